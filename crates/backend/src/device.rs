@@ -1,0 +1,95 @@
+//! A device: one ordered queue, recorded steps, and the monitor that decides on it.
+
+use crate::{Report, Result, Watch};
+
+/// One ordered queue of work on a processor that can run it.
+///
+/// Operations are enqueued in program order and take effect in that order. Whatever makes the host wait is called
+/// `synchronize`, `download` or `report`, and nothing else does. There is no stream argument: a device is a queue.
+pub trait Device: Sized {
+    /// `"cpu"`, `"cuda"`; names trials, benches and records.
+    const NAME: &'static str;
+    /// A captured step.
+    type Graph;
+    /// The device-resident record of an iteration: counts, decides, and gates the work behind it. See [`Watch`].
+    type Monitor;
+
+    /// The device in words, for reports: model, threads or multiprocessors.
+    fn describe(&self) -> String;
+
+    /// Waits until everything enqueued so far is done, and reports what failed meanwhile. Blocks.
+    fn synchronize(&self) -> Result<()>;
+
+    /// Records `step` without running it. A step allocates nothing, reads nothing back, swaps no buffers.
+    fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph>;
+
+    /// Runs a captured step. Does not block.
+    ///
+    /// # Safety
+    /// `graph` came from [`Device::capture`] on this device with this very `step`, whose buffers are all alive.
+    unsafe fn replay<S: Step<Self>>(&self, graph: &Self::Graph, step: &mut S) -> Result<()>;
+
+    /// A new monitor, running, at iteration 0. Allocates.
+    fn monitor(&self, watch: &Watch) -> Result<Self::Monitor>;
+
+    /// Sets a stopped monitor running again with its counts and history kept: after the solver has replaced the residual.
+    /// May be recorded: no. Does not block.
+    fn resume(&self, monitor: &mut Self::Monitor) -> Result<()>;
+
+    /// What the monitor has seen. Blocks.
+    fn report(&self, monitor: &Self::Monitor) -> Result<Report>;
+}
+
+/// The gate of an operation: with a monitor that has stopped, the operation returns before its first write.
+/// `None` means no gate.
+pub type Gate<'a, D> = Option<&'a <D as Device>::Monitor>;
+
+/// A fixed sequence of operations on fixed buffers, e.g. one iteration of a solver.
+pub trait Step<D: Device> {
+    /// Enqueues the operations. Must enqueue the same ones every time.
+    fn enqueue(&mut self, device: &D) -> Result<()>;
+}
+
+/// A step and its graph: run plainly the first time, captured the second time, replayed from then on.
+#[derive(Debug)]
+pub struct Recorded<'d, D: Device, S: Step<D>> {
+    device: &'d D,
+    step: S,
+    graph: Option<D::Graph>,
+    plain_runs: u32,
+    record: bool,
+}
+
+impl<'d, D: Device, S: Step<D>> Recorded<'d, D, S> {
+    /// Takes the step over. With `record` false every run is plain (for comparison).
+    pub fn new(device: &'d D, step: S, record: bool) -> Self {
+        Self { device, step, graph: None, plain_runs: 0, record }
+    }
+
+    /// Runs the step once. Does not block.
+    pub fn run(&mut self) -> Result<()> {
+        if !self.record || self.plain_runs == 0 {
+            self.plain_runs = 1;
+            return self.step.enqueue(self.device);
+        }
+        let graph = match self.graph.take() {
+            Some(graph) => graph,
+            None => self.device.capture(&mut self.step)?,
+        };
+        // SAFETY: the graph was captured on `self.device` from `self.step`, which this struct owns together with (the
+        // borrows of) its buffers and hands out only after `Recorded` is gone.
+        let outcome = unsafe { self.device.replay(&graph, &mut self.step) };
+        self.graph = Some(graph);
+        outcome
+    }
+
+    /// The step, for looking at its buffers between runs. They may not be moved or freed.
+    pub fn step(&self) -> &S {
+        &self.step
+    }
+
+    /// Gives the step back and drops the graph.
+    pub fn into_step(self) -> S {
+        self.step
+    }
+}

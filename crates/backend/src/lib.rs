@@ -1,0 +1,18 @@
+//! The contract between solvers and the devices that run them.
+//!
+//! A [`Device`] is one ordered queue. A [`Backend<T>`] gives it vectors and scalars of an element type, so mixed precision is
+//! two bounds. Each operation on a matrix is a trait of its own ([`Spmv`], [`SpmvTransposed`], [`Spmm`]), dispatched
+//! statically. Scalars live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is
+//! gated. Sizes are checked once, above the backends, by [`Mat`] and the solvers' heads.
+
+pub mod device;
+pub mod error;
+pub mod monitor;
+pub mod operator;
+pub mod ops;
+
+pub use device::{Device, Gate, Recorded, Step};
+pub use error::{Error, Result};
+pub use monitor::{Phase, Quantity, Report, Stop, Watch};
+pub use operator::{Mat, Operator, Preconditioner};
+pub use ops::{Backend, Coeff, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};

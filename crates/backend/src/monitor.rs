@@ -1,0 +1,93 @@
+//! What a monitor is told, and what it answers.
+//!
+//! A monitor lives on the device. [`crate::Backend::observe`] hands it the squared residual norm of each iteration;
+//! `require_positive` and `require_nonzero` hand it scalars that are about to become denominators. It decides there and
+//! then; work enqueued behind the stop is gated and changes nothing, so the host may look every `check_every`
+//! iterations and still finds the state at the stop.
+
+/// What a monitor watches for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watch {
+    /// Converged once the residual norm is at most this (absolute).
+    pub threshold: f64,
+    /// Diverged once the residual norm exceeds this (absolute); infinity for never.
+    pub divergence: f64,
+    /// Stopped after this many iterations. The history holds one norm per iteration, so this also sizes it.
+    pub max_iters: usize,
+}
+
+/// Where in an iteration a norm is observed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// In its middle (BiCGStab's ||s||): may stop as converged, counts no iteration, enters the history only if it stops.
+    Half,
+    /// At its end: counts an iteration.
+    Full,
+}
+
+/// A scalar that a method divides by or whose sign it relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum Quantity {
+    /// ||r||.
+    Residual = 0,
+    /// p^T A p of CG: not positive means A is not positive definite.
+    Curvature = 1,
+    /// r^T z of CG: not positive means the preconditioner is not positive definite.
+    PreconditionedResidual = 2,
+    /// r̂^T r of BiCGStab.
+    Rho = 3,
+    /// r̂^T v of BiCGStab.
+    ShadowDirection = 4,
+    /// t^T t of BiCGStab.
+    Stabilizer = 5,
+    /// t^T s of BiCGStab: zero means omega = 0.
+    Omega = 6,
+}
+
+impl Quantity {
+    /// The textbook's letter for it.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Quantity::Residual => "||r||",
+            Quantity::Curvature => "p'Ap",
+            Quantity::PreconditionedResidual => "r'z",
+            Quantity::Rho => "rho",
+            Quantity::ShadowDirection => "r0'v",
+            Quantity::Stabilizer => "t't",
+            Quantity::Omega => "t's",
+        }
+    }
+}
+
+/// Why a monitor stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stop {
+    /// The residual norm reached the threshold at the end of an iteration.
+    Converged,
+    /// It did so in the middle of one: the solver applies the half step.
+    ConvergedHalf,
+    /// The iteration limit.
+    MaxIterations,
+    /// The residual norm exceeded the divergence limit.
+    Diverged,
+    /// A scalar that must be positive is zero or negative.
+    NotPositive(Quantity),
+    /// A scalar that must not be zero is.
+    Zero(Quantity),
+    /// A scalar is infinite or NaN.
+    NotFinite(Quantity),
+}
+
+/// What a monitor has seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Why it stopped, or `None` while it runs.
+    pub stop: Option<Stop>,
+    /// Whole iterations counted.
+    pub iterations: usize,
+    /// Residual norms, one per iteration (and the half step that stopped it).
+    pub history: Vec<f64>,
+}

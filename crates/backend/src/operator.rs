@@ -1,0 +1,212 @@
+//! Validation, once: a matrix with its shape, and what a solver sees of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use spandrel_formats::{Format, Real};
+
+use crate::{Backend, Coeff, Error, Gate, Load, Result, Spmm, Spmv, SpmvTransposed};
+
+/// A linear map as solvers see it: y <- A x on a backend.
+pub trait Operator<T: Real, B: Backend<T>> {
+    /// (rows, columns).
+    fn shape(&self) -> (usize, usize);
+
+    /// y <- A x. Enqueues; may be recorded.
+    fn apply(&self, be: &B, gate: Gate<'_, B>, x: &B::Vector, y: &mut B::Vector) -> Result<()>;
+
+    /// y <- A x; wy <- w . y; where asked for, yy <- y . y. The default is the specification.
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        y: &mut B::Vector,
+        w: &B::Vector,
+        wy: &mut B::Scalar,
+        yy: Option<&mut B::Scalar>,
+    ) -> Result<()> {
+        self.apply(be, gate, x, y)?;
+        be.dot(gate, w, y, wy)?;
+        match yy {
+            Some(yy) => be.dot(gate, y, y, yy),
+            None => Ok(()),
+        }
+    }
+
+    /// r <- b - A x. The default forms A x first and subtracts it; a stored matrix does both in one pass.
+    fn residual(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &B::Vector, r: &mut B::Vector) -> Result<()> {
+        self.apply(be, gate, x, r)?;
+        be.axpby(gate, Coeff::one(), b, Coeff::host(-T::one()), r)
+    }
+}
+
+/// M^-1 as solvers see it: z <- M^-1 r.
+pub trait Preconditioner<T: Real, B: Backend<T>> {
+    /// Number of rows it fits, or `None` for any.
+    fn len(&self) -> Option<usize>;
+    /// Whether it is the identity, so that a solver may use r in the place of z.
+    fn is_identity(&self) -> bool {
+        false
+    }
+    /// z <- M^-1 r. Enqueues; may be recorded.
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> Result<()>;
+    /// z <- M^-1 r; rz <- r . z. The default is the specification.
+    fn apply_dot(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector, rz: &mut B::Scalar) -> Result<()> {
+        self.apply(be, gate, r, z)?;
+        be.dot(gate, r, z, rz)
+    }
+}
+
+/// A matrix on a device: its resident form and its shape. The place where sizes are checked.
+pub struct Mat<B: Load<F>, F> {
+    resident: B::Resident,
+    nrows: usize,
+    ncols: usize,
+    nnz: usize,
+    storage: u64,
+    spmv_bytes: u64,
+}
+
+impl<B: Load<F>, F> fmt::Debug for Mat<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mat")
+            .field("nrows", &self.nrows)
+            .field("ncols", &self.ncols)
+            .field("nnz", &self.nnz)
+            .field("storage", &self.storage)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Load<F>, F: Format> Mat<B, F> {
+    /// Loads a host matrix (owned, or an `Arc` of one that stays in use). Blocks as the copy does; may not be recorded.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Unsupported`].
+    pub fn load(be: &B, host: impl Into<Arc<F>>) -> Result<Self> {
+        let host = host.into();
+        let (nrows, ncols, nnz, storage, spmv_bytes) =
+            (host.nrows(), host.ncols(), host.nnz(), host.storage(), host.spmv());
+        Ok(Self { resident: be.load(host)?, nrows, ncols, nnz, storage, spmv_bytes })
+    }
+
+    /// Number of rows.
+    pub fn nrows(&self) -> usize {
+        self.nrows
+    }
+    /// Number of columns.
+    pub fn ncols(&self) -> usize {
+        self.ncols
+    }
+    /// Number of entries.
+    pub fn nnz(&self) -> usize {
+        self.nnz
+    }
+    /// Bytes of the stored arrays.
+    pub fn storage(&self) -> u64 {
+        self.storage
+    }
+    /// Bytes of y = A x by the format's traffic model.
+    pub fn spmv_bytes(&self) -> u64 {
+        self.spmv_bytes
+    }
+    /// The resident form.
+    pub fn resident(&self) -> &B::Resident {
+        &self.resident
+    }
+}
+
+fn expect(op: &'static str, what: &'static str, found: usize, expected: usize) -> Result<()> {
+    if found == expected { Ok(()) } else { Err(Error::Shape { op, what, found, expected }) }
+}
+
+impl<F: Format, B: Spmv<F>> Mat<B, F> {
+    /// y <- a A x + b y, sizes checked. See [`Spmv::spmv`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless x has `ncols` and y `nrows` elements.
+    pub fn spmv(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        a: Coeff<'_, F::Value, B::Scalar>,
+        x: &B::Vector,
+        b: Coeff<'_, F::Value, B::Scalar>,
+        y: &mut B::Vector,
+    ) -> Result<()> {
+        expect("spmv", "x", be.len(x), self.ncols)?;
+        expect("spmv", "y", be.len(y), self.nrows)?;
+        be.spmv(gate, a, &self.resident, x, b, y)
+    }
+}
+
+impl<F: Format, B: SpmvTransposed<F>> Mat<B, F> {
+    /// y <- a A^T x + b y, sizes checked. See [`SpmvTransposed::spmv_transposed`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless x has `nrows` and y `ncols` elements.
+    pub fn spmv_transposed(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        a: Coeff<'_, F::Value, B::Scalar>,
+        x: &B::Vector,
+        b: Coeff<'_, F::Value, B::Scalar>,
+        y: &mut B::Vector,
+    ) -> Result<()> {
+        expect("spmv_transposed", "x", be.len(x), self.nrows)?;
+        expect("spmv_transposed", "y", be.len(y), self.ncols)?;
+        be.spmv_transposed(gate, a, &self.resident, x, b, y)
+    }
+}
+
+impl<F: Format, B: Spmm<F>> Mat<B, F> {
+    /// Y <- a A X + b Y for `k` columns, sizes checked. See [`Spmm::spmm`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless X has `ncols * k` and Y `nrows * k` elements.
+    pub fn spmm(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        a: Coeff<'_, F::Value, B::Scalar>,
+        k: usize,
+        x: &B::Vector,
+        b: Coeff<'_, F::Value, B::Scalar>,
+        y: &mut B::Vector,
+    ) -> Result<()> {
+        expect("spmm", "X", be.len(x), self.ncols * k)?;
+        expect("spmm", "Y", be.len(y), self.nrows * k)?;
+        be.spmm(gate, a, &self.resident, k, x, b, y)
+    }
+}
+
+impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
+    fn shape(&self) -> (usize, usize) {
+        (self.nrows, self.ncols)
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, x: &B::Vector, y: &mut B::Vector) -> Result<()> {
+        self.spmv(be, gate, Coeff::one(), x, Coeff::zero(), y)
+    }
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        y: &mut B::Vector,
+        w: &B::Vector,
+        wy: &mut B::Scalar,
+        yy: Option<&mut B::Scalar>,
+    ) -> Result<()> {
+        expect("spmv_dot", "x", be.len(x), self.ncols)?;
+        expect("spmv_dot", "y", be.len(y), self.nrows)?;
+        expect("spmv_dot", "w", be.len(w), self.nrows)?;
+        be.spmv_dot(gate, &self.resident, x, y, w, wy, yy)
+    }
+    fn residual(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &B::Vector, r: &mut B::Vector) -> Result<()> {
+        expect("residual", "b", be.len(b), self.nrows)?;
+        be.copy(gate, b, r)?;
+        self.spmv(be, gate, Coeff::host(-<F::Value as num_traits::One>::one()), x, Coeff::one(), r)
+    }
+}

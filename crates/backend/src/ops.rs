@@ -1,0 +1,329 @@
+//! The operations: one trait each, so that a missing kernel is a compile error where it is needed.
+//!
+//! Every operation takes a gate ([`Gate`]), enqueues and returns without waiting, and may be recorded, unless its own
+//! text says otherwise. Kernels check nothing: sizes are validated once above the backends ([`crate::Mat`], the solver's
+//! head); a caller that comes here directly vouches for them.
+//!
+//! Bits. `fma` is the fused multiply-add with one rounding. Element-wise operations and everything declared
+//! [`Order::Stored`] or [`Order::Tree`] give the same bits on every backend, for any number of threads.
+
+use std::sync::Arc;
+
+use spandrel_formats::{Format, Real, SparseVec};
+
+use crate::{Device, Gate, Phase, Quantity, Result};
+
+/// The order in which an operation sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// From +0 through the stored entries of the row, in order, one `fma` each.
+    Stored,
+    /// The tree of [`Backend::dot`], fixed by the length alone.
+    Tree,
+    /// Per row, this many lanes take the stored entries in turn (lane l: entries l, l + lanes, ...), then a halving tree.
+    LaneTree(u32),
+    /// A scan of affine maps.
+    Scan,
+    /// Atomics: differs from run to run.
+    Unordered,
+}
+
+/// A coefficient `host * (num[0]/den[0]) * (num[1]/den[1])` of device scalars, formed inside the kernel in that order
+/// (products first would underflow in f32). A missing numerator or denominator counts as 1, and a pair missing both is
+/// skipped.
+#[derive(Debug)]
+pub struct Coeff<'a, T, S> {
+    /// The host's factor.
+    pub host: T,
+    /// Numerators on the device.
+    pub num: [Option<&'a S>; 2],
+    /// Denominators on the device.
+    pub den: [Option<&'a S>; 2],
+}
+
+impl<T: Copy, S> Clone for Coeff<'_, T, S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Copy, S> Copy for Coeff<'_, T, S> {}
+
+impl<'a, T: Real, S> Coeff<'a, T, S> {
+    /// A number known to the host.
+    pub fn host(value: T) -> Self {
+        Self { host: value, num: [None; 2], den: [None; 2] }
+    }
+    /// 1.
+    pub fn one() -> Self {
+        Self::host(T::one())
+    }
+    /// 0.
+    pub fn zero() -> Self {
+        Self::host(T::zero())
+    }
+    /// A device scalar.
+    pub fn scalar(num: &'a S) -> Self {
+        Self { host: T::one(), num: [Some(num), None], den: [None; 2] }
+    }
+    /// A quotient of device scalars.
+    pub fn ratio(num: &'a S, den: &'a S) -> Self {
+        Self { host: T::one(), num: [Some(num), None], den: [Some(den), None] }
+    }
+    /// This coefficient times `num / den`, in the second place.
+    #[must_use]
+    pub fn times_ratio(self, num: &'a S, den: &'a S) -> Self {
+        Self { num: [self.num[0], Some(num)], den: [self.den[0], Some(den)], ..self }
+    }
+    /// The negative (exact).
+    #[must_use]
+    pub fn negated(self) -> Self {
+        Self { host: -self.host, ..self }
+    }
+}
+
+/// Vectors and scalars of element type `T` on a device.
+pub trait Backend<T: Real>: Device {
+    /// A device vector of fixed length.
+    type Vector;
+    /// A device scalar.
+    type Scalar;
+
+    /// A vector of zeros. Allocates; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    fn zeros(&self, len: usize) -> Result<Self::Vector>;
+    /// A copy of host data. Allocates; may not be recorded.
+    fn upload(&self, host: &[T]) -> Result<Self::Vector>;
+    /// Overwrites a vector of the same length with host data. May not be recorded.
+    fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()>;
+    /// A copy on the host. Blocks; may not be recorded.
+    fn download(&self, v: &Self::Vector) -> Result<Vec<T>>;
+    /// Number of elements.
+    fn len(&self, v: &Self::Vector) -> usize;
+    /// A scalar with a first value. Allocates; may not be recorded.
+    fn scalar(&self, value: T) -> Result<Self::Scalar>;
+    /// A scalar's value on the host. Blocks; may not be recorded.
+    fn download_scalar(&self, s: &Self::Scalar) -> Result<T>;
+
+    /// y <- value, element by element.
+    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()>;
+    /// y <- x.
+    fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()>;
+    /// y <- fma(a, x, b*y); with b = 0, y <- a*x and y is never read.
+    fn axpby(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()>;
+    /// z <- fma(a, x, fma(b, y, c*z)); with c = 0, z <- fma(a, x, b*y) and z is never read.
+    fn axpbypcz(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &Self::Vector,
+        c: Coeff<'_, T, Self::Scalar>,
+        z: &mut Self::Vector,
+    ) -> Result<()>;
+    /// z <- x .* y, element by element (a diagonal matrix times a vector).
+    fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()>;
+    /// out <- coefficient.
+    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()>;
+
+    /// out <- x . y in the order [`Order::Tree`]: blocks of 1024 elements; inside a block 32 lanes, lane l taking elements
+    /// l, l + 32, ... by `fma` from +0; then a halving tree over the lanes (lane l += lane l + 16, 8, 4, 2, 1); the block
+    /// results are summed by the same rule (adding in place of `fma`) until one is left. The tree depends on the length
+    /// alone. An empty vector gives +0.
+    fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()>;
+    /// out <- sqrt(x . x), rounded correctly from the dot product's value.
+    fn norm2(&self, gate: Gate<'_, Self>, x: &Self::Vector, out: &mut Self::Scalar) -> Result<()>;
+
+    /// Hands the monitor the squared residual norm of an iteration; the norm is its square root in `T`, then exact in f64.
+    /// A stopped monitor ignores it (the monitor is its own gate).
+    fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()>;
+    /// Stops the monitor as `NotPositive(what)` unless `value > 0`, as `NotFinite(what)` if it is infinite or NaN.
+    fn require_positive(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()>;
+    /// Stops the monitor as `Zero(what)` if `value == 0`, as `NotFinite(what)` if it is infinite or NaN.
+    fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()>;
+
+    // Fused steps. The default bodies are the specification; a backend may override them with the same result, bit for
+    // bit, and the suite compares the two.
+
+    /// The update of x and r in CG and its norm: x <- x + alpha p; r <- r - alpha q; rr <- r . r.
+    fn cg_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        p: &Self::Vector,
+        q: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+    ) -> Result<()> {
+        self.axpby(gate, alpha, p, Coeff::one(), x)?;
+        self.axpby(gate, alpha.negated(), q, Coeff::one(), r)?;
+        self.dot(gate, r, r, rr)
+    }
+
+    /// BiCGStab's first half: r <- r - alpha v (this is s); ss <- r . r.
+    fn bicgstab_half(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        v: &Self::Vector,
+        r: &mut Self::Vector,
+        ss: &mut Self::Scalar,
+    ) -> Result<()> {
+        self.axpby(gate, alpha.negated(), v, Coeff::one(), r)?;
+        self.dot(gate, r, r, ss)
+    }
+
+    /// BiCGStab's second half: x <- fma(alpha, p, fma(omega, s, x)); r <- r - omega t; rr <- r . r; rho <- shadow . r.
+    /// `s` is the preconditioned s, or `None` where it is r itself (before its update).
+    fn bicgstab_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        p: &Self::Vector,
+        omega: Coeff<'_, T, Self::Scalar>,
+        s: Option<&Self::Vector>,
+        t: &Self::Vector,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        rho: &mut Self::Scalar,
+    ) -> Result<()> {
+        match s {
+            Some(s) => self.axpbypcz(gate, alpha, p, omega, s, Coeff::one(), x)?,
+            None => self.axpbypcz(gate, alpha, p, omega, r, Coeff::one(), x)?,
+        }
+        self.axpby(gate, omega.negated(), t, Coeff::one(), r)?;
+        self.dot(gate, r, r, rr)?;
+        self.dot(gate, shadow, r, rho)
+    }
+
+    /// Jacobi in CG: z <- d .* r; rz <- r . z.
+    fn hadamard_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        d: &Self::Vector,
+        r: &Self::Vector,
+        z: &mut Self::Vector,
+        rz: &mut Self::Scalar,
+    ) -> Result<()> {
+        self.hadamard(gate, d, r, z)?;
+        self.dot(gate, r, z, rz)
+    }
+}
+
+/// Brings a host object onto the device, once. The host object is shared, so a backend in host memory copies nothing.
+pub trait Load<H>: Device {
+    /// What lies on the device.
+    type Resident;
+    /// Loads. Allocates; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
+    fn load(&self, host: Arc<H>) -> Result<Self::Resident>;
+}
+
+/// y <- a A x + b y for one storage format.
+pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
+    /// The order in which a row of this format is summed here.
+    const ORDER: Order;
+
+    /// Per row: acc from +0 through the stored entries by `fma`, then y <- fma(a, acc, b*y); with b = 0, y <- a*acc and y is
+    /// never read. Later blocks of HYB, HEC and HMEC continue the same accumulator; BSRX touches only the rows of its mask.
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()>;
+
+    /// Fused: y <- A x; wy <- w . y; and, where asked for, yy <- y . y. `w` may be `x`.
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+        w: &Self::Vector,
+        wy: &mut Self::Scalar,
+        yy: Option<&mut Self::Scalar>,
+    ) -> Result<()> {
+        self.spmv(gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+        self.dot(gate, w, y, wy)?;
+        match yy {
+            Some(yy) => self.dot(gate, y, y, yy),
+            None => Ok(()),
+        }
+    }
+}
+
+/// y <- a A^T x + b y without forming A^T, for the formats that offer it (CSR, CSC).
+pub trait SpmvTransposed<F: Format>: Spmv<F> {
+    /// The order in which an element of y is summed.
+    const TRANSPOSED_ORDER: Order;
+    /// As [`Spmv::spmv`] with A^T: x has `nrows` elements, y `ncols`.
+    fn spmv_transposed(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()>;
+}
+
+/// Y <- a A X + b Y, where X (ncols x k) and Y (nrows x k) are tall column-major blocks in one vector each, for the formats
+/// that offer it (CSR, SELL, DIA, BSR). Each column has the bits of the [`Spmv::spmv`] of that column.
+pub trait Spmm<F: Format>: Spmv<F> {
+    /// Multiplies `k` columns at once.
+    fn spmm(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        k: usize,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()>;
+}
+
+/// Level 1 with a sparse vector s of length `n`.
+pub trait SparseVector<T: Real>: Load<SparseVec<T>> + Backend<T> {
+    /// y[i] <- fma(a, s[i], y[i]) at the stored entries.
+    fn sparse_axpy(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        s: &Self::Resident,
+        y: &mut Self::Vector,
+    ) -> Result<()>;
+    /// out <- s . y over the stored entries, in the tree of [`Backend::dot`] over the packed entries.
+    fn sparse_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        s: &Self::Resident,
+        y: &Self::Vector,
+        out: &mut Self::Scalar,
+    ) -> Result<()>;
+    /// s's values <- y at the stored positions; the pattern stays.
+    fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()>;
+    /// y at the stored positions <- s's values.
+    fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()>;
+    /// The packed values on the host. Blocks.
+    fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>>;
+}

@@ -1,0 +1,272 @@
+//! CSR, compressed sparse rows: the hub of all conversions.
+//!
+//! Layout (6 x 6 example of the snapshots, first two rows):
+//! ```text
+//! | 4 . 1 . . . |      row_ptr 0     2       5 ...
+//! | . 5 2 . 3 . |      col_idx 0 2 | 1 2 4 | ...
+//!                      values  4 1 | 5 2 3 | ...
+//! ```
+//! Invariants: `row_ptr.len() == nrows + 1`, starts at 0, never decreases, ends at `nnz`; columns ascend strictly inside a
+//! row; `nrows`, `ncols`, `nnz` < 2^31. Explicit zeros are entries.
+//! Cost of y = A x: nnz (4 + |T|) + 4 (nrows + 1) + |T| (ncols + nrows) bytes.
+//! Order: stored. Reference: Tinney & Walker 1967; Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4.
+
+use crate::index::{Offset, Ordinal, checked};
+use crate::{Error, Format, Real, Result, Traffic};
+
+/// A matrix in compressed sparse rows. See the module's head for layout and invariants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Csr<T> {
+    nrows: usize,
+    ncols: usize,
+    row_ptr: Vec<Offset>,
+    col_idx: Vec<Ordinal>,
+    values: Vec<T>,
+}
+
+/// The parts of a [`Csr`]: `(nrows, ncols, row_ptr, col_idx, values)`.
+pub type CsrParts<T> = (usize, usize, Vec<Offset>, Vec<Ordinal>, Vec<T>);
+
+impl<T: Real> Csr<T> {
+    /// A matrix from its parts, every invariant checked in O(nnz).
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Pointer`], [`Error::IndexOutOfRange`], [`Error::Unsorted`].
+    pub fn new(
+        nrows: usize,
+        ncols: usize,
+        row_ptr: Vec<Offset>,
+        col_idx: Vec<Ordinal>,
+        values: Vec<T>,
+    ) -> Result<Self> {
+        Self::check(nrows, ncols, &row_ptr, &col_idx, values.len())?;
+        Ok(Self { nrows, ncols, row_ptr, col_idx, values })
+    }
+
+    /// A matrix from parts that the caller vouches for.
+    ///
+    /// # Safety
+    /// The parts satisfy every invariant of the module's head; kernels index without a check on the strength of them.
+    pub unsafe fn new_unchecked(
+        nrows: usize,
+        ncols: usize,
+        row_ptr: Vec<Offset>,
+        col_idx: Vec<Ordinal>,
+        values: Vec<T>,
+    ) -> Self {
+        debug_assert!(Self::check(nrows, ncols, &row_ptr, &col_idx, values.len()).is_ok());
+        Self { nrows, ncols, row_ptr, col_idx, values }
+    }
+
+    fn check(nrows: usize, ncols: usize, row_ptr: &[Offset], col_idx: &[Ordinal], values: usize) -> Result<()> {
+        let format = "csr";
+        checked(nrows, "rows")?;
+        checked(ncols, "columns")?;
+        checked(col_idx.len(), "entries")?;
+        if row_ptr.len() != nrows + 1 {
+            return Err(Error::Length { format, array: "row_ptr", found: row_ptr.len(), expected: nrows + 1 });
+        }
+        if values != col_idx.len() {
+            return Err(Error::Length { format, array: "values", found: values, expected: col_idx.len() });
+        }
+        check_pointers(format, "row_ptr", row_ptr, col_idx.len())?;
+        check_ascending(format, "col_idx", row_ptr, col_idx, ncols)
+    }
+
+    /// The parts, without a copy.
+    pub fn into_parts(self) -> CsrParts<T> {
+        (self.nrows, self.ncols, self.row_ptr, self.col_idx, self.values)
+    }
+
+    /// Where each row's entries begin, `nrows + 1` offsets.
+    pub fn row_ptr(&self) -> &[Offset] {
+        &self.row_ptr
+    }
+
+    /// Column of each entry.
+    pub fn col_idx(&self) -> &[Ordinal] {
+        &self.col_idx
+    }
+
+    /// Value of each entry.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// Values, to be changed in place; the pattern stays.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+
+    /// Columns and values of row `i`.
+    ///
+    /// # Panics
+    /// If `i >= nrows`, like indexing a slice.
+    pub fn row(&self, i: usize) -> (&[Ordinal], &[T]) {
+        let range = self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize;
+        (&self.col_idx[range.clone()], &self.values[range])
+    }
+
+    /// Entries in row `i`.
+    ///
+    /// # Panics
+    /// If `i >= nrows`, like indexing a slice.
+    pub fn row_nnz(&self, i: usize) -> usize {
+        (self.row_ptr[i + 1] - self.row_ptr[i]) as usize
+    }
+
+    /// The entry at (`i`, `j`), or `None` where nothing is stored (also outside the matrix). O(log of the row's entries).
+    pub fn get(&self, i: usize, j: usize) -> Option<T> {
+        if i >= self.nrows || j >= self.ncols {
+            return None;
+        }
+        let (cols, values) = self.row(i);
+        cols.binary_search(&(j as Ordinal)).ok().map(|k| values[k])
+    }
+
+    /// The n x n identity.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub fn identity(n: usize) -> Result<Self> {
+        let count = checked(n, "rows")?;
+        Ok(Self {
+            nrows: n,
+            ncols: n,
+            row_ptr: (0..=count).collect(),
+            col_idx: (0..count).collect(),
+            values: vec![T::one(); n],
+        })
+    }
+
+    /// The same pattern with each value mapped by `f` (also to another element type).
+    pub fn map<U: Real>(&self, f: impl Fn(T) -> U) -> Csr<U> {
+        Csr {
+            nrows: self.nrows,
+            ncols: self.ncols,
+            row_ptr: self.row_ptr.clone(),
+            col_idx: self.col_idx.clone(),
+            values: self.values.iter().map(|&v| f(v)).collect(),
+        }
+    }
+
+    /// The transpose, by counting columns: O(nnz + nrows + ncols), no sort.
+    pub fn transpose(&self) -> Self {
+        let mut row_ptr = vec![0 as Offset; self.ncols + 1];
+        for &j in &self.col_idx {
+            row_ptr[j as usize + 1] += 1;
+        }
+        for j in 0..self.ncols {
+            row_ptr[j + 1] += row_ptr[j];
+        }
+        let mut next = row_ptr.clone();
+        let mut col_idx = vec![0 as Ordinal; self.col_idx.len()];
+        let mut values = vec![T::zero(); self.col_idx.len()];
+        for i in 0..self.nrows {
+            let (cols, vals) = self.row(i);
+            for (&j, &v) in cols.iter().zip(vals) {
+                let at = next[j as usize] as usize;
+                next[j as usize] += 1;
+                col_idx[at] = i as Ordinal;
+                values[at] = v;
+            }
+        }
+        Self { nrows: self.ncols, ncols: self.nrows, row_ptr, col_idx, values }
+    }
+
+    /// Drops entries with |value| <= `threshold` (cuSPARSE's csr2csr_compress); NaN is kept. `compress(0)` drops explicit
+    /// zeros.
+    #[must_use]
+    pub fn compress(&self, threshold: T) -> Self {
+        let mut row_ptr = Vec::with_capacity(self.nrows + 1);
+        let mut col_idx = Vec::new();
+        let mut values = Vec::new();
+        row_ptr.push(0);
+        for i in 0..self.nrows {
+            let (cols, vals) = self.row(i);
+            for (&j, &v) in cols.iter().zip(vals) {
+                if v.is_nan() || v.abs() > threshold {
+                    col_idx.push(j);
+                    values.push(v);
+                }
+            }
+            row_ptr.push(col_idx.len() as Offset);
+        }
+        Self { nrows: self.nrows, ncols: self.ncols, row_ptr, col_idx, values }
+    }
+
+    /// The main diagonal, `min(nrows, ncols)` values, zero where nothing is stored.
+    pub fn diagonal(&self) -> Vec<T> {
+        (0..self.nrows.min(self.ncols)).map(|i| self.get(i, i).unwrap_or_else(T::zero)).collect()
+    }
+}
+
+impl<T: Real> Traffic for Csr<T> {
+    fn storage(&self) -> u64 {
+        (self.values.len() * (4 + T::BYTES) + 4 * (self.nrows + 1)) as u64
+    }
+    fn spmv(&self) -> u64 {
+        self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
+    }
+    fn flops(&self) -> u64 {
+        2 * self.values.len() as u64
+    }
+}
+
+impl<T: Real> Format for Csr<T> {
+    type Value = T;
+    const NAME: &'static str = "csr";
+    const MULTIPLIES_FILL: bool = false;
+    fn nrows(&self) -> usize {
+        self.nrows
+    }
+    fn ncols(&self) -> usize {
+        self.ncols
+    }
+    fn nnz(&self) -> usize {
+        self.values.len()
+    }
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        Ok(csr.clone())
+    }
+    fn to_csr(&self) -> Result<Csr<T>> {
+        Ok(self.clone())
+    }
+}
+
+/// `ptr` starts at 0, never decreases and ends at `end`.
+pub(crate) fn check_pointers(format: &'static str, array: &'static str, ptr: &[Offset], end: usize) -> Result<()> {
+    let bad = |at: usize| Error::Pointer { format, array, at, found: u64::from(ptr[at]) };
+    if ptr[0] != 0 {
+        return Err(bad(0));
+    }
+    if let Some(at) = (1..ptr.len()).find(|&at| ptr[at] < ptr[at - 1]) {
+        return Err(bad(at));
+    }
+    if ptr[ptr.len() - 1] as usize != end {
+        return Err(bad(ptr.len() - 1));
+    }
+    Ok(())
+}
+
+/// Inside each segment of `ptr`, `idx` ascends strictly and stays below `bound`.
+pub(crate) fn check_ascending(
+    format: &'static str,
+    array: &'static str,
+    ptr: &[Offset],
+    idx: &[Ordinal],
+    bound: usize,
+) -> Result<()> {
+    for segment in ptr.windows(2) {
+        let (begin, end) = (segment[0] as usize, segment[1] as usize);
+        for at in begin..end {
+            if idx[at] as usize >= bound {
+                return Err(Error::IndexOutOfRange { format, array, at, found: i64::from(idx[at]), bound });
+            }
+            if at > begin && idx[at] <= idx[at - 1] {
+                return Err(Error::Unsorted { format, array, at });
+            }
+        }
+    }
+    Ok(())
+}

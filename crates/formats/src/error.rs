@@ -1,0 +1,136 @@
+//! What can be wrong with a matrix, a file or a generator's specification.
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of this crate: what is wrong, where, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// More rows, columns or entries than a stored index can hold.
+    #[error("{count} {what}: at most {limit} fit the 32-bit indices of this build; split the problem")]
+    TooLarge {
+        /// What is counted: `"rows"`, `"columns"`, `"entries"`.
+        what: &'static str,
+        /// How many there are.
+        count: u64,
+        /// How many fit.
+        limit: u64,
+    },
+    /// Arrays whose lengths contradict each other or the declared shape.
+    #[error("{format}: {array} has {found} elements, expected {expected}")]
+    Length {
+        /// The storage format.
+        format: &'static str,
+        /// The offending array.
+        array: &'static str,
+        /// Its length.
+        found: usize,
+        /// The length that the other arrays and the shape ask for.
+        expected: usize,
+    },
+    /// A pointer array that does not start at 0, decreases, or does not end at the number of entries.
+    #[error(
+        "{format}: {array}[{at}] = {found} breaks the rule that {array} starts at 0, never decreases and ends at the number of entries"
+    )]
+    Pointer {
+        /// The storage format.
+        format: &'static str,
+        /// The offending array.
+        array: &'static str,
+        /// Position in it.
+        at: usize,
+        /// The value there.
+        found: u64,
+    },
+    /// An index outside the matrix.
+    #[error("{format}: {array}[{at}] = {found} is outside 0..{bound}")]
+    IndexOutOfRange {
+        /// The storage format.
+        format: &'static str,
+        /// The offending array.
+        array: &'static str,
+        /// Position in it.
+        at: usize,
+        /// The value there.
+        found: i64,
+        /// One past the largest legal index.
+        bound: usize,
+    },
+    /// Indices that must ascend strictly and do not.
+    #[error(
+        "{format}: {array}[{at}] does not exceed the entry before it: sort the entries and sum duplicates first (see Triplets)"
+    )]
+    Unsorted {
+        /// The storage format.
+        format: &'static str,
+        /// The offending array.
+        array: &'static str,
+        /// Position in it.
+        at: usize,
+    },
+    /// Something else that the format's invariants forbid.
+    #[error("{format}: {why}")]
+    Invalid {
+        /// The storage format.
+        format: &'static str,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// A matrix that this format cannot hold within its limits.
+    #[error("{format} does not fit this matrix: {why}")]
+    DoesNotFit {
+        /// The storage format.
+        format: &'static str,
+        /// Which limit, and by how much.
+        why: String,
+    },
+    /// Two operands whose shapes contradict each other.
+    #[error("{op}: {what} has {found} elements, expected {expected}")]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// The operand.
+        what: &'static str,
+        /// Its size.
+        found: usize,
+        /// The size it should have.
+        expected: usize,
+    },
+    /// Memory that could not be had.
+    #[error("out of memory: {bytes} bytes for {what}")]
+    OutOfMemory {
+        /// What it was for.
+        what: &'static str,
+        /// How much.
+        bytes: u64,
+    },
+    /// A Matrix Market file that is wrong at a place.
+    #[error("{file}:{line}:{column}: {why}")]
+    Parse {
+        /// The file's name, or `<memory>`.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+        /// Column in bytes, from 1.
+        column: u64,
+        /// What is wrong there.
+        why: String,
+    },
+    /// A file that could not be read or written.
+    #[error("{file}: {source}")]
+    Io {
+        /// The file's name.
+        file: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A generator's specification that is wrong.
+    #[error("generator {spec:?}: {why}")]
+    Spec {
+        /// The text that was given.
+        spec: String,
+        /// What is wrong, and what would be right.
+        why: String,
+    },
+}

@@ -1,0 +1,43 @@
+//! What every storage format has, and the one list of them.
+
+use crate::{Csr, Real, Result, Traffic};
+
+/// A storage format: a noun of this workspace. CSR is the hub through which any format becomes any other.
+pub trait Format: Traffic + Clone + std::fmt::Debug + Send + Sync + Sized + 'static {
+    /// Element type.
+    type Value: Real;
+    /// The stem that names it in files, kernels, trials, benches and on the command line.
+    const NAME: &'static str;
+    /// Whether fill zeros inside the storage are entries like others and are multiplied (DIA, bDIA, BSR, dense), so that
+    /// an infinite or NaN x entry meets them. Formats with `false` skip their padding.
+    const MULTIPLIES_FILL: bool;
+    /// Number of rows.
+    fn nrows(&self) -> usize;
+    /// Number of columns.
+    fn ncols(&self) -> usize;
+    /// Number of entries, without padding. Formats that multiply fill count what is not zero.
+    fn nnz(&self) -> usize;
+    /// Stores `csr` in this format with its default parameters.
+    ///
+    /// # Errors
+    /// [`crate::Error::DoesNotFit`] where the format's storage would exceed its limits.
+    fn from_csr(csr: &Csr<Self::Value>) -> Result<Self>;
+    /// The same matrix as CSR. Zeros that are fill are dropped; a format that multiplies fill cannot tell an explicit zero
+    /// from fill and drops both.
+    ///
+    /// # Errors
+    /// [`crate::Error::TooLarge`] where the entries do not fit CSR's offsets.
+    fn to_csr(&self) -> Result<Csr<Self::Value>>;
+}
+
+/// Expands `$callback!` once with the list of all storage formats, `(stem, Type)` each. The only registry: the suite,
+/// the bench and the program expand it.
+#[macro_export]
+macro_rules! for_each_format {
+    ($callback:ident $(, $extra:tt)*) => {
+        $callback! { [$($extra)*]
+            (coo, Coo), (csr, Csr), (csc, Csc), (ell, Ell), (sell, Sell), (dia, Dia), (bdia, Bdia), (hyb, Hyb),
+            (bsr, Bsr), (bsrx, Bsrx), (hec, Hec), (hmec, Hmec), (dense, Dense)
+        }
+    };
+}

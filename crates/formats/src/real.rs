@@ -1,0 +1,62 @@
+//! The element types: `f32` and `f64`.
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+/// An element type of matrices and vectors. Sealed: `f32` and `f64`.
+pub trait Real:
+    sealed::Sealed
+    + num_traits::Float
+    + num_traits::NumAssign
+    + bytemuck::Pod
+    + Default
+    + std::fmt::Debug
+    + std::fmt::Display
+    + std::fmt::LowerExp
+    + std::iter::Sum
+    + Send
+    + Sync
+    + 'static
+{
+    /// `"f32"` or `"f64"`, as it stands in kernel, trial and bench names.
+    const NAME: &'static str;
+    /// Bytes of one element.
+    const BYTES: usize;
+    /// Unit roundoff u (Higham 2002, section 2.1): 2^-24 or 2^-53.
+    const UNIT_ROUNDOFF: f64;
+    /// The nearest value of this type.
+    fn from_f64(value: f64) -> Self;
+    /// This value as `f64` (exact).
+    fn as_f64(self) -> f64;
+}
+
+impl Real for f32 {
+    const NAME: &'static str = "f32";
+    const BYTES: usize = 4;
+    const UNIT_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        value as f32
+    }
+    #[inline(always)]
+    fn as_f64(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Real for f64 {
+    const NAME: &'static str = "f64";
+    const BYTES: usize = 8;
+    const UNIT_ROUNDOFF: f64 = 1.0 / (1u64 << 53) as f64;
+    #[inline(always)]
+    fn from_f64(value: f64) -> Self {
+        value
+    }
+    #[inline(always)]
+    fn as_f64(self) -> f64 {
+        self
+    }
+}
