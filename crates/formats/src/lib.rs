@@ -6,6 +6,7 @@
 pub mod csr;
 pub mod error;
 pub mod format;
+pub mod generate;
 pub mod index;
 pub mod real;
 pub mod sparse_vec;
