@@ -8,6 +8,7 @@ pub mod error;
 pub mod format;
 pub mod generate;
 pub mod index;
+pub mod matrix_market;
 pub mod real;
 pub mod sparse_vec;
 pub mod traffic;
