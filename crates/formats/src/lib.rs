@@ -6,7 +6,9 @@
 pub mod csr;
 pub mod error;
 pub mod format;
+pub mod generate;
 pub mod index;
+pub mod matrix_market;
 pub mod real;
 pub mod sparse_vec;
 pub mod traffic;
