@@ -22,3 +22,7 @@ pub use real::Real;
 pub use sparse_vec::SparseVec;
 pub use traffic::Traffic;
 pub use triplets::Triplets;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
