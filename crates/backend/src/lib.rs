@@ -13,6 +13,6 @@ pub mod ops;
 
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
-pub use monitor::{Phase, Quantity, Report, Stop, Watch};
+pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};

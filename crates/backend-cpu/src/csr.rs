@@ -1,0 +1,74 @@
+//! CSR on the CPU.
+//!
+//! Layout: the host matrix itself, shared, and a partition of its rows by bytes. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Order: stored. A row is one chain of `fma`; the processor overlaps the chains of neighbouring rows.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use spandrel_backend::{Load, Result};
+use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
+
+use crate::Cpu;
+use crate::partition::Partition;
+use crate::product::{Rows, spmm_by_rows, spmv_by_rows};
+use crate::simd::{Simd, fma, simd_fn};
+
+/// A CSR matrix, shared with the host, and the partition of its rows.
+#[derive(Clone, Debug)]
+pub struct CpuCsr<T> {
+    pub(crate) host: Arc<Csr<T>>,
+    partition: Partition,
+}
+
+impl<T: Real> Load<Csr<T>> for Cpu {
+    type Resident = CpuCsr<T>;
+
+    fn load(&self, host: Arc<Csr<T>>) -> Result<CpuCsr<T>> {
+        let partition = by_entries::<T>(self, host.row_ptr());
+        Ok(CpuCsr { host, partition })
+    }
+}
+
+/// A partition of the segments of `ptr`: an entry costs its value and index, a segment its pointer and y.
+pub(crate) fn by_entries<T: Real>(cpu: &Cpu, ptr: &[Offset]) -> Partition {
+    Partition::by_cost(cpu, ptr.len() - 1, |i| ptr[i] as usize * (4 + T::BYTES) + i * (4 + 2 * T::BYTES))
+}
+
+simd_fn! {
+    /// Per segment of `ptr`: out <- the accumulator through its entries, from +0 or (CONTINUE) from out.
+    ///
+    /// The caller vouches for the invariants of CSR: `ptr` ascends within `idx` and `values`, every index is below `x.len()`.
+    pub(crate) fn gather_rows<T, const CONTINUE: bool>(
+        ptr: &[Offset], idx: &[Ordinal], values: &[T], x: &[T], out: &mut [T],
+    ) {
+        debug_assert_eq!(ptr.len(), out.len() + 1);
+        for (segment, out) in ptr.windows(2).zip(out) {
+            let mut acc = if CONTINUE { *out } else { T::zero() };
+            for k in segment[0] as usize..segment[1] as usize {
+                // SAFETY: the caller vouches for CSR's invariants (`Csr::new` checked them).
+                acc = unsafe { fma(*values.get_unchecked(k), *x.get_unchecked(*idx.get_unchecked(k) as usize), acc) };
+            }
+            *out = acc;
+        }
+    }
+}
+
+impl<T: Real> Rows<T> for CpuCsr<T> {
+    fn nrows(&self) -> usize {
+        self.host.nrows()
+    }
+    fn ncols(&self) -> usize {
+        self.host.ncols()
+    }
+    fn partition(&self) -> &Partition {
+        &self.partition
+    }
+    fn accumulate(&self, simd: Simd, rows: Range<usize>, x: &[T], out: &mut [T]) {
+        let ptr = &self.host.row_ptr()[rows.start..rows.end + 1];
+        gather_rows::<T, false>(simd, ptr, self.host.col_idx(), self.host.values(), x, out);
+    }
+}
+
+spmv_by_rows!(Csr);
+spmm_by_rows!(Csr);

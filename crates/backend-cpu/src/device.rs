@@ -1,0 +1,125 @@
+//! The device: threads, vector instructions, scratch; and how element ranges are dealt out.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use spandrel_backend::{Device, Error, Gate, Report, Result, Step, Watch};
+
+use crate::Monitor;
+use crate::simd::Simd;
+use crate::threads::{Scratch, Threads};
+
+/// The host's processor as a device: the calling thread and a rayon pool.
+///
+/// Operations run when they are called, so the queue is always empty, capture records nothing and nothing ever waits.
+/// Results have the same bits for any number of threads and any [`Simd`] level.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    threads: Threads,
+    simd: Simd,
+    scratch: Arc<Scratch>,
+}
+
+impl Default for Cpu {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cpu {
+    /// All threads of rayon's global pool, and the widest vector instructions found.
+    pub fn new() -> Self {
+        Self::over(Threads::global())
+    }
+
+    /// `count` threads (at least 1): the caller and an own pool.
+    ///
+    /// # Errors
+    /// [`Error::Device`] where the system refuses the threads.
+    pub fn with_threads(count: usize) -> Result<Self> {
+        let threads = Threads::new(count).map_err(|e| Error::Device {
+            device: "cpu",
+            why: format!("{count} threads could not be started ({e}); ask for fewer"),
+        })?;
+        Ok(Self::over(threads))
+    }
+
+    fn over(threads: Threads) -> Self {
+        Self { threads, simd: Simd::detect(), scratch: Arc::default() }
+    }
+
+    /// The same device held to narrower vector instructions (a level wider than the processor's is cut to it): for
+    /// comparing the levels.
+    #[must_use]
+    pub fn with_simd(self, simd: Simd) -> Self {
+        Self { simd: simd.min(Simd::detect()), ..self }
+    }
+
+    /// The vector instructions in use.
+    pub fn simd(&self) -> Simd {
+        self.simd
+    }
+
+    /// How many threads work on an operation.
+    pub fn thread_count(&self) -> usize {
+        self.threads.count()
+    }
+
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
+    pub(crate) fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// Deals 0..n out in ranges that begin at multiples of `granule`; an element costs `bytes` of traffic.
+    pub(crate) fn split(&self, n: usize, bytes: usize, granule: usize, work: impl Fn(Range<usize>) + Sync) {
+        let granules = n.div_ceil(granule);
+        let tasks = self.threads.tasks(n.saturating_mul(bytes)).min(granules);
+        // u128: granules * tasks may not fit 64 bits for lengths that only `zeros` sees.
+        let cut =
+            |task: usize| ((granules as u128 * task as u128 / tasks as u128) as usize).saturating_mul(granule).min(n);
+        self.threads.run(tasks, |task| work(cut(task)..cut(task + 1)));
+    }
+}
+
+/// Whether the gate lets work through.
+pub(crate) fn open(gate: Gate<'_, Cpu>) -> bool {
+    !gate.is_some_and(Monitor::stopped)
+}
+
+impl Device for Cpu {
+    const NAME: &'static str = "cpu";
+    type Graph = ();
+    type Monitor = Monitor;
+
+    fn describe(&self) -> String {
+        format!("{} threads, {}, {}", self.threads.count(), std::env::consts::ARCH, self.simd.name())
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn capture<S: Step<Self>>(&self, _step: &mut S) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn replay<S: Step<Self>>(&self, _graph: &(), step: &mut S) -> Result<()> {
+        step.enqueue(self)
+    }
+
+    fn monitor(&self, watch: &Watch) -> Result<Monitor> {
+        Ok(Monitor::new(watch))
+    }
+
+    fn resume(&self, monitor: &mut Monitor) -> Result<()> {
+        monitor.resume();
+        Ok(())
+    }
+
+    fn report(&self, monitor: &Monitor) -> Result<Report> {
+        Ok(monitor.report())
+    }
+}

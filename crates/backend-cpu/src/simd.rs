@@ -1,0 +1,98 @@
+//! Run-time choice of vector instructions: one body, compiled for AVX-512, for AVX2 with FMA, and for the build's target.
+//!
+//! A binary built without `-C target-cpu` runs the widest level that the processor offers. Bodies say `mul_add` wherever the
+//! specification says `fma`; with FMA that is one instruction, without it the correct (slow) library routine, so every level
+//! gives the same bits.
+
+use spandrel_formats::Real;
+
+/// A set of vector instructions that this processor was found to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Simd {
+    /// What the build's target offers by itself. Always available.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL.
+    Avx512,
+}
+
+impl Simd {
+    /// The widest level of this processor.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("fma")
+            {
+                return Simd::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                return Simd::Avx2;
+            }
+        }
+        Simd::Portable
+    }
+
+    /// The levels of this processor, narrowest first.
+    pub fn available() -> impl Iterator<Item = Simd> {
+        let widest = Self::detect();
+        [Simd::Portable, Simd::Avx2, Simd::Avx512].into_iter().filter(move |&level| level <= widest)
+    }
+
+    /// Its name, for reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Simd::Portable => "portable",
+            Simd::Avx2 => "avx2+fma",
+            Simd::Avx512 => "avx512",
+        }
+    }
+}
+
+/// fma(a, b, c) with one rounding.
+#[inline(always)]
+pub(crate) fn fma<T: Real>(a: T, b: T, c: T) -> T {
+    a.mul_add(b, c)
+}
+
+/// Defines functions whose body is compiled once per [`Simd`] level and chosen by the first argument.
+macro_rules! simd_fn {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident<$T:ident $(, const $C:ident: $CT:ty)*>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    )*) => {$(
+        $(#[$meta])*
+        $vis fn $name<$T: ::spandrel_formats::Real $(, const $C: $CT)*>(simd: $crate::simd::Simd, $($arg: $ty),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body<$T: ::spandrel_formats::Real $(, const $C: $CT)*>($($arg: $ty),*) $(-> $ret)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2<$T: ::spandrel_formats::Real $(, const $C: $CT)*>($($arg: $ty),*) $(-> $ret)? {
+                body::<$T $(, $C)*>($($arg),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            fn avx512<$T: ::spandrel_formats::Real $(, const $C: $CT)*>($($arg: $ty),*) $(-> $ret)? {
+                body::<$T $(, $C)*>($($arg),*)
+            }
+
+            match simd {
+                // SAFETY: a `Simd` of this level exists only where the processor was found to have it (`Simd::detect`).
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Simd::Avx512 => unsafe { avx512::<$T $(, $C)*>($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::simd::Simd::Avx2 => unsafe { avx2::<$T $(, $C)*>($($arg),*) },
+                _ => body::<$T $(, $C)*>($($arg),*),
+            }
+        }
+    )*};
+}
+pub(crate) use simd_fn;

@@ -1,0 +1,158 @@
+//! Threads: dealing tasks to the caller and a rayon pool, scratch memory, and shared pointers to disjoint parts.
+//!
+//! Order: which thread runs a task never decides a result; every element is written by one task, and sums go through
+//! [`crate::dot`]'s tree. Work below [`SERIAL_BYTES`] stays on the caller: waking a worker costs some microseconds.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use spandrel_formats::Real;
+
+/// Operations that move fewer bytes than this run on the calling thread alone: at 20 GB/s it is the time of about two
+/// wake-ups of a sleeping worker.
+pub(crate) const SERIAL_BYTES: usize = 256 * 1024;
+/// Tasks per thread, so that a thread that is held up is relieved by the others.
+pub(crate) const TASKS_PER_THREAD: usize = 4;
+
+/// The threads of one device.
+#[derive(Clone, Debug)]
+pub(crate) struct Threads {
+    /// `None`: the global pool.
+    pool: Option<Arc<rayon::ThreadPool>>,
+    count: usize,
+}
+
+impl Threads {
+    /// The global pool's workers.
+    pub(crate) fn global() -> Self {
+        Self { pool: None, count: rayon::current_num_threads() }
+    }
+
+    /// `count` threads: the caller and a pool of `count - 1`.
+    pub(crate) fn new(count: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
+        let count = count.max(1);
+        let pool = match count {
+            1 => None,
+            _ => Some(Arc::new(
+                rayon::ThreadPoolBuilder::new()
+                    .num_threads(count - 1)
+                    .thread_name(|i| format!("spandrel-{}", i + 1))
+                    .build()?,
+            )),
+        };
+        Ok(Self { pool, count })
+    }
+
+    /// How many threads work, the caller included.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Into how many tasks an operation that moves `bytes` is split.
+    pub(crate) fn tasks(&self, bytes: usize) -> usize {
+        if self.count == 1 || bytes < SERIAL_BYTES {
+            1
+        } else {
+            (self.count * TASKS_PER_THREAD).min(bytes / (SERIAL_BYTES / 4))
+        }
+    }
+
+    /// Runs `work(0..tasks)`, each once. The caller takes part.
+    pub(crate) fn run(&self, tasks: usize, work: impl Fn(usize) + Sync) {
+        if tasks <= 1 || self.count == 1 {
+            (0..tasks).for_each(work);
+            return;
+        }
+        let next = AtomicUsize::new(0);
+        let draw = || {
+            loop {
+                let task = next.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    break;
+                }
+                work(task);
+            }
+        };
+        self.scope(self.count.min(tasks) - 1, &draw);
+    }
+
+    fn scope(&self, helpers: usize, draw: &(impl Fn() + Sync)) {
+        match &self.pool {
+            Some(pool) => pool.in_place_scope(|scope| {
+                (0..helpers).for_each(|_| scope.spawn(|_| draw()));
+                draw();
+            }),
+            None => rayon::in_place_scope(|scope| {
+                (0..helpers).for_each(|_| scope.spawn(|_| draw()));
+                draw();
+            }),
+        }
+    }
+}
+
+/// Buffers that outlive an operation, so that a step allocates only the first time.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    free: Mutex<Vec<Vec<u64>>>,
+}
+
+impl Scratch {
+    /// Calls `work` with `len` elements of unspecified value.
+    pub(crate) fn with<T: Real, R>(&self, len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
+        let words = (len * T::BYTES).div_ceil(8);
+        let mut buffer = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        if buffer.len() < words {
+            buffer.resize(words, 0);
+        }
+        let out = work(&mut bytemuck::cast_slice_mut::<u64, T>(&mut buffer)[..len]);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        out
+    }
+}
+
+/// A mutable slice whose disjoint parts are handed to different tasks.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    start: *mut T,
+    len: usize,
+}
+
+impl<T> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Shared<T> {}
+// SAFETY: access goes through `part` and `write`, whose callers promise disjointness.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T: Copy> Shared<T> {
+    pub(crate) fn new(slice: &mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len() }
+    }
+
+    /// Elements `range` of the slice.
+    ///
+    /// # Safety
+    /// The slice is still borrowed by the caller's caller; `range` lies inside it; nothing else touches these elements
+    /// while the part is alive.
+    #[inline(always)]
+    pub(crate) unsafe fn part<'a>(self, range: std::ops::Range<usize>) -> &'a mut [T] {
+        debug_assert!(range.start <= range.end && range.end <= self.len);
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
+    }
+
+    /// The element at `i`, as a place.
+    ///
+    /// # Safety
+    /// As [`Shared::part`] with `i..i + 1`.
+    #[inline(always)]
+    pub(crate) unsafe fn at<'a>(self, i: usize) -> &'a mut T {
+        debug_assert!(i < self.len);
+        // SAFETY: the caller's promise.
+        unsafe { &mut *self.start.add(i) }
+    }
+}
