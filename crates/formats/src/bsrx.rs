@@ -74,8 +74,8 @@ impl<T: Real> Bsrx<T> {
             }
             before = end;
             check_ascending(format, "col_idx", &[start, end], &col_idx, ncols.div_ceil(block_dim))?;
-            for k in start as usize..end as usize {
-                check_edge(format, (nrows, ncols), block_dim, (i, col_idx[k] as usize, k), &values)?;
+            for (k, &j) in (start as usize..).zip(&col_idx[start as usize..end as usize]) {
+                check_edge(format, (nrows, ncols), block_dim, (i, j as usize, k), &values)?;
             }
         }
         let unmasked = Self { nrows, ncols, block_dim, row_start, row_end, col_idx, values, mask: Vec::new(), nnz: 0 };
