@@ -232,6 +232,12 @@ impl<T: Real> Format for Csr<T> {
     fn to_csr(&self) -> Result<Csr<T>> {
         Ok(self.clone())
     }
+    fn as_csr(&self) -> Result<std::borrow::Cow<'_, Csr<T>>> {
+        Ok(std::borrow::Cow::Borrowed(self))
+    }
+    fn transpose(&self) -> Result<Self> {
+        Ok(Csr::transpose(self))
+    }
 }
 
 /// `ptr` starts at 0, never decreases and ends at `end`.

@@ -1,5 +1,7 @@
 //! What every storage format has, and the one list of them.
 
+use std::borrow::Cow;
+
 use crate::{Csr, Real, Result, Traffic};
 
 /// A storage format: a noun of this workspace. CSR is the hub through which any format becomes any other.
@@ -28,6 +30,30 @@ pub trait Format: Traffic + Clone + std::fmt::Debug + Send + Sync + Sized + 'sta
     /// # Errors
     /// [`crate::Error::TooLarge`] where the entries do not fit CSR's offsets.
     fn to_csr(&self) -> Result<Csr<Self::Value>>;
+    /// The same matrix as CSR, borrowed where it is CSR already: no second copy of a large matrix on the way elsewhere.
+    ///
+    /// # Errors
+    /// As [`Format::to_csr`].
+    fn as_csr(&self) -> Result<Cow<'_, Csr<Self::Value>>> {
+        self.to_csr().map(Cow::Owned)
+    }
+    /// The transpose in the same format, by way of CSR with the format's default parameters unless the format says
+    /// otherwise.
+    ///
+    /// # Errors
+    /// As [`Format::to_csr`] and [`Format::from_csr`]: the transpose may not fit where the matrix did.
+    fn transpose(&self) -> Result<Self> {
+        Self::from_csr(&self.as_csr()?.transpose())
+    }
+}
+
+/// Any format to any other by way of CSR, with the target's default parameters. Pairs that need no detour have `From` or
+/// `TryFrom` beside the formats.
+///
+/// # Errors
+/// As [`Format::to_csr`] and [`Format::from_csr`].
+pub fn convert<A: Format, B: Format<Value = A::Value>>(a: &A) -> Result<B> {
+    B::from_csr(a.as_csr()?.as_ref())
 }
 
 /// Expands `$callback!` once with the list of all storage formats, `(stem, Type)` each. The only registry: the suite,

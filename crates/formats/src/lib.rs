@@ -3,20 +3,45 @@
 //!
 //! CSR is the hub: [`Format::from_csr`] and [`Format::to_csr`] lead from any format to any other.
 
+pub mod bdia;
+pub mod bsr;
+pub mod bsrx;
+pub mod coo;
+pub mod csc;
 pub mod csr;
+pub mod dense;
+pub mod dia;
+pub mod ell;
 pub mod error;
 pub mod format;
+pub mod hec;
+pub mod hmec;
+pub mod hyb;
 pub mod index;
+mod padding;
 pub mod real;
+pub mod sell;
 pub mod sparse_vec;
 pub mod traffic;
 pub mod triplets;
 
+pub use bdia::{Band, Bdia};
+pub use bsr::Bsr;
+pub use bsrx::Bsrx;
+pub use coo::Coo;
+pub use csc::Csc;
 pub use csr::Csr;
+pub use dense::Dense;
+pub use dia::Dia;
+pub use ell::{Ell, PADDING};
 pub use error::{Error, Result};
-pub use format::Format;
+pub use format::{Format, convert};
+pub use hec::Hec;
+pub use hmec::{EllBlock, Hmec};
+pub use hyb::Hyb;
 pub use index::{MAX_INDEX, Offset, Ordinal};
 pub use real::Real;
+pub use sell::Sell;
 pub use sparse_vec::SparseVec;
 pub use traffic::Traffic;
 pub use triplets::Triplets;

@@ -1,0 +1,370 @@
+//! BSR, block sparse rows: CSR whose entries are dense square blocks.
+//!
+//! Layout (block_dim 2, first two block rows of the 6 x 6 example of the snapshots):
+//! ```text
+//! | 4 .  1 .  . . |      row_ptr 0     3     5 ...
+//! | . 5  2 .  3 . |      col_idx 0 1 2 | 0 1 ...
+//! | . .  6 .  . . |      values  4 . . 5 | 1 . 2 . | . . 3 . | . . 8 . | 6 . . 9 | ...
+//! | 8 .  . 9  . . |      position r, c of block k at k b b + r b + c
+//! ```
+//! Invariants: `row_ptr` has one more element than block rows (`nrows / b` rounded up), starts at 0, never decreases, ends at
+//! the number of blocks; block columns ascend strictly inside a block row; `values.len()` is blocks times b b; parts of edge
+//! blocks outside the matrix hold 0 and are never multiplied; zeros inside are multiplied like entries. Explicit zeros are
+//! fill. Positions are computed in `usize`.
+//! Cost of y = A x: blocks (4 + |T| b b) + 4 (block rows + 1) + |T| (ncols + nrows) bytes.
+//! Order: stored, block after block along the row: CSR's order.
+//! Reference: Im, Yelick, Vuduc, Sparsity: optimization framework for sparse matrix kernels, 2004; cuSPARSE bsrmv.
+
+use rayon::prelude::*;
+
+use crate::csr::{check_ascending, check_pointers};
+use crate::index::{Offset, Ordinal, checked};
+use crate::padding::{accumulate, assemble, fits, nonzeros, zeroed};
+use crate::{Bsrx, Csr, Error, Format, Real, Result, Traffic};
+
+/// The block sizes among which [`Format::from_csr`] chooses. 1 would be CSR with more bytes per row and is not among them.
+pub const BLOCK_DIMS: [usize; 5] = [2, 3, 4, 6, 8];
+
+/// A matrix of dense square blocks. See the module's head for layout and invariants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bsr<T> {
+    nrows: usize,
+    ncols: usize,
+    block_dim: usize,
+    row_ptr: Vec<Offset>,
+    col_idx: Vec<Ordinal>,
+    values: Vec<T>,
+    nnz: usize,
+}
+
+/// The parts of a [`Bsr`]: `(nrows, ncols, block_dim, row_ptr, col_idx, values)`.
+pub type BsrParts<T> = (usize, usize, usize, Vec<Offset>, Vec<Ordinal>, Vec<T>);
+
+impl<T: Real> Bsr<T> {
+    /// A matrix from its parts, every invariant checked in O(values).
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Pointer`], [`Error::IndexOutOfRange`], [`Error::Unsorted`],
+    /// [`Error::Invalid`] for `block_dim` = 0 or a value outside the matrix.
+    pub fn new(
+        nrows: usize,
+        ncols: usize,
+        block_dim: usize,
+        row_ptr: Vec<Offset>,
+        col_idx: Vec<Ordinal>,
+        values: Vec<T>,
+    ) -> Result<Self> {
+        let format = "bsr";
+        check_shape(format, nrows, ncols, block_dim, col_idx.len(), values.len())?;
+        let block_rows = nrows.div_ceil(block_dim);
+        if row_ptr.len() != block_rows + 1 {
+            return Err(Error::Length { format, array: "row_ptr", found: row_ptr.len(), expected: block_rows + 1 });
+        }
+        check_pointers(format, "row_ptr", &row_ptr, col_idx.len())?;
+        check_ascending(format, "col_idx", &row_ptr, &col_idx, ncols.div_ceil(block_dim))?;
+        for (i, blocks) in row_ptr.windows(2).enumerate() {
+            for k in blocks[0] as usize..blocks[1] as usize {
+                check_edge(format, (nrows, ncols), block_dim, (i, col_idx[k] as usize, k), &values)?;
+            }
+        }
+        let nnz = checked(nonzeros(&values), "entries")? as usize;
+        Ok(Self { nrows, ncols, block_dim, row_ptr, col_idx, values, nnz })
+    }
+
+    /// The parts, without a copy.
+    pub fn into_parts(self) -> BsrParts<T> {
+        (self.nrows, self.ncols, self.block_dim, self.row_ptr, self.col_idx, self.values)
+    }
+
+    /// Rows and columns of a block.
+    pub fn block_dim(&self) -> usize {
+        self.block_dim
+    }
+
+    /// Where each block row's blocks begin.
+    pub fn row_ptr(&self) -> &[Offset] {
+        &self.row_ptr
+    }
+
+    /// Block column of each block.
+    pub fn col_idx(&self) -> &[Ordinal] {
+        &self.col_idx
+    }
+
+    /// Values of the blocks, each row-major.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// Number of block rows.
+    pub fn block_rows(&self) -> usize {
+        self.row_ptr.len() - 1
+    }
+
+    /// The block size among [`BLOCK_DIMS`] with the fewest bytes, the smallest of equals.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn choose_block_dim(csr: &Csr<T>) -> Result<usize> {
+        let bytes = |&b: &usize| -> Result<(u128, usize)> {
+            let blocks: u128 = count_blocks(csr, b)?.iter().map(|&count| u128::from(count)).sum();
+            Ok((storage_bytes::<T>(csr.nrows(), b, blocks), b))
+        };
+        let sizes = BLOCK_DIMS.par_iter().map(bytes).collect::<Result<Vec<_>>>()?;
+        Ok(sizes.into_iter().min().map_or(BLOCK_DIMS[0], |(_, b)| b))
+    }
+
+    /// Blocks of `block_dim` x `block_dim`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for `block_dim` = 0; [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    pub fn from_csr_with(csr: &Csr<T>, block_dim: usize) -> Result<Self> {
+        let b = block_dim;
+        let (nrows, ncols) = (csr.nrows(), csr.ncols());
+        check_shape("bsr", nrows, ncols, b, 0, 0)?;
+        let mut row_ptr = count_blocks(csr, b)?;
+        row_ptr.insert(0, 0);
+        let blocks = accumulate(&mut row_ptr)?;
+        fits::<T>("bsr", storage_bytes::<T>(nrows, b, blocks as u128), nrows, csr.nnz())?;
+        let mut col_idx: Vec<Ordinal> = zeroed(blocks, "col_idx")?;
+        let mut values: Vec<T> = zeroed(blocks * b * b, "values")?;
+        let mut tasks = Vec::new();
+        let (mut cols_left, mut values_left) = (&mut col_idx[..], &mut values[..]);
+        let group = (4096 / b).max(1);
+        for start in (0..row_ptr.len() - 1).step_by(group) {
+            let end = (start + group).min(row_ptr.len() - 1);
+            let len = (row_ptr[end] - row_ptr[start]) as usize;
+            let (cols, cols_rest) = cols_left.split_at_mut(len);
+            let (vals, values_rest) = values_left.split_at_mut(len * b * b);
+            (cols_left, values_left) = (cols_rest, values_rest);
+            tasks.push((start..end, cols, vals));
+        }
+        tasks.into_par_iter().for_each_init(
+            || (0..b.min(nrows)).map(|_| 0).collect::<Vec<usize>>(),
+            |next, (block_rows, cols, vals)| {
+                let mut out = cols.iter_mut().zip(vals.chunks_mut(b * b));
+                for i in block_rows {
+                    merge_block_row(csr, b, i, next, &mut out);
+                }
+            },
+        );
+        Ok(Self { nrows, ncols, block_dim, row_ptr, col_idx, values, nnz: nonzeros(csr.values()) })
+    }
+}
+
+/// Merges the rows of block row `i`: they ascend, so the least block column under their cursors is the next block.
+fn merge_block_row<'a, T: Real>(
+    csr: &Csr<T>,
+    b: usize,
+    i: usize,
+    next: &mut [usize],
+    out: &mut impl Iterator<Item = (&'a mut Ordinal, &'a mut [T])>,
+) {
+    let rows = i * b..csr.nrows().min(i * b + b);
+    next.iter_mut().for_each(|n| *n = 0);
+    loop {
+        let heads = rows.clone().zip(next.iter()).filter_map(|(row, &n)| csr.row(row).0.get(n));
+        let Some(block) = heads.map(|&j| j as usize / b).min() else { return };
+        let Some((col, values)) = out.next() else { return };
+        *col = block as Ordinal;
+        for (r, (row, n)) in rows.clone().zip(next.iter_mut()).enumerate() {
+            let (cols, row_values) = csr.row(row);
+            while *n < cols.len() && (cols[*n] as usize) < (block + 1) * b {
+                values[r * b + cols[*n] as usize - block * b] = row_values[*n];
+                *n += 1;
+            }
+        }
+    }
+}
+
+/// Blocks in each block row: a stamp per block column, one pass over the entries.
+fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
+    let mut stamps: Vec<u32> = zeroed(csr.ncols().div_ceil(b), "stamps of block columns")?;
+    let mut counts = Vec::with_capacity(csr.nrows().div_ceil(b) + 1);
+    for (i, rows) in csr.row_ptr()[..csr.nrows()].chunks(b).enumerate() {
+        let end = csr.row_ptr()[i * b + rows.len()] as usize;
+        let stamp = i as u32 + 1;
+        let mut count = 0;
+        for &j in &csr.col_idx()[rows[0] as usize..end] {
+            let seen = &mut stamps[j as usize / b];
+            count += Offset::from(*seen != stamp);
+            *seen = stamp;
+        }
+        counts.push(count);
+    }
+    Ok(counts)
+}
+
+fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u128 {
+    blocks * (4 + (b as u128 * b as u128) * T::BYTES as u128) + 4 * (nrows.div_ceil(b) as u128 + 1)
+}
+
+/// Sizes of a block format's arrays.
+pub(crate) fn check_shape(
+    format: &'static str,
+    nrows: usize,
+    ncols: usize,
+    block_dim: usize,
+    blocks: usize,
+    values: usize,
+) -> Result<()> {
+    checked(nrows, "rows")?;
+    checked(ncols, "columns")?;
+    checked(block_dim, "rows of a block")?;
+    checked(blocks, "blocks")?;
+    if block_dim == 0 {
+        return Err(Error::Invalid { format, why: "block_dim = 0: a block has at least one row".into() });
+    }
+    let expected = (block_dim * block_dim).checked_mul(blocks).unwrap_or(usize::MAX);
+    if values != expected {
+        return Err(Error::Length { format, array: "values", found: values, expected });
+    }
+    Ok(())
+}
+
+/// The part of block `k` (block row `i`, block column `j`) outside the matrix holds 0.
+pub(crate) fn check_edge<T: Real>(
+    format: &'static str,
+    (nrows, ncols): (usize, usize),
+    b: usize,
+    (i, j, k): (usize, usize, usize),
+    values: &[T],
+) -> Result<()> {
+    let (rows, cols) = ((nrows - i * b).min(b), (ncols - j * b).min(b));
+    if rows == b && cols == b {
+        return Ok(());
+    }
+    for (at, v) in values[k * b * b..(k + 1) * b * b].iter().enumerate() {
+        if (at / b >= rows || at % b >= cols) && !v.is_zero() {
+            return Err(Error::Invalid {
+                format,
+                why: format!("values[{}] lies outside the matrix and must be 0", k * b * b + at),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// CSR from blocks, `blocks(i)` being those of block row `i`.
+pub(crate) fn unblock<T: Real>(
+    (nrows, ncols, b): (usize, usize, usize),
+    col_idx: &[Ordinal],
+    values: &[T],
+    blocks: impl Fn(usize) -> std::ops::Range<usize> + Sync,
+) -> Result<Csr<T>> {
+    let line = |k: usize, r: usize| &values[k * b * b + r * b..k * b * b + (r + 1) * b];
+    assemble(
+        nrows,
+        ncols,
+        |rows, counts| {
+            for (i, count) in rows.zip(counts) {
+                *count = blocks(i / b).map(|k| line(k, i % b).iter().filter(|v| !v.is_zero()).count() as Offset).sum();
+            }
+        },
+        |rows, next, cols, out| {
+            for (i, next) in rows.zip(next) {
+                for k in blocks(i / b) {
+                    for (c, &v) in line(k, i % b).iter().enumerate().filter(|(_, v)| !v.is_zero()) {
+                        cols[*next as usize] = (col_idx[k] as usize * b + c) as Ordinal;
+                        out[*next as usize] = v;
+                        *next += 1;
+                    }
+                }
+            }
+        },
+    )
+}
+
+impl<T: Real> From<Bsrx<T>> for Bsr<T> {
+    /// The block rows of the mask: the arrays move where the mask is full and there are no gaps, otherwise the blocks in use
+    /// are moved together in place.
+    fn from(bsrx: Bsrx<T>) -> Self {
+        let nnz = bsrx.nnz();
+        let (nrows, ncols, block_dim, row_start, row_end, mut col_idx, mut values, mask) = bsrx.into_parts();
+        let area = block_dim * block_dim;
+        let mut row_ptr = vec![0 as Offset; row_start.len() + 1];
+        let mut end = 0;
+        for &i in &mask {
+            let blocks = row_start[i as usize] as usize..row_end[i as usize] as usize;
+            let len = blocks.len();
+            if blocks.start != end {
+                values.copy_within(blocks.start * area..blocks.end * area, end * area);
+                col_idx.copy_within(blocks, end);
+            }
+            end += len;
+            row_ptr[i as usize + 1] = len as Offset;
+        }
+        for i in 0..row_start.len() {
+            row_ptr[i + 1] += row_ptr[i];
+        }
+        col_idx.truncate(end);
+        values.truncate(end * area);
+        Self { nrows, ncols, block_dim, row_ptr, col_idx, values, nnz }
+    }
+}
+
+impl<T: Real> Traffic for Bsr<T> {
+    fn storage(&self) -> u64 {
+        (self.values.len() * T::BYTES + 4 * (self.col_idx.len() + self.row_ptr.len())) as u64
+    }
+    fn spmv(&self) -> u64 {
+        self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
+    }
+    fn flops(&self) -> u64 {
+        2 * self.nnz as u64
+    }
+}
+
+impl<T: Real> Format for Bsr<T> {
+    type Value = T;
+    const NAME: &'static str = "bsr";
+    const MULTIPLIES_FILL: bool = true;
+    fn nrows(&self) -> usize {
+        self.nrows
+    }
+    fn ncols(&self) -> usize {
+        self.ncols
+    }
+    fn nnz(&self) -> usize {
+        self.nnz
+    }
+    /// With the block size of [`Bsr::choose_block_dim`]; at least 2 even where no blocks are to be found.
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        Self::from_csr_with(csr, Self::choose_block_dim(csr)?)
+    }
+    fn to_csr(&self) -> Result<Csr<T>> {
+        unblock((self.nrows, self.ncols, self.block_dim), &self.col_idx, &self.values, |i| {
+            self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize
+        })
+    }
+    /// Direct: blocks by counting block columns, each block transposed.
+    fn transpose(&self) -> Result<Self> {
+        let b = self.block_dim;
+        let block_cols = self.ncols.div_ceil(b);
+        let mut row_ptr = vec![0 as Offset; block_cols + 1];
+        for &j in &self.col_idx {
+            row_ptr[j as usize + 1] += 1;
+        }
+        for j in 0..block_cols {
+            row_ptr[j + 1] += row_ptr[j];
+        }
+        let mut next = row_ptr.clone();
+        let mut col_idx: Vec<Ordinal> = zeroed(self.col_idx.len(), "col_idx")?;
+        let mut values: Vec<T> = zeroed(self.values.len(), "values")?;
+        for i in 0..self.block_rows() {
+            for k in self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize {
+                let j = self.col_idx[k] as usize;
+                let at = next[j] as usize;
+                next[j] += 1;
+                col_idx[at] = i as Ordinal;
+                let (from, to) = (&self.values[k * b * b..(k + 1) * b * b], &mut values[at * b * b..(at + 1) * b * b]);
+                for r in 0..b {
+                    for c in 0..b {
+                        to[c * b + r] = from[r * b + c];
+                    }
+                }
+            }
+        }
+        Ok(Self { nrows: self.ncols, ncols: self.nrows, block_dim: b, row_ptr, col_idx, values, nnz: self.nnz })
+    }
+}

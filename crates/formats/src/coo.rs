@@ -1,0 +1,238 @@
+//! COO, coordinates: each entry with its row and its column.
+//!
+//! Layout (6 x 6 example of the snapshots, first two rows):
+//! ```text
+//! | 4 . 1 . . . |      rows   0 0 1 1 1 ...
+//! | . 5 2 . 3 . |      cols   0 2 1 2 4 ...
+//!                      values 4 1 5 2 3 ...
+//! ```
+//! Invariants: the entries ascend strictly by (row, column), the order of CSR; `nrows`, `ncols`, `nnz` < 2^31. Unsorted or
+//! repeated entries are [`crate::Triplets`]. Explicit zeros are entries.
+//! Cost of y = A x: nnz (8 + |T|) + |T| (ncols + nrows) bytes. With 32-bit values it takes less than dense storage only
+//! below one third density.
+//! Order: stored. Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 3.4.
+
+use crate::index::{Offset, Ordinal, checked};
+use crate::{Csc, Csr, Dense, Error, Format, Real, Result, Traffic};
+
+/// A matrix in coordinates. See the module's head for layout and invariants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coo<T> {
+    nrows: usize,
+    ncols: usize,
+    rows: Vec<Ordinal>,
+    cols: Vec<Ordinal>,
+    values: Vec<T>,
+}
+
+/// The parts of a [`Coo`]: `(nrows, ncols, rows, cols, values)`.
+pub type CooParts<T> = (usize, usize, Vec<Ordinal>, Vec<Ordinal>, Vec<T>);
+
+impl<T: Real> Coo<T> {
+    /// A matrix from its parts, every invariant checked in O(nnz).
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Length`], [`Error::IndexOutOfRange`], [`Error::Unsorted`].
+    pub fn new(nrows: usize, ncols: usize, rows: Vec<Ordinal>, cols: Vec<Ordinal>, values: Vec<T>) -> Result<Self> {
+        let format = "coo";
+        checked(nrows, "rows")?;
+        checked(ncols, "columns")?;
+        checked(rows.len(), "entries")?;
+        for (array, found) in [("cols", cols.len()), ("values", values.len())] {
+            if found != rows.len() {
+                return Err(Error::Length { format, array, found, expected: rows.len() });
+            }
+        }
+        for at in 0..rows.len() {
+            for (array, found, bound) in [("rows", rows[at], nrows), ("cols", cols[at], ncols)] {
+                if found as usize >= bound {
+                    return Err(Error::IndexOutOfRange { format, array, at, found: i64::from(found), bound });
+                }
+            }
+            if at > 0 && rows[at] < rows[at - 1] {
+                return Err(Error::Unsorted { format, array: "rows", at });
+            }
+            if at > 0 && rows[at] == rows[at - 1] && cols[at] <= cols[at - 1] {
+                return Err(Error::Unsorted { format, array: "cols", at });
+            }
+        }
+        Ok(Self { nrows, ncols, rows, cols, values })
+    }
+
+    /// The parts, without a copy.
+    pub fn into_parts(self) -> CooParts<T> {
+        (self.nrows, self.ncols, self.rows, self.cols, self.values)
+    }
+
+    /// Row of each entry, ascending.
+    pub fn rows(&self) -> &[Ordinal] {
+        &self.rows
+    }
+
+    /// Column of each entry.
+    pub fn cols(&self) -> &[Ordinal] {
+        &self.cols
+    }
+
+    /// Value of each entry.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// Values, to be changed in place; the pattern stays.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        &mut self.values
+    }
+
+    /// Entries sorted and checked by the caller inside this crate.
+    pub(crate) fn from_sorted(
+        nrows: usize,
+        ncols: usize,
+        rows: Vec<Ordinal>,
+        cols: Vec<Ordinal>,
+        values: Vec<T>,
+    ) -> Self {
+        debug_assert!(Self::new(nrows, ncols, rows.clone(), cols.clone(), values.clone()).is_ok());
+        Self { nrows, ncols, rows, cols, values }
+    }
+
+    fn row_ptr(&self) -> Vec<Offset> {
+        let mut row_ptr = vec![0 as Offset; self.nrows + 1];
+        for &i in &self.rows {
+            row_ptr[i as usize + 1] += 1;
+        }
+        for i in 0..self.nrows {
+            row_ptr[i + 1] += row_ptr[i];
+        }
+        row_ptr
+    }
+}
+
+/// Row of each entry of a CSR matrix.
+fn expand(row_ptr: &[Offset], nnz: usize) -> Vec<Ordinal> {
+    let mut rows = Vec::with_capacity(nnz);
+    for (i, segment) in row_ptr.windows(2).enumerate() {
+        rows.resize(segment[1] as usize, i as Ordinal);
+    }
+    rows
+}
+
+impl<T: Real> From<Csr<T>> for Coo<T> {
+    /// Columns and values move; only the row numbers are new.
+    fn from(csr: Csr<T>) -> Self {
+        let (nrows, ncols, row_ptr, cols, values) = csr.into_parts();
+        let rows = expand(&row_ptr, cols.len());
+        Self { nrows, ncols, rows, cols, values }
+    }
+}
+
+impl<T: Real> From<Coo<T>> for Csr<T> {
+    /// Columns and values move; only the row pointers are new.
+    fn from(coo: Coo<T>) -> Self {
+        let row_ptr = coo.row_ptr();
+        // SAFETY: Coo's entries are in CSR's order and range, and row_ptr was counted from them.
+        unsafe { Csr::new_unchecked(coo.nrows, coo.ncols, row_ptr, coo.cols, coo.values) }
+    }
+}
+
+impl<T: Real> From<&Csc<T>> for Coo<T> {
+    /// By counting rows, without a CSR in between.
+    fn from(csc: &Csc<T>) -> Self {
+        let (nrows, ncols) = (csc.nrows(), csc.ncols());
+        let mut next = vec![0 as Offset; nrows + 1];
+        for &i in csc.row_idx() {
+            next[i as usize + 1] += 1;
+        }
+        for i in 0..nrows {
+            next[i + 1] += next[i];
+        }
+        let rows = expand(&next, csc.nnz());
+        let mut cols = vec![0 as Ordinal; csc.nnz()];
+        let mut values = vec![T::zero(); csc.nnz()];
+        for j in 0..ncols {
+            let (column_rows, column_values) = csc.column(j);
+            for (&i, &v) in column_rows.iter().zip(column_values) {
+                let at = next[i as usize] as usize;
+                next[i as usize] += 1;
+                cols[at] = j as Ordinal;
+                values[at] = v;
+            }
+        }
+        Self { nrows, ncols, rows, cols, values }
+    }
+}
+
+impl<T: Real> From<&Dense<T>> for Coo<T> {
+    /// The entries that are not zero, without a CSR in between: a count per row, then one pass over the columns.
+    fn from(dense: &Dense<T>) -> Self {
+        let (nrows, ncols) = (dense.nrows(), dense.ncols());
+        let mut next = vec![0 as Offset; nrows + 1];
+        for j in 0..ncols {
+            for (i, v) in dense.column(j).iter().enumerate() {
+                next[i + 1] += Offset::from(!v.is_zero());
+            }
+        }
+        for i in 0..nrows {
+            next[i + 1] += next[i];
+        }
+        let nnz = next[nrows] as usize;
+        let rows = expand(&next, nnz);
+        let mut cols = vec![0 as Ordinal; nnz];
+        let mut values = vec![T::zero(); nnz];
+        for j in 0..ncols {
+            for (i, &v) in dense.column(j).iter().enumerate().filter(|(_, v)| !v.is_zero()) {
+                let at = next[i] as usize;
+                next[i] += 1;
+                cols[at] = j as Ordinal;
+                values[at] = v;
+            }
+        }
+        Self::from_sorted(nrows, ncols, rows, cols, values)
+    }
+}
+
+impl<T: Real> Traffic for Coo<T> {
+    fn storage(&self) -> u64 {
+        (self.values.len() * (8 + T::BYTES)) as u64
+    }
+    fn spmv(&self) -> u64 {
+        self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
+    }
+    fn flops(&self) -> u64 {
+        2 * self.values.len() as u64
+    }
+}
+
+impl<T: Real> Format for Coo<T> {
+    type Value = T;
+    const NAME: &'static str = "coo";
+    const MULTIPLIES_FILL: bool = false;
+    fn nrows(&self) -> usize {
+        self.nrows
+    }
+    fn ncols(&self) -> usize {
+        self.ncols
+    }
+    fn nnz(&self) -> usize {
+        self.values.len()
+    }
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        Ok(Self {
+            nrows: csr.nrows(),
+            ncols: csr.ncols(),
+            rows: expand(csr.row_ptr(), csr.nnz()),
+            cols: csr.col_idx().to_vec(),
+            values: csr.values().to_vec(),
+        })
+    }
+    fn to_csr(&self) -> Result<Csr<T>> {
+        // SAFETY: the entries are in CSR's order and range, and row_ptr was counted from them.
+        Ok(unsafe {
+            Csr::new_unchecked(self.nrows, self.ncols, self.row_ptr(), self.cols.clone(), self.values.clone())
+        })
+    }
+    /// Direct: the columns' order is that of CSC, whose columns are the transpose's rows.
+    fn transpose(&self) -> Result<Self> {
+        Ok(Csc::from(self).into_transposed().into())
+    }
+}

@@ -1,0 +1,259 @@
+//! DIA, diagonals: whole diagonals of values, no index per entry.
+//!
+//! Layout (main diagonal and the one above of the 6 x 6 example of the snapshots; `_` lies outside the matrix):
+//! ```text
+//! | 4 . 1 . . . |      offsets  0  1  2 ...     values 4 5 6 9 7 2 | 0 2 0 0 3 _ | 1 0 ...
+//! | . 5 2 . 3 . |
+//!                      values[i + nrows k] = A[i, i + offsets[k]]
+//! ```
+//! Invariants: `offsets` ascend strictly inside -(nrows - 1) ..= ncols - 1; `values.len() == nrows offsets.len()`; positions
+//! outside the matrix hold 0 and are never multiplied, zeros inside are multiplied like entries. Explicit zeros are fill.
+//! Positions are computed in `usize`.
+//! Cost of y = A x: |T| (in-matrix positions + ncols + nrows) + 4 diagonals bytes.
+//! Order: stored, ascending offsets: CSR's order.
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4; Bell & Garland 2008, section 3.1.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use rayon::prelude::*;
+
+use crate::index::{Offset, checked};
+use crate::padding::{assemble, chunk_start, fits, nonzeros, row_chunks, zeroed};
+use crate::{Bdia, Csr, Error, Format, Ordinal, Real, Result, Traffic};
+
+/// A matrix by diagonals. See the module's head for layout and invariants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dia<T> {
+    nrows: usize,
+    ncols: usize,
+    offsets: Vec<i32>,
+    values: Vec<T>,
+    nnz: usize,
+}
+
+/// The parts of a [`Dia`]: `(nrows, ncols, offsets, values)`.
+pub type DiaParts<T> = (usize, usize, Vec<i32>, Vec<T>);
+
+impl<T: Real> Dia<T> {
+    /// A matrix from its parts, every invariant checked in O(nrows offsets).
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Unsorted`], [`Error::Invalid`] for a diagonal or a value outside the
+    /// matrix.
+    pub fn new(nrows: usize, ncols: usize, offsets: Vec<i32>, values: Vec<T>) -> Result<Self> {
+        let format = "dia";
+        checked(nrows, "rows")?;
+        checked(ncols, "columns")?;
+        if let Some(at) = (1..offsets.len()).find(|&at| offsets[at] <= offsets[at - 1]) {
+            return Err(Error::Unsorted { format, array: "offsets", at });
+        }
+        let nnz = check_diagonals(format, nrows, ncols, &offsets, &values)?;
+        Ok(Self { nrows, ncols, offsets, values, nnz })
+    }
+
+    /// The parts, without a copy.
+    pub fn into_parts(self) -> DiaParts<T> {
+        (self.nrows, self.ncols, self.offsets, self.values)
+    }
+
+    /// Column minus row of each diagonal, ascending.
+    pub fn offsets(&self) -> &[i32] {
+        &self.offsets
+    }
+
+    /// `nrows` values per diagonal, by row.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+}
+
+/// Rows in which the diagonal `offset` lies inside the matrix.
+pub(crate) fn rows_of(nrows: usize, ncols: usize, offset: i32) -> Range<usize> {
+    let begin = (-i64::from(offset)).max(0) as usize;
+    let end = (ncols as i64 - i64::from(offset)).clamp(0, nrows as i64) as usize;
+    begin.min(end)..end
+}
+
+/// Checks lengths, that each diagonal meets the matrix and that values outside it are 0; counts what is not zero.
+pub(crate) fn check_diagonals<T: Real>(
+    format: &'static str,
+    nrows: usize,
+    ncols: usize,
+    offsets: &[i32],
+    values: &[T],
+) -> Result<usize> {
+    let expected = nrows.checked_mul(offsets.len()).unwrap_or(usize::MAX);
+    if values.len() != expected {
+        return Err(Error::Length { format, array: "values", found: values.len(), expected });
+    }
+    let mut nnz = 0;
+    for (k, &offset) in offsets.iter().enumerate() {
+        let inside = rows_of(nrows, ncols, offset);
+        if inside.is_empty() {
+            return Err(Error::Invalid {
+                format,
+                why: format!("diagonal {offset} lies outside the {nrows} x {ncols} matrix: remove it"),
+            });
+        }
+        let column = &values[nrows * k..nrows * (k + 1)];
+        if let Some(i) = (0..nrows).find(|i| !inside.contains(i) && !column[*i].is_zero()) {
+            return Err(Error::Invalid {
+                format,
+                why: format!("values[{}] lies outside the matrix and must be 0", i + nrows * k),
+            });
+        }
+        nnz += nonzeros(column);
+    }
+    checked(nnz, "entries").map(|nnz| nnz as usize)
+}
+
+/// Offsets of the diagonals that hold entries, ascending: one pass over the entries, one byte per possible diagonal.
+pub(crate) fn occupied<T: Real>(csr: &Csr<T>) -> Result<Vec<i32>> {
+    let (nrows, ncols) = (csr.nrows(), csr.ncols());
+    let marks: Vec<u8> = zeroed(nrows + ncols, "marks of diagonals")?;
+    let marks: Vec<AtomicU8> = marks.into_iter().map(AtomicU8::new).collect();
+    (0..nrows).into_par_iter().with_min_len(4096).for_each(|i| {
+        for &j in csr.row(i).0 {
+            let mark = &marks[j as usize + nrows - i];
+            // A plain load first: the line stays shared between threads once the mark is set.
+            if mark.load(Ordering::Relaxed) == 0 {
+                mark.store(1, Ordering::Relaxed);
+            }
+        }
+    });
+    let set = |(at, mark): (usize, AtomicU8)| (mark.into_inner() != 0).then_some((at as i64 - nrows as i64) as i32);
+    Ok(marks.into_iter().enumerate().filter_map(set).collect())
+}
+
+/// The values of `csr` on the diagonals `offsets`, which cover its pattern.
+pub(crate) fn spread<T: Real>(csr: &Csr<T>, offsets: &[i32]) -> Result<Vec<T>> {
+    let nrows = csr.nrows();
+    let mut values: Vec<T> = zeroed(nrows * offsets.len(), "values")?;
+    row_chunks(&mut values, nrows).into_par_iter().enumerate().for_each(|(chunk, mut diagonals)| {
+        let len = diagonals.first().map_or(0, |d| d.len());
+        for r in 0..len {
+            let i = chunk_start(chunk) + r;
+            let (cols, row_values) = csr.row(i);
+            let mut k = 0;
+            for (&j, &v) in cols.iter().zip(row_values) {
+                let offset = (i64::from(j) - i as i64) as i32;
+                while offsets[k] < offset {
+                    k += 1;
+                }
+                diagonals[k][r] = v;
+            }
+        }
+    });
+    Ok(values)
+}
+
+/// The entries that are not zero, as CSR.
+pub(crate) fn gather<T: Real>(nrows: usize, ncols: usize, offsets: &[i32], values: &[T]) -> Result<Csr<T>> {
+    // The chunk's rows of diagonal k that lie inside the matrix, as (row inside the chunk, value, column).
+    let piece = move |rows: &Range<usize>, k: usize| {
+        let inside = rows_of(nrows, ncols, offsets[k]);
+        let (from, to) = (inside.start.max(rows.start), inside.end.min(rows.end));
+        let (from, start) = (from.min(to), rows.start);
+        let offset = i64::from(offsets[k]);
+        (from..to).map(move |i| (i - start, values[i + nrows * k], (i as i64 + offset) as Ordinal))
+    };
+    assemble(
+        nrows,
+        ncols,
+        |rows, counts| {
+            for k in 0..offsets.len() {
+                piece(&rows, k).for_each(|(r, v, _)| counts[r] += Offset::from(!v.is_zero()));
+            }
+        },
+        |rows, next, cols, out| {
+            for k in 0..offsets.len() {
+                for (r, v, j) in piece(&rows, k).filter(|(_, v, _)| !v.is_zero()) {
+                    cols[next[r] as usize] = j;
+                    out[next[r] as usize] = v;
+                    next[r] += 1;
+                }
+            }
+        },
+    )
+}
+
+/// Values of the transpose, whose diagonals are those of `offsets` negated and in reverse.
+pub(crate) fn flip<T: Real>(
+    format: &'static str,
+    (nrows, ncols, nnz): (usize, usize, usize),
+    offsets: &[i32],
+    values: &[T],
+) -> Result<Vec<T>> {
+    fits::<T>(format, ncols as u128 * offsets.len() as u128 * T::BYTES as u128, ncols, nnz)?;
+    let mut flipped: Vec<T> = zeroed(ncols * offsets.len(), "values")?;
+    if ncols == 0 {
+        return Ok(flipped);
+    }
+    for (column, k) in flipped.chunks_mut(ncols).zip((0..offsets.len()).rev()) {
+        let rows = rows_of(nrows, ncols, offsets[k]);
+        let first = (rows.start as i64 + i64::from(offsets[k])) as usize;
+        column[first..first + rows.len()].copy_from_slice(&values[nrows * k + rows.start..nrows * k + rows.end]);
+    }
+    Ok(flipped)
+}
+
+/// Positions of the diagonals that lie inside the matrix.
+pub(crate) fn positions(nrows: usize, ncols: usize, offsets: impl Iterator<Item = i32>) -> u64 {
+    offsets.map(|offset| rows_of(nrows, ncols, offset).len() as u64).sum()
+}
+
+impl<T: Real> From<Bdia<T>> for Dia<T> {
+    /// The values move: the layouts agree. Diagonals that only fill a gap of a band stay.
+    fn from(bdia: Bdia<T>) -> Self {
+        let nnz = bdia.nnz();
+        let offsets = bdia.offsets().collect();
+        let (nrows, ncols, _, values) = bdia.into_parts();
+        Self { nrows, ncols, offsets, values, nnz }
+    }
+}
+
+impl<T: Real> Traffic for Dia<T> {
+    fn storage(&self) -> u64 {
+        (self.values.len() * T::BYTES + 4 * self.offsets.len()) as u64
+    }
+    fn spmv(&self) -> u64 {
+        let inside = positions(self.nrows, self.ncols, self.offsets.iter().copied());
+        (inside + (self.nrows + self.ncols) as u64) * T::BYTES as u64 + 4 * self.offsets.len() as u64
+    }
+    fn flops(&self) -> u64 {
+        2 * self.nnz as u64
+    }
+}
+
+impl<T: Real> Format for Dia<T> {
+    type Value = T;
+    const NAME: &'static str = "dia";
+    const MULTIPLIES_FILL: bool = true;
+    fn nrows(&self) -> usize {
+        self.nrows
+    }
+    fn ncols(&self) -> usize {
+        self.ncols
+    }
+    fn nnz(&self) -> usize {
+        self.nnz
+    }
+    /// Refused where the storage exceeds 1 MiB and 20 times CSR's.
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        let (nrows, ncols) = (csr.nrows(), csr.ncols());
+        let offsets = occupied(csr)?;
+        fits::<T>("dia", nrows as u128 * offsets.len() as u128 * T::BYTES as u128, nrows, csr.nnz())?;
+        let values = spread(csr, &offsets)?;
+        Ok(Self { nrows, ncols, offsets, values, nnz: nonzeros(csr.values()) })
+    }
+    fn to_csr(&self) -> Result<Csr<T>> {
+        gather(self.nrows, self.ncols, &self.offsets, &self.values)
+    }
+    /// Direct: each diagonal is copied to its mirror image.
+    fn transpose(&self) -> Result<Self> {
+        let values = flip("dia", (self.nrows, self.ncols, self.nnz), &self.offsets, &self.values)?;
+        let offsets = self.offsets.iter().rev().map(|offset| -offset).collect();
+        Ok(Self { nrows: self.ncols, ncols: self.nrows, offsets, values, nnz: self.nnz })
+    }
+}
