@@ -10,6 +10,7 @@ pub mod error;
 pub mod monitor;
 pub mod operator;
 pub mod ops;
+pub mod trace;
 
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
@@ -20,3 +21,4 @@ pub use ops::{Backend, Coeff, Load, Order, SparseVector, Spmm, Spmv, SpmvTranspo
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+pub use trace::Trace;
