@@ -17,8 +17,8 @@ pub use error::{Error, Result};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
+pub use trace::Trace;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-pub use trace::Trace;
