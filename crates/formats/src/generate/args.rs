@@ -96,7 +96,7 @@ impl<'a> Args<'a> {
         match parts[..] {
             [n] => size[..dims].fill(n),
             _ if parts.len() == dims => size[..dims].copy_from_slice(&parts),
-            _ => return Err(self.wrong(format!("size {text} has {} extents, not 1 or {dims}", parts.len()))),
+            _ => return Err(self.wrong(format!("size {text} has {} extents in {dims} dimensions", parts.len()))),
         }
         Ok(size)
     }

@@ -1,14 +1,18 @@
 //! Generators: matrices from a line of text such as `d3n7:64` or `banded:n=15600,d=33`.
 //!
 //! [`csr`] makes the matrix, [`list`] names the generators, [`is_spec`] tells a specification from a path. Everything random
-//! comes from ChaCha with the seed of the specification (`seed=`), so that one text means one matrix on every machine and for
-//! any number of threads.
+//! comes from ChaCha with the seed of the specification (`seed=`), so that one text means one matrix for any number of threads
+//! and, up to the last bit of the system's pow, sin and cos, on every machine.
 
 mod args;
+mod electrostatic;
 mod fill;
+mod gfem;
+mod random;
 mod spec;
 mod stencil;
 
+pub use gfem::Form;
 pub use spec::{Family, Spec, is_spec};
 pub use stencil::Stencil;
 
@@ -76,6 +80,32 @@ pub fn list() -> &'static [Generator] {
             "tridiag",
             "tridiag:N[,lower=-1,diag=2,upper=-1]",
             "three constant diagonals, symmetric or not as the values say",
+        ),
+        generator("banded", "banded:n=N,d=D (D odd)", "D centred diagonals of random values, SPD by dominance"),
+        generator(
+            "gfem",
+            "gfem:n=N,p=P[,dim=1][,op=stiffness] or gfem:n=XxY,p=P,dim=2[,op=mass]",
+            "generalised finite elements with 4 P + 3 diagonals, SPD; with dim=2, n counts unknowns in each direction",
+        ),
+        generator(
+            "randspd",
+            "randspd:n=N,density=F,cond=C",
+            "random SPD with geometric eigenvalues of condition number C, turned by Jacobi rotations up to density F",
+        ),
+        generator(
+            "powerlaw",
+            "powerlaw:n=N[,alpha=2.1]",
+            "row lengths by a power law, random columns, nonsymmetric, diagonally dominant",
+        ),
+        generator(
+            "random",
+            "random:n=N,nnz_per_row=K",
+            "K entries in each row, random columns, nonsymmetric, diagonally dominant",
+        ),
+        generator(
+            "electrostatic",
+            "electrostatic:n=N",
+            "linear finite elements on a tetrahedral mesh, jumping permittivity, shuffled numbering, SPD",
         ),
     ];
     LIST

@@ -1,7 +1,9 @@
 //! The specification of a generated matrix, as it stands on a command line: parsed, checked, printed, built.
 
 use super::args::{Args, split};
-use super::{DEFAULT_SEED, Stencil, list};
+use super::gfem::{self, Form};
+use super::random::{self, Lengths};
+use super::{DEFAULT_SEED, Stencil, electrostatic, list};
 use crate::{Csr, Error, Real, Result};
 
 /// What to generate. [`Spec::parse`] refuses what cannot be built for any other reason than its size.
@@ -18,6 +20,52 @@ pub enum Family {
         stencil: Stencil,
         /// Parameters besides the size, as they are written (`,peclet=10`), for printing.
         suffix: String,
+    },
+    /// Random values on centred diagonals, symmetric positive definite.
+    Banded {
+        /// Rows.
+        n: usize,
+        /// Diagonals, odd.
+        d: usize,
+    },
+    /// Generalised finite elements with a chosen bandwidth.
+    Gfem {
+        /// Unknowns in x, and in y (1 in 1-D).
+        size: [usize; 2],
+        /// Cells to each side in a local interpolation.
+        p: usize,
+        /// Dimensions, 1 or 2.
+        dim: usize,
+        /// Stiffness or mass.
+        form: Form,
+    },
+    /// Random symmetric positive definite with given eigenvalues.
+    RandSpd {
+        /// Rows.
+        n: usize,
+        /// Least share of entries among n^2.
+        density: f64,
+        /// Condition number.
+        cond: f64,
+    },
+    /// Row lengths by a power law.
+    PowerLaw {
+        /// Rows.
+        n: usize,
+        /// Exponent: P(K >= k) = k^(1 - alpha).
+        alpha: f64,
+    },
+    /// Random columns, as many in each row.
+    Random {
+        /// Rows.
+        n: usize,
+        /// Entries in a row, the diagonal among them.
+        nnz_per_row: usize,
+    },
+    /// Finite elements on a tetrahedral mesh.
+    Electrostatic {
+        /// Unknowns.
+        n: usize,
     },
 }
 
@@ -92,6 +140,54 @@ impl Spec {
                 let shape = Stencil::new([([-1, 0, 0], lower), ([0; 3], diag), ([1, 0, 0], upper)]);
                 (stencil(&args, 1, shape, format!(",lower={lower},diag={diag},upper={upper}"))?, args.seed()?)
             }
+            "banded" => {
+                let args = args("n", &["d"])?;
+                let (n, d) = (args.count("n", 1, None)?, args.count("d", 1, None)?);
+                if d % 2 == 0 || d / 2 >= n {
+                    let why = format!("d={d} diagonals are not centred: d must be odd and at most 2 n - 1");
+                    return Err(args.wrong(why));
+                }
+                (Family::Banded { n, d }, args.seed()?)
+            }
+            "gfem" => {
+                let args = args("n", &["p", "dim", "op"])?;
+                let dim = args.count("dim", 1, Some(1))?;
+                let p = args.count("p", 0, Some(1))?;
+                if dim > 2 || p > 8 {
+                    return Err(args.wrong(format!("dim={dim}, p={p}: dim is 1 or 2 and p at most 8")));
+                }
+                let [nx, ny, _] = args.extents("n", dim)?;
+                let least = gfem::least_nodes(p);
+                if nx < least || (dim == 2 && ny < least) {
+                    return Err(args.wrong(format!("p={p} needs at least {least} unknowns in each direction")));
+                }
+                let form = [Form::Stiffness, Form::Mass][args.word("op", &["stiffness", "mass"])?];
+                (Family::Gfem { size: [nx, ny], p, dim, form }, args.seed()?)
+            }
+            "randspd" => {
+                let args = args("n", &["density", "cond"])?;
+                let n = args.count("n", 1, None)?;
+                let density = args.real("density", 0.0, 1.0, None)?;
+                let cond = args.real("cond", 1.0, 1e16, None)?;
+                (Family::RandSpd { n, density, cond }, args.seed()?)
+            }
+            "powerlaw" => {
+                let args = args("n", &["alpha"])?;
+                let n = args.count("n", 1, None)?;
+                (Family::PowerLaw { n, alpha: args.real("alpha", 1.01, 100.0, Some(2.1))? }, args.seed()?)
+            }
+            "random" => {
+                let args = args("n", &["nnz_per_row"])?;
+                let (n, nnz_per_row) = (args.count("n", 1, None)?, args.count("nnz_per_row", 1, None)?);
+                if nnz_per_row > n {
+                    return Err(args.wrong(format!("nnz_per_row={nnz_per_row} exceeds n={n}")));
+                }
+                (Family::Random { n, nnz_per_row }, args.seed()?)
+            }
+            "electrostatic" => {
+                let args = args("n", &[])?;
+                (Family::Electrostatic { n: args.count("n", 1, None)? }, args.seed()?)
+            }
             other => unreachable!("{other} is listed and has no parser"),
         };
         Ok(Self { family, seed })
@@ -102,8 +198,16 @@ impl Spec {
     /// # Errors
     /// [`Error::TooLarge`], [`Error::OutOfMemory`].
     pub fn build<T: Real>(&self) -> Result<Csr<T>> {
-        match &self.family {
-            Family::Stencil { size, stencil, .. } => stencil.on_grid(*size),
+        let seed = self.seed;
+        match self.family {
+            Family::Stencil { size, ref stencil, .. } => stencil.on_grid(size),
+            Family::Banded { n, d } => random::banded(n, d, seed),
+            Family::Gfem { size, p, dim: 2, form } => gfem::plane(size, p, form),
+            Family::Gfem { size, p, form, .. } => gfem::line(size[0], p, form),
+            Family::RandSpd { n, density, cond } => random::spd(n, density, cond, seed),
+            Family::PowerLaw { n, alpha } => random::scattered(n, Lengths::PowerLaw(alpha), seed),
+            Family::Random { n, nnz_per_row } => random::scattered(n, Lengths::Equal(nnz_per_row - 1), seed),
+            Family::Electrostatic { n } => electrostatic::build(n, seed),
         }
     }
 }
@@ -121,6 +225,20 @@ impl std::fmt::Display for Spec {
                 }
                 write!(f, "{suffix}")?;
             }
+            Family::Banded { n, d } => write!(f, "banded:n={n},d={d}")?,
+            Family::Gfem { size: [nx, ny], p, dim, form } => {
+                match dim {
+                    1 => write!(f, "gfem:n={nx},p={p}")?,
+                    _ => write!(f, "gfem:n={nx}x{ny},p={p},dim=2")?,
+                }
+                if *form == Form::Mass {
+                    write!(f, ",op=mass")?;
+                }
+            }
+            Family::RandSpd { n, density, cond } => write!(f, "randspd:n={n},density={density},cond={cond}")?,
+            Family::PowerLaw { n, alpha } => write!(f, "powerlaw:n={n},alpha={alpha}")?,
+            Family::Random { n, nnz_per_row } => write!(f, "random:n={n},nnz_per_row={nnz_per_row}")?,
+            Family::Electrostatic { n } => write!(f, "electrostatic:n={n}")?,
         }
         if self.seed == DEFAULT_SEED { Ok(()) } else { write!(f, ",seed={}", self.seed) }
     }

@@ -132,7 +132,7 @@ impl Stencil {
     }
 
     /// Entries in the rows before `row`: a closed form per offset.
-    fn row_start(&self, [nx, ny, nz]: [usize; 3], row: usize) -> u64 {
+    pub(super) fn row_start(&self, [nx, ny, nz]: [usize; 3], row: usize) -> u64 {
         if nx * ny * nz == 0 {
             return 0;
         }
