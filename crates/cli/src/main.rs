@@ -4,7 +4,10 @@
 //! Exit status: 0 converged or done; 1 an error; 2 bad usage; 3 not converged or interrupted.
 
 mod args;
+mod backend;
+mod devices;
 mod failure;
+mod input;
 mod interrupt;
 mod output;
 mod plot;
