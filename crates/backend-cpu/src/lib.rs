@@ -20,3 +20,7 @@ pub use device::Cpu;
 pub use monitor::Monitor;
 pub use simd::Simd;
 pub use vector::{Scalar, Vector};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

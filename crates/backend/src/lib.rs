@@ -16,3 +16,7 @@ pub use error::{Error, Result};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

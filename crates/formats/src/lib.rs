@@ -47,3 +47,7 @@ pub use sell::Sell;
 pub use sparse_vec::SparseVec;
 pub use traffic::Traffic;
 pub use triplets::Triplets;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

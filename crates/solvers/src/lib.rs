@@ -24,3 +24,7 @@ pub use error::{Error, Result};
 pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
 pub use precond::{Identity, Jacobi};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
