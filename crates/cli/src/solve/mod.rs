@@ -19,7 +19,7 @@ use spandrel::{Device, Format};
 use spandrel_formats::matrix_market;
 
 use crate::args::{Precision, SolveArgs};
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::output::{self, Target};
 use crate::plot::Convergence;
 use crate::{backend, input, interrupt};
@@ -239,26 +239,4 @@ fn write_files<T: Factorable>(targets: &Targets, report: &Report<'_>, x: Option<
         target.write(plot.svg()?.as_bytes())?;
     }
     Ok(())
-}
-
-impl From<spandrel::solvers::Error> for Failure {
-    fn from(error: spandrel::solvers::Error) -> Self {
-        use spandrel::solvers::Error as E;
-        let kind = match &error {
-            E::NotSquare { .. } => "not_square",
-            E::Size { .. } => "shape",
-            E::Diagonal { .. } | E::ZeroPivot { .. } => "zero_pivot",
-            E::NotFinite { .. } => "not_finite",
-            E::Fill { .. } => "fill",
-            E::Factor { .. } => "factor",
-            E::Option { .. } => "option",
-            _ => "solver",
-        };
-        let message = error.to_string();
-        match error {
-            E::Backend(error) => error.into(),
-            E::Format(error) => error.into(),
-            _ => Self::new(kind, message),
-        }
-    }
 }

@@ -96,3 +96,11 @@ impl Plan {
         })
     }
 }
+
+fn format<T: Real>(_args: &SolveArgs, _a: &Csr<T>, _solver: SolverKind) -> Result<(&'static str, String)> {
+    Ok(("csr", String::new()))
+}
+
+fn is_symmetric<T: Real>(_a: &Csr<T>) -> bool {
+    true
+}
