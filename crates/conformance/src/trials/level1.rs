@@ -201,7 +201,8 @@ pub(crate) fn run<T: Real, D: Backend<T>>(
 /// What an operation must leave, by plain loops.
 fn expected<T: Real>(operation: Operation, operands: &Operands<T>) -> Left<T> {
     let [v0, v1, v2, v3, v4, v5] = &operands.vectors;
-    let axpby = |a: T, x: &[T], b: T, y: &[T]| -> Vec<T> { x.iter().zip(y).map(|(&x, &y)| finish(a, x, b, y)).collect() };
+    let axpby =
+        |a: T, x: &[T], b: T, y: &[T]| -> Vec<T> { x.iter().zip(y).map(|(&x, &y)| finish(a, x, b, y)).collect() };
     let axpbypcz = |a: T, x: &[T], b: T, y: &[T], c: T, z: &[T]| -> Vec<T> {
         (0..x.len()).map(|i| a.mul_add(x[i], finish(b, y[i], c, z[i]))).collect()
     };
