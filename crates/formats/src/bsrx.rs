@@ -5,7 +5,7 @@
 //! row_start 0 2 4      row_end 2 3 6      mask 1 2
 //! blocks    0 0 | 1 - | 2 2               `-` belongs to no row
 //! ```
-//! Invariants: `row_start` and `row_end` have one element per block row, row_start[i] <= row_end[i] <= row_start[i + 1], the
+//! Invariants: `row_start` and `row_end` have one element per block row, `row_start[i] <= row_end[i] <= row_start[i + 1]`, the
 //! last end is at most the number of stored blocks: gaps are allowed, no overlap. `mask` ascends strictly. Blocks as in BSR;
 //! blocks in gaps are neither read nor checked. As a matrix it is the rows of the mask: y keeps its other rows.
 //! Cost of y = A x: masked rows' blocks (4 + |T| b b) + 12 masked block rows + |T| (ncols + masked rows) bytes.
