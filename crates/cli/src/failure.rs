@@ -50,3 +50,43 @@ impl From<spandrel_formats::Error> for Failure {
         Self::new(kind, error.to_string())
     }
 }
+
+impl From<spandrel::backend::Error> for Failure {
+    fn from(error: spandrel::backend::Error) -> Self {
+        use spandrel::backend::Error as E;
+        let kind = match &error {
+            E::Shape { .. } => "shape",
+            E::Unsupported { .. } => "unsupported",
+            E::OutOfMemory { .. } => "out_of_memory",
+            E::Device { .. } => "device",
+            _ => "backend",
+        };
+        let message = error.to_string();
+        match error {
+            E::Format(error) => error.into(),
+            _ => Self::new(kind, message),
+        }
+    }
+}
+
+impl From<spandrel::solvers::Error> for Failure {
+    fn from(error: spandrel::solvers::Error) -> Self {
+        use spandrel::solvers::Error as E;
+        let kind = match &error {
+            E::NotSquare { .. } => "not_square",
+            E::Size { .. } => "shape",
+            E::Diagonal { .. } | E::ZeroPivot { .. } => "zero_pivot",
+            E::NotFinite { .. } => "not_finite",
+            E::Fill { .. } => "fill",
+            E::Factor { .. } => "factor",
+            E::Option { .. } => "option",
+            _ => "solver",
+        };
+        let message = error.to_string();
+        match error {
+            E::Backend(error) => error.into(),
+            E::Format(error) => error.into(),
+            _ => Self::new(kind, message),
+        }
+    }
+}

@@ -8,10 +8,22 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// A matrix that is not square where the method needs one that is.
-    #[error("{solver} needs a square matrix, this one is {nrows} x {ncols}; use the direct solver for least squares")]
+    #[error(
+        "{solver} needs a square matrix, this one is {nrows} x {ncols}; the direct solver's QR takes more rows than columns"
+    )]
     NotSquare {
         /// The method.
         solver: &'static str,
+        /// Rows.
+        nrows: usize,
+        /// Columns.
+        ncols: usize,
+    },
+    /// A matrix with fewer rows than columns, which has no unique answer.
+    #[error(
+        "direct: {nrows} rows for {ncols} columns leave the answer open; solve A A' y = b and take x = A' y for the shortest one"
+    )]
+    Underdetermined {
         /// Rows.
         nrows: usize,
         /// Columns.

@@ -8,7 +8,7 @@
 pub mod bicgstab;
 pub mod cg;
 pub mod choose;
-//DIR pub mod direct;
+pub mod direct;
 pub mod error;
 mod norm;
 pub mod options;
@@ -19,7 +19,7 @@ mod segments;
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use cg::{Cg, cg};
 pub use choose::{Choice, PrecondKind, SolverKind};
-//DIR pub use direct::{Direct, DirectOptions, Method};
+pub use direct::{Direct, DirectOptions, Factorable, Method};
 pub use error::{Error, Result};
 pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};

@@ -93,6 +93,8 @@ pub struct Outcome {
     pub restarts: usize,
     /// The last scalar that stopped the method (also where a restart mended it), and after how many iterations.
     pub breakdown: Option<(Quantity, usize)>,
+    /// What else a user should know, e.g. that LU had to stand in for Cholesky.
+    pub note: Option<&'static str>,
 }
 
 impl Outcome {
@@ -106,6 +108,7 @@ impl Outcome {
             history: Vec::new(),
             restarts: 0,
             breakdown: None,
+            note: None,
         }
     }
 }
