@@ -187,6 +187,7 @@ mod tests {
         triplets.to_csr().unwrap()
     }
 
+    #[cfg(feature = "sprs")]
     fn bandwidth(matrix: &Csr<f64>) -> usize {
         (0..matrix.nrows())
             .flat_map(|i| matrix.row(i).0.iter().map(move |&j| i.abs_diff(j as usize)))
