@@ -5,6 +5,7 @@
 
 mod args;
 mod backend;
+mod convert;
 mod devices;
 mod failure;
 mod input;
@@ -13,6 +14,7 @@ mod output;
 mod plot;
 mod progress;
 mod solve;
+mod spmv;
 mod spy;
 
 use std::io::Write;
@@ -52,7 +54,10 @@ fn run(command: &Command) -> Result<bool> {
     match command {
         Command::Solve(args) => solve::run(args),
         Command::Devices(args) => devices::run(args).map(|()| true),
-        _ => Ok(true),
+        Command::Spmv(args) => spmv::run(args).map(|()| true),
+        Command::Convert(args) => convert::convert(args).map(|()| true),
+        Command::Generate(args) => convert::generate(args).map(|()| true),
+        Command::Info(_) => Ok(true),
     }
 }
 

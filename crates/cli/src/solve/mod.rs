@@ -25,6 +25,7 @@ use crate::plot::Convergence;
 use crate::{backend, input, interrupt};
 use plan::Plan;
 use problem::Problem;
+pub(crate) use problem::random;
 use report::{MatrixReport, Report, Why};
 
 /// Seconds of each phase. `read`: file or generator. `analyze`: structure, choices, renumbering, the format. `load`: onto the
