@@ -35,8 +35,7 @@ pub(crate) fn open(name: BackendName) -> Result<Cpu> {
 /// Kind `device`, where the system refuses the threads.
 pub(crate) fn set_threads(count: Option<usize>) -> Result<()> {
     let Some(count) = count else { return Ok(()) };
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(count)
-        .build_global()
-        .map_err(|error| Failure::new("device", format!("{count} threads could not be started ({error}); ask for fewer")))
+    rayon::ThreadPoolBuilder::new().num_threads(count).build_global().map_err(|error| {
+        Failure::new("device", format!("{count} threads could not be started ({error}); ask for fewer"))
+    })
 }

@@ -18,14 +18,17 @@ pub(crate) fn matrix<T: Real>(text: &str) -> Result<Csr<T>> {
         return generate::csr(text).map_err(|error| match error {
             Error::Spec { .. } => {
                 let mut failure = Failure::from(error);
-                failure.message.push_str("; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
+                failure
+                    .message
+                    .push_str("; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
                 failure
             }
             other => other.into(),
         });
     }
     let _spinner = Spinner::start(format!("reading {text}"));
-    matrix_market::read_csr(text).map_err(|error| explain(error, "give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64"))
+    matrix_market::read_csr(text)
+        .map_err(|error| explain(error, "give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64"))
 }
 
 /// Reads a vector of `expected` elements; `what` names its role.
@@ -123,10 +126,7 @@ mod tests {
     #[test]
     fn the_first_bad_entry_is_named_from_one() {
         let a = Csr::new(3, 3, vec![0, 1, 1, 3], vec![0, 1, 2], vec![1.0, f64::NAN, f64::INFINITY]).unwrap();
-        assert_eq!(
-            first_not_finite(&a).unwrap(),
-            "the matrix's entry at row 3, column 2 (counted from 1) is NaN"
-        );
+        assert_eq!(first_not_finite(&a).unwrap(), "the matrix's entry at row 3, column 2 (counted from 1) is NaN");
         assert_eq!(first_not_finite(&Csr::<f64>::identity(4).unwrap()), None);
     }
 }

@@ -87,7 +87,11 @@ impl Convergence<'_> {
                 ShapeStyle::from(&GOAL).stroke_width(1),
             ))?;
             let right = (FONT, 13).into_font().color(&GOAL).pos(Pos::new(HPos::Right, VPos::Bottom));
-            chart.draw_series(std::iter::once(Text::new(format!("asked for {goal:.0e}"), (last * 1.02, goal), right)))?;
+            chart.draw_series(std::iter::once(Text::new(
+                format!("asked for {goal:.0e}"),
+                (last * 1.02, goal),
+                right,
+            )))?;
         }
         chart.draw_series(LineSeries::new(points.iter().copied(), ShapeStyle::from(&CURVE).stroke_width(2)))?;
         if let Some(&end) = points.last() {
@@ -125,15 +129,19 @@ mod tests {
     #[test]
     fn the_plot_shows_curve_goal_and_labels() {
         let history: Vec<f64> = (0..40).map(|k| 10f64.powf(-0.25 * f64::from(k))).collect();
-        let svg = Convergence { title: "poisson2d:8", subtitle: "cg, jacobi", history: &history, goal: 1e-8 }.svg().unwrap();
-        for part in ["<svg", "polyline", "poisson2d:8", "cg, jacobi", "iteration", "relative residual", "asked for 1e-8"] {
+        let svg =
+            Convergence { title: "poisson2d:8", subtitle: "cg, jacobi", history: &history, goal: 1e-8 }.svg().unwrap();
+        for part in
+            ["<svg", "polyline", "poisson2d:8", "cg, jacobi", "iteration", "relative residual", "asked for 1e-8"]
+        {
             assert!(svg.contains(part), "{part} is missing");
         }
     }
 
     #[test]
     fn histories_that_a_logarithm_cannot_show_are_drawn_too() {
-        for history in [&[][..], &[0.0], &[1.0], &[1.0, 0.0], &[f64::NAN, f64::INFINITY], &[1e-320, 1e308], &[1.0, 1.0]] {
+        for history in [&[][..], &[0.0], &[1.0], &[1.0, 0.0], &[f64::NAN, f64::INFINITY], &[1e-320, 1e308], &[1.0, 1.0]]
+        {
             for goal in [0.0, 1e-8, 1e-300] {
                 let svg = Convergence { title: "t", subtitle: "s", history, goal }.svg().unwrap();
                 assert!(svg.starts_with("<svg"));

@@ -1,12 +1,16 @@
-//! README's commands are run by CI: what a newcomer pastes is what is tested.
+//! README's commands are run by CI and its examples are compiled: what a newcomer pastes is what is tested.
 
 use super::{Breach, Tree};
 use crate::ci::Step;
 
+/// The file whose examples are doc tests, and hold README's.
+const TESTED: &str = "crates/spandrel/README.md";
+
 /// The command that runs all steps.
 const ALL: &str = "cargo xtask ci";
 
-/// Commands in README's shell blocks that no step runs, and a `.ci/run` that does something else than [`ALL`].
+/// Commands in README's shell blocks that no step runs, examples that nothing compiles, and a `.ci/run` that does something
+/// else than [`ALL`].
 pub(crate) fn check(tree: &Tree, steps: &[(&str, Step)]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let Some(readme) = tree.text("README.md") else {
@@ -20,6 +24,15 @@ pub(crate) fn check(tree: &Tree, steps: &[(&str, Step)]) -> Vec<Breach> {
         let run = command == ALL || steps.iter().any(|(_, step)| matches!(step, Step::Command(c, _) if *c == command));
         if !run {
             breaches.push(Breach::new("readme", format!("README.md:{line}"), format!("CI does not run `{command}`")));
+        }
+    }
+    let tested = tree.text(TESTED).unwrap_or_default();
+    for (k, _) in readme.match_indices("```rust\n") {
+        let block = readme[k..].split_inclusive("\n```\n").next().unwrap_or_default();
+        if !tested.contains(block) {
+            let line = readme[..k].lines().count() + 1;
+            let what = format!("the example is not compiled: it does not stand in {TESTED} word by word");
+            breaches.push(Breach::new("readme", format!("README.md:{line}"), what));
         }
     }
     let script = tree.text(".ci/run").unwrap_or_default();
@@ -58,12 +71,12 @@ mod tests {
     use super::*;
 
     const STEPS: &[(&str, Step)] = &[("solve", Step::Command("cargo run -- solve", &[])), ("tidy", Step::Tidy)];
-    const README: &str =
-        "# A\n```sh\ncargo run -- solve   # solves\ncargo xtask ci\n```\n```rust\ncargo not a command\n```\n";
+    const README: &str = "# A\n```sh\ncargo run -- solve   # solves\ncargo xtask ci\n```\n```rust\nlet a = 1;\n```\n";
     const SCRIPT: &str = "#!/usr/bin/env bash\nset -euo pipefail\ncd \"$(dirname \"$0\")/..\"\ncargo xtask ci\n";
 
     fn count(readme: &str, script: &str) -> usize {
-        check(&Tree::of([("README.md", readme), (".ci/run", script)]), STEPS).len()
+        let tested = "# spandrel\n```rust\nlet a = 1;\n```\n";
+        check(&Tree::of([("README.md", readme), (".ci/run", script), (TESTED, tested)]), STEPS).len()
     }
 
     #[test]
@@ -77,6 +90,7 @@ mod tests {
         assert_eq!(count(&README.replace("cargo xtask ci", ""), SCRIPT), 1);
         assert_eq!(count(README, &format!("{SCRIPT}cargo run -- secret\n")), 1);
         assert_eq!(count(README, ""), 1);
+        assert_eq!(count(&README.replace("let a = 1", "let a = 2"), SCRIPT), 1);
         assert_eq!(check(&Tree::of([(".ci/run", SCRIPT)]), STEPS).len(), 1);
     }
 }

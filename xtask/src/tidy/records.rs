@@ -5,7 +5,10 @@ use serde_json::Value;
 use super::{Breach, Tree};
 
 /// Fields of the first line with text.
-const TEXTS: [&str; 6] = ["date", "machine", "driver", "commit", "ptx_sha256", "command"];
+const TEXTS: [&str; 4] = ["date", "machine", "commit", "command"];
+
+/// Fields with text where a GPU was measured, and null in a record of the CPU alone (`record/cpu-*`).
+const GPU_TEXTS: [&str; 2] = ["driver", "ptx_sha256"];
 
 /// Records whose first line is not a header, and lines that are not JSON objects.
 pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
@@ -31,8 +34,14 @@ pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
             for name in TEXTS.iter().filter(|name| !fields.get(**name).is_some_and(Value::is_string)) {
                 breaches.push(Breach::new("records", &place, format!("the header has no text {name:?}")));
             }
-            if !fields.get("copy_gbs").is_some_and(Value::is_number) {
-                breaches.push(Breach::new("records", &place, "the header has no number \"copy_gbs\""));
+            let cpu_alone = path.starts_with("record/cpu-");
+            for name in GPU_TEXTS {
+                if !fields.get(name).is_some_and(|v| v.is_string() || (cpu_alone && v.is_null())) {
+                    breaches.push(Breach::new("records", &place, format!("the header has no text {name:?}")));
+                }
+            }
+            if !fields.get("copy_gbs").is_some_and(|v| v.is_number() || v.is_null()) {
+                breaches.push(Breach::new("records", &place, "the header has no number (or null) \"copy_gbs\""));
             }
         }
     }
@@ -60,10 +69,17 @@ mod tests {
         assert_eq!(count("{\"op\":\"spmv\"}\n"), 1);
         assert_eq!(count(&HEADER.replace("true", "false")), 1);
         assert_eq!(count(&format!("{HEADER}\nspmv 12.0\n")), 1);
-        for name in TEXTS {
+        for name in TEXTS.into_iter().chain(GPU_TEXTS) {
             assert_eq!(count(&HEADER.replace(&format!("\"{name}\":"), "\"other\":")), 1, "{name}");
         }
         assert_eq!(count(&HEADER.replace("20.0", "\"20\"")), 1);
+    }
+
+    #[test]
+    fn a_record_of_a_gpu_names_driver_and_kernels() {
+        let null = HEADER.replace("\"driver\":\"\"", "\"driver\":null");
+        assert_eq!(count(&null), 0);
+        assert_eq!(check(&Tree::of([("record/h200-spmv.jsonl", null.as_str())])).len(), 1);
     }
 
     #[test]

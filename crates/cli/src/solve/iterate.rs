@@ -5,9 +5,7 @@ use std::ops::ControlFlow;
 
 use spandrel::backend::{Backend, Spmv};
 use spandrel::backend_cpu::Cpu;
-use spandrel::solvers::{
-    BiCgStab, Cg, Identity, Jacobi, Options, Outcome, PrecondKind, Progress, SolverKind, Status,
-};
+use spandrel::solvers::{BiCgStab, Cg, Identity, Jacobi, Options, Outcome, PrecondKind, Progress, SolverKind, Status};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
@@ -27,7 +25,11 @@ macro_rules! in_format {
     (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format>($($arg),*) };
 }
 
-macro_rules! only_csr { ($c:ident, $e:tt) => { $c!{[$e] (csr, Csr)} } }
+macro_rules! only_csr {
+    ($c:ident, $e:tt) => {
+        $c! {[$e] (csr, Csr)}
+    };
+}
 pub(super) fn solve<T: Real>(problem: Problem<T>, plan: &Plan, cpu: &Cpu, seconds: &mut Seconds) -> Result<Ending<T>> {
     only_csr!(in_format, (T, plan.format, solve_in, (problem, plan, cpu, seconds)))
 }

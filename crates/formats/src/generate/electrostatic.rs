@@ -10,9 +10,10 @@
 //! Cost: 8 numbers per point (a node's own value and its 7 edges upwards), the jitter, the numbering, the matrix.
 //! Reference: Kuhn, Some combinatorial lemmas in topology, 1960.
 
-use super::fill::{by_rows, zeroed};
+use super::fill::by_rows;
 use super::random::{below, chacha, shuffled, signed, unit};
 use crate::index::{Ordinal, checked};
+use crate::padding::zeroed;
 use crate::{Csr, Real, Result};
 
 const JITTER: f64 = 0.15;
