@@ -121,7 +121,7 @@ impl<T: Real> Bdia<T> {
 }
 
 /// Ascending diagonals as bands, gaps of at most `gap` filled.
-fn group(offsets: &[i32], gap: usize) -> Vec<Band> {
+pub(crate) fn group(offsets: &[i32], gap: usize) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for &offset in offsets {
         if let Some(band) = bands.last_mut() {

@@ -178,7 +178,7 @@ fn merge_block_row<'a, T: Real>(
 }
 
 /// Blocks in each block row: a stamp per block column, one pass over the entries.
-fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
+pub(crate) fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
     let mut stamps: Vec<u32> = zeroed(csr.ncols().div_ceil(b), "stamps of block columns")?;
     let mut counts = Vec::with_capacity(csr.nrows().div_ceil(b) + 1);
     for (i, rows) in csr.row_ptr()[..csr.nrows()].chunks(b).enumerate() {
@@ -195,7 +195,7 @@ fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
     Ok(counts)
 }
 
-fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u128 {
+pub(crate) fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u128 {
     blocks * (4 + (b as u128 * b as u128) * T::BYTES as u128) + 4 * (nrows.div_ceil(b) as u128 + 1)
 }
 

@@ -19,7 +19,7 @@ use crate::padding::{assemble, chunk_rows, nonzeros, row_chunks, zeroed};
 use crate::{Csr, Error, Format, Real, Result, Traffic};
 
 /// Bytes up to which any matrix is stored densely; beyond it at most 20 times CSR's.
-const FREE: u128 = 1 << 30;
+pub(crate) const FREE: u128 = 1 << 30;
 
 /// A dense matrix, column-major. See the module's head for layout and invariants.
 #[derive(Clone, Debug, PartialEq)]

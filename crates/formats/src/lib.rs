@@ -6,6 +6,7 @@
 pub mod bdia;
 pub mod bsr;
 pub mod bsrx;
+pub mod choose;
 pub mod coo;
 pub mod csc;
 pub mod csr;
@@ -28,12 +29,14 @@ pub mod real;
 pub mod reorder;
 pub mod sell;
 pub mod sparse_vec;
+pub mod stats;
 pub mod traffic;
 pub mod triplets;
 
 pub use bdia::{Band, Bdia};
 pub use bsr::Bsr;
 pub use bsrx::Bsrx;
+pub use choose::{Choice, choose};
 pub use coo::Coo;
 pub use csc::Csc;
 pub use csr::Csr;
@@ -51,6 +54,7 @@ pub use permutation::Permutation;
 pub use real::Real;
 pub use sell::Sell;
 pub use sparse_vec::SparseVec;
+pub use stats::{Stats, Symmetry};
 pub use traffic::Traffic;
 pub use triplets::Triplets;
 
