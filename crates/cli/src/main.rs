@@ -8,6 +8,7 @@ mod backend;
 mod convert;
 mod devices;
 mod failure;
+mod info;
 mod input;
 mod interrupt;
 mod output;
@@ -57,7 +58,7 @@ fn run(command: &Command) -> Result<bool> {
         Command::Spmv(args) => spmv::run(args).map(|()| true),
         Command::Convert(args) => convert::convert(args).map(|()| true),
         Command::Generate(args) => convert::generate(args).map(|()| true),
-        Command::Info(_) => Ok(true),
+        Command::Info(args) => info::run(args).map(|()| true),
     }
 }
 

@@ -14,7 +14,7 @@ use spandrel::backend::{Backend, Coeff, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::{Csr, Device, Format, Mat, Real};
 
-use crate::args::{FORMATS, Precision, SpmvArgs};
+use crate::args::{Precision, SpmvArgs};
 use crate::failure::{Failure, Result};
 use crate::progress::Spinner;
 use crate::solve::random;
@@ -92,7 +92,6 @@ macro_rules! over_formats {
     };
 }
 
-macro_rules! only_csr { ($c:ident, $e:tt) => { $c!{[$e] (csr, Csr)} } }
 fn measure<T: Real>(args: &SpmvArgs, cpu: &Cpu) -> Result<()> {
     let a = input::matrix::<T>(&args.matrix)?;
     if let Some(why) = input::first_not_finite(&a) {
@@ -104,16 +103,17 @@ fn measure<T: Real>(args: &SpmvArgs, cpu: &Cpu) -> Result<()> {
     let bench = Bench::new(cpu, &spinner, a, copy_gbs);
     let wanted = |stem: &str| args.format.is_empty() || args.format.iter().any(|name| name == stem);
     let results: Vec<Option<Result<Line>>> =
-        only_csr!(over_formats, (T, bench, wanted));
+        spandrel_formats::for_each_format!(over_formats, (T, bench, wanted));
     let formats: Vec<Line> = results.into_iter().flatten().collect::<Result<_>>()?;
+    let Bench { a, .. } = bench;
     drop(spinner);
 
     let report = Report {
         matrix: MatrixReport {
             name: args.matrix.clone(),
-            nrows: bench.a.nrows(),
-            ncols: bench.a.ncols(),
-            nnz: bench.a.nnz(),
+            nrows: a.nrows(),
+            ncols: a.ncols(),
+            nnz: a.nnz(),
         },
         backend: Cpu::NAME,
         device: cpu.describe(),

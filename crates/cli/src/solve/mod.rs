@@ -161,7 +161,7 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     let x0 = problem::first_guess(args, &a)?;
     lap.add_to(&mut seconds.read);
 
-    let plan = Plan::make(args, &a)?;
+    let mut plan = Plan::make(args, &a)?;
     let matrix = MatrixReport {
         name: args.matrix.clone(),
         nrows: a.nrows(),
@@ -171,6 +171,7 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     };
     let not_finite = input::first_not_finite(&a).or_else(|| problem::first_not_finite("b", &b));
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
+    plan.choose_format(args, &problem.a)?;
     lap.add_to(&mut seconds.analyze);
 
     interrupt::listen()?;
