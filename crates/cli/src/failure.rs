@@ -1,7 +1,6 @@
 //! What the program can fail with: a kind for programs to match on, and a message that says what, where, what to do.
 
 use std::fmt;
-use std::path::Path;
 
 /// `std::result::Result` with this program's [`Failure`].
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -18,11 +17,6 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(kind: &'static str, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
-    }
-
-    /// The system's refusal of a file, with its name.
-    pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
-        Self::new("io", format!("{}: {error}", path.display()))
     }
 }
 

@@ -5,14 +5,17 @@
 
 mod args;
 mod backend;
+mod convert;
 mod devices;
 mod failure;
+mod info;
 mod input;
 mod interrupt;
 mod output;
 mod plot;
 mod progress;
 mod solve;
+mod spmv;
 mod spy;
 
 use std::io::Write;
@@ -52,7 +55,10 @@ fn run(command: &Command) -> Result<bool> {
     match command {
         Command::Solve(args) => solve::run(args),
         Command::Devices(args) => devices::run(args).map(|()| true),
-        _ => Ok(true),
+        Command::Spmv(args) => spmv::run(args).map(|()| true),
+        Command::Convert(args) => convert::convert(args).map(|()| true),
+        Command::Generate(args) => convert::generate(args).map(|()| true),
+        Command::Info(args) => info::run(args).map(|()| true),
     }
 }
 

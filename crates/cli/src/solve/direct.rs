@@ -16,7 +16,7 @@ pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds
     let perm = problem.take_permutation();
     let Problem { a, b, .. } = problem;
     let columns = spandrel::Format::ncols(&a);
-    let mut factored = || {
+    let factored = || {
         let mut direct = Direct::analyze(&a, &options)?;
         lap.add_to(&mut seconds.analyze);
         // The solver keeps a matrix of its own.

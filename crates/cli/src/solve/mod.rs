@@ -25,6 +25,7 @@ use crate::plot::Convergence;
 use crate::{backend, input, interrupt};
 use plan::Plan;
 use problem::Problem;
+pub(crate) use problem::random;
 use report::{MatrixReport, Report, Why};
 
 /// Seconds of each phase. `read`: file or generator. `analyze`: structure, choices, renumbering, the format. `load`: onto the
@@ -160,7 +161,7 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     let x0 = problem::first_guess(args, &a)?;
     lap.add_to(&mut seconds.read);
 
-    let plan = Plan::make(args, &a)?;
+    let mut plan = Plan::make(args, &a)?;
     let matrix = MatrixReport {
         name: args.matrix.clone(),
         nrows: a.nrows(),
@@ -170,6 +171,7 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     };
     let not_finite = input::first_not_finite(&a).or_else(|| problem::first_not_finite("b", &b));
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
+    plan.choose_format(args, &problem.a)?;
     lap.add_to(&mut seconds.analyze);
 
     interrupt::listen()?;

@@ -4,6 +4,8 @@ use spandrel::backend::{Order, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::solvers::{PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
+use spandrel_formats::choose::{Candidate, choose};
+use spandrel_formats::stats::{Symmetry, symmetry};
 
 use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolverName};
 use crate::failure::{Failure, Result};
@@ -32,6 +34,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// All but the format, which is for [`Plan::choose_format`].
     pub(super) fn make<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Self> {
         let auto = SolverKind::choose(a);
         let (solver, solver_why) = match args.solver {
@@ -72,16 +75,15 @@ impl Plan {
             (_, PrecondName::None) => (PrecondKind::None, ASKED_FOR),
             (_, PrecondName::Jacobi) => (PrecondKind::Jacobi, ASKED_FOR),
         };
-        let (format, format_why) = format(args, a, solver)?;
         Ok(Self {
-            symmetric: is_symmetric(a),
+            symmetric: symmetry(a) == Symmetry::Symmetric,
             solver,
             solver_is_auto: args.solver == SolverName::Auto,
             solver_why: solver_why.to_string(),
             precond,
             precond_why: precond_why.to_string(),
-            format,
-            format_why,
+            format: "csr",
+            format_why: String::new(),
             reorder: match args.reorder {
                 ReorderName::None => "none",
                 ReorderName::Rcm => "rcm",
@@ -97,10 +99,54 @@ impl Plan {
     }
 }
 
-fn format<T: Real>(_args: &SolveArgs, _a: &Csr<T>, _solver: SolverKind) -> Result<(&'static str, String)> {
-    Ok(("csr", String::new()))
+impl Plan {
+    /// Decides the format, of the matrix in the numbering that it is solved in.
+    pub(super) fn choose_format<T: Real>(&mut self, args: &SolveArgs, a: &Csr<T>) -> Result<()> {
+        if self.solver == SolverKind::Direct {
+            if !matches!(args.format.as_str(), "auto" | "csr") {
+                let message = "--solver direct factors CSR; leave out --format, or use an iterative solver";
+                return Err(Failure::new("unsupported", message));
+            }
+            (self.format, self.format_why) = ("csr", "what a factorisation reads".to_string());
+            return Ok(());
+        }
+        let shared = shared_order::<T>();
+        if args.format != "auto" {
+            let Some(&format) = FORMATS.iter().find(|&&stem| stem == args.format) else {
+                return Err(Failure::new("unsupported", format!("there is no format {:?}", args.format)));
+            };
+            if args.reproducible && !shared.contains(&format) {
+                let message =
+                    format!("{format} sums in an order of its own; with --reproducible use {}", shared.join(", "));
+                return Err(Failure::new("not_reproducible", message));
+            }
+            (self.format, self.format_why) = (format, ASKED_FOR.to_string());
+            return Ok(());
+        }
+        let choice = choose(a);
+        (self.format, self.format_why) = if !args.reproducible || shared.contains(&choice.format) {
+            (choice.format, choice.why)
+        } else {
+            let allowed = choice.candidates.iter().filter(|candidate| shared.contains(&candidate.name));
+            let cost = |candidate: &&Candidate| match (&candidate.spmv, candidate.cost) {
+                (Ok(bytes), Some(cost)) => *bytes as f64 * cost,
+                _ => f64::INFINITY,
+            };
+            let best = allowed.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or("csr", |best| best.name);
+            (best, format!("the fewest bytes among the reproducible; {} would have fewer", choice.format))
+        };
+        Ok(())
+    }
 }
 
-fn is_symmetric<T: Real>(_a: &Csr<T>) -> bool {
-    true
+macro_rules! shared_orders {
+    ([($T:ty)] $(($stem:ident, $Type:ident)),*) => {
+        [$((stringify!($stem), <Cpu as Spmv<spandrel_formats::$Type<$T>>>::ORDER)),*]
+    };
+}
+
+/// The formats whose products have the same bits on every backend.
+fn shared_order<T: Real>() -> Vec<&'static str> {
+    let orders = spandrel_formats::for_each_format!(shared_orders, (T));
+    orders.into_iter().filter(|(_, order)| matches!(order, Order::Stored | Order::Tree)).map(|(stem, _)| stem).collect()
 }
