@@ -1,24 +1,27 @@
 //! CSR on the CPU.
 //!
 //! Layout: the host matrix itself, shared, and a partition of its rows by bytes. Cost: [`spandrel_formats::Traffic::spmv`].
-//! Order: stored. A row is one chain of `fma`; the processor overlaps the chains of neighbouring rows.
+//! Order: stored. A row is one chain of `fma`; the processor overlaps the chains of neighbouring rows. The transposed
+//! product scatters, by the plan of [`crate::csc`], which is made at the first use.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use spandrel_backend::{Load, Result};
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, SpmvTransposed};
 use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
 
-use crate::Cpu;
+use crate::csc::{Scatter, spmv_scattered};
 use crate::partition::Partition;
 use crate::product::{Rows, spmm_by_rows, spmv_by_rows};
 use crate::simd::{Simd, fma, simd_fn};
+use crate::{Cpu, Scalar, Vector};
 
 /// A CSR matrix, shared with the host, and the partition of its rows.
 #[derive(Clone, Debug)]
 pub struct CpuCsr<T> {
-    pub(crate) host: Arc<Csr<T>>,
+    host: Arc<Csr<T>>,
     partition: Partition,
+    transposed: OnceLock<Scatter>,
 }
 
 impl<T: Real> Load<Csr<T>> for Cpu {
@@ -26,11 +29,11 @@ impl<T: Real> Load<Csr<T>> for Cpu {
 
     fn load(&self, host: Arc<Csr<T>>) -> Result<CpuCsr<T>> {
         let partition = by_entries::<T>(self, host.row_ptr());
-        Ok(CpuCsr { host, partition })
+        Ok(CpuCsr { host, partition, transposed: OnceLock::new() })
     }
 }
 
-/// A partition of the segments of `ptr`: an entry costs its value and index, a segment its pointer and y.
+/// A partition of the segments of `ptr`: an entry costs its value and index, a segment its pointer, x and y.
 pub(crate) fn by_entries<T: Real>(cpu: &Cpu, ptr: &[Offset]) -> Partition {
     Partition::by_cost(cpu, ptr.len() - 1, |i| ptr[i] as usize * (4 + T::BYTES) + i * (4 + 2 * T::BYTES))
 }
@@ -42,11 +45,10 @@ simd_fn! {
     pub(crate) fn gather_rows<T, const CONTINUE: bool>(
         ptr: &[Offset], idx: &[Ordinal], values: &[T], x: &[T], out: &mut [T],
     ) {
-        debug_assert_eq!(ptr.len(), out.len() + 1);
         for (segment, out) in ptr.windows(2).zip(out) {
             let mut acc = if CONTINUE { *out } else { T::zero() };
             for k in segment[0] as usize..segment[1] as usize {
-                // SAFETY: the caller vouches for CSR's invariants (`Csr::new` checked them).
+                // SAFETY: the caller vouches for CSR's invariants (the formats' constructors checked them).
                 acc = unsafe { fma(*values.get_unchecked(k), *x.get_unchecked(*idx.get_unchecked(k) as usize), acc) };
             }
             *out = acc;
@@ -72,3 +74,22 @@ impl<T: Real> Rows<T> for CpuCsr<T> {
 
 spmv_by_rows!(Csr);
 spmm_by_rows!(Csr);
+
+impl<T: Real> SpmvTransposed<Csr<T>> for Cpu {
+    const TRANSPOSED_ORDER: Order = Order::Stored;
+
+    /// Rows ascend for every element of y: the order of the transpose stored as CSR. The first call allocates the plan.
+    fn spmv_transposed(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CpuCsr<T>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        let (ptr, idx, values) = (m.host.row_ptr(), m.host.col_idx(), m.host.values());
+        let plan = m.transposed.get_or_init(|| Scatter::new::<T>(self, m.host.ncols(), ptr, idx));
+        spmv_scattered(self, gate, a, plan, ptr, idx, values, x, b, y)
+    }
+}

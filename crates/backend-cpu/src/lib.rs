@@ -1,22 +1,52 @@
 //! Spandrel's CPU backend: rayon threads, vector instructions chosen at run time, the same bits for any number of threads.
 //!
 //! [`Cpu`] is the device. A resident matrix shares the host's arrays and adds a partition of its rows by bytes. Every
-//! row-wise format forms the accumulators of up to 1024 rows at a time; finishing y, the fused dot products and several
-//! right-hand sides are written once, above the formats (`product.rs`).
+//! row-wise format forms the accumulators of a chunk of rows; finishing y, writing through a permutation, the fused dot
+//! products and several right-hand sides are written once, above the formats (`product.rs`).
 
 mod backend;
+mod bdia;
+mod bsr;
+mod bsrx;
+mod coo;
+mod csc;
 mod csr;
+mod dense;
 mod device;
+mod dia;
 mod dot;
+mod ell;
+mod hec;
+mod hmec;
+mod hyb;
 mod monitor;
 mod partition;
 mod product;
+mod sell;
 mod simd;
+mod sparse_vec;
 mod threads;
 mod vector;
 
+pub use bdia::CpuBdia;
+pub use bsr::CpuBsr;
+pub use bsrx::CpuBsrx;
+pub use coo::CpuCoo;
+pub use csc::CpuCsc;
 pub use csr::CpuCsr;
+pub use dense::CpuDense;
 pub use device::Cpu;
+pub use dia::CpuDia;
+pub use ell::CpuEll;
+pub use hec::CpuHec;
+pub use hmec::CpuHmec;
+pub use hyb::CpuHyb;
 pub use monitor::Monitor;
+pub use sell::CpuSell;
 pub use simd::Simd;
+pub use sparse_vec::CpuSparseVec;
 pub use vector::{Scalar, Vector};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

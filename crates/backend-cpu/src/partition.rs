@@ -8,7 +8,7 @@ use crate::Cpu;
 use crate::dot::BLOCK;
 
 /// Rows at which a partition may cut: whole cache lines of y in either element type.
-const GRANULE: usize = 16;
+pub(crate) const GRANULE: usize = 16;
 
 /// Boundaries of the tasks of one resident matrix.
 #[derive(Clone, Debug)]

@@ -1,34 +1,48 @@
-//! How every row-wise format multiplies: 1024 rows at a time, the accumulators of a block formed by the format and finished
-//! here.
+//! How every row-wise format multiplies: a chunk of rows at a time, its accumulators formed by the format and finished here.
 //!
 //! A format says how the accumulators of a range of rows are formed ([`Rows`]). They go straight into y where y is not
 //! read (b = 0), else into a buffer in first-level cache; then y = fma(a, acc, b*y), and for a fused dot product the
-//! block's partial result, while the block is still in first-level cache.
+//! blocks' partial results, while the chunk is still in first-level cache. Formats that store rows in another order write
+//! through their permutation.
 
 use std::ops::Range;
 
 use spandrel_backend::{Coeff, Gate, Result};
-use spandrel_formats::Real;
+use spandrel_formats::{Ordinal, Real};
 
 use crate::backend::axpby_slice;
 use crate::device::open;
-use crate::dot::{BLOCK, combine, dot_blocks};
+use crate::dot::{BLOCK, combine, dot, dot_blocks};
 use crate::partition::Partition;
-use crate::simd::Simd;
+use crate::simd::{Simd, fma, simd_fn};
 use crate::threads::Shared;
 use crate::vector::value;
 use crate::{Cpu, Scalar, Vector};
 
+/// The most rows that are formed at a time: 32 KiB of f64 accumulators.
+pub(crate) const MAX_CHUNK: usize = 4 * BLOCK;
+
 /// A resident matrix whose rows can be formed in any grouping.
 pub(crate) trait Rows<T: Real>: Sync {
+    /// Rows formed at a time: a multiple of [`BLOCK`], at most [`MAX_CHUNK`].
+    const CHUNK: usize = BLOCK;
     /// Number of rows.
     fn nrows(&self) -> usize;
     /// Number of columns.
     fn ncols(&self) -> usize;
     /// How the rows are dealt out.
     fn partition(&self) -> &Partition;
-    /// Writes the accumulators of `rows` (at most [`BLOCK`] rows, beginning at a multiple of 16) to `out`.
+    /// Writes the accumulators of the stored rows `rows` (at most `CHUNK`, beginning at a multiple of 16) to `out`.
     fn accumulate(&self, simd: Simd, rows: Range<usize>, x: &[T], out: &mut [T]);
+    /// `perm[stored row] = row of y`, or `None` where they are the same.
+    fn perm(&self) -> Option<&[Ordinal]> {
+        None
+    }
+    /// Whether `perm` maps every block of [`BLOCK`] rows onto itself, so that a finished block of stored rows is a finished
+    /// block of y.
+    fn blockwise(&self) -> bool {
+        true
+    }
 }
 
 /// y <- a A x + b y.
@@ -61,49 +75,68 @@ pub(crate) fn spmm<T: Real>(
     let (a, b, simd) = (value(a), value(b), cpu.simd());
     let (nrows, ncols) = (m.nrows(), m.ncols());
     let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
-    m.partition().run(cpu, |task| {
-        let mut buffer = [T::zero(); BLOCK];
-        for start in task.clone().step_by(BLOCK) {
-            let rows = start..task.end.min(start + BLOCK);
-            for column in 0..k {
-                let x = &x[column * ncols..(column + 1) * ncols];
-                // SAFETY: tasks own disjoint rows of each of the k columns of Y.
-                let y = unsafe { y.part(column * nrows + rows.start..column * nrows + rows.end) };
-                block(simd, a, m, rows.clone(), x, b, y, &mut buffer);
-            }
-        }
-    });
+    m.partition().run(cpu, |task| form(simd, a, m, task, k, x, b, nrows, ncols, y, &mut [T::zero(); MAX_CHUNK]));
     Ok(())
 }
 
-#[inline(always)]
-fn block<T: Real>(
+/// The rows `task` of k columns of Y, chunk by chunk.
+fn form<T: Real, M: Rows<T>>(
     simd: Simd,
     a: T,
-    m: &impl Rows<T>,
-    rows: Range<usize>,
+    m: &M,
+    task: Range<usize>,
+    k: usize,
     x: &[T],
     b: T,
-    y: &mut [T],
-    buffer: &mut [T; BLOCK],
+    nrows: usize,
+    ncols: usize,
+    y: Shared<T>,
+    buffer: &mut [T; MAX_CHUNK],
 ) {
-    if b.is_zero() {
-        m.accumulate(simd, rows, x, y);
-        if !a.is_one() {
-            y.iter_mut().for_each(|y| *y *= a);
+    for start in task.clone().step_by(M::CHUNK) {
+        let rows = start..task.end.min(start + M::CHUNK);
+        for column in 0..k {
+            let x = &x[column * ncols..(column + 1) * ncols];
+            let acc = &mut buffer[..rows.len()];
+            match m.perm() {
+                Some(perm) => {
+                    m.accumulate(simd, rows.clone(), x, acc);
+                    for (&i, &acc) in perm[rows.clone()].iter().zip(&*acc) {
+                        // SAFETY: a permutation maps disjoint stored rows onto disjoint rows of y, all inside each column.
+                        let y = unsafe { y.at(column * nrows + i as usize) };
+                        *y = if b.is_zero() { a * acc } else { fma(a, acc, b * *y) };
+                    }
+                }
+                None => {
+                    // SAFETY: tasks own disjoint rows of each of the k columns of Y.
+                    let y = unsafe { y.part(column * nrows + rows.start..column * nrows + rows.end) };
+                    if b.is_zero() {
+                        m.accumulate(simd, rows.clone(), x, y);
+                        scale(simd, a, y);
+                    } else {
+                        m.accumulate(simd, rows.clone(), x, acc);
+                        axpby_slice(simd, a, acc, b, y);
+                    }
+                }
+            }
         }
-    } else {
-        let acc = &mut buffer[..y.len()];
-        m.accumulate(simd, rows, x, acc);
-        axpby_slice(simd, a, acc, b, y);
+    }
+}
+
+simd_fn! {
+    /// y <- a*y, nothing to do for a = 1.
+    pub(crate) fn scale<T>(a: T, y: &mut [T]) {
+        if !a.is_one() {
+            y.iter_mut().for_each(|y| *y = a * *y);
+        }
     }
 }
 
 /// y <- A x; wy <- w . y; yy <- y . y.
-pub(crate) fn spmv_dot<T: Real>(
+pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
     cpu: &Cpu,
     gate: Gate<'_, Cpu>,
-    m: &impl Rows<T>,
+    m: &M,
     x: &Vector<T>,
     y: &mut Vector<T>,
     w: &Vector<T>,
@@ -113,24 +146,34 @@ pub(crate) fn spmv_dot<T: Real>(
     if !open(gate) {
         return Ok(());
     }
+    if !m.blockwise() {
+        spmv(cpu, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+        wy.0 = dot(cpu, w.as_slice(), y.as_slice());
+        if let Some(yy) = yy {
+            yy.0 = dot(cpu, y.as_slice(), y.as_slice());
+        }
+        return Ok(());
+    }
     let simd = cpu.simd();
-    let blocks = m.nrows().div_ceil(BLOCK);
+    let (nrows, ncols) = (m.nrows(), m.ncols());
+    let blocks = nrows.div_ceil(BLOCK);
     let (x, w, y) = (x.as_slice(), w.as_slice(), Shared::new(y.as_mut_slice()));
     let both = yy.is_some();
     let sums = cpu.scratch().with(2 * blocks, |scratch: &mut [T]| {
         let partials = Shared::new(scratch);
         m.partition().run_blocks(cpu, |task| {
-            for start in task.clone().step_by(BLOCK) {
-                let rows = start..task.end.min(start + BLOCK);
-                let at = start / BLOCK;
-                // SAFETY: tasks own disjoint rows of y and, as they begin at multiples of BLOCK, disjoint partial results.
-                let y = unsafe { y.part(rows.clone()) };
-                m.accumulate(simd, rows.clone(), x, y);
-                // SAFETY: as above.
-                dot_blocks(simd, &w[rows], y, unsafe { partials.part(at..at + 1) });
+            let mut buffer = [T::zero(); MAX_CHUNK];
+            for start in task.clone().step_by(M::CHUNK) {
+                let rows = start..task.end.min(start + M::CHUNK);
+                form(simd, T::one(), m, rows.clone(), 1, x, T::zero(), nrows, ncols, y, &mut buffer);
+                let (first, last) = (start / BLOCK, rows.end.div_ceil(BLOCK));
+                // SAFETY: tasks own disjoint rows of y (blockwise also through the permutation) and, as they begin at
+                // multiples of BLOCK, disjoint partial results.
+                let (y, wy) = unsafe { (y.part(rows.clone()), partials.part(first..last)) };
+                dot_blocks(simd, &w[rows], y, wy);
                 if both {
                     // SAFETY: as above, in the second half.
-                    dot_blocks(simd, y, y, unsafe { partials.part(blocks + at..blocks + at + 1) });
+                    dot_blocks(simd, y, y, unsafe { partials.part(blocks + first..blocks + last) });
                 }
             }
         });

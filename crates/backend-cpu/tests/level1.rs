@@ -20,13 +20,9 @@ fn numbers<T: Real>(n: usize, seed: u64) -> Vec<T> {
 }
 
 fn devices() -> Vec<Cpu> {
-    let mut all = vec![Cpu::new()];
-    for threads in 1..=3 {
-        for simd in Simd::available() {
-            all.push(Cpu::with_threads(threads).unwrap().with_simd(simd));
-        }
-    }
-    all
+    let threads = |count| Cpu::with_threads(count).unwrap();
+    let narrower = Simd::available().map(|simd| threads(1).with_simd(simd));
+    narrower.chain([threads(2), threads(3), Cpu::new()]).collect()
 }
 
 /// The tree of `Backend::dot`, element by element.

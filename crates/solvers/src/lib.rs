@@ -25,7 +25,6 @@ pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
 pub use precond::{Identity, Jacobi};
 
-/// The example of the README, compiled and run with the documentation's.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

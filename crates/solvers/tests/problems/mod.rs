@@ -3,7 +3,7 @@
 
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{BiCgStab, Cg, Identity, Options, Outcome};
 
 /// A matrix from its entries.

@@ -1,0 +1,111 @@
+//! COO on the CPU.
+//!
+//! Layout: the host matrix itself, shared, and where every 16th row begins. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Order: stored. The row pointers of up to 1024 rows are rebuilt in first-level cache (one store per entry, no dependency
+//! from one to the next) and the rows then run as CSR's do; a running sum that resets where the row changes would chain
+//! all entries of a task one behind the other.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use spandrel_backend::{Load, Result};
+use spandrel_formats::{Coo, Format, Offset, Ordinal, Real};
+
+use crate::Cpu;
+use crate::csr::gather_rows;
+use crate::dot::BLOCK;
+use crate::partition::{GRANULE, Partition};
+use crate::product::{Rows, spmv_by_rows};
+use crate::simd::{Simd, simd_fn};
+
+/// Where every [`GRANULE`]-th row begins among sorted entries. Invariants: `starts[g]` is the first entry of row
+/// `GRANULE * g` or beyond; the last element is the number of entries.
+#[derive(Clone, Debug)]
+pub(crate) struct Starts(Vec<Offset>);
+
+impl Starts {
+    pub(crate) fn new(nrows: usize, rows: &[Ordinal]) -> Self {
+        let mut starts = Vec::with_capacity(nrows.div_ceil(GRANULE) + 1);
+        let mut at = 0;
+        for row in (0..nrows).step_by(GRANULE) {
+            at += rows[at..].iter().take_while(|&&i| (i as usize) < row).count();
+            starts.push(at as Offset);
+        }
+        starts.push(rows.len() as Offset);
+        Self(starts)
+    }
+
+    /// First entry of row `row` (a multiple of GRANULE, or the end).
+    pub(crate) fn of(&self, row: usize) -> usize {
+        self.0[row.div_ceil(GRANULE)] as usize
+    }
+}
+
+simd_fn! {
+    /// ptr[i] <- the first of the entries `entries` in row `first + i` or beyond, for all rows of `ptr`.
+    ///
+    /// The caller vouches that the rows of these entries lie in `first..first + ptr.len() - 1`.
+    fn row_pointers<T>(entries: Range<usize>, rows: &[Ordinal], first: usize, ptr: &mut [Offset], _of: [T; 0]) {
+        ptr.fill(0);
+        ptr[0] = entries.start as Offset;
+        for (k, &row) in entries.clone().zip(&rows[entries]) {
+            // The last entry of a row has the last word.
+            // SAFETY: the caller's promise, from the matrix being sorted and `Starts`.
+            unsafe { *ptr.get_unchecked_mut(row as usize - first + 1) = k as Offset + 1 };
+        }
+        for i in 1..ptr.len() {
+            ptr[i] = ptr[i].max(ptr[i - 1]);
+        }
+    }
+}
+
+/// The accumulators of `rows`, from +0 or (CONTINUE) from `out`.
+pub(crate) fn accumulate<T: Real, const CONTINUE: bool>(
+    simd: Simd,
+    m: &Coo<T>,
+    starts: &Starts,
+    rows: Range<usize>,
+    x: &[T],
+    out: &mut [T],
+) {
+    let entries = starts.of(rows.start)..starts.of(rows.end);
+    let mut ptr = [0; BLOCK + 1];
+    let ptr = &mut ptr[..rows.len() + 1];
+    row_pointers::<T>(simd, entries, m.rows(), rows.start, ptr, []);
+    gather_rows::<T, CONTINUE>(simd, ptr, m.cols(), m.values(), x, out);
+}
+
+/// A COO matrix, shared with the host, and the partition of its rows.
+#[derive(Clone, Debug)]
+pub struct CpuCoo<T> {
+    host: Arc<Coo<T>>,
+    starts: Starts,
+    partition: Partition,
+}
+
+impl<T: Real> Load<Coo<T>> for Cpu {
+    type Resident = CpuCoo<T>;
+
+    fn load(&self, host: Arc<Coo<T>>) -> Result<CpuCoo<T>> {
+        let starts = Starts::new(host.nrows(), host.rows());
+        let partition = Partition::by_cost(self, host.nrows(), |i| starts.of(i) * (8 + T::BYTES) + i * 2 * T::BYTES);
+        Ok(CpuCoo { host, starts, partition })
+    }
+}
+
+impl<T: Real> Rows<T> for CpuCoo<T> {
+    fn nrows(&self) -> usize {
+        self.host.nrows()
+    }
+    fn ncols(&self) -> usize {
+        self.host.ncols()
+    }
+    fn partition(&self) -> &Partition {
+        &self.partition
+    }
+    fn accumulate(&self, simd: Simd, rows: Range<usize>, x: &[T], out: &mut [T]) {
+        accumulate::<T, false>(simd, &self.host, &self.starts, rows, x, out);
+    }
+}
+
+spmv_by_rows!(Coo);
