@@ -361,6 +361,9 @@ mod tests {
         stencil(&[2, 2], false, &mut places);
         places.sort_by_key(|&(i, j, _)| (i, j));
         let pairs: Vec<_> = places.iter().map(|&(i, j, _)| (i, j)).collect();
-        assert_eq!(pairs, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 3), (2, 0), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]);
+        assert_eq!(
+            pairs,
+            [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 3), (2, 0), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]
+        );
     }
 }

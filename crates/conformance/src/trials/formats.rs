@@ -169,7 +169,8 @@ fn columns<T: Real>(
             }
         }
         let stopped = many[0](&Call { gate: GateState::Stopped, y: &x_like(nrows * k), ..call })?;
-        difference(&stopped, &x_like(nrows * k)).map_or(Ok(()), |d| Err(wrong(format!("behind a stopped monitor: {d}"))))?;
+        difference(&stopped, &x_like(nrows * k))
+            .map_or(Ok(()), |d| Err(wrong(format!("behind a stopped monitor: {d}"))))?;
     }
     Ok(())
 }
@@ -294,7 +295,8 @@ fn recorded<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) 
             xy: be.scalar(zero)?,
             yy: be.scalar(zero)?,
         }));
-        let monitor = be.monitor(&spandrel_backend::Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: 1 })?;
+        let monitor =
+            be.monitor(&spandrel_backend::Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: 1 })?;
         Ok((buffers.clone(), Chain { mat: &mat, monitor, buffers }))
     };
     let (recorded_buffers, step) = prepare()?;
@@ -319,14 +321,19 @@ fn recorded<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) 
         let y = be.download(&found.y)?;
         if D::ORDER == Order::Stored {
             let expected = data.in_stored_order(&Factor::host(1.0), &x, &Factor::host(0.0), &data.y);
-            difference(&y, &expected).map_or(Ok(()), |d| Err(wrong(format!("y of run {replay} against the stored order: {d}"))))?;
+            difference(&y, &expected)
+                .map_or(Ok(()), |d| Err(wrong(format!("y of run {replay} against the stored order: {d}"))))?;
         }
     }
     Ok(())
 }
 
 /// BSRX updates the block rows of its mask and leaves the others alone.
-pub(crate) fn masked<T: Real, D: Spmv<Bsrx<T>> + 'static>(fleet: &Rc<Fleet<D>>, shared: &Rc<Shared<T>>, out: &mut Vec<Trial>) {
+pub(crate) fn masked<T: Real, D: Spmv<Bsrx<T>> + 'static>(
+    fleet: &Rc<Fleet<D>>,
+    shared: &Rc<Shared<T>>,
+    out: &mut Vec<Trial>,
+) {
     if !shared.case.special {
         return;
     }
@@ -359,8 +366,12 @@ pub(crate) fn masked<T: Real, D: Spmv<Bsrx<T>> + 'static>(fleet: &Rc<Fleet<D>>, 
 }
 
 /// Two backends on one matrix: the same bits wherever both declare the same order.
-pub(crate) fn pair<F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, shared: &Rc<Shared<F::Value>>, out: &mut Vec<Trial>)
-where
+pub(crate) fn pair<F, D, E>(
+    left: &Rc<Fleet<D>>,
+    right: &Rc<Fleet<E>>,
+    shared: &Rc<Shared<F::Value>>,
+    out: &mut Vec<Trial>,
+) where
     F: Format,
     D: Spmv<F> + 'static,
     E: Spmv<F> + 'static,
@@ -382,7 +393,8 @@ where
         let there = product(right.first(), host, Mat::spmv)?;
         for (a, b) in [(&A[0], &COEFFS[0]), (&A[5], &COEFFS[4])] {
             let call = Call { a, x: &data.x, b, y: &data.y, gate: GateState::None };
-            difference(&here(&call)?, &there(&call)?).map_or(Ok(()), |d| Err(wrong(format!("y of one against the other: {d}"))))?;
+            difference(&here(&call)?, &there(&call)?)
+                .map_or(Ok(()), |d| Err(wrong(format!("y of one against the other: {d}"))))?;
         }
         Ok(())
     }));

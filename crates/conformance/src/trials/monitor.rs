@@ -47,7 +47,8 @@ const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
 fn scripts() -> Vec<Script> {
-    let script = |name, watch, lines, stop, iterations, history| Script { name, watch, lines, stop, iterations, history };
+    let script =
+        |name, watch, lines, stop, iterations, history| Script { name, watch, lines, stop, iterations, history };
     vec![
         script("fresh", watch(1.0, INF, 5), &[Runs(true)], None, 0, &[]),
         script(
@@ -59,9 +60,30 @@ fn scripts() -> Vec<Script> {
             &[16.0, 2.0, 0.25],
         ),
         script("threshold-is-inclusive", watch(3.0, INF, 9), &[Full(9.0)], Some(Stop::Converged), 1, &[9.0]),
-        script("zero-threshold-exact-zero", watch(0.0, INF, 9), &[Full(1e-30), Full(0.0)], Some(Stop::Converged), 2, &[1e-30, 0.0]),
-        script("converged-at-the-limit", watch(1.0, INF, 2), &[Full(4.0), Full(1.0)], Some(Stop::Converged), 2, &[4.0, 1.0]),
-        script("half-counts-nothing", watch(1.0, INF, 2), &[Half(4.0), Half(9.0), Full(4.0), Half(2.0)], None, 1, &[4.0]),
+        script(
+            "zero-threshold-exact-zero",
+            watch(0.0, INF, 9),
+            &[Full(1e-30), Full(0.0)],
+            Some(Stop::Converged),
+            2,
+            &[1e-30, 0.0],
+        ),
+        script(
+            "converged-at-the-limit",
+            watch(1.0, INF, 2),
+            &[Full(4.0), Full(1.0)],
+            Some(Stop::Converged),
+            2,
+            &[4.0, 1.0],
+        ),
+        script(
+            "half-counts-nothing",
+            watch(1.0, INF, 2),
+            &[Half(4.0), Half(9.0), Full(4.0), Half(2.0)],
+            None,
+            1,
+            &[4.0],
+        ),
         script(
             "half-converges",
             watch(1.0, INF, 5),
@@ -70,7 +92,14 @@ fn scripts() -> Vec<Script> {
             1,
             &[4.0, 0.5],
         ),
-        script("limit", watch(1.0, INF, 2), &[Full(4.0), Full(4.0), Full(0.0)], Some(Stop::MaxIterations), 2, &[4.0, 4.0]),
+        script(
+            "limit",
+            watch(1.0, INF, 2),
+            &[Full(4.0), Full(4.0), Full(0.0)],
+            Some(Stop::MaxIterations),
+            2,
+            &[4.0, 4.0],
+        ),
         script("diverged", watch(1.0, 10.0, 9), &[Full(100.0), Full(144.0)], Some(Stop::Diverged), 2, &[100.0, 144.0]),
         script(
             "norm-not-finite",
@@ -84,7 +113,13 @@ fn scripts() -> Vec<Script> {
         script(
             "not-positive-zero",
             watch(1.0, INF, 9),
-            &[Full(4.0), Positive(1e-30, Quantity::Curvature), Runs(true), Positive(0.0, Quantity::Curvature), Runs(false)],
+            &[
+                Full(4.0),
+                Positive(1e-30, Quantity::Curvature),
+                Runs(true),
+                Positive(0.0, Quantity::Curvature),
+                Runs(false),
+            ],
             Some(Stop::NotPositive(Quantity::Curvature)),
             1,
             &[4.0],
@@ -116,7 +151,12 @@ fn scripts() -> Vec<Script> {
         script(
             "zero",
             watch(1.0, INF, 9),
-            &[Nonzero(-3.0, Quantity::Rho), Nonzero(1e-30, Quantity::Rho), Nonzero(-0.0, Quantity::Omega), Nonzero(0.0, Quantity::Rho)],
+            &[
+                Nonzero(-3.0, Quantity::Rho),
+                Nonzero(1e-30, Quantity::Rho),
+                Nonzero(-0.0, Quantity::Omega),
+                Nonzero(0.0, Quantity::Rho),
+            ],
             Some(Stop::Zero(Quantity::Omega)),
             0,
             &[],

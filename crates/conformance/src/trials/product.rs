@@ -35,7 +35,11 @@ fn text(factor: &Factor) -> String {
 
 /// Coefficient pairs: all of them, or for a large case a few in which each kind occurs.
 fn coefficients(few: bool) -> Vec<(&'static Factor, &'static Factor)> {
-    if few { vec![(&A[0], &B[0]), (&A[5], &B[4])] } else { A.iter().flat_map(|a| B.iter().map(move |b| (a, b))).collect() }
+    if few {
+        vec![(&A[0], &B[0]), (&A[5], &B[4])]
+    } else {
+        A.iter().flat_map(|a| B.iter().map(move |b| (a, b))).collect()
+    }
 }
 
 /// The bound, the declared order, three runs, every device.
@@ -93,7 +97,15 @@ pub(crate) fn special<T: Real>(data: &Data<T>, traits: &Traits, products: &Produ
             }
             continue;
         }
-        let kind = |v: T| if v.is_nan() { 0 } else if v.is_finite() { 1 } else { 2 + i32::from(v.is_sign_positive()) };
+        let kind = |v: T| {
+            if v.is_nan() {
+                0
+            } else if v.is_finite() {
+                1
+            } else {
+                2 + i32::from(v.is_sign_positive())
+            }
+        };
         if let Some(at) = y.iter().zip(&expected).position(|(&y, &e)| kind(y) != kind(e)) {
             return Err(wrong(format!("row {at}: expected {:e}, found {:e}", expected[at], y[at])));
         }

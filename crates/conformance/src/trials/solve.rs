@@ -234,7 +234,11 @@ where
             let (csr, b) = (data.csr()?, right_hand_side(&data, &solve));
             let problem = Problem { csr: &csr, stored: &stored, b: &b, solve: &solve };
             let options = options::<T>(&solve);
-            same("one backend against the other", &problem.on(left.first(), &options)?, &problem.on(right.first(), &options)?)
+            same(
+                "one backend against the other",
+                &problem.on(left.first(), &options)?,
+                &problem.on(right.first(), &options)?,
+            )
         }));
     }
 }

@@ -33,9 +33,8 @@ struct Example<T> {
 fn example<T: Real>(len: usize, every: usize) -> Example<T> {
     let mut stream = Stream::new(len as u64);
     let count = len.checked_div(every).unwrap_or(0);
-    let indices: Vec<u32> = (0..count)
-        .map(|k| (k * every + if k + 1 == count { every - 1 } else { stream.below(every) }) as u32)
-        .collect();
+    let indices: Vec<u32> =
+        (0..count).map(|k| (k * every + if k + 1 == count { every - 1 } else { stream.below(every) }) as u32).collect();
     Example { values: numbers(len as u64 + 1, indices.len()), y: numbers(len as u64 + 2, len), indices }
 }
 
