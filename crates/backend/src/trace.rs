@@ -119,7 +119,14 @@ impl<B> Trace<B> {
         self.launch_on(op, None, 0, gate, vectors);
     }
 
-    fn launch_on<M>(&self, op: &'static str, noun: Option<&'static str>, matrix: u64, gate: Option<&M>, vectors: usize) {
+    fn launch_on<M>(
+        &self,
+        op: &'static str,
+        noun: Option<&'static str>,
+        matrix: u64,
+        gate: Option<&M>,
+        vectors: usize,
+    ) {
         self.note(Event::Launch(Launch { op, noun, matrix, vectors: vectors as u64, gated: gate.is_some() }));
     }
 }
@@ -400,8 +407,7 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
         yy: Option<&mut Self::Scalar>,
     ) -> Result<()> {
         let of_w = usize::from(!std::ptr::eq(x, w));
-        let vectors =
-            self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1) + self.passes::<F::Value>(w, of_w);
+        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1) + self.passes::<F::Value>(w, of_w);
         self.launch_on("spmv_dot", Some(F::NAME), m.host.storage(), gate, vectors);
         self.inner.spmv_dot(gate, &m.inner, x, y, w, wy, yy)
     }

@@ -1,7 +1,6 @@
 //! What the program can fail with: a kind for programs to match on, and a message that says what, where, what to do.
 
 use std::fmt;
-use std::path::Path;
 
 /// `std::result::Result` with this program's [`Failure`].
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -18,11 +17,6 @@ pub(crate) struct Failure {
 impl Failure {
     pub(crate) fn new(kind: &'static str, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
-    }
-
-    /// The system's refusal of a file, with its name.
-    pub(crate) fn io(path: &Path, error: &std::io::Error) -> Self {
-        Self::new("io", format!("{}: {error}", path.display()))
     }
 }
 
@@ -48,5 +42,45 @@ impl From<spandrel_formats::Error> for Failure {
             _ => "invalid_matrix",
         };
         Self::new(kind, error.to_string())
+    }
+}
+
+impl From<spandrel::backend::Error> for Failure {
+    fn from(error: spandrel::backend::Error) -> Self {
+        use spandrel::backend::Error as E;
+        let kind = match &error {
+            E::Shape { .. } => "shape",
+            E::Unsupported { .. } => "unsupported",
+            E::OutOfMemory { .. } => "out_of_memory",
+            E::Device { .. } => "device",
+            _ => "backend",
+        };
+        let message = error.to_string();
+        match error {
+            E::Format(error) => error.into(),
+            _ => Self::new(kind, message),
+        }
+    }
+}
+
+impl From<spandrel::solvers::Error> for Failure {
+    fn from(error: spandrel::solvers::Error) -> Self {
+        use spandrel::solvers::Error as E;
+        let kind = match &error {
+            E::NotSquare { .. } => "not_square",
+            E::Size { .. } => "shape",
+            E::Diagonal { .. } | E::ZeroPivot { .. } => "zero_pivot",
+            E::NotFinite { .. } => "not_finite",
+            E::Fill { .. } => "fill",
+            E::Factor { .. } => "factor",
+            E::Option { .. } => "option",
+            _ => "solver",
+        };
+        let message = error.to_string();
+        match error {
+            E::Backend(error) => error.into(),
+            E::Format(error) => error.into(),
+            _ => Self::new(kind, message),
+        }
     }
 }

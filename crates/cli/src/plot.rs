@@ -11,6 +11,9 @@ const CURVE: RGBColor = RGBColor(31, 105, 176);
 const GOAL: RGBColor = RGBColor(196, 68, 42);
 const GRID: RGBColor = RGBColor(222, 226, 230);
 const FONT: &str = "sans-serif";
+/// What the axis covers at most. Far outside it the drawing library's search for labels does not end.
+const LOWEST: f64 = 1e-30;
+const HIGHEST: f64 = 1e30;
 
 /// What the plot shows.
 #[derive(Clone, Debug)]
@@ -26,7 +29,8 @@ pub(crate) struct Convergence<'a> {
 }
 
 impl Convergence<'_> {
-    /// Draws the plot. Residuals that a logarithm cannot show (0, infinite, NaN) are left out.
+    /// Draws the plot. Residuals that a logarithm cannot show (0, infinite, NaN) are left out, those outside
+    /// [`LOWEST`]..[`HIGHEST`] are drawn at its ends.
     ///
     /// # Errors
     /// Kind `io`, where the drawing library refuses.
@@ -43,9 +47,9 @@ impl Convergence<'_> {
             .iter()
             .enumerate()
             .filter(|(_, norm)| norm.is_finite() && **norm > 0.0)
-            .map(|(k, &norm)| (k as f64, norm))
+            .map(|(k, &norm)| (k as f64, norm.clamp(LOWEST, HIGHEST)))
             .collect();
-        let goal = (self.goal > 0.0).then_some(self.goal);
+        let goal = (LOWEST..HIGHEST).contains(&self.goal).then_some(self.goal);
         let (low, high) = decades(points.iter().map(|p| p.1).chain(goal));
         let last = points.last().map_or(1.0, |p| p.0.max(1.0));
 
@@ -83,7 +87,11 @@ impl Convergence<'_> {
                 ShapeStyle::from(&GOAL).stroke_width(1),
             ))?;
             let right = (FONT, 13).into_font().color(&GOAL).pos(Pos::new(HPos::Right, VPos::Bottom));
-            chart.draw_series(std::iter::once(Text::new(format!("asked for {goal:.0e}"), (last * 1.02, goal), right)))?;
+            chart.draw_series(std::iter::once(Text::new(
+                format!("asked for {goal:.0e}"),
+                (last * 1.02, goal),
+                right,
+            )))?;
         }
         chart.draw_series(LineSeries::new(points.iter().copied(), ShapeStyle::from(&CURVE).stroke_width(2)))?;
         if let Some(&end) = points.last() {
@@ -104,8 +112,8 @@ fn decades(norms: impl Iterator<Item = f64>) -> (f64, f64) {
     if high == 0.0 {
         return (1e-8, 1.0);
     }
-    let bottom = (low.log10() - 0.1).floor().max(-307.0);
-    let top = high.log10().ceil().clamp(bottom + 1.0, 308.0);
+    let bottom = (low.log10() - 0.1).floor();
+    let top = high.log10().ceil().max(bottom + 1.0);
     (10f64.powf(bottom), 10f64.powf(top))
 }
 
@@ -121,15 +129,19 @@ mod tests {
     #[test]
     fn the_plot_shows_curve_goal_and_labels() {
         let history: Vec<f64> = (0..40).map(|k| 10f64.powf(-0.25 * f64::from(k))).collect();
-        let svg = Convergence { title: "poisson2d:8", subtitle: "cg, jacobi", history: &history, goal: 1e-8 }.svg().unwrap();
-        for part in ["<svg", "polyline", "poisson2d:8", "cg, jacobi", "iteration", "relative residual", "asked for 1e-8"] {
+        let svg =
+            Convergence { title: "poisson2d:8", subtitle: "cg, jacobi", history: &history, goal: 1e-8 }.svg().unwrap();
+        for part in
+            ["<svg", "polyline", "poisson2d:8", "cg, jacobi", "iteration", "relative residual", "asked for 1e-8"]
+        {
             assert!(svg.contains(part), "{part} is missing");
         }
     }
 
     #[test]
     fn histories_that_a_logarithm_cannot_show_are_drawn_too() {
-        for history in [&[][..], &[0.0], &[1.0], &[1.0, 0.0], &[f64::NAN, f64::INFINITY], &[1e-320, 1e308], &[1.0, 1.0]] {
+        for history in [&[][..], &[0.0], &[1.0], &[1.0, 0.0], &[f64::NAN, f64::INFINITY], &[1e-320, 1e308], &[1.0, 1.0]]
+        {
             for goal in [0.0, 1e-8, 1e-300] {
                 let svg = Convergence { title: "t", subtitle: "s", history, goal }.svg().unwrap();
                 assert!(svg.starts_with("<svg"));

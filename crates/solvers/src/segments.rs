@@ -129,7 +129,7 @@ impl Judge {
     fn verdict(&mut self, stop: Option<Stop>, now: f64, restartable: bool) -> Verdict {
         let breakdown = |judge: &mut Self, status| {
             judge.fruitless = if now < 0.9 * judge.before { 0 } else { judge.fruitless + 1 };
-            if restartable && judge.fruitless < 2 { Verdict::Again(status) } else { Verdict::Ended(status) }
+            if restartable && judge.fruitless < 3 { Verdict::Again(status) } else { Verdict::Ended(status) }
         };
         match stop {
             None => Verdict::Ended(Status::Interrupted),

@@ -10,9 +10,10 @@
 //! Cost: 8 numbers per point (a node's own value and its 7 edges upwards), the jitter, the numbering, the matrix.
 //! Reference: Kuhn, Some combinatorial lemmas in topology, 1960.
 
-use super::fill::{by_rows, zeroed};
+use super::fill::by_rows;
 use super::random::{below, chacha, shuffled, signed, unit};
 use crate::index::{Ordinal, checked};
+use crate::padding::zeroed;
 use crate::{Csr, Real, Result};
 
 const JITTER: f64 = 0.15;
@@ -152,7 +153,8 @@ pub(super) fn build<T: Real>(n: usize, seed: u64) -> Result<Csr<T>> {
         let [nx, ny, _] = mesh.size;
         let at = [index % nx, index / nx % ny, index / (nx * ny)];
         found.push((row as Ordinal, edges[index][0]));
-        for bits in 1..8usize {
+        let upwards = 1..8usize;
+        for bits in upwards {
             let stride = mesh.stride(bits);
             let moves = |axis: usize| bits >> axis & 1;
             if (0..3).all(|axis| at[axis] + moves(axis) < mesh.size[axis]) {

@@ -9,7 +9,8 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::index::{Offset, Ordinal, checked};
-use crate::{Csr, Error, Real, Result};
+use crate::padding::zeroed;
+use crate::{Csr, Real, Result};
 
 /// The slices of consecutive rows, to be filled entry by entry.
 pub(super) struct Rows<'a, T> {
@@ -45,15 +46,6 @@ impl<T: Real> Rows<'_, T> {
     fn is_full(&self) -> bool {
         self.at == self.col_idx.len() && self.row == self.row_ptr.len()
     }
-}
-
-/// `len` zeros, from the system's zero pages, which the filling threads touch first.
-///
-/// # Errors
-/// [`Error::OutOfMemory`].
-pub(super) fn zeroed<T: bytemuck::Zeroable>(len: usize, what: &'static str) -> Result<Vec<T>> {
-    bytemuck::allocation::try_zeroed_vec(len)
-        .map_err(|()| Error::OutOfMemory { what, bytes: len as u64 * size_of::<T>() as u64 })
 }
 
 /// The `nrows` x `ncols` matrix whose row r begins at entry `row_start(r)` (ascending, `row_start(nrows)` is the number of

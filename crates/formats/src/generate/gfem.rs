@@ -297,14 +297,15 @@ mod tests {
 
     #[test]
     fn error_falls_with_the_promised_order() {
-        for (p, coarse) in [(1, 32), (2, 32), (3, 40)] {
+        for (p, coarse) in [(1, 32), (2, 32), (3, 28)] {
             let (u1, g1) = errors(coarse - 1, p);
             let (u2, g2) = errors(2 * coarse - 1, p);
             let (order, gradient) = ((u1 / u2).log2(), (g1 / g2).log2());
             let promised = (2 * p) as f64;
             println!("p = {p}: L2 order {order:.2}, gradient's order {gradient:.2}");
-            assert!((order - promised - 1.0).abs() < 0.5, "p = {p}: L2 order {order}");
-            assert!((gradient - promised).abs() < 0.5, "p = {p}: gradient's order {gradient}");
+            // Above the promise before it is asymptotic; finer meshes of p = 3 meet the rounding of the solve.
+            assert!((-0.2..0.7).contains(&(order - promised - 1.0)), "p = {p}: L2 order {order}");
+            assert!((-0.2..0.7).contains(&(gradient - promised)), "p = {p}: gradient's order {gradient}");
         }
     }
 

@@ -196,7 +196,7 @@ fn scatter<T: Real>(header: &Header, pieces: Vec<Piece<T>>, mirror: Option<T>) -
 }
 
 /// Sorts, stably and by column, the rows that are not ascending; whether any column stands twice in a row.
-fn order_rows<T: Real>(row_ptr: &[Offset], col_idx: &mut [Ordinal], values: &mut [T]) -> bool {
+pub(crate) fn order_rows<T: Real>(row_ptr: &[Offset], col_idx: &mut [Ordinal], values: &mut [T]) -> bool {
     const LEAF: usize = 1 << 16;
     let rows = row_ptr.len() - 1;
     if rows > 1 && col_idx.len() > LEAF {

@@ -28,6 +28,7 @@ mod source;
 mod tests;
 mod write;
 
+pub(crate) use assemble::order_rows;
 pub use header::{Field, Header, Layout, Object, Symmetry};
 pub use read::{
     read_bytes, read_csr, read_dense, read_dense_bytes, read_from, read_header, read_vector, read_vector_bytes,

@@ -69,7 +69,7 @@ impl Columns {
 pub(super) enum Symbolic {
     Llt(SymbolicCholesky<usize>, u64),
     Lu(SymbolicLu<usize>, u64),
-    Qr(SymbolicQr<usize>, u64),
+    Qr(Box<SymbolicQr<usize>>, u64),
     /// A matrix without columns has nothing to factor.
     Nothing(Method),
 }
@@ -123,7 +123,7 @@ impl Symbolic {
             Method::Qr => {
                 let symbolic = factorize_symbolic_qr(pattern, Default::default()).map_err(fail)?;
                 let bytes = symbolic.len_val() as u64 * value + symbolic.len_idx() as u64 * index;
-                Symbolic::Qr(symbolic, bytes)
+                Symbolic::Qr(Box::new(symbolic), bytes)
             }
         };
         refuse(method, symbolic.bytes(), options)?;
@@ -157,7 +157,7 @@ fn refuse(method: Method, bytes: u64, options: &DirectOptions) -> Result<()> {
 /// A factor's values.
 pub(super) enum Factor<T> {
     Llt(Vec<T>),
-    Lu(NumericLu<usize, T>),
+    Lu(Box<NumericLu<usize, T>>),
     Qr(Vec<usize>, Vec<T>),
     Nothing,
 }
@@ -214,7 +214,7 @@ impl<T: Factorable> Factor<T> {
                         LuError::Generic(e) => failed(method, e),
                     },
                 )?;
-                Factor::Lu(lu)
+                Factor::Lu(Box::new(lu))
             }
             Symbolic::Qr(symbolic, _) => {
                 let mut indices = zeros(method, symbolic.len_idx(), 0usize)?;
@@ -233,7 +233,7 @@ impl<T: Factorable> Factor<T> {
             }
         };
         // Alternating signs and uneven sizes: no zero pivot hides behind a sum that happens to vanish.
-        let probe = |i: usize| T::from_f64((1.0 + (i % 7) as f64 / 8.0) * if i % 2 == 0 { 1.0 } else { -1.0 });
+        let probe = |i: usize| T::from_f64((1.0 + (i % 7) as f64 / 8.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 });
         let answer = factor.solve(symbolic, (0..csr.nrows()).map(probe).collect(), 1, options.parallel)?;
         if answer[..csr.ncols()].iter().any(|v| !v.as_f64().is_finite()) {
             return Err(zero_pivot(None, "the factor has a zero pivot (or overflows); is the matrix rank deficient?"));

@@ -3,11 +3,11 @@
 
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{BiCgStab, Cg, Identity, Options, Outcome};
 
 /// A matrix from its entries.
-pub fn matrix<T: Real>(nrows: usize, ncols: usize, entries: &[(usize, usize, f64)]) -> Csr<T> {
+pub(crate) fn matrix<T: Real>(nrows: usize, ncols: usize, entries: &[(usize, usize, f64)]) -> Csr<T> {
     let mut triplets = Triplets::new(nrows, ncols).expect("a small shape");
     for &(i, j, v) in entries {
         triplets.push(i, j, T::from_f64(v)).expect("an entry inside the matrix");
@@ -16,13 +16,13 @@ pub fn matrix<T: Real>(nrows: usize, ncols: usize, entries: &[(usize, usize, f64
 }
 
 /// The diagonal matrix of `d`.
-pub fn diagonal<T: Real>(d: &[f64]) -> Csr<T> {
+pub(crate) fn diagonal<T: Real>(d: &[f64]) -> Csr<T> {
     matrix(d.len(), d.len(), &d.iter().enumerate().map(|(i, &v)| (i, i, v)).collect::<Vec<_>>())
 }
 
 /// The 5-point stencil on a k x k grid with `convection` added to the east and taken from the west: symmetric positive
 /// definite for 0.
-pub fn stencil<T: Real>(k: usize, convection: f64) -> Csr<T> {
+pub(crate) fn stencil<T: Real>(k: usize, convection: f64) -> Csr<T> {
     let mut entries = Vec::new();
     for y in 0..k {
         for x in 0..k {
@@ -46,32 +46,46 @@ pub fn stencil<T: Real>(k: usize, convection: f64) -> Csr<T> {
 }
 
 /// An uneven right-hand side without a pattern that a stencil could favour.
-pub fn uneven<T: Real>(n: usize) -> Vec<T> {
+pub(crate) fn uneven<T: Real>(n: usize) -> Vec<T> {
     (0..n).map(|i| T::from_f64(((i * 7919 + 13) % 1009) as f64 / 1009.0 - 0.4)).collect()
 }
 
+<<<<<<< HEAD
 /// ||b - A x|| / ||b|| in f64, by a plain loop over the rows.
-pub fn relative_residual<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
+=======
+/// ||b - A x|| / ||b||, by a plain loop over the rows in doubled precision.
+>>>>>>> solvers
+pub(crate) fn relative_residual<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
     let (mut above, mut below) = (0.0, 0.0);
-    for i in 0..a.nrows() {
+    for (i, b) in b.iter().enumerate() {
         let (cols, values) = a.row(i);
-        let ax: f64 = cols.iter().zip(values).map(|(&j, v)| v.as_f64() * x[j as usize].as_f64()).sum();
-        above += (b[i].as_f64() - ax).powi(2);
-        below += b[i].as_f64().powi(2);
+        let (mut high, mut low) = (b.as_f64(), 0.0);
+        for (&j, v) in cols.iter().zip(values) {
+            let (v, x) = (-v.as_f64(), x[j as usize].as_f64());
+            for term in [v * x, v.mul_add(x, -(v * x))] {
+                let sum = high + term;
+                // Knuth's two-sum: what the addition lost.
+                let back = sum - high;
+                low += (high - (sum - back)) + (term - back);
+                high = sum;
+            }
+        }
+        above += (high + low).powi(2);
+        below += b.as_f64().powi(2);
     }
     (above / below).sqrt()
 }
 
 /// Which of the two methods.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Krylov {
+pub(crate) enum Krylov {
     Cg,
     BiCgStab,
 }
-pub const BOTH: [Krylov; 2] = [Krylov::Cg, Krylov::BiCgStab];
+pub(crate) const BOTH: [Krylov; 2] = [Krylov::Cg, Krylov::BiCgStab];
 
 /// Solves from `x` (zeros where empty) with a preconditioner.
-pub fn solve_from<T: Real, M>(
+pub(crate) fn solve_from<T: Real, M>(
     be: &Cpu,
     method: Krylov,
     a: &Csr<T>,
@@ -95,7 +109,7 @@ where
 }
 
 /// Solves from zeros without a preconditioner.
-pub fn solve<T: Real>(be: &Cpu, method: Krylov, a: &Csr<T>, b: &[T], options: &Options) -> (Outcome, Vec<T>)
+pub(crate) fn solve<T: Real>(be: &Cpu, method: Krylov, a: &Csr<T>, b: &[T], options: &Options) -> (Outcome, Vec<T>)
 where
     Cpu: spandrel_backend::Spmv<Csr<T>>,
 {
