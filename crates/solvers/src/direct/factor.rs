@@ -15,7 +15,7 @@ use faer::sparse::{FaerError, SparseColMatRef, SymbolicSparseColMatRef};
 use faer::{Conj, MatMut, Par, Side};
 use spandrel_formats::{Csr, Format, Real};
 
-use super::{DirectOptions, Factorable, Method, fill};
+use super::{DirectOptions, Method, fill};
 use crate::{Error, Result};
 
 /// A matrix in compressed sparse columns with wide indices.
@@ -66,7 +66,7 @@ impl Columns {
 
 /// What is known without values.
 #[derive(Debug)]
-pub(super) enum Symbolic {
+pub enum Symbolic {
     Llt(SymbolicCholesky<usize>, u64),
     Lu(SymbolicLu<usize>, u64),
     Qr(Box<SymbolicQr<usize>>, u64),
@@ -155,7 +155,7 @@ fn refuse(method: Method, bytes: u64, options: &DirectOptions) -> Result<()> {
 }
 
 /// A factor's values.
-pub(super) enum Factor<T> {
+pub enum Factor<T> {
     Llt(Vec<T>),
     Lu(Box<NumericLu<usize, T>>),
     Qr(Vec<usize>, Vec<T>),
@@ -173,8 +173,45 @@ impl<T> fmt::Debug for Factor<T> {
     }
 }
 
+/// An element type that can be factored. Sealed by [`Real`]: f32 and f64.
+///
+/// The numeric phases are compiled here, once per type: faer's kernels are large, and a generic body would be compiled again in
+/// every crate that factors.
+pub trait Factorable: Real + faer::traits::ComplexField {
+    #[doc(hidden)]
+    fn factor(csr: &Csr<Self>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Factor<Self>>;
+    #[doc(hidden)]
+    fn solve(
+        factor: &Factor<Self>,
+        symbolic: &Symbolic,
+        rhs: Vec<Self>,
+        k: usize,
+        parallel: bool,
+    ) -> Result<Vec<Self>>;
+}
+
+macro_rules! factorable {
+    ($($T:ty),*) => {$(
+        impl Factorable for $T {
+            fn factor(csr: &Csr<Self>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Factor<Self>> {
+                Factor::compute(csr, symbolic, options)
+            }
+            fn solve(
+                factor: &Factor<Self>,
+                symbolic: &Symbolic,
+                rhs: Vec<Self>,
+                k: usize,
+                parallel: bool,
+            ) -> Result<Vec<Self>> {
+                factor.apply(symbolic, rhs, k, parallel)
+            }
+        }
+    )*};
+}
+factorable!(f32, f64);
+
 impl<T: Factorable> Factor<T> {
-    pub(super) fn new(csr: &Csr<T>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Self> {
+    fn compute(csr: &Csr<T>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Self> {
         let (columns, values) = Columns::values(csr);
         let matrix = SparseColMatRef::new(columns.symbolic(), &values);
         let par = par(options.parallel);
@@ -234,7 +271,7 @@ impl<T: Factorable> Factor<T> {
         };
         // Alternating signs and uneven sizes: no zero pivot hides behind a sum that happens to vanish.
         let probe = |i: usize| T::from_f64((1.0 + (i % 7) as f64 / 8.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 });
-        let answer = factor.solve(symbolic, (0..csr.nrows()).map(probe).collect(), 1, options.parallel)?;
+        let answer = factor.apply(symbolic, (0..csr.nrows()).map(probe).collect(), 1, options.parallel)?;
         if answer[..csr.ncols()].iter().any(|v| !v.as_f64().is_finite()) {
             return Err(zero_pivot(None, "the factor has a zero pivot (or overflows); is the matrix rank deficient?"));
         }
@@ -242,7 +279,7 @@ impl<T: Factorable> Factor<T> {
     }
 
     /// Solves for `k` right-hand sides of `nrows` elements each; the first `ncols` elements of each column are the answer.
-    pub(super) fn solve(&self, symbolic: &Symbolic, mut rhs: Vec<T>, k: usize, parallel: bool) -> Result<Vec<T>> {
+    fn apply(&self, symbolic: &Symbolic, mut rhs: Vec<T>, k: usize, parallel: bool) -> Result<Vec<T>> {
         let (par, method) = (par(parallel), symbolic.method());
         let nrows = rhs.len() / k.max(1);
         let b = MatMut::from_column_major_slice_mut(&mut rhs, nrows, k);

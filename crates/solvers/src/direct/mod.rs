@@ -16,6 +16,7 @@ use spandrel_formats::{Csr, Format, Real};
 
 use crate::choose::is_symmetric;
 use crate::{Error, Outcome, Result, Status};
+pub use factor::Factorable;
 use factor::{Factor, Symbolic};
 
 /// The factorisations.
@@ -39,11 +40,6 @@ impl Method {
         }
     }
 }
-
-/// An element type that can be factored: f32 and f64.
-pub trait Factorable: Real + faer::traits::ComplexField {}
-impl Factorable for f32 {}
-impl Factorable for f64 {}
 
 /// Options of a direct solve.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -128,13 +124,13 @@ impl<T: Factorable> Direct<T> {
     pub fn factor(&mut self) -> Result<()> {
         self.factor = None;
         check_finite(&self.csr)?;
-        let attempt = Factor::new(&self.csr, &self.symbolic, &self.options);
+        let attempt = T::factor(&self.csr, &self.symbolic, &self.options);
         self.factor = match attempt {
             Err(Error::ZeroPivot { method: "llt", .. }) if self.options.method.is_none() => {
                 // Indefinite after all. From here on the pattern belongs to LU.
                 self.symbolic = Symbolic::new(&self.csr, Method::Lu, &self.options)?;
                 self.fallback = true;
-                Some(Factor::new(&self.csr, &self.symbolic, &self.options)?)
+                Some(T::factor(&self.csr, &self.symbolic, &self.options)?)
             }
             other => Some(other?),
         };
@@ -219,7 +215,7 @@ impl<T: Factorable> Direct<T> {
             state.residual = state.b_norm;
         }
         for step in 0..=self.options.refinements {
-            let d = factor.solve(&self.symbolic, r.clone(), k, self.options.parallel)?;
+            let d = T::solve(factor, &self.symbolic, r.clone(), k, self.options.parallel)?;
             for (j, state) in states.iter_mut().enumerate().filter(|(_, state)| !state.done) {
                 let column = &mut x[j * ncols..(j + 1) * ncols];
                 let candidate: Vec<T> =
