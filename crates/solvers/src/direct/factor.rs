@@ -103,10 +103,14 @@ impl Symbolic {
         if csr.ncols() == 0 {
             return Ok(Symbolic::Nothing(method));
         }
-        let (columns, _) = Columns::values(csr);
+        Self::of_columns(&Columns::values(csr).0, T::BYTES as u64, method, options)
+    }
+
+    /// Not generic, so that it is compiled here and not in every crate that factors.
+    fn of_columns(columns: &Columns, value: u64, method: Method, options: &DirectOptions) -> Result<Self> {
         let pattern = columns.symbolic();
         let fail = |e| failed(method, e);
-        let (value, index) = (T::BYTES as u64, size_of::<usize>() as u64);
+        let index = size_of::<usize>() as u64;
         let symbolic = match method {
             Method::Llt => {
                 let symbolic =
@@ -116,7 +120,7 @@ impl Symbolic {
                 Symbolic::Llt(symbolic, bytes)
             }
             Method::Lu => {
-                let bytes = fill::lu_entries(&columns).map_err(fail)? * (value + index);
+                let bytes = fill::lu_entries(columns).map_err(fail)? * (value + index);
                 refuse(method, bytes, options)?; // before faer's own analysis, which is not free either
                 Symbolic::Lu(factorize_symbolic_lu(pattern, Default::default()).map_err(fail)?, bytes)
             }
