@@ -36,7 +36,7 @@ impl Factor {
             }
             let num = self.num[place].map_or(T::one(), T::from_f64);
             let den = self.den[place].map_or(T::one(), T::from_f64);
-            product = product * (num / den);
+            product *= num / den;
         }
         product
     }
@@ -99,7 +99,8 @@ fn one_level<T: Real>(len: usize, add: impl Fn(usize, T) -> T) -> Vec<T> {
         }
         for half in [16, 8, 4, 2, 1] {
             for lane in 0..half {
-                lanes[lane] = lanes[lane] + lanes[lane + half];
+                let other = lanes[lane + half];
+                lanes[lane] += other;
             }
         }
         sums.push(lanes[0]);

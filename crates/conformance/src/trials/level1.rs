@@ -123,7 +123,7 @@ impl<T: Real> Operands<T> {
         if wide {
             // Exponents of +-15 keep squares and their sums inside f32.
             let mut stream = Stream::new(len as u64);
-            let mut widen = |v: &mut T| *v = *v * T::from_f64(10f64.powf(30.0 * stream.unit() - 15.0));
+            let mut widen = |v: &mut T| *v *= T::from_f64(10f64.powf(30.0 * stream.unit() - 15.0));
             vectors.iter_mut().for_each(|vector| vector.iter_mut().for_each(&mut widen));
         }
         Self { vectors }

@@ -97,6 +97,13 @@ fn same<T: Real>(what: &str, found: &Solved<T>, wanted: &Solved<T>) -> Verdict {
     Ok(())
 }
 
+/// `cg-jacobi/csr/f64/cpu/case`, with what the solve has of its own behind it.
+fn name<T: Real, F: Format>(solve: &Solve, backend: &str, case: &str) -> String {
+    let limit = solve.max_iters.map(|limit| format!("-{limit}-iterations")).unwrap_or_default();
+    let rhs = solve.rhs.map(|rhs| format!("-b-{rhs:e}").to_lowercase()).unwrap_or_default();
+    format!("{}-{}/{}/{}/{backend}/{case}{limit}{rhs}", solve.solver, solve.precond, F::NAME, T::NAME)
+}
+
 /// The trials of one system in one format.
 pub(crate) fn trials<T, F, D>(fleet: &Rc<Fleet<D>>, shared: &Rc<Shared<T>>, out: &mut Vec<Trial>)
 where
@@ -106,10 +113,7 @@ where
 {
     for solve in shared.case().solve.iter().filter(|s| s.element.as_deref().is_none_or(|t| t == T::NAME)) {
         let (fleet, shared, solve) = (fleet.clone(), shared.clone(), solve.clone());
-        let (solver, precond, case) = (&solve.solver, &solve.precond, &shared.case().name);
-        let limit = solve.max_iters.map(|limit| format!("-{limit}-iterations")).unwrap_or_default();
-        let rhs = solve.rhs.map(|rhs| format!("-b-{rhs}").to_lowercase()).unwrap_or_default();
-        let name = format!("{solver}-{precond}/{}/{}/{}/{case}{limit}{rhs}", F::NAME, T::NAME, fleet.name);
+        let name = name::<T, F>(&solve, &fleet.name, &shared.case().name);
         out.push(Trial::new(name, move || check::<T, F, D>(&fleet, &shared, &solve)));
     }
 }
@@ -227,8 +231,7 @@ where
     }
     for solve in shared.case().solve.iter().filter(|s| s.status == "converged") {
         let (left, right, shared, solve) = (left.clone(), right.clone(), shared.clone(), solve.clone());
-        let (solver, precond, case) = (&solve.solver, &solve.precond, &shared.case().name);
-        let name = format!("{solver}-{precond}/{}/{}/{}+{}/{case}", F::NAME, T::NAME, left.name, right.name);
+        let name = name::<T, F>(&solve, &format!("{}+{}", left.name, right.name), &shared.case().name);
         out.push(Trial::new(name, move || {
             let (data, stored) = (shared.data()?, shared.stored::<F>()?);
             let (csr, b) = (data.csr()?, right_hand_side(&data, &solve));

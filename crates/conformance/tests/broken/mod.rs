@@ -122,7 +122,7 @@ impl<B: Device> Broken<B> {
         }
         let mut values = self.inner.download(y)?;
         if let Some(first) = values.first_mut() {
-            *first = *first * (T::one() + T::from_f64(2.0 * T::UNIT_ROUNDOFF));
+            *first *= T::one() + T::from_f64(2.0 * T::UNIT_ROUNDOFF);
         }
         self.inner.write(&values, y)
     }
