@@ -58,7 +58,7 @@ impl Plan {
         if solver == SolverKind::Direct && args.reproducible {
             return Err(Failure::new(
                 "not_reproducible",
-                "--solver direct orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
+                "a direct solve orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
             ));
         }
         let (precond, precond_why) = match (solver, args.precond) {
