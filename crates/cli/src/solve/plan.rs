@@ -76,7 +76,8 @@ impl Plan {
             (_, PrecondName::Jacobi) => (PrecondKind::Jacobi, ASKED_FOR),
         };
         Ok(Self {
-            symmetric: symmetry(a) == Symmetry::Symmetric,
+            // CG is only chosen for a symmetric matrix: no second pass over the entries then.
+            symmetric: auto.solver == SolverKind::Cg || symmetry(a) == Symmetry::Symmetric,
             solver,
             solver_is_auto: args.solver == SolverName::Auto,
             solver_why: solver_why.to_string(),

@@ -1,8 +1,8 @@
-//! What the program says, word for word. Times, residuals and the machine are blanked out: they differ from run to run.
+//! What the program says, word for word. Fractions (times, residuals, rates) and the machine are blanked out.
 
 use super::*;
 
-/// Replaces numbers that are measured, and the machine, by marks; runs of blanks shrink with them.
+/// Replaces fractions, times and the machine by marks.
 fn redacted(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -14,23 +14,19 @@ fn redacted(text: &str) -> String {
             lines.push("cuda [gpu or why none]".to_string());
             continue;
         }
-        let mut out = String::new();
         let timed = line.starts_with("read ");
-        for word in line.split(' ') {
-            let bare = word.trim_matches(|c| c == ',' || c == ')' || c == '(');
-            let measured = bare.parse::<f64>().is_ok() && (timed || bare.contains('e'));
-            let unit = timed && ["us", "ms", "s"].contains(&bare);
-            if !out.is_empty() {
-                out.push(' ');
-            }
-            out.push_str(&if measured {
+        let mark = |word: &str| {
+            let bare = word.trim_matches([',', '(', ')']);
+            let fraction = bare.contains(['.', 'e']) || timed;
+            if bare.parse::<f64>().is_ok() && fraction {
                 word.replace(bare, "[n]")
-            } else if unit {
+            } else if timed && ["us", "ms", "s"].contains(&bare) {
                 word.replace(bare, "[s]")
             } else {
                 word.to_string()
-            });
-        }
+            }
+        };
+        let out = line.split(' ').map(mark).collect::<Vec<_>>().join(" ");
         lines.push(out);
     }
     lines.join("\n")
