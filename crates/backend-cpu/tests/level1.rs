@@ -37,7 +37,7 @@ fn tree<T: Real>(terms: &[(T, T)]) -> T {
                 }
                 for width in [16, 8, 4, 2, 1] {
                     for l in 0..width {
-                        lanes[l] = lanes[l] + lanes[l + width];
+                        lanes[l] += lanes[l + width];
                     }
                 }
                 lanes[0]

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
+use spandrel_backend::Trace;
 use spandrel_backend_cpu::{Cpu, Simd};
 
 use crate::case::{self, Case};
@@ -25,7 +26,7 @@ pub struct Selection {
 }
 
 /// Names that [`Selection::backend`] understands.
-pub const BACKENDS: [&str; 2] = ["cpu", "cuda"];
+pub const BACKENDS: [&str; 3] = ["cpu", "trace", "cuda"];
 
 /// The CPU with 1, 2 and 3 threads, and with portable code: all must give the same bits.
 ///
@@ -64,6 +65,12 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
     let mut all = Vec::new();
     if wanted("cpu") {
         all.extend(trials::of(&Rc::new(cpus()?), &cases, !selection.small));
+    }
+    if wanted("trace") {
+        let trace = Trace::new(Cpu::with_threads(2)?);
+        let trace = Rc::new(Fleet { name: "trace".into(), devices: vec![("trace".into(), trace)] });
+        all.extend(trials::between(&Rc::new(cpus()?), &trace, &cases));
+        all.extend(trials::steps::trials(&trace, &cases));
     }
     if wanted("cuda") && !selection.require_cuda {
         all.push(Trial::skipped(CUDA.into(), cuda()));

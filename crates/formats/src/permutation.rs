@@ -6,7 +6,7 @@
 //! P x   c a b               d e f                    c a b
 //!                           g h i                    f d e
 //! ```
-//! Invariants: a bijection of 0..len onto itself; len < 2^31. As a matrix P has a 1 at (new, perm[new]).
+//! Invariants: a bijection of 0..len onto itself; len < 2^31. As a matrix P has a 1 at `(new, perm[new])`.
 //! Cost: 4 len bytes.
 
 use crate::index::checked;

@@ -3,7 +3,7 @@
 //! Both look at the pattern of A + A^T, so a nonsymmetric matrix is welcome, and return a [`Permutation`] for
 //! [`Permutation::permute_symmetric`]. Values are not looked at.
 //!
-//! Cost: [`rcm`] O(nnz log of the degree) for each of the few searches per connected part; `amd` as published.
+//! Cost: `rcm` O(nnz log of the degree) for each of the few searches per connected part; `amd` as published.
 //! Reference: George, Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981 (reverse Cuthill-McKee,
 //! pseudo-peripheral vertices); Amestoy, Davis, Duff, An approximate minimum degree ordering algorithm, 1996.
 
@@ -187,6 +187,7 @@ mod tests {
         triplets.to_csr().unwrap()
     }
 
+    #[cfg(feature = "sprs")]
     fn bandwidth(matrix: &Csr<f64>) -> usize {
         (0..matrix.nrows())
             .flat_map(|i| matrix.row(i).0.iter().map(move |&j| i.abs_diff(j as usize)))

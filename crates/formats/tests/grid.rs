@@ -184,7 +184,7 @@ fn what_is_no_grid_says_why() {
     }
     // A random permutation of a grid.
     let a = csr::<f64>("d3n7:8").unwrap();
-    let place = |i: usize| (i * 211 + 17) % 512 ^ 5;
+    let place = |i: usize| ((i * 211 + 17) % 512) ^ 5;
     let mut shuffled = Triplets::new(512, 512).unwrap();
     for i in 0..512 {
         a.row(i).0.iter().for_each(|&j| shuffled.push(place(i), place(j as usize), 1.0).unwrap());

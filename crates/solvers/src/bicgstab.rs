@@ -2,8 +2,8 @@
 //!
 //! Every scalar is a quotient of device scalars: alpha = rho / r0'v, omega = t's / t't, beta = (rho next / r0'v) (t't / t's), and
 //! beta omega = rho next / r0'v. No product of them is ever stored, so none underflows before the quotient is formed.
-//! Cost of an iteration beyond twice A's storage, in passes over vectors of n, without a preconditioner: 20 (A p with r0'v: 3, half: 3,
-//! A s with t's and t't: 3... counted in the listings of the trace tests).
+//! Cost of an iteration beyond twice A's storage, in passes over vectors of n: 19 without a preconditioner (v: 3, half: 3, t: 2, update:
+//! 7, direction: 4), 27 with Jacobi. The trace tests count it.
 //! Order: that of the backend's operations; the same bits recorded or plain, for any `check_every`.
 //! Reference: van der Vorst 1992, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the solution of nonsymmetric linear
 //! systems; the half-step exit as in Cheng et al. 2018.

@@ -109,3 +109,32 @@ impl fmt::Display for PrecondKind {
         f.pad(self.as_str())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spandrel_formats::Triplets;
+
+    use super::*;
+
+    #[test]
+    fn the_choice_follows_symmetry_and_diagonal() {
+        let choose = |nrows, ncols, entries: &[(usize, usize, f64)]| {
+            let mut triplets = Triplets::new(nrows, ncols).expect("a small shape");
+            for &(i, j, v) in entries {
+                triplets.push(i, j, v).expect("an entry inside");
+            }
+            let choice = SolverKind::choose(&triplets.to_csr().expect("a small matrix"));
+            (choice.solver, choice.precond)
+        };
+        let spd = [(0, 0, 2.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 2.0)];
+        assert_eq!(choose(2, 2, &spd), (SolverKind::Cg, PrecondKind::Jacobi));
+        let skewed = [(0, 0, 2.0), (0, 1, 1.0), (1, 1, 2.0)];
+        assert_eq!(choose(2, 2, &skewed), (SolverKind::BiCgStab, PrecondKind::Jacobi));
+        let negative = [(0, 0, -2.0), (1, 1, 2.0)];
+        assert_eq!(choose(2, 2, &negative), (SolverKind::BiCgStab, PrecondKind::Jacobi));
+        let exchange = [(0, 1, 1.0), (1, 0, 1.0)];
+        assert_eq!(choose(2, 2, &exchange), (SolverKind::BiCgStab, PrecondKind::None));
+        assert_eq!(choose(3, 2, &exchange), (SolverKind::Direct, PrecondKind::None));
+        assert_eq!(choose(0, 0, &[]), (SolverKind::Cg, PrecondKind::Jacobi));
+    }
+}

@@ -58,14 +58,13 @@ impl Options {
 
     pub(crate) fn check(&self) -> Result<()> {
         let bad = |name, value| Err(Error::Option { name, value });
-        // Written so that NaN is refused too.
-        if !(self.rtol >= 0.0) {
+        if self.rtol.is_nan() || self.rtol < 0.0 {
             return bad("rtol", self.rtol);
         }
-        if !(self.atol >= 0.0) {
+        if self.atol.is_nan() || self.atol < 0.0 {
             return bad("atol", self.atol);
         }
-        if !(self.divergence > 1.0) {
+        if self.divergence.is_nan() || self.divergence <= 1.0 {
             return bad("divergence", self.divergence);
         }
         Ok(())

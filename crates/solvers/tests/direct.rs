@@ -19,7 +19,7 @@ fn solves<T: Factorable>(rtol: f64) {
             let mut x = vec![T::from_f64(f64::NAN); k * k];
             let outcome = direct.solve(&b, &mut x).unwrap();
             assert_eq!(outcome.status, Status::Converged, "{outcome:?}");
-            assert!((relative_residual(&a, &x, &b) - outcome.true_residual).abs() <= 1e-3 * rtol);
+            assert!((relative_residual(&a, &x, &b) - outcome.true_residual).abs() <= 0.5 * rtol);
         }
     }
 }
@@ -78,7 +78,7 @@ fn least_squares_leave_a_residual_orthogonal_to_the_columns() {
     let outcome = direct.solve(&[1.0, 3.0, 4.0, 4.0], &mut x).unwrap();
     assert!((x[0] - 1.5).abs() < 1e-13 && (x[1] - 1.0).abs() < 1e-13, "{x:?}");
     assert_eq!(outcome.status, Status::Converged);
-    assert!((outcome.true_residual - (1.5f64 / 42.0).sqrt()).abs() < 1e-13, "{outcome:?}");
+    assert!((outcome.true_residual - (1.0f64 / 42.0).sqrt()).abs() < 1e-13, "{outcome:?}");
     let wide = matrix::<f64>(1, 2, &[(0, 0, 1.0), (0, 1, 1.0)]);
     let refused = Direct::new(&wide, &DirectOptions::default());
     assert!(matches!(refused, Err(Error::Underdetermined { nrows: 1, ncols: 2 })));
@@ -155,7 +155,14 @@ fn a_factor_past_the_limit_is_refused_before_it_is_computed() {
         let refused = Direct::analyze(&a, &options).unwrap_err();
         let Error::Fill { bytes, limit: 10_000, .. } = refused else { panic!("{refused}") };
         let enough = DirectOptions { memory_limit: bytes, ..options };
-        assert!(Direct::new(&a, &enough).unwrap().solve(&uneven::<f64>(900), &mut [0.0; 900]).unwrap().status.is_converged());
+        assert!(
+            Direct::new(&a, &enough)
+                .unwrap()
+                .solve(&uneven::<f64>(900), &mut [0.0; 900])
+                .unwrap()
+                .status
+                .is_converged()
+        );
     }
 }
 
@@ -188,29 +195,41 @@ fn singular_matrices_are_typed() {
 
 #[test]
 fn random_sparse_patterns_never_panic() {
-    // A small generator of its own, so that the cases stay the same: half of these matrices are structurally singular.
+    // A small generator of its own, so that the cases stay the same. Many of these matrices are singular by their pattern, by a
+    // repeated column, or by their small integers.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = |bound: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((state >> 33) as usize) % bound
     };
     let (mut solved, mut refused) = (0, 0);
-    for case in 0..600 {
-        let ncols = 1 + next(12);
-        let nrows = ncols + if case % 3 == 0 { next(5) } else { 0 };
+    for case in 0..700 {
+        // The last hundred are large and full enough for the supernodal paths.
+        let ncols = if case < 600 { 1 + next(12) } else { 60 + next(60) };
+        let nrows = ncols + if case % 4 == 0 { next(5) } else { 0 };
         let mut triplets = Triplets::new(nrows, ncols).unwrap();
-        for _ in 0..nrows + next(3 * nrows) {
-            triplets.push(next(nrows), next(ncols), next(9) as f64 - 4.0).unwrap();
+        let count = if case < 600 { nrows + next(3 * nrows) } else { 8 * nrows + next(20 * nrows) };
+        let repeated = case % 5 == 0 && ncols > 1;
+        for _ in 0..count {
+            let (i, j, v) = (next(nrows), next(ncols), next(9) as f64 - 4.0);
+            if repeated && j < 2 {
+                triplets.push(i, 0, v).unwrap();
+                triplets.push(i, 1, v).unwrap();
+            } else {
+                triplets.push(i, j, v).unwrap();
+            }
         }
         let a: Csr<f64> = triplets.to_csr().unwrap();
-        let method = if nrows > ncols { None } else { [None, Some(Method::Lu), Some(Method::Qr)][case % 3] };
+        let square = nrows == ncols;
+        let method = if square { [None, Some(Method::Lu), Some(Method::Qr)][case % 3] } else { None };
         match Direct::new(&a, &DirectOptions { method, ..DirectOptions::default() }) {
             Ok(direct) => {
                 let b: Vec<f64> = (0..nrows).map(|i| i as f64 - 2.5).collect();
                 let mut x = vec![0.0; ncols];
                 let outcome = direct.solve(&b, &mut x).unwrap();
-                if nrows == ncols && outcome.status.is_converged() {
-                    assert!(relative_residual(&a, &x, &b) <= 1e-8);
+                if square && outcome.status.is_converged() {
+                    let truth = relative_residual(&a, &x, &b);
+                    assert!(truth <= 1e-8, "{truth:e} {outcome:?} {x:?}");
                     solved += 1;
                 }
             }
@@ -220,5 +239,5 @@ fn random_sparse_patterns_never_panic() {
             }
         }
     }
-    assert!(solved > 50 && refused > 50, "{solved} {refused}");
+    assert!(solved > 100 && refused > 100, "{solved} {refused}");
 }

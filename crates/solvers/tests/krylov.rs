@@ -20,10 +20,9 @@ where
         let a = stencil::<T>(23, convection);
         let b = uneven(529);
         let jacobi = Jacobi::new(&be, &a).unwrap();
-        for (outcome, x) in [
-            solve(&be, method, &a, &b, &options),
-            solve_from(&be, method, &a, &jacobi, &b, &uneven(529), &options),
-        ] {
+        for (outcome, x) in
+            [solve(&be, method, &a, &b, &options), solve_from(&be, method, &a, &jacobi, &b, &uneven(529), &options)]
+        {
             assert_eq!(outcome.status, Status::Converged, "{method:?} {outcome:?}");
             let truth = relative_residual(&a, &x, &b);
             // The residual was computed in T: its own rounding is of the order of u |A| |x| / |b|.
@@ -84,7 +83,8 @@ fn an_exact_guess_takes_no_iteration() {
     let be = Cpu::new();
     let a = stencil::<f64>(5, 0.0);
     let x: Vec<f64> = (0..25).map(|i| i as f64 - 7.0).collect();
-    let b: Vec<f64> = (0..25).map(|i| a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum()).collect();
+    let b: Vec<f64> =
+        (0..25).map(|i| a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum()).collect();
     for method in BOTH {
         let (outcome, y) = solve_from(&be, method, &a, &Identity, &b, &x, &Options::default());
         assert_eq!((outcome.status, outcome.iterations, outcome.history), (Status::Converged, 0, vec![0.0]));

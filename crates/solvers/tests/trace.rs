@@ -43,7 +43,13 @@ fn run<M: Preconditioner<f64, Traced>>(
     be: &Traced,
     csr: &Csr<f64>,
     m: &M,
-    solve: impl FnOnce(&Traced, &Mat<Traced, Csr<f64>>, &M, &spandrel_backend_cpu::Vector<f64>, &mut spandrel_backend_cpu::Vector<f64>),
+    solve: impl FnOnce(
+        &Traced,
+        &Mat<Traced, Csr<f64>>,
+        &M,
+        &spandrel_backend_cpu::Vector<f64>,
+        &mut spandrel_backend_cpu::Vector<f64>,
+    ),
 ) -> String {
     let a = Mat::load(be, csr.clone()).unwrap();
     let b = be.upload(&uneven::<f64>(N)).unwrap();
@@ -58,7 +64,14 @@ fn run<M: Preconditioner<f64, Traced>>(
 fn a_cg_iteration_moves_the_matrix_and_11_vectors() {
     let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
     insta::assert_snapshot!(run(&be, &csr, &Identity, |be, a, m, b, x| {
-        assert!(Cg::new(be, N).unwrap().solve(be, a, m, b, x, &Options { history: false, ..Options::default() }).unwrap().status.is_converged());
+        assert!(
+            Cg::new(be, N)
+                .unwrap()
+                .solve(be, a, m, b, x, &Options { history: false, ..Options::default() })
+                .unwrap()
+                .status
+                .is_converged()
+        );
     }));
 }
 
@@ -75,7 +88,9 @@ fn a_cg_iteration_with_jacobi() {
 fn a_bicgstab_iteration() {
     let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
     insta::assert_snapshot!(run(&be, &csr, &Identity, |be, a, m, b, x| {
-        assert!(BiCgStab::new(be, N).unwrap().solve(be, a, m, b, x, &Options::default()).unwrap().status.is_converged());
+        assert!(
+            BiCgStab::new(be, N).unwrap().solve(be, a, m, b, x, &Options::default()).unwrap().status.is_converged()
+        );
     }));
 }
 
@@ -84,7 +99,9 @@ fn a_bicgstab_iteration_with_jacobi() {
     let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
     let jacobi = Jacobi::new(&be, &csr).unwrap();
     insta::assert_snapshot!(run(&be, &csr, &jacobi, |be, a, m, b, x| {
-        assert!(BiCgStab::new(be, N).unwrap().solve(be, a, m, b, x, &Options::default()).unwrap().status.is_converged());
+        assert!(
+            BiCgStab::new(be, N).unwrap().solve(be, a, m, b, x, &Options::default()).unwrap().status.is_converged()
+        );
     }));
 }
 

@@ -13,7 +13,7 @@ use crate::case::{Stream, numbers};
 use crate::oracle::check_dot;
 use crate::plain::Plain;
 use crate::reference::{A, B, Factor, difference, finish, tree_dot};
-use crate::subject::{Complete, DeviceFactor, Fleet, GateState, gate};
+use crate::subject::{DeviceFactor, Fleet, GateState, gate};
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// An operation on vectors 0 to 5 and scalars.
@@ -298,7 +298,7 @@ fn by_name() -> Vec<(&'static str, Rc<Vec<Operation>>)> {
 pub(crate) const LENGTHS: [usize; 12] = [0, 1, 31, 32, 33, 1023, 1024, 1025, 2049, 33_333, 70_001, (1 << 20) + 1];
 
 /// The trials of one backend and element type.
-pub(crate) fn trials<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool, out: &mut Vec<Trial>) {
+pub(crate) fn trials<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool, out: &mut Vec<Trial>) {
     for (name, uses) in by_name() {
         let label = |case: &str| format!("{name}/vector/{}/{}/{case}", T::NAME, fleet.name);
         for len in LENGTHS {

@@ -9,15 +9,41 @@ pub(crate) mod monitor;
 pub(crate) mod product;
 pub(crate) mod solve;
 pub(crate) mod sparse;
+pub mod steps;
 
 use std::rc::Rc;
 
-use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
+use spandrel_backend::{Backend, Spmv, SpmvTransposed};
+use spandrel_formats::{Bsr, Csc, Csr, Dia, Format, Real, Sell};
 
 use crate::case::Case;
 use crate::subject::{Complete, Fleet};
 use crate::trial::Trial;
 use formats::Shared;
+
+/// The products of one format: for backends that have not all of them.
+pub fn of_format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    let shared = Shared::<F::Value>::new(case.clone());
+    formats::trials::<F, D>(fleet, &shared, &mut out);
+    solve::trials::<F::Value, F, D>(fleet, &shared, &mut out);
+    out
+}
+
+/// The products of one format with the transpose.
+pub fn of_transposed<F: Format, D: SpmvTransposed<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    formats::transposed::<F, D>(fleet, &Shared::new(case.clone()), &mut out);
+    out
+}
+
+/// Vectors, scalars and monitors of one element type.
+pub fn of_vectors<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool) -> Vec<Trial> {
+    let mut out = Vec::new();
+    level1::trials::<T, D>(fleet, large, &mut out);
+    monitor::trials::<T, D>(fleet, &mut out);
+    out
+}
 
 /// Every trial of one backend. With `large` false the cases marked large and the longest vectors are left out.
 pub fn of<D>(fleet: &Rc<Fleet<D>>, cases: &[Rc<Case>], large: bool) -> Vec<Trial>
@@ -29,15 +55,11 @@ where
         matrices::<f32, D>(fleet, case, &mut out);
         matrices::<f64, D>(fleet, case, &mut out);
     }
-    vectors::<f32, D>(fleet, large, &mut out);
-    vectors::<f64, D>(fleet, large, &mut out);
+    out.extend(of_vectors::<f32, D>(fleet, large));
+    out.extend(of_vectors::<f64, D>(fleet, large));
+    sparse::trials::<f32, D>(fleet, &mut out);
+    sparse::trials::<f64, D>(fleet, &mut out);
     out
-}
-
-fn vectors<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool, out: &mut Vec<Trial>) {
-    level1::trials::<T, D>(fleet, large, out);
-    sparse::trials::<T, D>(fleet, out);
-    monitor::trials::<T, D>(fleet, out);
 }
 
 macro_rules! each {

@@ -153,7 +153,8 @@ pub(super) fn build<T: Real>(n: usize, seed: u64) -> Result<Csr<T>> {
         let [nx, ny, _] = mesh.size;
         let at = [index % nx, index / nx % ny, index / (nx * ny)];
         found.push((row as Ordinal, edges[index][0]));
-        for bits in 1..8usize {
+        let upwards = 1..8usize;
+        for bits in upwards {
             let stride = mesh.stride(bits);
             let moves = |axis: usize| bits >> axis & 1;
             if (0..3).all(|axis| at[axis] + moves(axis) < mesh.size[axis]) {

@@ -275,13 +275,12 @@ mod tests {
                     let t = tau.signum() / (tau.abs() + (1.0 + tau * tau).sqrt());
                     let cos = 1.0 / (1.0 + t * t).sqrt();
                     let sin = t * cos;
-                    for k in 0..n {
-                        let (u, v) = (m[k][p], m[k][q]);
-                        (m[k][p], m[k][q]) = (cos * u - sin * v, sin * u + cos * v);
+                    for row in &mut m {
+                        (row[p], row[q]) = (cos * row[p] - sin * row[q], sin * row[p] + cos * row[q]);
                     }
-                    for k in 0..n {
-                        let (u, v) = (m[p][k], m[q][k]);
-                        (m[p][k], m[q][k]) = (cos * u - sin * v, sin * u + cos * v);
+                    let (above, below) = m.split_at_mut(q);
+                    for (u, v) in above[p].iter_mut().zip(&mut below[0]) {
+                        (*u, *v) = (cos * *u - sin * *v, sin * *u + cos * *v);
                     }
                 }
             }

@@ -15,7 +15,7 @@ use faer::sparse::{FaerError, SparseColMatRef, SymbolicSparseColMatRef};
 use faer::{Conj, MatMut, Par, Side};
 use spandrel_formats::{Csr, Format, Real};
 
-use super::{DirectOptions, Factorable, Method, fill};
+use super::{DirectOptions, Method, fill};
 use crate::{Error, Result};
 
 /// A matrix in compressed sparse columns with wide indices.
@@ -66,10 +66,10 @@ impl Columns {
 
 /// What is known without values.
 #[derive(Debug)]
-pub(super) enum Symbolic {
+pub enum Symbolic {
     Llt(SymbolicCholesky<usize>, u64),
     Lu(SymbolicLu<usize>, u64),
-    Qr(SymbolicQr<usize>, u64),
+    Qr(Box<SymbolicQr<usize>>, u64),
     /// A matrix without columns has nothing to factor.
     Nothing(Method),
 }
@@ -103,10 +103,14 @@ impl Symbolic {
         if csr.ncols() == 0 {
             return Ok(Symbolic::Nothing(method));
         }
-        let (columns, _) = Columns::values(csr);
+        Self::of_columns(&Columns::values(csr).0, T::BYTES as u64, method, options)
+    }
+
+    /// Not generic, so that it is compiled here and not in every crate that factors.
+    fn of_columns(columns: &Columns, value: u64, method: Method, options: &DirectOptions) -> Result<Self> {
         let pattern = columns.symbolic();
         let fail = |e| failed(method, e);
-        let (value, index) = (T::BYTES as u64, size_of::<usize>() as u64);
+        let index = size_of::<usize>() as u64;
         let symbolic = match method {
             Method::Llt => {
                 let symbolic =
@@ -116,14 +120,14 @@ impl Symbolic {
                 Symbolic::Llt(symbolic, bytes)
             }
             Method::Lu => {
-                let bytes = fill::lu_entries(&columns).map_err(fail)? * (value + index);
+                let bytes = fill::lu_entries(columns).map_err(fail)? * (value + index);
                 refuse(method, bytes, options)?; // before faer's own analysis, which is not free either
                 Symbolic::Lu(factorize_symbolic_lu(pattern, Default::default()).map_err(fail)?, bytes)
             }
             Method::Qr => {
                 let symbolic = factorize_symbolic_qr(pattern, Default::default()).map_err(fail)?;
                 let bytes = symbolic.len_val() as u64 * value + symbolic.len_idx() as u64 * index;
-                Symbolic::Qr(symbolic, bytes)
+                Symbolic::Qr(Box::new(symbolic), bytes)
             }
         };
         refuse(method, symbolic.bytes(), options)?;
@@ -155,9 +159,9 @@ fn refuse(method: Method, bytes: u64, options: &DirectOptions) -> Result<()> {
 }
 
 /// A factor's values.
-pub(super) enum Factor<T> {
+pub enum Factor<T> {
     Llt(Vec<T>),
-    Lu(NumericLu<usize, T>),
+    Lu(Box<NumericLu<usize, T>>),
     Qr(Vec<usize>, Vec<T>),
     Nothing,
 }
@@ -173,8 +177,45 @@ impl<T> fmt::Debug for Factor<T> {
     }
 }
 
+/// An element type that can be factored. Sealed by [`Real`]: f32 and f64.
+///
+/// The numeric phases are compiled here, once per type: faer's kernels are large, and a generic body would be compiled again in
+/// every crate that factors.
+pub trait Factorable: Real + faer::traits::ComplexField {
+    #[doc(hidden)]
+    fn factor(csr: &Csr<Self>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Factor<Self>>;
+    #[doc(hidden)]
+    fn solve(
+        factor: &Factor<Self>,
+        symbolic: &Symbolic,
+        rhs: Vec<Self>,
+        k: usize,
+        parallel: bool,
+    ) -> Result<Vec<Self>>;
+}
+
+macro_rules! factorable {
+    ($($T:ty),*) => {$(
+        impl Factorable for $T {
+            fn factor(csr: &Csr<Self>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Factor<Self>> {
+                Factor::compute(csr, symbolic, options)
+            }
+            fn solve(
+                factor: &Factor<Self>,
+                symbolic: &Symbolic,
+                rhs: Vec<Self>,
+                k: usize,
+                parallel: bool,
+            ) -> Result<Vec<Self>> {
+                factor.apply(symbolic, rhs, k, parallel)
+            }
+        }
+    )*};
+}
+factorable!(f32, f64);
+
 impl<T: Factorable> Factor<T> {
-    pub(super) fn new(csr: &Csr<T>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Self> {
+    fn compute(csr: &Csr<T>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Self> {
         let (columns, values) = Columns::values(csr);
         let matrix = SparseColMatRef::new(columns.symbolic(), &values);
         let par = par(options.parallel);
@@ -214,7 +255,7 @@ impl<T: Factorable> Factor<T> {
                         LuError::Generic(e) => failed(method, e),
                     },
                 )?;
-                Factor::Lu(lu)
+                Factor::Lu(Box::new(lu))
             }
             Symbolic::Qr(symbolic, _) => {
                 let mut indices = zeros(method, symbolic.len_idx(), 0usize)?;
@@ -233,8 +274,8 @@ impl<T: Factorable> Factor<T> {
             }
         };
         // Alternating signs and uneven sizes: no zero pivot hides behind a sum that happens to vanish.
-        let probe = |i: usize| T::from_f64((1.0 + (i % 7) as f64 / 8.0) * if i % 2 == 0 { 1.0 } else { -1.0 });
-        let answer = factor.solve(symbolic, (0..csr.nrows()).map(probe).collect(), 1, options.parallel)?;
+        let probe = |i: usize| T::from_f64((1.0 + (i % 7) as f64 / 8.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 });
+        let answer = factor.apply(symbolic, (0..csr.nrows()).map(probe).collect(), 1, options.parallel)?;
         if answer[..csr.ncols()].iter().any(|v| !v.as_f64().is_finite()) {
             return Err(zero_pivot(None, "the factor has a zero pivot (or overflows); is the matrix rank deficient?"));
         }
@@ -242,7 +283,7 @@ impl<T: Factorable> Factor<T> {
     }
 
     /// Solves for `k` right-hand sides of `nrows` elements each; the first `ncols` elements of each column are the answer.
-    pub(super) fn solve(&self, symbolic: &Symbolic, mut rhs: Vec<T>, k: usize, parallel: bool) -> Result<Vec<T>> {
+    fn apply(&self, symbolic: &Symbolic, mut rhs: Vec<T>, k: usize, parallel: bool) -> Result<Vec<T>> {
         let (par, method) = (par(parallel), symbolic.method());
         let nrows = rhs.len() / k.max(1);
         let b = MatMut::from_column_major_slice_mut(&mut rhs, nrows, k);

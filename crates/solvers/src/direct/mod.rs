@@ -1,7 +1,8 @@
 //! Direct solves on the host: a sparse factorisation by faer, kept for any number of right-hand sides and new values.
 //!
 //! Cholesky (LL^T) where the matrix is symmetric with a positive diagonal, and LU should that fail; LU for other square
-//! matrices; QR with more rows than columns: least squares. Each answer is refined with residuals formed in f64.
+//! matrices; QR with more rows than columns: least squares. Each answer is refined with residuals
+//! formed in twice the digits of f64.
 //! Cost: the factor's size is known (LL^T, QR) or bounded (LU) before it is computed, and refused above a limit.
 //! Order: fixed for a fixed number of threads; with [`DirectOptions::parallel`] off the bits do not depend on them.
 //! Reference: George & Liu 1981, Computer solution of large sparse positive definite systems; Davis 2006, Direct methods for
@@ -9,11 +10,13 @@
 
 mod factor;
 mod fill;
+mod structure;
 
 use spandrel_formats::{Csr, Format, Real};
 
 use crate::choose::is_symmetric;
 use crate::{Error, Outcome, Result, Status};
+pub use factor::Factorable;
 use factor::{Factor, Symbolic};
 
 /// The factorisations.
@@ -37,11 +40,6 @@ impl Method {
         }
     }
 }
-
-/// An element type that can be factored: f32 and f64.
-pub trait Factorable: Real + faer::traits::ComplexField {}
-impl Factorable for f32 {}
-impl Factorable for f64 {}
 
 /// Options of a direct solve.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,7 +80,7 @@ impl<T: Factorable> Direct<T> {
     /// Analyses the pattern: ordering, fill, memory. The numeric part is left to [`Direct::factor`].
     ///
     /// # Errors
-    /// [`Error::ZeroPivot`] for an empty row or column, which makes the matrix singular whatever its values;
+    /// [`Error::ZeroPivot`] for a pattern that is singular whatever its values (an empty column, three columns within two rows);
     /// [`Error::Underdetermined`]; [`Error::NotSquare`] for a method that needs a square matrix; [`Error::Fill`]; [`Error::Factor`].
     pub fn analyze(csr: &Csr<T>, options: &DirectOptions) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
@@ -126,13 +124,13 @@ impl<T: Factorable> Direct<T> {
     pub fn factor(&mut self) -> Result<()> {
         self.factor = None;
         check_finite(&self.csr)?;
-        let attempt = Factor::new(&self.csr, &self.symbolic, &self.options);
+        let attempt = T::factor(&self.csr, &self.symbolic, &self.options);
         self.factor = match attempt {
             Err(Error::ZeroPivot { method: "llt", .. }) if self.options.method.is_none() => {
                 // Indefinite after all. From here on the pattern belongs to LU.
                 self.symbolic = Symbolic::new(&self.csr, Method::Lu, &self.options)?;
                 self.fallback = true;
-                Some(Factor::new(&self.csr, &self.symbolic, &self.options)?)
+                Some(T::factor(&self.csr, &self.symbolic, &self.options)?)
             }
             other => Some(other?),
         };
@@ -217,7 +215,7 @@ impl<T: Factorable> Direct<T> {
             state.residual = state.b_norm;
         }
         for step in 0..=self.options.refinements {
-            let d = factor.solve(&self.symbolic, r.clone(), k, self.options.parallel)?;
+            let d = T::solve(factor, &self.symbolic, r.clone(), k, self.options.parallel)?;
             for (j, state) in states.iter_mut().enumerate().filter(|(_, state)| !state.done) {
                 let column = &mut x[j * ncols..(j + 1) * ncols];
                 let candidate: Vec<T> =
@@ -227,7 +225,7 @@ impl<T: Factorable> Direct<T> {
                 let size = norm_f64(&after);
                 // The first answer is taken as it is; written so that NaN is not taken for an improvement later.
                 if step == 0 || size < state.residual {
-                    state.done = step > 0 && !(size < 0.5 * state.residual);
+                    state.done = step > 0 && size >= 0.5 * state.residual;
                     state.residual = size;
                     state.gradient = if nrows == ncols { None } else { Some(relative_gradient(&self.csr, &after)) };
                     column.copy_from_slice(&candidate);
@@ -285,11 +283,22 @@ fn relative(residual: f64, b_norm: f64) -> f64 {
     if residual == 0.0 { 0.0 } else { residual / b_norm }
 }
 
-/// b - A x, formed in f64.
+/// b - A x, as if in twice the digits of f64 and rounded once, so that the huge x of a nearly singular matrix cannot hide a
+/// residual in the rounding of its own evaluation (Ogita, Rump & Oishi 2005, Accurate sum and dot product: Dot2).
 fn residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Vec<f64> {
     let row = |(i, b): (usize, &T)| {
         let (cols, values) = csr.row(i);
-        cols.iter().zip(values).fold(b.as_f64(), |acc, (&j, v)| (-v.as_f64()).mul_add(x[j as usize].as_f64(), acc))
+        let (mut sum, mut lost) = (b.as_f64(), 0.0);
+        for (&j, v) in cols.iter().zip(values) {
+            let (v, x) = (-v.as_f64(), x[j as usize].as_f64());
+            let product = v * x;
+            let next = sum + product;
+            let back = next - sum;
+            lost += v.mul_add(x, -product) + ((sum - (next - back)) + (product - back));
+            sum = next;
+        }
+        // Where the sum has left the range the corrections are NaN, and so is the answer worth.
+        sum + lost
     };
     b.iter().enumerate().map(row).collect()
 }
@@ -320,21 +329,15 @@ fn norm_f64(v: &[f64]) -> f64 {
     largest * v.iter().map(|v| (v / largest).powi(2)).sum::<f64>().sqrt()
 }
 
-/// A square matrix with an empty row, or any with an empty column, is singular whatever its values.
+/// A matrix whose columns cannot each be given a row of their own is rank deficient whatever its values.
 fn check_structure<T: Real>(csr: &Csr<T>, method: Method) -> Result<()> {
-    let singular = |pivot, why| Err(Error::ZeroPivot { method: method.as_str(), pivot: Some(pivot), why });
-    if csr.nrows() == csr.ncols()
-        && let Some(row) = (0..csr.nrows()).find(|&i| csr.row_nnz(i) == 0)
-    {
-        return singular(row, format!("row {row} has no entry"));
-    }
-    let mut occupied = vec![false; csr.ncols()];
-    for &j in csr.col_idx() {
-        occupied[j as usize] = true;
-    }
-    match occupied.iter().position(|&o| !o) {
-        Some(column) => singular(column, format!("column {column} has no entry")),
+    match structure::unmatched_column(csr) {
         None => Ok(()),
+        Some(column) => Err(Error::ZeroPivot {
+            method: method.as_str(),
+            pivot: Some(column),
+            why: format!("no choice of rows gives every column a pivot; column {column} is left without one"),
+        }),
     }
 }
 

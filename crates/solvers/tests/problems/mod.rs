@@ -3,7 +3,7 @@
 
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{BiCgStab, Cg, Identity, Options, Outcome};
 
 /// A matrix from its entries.
@@ -50,14 +50,24 @@ pub(crate) fn uneven<T: Real>(n: usize) -> Vec<T> {
     (0..n).map(|i| T::from_f64(((i * 7919 + 13) % 1009) as f64 / 1009.0 - 0.4)).collect()
 }
 
-/// ||b - A x|| / ||b|| in f64, by a plain loop over the rows.
+/// ||b - A x|| / ||b||, by a plain loop over the rows in doubled precision.
 pub(crate) fn relative_residual<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
     let (mut above, mut below) = (0.0, 0.0);
-    for i in 0..a.nrows() {
+    for (i, b) in b.iter().enumerate() {
         let (cols, values) = a.row(i);
-        let ax: f64 = cols.iter().zip(values).map(|(&j, v)| v.as_f64() * x[j as usize].as_f64()).sum();
-        above += (b[i].as_f64() - ax).powi(2);
-        below += b[i].as_f64().powi(2);
+        let (mut high, mut low) = (b.as_f64(), 0.0);
+        for (&j, v) in cols.iter().zip(values) {
+            let (v, x) = (-v.as_f64(), x[j as usize].as_f64());
+            for term in [v * x, v.mul_add(x, -(v * x))] {
+                let sum = high + term;
+                // Knuth's two-sum: what the addition lost.
+                let back = sum - high;
+                low += (high - (sum - back)) + (term - back);
+                high = sum;
+            }
+        }
+        above += (high + low).powi(2);
+        below += b.as_f64().powi(2);
     }
     (above / below).sqrt()
 }
