@@ -84,10 +84,10 @@ struct Fallback {
 
 impl<T> Ending<T> {
     fn new(outcome: Outcome, x: Vec<T>, solver: SolverKind) -> Self {
-        let note = outcome
-            .breakdown
-            .filter(|_| outcome.status != Status::Converged)
-            .map(|(quantity, iteration)| format!("{} stopped the method in iteration {iteration}", quantity.symbol()));
+        let stopped = outcome.breakdown.filter(|_| outcome.status != Status::Converged);
+        let note = stopped
+            .map(|(quantity, iteration)| format!("{} stopped the method in iteration {iteration}", quantity.symbol()))
+            .or_else(|| outcome.note.map(str::to_string));
         Self {
             status: outcome.status,
             iterations: outcome.iterations,

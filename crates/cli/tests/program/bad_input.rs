@@ -72,6 +72,8 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", &tall, "--solver", "bicgstab"], "not_square", "3 x 2");
     refused(&["solve", &tall, "--reorder", "rcm"], "not_square", "--reorder");
     refused(&["solve", &tall, "--reproducible"], "not_reproducible", "--reproducible");
+    let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
+    refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
     refused(&["solve", small, "--solver", "direct", "--precond", "jacobi"], "unsupported", "--precond");
     refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");

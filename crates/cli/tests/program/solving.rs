@@ -103,6 +103,12 @@ fn least_squares_by_direct() {
     solved(&["solve", &tall, "--rhs", &b, "--out", &out]);
     let x = vector(&out);
     assert!((x[0] - 1.0).abs() < 1e-12 && (x[1] - 2.0).abs() < 1e-12, "{x:?}");
+    // No line goes through (0, 1), (1, 3), (2, 8); the nearest leaves a residual of sqrt(3/2).
+    let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\n3\n8\n");
+    let (code, object) = run_json(&["solve", &tall, "--rhs", &b]);
+    assert_eq!((code, object["status"].as_str()), (0, Some("converged")), "{object}");
+    assert!((residual(&object) - (1.5f64 / 74.0).sqrt()).abs() < 1e-12, "{object}");
+    assert!(object["message"].as_str().unwrap().contains("no x comes nearer"), "{object}");
 }
 
 /// The numbers of an n x 1 array file.
