@@ -261,8 +261,9 @@ fn rate(bytes: u64, seconds: f64) -> f64 {
 
 fn copy_bandwidth<T: Real>(cpu: &Cpu) -> Result<f64> {
     let len = COPIED / T::BYTES;
-    let from = cpu.upload(&vec![T::one(); len])?;
-    let mut to = cpu.upload(&vec![T::zero(); len])?;
+    // Written once, so that the pages are there and are the vectors' own.
+    let (mut from, mut to) = (cpu.zeros(len)?, cpu.zeros(len)?);
+    cpu.fill(None, T::one(), &mut from)?;
     let mut copy = || -> Result<()> {
         cpu.copy(None, &from, &mut to)?;
         Ok(Device::synchronize(cpu)?)

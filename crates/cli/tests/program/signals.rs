@@ -69,6 +69,17 @@ fn a_reader_that_leaves_after_a_line_is_no_error() {
 }
 
 #[test]
+fn a_full_disk_is_an_error() {
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else {
+        eprintln!("skipped: this system has no /dev/full");
+        return;
+    };
+    let (code, stderr) = wait(start(&["devices"], full.into()));
+    assert_eq!(code, Some(1));
+    assert!(stderr.starts_with("error: stdout: "), "{stderr}");
+}
+
+#[test]
 fn the_exit_status_stays_that_of_the_work() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -79,15 +90,35 @@ fn the_exit_status_stays_that_of_the_work() {
 const LONG: [&str; 8] =
     ["solve", "anisotropic2d:700,eps=0.0001", "--precond", "none", "--rtol", "1e-13", "--max-iters", "100000000"];
 
+/// Waits until the program listens for Ctrl-C, which it does once the matrix is there, and a little longer.
+fn await_handler(child: &mut Child) {
+    /// SIGINT in the mask of caught signals.
+    const SIGINT: u64 = 1 << 1;
+    let begin = Instant::now();
+    let status = format!("/proc/{}/status", child.id());
+    while begin.elapsed() < Duration::from_secs(60) {
+        assert!(child.try_wait().expect("a child").is_none(), "the solve is over too soon for this test");
+        let Ok(contents) = std::fs::read_to_string(&status) else {
+            // No such file system here: a wait that is long enough by far.
+            std::thread::sleep(Duration::from_secs(10));
+            return;
+        };
+        let caught = contents.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        if caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & SIGINT != 0)) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(1500));
+}
+
 #[test]
 fn ctrl_c_ends_the_solve_with_what_it_has() {
     let folder = Folder::new();
     let (out, csv) = (folder.name("x.mtx"), folder.name("h.csv"));
     let files = ["--json", "--check-every", "1", "--out", &out, "--history", &csv];
     let mut child = start(&[&LONG[..], &files].concat(), Stdio::piped());
-    // The handler is in place once the matrix is there; before that Ctrl-C ends the program as usual.
-    std::thread::sleep(Duration::from_secs(3));
-    assert!(child.try_wait().expect("a child").is_none(), "the solve is over too soon for this test");
+    await_handler(&mut child);
     interrupt(&child);
     let mut text = String::new();
     child.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
@@ -108,8 +139,8 @@ fn ctrl_c_ends_the_solve_with_what_it_has() {
 #[test]
 fn a_second_ctrl_c_ends_the_program() {
     // The host looks so rarely that the first one is not noticed.
-    let child = start(&[&LONG[..], &["--check-every", "1000000"]].concat(), Stdio::null());
-    std::thread::sleep(Duration::from_secs(3));
+    let mut child = start(&[&LONG[..], &["--check-every", "1000000"]].concat(), Stdio::null());
+    await_handler(&mut child);
     interrupt(&child);
     std::thread::sleep(Duration::from_millis(300));
     interrupt(&child);
