@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod commands;
+mod memory;
 mod signals;
 mod snapshots;
 mod solving;
