@@ -10,9 +10,9 @@ use spandrel_formats::matrix_market::{self, Symmetry, WriteOptions};
 
 use crate::args::{ConvertArgs, GenerateArgs};
 use crate::failure::{Failure, Result};
+use crate::input;
 use crate::output::{self, Target};
 use crate::progress::Spinner;
-use crate::input;
 
 #[derive(Serialize)]
 struct Written {

@@ -68,6 +68,7 @@ impl From<spandrel::solvers::Error> for Failure {
         use spandrel::solvers::Error as E;
         let kind = match &error {
             E::NotSquare { .. } => "not_square",
+            E::Underdetermined { .. } => "underdetermined",
             E::Size { .. } => "shape",
             E::Diagonal { .. } | E::ZeroPivot { .. } => "zero_pivot",
             E::NotFinite { .. } => "not_finite",

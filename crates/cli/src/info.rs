@@ -125,7 +125,8 @@ pub(crate) fn run(args: &InfoArgs) -> Result<()> {
 impl Report {
     fn of<T: Real>(name: &str, a: &Csr<T>) -> Result<Self> {
         let stats = Stats::of(a)?;
-        let levels = if stats.is_square() { Some([level(a, Triangle::Lower)?, level(a, Triangle::Upper)?]) } else { None };
+        let levels =
+            if stats.is_square() { Some([level(a, Triangle::Lower)?, level(a, Triangle::Upper)?]) } else { None };
         let choice = choose(a);
         let formats = formats(&choice);
         let Stats { rows, diagonal, .. } = stats;

@@ -89,13 +89,13 @@ pub(crate) fn grouped(number: usize) -> String {
     text
 }
 
-/// Bytes with a binary unit.
+/// Bytes with a decimal unit.
 pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut value = count as f64;
     let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
         unit += 1;
     }
     if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn numbers_for_people() {
         assert_eq!(["0", "12", "123", "1,234", "1,234,567"], [0, 12, 123, 1234, 1_234_567].map(grouped)[..]);
-        assert_eq!(["0 B", "1023 B", "1.0 KiB", "1.5 MiB"], [0, 1023, 1024, 3 << 19].map(bytes)[..]);
+        assert_eq!(["0 B", "999 B", "1.0 kB", "1.5 MB"], [0, 999, 1000, 1_500_000].map(bytes)[..]);
         assert_eq!(["5 us", "1.0 ms", "2.5 ms", "1.00 s"], [5e-6, 1e-3, 2.5e-3, 1.0].map(seconds)[..]);
     }
 

@@ -86,12 +86,10 @@ impl Convergence<'_> {
                 4,
                 ShapeStyle::from(&GOAL).stroke_width(1),
             ))?;
-            let right = (FONT, 13).into_font().color(&GOAL).pos(Pos::new(HPos::Right, VPos::Bottom));
-            chart.draw_series(std::iter::once(Text::new(
-                format!("asked for {goal:.0e}"),
-                (last * 1.02, goal),
-                right,
-            )))?;
+            let left = (FONT, 13).into_font().color(&GOAL).pos(Pos::new(HPos::Left, VPos::Bottom));
+            // On the left, where the curve is still far above.
+            let label = Text::new(format!("asked for {goal:.0e}"), (last * 0.01, goal), left);
+            chart.draw_series(std::iter::once(label))?;
         }
         chart.draw_series(LineSeries::new(points.iter().copied(), ShapeStyle::from(&CURVE).stroke_width(2)))?;
         if let Some(&end) = points.last() {

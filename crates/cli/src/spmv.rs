@@ -102,19 +102,13 @@ fn measure<T: Real>(args: &SpmvArgs, cpu: &Cpu) -> Result<()> {
     spinner.say("computing the reference");
     let bench = Bench::new(cpu, &spinner, a, copy_gbs);
     let wanted = |stem: &str| args.format.is_empty() || args.format.iter().any(|name| name == stem);
-    let results: Vec<Option<Result<Line>>> =
-        spandrel_formats::for_each_format!(over_formats, (T, bench, wanted));
+    let results: Vec<Option<Result<Line>>> = spandrel_formats::for_each_format!(over_formats, (T, bench, wanted));
     let formats: Vec<Line> = results.into_iter().flatten().collect::<Result<_>>()?;
     let Bench { a, .. } = bench;
     drop(spinner);
 
     let report = Report {
-        matrix: MatrixReport {
-            name: args.matrix.clone(),
-            nrows: a.nrows(),
-            ncols: a.ncols(),
-            nnz: a.nnz(),
-        },
+        matrix: MatrixReport { name: args.matrix.clone(), nrows: a.nrows(), ncols: a.ncols(), nnz: a.nnz() },
         backend: Cpu::NAME,
         device: cpu.describe(),
         n_threads: cpu.thread_count(),
@@ -129,7 +123,8 @@ fn measure<T: Real>(args: &SpmvArgs, cpu: &Cpu) -> Result<()> {
         .map(|line| line.format)
         .collect();
     if !wrong.is_empty() {
-        let message = format!("wrong answers in {}: outside the error bound of y = A x; please report it", wrong.join(", "));
+        let message =
+            format!("wrong answers in {}: outside the error bound of y = A x; please report it", wrong.join(", "));
         return Err(Failure::new("wrong_answer", message));
     }
     if args.json { output::print_json(&report) } else { output::print(&report.text()) }
@@ -160,7 +155,9 @@ impl<'a, T: Real> Bench<'a, T> {
         self.spinner.say(F::NAME);
         let stored = match F::from_csr(&self.a) {
             Ok(stored) => stored,
-            Err(error) => return Ok(Line { format: F::NAME, result: Measured::Skipped { skipped: error.to_string() } }),
+            Err(error) => {
+                return Ok(Line { format: F::NAME, result: Measured::Skipped { skipped: error.to_string() } });
+            }
         };
         let bytes = stored.spmv();
         let a = Mat::load(self.cpu, Arc::new(stored))?;
@@ -243,9 +240,7 @@ struct Times {
 fn time(work: &mut impl FnMut() -> Result<()>) -> Result<Times> {
     let mut seconds = Vec::with_capacity(64);
     let begin = Instant::now();
-    while seconds.len() < LEAST_RUNS
-        || (begin.elapsed().as_secs_f64() < LEAST_SECONDS && seconds.len() < MOST_RUNS)
-    {
+    while seconds.len() < LEAST_RUNS || (begin.elapsed().as_secs_f64() < LEAST_SECONDS && seconds.len() < MOST_RUNS) {
         let start = Instant::now();
         work()?;
         seconds.push(start.elapsed().as_secs_f64());
@@ -266,8 +261,9 @@ fn rate(bytes: u64, seconds: f64) -> f64 {
 
 fn copy_bandwidth<T: Real>(cpu: &Cpu) -> Result<f64> {
     let len = COPIED / T::BYTES;
-    let from = cpu.upload(&vec![T::one(); len])?;
-    let mut to = cpu.upload(&vec![T::zero(); len])?;
+    // Written once, so that the pages are there and are the vectors' own.
+    let (mut from, mut to) = (cpu.zeros(len)?, cpu.zeros(len)?);
+    cpu.fill(None, T::one(), &mut from)?;
     let mut copy = || -> Result<()> {
         cpu.copy(None, &from, &mut to)?;
         Ok(Device::synchronize(cpu)?)

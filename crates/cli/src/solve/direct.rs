@@ -1,5 +1,6 @@
 //! The direct solve: factor on the host, solve, refine.
 
+use spandrel::Format;
 use spandrel::solvers::direct::Factorable;
 use spandrel::solvers::{Direct, DirectOptions, SolverKind};
 
@@ -15,7 +16,8 @@ pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, .. } = problem;
-    let columns = spandrel::Format::ncols(&a);
+    let columns = a.ncols();
+    let least_squares = a.nrows() != columns;
     let factored = || {
         let mut direct = Direct::analyze(&a, &options)?;
         lap.add_to(&mut seconds.analyze);
@@ -28,13 +30,15 @@ pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds
         let mut x = vec![T::zero(); columns];
         let outcome = direct.solve(&b, &mut x)?;
         lap.add_to(&mut seconds.solve);
-        let method = if direct.fell_back() {
-            "by LU, after LL^T met a pivot that is not positive".to_string()
-        } else {
-            format!("by {}", direct.method().as_str().to_uppercase())
-        };
         let mut ending = Ending::new(outcome, x, SolverKind::Direct);
-        ending.note.get_or_insert(method);
+        let mut note = format!("by {}", direct.method().as_str().to_uppercase());
+        if direct.fell_back() {
+            note.push_str(", after LL^T met a pivot that is not positive");
+        }
+        if least_squares && ending.true_residual > plan.rtol && ending.status.is_converged() {
+            note.push_str("; no x comes nearer: the gradient A^T (b - A x) vanishes");
+        }
+        ending.note = Some(note);
         Ok(ending)
     };
     let mut ending = judge(factored(), SolverKind::Direct)?;

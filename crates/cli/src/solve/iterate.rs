@@ -25,10 +25,6 @@ macro_rules! in_format {
     (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format>($($arg),*) };
 }
 
-    ($c:ident, $e:tt) => {
-        $c! {[$e] (csr, Csr)}
-    };
-}
 pub(super) fn solve<T: Real>(problem: Problem<T>, plan: &Plan, cpu: &Cpu, seconds: &mut Seconds) -> Result<Ending<T>> {
     spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, cpu, seconds)))
 }

@@ -9,6 +9,7 @@ mod plan;
 mod problem;
 mod report;
 
+use std::io::Write;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -84,10 +85,10 @@ struct Fallback {
 
 impl<T> Ending<T> {
     fn new(outcome: Outcome, x: Vec<T>, solver: SolverKind) -> Self {
-        let note = outcome
-            .breakdown
-            .filter(|_| outcome.status != Status::Converged)
-            .map(|(quantity, iteration)| format!("{} stopped the method in iteration {iteration}", quantity.symbol()));
+        let stopped = outcome.breakdown.filter(|_| outcome.status != Status::Converged);
+        let note = stopped
+            .map(|(quantity, iteration)| format!("{} stopped the method in iteration {iteration}", quantity.symbol()))
+            .or_else(|| outcome.note.map(str::to_string));
         Self {
             status: outcome.status,
             iterations: outcome.iterations,
@@ -225,7 +226,10 @@ fn write_files<T: Factorable>(targets: &Targets, report: &Report<'_>, x: Option<
     if let Some(target) = &targets.out {
         match x {
             Some(x) => matrix_market::write_vector(target.path(), x)?,
-            None => eprintln!("note: {} is not written, there is no x", target.path().display()),
+            // Nobody is left to tell where stderr is closed.
+            None => {
+                drop(writeln!(std::io::stderr(), "note: {} is not written, there is no x", target.path().display()))
+            }
         }
     }
     if let Some(target) = &targets.history {

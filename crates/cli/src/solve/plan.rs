@@ -58,7 +58,7 @@ impl Plan {
         if solver == SolverKind::Direct && args.reproducible {
             return Err(Failure::new(
                 "not_reproducible",
-                "--solver direct orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
+                "a direct solve orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
             ));
         }
         let (precond, precond_why) = match (solver, args.precond) {
@@ -76,7 +76,8 @@ impl Plan {
             (_, PrecondName::Jacobi) => (PrecondKind::Jacobi, ASKED_FOR),
         };
         Ok(Self {
-            symmetric: symmetry(a) == Symmetry::Symmetric,
+            // CG is only chosen for a symmetric matrix: no second pass over the entries then.
+            symmetric: auto.solver == SolverKind::Cg || symmetry(a) == Symmetry::Symmetric,
             solver,
             solver_is_auto: args.solver == SolverName::Auto,
             solver_why: solver_why.to_string(),

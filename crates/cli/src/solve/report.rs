@@ -129,7 +129,9 @@ impl Report<'_> {
         } else {
             format!(" after {} iterations{restarts}", grouped(self.iterations))
         };
-        let residual = if self.true_residual.is_finite() {
+        let residual = if self.true_residual.is_finite() && self.matrix.nrows != self.matrix.ncols {
+            format!(": least squares, residual {:.2e}", self.true_residual)
+        } else if self.true_residual.is_finite() {
             format!(": true residual {:.2e}, asked for {:.0e}", self.true_residual, self.rtol)
         } else {
             String::new()
