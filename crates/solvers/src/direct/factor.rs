@@ -185,13 +185,8 @@ pub trait Factorable: Real + faer::traits::ComplexField {
     #[doc(hidden)]
     fn factor(csr: &Csr<Self>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Factor<Self>>;
     #[doc(hidden)]
-    fn solve(
-        factor: &Factor<Self>,
-        symbolic: &Symbolic,
-        rhs: Vec<Self>,
-        k: usize,
-        parallel: bool,
-    ) -> Result<Vec<Self>>;
+    fn solve(factor: &Factor<Self>, symbolic: &Symbolic, rhs: Vec<Self>, k: usize, parallel: bool)
+    -> Result<Vec<Self>>;
 }
 
 macro_rules! factorable {
