@@ -137,7 +137,8 @@ where
     let csr: Csr<T> = case.load()?;
     let (n, nnz) = (csr.nrows(), csr.nnz());
     // Nothing regular, no cancellation to zero: x_j in [0.5, 1.5).
-    let x: Vec<T> = (0..csr.ncols()).map(|j| <T as Real>::from_f64(0.5 + (j as f64 * 0.618_033_988_75).fract())).collect();
+    let x: Vec<T> =
+        (0..csr.ncols()).map(|j| <T as Real>::from_f64(0.5 + (j as f64 * 0.618_033_988_75).fract())).collect();
     let wanted = |stem: &str| plan.formats.is_empty() || plan.formats.iter().any(|f| f == stem);
 
     let mut contenders: Vec<Box<dyn Contender + '_>> = Vec::new();
