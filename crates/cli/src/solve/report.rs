@@ -140,7 +140,12 @@ impl Report<'_> {
             "max_iterations" => "\nraise --max-iters, or try another --solver (direct needs no iterations)",
             "indefinite_matrix" => "\nthe matrix is not positive definite: use --solver bicgstab, direct or auto",
             "breakdown" | "diverged" => "\ntry --solver direct, or another --precond",
-            "stagnated" => "\nthis is what the precision gives: ask for a larger --rtol, or use --precision f64",
+            "stagnated" if self.precision == "f32" => {
+                "\nthis is what f32 gives: use --precision f64, or a larger --rtol"
+            }
+            "stagnated" => {
+                "\nrounding allows no more: the matrix may be close to singular, or a larger --rtol is needed"
+            }
             "zero_pivot" if self.solver != "direct" => "\nuse --precond none, or --solver direct",
             _ => "",
         };
