@@ -6,7 +6,7 @@ use spandrel_formats::{Real, SparseVec};
 use std::sync::Arc;
 
 fn case<T: Real>(n: usize, every: usize) -> (SparseVec<T>, Vec<T>) {
-    let indices: Vec<u32> = (0..n as u32).filter(|i| (i * 7 + 3) as usize % every == 0).collect();
+    let indices: Vec<u32> = (0..n as u32).filter(|i| ((i * 7 + 3) as usize).is_multiple_of(every)).collect();
     let values = indices.iter().map(|&i| T::from_f64(f64::from(i % 113) / 56.0 - 1.0)).collect();
     let y = (0..n).map(|i| T::from_f64((i % 91) as f64 / 45.0 - 1.0)).collect();
     (SparseVec::new(n, indices, values).unwrap(), y)
