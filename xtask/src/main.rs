@@ -1,2 +1,56 @@
-//! cli
-fn main() {}
+//! The chores of the house: `cargo xtask tidy | verify | ci`.
+//!
+//! Knows our crates by name only, to start their binaries; links none of them.
+
+mod ci;
+mod tidy;
+mod verify;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The chores of the house")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// The rules of the house: prints the table of nouns and rooms, fails on every breach
+    Tidy,
+    /// The conformance suite on every backend found, in release
+    Verify(verify::Options),
+    /// Everything that CI runs; stops at the first failure
+    Ci,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<ExitCode> {
+    let root = root()?;
+    match arguments.chore {
+        Chore::Tidy => tidy::run(&root),
+        Chore::Verify(options) => verify::run(&root, &options),
+        Chore::Ci => ci::run(&root),
+    }
+}
+
+/// The workspace's folder: the parent of this package's.
+fn root() -> Result<PathBuf> {
+    let here =
+        std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    Ok(here.parent().context("xtask lies in the workspace's folder")?.to_owned())
+}

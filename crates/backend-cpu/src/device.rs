@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use spandrel_backend::{Device, Error, Gate, Report, Result, Step, Watch};
+use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
 
 use crate::Monitor;
 use crate::simd::Simd;
@@ -117,6 +117,15 @@ impl Device for Cpu {
     fn resume(&self, monitor: &mut Monitor) -> Result<()> {
         monitor.resume();
         Ok(())
+    }
+
+    fn rearm(&self, monitor: &mut Monitor, watch: &Watch) -> Result<()> {
+        monitor.rearm(watch);
+        Ok(())
+    }
+
+    fn report_latest(&self, monitor: &Monitor) -> Result<Latest> {
+        Ok(monitor.latest())
     }
 
     fn report(&self, monitor: &Monitor) -> Result<Report> {

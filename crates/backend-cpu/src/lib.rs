@@ -46,3 +46,7 @@ pub use sell::CpuSell;
 pub use simd::Simd;
 pub use sparse_vec::CpuSparseVec;
 pub use vector::{Scalar, Vector};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

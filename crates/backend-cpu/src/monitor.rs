@@ -3,7 +3,7 @@
 //! Order of the tests at an observation: not finite, converged, diverged, out of iterations. The middle of an iteration
 //! tests only the first two.
 
-use spandrel_backend::{Phase, Quantity, Report, Stop, Watch};
+use spandrel_backend::{Latest, Phase, Quantity, Report, Stop, Watch};
 use spandrel_formats::Real;
 
 /// The record of an iteration.
@@ -22,12 +22,23 @@ impl Monitor {
         Self { watch: watch.clone(), stop: None, iterations: 0, history }
     }
 
+    /// Iteration 0 under new limits, in the memory there is.
+    pub(crate) fn rearm(&mut self, watch: &Watch) {
+        self.history.clear();
+        self.history.reserve(watch.max_iters.saturating_add(1).min(1 << 16));
+        (self.watch, self.stop, self.iterations) = (watch.clone(), None, 0);
+    }
+
     pub(crate) fn stopped(&self) -> bool {
         self.stop.is_some()
     }
 
     pub(crate) fn resume(&mut self) {
         self.stop = None;
+    }
+
+    pub(crate) fn latest(&self) -> Latest {
+        Latest { stop: self.stop, iterations: self.iterations, residual: self.history.last().copied() }
     }
 
     pub(crate) fn report(&self) -> Report {

@@ -1,6 +1,6 @@
 //! A device: one ordered queue, recorded steps, and the monitor that decides on it.
 
-use crate::{Report, Result, Watch};
+use crate::{Latest, Report, Result, Watch};
 
 /// One ordered queue of work on a processor that can run it.
 ///
@@ -35,6 +35,20 @@ pub trait Device: Sized {
     /// Sets a stopped monitor running again with its counts and history kept: after the solver has replaced the residual.
     /// May be recorded: no. Does not block.
     fn resume(&self, monitor: &mut Self::Monitor) -> Result<()>;
+
+    /// Sets a monitor to iteration 0 under new limits, its history empty: the next solve, or the next restart of one. A backend
+    /// overrides the default, which replaces the monitor, so that memory for at most the earlier `max_iters` is used again.
+    /// May be recorded: no. Does not block.
+    fn rearm(&self, monitor: &mut Self::Monitor, watch: &Watch) -> Result<()> {
+        *monitor = self.monitor(watch)?;
+        Ok(())
+    }
+
+    /// The end of what the monitor has seen, without the history: what a host looks at every so many iterations. A backend
+    /// overrides the default, which moves the whole history. Blocks.
+    fn report_latest(&self, monitor: &Self::Monitor) -> Result<Latest> {
+        Ok(self.report(monitor)?.latest())
+    }
 
     /// What the monitor has seen. Blocks.
     fn report(&self, monitor: &Self::Monitor) -> Result<Report>;

@@ -10,9 +10,15 @@ pub mod error;
 pub mod monitor;
 pub mod operator;
 pub mod ops;
+pub mod trace;
 
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
-pub use monitor::{Phase, Quantity, Report, Stop, Watch};
+pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
+pub use trace::Trace;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

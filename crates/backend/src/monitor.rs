@@ -91,3 +91,21 @@ pub struct Report {
     /// Residual norms, one per iteration (and the half step that stopped it).
     pub history: Vec<f64>,
 }
+
+impl Report {
+    /// The end of it.
+    pub fn latest(&self) -> Latest {
+        Latest { stop: self.stop, iterations: self.iterations, residual: self.history.last().copied() }
+    }
+}
+
+/// The end of a [`Report`]: enough to decide whether to go on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latest {
+    /// Why the monitor stopped, or `None` while it runs.
+    pub stop: Option<Stop>,
+    /// Whole iterations counted.
+    pub iterations: usize,
+    /// The last residual norm of the history, if there is one.
+    pub residual: Option<f64>,
+}

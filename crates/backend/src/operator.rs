@@ -42,6 +42,7 @@ pub trait Operator<T: Real, B: Backend<T>> {
 }
 
 /// M^-1 as solvers see it: z <- M^-1 r.
+#[allow(clippy::len_without_is_empty)] // a size that it fits, not a count of what it holds
 pub trait Preconditioner<T: Real, B: Backend<T>> {
     /// Number of rows it fits, or `None` for any.
     fn len(&self) -> Option<usize>;

@@ -304,7 +304,7 @@ pub trait Spmm<F: Format>: Spmv<F> {
 
 /// Level 1 with a sparse vector s of length `n`.
 pub trait SparseVector<T: Real>: Load<SparseVec<T>> + Backend<T> {
-    /// y[i] <- fma(a, s[i], y[i]) at the stored entries.
+    /// `y[i] <- fma(a, s[i], y[i])` at the stored entries.
     fn sparse_axpy(
         &self,
         gate: Gate<'_, Self>,

@@ -1,1 +1,15 @@
-//! bench
+//! Benchmarks of Spandrel against its peers and the machine's own bandwidth; the program is `spandrel-bench`.
+
+#![allow(missing_debug_implementations)] // contenders hold types of peers that have none
+
+pub mod case;
+pub mod cg;
+pub mod contender;
+pub mod machine;
+pub mod memory;
+pub mod peers;
+pub mod plot;
+pub mod read;
+pub mod record;
+pub mod solve;
+pub mod spmv;

@@ -1,2 +1,90 @@
-//! cli
-fn main() {}
+//! The `spandrel` program: solves, describes, times, converts and generates sparse matrices.
+//!
+//! Results go to stdout, everything else to stderr. With `--json` stdout holds exactly one object, also for an error.
+//! Exit status: 0 converged or done; 1 an error; 2 bad usage; 3 not converged or interrupted.
+
+mod args;
+mod backend;
+mod convert;
+mod devices;
+mod failure;
+mod info;
+mod input;
+mod interrupt;
+mod output;
+mod plot;
+mod progress;
+mod solve;
+mod spmv;
+mod spy;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use failure::{Failure, Result};
+
+/// Exit status of an error.
+const FAILED: u8 = 1;
+/// Exit status of a usage error, as clap has it.
+const MISUSED: u8 = 2;
+/// Exit status of a solve that did not converge.
+const NOT_CONVERGED: u8 = 3;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let json = cli.command.json();
+    match run(&cli.command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NOT_CONVERGED),
+        Err(failure) => {
+            report(&failure, json);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Whether what was asked for was reached.
+fn run(command: &Command) -> Result<bool> {
+    backend::set_threads(command.threads())?;
+    match command {
+        Command::Solve(args) => solve::run(args),
+        Command::Devices(args) => devices::run(args).map(|()| true),
+        Command::Spmv(args) => spmv::run(args).map(|()| true),
+        Command::Convert(args) => convert::convert(args).map(|()| true),
+        Command::Generate(args) => convert::generate(args).map(|()| true),
+        Command::Info(args) => info::run(args).map(|()| true),
+    }
+}
+
+/// The message on stderr and, for programs, the object on stdout.
+fn report(failure: &Failure, json: bool) {
+    // Nobody is left to tell where stderr is closed too.
+    let _ = writeln!(std::io::stderr(), "error: {failure}");
+    if json {
+        let object = serde_json::json!({"error": {"kind": failure.kind, "message": failure.message}});
+        let _ = output::print_json(&object);
+    }
+}
+
+/// Help and version go to stdout; a usage error to stderr and, where `--json` stands among the arguments, as an object too.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A reader that has left is no error here either.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let _ = error.print();
+    if std::env::args_os().any(|arg| arg == "--json") {
+        let text = error.render().to_string();
+        let message = text.trim_start_matches("error: ").trim_end();
+        let object = serde_json::json!({"error": {"kind": "usage", "message": message}});
+        let _ = output::print_json(&object);
+    }
+    ExitCode::from(MISUSED)
+}

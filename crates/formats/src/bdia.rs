@@ -1,8 +1,8 @@
 //! bDIA, banded diagonals: DIA whose diagonals stand in bands, so that one window of x serves a whole band.
 //!
-//! Layout (6 x 6 example of the snapshots: the diagonals -3 and -1..2 make two bands):
+//! Layout (6 x 6 example of the snapshots: the diagonals -3 and 0, 1, 2, 3 make two bands):
 //! ```text
-//! bands (start -3, width 1), (start -1, width 4)      first 0 1
+//! bands (start -3, width 1), (start  0, width 4)      first 0 1
 //! values[i + nrows (first[b] + k)] = A[i, i + start_b + k]      first[b] = sum of the widths before b
 //! ```
 //! Invariants: bands ascend and are disjoint, each at least one diagonal wide, all diagonals inside
@@ -121,7 +121,7 @@ impl<T: Real> Bdia<T> {
 }
 
 /// Ascending diagonals as bands, gaps of at most `gap` filled.
-fn group(offsets: &[i32], gap: usize) -> Vec<Band> {
+pub(crate) fn group(offsets: &[i32], gap: usize) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for &offset in offsets {
         if let Some(band) = bands.last_mut() {

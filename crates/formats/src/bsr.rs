@@ -63,8 +63,8 @@ impl<T: Real> Bsr<T> {
         check_pointers(format, "row_ptr", &row_ptr, col_idx.len())?;
         check_ascending(format, "col_idx", &row_ptr, &col_idx, ncols.div_ceil(block_dim))?;
         for (i, blocks) in row_ptr.windows(2).enumerate() {
-            for k in blocks[0] as usize..blocks[1] as usize {
-                check_edge(format, (nrows, ncols), block_dim, (i, col_idx[k] as usize, k), &values)?;
+            for (k, &j) in (blocks[0] as usize..).zip(&col_idx[blocks[0] as usize..blocks[1] as usize]) {
+                check_edge(format, (nrows, ncols), block_dim, (i, j as usize, k), &values)?;
             }
         }
         let nnz = checked(nonzeros(&values), "entries")? as usize;
@@ -178,7 +178,7 @@ fn merge_block_row<'a, T: Real>(
 }
 
 /// Blocks in each block row: a stamp per block column, one pass over the entries.
-fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
+pub(crate) fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
     let mut stamps: Vec<u32> = zeroed(csr.ncols().div_ceil(b), "stamps of block columns")?;
     let mut counts = Vec::with_capacity(csr.nrows().div_ceil(b) + 1);
     for (i, rows) in csr.row_ptr()[..csr.nrows()].chunks(b).enumerate() {
@@ -195,7 +195,7 @@ fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
     Ok(counts)
 }
 
-fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u128 {
+pub(crate) fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u128 {
     blocks * (4 + (b as u128 * b as u128) * T::BYTES as u128) + 4 * (nrows.div_ceil(b) as u128 + 1)
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn check_shape(
     if block_dim == 0 {
         return Err(Error::Invalid { format, why: "block_dim = 0: a block has at least one row".into() });
     }
-    let expected = (block_dim * block_dim).checked_mul(blocks).unwrap_or(usize::MAX);
+    let expected = (block_dim * block_dim).saturating_mul(blocks);
     if values != expected {
         return Err(Error::Length { format, array: "values", found: values, expected });
     }

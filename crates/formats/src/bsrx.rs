@@ -5,7 +5,7 @@
 //! row_start 0 2 4      row_end 2 3 6      mask 1 2
 //! blocks    0 0 | 1 - | 2 2               `-` belongs to no row
 //! ```
-//! Invariants: `row_start` and `row_end` have one element per block row, row_start[i] <= row_end[i] <= row_start[i + 1], the
+//! Invariants: `row_start` and `row_end` have one element per block row, `row_start[i] <= row_end[i] <= row_start[i + 1]`, the
 //! last end is at most the number of stored blocks: gaps are allowed, no overlap. `mask` ascends strictly. Blocks as in BSR;
 //! blocks in gaps are neither read nor checked. As a matrix it is the rows of the mask: y keeps its other rows.
 //! Cost of y = A x: masked rows' blocks (4 + |T| b b) + 12 masked block rows + |T| (ncols + masked rows) bytes.
@@ -74,8 +74,8 @@ impl<T: Real> Bsrx<T> {
             }
             before = end;
             check_ascending(format, "col_idx", &[start, end], &col_idx, ncols.div_ceil(block_dim))?;
-            for k in start as usize..end as usize {
-                check_edge(format, (nrows, ncols), block_dim, (i, col_idx[k] as usize, k), &values)?;
+            for (k, &j) in (start as usize..).zip(&col_idx[start as usize..end as usize]) {
+                check_edge(format, (nrows, ncols), block_dim, (i, j as usize, k), &values)?;
             }
         }
         let unmasked = Self { nrows, ncols, block_dim, row_start, row_end, col_idx, values, mask: Vec::new(), nnz: 0 };

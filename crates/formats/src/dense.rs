@@ -15,11 +15,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use crate::index::{Offset, Ordinal, checked};
-use crate::padding::{assemble, chunk_start, nonzeros, row_chunks, zeroed};
+use crate::padding::{assemble, chunk_rows, nonzeros, row_chunks, zeroed};
 use crate::{Csr, Error, Format, Real, Result, Traffic};
 
 /// Bytes up to which any matrix is stored densely; beyond it at most 20 times CSR's.
-const FREE: u128 = 1 << 30;
+pub(crate) const FREE: u128 = 1 << 30;
 
 /// A dense matrix, column-major. See the module's head for layout and invariants.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,9 +105,8 @@ impl<T: Real> Format for Dense<T> {
         }
         let mut values: Vec<T> = zeroed(nrows * ncols, "values")?;
         row_chunks(&mut values, nrows).into_par_iter().enumerate().for_each(|(chunk, mut columns)| {
-            let len = columns.first().map_or(0, |c| c.len());
-            for r in 0..len {
-                let (cols, row_values) = csr.row(chunk_start(chunk) + r);
+            for (r, i) in chunk_rows(chunk, nrows).enumerate() {
+                let (cols, row_values) = csr.row(i);
                 for (&j, &v) in cols.iter().zip(row_values) {
                     columns[j as usize][r] = v;
                 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rayon::prelude::*;
 
 use crate::index::{Offset, checked};
-use crate::padding::{assemble, chunk_start, fits, nonzeros, row_chunks, zeroed};
+use crate::padding::{assemble, chunk_rows, fits, nonzeros, row_chunks, zeroed};
 use crate::{Bdia, Csr, Error, Format, Ordinal, Real, Result, Traffic};
 
 /// A matrix by diagonals. See the module's head for layout and invariants.
@@ -83,7 +83,7 @@ pub(crate) fn check_diagonals<T: Real>(
     offsets: &[i32],
     values: &[T],
 ) -> Result<usize> {
-    let expected = nrows.checked_mul(offsets.len()).unwrap_or(usize::MAX);
+    let expected = nrows.saturating_mul(offsets.len());
     if values.len() != expected {
         return Err(Error::Length { format, array: "values", found: values.len(), expected });
     }
@@ -131,9 +131,7 @@ pub(crate) fn spread<T: Real>(csr: &Csr<T>, offsets: &[i32]) -> Result<Vec<T>> {
     let nrows = csr.nrows();
     let mut values: Vec<T> = zeroed(nrows * offsets.len(), "values")?;
     row_chunks(&mut values, nrows).into_par_iter().enumerate().for_each(|(chunk, mut diagonals)| {
-        let len = diagonals.first().map_or(0, |d| d.len());
-        for r in 0..len {
-            let i = chunk_start(chunk) + r;
+        for (r, i) in chunk_rows(chunk, nrows).enumerate() {
             let (cols, row_values) = csr.row(i);
             let mut k = 0;
             for (&j, &v) in cols.iter().zip(row_values) {

@@ -16,7 +16,7 @@
 use rayon::prelude::*;
 
 use crate::index::{Offset, Ordinal, checked};
-use crate::padding::{assemble, chunk_start, fits, row_chunks, zeroed};
+use crate::padding::{assemble, chunk_rows, fits, row_chunks, zeroed};
 use crate::{Csr, Error, Format, Hyb, Real, Result, Traffic};
 
 /// The column of a position that holds no entry.
@@ -94,9 +94,8 @@ pub(crate) fn pack<'a, T: Real>(
     let mut values: Vec<T> = zeroed(rows * width, "values")?;
     row_chunks(&mut cols, rows).into_par_iter().zip(row_chunks(&mut values, rows)).enumerate().for_each(
         |(chunk, (mut cols, mut values))| {
-            let len = cols.first().map_or(0, |c| c.len());
-            for r in 0..len {
-                let (row_cols, row_values) = row(chunk_start(chunk) + r);
+            for (r, i) in chunk_rows(chunk, rows).enumerate() {
+                let (row_cols, row_values) = row(i);
                 for (k, (&j, &v)) in row_cols.iter().zip(row_values).enumerate() {
                     cols[k][r] = j;
                     values[k][r] = v;
@@ -121,7 +120,7 @@ pub(crate) fn check_packed<T: Real>(
     values: &[T],
     base: usize,
 ) -> Result<usize> {
-    let expected = rows.checked_mul(width).unwrap_or(usize::MAX);
+    let expected = rows.saturating_mul(width);
     for (array, found) in [("cols", cols.len()), ("values", values.len())] {
         if found != expected {
             return Err(Error::Length { format, array, found, expected });

@@ -249,7 +249,7 @@ impl<T: Real> Hmec<T> {
 }
 
 /// Rows with more than k entries, for k = 0 up to the longest row.
-fn rows_longer_than<T: Real>(csr: &Csr<T>) -> Vec<usize> {
+pub(crate) fn rows_longer_than<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     let longest = (0..csr.nrows()).map(|i| csr.row_nnz(i)).max().unwrap_or(0);
     let mut longer = vec![0; longest + 1];
     for i in 0..csr.nrows() {
@@ -263,7 +263,7 @@ fn rows_longer_than<T: Real>(csr: &Csr<T>) -> Vec<usize> {
 }
 
 /// Shapes (rows, width) of the blocks: the rule, on the numbers of rows with more than k entries.
-fn plan(longer: &[usize], p: usize) -> Vec<(usize, usize)> {
+pub(crate) fn plan(longer: &[usize], p: usize) -> Vec<(usize, usize)> {
     let mut shapes = Vec::new();
     let mut taken = 0;
     while shapes.len() < p {

@@ -6,6 +6,7 @@
 pub mod bdia;
 pub mod bsr;
 pub mod bsrx;
+pub mod choose;
 pub mod coo;
 pub mod csc;
 pub mod csr;
@@ -14,20 +15,28 @@ pub mod dia;
 pub mod ell;
 pub mod error;
 pub mod format;
+pub mod generate;
+pub mod grid;
 pub mod hec;
 pub mod hmec;
 pub mod hyb;
 pub mod index;
+pub mod interop;
+pub mod matrix_market;
 mod padding;
+pub mod permutation;
 pub mod real;
+pub mod reorder;
 pub mod sell;
 pub mod sparse_vec;
+pub mod stats;
 pub mod traffic;
 pub mod triplets;
 
 pub use bdia::{Band, Bdia};
 pub use bsr::Bsr;
 pub use bsrx::Bsrx;
+pub use choose::{Choice, choose};
 pub use coo::Coo;
 pub use csc::Csc;
 pub use csr::Csr;
@@ -36,12 +45,19 @@ pub use dia::Dia;
 pub use ell::{Ell, PADDING};
 pub use error::{Error, Result};
 pub use format::{Format, convert};
+pub use grid::{Grid, NotAGrid};
 pub use hec::Hec;
 pub use hmec::{EllBlock, Hmec};
 pub use hyb::Hyb;
 pub use index::{MAX_INDEX, Offset, Ordinal};
+pub use permutation::Permutation;
 pub use real::Real;
 pub use sell::Sell;
 pub use sparse_vec::SparseVec;
+pub use stats::{Stats, Symmetry};
 pub use traffic::Traffic;
 pub use triplets::Triplets;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

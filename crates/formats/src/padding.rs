@@ -60,9 +60,9 @@ pub(crate) fn row_chunks<E>(columns: &mut [E], nrows: usize) -> Vec<Vec<&mut [E]
     chunks
 }
 
-/// First row of chunk `chunk` of [`row_chunks`].
-pub(crate) fn chunk_start(chunk: usize) -> usize {
-    chunk * CHUNK
+/// Rows of chunk `chunk` of [`row_chunks`].
+pub(crate) fn chunk_rows(chunk: usize, nrows: usize) -> Range<usize> {
+    chunk * CHUNK..nrows.min((chunk + 1) * CHUNK)
 }
 
 /// `perm` names each of `0..n` once.
@@ -132,16 +132,15 @@ pub(crate) fn assemble<T: Real>(
     count: impl Fn(Range<usize>, &mut [Offset]) + Sync,
     fill: impl Fn(Range<usize>, &mut [Offset], &mut [Ordinal], &mut [T]) + Sync,
 ) -> Result<Csr<T>> {
-    let rows_of = |chunk: usize| chunk_start(chunk)..nrows.min(chunk_start(chunk + 1));
     let mut row_ptr: Vec<Offset> = zeroed(nrows + 1, "row_ptr")?;
-    row_ptr[1..].par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, counts)| count(rows_of(chunk), counts));
+    row_ptr[1..].par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, counts)| count(chunk_rows(chunk, nrows), counts));
     let nnz = accumulate(&mut row_ptr)?;
     let mut col_idx: Vec<Ordinal> = zeroed(nnz, "col_idx")?;
     let mut values: Vec<T> = zeroed(nnz, "values")?;
     let mut pieces = Vec::with_capacity(nrows.div_ceil(CHUNK));
     let (mut cols_left, mut values_left) = (&mut col_idx[..], &mut values[..]);
     for chunk in 0..nrows.div_ceil(CHUNK) {
-        let rows = rows_of(chunk);
+        let rows = chunk_rows(chunk, nrows);
         let len = (row_ptr[rows.end] - row_ptr[rows.start]) as usize;
         let (cols, cols_rest) = cols_left.split_at_mut(len);
         let (vals, values_rest) = values_left.split_at_mut(len);

@@ -85,7 +85,7 @@ impl<T: Real> Sell<T> {
         }
         let widths = slice_ptr[slices] as usize;
         crate::csr::check_pointers(format, "slice_ptr", &slice_ptr, widths)?;
-        let expected = widths.checked_mul(c).unwrap_or(usize::MAX);
+        let expected = widths.saturating_mul(c);
         for (array, found) in [("cols", cols.len()), ("values", values.len())] {
             if found != expected {
                 return Err(Error::Length { format, array, found, expected });

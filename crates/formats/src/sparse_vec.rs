@@ -80,7 +80,7 @@ impl<T: Real> SparseVec<T> {
         if found == self.len { Ok(()) } else { Err(Error::Shape { op, what: "y", found, expected: self.len }) }
     }
 
-    /// y[i] <- fma(a, s[i], y[i]) at the stored entries.
+    /// `y[i] <- fma(a, s[i], y[i])` at the stored entries.
     ///
     /// # Errors
     /// [`Error::Shape`] unless y has `len` elements.

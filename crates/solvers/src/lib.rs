@@ -1,1 +1,30 @@
-//! solvers
+//! Solvers for A x = b over any backend, with an honest outcome.
+//!
+//! [`Cg`] and [`BiCgStab`] run whole iterations on a device without a host round trip; [`Direct`] factors on the host. All end in
+//! an [`Outcome`] whose [`Status`] says `converged` only where the residual recomputed from x is as small as was asked for.
+//! The iterative methods ask no backend which one it is, and scale by powers of two where norms would leave the range of the
+//! element type.
+
+pub mod bicgstab;
+pub mod cg;
+pub mod choose;
+pub mod direct;
+pub mod error;
+mod norm;
+pub mod options;
+pub mod outcome;
+pub mod precond;
+mod segments;
+
+pub use bicgstab::{BiCgStab, bicgstab};
+pub use cg::{Cg, cg};
+pub use choose::{Choice, PrecondKind, SolverKind};
+pub use direct::{Direct, DirectOptions, Factorable, Method};
+pub use error::{Error, Result};
+pub use options::{Options, Progress, Watcher};
+pub use outcome::{Outcome, Status};
+pub use precond::{Identity, Jacobi};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

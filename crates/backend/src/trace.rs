@@ -1,0 +1,493 @@
+//! A backend that writes down what another is asked to do, and lets it do it.
+//!
+//! Everything a solver enqueues on a [`Trace`] appears in its log (launches with the bytes they must move, waits,
+//! allocations, captures and replays), then runs on the backend inside, so results are real. A fused step is one launch with the
+//! bytes of its fused form: what the default body costs on a backend that does not override it is not counted.
+//! Cost model: each operand of an operation once per read and once per write; a matrix once; scalars and the monitor
+//! nothing. Operands that are the same vector are counted once.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+use spandrel_formats::{Format, Real, SparseVec};
+
+use crate::{
+    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, SparseVector, Spmm, Spmv,
+    SpmvTransposed, Step, Watch,
+};
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Work enqueued.
+    Launch(Launch),
+    /// The host waited: `synchronize`, `download`, `report`.
+    Wait(&'static str),
+    /// Memory was had on the device, for so many bytes (0 where they are not known here).
+    Allocation(&'static str, u64),
+    /// A step was captured.
+    Capture,
+    /// A captured step was replayed; its launches follow.
+    Replay,
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Its name in the contract.
+    pub op: &'static str,
+    /// The format, for an operation on a matrix.
+    pub noun: Option<&'static str>,
+    /// Bytes of the stored matrix.
+    pub matrix: u64,
+    /// Bytes of vectors read and written.
+    pub vectors: u64,
+    /// Whether a monitor gates it.
+    pub gated: bool,
+}
+
+impl Launch {
+    /// All bytes.
+    pub fn bytes(&self) -> u64 {
+        self.matrix + self.vectors
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Launch(launch) => {
+                let noun = launch.noun.map(|noun| format!("/{noun}")).unwrap_or_default();
+                write!(f, "{}{noun} matrix {} vectors {}", launch.op, launch.matrix, launch.vectors)
+            }
+            Event::Wait(what) => write!(f, "wait: {what}"),
+            Event::Allocation(what, bytes) => write!(f, "allocation: {what} {bytes}"),
+            Event::Capture => f.write_str("capture"),
+            Event::Replay => f.write_str("replay"),
+        }
+    }
+}
+
+/// A backend around another that logs. For tests and reports: it allocates as it logs.
+pub struct Trace<B> {
+    inner: B,
+    log: RefCell<Vec<Event>>,
+}
+
+impl<B: Device> fmt::Debug for Trace<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("device", &self.inner.describe()).field("log", &self.log).finish()
+    }
+}
+
+/// A resident object with the host object that it came from, for its bytes.
+#[derive(Debug)]
+pub struct Traced<R, H> {
+    inner: R,
+    host: Arc<H>,
+}
+
+/// A captured step of the backend inside, with the launches seen while it was captured.
+#[derive(Debug)]
+pub struct TracedGraph<G> {
+    inner: G,
+    launches: Vec<Event>,
+}
+
+impl<B> Trace<B> {
+    /// Logs what `inner` is asked for.
+    pub fn new(inner: B) -> Self {
+        Self { inner, log: RefCell::default() }
+    }
+
+    /// The backend inside.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// The log so far; it begins anew.
+    pub fn take(&self) -> Vec<Event> {
+        self.log.take()
+    }
+
+    fn note(&self, event: Event) {
+        self.log.borrow_mut().push(event);
+    }
+
+    fn launch<M>(&self, op: &'static str, gate: Option<&M>, vectors: usize) {
+        self.launch_on(op, None, 0, gate, vectors);
+    }
+
+    fn launch_on<M>(
+        &self,
+        op: &'static str,
+        noun: Option<&'static str>,
+        matrix: u64,
+        gate: Option<&M>,
+        vectors: usize,
+    ) {
+        self.note(Event::Launch(Launch { op, noun, matrix, vectors: vectors as u64, gated: gate.is_some() }));
+    }
+}
+
+/// A step of the traced backend as the one inside sees it.
+struct Inside<'a, B, S> {
+    trace: &'a Trace<B>,
+    step: &'a mut S,
+}
+
+impl<B: Device, S: Step<Trace<B>>> Step<B> for Inside<'_, B, S> {
+    fn enqueue(&mut self, _: &B) -> Result<()> {
+        self.step.enqueue(self.trace)
+    }
+}
+
+impl<B: Device> Device for Trace<B> {
+    const NAME: &'static str = B::NAME;
+    type Graph = TracedGraph<B::Graph>;
+    type Monitor = B::Monitor;
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.note(Event::Wait("synchronize"));
+        self.inner.synchronize()
+    }
+
+    fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph> {
+        let before = self.log.borrow().len();
+        let inner = self.inner.capture(&mut Inside { trace: self, step })?;
+        let launches = self.log.borrow_mut().split_off(before);
+        self.note(Event::Capture);
+        Ok(TracedGraph { inner, launches })
+    }
+
+    unsafe fn replay<S: Step<Self>>(&self, graph: &Self::Graph, step: &mut S) -> Result<()> {
+        self.note(Event::Replay);
+        let before = self.log.borrow().len();
+        // SAFETY: the caller's promise about `graph` and `step` is the one that the backend inside asks for: `graph.inner`
+        // was captured on it through the same adapter around this step.
+        unsafe { self.inner.replay(&graph.inner, &mut Inside { trace: self, step }) }?;
+        // A backend whose graphs are plain runs has logged already.
+        if self.log.borrow().len() == before {
+            self.log.borrow_mut().extend_from_slice(&graph.launches);
+        }
+        Ok(())
+    }
+
+    fn monitor(&self, watch: &Watch) -> Result<Self::Monitor> {
+        self.note(Event::Allocation("monitor", 0));
+        self.inner.monitor(watch)
+    }
+
+    fn resume(&self, monitor: &mut Self::Monitor) -> Result<()> {
+        self.inner.resume(monitor)
+    }
+
+    fn rearm(&self, monitor: &mut Self::Monitor, watch: &Watch) -> Result<()> {
+        self.inner.rearm(monitor, watch)
+    }
+
+    fn report_latest(&self, monitor: &Self::Monitor) -> Result<Latest> {
+        self.note(Event::Wait("report_latest"));
+        self.inner.report_latest(monitor)
+    }
+
+    fn report(&self, monitor: &Self::Monitor) -> Result<Report> {
+        self.note(Event::Wait("report"));
+        self.inner.report(monitor)
+    }
+}
+
+impl<B> Trace<B> {
+    /// Bytes of `passes` over a vector.
+    fn passes<T: Real>(&self, v: &B::Vector, passes: usize) -> usize
+    where
+        B: Backend<T>,
+    {
+        passes * self.inner.len(v) * T::BYTES
+    }
+}
+
+/// Whether a coefficient multiplies what is there already: that operand is then read.
+fn reads<T: Real, S>(coefficient: &Coeff<'_, T, S>) -> usize {
+    usize::from(coefficient.host != T::zero())
+}
+
+impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
+    type Vector = B::Vector;
+    type Scalar = B::Scalar;
+
+    fn zeros(&self, len: usize) -> Result<Self::Vector> {
+        self.note(Event::Allocation("zeros", (len * T::BYTES) as u64));
+        self.inner.zeros(len)
+    }
+    fn upload(&self, host: &[T]) -> Result<Self::Vector> {
+        self.note(Event::Allocation("upload", size_of_val(host) as u64));
+        self.inner.upload(host)
+    }
+    fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()> {
+        self.launch::<B::Monitor>("write", None, size_of_val(host));
+        self.inner.write(host, v)
+    }
+    fn download(&self, v: &Self::Vector) -> Result<Vec<T>> {
+        self.note(Event::Wait("download"));
+        self.inner.download(v)
+    }
+    fn len(&self, v: &Self::Vector) -> usize {
+        self.inner.len(v)
+    }
+    fn scalar(&self, value: T) -> Result<Self::Scalar> {
+        self.note(Event::Allocation("scalar", T::BYTES as u64));
+        self.inner.scalar(value)
+    }
+    fn download_scalar(&self, s: &Self::Scalar) -> Result<T> {
+        self.note(Event::Wait("download_scalar"));
+        self.inner.download_scalar(s)
+    }
+
+    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()> {
+        self.launch("fill", gate, self.passes::<T>(y, 1));
+        self.inner.fill(gate, value, y)
+    }
+    fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()> {
+        self.launch("copy", gate, self.passes::<T>(x, 2));
+        self.inner.copy(gate, x, y)
+    }
+    fn axpby(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        self.launch("axpby", gate, self.passes::<T>(x, 2 + reads(&b)));
+        self.inner.axpby(gate, a, x, b, y)
+    }
+    fn axpbypcz(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &Self::Vector,
+        c: Coeff<'_, T, Self::Scalar>,
+        z: &mut Self::Vector,
+    ) -> Result<()> {
+        self.launch("axpbypcz", gate, self.passes::<T>(x, 3 + reads(&c)));
+        self.inner.axpbypcz(gate, a, x, b, y, c, z)
+    }
+    fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()> {
+        self.launch("hadamard", gate, self.passes::<T>(x, 3));
+        self.inner.hadamard(gate, x, y, z)
+    }
+    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()> {
+        self.launch("assign", gate, 0);
+        self.inner.assign(gate, value, out)
+    }
+    fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
+        self.launch("dot", gate, self.passes::<T>(x, 1 + usize::from(!std::ptr::eq(x, y))));
+        self.inner.dot(gate, x, y, out)
+    }
+    fn norm2(&self, gate: Gate<'_, Self>, x: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
+        self.launch("norm2", gate, self.passes::<T>(x, 1));
+        self.inner.norm2(gate, x, out)
+    }
+
+    fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()> {
+        let op = match phase {
+            Phase::Half => "observe half",
+            Phase::Full => "observe full",
+        };
+        self.launch(op, Some(&*monitor), 0);
+        self.inner.observe(squared, phase, monitor)
+    }
+    fn require_positive(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        self.launch("require_positive", Some(&*monitor), 0);
+        self.inner.require_positive(value, what, monitor)
+    }
+    fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        self.launch("require_nonzero", Some(&*monitor), 0);
+        self.inner.require_nonzero(value, what, monitor)
+    }
+
+    fn cg_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        p: &Self::Vector,
+        q: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+    ) -> Result<()> {
+        self.launch("cg_update", gate, self.passes::<T>(p, 6));
+        self.inner.cg_update(gate, alpha, p, q, x, r, rr)
+    }
+    fn bicgstab_half(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        v: &Self::Vector,
+        r: &mut Self::Vector,
+        ss: &mut Self::Scalar,
+    ) -> Result<()> {
+        self.launch("bicgstab_half", gate, self.passes::<T>(v, 3));
+        self.inner.bicgstab_half(gate, alpha, v, r, ss)
+    }
+    fn bicgstab_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        p: &Self::Vector,
+        omega: Coeff<'_, T, Self::Scalar>,
+        s: Option<&Self::Vector>,
+        t: &Self::Vector,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        rho: &mut Self::Scalar,
+    ) -> Result<()> {
+        // Read p, t, shadow, x, r and s where it is not r; write x, r.
+        self.launch("bicgstab_update", gate, self.passes::<T>(p, 7 + usize::from(s.is_some())));
+        self.inner.bicgstab_update(gate, alpha, p, omega, s, t, shadow, x, r, rr, rho)
+    }
+    fn hadamard_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        d: &Self::Vector,
+        r: &Self::Vector,
+        z: &mut Self::Vector,
+        rz: &mut Self::Scalar,
+    ) -> Result<()> {
+        self.launch("hadamard_dot", gate, self.passes::<T>(d, 3));
+        self.inner.hadamard_dot(gate, d, r, z, rz)
+    }
+}
+
+impl<H, B: Load<H>> Load<H> for Trace<B> {
+    type Resident = Traced<B::Resident, H>;
+
+    fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
+        self.note(Event::Allocation("load", 0));
+        Ok(Traced { inner: self.inner.load(Arc::clone(&host))?, host })
+    }
+}
+
+impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
+    const ORDER: Order = B::ORDER;
+
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
+        self.launch_on("spmv", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.inner.spmv(gate, a, &m.inner, x, b, y)
+    }
+
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+        w: &Self::Vector,
+        wy: &mut Self::Scalar,
+        yy: Option<&mut Self::Scalar>,
+    ) -> Result<()> {
+        let of_w = usize::from(!std::ptr::eq(x, w));
+        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1) + self.passes::<F::Value>(w, of_w);
+        self.launch_on("spmv_dot", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.inner.spmv_dot(gate, &m.inner, x, y, w, wy, yy)
+    }
+}
+
+impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Trace<B> {
+    const TRANSPOSED_ORDER: Order = B::TRANSPOSED_ORDER;
+
+    fn spmv_transposed(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
+        self.launch_on("spmv_transposed", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.inner.spmv_transposed(gate, a, &m.inner, x, b, y)
+    }
+}
+
+impl<F: Format, B: Spmm<F>> Spmm<F> for Trace<B> {
+    fn spmm(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        k: usize,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
+        self.launch_on("spmm", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.inner.spmm(gate, a, &m.inner, k, x, b, y)
+    }
+}
+
+/// Bytes of a sparse vector: an index and a value for each entry.
+fn sparse_bytes<T: Real>(s: &SparseVec<T>) -> u64 {
+    (s.values().len() * (4 + T::BYTES)) as u64
+}
+
+impl<T: Real, B: SparseVector<T>> SparseVector<T> for Trace<B> {
+    fn sparse_axpy(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        s: &Self::Resident,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let touched = s.host.values().len() * T::BYTES;
+        self.launch_on("sparse_axpy", Some("sparse_vec"), sparse_bytes(&s.host), gate, 2 * touched);
+        self.inner.sparse_axpy(gate, a, &s.inner, y)
+    }
+    fn sparse_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        s: &Self::Resident,
+        y: &Self::Vector,
+        out: &mut Self::Scalar,
+    ) -> Result<()> {
+        let touched = s.host.values().len() * T::BYTES;
+        self.launch_on("sparse_dot", Some("sparse_vec"), sparse_bytes(&s.host), gate, touched);
+        self.inner.sparse_dot(gate, &s.inner, y, out)
+    }
+    fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()> {
+        let touched = s.host.values().len() * T::BYTES;
+        self.launch_on("gather", Some("sparse_vec"), sparse_bytes(&s.host), gate, touched);
+        self.inner.gather(gate, y, &mut s.inner)
+    }
+    fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()> {
+        let touched = s.host.values().len() * T::BYTES;
+        self.launch_on("scatter", Some("sparse_vec"), sparse_bytes(&s.host), gate, touched);
+        self.inner.scatter(gate, &s.inner, y)
+    }
+    fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>> {
+        self.note(Event::Wait("download_sparse"));
+        self.inner.download_sparse(&s.inner)
+    }
+}

@@ -1,0 +1,122 @@
+//! Who is timed, and the clock: every contender of a case runs in turn, round after round, so that a slow moment of the
+//! machine strikes all of them.
+
+use std::time::Instant;
+
+/// Something that computes one answer again and again.
+pub trait Contender {
+    /// The format or method, e.g. `"csr"`.
+    fn noun(&self) -> String;
+    /// Whose code it is: `"spandrel"`, `"sprs"`, `"machine"`, ...
+    fn name(&self) -> &'static str;
+    /// Bytes that one call must move, by the traffic model.
+    fn bytes(&self) -> u64;
+    /// Calls that one [`Contender::run`] stands for (iterations of a solve).
+    fn calls(&self) -> u64 {
+        1
+    }
+    /// Computes the answer.
+    fn run(&mut self);
+    /// Overwrites the place of the answer with NaN, so that an answer never written cannot pass.
+    fn poison(&mut self);
+    /// The answer, or `None` for a contender that only measures the machine.
+    fn answer(&self) -> Option<Vec<f64>>;
+}
+
+/// Milliseconds per call.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Median over the rounds.
+    pub ms: f64,
+    /// Fastest round.
+    pub min: f64,
+    /// Slowest round.
+    pub max: f64,
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds through all contenders.
+    pub rounds: usize,
+    /// A contender repeats its call until a round of it lasts this long.
+    pub round_ms: f64,
+}
+
+/// Times the contenders, interleaved, and returns one timing each, in their order.
+pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) -> Vec<Timing> {
+    let repeats: Vec<u32> = contenders
+        .iter_mut()
+        .map(|c| {
+            c.run();
+            let mut repeats = 1u32;
+            loop {
+                let ms = clock(c.as_mut(), repeats) * f64::from(repeats);
+                if ms >= effort.round_ms || repeats >= 1 << 24 {
+                    break repeats;
+                }
+                let wanted = f64::from(repeats) * 1.2 * effort.round_ms / ms.max(1e-6);
+                repeats = (wanted.ceil() as u32).clamp(repeats + 1, repeats.saturating_mul(64));
+            }
+        })
+        .collect();
+    let mut samples = vec![Vec::with_capacity(effort.rounds); contenders.len()];
+    for round in 0..effort.rounds {
+        for k in 0..contenders.len() {
+            // A different starting point each round: nobody always follows the same neighbour.
+            let at = (k + round) % contenders.len();
+            samples[at].push(clock(contenders[at].as_mut(), repeats[at]) / contenders[at].calls() as f64);
+        }
+    }
+    samples
+        .into_iter()
+        .map(|mut s| {
+            s.sort_by(f64::total_cmp);
+            Timing { ms: s[s.len() / 2], min: s[0], max: s[s.len() - 1] }
+        })
+        .collect()
+}
+
+/// Milliseconds per run over `repeats` runs.
+fn clock(c: &mut (dyn Contender + '_), repeats: u32) -> f64 {
+    let start = Instant::now();
+    for _ in 0..repeats {
+        c.run();
+    }
+    start.elapsed().as_secs_f64() * 1e3 / f64::from(repeats)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Spin(u64);
+    impl Contender for Spin {
+        fn noun(&self) -> String {
+            "spin".into()
+        }
+        fn name(&self) -> &'static str {
+            "test"
+        }
+        fn bytes(&self) -> u64 {
+            0
+        }
+        fn run(&mut self) {
+            for i in 0..self.0 {
+                std::hint::black_box(i);
+            }
+        }
+        fn poison(&mut self) {}
+        fn answer(&self) -> Option<Vec<f64>> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_hundred_times_the_work_takes_longer() {
+        let mut both: Vec<Box<dyn Contender>> = vec![Box::new(Spin(1_000)), Box::new(Spin(100_000))];
+        let t = interleave(&mut both, Effort { rounds: 5, round_ms: 1.0 });
+        assert!(t[1].ms > t[0].ms);
+        assert!(t.iter().all(|t| t.min <= t.ms && t.ms <= t.max));
+    }
+}

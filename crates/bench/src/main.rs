@@ -1,0 +1,278 @@
+//! `spandrel-bench`: Spandrel against its peers and against the machine's own bandwidth.
+//!
+//! Every answer is checked before it is timed; contenders are interleaved; a line of the record is a median over rounds.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand};
+use spandrel_backend_cpu::Cpu;
+use spandrel_bench::case::{self, Case};
+use spandrel_bench::contender::Effort;
+use spandrel_bench::record::{self, Header};
+use spandrel_bench::{cg, memory, plot, read, solve, spmv};
+
+/// Benchmarks of Spandrel, its peers and the machine.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// Matrices: generator specifications or paths
+    matrices_given: Vec<String>,
+    /// All .mtx and .mtx.gz files of this folder
+    #[arg(long = "matrices", value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Threads (default: all)
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Write the record here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the table here
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Write one SVG chart per case here
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+    /// Rounds through all contenders
+    #[arg(long, default_value_t = 11)]
+    rounds: usize,
+    /// Least milliseconds of one contender in one round
+    #[arg(long, default_value_t = 20.0)]
+    round_ms: f64,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// y = A x in every format
+    Spmv {
+        #[command(flatten)]
+        common: Common,
+        /// Formats, comma separated (default: all that fit)
+        #[arg(long, value_delimiter = ',')]
+        formats: Vec<String>,
+        /// Peers, comma separated; `none` for none
+        #[arg(long, value_delimiter = ',', default_value = "sprs,faer,nalgebra-sparse")]
+        peers: Vec<String>,
+        /// Element types, comma separated
+        #[arg(long, value_delimiter = ',', default_value = "f64")]
+        types: Vec<String>,
+        /// Leave copy and triad out (for many small matrices)
+        #[arg(long)]
+        no_machine: bool,
+    },
+    /// One iteration of CG
+    Cg {
+        #[command(flatten)]
+        common: Common,
+        /// Formats, comma separated
+        #[arg(long, value_delimiter = ',', default_value = "csr,dia")]
+        formats: Vec<String>,
+        /// Iterations of one solve
+        #[arg(long, default_value_t = 50)]
+        iterations: usize,
+    },
+    /// Whole solves of many matrices by CG, BiCGStab and direct: iterations, status, true residual
+    Solve {
+        #[command(flatten)]
+        common: Common,
+        /// Stop criterion
+        #[arg(long, default_value_t = 1e-8)]
+        rtol: f64,
+    },
+    /// Reading Matrix Market files, against sprs (a generator's specification is written to a temporary file first)
+    Read {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Peak memory of `spandrel solve`
+    Memory {
+        #[command(flatten)]
+        common: Common,
+        /// The program
+        #[arg(long, default_value = "target/release/spandrel")]
+        program: PathBuf,
+    },
+}
+
+impl Common {
+    fn cases(&self) -> Result<Vec<Case>> {
+        let mut cases: Vec<Case> = self.matrices_given.iter().map(|w| Case::parse(w)).collect();
+        if let Some(dir) = &self.folder {
+            cases.extend(case::folder(dir)?);
+        }
+        anyhow::ensure!(
+            !cases.is_empty(),
+            "no matrix given: name generator specifications or paths, or --matrices DIR"
+        );
+        Ok(cases)
+    }
+
+    fn effort(&self) -> Effort {
+        Effort { rounds: self.rounds.max(1), round_ms: self.round_ms }
+    }
+
+    /// Sizes rayon's global pool, which the machine's own bandwidth, the peers and the backend share.
+    fn pool(&self) -> Result<usize> {
+        if let Some(n) = self.threads {
+            rayon::ThreadPoolBuilder::new().num_threads(n).build_global().context("cannot size the thread pool")?;
+        }
+        Ok(rayon::current_num_threads())
+    }
+
+    fn save<L: serde::Serialize>(&self, header: &Header, lines: &[L]) -> Result<()> {
+        match &self.json {
+            Some(path) => record::write(path, header, lines),
+            None => Ok(()),
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Spmv { common, formats, peers, types, no_machine } => {
+            let threads = common.pool()?;
+            let plan = spmv::Plan {
+                formats,
+                peers: peers.into_iter().filter(|p| p != "none").collect(),
+                effort: common.effort(),
+                machine: !no_machine,
+            };
+            run_spmv(&common, threads, &plan, &types)
+        }
+        Command::Cg { common, formats, iterations } => {
+            let threads = common.pool()?;
+            let be = Cpu::new();
+            let mut lines = Vec::new();
+            for case in common.cases()? {
+                lines.extend(cg::run(&be, &case, &formats, iterations, common.effort())?);
+            }
+            finish(&common, threads, lines)
+        }
+        Command::Solve { common, rtol } => {
+            let threads = common.pool()?;
+            let be = Cpu::new();
+            let mut lines = Vec::new();
+            for case in common.cases()? {
+                eprintln!("{}", case.name);
+                lines.extend(solve::run(&be, &case, rtol));
+            }
+            println!("{}", solve::table(&lines));
+            common.save(&Header::here(threads), &lines)
+        }
+        Command::Read { common } => {
+            let threads = common.pool()?;
+            let mut lines = Vec::new();
+            for case in common.cases()? {
+                let scratch = tempfile::Builder::new().suffix(".mtx").tempfile()?;
+                let path: &Path = match &case.path {
+                    Some(path) => path,
+                    None => {
+                        spandrel_formats::matrix_market::write_csr(
+                            scratch.path(),
+                            &case.load::<f64>()?,
+                            &Default::default(),
+                        )?;
+                        scratch.path()
+                    }
+                };
+                lines.extend(read::run(&case.name, path, common.rounds)?);
+            }
+            for l in &lines {
+                let ratio = l.ratio_to_best_peer.map_or(String::new(), |r| format!(", {r:.2}x sprs"));
+                println!(
+                    "{} {}: {:.0} MB in {:.0} ms, {:.0} MB/s{ratio}",
+                    l.case,
+                    l.contender,
+                    l.bytes as f64 / 1e6,
+                    l.ms,
+                    l.gbs * 1e3
+                );
+            }
+            common.save(&Header::here(threads), &lines)
+        }
+        Command::Memory { common, program } => {
+            let threads = common.pool()?;
+            let lines = common.cases()?.iter().map(|c| memory::run(&program, c)).collect::<Result<Vec<_>>>()?;
+            for l in &lines {
+                println!(
+                    "{}: peak {:.1} MB, matrix + vectors + one copy {:.1} MB, ratio {:.2}",
+                    l.case,
+                    l.peak_bytes as f64 / 1e6,
+                    l.model_bytes as f64 / 1e6,
+                    l.ratio
+                );
+            }
+            common.save(&Header::here(threads), &lines)
+        }
+    }
+}
+
+fn run_spmv(common: &Common, threads: usize, plan: &spmv::Plan, types: &[String]) -> Result<()> {
+    let be = Cpu::new();
+    let (mut lines, mut choices) = (Vec::new(), Vec::new());
+    for case in common.cases()? {
+        eprintln!("{}", case.name);
+        for element in types {
+            let (more, choice) = match element.as_str() {
+                "f32" => spmv::run::<f32>(&be, &case, plan)?,
+                "f64" => spmv::run::<f64>(&be, &case, plan)?,
+                other => anyhow::bail!("no element type is called {other}: f32, f64"),
+            };
+            lines.extend(more);
+            choices.extend(choice);
+        }
+    }
+    if !choices.is_empty() {
+        let near = choices.iter().filter(|c| c.slower <= 1.05).count();
+        println!("choose within 5 % of the best format on {near} of {} cases", choices.len());
+        for c in choices.iter().filter(|c| c.slower > 1.05) {
+            println!(
+                "  {} (n {}, nnz {}): {} chosen, {} is {:.2}x as fast",
+                c.case, c.n, c.nnz, c.chosen, c.best, c.slower
+            );
+        }
+    }
+    let mut all: Vec<serde_json::Value> = Vec::new();
+    for l in &lines {
+        all.push(serde_json::to_value(l)?);
+    }
+    for c in &choices {
+        all.push(serde_json::to_value(c)?);
+    }
+    print_lines(common, &lines)?;
+    common.save(&header(threads, &lines), &all)
+}
+
+fn finish(common: &Common, threads: usize, lines: Vec<record::Line>) -> Result<()> {
+    print_lines(common, &lines)?;
+    common.save(&header(threads, &lines), &lines)
+}
+
+fn print_lines(common: &Common, lines: &[record::Line]) -> Result<()> {
+    println!("{}", record::table(lines, false));
+    if let Some(path) = &common.markdown {
+        std::fs::write(path, record::table(lines, true) + "\n")
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(dir) = &common.plot {
+        plot::bars(dir, lines)?;
+    }
+    Ok(())
+}
+
+/// The header with the machine's bandwidth: the median over the cases.
+fn header(threads: usize, lines: &[record::Line]) -> Header {
+    let median = |noun: &str| {
+        let mut rates: Vec<f64> =
+            lines.iter().filter(|l| l.contender == "machine" && l.noun == noun).map(|l| l.gbs).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len() / 2).copied()
+    };
+    Header { copy_gbs: median("copy"), triad_gbs: median("triad"), ..Header::here(threads) }
+}

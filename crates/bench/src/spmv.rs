@@ -1,0 +1,222 @@
+//! `spandrel-bench spmv`: every format and peer on every case, checked, then timed interleaved with the machine's own
+//! bandwidth; and how well `choose` picked.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+use spandrel_backend::{Backend, Coeff, Mat, Spmv};
+use spandrel_backend_cpu::Cpu;
+use spandrel_formats::{Csr, Format, Real, choose, for_each_format};
+
+use crate::case::Case;
+use crate::contender::{Contender, Effort, interleave};
+use crate::machine::Stream;
+use crate::peers::{Faer, Nalgebra, PeerReal, Sprs};
+use crate::record::Line;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Stems of the formats, or empty for all.
+    pub formats: Vec<String>,
+    /// Names of the peers, or empty for none.
+    pub peers: Vec<String>,
+    /// How long.
+    pub effort: Effort,
+    /// Whether copy and triad run among the contenders.
+    pub machine: bool,
+}
+
+/// How good a choice was.
+#[derive(Clone, Debug, Serialize)]
+pub struct Choice {
+    /// `"choose"`.
+    pub op: &'static str,
+    /// Element type.
+    #[serde(rename = "type")]
+    pub element: &'static str,
+    /// `"cpu"`.
+    pub backend: &'static str,
+    /// The matrix.
+    pub case: String,
+    /// Rows.
+    pub n: usize,
+    /// Entries.
+    pub nnz: usize,
+    /// The format that `choose` names.
+    pub chosen: String,
+    /// The format that was fastest.
+    pub best: String,
+    /// Time of the chosen over the fastest.
+    pub slower: f64,
+}
+
+/// Our SpMV of one format.
+struct Ours<'b, T: PeerReal, F: Format<Value = T>>
+where
+    Cpu: Spmv<F> + Backend<T>,
+{
+    be: &'b Cpu,
+    mat: Mat<Cpu, F>,
+    x: <Cpu as Backend<T>>::Vector,
+    y: <Cpu as Backend<T>>::Vector,
+}
+
+impl<T: PeerReal, F: Format<Value = T>> Contender for Ours<'_, T, F>
+where
+    Cpu: Spmv<F> + Backend<T>,
+{
+    fn noun(&self) -> String {
+        F::NAME.into()
+    }
+    fn name(&self) -> &'static str {
+        "spandrel"
+    }
+    fn bytes(&self) -> u64 {
+        self.mat.spmv_bytes()
+    }
+    fn run(&mut self) {
+        self.mat
+            .spmv(self.be, None, Coeff::one(), &self.x, Coeff::zero(), &mut self.y)
+            .expect("sizes were matched when the contender was made");
+    }
+    fn poison(&mut self) {
+        self.be.fill(None, <T as Real>::from_f64(f64::NAN), &mut self.y).expect("fill does not fail on the CPU");
+    }
+    fn answer(&self) -> Option<Vec<f64>> {
+        let y = self.be.download(&self.y).expect("download does not fail on the CPU");
+        Some(y.into_iter().map(|v| v.as_f64()).collect())
+    }
+}
+
+fn ours<'b, T: PeerReal, F: Format<Value = T>>(
+    be: &'b Cpu,
+    csr: &Csr<T>,
+    x: &[T],
+) -> Result<Option<Box<dyn Contender + 'b>>>
+where
+    Cpu: Spmv<F> + Backend<T>,
+{
+    let Ok(format) = F::from_csr(csr) else { return Ok(None) };
+    let mat = Mat::load(be, Arc::new(format))?;
+    let y = be.zeros(csr.nrows())?;
+    Ok(Some(Box::new(Ours::<T, F> { be, mat, x: be.upload(x)?, y })))
+}
+
+/// |y - A x| <= gamma(k + 2) |A| |x| row by row (Higham 2002, section 3.5), with the reference in f64 and its own error
+/// added, k entries in the row.
+fn check<T: PeerReal>(csr: &Csr<T>, x: &[T], y: &[f64]) -> Result<(), String> {
+    if y.len() != csr.nrows() {
+        return Err(format!("{} elements, expected {}", y.len(), csr.nrows()));
+    }
+    for (i, &found) in y.iter().enumerate() {
+        let (cols, values) = csr.row(i);
+        let (mut sum, mut size) = (0.0f64, 0.0f64);
+        for (&j, &v) in cols.iter().zip(values) {
+            let term = v.as_f64() * x[j as usize].as_f64();
+            sum += term;
+            size += term.abs();
+        }
+        let k = (cols.len() + 2) as f64;
+        let gamma = |u: f64| k * u / (1.0 - k * u);
+        let bound = (gamma(T::UNIT_ROUNDOFF) + gamma(<f64 as Real>::UNIT_ROUNDOFF)) * size + f64::MIN_POSITIVE;
+        let both_not_finite = !sum.is_finite() && !found.is_finite();
+        if !((found - sum).abs() <= bound || both_not_finite) {
+            return Err(format!("row {i}: {found:e}, expected {sum:e} within {bound:e}"));
+        }
+    }
+    Ok(())
+}
+
+/// Times one case and returns its lines, ours first, and the judgement of `choose` where all formats ran.
+pub fn run<T: PeerReal>(be: &Cpu, case: &Case, plan: &Plan) -> Result<(Vec<Line>, Option<Choice>)>
+where
+    Cpu: Backend<T>,
+{
+    let csr: Csr<T> = case.load()?;
+    let (n, nnz) = (csr.nrows(), csr.nnz());
+    // Nothing regular, no cancellation to zero: x_j in [0.5, 1.5).
+    let x: Vec<T> = (0..csr.ncols()).map(|j| <T as Real>::from_f64(0.5 + (j as f64 * 0.618_033_988_75).fract())).collect();
+    let wanted = |stem: &str| plan.formats.is_empty() || plan.formats.iter().any(|f| f == stem);
+
+    let mut contenders: Vec<Box<dyn Contender + '_>> = Vec::new();
+    macro_rules! add_formats {
+        ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
+            $(if wanted(stringify!($stem)) {
+                contenders.extend(ours::<T, spandrel_formats::$Type<T>>(be, &csr, &x)?);
+            })*
+        };
+    }
+    for_each_format!(add_formats);
+    for peer in &plan.peers {
+        contenders.push(match peer.as_str() {
+            "sprs" => Box::new(Sprs::new(&csr, &x)),
+            "faer" => Box::new(Faer::new(&csr, &x)),
+            "nalgebra-sparse" => Box::new(Nalgebra::new(&csr, &x)),
+            other => bail!("no peer is called {other}: sprs, faer, nalgebra-sparse"),
+        });
+    }
+    for c in &mut contenders {
+        c.poison();
+        c.run();
+        let answer = c.answer().unwrap_or_default();
+        if let Err(why) = check(&csr, &x, &answer) {
+            bail!("{}: {} of {} is wrong: {why}", case.name, c.noun(), c.name());
+        }
+    }
+    if plan.machine {
+        contenders.push(Box::new(Stream::new(false)));
+        contenders.push(Box::new(Stream::new(true)));
+    }
+    let timings = interleave(&mut contenders, plan.effort);
+
+    let gbs = |k: usize| contenders[k].bytes() as f64 / timings[k].ms / 1e6;
+    let rate_of = |noun: &str| (0..contenders.len()).find(|&k| contenders[k].noun() == noun).map(gbs);
+    let (copy, triad) = (rate_of("copy"), rate_of("triad"));
+    let is_peer = |k: usize| !["spandrel", "machine"].contains(&contenders[k].name());
+    let best_peer = (0..contenders.len()).filter(|&k| is_peer(k)).map(|k| timings[k].ms).min_by(f64::total_cmp);
+    let ours = |k: &usize| contenders[*k].name() == "spandrel";
+    let csr_ms = (0..contenders.len()).filter(ours).find(|&k| contenders[k].noun() == "csr").map(|k| timings[k].ms);
+
+    let mut lines = Vec::new();
+    for (k, c) in contenders.iter().enumerate() {
+        let own = c.name() == "spandrel";
+        lines.push(Line {
+            op: "spmv",
+            noun: c.noun(),
+            element: T::NAME,
+            backend: "cpu",
+            contender: c.name(),
+            case: case.name.clone(),
+            n,
+            nnz,
+            ms: timings[k].ms,
+            ms_min: timings[k].min,
+            ms_max: timings[k].max,
+            bytes: c.bytes(),
+            gbs: gbs(k),
+            of_copy: copy.map(|b| gbs(k) / b),
+            of_triad: triad.map(|b| gbs(k) / b),
+            ratio_to_best_peer: best_peer.filter(|_| own).map(|p| p / timings[k].ms),
+            ratio_to_csr: csr_ms.filter(|_| own).map(|c| c / timings[k].ms),
+        });
+    }
+    let choice = plan.formats.is_empty().then(|| {
+        let chosen = choose(&csr).format.to_owned();
+        let best = (0..contenders.len()).filter(ours).min_by(|&a, &b| timings[a].ms.total_cmp(&timings[b].ms));
+        let at = (0..contenders.len()).filter(ours).find(|&k| contenders[k].noun() == chosen);
+        best.zip(at).map(|(best, at)| Choice {
+            op: "choose",
+            element: T::NAME,
+            backend: "cpu",
+            case: case.name.clone(),
+            n,
+            nnz,
+            chosen,
+            best: contenders[best].noun(),
+            slower: timings[at].ms / timings[best].ms,
+        })
+    });
+    Ok((lines, choice.flatten()))
+}

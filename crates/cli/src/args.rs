@@ -1,0 +1,347 @@
+//! The command line. What an option accepts here is what exists: nothing is offered that cannot be run.
+
+use std::path::PathBuf;
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Where the text of `--help` wraps, on terminals that are wider.
+const WIDTH: usize = 100;
+
+const EXIT_STATUS: &str = "Exit status: 0 converged or done, 1 an error, 2 bad usage, 3 not converged or interrupted.";
+
+const MATRIX_HELP: &str = "\
+MATRIX is a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64 or poisson2d:512;
+`spandrel generate --list` shows them all. A file of a generator's name is reached as ./NAME.";
+
+/// Sparse linear systems from the command line: solve, inspect, time, convert and generate.
+#[derive(Debug, Parser)]
+#[command(name = "spandrel", version, max_term_width = WIDTH, after_help = EXIT_STATUS)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Solve(Box<SolveArgs>),
+    Info(InfoArgs),
+    Spmv(SpmvArgs),
+    Convert(ConvertArgs),
+    Generate(GenerateArgs),
+    Devices(DevicesArgs),
+}
+
+impl Command {
+    /// Whether the answer is to be one JSON object.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Command::Solve(args) => args.json,
+            Command::Info(args) => args.json,
+            Command::Spmv(args) => args.json,
+            Command::Devices(args) => args.json,
+            Command::Convert(args) => args.json,
+            Command::Generate(args) => args.json,
+        }
+    }
+
+    /// The number of threads asked for.
+    pub(crate) fn threads(&self) -> Option<usize> {
+        match self {
+            Command::Solve(args) => args.threads,
+            Command::Info(args) => args.threads,
+            Command::Spmv(args) => args.threads,
+            Command::Convert(args) => args.threads,
+            Command::Generate(args) => args.threads,
+            Command::Devices(args) => args.threads,
+        }
+    }
+}
+
+/// Solve A x = b.
+///
+/// The answer names what was chosen and why, how the iteration ended, and the true residual ||b - A x|| / ||b||,
+/// recomputed from x at the end. A matrix that is not square is solved as a least squares problem by --solver direct.
+///
+/// Ctrl-C ends the iteration at the next look: x so far is reported and written, with status interrupted. A second
+/// Ctrl-C ends the program.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS, after_long_help = format!("{MATRIX_HELP}\n\n{EXIT_STATUS}"))]
+pub(crate) struct SolveArgs {
+    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    pub(crate) matrix: String,
+    /// Right-hand side: ones, random (uniform in -1..1), from-solution (b = A x for x = 1, so that the error of x is
+    /// known), or a Matrix Market file with one column.
+    #[arg(long, value_name = "ones|random|from-solution|FILE", default_value = "ones", help_heading = "Problem")]
+    pub(crate) rhs: String,
+    /// First guess of x, a Matrix Market file with one column; zero without it.
+    #[arg(long, value_name = "FILE", help_heading = "Problem")]
+    pub(crate) x0: Option<PathBuf>,
+    /// Seed of a random right-hand side. (A generator's seed is part of its name: `,seed=7`.)
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Problem")]
+    pub(crate) seed: u64,
+
+    /// Method. auto: cg for a symmetric matrix with a positive diagonal, bicgstab for other square ones, direct for the
+    /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab and says so.
+    #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
+    pub(crate) solver: SolverName,
+    /// Preconditioner. auto: jacobi where the diagonal allows it.
+    #[arg(long, value_enum, default_value_t = PrecondName::Auto, help_heading = "Method")]
+    pub(crate) precond: PrecondName,
+    /// Storage format of the iteration. auto: the one that moves the fewest bytes.
+    #[arg(long, value_parser = formats_or_auto(), default_value = "auto", help_heading = "Method")]
+    pub(crate) format: String,
+    /// Renumbering of rows and columns before the solve; x comes back in the matrix's own numbering.
+    #[arg(long, value_enum, default_value_t = ReorderName::None, help_heading = "Method")]
+    pub(crate) reorder: ReorderName,
+    /// Element type of matrix and vectors.
+    #[arg(long, value_enum, default_value_t = Precision::F64, help_heading = "Method")]
+    pub(crate) precision: Precision,
+
+    /// Relative goal: ||b - A x|| <= rtol ||b||. Default 1e-8, with f32 1e-5.
+    #[arg(long, value_name = "X", value_parser = tolerance, help_heading = "Stopping")]
+    pub(crate) rtol: Option<f64>,
+    /// Absolute goal: ||b - A x|| <= atol is enough, too.
+    #[arg(long, value_name = "X", value_parser = tolerance, default_value = "0", help_heading = "Stopping")]
+    pub(crate) atol: f64,
+    /// Iteration limit. Default: 20 times the rows, at least 1000, at most 100000.
+    #[arg(long, value_name = "N", help_heading = "Stopping")]
+    pub(crate) max_iters: Option<usize>,
+    /// Iterations between two looks at the residual by the host.
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Stopping")]
+    pub(crate) check_every: Option<usize>,
+
+    /// Where to run. auto: the CPU.
+    #[arg(long, value_enum, default_value_t = BackendName::Auto, help_heading = "Machine")]
+    pub(crate) backend: BackendName,
+    /// Threads. Default: one per core.
+    #[arg(long, value_name = "N", value_parser = thread_count, help_heading = "Machine")]
+    pub(crate) threads: Option<usize>,
+    /// Only kernels whose order of summation all backends share: the same x, bit for bit, on every machine, backend and
+    /// number of threads.
+    ///
+    /// Its cost: formats that sum in another order are refused, or passed over by auto, even where they are faster, and
+    /// --solver direct, whose factorisation orders its sums by the machine, is refused. On the CPU every kernel of this
+    /// build keeps the shared order, so an iteration costs nothing extra there.
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) reproducible: bool,
+
+    /// Write x as a Matrix Market file.
+    #[arg(long, value_name = "x.mtx", help_heading = "Output")]
+    pub(crate) out: Option<PathBuf>,
+    /// Write the relative residual of every iteration as CSV.
+    #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
+    pub(crate) history: Option<PathBuf>,
+    /// Draw the convergence as SVG.
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
+    pub(crate) plot: Option<PathBuf>,
+    /// One JSON object on stdout.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+}
+
+/// Describe a matrix: shape, structure, cost per format, and the format it would get.
+#[derive(Debug, Args)]
+#[command(after_long_help = MATRIX_HELP)]
+pub(crate) struct InfoArgs {
+    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    pub(crate) matrix: String,
+    /// Draw where the entries are, as a grey PNG of at most 1024 pixels a side.
+    #[arg(long, value_name = "FILE.png")]
+    pub(crate) spy: Option<PathBuf>,
+    /// Threads. Default: one per core.
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub(crate) threads: Option<usize>,
+    /// One JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Time y = A x in every format that fits, and check each answer.
+///
+/// GB/s counts what the format must move (matrix, x and y once). The share is of the bandwidth of a copy, measured in the
+/// same run on the same threads; above 100 % the matrix stays in the cache.
+#[derive(Debug, Args)]
+#[command(after_long_help = MATRIX_HELP)]
+pub(crate) struct SpmvArgs {
+    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    pub(crate) matrix: String,
+    /// Only these formats (repeat, or separate by commas); all without it.
+    #[arg(long, value_name = "FORMAT", value_parser = formats(), value_delimiter = ',')]
+    pub(crate) format: Vec<String>,
+    /// Element type of matrix and vectors.
+    #[arg(long, value_enum, default_value_t = Precision::F64)]
+    pub(crate) precision: Precision,
+    /// Where to run. auto: the CPU.
+    #[arg(long, value_enum, default_value_t = BackendName::Auto)]
+    pub(crate) backend: BackendName,
+    /// Threads. Default: one per core.
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub(crate) threads: Option<usize>,
+    /// One JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write a matrix to a Matrix Market file, packed where the name ends in .gz.
+#[derive(Debug, Args)]
+#[command(after_long_help = MATRIX_HELP)]
+pub(crate) struct ConvertArgs {
+    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    pub(crate) matrix: String,
+    /// The file to write (.mtx, .mtx.gz).
+    pub(crate) out: PathBuf,
+    /// Store the lower triangle only; an error if the matrix is not symmetric.
+    #[arg(long)]
+    pub(crate) symmetric: bool,
+    /// Drop entries with |value| <= THRESHOLD; 0 drops explicit zeros.
+    #[arg(long, value_name = "THRESHOLD", value_parser = tolerance)]
+    pub(crate) compress: Option<f64>,
+    /// Threads. Default: one per core.
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub(crate) threads: Option<usize>,
+    /// One JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Write a generated matrix to a Matrix Market file, packed where the name ends in .gz.
+#[derive(Debug, Args)]
+pub(crate) struct GenerateArgs {
+    /// The generator and its parameters, e.g. d3n7:64 or banded:n=15600,d=33.
+    #[arg(required_unless_present = "list")]
+    pub(crate) spec: Option<String>,
+    /// The file to write (.mtx, .mtx.gz).
+    #[arg(required_unless_present = "list")]
+    pub(crate) out: Option<PathBuf>,
+    /// List the generators with their parameters.
+    #[arg(long, conflicts_with_all = ["spec", "out"])]
+    pub(crate) list: bool,
+    /// Store the lower triangle only; an error if the matrix is not symmetric.
+    #[arg(long)]
+    pub(crate) symmetric: bool,
+    /// Threads. Default: one per core.
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub(crate) threads: Option<usize>,
+    /// One JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What there is to run on, and for a missing GPU why it is missing.
+#[derive(Debug, Args)]
+pub(crate) struct DevicesArgs {
+    /// Threads. Default: one per core.
+    #[arg(long, value_name = "N", value_parser = thread_count)]
+    pub(crate) threads: Option<usize>,
+    /// One JSON object on stdout.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SolverName {
+    Auto,
+    Cg,
+    Bicgstab,
+    Direct,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecondName {
+    Auto,
+    None,
+    Jacobi,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReorderName {
+    None,
+    /// Reverse Cuthill-McKee: a narrow band.
+    Rcm,
+    /// Approximate minimum degree: little fill.
+    Amd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Precision {
+    F64,
+    F32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackendName {
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+macro_rules! stems {
+    ([] $(($stem:ident, $Type:ident)),*) => { &[$(stringify!($stem)),*] };
+}
+/// The storage formats, as they are called on the command line.
+pub(crate) const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
+
+fn formats() -> PossibleValuesParser {
+    PossibleValuesParser::new(FORMATS)
+}
+
+fn formats_or_auto() -> PossibleValuesParser {
+    PossibleValuesParser::new(std::iter::once("auto").chain(FORMATS.iter().copied()))
+}
+
+fn tolerance(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        Ok(_) => Err("a finite number that is not negative is needed, e.g. 1e-8".into()),
+        Err(_) => Err("not a number; write e.g. 1e-8".into()),
+    }
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("at least 1 is needed".into()),
+        Ok(value) => Ok(value),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn thread_count(text: &str) -> Result<usize, String> {
+    const MOST: usize = 4096;
+    match at_least_one(text)? {
+        count if count > MOST => Err(format!("at most {MOST} threads")),
+        count => Ok(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_format_of_the_registry_is_offered() {
+        assert_eq!(FORMATS.len(), 13);
+        for stem in FORMATS {
+            assert!(Cli::try_parse_from(["spandrel", "solve", "m", "--format", stem]).is_ok(), "{stem}");
+        }
+        assert!(Cli::try_parse_from(["spandrel", "solve", "m", "--format", "jds"]).is_err());
+    }
+
+    #[test]
+    fn bad_numbers_are_refused() {
+        for bad in ["-1e-8", "nan", "inf", "small", ""] {
+            let given = format!("--rtol={bad}");
+            assert!(Cli::try_parse_from(["spandrel", "solve", "m", &given]).is_err(), "{bad}");
+        }
+        for bad in ["0", "-1", "5000", "two"] {
+            let given = format!("--threads={bad}");
+            assert!(Cli::try_parse_from(["spandrel", "solve", "m", &given]).is_err(), "{bad}");
+        }
+    }
+}

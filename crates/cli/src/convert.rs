@@ -1,0 +1,121 @@
+//! `spandrel convert` and `spandrel generate`: matrices to Matrix Market files.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+use spandrel::{Csr, Format};
+use spandrel_formats::generate;
+use spandrel_formats::matrix_market::{self, Symmetry, WriteOptions};
+
+use crate::args::{ConvertArgs, GenerateArgs};
+use crate::failure::{Failure, Result};
+use crate::input;
+use crate::output::{self, Target};
+use crate::progress::Spinner;
+
+#[derive(Serialize)]
+struct Written {
+    matrix: Shape,
+    out: String,
+    bytes: u64,
+    symmetric_storage: bool,
+    /// Entries that `--compress` dropped.
+    dropped: usize,
+}
+
+#[derive(Serialize)]
+struct Shape {
+    name: String,
+    nrows: usize,
+    ncols: usize,
+    nnz: usize,
+}
+
+pub(crate) fn convert(args: &ConvertArgs) -> Result<()> {
+    let target = target(&args.out)?;
+    let mut a = input::matrix::<f64>(&args.matrix)?;
+    let before = a.nnz();
+    if let Some(threshold) = args.compress {
+        a = a.compress(threshold);
+    }
+    write(&args.matrix, &a, &target, args.symmetric, before - a.nnz(), args.json)
+}
+
+pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
+    let (Some(spec), Some(out)) = (&args.spec, &args.out) else {
+        return list(args.json);
+    };
+    let target = target(out)?;
+    let a = {
+        let _spinner = Spinner::start(format!("generating {spec}"));
+        generate::csr::<f64>(spec)?
+    };
+    write(spec, &a, &target, args.symmetric, 0, args.json)
+}
+
+/// The file to write, whose name says that it is Matrix Market.
+fn target(path: &Path) -> Result<Target> {
+    let name = path.to_string_lossy().to_lowercase();
+    let special = path.exists() && !path.is_file() && !path.is_dir();
+    if !(name.ends_with(".mtx") || name.ends_with(".mtx.gz") || special) {
+        let message = format!("cannot write {}: the name must end in .mtx or .mtx.gz", path.display());
+        return Err(Failure::new("unsupported", message));
+    }
+    Target::check(path)
+}
+
+fn write(name: &str, a: &Csr<f64>, target: &Target, symmetric: bool, dropped: usize, json: bool) -> Result<()> {
+    let options = WriteOptions {
+        symmetry: if symmetric { Symmetry::Symmetric } else { Symmetry::General },
+        ..WriteOptions::default()
+    };
+    {
+        let _spinner = Spinner::start(format!("writing {}", target.path().display()));
+        matrix_market::write_csr(target.path(), a, &options)?;
+    }
+    let bytes = std::fs::metadata(target.path()).map_or(0, |found| found.len());
+    if json {
+        return output::print_json(&Written {
+            matrix: Shape { name: name.to_string(), nrows: a.nrows(), ncols: a.ncols(), nnz: a.nnz() },
+            out: target.path().display().to_string(),
+            bytes,
+            symmetric_storage: symmetric,
+            dropped,
+        });
+    }
+    let mut text = format!("{name}: {}", input::describe(a));
+    if dropped > 0 {
+        let _ = write!(text, " ({} dropped)", input::grouped(dropped));
+    }
+    let how = if symmetric { ", lower triangle" } else { "" };
+    let _ = writeln!(text, "\nwritten to {} ({}{how})", target.path().display(), input::bytes(bytes));
+    output::print(&text)
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: &'static str,
+    syntax: &'static str,
+    about: &'static str,
+}
+
+#[derive(Serialize)]
+struct List {
+    generators: Vec<Entry>,
+}
+
+/// The generators with what they take.
+fn list(json: bool) -> Result<()> {
+    let known = generate::list();
+    if json {
+        let generators = known.iter().map(|g| Entry { name: g.name, syntax: g.syntax, about: g.about }).collect();
+        return output::print_json(&List { generators });
+    }
+    let mut text = String::new();
+    for generator in known {
+        let _ = writeln!(text, "{}\n    {}", generator.syntax, generator.about);
+    }
+    text.push_str("\nAll take seed=N besides, e.g. banded:n=15600,d=33,seed=7.\n");
+    output::print(&text)
+}

@@ -1,0 +1,132 @@
+//! What comes in: a matrix from a file or a generator, and vectors from files.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use spandrel_formats::{Csr, Error, Format, Real, generate, matrix_market};
+
+use crate::failure::{Failure, Result};
+use crate::progress::Spinner;
+
+/// Reads or generates the matrix that `text` names.
+///
+/// # Errors
+/// Kinds `io`, `parse`, `spec`, `too_large`, `out_of_memory`, ...
+pub(crate) fn matrix<T: Real>(text: &str) -> Result<Csr<T>> {
+    if generate::is_spec(text) {
+        let _spinner = Spinner::start(format!("generating {text}"));
+        return generate::csr(text).map_err(|error| match error {
+            Error::Spec { .. } => {
+                let mut failure = Failure::from(error);
+                failure
+                    .message
+                    .push_str("; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
+                failure
+            }
+            other => other.into(),
+        });
+    }
+    let _spinner = Spinner::start(format!("reading {text}"));
+    matrix_market::read_csr(text)
+        .map_err(|error| explain(error, "give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64"))
+}
+
+/// Reads a vector of `expected` elements; `what` names its role.
+///
+/// # Errors
+/// As [`matrix`]; kind `shape` with another length.
+pub(crate) fn vector<T: Real>(path: &Path, what: &str, expected: usize) -> Result<Vec<T>> {
+    let vector = matrix_market::read_vector(path)
+        .map_err(|error| explain(error, "give a Matrix Market file with one column"))?;
+    if vector.len() != expected {
+        return Err(Failure::new(
+            "shape",
+            format!(
+                "{}: {what} has {} elements, the matrix needs {expected}; give one number per {}",
+                path.display(),
+                vector.len(),
+                if what == "x0" { "column" } else { "row" }
+            ),
+        ));
+    }
+    Ok(vector)
+}
+
+/// A file that is not there gets a word on what to give.
+fn explain(error: Error, advice: &str) -> Failure {
+    let missing = matches!(&error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
+    let mut failure = Failure::from(error);
+    if missing {
+        failure.message.push_str("; ");
+        failure.message.push_str(advice);
+    }
+    failure
+}
+
+/// The first entry of `a` that is infinite or NaN, in words.
+pub(crate) fn first_not_finite<T: Real>(a: &Csr<T>) -> Option<String> {
+    let at = a.values().iter().position(|v| !v.is_finite())?;
+    let row = a.row_ptr().partition_point(|&start| start as usize <= at) - 1;
+    let word = if a.values()[at].is_nan() { "NaN" } else { "infinite" };
+    Some(format!("the matrix's entry at row {}, column {} (counted from 1) is {word}", row + 1, a.col_idx()[at] + 1))
+}
+
+/// Rows x columns, entries.
+pub(crate) fn describe<T: Real>(a: &Csr<T>) -> String {
+    format!("{} x {}, {} entries", grouped(a.nrows()), grouped(a.ncols()), grouped(a.nnz()))
+}
+
+/// Digits in groups of three.
+pub(crate) fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (k, digit) in digits.chars().enumerate() {
+        if k > 0 && (digits.len() - k).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes with a decimal unit.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// Seconds with a fitting unit.
+pub(crate) fn seconds(value: f64) -> String {
+    if value < 0.9995e-3 {
+        format!("{:.0} us", value * 1e6)
+    } else if value < 0.9995 {
+        format!("{:.1} ms", value * 1e3)
+    } else {
+        format!("{value:.2} s")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(["0", "12", "123", "1,234", "1,234,567"], [0, 12, 123, 1234, 1_234_567].map(grouped)[..]);
+        assert_eq!(["0 B", "999 B", "1.0 kB", "1.5 MB"], [0, 999, 1000, 1_500_000].map(bytes)[..]);
+        assert_eq!(["5 us", "1.0 ms", "2.5 ms", "1.00 s"], [5e-6, 1e-3, 2.5e-3, 1.0].map(seconds)[..]);
+    }
+
+    #[test]
+    fn the_first_bad_entry_is_named_from_one() {
+        let a = Csr::new(3, 3, vec![0, 1, 1, 3], vec![0, 1, 2], vec![1.0, f64::NAN, f64::INFINITY]).unwrap();
+        assert_eq!(first_not_finite(&a).unwrap(), "the matrix's entry at row 3, column 2 (counted from 1) is NaN");
+        assert_eq!(first_not_finite(&Csr::<f64>::identity(4).unwrap()), None);
+    }
+}

@@ -1,0 +1,133 @@
+//! The iterative solve: the format, the preconditioner, the method, and the one fallback of `auto`.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+
+use spandrel::backend::{Backend, Spmv};
+use spandrel::backend_cpu::Cpu;
+use spandrel::solvers::{BiCgStab, Cg, Identity, Jacobi, Options, Outcome, PrecondKind, Progress, SolverKind, Status};
+use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
+
+use super::plan::Plan;
+use super::problem::{Problem, restore};
+use super::{Ending, Fallback, Lap, Seconds, judge};
+use crate::failure::{Failure, Result};
+use crate::interrupt;
+use crate::progress::Descent;
+
+macro_rules! in_format {
+    ([($T:ty, $name:expr, $run:ident, $args:tt)] $(($stem:ident, $Type:ident)),*) => {
+        match $name {
+            $(stringify!($stem) => in_format!(@call $run, spandrel_formats::$Type<$T>, $args),)*
+            other => Err(Failure::new("unsupported", format!("there is no format {other:?}"))),
+        }
+    };
+    (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format>($($arg),*) };
+}
+
+pub(super) fn solve<T: Real>(problem: Problem<T>, plan: &Plan, cpu: &Cpu, seconds: &mut Seconds) -> Result<Ending<T>> {
+    spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, cpu, seconds)))
+}
+
+fn solve_in<F: Format>(
+    mut problem: Problem<F::Value>,
+    plan: &Plan,
+    cpu: &Cpu,
+    seconds: &mut Seconds,
+) -> Result<Ending<F::Value>>
+where
+    Cpu: Spmv<F>,
+{
+    let mut lap = Lap::start();
+    let perm = problem.take_permutation();
+    let Problem { a, b, x0, .. } = problem;
+    let jacobi = match plan.precond {
+        PrecondKind::Jacobi => match Jacobi::new(cpu, &a) {
+            Ok(jacobi) => Some(jacobi),
+            Err(error) => return judge(Err(error), plan.solver),
+        },
+        _ => None,
+    };
+    lap.add_to(&mut seconds.setup);
+    let stored: F = store(a)?;
+    lap.add_to(&mut seconds.analyze);
+
+    let a = Mat::load(cpu, stored)?;
+    let b_device = cpu.upload(&b)?;
+    drop(b);
+    lap.add_to(&mut seconds.load);
+
+    let ending = match &jacobi {
+        Some(m) => run(cpu, &a, m, &b_device, x0.as_deref(), plan),
+        None => run(cpu, &a, &Identity, &b_device, x0.as_deref(), plan),
+    };
+    lap.add_to(&mut seconds.solve);
+    let mut ending = judge(ending, plan.solver)?;
+    ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
+    Ok(ending)
+}
+
+/// `a` in format `F`; CSR itself is moved, every other format drops it once it has what it needs.
+fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
+    let boxed: Box<dyn Any> = Box::new(a);
+    let boxed = match boxed.downcast::<F>() {
+        Ok(same) => return Ok(*same),
+        Err(boxed) => boxed,
+    };
+    match boxed.downcast_ref::<Csr<F::Value>>() {
+        Some(csr) => Ok(F::from_csr(csr)?),
+        None => Err(Failure::new("unsupported", format!("{} cannot be made from this matrix", F::NAME))),
+    }
+}
+
+/// The method, and BiCGStab after a CG that met an indefinite matrix, if `auto` chose that CG.
+fn run<T: Real, A: Operator<T, Cpu>, M: Preconditioner<T, Cpu>>(
+    cpu: &Cpu,
+    a: &A,
+    m: &M,
+    b: &<Cpu as Backend<T>>::Vector,
+    x0: Option<&[T]>,
+    plan: &Plan,
+) -> spandrel::solvers::Result<Ending<T>> {
+    let first = attempt(cpu, a, m, b, x0, plan, plan.solver)?;
+    if !(plan.solver_is_auto && plan.solver == SolverKind::Cg && first.status == Status::IndefiniteMatrix) {
+        return Ok(first);
+    }
+    let mut second = attempt(cpu, a, m, b, x0, plan, SolverKind::BiCgStab)?;
+    second.fallback =
+        Some(Fallback { from: first.solver.as_str(), status: first.status.as_str(), iterations: first.iterations });
+    Ok(second)
+}
+
+fn attempt<T: Real, A: Operator<T, Cpu>, M: Preconditioner<T, Cpu>>(
+    cpu: &Cpu,
+    a: &A,
+    m: &M,
+    b: &<Cpu as Backend<T>>::Vector,
+    x0: Option<&[T]>,
+    plan: &Plan,
+    solver: SolverKind,
+) -> spandrel::solvers::Result<Ending<T>> {
+    let n = a.shape().0;
+    let mut x = match x0 {
+        Some(x0) => cpu.upload(x0)?,
+        None => cpu.zeros(n)?,
+    };
+    let options = Options {
+        rtol: plan.rtol,
+        atol: plan.atol,
+        max_iters: Some(plan.max_iters),
+        check_every: plan.check_every,
+        ..Options::default()
+    };
+    let mut bar = Descent::start(solver.as_str(), plan.rtol);
+    let mut watcher = |progress: Progress| {
+        bar.show(progress.iterations, progress.residual);
+        if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let outcome: Outcome = match solver {
+        SolverKind::Cg => Cg::new(cpu, n)?.solve_watched(cpu, a, m, b, &mut x, &options, &mut watcher)?,
+        _ => BiCgStab::new(cpu, n)?.solve_watched(cpu, a, m, b, &mut x, &options, &mut watcher)?,
+    };
+    Ok(Ending::new(outcome, cpu.download(&x)?, solver))
+}

@@ -1,0 +1,248 @@
+//! `spandrel solve`: reads, chooses, solves, reports.
+//!
+//! Cost: the matrix, and beside it at most one copy of it (in the chosen format, renumbered, or under factorisation); what
+//! it was made from is dropped before the iteration begins.
+
+mod direct;
+mod iterate;
+mod plan;
+mod problem;
+mod report;
+
+use std::io::Write;
+use std::time::Instant;
+
+use serde::Serialize;
+use spandrel::backend_cpu::Cpu;
+use spandrel::solvers::direct::Factorable;
+use spandrel::solvers::{Outcome, SolverKind, Status};
+use spandrel::{Device, Format};
+use spandrel_formats::matrix_market;
+
+use crate::args::{Precision, SolveArgs};
+use crate::failure::Result;
+use crate::output::{self, Target};
+use crate::plot::Convergence;
+use crate::{backend, input, interrupt};
+use plan::Plan;
+use problem::Problem;
+pub(crate) use problem::random;
+use report::{MatrixReport, Report, Why};
+
+/// Seconds of each phase. `read`: file or generator. `analyze`: structure, choices, renumbering, the format. `load`: onto the
+/// device. `setup`: preconditioner, workspace, factorisation. `solve`: the iteration with its last residual.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Seconds {
+    read: f64,
+    analyze: f64,
+    load: f64,
+    setup: f64,
+    solve: f64,
+    total: f64,
+}
+
+/// Times the phases one after the other.
+#[derive(Debug)]
+struct Lap(Instant);
+
+impl Lap {
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Adds the time since the last call to a phase.
+    fn add_to(&mut self, phase: &mut f64) {
+        let now = Instant::now();
+        *phase += now.duration_since(self.0).as_secs_f64();
+        self.0 = now;
+    }
+}
+
+/// How a solve ended, with x where there is one.
+#[derive(Debug)]
+struct Ending<T> {
+    status: Status,
+    iterations: usize,
+    residual: f64,
+    true_residual: f64,
+    history: Vec<f64>,
+    restarts: usize,
+    /// What the status word does not say.
+    note: Option<String>,
+    x: Option<Vec<T>>,
+    /// The method that ended it, after any fallback.
+    solver: SolverKind,
+    fallback: Option<Fallback>,
+}
+
+/// A method that was given up for another.
+#[derive(Clone, Debug, Serialize)]
+struct Fallback {
+    from: &'static str,
+    status: &'static str,
+    iterations: usize,
+}
+
+impl<T> Ending<T> {
+    fn new(outcome: Outcome, x: Vec<T>, solver: SolverKind) -> Self {
+        let stopped = outcome.breakdown.filter(|_| outcome.status != Status::Converged);
+        let note = stopped
+            .map(|(quantity, iteration)| format!("{} stopped the method in iteration {iteration}", quantity.symbol()))
+            .or_else(|| outcome.note.map(str::to_string));
+        Self {
+            status: outcome.status,
+            iterations: outcome.iterations,
+            residual: outcome.residual,
+            true_residual: outcome.true_residual,
+            history: outcome.history,
+            restarts: outcome.restarts,
+            note,
+            x: Some(x),
+            solver,
+            fallback: None,
+        }
+    }
+
+    /// An end before there was an x.
+    fn without_answer(status: Status, why: String, solver: SolverKind) -> Self {
+        Self {
+            status,
+            iterations: 0,
+            residual: f64::NAN,
+            true_residual: f64::NAN,
+            history: Vec::new(),
+            restarts: 0,
+            note: Some(why),
+            x: None,
+            solver,
+            fallback: None,
+        }
+    }
+}
+
+/// A solver's error that has a status word is an end like others; the rest are failures.
+fn judge<T>(ended: spandrel::solvers::Result<Ending<T>>, solver: SolverKind) -> Result<Ending<T>> {
+    ended.or_else(|error| match error.status() {
+        Some(status) => Ok(Ending::without_answer(status, error.to_string(), solver)),
+        None => Err(error.into()),
+    })
+}
+
+/// Files that are written at the end.
+#[derive(Debug)]
+struct Targets {
+    out: Option<Target>,
+    history: Option<Target>,
+    plot: Option<Target>,
+}
+
+/// Whether the system was solved.
+///
+/// # Errors
+/// Whatever keeps a solve from beginning or its results from being written. Not converging is none.
+pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
+    let targets = Targets {
+        out: Target::check_optional(args.out.as_ref())?,
+        history: Target::check_optional(args.history.as_ref())?,
+        plot: Target::check_optional(args.plot.as_ref())?,
+    };
+    let cpu = backend::open(args.backend)?;
+    match args.precision {
+        Precision::F64 => solve::<f64>(args, &cpu, &targets),
+        Precision::F32 => solve::<f32>(args, &cpu, &targets),
+    }
+}
+
+fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Result<bool> {
+    let begin = Instant::now();
+    let mut seconds = Seconds::default();
+    let mut lap = Lap::start();
+    let a = input::matrix::<T>(&args.matrix)?;
+    let b = problem::right_hand_side(args, &a)?;
+    let x0 = problem::first_guess(args, &a)?;
+    lap.add_to(&mut seconds.read);
+
+    let mut plan = Plan::make(args, &a)?;
+    let matrix = MatrixReport {
+        name: args.matrix.clone(),
+        nrows: a.nrows(),
+        ncols: a.ncols(),
+        nnz: a.nnz(),
+        symmetric: plan.symmetric,
+    };
+    let not_finite = input::first_not_finite(&a).or_else(|| problem::first_not_finite("b", &b));
+    let problem = Problem::renumbered(args.reorder, a, b, x0)?;
+    plan.choose_format(args, &problem.a)?;
+    lap.add_to(&mut seconds.analyze);
+
+    interrupt::listen()?;
+    let mut ending = match (not_finite, plan.solver) {
+        (Some(why), solver) => Ending::without_answer(Status::NotFinite, why, solver),
+        (None, SolverKind::Direct) => direct::solve(problem, &plan, &mut seconds)?,
+        (None, _) => iterate::solve(problem, &plan, cpu, &mut seconds)?,
+    };
+    seconds.total = begin.elapsed().as_secs_f64();
+
+    let forward_error = match &ending.x {
+        Some(x) if args.rhs == "from-solution" => Some(problem::error_against_ones(x)),
+        _ => None,
+    };
+    let report = Report {
+        matrix,
+        backend: Cpu::NAME,
+        device: cpu.describe(),
+        n_threads: cpu.thread_count(),
+        format: plan.format,
+        solver: ending.solver.as_str(),
+        precond: plan.precond.as_str(),
+        precision: T::NAME,
+        reorder: plan.reorder,
+        reproducible: args.reproducible,
+        rhs: &args.rhs,
+        status: ending.status.as_str(),
+        message: ending.note.take(),
+        iterations: ending.iterations,
+        restarts: ending.restarts,
+        residual: ending.residual,
+        true_residual: ending.true_residual,
+        forward_error,
+        rtol: plan.rtol,
+        atol: args.atol,
+        seconds,
+        fallback: ending.fallback.take(),
+        why: Why { solver: &plan.solver_why, precond: &plan.precond_why, format: &plan.format_why },
+        history: &ending.history,
+    };
+    write_files(targets, &report, ending.x.as_deref())?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&report.text(args))?;
+    }
+    Ok(ending.status.is_converged())
+}
+
+fn write_files<T: Factorable>(targets: &Targets, report: &Report<'_>, x: Option<&[T]>) -> Result<()> {
+    if let Some(target) = &targets.out {
+        match x {
+            Some(x) => matrix_market::write_vector(target.path(), x)?,
+            // Nobody is left to tell where stderr is closed.
+            None => {
+                drop(writeln!(std::io::stderr(), "note: {} is not written, there is no x", target.path().display()))
+            }
+        }
+    }
+    if let Some(target) = &targets.history {
+        target.write(report::csv(report.history).as_bytes())?;
+    }
+    if let Some(target) = &targets.plot {
+        let subtitle = format!(
+            "{} with {} on {}, {}: {} after {} iterations",
+            report.solver, report.precond, report.format, report.precision, report.status, report.iterations
+        );
+        let plot =
+            Convergence { title: &report.matrix.name, subtitle: &subtitle, history: report.history, goal: report.rtol };
+        target.write(plot.svg()?.as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! What will be run, and why: solver, preconditioner, format, goals. Decided before anything is allocated for it.
+
+use spandrel::backend::{Order, Spmv};
+use spandrel::backend_cpu::Cpu;
+use spandrel::solvers::{PrecondKind, SolverKind};
+use spandrel::{Csr, Format, Real};
+use spandrel_formats::choose::{Candidate, choose};
+use spandrel_formats::stats::{Symmetry, symmetry};
+
+use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolverName};
+use crate::failure::{Failure, Result};
+
+/// Iterations per row that `--max-iters` stands for by default, and its limits: the monitor keeps eight bytes for each.
+const ITERATIONS_PER_ROW: usize = 20;
+const LEAST_ITERATIONS: usize = 1000;
+const MOST_ITERATIONS: usize = 100_000;
+const ASKED_FOR: &str = "as asked for";
+
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) symmetric: bool,
+    pub(super) solver: SolverKind,
+    pub(super) solver_is_auto: bool,
+    pub(super) solver_why: String,
+    pub(super) precond: PrecondKind,
+    pub(super) precond_why: String,
+    pub(super) format: &'static str,
+    pub(super) format_why: String,
+    pub(super) reorder: &'static str,
+    pub(super) rtol: f64,
+    pub(super) atol: f64,
+    pub(super) max_iters: usize,
+    pub(super) check_every: usize,
+}
+
+impl Plan {
+    /// All but the format, which is for [`Plan::choose_format`].
+    pub(super) fn make<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Self> {
+        let auto = SolverKind::choose(a);
+        let (solver, solver_why) = match args.solver {
+            SolverName::Auto => (auto.solver, auto.solver_why),
+            SolverName::Cg => (SolverKind::Cg, ASKED_FOR),
+            SolverName::Bicgstab => (SolverKind::BiCgStab, ASKED_FOR),
+            SolverName::Direct => (SolverKind::Direct, ASKED_FOR),
+        };
+        if solver != SolverKind::Direct && a.nrows() != a.ncols() {
+            return Err(Failure::new(
+                "not_square",
+                format!(
+                    "{} needs a square matrix, {} is {} x {}; --solver direct solves least squares",
+                    solver.as_str(),
+                    args.matrix,
+                    a.nrows(),
+                    a.ncols()
+                ),
+            ));
+        }
+        if solver == SolverKind::Direct && args.reproducible {
+            return Err(Failure::new(
+                "not_reproducible",
+                "a direct solve orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
+            ));
+        }
+        let (precond, precond_why) = match (solver, args.precond) {
+            (SolverKind::Direct, PrecondName::Auto | PrecondName::None) => {
+                (PrecondKind::None, "a direct solve needs none")
+            }
+            (SolverKind::Direct, PrecondName::Jacobi) => {
+                return Err(Failure::new(
+                    "unsupported",
+                    "--solver direct takes no preconditioner; leave out --precond, or use an iterative solver",
+                ));
+            }
+            (_, PrecondName::Auto) => (auto.precond, auto.precond_why),
+            (_, PrecondName::None) => (PrecondKind::None, ASKED_FOR),
+            (_, PrecondName::Jacobi) => (PrecondKind::Jacobi, ASKED_FOR),
+        };
+        Ok(Self {
+            // CG is only chosen for a symmetric matrix: no second pass over the entries then.
+            symmetric: auto.solver == SolverKind::Cg || symmetry(a) == Symmetry::Symmetric,
+            solver,
+            solver_is_auto: args.solver == SolverName::Auto,
+            solver_why: solver_why.to_string(),
+            precond,
+            precond_why: precond_why.to_string(),
+            format: "csr",
+            format_why: String::new(),
+            reorder: match args.reorder {
+                ReorderName::None => "none",
+                ReorderName::Rcm => "rcm",
+                ReorderName::Amd => "amd",
+            },
+            rtol: args.rtol.unwrap_or(if T::BYTES == 4 { 1e-5 } else { 1e-8 }),
+            atol: args.atol,
+            max_iters: args.max_iters.unwrap_or_else(|| {
+                a.nrows().saturating_mul(ITERATIONS_PER_ROW).clamp(LEAST_ITERATIONS, MOST_ITERATIONS)
+            }),
+            check_every: args.check_every.unwrap_or(spandrel::solvers::Options::default().check_every),
+        })
+    }
+}
+
+impl Plan {
+    /// Decides the format, of the matrix in the numbering that it is solved in.
+    pub(super) fn choose_format<T: Real>(&mut self, args: &SolveArgs, a: &Csr<T>) -> Result<()> {
+        if self.solver == SolverKind::Direct {
+            if !matches!(args.format.as_str(), "auto" | "csr") {
+                let message = "--solver direct factors CSR; leave out --format, or use an iterative solver";
+                return Err(Failure::new("unsupported", message));
+            }
+            (self.format, self.format_why) = ("csr", "what a factorisation reads".to_string());
+            return Ok(());
+        }
+        let shared = shared_order::<T>();
+        if args.format != "auto" {
+            let Some(&format) = FORMATS.iter().find(|&&stem| stem == args.format) else {
+                return Err(Failure::new("unsupported", format!("there is no format {:?}", args.format)));
+            };
+            if args.reproducible && !shared.contains(&format) {
+                let message =
+                    format!("{format} sums in an order of its own; with --reproducible use {}", shared.join(", "));
+                return Err(Failure::new("not_reproducible", message));
+            }
+            (self.format, self.format_why) = (format, ASKED_FOR.to_string());
+            return Ok(());
+        }
+        let choice = choose(a);
+        (self.format, self.format_why) = if !args.reproducible || shared.contains(&choice.format) {
+            (choice.format, choice.why)
+        } else {
+            let allowed = choice.candidates.iter().filter(|candidate| shared.contains(&candidate.name));
+            let cost = |candidate: &&Candidate| match (&candidate.spmv, candidate.cost) {
+                (Ok(bytes), Some(cost)) => *bytes as f64 * cost,
+                _ => f64::INFINITY,
+            };
+            let best = allowed.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or("csr", |best| best.name);
+            (best, format!("the fewest bytes among the reproducible; {} would have fewer", choice.format))
+        };
+        Ok(())
+    }
+}
+
+macro_rules! shared_orders {
+    ([($T:ty)] $(($stem:ident, $Type:ident)),*) => {
+        [$((stringify!($stem), <Cpu as Spmv<spandrel_formats::$Type<$T>>>::ORDER)),*]
+    };
+}
+
+/// The formats whose products have the same bits on every backend.
+fn shared_order<T: Real>() -> Vec<&'static str> {
+    let orders = spandrel_formats::for_each_format!(shared_orders, (T));
+    orders.into_iter().filter(|(_, order)| matches!(order, Order::Stored | Order::Tree)).map(|(stem, _)| stem).collect()
+}

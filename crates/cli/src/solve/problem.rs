@@ -1,0 +1,134 @@
+//! What is solved: the right-hand side, the first guess, and their renumbering.
+
+use std::path::Path;
+
+use spandrel::{Csr, Format, Real};
+use spandrel_formats::permutation::Permutation;
+use spandrel_formats::reorder;
+
+use crate::args::{ReorderName, SolveArgs};
+use crate::failure::{Failure, Result};
+use crate::input;
+
+/// A system, renumbered if that was asked for. `perm` leads back.
+#[derive(Debug)]
+pub(super) struct Problem<T> {
+    pub(super) a: Csr<T>,
+    pub(super) b: Vec<T>,
+    pub(super) x0: Option<Vec<T>>,
+    perm: Option<Permutation>,
+}
+
+impl<T: Real> Problem<T> {
+    /// P A P^T, P b, P x0; the matrix in its old numbering is dropped.
+    pub(super) fn renumbered(by: ReorderName, a: Csr<T>, b: Vec<T>, x0: Option<Vec<T>>) -> Result<Self> {
+        if by == ReorderName::None {
+            return Ok(Self { a, b, x0, perm: None });
+        }
+        if a.nrows() != a.ncols() {
+            return Err(Failure::new(
+                "not_square",
+                format!("--reorder needs a square matrix, this one is {} x {}; leave it out", a.nrows(), a.ncols()),
+            ));
+        }
+        let perm = match by {
+            ReorderName::Rcm => reorder::rcm(&a)?,
+            _ => reorder::amd(&a)?,
+        };
+        let renumbered = perm.permute_symmetric(&a)?;
+        drop(a);
+        Ok(Self { a: renumbered, b: perm.apply(&b)?, x0: x0.map(|x| perm.apply(&x)).transpose()?, perm: Some(perm) })
+    }
+
+    /// The permutation, for [`restore`], once matrix and vectors have gone their ways.
+    pub(super) fn take_permutation(&mut self) -> Option<Permutation> {
+        self.perm.take()
+    }
+}
+
+/// x in the matrix's own numbering.
+pub(super) fn restore<T: Real>(perm: Option<&Permutation>, x: Vec<T>) -> Result<Vec<T>> {
+    let Some(perm) = perm else { return Ok(x) };
+    let mut restored = vec![T::zero(); x.len()];
+    perm.apply_inverse_to(&x, &mut restored)?;
+    Ok(restored)
+}
+
+/// b as `--rhs` asks for it.
+pub(super) fn right_hand_side<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Vec<T>> {
+    match args.rhs.as_str() {
+        "ones" => Ok(vec![T::one(); a.nrows()]),
+        "random" => Ok(random(args.seed, a.nrows())),
+        "from-solution" => Ok(row_sums(a)),
+        file => input::vector(Path::new(file), "b", a.nrows()),
+    }
+}
+
+/// x0 as `--x0` asks for it; `None` for zero.
+pub(super) fn first_guess<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Option<Vec<T>>> {
+    args.x0.as_deref().map(|file| input::vector(file, "x0", a.ncols())).transpose()
+}
+
+/// A x for x = 1, each row summed in stored order.
+fn row_sums<T: Real>(a: &Csr<T>) -> Vec<T> {
+    (0..a.nrows()).map(|i| a.row(i).1.iter().fold(T::zero(), |sum, &v| sum + v)).collect()
+}
+
+/// ||x - 1|| / ||1||.
+pub(super) fn error_against_ones<T: Real>(x: &[T]) -> f64 {
+    if x.is_empty() {
+        return 0.0;
+    }
+    let squares: f64 = x.iter().map(|v| (v.as_f64() - 1.0).powi(2)).sum();
+    (squares / x.len() as f64).sqrt()
+}
+
+/// Uniform numbers in -1..1 of 24 bits, the same in both precisions and on every machine.
+///
+/// Reference: SplitMix64, Steele, Lea, Flood, Fast splittable pseudorandom number generators, OOPSLA 2014.
+pub(crate) fn random<T: Real>(seed: u64, len: usize) -> Vec<T> {
+    let mut state = seed;
+    let mut draw = || {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    };
+    (0..len).map(|_| T::from_f64((draw() >> 40) as f64 / f64::from(1u32 << 23) - 1.0)).collect()
+}
+
+/// The first element of `v` that is infinite or NaN, in words.
+pub(super) fn first_not_finite<T: Real>(name: &str, v: &[T]) -> Option<String> {
+    let at = v.iter().position(|v| !v.is_finite())?;
+    let word = if v[at].is_nan() { "NaN" } else { "infinite" };
+    Some(format!("element {} (counted from 1) of {name} is {word}", at + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_inside_and_repeat() {
+        let x = random::<f64>(1, 1000);
+        assert!(x.iter().all(|v| (-1.0..1.0).contains(v)));
+        assert_eq!(x, random::<f64>(1, 1000));
+        assert_ne!(x, random::<f64>(2, 1000));
+        let mean = x.iter().sum::<f64>() / 1000.0;
+        assert!(mean.abs() < 0.1, "{mean}");
+        let narrow = random::<f32>(1, 1000);
+        assert!(x.iter().zip(narrow).all(|(&wide, narrow)| wide == f64::from(narrow)));
+    }
+
+    #[test]
+    fn renumbering_is_undone() {
+        let a = Csr::new(3, 3, vec![0, 2, 3, 5], vec![0, 2, 1, 0, 2], vec![4.0, 1.0, 2.0, 1.0, 5.0]).unwrap();
+        for by in [ReorderName::None, ReorderName::Rcm, ReorderName::Amd] {
+            let b = vec![1.0, 2.0, 3.0];
+            let mut problem = Problem::renumbered(by, a.clone(), b.clone(), None).unwrap();
+            let perm = problem.take_permutation();
+            assert_eq!(restore(perm.as_ref(), problem.b).unwrap(), b);
+        }
+    }
+}

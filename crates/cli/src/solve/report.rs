@@ -1,0 +1,167 @@
+//! What a solve says at its end: one JSON object, a few aligned lines, or a CSV history.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::{Fallback, Seconds};
+use crate::args::SolveArgs;
+use crate::input::{grouped, seconds as duration};
+
+/// The JSON object. Non-finite numbers become `null`.
+#[derive(Debug, Serialize)]
+pub(super) struct Report<'a> {
+    pub(super) matrix: MatrixReport,
+    pub(super) backend: &'static str,
+    pub(super) device: String,
+    pub(super) n_threads: usize,
+    pub(super) format: &'static str,
+    pub(super) solver: &'static str,
+    pub(super) precond: &'static str,
+    pub(super) precision: &'static str,
+    pub(super) reorder: &'static str,
+    pub(super) reproducible: bool,
+    pub(super) rhs: &'a str,
+    pub(super) status: &'static str,
+    pub(super) message: Option<String>,
+    pub(super) iterations: usize,
+    pub(super) restarts: usize,
+    pub(super) residual: f64,
+    pub(super) true_residual: f64,
+    pub(super) forward_error: Option<f64>,
+    pub(super) rtol: f64,
+    pub(super) atol: f64,
+    pub(super) seconds: Seconds,
+    pub(super) fallback: Option<Fallback>,
+    pub(super) why: Why<'a>,
+    pub(super) history: &'a [f64],
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MatrixReport {
+    pub(super) name: String,
+    pub(super) nrows: usize,
+    pub(super) ncols: usize,
+    pub(super) nnz: usize,
+    pub(super) symmetric: bool,
+}
+
+/// Reasons of the choices.
+#[derive(Debug, Serialize)]
+pub(super) struct Why<'a> {
+    pub(super) solver: &'a str,
+    pub(super) precond: &'a str,
+    pub(super) format: &'a str,
+}
+
+impl Report<'_> {
+    /// The report for people.
+    pub(super) fn text(&self, args: &SolveArgs) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: String| {
+            let _ = writeln!(text, "{name:<9}{value}");
+        };
+        let m = &self.matrix;
+        line(
+            "matrix",
+            format!(
+                "{}: {} x {}, {} entries, {}",
+                m.name,
+                grouped(m.nrows),
+                grouped(m.ncols),
+                grouped(m.nnz),
+                if m.symmetric { "symmetric" } else { "not symmetric" }
+            ),
+        );
+        line("b", self.rhs_in_words(args));
+        line("machine", format!("{}: {}", self.backend, self.device));
+        line("solver", format!("{} ({})", self.solver, self.why.solver));
+        line("precond", format!("{} ({})", self.precond, self.why.precond));
+        line("format", format!("{}, {} ({})", self.format, self.precision, self.why.format));
+        if self.reorder != "none" {
+            line("numbers", format!("reordered by {}, x in the matrix's own numbering", self.reorder));
+        }
+        if let Some(fallback) = &self.fallback {
+            line(
+                "note",
+                format!(
+                    "{} ended as {} after {} iterations, so {} took over",
+                    fallback.from, fallback.status, fallback.iterations, self.solver
+                ),
+            );
+        }
+        text.push('\n');
+        let _ = writeln!(text, "{}", self.verdict());
+        if let Some(error) = self.forward_error {
+            let _ = writeln!(text, "forward error ||x - 1|| / ||1|| = {error:.2e}");
+        }
+        let s = &self.seconds;
+        let _ = writeln!(
+            text,
+            "read {}, analyze {}, load {}, setup {}, solve {}, total {}",
+            duration(s.read),
+            duration(s.analyze),
+            duration(s.load),
+            duration(s.setup),
+            duration(s.solve),
+            duration(s.total)
+        );
+        let written = [(&args.out, "x"), (&args.history, "history"), (&args.plot, "plot")];
+        for (path, what) in written {
+            if let Some(path) = path
+                && (what != "x" || self.true_residual.is_finite())
+            {
+                let _ = writeln!(text, "{what} written to {}", path.display());
+            }
+        }
+        text
+    }
+
+    fn verdict(&self) -> String {
+        let note = self.message.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
+        let restarts = match self.restarts {
+            0 => String::new(),
+            1 => ", 1 restart".to_string(),
+            n => format!(", {n} restarts"),
+        };
+        let work = if self.solver == "direct" {
+            String::new()
+        } else {
+            format!(" after {} iterations{restarts}", grouped(self.iterations))
+        };
+        let residual = if self.true_residual.is_finite() && self.matrix.nrows != self.matrix.ncols {
+            format!(": least squares, residual {:.2e}", self.true_residual)
+        } else if self.true_residual.is_finite() {
+            format!(": true residual {:.2e}, asked for {:.0e}", self.true_residual, self.rtol)
+        } else {
+            String::new()
+        };
+        let advice = match self.status {
+            "max_iterations" => "\nraise --max-iters, or try another --solver (direct needs no iterations)",
+            "indefinite_matrix" => "\nthe matrix is not positive definite: use --solver bicgstab, direct or auto",
+            "breakdown" | "diverged" => "\ntry --solver direct, or another --precond",
+            "stagnated" => "\nthis is what the precision gives: ask for a larger --rtol, or use --precision f64",
+            "zero_pivot" if self.solver != "direct" => "\nuse --precond none, or --solver direct",
+            _ => "",
+        };
+        format!("{}{work}{residual}{note}{advice}", self.status)
+    }
+
+    fn rhs_in_words(&self, args: &SolveArgs) -> String {
+        match self.rhs {
+            "ones" => "ones".to_string(),
+            "random" => format!("random in -1..1, seed {}", args.seed),
+            "from-solution" => "A x for x = ones".to_string(),
+            file => format!("from {file}"),
+        }
+    }
+}
+
+/// One line per entry of the history; its first is before any iteration.
+pub(super) fn csv(history: &[f64]) -> String {
+    let mut text = String::from("iteration,relative_residual\n");
+    for (iteration, residual) in history.iter().enumerate() {
+        let _ = writeln!(text, "{iteration},{residual:e}");
+    }
+    text
+}

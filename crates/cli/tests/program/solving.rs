@@ -1,0 +1,207 @@
+//! Solves that end well: every solver, preconditioner, format, precision, option and file.
+
+use super::*;
+
+fn residual(object: &Value) -> f64 {
+    object["true_residual"].as_f64().unwrap_or(f64::INFINITY)
+}
+
+#[track_caller]
+fn solved(args: &[&str]) -> Value {
+    let (code, object) = run_json(args);
+    assert_eq!((code, object["status"].as_str()), (0, Some("converged")), "{args:?}: {object}");
+    let rtol = object["rtol"].as_f64().unwrap();
+    assert!(residual(&object) <= rtol, "{object}");
+    object
+}
+
+#[test]
+fn every_format_gives_the_same_answer() {
+    let mut iterations = Vec::new();
+    for format in ["csr", "coo", "csc", "ell", "sell", "dia", "bdia", "hyb", "bsr", "bsrx", "hec", "hmec", "dense"] {
+        let object = solved(&["solve", "poisson2d:12", "--format", format, "--rhs", "from-solution"]);
+        assert_eq!(object["format"], format);
+        assert!(object["forward_error"].as_f64().unwrap() < 1e-6, "{object}");
+        iterations.push(object["iterations"].as_u64().unwrap());
+    }
+    assert!(iterations.iter().all(|&k| k == iterations[0]), "{iterations:?}");
+}
+
+#[test]
+fn solvers_and_preconditioners() {
+    for solver in ["auto", "cg", "bicgstab"] {
+        for precond in ["auto", "none", "jacobi"] {
+            solved(&["solve", "d3n7:6", "--solver", solver, "--precond", precond, "--rhs", "random", "--seed", "3"]);
+        }
+    }
+    let object = solved(&["solve", "d3n7:6", "--solver", "direct"]);
+    assert_eq!((object["iterations"].as_u64(), object["solver"].as_str()), (Some(0), Some("direct")));
+    assert!(residual(&object) < 1e-12);
+    let object = solved(&["solve", "convdiff2d:12,peclet=5"]);
+    assert_eq!((object["solver"].as_str(), object["matrix"]["symmetric"].as_bool()), (Some("bicgstab"), Some(false)));
+    assert_eq!(solved(&["solve", "poisson2d:8"])["solver"], "cg");
+}
+
+#[test]
+fn an_indefinite_matrix_makes_auto_go_on_with_bicgstab() {
+    let folder = Folder::new();
+    let entries = [(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "1"), (3, 3, "5")];
+    let indefinite = folder.matrix("indefinite.mtx", 3, 3, &entries);
+    let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\n-1\n2\n");
+    let object = solved(&["solve", &indefinite, "--rhs", &b]);
+    assert_eq!((object["solver"].as_str(), object["fallback"]["from"].as_str()), (Some("bicgstab"), Some("cg")));
+    assert_eq!(object["fallback"]["status"], "indefinite_matrix");
+    let direct = solved(&["solve", &indefinite, "--rhs", &b, "--solver", "direct"]);
+    assert!(direct["message"].as_str().unwrap().contains("LU"), "{direct}");
+    let text = stdout(&run(&["solve", &indefinite, "--rhs", &b]));
+    assert!(text.contains("bicgstab took over"), "{text}");
+}
+
+#[test]
+fn single_precision_has_a_goal_that_it_can_reach() {
+    let object = solved(&["solve", "poisson2d:16", "--precision", "f32"]);
+    assert_eq!((object["precision"].as_str(), object["rtol"].as_f64()), (Some("f32"), Some(1e-5)));
+    let (code, object) = run_json(&["solve", "poisson2d:16", "--precision", "f32", "--rtol", "1e-12"]);
+    assert_eq!((code, object["status"].as_str()), (3, Some("stagnated")), "{object}");
+}
+
+#[test]
+fn b_of_zero_gives_x_of_zero() {
+    let folder = Folder::new();
+    let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n4 1\n0\n0\n0\n0\n");
+    for solver in ["cg", "bicgstab", "direct"] {
+        let out = folder.name("x.mtx");
+        let object = solved(&["solve", "poisson2d:2", "--rhs", &b, "--solver", solver, "--out", &out]);
+        assert_eq!((residual(&object), object["iterations"].as_u64()), (0.0, Some(0)));
+        let numbers = vector(&out);
+        assert_eq!(numbers, [0.0; 4], "{solver}");
+    }
+}
+
+#[test]
+fn a_matrix_without_rows_is_solved_by_nothing() {
+    let folder = Folder::new();
+    let empty = folder.matrix("empty.mtx", 0, 0, &[]);
+    for solver in ["auto", "cg", "bicgstab", "direct"] {
+        for reorder in ["none", "rcm", "amd"] {
+            solved(&["solve", &empty, "--solver", solver, "--reorder", reorder]);
+        }
+    }
+    for format in ["csr", "coo", "csc", "ell", "sell", "dia", "bdia", "hyb", "bsr", "bsrx", "hec", "hmec", "dense"] {
+        solved(&["solve", &empty, "--format", format]);
+    }
+}
+
+#[test]
+fn least_squares_by_direct() {
+    let folder = Folder::new();
+    // The line through (0, 1), (1, 3), (2, 5): 1 + 2 t.
+    let entries = [(1, 1, "1"), (2, 1, "1"), (2, 2, "1"), (3, 1, "1"), (3, 2, "2")];
+    let tall = folder.matrix("tall.mtx", 3, 2, &entries);
+    let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\n3\n5\n");
+    let out = folder.name("x.mtx");
+    solved(&["solve", &tall, "--rhs", &b, "--out", &out]);
+    let x = vector(&out);
+    assert!((x[0] - 1.0).abs() < 1e-12 && (x[1] - 2.0).abs() < 1e-12, "{x:?}");
+    // No line goes through (0, 1), (1, 3), (2, 8); the nearest leaves a residual of sqrt(3/2).
+    let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\n3\n8\n");
+    let (code, object) = run_json(&["solve", &tall, "--rhs", &b]);
+    assert_eq!((code, object["status"].as_str()), (0, Some("converged")), "{object}");
+    assert!((residual(&object) - (1.5f64 / 74.0).sqrt()).abs() < 1e-12, "{object}");
+    assert!(object["message"].as_str().unwrap().contains("no x comes nearer"), "{object}");
+}
+
+/// The numbers of an n x 1 array file.
+fn vector(name: &str) -> Vec<f64> {
+    let contents = std::fs::read_to_string(name).unwrap();
+    contents.lines().filter(|line| !line.starts_with('%')).skip(1).map(|line| line.trim().parse().unwrap()).collect()
+}
+
+#[test]
+fn renumbering_gives_x_in_the_old_numbering() {
+    let folder = Folder::new();
+    let mut answers = Vec::new();
+    for reorder in ["none", "rcm", "amd"] {
+        for solver in ["auto", "direct"] {
+            let out = folder.name("x.mtx");
+            let args = ["solve", "electrostatic:n=400", "--rhs", "random", "--rtol", "1e-12", "--out", &out];
+            solved(&[&args[..], &["--reorder", reorder, "--solver", solver]].concat());
+            answers.push(vector(&out));
+        }
+    }
+    let size = answers[0].iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+    for other in &answers[1..] {
+        let apart = answers[0].iter().zip(other).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(apart <= 1e-8 * size, "{apart} of {size}");
+    }
+}
+
+#[test]
+fn a_good_first_guess_needs_no_iteration() {
+    let folder = Folder::new();
+    let out = folder.name("x.mtx");
+    solved(&["solve", "poisson2d:9", "--rtol", "1e-10", "--out", &out]);
+    let object = solved(&["solve", "poisson2d:9", "--x0", &out]);
+    assert_eq!(object["iterations"], 0, "{object}");
+}
+
+#[test]
+fn the_same_bits_for_any_number_of_threads() {
+    let folder = Folder::new();
+    let mut answers = Vec::new();
+    for threads in ["1", "2", "3"] {
+        for check_every in ["1", "7"] {
+            let out = folder.name("x.mtx");
+            let args = ["solve", "d3n7:24", "--reproducible", "--out", &out, "--threads", threads];
+            let object = solved(&[&args[..], &["--check-every", check_every]].concat());
+            assert_eq!(object["n_threads"].to_string(), threads);
+            answers.push(std::fs::read(&out).unwrap());
+        }
+    }
+    assert!(answers.iter().all(|x| x == &answers[0]));
+}
+
+#[test]
+fn history_and_plot_are_written() {
+    let folder = Folder::new();
+    let (csv, svg) = (folder.name("h.csv"), folder.name("p.svg"));
+    let object = solved(&["solve", "poisson2d:10", "--history", &csv, "--plot", &svg]);
+    let contents = std::fs::read_to_string(&csv).unwrap();
+    let lines: Vec<&str> = contents.lines().collect();
+    assert_eq!(lines[0], "iteration,relative_residual");
+    let history = object["history"].as_array().unwrap();
+    assert_eq!(history.len(), object["iterations"].as_u64().unwrap() as usize + 1);
+    assert_eq!(lines.len(), history.len() + 1);
+    assert_eq!(lines[1], "0,1e0");
+    let last: f64 = lines.last().unwrap().split(',').nth(1).unwrap().parse().unwrap();
+    assert_eq!(Some(last), history.last().unwrap().as_f64());
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("poisson2d:10"));
+}
+
+#[test]
+fn the_iteration_limit_is_an_end_of_its_own() {
+    let folder = Folder::new();
+    let out = folder.name("x.mtx");
+    let (code, object) = run_json(&["solve", "poisson2d:40", "--max-iters", "5", "--out", &out]);
+    assert_eq!((code, object["status"].as_str(), object["iterations"].as_u64()), (3, Some("max_iterations"), Some(5)));
+    assert_eq!(vector(&out).len(), 1600);
+}
+
+#[test]
+fn the_object_has_the_promised_fields() {
+    let object = solved(&["solve", "poisson2d:6"]);
+    for field in ["matrix", "backend", "device", "format", "solver", "precond", "precision", "status", "iterations"] {
+        assert!(!object[field].is_null(), "{field}");
+    }
+    for field in ["name", "nrows", "ncols", "nnz", "symmetric"] {
+        assert!(!object["matrix"][field].is_null(), "{field}");
+    }
+    for field in ["residual", "true_residual", "rtol"] {
+        assert!(object[field].is_f64(), "{field}");
+    }
+    let seconds = object["seconds"].as_object().unwrap();
+    let phases = ["read", "analyze", "load", "setup", "solve"];
+    let sum: f64 = phases.iter().map(|phase| seconds[*phase].as_f64().unwrap()).sum();
+    assert!(sum <= seconds["total"].as_f64().unwrap() * 1.000001);
+    assert_eq!(object["history"][0], 1.0);
+}

@@ -1,0 +1,119 @@
+//! All trials of a backend, and of a pair of backends.
+//!
+//! Order: matrices first, one case after another, so that a case's operands and sums are dropped before the next one's are
+//! formed.
+
+pub(crate) mod formats;
+pub(crate) mod level1;
+pub(crate) mod monitor;
+pub(crate) mod product;
+pub(crate) mod solve;
+pub(crate) mod sparse;
+pub mod steps;
+
+use std::rc::Rc;
+
+use spandrel_backend::{Backend, Spmv, SpmvTransposed};
+use spandrel_formats::{Bsr, Csc, Csr, Dia, Format, Real, Sell};
+
+use crate::case::Case;
+use crate::subject::{Complete, Fleet};
+use crate::trial::Trial;
+use formats::Shared;
+
+/// The products of one format: for backends that have not all of them.
+pub fn of_format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    let shared = Shared::<F::Value>::new(case.clone());
+    formats::trials::<F, D>(fleet, &shared, &mut out);
+    solve::trials::<F::Value, F, D>(fleet, &shared, &mut out);
+    out
+}
+
+/// The products of one format with the transpose.
+pub fn of_transposed<F: Format, D: SpmvTransposed<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    formats::transposed::<F, D>(fleet, &Shared::new(case.clone()), &mut out);
+    out
+}
+
+/// Vectors, scalars and monitors of one element type.
+pub fn of_vectors<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool) -> Vec<Trial> {
+    let mut out = Vec::new();
+    level1::trials::<T, D>(fleet, large, &mut out);
+    monitor::trials::<T, D>(fleet, &mut out);
+    out
+}
+
+/// Every trial of one backend. With `large` false the cases marked large and the longest vectors are left out.
+pub fn of<D>(fleet: &Rc<Fleet<D>>, cases: &[Rc<Case>], large: bool) -> Vec<Trial>
+where
+    D: Complete<f32> + Complete<f64> + 'static,
+{
+    let mut out = Vec::new();
+    for case in cases.iter().filter(|case| large || !case.large) {
+        matrices::<f32, D>(fleet, case, &mut out);
+        matrices::<f64, D>(fleet, case, &mut out);
+    }
+    out.extend(of_vectors::<f32, D>(fleet, large));
+    out.extend(of_vectors::<f64, D>(fleet, large));
+    sparse::trials::<f32, D>(fleet, &mut out);
+    sparse::trials::<f64, D>(fleet, &mut out);
+    out
+}
+
+macro_rules! each {
+    ([$T:ident $fleet:ident $shared:ident $out:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        $(formats::trials::<spandrel_formats::$Type<$T>, _>($fleet, &$shared, $out);)*
+    };
+}
+
+fn matrices<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>, out: &mut Vec<Trial>) {
+    let shared = Shared::<T>::new(case.clone());
+    spandrel_formats::for_each_format!(each, T, fleet, shared, out);
+    formats::masked::<T, D>(fleet, &shared, out);
+    formats::transposed::<Csr<T>, D>(fleet, &shared, out);
+    formats::transposed::<Csc<T>, D>(fleet, &shared, out);
+    formats::several::<Csr<T>, D>(fleet, &shared, out);
+    formats::several::<Sell<T>, D>(fleet, &shared, out);
+    formats::several::<Dia<T>, D>(fleet, &shared, out);
+    formats::several::<Bsr<T>, D>(fleet, &shared, out);
+    solve::trials::<T, Csr<T>, D>(fleet, &shared, out);
+    if case.special {
+        solve::trials::<T, Sell<T>, D>(fleet, &shared, out);
+        solve::trials::<T, Dia<T>, D>(fleet, &shared, out);
+    }
+}
+
+/// Every comparison of two backends.
+pub fn between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, cases: &[Rc<Case>]) -> Vec<Trial>
+where
+    D: Complete<f32> + Complete<f64> + 'static,
+    E: Complete<f32> + Complete<f64> + 'static,
+{
+    let mut out = Vec::new();
+    for case in cases.iter().filter(|case| !case.large) {
+        compare::<f32, D, E>(left, right, case, &mut out);
+        compare::<f64, D, E>(left, right, case, &mut out);
+    }
+    level1::pair::<f32, D, E>(left, right, &mut out);
+    level1::pair::<f64, D, E>(left, right, &mut out);
+    out
+}
+
+macro_rules! each_pair {
+    ([$T:ident $left:ident $right:ident $shared:ident $out:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        $(formats::pair::<spandrel_formats::$Type<$T>, _, _>($left, $right, &$shared, $out);)*
+    };
+}
+
+fn compare<T: Real, D: Complete<T> + 'static, E: Complete<T> + 'static>(
+    left: &Rc<Fleet<D>>,
+    right: &Rc<Fleet<E>>,
+    case: &Rc<Case>,
+    out: &mut Vec<Trial>,
+) {
+    let shared = Shared::<T>::new(case.clone());
+    spandrel_formats::for_each_format!(each_pair, T, left, right, shared, out);
+    solve::pair::<T, Csr<T>, D, E>(left, right, &shared, out);
+}

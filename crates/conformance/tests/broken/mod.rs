@@ -1,0 +1,300 @@
+//! A backend with one flaw.
+
+use std::sync::Arc;
+
+use spandrel_backend::{
+    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, SpmvTransposed, Step,
+    Watch,
+};
+use spandrel_formats::{Format, Real};
+
+/// What is wrong with a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Nothing.
+    None,
+    /// The last row misses its entry in the last column.
+    DropsLastEntry,
+    /// y enters with the coefficient 0 in the place of not at all.
+    ReadsY,
+    /// Work behind a stopped monitor runs.
+    IgnoresGate,
+    /// dot and norm2 sum from the first element to the last.
+    DotInSequence,
+    /// A^T x reads its neighbour's x.
+    ShiftsTransposed,
+    /// The first element of a product is one unit in the last place too large.
+    NudgesLastBit,
+    /// The fused update of CG gives the norm of the old residual.
+    FusesWrongly,
+    /// Replaying a graph runs nothing.
+    ReplaysNothing,
+    /// `require_positive` is satisfied with everything.
+    AcceptsAnything,
+    /// A kernel panics.
+    Panics,
+}
+
+/// A backend with that flaw.
+#[derive(Debug)]
+pub(crate) struct Broken<B> {
+    /// The sound one.
+    pub(crate) inner: B,
+    /// What is wrong.
+    pub(crate) flaw: Flaw,
+}
+
+/// A step of `Broken<B>` as one of `B`.
+struct Inner<'s, B, S> {
+    step: &'s mut S,
+    device: &'s Broken<B>,
+}
+
+impl<B: Device, S: Step<Broken<B>>> Step<B> for Inner<'_, B, S> {
+    fn enqueue(&mut self, _: &B) -> Result<()> {
+        self.step.enqueue(self.device)
+    }
+}
+
+impl<B: Device> Device for Broken<B> {
+    const NAME: &'static str = "broken";
+    type Graph = B::Graph;
+    type Monitor = B::Monitor;
+
+    fn describe(&self) -> String {
+        format!("{}, {:?}", self.inner.describe(), self.flaw)
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.inner.synchronize()
+    }
+    fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph> {
+        self.inner.capture(&mut Inner { step, device: self })
+    }
+    unsafe fn replay<S: Step<Self>>(&self, graph: &Self::Graph, step: &mut S) -> Result<()> {
+        if self.flaw == Flaw::ReplaysNothing {
+            return Ok(());
+        }
+        // SAFETY: `capture` above made the graph on the same device from the same step, wrapped in the same way.
+        unsafe { self.inner.replay(graph, &mut Inner { step, device: self }) }
+    }
+    fn monitor(&self, watch: &Watch) -> Result<Self::Monitor> {
+        self.inner.monitor(watch)
+    }
+    fn resume(&self, monitor: &mut Self::Monitor) -> Result<()> {
+        self.inner.resume(monitor)
+    }
+    fn rearm(&self, monitor: &mut Self::Monitor, watch: &Watch) -> Result<()> {
+        self.inner.rearm(monitor, watch)
+    }
+    fn report_latest(&self, monitor: &Self::Monitor) -> Result<Latest> {
+        self.inner.report_latest(monitor)
+    }
+    fn report(&self, monitor: &Self::Monitor) -> Result<Report> {
+        self.inner.report(monitor)
+    }
+}
+
+impl<B: Device> Broken<B> {
+    fn gate<'a>(&self, gate: Gate<'a, B>) -> Gate<'a, B> {
+        gate.filter(|_| self.flaw != Flaw::IgnoresGate)
+    }
+
+    /// [`Flaw::ReadsY`]: what 0 * y does where y is NaN.
+    fn spoil<T: Real>(&self, before: &[T], b: Coeff<'_, T, B::Scalar>, y: &mut B::Vector) -> Result<()>
+    where
+        B: Backend<T>,
+    {
+        if self.flaw != Flaw::ReadsY || b.host != T::zero() {
+            return Ok(());
+        }
+        let mut after = self.inner.download(y)?;
+        after.iter_mut().zip(before).for_each(|(after, &before)| *after += T::zero() * before);
+        self.inner.write(&after, y)
+    }
+
+    /// [`Flaw::NudgesLastBit`].
+    fn nudge<T: Real>(&self, y: &mut B::Vector) -> Result<()>
+    where
+        B: Backend<T>,
+    {
+        if self.flaw != Flaw::NudgesLastBit {
+            return Ok(());
+        }
+        let mut values = self.inner.download(y)?;
+        if let Some(first) = values.first_mut() {
+            *first *= T::one() + T::from_f64(2.0 * T::UNIT_ROUNDOFF);
+        }
+        self.inner.write(&values, y)
+    }
+}
+
+impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
+    type Vector = B::Vector;
+    type Scalar = B::Scalar;
+
+    fn zeros(&self, len: usize) -> Result<Self::Vector> {
+        self.inner.zeros(len)
+    }
+    fn upload(&self, host: &[T]) -> Result<Self::Vector> {
+        self.inner.upload(host)
+    }
+    fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()> {
+        self.inner.write(host, v)
+    }
+    fn download(&self, v: &Self::Vector) -> Result<Vec<T>> {
+        self.inner.download(v)
+    }
+    fn len(&self, v: &Self::Vector) -> usize {
+        self.inner.len(v)
+    }
+    fn scalar(&self, value: T) -> Result<Self::Scalar> {
+        self.inner.scalar(value)
+    }
+    fn download_scalar(&self, s: &Self::Scalar) -> Result<T> {
+        self.inner.download_scalar(s)
+    }
+    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()> {
+        self.inner.fill(self.gate(gate), value, y)
+    }
+    fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()> {
+        self.inner.copy(self.gate(gate), x, y)
+    }
+    fn axpby(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let before = self.inner.download(y)?;
+        self.inner.axpby(self.gate(gate), a, x, b, y)?;
+        self.spoil(&before, b, y)
+    }
+    fn axpbypcz(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &Self::Vector,
+        c: Coeff<'_, T, Self::Scalar>,
+        z: &mut Self::Vector,
+    ) -> Result<()> {
+        self.inner.axpbypcz(self.gate(gate), a, x, b, y, c, z)
+    }
+    fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()> {
+        assert!(self.flaw != Flaw::Panics, "a flaw of this backend");
+        self.inner.hadamard(self.gate(gate), x, y, z)?;
+        self.nudge(z)
+    }
+    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()> {
+        self.inner.assign(self.gate(gate), value, out)
+    }
+    fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
+        if self.flaw == Flaw::DotInSequence {
+            let (x, y) = (self.inner.download(x)?, self.inner.download(y)?);
+            let sum = x.iter().zip(&y).fold(T::zero(), |sum, (&x, &y)| x.mul_add(y, sum));
+            return self.inner.assign(gate, Coeff::host(sum), out);
+        }
+        self.inner.dot(self.gate(gate), x, y, out)
+    }
+    fn norm2(&self, gate: Gate<'_, Self>, x: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
+        if self.flaw == Flaw::DotInSequence {
+            let x = self.inner.download(x)?;
+            let sum = x.iter().fold(T::zero(), |sum, &x| x.mul_add(x, sum));
+            return self.inner.assign(gate, Coeff::host(sum.sqrt()), out);
+        }
+        self.inner.norm2(self.gate(gate), x, out)
+    }
+    fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()> {
+        self.inner.observe(squared, phase, monitor)
+    }
+    fn require_positive(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        if self.flaw == Flaw::AcceptsAnything {
+            return Ok(());
+        }
+        self.inner.require_positive(value, what, monitor)
+    }
+    fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        self.inner.require_nonzero(value, what, monitor)
+    }
+
+    fn cg_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        p: &Self::Vector,
+        q: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+    ) -> Result<()> {
+        if self.flaw == Flaw::FusesWrongly {
+            // The norm of the old residual.
+            self.dot(gate, r, r, rr)?;
+            self.axpby(gate, alpha, p, Coeff::one(), x)?;
+            return self.axpby(gate, alpha.negated(), q, Coeff::one(), r);
+        }
+        self.inner.cg_update(self.gate(gate), alpha, p, q, x, r, rr)
+    }
+}
+
+impl<H, B: Load<H>> Load<H> for Broken<B> {
+    type Resident = B::Resident;
+    fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
+        self.inner.load(host)
+    }
+}
+
+impl<F: Format, B: Spmv<F>> Spmv<F> for Broken<B> {
+    const ORDER: Order = B::ORDER;
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let before = self.inner.download(y)?;
+        self.inner.spmv(self.gate(gate), a, m, x, b, y)?;
+        if self.flaw == Flaw::DropsLastEntry {
+            let mut short = self.inner.download(x)?;
+            if let Some(last) = short.last_mut() {
+                *last = F::Value::from_f64(0.0);
+            }
+            let mut without = self.inner.upload(&before)?;
+            self.inner.spmv(gate, a, m, &self.inner.upload(&short)?, b, &mut without)?;
+            let mut values = self.inner.download(y)?;
+            if let (Some(last), Some(&wrong)) = (values.last_mut(), self.inner.download(&without)?.last()) {
+                *last = wrong;
+            }
+            self.inner.write(&values, y)?;
+        }
+        self.nudge(y)?;
+        self.spoil(&before, b, y)
+    }
+}
+
+impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Broken<B> {
+    const TRANSPOSED_ORDER: Order = B::TRANSPOSED_ORDER;
+    fn spmv_transposed(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let before = self.inner.download(y)?;
+        let mut values = self.inner.download(x)?;
+        if self.flaw == Flaw::ShiftsTransposed && !values.is_empty() {
+            values.rotate_left(1);
+        }
+        self.inner.spmv_transposed(self.gate(gate), a, m, &self.inner.upload(&values)?, b, y)?;
+        self.spoil(&before, b, y)
+    }
+}

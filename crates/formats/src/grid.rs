@@ -1,0 +1,375 @@
+//! Grid detection: whether a square CSR is a stencil on an X x Y x Z grid in natural order, row r = x + X (y + Y z).
+//!
+//! Any entry (i, j) has a difference of coordinates under any extents, so the question is under which extents the differences
+//! form one stencil. [`Grid::detect`] answers in steps:
+//! 1. The distinct diagonals j - i with their numbers of entries: one parallel pass, given up above [`MAX_DIAGONALS`].
+//! 2. Candidates for X and X Y: the diagonals themselves, the middles between neighbouring ones, and where the diagonal next
+//!    to the main one is first absent; divisors of n only. X = n, one dimension, is always a candidate.
+//! 3. Counts order the candidates, no entry is looked at: first those under which each diagonal has an entry in every place of
+//!    its shortest difference, then those under which it has no more, each by the sum of those differences.
+//! 4. Candidates are walked in that order until one is exact: every entry's difference of coordinates, from running x, y, z (no division). It
+//!    is a grid if each diagonal means one difference (no wrap around the end of a line) or, on grids thinner than the
+//!    stencil, if every row holds exactly its neighbours. A difference beyond half an extent must come with all shorter ones:
+//!    this refuses periodic grids, whose differences reach X - 1 with a gap below. An answer that is not exact is also
+//!    refused where shorter differences would explain the matrix but for entries across the ends of lines.
+//!
+//! Among several answers: exact ones first, then the fewest differences, then the shortest.
+//! Cost: every entry is read once in step 1 and once for each candidate in step 4, one as a rule and at most
+//! [`MAX_CANDIDATES`]; memory proportional to the number of diagonals.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rayon::prelude::*;
+
+use crate::{Csr, Format, Real};
+
+/// Matrices with more distinct diagonals are not looked at further.
+pub const MAX_DIAGONALS: usize = 64;
+/// How many extents are tried on the entries at most.
+pub const MAX_CANDIDATES: usize = 12;
+/// Rows per task.
+const CHUNK: usize = 8192;
+
+/// A grid in natural order and the stencil that its rows are part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// X, Y, Z. Extents of 1 come last: a 1 x 7 x 5 grid is found as 7 x 5 x 1, which numbers the rows alike.
+    pub size: [usize; 3],
+    /// The differences (dx, dy, dz) that occur, ascending by (dz, dy, dx), which is the order of a row's columns.
+    pub offsets: Vec<[i32; 3]>,
+    /// Whether each row holds every neighbour inside the grid; otherwise some rows hold fewer (masked or identity rows).
+    pub exact: bool,
+}
+
+/// Why a matrix is no grid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAGrid {
+    /// Rows and columns are not the same points.
+    #[error("{nrows} x {ncols} is not square")]
+    NotSquare {
+        /// Rows.
+        nrows: usize,
+        /// Columns.
+        ncols: usize,
+    },
+    /// No rows or no entries.
+    #[error("the matrix has no entries")]
+    Empty,
+    /// More diagonals than a stencil has.
+    #[error("more than {MAX_DIAGONALS} distinct diagonals")]
+    TooManyDiagonals,
+    /// Neighbours across the ends of lines, as on a periodic grid.
+    #[error("lines wrap around their ends (a periodic grid, or a numbering that is not natural)")]
+    Wraps,
+    /// No extents under which the diagonals are one stencil.
+    #[error("no grid's extents make the diagonals one stencil")]
+    NoStencil,
+    /// One stencil would hold all rows, but they use little of it.
+    #[error("rows hold {held} of {places} places of the smallest stencil that holds them all")]
+    TooSparse {
+        /// Entries in rows that hold more than a diagonal entry.
+        held: u64,
+        /// Places of the stencil inside the grid in as many rows.
+        places: u64,
+    },
+}
+
+/// A distinct diagonal j - i and its number of entries.
+#[derive(Clone, Copy)]
+struct Diagonal {
+    offset: i64,
+    count: u64,
+}
+
+impl Grid {
+    /// Finds the grid of a matrix. See the module's head for rules and cost.
+    ///
+    /// # Errors
+    /// [`NotAGrid`], the reason.
+    pub fn detect<T: Real>(csr: &Csr<T>) -> Result<Self, NotAGrid> {
+        let n = csr.nrows();
+        if n != csr.ncols() {
+            return Err(NotAGrid::NotSquare { nrows: n, ncols: csr.ncols() });
+        }
+        if n == 0 || csr.nnz() == 0 {
+            return Err(NotAGrid::Empty);
+        }
+        let diagonals = distinct_diagonals(csr).ok_or(NotAGrid::TooManyDiagonals)?;
+        let mut candidates = candidates(csr, &diagonals);
+
+        // Under the right extents a diagonal has, of its shortest difference, an entry in each place or (masked rows) in fewer.
+        let is_full =
+            |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) == d.count);
+        let has_places =
+            |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) >= d.count);
+        candidates.sort_by_cached_key(|extents| (!is_full(extents), !has_places(extents), extents.reach(&diagonals)));
+        // One dimension is always an answer to compare with.
+        if let Some(at) = candidates.iter().position(|e| e.size[0] == n).filter(|&at| at >= MAX_CANDIDATES) {
+            candidates.swap(MAX_CANDIDATES - 1, at);
+        }
+        let mut wrap: Option<u64> = None;
+        let mut best: Option<Walked> = None;
+        for extents in candidates.iter().take(MAX_CANDIDATES) {
+            let walked = Walked::new(csr, *extents, &diagonals);
+            let (exact, single) = (walked.exact(csr.nnz()), walked.offsets.len() == diagonals.len());
+            if !walked.is_compact() {
+                if exact || walked.only_wraps {
+                    let reach = extents.reach(&diagonals);
+                    wrap = Some(wrap.map_or(reach, |shortest| shortest.min(reach)));
+                }
+                continue;
+            }
+            if (exact || single) && best.as_ref().is_none_or(|b| walked.rank(csr.nnz()) < b.rank(csr.nnz())) {
+                best = Some(walked);
+            }
+            if exact && single {
+                break;
+            }
+        }
+        let Some(found) = best else {
+            return Err(if wrap.is_some() { NotAGrid::Wraps } else { NotAGrid::NoStencil });
+        };
+        let exact = found.exact(csr.nnz());
+        if !exact {
+            if wrap.is_some_and(|reach| reach < found.rank(csr.nnz()).2) {
+                return Err(NotAGrid::Wraps);
+            }
+            let places = (u128::from(found.places()) * found.active as u128 / n as u128) as u64;
+            if 2 * found.held < places {
+                return Err(NotAGrid::TooSparse { held: found.held, places });
+            }
+        }
+        Ok(Self { size: found.extents.size, offsets: found.offsets, exact })
+    }
+
+    /// Places of the stencil inside the grid: the entries of the exact matrix.
+    pub fn places(&self) -> u64 {
+        let extents = Extents { size: self.size };
+        self.offsets.iter().map(|&offset| extents.places(offset)).sum()
+    }
+
+    /// The number of dimensions with more than one point.
+    pub fn dims(&self) -> usize {
+        self.size.iter().filter(|&&n| n > 1).count()
+    }
+}
+
+impl std::fmt::Display for Grid {
+    /// `128x128x128 grid, 7-point stencil` and, unless exact, that rows are masked.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [x, y, z] = self.size;
+        match self.dims() {
+            0 | 1 => write!(f, "{x} grid")?,
+            2 => write!(f, "{x}x{y} grid")?,
+            _ => write!(f, "{x}x{y}x{z} grid")?,
+        }
+        write!(f, ", {}-point stencil", self.offsets.len())?;
+        if self.exact { Ok(()) } else { write!(f, ", some rows hold fewer") }
+    }
+}
+
+/// Extents under trial.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Extents {
+    size: [usize; 3],
+}
+
+impl Extents {
+    /// The shortest difference of coordinates that diagonal `d` can mean.
+    fn nearest(&self, d: i64) -> [i32; 3] {
+        let [nx, ny, nz] = self.size.map(|n| n as i64);
+        let balanced = |value: i64, n: i64| {
+            let rest = value.rem_euclid(n);
+            if 2 * rest > n { rest - n } else { rest }
+        };
+        let dx = if ny * nz == 1 { d } else { balanced(d, nx) };
+        let line = (d - dx) / nx;
+        let dy = if nz == 1 { line } else { balanced(line, ny) };
+        [dx as i32, dy as i32, ((line - dy) / ny) as i32]
+    }
+
+    /// Points whose neighbour at `offset` lies inside.
+    fn places(&self, offset: [i32; 3]) -> u64 {
+        (0..3).map(|axis| (self.size[axis] as u64).saturating_sub(u64::from(offset[axis].unsigned_abs()))).product()
+    }
+
+    /// Sum of the lengths of the shortest differences.
+    fn reach(&self, diagonals: &[Diagonal]) -> u64 {
+        diagonals.iter().map(|d| self.nearest(d.offset).iter().map(|c| u64::from(c.unsigned_abs())).sum::<u64>()).sum()
+    }
+}
+
+/// What the entries are under some extents.
+struct Walked {
+    extents: Extents,
+    /// Differences that occur, ascending by (dz, dy, dx).
+    offsets: Vec<[i32; 3]>,
+    /// Whether a diagonal has entries across the ends of lines and none inside.
+    only_wraps: bool,
+    /// Rows with an entry off the diagonal, and the entries in them.
+    active: usize,
+    held: u64,
+}
+
+impl Walked {
+    /// Looks at every entry.
+    fn new<T: Real>(csr: &Csr<T>, extents: Extents, diagonals: &[Diagonal]) -> Self {
+        let [nx, ny, _] = extents.size;
+        let nearest: Vec<[i32; 3]> = diagonals.iter().map(|d| extents.nearest(d.offset)).collect();
+        let n = csr.nrows();
+        // For each diagonal a bit per way to wrap: (carry in x + 1) + 3 (carry in y + 1), carries in -1, 0, 1.
+        let walk = |begin: usize| {
+            let mut seen = [0u16; MAX_DIAGONALS];
+            let (mut active, mut held) = (0usize, 0u64);
+            let (mut x, mut y) = (begin % nx, begin / nx % ny);
+            for i in begin..n.min(begin + CHUNK) {
+                let (cols, _) = csr.row(i);
+                if cols.len() > 1 || cols.first().is_some_and(|&j| j as usize != i) {
+                    active += 1;
+                    held += cols.len() as u64;
+                }
+                let mut k = 0;
+                for &j in cols {
+                    let offset = i64::from(j) - i as i64;
+                    while diagonals[k].offset < offset {
+                        k += 1;
+                    }
+                    let [dx, dy, _] = nearest[k];
+                    let carry_x = carry(x as i64 + i64::from(dx), nx as i64);
+                    let carry_y = carry(y as i64 + i64::from(dy) - carry_x, ny as i64);
+                    seen[k] |= 1 << (carry_x + 1 + 3 * (carry_y + 1));
+                }
+                x += 1;
+                if x == nx {
+                    x = 0;
+                    y += 1;
+                    if y == ny {
+                        y = 0;
+                    }
+                }
+            }
+            (seen, active, held)
+        };
+        let both = |mut a: ([u16; MAX_DIAGONALS], usize, u64), b: ([u16; MAX_DIAGONALS], usize, u64)| {
+            a.0.iter_mut().zip(b.0).for_each(|(a, b)| *a |= b);
+            (a.0, a.1 + b.1, a.2 + b.2)
+        };
+        let (seen, active, held) = (0..n.div_ceil(CHUNK))
+            .into_par_iter()
+            .map(|chunk| walk(chunk * CHUNK))
+            .reduce(|| ([0; MAX_DIAGONALS], 0, 0), both);
+        let inside = 1 << 4;
+        let only_wraps = seen.iter().any(|&ways| ways != 0 && ways & inside == 0);
+        let mut offsets = Vec::new();
+        for (&[dx, dy, dz], seen) in nearest.iter().zip(seen) {
+            for bit in (0..9).filter(|bit| seen >> bit & 1 == 1) {
+                let (carry_x, carry_y) = (bit % 3 - 1, bit / 3 - 1);
+                offsets.push([dx + carry_x * nx as i32, dy - carry_x + carry_y * ny as i32, dz - carry_y]);
+            }
+        }
+        offsets.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
+        Self { extents, offsets, only_wraps, active, held }
+    }
+
+    fn places(&self) -> u64 {
+        self.offsets.iter().map(|&offset| self.extents.places(offset)).sum()
+    }
+
+    fn exact(&self, nnz: usize) -> bool {
+        self.places() == nnz as u64
+    }
+
+    /// Along each axis, a difference beyond half the extent comes with every shorter one.
+    fn is_compact(&self) -> bool {
+        (0..3).all(|axis| {
+            let mut lengths: Vec<u32> =
+                self.offsets.iter().map(|o| o[axis].unsigned_abs()).filter(|&d| d > 0).collect();
+            lengths.sort_unstable();
+            lengths.dedup();
+            let longest = lengths.last().copied().unwrap_or(0) as usize;
+            2 * longest <= self.extents.size[axis] || lengths.len() == longest
+        })
+    }
+
+    /// Smaller is better: exact, fewest differences, shortest.
+    fn rank(&self, nnz: usize) -> (bool, usize, u64) {
+        let reach = self.offsets.iter().flatten().map(|c| u64::from(c.unsigned_abs())).sum();
+        (!self.exact(nnz), self.offsets.len(), reach)
+    }
+}
+
+/// How many extents `n` to add to bring `at` into 0..n, for `at` in -n..2n.
+#[inline]
+fn carry(at: i64, n: i64) -> i64 {
+    i64::from(at < 0) - i64::from(at >= n)
+}
+
+/// The distinct diagonals, ascending, or `None` above [`MAX_DIAGONALS`].
+fn distinct_diagonals<T: Real>(csr: &Csr<T>) -> Option<Vec<Diagonal>> {
+    let n = csr.nrows();
+    let too_many = AtomicBool::new(false);
+    let scan = |begin: usize| {
+        let mut found: Vec<Diagonal> = Vec::with_capacity(MAX_DIAGONALS + 1);
+        for i in begin..n.min(begin + CHUNK) {
+            if too_many.load(Ordering::Relaxed) {
+                break;
+            }
+            let mut k = 0;
+            for &j in csr.row(i).0 {
+                let offset = i64::from(j) - i as i64;
+                while k < found.len() && found[k].offset < offset {
+                    k += 1;
+                }
+                if k < found.len() && found[k].offset == offset {
+                    found[k].count += 1;
+                } else if found.len() == MAX_DIAGONALS {
+                    too_many.store(true, Ordering::Relaxed);
+                    break;
+                } else {
+                    found.insert(k, Diagonal { offset, count: 1 });
+                }
+            }
+        }
+        found
+    };
+    let parts: Vec<Vec<Diagonal>> = (0..n.div_ceil(CHUNK)).into_par_iter().map(|chunk| scan(chunk * CHUNK)).collect();
+    let mut all = BTreeMap::new();
+    for d in parts.into_iter().flatten() {
+        *all.entry(d.offset).or_insert(0) += d.count;
+    }
+    let found = !too_many.into_inner() && all.len() <= MAX_DIAGONALS;
+    found.then(|| all.into_iter().map(|(offset, count)| Diagonal { offset, count }).collect())
+}
+
+/// Extents worth a look; one dimension always among them.
+fn candidates<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<Extents> {
+    let n = csr.nrows();
+    let mut reaches: Vec<usize> = diagonals.iter().map(|d| d.offset.unsigned_abs() as usize).collect();
+    reaches.sort_unstable();
+    reaches.dedup();
+    let mut strides = reaches.clone();
+    for pair in reaches.windows(2) {
+        strides.push(pair[0].midpoint(pair[1]));
+    }
+    // A row that lacks its next (or previous) point ends (or begins) the first line.
+    let lacks = |i: usize, next: bool| if next { csr.get(i, i + 1).is_none() } else { csr.get(i + 1, i).is_none() };
+    for next in [true, false] {
+        if diagonals.iter().any(|d| d.offset == if next { 1 } else { -1 }) {
+            strides.extend((0..n.min(1 << 16) - 1).find(|&i| lacks(i, next)).map(|i| i + 1));
+        }
+    }
+    strides.retain(|&stride| stride > 1 && stride < n && n.is_multiple_of(stride));
+    strides.sort_unstable();
+    strides.dedup();
+
+    let mut found = vec![Extents { size: [n, 1, 1] }];
+    for (at, &nx) in strides.iter().enumerate() {
+        found.push(Extents { size: [nx, n / nx, 1] });
+        for &plane in strides[at + 1..].iter().filter(|plane| plane.is_multiple_of(nx)) {
+            found.push(Extents { size: [nx, plane / nx, n / plane] });
+        }
+    }
+    found
+}

@@ -1,0 +1,346 @@
+//! The lines after the header: cut at line ends, parsed in parallel.
+//!
+//! Two parsers share the work. The quick one knows only the common shape of a line (digits, blank, digits, blank, number)
+//! and gives up at anything else; the careful one reads the line again word by word, accepts all that is legal and says
+//! what is wrong with the rest. So the quick one needs no messages and the careful one no speed.
+
+use super::header::{Field, Header, Layout, Symmetry, is_blank, line_at, whole, words};
+use super::source::{Fault, shown};
+use crate::{Ordinal, Real};
+use rayon::prelude::*;
+
+/// Entries of one piece of a coordinate file, in its order, indices from 0.
+pub(super) struct Piece<T> {
+    pub(super) rows: Vec<Ordinal>,
+    pub(super) cols: Vec<Ordinal>,
+    pub(super) values: Vec<T>,
+    /// Every entry lies behind the one before it, row by row.
+    pub(super) row_major: bool,
+}
+
+type Parsed<T> = std::result::Result<T, Box<Fault>>;
+
+/// Bytes that one task parses: small enough that its entries are still in cache when the next step takes them up.
+const PIECE: usize = 1 << 20;
+
+/// Cuts `begin..bytes.len()` behind line ends.
+fn cut(bytes: &[u8], begin: usize, target: usize) -> Vec<std::ops::Range<usize>> {
+    let mut pieces = Vec::with_capacity((bytes.len() - begin) / target + 1);
+    let mut at = begin;
+    while at < bytes.len() {
+        let end = match bytes.get(at + target - 1..) {
+            Some(rest) if !rest.is_empty() => memchr::memchr(b'\n', rest).map_or(bytes.len(), |len| at + target + len),
+            _ => bytes.len(),
+        };
+        pieces.push(at..end);
+        at = end;
+    }
+    pieces
+}
+
+fn piece_bytes(bytes: usize) -> usize {
+    (bytes / (4 * rayon::current_num_threads()) + 1).clamp(1 << 14, PIECE)
+}
+
+/// The entries of a coordinate file whose lines begin at `begin`, as many as `header` declares.
+pub(super) fn coordinate<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Parsed<Vec<Piece<T>>> {
+    let parse = |range| match header.field {
+        Field::Real => coordinate_piece::<T, REAL>(bytes, range, header),
+        Field::Integer => coordinate_piece::<T, INTEGER>(bytes, range, header),
+        Field::Complex => coordinate_piece::<T, COMPLEX>(bytes, range, header),
+        Field::Pattern => coordinate_piece::<T, PATTERN>(bytes, range, header),
+    };
+    let pieces: Vec<_> = cut(bytes, begin, piece_bytes(bytes.len() - begin)).into_par_iter().map(parse).collect();
+    let pieces = pieces.into_iter().collect::<Parsed<Vec<_>>>()?;
+    count(bytes, begin, header, pieces.iter().map(|p| p.values.len()).sum())?;
+    Ok(pieces)
+}
+
+/// The values of an array file, in its order.
+pub(super) fn array<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Parsed<Vec<T>> {
+    let pieces: Vec<_> = cut(bytes, begin, piece_bytes(bytes.len() - begin))
+        .into_par_iter()
+        .map(|range| array_piece::<T>(bytes, range, header))
+        .collect();
+    let pieces = pieces.into_iter().collect::<Parsed<Vec<_>>>()?;
+    count(bytes, begin, header, pieces.iter().map(Vec::len).sum())?;
+    Ok(pieces.concat())
+}
+
+/// As many entries as declared, or where the first is that is too many, or that the file ends too soon.
+fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -> Parsed<()> {
+    let declared = header.entries;
+    let what = if header.format == Layout::Array { "values" } else { "entries" };
+    if (found as u64) < declared {
+        let why = format!("the file ends after {found} {what}, its size line asks for {declared}");
+        return Err(Fault::new(bytes.len(), why));
+    }
+    if found as u64 > declared {
+        let (mut at, mut left) = (begin, declared);
+        while at < bytes.len() {
+            let (line, next) = line_at(bytes, at);
+            if let Some((place, _)) = words(line, at).next().filter(|(_, word)| !word.starts_with(b"%")) {
+                if left == 0 {
+                    let why = format!("one of {found} {what}, the size line asks for {declared}");
+                    return Err(Fault::new(place, why));
+                }
+                left -= 1;
+            }
+            at = next;
+        }
+    }
+    Ok(())
+}
+
+const REAL: u8 = 0;
+const INTEGER: u8 = 1;
+const COMPLEX: u8 = 2;
+const PATTERN: u8 = 3;
+
+fn coordinate_piece<T: Real, const FIELD: u8>(
+    bytes: &[u8],
+    range: std::ops::Range<usize>,
+    header: &Header,
+) -> Parsed<Piece<T>> {
+    let text = &bytes[range.clone()];
+    // The line ends bound the entries, whatever the size line claims.
+    let lines = memchr::memchr_iter(b'\n', text).count() + 1;
+    let mut piece = Piece {
+        rows: Vec::with_capacity(lines),
+        cols: Vec::with_capacity(lines),
+        values: Vec::with_capacity(lines),
+        row_major: true,
+    };
+    let triangle = header.symmetry != Symmetry::General;
+    let skew = header.symmetry == Symmetry::SkewSymmetric;
+    let (nrows, ncols) = (header.nrows as u32, header.ncols as u32);
+    let mut last = None;
+    let mut at = 0;
+    while at < text.len() {
+        let quick = quick_line::<T, FIELD>(&text[at..]).filter(|&(row, col, _, _)| {
+            row.wrapping_sub(1) < nrows
+                && col.wrapping_sub(1) < ncols
+                && (!triangle || row > col || (row == col && !skew))
+        });
+        let (row, col, value) = match quick {
+            Some((row, col, value, len)) => {
+                at += len;
+                (row - 1, col - 1, value)
+            }
+            None => {
+                let (line, next) = line_at(text, at);
+                let entry = careful_line::<T>(line, range.start + at, header)?;
+                at = next;
+                match entry {
+                    Some(entry) => entry,
+                    None => continue,
+                }
+            }
+        };
+        let key = Some((row, col));
+        piece.row_major &= key > last;
+        last = key;
+        piece.rows.push(row);
+        piece.cols.push(col);
+        piece.values.push(value);
+    }
+    Ok(piece)
+}
+
+fn array_piece<T: Real>(bytes: &[u8], range: std::ops::Range<usize>, header: &Header) -> Parsed<Vec<T>> {
+    let text = &bytes[range.clone()];
+    let mut values = Vec::with_capacity(memchr::memchr_iter(b'\n', text).count() + 1);
+    let mut at = 0;
+    while at < text.len() {
+        let quick = if header.field == Field::Real { quick_value::<T>(&text[at..]) } else { None };
+        if let Some((value, len)) = quick {
+            values.push(value);
+            at += len;
+            continue;
+        }
+        let (line, next) = line_at(text, at);
+        let mut line_words = words(line, range.start + at).peekable();
+        at = next;
+        if line_words.peek().is_none_or(|(_, word)| word.starts_with(b"%")) {
+            continue;
+        }
+        let end = range.start + at;
+        values.push(value_of(&mut line_words, header.field, end)?);
+        nothing_more(&mut line_words)?;
+    }
+    Ok(values)
+}
+
+/// `row column value` and the length of the line with its LF, where the line has the common shape.
+#[inline(always)]
+fn quick_line<T: Real, const FIELD: u8>(text: &[u8]) -> Option<(u32, u32, T, usize)> {
+    let mut at = 0;
+    let row = quick_index(text, &mut at)?;
+    let col = quick_index(text, &mut at)?;
+    if FIELD == PATTERN {
+        return Some((row, col, T::one(), quick_end(text, at)?));
+    }
+    while matches!(text.get(at), Some(b' ' | b'\t')) {
+        at += 1;
+    }
+    let (value, len) = match FIELD {
+        INTEGER => {
+            let negative = text.get(at) == Some(&b'-');
+            let (value, len) = digits(&text[at + usize::from(negative)..]);
+            if len == 0 || len > 9 {
+                return None;
+            }
+            let value = T::from_f64(f64::from(value));
+            (if negative { -value } else { value }, len + usize::from(negative))
+        }
+        REAL => number::<T>(&text[at..])?,
+        _ => return None,
+    };
+    Some((row, col, value, quick_end(text, at + len)?))
+}
+
+#[inline(always)]
+fn quick_value<T: Real>(text: &[u8]) -> Option<(T, usize)> {
+    let blanks = text.iter().take_while(|b| **b == b' ').count();
+    let (value, len) = number(&text[blanks..])?;
+    Some((value, quick_end(text, blanks + len)?))
+}
+
+/// The number at the front of `text`, rounded once to `T`, and its length.
+#[inline(always)]
+fn number<T: Real>(text: &[u8]) -> Option<(T, usize)> {
+    if T::BYTES == 4 {
+        fast_float2::parse_partial::<f32, _>(text).ok().map(|(v, len)| (T::from_f64(f64::from(v)), len))
+    } else {
+        fast_float2::parse_partial::<f64, _>(text).ok().map(|(v, len)| (T::from_f64(v), len))
+    }
+}
+
+/// Leading decimal digits of `text`, and how many; the value is right for at most 9.
+#[inline(always)]
+fn digits(text: &[u8]) -> (u32, usize) {
+    let mut value = 0u32;
+    let mut len = 0;
+    while let Some(digit) = text.get(len).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
+        value = value.wrapping_mul(10).wrapping_add(u32::from(digit));
+        len += 1;
+    }
+    (value, len)
+}
+
+#[inline(always)]
+fn quick_index(text: &[u8], at: &mut usize) -> Option<u32> {
+    while matches!(text.get(*at), Some(b' ' | b'\t')) {
+        *at += 1;
+    }
+    let (value, len) = digits(&text[*at..]);
+    *at += len;
+    // Behind an index stands a blank, or the line's end where the values are left out.
+    let ended = matches!(text.get(*at), None | Some(b' ' | b'\t' | b'\r' | b'\n'));
+    (ended && len > 0 && len <= 9).then_some(value)
+}
+
+/// Where the next line begins, if nothing but blanks is left of this one.
+#[inline(always)]
+fn quick_end(text: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match text.get(at) {
+            Some(b'\n') => return Some(at + 1),
+            Some(b' ' | b'\t' | b'\r') => at += 1,
+            Some(_) => return None,
+            None => return Some(at),
+        }
+    }
+}
+
+/// One line word by word: an entry, nothing (a comment, a blank line), or what is wrong with it.
+#[cold]
+fn careful_line<T: Real>(line: &[u8], base: usize, header: &Header) -> Parsed<Option<(u32, u32, T)>> {
+    let mut words = words(line, base).peekable();
+    let Some(&(place, first)) = words.peek() else { return Ok(None) };
+    if first.starts_with(b"%") {
+        return Ok(None);
+    }
+    let end = base + line.len() - line.iter().rev().take_while(|b| is_blank(**b)).count();
+    let row = index(words.next(), "row", header.nrows, end)?;
+    let col = index(words.next(), "column", header.ncols, end)?;
+    let at = words.peek().map_or(end, |&(at, _)| at);
+    let value: T = value_of(&mut words, header.field, end)?;
+    nothing_more(&mut words)?;
+    if header.symmetry != Symmetry::General && col > row {
+        let why = format!(
+            "entry ({}, {}) lies above the diagonal: a {} file lists the lower triangle",
+            row + 1,
+            col + 1,
+            header.symmetry.word()
+        );
+        return Err(Fault::new(place, why));
+    }
+    if header.symmetry == Symmetry::SkewSymmetric && row == col && value != T::zero() {
+        let why = format!("diagonal entry {value:?}: the diagonal of a skew-symmetric matrix is 0");
+        return Err(Fault::new(at, why));
+    }
+    Ok(Some((row, col, value)))
+}
+
+fn index(word: Option<(usize, &[u8])>, what: &str, bound: usize, end: usize) -> Parsed<u32> {
+    let Some((at, word)) = word else { return Err(Fault::new(end, format!("the line ends before its {what} index"))) };
+    match whole(word.strip_prefix(b"+").unwrap_or(word)) {
+        Some(0) => Err(Fault::new(at, format!("{what} index 0, indices start at 1"))),
+        Some(value) if value <= bound as u64 => Ok((value - 1) as u32),
+        Some(value) => Err(Fault::new(at, format!("{what} index {value}, the matrix has {bound} {what}s"))),
+        None if !word.is_empty() && word.iter().all(u8::is_ascii_digit) => {
+            Err(Fault::new(at, format!("{what} index {}, the matrix has {bound} {what}s", shown(word))))
+        }
+        None if word.strip_prefix(b"-").and_then(whole).is_some() => {
+            Err(Fault::new(at, format!("{what} index {} is negative, indices start at 1", shown(word))))
+        }
+        None => Err(Fault::new(at, format!("{what} index {} is not a whole number", shown(word)))),
+    }
+}
+
+fn value_of<'a, T: Real>(words: &mut impl Iterator<Item = (usize, &'a [u8])>, field: Field, end: usize) -> Parsed<T> {
+    if field == Field::Pattern {
+        return Ok(T::one());
+    }
+    let (at, word) = words.next().ok_or_else(|| Fault::new(end, "the line ends before its value"))?;
+    let value = real(word).ok_or_else(|| Fault::new(at, format!("value {} is not a number", shown(word))))?;
+    match field {
+        Field::Integer => {
+            let unsigned = word.strip_prefix(b"-").or(word.strip_prefix(b"+")).unwrap_or(word);
+            if !unsigned.iter().all(u8::is_ascii_digit) {
+                let why = format!("value {} is not a whole number, the banner says integer", shown(word));
+                return Err(Fault::new(at, why));
+            }
+        }
+        Field::Complex => {
+            let (at, word) = words.next().ok_or_else(|| Fault::new(end, "the line ends before its imaginary part"))?;
+            let imaginary: T =
+                real(word).ok_or_else(|| Fault::new(at, format!("value {} is not a number", shown(word))))?;
+            if imaginary != T::zero() {
+                let why = format!("imaginary part {}: only real matrices can be read, split it in two", shown(word));
+                return Err(Fault::new(at, why));
+            }
+        }
+        Field::Real | Field::Pattern => {}
+    }
+    Ok(value)
+}
+
+/// A number, also with Fortran's exponent letter (`1.5D+03`).
+fn real<T: Real>(word: &[u8]) -> Option<T> {
+    let all = |text: &[u8]| number::<T>(text).filter(|&(_, len)| len == text.len()).map(|(value, _)| value);
+    all(word).or_else(|| {
+        let at = word.iter().position(|b| matches!(b, b'd' | b'D'))?;
+        let mut text = word.to_vec();
+        text[at] = b'e';
+        all(&text)
+    })
+}
+
+fn nothing_more<'a>(words: &mut impl Iterator<Item = (usize, &'a [u8])>) -> Parsed<()> {
+    match words.next() {
+        Some((at, word)) => Err(Fault::new(at, format!("unexpected {} after the entry", shown(word)))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,168 @@
+//! Reading: from a path, from bytes, from any reader; to CSR, to a dense matrix, to a vector.
+
+use super::header::{self, Header, Layout};
+use super::source::{Source, plain};
+use super::{assemble, entries};
+use crate::{Csr, Error, Real, Result, Triplets};
+use std::io::Read;
+use std::path::Path;
+
+/// Elements that any coordinate file may ask for when it is read as a dense matrix; a larger one needs a file of at
+/// least a 64th of its elements in bytes.
+const ELEMENTS_FREE: usize = 1 << 25;
+
+/// What the file at `path` says about itself; only its first lines are looked at (all of it is unpacked if it is gzip).
+///
+/// # Errors
+/// As [`read_csr`].
+pub fn read_header(path: impl AsRef<Path>) -> Result<Header> {
+    let source = Source::open(path.as_ref())?;
+    Ok(header::parse(&source.name, source.bytes())?.0)
+}
+
+/// The matrix in the file at `path` as CSR, symmetric ones expanded, duplicates summed in the order of the file. Zeros of
+/// a coordinate file are entries, zeros of an array file are not.
+///
+/// Parses on rayon's current pool; the result does not depend on its size. A plain file is mapped: no other process may
+/// shorten it meanwhile.
+///
+/// # Errors
+/// [`Error::Io`]; [`Error::Parse`] with line and column; [`Error::TooLarge`] with 2^31 or more rows, columns or
+/// entries; [`Error::DoesNotFit`] where the file declares hardly anything but empty rows; [`Error::OutOfMemory`].
+///
+/// ```
+/// # fn main() -> spandrel_formats::Result<()> {
+/// use spandrel_formats::{Format, matrix_market};
+/// let text = b"%%MatrixMarket matrix coordinate real symmetric\n2 2 2\n1 1 4\n2 1 -1\n";
+/// let a = matrix_market::read_bytes::<f64>("<memory>", text)?;
+/// assert_eq!((a.nnz(), a.get(0, 1)), (3, Some(-1.0)));
+/// # Ok(())
+/// # }
+/// ```
+pub fn read_csr<T: Real>(path: impl AsRef<Path>) -> Result<Csr<T>> {
+    let source = Source::open(path.as_ref())?;
+    csr(&source.name, source.bytes())
+}
+
+/// [`read_csr`] of the bytes of a file (gzip or not); errors call it `name`.
+///
+/// # Errors
+/// As [`read_csr`].
+pub fn read_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
+    csr(name, &plain(name, bytes)?)
+}
+
+/// [`read_csr`] of everything that `reader` gives (gzip or not); errors call it `name`.
+///
+/// # Errors
+/// As [`read_csr`].
+pub fn read_from<T: Real>(name: &str, reader: impl Read) -> Result<Csr<T>> {
+    csr(name, Source::read(name, reader)?.bytes())
+}
+
+/// The matrix in the file at `path` with every element stored: `(nrows, ncols, values)`, column after column,
+/// `values[i + nrows * j]`.
+///
+/// # Errors
+/// As [`read_csr`]; also [`Error::DoesNotFit`] for a coordinate file with hardly any entries for its shape.
+pub fn read_dense<T: Real>(path: impl AsRef<Path>) -> Result<(usize, usize, Vec<T>)> {
+    let source = Source::open(path.as_ref())?;
+    dense(&source.name, source.bytes())
+}
+
+/// [`read_dense`] of the bytes of a file (gzip or not); errors call it `name`.
+///
+/// # Errors
+/// As [`read_dense`].
+pub fn read_dense_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<(usize, usize, Vec<T>)> {
+    dense(name, &plain(name, bytes)?)
+}
+
+/// The vector in the file at `path`: an n x 1 matrix in either layout.
+///
+/// # Errors
+/// As [`read_dense`]; also [`Error::Shape`] with another number of columns than 1.
+pub fn read_vector<T: Real>(path: impl AsRef<Path>) -> Result<Vec<T>> {
+    let source = Source::open(path.as_ref())?;
+    vector(&source.name, source.bytes())
+}
+
+/// [`read_vector`] of the bytes of a file (gzip or not); errors call it `name`.
+///
+/// # Errors
+/// As [`read_vector`].
+pub fn read_vector_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Vec<T>> {
+    vector(name, &plain(name, bytes)?)
+}
+
+fn csr<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
+    let (header, begin) = header::parse(name, bytes)?;
+    assemble::check_rows(name, &header, bytes.len())?;
+    match header.format {
+        Layout::Coordinate => {
+            let pieces = entries::coordinate(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?;
+            assemble::csr(&header, pieces)
+        }
+        Layout::Array => {
+            let listed = entries::array::<T>(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?;
+            let mut triplets = Triplets::new(header.nrows, header.ncols)?;
+            let mut pushed = Ok(());
+            assemble::each_of_array(&header, &listed, |row, col, value| {
+                if value != T::zero() && pushed.is_ok() {
+                    pushed = triplets.push(row, col, value);
+                }
+            });
+            pushed?;
+            triplets.to_csr()
+        }
+    }
+}
+
+fn dense<T: Real>(name: &str, bytes: &[u8]) -> Result<(usize, usize, Vec<T>)> {
+    let (header, begin) = header::parse(name, bytes)?;
+    let (nrows, ncols) = (header.nrows, header.ncols);
+    let elements = nrows.saturating_mul(ncols);
+    let filled = |name: &str| -> Result<Vec<T>> {
+        if elements > ELEMENTS_FREE.max(bytes.len().saturating_mul(64)) {
+            let why = format!("{name} declares {nrows} x {ncols} elements in {} bytes: read it as CSR", bytes.len());
+            return Err(Error::DoesNotFit { format: "dense", why });
+        }
+        let mut values = Vec::new();
+        values
+            .try_reserve_exact(elements)
+            .map_err(|_| Error::OutOfMemory { what: "a dense matrix", bytes: (elements * T::BYTES) as u64 })?;
+        values.resize(elements, T::zero());
+        Ok(values)
+    };
+    let values = match (header.format, header.symmetry) {
+        (Layout::Array, super::Symmetry::General) => {
+            entries::array(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?
+        }
+        (Layout::Array, _) => {
+            let listed = entries::array::<T>(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?;
+            let mut values = filled(name)?;
+            assemble::each_of_array(&header, &listed, |row, col, value| values[row + nrows * col] = value);
+            values
+        }
+        (Layout::Coordinate, _) => {
+            let mut values = filled(name)?;
+            let matrix = csr::<T>(name, bytes)?;
+            for row in 0..nrows {
+                let (cols, vals) = matrix.row(row);
+                for (&col, &value) in cols.iter().zip(vals) {
+                    values[row + nrows * col as usize] = value;
+                }
+            }
+            values
+        }
+    };
+    Ok((nrows, ncols, values))
+}
+
+fn vector<T: Real>(name: &str, bytes: &[u8]) -> Result<Vec<T>> {
+    let (header, _) = header::parse(name, bytes)?;
+    if header.ncols != 1 {
+        return Err(Error::Shape { op: "read_vector", what: "a row", found: header.ncols, expected: 1 });
+    }
+    Ok(dense(name, bytes)?.2)
+}

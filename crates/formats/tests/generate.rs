@@ -1,0 +1,344 @@
+//! Generators: each against a plain loop or the property that it promises, and every specification that is wrong.
+
+use spandrel_formats::generate::{Spec, Stencil, csr, is_spec, list};
+use spandrel_formats::{Csr, Error, Format, Triplets};
+
+/// The stencil's matrix by the definition, one point at a time.
+fn plain(stencil: &Stencil, [nx, ny, nz]: [usize; 3]) -> Csr<f64> {
+    let mut triplets = Triplets::new(nx * ny * nz, nx * ny * nz).unwrap();
+    for z in 0..nz as i64 {
+        for y in 0..ny as i64 {
+            for x in 0..nx as i64 {
+                for (&[dx, dy, dz], &weight) in stencil.offsets().iter().zip(stencil.weights()) {
+                    let (u, v, w) = (x + i64::from(dx), y + i64::from(dy), z + i64::from(dz));
+                    let inside = |at: i64, n: usize| at >= 0 && at < n as i64;
+                    if inside(u, nx) && inside(v, ny) && inside(w, nz) {
+                        let row = |x: i64, y: i64, z: i64| (x + nx as i64 * (y + ny as i64 * z)) as usize;
+                        triplets.push(row(x, y, z), row(u, v, w), weight).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    triplets.to_csr().unwrap()
+}
+
+#[test]
+fn stencils_match_the_definition() {
+    let stencils = [
+        (Stencil::star(3, 1), 7),
+        (Stencil::star(3, 2), 13),
+        (Stencil::cubic(3), 27),
+        (Stencil::d3n33(), 33),
+        (Stencil::star(1, 1), 3),
+        (Stencil::star(2, 1), 5),
+        (Stencil::cubic(2), 9),
+        (Stencil::upwind(3, 10.0), 7),
+        (Stencil::anisotropic2d(0.25), 5),
+    ];
+    let sizes = [
+        [1, 1, 1],
+        [2, 1, 1],
+        [1, 3, 2],
+        [3, 1, 4],
+        [5, 4, 1],
+        [2, 2, 2],
+        [7, 5, 3],
+        [40, 13, 4],
+        [1500, 1, 1],
+        [1, 1, 900],
+    ];
+    for (stencil, points) in stencils {
+        assert_eq!(stencil.offsets().len(), points);
+        for size in sizes {
+            assert_eq!(stencil.on_grid::<f64>(size).unwrap(), plain(&stencil, size), "{points} points on {size:?}");
+        }
+    }
+    assert_eq!(Stencil::star(3, 1).on_grid::<f64>([4, 0, 4]).unwrap().nrows(), 0);
+}
+
+#[test]
+fn stencils_have_the_promised_diagonal() {
+    for (spec, diagonal) in [
+        ("d3n7:5", 6.0),
+        ("d3n13:5", 12.0),
+        ("d3n27:5", 26.0),
+        ("d3n33:5", 32.0),
+        ("poisson1d:9", 2.0),
+        ("poisson2d:5", 4.0),
+        ("poisson2d9:5", 8.0),
+        ("poisson3d:4", 6.0),
+    ] {
+        let a = csr::<f32>(spec).unwrap();
+        assert!(a.diagonal().iter().all(|&d| d == diagonal), "{spec}");
+        assert_eq!(a, a.transpose(), "{spec} is symmetric");
+        let off = a.values().iter().filter(|&&v| v == -1.0).count();
+        assert_eq!(off, a.nnz() - a.nrows(), "{spec}");
+    }
+}
+
+#[test]
+fn upwind_is_an_m_matrix_and_not_symmetric() {
+    let a = csr::<f64>("convdiff3d:6x5x4,peclet=10").unwrap();
+    assert_ne!(a, a.transpose());
+    for i in 0..a.nrows() {
+        let (cols, values) = a.row(i);
+        assert!(values.iter().sum::<f64>() >= 0.0);
+        assert!(cols.iter().zip(values).all(|(&j, &v)| (j as usize == i) == (v > 0.0)));
+    }
+    assert_eq!(csr::<f64>("convdiff2d:7,peclet=0").unwrap(), csr::<f64>("poisson2d:7").unwrap());
+    assert_eq!(csr::<f64>("anisotropic2d:7,eps=1").unwrap(), csr::<f64>("poisson2d:7").unwrap());
+    assert_eq!(csr::<f64>("tridiag:7").unwrap(), csr::<f64>("poisson1d:7").unwrap());
+}
+
+#[test]
+fn too_large_is_a_typed_error() {
+    for spec in [
+        "d3n7:2000",
+        "poisson2d:3000000000x3000000000",
+        "poisson1d:2147483648",
+        "d3n27:500",
+        "d3n7:2000000x2000000x2000000",
+    ] {
+        assert!(matches!(csr::<f64>(spec), Err(Error::TooLarge { .. })), "{spec}");
+    }
+}
+
+#[test]
+fn a_specification_is_told_from_a_path() {
+    for spec in ["d3n7:64", "poisson2d:33x17", "unknown:5", "d3n7", "tridiag:"] {
+        assert!(is_spec(spec), "{spec}");
+    }
+    for path in [
+        "a.mtx",
+        "dir/d3n7:64",
+        "c:\\x.mtx",
+        "file:/tmp/x.mtx",
+        "./a:b.mtx",
+        "matrix",
+        "",
+        ":",
+        "A:1",
+        "data.v2:final.mtx.gz",
+    ] {
+        assert!(!is_spec(path), "{path}");
+    }
+    for generator in list() {
+        assert!(is_spec(generator.name));
+    }
+}
+
+/// Each row's diagonal exceeds the sum of the others' absolute values.
+fn strictly_dominant(a: &Csr<f64>) -> bool {
+    (0..a.nrows()).all(|i| {
+        let (cols, values) = a.row(i);
+        let off: f64 = cols.iter().zip(values).filter(|(j, _)| **j as usize != i).map(|(_, v)| v.abs()).sum();
+        a.get(i, i).is_some_and(|d| d > off)
+    })
+}
+
+#[test]
+fn banded_is_symmetric_dominant_and_full_inside_its_band() {
+    for (n, d) in [(1usize, 1usize), (5, 9), (40, 33), (3000, 7), (10, 1)] {
+        let a = csr::<f64>(&format!("banded:n={n},d={d}")).unwrap();
+        assert_eq!(a, a.transpose());
+        assert!(strictly_dominant(&a), "n = {n}, d = {d}");
+        for i in 0..n {
+            let (low, high) = (i.saturating_sub(d / 2), (i + d / 2).min(n - 1));
+            assert!(a.row(i).0.iter().map(|&j| j as usize).eq(low..=high));
+            assert!(a.row(i).1.iter().all(|&v| v != 0.0));
+        }
+    }
+}
+
+#[test]
+fn power_law_rows_follow_their_exponent() {
+    let a = csr::<f64>("powerlaw:n=100000,alpha=2.1").unwrap();
+    assert!(strictly_dominant(&a));
+    assert_ne!(a, a.transpose());
+    for least in [2usize, 4, 16, 64] {
+        let share = (0..a.nrows()).filter(|&i| a.row_nnz(i) > least).count() as f64 / a.nrows() as f64;
+        let want = (least as f64).powf(-1.1);
+        // Five standard deviations of a binomial share.
+        let spread = 5.0 * (want * (1.0 - want) / a.nrows() as f64).sqrt();
+        assert!((share - want).abs() < spread, "rows with {least} or more: {share}, not {want}");
+    }
+    assert!(csr::<f64>("powerlaw:n=1").unwrap().nnz() == 1);
+}
+
+#[test]
+fn random_rows_have_equal_length() {
+    for (n, k) in [(1, 1), (7, 7), (1000, 5)] {
+        let a = csr::<f64>(&format!("random:n={n},nnz_per_row={k}")).unwrap();
+        assert!((0..n).all(|i| a.row_nnz(i) == k) && strictly_dominant(&a));
+    }
+}
+
+/// No pivot of the sparse matrix's dense Cholesky factorisation is zero or negative.
+fn positive_definite(a: &Csr<f64>) -> bool {
+    let n = a.nrows();
+    let mut l = vec![vec![0.0; n]; n];
+    for i in 0..n {
+        for j in 0..=i {
+            let sum: f64 = (0..j).map(|k| l[i][k] * l[j][k]).sum();
+            let rest = a.get(i, j).unwrap_or(0.0) - sum;
+            if i == j {
+                if rest <= 0.0 {
+                    return false;
+                }
+                l[i][i] = rest.sqrt();
+            } else {
+                l[i][j] = rest / l[j][j];
+            }
+        }
+    }
+    true
+}
+
+#[test]
+fn electrostatic_is_spd_unstructured_and_has_n_unknowns() {
+    for n in [1, 2, 3, 8, 57, 400] {
+        let a = csr::<f64>(&format!("electrostatic:n={n}")).unwrap();
+        assert_eq!((a.nrows(), a.ncols()), (n, n));
+        assert_eq!(a, a.transpose());
+        assert!(positive_definite(&a), "n = {n}");
+    }
+    let a = csr::<f64>("electrostatic:n=20000").unwrap();
+    assert!((0..a.nrows()).all(|i| a.row_nnz(i) <= 15));
+    let far = (0..a.nrows()).flat_map(|i| a.row(i).0.iter().map(move |&j| i.abs_diff(j as usize))).max().unwrap();
+    assert!(far > 15000, "the numbering is shuffled");
+    let diagonal = a.diagonal();
+    let (low, high) = diagonal.iter().fold((f64::MAX, 0.0f64), |(l, h), &d| (l.min(d), h.max(d)));
+    assert!(high > 20.0 * low, "the permittivity jumps");
+}
+
+#[test]
+fn one_text_means_one_matrix_and_seeds_differ() {
+    for spec in [
+        "banded:n=50,d=5",
+        "powerlaw:n=50",
+        "random:n=50,nnz_per_row=4",
+        "randspd:n=50,density=0.1,cond=100",
+        "electrostatic:n=50",
+    ] {
+        let a = csr::<f64>(spec).unwrap();
+        assert_eq!(a, csr::<f64>(spec).unwrap(), "{spec}");
+        assert_eq!(a, csr::<f64>(&format!("{spec},seed=1")).unwrap(), "{spec}: 1 is the default");
+        assert_ne!(a, csr::<f64>(&format!("{spec},seed=2")).unwrap(), "{spec}");
+    }
+}
+
+/// The generators' numbers themselves are pinned: a change of the random streams changes every record made with them.
+#[test]
+fn streams_are_pinned() {
+    let a = csr::<f64>("random:n=1000,nnz_per_row=3").unwrap();
+    insta::assert_snapshot!(format!("{:?} {:?} {:?}", a.row(0).0, a.row(500).0, a.row(999).0));
+    let b = csr::<f64>("banded:n=9,d=3").unwrap();
+    // Multiples of 2^-32, off by one half: exact as integers.
+    let words: Vec<_> = (0..8).map(|i| (b.get(i, i + 1).unwrap() * 4_294_967_296.0) as i64).collect();
+    insta::assert_snapshot!(format!("{words:?}"));
+    let c = csr::<f64>("electrostatic:n=40").unwrap();
+    insta::assert_snapshot!(format!("{:?} {:?}", c.row_ptr(), c.row(7).0));
+}
+
+#[test]
+fn a_printed_specification_means_the_same() {
+    for spec in [
+        "d3n7:4",
+        "d3n33:4x5x6,seed=9",
+        "poisson1d:12",
+        "poisson2d9:3x4",
+        "convdiff2d:5,peclet=2.5",
+        "tridiag:n=6,diag=3",
+        "anisotropic2d:5x4,eps=1e-2",
+        "banded:n=20,d=3,seed=18446744073709551615",
+        "gfem:n=20,p=2",
+        "gfem:n=9x8,p=1,dim=2,op=mass",
+        "randspd:n=1e1,density=0.5,cond=1e2",
+        "powerlaw:30",
+        "random:n=30,nnz_per_row=2",
+        "electrostatic:30",
+    ] {
+        let parsed = Spec::parse(spec).unwrap();
+        let printed = parsed.to_string();
+        assert_eq!(Spec::parse(&printed).unwrap(), parsed, "{spec} printed as {printed}");
+        assert_eq!(parsed.build::<f32>().unwrap(), csr::<f32>(&printed).unwrap());
+    }
+}
+
+#[test]
+fn every_listed_generator_builds() {
+    for generator in list() {
+        let arguments = match generator.name {
+            "banded" => "n=12,d=3",
+            "gfem" => "n=12,p=1",
+            "randspd" => "n=12,density=0.2,cond=10",
+            "random" => "n=12,nnz_per_row=3",
+            _ => "12",
+        };
+        let a = csr::<f64>(&format!("{}:{arguments}", generator.name)).unwrap();
+        assert_eq!(a.nrows() % 12, 0, "{}", generator.name);
+        assert!(matches!(csr::<f64>(generator.name), Err(Error::Spec { .. })), "{} without a size", generator.name);
+    }
+}
+
+#[test]
+fn wrong_specifications_say_what_would_be_right() {
+    let wrong = [
+        "",
+        ":",
+        "d3n7",
+        "d3n7:",
+        "d3n7:0",
+        "d3n7:-4",
+        "d3n7:4x4",
+        "d3n7:4x4x4x4",
+        "d3n7:4xx4",
+        "d3n7:abc",
+        "d3n7:4.5",
+        "d3n7:99999999999999999999999",
+        "d3n7:4,",
+        "d3n7:4,5",
+        "d3n7:4,n=5",
+        "d3n7:4,size=5",
+        "d3n7:4,seed=x",
+        "d3n7:4,seed=1,seed=2",
+        "D3N7:4",
+        "nonsense:4",
+        "banded:n=10",
+        "banded:n=10,d=4",
+        "banded:n=10,d=21",
+        "gfem:n=10,p=9",
+        "gfem:n=2,p=3",
+        "gfem:n=10x10,p=1",
+        "gfem:n=10,p=1,dim=3",
+        "gfem:n=10,p=1,op=curl",
+        "randspd:n=10,density=2,cond=10",
+        "randspd:n=10,density=nan,cond=10",
+        "randspd:n=10,density=0.1,cond=0.5",
+        "convdiff3d:4,peclet=inf",
+        "convdiff3d:4,peclet=-1",
+        "anisotropic2d:4,eps=0",
+        "powerlaw:n=10,alpha=1",
+        "random:n=3,nnz_per_row=4",
+        "electrostatic:n=0",
+    ];
+    let mut messages = String::new();
+    for spec in wrong {
+        match csr::<f64>(spec) {
+            Err(error @ Error::Spec { .. }) => messages.push_str(&format!("{error}\n")),
+            other => panic!("{spec:?} gave {other:?}"),
+        }
+    }
+    insta::assert_snapshot!(messages);
+    for spec in [
+        "random:n=1e9,nnz_per_row=5",
+        "electrostatic:n=1e12",
+        "gfem:n=1e10,p=1",
+        "randspd:n=1e9,density=1,cond=2",
+        "banded:n=1e9,d=101",
+        "powerlaw:n=1e10",
+    ] {
+        assert!(matches!(csr::<f64>(spec), Err(Error::TooLarge { .. })), "{spec}");
+    }
+}

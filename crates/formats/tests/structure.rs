@@ -1,0 +1,182 @@
+//! Statistics and the choice of a format: counted by hand on small matrices, against the built formats on many.
+
+use proptest::prelude::*;
+use spandrel_formats::choose::COST_PER_BYTE;
+use spandrel_formats::generate::csr;
+use spandrel_formats::{
+    Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, Format, Hec, Hmec, Hyb, Real, Sell, Stats, Symmetry, Traffic,
+    Triplets, choose, for_each_format,
+};
+
+fn from_entries(nrows: usize, ncols: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
+    let mut triplets = Triplets::new(nrows, ncols).unwrap();
+    entries.iter().for_each(|&(i, j, v)| triplets.push(i, j, v).unwrap());
+    triplets.to_csr().unwrap()
+}
+
+macro_rules! predictions_hold {
+    ([$a:tt $what:tt] $(($stem:ident, $Type:ident)),*) => {
+        $({
+            let choice = choose($a);
+            let candidate = choice.candidate(stringify!($stem)).unwrap_or_else(|| panic!("{} is missing", stringify!($stem)));
+            match (&candidate.spmv, <$Type<_> as Format>::from_csr($a)) {
+                (Ok(bytes), Ok(built)) => assert_eq!(*bytes, built.spmv(), "{} of {}", stringify!($stem), $what),
+                (Err(_), Err(_)) => {}
+                (predicted, built) => panic!(
+                    "{} of {}: predicted {predicted:?}, built {:?}", stringify!($stem), $what, built.map(|b| b.spmv())
+                ),
+            }
+        })*
+        assert_eq!(COST_PER_BYTE.map(|cost| cost.0), [$(stringify!($stem)),*], "the registry's order");
+    };
+}
+
+fn check_predictions<T: Real>(a: &Csr<T>, what: &str) {
+    for_each_format!(predictions_hold, a, what);
+}
+
+#[test]
+fn predicted_bytes_are_those_of_the_built_formats() {
+    for spec in [
+        "d3n7:12",
+        "d3n27:9x10x11",
+        "d3n33:8",
+        "poisson2d:50x31",
+        "banded:n=1000,d=33",
+        "banded:n=1,d=1",
+        "gfem:n=300,p=3",
+        "gfem:n=20x30,p=1,dim=2",
+        "randspd:n=300,density=0.05,cond=100",
+        "convdiff2d:40",
+        "powerlaw:n=20000,alpha=2.1",
+        "powerlaw:n=12000,alpha=1.8",
+        "random:n=1200,nnz_per_row=6",
+        "electrostatic:n=1500",
+        "tridiag:1500",
+    ] {
+        check_predictions(&csr::<f64>(spec).unwrap(), spec);
+        check_predictions(&csr::<f32>(spec).unwrap(), spec);
+    }
+    let shapes: [(&str, usize, usize, &[(usize, usize, f64)]); 6] = [
+        ("nothing", 0, 0, &[]),
+        ("no rows", 0, 7, &[]),
+        ("no columns", 7, 0, &[]),
+        ("empty rows", 9, 5, &[(3, 4, 1.0)]),
+        ("wide", 3, 50, &[(0, 49, 1.0), (2, 0, 0.0), (2, 1, 2.0)]),
+        ("tall", 50, 3, &[(49, 0, 1.0), (0, 2, 0.0)]),
+    ];
+    for (what, nrows, ncols, entries) in shapes {
+        check_predictions(&from_entries(nrows, ncols, entries), what);
+    }
+    // An arrow: one dense row and column, for which padding does not fit.
+    let n = 30_000;
+    let mut arrow: Vec<_> = (0..n).map(|i| (i, i, 1.0)).collect();
+    arrow.extend((1..n).flat_map(|i| [(0, i, 1.0), (i, 0, 1.0)]));
+    let arrow = from_entries(n, n, &arrow);
+    check_predictions(&arrow, "arrow");
+    let choice = choose(&arrow);
+    for name in ["ell", "dia", "bdia", "dense"] {
+        let why = choice.candidate(name).unwrap().spmv.as_ref().unwrap_err();
+        assert!(why.contains("20 times"), "{name}: {why}");
+    }
+}
+
+#[test]
+fn the_choice_is_the_least_of_those_that_fit() {
+    let cases = [
+        ("d3n7:20", "dia"),
+        ("banded:n=3000,d=33", "bdia"),
+        ("powerlaw:n=20000", "csr"),
+        ("randspd:n=60,density=1,cond=10", "dense"),
+    ];
+    for (spec, expected) in cases {
+        let choice = choose(&csr::<f64>(spec).unwrap());
+        let bytes = |c: &spandrel_formats::choose::Candidate| c.spmv.clone().ok().filter(|_| c.cost.is_some());
+        let least = choice.candidates.iter().filter_map(bytes).min().unwrap();
+        let chosen = choice.candidate(choice.format).unwrap();
+        assert_eq!(bytes(chosen), Some(least), "{spec}: {choice}");
+        println!("{spec}: {choice}");
+        if expected != "csr" {
+            assert!(choice.format == expected || bytes(choice.candidate(expected).unwrap()) == Some(least), "{choice}");
+        }
+    }
+}
+
+#[test]
+fn a_choice_is_one_sentence() {
+    let lines: Vec<String> =
+        ["d3n7:20", "banded:n=3000,d=33", "powerlaw:n=20000", "randspd:n=60,density=1,cond=10", "tridiag:5"]
+            .iter()
+            .map(|spec| format!("{spec} -> {}", choose(&csr::<f64>(spec).unwrap())))
+            .collect();
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn small_statistics_counted_by_hand() {
+    let a = from_entries(
+        4,
+        4,
+        &[(0, 0, 2.0), (0, 3, 1.0), (1, 1, -3.0), (1, 0, 1.0), (1, 2, 1.0), (2, 2, 0.0), (2, 1, f64::NAN)],
+    );
+    let stats = Stats::of(&a).unwrap();
+    assert_eq!((stats.nrows, stats.ncols, stats.nnz), (4, 4, 7));
+    assert_eq!((stats.lower, stats.upper, stats.diagonals), (1, 3, 4));
+    assert_eq!((stats.explicit_zeros, stats.non_finite, stats.symmetry), (1, 1, Symmetry::None));
+    let rows = &stats.rows;
+    assert_eq!((rows.min, rows.max, rows.empty, rows.mean, rows.variance), (0, 3, 1, 1.75, 1.1875));
+    assert_eq!(rows.histogram, [1, 0, 3]);
+    assert_eq!(rows.quantiles, [0, 0, 2, 2, 3]);
+    let d = stats.diagonal;
+    assert_eq!((d.missing, d.zero, d.negative, d.dominant, d.strictly_dominant), (1, 1, 1, 3, 2));
+    assert_eq!((stats.density, stats.diagonal_fill, stats.ell_fill), (7.0 / 16.0, 7.0 / 11.0, 7.0 / 12.0));
+}
+
+#[test]
+fn symmetry_is_exact() {
+    let symmetry = |entries: &[(usize, usize, f64)]| Stats::of(&from_entries(3, 3, entries)).unwrap().symmetry;
+    assert_eq!(symmetry(&[(0, 1, 2.0), (1, 0, 2.0), (2, 2, 1.0)]), Symmetry::Symmetric);
+    assert_eq!(symmetry(&[(0, 1, 2.0), (1, 0, -2.0)]), Symmetry::Skew);
+    assert_eq!(symmetry(&[(0, 1, 2.0), (1, 0, -2.0), (2, 2, 0.0)]), Symmetry::Skew);
+    assert_eq!(symmetry(&[(0, 1, 2.0), (1, 0, -2.0), (2, 2, 1.0)]), Symmetry::Pattern);
+    assert_eq!(symmetry(&[(0, 1, 2.0), (1, 0, 2.0 + 1e-15)]), Symmetry::Pattern);
+    assert_eq!(symmetry(&[(0, 1, 2.0)]), Symmetry::None);
+    assert_eq!(symmetry(&[]), Symmetry::Symmetric);
+    assert_eq!(symmetry(&[(0, 0, f64::NAN)]), Symmetry::Pattern);
+    assert_eq!(Stats::of(&from_entries(2, 3, &[(0, 0, 1.0)])).unwrap().symmetry, Symmetry::None);
+}
+
+#[test]
+fn statistics_of_generated_matrices() {
+    let grid = Stats::of(&csr::<f64>("d3n7:10").unwrap()).unwrap();
+    assert_eq!((grid.lower, grid.upper, grid.diagonals, grid.symmetry), (100, 100, 7, Symmetry::Symmetric));
+    assert_eq!((grid.rows.min, grid.rows.max), (4, 7));
+    assert_eq!((grid.diagonal.dominant, grid.diagonal.strictly_dominant), (1000, 1000 - 512));
+    let wind = Stats::of(&csr::<f32>("convdiff3d:6,peclet=3").unwrap()).unwrap();
+    assert_eq!(wind.symmetry, Symmetry::Pattern);
+    let empty = Stats::of(&from_entries(0, 0, &[])).unwrap();
+    assert_eq!((empty.rows.max, empty.density, empty.diagonals), (0, 0.0, 0));
+    assert!(empty.is_square());
+}
+
+proptest! {
+    #[test]
+    fn statistics_and_predictions_hold_on_any_matrix(
+        nrows in 0usize..40,
+        ncols in 0usize..40,
+        entries in proptest::collection::vec((0usize..40, 0usize..40, -2i32..3), 0..200),
+    ) {
+        let inside: Vec<_> = entries.into_iter().filter(|e| e.0 < nrows && e.1 < ncols).map(|(i, j, v)| (i, j, f64::from(v))).collect();
+        let a = from_entries(nrows, ncols, &inside);
+        check_predictions(&a, "random");
+        let stats = Stats::of(&a).unwrap();
+        let all: Vec<_> = (0..nrows).flat_map(|i| a.row(i).0.iter().map(move |&j| (i, j as usize)).collect::<Vec<_>>()).collect();
+        prop_assert_eq!(stats.lower, all.iter().map(|&(i, j)| i.saturating_sub(j)).max().unwrap_or(0));
+        prop_assert_eq!(stats.upper, all.iter().map(|&(i, j)| j.saturating_sub(i)).max().unwrap_or(0));
+        let diagonals: std::collections::BTreeSet<_> = all.iter().map(|&(i, j)| j as i64 - i as i64).collect();
+        prop_assert_eq!(stats.diagonals, diagonals.len());
+        prop_assert_eq!(stats.rows.histogram.iter().sum::<usize>(), nrows);
+        prop_assert_eq!(stats.explicit_zeros, a.values().iter().filter(|&&v| v == 0.0).count());
+        prop_assert_eq!(stats.symmetry == Symmetry::Symmetric, nrows == ncols && a == a.transpose());
+    }
+}

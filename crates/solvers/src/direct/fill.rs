@@ -1,0 +1,45 @@
+//! A bound on the entries of L and U, from the pattern alone.
+//!
+//! With row exchanges U fits the Cholesky factor of A^T A, and L the Householder vectors of A = Q R, whatever the pivots (George & Ng
+//! 1987, Symbolic factorization for sparse Gaussian elimination with partial pivoting). The bound costs little more than a
+//! sort of the entries; it may exceed what the pivots of a particular matrix need several times over.
+
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::perm::PermRef;
+use faer::sparse::FaerError;
+use faer::sparse::linalg::{colamd, qr};
+
+use super::factor::Columns;
+
+/// Entries of L and U at most.
+pub(super) fn lu_entries(columns: &Columns) -> Result<u64, FaerError> {
+    let a = columns.symbolic();
+    let n = a.ncols();
+    let (mut forward, mut inverse) = (vec![0usize; n], vec![0usize; n]);
+    let req = colamd::order_scratch::<usize>(a.nrows(), n, columns.nnz())
+        .or(qr::col_etree_scratch::<usize>(a.nrows(), n))
+        .or(qr::postorder_scratch::<usize>(n))
+        .or(qr::column_counts_aat_scratch::<usize>(n, a.nrows()));
+    let mut memory = MemBuffer::try_new(req)?;
+    let stack = MemStack::new(&mut memory);
+    colamd::order(&mut forward, &mut inverse, a, Default::default(), stack)?;
+    let order = PermRef::new_checked(&forward, &inverse, n);
+    let (mut etree, mut post) = (vec![0usize; n], vec![0usize; n]);
+    let tree = qr::col_etree(a, Some(order), &mut etree, stack);
+    qr::postorder(&mut post, tree, stack);
+    let (mut u, mut least) = (vec![0usize; n], vec![0usize; a.nrows()]);
+    let transposed = columns.transposed();
+    qr::column_counts_ata(&mut u, &mut least, transposed.symbolic(), Some(order), tree, &post, stack);
+
+    // Householder vectors: a column holds the rows that begin there and, but one each, those of its children.
+    let mut l = vec![0usize; n];
+    for &column in least.iter().filter(|&&column| column < n) {
+        l[column] += 1;
+    }
+    for (j, &parent) in tree.into_inner().iter().enumerate() {
+        if let Ok(parent) = usize::try_from(parent) {
+            l[parent] += l[j].saturating_sub(1);
+        }
+    }
+    Ok(u.iter().chain(&l).map(|&count| count as u64).sum())
+}

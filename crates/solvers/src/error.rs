@@ -1,0 +1,127 @@
+//! What a solver refuses to begin with.
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of a solver. Not converging is none: see [`crate::Outcome`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A matrix that is not square where the method needs one that is.
+    #[error(
+        "{solver} needs a square matrix, this one is {nrows} x {ncols}; the direct solver's QR takes more rows than columns"
+    )]
+    NotSquare {
+        /// The method.
+        solver: &'static str,
+        /// Rows.
+        nrows: usize,
+        /// Columns.
+        ncols: usize,
+    },
+    /// A matrix with fewer rows than columns, which has no unique answer.
+    #[error(
+        "direct: {nrows} rows for {ncols} columns leave the answer open; solve A A' y = b and take x = A' y for the shortest one"
+    )]
+    Underdetermined {
+        /// Rows.
+        nrows: usize,
+        /// Columns.
+        ncols: usize,
+    },
+    /// An operand of the wrong size.
+    #[error("{solver}: {what} has {found} elements, expected {expected}")]
+    Size {
+        /// The method.
+        solver: &'static str,
+        /// The operand.
+        what: &'static str,
+        /// Its size.
+        found: usize,
+        /// The size it should have.
+        expected: usize,
+    },
+    /// A diagonal entry that Jacobi cannot invert.
+    #[error(
+        "the diagonal of row {row} is {found}, which Jacobi cannot invert; solve without it, or reorder the rows so that the diagonal has no zero"
+    )]
+    Diagonal {
+        /// The row, from 0.
+        row: usize,
+        /// `"missing"`, `"zero"`, `"infinite or NaN"`, `"too small to invert"`.
+        found: &'static str,
+    },
+    /// A factorisation that met a zero pivot.
+    #[error("{method}: the matrix is singular{}: {why}", pivot.map(|p| format!(" (pivot {p})")).unwrap_or_default())]
+    ZeroPivot {
+        /// `"llt"`, `"lu"`, `"qr"`.
+        method: &'static str,
+        /// The elimination step, from 0, where it is known.
+        pivot: Option<usize>,
+        /// What was found.
+        why: String,
+    },
+    /// A matrix with an infinite or NaN entry given to a direct solver.
+    #[error("the entry at row {row}, column {column} is infinite or NaN")]
+    NotFinite {
+        /// The row, from 0.
+        row: usize,
+        /// The column, from 0.
+        column: usize,
+    },
+    /// A factor that would not fit the memory limit.
+    #[error(
+        "{method}: the factor would take {bytes} bytes, more than the limit of {limit}; raise the limit or use an iterative solver"
+    )]
+    Fill {
+        /// `"llt"`, `"lu"`, `"qr"`.
+        method: &'static str,
+        /// Bytes of the factor by the symbolic factorisation: exact for LLT, an upper bound for LU and QR.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The direct solver failed for a reason of its own.
+    #[error("{method}: {why}")]
+    Factor {
+        /// `"llt"`, `"lu"`, `"qr"`.
+        method: &'static str,
+        /// The reason.
+        why: String,
+    },
+    /// New values for a factorisation of another pattern.
+    #[error("refactor: {found} values for a pattern of {expected} entries")]
+    Pattern {
+        /// How many values.
+        found: usize,
+        /// How many entries.
+        expected: usize,
+    },
+    /// An option outside its range.
+    #[error("option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1")]
+    Option {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] spandrel_backend::Error),
+    /// The matrix is wrong.
+    #[error(transparent)]
+    Format(#[from] spandrel_formats::Error),
+}
+
+impl Error {
+    /// The status word for it, where it has one: a front end then reports an outcome in the place of an error.
+    pub fn status(&self) -> Option<crate::Status> {
+        match self {
+            Error::Diagonal { found: "infinite or NaN", .. } | Error::NotFinite { .. } => {
+                Some(crate::Status::NotFinite)
+            }
+            Error::Diagonal { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
+            _ => None,
+        }
+    }
+}

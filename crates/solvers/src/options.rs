@@ -1,0 +1,95 @@
+//! What a solve is asked for, and what it may be told underway.
+
+use std::ops::ControlFlow;
+
+use crate::{Error, Result};
+
+/// Options of the iterative solvers. Plain data: change what you need of [`Options::default`].
+///
+/// Whether a solve repeats bit for bit across backends is not an option here: the solvers run the same operations in the
+/// same order everywhere, so it is decided by the format, the preconditioner and the backend that the caller selects
+/// (each operation declares its [`spandrel_backend::Order`]).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Converged once ||b - A x|| <= `rtol` ||b||. Default 1e-8, in any precision: an `f32` solve that cannot reach it ends
+    /// as [`crate::Status::Stagnated`] at its attainable accuracy.
+    pub rtol: f64,
+    /// Converged once ||b - A x|| <= `atol`, where that is the larger bound. Default 0.
+    pub atol: f64,
+    /// Limit of iterations over all restarts; `None` for the smaller of 20 n and 20,000, at least 20. The device keeps eight
+    /// bytes of history for each.
+    pub max_iters: Option<usize>,
+    /// The host looks every so many iterations (at least 1). Default 16. It changes no bit of the answer: work enqueued
+    /// behind the stop changes nothing.
+    pub check_every: usize,
+    /// Whether the outcome carries the history of residual norms. Default true.
+    pub history: bool,
+    /// Whether the iteration is captured once and replayed (a CUDA graph), or enqueued anew each time. The bits are the
+    /// same. Default true.
+    pub recorded: bool,
+    /// Diverged once the residual norm exceeds this times the larger of ||b|| and the norm that the segment began with;
+    /// infinity for never. Default 1e8: BiCGStab's residual may rise by several orders on the way to an answer.
+    pub divergence: f64,
+    /// How often the residual may be replaced by b - A x and the direction restarted, where the recurrence has run away from
+    /// the truth or BiCGStab has broken down. Default 20.
+    pub max_restarts: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rtol: 1e-8,
+            atol: 0.0,
+            max_iters: None,
+            check_every: 16,
+            history: true,
+            recorded: true,
+            divergence: 1e8,
+            max_restarts: 20,
+        }
+    }
+}
+
+impl Options {
+    /// The limit of iterations for `n` unknowns.
+    pub fn iteration_limit(&self, n: usize) -> usize {
+        self.max_iters.unwrap_or_else(|| n.saturating_mul(20).clamp(20, 20_000))
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let bad = |name, value| Err(Error::Option { name, value });
+        if self.rtol.is_nan() || self.rtol < 0.0 {
+            return bad("rtol", self.rtol);
+        }
+        if self.atol.is_nan() || self.atol < 0.0 {
+            return bad("atol", self.atol);
+        }
+        if self.divergence.is_nan() || self.divergence <= 1.0 {
+            return bad("divergence", self.divergence);
+        }
+        Ok(())
+    }
+}
+
+/// Where a solve is, each time the host looks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Iterations done, over all restarts.
+    pub iterations: usize,
+    /// Limit of iterations.
+    pub max_iters: usize,
+    /// Norm of the recurrence's residual over ||b||.
+    pub residual: f64,
+    /// What it must come down to.
+    pub target: f64,
+    /// Restarts so far.
+    pub restarts: usize,
+}
+
+/// Called at each look; `Break` ends the solve as [`crate::Status::Interrupted`] with the x reached.
+pub type Watcher<'a> = &'a mut dyn FnMut(Progress) -> ControlFlow<()>;
+
+/// A watcher that never interrupts.
+pub(crate) fn unwatched(_: Progress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}

@@ -1,0 +1,89 @@
+//! Preconditioners that need no factorisation: none, and the diagonal.
+//!
+//! Cost: [`Identity`] nothing, since solvers use r in the place of z; [`Jacobi`] three passes over vectors of n.
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 10.2.
+
+use std::fmt;
+
+use spandrel_backend::{Backend, Gate, Preconditioner};
+use spandrel_formats::{Csr, Real};
+
+use crate::{Error, Result};
+
+/// No preconditioner: M = I, of any size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity;
+
+impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Identity {
+    fn len(&self) -> Option<usize> {
+        None
+    }
+    fn is_identity(&self) -> bool {
+        true
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
+        be.copy(gate, r, z)
+    }
+}
+
+/// Jacobi: M = diag(A), held as its inverse, each entry rounded once.
+pub struct Jacobi<T: Real, B: Backend<T>> {
+    inv_diag: B::Vector,
+    n: usize,
+}
+
+impl<T: Real, B: Backend<T>> fmt::Debug for Jacobi<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jacobi").field("n", &self.n).finish_non_exhaustive()
+    }
+}
+
+impl<T: Real, B: Backend<T>> Jacobi<T, B> {
+    /// Inverts the diagonal of a square matrix and brings it onto the device.
+    ///
+    /// # Errors
+    /// [`Error::NotSquare`]; [`Error::Diagonal`] with the first row whose diagonal entry is missing, zero, infinite, NaN or too
+    /// small for its inverse to be finite; a backend that fails.
+    pub fn new(be: &B, csr: &Csr<T>) -> Result<Self> {
+        let inv_diag = be.upload(&inverse_diagonal(csr)?)?;
+        Ok(Self { n: be.len(&inv_diag), inv_diag })
+    }
+}
+
+/// 1 / a_ii for each row.
+fn inverse_diagonal<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
+    let (nrows, ncols) = (csr.row_ptr().len() - 1, spandrel_formats::Format::ncols(csr));
+    if nrows != ncols {
+        return Err(Error::NotSquare { solver: "jacobi", nrows, ncols });
+    }
+    let invert = |row| {
+        let bad = |found| Err(Error::Diagonal { row, found });
+        match csr.get(row, row) {
+            None => bad("missing"),
+            Some(d) if !d.is_finite() => bad("infinite or NaN"),
+            Some(d) if d == T::zero() => bad("zero"),
+            Some(d) if !d.recip().is_finite() => bad("too small to invert"),
+            Some(d) => Ok(d.recip()),
+        }
+    };
+    (0..nrows).map(invert).collect()
+}
+
+impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Jacobi<T, B> {
+    fn len(&self) -> Option<usize> {
+        Some(self.n)
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
+        be.hadamard(gate, &self.inv_diag, r, z)
+    }
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        r: &B::Vector,
+        z: &mut B::Vector,
+        rz: &mut B::Scalar,
+    ) -> spandrel_backend::Result<()> {
+        be.hadamard_dot(gate, &self.inv_diag, r, z, rz)
+    }
+}

@@ -1,0 +1,182 @@
+//! Every way to fail, provoked and named; and that `converged` is said of the true residual only.
+
+mod problems;
+
+use problems::{BOTH, Krylov, diagonal, matrix, relative_residual, solve, solve_from, stencil, uneven};
+use spandrel_backend::Quantity;
+use spandrel_backend_cpu::Cpu;
+use spandrel_solvers::{Identity, Jacobi, Options, Status};
+
+#[test]
+fn cg_names_an_indefinite_matrix() {
+    let be = Cpu::new();
+    let (outcome, x) =
+        solve(&be, Krylov::Cg, &diagonal::<f64>(&[1.0, -3.0, 1.0]), &[1.0, 1.0, 1.0], &Options::default());
+    assert_eq!((outcome.status, outcome.iterations), (Status::IndefiniteMatrix, 0));
+    assert_eq!(outcome.breakdown, Some((Quantity::Curvature, 0)));
+    assert_eq!((x, outcome.true_residual), (vec![0.0; 3], 1.0));
+    // p'Ap = 1 > 0 at first; the second direction finds the negative eigenvalue.
+    let (outcome, _) = solve(&be, Krylov::Cg, &diagonal::<f64>(&[3.0, -1.0, 0.5]), &[1.0; 3], &Options::default());
+    assert_eq!((outcome.status, outcome.breakdown), (Status::IndefiniteMatrix, Some((Quantity::Curvature, 1))));
+}
+
+#[test]
+fn cg_names_an_indefinite_preconditioner() {
+    let be = Cpu::new();
+    let a = matrix::<f64>(
+        3,
+        3,
+        &[(0, 0, 2.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 2.0), (1, 2, 1.0), (2, 1, 1.0), (2, 2, 2.0)],
+    );
+    let at_once = Jacobi::new(&be, &diagonal::<f64>(&[-1.0, -1.0, -1.0])).unwrap();
+    let (outcome, _) = solve_from(&be, Krylov::Cg, &a, &at_once, &[1.0, 1.0, 0.0], &[], &Options::default());
+    assert_eq!(outcome.status, Status::IndefinitePreconditioner);
+    assert_eq!(outcome.breakdown, Some((Quantity::PreconditionedResidual, 0)));
+    // The first residual does not see the negative part; the second lies in it.
+    let later = Jacobi::new(&be, &diagonal::<f64>(&[1.0, 1.0, -0.01])).unwrap();
+    let (outcome, _) = solve_from(&be, Krylov::Cg, &a, &later, &[1.0, 1.0, 0.0], &[], &Options::default());
+    assert_eq!(outcome.status, Status::IndefinitePreconditioner);
+    assert_eq!(outcome.breakdown, Some((Quantity::PreconditionedResidual, 1)));
+}
+
+#[test]
+fn bicgstab_is_restarted_where_its_shadow_fails_it() {
+    let be = Cpu::new();
+    let options = Options::default();
+    // r'Ar = 0, so r0'v = 0 at once.
+    let exchange = matrix::<f64>(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]);
+    let (outcome, x) = solve(&be, Krylov::BiCgStab, &exchange, &[1.0, 0.0], &options);
+    assert_eq!((outcome.status, outcome.restarts), (Status::Converged, 1), "{outcome:?}");
+    assert_eq!(outcome.breakdown, Some((Quantity::ShadowDirection, 0)));
+    assert_eq!(x, [0.0, 1.0]);
+    // s = (0, 1) with s'As = 0: omega = 0 in the first iteration.
+    let a = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 1.0), (1, 0, -1.0)]);
+    let (outcome, x) = solve(&be, Krylov::BiCgStab, &a, &[1.0, 0.0], &options);
+    assert_eq!(outcome.status, Status::Converged, "{outcome:?}");
+    assert!(outcome.restarts >= 1 && outcome.breakdown.is_some());
+    assert!(relative_residual(&a, &x, &[1.0, 0.0]) <= 1e-8);
+    // r0'r = 0 after the first iteration.
+    let a = matrix::<f64>(3, 3, &[(0, 0, 1.0), (1, 2, 1.0), (2, 0, 1.0), (2, 1, 1.0), (2, 2, 1.0)]);
+    let (outcome, x) = solve(&be, Krylov::BiCgStab, &a, &[1.0, 0.0, 0.0], &options);
+    assert_eq!(outcome.status, Status::Converged, "{outcome:?}");
+    assert!(outcome.restarts >= 1);
+    assert!(relative_residual(&a, &x, &[1.0, 0.0, 0.0]) <= 1e-8);
+}
+
+#[test]
+fn bicgstab_without_restarts_names_the_scalar() {
+    let be = Cpu::new();
+    let options = Options { max_restarts: 0, ..Options::default() };
+    let rho = matrix::<f64>(3, 3, &[(0, 0, 1.0), (1, 2, 1.0), (2, 0, 1.0), (2, 1, 1.0), (2, 2, 1.0)]);
+    let omega = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 1.0), (1, 0, -1.0)]);
+    let shadow = matrix::<f64>(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]);
+    // s = (-1, 1) is in the null space: t = 0.
+    let stabilizer = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 1.0)]);
+    for (a, b, quantity, iterations) in [
+        (&rho, vec![1.0, 0.0, 0.0], Quantity::Rho, 1),
+        (&omega, vec![1.0, 0.0], Quantity::Omega, 0),
+        (&shadow, vec![1.0, 0.0], Quantity::ShadowDirection, 0),
+        (&stabilizer, vec![1.0, 1.0], Quantity::Stabilizer, 0),
+    ] {
+        let (outcome, x) = solve(&be, Krylov::BiCgStab, a, &b, &options);
+        assert_eq!(outcome.status, Status::Breakdown, "{outcome:?}");
+        assert_eq!(outcome.breakdown, Some((quantity, iterations)));
+        assert!((relative_residual(a, &x, &b) - outcome.true_residual).abs() < 1e-14);
+    }
+}
+
+#[test]
+fn a_system_that_no_restart_mends_ends_as_breakdown() {
+    let be = Cpu::new();
+    // No solution exists: the residual cannot be had below the part of b outside the range.
+    let a = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 1.0)]);
+    for check_every in [1, 16] {
+        let options = Options { check_every, ..Options::default() };
+        let (outcome, _) = solve(&be, Krylov::BiCgStab, &a, &[2.0, 0.0], &options);
+        assert!(!outcome.status.is_converged() && outcome.true_residual >= 0.7, "{outcome:?}");
+        assert!(outcome.restarts <= options.max_restarts);
+    }
+}
+
+#[test]
+fn a_lucky_breakdown_is_convergence() {
+    let be = Cpu::new();
+    for method in BOTH {
+        // The residual is exactly zero after one step, and every scalar behind it would be.
+        for b in [vec![3.0, 0.0, 0.0], vec![0.0, 5.0, 0.0]] {
+            let (outcome, _) = solve(
+                &be,
+                method,
+                &diagonal::<f64>(&[2.0, 4.0, 8.0]),
+                &b,
+                &Options { rtol: 0.0, ..Options::default() },
+            );
+            assert_eq!((outcome.status, outcome.true_residual), (Status::Converged, 0.0), "{method:?}");
+            assert_eq!(outcome.breakdown, None);
+        }
+    }
+}
+
+#[test]
+fn divergence_is_said() {
+    let be = Cpu::new();
+    // BiCGStab on a strongly rotating matrix overshoots; a limit close to the start says so.
+    let a = stencil::<f64>(20, 30.0);
+    let options = Options { divergence: 1.0001, ..Options::default() };
+    let (outcome, x) = solve(&be, Krylov::BiCgStab, &a, &uneven(400), &options);
+    assert_eq!(outcome.status, Status::Diverged, "{outcome:?}");
+    assert!(outcome.residual > 1.0 && x.iter().all(|x| x.is_finite()));
+}
+
+#[test]
+fn what_f32_cannot_reach_is_stagnated_not_converged() {
+    let be = Cpu::new();
+    // Condition about 10^4: the attainable residual is far above 10^-12.
+    let a = stencil::<f32>(60, 0.0);
+    let b: Vec<f32> = uneven(3600);
+    for method in BOTH {
+        let options = Options { rtol: 1e-12, ..Options::default() };
+        let (outcome, x) = solve(&be, method, &a, &b, &options);
+        assert_eq!(outcome.status, Status::Stagnated, "{method:?} {outcome:?}");
+        assert!(outcome.restarts >= 1 && outcome.true_residual > 1e-12 && outcome.true_residual < 1e-4);
+        let truth = relative_residual(&a, &x, &b);
+        assert!(truth > 1e-9, "the recurrence claimed {:e}, the truth is {truth:e}", outcome.residual);
+    }
+}
+
+#[test]
+fn a_recurrence_that_runs_ahead_of_the_truth_is_caught_and_mended() {
+    let be = Cpu::new();
+    let a = stencil::<f64>(30, 0.0);
+    let b: Vec<f64> = uneven(900);
+    let guess: Vec<f64> = b.iter().map(|v| 1e10 * v).collect();
+    for method in BOTH {
+        let options = Options { rtol: 1e-13, max_restarts: 0, ..Options::default() };
+        let (hasty, x) = solve_from(&be, method, &a, &Identity, &b, &guess, &options);
+        assert_eq!(hasty.status, Status::Stagnated, "{method:?} {hasty:?}");
+        assert!(hasty.true_residual > 1e-13 && relative_residual(&a, &x, &b) > 1e-13);
+        let options = Options { rtol: 1e-13, ..Options::default() };
+        let (mended, x) = solve_from(&be, method, &a, &Identity, &b, &guess, &options);
+        assert_eq!(mended.status, Status::Converged, "{method:?} {mended:?}");
+        assert!(mended.restarts >= 1 && relative_residual(&a, &x, &b) <= 2e-13);
+    }
+}
+
+#[test]
+fn nothing_asked_of_the_residual_still_ends() {
+    // rtol = 0 is out of reach in general; it must end, and not as converged unless the residual is exactly zero.
+    let be = Cpu::new();
+    for method in BOTH {
+        let options = Options { rtol: 0.0, ..Options::default() };
+        let (outcome, _) = solve(&be, method, &stencil::<f64>(15, 0.0), &uneven(225), &options);
+        assert_eq!(outcome.status == Status::Converged, outcome.true_residual == 0.0);
+        assert!(outcome.true_residual < 1e-14, "{method:?} {outcome:?}");
+        assert!(outcome.iterations < 20 * 225);
+    }
+}
+
+#[test]
+fn the_words_are_those_of_the_program() {
+    let words: Vec<String> = Status::ALL.iter().map(|status| status.to_string()).collect();
+    insta::assert_snapshot!(words.join("\n"));
+}

@@ -1,0 +1,347 @@
+//! CG and BiCGStab on small systems: answers, edge cases, range, and what they promise about bits.
+
+mod problems;
+
+use std::ops::ControlFlow;
+
+use problems::{BOTH, Krylov, diagonal, matrix, relative_residual, solve, solve_from, stencil, uneven};
+use spandrel_backend::{Backend, Mat, Spmv};
+use spandrel_backend_cpu::Cpu;
+use spandrel_formats::{Csr, Real};
+use spandrel_solvers::{BiCgStab, Cg, Error, Identity, Jacobi, Options, Status};
+
+fn converges<T: Real>(rtol: f64)
+where
+    Cpu: Spmv<Csr<T>>,
+{
+    let be = Cpu::new();
+    let options = Options { rtol, ..Options::default() };
+    for (method, convection) in [(Krylov::Cg, 0.0), (Krylov::BiCgStab, 0.0), (Krylov::BiCgStab, 0.3)] {
+        let a = stencil::<T>(23, convection);
+        let b = uneven(529);
+        let jacobi = Jacobi::new(&be, &a).unwrap();
+        for (outcome, x) in
+            [solve(&be, method, &a, &b, &options), solve_from(&be, method, &a, &jacobi, &b, &uneven(529), &options)]
+        {
+            assert_eq!(outcome.status, Status::Converged, "{method:?} {outcome:?}");
+            let truth = relative_residual(&a, &x, &b);
+            // The residual was computed in T: its own rounding is of the order of u |A| |x| / |b|.
+            assert!((truth - outcome.true_residual).abs() <= 200.0 * T::UNIT_ROUNDOFF, "{truth} {outcome:?}");
+            assert!(outcome.true_residual <= rtol && outcome.iterations > 5 && outcome.iterations < 120);
+            assert!(outcome.history.len() > outcome.iterations);
+            assert_eq!(*outcome.history.last().unwrap(), outcome.residual);
+            // Only f32 may need its residual replaced this close to its accuracy.
+            assert!(outcome.restarts <= usize::from(T::BYTES == 4) && outcome.breakdown.is_none(), "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn both_converge_in_f64() {
+    converges::<f64>(1e-10);
+}
+
+#[test]
+fn both_converge_in_f32() {
+    converges::<f32>(1e-5);
+}
+
+#[test]
+fn jacobi_pays_on_an_uneven_diagonal() {
+    let be = Cpu::new();
+    let scale = |i: usize| 10f64.powi((i % 7) as i32 - 3);
+    let plain = stencil::<f64>(12, 0.0);
+    let mut entries = Vec::new();
+    for i in 0..144 {
+        let (cols, values) = plain.row(i);
+        entries.extend(cols.iter().zip(values).map(|(&j, &v)| (i, j as usize, v * scale(i) * scale(j as usize))));
+    }
+    let a = matrix::<f64>(144, 144, &entries);
+    for method in BOTH {
+        let options = Options { max_iters: Some(5000), ..Options::default() };
+        let (none, _) = solve(&be, method, &a, &uneven(144), &options);
+        let jacobi = Jacobi::new(&be, &a).unwrap();
+        let (with, _) = solve_from(&be, method, &a, &jacobi, &uneven(144), &[], &options);
+        assert_eq!(with.status, Status::Converged, "{with:?}");
+        assert!(4 * with.iterations < none.iterations, "{} {}", with.iterations, none.iterations);
+    }
+}
+
+#[test]
+fn a_zero_right_hand_side_has_the_zero_answer() {
+    let be = Cpu::new();
+    for method in BOTH {
+        let (outcome, x) =
+            solve_from(&be, method, &stencil::<f64>(4, 0.0), &Identity, &[0.0; 16], &uneven(16), &Options::default());
+        assert_eq!((outcome.status, outcome.iterations, outcome.true_residual), (Status::Converged, 0, 0.0));
+        assert_eq!(x, [0.0; 16]);
+    }
+}
+
+#[test]
+fn an_exact_guess_takes_no_iteration() {
+    let be = Cpu::new();
+    let a = stencil::<f64>(5, 0.0);
+    let x: Vec<f64> = (0..25).map(|i| i as f64 - 7.0).collect();
+    let b: Vec<f64> =
+        (0..25).map(|i| a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum()).collect();
+    for method in BOTH {
+        let (outcome, y) = solve_from(&be, method, &a, &Identity, &b, &x, &Options::default());
+        assert_eq!((outcome.status, outcome.iterations, outcome.history), (Status::Converged, 0, vec![0.0]));
+        assert_eq!(y, x);
+    }
+}
+
+#[test]
+fn one_unknown_takes_one_iteration() {
+    let be = Cpu::new();
+    for method in BOTH {
+        let (outcome, x) = solve(&be, method, &diagonal::<f64>(&[4.0]), &[2.0], &Options::default());
+        assert_eq!((outcome.status, x), (Status::Converged, vec![0.5]), "{method:?}");
+        assert!(outcome.iterations <= 1 && outcome.breakdown.is_none());
+    }
+}
+
+#[test]
+fn no_unknowns_are_solved_already() {
+    let be = Cpu::new();
+    for method in BOTH {
+        let (outcome, x) = solve(&be, method, &matrix::<f64>(0, 0, &[]), &[], &Options::default());
+        assert_eq!((outcome.status, outcome.iterations, x.len()), (Status::Converged, 0, 0));
+    }
+}
+
+#[test]
+fn a_singular_system_with_an_answer_is_solved() {
+    // The path graph's Laplacian: constants are its null space, and this right-hand side sums to zero.
+    let n = 20;
+    let mut entries = Vec::new();
+    for i in 0..n - 1 {
+        entries.extend([(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
+    }
+    let mut degree = vec![0.0; n];
+    for &(i, j, v) in &entries {
+        degree[i] += if i == j { v } else { 0.0 };
+    }
+    let off = entries.iter().copied().filter(|&(i, j, _)| i != j);
+    let entries: Vec<_> = off.chain(degree.iter().enumerate().map(|(i, &d)| (i, i, d))).collect();
+    let a = matrix::<f64>(n, n, &entries);
+    let mut b = vec![0.0; n];
+    (b[0], b[n - 1], b[5], b[6]) = (1.0, -1.0, 2.0, -2.0);
+    let be = Cpu::new();
+    for method in BOTH {
+        let (outcome, x) = solve(&be, method, &a, &b, &Options::default());
+        assert_eq!(outcome.status, Status::Converged, "{method:?} {outcome:?}");
+        assert!(relative_residual(&a, &x, &b) <= 1e-8);
+    }
+}
+
+#[test]
+fn what_is_not_finite_is_said_at_once() {
+    let be = Cpu::new();
+    let good = stencil::<f64>(6, 0.0);
+    for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        let mut a = good.clone();
+        a.values_mut()[17] = bad;
+        let mut b = uneven(36);
+        b[11] = bad;
+        for method in BOTH {
+            let options = Options::default();
+            for (outcome, _) in [
+                solve(&be, method, &a, &uneven(36), &options),
+                solve(&be, method, &good, &b, &options),
+                solve_from(&be, method, &good, &Identity, &uneven(36), &b, &options),
+            ] {
+                assert_eq!((outcome.status, outcome.iterations), (Status::NotFinite, 0), "{method:?} {bad}");
+                assert!(outcome.true_residual.is_nan());
+            }
+        }
+    }
+}
+
+fn range<T: Real>(sizes: &[f64], rtol: f64)
+where
+    Cpu: Spmv<Csr<T>>,
+{
+    let be = Cpu::new();
+    let a = stencil::<T>(9, 0.0);
+    let unit: Vec<T> = uneven(81);
+    for method in BOTH {
+        let options = Options { rtol, ..Options::default() };
+        let (at_one, x_at_one) = solve(&be, method, &a, &unit, &options);
+        for &size in sizes {
+            let b: Vec<T> = unit.iter().map(|&v| v * T::from_f64(size)).collect();
+            let (outcome, x) = solve(&be, method, &a, &b, &options);
+            assert_eq!(outcome.status, Status::Converged, "{method:?} {size} {outcome:?}");
+            assert_eq!(outcome.iterations, at_one.iterations, "{size}");
+            assert!(outcome.true_residual > 0.0 && outcome.true_residual <= rtol);
+            for (x, y) in x.iter().zip(&x_at_one) {
+                let expected = y.as_f64();
+                let close = (x.as_f64() / size - expected).abs() <= 1e4 * rtol.max(T::UNIT_ROUNDOFF);
+                assert!(close, "{size}: {x} for {expected}");
+            }
+        }
+        // A power of two changes no bit.
+        let k = sizes[0].log2().round() as i32;
+        let b: Vec<T> = unit.iter().map(|&v| v * T::from_f64(2f64.powi(k))).collect();
+        let (_, x) = solve(&be, method, &a, &b, &options);
+        for (x, y) in x.iter().zip(&x_at_one) {
+            assert_eq!(x.as_f64(), y.as_f64() * 2f64.powi(k), "{method:?}");
+        }
+    }
+}
+
+#[test]
+fn huge_and_tiny_right_hand_sides_are_solved_in_f64() {
+    range::<f64>(&[1e200, 1e-200, 1e305, 1e-290], 1e-9);
+}
+
+#[test]
+fn huge_and_tiny_right_hand_sides_are_solved_in_f32() {
+    range::<f32>(&[1e25, 1e-25, 1e37, 1e-30], 1e-5);
+}
+
+#[test]
+fn a_guess_far_above_the_answer_is_no_lie() {
+    // ||r0|| / ||b|| = 10^14: one recurrence cannot know the residual down to 10^-8 of b.
+    let be = Cpu::new();
+    let a = stencil::<f64>(10, 0.0);
+    let guess: Vec<f64> = uneven(100).iter().map(|v: &f64| v * 1e14).collect();
+    for method in BOTH {
+        let (outcome, x) = solve_from(&be, method, &a, &Identity, &uneven(100), &guess, &Options::default());
+        assert_eq!(outcome.status, Status::Converged, "{method:?} {outcome:?}");
+        assert!(outcome.restarts > 0);
+        assert!(relative_residual(&a, &x, &uneven(100)) <= 1.01e-8);
+    }
+    // And one so far that its square underflows beside b's.
+    let b: Vec<f64> = uneven(100).iter().map(|v: &f64| v * 1e-180).collect();
+    let guess: Vec<f64> = uneven(100);
+    let (outcome, x) = solve_from(&be, Krylov::Cg, &a, &Identity, &b, &guess, &Options::default());
+    assert_eq!(outcome.status == Status::Converged, outcome.true_residual <= 1e-8, "{outcome:?}");
+    let x: Vec<f64> = x.iter().map(|x| x * 1e180).collect();
+    let b: Vec<f64> = uneven(100);
+    let truth = relative_residual(&a, &x, &b);
+    assert!((truth - outcome.true_residual).abs() <= 1e-3 * truth, "{truth} {outcome:?}");
+}
+
+/// x's bits.
+fn bits<T: Real>(x: &[T]) -> Vec<u64> {
+    x.iter().map(|x| x.as_f64().to_bits()).collect()
+}
+
+#[test]
+fn recording_looking_and_threads_change_no_bit() {
+    let a = stencil::<f64>(70, 0.1);
+    let spd = stencil::<f64>(70, 0.0);
+    let b = uneven(4900);
+    for method in BOTH {
+        let a = if method == Krylov::Cg { &spd } else { &a };
+        let mut seen = Vec::new();
+        for threads in [1, 2, 3] {
+            let be = Cpu::with_threads(threads).unwrap();
+            let jacobi = Jacobi::new(&be, a).unwrap();
+            for recorded in [true, false] {
+                for check_every in [0, 1, 7, 16, 1000] {
+                    let options = Options { recorded, check_every, max_iters: Some(900), ..Options::default() };
+                    let (outcome, x) = solve(&be, method, a, &b, &options);
+                    assert_eq!(outcome.status, Status::Converged);
+                    let (preconditioned, y) = solve_from(&be, method, a, &jacobi, &b, &[], &options);
+                    seen.push((bits(&x), bits(&outcome.history), bits(&y), preconditioned));
+                }
+            }
+        }
+        assert!(seen.iter().all(|one| one == &seen[0]), "{method:?}");
+    }
+}
+
+#[test]
+fn the_iteration_limit_is_kept() {
+    let be = Cpu::new();
+    for method in BOTH {
+        for limit in [0, 1, 5, 17] {
+            let options = Options { max_iters: Some(limit), ..Options::default() };
+            let (outcome, x) = solve(&be, method, &stencil::<f64>(30, 0.0), &uneven(900), &options);
+            assert_eq!((outcome.status, outcome.iterations), (Status::MaxIterations, limit));
+            assert_eq!(outcome.history.len(), limit + 1);
+            assert!((relative_residual(&stencil(30, 0.0), &x, &uneven(900)) - outcome.true_residual).abs() < 1e-12);
+        }
+    }
+}
+
+#[test]
+fn a_watcher_sees_the_residual_fall_and_can_stop_it() {
+    let be = Cpu::new();
+    let a = Mat::load(&be, stencil::<f64>(40, 0.0)).unwrap();
+    let b = be.upload(&uneven(1600)).unwrap();
+    let mut looks = Vec::new();
+    for stop_at in [usize::MAX, 20, 0] {
+        let mut x = Backend::<f64>::zeros(&be, 1600).unwrap();
+        looks.clear();
+        let options = Options { check_every: 10, ..Options::default() };
+        let outcome = Cg::new(&be, 1600)
+            .unwrap()
+            .solve_watched(&be, &a, &Identity, &b, &mut x, &options, &mut |progress| {
+                looks.push(progress);
+                if progress.iterations >= stop_at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap();
+        assert!(looks.iter().map(|p| p.iterations).eq((0..looks.len()).map(|k| 10 * k)));
+        if stop_at == usize::MAX {
+            assert_eq!(outcome.status, Status::Converged);
+            assert!(looks.len() > 3 && looks[looks.len() - 1].residual < 1e-2 * looks[0].residual);
+        } else {
+            assert_eq!((outcome.status, outcome.iterations), (Status::Interrupted, stop_at));
+            assert!((outcome.residual - looks[looks.len() - 1].residual).abs() <= 1e-15);
+            assert!((outcome.residual - outcome.true_residual).abs() <= 1e-12 * outcome.residual);
+        }
+    }
+}
+
+#[test]
+fn wrong_operands_are_refused() {
+    let be = Cpu::new();
+    let wide = Mat::load(&be, matrix::<f64>(2, 3, &[(0, 0, 1.0)])).unwrap();
+    let square = Mat::load(&be, diagonal::<f64>(&[1.0, 2.0])).unwrap();
+    let two = be.upload(&[1.0, 1.0]).unwrap();
+    let three = be.upload(&[1.0, 1.0, 1.0]).unwrap();
+    let options = Options::default();
+    let mut x = be.upload(&[0.0, 0.0]).unwrap();
+    let mut cg = Cg::new(&be, 2).unwrap();
+    let mut bicgstab = BiCgStab::new(&be, 2).unwrap();
+    let refused = cg.solve(&be, &wide, &Identity, &two, &mut x, &options);
+    assert!(matches!(refused, Err(Error::NotSquare { nrows: 2, ncols: 3, .. })));
+    let refused = bicgstab.solve(&be, &square, &Identity, &three, &mut x, &options);
+    assert!(matches!(refused, Err(Error::Size { what: "b", found: 3, expected: 2, .. })));
+    let mut long = be.upload(&[0.0; 3]).unwrap();
+    let refused = cg.solve(&be, &square, &Identity, &two, &mut long, &options);
+    assert!(matches!(refused, Err(Error::Size { what: "x", .. })));
+    let refused = Cg::new(&be, 5).unwrap().solve(&be, &square, &Identity, &two, &mut x, &options);
+    assert!(matches!(refused, Err(Error::Size { what: "the workspace", found: 5, .. })));
+    let jacobi = Jacobi::new(&be, &diagonal::<f64>(&[1.0, 2.0, 3.0])).unwrap();
+    let refused = cg.solve(&be, &square, &jacobi, &two, &mut x, &options);
+    assert!(matches!(refused, Err(Error::Size { what: "the preconditioner", .. })));
+    for options in [
+        Options { rtol: f64::NAN, ..options },
+        Options { atol: -1.0, ..options },
+        Options { divergence: 0.5, ..options },
+    ] {
+        let refused = cg.solve(&be, &square, &Identity, &two, &mut x, &options);
+        assert!(matches!(refused, Err(Error::Option { .. })));
+    }
+}
+
+#[test]
+fn jacobi_names_the_row_that_it_cannot_invert() {
+    let be = Cpu::new();
+    for (d, row, found, status) in [
+        (vec![1.0, 0.0, 2.0], 1, "zero", Status::ZeroPivot),
+        (vec![1.0, 3.0, f64::NAN], 2, "infinite or NaN", Status::NotFinite),
+        (vec![1e-320, 3.0, 1.0], 0, "too small to invert", Status::ZeroPivot),
+    ] {
+        let error = Jacobi::new(&be, &diagonal::<f64>(&d)).unwrap_err();
+        assert_eq!(error.status(), Some(status));
+        assert!(matches!(error, Error::Diagonal { row: r, found: f } if (r, f) == (row, found)), "{error}");
+    }
+    let missing = matrix::<f64>(2, 2, &[(0, 0, 1.0), (1, 0, 1.0)]);
+    assert!(matches!(Jacobi::new(&be, &missing), Err(Error::Diagonal { row: 1, found: "missing" })));
+}

@@ -1,0 +1,133 @@
+//! What one iteration launches and moves: reviewed numbers, and no allocation in a repeated solve.
+
+mod problems;
+
+use std::fmt::Write;
+
+use problems::{stencil, uneven};
+use spandrel_backend::trace::Event;
+use spandrel_backend::{Backend, Mat, Operator, Preconditioner, Trace};
+use spandrel_backend_cpu::Cpu;
+use spandrel_formats::{Csr, Traffic};
+use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, Options};
+
+type Traced = Trace<Cpu>;
+
+const N: usize = 1600;
+
+/// The launches of the last recorded iteration, bytes in units of the matrix and of a vector, and their sum.
+fn listing(events: &[Event], csr: &Csr<f64>) -> String {
+    let from = events.iter().rposition(|event| *event == Event::Replay).expect("a replayed iteration");
+    let mut text = String::new();
+    let (mut matrices, mut vectors) = (0, 0);
+    for event in &events[from + 1..] {
+        let Event::Launch(launch) = event else { break };
+        assert!(launch.gated, "{} is not gated", launch.op);
+        assert_eq!((launch.matrix % csr.storage(), launch.vectors % (8 * N as u64)), (0, 0));
+        let (matrix, vector) = (launch.matrix / csr.storage(), launch.vectors / (8 * N as u64));
+        let noun = launch.noun.map(|noun| format!("/{noun}")).unwrap_or_default();
+        let op = format!("{}{noun}", launch.op);
+        let cost = match (matrix, vector) {
+            (0, 0) => "-".to_owned(),
+            (0, v) => format!("{v}n"),
+            (m, v) => format!("{m} matrix + {v}n"),
+        };
+        writeln!(text, "{op:<18} {cost}").unwrap();
+        (matrices, vectors) = (matrices + matrix, vectors + vector);
+    }
+    writeln!(text, "{:<18} {matrices} matrix + {vectors}n", "sum").unwrap();
+    text
+}
+
+fn run<M: Preconditioner<f64, Traced>>(
+    be: &Traced,
+    csr: &Csr<f64>,
+    m: &M,
+    solve: impl FnOnce(
+        &Traced,
+        &Mat<Traced, Csr<f64>>,
+        &M,
+        &spandrel_backend_cpu::Vector<f64>,
+        &mut spandrel_backend_cpu::Vector<f64>,
+    ),
+) -> String {
+    let a = Mat::load(be, csr.clone()).unwrap();
+    let b = be.upload(&uneven::<f64>(N)).unwrap();
+    let mut x = Backend::<f64>::zeros(be, N).unwrap();
+    be.take();
+    solve(be, &a, m, &b, &mut x);
+    // The last replays stand behind the stop or before it alike: a step enqueues the same operations every time.
+    listing(&be.take(), csr)
+}
+
+#[test]
+fn a_cg_iteration_moves_the_matrix_and_11_vectors() {
+    let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
+    insta::assert_snapshot!(run(&be, &csr, &Identity, |be, a, m, b, x| {
+        assert!(
+            Cg::new(be, N)
+                .unwrap()
+                .solve(be, a, m, b, x, &Options { history: false, ..Options::default() })
+                .unwrap()
+                .status
+                .is_converged()
+        );
+    }));
+}
+
+#[test]
+fn a_cg_iteration_with_jacobi() {
+    let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
+    let jacobi = Jacobi::new(&be, &csr).unwrap();
+    insta::assert_snapshot!(run(&be, &csr, &jacobi, |be, a, m, b, x| {
+        assert!(Cg::new(be, N).unwrap().solve(be, a, m, b, x, &Options::default()).unwrap().status.is_converged());
+    }));
+}
+
+#[test]
+fn a_bicgstab_iteration() {
+    let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
+    insta::assert_snapshot!(run(&be, &csr, &Identity, |be, a, m, b, x| {
+        assert!(
+            BiCgStab::new(be, N).unwrap().solve(be, a, m, b, x, &Options::default()).unwrap().status.is_converged()
+        );
+    }));
+}
+
+#[test]
+fn a_bicgstab_iteration_with_jacobi() {
+    let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
+    let jacobi = Jacobi::new(&be, &csr).unwrap();
+    insta::assert_snapshot!(run(&be, &csr, &jacobi, |be, a, m, b, x| {
+        assert!(
+            BiCgStab::new(be, N).unwrap().solve(be, a, m, b, x, &Options::default()).unwrap().status.is_converged()
+        );
+    }));
+}
+
+#[test]
+fn a_repeated_solve_allocates_nothing_on_the_device_and_waits_once_a_look() {
+    let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
+    let a = Mat::load(&be, csr.clone()).unwrap();
+    assert_eq!(Operator::<f64, Traced>::shape(&a), (N, N));
+    let jacobi = Jacobi::new(&be, &csr).unwrap();
+    let b = be.upload(&uneven::<f64>(N)).unwrap();
+    let mut x = Backend::<f64>::zeros(&be, N).unwrap();
+    let options = Options { check_every: 10, history: false, ..Options::default() };
+    let (mut cg, mut bicgstab) = (Cg::new(&be, N).unwrap(), BiCgStab::new(&be, N).unwrap());
+    let mut allocations = Vec::new();
+    for _ in 0..3 {
+        be.fill(None, 0.0, &mut x).unwrap();
+        be.take();
+        let outcome = cg.solve(&be, &a, &jacobi, &b, &mut x, &options).unwrap();
+        let cg_events = be.take();
+        be.fill(None, 0.0, &mut x).unwrap();
+        bicgstab.solve(&be, &a, &jacobi, &b, &mut x, &options).unwrap();
+        let both = cg_events.iter().chain(&be.take()).filter(|e| matches!(e, Event::Allocation(..))).count();
+        allocations.push(both);
+        let waits = cg_events.iter().filter(|e| matches!(e, Event::Wait(_))).count();
+        // ||b||, ||r|| before and after, and one for each ten iterations begun.
+        assert_eq!(waits, 3 + outcome.iterations.div_ceil(10), "{outcome:?}");
+    }
+    assert!(allocations[0] > 0 && allocations[1..] == [0, 0], "{allocations:?}");
+}

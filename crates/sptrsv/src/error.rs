@@ -1,0 +1,60 @@
+//! What can be wrong with a triangle.
+
+use crate::Triangle;
+
+/// `std::result::Result` with this crate's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error of this crate: what is wrong, in which row, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A triangle of a matrix that is not square.
+    #[error("a triangle needs a square matrix, this one is {nrows} x {ncols}")]
+    NotSquare {
+        /// Number of rows.
+        nrows: usize,
+        /// Number of columns.
+        ncols: usize,
+    },
+    /// An entry on the wrong side of the diagonal.
+    #[error(
+        "row {row} has an entry in column {col}, outside the {triangle} triangle: take the triangle out with split first"
+    )]
+    NotTriangular {
+        /// The triangle that was asked for.
+        triangle: Triangle,
+        /// Row of the entry, from 0.
+        row: usize,
+        /// Its column, from 0.
+        col: usize,
+    },
+    /// A row without an entry on the diagonal, where the diagonal is not declared to be 1.
+    #[error(
+        "row {row} has no entry on the diagonal, so the triangle is singular: reorder the rows, or solve with a unit diagonal \
+         if it is meant to be 1"
+    )]
+    MissingDiagonal {
+        /// The row, from 0.
+        row: usize,
+    },
+    /// A zero on the diagonal.
+    #[error("the diagonal of row {row} is zero, so the triangle is singular: reorder the rows, or shift the diagonal")]
+    ZeroDiagonal {
+        /// The row, from 0.
+        row: usize,
+    },
+    /// A vector whose length is not the triangle's.
+    #[error("sptrsv: {what} has {found} elements, expected {expected}")]
+    Shape {
+        /// The vector.
+        what: &'static str,
+        /// Its length.
+        found: usize,
+        /// The triangle's number of rows.
+        expected: usize,
+    },
+    /// A matrix that is wrong in itself.
+    #[error(transparent)]
+    Format(#[from] spandrel_formats::Error),
+}

@@ -1,0 +1,201 @@
+//! The triangles of a square matrix: taken out, checked, with the reciprocals of their diagonal.
+//!
+//! Invariants of [`Triangular`]: square; no entry on the other side of the diagonal; unless the diagonal is declared to be 1,
+//! every row stores a diagonal entry and it is not zero. Columns ascend strictly in a row (CSR), so the diagonal entry is the
+//! last of a row of a lower triangle and the first of a row of an upper one.
+//! Cost: [`split`] reads the matrix once and writes each entry once, diagonal entries twice: O(nnz + nrows).
+
+use std::fmt;
+use std::ops::Range;
+
+use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
+
+use crate::{Error, Result};
+
+/// Which side of the diagonal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Triangle {
+    /// Columns up to the row's own: solved forwards.
+    Lower,
+    /// Columns from the row's own on: solved backwards.
+    Upper,
+}
+
+impl Triangle {
+    /// Whether an entry at (`row`, `col`) lies strictly inside, off the diagonal.
+    pub fn holds(self, row: usize, col: usize) -> bool {
+        match self {
+            Triangle::Lower => col < row,
+            Triangle::Upper => col > row,
+        }
+    }
+
+    /// The triangle that the transpose has.
+    #[must_use]
+    pub fn transposed(self) -> Self {
+        match self {
+            Triangle::Lower => Triangle::Upper,
+            Triangle::Upper => Triangle::Lower,
+        }
+    }
+
+    /// The `k`-th row to solve of `n`.
+    pub(crate) fn row(self, k: usize, n: usize) -> usize {
+        match self {
+            Triangle::Lower => k,
+            Triangle::Upper => n - 1 - k,
+        }
+    }
+}
+
+impl fmt::Display for Triangle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Triangle::Lower => "lower",
+            Triangle::Upper => "upper",
+        })
+    }
+}
+
+/// What stands on the diagonal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Diagonal {
+    /// Ones, not stored; a stored diagonal entry is not read.
+    Unit,
+    /// What is stored.
+    NonUnit,
+}
+
+/// Both triangles of a square matrix, each with the diagonal entries that it stores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parts<T> {
+    /// Entries with column <= row.
+    pub lower: Csr<T>,
+    /// Entries with column >= row.
+    pub upper: Csr<T>,
+}
+
+/// Takes the triangles of a square matrix out of it; both get the stored diagonal entries. Entries keep their order.
+///
+/// # Errors
+/// [`Error::NotSquare`].
+pub fn split<T: Real>(csr: &Csr<T>) -> Result<Parts<T>> {
+    square(csr)?;
+    Ok(Parts { lower: part(csr, Triangle::Lower)?, upper: part(csr, Triangle::Upper)? })
+}
+
+fn part<T: Real>(csr: &Csr<T>, triangle: Triangle) -> Result<Csr<T>> {
+    let n = csr.nrows();
+    let kept = |i: usize| -> Range<usize> {
+        let (cols, _) = csr.row(i);
+        match triangle {
+            Triangle::Lower => 0..cols.partition_point(|&j| j as usize <= i),
+            Triangle::Upper => cols.partition_point(|&j| (j as usize) < i)..cols.len(),
+        }
+    };
+    let mut row_ptr: Vec<Offset> = Vec::with_capacity(n + 1);
+    row_ptr.push(0);
+    let mut total = 0;
+    for i in 0..n {
+        total += kept(i).len() as Offset;
+        row_ptr.push(total);
+    }
+    let mut col_idx: Vec<Ordinal> = Vec::with_capacity(total as usize);
+    let mut values: Vec<T> = Vec::with_capacity(total as usize);
+    for i in 0..n {
+        let (cols, vals) = csr.row(i);
+        col_idx.extend_from_slice(&cols[kept(i)]);
+        values.extend_from_slice(&vals[kept(i)]);
+    }
+    Ok(Csr::new(n, n, row_ptr, col_idx, values)?)
+}
+
+pub(crate) fn square<T: Real>(csr: &Csr<T>) -> Result<()> {
+    if csr.nrows() != csr.ncols() {
+        return Err(Error::NotSquare { nrows: csr.nrows(), ncols: csr.ncols() });
+    }
+    Ok(())
+}
+
+/// A triangle fit to be solved with. See the module's head for its invariants.
+#[derive(Clone, Debug)]
+pub struct Triangular<T> {
+    csr: Csr<T>,
+    triangle: Triangle,
+    diagonal: Diagonal,
+    inv_diag: Vec<T>,
+}
+
+impl<T: Real> Triangular<T> {
+    /// Takes a triangle over, every invariant checked in O(nnz), and forms the reciprocals 1/d, each rounded once. (A d so
+    /// small that 1/d overflows gives an infinite solution, as dividing by it would.)
+    ///
+    /// # Errors
+    /// [`Error::NotSquare`], [`Error::NotTriangular`], [`Error::MissingDiagonal`], [`Error::ZeroDiagonal`], each with the
+    /// first row that it is true of.
+    pub fn new(csr: Csr<T>, triangle: Triangle, diagonal: Diagonal) -> Result<Self> {
+        square(&csr)?;
+        let mut inv_diag = Vec::with_capacity(if diagonal == Diagonal::Unit { 0 } else { csr.nrows() });
+        for i in 0..csr.nrows() {
+            let (cols, values) = csr.row(i);
+            if let Some(&j) = cols.iter().find(|&&j| j as usize != i && !triangle.holds(i, j as usize)) {
+                return Err(Error::NotTriangular { triangle, row: i, col: j as usize });
+            }
+            if diagonal == Diagonal::NonUnit {
+                match diagonal_at(cols, triangle, i).map(|k| values[k]) {
+                    None => return Err(Error::MissingDiagonal { row: i }),
+                    Some(d) if d == T::zero() => return Err(Error::ZeroDiagonal { row: i }),
+                    Some(d) => inv_diag.push(T::one() / d),
+                }
+            }
+        }
+        Ok(Self { csr, triangle, diagonal, inv_diag })
+    }
+
+    /// Number of rows, and of columns.
+    pub fn nrows(&self) -> usize {
+        self.csr.nrows()
+    }
+    /// The stored entries.
+    pub fn csr(&self) -> &Csr<T> {
+        &self.csr
+    }
+    /// Which triangle.
+    pub fn triangle(&self) -> Triangle {
+        self.triangle
+    }
+    /// What stands on its diagonal.
+    pub fn diagonal(&self) -> Diagonal {
+        self.diagonal
+    }
+    /// 1/d of every row, empty for a unit diagonal.
+    pub fn inv_diag(&self) -> &[T] {
+        &self.inv_diag
+    }
+    /// The stored entries, without a copy.
+    pub fn into_csr(self) -> Csr<T> {
+        self.csr
+    }
+
+    /// Columns and values of row `i` off the diagonal, in stored order.
+    ///
+    /// # Panics
+    /// If `i >= nrows`, like indexing a slice.
+    pub fn off_diagonal(&self, i: usize) -> (&[Ordinal], &[T]) {
+        let (cols, values) = self.csr.row(i);
+        match (diagonal_at(cols, self.triangle, i), self.triangle) {
+            (None, _) => (cols, values),
+            (Some(k), Triangle::Lower) => (&cols[..k], &values[..k]),
+            (Some(k), Triangle::Upper) => (&cols[k + 1..], &values[k + 1..]),
+        }
+    }
+}
+
+/// Where in a row of a triangle the diagonal entry stands: at the end of a lower row, at the start of an upper one.
+fn diagonal_at(cols: &[Ordinal], triangle: Triangle, row: usize) -> Option<usize> {
+    let k = match triangle {
+        Triangle::Lower => cols.len().checked_sub(1)?,
+        Triangle::Upper => 0,
+    };
+    cols.get(k).filter(|&&j| j as usize == row).map(|_| k)
+}

@@ -1,0 +1,115 @@
+//! Which crate may know which. The drawing stands in ARCHITECTURE.md.
+
+use super::{Breach, Package};
+use crate::tidy::packages::Kind;
+
+/// Each crate with those it may depend on.
+const ALLOWED: [(&str, &[&str]); 11] = [
+    ("spandrel-formats", &[]),
+    ("spandrel-sptrsv", &["spandrel-formats"]),
+    ("spandrel-backend", &["spandrel-formats", "spandrel-sptrsv"]),
+    ("spandrel-backend-cpu", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
+    ("spandrel-backend-cuda", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
+    ("spandrel-solvers", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
+    ("spandrel", LIBRARIES),
+    ("spandrel-conformance", LIBRARIES),
+    // A bench is a trial with a clock, so it takes its cases from the suite.
+    (
+        "spandrel-bench",
+        &[
+            "spandrel-formats",
+            "spandrel-sptrsv",
+            "spandrel-backend",
+            "spandrel-backend-cpu",
+            "spandrel-backend-cuda",
+            "spandrel-solvers",
+            "spandrel-conformance",
+        ],
+    ),
+    (
+        "spandrel-cli",
+        &[
+            "spandrel",
+            "spandrel-formats",
+            "spandrel-sptrsv",
+            "spandrel-backend",
+            "spandrel-backend-cpu",
+            "spandrel-backend-cuda",
+            "spandrel-solvers",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// Everything below the rooms that users and suites enter.
+const LIBRARIES: &[&str] = &[
+    "spandrel-formats",
+    "spandrel-sptrsv",
+    "spandrel-backend",
+    "spandrel-backend-cpu",
+    "spandrel-backend-cuda",
+    "spandrel-solvers",
+];
+
+/// What tests may use beyond that: a generic crate needs something that runs.
+const TESTS_ONLY: &[&str] = &["spandrel-backend-cpu"];
+
+/// Dependencies between our crates that the drawing does not have.
+pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    let ours = |name: &str| packages.iter().any(|p| p.name == name);
+    for package in packages {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
+            breaches.push(Breach::new("layers", &package.name, "a new crate: give it a place in the table of layers"));
+            continue;
+        };
+        for (to, kind) in package.dependencies.iter().filter(|(to, _)| ours(to)) {
+            let tests_only = *kind == Kind::Test && TESTS_ONLY.contains(&to.as_str()) && package.name != "xtask";
+            // A crate may lie below the one it is tested with, never depend on itself through it in a build.
+            if !allowed.contains(&to.as_str()) && !tests_only {
+                breaches.push(Breach::new("layers", &package.name, format!("may not depend on {to} ({kind:?})")));
+            }
+        }
+    }
+    breaches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, Kind)]) -> Package {
+        let dependencies = dependencies.iter().map(|(to, kind)| ((*to).to_owned(), *kind)).collect();
+        Package { name: name.to_owned(), dependencies, ..Package::default() }
+    }
+
+    #[test]
+    fn an_edge_upwards_is_a_breach() {
+        let packages = [
+            package("spandrel-formats", &[("spandrel-backend", Kind::Build), ("rayon", Kind::Normal)]),
+            package("spandrel-backend", &[("spandrel-formats", Kind::Normal)]),
+        ];
+        let breaches = check(&packages);
+        assert_eq!(breaches.len(), 1);
+        assert!(breaches[0].to_string().contains("may not depend on spandrel-backend"));
+    }
+
+    #[test]
+    fn tests_may_run_on_the_cpu_and_builds_may_not() {
+        let cpu = package("spandrel-backend-cpu", &[]);
+        assert!(check(&[package("spandrel-solvers", &[("spandrel-backend-cpu", Kind::Test)]), cpu]).is_empty());
+        let cpu = package("spandrel-backend-cpu", &[]);
+        assert_eq!(check(&[package("spandrel-solvers", &[("spandrel-backend-cpu", Kind::Normal)]), cpu]).len(), 1);
+    }
+
+    #[test]
+    fn xtask_depends_on_none_of_ours() {
+        let cpu = package("spandrel-backend-cpu", &[]);
+        assert_eq!(check(&[package("xtask", &[("spandrel-backend-cpu", Kind::Test)]), cpu]).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_place_is_a_breach() {
+        assert_eq!(check(&[package("spandrel-extra", &[])]).len(), 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! README's commands are run by CI and its examples are compiled: what a newcomer pastes is what is tested.
+
+use super::{Breach, Tree};
+use crate::ci::Step;
+
+/// The file whose examples are doc tests, and hold README's.
+const TESTED: &str = "crates/spandrel/README.md";
+
+/// The command that runs all steps.
+const ALL: &str = "cargo xtask ci";
+
+/// Commands in README's shell blocks that no step runs, examples that nothing compiles, and a `.ci/run` that does something
+/// else than [`ALL`].
+pub(crate) fn check(tree: &Tree, steps: &[(&str, Step)]) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    let Some(readme) = tree.text("README.md") else {
+        return vec![Breach::new("readme", "README.md", "is missing")];
+    };
+    let commands = commands(readme);
+    if !commands.iter().any(|(_, command)| *command == ALL) {
+        breaches.push(Breach::new("readme", "README.md", format!("does not name the test command `{ALL}`")));
+    }
+    for (line, command) in commands {
+        let run = command == ALL || steps.iter().any(|(_, step)| matches!(step, Step::Command(c, _) if *c == command));
+        if !run {
+            breaches.push(Breach::new("readme", format!("README.md:{line}"), format!("CI does not run `{command}`")));
+        }
+    }
+    let tested = tree.text(TESTED).unwrap_or_default();
+    for (k, _) in readme.match_indices("```rust\n") {
+        let block = readme[k..].split_inclusive("\n```\n").next().unwrap_or_default();
+        if !tested.contains(block) {
+            let line = readme[..k].lines().count() + 1;
+            let what = format!("the example is not compiled: it does not stand in {TESTED} word by word");
+            breaches.push(Breach::new("readme", format!("README.md:{line}"), what));
+        }
+    }
+    let script = tree.text(".ci/run").unwrap_or_default();
+    let body: Vec<&str> = script
+        .lines()
+        .map(str::trim)
+        .filter(|line| {
+            !line.is_empty() && !line.starts_with('#') && !line.starts_with("set ") && !line.starts_with("cd ")
+        })
+        .collect();
+    if body != [ALL] && body != [format!("exec {ALL}")] {
+        breaches.push(Breach::new("readme", ".ci/run", format!("runs something else than `{ALL}`: {body:?}")));
+    }
+    breaches
+}
+
+/// Lines of the `sh` blocks that call cargo, with their numbers. Remarks behind ` #` are dropped.
+fn commands(readme: &str) -> Vec<(usize, &str)> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for (k, line) in readme.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = !inside && line.trim_end() == "```sh";
+        } else if inside {
+            let command = line.split_once(" #").map_or(line, |(command, _)| command).trim();
+            if command.starts_with("cargo ") {
+                found.push((k + 1, command));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: &[(&str, Step)] = &[("solve", Step::Command("cargo run -- solve", &[])), ("tidy", Step::Tidy)];
+    const README: &str = "# A\n```sh\ncargo run -- solve   # solves\ncargo xtask ci\n```\n```rust\nlet a = 1;\n```\n";
+    const SCRIPT: &str = "#!/usr/bin/env bash\nset -euo pipefail\ncd \"$(dirname \"$0\")/..\"\ncargo xtask ci\n";
+
+    fn count(readme: &str, script: &str) -> usize {
+        let tested = "# spandrel\n```rust\nlet a = 1;\n```\n";
+        check(&Tree::of([("README.md", readme), (".ci/run", script), (TESTED, tested)]), STEPS).len()
+    }
+
+    #[test]
+    fn commands_that_ci_runs_pass() {
+        assert_eq!(count(README, SCRIPT), 0);
+    }
+
+    #[test]
+    fn each_lack_is_a_breach() {
+        assert_eq!(count(&README.replace("-- solve", "-- other"), SCRIPT), 1);
+        assert_eq!(count(&README.replace("cargo xtask ci", ""), SCRIPT), 1);
+        assert_eq!(count(README, &format!("{SCRIPT}cargo run -- secret\n")), 1);
+        assert_eq!(count(README, ""), 1);
+        assert_eq!(count(&README.replace("let a = 1", "let a = 2"), SCRIPT), 1);
+        assert_eq!(check(&Tree::of([(".ci/run", SCRIPT)]), STEPS).len(), 1);
+    }
+}

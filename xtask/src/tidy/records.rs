@@ -1,0 +1,89 @@
+//! Records: each begins with the machine, commit and command that it was measured with.
+
+use serde_json::Value;
+
+use super::{Breach, Tree};
+
+/// Fields of the first line with text.
+const TEXTS: [&str; 4] = ["date", "machine", "commit", "command"];
+
+/// Fields with text where a GPU was measured, and null in a record of the CPU alone (`record/cpu-*`).
+const GPU_TEXTS: [&str; 2] = ["driver", "ptx_sha256"];
+
+/// Records whose first line is not a header, and lines that are not JSON objects.
+pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (path, text) in tree.with_ending(&["jsonl"]).filter(|(path, _)| path.starts_with("record/")) {
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.is_empty() {
+            breaches.push(Breach::new("records", path, "is empty"));
+        }
+        for (k, line) in lines.into_iter().enumerate() {
+            let place = format!("{path}:{}", k + 1);
+            let Ok(Value::Object(fields)) = serde_json::from_str(line) else {
+                breaches.push(Breach::new("records", place, "is not a JSON object"));
+                continue;
+            };
+            if k > 0 {
+                continue;
+            }
+            if fields.get("header") != Some(&Value::Bool(true)) {
+                breaches.push(Breach::new("records", place, "the first line is no header (\"header\": true)"));
+                continue;
+            }
+            for name in TEXTS.iter().filter(|name| !fields.get(**name).is_some_and(Value::is_string)) {
+                breaches.push(Breach::new("records", &place, format!("the header has no text {name:?}")));
+            }
+            let cpu_alone = path.starts_with("record/cpu-");
+            for name in GPU_TEXTS {
+                if !fields.get(name).is_some_and(|v| v.is_string() || (cpu_alone && v.is_null())) {
+                    breaches.push(Breach::new("records", &place, format!("the header has no text {name:?}")));
+                }
+            }
+            if !fields.get("copy_gbs").is_some_and(|v| v.is_number() || v.is_null()) {
+                breaches.push(Breach::new("records", &place, "the header has no number (or null) \"copy_gbs\""));
+            }
+        }
+    }
+    breaches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"header":true,"date":"2026-01-01","machine":"m","driver":"","commit":"c","ptx_sha256":"","command":"x","copy_gbs":20.0}"#;
+
+    fn count(text: &str) -> usize {
+        check(&Tree::of([("record/cpu-spmv.jsonl", text)])).len()
+    }
+
+    #[test]
+    fn a_full_header_passes() {
+        assert_eq!(count(&format!("{HEADER}\n{{\"op\":\"spmv\"}}\n")), 0);
+    }
+
+    #[test]
+    fn each_lack_is_a_breach() {
+        assert_eq!(count(""), 1);
+        assert_eq!(count("{\"op\":\"spmv\"}\n"), 1);
+        assert_eq!(count(&HEADER.replace("true", "false")), 1);
+        assert_eq!(count(&format!("{HEADER}\nspmv 12.0\n")), 1);
+        for name in TEXTS.into_iter().chain(GPU_TEXTS) {
+            assert_eq!(count(&HEADER.replace(&format!("\"{name}\":"), "\"other\":")), 1, "{name}");
+        }
+        assert_eq!(count(&HEADER.replace("20.0", "\"20\"")), 1);
+    }
+
+    #[test]
+    fn a_record_of_a_gpu_names_driver_and_kernels() {
+        let null = HEADER.replace("\"driver\":\"\"", "\"driver\":null");
+        assert_eq!(count(&null), 0);
+        assert_eq!(check(&Tree::of([("record/h200-spmv.jsonl", null.as_str())])).len(), 1);
+    }
+
+    #[test]
+    fn other_folders_are_free() {
+        assert!(check(&Tree::of([("crates/a/testdata/x.jsonl", "free")])).is_empty());
+    }
+}

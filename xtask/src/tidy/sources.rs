@@ -1,0 +1,111 @@
+//! How a source file looks: head comment, length, name, words.
+
+use super::lexer::{code, words};
+use super::{Breach, Tree, stem};
+
+/// Lines past which a file becomes a folder of its verbs.
+const MAX_LINES: usize = 600;
+
+/// Files that may be longer, and why.
+const LONG: [(&str, &str); 0] = [];
+
+/// Names that say nothing of what a file holds.
+const EMPTY_NAMES: [&str; 3] = ["utils", "common", "helpers"];
+
+/// Macros that mark unfinished work or forgotten debugging.
+const UNFINISHED: [&str; 3] = ["todo", "unimplemented", "dbg"];
+
+/// Words that say nothing of what a thing is.
+const EMPTY_WORDS: [&str; 3] = ["handle", "ctx", "process"];
+
+/// Prefixes that repeat what the type says.
+const PREFIXES: [&str; 2] = ["d_", "h_"];
+
+pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
+    let mut breaches = Vec::new();
+    for (path, text) in tree.with_ending(&["rs", "cu", "cuh"]) {
+        let head = if path.ends_with(".rs") { "//!" } else { "//" };
+        if !text.starts_with(head) {
+            breaches.push(Breach::new("heads", path, format!("does not begin with `{head}` and what the file holds")));
+        }
+        let lines = text.lines().count();
+        if lines > MAX_LINES && !LONG.iter().any(|(long, _)| *long == path) {
+            breaches.push(Breach::new(
+                "length",
+                path,
+                format!("{lines} lines, more than {MAX_LINES}: split it by verbs"),
+            ));
+        }
+        if path.split('/').any(|part| EMPTY_NAMES.contains(&stem(part))) {
+            breaches.push(Breach::new("file names", path, "the name says nothing: name what it holds"));
+        }
+        for word in words(&code(text)) {
+            let place = format!("{path}:{}", word.line);
+            if word.is_macro && UNFINISHED.contains(&word.text) {
+                breaches.push(Breach::new("unfinished", place, format!("{}!", word.text)));
+            } else if is_empty_word(word.text) && !word.in_path {
+                breaches.push(Breach::new("words", place, format!("`{}`: say what it is", word.text)));
+            }
+        }
+    }
+    for (long, _) in LONG {
+        if tree.text(long).is_none_or(|text| text.lines().count() <= MAX_LINES) {
+            breaches.push(Breach::new("length", long, "is not long (any more): drop it from the list"));
+        }
+    }
+    breaches
+}
+
+fn is_empty_word(word: &str) -> bool {
+    EMPTY_WORDS.contains(&word) || word.contains("Manager") || PREFIXES.iter().any(|prefix| word.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(path: &str, text: &str) -> Vec<&'static str> {
+        check(&Tree::of([(path, text)])).into_iter().map(|b| b.rule).collect()
+    }
+
+    #[test]
+    fn a_good_file_breaks_nothing() {
+        let text = "//! todo! is forbidden.\nuse std::process;\nfn f() { std::process::exit(\"ctx\".len() as i32) }\n";
+        assert!(rules("crates/a/src/b.rs", text).is_empty());
+        assert!(rules("kernels/csr.cu", "// CSR.\n").is_empty());
+    }
+
+    #[test]
+    fn a_file_without_a_head() {
+        assert_eq!(rules("a.rs", "fn f() {}"), ["heads"]);
+        assert_eq!(rules("a.rs", "// only a remark\n"), ["heads"]);
+        assert_eq!(rules("a.cu", "#include <x>\n"), ["heads"]);
+    }
+
+    #[test]
+    fn a_long_file() {
+        assert!(rules("a.rs", &"//! a\n".repeat(MAX_LINES)).is_empty());
+        assert_eq!(rules("a.rs", &"//! a\n".repeat(MAX_LINES + 1)), ["length"]);
+    }
+
+    #[test]
+    fn names_that_say_nothing() {
+        assert_eq!(rules("crates/a/src/utils.rs", "//! a\n"), ["file names"]);
+        assert_eq!(rules("crates/a/tests/common/mod.rs", "//! a\n"), ["file names"]);
+        assert_eq!(rules("crates/a/src/helpers.rs", "//! a\n"), ["file names"]);
+    }
+
+    #[test]
+    fn unfinished_work() {
+        for text in ["todo!()", "unimplemented!(\"later\")", "dbg!(x)"] {
+            assert_eq!(rules("a.rs", &format!("//! a\nfn f() {{ {text} }}")), ["unfinished"], "{text}");
+        }
+    }
+
+    #[test]
+    fn empty_words() {
+        for word in ["handle", "ctx", "process", "QueueManager", "d_x", "h_values"] {
+            assert_eq!(rules("a.rs", &format!("//! a\nfn f() {{ let {word} = 1; }}")), ["words"], "{word}");
+        }
+    }
+}
