@@ -55,8 +55,8 @@ fn cast<T: Real, U: Real>(m: Packed<'_, T>) -> Packed<'_, U> {
 /// Rows of a strip: their accumulators fill four registers of AVX-512 in f32, eight in f64.
 const STRIP: usize = 64;
 
-/// Columns that pass over the accumulators of a chunk together: each is two streams through memory. Measured on a band of 33
-/// diagonals (Zen 5, one thread): 1 takes 41 ms, 2 takes 33, 3 takes 28, 4 and 9 take 47 and more.
+/// Columns that pass over the accumulators of a chunk together: each is two streams through memory. A band of 33 diagonals on
+/// one thread of a Zen 5 takes 41 ms with 1, 33 with 2, 28 with 3, 37 with 4, 47 with 9.
 const TOGETHER: usize = 3;
 
 /// The rows of `out`, which begin at row `at`, continued through some columns.
@@ -97,8 +97,8 @@ mod avx512 {
 
     /// The kernel of one element type: `$lanes` elements, 32-bit columns, a mask bit per lane.
     macro_rules! packed {
-        ($name:ident, $strip:ident, $T:ty, $lanes:literal, $Mask:ty, $load:ident, $store:ident, $Cols:ty, $cols:ident,
-         $select:ident, $splat:ident, $differ:ident, $set:ident($($lane:literal)*), $fma:ident, $masked_fma:ident) => {
+        ($name:ident, $strip:ident, $T:ty, $lanes:literal, $load:ident, $store:ident, $Cols:ty, $cols:ident, $select:ident,
+         $splat:ident, $differ:ident, $gather:ident::<$bytes:literal>, $fma:ident) => {
             /// See [`super::packed`].
             ///
             /// # Safety
@@ -136,12 +136,17 @@ mod avx512 {
             #[inline]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
             unsafe fn $strip<const VECTORS: usize>(
-                m: Packed<'_, $T>, columns: Range<usize>, ahead: usize, x: &[$T], at: usize, out: *mut $T,
+                m: Packed<'_, $T>,
+                columns: Range<usize>,
+                ahead: usize,
+                x: &[$T],
+                at: usize,
+                out: *mut $T,
             ) {
                 const LANES: usize = $lanes;
                 let padding = $splat(PADDING as i32);
                 // SAFETY: the caller's promise. A lane at padding reads x[0], which exists where another lane has an entry,
-                // and is masked off; other columns are below x.len().
+                // and is masked off; other columns are below x.len() < 2^31.
                 unsafe {
                     let mut acc: [_; VECTORS] = std::array::from_fn(|l| $load(out.add(at + l * LANES)));
                     for k in columns {
@@ -150,17 +155,15 @@ mod avx512 {
                             let from = from + l * LANES;
                             prefetch(m.values, from + ahead);
                             prefetch(m.cols, from + ahead);
-                            let at = m.cols.as_ptr().add(from);
-                            let cols: $Cols = $cols(at.cast());
+                            let cols: $Cols = $cols(m.cols.as_ptr().add(from).cast());
                             let real = $differ(cols, padding);
-                            let value = $load(m.values.as_ptr().add(from));
-                            // Elements of x are loaded one by one: the gather instruction takes longer.
-                            if real == <$Mask>::MAX {
-                                *acc = $fma(value, $set($(*x.get_unchecked(*at.add($lane) as usize)),*), *acc);
-                            } else if real != 0 {
-                                let cols: [u32; LANES] = std::mem::transmute($select(real, cols));
-                                *acc = $masked_fma(value, $set($(*x.get_unchecked(cols[$lane] as usize)),*), *acc, real);
+                            if real == 0 {
+                                continue;
                             }
+                            // A gather under a mask that is not full takes ten times as long, so it always is, and only the
+                            // multiplication is masked.
+                            let x = $gather::<$bytes>($select(real, cols), x.as_ptr());
+                            *acc = $fma($load(m.values.as_ptr().add(from)), x, *acc, real);
                         }
                     }
                     for (l, acc) in acc.into_iter().enumerate() {
@@ -172,14 +175,34 @@ mod avx512 {
     }
 
     packed!(
-        packed_f64, strip_f64, f64, 8, u8, _mm512_loadu_pd, _mm512_storeu_pd, __m256i, _mm256_loadu_si256,
-        _mm256_maskz_mov_epi32, _mm256_set1_epi32, _mm256_cmpneq_epi32_mask,
-        _mm512_setr_pd(0 1 2 3 4 5 6 7), _mm512_fmadd_pd, _mm512_mask3_fmadd_pd
+        packed_f64,
+        strip_f64,
+        f64,
+        8,
+        _mm512_loadu_pd,
+        _mm512_storeu_pd,
+        __m256i,
+        _mm256_loadu_si256,
+        _mm256_maskz_mov_epi32,
+        _mm256_set1_epi32,
+        _mm256_cmpneq_epi32_mask,
+        _mm512_i32gather_pd::<8>,
+        _mm512_mask3_fmadd_pd
     );
     packed!(
-        packed_f32, strip_f32, f32, 16, u16, _mm512_loadu_ps, _mm512_storeu_ps, __m512i, _mm512_loadu_si512,
-        _mm512_maskz_mov_epi32, _mm512_set1_epi32, _mm512_cmpneq_epi32_mask,
-        _mm512_setr_ps(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15), _mm512_fmadd_ps, _mm512_mask3_fmadd_ps
+        packed_f32,
+        strip_f32,
+        f32,
+        16,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        __m512i,
+        _mm512_loadu_si512,
+        _mm512_maskz_mov_epi32,
+        _mm512_set1_epi32,
+        _mm512_cmpneq_epi32_mask,
+        _mm512_i32gather_ps::<4>,
+        _mm512_mask3_fmadd_ps
     );
 }
 
