@@ -12,6 +12,9 @@ use spandrel_backend::{Backend, Coeff, Device, Mat, Spmv};
 use spandrel_backend_cpu::{Cpu, Scalar, Vector};
 use spandrel_formats::{Bdia, Bsr, Coo, Csr, Dia, Ell, Format, Hmec, Sell, Traffic, Triplets};
 
+/// Elements of a STREAM array: 160 MB.
+const STREAM: usize = 20_000_000;
+
 struct Contestant<'a> {
     name: String,
     bytes: u64,
@@ -104,8 +107,11 @@ fn main() {
     let cpu = Cpu::new();
     let n = edge * edge * edge;
     let vector = |value: f64| cpu.upload(&vec![value; n]).expect("memory");
-    let (ones, twos) = (vector(1.0), vector(2.0));
-    let (mut a, mut b) = (vector(0.0), vector(0.0));
+    let ones = vector(1.0);
+    // STREAM's rule: each array at least four times the last cache.
+    let long = |value: f64| cpu.upload(&vec![value; STREAM]).expect("memory");
+    let (stream_x, stream_y, mut stream_z) = (long(1.0), long(2.0), long(0.0));
+    let mut stream_copy = long(0.0);
     let scalar = |value: f64| cpu.scalar(value).expect("memory");
     let seven = stencil(edge as i64, |x, y, z| x.abs() + y.abs() + z.abs() <= 1);
     let laplacian = Mat::load(&cpu, seven.clone()).expect("memory");
@@ -114,11 +120,11 @@ fn main() {
     let (mut direction, mut product, mut curvature) = (vector(1.0), vector(0.0), scalar(0.0));
     let wide = (n * 8) as u64;
     let mut all = vec![
-        contestant("copy", 2 * wide, || cpu.copy(None, &ones, &mut a).expect("sizes agree")),
-        contestant("triad", 3 * wide, || {
+        contestant("copy", 16 * STREAM as u64, || cpu.copy(None, &stream_x, &mut stream_copy).expect("sizes agree")),
+        contestant("triad", 24 * STREAM as u64, || {
             // z <- x + 3 y with z not read.
             let (one, three) = (Coeff::host(1.0), Coeff::host(3.0));
-            cpu.axpbypcz(None, one, &ones, three, &twos, Coeff::zero(), &mut b).expect("sizes agree");
+            cpu.axpbypcz(None, one, &stream_x, three, &stream_y, Coeff::zero(), &mut stream_z).expect("sizes agree");
         }),
         contestant("cg_update", 6 * wide, || {
             cpu.cg_update(None, Coeff::host(1e-9), &p, &q, &mut x, &mut r, &mut rr).expect("sizes agree");

@@ -12,11 +12,10 @@ use spandrel_backend::{Load, Result};
 use spandrel_formats::{Coo, Format, Offset, Ordinal, Real};
 
 use crate::Cpu;
-use crate::csr::gather_rows;
-use crate::dot::BLOCK;
+use crate::csr::{AHEAD, gather_rows};
 use crate::partition::{GRANULE, Partition};
-use crate::product::{Rows, spmv_by_rows};
-use crate::simd::{Simd, simd_fn};
+use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
+use crate::simd::{Simd, prefetch, simd_fn};
 
 /// Where every [`GRANULE`]-th row begins among sorted entries. Invariants: `starts[g]` is the first entry of row
 /// `GRANULE * g` or beyond; the last element is the number of entries.
@@ -48,10 +47,14 @@ simd_fn! {
     fn row_pointers<T>(entries: Range<usize>, rows: &[Ordinal], first: usize, ptr: &mut [Offset], _of: [T; 0]) {
         ptr.fill(0);
         ptr[0] = entries.start as Offset;
-        for (k, &row) in entries.clone().zip(&rows[entries]) {
-            // The last entry of a row has the last word.
-            // SAFETY: the caller's promise, from the matrix being sorted and `Starts`.
-            unsafe { *ptr.get_unchecked_mut(row as usize - first + 1) = k as Offset + 1 };
+        for (chunk, inside) in rows[entries.clone()].chunks(16).enumerate() {
+            let k = entries.start + 16 * chunk;
+            prefetch(rows, k + AHEAD);
+            for (k, &row) in (k..).zip(inside) {
+                // The last entry of a row has the last word.
+                // SAFETY: the caller's promise, from the matrix being sorted and `Starts`.
+                unsafe { *ptr.get_unchecked_mut(row as usize - first + 1) = k as Offset + 1 };
+            }
         }
         for i in 1..ptr.len() {
             ptr[i] = ptr[i].max(ptr[i - 1]);
@@ -69,7 +72,7 @@ pub(crate) fn accumulate<T: Real, const CONTINUE: bool>(
     out: &mut [T],
 ) {
     let entries = starts.of(rows.start)..starts.of(rows.end);
-    let mut ptr = [0; BLOCK + 1];
+    let mut ptr = [0; MAX_CHUNK + 1];
     let ptr = &mut ptr[..rows.len() + 1];
     row_pointers::<T>(simd, entries, m.rows(), rows.start, ptr, []);
     gather_rows::<T, CONTINUE>(simd, ptr, m.cols(), m.values(), x, out);

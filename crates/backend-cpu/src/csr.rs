@@ -13,7 +13,7 @@ use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
 use crate::csc::{Scatter, spmv_scattered};
 use crate::partition::Partition;
 use crate::product::{Rows, spmm_by_rows, spmv_by_rows};
-use crate::simd::{Simd, fma, simd_fn};
+use crate::simd::{Simd, fma, prefetch, simd_fn};
 use crate::{Cpu, Scalar, Vector};
 
 /// A CSR matrix, shared with the host, and the partition of its rows.
@@ -38,6 +38,10 @@ pub(crate) fn by_entries<T: Real>(cpu: &Cpu, ptr: &[Offset]) -> Partition {
     Partition::by_cost(cpu, ptr.len() - 1, |i| ptr[i] as usize * (4 + T::BYTES) + i * (4 + 2 * T::BYTES))
 }
 
+/// How many entries ahead of their use values and columns are asked for: 4 KiB of f64. The hardware's own prefetching
+/// restarts at every page and falls behind on short rows.
+pub(crate) const AHEAD: usize = 512;
+
 simd_fn! {
     /// Per segment of `ptr`: out <- the accumulator through its entries, from +0 or (CONTINUE) from out.
     ///
@@ -46,8 +50,20 @@ simd_fn! {
         ptr: &[Offset], idx: &[Ordinal], values: &[T], x: &[T], out: &mut [T],
     ) {
         for (segment, out) in ptr.windows(2).zip(out) {
+            let (begin, end) = (segment[0] as usize, segment[1] as usize);
+            let mut ahead = begin + AHEAD;
+            loop {
+                // Two lines of f64 values and one of columns; a short row asks for a little more than it owns.
+                prefetch(values, ahead);
+                prefetch(values, ahead + 8);
+                prefetch(idx, ahead);
+                ahead += 16;
+                if ahead >= end + AHEAD {
+                    break;
+                }
+            }
             let mut acc = if CONTINUE { *out } else { T::zero() };
-            for k in segment[0] as usize..segment[1] as usize {
+            for k in begin..end {
                 // SAFETY: the caller vouches for CSR's invariants (the formats' constructors checked them).
                 acc = unsafe { fma(*values.get_unchecked(k), *x.get_unchecked(*idx.get_unchecked(k) as usize), acc) };
             }

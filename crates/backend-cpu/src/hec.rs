@@ -11,7 +11,7 @@ use spandrel_formats::{Format, Hec, Ordinal, Real};
 use crate::Cpu;
 use crate::hmec::{accumulate, partition};
 use crate::partition::Partition;
-use crate::product::{Rows, spmv_by_rows};
+use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::Simd;
 
 /// A HEC matrix, shared with the host, and the partition of its stored rows.
@@ -31,6 +31,8 @@ impl<T: Real> Load<Hec<T>> for Cpu {
 }
 
 impl<T: Real> Rows<T> for CpuHec<T> {
+    const CHUNK: usize = MAX_CHUNK;
+
     fn nrows(&self) -> usize {
         self.host.nrows()
     }

@@ -14,7 +14,7 @@ use crate::Cpu;
 use crate::csr::gather_rows;
 use crate::ell::{Packed, packed};
 use crate::partition::Partition;
-use crate::product::{Rows, spmv_by_rows};
+use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::Simd;
 
 /// A partition of the stored rows of an HMEC matrix.
@@ -75,6 +75,8 @@ impl<T: Real> Load<Hmec<T>> for Cpu {
 }
 
 impl<T: Real> Rows<T> for CpuHmec<T> {
+    const CHUNK: usize = MAX_CHUNK;
+
     fn nrows(&self) -> usize {
         self.host.nrows()
     }

@@ -12,7 +12,7 @@ use spandrel_formats::{Format, Hyb, Real};
 
 use crate::coo::Starts;
 use crate::partition::Partition;
-use crate::product::{Rows, spmv_by_rows};
+use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::Simd;
 use crate::{Cpu, coo, ell};
 
@@ -36,6 +36,8 @@ impl<T: Real> Load<Hyb<T>> for Cpu {
 }
 
 impl<T: Real> Rows<T> for CpuHyb<T> {
+    const CHUNK: usize = MAX_CHUNK;
+
     fn nrows(&self) -> usize {
         self.host.nrows()
     }

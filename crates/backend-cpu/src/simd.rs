@@ -60,6 +60,19 @@ pub(crate) fn fma<T: Real>(a: T, b: T, c: T) -> T {
     a.mul_add(b, c)
 }
 
+/// Asks for the cache line of `slice[at]`, which may lie beyond the end: a hint, never a fault.
+#[inline(always)]
+pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is allowed; the pointer is formed without claiming that it is inside.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().wrapping_add(at).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, at);
+}
+
 /// Defines functions whose body is compiled once per [`Simd`] level and chosen by the first argument.
 macro_rules! simd_fn {
     ($(
