@@ -15,6 +15,7 @@ pub(crate) const GRANULE: usize = 16;
 pub(crate) struct Partition {
     rows: Vec<usize>,
     blocks: Vec<usize>,
+    bytes: usize,
 }
 
 impl Partition {
@@ -36,7 +37,12 @@ impl Partition {
         let mut blocks: Vec<usize> = rows.iter().map(|&row| row.next_multiple_of(BLOCK).min(nrows)).collect();
         rows.dedup();
         blocks.dedup();
-        Self { rows, blocks }
+        Self { rows, blocks, bytes: total }
+    }
+
+    /// Bytes of all rows.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Runs `work` once for each task's rows.

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use spandrel_backend::{Coeff, Gate, Result};
+use spandrel_backend::{Coeff, Error, Gate, Result};
 use spandrel_formats::{Ordinal, Real};
 
 use crate::backend::axpby_slice;
@@ -21,6 +21,49 @@ use crate::{Cpu, Scalar, Vector};
 
 /// The most rows that are formed at a time: 32 KiB of f64 accumulators.
 pub(crate) const MAX_CHUNK: usize = 4 * BLOCK;
+
+/// Products that move more bytes than this write y past the caches: nothing of it would be left there for the next operation,
+/// and a plain store reads the line from memory first. Twice the largest third-level cache that serves few cores.
+const PAST_CACHE: usize = 64 << 20;
+
+/// Accumulators of a chunk, aligned as vectors are.
+#[repr(align(64))]
+struct Buffer<T>([T; MAX_CHUNK]);
+
+/// y <- acc by stores that go past the caches, where the processor has them; y begins at a cache line. Needs [`fence`] before
+/// another thread may read y.
+fn stream<T: Real>(simd: Simd, acc: &[T], y: &mut [T]) {
+    #[cfg(target_arch = "x86_64")]
+    if simd == Simd::Avx512 && y.as_ptr().addr().is_multiple_of(64) {
+        use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_stream_si512};
+        #[target_feature(enable = "avx512f")]
+        unsafe fn lines(from: *const __m512i, to: *mut __m512i, count: usize) {
+            for line in 0..count {
+                // SAFETY: the caller's promise: `count` whole lines on both sides, those written aligned.
+                unsafe { _mm512_stream_si512(to.add(line), _mm512_loadu_si512(from.add(line))) };
+            }
+        }
+        let each = 64 / T::BYTES;
+        let count = acc.len().min(y.len()) / each;
+        // SAFETY: the level was detected; both slices hold `count` whole lines; y is aligned to a line.
+        unsafe { lines(acc.as_ptr().cast(), y.as_mut_ptr().cast(), count) };
+        y[count * each..].copy_from_slice(&acc[count * each..]);
+        return;
+    }
+    let _ = simd;
+    y.copy_from_slice(acc);
+}
+
+/// Orders the stores of [`stream`] before whatever this thread does next, the hand-over to another thread included.
+fn fence(past_cache: bool) {
+    #[cfg(target_arch = "x86_64")]
+    if past_cache {
+        // SAFETY: every x86-64 processor has SSE.
+        unsafe { std::arch::x86_64::_mm_sfence() };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = past_cache;
+}
 
 /// A resident matrix whose rows can be formed in any grouping.
 pub(crate) trait Rows<T: Real>: Sync {
@@ -74,9 +117,19 @@ pub(crate) fn spmm<T: Real>(
     }
     let (a, b, simd) = (value(a), value(b), cpu.simd());
     let (nrows, ncols) = (m.nrows(), m.ncols());
+    expect("x", x.len(), ncols * k)?;
+    expect("y", y.len(), nrows * k)?;
+    let past_cache = m.partition().bytes() > PAST_CACHE;
     let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
-    m.partition().run(cpu, |task| form(simd, a, m, task, k, x, b, nrows, ncols, y, &mut [T::zero(); MAX_CHUNK]));
+    m.partition().run(cpu, |task| {
+        form(simd, a, m, task, k, x, b, nrows, ncols, past_cache, y, &mut Buffer([T::zero(); MAX_CHUNK]));
+    });
     Ok(())
+}
+
+/// Kernels index without a check, so a wrong size may not come this far by any safe path.
+fn expect(what: &'static str, found: usize, expected: usize) -> Result<()> {
+    if found == expected { Ok(()) } else { Err(Error::Shape { op: "spmv", what, found, expected }) }
 }
 
 /// The rows `task` of k columns of Y, chunk by chunk.
@@ -90,14 +143,15 @@ fn form<T: Real, M: Rows<T>>(
     b: T,
     nrows: usize,
     ncols: usize,
+    past_cache: bool,
     y: Shared<T>,
-    buffer: &mut [T; MAX_CHUNK],
+    buffer: &mut Buffer<T>,
 ) {
     for start in task.clone().step_by(M::CHUNK) {
         let rows = start..task.end.min(start + M::CHUNK);
         for column in 0..k {
             let x = &x[column * ncols..(column + 1) * ncols];
-            let acc = &mut buffer[..rows.len()];
+            let acc = &mut buffer.0[..rows.len()];
             match m.perm() {
                 Some(perm) => {
                     m.accumulate(simd, rows.clone(), x, acc);
@@ -110,7 +164,11 @@ fn form<T: Real, M: Rows<T>>(
                 None => {
                     // SAFETY: tasks own disjoint rows of each of the k columns of Y.
                     let y = unsafe { y.part(column * nrows + rows.start..column * nrows + rows.end) };
-                    if b.is_zero() {
+                    if b.is_zero() && past_cache {
+                        m.accumulate(simd, rows.clone(), x, acc);
+                        scale(simd, a, acc);
+                        stream(simd, acc, y);
+                    } else if b.is_zero() {
                         m.accumulate(simd, rows.clone(), x, y);
                         scale(simd, a, y);
                     } else {
@@ -121,6 +179,7 @@ fn form<T: Real, M: Rows<T>>(
             }
         }
     }
+    fence(past_cache);
 }
 
 simd_fn! {
@@ -156,26 +215,41 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
     }
     let simd = cpu.simd();
     let (nrows, ncols) = (m.nrows(), m.ncols());
+    expect("x", x.len(), ncols)?;
+    expect("y", y.len(), nrows)?;
+    expect("w", w.len(), nrows)?;
+    let past_cache = m.partition().bytes() > PAST_CACHE && m.perm().is_none();
     let blocks = nrows.div_ceil(BLOCK);
     let (x, w, y) = (x.as_slice(), w.as_slice(), Shared::new(y.as_mut_slice()));
     let both = yy.is_some();
     let sums = cpu.scratch().with(2 * blocks, |scratch: &mut [T]| {
         let partials = Shared::new(scratch);
         m.partition().run_blocks(cpu, |task| {
-            let mut buffer = [T::zero(); MAX_CHUNK];
+            let mut buffer = Buffer([T::zero(); MAX_CHUNK]);
             for start in task.clone().step_by(M::CHUNK) {
                 let rows = start..task.end.min(start + M::CHUNK);
-                form(simd, T::one(), m, rows.clone(), 1, x, T::zero(), nrows, ncols, y, &mut buffer);
                 let (first, last) = (start / BLOCK, rows.end.div_ceil(BLOCK));
+                if !past_cache {
+                    form(simd, T::one(), m, rows.clone(), 1, x, T::zero(), nrows, ncols, false, y, &mut buffer);
+                }
                 // SAFETY: tasks own disjoint rows of y (blockwise also through the permutation) and, as they begin at
                 // multiples of BLOCK, disjoint partial results.
                 let (y, wy) = unsafe { (y.part(rows.clone()), partials.part(first..last)) };
-                dot_blocks(simd, &w[rows], y, wy);
+                let formed = if past_cache {
+                    let acc = &mut buffer.0[..rows.len()];
+                    m.accumulate(simd, rows.clone(), x, acc);
+                    stream(simd, acc, y);
+                    &*acc
+                } else {
+                    &*y
+                };
+                dot_blocks(simd, &w[rows], formed, wy);
                 if both {
                     // SAFETY: as above, in the second half.
-                    dot_blocks(simd, y, y, unsafe { partials.part(blocks + first..blocks + last) });
+                    dot_blocks(simd, formed, formed, unsafe { partials.part(blocks + first..blocks + last) });
                 }
             }
+            fence(past_cache);
         });
         let (first, second) = scratch.split_at_mut(blocks);
         [combine(first), if both { combine(second) } else { T::zero() }]
