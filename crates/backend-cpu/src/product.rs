@@ -5,6 +5,7 @@
 //! blocks' partial results, while the chunk is still in first-level cache. Formats that store rows in another order write
 //! through their permutation.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use spandrel_backend::{Coeff, Error, Gate, Result};
@@ -26,9 +27,24 @@ pub(crate) const MAX_CHUNK: usize = 4 * BLOCK;
 /// and a plain store reads the line from memory first. Twice the largest third-level cache that serves few cores.
 const PAST_CACHE: usize = 64 << 20;
 
-/// Accumulators of a chunk, aligned as vectors are.
+/// Room for the accumulators of a chunk, aligned as vectors are. Not initialised: most products never use it, and clearing
+/// 32 KiB takes longer than a small product.
 #[repr(align(64))]
-struct Buffer<T>([T; MAX_CHUNK]);
+struct Buffer<T>([MaybeUninit<T>; MAX_CHUNK]);
+
+impl<T: Real> Buffer<T> {
+    fn new() -> Self {
+        Self([MaybeUninit::uninit(); MAX_CHUNK])
+    }
+
+    /// The first `len` places, zeroed.
+    fn zeros(&mut self, len: usize) -> &mut [T] {
+        let places = &mut self.0[..len];
+        places.fill(MaybeUninit::new(T::zero()));
+        // SAFETY: every place of the slice was just written.
+        unsafe { &mut *(std::ptr::from_mut(places) as *mut [T]) }
+    }
+}
 
 /// y <- acc by stores that go past the caches, where the processor has them; y begins at a cache line. Needs [`fence`] before
 /// another thread may read y.
@@ -122,7 +138,7 @@ pub(crate) fn spmm<T: Real>(
     let past_cache = m.partition().bytes() > PAST_CACHE;
     let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
     m.partition().run(cpu, |task| {
-        form(simd, a, m, task, k, x, b, nrows, ncols, past_cache, y, &mut Buffer([T::zero(); MAX_CHUNK]));
+        form(simd, a, m, task, k, x, b, nrows, ncols, past_cache, y, &mut Buffer::new());
     });
     Ok(())
 }
@@ -151,9 +167,9 @@ fn form<T: Real, M: Rows<T>>(
         let rows = start..task.end.min(start + M::CHUNK);
         for column in 0..k {
             let x = &x[column * ncols..(column + 1) * ncols];
-            let acc = &mut buffer.0[..rows.len()];
             match m.perm() {
                 Some(perm) => {
+                    let acc = buffer.zeros(rows.len());
                     m.accumulate(simd, rows.clone(), x, acc);
                     for (&i, &acc) in perm[rows.clone()].iter().zip(&*acc) {
                         // SAFETY: a permutation maps disjoint stored rows onto disjoint rows of y, all inside each column.
@@ -165,6 +181,7 @@ fn form<T: Real, M: Rows<T>>(
                     // SAFETY: tasks own disjoint rows of each of the k columns of Y.
                     let y = unsafe { y.part(column * nrows + rows.start..column * nrows + rows.end) };
                     if b.is_zero() && past_cache {
+                        let acc = buffer.zeros(rows.len());
                         m.accumulate(simd, rows.clone(), x, acc);
                         scale(simd, a, acc);
                         stream(simd, acc, y);
@@ -172,6 +189,7 @@ fn form<T: Real, M: Rows<T>>(
                         m.accumulate(simd, rows.clone(), x, y);
                         scale(simd, a, y);
                     } else {
+                        let acc = buffer.zeros(rows.len());
                         m.accumulate(simd, rows.clone(), x, acc);
                         axpby_slice(simd, a, acc, b, y);
                     }
@@ -225,7 +243,7 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
     let sums = cpu.scratch().with(2 * blocks, |scratch: &mut [T]| {
         let partials = Shared::new(scratch);
         m.partition().run_blocks(cpu, |task| {
-            let mut buffer = Buffer([T::zero(); MAX_CHUNK]);
+            let mut buffer = Buffer::new();
             for start in task.clone().step_by(M::CHUNK) {
                 let rows = start..task.end.min(start + M::CHUNK);
                 let (first, last) = (start / BLOCK, rows.end.div_ceil(BLOCK));
@@ -236,7 +254,7 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
                 // multiples of BLOCK, disjoint partial results.
                 let (y, wy) = unsafe { (y.part(rows.clone()), partials.part(first..last)) };
                 let formed = if past_cache {
-                    let acc = &mut buffer.0[..rows.len()];
+                    let acc = buffer.zeros(rows.len());
                     m.accumulate(simd, rows.clone(), x, acc);
                     stream(simd, acc, y);
                     &*acc

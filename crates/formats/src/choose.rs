@@ -1,4 +1,5 @@
-//! Which format moves the fewest bytes for y = A x: computed from the structure, none of the formats is built.
+//! Which format multiplies fastest, expected from the bytes and places that y = A x walks over: computed from the structure, none of
+//! the formats is built.
 //!
 //! Each format's bytes are those of its [`crate::Traffic::spmv`] after [`Format::from_csr`], to the byte, from the same rules
 //! (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices) and under the same limits on padding.
@@ -13,25 +14,51 @@ use crate::hmec::{self, plan, rows_longer_than};
 use crate::padding::{fits, sort_descending};
 use crate::{Csr, Error, Format, Hyb, Ordinal, Real, Result, Traffic, dense, ell, sell};
 
-/// Time per byte of each format's product relative to CSR's, by which bytes are weighted before they are compared: a
-/// format that streams but pays more per byte (a permuted y, two passes over y, short columns) has a factor above 1. 1.0
-/// stands for a format whose factor has not been measured to differ. [`None`] for formats that are listed and never chosen:
-/// CSC scatters into y, which costs reductions between threads; BSRX is BSR with a mask that a whole product does not need.
-pub const COST_PER_BYTE: [(&str, Option<f64>); 13] = [
-    ("coo", Some(1.0)),
-    ("csr", Some(1.0)),
-    ("csc", None),
-    ("ell", Some(1.0)),
-    ("sell", Some(1.0)),
-    ("dia", Some(1.0)),
-    ("bdia", Some(1.0)),
-    ("hyb", Some(1.0)),
-    ("bsr", Some(1.0)),
+/// What a product costs one CPU core in nanoseconds, besides the bytes: per call, per stored row (column of CSC) and per place
+/// (entry, or padding that is walked over).
+///
+/// Most matrices that fit a cache are decided by these, large ones by the bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Nanoseconds of a call.
+    pub call: f64,
+    /// Nanoseconds of a row.
+    pub row: f64,
+    /// Nanoseconds of a place.
+    pub place: f64,
+}
+
+impl Cost {
+    /// Nanoseconds of a product over so many rows and places that moves so many bytes.
+    pub fn of(&self, rows: u64, places: u64, bytes: u64) -> f64 {
+        let work = self.row * rows as f64 + self.place * places as f64;
+        let traffic = if bytes > PAST_CACHE { NANOSECONDS_PER_BYTE * bytes as f64 } else { 0.0 };
+        self.call + work.max(traffic)
+    }
+}
+
+/// Costs by format, fitted by least relative error to the f64 products of `record/cpu-spmv.jsonl` that run on one core. [`None`]
+/// for a format that is listed and never chosen: BSRX is BSR with a mask that a whole product does not need.
+pub const COSTS: [(&str, Option<Cost>); 13] = [
+    ("coo", Some(Cost { call: 132.0, row: 1.35, place: 0.604 })),
+    ("csr", Some(Cost { call: 23.4, row: 0.543, place: 0.290 })),
+    ("csc", Some(Cost { call: 4.8, row: 0.357, place: 0.376 })),
+    ("ell", Some(Cost { call: 52.3, row: 0.169, place: 0.213 })),
+    ("sell", Some(Cost { call: 20.0, row: 1.015, place: 0.242 })),
+    ("dia", Some(Cost { call: 41.0, row: 0.0, place: 0.122 })),
+    ("bdia", Some(Cost { call: 39.3, row: 0.0, place: 0.123 })),
+    ("hyb", Some(Cost { call: 145.0, row: 1.347, place: 0.308 })),
+    ("bsr", Some(Cost { call: 24.2, row: 2.27, place: 0.154 })),
     ("bsrx", None),
-    ("hec", Some(1.0)),
-    ("hmec", Some(1.0)),
-    ("dense", Some(1.0)),
+    ("hec", Some(Cost { call: 28.9, row: 0.416, place: 0.300 })),
+    ("hmec", Some(Cost { call: 28.5, row: 0.404, place: 0.299 })),
+    ("dense", Some(Cost { call: 32.7, row: 0.0, place: 0.076 })),
 ];
+
+/// Nanoseconds that a byte costs one core where the caches do not hold the matrix: half of a two-core machine's 43 GB/s.
+pub const NANOSECONDS_PER_BYTE: f64 = 0.0465;
+/// Bytes of a product from which on they decide: what a large third-level cache holds.
+pub const PAST_CACHE: u64 = 32 << 20;
 
 /// One format under consideration.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,14 +69,17 @@ pub struct Candidate {
     pub spmv: std::result::Result<u64, String>,
     /// What is particular of the matrix in this format: `7 diagonals`, `blocks of 3 x 3`.
     pub shape: String,
-    /// Its factor of [`COST_PER_BYTE`].
-    pub cost: Option<f64>,
+    /// Places that a product walks over: entries and padding.
+    pub places: u64,
+    /// Nanoseconds that one core is expected to need, by [`COSTS`] and, for what no cache holds, by the bytes. [`None`] where the
+    /// matrix does not fit or the format is never chosen.
+    pub nanoseconds: Option<f64>,
 }
 
 /// The chosen format, and all that were considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// The format with the least weighted traffic; CSR among equals.
+    /// The format with the least expected time; CSR among equals.
     pub format: &'static str,
     /// Every format in the order of the registry.
     pub candidates: Vec<Candidate>,
@@ -70,10 +100,11 @@ impl Choice {
     }
 }
 
-/// Names the format with the least traffic among those that fit, weighted by [`COST_PER_BYTE`].
+/// Names the format whose product is expected to take the least time among those that fit: by bytes where no cache holds the
+/// matrix, by measured costs per row and place where one does.
 pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
     let candidates = candidates(csr);
-    let weighted = |c: &Candidate| c.spmv.as_ref().ok().zip(c.cost).map(|(&bytes, cost)| bytes as f64 * cost);
+    let weighted = |c: &Candidate| c.nanoseconds;
     let own = csr.spmv();
     let mut best = candidates.iter().find(|c| c.name == "csr");
     for candidate in &candidates {
@@ -96,8 +127,13 @@ pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
             }
             None => format!("{} per product, no other format fits", megabytes(own)),
         }
-    } else {
+    } else if bytes < own {
         format!("{shape}, {} per product against csr's {}", megabytes(bytes), megabytes(own))
+    } else {
+        // As many bytes or more: fewer instructions decide, of a matrix that a cache holds.
+        let rate = |name| candidates.iter().find(|c| c.name == name).and_then(weighted).unwrap_or(f64::INFINITY);
+        let percent = 100.0 * (1.0 - rate(format) / rate("csr"));
+        format!("{shape}, expected {percent:.0} % less time per product than csr, as the caches hold the matrix")
     };
     Choice { format, candidates, why }
 }
@@ -127,11 +163,12 @@ fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
     let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     let banded = |name: &'static str, offsets: &[i32], index_bytes: u64| -> Result<u64> {
         padded(name, nrows as u128 * offsets.len() as u128 * size as u128)?;
-        Ok((positions(csr.nrows(), csr.ncols(), offsets.iter().copied())) * size + vectors + index_bytes)
+        Ok(positions(csr.nrows(), csr.ncols(), offsets.iter().copied()) * size + vectors + index_bytes)
     };
     let offsets = diagonals.as_deref().unwrap_or_default();
     let bands = group(offsets, bdia::GAP);
     let filled: Vec<i32> = bands.iter().flat_map(|band| band.start..band.start + band.width as i32).collect();
+    let inside = |offsets: &[i32]| positions(csr.nrows(), csr.ncols(), offsets.iter().copied());
     let known = |of: &dyn Fn() -> Result<u64>| match &diagonals {
         Ok(_) => of(),
         Err(error) => Err(Error::Invalid { format: "dia", why: error.to_string() }),
@@ -139,14 +176,14 @@ fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
     let width = Hyb::choose_width(csr);
     let (slice_widths, slices) = slices(csr);
 
-    let shape_and_bytes = |name: &str| -> (String, Result<u64>) {
+    let measure = |name: &str| -> (String, u64, Result<u64>) {
         match name {
-            "coo" => ("sorted triplets".into(), Ok(nnz * (8 + size) + vectors)),
-            "csc" => ("compressed columns".into(), Ok(nnz * entry + 4 * (ncols + 1) + vectors)),
+            "coo" => ("sorted triplets".into(), nnz, Ok(nnz * (8 + size) + vectors)),
+            "csc" => ("compressed columns".into(), nnz, Ok(nnz * entry + 4 * (ncols + 1) + vectors)),
             "ell" => {
                 let bytes = padded("ell", ell::bytes::<T>(csr.nrows(), longest))
                     .map(|()| 4 * nrows * longest as u64 + nnz * size + vectors);
-                (format!("rows padded to {longest}"), bytes)
+                (format!("rows padded to {longest}"), nrows * longest as u64, bytes)
             }
             "sell" => {
                 let places = slice_widths as u128 * sell::DEFAULT_C as u128;
@@ -154,15 +191,19 @@ fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
                 let bytes = padded("sell", places * u128::from(entry) + u128::from(perm))
                     .map(|()| 4 * places as u64 + perm + nnz * size + vectors);
                 let share = if places == 0 { 0.0 } else { 100.0 * (1.0 - nnz as f64 / places as f64) };
-                (format!("slices of {} rows with {share:.0} % padding", sell::DEFAULT_C), bytes)
+                (format!("slices of {} rows with {share:.0} % padding", sell::DEFAULT_C), places as u64, bytes)
             }
             "dia" => {
                 let bytes = known(&|| banded("dia", offsets, 4 * offsets.len() as u64));
-                (count(offsets.len(), "diagonal"), bytes)
+                (count(offsets.len(), "diagonal"), inside(offsets), bytes)
             }
             "bdia" => {
                 let bytes = known(&|| banded("bdia", &filled, 8 * bands.len() as u64));
-                (format!("{} of {}", count(bands.len(), "band"), count(filled.len(), "diagonal")), bytes)
+                (
+                    format!("{} of {}", count(bands.len(), "band"), count(filled.len(), "diagonal")),
+                    inside(&filled),
+                    bytes,
+                )
             }
             "hyb" => {
                 let rest: usize = longer.iter().skip(width).sum();
@@ -170,7 +211,11 @@ fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
                 let bytes = padded("hyb", total).map(|()| {
                     4 * nrows * width as u64 + (nnz - rest as u64) * size + vectors + rest as u64 * (8 + size)
                 });
-                (format!("{} of {width} and {rest} triplets", count(csr.nrows(), "row")), bytes)
+                (
+                    format!("{} of {width} and {rest} triplets", count(csr.nrows(), "row")),
+                    nrows * width as u64 + rest as u64,
+                    bytes,
+                )
             }
             "bsr" | "bsrx" => match &blocks {
                 Ok((b, blocks)) => {
@@ -178,39 +223,46 @@ fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
                     let indices = if name == "bsr" { 4 * (rows + 1) } else { 12 * rows };
                     let bytes = padded("bsr", storage_bytes::<T>(csr.nrows(), *b, *blocks))
                         .map(|()| *blocks as u64 * (4 + (b * b) as u64 * size) + indices + vectors);
-                    (format!("blocks of {b} x {b}"), bytes)
+                    (format!("blocks of {b} x {b}"), (*blocks as u64).saturating_mul((b * b) as u64), bytes)
                 }
-                Err(why) => (String::new(), Err(Error::Invalid { format: "bsr", why: why.to_string() })),
+                Err(why) => (String::new(), 0, Err(Error::Invalid { format: "bsr", why: why.to_string() })),
             },
             "hec" | "hmec" => {
                 let shapes = plan(&longer, if name == "hec" { 1 } else { hmec::DEFAULT_P });
-                let (mut taken, mut bytes, mut packed) = (0, 0, 0);
+                let (mut taken, mut bytes, mut packed, mut places) = (0, 0, 0, 0);
                 for &(rows, width) in &shapes {
                     packed += longer[taken..taken + width].iter().sum::<usize>() as u64;
                     bytes += 4 * (rows * width) as u64;
+                    places += (rows * width) as u64;
                     taken += width;
                 }
                 let left = longer.get(taken).copied().unwrap_or(0) as u64;
                 bytes += packed * size + (nnz - packed) * entry + 4 * (left + 1) + 4 * nrows + vectors;
-                (format!("{} and {} entries in csr", count(shapes.len(), "block"), nnz - packed), Ok(bytes))
+                (
+                    format!("{} and {} entries in csr", count(shapes.len(), "block"), nnz - packed),
+                    places + nnz - packed,
+                    Ok(bytes),
+                )
             }
             "dense" => {
                 let storage = u128::from(nrows) * u128::from(ncols) * size as u128;
                 let fit = if storage > dense::FREE { padded("dense", storage) } else { Ok(()) };
-                ("every place".into(), fit.map(|()| storage as u64 + vectors))
+                ("every place".into(), nrows * ncols, fit.map(|()| storage as u64 + vectors))
             }
-            _ => ("compressed rows".into(), Ok(csr.spmv())),
+            _ => ("compressed rows".into(), nnz, Ok(csr.spmv())),
         }
     };
-    COST_PER_BYTE
+    COSTS
         .iter()
         .map(|&(name, cost)| {
-            let (shape, bytes) = shape_and_bytes(name);
+            let (shape, places, bytes) = measure(name);
             let spmv = bytes.map_err(|error| match error {
                 Error::DoesNotFit { why, .. } | Error::Invalid { why, .. } => why,
                 other => other.to_string(),
             });
-            Candidate { name, spmv, shape, cost }
+            let segments = if name == "csc" { ncols } else { nrows };
+            let nanoseconds = spmv.as_ref().ok().zip(cost).map(|(&bytes, cost)| cost.of(segments, places, bytes));
+            Candidate { name, spmv, shape, places, nanoseconds }
         })
         .collect()
 }

@@ -129,12 +129,9 @@ impl Plan {
             (choice.format, choice.why)
         } else {
             let allowed = choice.candidates.iter().filter(|candidate| shared.contains(&candidate.name));
-            let cost = |candidate: &&Candidate| match (&candidate.spmv, candidate.cost) {
-                (Ok(bytes), Some(cost)) => *bytes as f64 * cost,
-                _ => f64::INFINITY,
-            };
+            let cost = |candidate: &&Candidate| candidate.nanoseconds.unwrap_or(f64::INFINITY);
             let best = allowed.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or("csr", |best| best.name);
-            (best, format!("the fewest bytes among the reproducible; {} would have fewer", choice.format))
+            (best, format!("the fastest expected among the reproducible; {} would be faster", choice.format))
         };
         Ok(())
     }
