@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use rayon::prelude::*;
 use spandrel_backend_cpu::Cpu;
 use spandrel_bench::case::{self, Case};
 use spandrel_bench::contender::Effort;
@@ -84,6 +85,9 @@ enum Command {
         /// Stop criterion
         #[arg(long, default_value_t = 1e-8)]
         rtol: f64,
+        /// Seconds after which an iterative solve is interrupted (and says so)
+        #[arg(long, default_value_t = 60.0)]
+        seconds: f64,
     },
     /// Reading Matrix Market files, against sprs (a generator's specification is written to a temporary file first)
     Read {
@@ -154,14 +158,14 @@ fn main() -> Result<()> {
             }
             finish(&common, threads, lines)
         }
-        Command::Solve { common, rtol } => {
+        Command::Solve { common, rtol, seconds } => {
             let threads = common.pool()?;
-            let be = Cpu::new();
-            let mut lines = Vec::new();
-            for case in common.cases()? {
+            // Nothing here is compared in time, so the cores work on different matrices.
+            let each = |case: &Case| {
                 eprintln!("{}", case.name);
-                lines.extend(solve::run(&be, &case, rtol));
-            }
+                solve::run(&Cpu::with_threads(1)?, case, rtol, seconds)
+            };
+            let lines = common.cases()?.par_iter().map(each).collect::<Result<Vec<_>>>()?.concat();
             println!("{}", solve::table(&lines));
             common.save(&Header::here(threads), &lines)
         }

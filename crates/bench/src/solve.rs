@@ -5,16 +5,17 @@
 //! limit of 20 n iterations, and all of them the direct solver. The true residual of the record is recomputed here, by
 //! a loop of its own.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
 use serde::Serialize;
-use spandrel_backend::{Backend, Mat};
+use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Format};
 use spandrel_solvers::{
-    Direct, DirectOptions, Identity, Jacobi, Options, Outcome, PrecondKind, SolverKind, bicgstab, cg,
+    BiCgStab, Cg, Direct, DirectOptions, Identity, Jacobi, Options, Outcome, PrecondKind, Progress, SolverKind,
 };
 
 use crate::case::Case;
@@ -66,7 +67,10 @@ fn finite(v: f64) -> Option<f64> {
 }
 
 /// Solves one case in every way that applies; an unreadable file is a line too.
-pub fn run(be: &Cpu, case: &Case, rtol: f64) -> Vec<SolveLine> {
+///
+/// # Errors
+/// None of the numbers': they are lines.
+pub fn run(be: &Cpu, case: &Case, rtol: f64, seconds: f64) -> Result<Vec<SolveLine>> {
     let blank = |noun, n, ncols, nnz, cg_applies| SolveLine {
         op: "solve",
         noun,
@@ -89,7 +93,7 @@ pub fn run(be: &Cpu, case: &Case, rtol: f64) -> Vec<SolveLine> {
     };
     let csr = match case.load::<f64>() {
         Ok(csr) => Arc::new(csr),
-        Err(e) => return vec![SolveLine { error: Some(format!("{e:#}")), ..blank("read", 0, 0, 0, false) }],
+        Err(e) => return Ok(vec![SolveLine { error: Some(format!("{e:#}")), ..blank("read", 0, 0, 0, false) }]),
     };
     let (n, ncols, nnz) = (csr.nrows(), csr.ncols(), csr.nnz());
     let choice = SolverKind::choose(&csr);
@@ -106,7 +110,7 @@ pub fn run(be: &Cpu, case: &Case, rtol: f64) -> Vec<SolveLine> {
             nouns.insert(0, "cg");
         }
     }
-    nouns
+    Ok(nouns
         .into_iter()
         .map(|noun| {
             let mut line = blank(noun, n, ncols, nnz, cg_applies);
@@ -115,7 +119,7 @@ pub fn run(be: &Cpu, case: &Case, rtol: f64) -> Vec<SolveLine> {
                 "direct" => direct(&csr, &b, rtol, &mut line.precond),
                 _ => {
                     line.precond = if jacobi { "jacobi".into() } else { "none".into() };
-                    krylov(be, &csr, &b, noun == "cg", jacobi, &options)
+                    krylov(be, &csr, &b, noun == "cg", jacobi, &options, seconds)
                 }
             };
             line.ms = start.elapsed().as_secs_f64() * 1e3;
@@ -130,7 +134,7 @@ pub fn run(be: &Cpu, case: &Case, rtol: f64) -> Vec<SolveLine> {
             }
             line
         })
-        .collect()
+        .collect())
 }
 
 fn product(csr: &Csr<f64>, x: &[f64]) -> Vec<f64> {
@@ -159,17 +163,37 @@ fn krylov(
     symmetric: bool,
     jacobi: bool,
     options: &Options,
+    seconds: f64,
 ) -> Result<(Outcome, Vec<f64>)> {
     let a = Mat::<_, Csr<f64>>::load(be, Arc::clone(csr))?;
     let b = be.upload(b)?;
     let mut x = be.zeros(csr.nrows())?;
-    let outcome = match (symmetric, jacobi) {
-        (true, true) => cg(be, &a, &Jacobi::new(be, csr)?, &b, &mut x, options)?,
-        (true, false) => cg(be, &a, &Identity, &b, &mut x, options)?,
-        (false, true) => bicgstab(be, &a, &Jacobi::new(be, csr)?, &b, &mut x, options)?,
-        (false, false) => bicgstab(be, &a, &Identity, &b, &mut x, options)?,
+    let start = Instant::now();
+    let mut watch = |_: Progress| {
+        if start.elapsed().as_secs_f64() > seconds { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let outcome = match jacobi {
+        true => iterate(be, &a, &Jacobi::new(be, csr)?, symmetric, &b, &mut x, options, &mut watch)?,
+        false => iterate(be, &a, &Identity, symmetric, &b, &mut x, options, &mut watch)?,
     };
     Ok((outcome, be.download(&x)?))
+}
+
+fn iterate(
+    be: &Cpu,
+    a: &Mat<Cpu, Csr<f64>>,
+    m: &impl Preconditioner<f64, Cpu>,
+    symmetric: bool,
+    b: &<Cpu as Backend<f64>>::Vector,
+    x: &mut <Cpu as Backend<f64>>::Vector,
+    options: &Options,
+    watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Outcome> {
+    Ok(if symmetric {
+        Cg::new(be, a.nrows())?.solve_watched(be, a, m, b, x, options, watch)?
+    } else {
+        BiCgStab::new(be, a.nrows())?.solve_watched(be, a, m, b, x, options, watch)?
+    })
 }
 
 fn direct(csr: &Csr<f64>, b: &[f64], rtol: f64, kind: &mut String) -> Result<(Outcome, Vec<f64>)> {

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use spandrel_backend::{Backend, Coeff, Mat, Spmv};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, choose, for_each_format};
+use spandrel_formats::{Csr, Format, Real, Traffic, choose, for_each_format};
 
 use crate::case::Case;
 use crate::contender::{Contender, Effort, interleave};
@@ -166,7 +166,8 @@ where
             bail!("{}: {} of {} is wrong: {why}", case.name, c.noun(), c.name());
         }
     }
-    if plan.machine {
+    // Beside a matrix that a cache holds, the rate of memory says nothing.
+    if plan.machine && csr.spmv() > choose::PAST_CACHE {
         contenders.push(Box::new(Stream::new(false)));
         contenders.push(Box::new(Stream::new(true)));
     }
