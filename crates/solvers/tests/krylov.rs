@@ -241,7 +241,7 @@ fn recording_looking_and_threads_change_no_bit() {
             let be = Cpu::with_threads(threads).unwrap();
             let jacobi = Jacobi::new(&be, a).unwrap();
             for recorded in [true, false] {
-                for check_every in [0, 1, 7, 16, 1000] {
+                for check_every in [0, 1, 7, 16, 1000, usize::MAX] {
                     let options = Options { recorded, check_every, max_iters: Some(900), ..Options::default() };
                     let (outcome, x) = solve(&be, method, a, &b, &options);
                     assert_eq!(outcome.status, Status::Converged);
@@ -251,6 +251,39 @@ fn recording_looking_and_threads_change_no_bit() {
             }
         }
         assert!(seen.iter().all(|one| one == &seen[0]), "{method:?}");
+    }
+}
+
+#[test]
+fn a_solve_without_a_limit_and_without_looks_still_sees_its_stop() {
+    let be = Cpu::new();
+    for method in BOTH {
+        let a = stencil::<f64>(6, 0.0);
+        let options = Options { max_iters: Some(usize::MAX), check_every: usize::MAX, ..Options::default() };
+        let (outcome, x) = solve(&be, method, &a, &uneven(36), &options);
+        let (wanted, y) = solve(&be, method, &a, &uneven(36), &Options::default());
+        assert_eq!((outcome, x), (wanted, y), "{method:?}");
+    }
+}
+
+#[test]
+fn the_limit_of_iterations_is_20_n() {
+    let limit = |n| Options::default().iteration_limit(n);
+    assert_eq!([0, 1, 2, 1000, 5_000_000].map(limit), [20, 20, 40, 20_000, 100_000_000]);
+    assert_eq!(limit(usize::MAX), usize::MAX);
+    assert_eq!(Options { max_iters: Some(3), ..Options::default() }.iteration_limit(1000), 3);
+}
+
+#[test]
+fn a_segment_asks_for_no_less_than_the_unit_roundoff_of_its_begin() {
+    // From zeros the segment begins with ||b||, in units of which the history is kept.
+    let be = Cpu::new();
+    let options = Options { rtol: 0.0, max_restarts: 0, ..Options::default() };
+    for method in BOTH {
+        let (outcome, _) = solve(&be, method, &stencil::<f32>(12, 0.0), &uneven(144), &options);
+        assert_eq!(outcome.status, Status::Stagnated, "{method:?} {outcome:?}");
+        let (last, before) = outcome.history.split_last().unwrap();
+        assert!(*last <= f32::UNIT_ROUNDOFF && before.iter().all(|norm| *norm > f32::UNIT_ROUNDOFF), "{outcome:?}");
     }
 }
 
