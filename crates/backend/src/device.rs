@@ -37,7 +37,7 @@ pub trait Device: Sized {
     fn resume(&self, monitor: &mut Self::Monitor) -> Result<()>;
 
     /// Sets a monitor to iteration 0 under new limits, its history empty: the next solve, or the next restart of one. A backend
-    /// overrides the default, which replaces the monitor, so that memory for at most the earlier `max_iters` is used again.
+    /// overrides the default, which replaces the monitor, so that the memory of the earlier history is used again.
     /// May be recorded: no. Does not block.
     fn rearm(&self, monitor: &mut Self::Monitor, watch: &Watch) -> Result<()> {
         *monitor = self.monitor(watch)?;

@@ -12,7 +12,9 @@ pub struct Watch {
     pub threshold: f64,
     /// Diverged once the residual norm exceeds this (absolute); infinity for never.
     pub divergence: f64,
-    /// Stopped after this many iterations. The history holds one norm per iteration, so this also sizes it.
+    /// Stopped after this many iterations. It bounds the history (one norm per iteration that is done, eight bytes each) and does not
+    /// size it: limits of 20 n are usual and far above what is done, so a backend takes memory as iterations come, or at
+    /// first for no more than 65,536 norms.
     pub max_iters: usize,
 }
 

@@ -196,9 +196,9 @@ fn iterate(
     })
 }
 
-fn direct(csr: &Csr<f64>, b: &[f64], rtol: f64, kind: &mut String) -> Result<(Outcome, Vec<f64>)> {
+fn direct(csr: &Arc<Csr<f64>>, b: &[f64], rtol: f64, kind: &mut String) -> Result<(Outcome, Vec<f64>)> {
     let options = DirectOptions { rtol, ..DirectOptions::default() };
-    let direct = Direct::new(csr, &options)?;
+    let direct = Direct::new(Arc::clone(csr), &options)?;
     *kind = direct.method().as_str().to_owned();
     let mut x = vec![0.0; csr.ncols()];
     let outcome = direct.solve(b, &mut x)?;

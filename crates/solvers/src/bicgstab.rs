@@ -2,8 +2,8 @@
 //!
 //! Every scalar is a quotient of device scalars: alpha = rho / r0'v, omega = t's / t't, beta = (rho next / r0'v) (t't / t's), and
 //! beta omega = rho next / r0'v. No product of them is ever stored, so none underflows before the quotient is formed.
-//! Cost of an iteration beyond twice A's storage, in passes over vectors of n: 19 without a preconditioner (v: 3, half: 3, t: 2, update:
-//! 7, direction: 4), 27 with Jacobi. The trace tests count it.
+//! Cost of an iteration: A's storage twice and 19 passes over vectors of n without a preconditioner (v: 3, half: 3, t: 2, update: 7,
+//! direction: 4), 27 with Jacobi. The listings of the trace tests are these numbers.
 //! Order: that of the backend's operations; the same bits recorded or plain, for any `check_every`.
 //! Reference: van der Vorst 1992, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the solution of nonsymmetric linear
 //! systems; the half-step exit as in Cheng et al. 2018.
@@ -16,7 +16,7 @@ use spandrel_formats::Real;
 
 use crate::norm::norm;
 use crate::options::{Watcher, unwatched};
-use crate::segments::{self, End, Method, Shadow, Watched};
+use crate::segments::{self, End, Method, Pace, Shadow, Watched};
 use crate::{Options, Outcome, Result};
 
 /// The workspace of BiCGStab for n unknowns: allocated once, used for any number of solves.
@@ -212,7 +212,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
         x: &mut B::Vector,
         monitor: &mut B::Monitor,
         shadow: Shadow,
-        options: &Options,
+        pace: Pace,
         look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
     ) -> Result<End> {
         if !m.is_identity() && self.hats.is_none() {
@@ -234,7 +234,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
         be.require_nonzero(&scalars.rho, Quantity::Rho, monitor)?;
 
         let step = Iteration { a, m, x, r, shadow: r0, p, v, t, scalars, hats: hats.as_deref_mut(), monitor };
-        let end = segments::repeat(be, step, options, look)?;
+        let end = segments::repeat(be, step, pace, look)?;
         if matches!(end.stop, Some(Stop::ConvergedHalf | Stop::Zero(Quantity::Stabilizer | Quantity::Omega))) {
             let p_hat = hats.map_or(&*p, |(p_hat, _)| &*p_hat);
             be.axpby(None, Coeff::ratio(&scalars.rho, &scalars.rv), p_hat, Coeff::one(), x)?; // x = x + alpha p^

@@ -13,7 +13,7 @@ use spandrel_backend::{Backend, Coeff, Latest, Operator, Phase, Preconditioner, 
 use spandrel_formats::Real;
 
 use crate::options::{Watcher, unwatched};
-use crate::segments::{self, End, Method, Shadow, Watched};
+use crate::segments::{self, End, Method, Pace, Shadow, Watched};
 use crate::{Options, Outcome, Result};
 
 /// The workspace of CG for n unknowns: allocated once, used for any number of solves.
@@ -172,7 +172,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
         x: &mut B::Vector,
         monitor: &mut B::Monitor,
         _: Shadow,
-        options: &Options,
+        pace: Pace,
         look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
     ) -> Result<End> {
         let Self { n, r, p, q, pq, rr, rz, z, .. } = self;
@@ -190,6 +190,6 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
             be.copy(None, &pair.0, p)?;
             Some(pair)
         };
-        segments::repeat(be, Iteration { a, m, x, r, p, q, pq, rr, rz, z, monitor }, options, look)
+        segments::repeat(be, Iteration { a, m, x, r, p, q, pq, rr, rz, z, monitor }, pace, look)
     }
 }

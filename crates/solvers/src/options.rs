@@ -16,11 +16,11 @@ pub struct Options {
     pub rtol: f64,
     /// Converged once ||b - A x|| <= `atol`, where that is the larger bound. Default 0.
     pub atol: f64,
-    /// Limit of iterations over all restarts; `None` for the smaller of 20 n and 20,000, at least 20. The device keeps eight
-    /// bytes of history for each.
+    /// Limit of iterations over all restarts; `None` for 20 n, at least 20. The device keeps eight bytes of history for each
+    /// iteration that is done, none for those that are merely allowed.
     pub max_iters: Option<usize>,
-    /// The host looks every so many iterations (at least 1). Default 16. It changes no bit of the answer: work enqueued
-    /// behind the stop changes nothing.
+    /// The host looks every so many iterations (at least 1; never past the limit of iterations, and at 65,536 in any case). Default
+    /// 16. It changes no bit of the answer: work enqueued behind the stop changes nothing.
     pub check_every: usize,
     /// Whether the outcome carries the history of residual norms. Default true.
     pub history: bool,
@@ -51,9 +51,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The limit of iterations for `n` unknowns.
+    /// The limit of iterations for `n` unknowns: `max_iters`, or 20 n, at least 20.
     pub fn iteration_limit(&self, n: usize) -> usize {
-        self.max_iters.unwrap_or_else(|| n.saturating_mul(20).clamp(20, 20_000))
+        self.max_iters.unwrap_or_else(|| n.saturating_mul(20).max(20))
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -6,8 +6,9 @@
 //! 2000, Residual replacement strategies for Krylov subspace iterative methods for the convergence of true residuals).
 //!
 //! Invariants: outside a segment x is unscaled. Inside, r and x are times 2^k with k = 0 unless ||r|| is outside the window of
-//! [`crate::norm`], so that squares of norms stay in range; powers of two change no other bit. A segment asks for no more
-//! than the unit roundoff of what it began with, for that is what a recurrence can know.
+//! [`crate::norm`], so that squares of norms stay in range; powers of two change no other bit. A segment asks for no less
+//! than u times what it began with, u the unit roundoff: the r that it begins from is b - A x rounded, an error of up to u ||r|| by
+//! the last rounding alone, so a smaller norm of its recurrence says nothing about x.
 //! Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
 
 use std::ops::ControlFlow;
@@ -26,6 +27,25 @@ pub(crate) enum Shadow {
     Residual,
     /// That plus a multiple of A M^-1 r: for a residual whose own product with it vanishes.
     Tilted,
+}
+
+/// How a segment is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) recorded: bool,
+    pub(crate) check_every: usize,
+    /// Iterations that are left to this segment; its monitor has the same limit.
+    pub(crate) max_iters: usize,
+}
+
+/// The host looks at least every so many iterations, whatever `check_every` says: a solve without a limit must still see its stop.
+const LONGEST_RUN: usize = 1 << 16;
+
+impl Pace {
+    /// Runs until the next look: never past the limit, where a monitor stops.
+    fn until_next_look(self, done: usize) -> usize {
+        self.check_every.min(LONGEST_RUN).min(self.max_iters.saturating_sub(done)).max(1)
+    }
 }
 
 /// How a segment ended.
@@ -56,7 +76,7 @@ pub(crate) trait Method<T: Real, B: Backend<T>> {
         x: &mut B::Vector,
         monitor: &mut B::Monitor,
         shadow: Shadow,
-        options: &Options,
+        pace: Pace,
         look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
     ) -> Result<End>;
 }
@@ -66,19 +86,33 @@ pub(crate) trait Watched<B: spandrel_backend::Device>: Step<B> {
     fn monitor(&self) -> &B::Monitor;
 }
 
-/// Repeats a step until its monitor stops or `look` breaks off.
+/// Repeats a step until its monitor (armed for this segment) stops or `look` breaks off.
+///
+/// Every run observes one full residual norm or stops, so a monitor that runs has counted each of them and stands below its
+/// limit. A device that reports otherwise would be waited for without end and is an error.
 pub(crate) fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
     be: &B,
     step: S,
-    options: &Options,
+    pace: Pace,
     look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
 ) -> Result<End> {
-    let mut recorded = Recorded::new(be, step, options.recorded);
+    let mut recorded = Recorded::new(be, step, pace.recorded);
+    let mut runs = 0;
     loop {
-        for _ in 0..options.check_every.max(1) {
+        let more = pace.until_next_look(runs);
+        for _ in 0..more {
             recorded.run()?;
         }
+        runs += more;
         let latest = be.report_latest(recorded.step().monitor())?;
+        if latest.stop.is_none() && (latest.iterations != runs || runs >= pace.max_iters) {
+            let why = format!(
+                "the monitor still runs and counts {} iterations where {runs} of at most {} were enqueued: the device lost work; \
+                 solve again with `recorded` off, and report it",
+                latest.iterations, pace.max_iters
+            );
+            return Err(spandrel_backend::Error::Device { device: B::NAME, why }.into());
+        }
         if latest.stop.is_some() || look(latest).is_break() {
             return Ok(End { stop: latest.stop, latest });
         }
@@ -126,16 +160,31 @@ struct Judge {
 }
 
 impl Judge {
+    /// A segment that ends in a breakdown was fruitful if the true residual is below this times that before: a tenth is more than
+    /// the rounding of two norms, and twenty restarts (the default) of as little still divide the residual by eight.
+    const FRUITFUL: f64 = 0.9;
+    /// A claim of convergence that the truth denied twice has stagnated unless the second segment halved the true residual:
+    /// away from the attainable accuracy a segment divides it by up to 1/u, and refinement is ended by the same measure in
+    /// [`crate::direct`].
+    const STAGNANT: f64 = 0.5;
+    /// Breakdowns in a row without progress that end the solve: the first is answered by a new shadow residual, should that fail at
+    /// once the second by a tilted one, and there is no third answer.
+    const FRUITLESS: usize = 3;
+
     fn verdict(&mut self, stop: Option<Stop>, now: f64, restartable: bool) -> Verdict {
         let breakdown = |judge: &mut Self, status| {
-            judge.fruitless = if now < 0.9 * judge.before { 0 } else { judge.fruitless + 1 };
-            if restartable && judge.fruitless < 3 { Verdict::Again(status) } else { Verdict::Ended(status) }
+            judge.fruitless = if now < Self::FRUITFUL * judge.before { 0 } else { judge.fruitless + 1 };
+            if restartable && judge.fruitless < Self::FRUITLESS {
+                Verdict::Again(status)
+            } else {
+                Verdict::Ended(status)
+            }
         };
         match stop {
             None => Verdict::Ended(Status::Interrupted),
             Some(Stop::Converged | Stop::ConvergedHalf) => {
                 self.fruitless = 0;
-                if self.restarts > 0 && now > 0.5 * self.before {
+                if self.restarts > 0 && now > Self::STAGNANT * self.before {
                     Verdict::Ended(Status::Stagnated)
                 } else {
                     Verdict::Again(Status::Stagnated)
@@ -241,7 +290,7 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
                 let unit = b_norm.shifted(k);
                 let asked = (options.rtol * unit).max(Norm::of(options.atol).shifted(k));
                 let watch = Watch {
-                    threshold: asked.max(begun * T::UNIT_ROUNDOFF / 16.0),
+                    threshold: asked.max(begun * T::UNIT_ROUNDOFF),
                     divergence: options.divergence * unit.max(begun),
                     max_iters: max_iters - done,
                 };
@@ -254,7 +303,9 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
                 };
                 let mut look =
                     |latest: Latest| tell(latest.iterations, latest.residual.map_or(now, |norm| norm / unit));
-                let end = method.segment(be, a, m, x, &mut monitor, shadow, options, &mut look)?;
+                let pace =
+                    Pace { recorded: options.recorded, check_every: options.check_every, max_iters: watch.max_iters };
+                let end = method.segment(be, a, m, x, &mut monitor, shadow, pace, &mut look)?;
                 scale_by(be, -k, x, method.between().1)?;
 
                 outcome.iterations += end.latest.iterations;

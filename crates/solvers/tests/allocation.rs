@@ -1,4 +1,4 @@
-//! A repeated solve takes no memory that grows with n or with the iterations.
+//! A repeated solve takes no memory, on the device or on the host.
 
 mod problems;
 
@@ -31,7 +31,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 #[test]
-fn a_repeated_solve_allocates_next_to_nothing() {
+fn a_repeated_solve_allocates_nothing() {
     let be = Cpu::with_threads(1).unwrap();
     let csr = stencil::<f64>(64, 0.0);
     let n = 4096;
@@ -52,5 +52,5 @@ fn a_repeated_solve_allocates_next_to_nothing() {
         taken.push(BYTES.load(Ordering::Relaxed) - before);
     }
     assert!(taken[0] > 3 * 8 * n, "the first solve has its vectors of n to take: {taken:?}");
-    assert!(taken[1] <= 1024 && taken[2] <= 1024, "{taken:?}");
+    assert_eq!(taken[1..], [0, 0]);
 }

@@ -2,6 +2,8 @@
 
 mod problems;
 
+use std::sync::Arc;
+
 use problems::{diagonal, matrix, relative_residual, stencil, uneven};
 use spandrel_formats::{Csr, Format, Triplets};
 use spandrel_solvers::direct::{Factorable, Method};
@@ -13,7 +15,7 @@ fn solves<T: Factorable>(rtol: f64) {
             let a = stencil::<T>(k, convection);
             let method = if k == 1 { Method::Llt } else { method };
             let b: Vec<T> = uneven(k * k);
-            let direct = Direct::new(&a, &DirectOptions { rtol, ..DirectOptions::default() }).unwrap();
+            let direct = Direct::new(a.clone(), &DirectOptions { rtol, ..DirectOptions::default() }).unwrap();
             assert_eq!(direct.method(), method);
             assert!(!direct.fell_back() && direct.factor_bytes() > 0);
             let mut x = vec![T::from_f64(f64::NAN); k * k];
@@ -39,7 +41,7 @@ fn every_factorisation_gives_the_same_answer() {
         for parallel in [true, false] {
             let options = DirectOptions { method: Some(method), parallel, ..DirectOptions::default() };
             let mut x = vec![0.0; 144];
-            let outcome = Direct::new(&a, &options).unwrap().solve(&b, &mut x).unwrap();
+            let outcome = Direct::new(a.clone(), &options).unwrap().solve(&b, &mut x).unwrap();
             assert_eq!(outcome.status, Status::Converged, "{method:?}");
             answers.push(x);
         }
@@ -52,7 +54,7 @@ fn every_factorisation_gives_the_same_answer() {
 #[test]
 fn an_indefinite_symmetric_matrix_falls_back_to_lu_and_says_so() {
     let a = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 3.0), (1, 0, 3.0), (1, 1, 1.0)]);
-    let direct = Direct::new(&a, &DirectOptions::default()).unwrap();
+    let direct = Direct::new(a.clone(), &DirectOptions::default()).unwrap();
     assert!(direct.fell_back() && direct.method() == Method::Lu);
     let mut x = [0.0; 2];
     let outcome = direct.solve(&[7.0, 5.0], &mut x).unwrap();
@@ -60,7 +62,7 @@ fn an_indefinite_symmetric_matrix_falls_back_to_lu_and_says_so() {
     assert!(outcome.note.is_some_and(|note| note.contains("lu was used")));
     assert!((x[0] - 1.0).abs() < 1e-14 && (x[1] - 2.0).abs() < 1e-14);
     let strict = DirectOptions { method: Some(Method::Llt), ..DirectOptions::default() };
-    let refused = Direct::new(&a, &strict).unwrap_err();
+    let refused = Direct::new(a.clone(), &strict).unwrap_err();
     assert!(matches!(refused, Error::ZeroPivot { method: "llt", .. }) && refused.status() == Some(Status::ZeroPivot));
 }
 
@@ -72,7 +74,7 @@ fn least_squares_leave_a_residual_orthogonal_to_the_columns() {
         2,
         &[(0, 0, 1.0), (1, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0), (2, 1, 2.0), (3, 0, 1.0), (3, 1, 3.0)],
     );
-    let direct = Direct::new(&a, &DirectOptions::default()).unwrap();
+    let direct = Direct::new(a.clone(), &DirectOptions::default()).unwrap();
     assert_eq!(direct.method(), Method::Qr);
     let mut x = [0.0; 2];
     let outcome = direct.solve(&[1.0, 3.0, 4.0, 4.0], &mut x).unwrap();
@@ -80,7 +82,7 @@ fn least_squares_leave_a_residual_orthogonal_to_the_columns() {
     assert_eq!(outcome.status, Status::Converged);
     assert!((outcome.true_residual - (1.0f64 / 42.0).sqrt()).abs() < 1e-13, "{outcome:?}");
     let wide = matrix::<f64>(1, 2, &[(0, 0, 1.0), (0, 1, 1.0)]);
-    let refused = Direct::new(&wide, &DirectOptions::default());
+    let refused = Direct::new(wide, &DirectOptions::default());
     assert!(matches!(refused, Err(Error::Underdetermined { nrows: 1, ncols: 2 })));
 }
 
@@ -88,7 +90,7 @@ fn least_squares_leave_a_residual_orthogonal_to_the_columns() {
 fn several_right_hand_sides_and_new_values() {
     let mut a = stencil::<f64>(9, 0.2);
     let b: Vec<f64> = uneven(3 * 81);
-    let mut direct = Direct::new(&a, &DirectOptions::default()).unwrap();
+    let mut direct = Direct::new(a.clone(), &DirectOptions::default()).unwrap();
     let mut x = vec![0.0; 3 * 81];
     for factor in [1.0, 2.0] {
         for v in a.values_mut() {
@@ -103,7 +105,7 @@ fn several_right_hand_sides_and_new_values() {
     }
     assert!(matches!(direct.refactor(&[1.0]), Err(Error::Pattern { found: 1, .. })));
     assert!(matches!(direct.solve(&b, &mut x), Err(Error::Size { what: "b", .. })));
-    let mut spd = Direct::new(&stencil::<f64>(3, 0.0), &DirectOptions::default()).unwrap();
+    let mut spd = Direct::new(stencil::<f64>(3, 0.0), &DirectOptions::default()).unwrap();
     let mut values = stencil::<f64>(3, 0.0).values().to_vec();
     values[1] = -0.5;
     assert!(matches!(spd.refactor(&values), Err(Error::Factor { method: "llt", .. })));
@@ -111,9 +113,23 @@ fn several_right_hand_sides_and_new_values() {
 }
 
 #[test]
+fn a_matrix_is_shared_until_its_values_change() {
+    let a = Arc::new(stencil::<f64>(4, 0.0));
+    let mut direct = Direct::new(Arc::clone(&a), &DirectOptions::default()).unwrap();
+    assert_eq!(Arc::strong_count(&a), 2, "the solver keeps the caller's matrix and no copy of it");
+    let twice: Vec<f64> = a.values().iter().map(|v| 2.0 * v).collect();
+    direct.refactor(&twice).unwrap();
+    assert_eq!((Arc::strong_count(&a), a.values()[0]), (1, 4.0), "the caller's values are not touched");
+    let (mut x, mut y) = ([0.0; 16], [0.0; 16]);
+    direct.solve(&uneven::<f64>(16), &mut x).unwrap();
+    Direct::new(a, &DirectOptions::default()).unwrap().solve(&uneven::<f64>(16), &mut y).unwrap();
+    assert!(x.iter().zip(&y).all(|(x, y)| 2.0 * x == *y), "a power of two changes no bit");
+}
+
+#[test]
 fn a_zero_right_hand_side_and_extreme_ones() {
     let a = stencil::<f64>(6, 0.3);
-    let direct = Direct::new(&a, &DirectOptions::default()).unwrap();
+    let direct = Direct::new(a.clone(), &DirectOptions::default()).unwrap();
     let mut x = [f64::NAN; 36];
     let outcome = direct.solve(&[0.0; 36], &mut x).unwrap();
     assert_eq!((outcome.status, outcome.true_residual, x), (Status::Converged, 0.0, [0.0; 36]));
@@ -130,10 +146,10 @@ fn a_zero_right_hand_side_and_extreme_ones() {
 #[test]
 fn a_matrix_of_nothing_is_solved() {
     let empty = matrix::<f64>(0, 0, &[]);
-    let outcome = Direct::new(&empty, &DirectOptions::default()).unwrap().solve(&[], &mut []).unwrap();
+    let outcome = Direct::new(empty, &DirectOptions::default()).unwrap().solve(&[], &mut []).unwrap();
     assert_eq!(outcome.status, Status::Converged);
     let no_columns = matrix::<f64>(3, 0, &[]);
-    let outcome = Direct::new(&no_columns, &DirectOptions::default()).unwrap().solve(&[1.0; 3], &mut []).unwrap();
+    let outcome = Direct::new(no_columns, &DirectOptions::default()).unwrap().solve(&[1.0; 3], &mut []).unwrap();
     assert_eq!((outcome.status, outcome.true_residual), (Status::Converged, 1.0));
 }
 
@@ -142,7 +158,7 @@ fn entries_that_are_not_finite_are_named() {
     let mut a = stencil::<f64>(3, 0.0);
     let at = a.row_ptr()[4] as usize;
     a.values_mut()[at] = f64::INFINITY;
-    let refused = Direct::new(&a, &DirectOptions::default()).unwrap_err();
+    let refused = Direct::new(a.clone(), &DirectOptions::default()).unwrap_err();
     assert!(matches!(refused, Error::NotFinite { row: 4, column: 1 }), "{refused}");
     assert_eq!(refused.status(), Some(Status::NotFinite));
 }
@@ -152,11 +168,11 @@ fn a_factor_past_the_limit_is_refused_before_it_is_computed() {
     for (convection, method) in [(0.0, Method::Llt), (0.3, Method::Lu), (0.3, Method::Qr)] {
         let a = stencil::<f64>(30, convection);
         let options = DirectOptions { method: Some(method), memory_limit: 10_000, ..DirectOptions::default() };
-        let refused = Direct::analyze(&a, &options).unwrap_err();
+        let refused = Direct::analyze(a.clone(), &options).unwrap_err();
         let Error::Fill { bytes, limit: 10_000, .. } = refused else { panic!("{refused}") };
         let enough = DirectOptions { memory_limit: bytes, ..options };
         assert!(
-            Direct::new(&a, &enough)
+            Direct::new(a.clone(), &enough)
                 .unwrap()
                 .solve(&uneven::<f64>(900), &mut [0.0; 900])
                 .unwrap()
@@ -180,7 +196,7 @@ fn singular_matrices_are_typed() {
         matrix(3, 2, &[(0, 0, 1.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0), (2, 1, 1.0)]),
     ] {
         let n = a.ncols();
-        match Direct::new(&a, &options) {
+        match Direct::new(a.clone(), &options) {
             Err(error) => assert_eq!(error.status(), Some(Status::ZeroPivot), "{error}"),
             // Rounding may hide the zero pivot; then the answer must not be called one.
             Ok(direct) => {
@@ -222,7 +238,7 @@ fn random_sparse_patterns_never_panic() {
         let a: Csr<f64> = triplets.to_csr().unwrap();
         let square = nrows == ncols;
         let method = if square { [None, Some(Method::Lu), Some(Method::Qr)][case % 3] } else { None };
-        match Direct::new(&a, &DirectOptions { method, ..DirectOptions::default() }) {
+        match Direct::new(a.clone(), &DirectOptions { method, ..DirectOptions::default() }) {
             Ok(direct) => {
                 let b: Vec<f64> = (0..nrows).map(|i| i as f64 - 2.5).collect();
                 let mut x = vec![0.0; ncols];

@@ -19,10 +19,8 @@ pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds
     let columns = a.ncols();
     let least_squares = a.nrows() != columns;
     let factored = || {
-        let mut direct = Direct::analyze(&a, &options)?;
+        let mut direct = Direct::analyze(a, &options)?;
         lap.add_to(&mut seconds.analyze);
-        // The solver keeps a matrix of its own.
-        drop(a);
         spinner.say(format!("factoring by {}", direct.method().as_str()));
         direct.factor()?;
         lap.add_to(&mut seconds.setup);

@@ -1,7 +1,7 @@
 //! Direct solves on the host: a sparse factorisation by faer, kept for any number of right-hand sides and new values.
 //!
 //! Cholesky (LL^T) where the matrix is symmetric with a positive diagonal, and LU should that fail; LU for other square
-//! matrices; QR with more rows than columns: least squares. Each answer is refined with residuals
+//! matrices; QR with more rows than columns: least squares. Fewer rows than columns are a typed error. Each answer is refined with residuals
 //! formed in twice the digits of f64.
 //! Cost: the factor's size is known (LL^T, QR) or bounded (LU) before it is computed, and refused above a limit.
 //! Order: fixed for a fixed number of threads; with [`DirectOptions::parallel`] off the bits do not depend on them.
@@ -11,6 +11,8 @@
 mod factor;
 mod fill;
 mod structure;
+
+use std::sync::Arc;
 
 use spandrel_formats::{Csr, Format, Real};
 
@@ -67,7 +69,7 @@ impl Default for DirectOptions {
 /// A matrix with its symbolic factorisation and, once [`Direct::factor`] has run, its numeric one.
 #[derive(Debug)]
 pub struct Direct<T: Factorable> {
-    csr: Csr<T>,
+    csr: Arc<Csr<T>>,
     options: DirectOptions,
     /// What LU falls back from.
     symmetric: bool,
@@ -77,12 +79,17 @@ pub struct Direct<T: Factorable> {
 }
 
 impl<T: Factorable> Direct<T> {
-    /// Analyses the pattern: ordering, fill, memory. The numeric part is left to [`Direct::factor`].
+    /// Analyses the pattern: ordering, fill, memory. The numeric part is left to [`Direct::factor`]. The matrix is kept for residuals:
+    /// hand it over, or an `Arc` of it, and no second copy is held.
+    ///
+    /// Square or with more rows than columns: of the many answers of an underdetermined system none is chosen here.
     ///
     /// # Errors
     /// [`Error::ZeroPivot`] for a pattern that is singular whatever its values (an empty column, three columns within two rows);
-    /// [`Error::Underdetermined`]; [`Error::NotSquare`] for a method that needs a square matrix; [`Error::Fill`]; [`Error::Factor`].
-    pub fn analyze(csr: &Csr<T>, options: &DirectOptions) -> Result<Self> {
+    /// [`Error::Underdetermined`] for fewer rows than columns; [`Error::NotSquare`] for a method that needs a square matrix; [`Error::Fill`]; [`Error::Factor`].
+    pub fn analyze(csr: impl Into<Arc<Csr<T>>>, options: &DirectOptions) -> Result<Self> {
+        let shared: Arc<Csr<T>> = csr.into();
+        let csr = &*shared;
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
         if nrows < ncols {
             return Err(Error::Underdetermined { nrows, ncols });
@@ -103,14 +110,14 @@ impl<T: Factorable> Direct<T> {
         }
         check_structure(csr, method)?;
         let symbolic = Symbolic::new(csr, method, options)?;
-        Ok(Self { csr: csr.clone(), options: *options, symmetric, symbolic, factor: None, fallback: false })
+        Ok(Self { csr: shared, options: *options, symmetric, symbolic, factor: None, fallback: false })
     }
 
     /// [`Direct::analyze`] and [`Direct::factor`].
     ///
     /// # Errors
     /// Theirs.
-    pub fn new(csr: &Csr<T>, options: &DirectOptions) -> Result<Self> {
+    pub fn new(csr: impl Into<Arc<Csr<T>>>, options: &DirectOptions) -> Result<Self> {
         let mut direct = Self::analyze(csr, options)?;
         direct.factor()?;
         Ok(direct)
@@ -137,7 +144,8 @@ impl<T: Factorable> Direct<T> {
         Ok(())
     }
 
-    /// Takes new values for the same pattern, in CSR's order, and factors again; the analysis is kept.
+    /// Takes new values for the same pattern, in CSR's order, and factors again; the analysis is kept. A matrix that others share is
+    /// copied first.
     ///
     /// # Errors
     /// [`Error::Pattern`] for a wrong number of values, [`Error::Factor`] where the new values are not symmetric and the analysis is that
@@ -146,7 +154,7 @@ impl<T: Factorable> Direct<T> {
         if values.len() != self.csr.values().len() {
             return Err(Error::Pattern { found: values.len(), expected: self.csr.values().len() });
         }
-        self.csr.values_mut().copy_from_slice(values);
+        Arc::make_mut(&mut self.csr).values_mut().copy_from_slice(values);
         if self.method() == Method::Llt && !is_symmetric(&self.csr) {
             self.factor = None;
             let why = "the new values are not symmetric; analyse again, or ask for LU".to_owned();

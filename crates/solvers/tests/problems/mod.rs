@@ -72,6 +72,62 @@ pub(crate) fn relative_residual<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
     (above / below).sqrt()
 }
 
+/// gamma(n) = n u / (1 - n u) (Higham 2002, Accuracy and stability of numerical algorithms, lemma 3.1).
+pub(crate) fn gamma<T: Real>(n: usize) -> f64 {
+    let nu = n as f64 * T::UNIT_ROUNDOFF;
+    nu / (1.0 - nu)
+}
+
+/// ||v||.
+pub(crate) fn norm<T: Real>(v: &[T]) -> f64 {
+    v.iter().map(|v| v.as_f64().powi(2)).sum::<f64>().sqrt()
+}
+
+/// ||b - A x|| / ||b||, and by how much a report of it that was formed in `T` may differ.
+///
+/// A row of k entries errs by gamma(k + 2) (|A| |x| + |b|) (section 3.1) and by eta/2 for each of the k + 2 roundings that may
+/// underflow, eta the smallest subnormal. The two norms are trees of L levels, 37 roundings each, and halved by the root; roots and
+/// quotient are three more. The truth's own norms are n + 3 roundings in f64.
+pub(crate) fn judged<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> (f64, f64) {
+    let truth = relative_residual(a, x, b);
+    let eta = if T::BYTES == 4 { f64::from(f32::from_bits(1)) } else { f64::from_bits(1) };
+    let rows = b.iter().enumerate().map(|(i, b)| {
+        let (cols, values) = a.row(i);
+        let size: f64 = cols.iter().zip(values).map(|(&j, v)| (v.as_f64() * x[j as usize].as_f64()).abs()).sum();
+        gamma::<T>(cols.len() + 2) * (size + b.as_f64().abs()) + (cols.len() + 2) as f64 * eta
+    });
+    let rounding = norm(&rows.collect::<Vec<f64>>()) / norm(b);
+    let levels = if b.len() <= 1024 { 1 } else { 2 };
+    assert!(b.len() <= 1 << 20);
+    let relative = 2.0 * gamma::<T>(37 * levels + 4) + gamma::<f64>(b.len() + 3);
+    (truth, rounding + relative * (truth + rounding))
+}
+
+/// Holds what a solve reports of its residual to the residual of its x.
+pub(crate) fn honest<T: Real>(a: &Csr<T>, x: &[T], b: &[T], outcome: &Outcome) {
+    let (truth, allowed) = judged(a, x, b);
+    let found = outcome.true_residual;
+    assert!(
+        (truth - found).abs() <= allowed,
+        "true residual {truth:e} within {allowed:e}, reported {found:e}: {outcome:?}"
+    );
+}
+
+/// How far the recurrence of CG for [`stencil`] can run from b - A x in `steps` updates of x and r, over ||b||.
+///
+/// With the same alpha in both, an update x + alpha p errs by u |x|, r - alpha q by u |r|, and q = A p by gamma(5) |A| |p|, where alpha
+/// p is the difference of two iterates: 2 `largest` at most, in norm. ||(|A|)|| <= 8 by Gershgorin, so a step adds at most
+/// 8 (u + 2 gamma(5)) `largest` + u ||r||, and one more u covers the second order.
+pub(crate) fn drift<T: Real>(steps: usize, largest: f64, r: f64, b: &[T]) -> f64 {
+    steps as f64 * (8.0 * gamma::<T>(12) * largest + 2.0 * T::UNIT_ROUNDOFF * r) / norm(b)
+}
+
+/// ||A^-1|| for [`stencil`] on a k x k grid: one over the smallest eigenvalue of its symmetric part, whatever the convection.
+pub(crate) fn inverse_norm(k: usize) -> f64 {
+    let half = std::f64::consts::PI / (2 * (k + 1)) as f64;
+    1.0 / (8.0 * half.sin().powi(2))
+}
+
 /// Which of the two methods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Krylov {
