@@ -48,7 +48,8 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
         return list(args.json);
     };
     if !generate::is_spec(spec) {
-        let message = format!("{spec} is a file's name, not a generator: use `spandrel convert {spec} {}`", out.display());
+        let message =
+            format!("{spec} is a file's name, not a generator: use `spandrel convert {spec} {}`", out.display());
         return Err(Failure::new("spec", message));
     }
     let target = target(out)?;

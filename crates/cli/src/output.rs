@@ -154,7 +154,8 @@ pub(crate) fn distinct(outputs: &[(&str, Option<&Target>)], inputs: &[(&str, Opt
     for (name, target) in outputs {
         let Some((target, place)) = target.and_then(|target| Some((target, place(target.path())?))) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, path)| *path == place) {
-            let message = format!("{name} would overwrite {}, which is {other}; give another name", target.path().display());
+            let message =
+                format!("{name} would overwrite {}, which is {other}; give another name", target.path().display());
             return Err(Failure::new("same_file", message));
         }
         taken.push((name, place));
@@ -230,7 +231,9 @@ mod tests {
         fs::write(&b, b"").unwrap();
         let target = |path: &Path| Target::check(path).unwrap();
         let (x, y, z) = (target(&a), target(&roundabout), target(&b));
-        assert!(distinct(&[("--out", Some(&x)), ("--plot", Some(&z)), ("--history", None)], &[("MATRIX", None)]).is_ok());
+        assert!(
+            distinct(&[("--out", Some(&x)), ("--plot", Some(&z)), ("--history", None)], &[("MATRIX", None)]).is_ok()
+        );
         let clash = distinct(&[("--out", Some(&x)), ("--history", Some(&y))], &[]).unwrap_err();
         assert_eq!(clash.kind, "same_file");
         assert!(clash.message.contains("--history") && clash.message.contains("--out"), "{}", clash.message);

@@ -169,20 +169,16 @@ impl<'a, T: Real> Bench<'a, T> {
         let x = self.cpu.upload(&self.x)?;
         // What is not written stays visible.
         let mut y = self.cpu.upload(&vec![T::nan(); self.reference.len()])?;
-        let mut product = || -> Result<()> {
-            a.spmv(self.cpu, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
+        let product = |y: &mut _| -> Result<()> {
+            a.spmv(self.cpu, None, Coeff::one(), &x, Coeff::zero(), y)?;
             Ok(self.cpu.synchronize()?)
         };
-        product()?;
+        product(&mut y)?;
         let error_of_bound = self.judge(&self.cpu.download(&y)?);
         if error_of_bound > 1.0 {
             return Ok(Line { format: F::NAME, result: Measured::Wrong { error_of_bound, correct: false } });
         }
-        let mut product = || -> Result<()> {
-            a.spmv(self.cpu, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
-            Ok(self.cpu.synchronize()?)
-        };
-        let times = time(&mut product)?;
+        let times = time(&mut || product(&mut y))?;
         let ms = times.median * 1e3;
         let gbs = rate(bytes, times.median);
         Ok(Line {

@@ -147,16 +147,10 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
         history: Target::check_optional(args.history.as_ref())?,
         plot: Target::check_optional(args.plot.as_ref())?,
     };
-    let outputs = [
-        ("--out", targets.out.as_ref()),
-        ("--history", targets.history.as_ref()),
-        ("--plot", targets.plot.as_ref()),
-    ];
+    let outputs =
+        [("--out", targets.out.as_ref()), ("--history", targets.history.as_ref()), ("--plot", targets.plot.as_ref())];
     let rhs = problem::rhs_file(args);
-    output::distinct(
-        &outputs,
-        &[("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())],
-    )?;
+    output::distinct(&outputs, &[("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())])?;
     let cpu = backend::open(args.backend)?;
     match args.precision {
         Precision::F64 => solve::<f64>(args, &cpu, &targets),
@@ -228,8 +222,7 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     };
     // The answer is said even where a file cannot take it.
     let (written, failure) = write_files(targets, &report, ending.x.as_deref());
-    report.error =
-        failure.as_ref().map(|failure| ErrorReport { kind: failure.kind, message: failure.message.clone() });
+    report.error = failure.as_ref().map(|failure| ErrorReport { kind: failure.kind, message: failure.message.clone() });
     if args.json {
         output::print_json(&report)?;
     } else {
