@@ -39,6 +39,8 @@ pub(crate) fn list(registry: &str) -> Result<Vec<String>> {
     let after = registry.split_once("macro_rules! for_each_format").context("for_each_format! is gone")?.1;
     let body = after.split_once("$callback! {").context("for_each_format! expands no callback")?.1;
     let body = body.split_once('}').context("for_each_format! does not end")?.0;
+    // The callback's own arguments stand in brackets ahead of the list.
+    let body = body.split_once(']').map_or(body, |(_, list)| list);
     let mut nouns: Vec<String> = Vec::new();
     for entry in body.split('(').skip(1) {
         let (stem, _) =
@@ -145,8 +147,7 @@ pub(crate) fn tests_named_after_nouns(tree: &Tree, nouns: &[String]) -> Vec<Brea
 mod tests {
     use super::*;
 
-    const LIST: &str =
-        "macro_rules! for_each_format { ($callback:ident) => { $callback! { [] (coo, Coo),\n (csr, Csr) } }; }";
+    const LIST: &str = "macro_rules! for_each_format { ($callback:ident) => { $callback! { [$($extra)*] (coo, Coo),\n (csr, Csr) } }; }";
 
     fn nouns() -> Vec<String> {
         list(LIST).expect("a list")

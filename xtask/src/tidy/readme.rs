@@ -80,8 +80,8 @@ fn commands(readme: &str) -> Vec<(usize, &str)> {
     let mut inside = false;
     let mut found = Vec::new();
     for (k, line) in readme.lines().enumerate() {
-        if line.starts_with("```") {
-            inside = !inside && SHELL.contains(&line[3..].trim());
+        if let Some(language) = line.strip_prefix("```") {
+            inside = !inside && SHELL.contains(&language.trim());
         } else if inside {
             let line = line.trim_start().trim_start_matches("$ ");
             let command = line.split_once(" #").map_or(line, |(command, _)| command).trim();
