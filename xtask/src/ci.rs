@@ -29,6 +29,9 @@ pub(crate) const STEPS: &[(&str, Step)] = &[
     ("format", Step::Command("cargo fmt --all --check", &[])),
     ("tidy", Step::Tidy),
     ("clippy", Step::Command("cargo clippy --workspace --all-targets --features {features} -- -D warnings", &[])),
+    // Features that the workspace's own build never leaves out.
+    ("formats alone", Step::Command("cargo check -p spandrel-formats", &[])),
+    ("facade alone", Step::Command("cargo check -p spandrel --no-default-features", &[])),
     ("tests", Step::Command("cargo test --workspace --lib --bins --tests --examples --features {features}", &[])),
     ("doc tests", Step::Command("cargo test --workspace --doc --features {features}", &[])),
     (

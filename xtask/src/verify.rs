@@ -6,15 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::{Message, MetadataCommand};
+use cargo_metadata::Message;
 use clap::Args;
 
 const PACKAGE: &str = "spandrel-conformance";
 
+/// Built along with it: with the program's features switched on too, both share one build of every library below them.
+const ALONGSIDE: &str = "spandrel-cli";
+
 /// What the suite is asked to do; passed through to it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Backend to hold to the contract (cpu, trace, cuda), or all, as without it
+    /// Backend to hold to the contract (cpu, cpu+trace, cuda), or all, as without it; trace is short for cpu+trace, the
+    /// trace around the CPU
     #[arg(long)]
     backend: Option<String>,
     /// Only trials whose name contains this
@@ -26,7 +30,7 @@ pub(crate) struct Options {
     /// Writes one JSON object per trial
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Copies the executable and its data to a folder and runs nothing
+    /// Copies the executable, which holds its cases, to a folder and runs nothing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "filter", "require", "json"])]
     pack: Option<PathBuf>,
 }
@@ -39,7 +43,9 @@ impl Options {
                 arguments.extend([OsString::from(name), value]);
             }
         };
-        pass("--backend", self.backend.clone().filter(|name| name != "all").map(Into::into));
+        // The suite tries all backends where none is named.
+        let backend = self.backend.as_deref().filter(|name| *name != "all");
+        pass("--backend", backend.map(|name| if name == "trace" { "cpu+trace" } else { name }.into()));
         pass("--filter", self.filter.clone().map(Into::into));
         pass("--require", self.require.clone().map(Into::into));
         pass("--json", self.json.clone().map(Into::into));
@@ -50,8 +56,7 @@ impl Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let executable = build(root)?;
     if let Some(dir) = &options.pack {
-        let copied = pack(root, &executable, dir)?;
-        println!("{copied} files in {}", dir.display());
+        println!("{}", pack(&executable, dir)?.display());
         return Ok(ExitCode::SUCCESS);
     }
     let status = Command::new(&executable)
@@ -70,7 +75,7 @@ fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(root)
-        .args(["build", "--release", "--package", PACKAGE, "--bins", "--message-format", "json-render-diagnostics"])
+        .args(["build", "--release", "-p", PACKAGE, "-p", ALONGSIDE, "--message-format", "json-render-diagnostics"])
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cannot start cargo")?;
@@ -88,32 +93,12 @@ fn build(root: &Path) -> Result<PathBuf> {
     bail!("{PACKAGE} has no executable of its own name")
 }
 
-/// Copies the executable, and `testdata/` of its package beside it. Returns the number of files.
-fn pack(root: &Path, executable: &Path, dir: &Path) -> Result<usize> {
+/// Copies the executable and returns where to.
+fn pack(executable: &Path, dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let name = executable.file_name().context("an executable has a name")?;
-    fs::copy(executable, dir.join(name)).with_context(|| format!("cannot write into {}", dir.display()))?;
-    let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
-    let package = metadata.packages.iter().find(|p| p.name.as_str() == PACKAGE).context("no such package")?;
-    let data = package.manifest_path.with_file_name("testdata");
-    let copied = if data.is_dir() { copy_folder(data.as_std_path(), &dir.join("testdata"))? } else { 0 };
-    Ok(1 + copied)
-}
-
-fn copy_folder(from: &Path, to: &Path) -> Result<usize> {
-    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
-    let mut copied = 0;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copied += copy_folder(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), &target).with_context(|| format!("cannot write {}", target.display()))?;
-            copied += 1;
-        }
-    }
-    Ok(copied)
+    let packed = dir.join(executable.file_name().context("an executable has a name")?);
+    fs::copy(executable, &packed).with_context(|| format!("cannot write {}", packed.display()))?;
+    Ok(packed)
 }
 
 #[cfg(test)]
@@ -131,18 +116,20 @@ mod tests {
         let expected = ["--backend", "cpu", "--filter", "spmv/bdia", "--json", "a b.jsonl"];
         assert_eq!(options.arguments(), expected.map(OsString::from));
         assert!(Options::default().arguments().is_empty());
+        let trace = Options { backend: Some("trace".into()), ..Options::default() };
+        assert_eq!(trace.arguments(), ["--backend", "cpu+trace"].map(OsString::from));
         assert!(Options { backend: Some("all".into()), ..Options::default() }.arguments().is_empty());
     }
 
     #[test]
-    fn a_folder_is_copied_with_its_folders() {
+    fn a_packed_suite_is_one_file() {
         let base = std::env::temp_dir().join(format!("spandrel-xtask-pack-{}", std::process::id()));
-        let (from, to) = (base.join("from"), base.join("to"));
-        fs::create_dir_all(from.join("cases")).expect("temporary folder");
-        fs::write(from.join("a.toml"), "a").expect("writable");
-        fs::write(from.join("cases/b.toml"), "b").expect("writable");
-        assert_eq!(copy_folder(&from, &to).expect("copies"), 2);
-        assert_eq!(fs::read_to_string(to.join("cases/b.toml")).expect("copied"), "b");
+        let dir = base.join("to");
+        fs::create_dir_all(&base).expect("temporary folder");
+        let suite = base.join("suite");
+        fs::write(&suite, "binary").expect("writable");
+        assert_eq!(pack(&suite, &dir).expect("copies"), dir.join("suite"));
+        assert_eq!(fs::read_dir(&dir).expect("made").count(), 1);
         fs::remove_dir_all(&base).expect("own folder");
     }
 }

@@ -123,7 +123,9 @@ impl fmt::Display for Version {
 /// # Errors
 /// The first reason found; see [`CudaUnavailable`].
 pub fn probe() -> Result<Vec<DeviceInfo>, CudaUnavailable> {
-    probe_at(&LIBRARY_NAMES)
+    // SAFETY: the names are those of NVIDIA's driver, whose initialisers have no precondition and whose symbols have the
+    // documented signatures.
+    unsafe { probe_at(&LIBRARY_NAMES) }
 }
 
 /// As [`probe()`], with the names or paths of the driver's library given. They are tried in order; the first that is a driver
@@ -131,10 +133,16 @@ pub fn probe() -> Result<Vec<DeviceInfo>, CudaUnavailable> {
 ///
 /// # Errors
 /// As [`probe()`]. Where several libraries are there and none is a driver, the first one's reason.
-pub fn probe_at<P: AsRef<OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInfo>, CudaUnavailable> {
+///
+/// # Safety
+/// Each library that is found is loaded into this process, for good: its initialisers are run, and its symbols of the
+/// driver's names (`cuInit`, `cuDeviceGet`, ...) are called. Initialisers must be sound to run, and such symbols must have
+/// the signatures that the CUDA Driver API documents.
+pub unsafe fn probe_at<P: AsRef<OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInfo>, CudaUnavailable> {
     let mut reason = CudaUnavailable::NoDriverLibrary;
     for library in libraries {
-        match Driver::open(library.as_ref()) {
+        // SAFETY: the caller vouches for the libraries.
+        match unsafe { Driver::open(library.as_ref()) } {
             Ok(driver) => return driver.devices(),
             Err(why) => {
                 if reason == CudaUnavailable::NoDriverLibrary {
@@ -158,9 +166,10 @@ struct Driver {
 }
 
 impl Driver {
-    fn open(path: &OsStr) -> Result<Self, CudaUnavailable> {
-        // SAFETY: opening runs the library's initialisers. The names are those of NVIDIA's driver, whose initialisers have no
-        // precondition; a caller of `probe_at` names the library itself.
+    /// # Safety
+    /// As [`probe_at`].
+    unsafe fn open(path: &OsStr) -> Result<Self, CudaUnavailable> {
+        // SAFETY: opening runs the library's initialisers, for which the caller vouches.
         let library = unsafe { Library::new(path) }.map_err(|error| not_opened(path, &error))?;
         // SAFETY: each symbol is given the signature that the CUDA Driver API documents for its name. On 64-bit Windows and
         // Linux the calling convention of `CUDAAPI` is C's.

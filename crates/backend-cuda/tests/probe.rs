@@ -5,7 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use spandrel_backend_cuda::{CudaUnavailable, NEEDED_VERSION, probe, probe_at};
+use spandrel_backend_cuda::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe};
+
+/// Probes files that these trials wrote, absent ones, and ones that no loader accepts.
+fn probe_at<P: AsRef<std::ffi::OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInfo>, CudaUnavailable> {
+    // SAFETY: a library that opens is a stand-in from this file: no initialisers, and the driver's signatures.
+    unsafe { spandrel_backend_cuda::probe_at(libraries) }
+}
 
 /// A driver with `count` devices of 80 GiB; `init` is what cuInit answers, `total` what the memory query answers.
 fn driver_source(init: i32, version: i32, count: i32, total: i32) -> String {
@@ -41,7 +47,7 @@ fn stand_in(dir: &Path, source: &str) -> Option<PathBuf> {
     }
 }
 
-fn ask(source: &str) -> Option<Result<Vec<spandrel_backend_cuda::DeviceInfo>, CudaUnavailable>> {
+fn ask(source: &str) -> Option<Result<Vec<DeviceInfo>, CudaUnavailable>> {
     let dir = tempfile::tempdir().expect("temporary folder");
     stand_in(dir.path(), source).map(|so| probe_at(&[so]))
 }

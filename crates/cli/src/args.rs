@@ -71,7 +71,7 @@ pub(crate) struct SolveArgs {
     /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
     pub(crate) matrix: String,
     /// Right-hand side: ones, random (uniform in -1..1), from-solution (b = A x for x = 1, so that the error of x is
-    /// known), or a Matrix Market file with one column.
+    /// known), or a Matrix Market file with one column (one that is called `ones` is reached as ./ones).
     #[arg(long, value_name = "ones|random|from-solution|FILE", default_value = "ones", help_heading = "Problem")]
     pub(crate) rhs: String,
     /// First guess of x, a Matrix Market file with one column; zero without it.
@@ -104,10 +104,10 @@ pub(crate) struct SolveArgs {
     /// Absolute goal: ||b - A x|| <= atol is enough, too.
     #[arg(long, value_name = "X", value_parser = tolerance, default_value = "0", help_heading = "Stopping")]
     pub(crate) atol: f64,
-    /// Iteration limit. Default: 20 times the rows, at least 1000, at most 100000.
+    /// Iteration limit. Default: 20 times the rows, at least 20.
     #[arg(long, value_name = "N", help_heading = "Stopping")]
     pub(crate) max_iters: Option<usize>,
-    /// Iterations between two looks at the residual by the host.
+    /// Iterations between two looks at the residual by the host. Default 16. It changes no bit of x.
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) check_every: Option<usize>,
 
@@ -126,7 +126,7 @@ pub(crate) struct SolveArgs {
     #[arg(long, help_heading = "Machine")]
     pub(crate) reproducible: bool,
 
-    /// Write x as a Matrix Market file.
+    /// Write x as a Matrix Market file, packed where the name ends in .gz.
     #[arg(long, value_name = "x.mtx", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
     /// Write the relative residual of every iteration as CSV.
@@ -141,6 +141,8 @@ pub(crate) struct SolveArgs {
 }
 
 /// Describe a matrix: shape, structure, cost per format, and the format it would get.
+///
+/// Values are read as f64, and so are the bytes and the chosen format those of f64.
 #[derive(Debug, Args)]
 #[command(after_long_help = MATRIX_HELP)]
 pub(crate) struct InfoArgs {
@@ -194,7 +196,7 @@ pub(crate) struct ConvertArgs {
     /// Store the lower triangle only; an error if the matrix is not symmetric.
     #[arg(long)]
     pub(crate) symmetric: bool,
-    /// Drop entries with |value| <= THRESHOLD; 0 drops explicit zeros.
+    /// Drop entries with |value| <= THRESHOLD, an absolute bound whatever the matrix's scale; 0 drops explicit zeros.
     #[arg(long, value_name = "THRESHOLD", value_parser = tolerance)]
     pub(crate) compress: Option<f64>,
     /// Threads. Default: one per core.
@@ -326,7 +328,6 @@ mod tests {
 
     #[test]
     fn every_format_of_the_registry_is_offered() {
-        assert_eq!(FORMATS.len(), 13);
         for stem in FORMATS {
             assert!(Cli::try_parse_from(["spandrel", "solve", "m", "--format", stem]).is_ok(), "{stem}");
         }

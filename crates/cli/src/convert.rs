@@ -34,6 +34,7 @@ struct Shape {
 
 pub(crate) fn convert(args: &ConvertArgs) -> Result<()> {
     let target = target(&args.out)?;
+    output::distinct(&[("OUT", Some(&target))], &[("MATRIX", input::file(&args.matrix))])?;
     let mut a = input::matrix::<f64>(&args.matrix)?;
     let before = a.nnz();
     if let Some(threshold) = args.compress {
@@ -46,11 +47,13 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
     let (Some(spec), Some(out)) = (&args.spec, &args.out) else {
         return list(args.json);
     };
+    if !generate::is_spec(spec) {
+        let message =
+            format!("{spec} is a file's name, not a generator: use `spandrel convert {spec} {}`", out.display());
+        return Err(Failure::new("spec", message));
+    }
     let target = target(out)?;
-    let a = {
-        let _spinner = Spinner::start(format!("generating {spec}"));
-        generate::csr::<f64>(spec)?
-    };
+    let a = input::generated::<f64>(spec, "; `spandrel generate --list` shows all")?;
     write(spec, &a, &target, args.symmetric, 0, args.json)
 }
 
@@ -72,7 +75,7 @@ fn write(name: &str, a: &Csr<f64>, target: &Target, symmetric: bool, dropped: us
     };
     {
         let _spinner = Spinner::start(format!("writing {}", target.path().display()));
-        matrix_market::write_csr(target.path(), a, &options)?;
+        target.write_with(|path| Ok(matrix_market::write_csr(path, a, &options)?))?;
     }
     let bytes = std::fs::metadata(target.path()).map_or(0, |found| found.len());
     if json {

@@ -12,11 +12,13 @@ pub(crate) struct Failure {
     pub(crate) kind: &'static str,
     /// What is wrong, where, and what to do.
     pub(crate) message: String,
+    /// Whether the one object of `--json` is out already, with this failure in it.
+    pub(crate) object_printed: bool,
 }
 
 impl Failure {
     pub(crate) fn new(kind: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), object_printed: false }
     }
 }
 

@@ -104,6 +104,7 @@ struct FormatReport {
 
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
     let spy = Target::check_optional(args.spy.as_ref())?;
+    output::distinct(&[("--spy", spy.as_ref())], &[("MATRIX", input::file(&args.matrix))])?;
     let a = input::matrix::<f64>(&args.matrix)?;
     let report = {
         let _spinner = Spinner::start("looking at the structure");

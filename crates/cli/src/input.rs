@@ -14,21 +14,32 @@ use crate::progress::Spinner;
 /// Kinds `io`, `parse`, `spec`, `too_large`, `out_of_memory`, ...
 pub(crate) fn matrix<T: Real>(text: &str) -> Result<Csr<T>> {
     if generate::is_spec(text) {
-        let _spinner = Spinner::start(format!("generating {text}"));
-        return generate::csr(text).map_err(|error| match error {
-            Error::Spec { .. } => {
-                let mut failure = Failure::from(error);
-                failure
-                    .message
-                    .push_str("; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
-                failure
-            }
-            other => other.into(),
-        });
+        return generated(text, "; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
     }
     let _spinner = Spinner::start(format!("reading {text}"));
     matrix_market::read_csr(text)
         .map_err(|error| explain(error, "give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64"))
+}
+
+/// Generates the matrix that `spec` names; `advice` follows what is wrong with it.
+///
+/// # Errors
+/// Kind `spec`, and those of too large a matrix.
+pub(crate) fn generated<T: Real>(spec: &str, advice: &str) -> Result<Csr<T>> {
+    let _spinner = Spinner::start(format!("generating {spec}"));
+    generate::csr(spec).map_err(|error| {
+        let about_spec = matches!(error, Error::Spec { .. });
+        let mut failure = Failure::from(error);
+        if about_spec {
+            failure.message.push_str(advice);
+        }
+        failure
+    })
+}
+
+/// The file that MATRIX names, unless it names a generator.
+pub(crate) fn file(text: &str) -> Option<&Path> {
+    (!generate::is_spec(text)).then(|| Path::new(text))
 }
 
 /// Reads a vector of `expected` elements; `what` names its role.
@@ -67,8 +78,19 @@ fn explain(error: Error, advice: &str) -> Failure {
 pub(crate) fn first_not_finite<T: Real>(a: &Csr<T>) -> Option<String> {
     let at = a.values().iter().position(|v| !v.is_finite())?;
     let row = a.row_ptr().partition_point(|&start| start as usize <= at) - 1;
-    let word = if a.values()[at].is_nan() { "NaN" } else { "infinite" };
+    let word = not_finite_word(a.values()[at]);
     Some(format!("the matrix's entry at row {}, column {} (counted from 1) is {word}", row + 1, a.col_idx()[at] + 1))
+}
+
+/// What a value that is not finite is. An infinite `f32` may be finite in the file.
+pub(crate) fn not_finite_word<T: Real>(value: T) -> &'static str {
+    if value.is_nan() {
+        "NaN"
+    } else if T::BYTES == 4 {
+        "infinite in f32: use --precision f64"
+    } else {
+        "infinite"
+    }
 }
 
 /// Rows x columns, entries.
@@ -128,5 +150,7 @@ mod tests {
         let a = Csr::new(3, 3, vec![0, 1, 1, 3], vec![0, 1, 2], vec![1.0, f64::NAN, f64::INFINITY]).unwrap();
         assert_eq!(first_not_finite(&a).unwrap(), "the matrix's entry at row 3, column 2 (counted from 1) is NaN");
         assert_eq!(first_not_finite(&Csr::<f64>::identity(4).unwrap()), None);
+        let narrow = Csr::new(1, 1, vec![0, 1], vec![0], vec![f32::INFINITY]).unwrap();
+        assert!(first_not_finite(&narrow).unwrap().ends_with("is infinite in f32: use --precision f64"));
     }
 }

@@ -9,7 +9,7 @@ const KILLED: i32 = 130;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handler. Before this, Ctrl-C ends the program at once.
+/// Installs the handler: called where something looks at [`asked`]. Before this, Ctrl-C ends the program at once.
 ///
 /// # Errors
 /// Kind `io`, if the system refuses.

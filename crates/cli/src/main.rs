@@ -66,7 +66,7 @@ fn run(command: &Command) -> Result<bool> {
 fn report(failure: &Failure, json: bool) {
     // Nobody is left to tell where stderr is closed too.
     let _ = writeln!(std::io::stderr(), "error: {failure}");
-    if json {
+    if json && !failure.object_printed {
         let object = serde_json::json!({"error": {"kind": failure.kind, "message": failure.message}});
         let _ = output::print_json(&object);
     }

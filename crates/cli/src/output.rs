@@ -39,17 +39,22 @@ impl Target {
     /// Finds out now whether `path` can be written. What lies there stays as it is until [`Target::write`].
     ///
     /// # Errors
-    /// Kind `io`: a directory, a missing folder, no permission.
+    /// Kind `io`: a directory, a missing folder, no permission, a symbolic link that leads nowhere.
     pub(crate) fn check(path: &Path) -> Result<Self> {
-        let refuse = |error: io::Error| Failure::new("io", format!("cannot write {}: {error}", path.display()));
+        let refuse = |error: io::Error| refused(path, &error);
         match fs::metadata(path) {
-            Ok(found) if found.is_dir() => {
-                return Err(Failure::new("io", format!("cannot write {}: it is a directory", path.display())));
-            }
+            Ok(found) if found.is_dir() => return Err(refused(path, &"it is a directory")),
             // A pipe or a device is not opened twice: the reader of a pipe would see its end.
             Ok(found) if found.is_file() => drop(OpenOptions::new().write(true).open(path).map_err(refuse)?),
             Ok(_) => {}
             Err(_) => {
+                if let Ok(to) = fs::read_link(path) {
+                    let why = format!(
+                        "it is a symbolic link to {}, which is not there; remove the link, or give another name",
+                        to.display()
+                    );
+                    return Err(refused(path, &why));
+                }
                 OpenOptions::new().write(true).create_new(true).open(path).map_err(refuse)?;
                 fs::remove_file(path).map_err(refuse)?;
             }
@@ -70,12 +75,92 @@ impl Target {
     /// Writes the whole file.
     ///
     /// # Errors
-    /// Kind `io`.
+    /// As [`Target::write_with`].
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
-        let refuse = |error: io::Error| Failure::new("io", format!("cannot write {}: {error}", self.path.display()));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&self.path).map_err(refuse)?;
-        file.write_all(bytes).and_then(|()| file.flush()).map_err(refuse)
+        self.write_with(|path| fs::write(path, bytes).map_err(|error| refused(path, &error)))
     }
+
+    /// Has `write` write a temporary file beside the target, which then takes the target's place: a failure leaves what was
+    /// there. Pipes and devices, and files in a folder that takes no new ones, are written in place.
+    ///
+    /// # Errors
+    /// What `write` says, about the target; kind `io` where the temporary file cannot be made or moved.
+    pub(crate) fn write_with(&self, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        // Through symbolic links, so that a link stays one.
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let old = fs::metadata(&path).ok();
+        if old.as_ref().is_some_and(|old| !old.is_file()) {
+            return write(&self.path);
+        }
+        let part = match part_of(&path) {
+            Ok(part) => part,
+            Err(error) if old.is_some() && error.kind() == io::ErrorKind::PermissionDenied => return write(&self.path),
+            Err(error) => return Err(refused(&self.path, &error)),
+        };
+        let moved = write(&part).and_then(|()| {
+            if let Some(old) = old {
+                fs::set_permissions(&part, old.permissions()).map_err(|error| refused(&self.path, &error))?;
+            }
+            fs::rename(&part, &path).map_err(|error| refused(&self.path, &error))
+        });
+        moved.map_err(|mut failure| {
+            // The first failure is the one to tell.
+            let _ = fs::remove_file(&part);
+            let (temporary, name) = (part.display().to_string(), self.path.display().to_string());
+            failure.message = failure.message.replace(&temporary, &name);
+            failure
+        })
+    }
+}
+
+fn refused(path: &Path, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new("io", format!("cannot write {}: {why}", path.display()))
+}
+
+/// A new, empty file beside `path`, with an ending that says alike whether it is packed.
+fn part_of(path: &Path) -> io::Result<PathBuf> {
+    const TRIES: u32 = 100;
+    let packed = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
+    let ending = if packed { "part.gz" } else { "part" };
+    let mut last = io::ErrorKind::AlreadyExists.into();
+    for k in 0..TRIES {
+        let part = path.with_file_name(format!(".spandrel-{}-{k}.{ending}", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&part) {
+            Ok(_) => return Ok(part),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// Refuses outputs that would overwrite each other or an input; `(option, path)` each. Pipes and devices may be shared.
+///
+/// # Errors
+/// Kind `same_file`.
+pub(crate) fn distinct(outputs: &[(&str, Option<&Target>)], inputs: &[(&str, Option<&Path>)]) -> Result<()> {
+    let place = |path: &Path| -> Option<PathBuf> {
+        match fs::metadata(path) {
+            Ok(found) if !found.is_file() => None,
+            Ok(_) => fs::canonicalize(path).ok(),
+            Err(_) => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                fs::canonicalize(folder.unwrap_or(Path::new("."))).ok().zip(path.file_name()).map(|(f, n)| f.join(n))
+            }
+        }
+    };
+    let inputs = inputs.iter().filter_map(|(name, path)| Some((*name, place((*path)?)?)));
+    let mut taken: Vec<(&str, PathBuf)> = inputs.collect();
+    for (name, target) in outputs {
+        let Some((target, place)) = target.and_then(|target| Some((target, place(target.path())?))) else { continue };
+        if let Some((other, _)) = taken.iter().find(|(_, path)| *path == place) {
+            let message =
+                format!("{name} would overwrite {}, which is {other}; give another name", target.path().display());
+            return Err(Failure::new("same_file", message));
+        }
+        taken.push((name, place));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -100,5 +185,58 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(Target::check(folder.path()).unwrap_err().kind, "io");
         assert_eq!(Target::check(&folder.path().join("absent/x.mtx")).unwrap_err().kind, "io");
+    }
+
+    #[test]
+    fn a_failed_write_keeps_what_was_there_and_names_the_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.mtx.gz");
+        fs::write(&path, b"old").unwrap();
+        let target = Target::check(&path).unwrap();
+        let failure = target.write_with(|part| {
+            assert_eq!(part.extension().unwrap(), "gz");
+            fs::write(part, b"half").unwrap();
+            Err(Failure::new("io", format!("{}: disk full", part.display())))
+        });
+        assert_eq!(failure.unwrap_err().message, format!("{}: disk full", path.display()));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_permissions_survive_a_write() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, b"old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&file, &link).unwrap();
+        Target::check(&link).unwrap().write(b"new").unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+
+        let nowhere = folder.path().join("nowhere");
+        symlink(folder.path().join("absent"), &nowhere).unwrap();
+        let failure = Target::check(&nowhere).unwrap_err();
+        assert!(failure.message.contains("symbolic link"), "{}", failure.message);
+    }
+
+    #[test]
+    fn outputs_are_apart_from_each_other_and_from_inputs() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let roundabout = folder.path().join(".").join("a");
+        fs::write(&b, b"").unwrap();
+        let target = |path: &Path| Target::check(path).unwrap();
+        let (x, y, z) = (target(&a), target(&roundabout), target(&b));
+        assert!(
+            distinct(&[("--out", Some(&x)), ("--plot", Some(&z)), ("--history", None)], &[("MATRIX", None)]).is_ok()
+        );
+        let clash = distinct(&[("--out", Some(&x)), ("--history", Some(&y))], &[]).unwrap_err();
+        assert_eq!(clash.kind, "same_file");
+        assert!(clash.message.contains("--history") && clash.message.contains("--out"), "{}", clash.message);
+        assert_eq!(distinct(&[("--out", Some(&z))], &[("MATRIX", Some(&b))]).unwrap_err().kind, "same_file");
     }
 }

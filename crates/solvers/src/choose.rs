@@ -66,7 +66,7 @@ impl SolverKind {
         let (precond, precond_why) = if (0..csr.nrows()).all(invertible) {
             (PrecondKind::Jacobi, "the diagonal has no zero")
         } else {
-            (PrecondKind::None, "the diagonal has a zero, which Jacobi cannot invert")
+            (PrecondKind::None, "the diagonal has an entry that is zero or infinite, which Jacobi cannot invert")
         };
         let (solver, solver_why) = if !(0..csr.nrows()).all(|i| csr.get(i, i).is_some_and(|d| d > T::zero())) {
             (SolverKind::BiCgStab, "the diagonal is not positive throughout, so the matrix is not positive definite")

@@ -1,7 +1,8 @@
 //! Sparse linear algebra: storage formats, sparse matrix-vector products and Krylov solvers, each written once against a
 //! backend contract.
 //!
-//! ```
+#![cfg_attr(feature = "cpu", doc = "```")]
+#![cfg_attr(not(feature = "cpu"), doc = "```ignore")]
 //! use spandrel::solvers::{Jacobi, Options, cg};
 //! use spandrel::{Backend, DefaultBackend, Mat, formats};
 //!
@@ -33,6 +34,8 @@
 //! | [`solvers`] | `spandrel-solvers` | Krylov solvers, preconditioners, outcomes |
 //! | [`backend_cpu`] | `spandrel-backend-cpu` | the CPU backend, feature `cpu` (default) |
 //!
+//! The features `sprs`, `faer` and `nalgebra` switch on the conversions of [`formats`] from and to those crates.
+//!
 //! A program that names [`DefaultBackend`] in the place of a backend runs on whichever the features select. [`Error`] is the
 //! error of every fallible call from a matrix to a solution; `?` turns those of formats and backends into it.
 
@@ -54,6 +57,6 @@ pub use solvers::{Error, Options, Outcome, Result, Status};
 #[cfg(feature = "cpu")]
 pub type DefaultBackend = Cpu;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "cpu"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -13,19 +13,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("spandrel-solvers", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
     ("spandrel", LIBRARIES),
     ("spandrel-conformance", LIBRARIES),
-    // A bench is a trial with a clock, so it takes its cases from the suite.
-    (
-        "spandrel-bench",
-        &[
-            "spandrel-formats",
-            "spandrel-sptrsv",
-            "spandrel-backend",
-            "spandrel-backend-cpu",
-            "spandrel-backend-cuda",
-            "spandrel-solvers",
-            "spandrel-conformance",
-        ],
-    ),
+    ("spandrel-bench", LIBRARIES),
     (
         "spandrel-cli",
         &[
@@ -51,8 +39,8 @@ const LIBRARIES: &[&str] = &[
     "spandrel-solvers",
 ];
 
-/// What tests may use beyond that: a generic crate needs something that runs.
-const TESTS_ONLY: &[&str] = &["spandrel-backend-cpu"];
+/// Exceptions for tests, `(crate, may use)`: a generic crate needs something that runs.
+const TESTS_ONLY: &[(&str, &str)] = &[("spandrel-solvers", "spandrel-backend-cpu")];
 
 /// Dependencies between our crates that the drawing does not have.
 pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
@@ -64,7 +52,7 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
             continue;
         };
         for (to, kind) in package.dependencies.iter().filter(|(to, _)| ours(to)) {
-            let tests_only = *kind == Kind::Test && TESTS_ONLY.contains(&to.as_str()) && package.name != "xtask";
+            let tests_only = *kind == Kind::Test && TESTS_ONLY.contains(&(package.name.as_str(), to.as_str()));
             // A crate may lie below the one it is tested with, never depend on itself through it in a build.
             if !allowed.contains(&to.as_str()) && !tests_only {
                 breaches.push(Breach::new("layers", &package.name, format!("may not depend on {to} ({kind:?})")));
@@ -72,6 +60,18 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
         }
     }
     breaches
+}
+
+/// Exceptions that no manifest makes use of.
+pub(crate) fn unused(packages: &[Package]) -> Vec<Breach> {
+    let used = |name: &str, to: &str| {
+        let mut edges = packages.iter().filter(|p| p.name == name).flat_map(|p| &p.dependencies);
+        edges.any(|(dependency, kind)| dependency == to && *kind == Kind::Test)
+    };
+    let exceptions = TESTS_ONLY.iter().filter(|(name, to)| !used(name, to));
+    exceptions
+        .map(|(name, to)| Breach::new("layers", *name, format!("no test uses {to} (any more): drop the exception")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -100,6 +100,15 @@ mod tests {
         assert!(check(&[package("spandrel-solvers", &[("spandrel-backend-cpu", Kind::Test)]), cpu]).is_empty());
         let cpu = package("spandrel-backend-cpu", &[]);
         assert_eq!(check(&[package("spandrel-solvers", &[("spandrel-backend-cpu", Kind::Normal)]), cpu]).len(), 1);
+    }
+
+    #[test]
+    fn an_exception_that_nobody_needs_is_a_breach() {
+        assert!(unused(&[package("spandrel-solvers", &[("spandrel-backend-cpu", Kind::Test)])]).is_empty());
+        for kind in [Kind::Normal, Kind::Build] {
+            assert_eq!(unused(&[package("spandrel-solvers", &[("spandrel-backend-cpu", kind)])]).len(), 1);
+        }
+        assert_eq!(unused(&[]).len(), TESTS_ONLY.len());
     }
 
     #[test]

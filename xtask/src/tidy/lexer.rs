@@ -3,8 +3,27 @@
 /// The code with every comment, string and character literal replaced by blanks; lines keep their numbers. Understands Rust and,
 /// of C++, what Rust shares with it.
 pub(crate) fn code(text: &str) -> String {
+    let mut out = text.as_bytes().to_vec();
+    parts(text, |range, _| blank(&mut out[range]));
+    // Whole literals and comments were blanked, and they begin and end at ASCII characters.
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The comments alone, everything else replaced by blanks.
+pub(crate) fn comments(text: &str) -> String {
+    let mut out = text.as_bytes().to_vec();
+    blank(&mut out);
+    parts(text, |range, is_comment| {
+        if is_comment {
+            out[range.clone()].copy_from_slice(&text.as_bytes()[range]);
+        }
+    });
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Calls `found` with the range of every comment and literal, and whether it is a comment.
+fn parts(text: &str, mut found: impl FnMut(std::ops::Range<usize>, bool)) {
     let bytes = text.as_bytes();
-    let mut out = bytes.to_vec();
     let mut at = 0;
     while at < bytes.len() {
         let end = match bytes[at] {
@@ -16,14 +35,12 @@ pub(crate) fn code(text: &str) -> String {
             _ => at,
         };
         if end > at {
-            blank(&mut out[at..end]);
+            found(at..end, bytes[at] == b'/');
             at = end;
         } else {
             at += 1;
         }
     }
-    // Whole literals and comments were blanked, and they begin and end at ASCII characters.
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 fn blank(bytes: &mut [u8]) {

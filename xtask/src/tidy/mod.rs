@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
@@ -47,28 +47,46 @@ impl Tree {
     /// Endings of the files that are read.
     const ENDINGS: [&str; 6] = ["rs", "cu", "cuh", "md", "toml", "jsonl"];
 
+    /// The files that git tracks, or would if they were added: ignored folders are nobody's business. Without git (a source
+    /// archive) all of the workspace's own places.
     fn read(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
-        tree.add(root, "")?;
+        match listed(root) {
+            Some(paths) => paths.iter().try_for_each(|path| tree.add_file(root, path))?,
+            None => tree.add(root, "")?,
+        }
         Ok(tree)
     }
 
-    fn add(&mut self, dir: &Path, prefix: &str) -> Result<()> {
-        for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+    fn add(&mut self, root: &Path, prefix: &str) -> Result<()> {
+        let dir = root.join(prefix);
+        for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             let path = format!("{prefix}{name}");
             let kind = entry.file_type()?;
-            if kind.is_dir() {
-                if (name != ".ci" && name.starts_with('.')) || name.starts_with("target") {
-                    continue;
-                }
-                self.add(&entry.path(), &format!("{path}/"))?;
-            } else if kind.is_file() && (path == ".ci/run" || Self::ENDINGS.iter().any(|e| ending(&name) == Some(e))) {
-                let bytes = fs::read(entry.path()).with_context(|| format!("cannot read {path}"))?;
-                self.0.insert(path, String::from_utf8_lossy(&bytes).into_owned());
+            if kind.is_dir()
+                && (!prefix.is_empty() || PLACES.contains(&name.as_str()))
+                && !is_build_folder(&entry.path())
+            {
+                self.add(root, &format!("{path}/"))?;
+            } else if kind.is_file() {
+                self.add_file(root, &path)?;
             }
         }
+        Ok(())
+    }
+
+    fn add_file(&mut self, root: &Path, path: &str) -> Result<()> {
+        let outside = path.split_once('/').is_some_and(|(top, _)| !PLACES.contains(&top));
+        let wanted = path == ".ci/run" || ending(path).is_some_and(|e| Self::ENDINGS.contains(&e));
+        let file = root.join(path);
+        // A file that is deleted and not yet committed is listed, too.
+        if outside || !wanted || !file.is_file() {
+            return Ok(());
+        }
+        let bytes = fs::read(&file).with_context(|| format!("cannot read {path}"))?;
+        self.0.insert(path.to_owned(), String::from_utf8_lossy(&bytes).into_owned());
         Ok(())
     }
 
@@ -89,6 +107,25 @@ impl Tree {
     fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
         Self(files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect())
     }
+}
+
+/// Folders of the root that are the workspace's own.
+const PLACES: [&str; 6] = [".ci", "crates", "docs", "kernels", "record", "xtask"];
+
+/// What git tracks or would track below `root`; none where git is not there or knows nothing of the folder.
+fn listed(root: &Path) -> Option<Vec<String>> {
+    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
+    if !output.status.success() || output.stdout.is_empty() {
+        return None;
+    }
+    let paths = output.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+    Some(paths.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+}
+
+/// Cargo marks the folders that it builds in, whatever their names.
+fn is_build_folder(dir: &Path) -> bool {
+    dir.join("CACHEDIR.TAG").is_file()
 }
 
 fn ending(path: &str) -> Option<&str> {
@@ -112,8 +149,10 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     breaches.extend(nouns::tests_named_after_nouns(&tree, &nouns));
     breaches.extend(sources::check(&tree));
     breaches.extend(layers::check(&packages));
+    breaches.extend(layers::unused(&packages));
     breaches.extend(packages::check(&packages));
     breaches.extend(records::check(&tree));
+    breaches.extend(records::missing(&tree));
     breaches.extend(readme::check(&tree, crate::ci::STEPS));
     let allowed = licences::Allowed::parse(tree.text("deny.toml").context("no deny.toml")?)?;
     breaches.extend(licences::check(&allowed, &licences::read(root)?));
@@ -129,4 +168,32 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
         breaches.len()
     );
     Ok(if breaches.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn build_folders_and_foreign_ones_are_not_walked() {
+        let root = std::env::temp_dir().join(format!("spandrel-xtask-tree-{}", std::process::id()));
+        let files = ["crates/a/src/lib.rs", "crates/a/out/x.rs", "shared/x.rs", "target-2/x.rs", "README.md", "a.bin"];
+        for file in files {
+            let path = root.join(file);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("temporary folder");
+            fs::write(path, "x").expect("writable");
+        }
+        fs::write(root.join("crates/a/out/CACHEDIR.TAG"), "").expect("writable");
+        let mut walked = Tree::default();
+        walked.add(&root, "").expect("reads");
+        let mut given = Tree::default();
+        ["README.md", "crates/a/src/lib.rs", "shared/x.rs", "crates/gone.rs", "a.bin"]
+            .iter()
+            .try_for_each(|path| given.add_file(&root, path))
+            .expect("reads");
+        fs::remove_dir_all(&root).expect("own folder");
+        for tree in [walked, given] {
+            assert_eq!(tree.0.keys().collect::<Vec<_>>(), ["README.md", "crates/a/src/lib.rs"]);
+        }
+    }
 }

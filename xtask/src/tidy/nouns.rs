@@ -9,69 +9,123 @@ use super::{Breach, Tree, stem};
 /// The file that holds the one list of formats.
 pub(crate) const REGISTRY: &str = "crates/formats/src/format.rs";
 
-/// Where each format has a file (or a folder of its verbs) of its stem.
-const ROOMS: [&str; 2] = ["crates/formats/src", "crates/backend-cpu/src"];
+/// Where each format has a file (or a folder of its verbs) of its stem, with the file's ending.
+const ROOMS: [(&str, &str); 4] = [
+    ("crates/formats/src", "rs"),
+    ("crates/backend-cpu/src", "rs"),
+    ("crates/backend-cuda/src", "rs"),
+    ("kernels", "cu"),
+];
 
-/// Formats without a file in a room, and why.
-const HOLES: [(&str, &str, &str); 0] = [];
+/// Rooms, or formats in a room, without a file, and why; `*` is every format.
+const HOLES: [Hole; 2] = [
+    Hole { noun: "*", room: "crates/backend-cuda/src", why: "none: kernels run on the CPU only" },
+    Hole { noun: "*", room: "kernels", why: "none: no CUDA kernel is written" },
+];
+
+/// An explained absence.
+#[derive(Clone, Copy, Debug)]
+struct Hole {
+    noun: &'static str,
+    room: &'static str,
+    why: &'static str,
+}
 
 /// The stems in `for_each_format!`.
+///
+/// # Errors
+/// Where the list is not `(stem, Type)` throughout, or a stem is not lower-case letters and digits.
 pub(crate) fn list(registry: &str) -> Result<Vec<String>> {
     let after = registry.split_once("macro_rules! for_each_format").context("for_each_format! is gone")?.1;
     let body = after.split_once("$callback! {").context("for_each_format! expands no callback")?.1;
     let body = body.split_once('}').context("for_each_format! does not end")?.0;
-    let nouns: Vec<String> = body
-        .split('(')
-        .skip(1)
-        .filter_map(|entry| entry.split_once(','))
-        .map(|(stem, _)| stem.trim().to_owned())
-        .filter(|stem| !stem.is_empty() && stem.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
-        .collect();
+    // The callback's own arguments stand in brackets ahead of the list.
+    let body = body.split_once(']').map_or(body, |(_, list)| list);
+    let mut nouns: Vec<String> = Vec::new();
+    for entry in body.split('(').skip(1) {
+        let (stem, _) =
+            entry.split_once(',').with_context(|| format!("for_each_format!: `({entry}` is no (stem, Type)"))?;
+        let stem = stem.trim();
+        ensure!(
+            !stem.is_empty() && stem.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()),
+            "for_each_format!: the stem `{stem}` is not of lower-case letters and digits alone, as files and kernels need it"
+        );
+        ensure!(!nouns.iter().any(|noun| noun == stem), "for_each_format!: `{stem}` stands there twice");
+        nouns.push(stem.to_owned());
+    }
     ensure!(!nouns.is_empty(), "for_each_format! lists no format as (stem, Type)");
     Ok(nouns)
 }
 
-fn lives_in(tree: &Tree, noun: &str, room: &str) -> bool {
-    tree.text(&format!("{room}/{noun}.rs")).is_some() || tree.text(&format!("{room}/{noun}/mod.rs")).is_some()
+/// The files and folders of a format's stem in a room, at any depth below it.
+fn homes(tree: &Tree, noun: &str, (room, ending): (&str, &str)) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for (path, _) in tree.with_ending(&[ending]) {
+        let Some(inside) = path.strip_prefix(room).and_then(|rest| rest.strip_prefix('/')) else { continue };
+        let mut place = room.to_owned();
+        for part in inside.split('/') {
+            place = format!("{place}/{part}");
+            if stem(part) == noun {
+                // What lies below a folder of the stem is part of it.
+                if !found.contains(&place) {
+                    found.push(place);
+                }
+                break;
+            }
+        }
+    }
+    found
 }
 
-fn explained(noun: &str, room: &str) -> Option<&'static str> {
-    HOLES.iter().find(|(n, r, _)| *n == noun && *r == room).map(|(_, _, why)| *why)
+fn explained(holes: &[Hole], noun: &str, room: &str) -> Option<&'static str> {
+    holes.iter().find(|hole| (hole.noun == "*" || hole.noun == noun) && hole.room == room).map(|hole| hole.why)
 }
 
 /// Noun by noun and room by room, where there is a file.
 pub(crate) fn table(tree: &Tree, nouns: &[String]) -> String {
     let mut text = format!("{:8}", "noun");
-    ROOMS.iter().for_each(|room| _ = write!(text, "  {room}"));
+    ROOMS.iter().for_each(|(room, _)| _ = write!(text, "  {room}"));
     text.push('\n');
     for noun in nouns {
         _ = write!(text, "{noun:8}");
         for room in ROOMS {
-            let cell = match (lives_in(tree, noun, room), explained(noun, room)) {
-                (true, _) => "yes",
-                (false, Some(why)) => why,
-                (false, None) => "MISSING",
+            let cell = match (homes(tree, noun, room).is_empty(), explained(&HOLES, noun, room.0)) {
+                (false, _) => "yes",
+                (true, Some(_)) => "-",
+                (true, None) => "MISSING",
             };
-            _ = write!(text, "  {cell:width$}", width = room.len());
+            _ = write!(text, "  {cell:width$}", width = room.0.len());
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
     }
+    for Hole { noun, room, why } in HOLES {
+        _ = writeln!(text, "- {noun} in {room}: {why}");
+    }
     text
 }
 
-/// Formats without a file in a room that nobody has explained, and explanations of holes that are none.
+/// Formats without a file in a room that nobody has explained, formats with several, and explanations of holes that are none.
 pub(crate) fn holes(tree: &Tree, nouns: &[String]) -> Vec<Breach> {
+    judge(tree, nouns, &HOLES)
+}
+
+fn judge(tree: &Tree, nouns: &[String], explanations: &[Hole]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for noun in nouns {
         for room in ROOMS {
-            let place = format!("{room}/{noun}.rs");
-            match (lives_in(tree, noun, room), explained(noun, room)) {
-                (false, None) => breaches.push(Breach::new("nouns", place, "the format has no file in this room")),
-                (true, Some(_)) => {
+            let place = format!("{}/{noun}.{}", room.0, room.1);
+            let homes = homes(tree, noun, room);
+            match (homes.as_slice(), explained(explanations, noun, room.0)) {
+                ([], None) => breaches.push(Breach::new("nouns", place, "the format has no file in this room")),
+                ([], Some(_)) | ([_], None) => {}
+                ([_, ..], Some(_)) => {
                     breaches.push(Breach::new("nouns", place, "the hole is filled: drop its explanation"))
                 }
-                _ => {}
+                (several, None) => {
+                    let what = format!("one file or folder of a stem in each room, not {}", several.join(", "));
+                    breaches.push(Breach::new("nouns", place, what));
+                }
             }
         }
     }
@@ -93,8 +147,7 @@ pub(crate) fn tests_named_after_nouns(tree: &Tree, nouns: &[String]) -> Vec<Brea
 mod tests {
     use super::*;
 
-    const LIST: &str =
-        "macro_rules! for_each_format { ($callback:ident) => { $callback! { [] (coo, Coo),\n (csr, Csr) } }; }";
+    const LIST: &str = "macro_rules! for_each_format { ($callback:ident) => { $callback! { [$($extra)*] (coo, Coo),\n (csr, Csr) } }; }";
 
     fn nouns() -> Vec<String> {
         list(LIST).expect("a list")
@@ -108,17 +161,50 @@ mod tests {
     }
 
     #[test]
+    fn a_stem_that_cannot_be_a_file_is_an_error() {
+        for stem in ["my_csr", "Csr", "", "coo"] {
+            let bad = LIST.replace("(csr,", &format!("({stem},"));
+            assert!(list(&bad).is_err(), "{stem}");
+        }
+        assert!(list(&LIST.replace("(csr, Csr)", "(csr)")).is_err());
+    }
+
+    #[test]
     fn a_missing_file_is_a_hole_and_a_folder_is_none() {
         let tree = Tree::of([
             ("crates/formats/src/coo.rs", ""),
             ("crates/formats/src/csr/mod.rs", ""),
+            ("crates/formats/src/csr/csr.rs", ""),
             ("crates/backend-cpu/src/csr.rs", ""),
         ]);
         let places: Vec<String> = holes(&tree, &nouns()).into_iter().map(|b| b.place).collect();
         assert_eq!(places, ["crates/backend-cpu/src/coo.rs"]);
         let table = table(&tree, &nouns());
-        assert!(table.lines().any(|line| line.starts_with("coo") && line.ends_with("MISSING")), "{table}");
+        assert!(table.lines().any(|line| line.starts_with("coo") && line.contains("MISSING")), "{table}");
         assert!(table.lines().any(|line| line.starts_with("csr") && !line.contains("MISSING")), "{table}");
+        assert!(table.contains("kernels") && table.contains(HOLES[0].why), "{table}");
+    }
+
+    #[test]
+    fn a_second_file_of_a_stem_is_a_breach() {
+        let files = [("crates/formats/src/coo.rs", ""), ("crates/backend-cpu/src/coo.rs", "")];
+        let only = [nouns().remove(0)];
+        assert!(holes(&Tree::of(files), &only).is_empty());
+        for second in ["crates/formats/src/coo/mod.rs", "crates/formats/src/more/coo.rs"] {
+            assert_eq!(holes(&Tree::of([files[0], files[1], (second, "")]), &only).len(), 1, "{second}");
+        }
+    }
+
+    #[test]
+    fn an_explanation_of_a_hole_that_is_filled_is_a_breach() {
+        let files = [("crates/formats/src/coo.rs", ""), ("crates/backend-cpu/src/coo.rs", "")];
+        let only = [nouns().remove(0)];
+        for filled in ["crates/backend-cuda/src/coo.rs", "kernels/coo.cu"] {
+            let breaches = holes(&Tree::of([files[0], files[1], (filled, "")]), &only);
+            assert_eq!(breaches.len(), 1, "{filled}");
+            assert!(breaches[0].what.contains("drop its explanation"));
+        }
+        assert_eq!(judge(&Tree::of(files), &only, &[]).len(), 2);
     }
 
     #[test]

@@ -7,6 +7,9 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 use super::Breach;
 
+/// What goes into every published archive, the same as in the workspace's folder.
+const LICENCE_TEXTS: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
+
 /// When a dependency is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -21,6 +24,12 @@ pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) published: bool,
     pub(crate) licence: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) rust_version: Option<String>,
+    /// Whether `[package.metadata.docs.rs]` is there.
+    pub(crate) docs_rs: bool,
+    /// Those of [`LICENCE_TEXTS`] that lie in its folder.
+    pub(crate) licence_texts: Vec<&'static str>,
     pub(crate) keywords: usize,
     pub(crate) categories: usize,
     pub(crate) readme: Option<String>,
@@ -43,6 +52,16 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Package>> {
             name: package.name.to_string(),
             published: package.publish.as_ref().is_none_or(|registries| !registries.is_empty()),
             licence: package.license.clone(),
+            description: package.description.clone().filter(|text| !text.is_empty()),
+            rust_version: package.rust_version.as_ref().map(ToString::to_string),
+            docs_rs: package.metadata.get("docs").is_some_and(|docs| docs.get("rs").is_some()),
+            licence_texts: LICENCE_TEXTS
+                .into_iter()
+                .filter(|name| {
+                    let ours = std::fs::read(dir.join(name)).ok();
+                    ours.is_some() && ours == std::fs::read(root.join(name)).ok()
+                })
+                .collect(),
             keywords: package.keywords.len(),
             categories: package.categories.len(),
             readme: package.readme.as_ref().and_then(|path| std::fs::read_to_string(dir.join(path)).ok()),
@@ -61,8 +80,20 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
         if package.licence.is_none() {
             breach("no licence");
         }
+        if package.rust_version.is_none() {
+            breach("no rust-version");
+        }
         if !package.published {
             continue;
+        }
+        if package.description.is_none() {
+            breach("no description");
+        }
+        if !package.docs_rs {
+            breach("no [package.metadata.docs.rs]");
+        }
+        for name in LICENCE_TEXTS.iter().filter(|name| !package.licence_texts.contains(name)) {
+            breach(&format!("no {name} like the workspace's in its folder"));
         }
         if package.keywords == 0 {
             breach("no keywords");
@@ -98,6 +129,10 @@ mod tests {
             name: "good".into(),
             published: true,
             licence: Some("MIT".into()),
+            description: Some("good".into()),
+            rust_version: Some("1.90".into()),
+            docs_rs: true,
+            licence_texts: LICENCE_TEXTS.to_vec(),
             keywords: 1,
             categories: 1,
             readme: Some("# good\n```rust\n```\nMIT OR Apache-2.0".into()),
@@ -111,6 +146,10 @@ mod tests {
         assert!(check(&[good()]).is_empty());
         let lacking = [
             Package { licence: None, ..good() },
+            Package { description: None, ..good() },
+            Package { rust_version: None, ..good() },
+            Package { docs_rs: false, ..good() },
+            Package { licence_texts: vec!["LICENSE-MIT"], ..good() },
             Package { keywords: 0, ..good() },
             Package { categories: 0, ..good() },
             Package { readme: None, ..good() },
@@ -124,8 +163,17 @@ mod tests {
     }
 
     #[test]
-    fn an_unpublished_crate_needs_a_licence_only() {
-        let package = Package { published: false, readme: None, keywords: 0, categories: 0, ..good() };
+    fn an_unpublished_crate_needs_a_licence_and_a_version_only() {
+        let package = Package {
+            published: false,
+            readme: None,
+            keywords: 0,
+            categories: 0,
+            description: None,
+            docs_rs: false,
+            licence_texts: Vec::new(),
+            ..good()
+        };
         assert!(check(std::slice::from_ref(&package)).is_empty());
         assert_eq!(check(&[Package { licence: None, ..package }]).len(), 1);
     }

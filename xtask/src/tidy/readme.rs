@@ -27,10 +27,8 @@ pub(crate) fn check(tree: &Tree, steps: &[(&str, Step)]) -> Vec<Breach> {
         }
     }
     let tested = tree.text(TESTED).unwrap_or_default();
-    for (k, _) in readme.match_indices("```rust\n") {
-        let block = readme[k..].split_inclusive("\n```\n").next().unwrap_or_default();
-        if !tested.contains(block) {
-            let line = readme[..k].lines().count() + 1;
+    for (line, block) in examples(readme) {
+        if !tested.contains(&block) {
             let what = format!("the example is not compiled: it does not stand in {TESTED} word by word");
             breaches.push(Breach::new("readme", format!("README.md:{line}"), what));
         }
@@ -49,14 +47,43 @@ pub(crate) fn check(tree: &Tree, steps: &[(&str, Step)]) -> Vec<Breach> {
     breaches
 }
 
-/// Lines of the `sh` blocks that call cargo, with their numbers. Remarks behind ` #` are dropped.
+/// Fences that hold commands, and those (up to a comma: `rust,no_run`) that hold code.
+const SHELL: [&str; 4] = ["sh", "bash", "shell", "console"];
+const RUST: [&str; 2] = ["rust", "rs"];
+
+/// Blocks of Rust with their fences' lines, each with the number of its first line. Whatever stands behind the comma of a fence
+/// (`no_run`, `ignore`) is part of the block, and so must stand in the tested file as well.
+fn examples(readme: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut block: Option<(usize, String, bool)> = None;
+    for (k, line) in readme.lines().enumerate() {
+        match (&mut block, line.strip_prefix("```")) {
+            (None, Some(info)) => {
+                let language = info.split(',').next().unwrap_or_default().trim();
+                block = Some((k + 1, format!("{line}\n"), RUST.contains(&language)));
+            }
+            (Some((_, text, _)), None) => *text += &format!("{line}\n"),
+            (Some((at, text, is_rust)), Some(_)) => {
+                if *is_rust {
+                    found.push((*at, format!("{text}```\n")));
+                }
+                block = None;
+            }
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+/// Lines of the shell blocks that call cargo, with their numbers. Remarks behind ` #` are dropped.
 fn commands(readme: &str) -> Vec<(usize, &str)> {
     let mut inside = false;
     let mut found = Vec::new();
     for (k, line) in readme.lines().enumerate() {
-        if line.starts_with("```") {
-            inside = !inside && line.trim_end() == "```sh";
+        if let Some(language) = line.strip_prefix("```") {
+            inside = !inside && SHELL.contains(&language.trim());
         } else if inside {
+            let line = line.trim_start().trim_start_matches("$ ");
             let command = line.split_once(" #").map_or(line, |(command, _)| command).trim();
             if command.starts_with("cargo ") {
                 found.push((k + 1, command));
@@ -92,5 +119,17 @@ mod tests {
         assert_eq!(count(README, ""), 1);
         assert_eq!(count(&README.replace("let a = 1", "let a = 2"), SCRIPT), 1);
         assert_eq!(check(&Tree::of([(".ci/run", SCRIPT)]), STEPS).len(), 1);
+    }
+
+    #[test]
+    fn other_names_of_a_language_are_judged_too() {
+        for fence in ["bash", "shell", "console"] {
+            assert_eq!(count(&README.replace("```sh", &format!("```{fence}")), SCRIPT), 0, "{fence}");
+            let other = README.replace("```sh", &format!("```{fence}")).replace("-- solve", "-- other");
+            assert_eq!(count(&other, SCRIPT), 1, "{fence}");
+        }
+        for fence in ["rust,no_run", "rust,ignore", "rs"] {
+            assert_eq!(count(&README.replace("```rust", &format!("```{fence}")), SCRIPT), 1, "{fence}");
+        }
     }
 }

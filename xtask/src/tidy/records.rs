@@ -10,6 +10,15 @@ const TEXTS: [&str; 4] = ["date", "machine", "commit", "command"];
 /// Fields with text where a GPU was measured, and null in a record of the CPU alone (`record/cpu-*`).
 const GPU_TEXTS: [&str; 2] = ["driver", "ptx_sha256"];
 
+/// Records that the documents rest on, so that they must be there.
+const NEEDED: [&str; 3] = ["record/cpu-spmv.jsonl", "record/cpu-cg.jsonl", "record/cpu-solve.jsonl"];
+
+/// Records that are missing.
+pub(crate) fn missing(tree: &Tree) -> Vec<Breach> {
+    let absent = NEEDED.iter().filter(|path| tree.text(path).is_none());
+    absent.map(|path| Breach::new("records", *path, "is missing: measure it with spandrel-bench")).collect()
+}
+
 /// Records whose first line is not a header, and lines that are not JSON objects.
 pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
@@ -80,6 +89,13 @@ mod tests {
         let null = HEADER.replace("\"driver\":\"\"", "\"driver\":null");
         assert_eq!(count(&null), 0);
         assert_eq!(check(&Tree::of([("record/h200-spmv.jsonl", null.as_str())])).len(), 1);
+    }
+
+    #[test]
+    fn a_needed_record_that_is_missing_is_a_breach() {
+        assert_eq!(missing(&Tree::default()).len(), NEEDED.len());
+        assert_eq!(missing(&Tree::of([(NEEDED[0], HEADER), (NEEDED[1], HEADER)])).len(), 1);
+        assert!(missing(&Tree::of(NEEDED.map(|path| (path, HEADER)))).is_empty());
     }
 
     #[test]

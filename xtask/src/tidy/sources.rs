@@ -1,6 +1,6 @@
 //! How a source file looks: head comment, length, name, words.
 
-use super::lexer::{code, words};
+use super::lexer::{code, comments, words};
 use super::{Breach, Tree, stem};
 
 /// Lines past which a file becomes a folder of its verbs.
@@ -14,6 +14,9 @@ const EMPTY_NAMES: [&str; 3] = ["utils", "common", "helpers"];
 
 /// Macros that mark unfinished work or forgotten debugging.
 const UNFINISHED: [&str; 3] = ["todo", "unimplemented", "dbg"];
+
+/// Words of remarks that put work off. With an issue's number, `TODO(#12)`, they may stand.
+const PUT_OFF: [&str; 3] = ["TODO", "FIXME", "XXX"];
 
 /// Words that say nothing of what a thing is.
 const EMPTY_WORDS: [&str; 3] = ["handle", "ctx", "process"];
@@ -39,6 +42,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
         if path.split('/').any(|part| EMPTY_NAMES.contains(&stem(part))) {
             breaches.push(Breach::new("file names", path, "the name says nothing: name what it holds"));
         }
+        for (k, line) in comments(text).lines().enumerate() {
+            for word in PUT_OFF.iter().filter(|word| puts_off(line, word)) {
+                let what = format!("{word} without an issue: do it, or write {word}(#number)");
+                breaches.push(Breach::new("unfinished", format!("{path}:{}", k + 1), what));
+            }
+        }
         for word in words(&code(text)) {
             let place = format!("{path}:{}", word.line);
             if word.is_macro && UNFINISHED.contains(&word.text) {
@@ -54,6 +63,19 @@ pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
         }
     }
     breaches
+}
+
+/// Whether the word stands in the line, by itself and without the number of an issue behind it.
+fn puts_off(line: &str, word: &str) -> bool {
+    let continues = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(word).any(|(at, _)| {
+        let behind = &line[at + word.len()..];
+        let numbered = behind.strip_prefix("(#").is_some_and(|rest| {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            digits > 0 && rest[digits..].starts_with(')')
+        });
+        !line[..at].ends_with(continues) && !behind.starts_with(continues) && !numbered
+    })
 }
 
 fn is_empty_word(word: &str) -> bool {
@@ -99,6 +121,16 @@ mod tests {
     fn unfinished_work() {
         for text in ["todo!()", "unimplemented!(\"later\")", "dbg!(x)"] {
             assert_eq!(rules("a.rs", &format!("//! a\nfn f() {{ {text} }}")), ["unfinished"], "{text}");
+        }
+    }
+
+    #[test]
+    fn work_put_off_in_a_remark_needs_an_issue() {
+        for remark in ["// TODO: later", "/* FIXME */", "/// XXX", "fn g() {} // see TODO(later)", "// TODO(#)"] {
+            assert_eq!(rules("a.rs", &format!("//! a\n{remark}\nfn f() {{}}\n")), ["unfinished"], "{remark}");
+        }
+        for text in ["// TODO(#12): later", "// TODOS", "const WORD: &str = \"TODO\";"] {
+            assert!(rules("a.rs", &format!("//! a\n{text}\n")).is_empty(), "{text}");
         }
     }
 

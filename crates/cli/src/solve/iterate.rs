@@ -57,6 +57,8 @@ where
     drop(b);
     lap.add_to(&mut seconds.load);
 
+    // From here on the watcher looks; until here, and in a direct solve, Ctrl-C ends the program at once.
+    interrupt::listen()?;
     let ending = match &jacobi {
         Some(m) => run(cpu, &a, m, &b_device, x0.as_deref(), plan),
         None => run(cpu, &a, &Identity, &b_device, x0.as_deref(), plan),
@@ -94,6 +96,17 @@ fn run<T: Real, A: Operator<T, Cpu>, M: Preconditioner<T, Cpu>>(
         return Ok(first);
     }
     let mut second = attempt(cpu, a, m, b, x0, plan, SolverKind::BiCgStab)?;
+    let switch = format!(
+        "{} ended as {} after {} iterations, so {} took over",
+        first.solver.as_str(),
+        first.status.as_str(),
+        first.iterations,
+        second.solver.as_str()
+    );
+    second.note = Some(match second.note.take() {
+        Some(note) => format!("{switch}; {note}"),
+        None => switch,
+    });
     second.fallback =
         Some(Fallback { from: first.solver.as_str(), status: first.status.as_str(), iterations: first.iterations });
     Ok(second)

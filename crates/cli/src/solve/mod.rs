@@ -10,6 +10,7 @@ mod problem;
 mod report;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -20,14 +21,14 @@ use spandrel::{Device, Format};
 use spandrel_formats::matrix_market;
 
 use crate::args::{Precision, SolveArgs};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::output::{self, Target};
 use crate::plot::Convergence;
-use crate::{backend, input, interrupt};
+use crate::{backend, input};
 use plan::Plan;
 use problem::Problem;
 pub(crate) use problem::random;
-use report::{MatrixReport, Report, Why};
+use report::{ErrorReport, MatrixReport, Report, Why};
 
 /// Seconds of each phase. `read`: file or generator. `analyze`: structure, choices, renumbering, the format. `load`: onto the
 /// device. `setup`: preconditioner, workspace, factorisation. `solve`: the iteration with its last residual.
@@ -146,6 +147,10 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
         history: Target::check_optional(args.history.as_ref())?,
         plot: Target::check_optional(args.plot.as_ref())?,
     };
+    let outputs =
+        [("--out", targets.out.as_ref()), ("--history", targets.history.as_ref()), ("--plot", targets.plot.as_ref())];
+    let rhs = problem::rhs_file(args);
+    output::distinct(&outputs, &[("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())])?;
     let cpu = backend::open(args.backend)?;
     match args.precision {
         Precision::F64 => solve::<f64>(args, &cpu, &targets),
@@ -175,7 +180,6 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     plan.choose_format(args, &problem.a)?;
     lap.add_to(&mut seconds.analyze);
 
-    interrupt::listen()?;
     let mut ending = match (not_finite, plan.solver) {
         (Some(why), solver) => Ending::without_answer(Status::NotFinite, why, solver),
         (None, SolverKind::Direct) => direct::solve(problem, &plan, &mut seconds)?,
@@ -187,7 +191,8 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
         Some(x) if args.rhs == "from-solution" => Some(problem::error_against_ones(x)),
         _ => None,
     };
-    let report = Report {
+    let mut report = Report {
+        least_squares: matrix.nrows != matrix.ncols,
         matrix,
         backend: Cpu::NAME,
         device: cpu.describe(),
@@ -208,24 +213,46 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
         forward_error,
         rtol: plan.rtol,
         atol: args.atol,
+        max_iters: plan.max_iters,
         seconds,
         fallback: ending.fallback.take(),
         why: Why { solver: &plan.solver_why, precond: &plan.precond_why, format: &plan.format_why },
         history: &ending.history,
+        error: None,
     };
-    write_files(targets, &report, ending.x.as_deref())?;
+    // The answer is said even where a file cannot take it.
+    let (written, failure) = write_files(targets, &report, ending.x.as_deref());
+    report.error = failure.as_ref().map(|failure| ErrorReport { kind: failure.kind, message: failure.message.clone() });
     if args.json {
         output::print_json(&report)?;
     } else {
-        output::print(&report.text(args))?;
+        output::print(&report.text(args, &written))?;
     }
-    Ok(ending.status.is_converged())
+    match failure {
+        Some(failure) => Err(Failure { object_printed: args.json, ..failure }),
+        None => Ok(ending.status.is_converged()),
+    }
 }
 
-fn write_files<T: Factorable>(targets: &Targets, report: &Report<'_>, x: Option<&[T]>) -> Result<()> {
+/// Writes every file that can be: what was written where, and the failures in one.
+fn write_files<T: Factorable>(
+    targets: &Targets,
+    report: &Report<'_>,
+    x: Option<&[T]>,
+) -> (Vec<(&'static str, PathBuf)>, Option<Failure>) {
+    let mut written = Vec::new();
+    let mut failure: Option<Failure> = None;
+    let mut note = |what, target: &Target, result: Result<()>| match (result, &mut failure) {
+        (Ok(()), _) => written.push((what, target.path().to_path_buf())),
+        (Err(next), None) => failure = Some(next),
+        (Err(next), Some(first)) => first.message = format!("{}; {}", first.message, next.message),
+    };
     if let Some(target) = &targets.out {
         match x {
-            Some(x) => matrix_market::write_vector(target.path(), x)?,
+            Some(x) => {
+                let vector = |path: &std::path::Path| Ok(matrix_market::write_vector(path, x)?);
+                note("x", target, target.write_with(vector));
+            }
             // Nobody is left to tell where stderr is closed.
             None => {
                 drop(writeln!(std::io::stderr(), "note: {} is not written, there is no x", target.path().display()))
@@ -233,7 +260,7 @@ fn write_files<T: Factorable>(targets: &Targets, report: &Report<'_>, x: Option<
         }
     }
     if let Some(target) = &targets.history {
-        target.write(report::csv(report.history).as_bytes())?;
+        note("history", target, target.write(report::csv(report.history).as_bytes()));
     }
     if let Some(target) = &targets.plot {
         let subtitle = format!(
@@ -242,7 +269,7 @@ fn write_files<T: Factorable>(targets: &Targets, report: &Report<'_>, x: Option<
         );
         let plot =
             Convergence { title: &report.matrix.name, subtitle: &subtitle, history: report.history, goal: report.rtol };
-        target.write(plot.svg()?.as_bytes())?;
+        note("plot", target, plot.svg().and_then(|svg| target.write(svg.as_bytes())));
     }
-    Ok(())
+    (written, failure)
 }

@@ -2,7 +2,7 @@
 
 use spandrel::backend::{Order, Spmv};
 use spandrel::backend_cpu::Cpu;
-use spandrel::solvers::{PrecondKind, SolverKind};
+use spandrel::solvers::{Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
 use spandrel_formats::choose::{Candidate, choose};
 use spandrel_formats::stats::{Symmetry, symmetry};
@@ -10,10 +10,6 @@ use spandrel_formats::stats::{Symmetry, symmetry};
 use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolverName};
 use crate::failure::{Failure, Result};
 
-/// Iterations per row that `--max-iters` stands for by default, and its limits: the monitor keeps eight bytes for each.
-const ITERATIONS_PER_ROW: usize = 20;
-const LEAST_ITERATIONS: usize = 1000;
-const MOST_ITERATIONS: usize = 100_000;
 const ASKED_FOR: &str = "as asked for";
 
 #[derive(Clone, Debug)]
@@ -92,10 +88,8 @@ impl Plan {
             },
             rtol: args.rtol.unwrap_or(if T::BYTES == 4 { 1e-5 } else { 1e-8 }),
             atol: args.atol,
-            max_iters: args.max_iters.unwrap_or_else(|| {
-                a.nrows().saturating_mul(ITERATIONS_PER_ROW).clamp(LEAST_ITERATIONS, MOST_ITERATIONS)
-            }),
-            check_every: args.check_every.unwrap_or(spandrel::solvers::Options::default().check_every),
+            max_iters: Options { max_iters: args.max_iters, ..Options::default() }.iteration_limit(a.nrows()),
+            check_every: args.check_every.unwrap_or(Options::default().check_every),
         })
     }
 }

@@ -64,6 +64,14 @@ pub(super) fn right_hand_side<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<V
     }
 }
 
+/// The file that `--rhs` names, if it names one.
+pub(super) fn rhs_file(args: &SolveArgs) -> Option<&Path> {
+    match args.rhs.as_str() {
+        "ones" | "random" | "from-solution" => None,
+        file => Some(Path::new(file)),
+    }
+}
+
 /// x0 as `--x0` asks for it; `None` for zero.
 pub(super) fn first_guess<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Option<Vec<T>>> {
     args.x0.as_deref().map(|file| input::vector(file, "x0", a.ncols())).transpose()
@@ -101,8 +109,7 @@ pub(crate) fn random<T: Real>(seed: u64, len: usize) -> Vec<T> {
 /// The first element of `v` that is infinite or NaN, in words.
 pub(super) fn first_not_finite<T: Real>(name: &str, v: &[T]) -> Option<String> {
     let at = v.iter().position(|v| !v.is_finite())?;
-    let word = if v[at].is_nan() { "NaN" } else { "infinite" };
-    Some(format!("element {} (counted from 1) of {name} is {word}", at + 1))
+    Some(format!("element {} (counted from 1) of {name} is {}", at + 1, input::not_finite_word(v[at])))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What a solve says at its end: one JSON object, a few aligned lines, or a CSV history.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -12,6 +13,8 @@ use crate::input::{grouped, seconds as duration};
 #[derive(Debug, Serialize)]
 pub(super) struct Report<'a> {
     pub(super) matrix: MatrixReport,
+    /// Whether `converged` means that the gradient A^T (b - A x) is small, not b - A x.
+    pub(super) least_squares: bool,
     pub(super) backend: &'static str,
     pub(super) device: String,
     pub(super) n_threads: usize,
@@ -31,10 +34,20 @@ pub(super) struct Report<'a> {
     pub(super) forward_error: Option<f64>,
     pub(super) rtol: f64,
     pub(super) atol: f64,
+    pub(super) max_iters: usize,
     pub(super) seconds: Seconds,
     pub(super) fallback: Option<Fallback>,
     pub(super) why: Why<'a>,
     pub(super) history: &'a [f64],
+    /// A file that could not be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<ErrorReport>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ErrorReport {
+    pub(super) kind: &'static str,
+    pub(super) message: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -55,8 +68,8 @@ pub(super) struct Why<'a> {
 }
 
 impl Report<'_> {
-    /// The report for people.
-    pub(super) fn text(&self, args: &SolveArgs) -> String {
+    /// The report for people, with the files that were written.
+    pub(super) fn text(&self, args: &SolveArgs, written: &[(&str, PathBuf)]) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<9}{value}");
@@ -81,15 +94,6 @@ impl Report<'_> {
         if self.reorder != "none" {
             line("numbers", format!("reordered by {}, x in the matrix's own numbering", self.reorder));
         }
-        if let Some(fallback) = &self.fallback {
-            line(
-                "note",
-                format!(
-                    "{} ended as {} after {} iterations, so {} took over",
-                    fallback.from, fallback.status, fallback.iterations, self.solver
-                ),
-            );
-        }
         text.push('\n');
         let _ = writeln!(text, "{}", self.verdict());
         if let Some(error) = self.forward_error {
@@ -106,13 +110,8 @@ impl Report<'_> {
             duration(s.solve),
             duration(s.total)
         );
-        let written = [(&args.out, "x"), (&args.history, "history"), (&args.plot, "plot")];
-        for (path, what) in written {
-            if let Some(path) = path
-                && (what != "x" || self.true_residual.is_finite())
-            {
-                let _ = writeln!(text, "{what} written to {}", path.display());
-            }
+        for (what, path) in written {
+            let _ = writeln!(text, "{what} written to {}", path.display());
         }
         text
     }
@@ -129,7 +128,7 @@ impl Report<'_> {
         } else {
             format!(" after {} iterations{restarts}", grouped(self.iterations))
         };
-        let residual = if self.true_residual.is_finite() && self.matrix.nrows != self.matrix.ncols {
+        let residual = if self.true_residual.is_finite() && self.least_squares {
             format!(": least squares, residual {:.2e}", self.true_residual)
         } else if self.true_residual.is_finite() {
             format!(": true residual {:.2e}, asked for {:.0e}", self.true_residual, self.rtol)

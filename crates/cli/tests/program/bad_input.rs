@@ -166,6 +166,98 @@ fn results_that_cannot_be_written_are_refused_before_the_work() {
 }
 
 #[test]
+fn outputs_that_would_overwrite_something_are_refused_before_the_work() {
+    let folder = Folder::new();
+    let large = "poisson2d:4000";
+    let (one, other) = (folder.name("one"), folder.name("./one"));
+    for (a, b) in [("--out", "--history"), ("--history", "--plot"), ("--out", "--plot")] {
+        refused(&["solve", large, a, &one, b, &other], "same_file", b);
+    }
+    let a = folder.matrix("a.mtx", 1, 1, &[(1, 1, "2")]);
+    let contents = std::fs::read(&a).unwrap();
+    refused(&["solve", &a, "--out", &a], "same_file", "MATRIX");
+    refused(&["solve", large, "--rhs", &a, "--history", &a], "same_file", "--rhs");
+    refused(&["solve", large, "--x0", &a, "--plot", &a], "same_file", "--x0");
+    refused(&["convert", &a, &a], "same_file", "MATRIX");
+    refused(&["info", &a, "--spy", &a], "same_file", "--spy");
+    assert_eq!(std::fs::read(&a).unwrap(), contents);
+    // What swallows everything may swallow several.
+    if Path::new("/dev/null").exists() {
+        let args = ["solve", &a, "--out", "/dev/null", "--history", "/dev/null"];
+        assert_eq!(run(&args).status.code(), Some(0));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn links_and_folders_that_take_no_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let link = folder.path("link.mtx");
+    std::os::unix::fs::symlink(folder.path("absent"), &link).unwrap();
+    refused(&["solve", "poisson2d:4000", "--out", &text(&link)], "io", "symbolic link");
+    // Not even root makes files here.
+    if Path::new("/proc/self").exists() {
+        refused(&["solve", "poisson2d:4000", "--out", "/proc/x.mtx"], "io", "/proc/x.mtx");
+    }
+    let closed = folder.path("closed");
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o555)).unwrap();
+    if std::fs::write(closed.join("probe"), "").is_ok() {
+        eprintln!("skipped: this user may write everywhere");
+        return;
+    }
+    refused(&["solve", "poisson2d:4000", "--out", &text(&closed.join("x.mtx"))], "io", "ermission");
+}
+
+#[test]
+fn a_full_disk_at_the_end_does_not_lose_the_answer() {
+    if !Path::new("/dev/full").exists() {
+        eprintln!("skipped: this system has no /dev/full");
+        return;
+    }
+    let folder = Folder::new();
+    let csv = folder.name("h.csv");
+    for option in ["--out", "--plot"] {
+        let args = ["solve", "poisson2d:5", option, "/dev/full", "--history", &csv];
+        let (code, object) = run_json(&args);
+        assert_eq!((code, object["status"].as_str()), (1, Some("converged")), "{object}");
+        assert_eq!(object["error"]["kind"], "io");
+        assert!(object["error"]["message"].as_str().unwrap().contains("/dev/full"), "{object}");
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stdout(&output).contains("converged"), "{}", stdout(&output));
+        assert!(stdout(&output).contains("history written") && !stdout(&output).contains("to /dev/full"));
+        assert!(stderr(&output).starts_with("error: "), "{}", stderr(&output));
+        assert!(std::fs::read_to_string(&csv).unwrap().lines().count() > 1);
+    }
+    refused(&["convert", "poisson2d:5", "/dev/full"], "io", "/dev/full");
+    refused(&["convert", "poisson2d:5", &folder.name("absent/a.mtx")], "io", "absent");
+}
+
+#[test]
+fn a_matrix_without_entries_has_no_answer() {
+    let folder = Folder::new();
+    let void = folder.matrix("void.mtx", 3, 3, &[]);
+    unsolved(&["solve", &void, "--solver", "direct"], "zero_pivot");
+    for solver in ["auto", "cg", "bicgstab"] {
+        let (code, object) = run_json(&["solve", &void, "--solver", solver]);
+        assert_eq!(code, 3, "{object}");
+        assert_ne!(object["status"], "converged");
+        assert!(object["iterations"].as_u64().unwrap() <= 1, "{object}");
+    }
+}
+
+#[test]
+fn what_single_precision_cannot_hold_is_not_called_a_defect() {
+    let folder = Folder::new();
+    let large = folder.matrix("large.mtx", 2, 2, &[(1, 1, "1"), (2, 2, "1e60")]);
+    let object = unsolved(&["solve", &large, "--precision", "f32"], "not_finite");
+    assert!(object["message"].as_str().unwrap().contains("infinite in f32: use --precision f64"), "{object}");
+    refused(&["spmv", &large, "--precision", "f32"], "not_finite", "--precision f64");
+}
+
+#[test]
 fn a_failed_solve_leaves_an_old_result_alone() {
     let folder = Folder::new();
     let old = folder.file("x.mtx", "old");

@@ -13,7 +13,7 @@ fn info_names_structure_grid_and_format() {
     assert_eq!(object["rows"]["min"], 3);
     // Antidiagonals of the grid depend on one another: 7 + 5 - 1.
     assert_eq!(object["levels"][0]["levels"], 11);
-    assert_eq!(object["formats"].as_array().unwrap().len(), 13);
+    assert_eq!(object["formats"].as_array().unwrap().len(), FORMATS.len());
     assert!(!object["why"].as_str().unwrap().is_empty());
 }
 
@@ -39,7 +39,7 @@ fn spmv_checks_and_times_every_format() {
         let (code, object) = run_json(&["spmv", "powerlaw:n=500", "--precision", precision]);
         assert_eq!(code, 0, "{object}");
         let formats = object["formats"].as_array().unwrap();
-        assert_eq!(formats.len(), 13);
+        assert_eq!(formats.len(), FORMATS.len());
         let timed = formats.iter().filter(|line| line["correct"] == true).count();
         assert!(timed >= 8, "{object}");
         assert!(object["copy_gbs"].as_f64().unwrap() > 0.0);
@@ -102,6 +102,18 @@ fn every_listed_generator_is_described() {
         assert!(text.contains(generator["syntax"].as_str().unwrap()));
         assert!(text.contains(generator["about"].as_str().unwrap()));
     }
+}
+
+#[test]
+fn a_file_given_to_generate_is_sent_to_convert() {
+    let folder = Folder::new();
+    let a = folder.matrix("a.mtx", 1, 1, &[(1, 1, "1")]);
+    let (code, object) = run_json(&["generate", &a, &folder.name("b.mtx")]);
+    assert_eq!((code, object["error"]["kind"].as_str()), (1, Some("spec")), "{object}");
+    assert!(object["error"]["message"].as_str().unwrap().contains("spandrel convert"), "{object}");
+    let (code, object) = run_json(&["generate", "poisson2d:4,size=3", &folder.name("b.mtx")]);
+    assert_eq!(code, 1);
+    assert!(object["error"]["message"].as_str().unwrap().contains("generate --list"), "{object}");
 }
 
 #[test]

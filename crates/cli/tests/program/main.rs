@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod commands;
+mod documented;
 mod memory;
 mod signals;
 mod snapshots;
@@ -12,6 +13,12 @@ use std::process::Output;
 
 use assert_cmd::Command;
 use serde_json::Value;
+
+macro_rules! stems {
+    ([] $(($stem:ident, $Type:ident)),*) => { &[$(stringify!($stem)),*] };
+}
+/// The storage formats.
+const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
 
 /// The program, with a fixed width for its help.
 fn spandrel() -> Command {

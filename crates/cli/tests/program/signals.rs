@@ -41,7 +41,12 @@ fn interrupt(child: &Child) {
 
 #[test]
 fn a_reader_that_has_left_is_no_error() {
-    let commands: [&[&str]; 7] = [
+    let folder = Folder::new();
+    let out = folder.name("a.mtx");
+    let commands: [&[&str]; 10] = [
+        &["spmv", "poisson2d:20", "--format", "csr"],
+        &["convert", "poisson2d:20", &out],
+        &["generate", "poisson2d:20", &out],
         &["info", "poisson2d:20"],
         &["solve", "poisson2d:20"],
         &["solve", "poisson2d:20", "--json"],
@@ -134,6 +139,35 @@ fn ctrl_c_ends_the_solve_with_what_it_has() {
         std::fs::read_to_string(&csv).expect("the history is written").lines().count(),
         object["history"].as_array().unwrap().len() + 1
     );
+}
+
+#[test]
+fn ctrl_c_ends_a_direct_solve_at_once() {
+    use std::os::unix::process::ExitStatusExt;
+    /// SIGINT.
+    const INTERRUPT: i32 = 2;
+    // Fill of a cube: far more than a minute of factoring.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .args(["solve", "poisson3d:60", "--solver", "direct"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(child.try_wait().expect("a child").is_none(), "the solve is over too soon for this test");
+    interrupt(&child);
+    let begin = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            break status;
+        }
+        if begin.elapsed() > Duration::from_secs(5) {
+            child.kill().expect("a child");
+            panic!("Ctrl-C was swallowed");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(status.signal() == Some(INTERRUPT) || status.code() == Some(130), "{status}");
 }
 
 #[test]
