@@ -5,7 +5,8 @@
 //!
 //! Sizes are validated above the backends ([`crate::Mat`], the solver's head), before the first operation is enqueued, so
 //! that nothing is half done. A backend still never touches memory outside its operands: it compares their lengths, once
-//! an operation, and a mismatch is [`crate::Error::Shape`], with the outputs as they were.
+//! an operation and whatever the gate says, and a mismatch is [`crate::Error::Shape`] with the outputs as they were (the
+//! default body of a fused step is several operations: those before the mismatch have been enqueued).
 //!
 //! Bits. `fma` is the fused multiply-add with one rounding. Element-wise operations and everything declared
 //! [`Order::Stored`] or [`Order::Tree`] give the same bits on every backend, for any number of threads.
