@@ -3,7 +3,9 @@
 //! Cost: every operand once per operation; a fused step reads and writes each of its vectors once.
 //! Order: element-wise, and the tree of [`crate::dot`]. A fused step forms the same operations block by block (1024
 //! elements, in first-level cache) and so has the bits of its default.
+//! Invariants: an operation compares its operands' lengths before anything else; the ranges below lie inside on that ground.
 
+use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Gate, Phase, Quantity, Result};
 use spandrel_formats::Real;
 
@@ -11,7 +13,7 @@ use crate::device::open;
 use crate::dot::{self, BLOCK, block_dot};
 use crate::simd::{fma, simd_fn};
 use crate::threads::Shared;
-use crate::vector::value;
+use crate::vector::{copied, value};
 use crate::{Cpu, Monitor, Scalar, Vector};
 
 simd_fn! {
@@ -95,12 +97,13 @@ impl<T: Real> Backend<T> for Cpu {
     }
 
     fn write(&self, host: &[T], v: &mut Vector<T>) -> Result<()> {
+        expect_len("write", "host", host.len(), v.len())?;
         v.as_mut_slice().copy_from_slice(host);
         Ok(())
     }
 
     fn download(&self, v: &Vector<T>) -> Result<Vec<T>> {
-        Ok(v.as_slice().to_vec())
+        copied(v.as_slice(), "a vector on the host")
     }
 
     fn len(&self, v: &Vector<T>) -> usize {
@@ -125,6 +128,7 @@ impl<T: Real> Backend<T> for Cpu {
     }
 
     fn copy(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &mut Vector<T>) -> Result<()> {
+        expect_len("copy", "y", y.len(), x.len())?;
         if open(gate) {
             let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
             self.split(x.len(), 2 * T::BYTES, GRANULE, |rows| {
@@ -143,6 +147,7 @@ impl<T: Real> Backend<T> for Cpu {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
+        expect_len("axpby", "y", y.len(), x.len())?;
         if open(gate) {
             let (a, b, simd) = (value(a), value(b), self.simd());
             let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
@@ -164,6 +169,8 @@ impl<T: Real> Backend<T> for Cpu {
         c: Coeff<'_, T, Scalar<T>>,
         z: &mut Vector<T>,
     ) -> Result<()> {
+        expect_len("axpbypcz", "y", y.len(), x.len())?;
+        expect_len("axpbypcz", "z", z.len(), x.len())?;
         if open(gate) {
             let (a, b, c, simd) = (value(a), value(b), value(c), self.simd());
             let (x, y, z) = (x.as_slice(), y.as_slice(), Shared::new(z.as_mut_slice()));
@@ -176,6 +183,8 @@ impl<T: Real> Backend<T> for Cpu {
     }
 
     fn hadamard(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &Vector<T>, z: &mut Vector<T>) -> Result<()> {
+        expect_len("hadamard", "y", y.len(), x.len())?;
+        expect_len("hadamard", "z", z.len(), x.len())?;
         if open(gate) {
             let simd = self.simd();
             let (x, y, z) = (x.as_slice(), y.as_slice(), Shared::new(z.as_mut_slice()));
@@ -195,15 +204,16 @@ impl<T: Real> Backend<T> for Cpu {
     }
 
     fn dot(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
+        expect_len("dot", "y", y.len(), x.len())?;
         if open(gate) {
-            out.0 = dot::dot(self, x.as_slice(), y.as_slice());
+            out.0 = dot::dot(self, x.as_slice(), y.as_slice())?;
         }
         Ok(())
     }
 
     fn norm2(&self, gate: Gate<'_, Self>, x: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
         if open(gate) {
-            out.0 = dot::dot(self, x.as_slice(), x.as_slice()).sqrt();
+            out.0 = dot::dot(self, x.as_slice(), x.as_slice())?.sqrt();
         }
         Ok(())
     }
@@ -233,6 +243,9 @@ impl<T: Real> Backend<T> for Cpu {
         r: &mut Vector<T>,
         rr: &mut Scalar<T>,
     ) -> Result<()> {
+        expect_len("cg_update", "q", q.len(), p.len())?;
+        expect_len("cg_update", "x", x.len(), p.len())?;
+        expect_len("cg_update", "r", r.len(), p.len())?;
         if open(gate) {
             let (alpha, simd, n) = (value(alpha), self.simd(), p.len());
             let (p, q) = (p.as_slice(), q.as_slice());
@@ -241,7 +254,7 @@ impl<T: Real> Backend<T> for Cpu {
                 // SAFETY: `reduce` hands out disjoint ranges of x and r.
                 let (x, r) = unsafe { (x.part(rows.clone()), r.part(rows.clone())) };
                 cg_update_blocks(simd, alpha, &p[rows.clone()], &q[rows], x, r, rr);
-            });
+            })?;
         }
         Ok(())
     }
@@ -254,13 +267,14 @@ impl<T: Real> Backend<T> for Cpu {
         r: &mut Vector<T>,
         ss: &mut Scalar<T>,
     ) -> Result<()> {
+        expect_len("bicgstab_half", "r", r.len(), v.len())?;
         if open(gate) {
             let (alpha, simd, n) = (value(alpha), self.simd(), v.len());
             let (v, r) = (v.as_slice(), Shared::new(r.as_mut_slice()));
             [ss.0] = dot::reduce(self, n, 3 * T::BYTES, |rows, [ss]| {
                 // SAFETY: `reduce` hands out disjoint ranges of r.
                 bicgstab_half_blocks(simd, alpha, &v[rows.clone()], unsafe { r.part(rows) }, ss);
-            });
+            })?;
         }
         Ok(())
     }
@@ -279,6 +293,13 @@ impl<T: Real> Backend<T> for Cpu {
         rr: &mut Scalar<T>,
         rho: &mut Scalar<T>,
     ) -> Result<()> {
+        expect_len("bicgstab_update", "t", t.len(), p.len())?;
+        expect_len("bicgstab_update", "shadow", shadow.len(), p.len())?;
+        expect_len("bicgstab_update", "x", x.len(), p.len())?;
+        expect_len("bicgstab_update", "r", r.len(), p.len())?;
+        if let Some(s) = s {
+            expect_len("bicgstab_update", "s", s.len(), p.len())?;
+        }
         if open(gate) {
             let (alpha, omega, simd, n) = (value(alpha), value(omega), self.simd(), p.len());
             let (p, s, t, shadow) = (p.as_slice(), s.map(Vector::as_slice), t.as_slice(), shadow.as_slice());
@@ -289,7 +310,7 @@ impl<T: Real> Backend<T> for Cpu {
                 let (p, s) = (&p[rows.clone()], s.map(|s| &s[rows.clone()]));
                 let (t, shadow) = (&t[rows.clone()], &shadow[rows]);
                 bicgstab_update_blocks(simd, alpha, p, omega, s, t, shadow, x, r, rr, rho);
-            });
+            })?;
         }
         Ok(())
     }
@@ -302,13 +323,15 @@ impl<T: Real> Backend<T> for Cpu {
         z: &mut Vector<T>,
         rz: &mut Scalar<T>,
     ) -> Result<()> {
+        expect_len("hadamard_dot", "r", r.len(), d.len())?;
+        expect_len("hadamard_dot", "z", z.len(), d.len())?;
         if open(gate) {
             let (simd, n) = (self.simd(), d.len());
             let (d, r, z) = (d.as_slice(), r.as_slice(), Shared::new(z.as_mut_slice()));
             [rz.0] = dot::reduce(self, n, 3 * T::BYTES, |rows, [rz]| {
                 // SAFETY: `reduce` hands out disjoint ranges of z.
                 hadamard_dot_blocks(simd, &d[rows.clone()], &r[rows.clone()], unsafe { z.part(rows) }, rz);
-            });
+            })?;
         }
         Ok(())
     }

@@ -5,23 +5,25 @@
 
 use std::sync::Arc;
 
+use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Bsrx, Format, Real};
 
 use crate::backend::axpby_slice;
 use crate::bsr::{Blocks, block_rows};
 use crate::device::open;
+use crate::partition::Partition;
 use crate::product::scale;
 use crate::threads::Shared;
-use crate::vector::value;
+use crate::vector::{room, value};
 use crate::{Cpu, Scalar, Vector};
 
-/// A BSRX matrix, shared with the host.
+/// A BSRX matrix, shared with the host, and the partition of its mask.
 #[derive(Clone, Debug)]
 pub struct CpuBsrx<T> {
     host: Arc<Bsrx<T>>,
-    /// Boundaries of the tasks in the mask.
-    tasks: Vec<usize>,
+    /// Of the mask's places, not of the rows.
+    partition: Partition,
 }
 
 impl<T: Real> Load<Bsrx<T>> for Cpu {
@@ -29,22 +31,15 @@ impl<T: Real> Load<Bsrx<T>> for Cpu {
 
     fn load(&self, host: Arc<Bsrx<T>>) -> Result<CpuBsrx<T>> {
         let dim = host.block_dim();
-        let mut below = vec![0usize];
+        let mut below = room(host.mask().len() + 1, "a plan of the mask")?;
+        below.push(0usize);
         for &row in host.mask() {
             let blocks = (host.row_end()[row as usize] - host.row_start()[row as usize]) as usize;
             let bytes = blocks * (4 + dim * dim * T::BYTES) + (2 * dim * T::BYTES) + 12;
             below.push(below[below.len() - 1] + bytes);
         }
-        let total = below[below.len() - 1];
-        let count = self.threads().tasks(total);
-        let mut tasks: Vec<usize> = (0..count)
-            .map(|task| {
-                below.partition_point(|&bytes| (bytes as u128) * (count as u128) < (total as u128) * task as u128)
-            })
-            .collect();
-        tasks.push(host.mask().len());
-        tasks.dedup();
-        Ok(CpuBsrx { host, tasks })
+        let partition = Partition::by_cost(self, host.mask().len(), |i| below[i]);
+        Ok(CpuBsrx { host, partition })
     }
 }
 
@@ -60,6 +55,8 @@ impl<T: Real> Spmv<Bsrx<T>> for Cpu {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
+        expect_len("spmv", "x", x.len(), m.host.ncols())?;
+        expect_len("spmv", "y", y.len(), m.host.nrows())?;
         if !open(gate) {
             return Ok(());
         }
@@ -68,9 +65,14 @@ impl<T: Real> Spmv<Bsrx<T>> for Cpu {
         let blocks =
             Blocks { dim, begin: host.row_start(), end: host.row_end(), cols: host.col_idx(), values: host.values() };
         let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
-        self.threads().run(m.tasks.len() - 1, |task| {
-            self.scratch().with(if b.is_zero() { 0 } else { dim }, |acc| {
-                for &row in &host.mask()[m.tasks[task]..m.tasks[task + 1]] {
+        // A block row of accumulators for each task.
+        let room = if b.is_zero() { 0 } else { dim.min(host.nrows()) };
+        self.scratch().with(m.partition.tasks() * room, |acc| {
+            let acc = Shared::new(acc);
+            m.partition.run_numbered(self, |task, places| {
+                // SAFETY: every task has its own part of the accumulators.
+                let acc = unsafe { acc.part(task * room..(task + 1) * room) };
+                for &row in &host.mask()[places] {
                     let rows = row as usize * dim..((row as usize + 1) * dim).min(host.nrows());
                     // SAFETY: the mask ascends strictly, so every block row of y belongs to one task.
                     let y = unsafe { y.part(rows.clone()) };
@@ -84,7 +86,6 @@ impl<T: Real> Spmv<Bsrx<T>> for Cpu {
                     }
                 }
             });
-        });
-        Ok(())
+        })
     }
 }

@@ -16,6 +16,7 @@ use crate::csr::{AHEAD, gather_rows};
 use crate::partition::{GRANULE, Partition};
 use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::{Simd, prefetch, simd_fn};
+use crate::vector::room;
 
 /// Where every [`GRANULE`]-th row begins among sorted entries. Invariants: `starts[g]` is the first entry of row
 /// `GRANULE * g` or beyond; the last element is the number of entries.
@@ -23,15 +24,17 @@ use crate::simd::{Simd, prefetch, simd_fn};
 pub(crate) struct Starts(Vec<Offset>);
 
 impl Starts {
-    pub(crate) fn new(nrows: usize, rows: &[Ordinal]) -> Self {
-        let mut starts = Vec::with_capacity(nrows.div_ceil(GRANULE) + 1);
+    /// # Errors
+    /// [`spandrel_backend::Error::OutOfMemory`].
+    pub(crate) fn new(nrows: usize, rows: &[Ordinal]) -> Result<Self> {
+        let mut starts = room(nrows.div_ceil(GRANULE) + 1, "where the rows of COO begin")?;
         let mut at = 0;
         for row in (0..nrows).step_by(GRANULE) {
             at += rows[at..].iter().take_while(|&&i| (i as usize) < row).count();
             starts.push(at as Offset);
         }
         starts.push(rows.len() as Offset);
-        Self(starts)
+        Ok(Self(starts))
     }
 
     /// First entry of row `row` (a multiple of GRANULE, or the end).
@@ -90,7 +93,7 @@ impl<T: Real> Load<Coo<T>> for Cpu {
     type Resident = CpuCoo<T>;
 
     fn load(&self, host: Arc<Coo<T>>) -> Result<CpuCoo<T>> {
-        let starts = Starts::new(host.nrows(), host.rows());
+        let starts = Starts::new(host.nrows(), host.rows())?;
         let partition = Partition::by_cost(self, host.nrows(), |i| starts.of(i) * (8 + T::BYTES) + i * 2 * T::BYTES);
         Ok(CpuCoo { host, starts, partition })
     }

@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv, SpmvTransposed};
 use spandrel_formats::{Csc, Format, Offset, Ordinal, Real};
 
@@ -19,7 +20,7 @@ use crate::partition::Partition;
 use crate::product::{self, Rows, scale};
 use crate::simd::{Simd, fma, simd_fn};
 use crate::threads::{SERIAL_BYTES, Shared};
-use crate::vector::value;
+use crate::vector::{room, value};
 use crate::{Cpu, Scalar, Vector};
 
 /// Ranges of y, one per task, and where each segment (column of CSC) enters each range.
@@ -32,13 +33,20 @@ pub(crate) struct Scatter {
     inner: Vec<Vec<Offset>>,
 }
 
+/// What memory is asked for.
+const PLAN: &str = "the plan of a scattering product";
+
 impl Scatter {
     /// A plan for y of `len` elements, with as many ranges as threads.
-    pub(crate) fn new<T: Real>(cpu: &Cpu, len: usize, ptr: &[Offset], idx: &[Ordinal]) -> Self {
+    ///
+    /// # Errors
+    /// [`spandrel_backend::Error::OutOfMemory`].
+    pub(crate) fn new<T: Real>(cpu: &Cpu, len: usize, ptr: &[Offset], idx: &[Ordinal]) -> Result<Self> {
         if cpu.thread_count() == 1 || idx.len() * (4 + T::BYTES) < SERIAL_BYTES {
-            return Self { bounds: vec![0, len], inner: Vec::new() };
+            return Ok(Self { bounds: vec![0, len], inner: Vec::new() });
         }
-        let mut below = vec![0 as Offset; len + 1];
+        let mut below: Vec<Offset> = room(len + 1, PLAN)?;
+        below.resize(len + 1, 0);
         for &i in idx {
             below[i as usize + 1] += 1;
         }
@@ -51,20 +59,23 @@ impl Scatter {
             .filter(|&bound| bound > 0 && bound < len)
             .collect();
         bounds.dedup();
-        let inner = bounds
-            .iter()
-            .map(|&bound| {
-                ptr.windows(2)
-                    .map(|segment| {
-                        let inside = &idx[segment[0] as usize..segment[1] as usize];
-                        segment[0] + inside.partition_point(|&i| (i as usize) < bound) as Offset
-                    })
-                    .collect()
-            })
-            .collect();
+        let mut inner = Vec::with_capacity(bounds.len());
+        for &bound in &bounds {
+            let mut entering = room(ptr.len() - 1, PLAN)?;
+            entering.extend(ptr.windows(2).map(|segment| {
+                let inside = &idx[segment[0] as usize..segment[1] as usize];
+                segment[0] + inside.partition_point(|&i| (i as usize) < bound) as Offset
+            }));
+            inner.push(entering);
+        }
         bounds.insert(0, 0);
         bounds.push(len);
-        Self { bounds, inner }
+        Ok(Self { bounds, inner })
+    }
+
+    /// Number of elements of y.
+    fn len(&self) -> usize {
+        self.bounds[self.bounds.len() - 1]
     }
 
     fn tasks(&self) -> usize {
@@ -93,8 +104,9 @@ simd_fn! {
     }
 }
 
-/// y <- a A x + b y where A is given by segments (columns) of entries.
+/// y <- a A x + b y where A is given by segments (columns) of entries, under the name `op`.
 pub(crate) fn spmv_scattered<T: Real>(
+    op: &'static str,
     cpu: &Cpu,
     gate: Gate<'_, Cpu>,
     a: Coeff<'_, T, Scalar<T>>,
@@ -106,12 +118,14 @@ pub(crate) fn spmv_scattered<T: Real>(
     b: Coeff<'_, T, Scalar<T>>,
     y: &mut Vector<T>,
 ) -> Result<()> {
+    let segments = ptr.len() - 1;
+    expect_len(op, "x", x.len(), segments)?;
+    expect_len(op, "y", y.len(), plan.len())?;
     if !open(gate) {
         return Ok(());
     }
     let (a, b, simd) = (value(a), value(b), cpu.simd());
     let (x, y) = (x.as_slice(), y.as_mut_slice());
-    let segments = ptr.len() - 1;
     let accumulate = |task: usize, out: &mut [T]| {
         out.fill(T::zero());
         let begin = if task == 0 { &ptr[..segments] } else { &plan.inner[task - 1] };
@@ -136,7 +150,7 @@ pub(crate) fn spmv_scattered<T: Real>(
                 accumulate(task, acc);
                 axpby_slice(simd, a, acc, b, y);
             });
-        });
+        })?;
     }
     Ok(())
 }
@@ -153,7 +167,7 @@ impl<T: Real> Load<Csc<T>> for Cpu {
     type Resident = CpuCsc<T>;
 
     fn load(&self, host: Arc<Csc<T>>) -> Result<CpuCsc<T>> {
-        let scatter = Scatter::new::<T>(self, host.nrows(), host.col_ptr(), host.row_idx());
+        let scatter = Scatter::new::<T>(self, host.nrows(), host.col_ptr(), host.row_idx())?;
         Ok(CpuCsc { host, scatter, columns: OnceLock::new() })
     }
 }
@@ -171,7 +185,7 @@ impl<T: Real> Spmv<Csc<T>> for Cpu {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let host = &*m.host;
-        spmv_scattered(self, gate, a, &m.scatter, host.col_ptr(), host.row_idx(), host.values(), x, b, y)
+        spmv_scattered("spmv", self, gate, a, &m.scatter, host.col_ptr(), host.row_idx(), host.values(), x, b, y)
     }
 }
 
@@ -210,6 +224,6 @@ impl<T: Real> SpmvTransposed<Csc<T>> for Cpu {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let partition = m.columns.get_or_init(|| by_entries::<T>(self, m.host.col_ptr()));
-        product::spmv(self, gate, a, &Columns { host: &m.host, partition }, x, b, y)
+        product::spmv_transposed(self, gate, a, &Columns { host: &m.host, partition }, x, b, y)
     }
 }

@@ -105,7 +105,13 @@ impl<T: Real> SpmvTransposed<Csr<T>> for Cpu {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let (ptr, idx, values) = (m.host.row_ptr(), m.host.col_idx(), m.host.values());
-        let plan = m.transposed.get_or_init(|| Scatter::new::<T>(self, m.host.ncols(), ptr, idx));
-        spmv_scattered(self, gate, a, plan, ptr, idx, values, x, b, y)
+        let plan = match m.transposed.get() {
+            Some(plan) => plan,
+            None => {
+                let plan = Scatter::new::<T>(self, m.host.ncols(), ptr, idx)?;
+                m.transposed.get_or_init(|| plan)
+            }
+        };
+        spmv_scattered("spmv_transposed", self, gate, a, plan, ptr, idx, values, x, b, y)
     }
 }

@@ -88,7 +88,7 @@ simd_fn! {
 fn whole_strips<T: Real>(simd: Simd, m: Group<'_, T>, rows: Range<usize>, x: &[T], out: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
     if simd == Simd::Avx512 {
-        // SAFETY: this level exists only where the processor was found to have it; the element type is told by its size.
+        // SAFETY: the level is that of a `Cpu`, which holds none that the processor lacks; the element type is told by its size.
         unsafe {
             if T::BYTES == 8 {
                 avx512::strips_f64(cast(m), rows, bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));

@@ -5,6 +5,7 @@
 //! into scratch, so neither the number of tasks nor their timing enters. Cost: the operands once; the block results are
 //! 1/1024 of them.
 
+use spandrel_backend::Result;
 use spandrel_formats::Real;
 
 use crate::Cpu;
@@ -78,12 +79,15 @@ pub(crate) fn combine<T: Real>(partials: &mut [T]) -> T {
 
 /// Runs `work(rows, partials)` over ranges of whole blocks, with room for the results of their blocks of `N` dot products,
 /// and returns the roots.
+///
+/// # Errors
+/// [`spandrel_backend::Error::OutOfMemory`] for the block results.
 pub(crate) fn reduce<T: Real, const N: usize>(
     cpu: &Cpu,
     n: usize,
     bytes: usize,
     work: impl Fn(std::ops::Range<usize>, [&mut [T]; N]) + Sync,
-) -> [T; N] {
+) -> Result<[T; N]> {
     let blocks = n.div_ceil(BLOCK);
     cpu.scratch().with(N * blocks, |scratch| {
         let shared = Shared::new(scratch);
@@ -97,11 +101,14 @@ pub(crate) fn reduce<T: Real, const N: usize>(
     })
 }
 
-/// x . y.
-pub(crate) fn dot<T: Real>(cpu: &Cpu, x: &[T], y: &[T]) -> T {
+/// x . y of vectors of the same length.
+///
+/// # Errors
+/// As [`reduce`].
+pub(crate) fn dot<T: Real>(cpu: &Cpu, x: &[T], y: &[T]) -> Result<T> {
     let simd = cpu.simd();
     let [sum] = reduce(cpu, x.len(), 2 * T::BYTES, |rows, [partials]| {
         dot_blocks(simd, &x[rows.clone()], &y[rows], partials);
-    });
-    sum
+    })?;
+    Ok(sum)
 }

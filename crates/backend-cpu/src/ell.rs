@@ -34,7 +34,7 @@ pub(crate) fn packed<T: Real, const CONTINUE: bool>(simd: Simd, m: Packed<'_, T>
     debug_assert!(m.width == 0 || m.first + out.len() + m.stride * (m.width - 1) <= m.cols.len());
     #[cfg(target_arch = "x86_64")]
     if simd == Simd::Avx512 {
-        // SAFETY: this level exists only where the processor was found to have it; the caller vouches for the entries.
+        // SAFETY: the level is that of a `Cpu`, which holds none that the processor lacks; the caller vouches for the entries.
         unsafe {
             if T::BYTES == 8 {
                 avx512::packed_f64::<CONTINUE>(cast(m), bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));

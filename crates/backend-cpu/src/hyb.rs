@@ -28,7 +28,7 @@ impl<T: Real> Load<Hyb<T>> for Cpu {
     type Resident = CpuHyb<T>;
 
     fn load(&self, host: Arc<Hyb<T>>) -> Result<CpuHyb<T>> {
-        let starts = Starts::new(host.nrows(), host.coo().rows());
+        let starts = Starts::new(host.nrows(), host.coo().rows())?;
         let row = host.ell().width() * (4 + T::BYTES) + 2 * T::BYTES;
         let partition = Partition::by_cost(self, host.nrows(), |i| i * row + starts.of(i) * (8 + T::BYTES));
         Ok(CpuHyb { host, starts, partition })

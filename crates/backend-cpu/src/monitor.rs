@@ -1,7 +1,6 @@
 //! The monitor: counts iterations, decides when to stop, and is the gate of the work behind a stop.
 //!
-//! Order of the tests at an observation: not finite, converged, diverged, out of iterations. The middle of an iteration
-//! tests only the first two.
+//! Order of decisions: that of [`spandrel_backend::monitor`].
 
 use spandrel_backend::{Latest, Phase, Quantity, Report, Stop, Watch};
 use spandrel_formats::Real;

@@ -45,17 +45,27 @@ impl Partition {
         self.bytes
     }
 
+    /// Number of tasks of [`Partition::run`].
+    pub(crate) fn tasks(&self) -> usize {
+        self.rows.len() - 1
+    }
+
     /// Runs `work` once for each task's rows.
     pub(crate) fn run(&self, cpu: &Cpu, work: impl Fn(Range<usize>) + Sync) {
+        self.run_numbered(cpu, |_, rows| work(rows));
+    }
+
+    /// As [`Partition::run`] with the number of the task.
+    pub(crate) fn run_numbered(&self, cpu: &Cpu, work: impl Fn(usize, Range<usize>) + Sync) {
         run(cpu, &self.rows, work);
     }
 
     /// As [`Partition::run`] with every boundary at a multiple of [`BLOCK`].
     pub(crate) fn run_blocks(&self, cpu: &Cpu, work: impl Fn(Range<usize>) + Sync) {
-        run(cpu, &self.blocks, work);
+        run(cpu, &self.blocks, |_, rows| work(rows));
     }
 }
 
-fn run(cpu: &Cpu, bounds: &[usize], work: impl Fn(Range<usize>) + Sync) {
-    cpu.threads().run(bounds.len() - 1, |task| work(bounds[task]..bounds[task + 1]));
+fn run(cpu: &Cpu, bounds: &[usize], work: impl Fn(usize, Range<usize>) + Sync) {
+    cpu.threads().run(bounds.len() - 1, |task| work(task, bounds[task]..bounds[task + 1]));
 }

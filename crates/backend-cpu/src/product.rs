@@ -8,7 +8,8 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use spandrel_backend::{Coeff, Error, Gate, Result};
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Coeff, Gate, Result};
 use spandrel_formats::{Ordinal, Real};
 
 use crate::backend::axpby_slice;
@@ -61,7 +62,7 @@ fn stream<T: Real>(simd: Simd, acc: &[T], y: &mut [T]) {
         }
         let each = 64 / T::BYTES;
         let count = acc.len().min(y.len()) / each;
-        // SAFETY: the level was detected; both slices hold `count` whole lines; y is aligned to a line.
+        // SAFETY: `Cpu::with_simd` let no level in that was not detected; both slices hold `count` whole lines; y is aligned to a line.
         unsafe { lines(acc.as_ptr().cast(), y.as_mut_ptr().cast(), count) };
         y[count * each..].copy_from_slice(&acc[count * each..]);
         return;
@@ -114,7 +115,20 @@ pub(crate) fn spmv<T: Real>(
     b: Coeff<'_, T, Scalar<T>>,
     y: &mut Vector<T>,
 ) -> Result<()> {
-    spmm(cpu, gate, a, m, 1, x, b, y)
+    columns("spmv", cpu, gate, a, m, 1, x, b, y)
+}
+
+/// As [`spmv`] with the transpose of a matrix, which `m` is.
+pub(crate) fn spmv_transposed<T: Real>(
+    cpu: &Cpu,
+    gate: Gate<'_, Cpu>,
+    a: Coeff<'_, T, Scalar<T>>,
+    m: &impl Rows<T>,
+    x: &Vector<T>,
+    b: Coeff<'_, T, Scalar<T>>,
+    y: &mut Vector<T>,
+) -> Result<()> {
+    columns("spmv_transposed", cpu, gate, a, m, 1, x, b, y)
 }
 
 /// Y <- a A X + b Y, `k` columns: a block of rows is read from memory once and from cache for the other columns.
@@ -128,24 +142,34 @@ pub(crate) fn spmm<T: Real>(
     b: Coeff<'_, T, Scalar<T>>,
     y: &mut Vector<T>,
 ) -> Result<()> {
+    columns("spmm", cpu, gate, a, m, k, x, b, y)
+}
+
+/// As [`spmm`] under the name `op`. Kernels index without a check, so a wrong size ends here.
+fn columns<T: Real>(
+    op: &'static str,
+    cpu: &Cpu,
+    gate: Gate<'_, Cpu>,
+    a: Coeff<'_, T, Scalar<T>>,
+    m: &impl Rows<T>,
+    k: usize,
+    x: &Vector<T>,
+    b: Coeff<'_, T, Scalar<T>>,
+    y: &mut Vector<T>,
+) -> Result<()> {
+    let (nrows, ncols) = (m.nrows(), m.ncols());
+    expect_columns(op, "x", x.len(), ncols, k)?;
+    expect_columns(op, "y", y.len(), nrows, k)?;
     if !open(gate) {
         return Ok(());
     }
     let (a, b, simd) = (value(a), value(b), cpu.simd());
-    let (nrows, ncols) = (m.nrows(), m.ncols());
-    expect("x", x.len(), ncols * k)?;
-    expect("y", y.len(), nrows * k)?;
     let past_cache = m.partition().bytes() > PAST_CACHE;
     let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
     m.partition().run(cpu, |task| {
         form(simd, a, m, task, k, x, b, nrows, ncols, past_cache, y, &mut Buffer::new());
     });
     Ok(())
-}
-
-/// Kernels index without a check, so a wrong size may not come this far by any safe path.
-fn expect(what: &'static str, found: usize, expected: usize) -> Result<()> {
-    if found == expected { Ok(()) } else { Err(Error::Shape { op: "spmv", what, found, expected }) }
 }
 
 /// The rows `task` of k columns of Y, chunk by chunk.
@@ -220,22 +244,22 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
     wy: &mut Scalar<T>,
     yy: Option<&mut Scalar<T>>,
 ) -> Result<()> {
+    let (nrows, ncols) = (m.nrows(), m.ncols());
+    expect_len("spmv_dot", "x", x.len(), ncols)?;
+    expect_len("spmv_dot", "y", y.len(), nrows)?;
+    expect_len("spmv_dot", "w", w.len(), nrows)?;
     if !open(gate) {
         return Ok(());
     }
     if !m.blockwise() {
         spmv(cpu, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-        wy.0 = dot(cpu, w.as_slice(), y.as_slice());
+        wy.0 = dot(cpu, w.as_slice(), y.as_slice())?;
         if let Some(yy) = yy {
-            yy.0 = dot(cpu, y.as_slice(), y.as_slice());
+            yy.0 = dot(cpu, y.as_slice(), y.as_slice())?;
         }
         return Ok(());
     }
     let simd = cpu.simd();
-    let (nrows, ncols) = (m.nrows(), m.ncols());
-    expect("x", x.len(), ncols)?;
-    expect("y", y.len(), nrows)?;
-    expect("w", w.len(), nrows)?;
     let past_cache = m.partition().bytes() > PAST_CACHE && m.perm().is_none();
     let blocks = nrows.div_ceil(BLOCK);
     let (x, w, y) = (x.as_slice(), w.as_slice(), Shared::new(y.as_mut_slice()));
@@ -271,7 +295,7 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
         });
         let (first, second) = scratch.split_at_mut(blocks);
         [combine(first), if both { combine(second) } else { T::zero() }]
-    });
+    })?;
     wy.0 = sums[0];
     if let Some(yy) = yy {
         yy.0 = sums[1];

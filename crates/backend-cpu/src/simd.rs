@@ -6,7 +6,7 @@
 
 use spandrel_formats::Real;
 
-/// A set of vector instructions that this processor was found to have.
+/// A set of vector instructions, also one that this processor may lack: [`crate::Cpu::with_simd`] cuts it to what there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Simd {
@@ -73,14 +73,15 @@ pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
     let _ = (slice, at);
 }
 
-/// Defines functions whose body is compiled once per [`Simd`] level and chosen by the first argument.
+/// Defines functions whose body is compiled once per [`Simd`] level and chosen by the first argument, which is the level of a
+/// [`crate::Cpu`] and so one that the processor has. They are private or `pub(crate)`: nobody else can name another level.
 macro_rules! simd_fn {
     ($(
         $(#[$meta:meta])*
-        $vis:vis fn $name:ident<$T:ident $(, const $C:ident: $CT:ty)*>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+        $(pub($crate_:ident))? fn $name:ident<$T:ident $(, const $C:ident: $CT:ty)*>($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
     )*) => {$(
         $(#[$meta])*
-        $vis fn $name<$T: ::spandrel_formats::Real $(, const $C: $CT)*>(simd: $crate::simd::Simd, $($arg: $ty),*) $(-> $ret)? {
+        $(pub($crate_))? fn $name<$T: ::spandrel_formats::Real $(, const $C: $CT)*>(simd: $crate::simd::Simd, $($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
             fn body<$T: ::spandrel_formats::Real $(, const $C: $CT)*>($($arg: $ty),*) $(-> $ret)? $body
 
@@ -97,7 +98,8 @@ macro_rules! simd_fn {
             }
 
             match simd {
-                // SAFETY: a `Simd` of this level exists only where the processor was found to have it (`Simd::detect`).
+                // SAFETY: the level is that of a `Cpu` (these functions are crate-private, which the macro sees to, and every
+                // call passes `Cpu::simd`), and `Cpu` holds no level wider than `Simd::detect` found: `with_simd` cuts it.
                 #[cfg(target_arch = "x86_64")]
                 $crate::simd::Simd::Avx512 => unsafe { avx512::<$T $(, $C)*>($($arg),*) },
                 // SAFETY: as above.

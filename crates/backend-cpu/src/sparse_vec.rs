@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Result, SparseVector};
 use spandrel_formats::{Real, SparseVec};
 
@@ -12,7 +13,7 @@ use crate::device::open;
 use crate::dot::{BLOCK, dot_blocks, reduce};
 use crate::simd::fma;
 use crate::threads::Shared;
-use crate::vector::value;
+use crate::vector::{copied, value};
 use crate::{Cpu, Scalar, Vector};
 
 /// A sparse vector: positions shared with the host, own values.
@@ -26,7 +27,7 @@ impl<T: Real> Load<SparseVec<T>> for Cpu {
     type Resident = CpuSparseVec<T>;
 
     fn load(&self, host: Arc<SparseVec<T>>) -> Result<CpuSparseVec<T>> {
-        let values = host.values().to_vec();
+        let values = copied(host.values(), "a sparse vector's values")?;
         Ok(CpuSparseVec { host, values })
     }
 }
@@ -39,6 +40,7 @@ impl<T: Real> SparseVector<T> for Cpu {
         s: &CpuSparseVec<T>,
         y: &mut Vector<T>,
     ) -> Result<()> {
+        expect_len("sparse_axpy", "y", y.len(), s.host.len())?;
         if open(gate) {
             let a = value(a);
             self.scatter_with(s, y, |value, y| *y = fma(a, value, *y));
@@ -47,6 +49,7 @@ impl<T: Real> SparseVector<T> for Cpu {
     }
 
     fn sparse_dot(&self, gate: Gate<'_, Self>, s: &CpuSparseVec<T>, y: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
+        expect_len("sparse_dot", "y", y.len(), s.host.len())?;
         if open(gate) {
             let (simd, y) = (self.simd(), y.as_slice());
             [out.0] = reduce(self, s.values.len(), 4 + 2 * T::BYTES, |entries, [partials]| {
@@ -59,12 +62,13 @@ impl<T: Real> SparseVector<T> for Cpu {
                     }
                     dot_blocks(simd, &s.values[block], gathered, std::slice::from_mut(partial));
                 }
-            });
+            })?;
         }
         Ok(())
     }
 
     fn gather(&self, gate: Gate<'_, Self>, y: &Vector<T>, s: &mut CpuSparseVec<T>) -> Result<()> {
+        expect_len("gather", "y", y.len(), s.host.len())?;
         if open(gate) {
             let y = y.as_slice();
             let (n, indices, values) = (s.values.len(), s.host.indices(), Shared::new(&mut s.values));
@@ -80,6 +84,7 @@ impl<T: Real> SparseVector<T> for Cpu {
     }
 
     fn scatter(&self, gate: Gate<'_, Self>, s: &CpuSparseVec<T>, y: &mut Vector<T>) -> Result<()> {
+        expect_len("scatter", "y", y.len(), s.host.len())?;
         if open(gate) {
             self.scatter_with(s, y, |value, y| *y = value);
         }
@@ -87,16 +92,18 @@ impl<T: Real> SparseVector<T> for Cpu {
     }
 
     fn download_sparse(&self, s: &CpuSparseVec<T>) -> Result<Vec<T>> {
-        Ok(s.values.clone())
+        copied(&s.values, "a sparse vector's values on the host")
     }
 }
 
 impl Cpu {
+    /// `put` at the stored positions of y, whose length is that of s.
     fn scatter_with<T: Real>(&self, s: &CpuSparseVec<T>, y: &mut Vector<T>, put: impl Fn(T, &mut T) + Sync) {
         let y = Shared::new(y.as_mut_slice());
         self.split(s.values.len(), 4 + 3 * T::BYTES, 1, |entries| {
             for (&i, &value) in s.host.indices()[entries.clone()].iter().zip(&s.values[entries]) {
-                // SAFETY: positions ascend strictly below the length of y, so every element belongs to one task.
+                // SAFETY: positions ascend strictly below the length of s, which the caller compared with y's, so each is inside and
+                // belongs to one task.
                 put(value, unsafe { y.at(i as usize) });
             }
         });

@@ -6,7 +6,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use spandrel_backend::Result;
 use spandrel_formats::Real;
+
+use crate::vector::out_of_memory;
 
 /// Operations that move fewer bytes than this run on the calling thread alone: at 20 GB/s it is the time of about two
 /// wake-ups of a sleeping worker.
@@ -29,7 +32,7 @@ impl Threads {
     }
 
     /// `count` threads: the caller and a pool of `count - 1`.
-    pub(crate) fn new(count: usize) -> Result<Self, rayon::ThreadPoolBuildError> {
+    pub(crate) fn new(count: usize) -> std::result::Result<Self, rayon::ThreadPoolBuildError> {
         let count = count.max(1);
         let pool = match count {
             1 => None,
@@ -98,15 +101,19 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Calls `work` with `len` elements of unspecified value.
-    pub(crate) fn with<T: Real, R>(&self, len: usize, work: impl FnOnce(&mut [T]) -> R) -> R {
-        let words = (len * T::BYTES).div_ceil(8);
+    ///
+    /// # Errors
+    /// [`spandrel_backend::Error::OutOfMemory`].
+    pub(crate) fn with<T: Real, R>(&self, len: usize, work: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        let words = len.saturating_mul(T::BYTES).div_ceil(8);
         let mut buffer = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         if buffer.len() < words {
+            buffer.try_reserve_exact(words - buffer.len()).map_err(|_| out_of_memory::<T>(len, "scratch"))?;
             buffer.resize(words, 0);
         }
         let out = work(&mut bytemuck::cast_slice_mut::<u64, T>(&mut buffer)[..len]);
         self.free.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
-        out
+        Ok(out)
     }
 }
 
@@ -123,7 +130,7 @@ impl<T> Clone for Shared<T> {
     }
 }
 impl<T> Copy for Shared<T> {}
-// SAFETY: access goes through `part` and `write`, whose callers promise disjointness.
+// SAFETY: access goes through `part` and `at`, whose callers promise disjointness.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<T> {}
@@ -133,14 +140,15 @@ impl<T: Copy> Shared<T> {
         Self { start: slice.as_mut_ptr(), len: slice.len() }
     }
 
-    /// Elements `range` of the slice.
+    /// Elements `range` of the slice. That they lie inside is asserted: once a task or chunk costs nothing, and a wrong size
+    /// that slipped past an operation's check ends here.
     ///
     /// # Safety
     /// The slice is still borrowed by the caller's caller; `range` lies inside it; nothing else touches these elements
     /// while the part is alive.
     #[inline(always)]
     pub(crate) unsafe fn part<'a>(self, range: std::ops::Range<usize>) -> &'a mut [T] {
-        debug_assert!(range.start <= range.end && range.end <= self.len);
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {} elements", self.len);
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
     }
@@ -154,5 +162,27 @@ impl<T: Copy> Shared<T> {
         debug_assert!(i < self.len);
         // SAFETY: the caller's promise.
         unsafe { &mut *self.start.add(i) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_backend::Error;
+
+    #[test]
+    fn scratch_that_cannot_be_had_is_an_error() {
+        for len in [usize::MAX / 16, usize::MAX] {
+            let refused = Scratch::default().with(len, |_: &mut [f64]| ());
+            assert!(matches!(refused, Err(Error::OutOfMemory { device: "cpu", what: "scratch", .. })), "{refused:?}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "0..4 of 3 elements")]
+    fn a_part_beyond_the_slice_is_refused_in_every_build() {
+        let mut three = [0.0; 3];
+        // SAFETY: `part` asserts before it forms the slice, and nothing else refers to the elements.
+        let _ = unsafe { Shared::new(&mut three).part(0..4) };
     }
 }

@@ -32,14 +32,10 @@ impl<T: Real> std::fmt::Debug for Vector<T> {
 impl<T: Real> Vector<T> {
     /// Zeros, each page touched first by the pool that will work on it.
     pub(crate) fn zeros(cpu: &Cpu, len: usize) -> Result<Self> {
-        let out_of_memory = || Error::OutOfMemory {
-            device: "cpu",
-            what: "a vector",
-            bytes: (len as u64).saturating_mul(T::BYTES as u64),
-        };
-        let count = len.checked_mul(T::BYTES).ok_or_else(out_of_memory)?.div_ceil(64);
+        let refused = || out_of_memory::<T>(len, "a vector");
+        let count = len.checked_mul(T::BYTES).ok_or_else(refused)?.div_ceil(64);
         let mut lines: Vec<Line> = Vec::new();
-        lines.try_reserve_exact(count).map_err(|_| out_of_memory())?;
+        lines.try_reserve_exact(count).map_err(|_| refused())?;
         // SAFETY: the capacity was just reserved; the elements below `count` are written before `set_len` shows them.
         let spare = unsafe { std::slice::from_raw_parts_mut(lines.spare_capacity_mut().as_mut_ptr(), count) };
         let shared = Shared::new(spare);
@@ -87,6 +83,31 @@ impl<T: Real> Vector<T> {
 /// A scalar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scalar<T>(pub(crate) T);
+
+/// The error for `len` elements that could not be had.
+pub(crate) fn out_of_memory<T>(len: usize, what: &'static str) -> Error {
+    Error::OutOfMemory { device: "cpu", what, bytes: (len as u64).saturating_mul(size_of::<T>() as u64) }
+}
+
+/// An empty array with room for `len` elements.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub(crate) fn room<T>(len: usize, what: &'static str) -> Result<Vec<T>> {
+    let mut array = Vec::new();
+    array.try_reserve_exact(len).map_err(|_| out_of_memory::<T>(len, what))?;
+    Ok(array)
+}
+
+/// A copy of `slice`.
+///
+/// # Errors
+/// [`Error::OutOfMemory`].
+pub(crate) fn copied<T: Copy>(slice: &[T], what: &'static str) -> Result<Vec<T>> {
+    let mut array = room(slice.len(), what)?;
+    array.extend_from_slice(slice);
+    Ok(array)
+}
 
 /// `host * (num[0]/den[0]) * (num[1]/den[1])`, formed in that order.
 pub(crate) fn value<T: Real>(coeff: Coeff<'_, T, Scalar<T>>) -> T {

@@ -59,8 +59,13 @@ pub trait Device: Sized {
 pub type Gate<'a, D> = Option<&'a <D as Device>::Monitor>;
 
 /// A fixed sequence of operations on fixed buffers, e.g. one iteration of a solver.
-pub trait Step<D: Device> {
-    /// Enqueues the operations. Must enqueue the same ones every time.
+///
+/// # Safety
+/// Every call of [`Step::enqueue`] enqueues the same operations on the same buffers (whatever they hold by then), and none
+/// of these buffers is freed or moved while the step lives, also not through interior mutability: a captured graph has
+/// their addresses.
+pub unsafe trait Step<D: Device> {
+    /// Enqueues the operations.
     fn enqueue(&mut self, device: &D) -> Result<()>;
 }
 
@@ -90,14 +95,14 @@ impl<'d, D: Device, S: Step<D>> Recorded<'d, D, S> {
             Some(graph) => graph,
             None => self.device.capture(&mut self.step)?,
         };
-        // SAFETY: the graph was captured on `self.device` from `self.step`, which this struct owns together with (the
-        // borrows of) its buffers and hands out only after `Recorded` is gone.
+        // SAFETY: the graph was captured on `self.device` from `self.step`, which this struct owns until it is gone; by the
+        // contract of `Step` the buffers of the capture are those of now, alive and in place.
         let outcome = unsafe { self.device.replay(&graph, &mut self.step) };
         self.graph = Some(graph);
         outcome
     }
 
-    /// The step, for looking at its buffers between runs. They may not be moved or freed.
+    /// The step, for looking at its buffers between runs.
     pub fn step(&self) -> &S {
         &self.step
     }

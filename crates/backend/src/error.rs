@@ -3,6 +3,27 @@
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// `Ok` where operand `what` of `op` has as many elements as it should.
+///
+/// # Errors
+/// [`Error::Shape`].
+#[inline]
+pub fn expect_len(op: &'static str, what: &'static str, found: usize, expected: usize) -> Result<()> {
+    if found == expected { Ok(()) } else { Err(Error::Shape { op, what, found, expected }) }
+}
+
+/// As [`expect_len`] for `k` columns of `len` elements each.
+///
+/// # Errors
+/// [`Error::Shape`], also where `len * k` is beyond `usize`: no operand has so many elements.
+#[inline]
+pub fn expect_columns(op: &'static str, what: &'static str, found: usize, len: usize, k: usize) -> Result<()> {
+    match len.checked_mul(k) {
+        Some(expected) => expect_len(op, what, found, expected),
+        None => Err(Error::Shape { op, what, found, expected: usize::MAX }),
+    }
+}
+
 /// An error of a backend: what failed, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

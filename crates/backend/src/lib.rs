@@ -3,7 +3,8 @@
 //! A [`Device`] is one ordered queue. A [`Backend<T>`] gives it vectors and scalars of an element type, so mixed precision is
 //! two bounds. Each operation on a matrix is a trait of its own ([`Spmv`], [`SpmvTransposed`], [`Spmm`]), dispatched
 //! statically. Scalars live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is
-//! gated. Sizes are checked once, above the backends, by [`Mat`] and the solvers' heads.
+//! gated. Sizes are validated above the backends, by [`Mat`] and the solvers' heads; a backend refuses a mismatch all the
+//! same and never touches memory outside its operands.
 
 pub mod device;
 pub mod error;

@@ -4,6 +4,10 @@
 //! `require_positive` and `require_nonzero` hand it scalars that are about to become denominators. It decides there and
 //! then; work enqueued behind the stop is gated and changes nothing, so the host may look every `check_every`
 //! iterations and still finds the state at the stop.
+//!
+//! Order of decisions, the first that holds: at the end of an iteration ([`Phase::Full`], which has counted it by then) not
+//! finite, converged, diverged, iteration limit; in its middle ([`Phase::Half`]) not finite, converged, and nothing else.
+//! So a norm at the threshold in the last iteration allowed has converged. A scalar: not finite, then its sign or zero.
 
 /// What a monitor watches for.
 #[derive(Clone, Debug, PartialEq)]

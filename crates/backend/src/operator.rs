@@ -5,9 +5,13 @@ use std::sync::Arc;
 
 use spandrel_formats::{Format, Real};
 
-use crate::{Backend, Coeff, Error, Gate, Load, Result, Spmm, Spmv, SpmvTransposed};
+use crate::error::{expect_columns, expect_len};
+use crate::{Backend, Coeff, Gate, Load, Result, Spmm, Spmv, SpmvTransposed};
 
 /// A linear map as solvers see it: y <- A x on a backend.
+///
+/// Its operations are recorded with the iteration that calls them, so each call must enqueue the same ones on the same
+/// buffers of its own, and these stay where they are while the operator is borrowed (also under interior mutability).
 pub trait Operator<T: Real, B: Backend<T>> {
     /// (rows, columns).
     fn shape(&self) -> (usize, usize);
@@ -41,7 +45,7 @@ pub trait Operator<T: Real, B: Backend<T>> {
     }
 }
 
-/// M^-1 as solvers see it: z <- M^-1 r.
+/// M^-1 as solvers see it: z <- M^-1 r. It is recorded as an [`Operator`] is, under the same rule for its own buffers.
 #[allow(clippy::len_without_is_empty)] // a size that it fits, not a count of what it holds
 pub trait Preconditioner<T: Real, B: Backend<T>> {
     /// Number of rows it fits, or `None` for any.
@@ -84,7 +88,7 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     /// Loads a host matrix (owned, or an `Arc` of one that stays in use). Blocks as the copy does; may not be recorded.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], [`Error::Unsupported`].
+    /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
     pub fn load(be: &B, host: impl Into<Arc<F>>) -> Result<Self> {
         let host = host.into();
         let (nrows, ncols, nnz, storage, spmv_bytes) =
@@ -118,15 +122,11 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     }
 }
 
-fn expect(op: &'static str, what: &'static str, found: usize, expected: usize) -> Result<()> {
-    if found == expected { Ok(()) } else { Err(Error::Shape { op, what, found, expected }) }
-}
-
 impl<F: Format, B: Spmv<F>> Mat<B, F> {
     /// y <- a A x + b y, sizes checked. See [`Spmv::spmv`].
     ///
     /// # Errors
-    /// [`Error::Shape`] unless x has `ncols` and y `nrows` elements.
+    /// [`crate::Error::Shape`] unless x has `ncols` and y `nrows` elements.
     pub fn spmv(
         &self,
         be: &B,
@@ -136,8 +136,8 @@ impl<F: Format, B: Spmv<F>> Mat<B, F> {
         b: Coeff<'_, F::Value, B::Scalar>,
         y: &mut B::Vector,
     ) -> Result<()> {
-        expect("spmv", "x", be.len(x), self.ncols)?;
-        expect("spmv", "y", be.len(y), self.nrows)?;
+        expect_len("spmv", "x", be.len(x), self.ncols)?;
+        expect_len("spmv", "y", be.len(y), self.nrows)?;
         be.spmv(gate, a, &self.resident, x, b, y)
     }
 }
@@ -146,7 +146,7 @@ impl<F: Format, B: SpmvTransposed<F>> Mat<B, F> {
     /// y <- a A^T x + b y, sizes checked. See [`SpmvTransposed::spmv_transposed`].
     ///
     /// # Errors
-    /// [`Error::Shape`] unless x has `nrows` and y `ncols` elements.
+    /// [`crate::Error::Shape`] unless x has `nrows` and y `ncols` elements.
     pub fn spmv_transposed(
         &self,
         be: &B,
@@ -156,8 +156,8 @@ impl<F: Format, B: SpmvTransposed<F>> Mat<B, F> {
         b: Coeff<'_, F::Value, B::Scalar>,
         y: &mut B::Vector,
     ) -> Result<()> {
-        expect("spmv_transposed", "x", be.len(x), self.nrows)?;
-        expect("spmv_transposed", "y", be.len(y), self.ncols)?;
+        expect_len("spmv_transposed", "x", be.len(x), self.nrows)?;
+        expect_len("spmv_transposed", "y", be.len(y), self.ncols)?;
         be.spmv_transposed(gate, a, &self.resident, x, b, y)
     }
 }
@@ -166,7 +166,7 @@ impl<F: Format, B: Spmm<F>> Mat<B, F> {
     /// Y <- a A X + b Y for `k` columns, sizes checked. See [`Spmm::spmm`].
     ///
     /// # Errors
-    /// [`Error::Shape`] unless X has `ncols * k` and Y `nrows * k` elements.
+    /// [`crate::Error::Shape`] unless X has `ncols * k` and Y `nrows * k` elements.
     pub fn spmm(
         &self,
         be: &B,
@@ -177,8 +177,8 @@ impl<F: Format, B: Spmm<F>> Mat<B, F> {
         b: Coeff<'_, F::Value, B::Scalar>,
         y: &mut B::Vector,
     ) -> Result<()> {
-        expect("spmm", "X", be.len(x), self.ncols * k)?;
-        expect("spmm", "Y", be.len(y), self.nrows * k)?;
+        expect_columns("spmm", "X", be.len(x), self.ncols, k)?;
+        expect_columns("spmm", "Y", be.len(y), self.nrows, k)?;
         be.spmm(gate, a, &self.resident, k, x, b, y)
     }
 }
@@ -200,13 +200,15 @@ impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
         wy: &mut B::Scalar,
         yy: Option<&mut B::Scalar>,
     ) -> Result<()> {
-        expect("spmv_dot", "x", be.len(x), self.ncols)?;
-        expect("spmv_dot", "y", be.len(y), self.nrows)?;
-        expect("spmv_dot", "w", be.len(w), self.nrows)?;
+        expect_len("spmv_dot", "x", be.len(x), self.ncols)?;
+        expect_len("spmv_dot", "y", be.len(y), self.nrows)?;
+        expect_len("spmv_dot", "w", be.len(w), self.nrows)?;
         be.spmv_dot(gate, &self.resident, x, y, w, wy, yy)
     }
     fn residual(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &B::Vector, r: &mut B::Vector) -> Result<()> {
-        expect("residual", "b", be.len(b), self.nrows)?;
+        expect_len("residual", "b", be.len(b), self.nrows)?;
+        expect_len("residual", "x", be.len(x), self.ncols)?;
+        expect_len("residual", "r", be.len(r), self.nrows)?;
         be.copy(gate, b, r)?;
         self.spmv(be, gate, Coeff::host(-<F::Value as num_traits::One>::one()), x, Coeff::one(), r)
     }

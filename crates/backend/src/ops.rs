@@ -1,8 +1,12 @@
 //! The operations: one trait each, so that a missing kernel is a compile error where it is needed.
 //!
 //! Every operation takes a gate ([`Gate`]), enqueues and returns without waiting, and may be recorded, unless its own
-//! text says otherwise. Kernels check nothing: sizes are validated once above the backends ([`crate::Mat`], the solver's
-//! head); a caller that comes here directly vouches for them.
+//! text says otherwise.
+//!
+//! Sizes are validated above the backends ([`crate::Mat`], the solver's head), before the first operation is enqueued, so
+//! that nothing is half done. A backend still never touches memory outside its operands: it compares their lengths, once
+//! an operation and whatever the gate says, and a mismatch is [`crate::Error::Shape`] with the outputs as they were (the
+//! default body of a fused step is several operations: those before the mismatch have been enqueued).
 //!
 //! Bits. `fma` is the fused multiply-add with one rounding. Element-wise operations and everything declared
 //! [`Order::Stored`] or [`Order::Tree`] give the same bits on every backend, for any number of threads.
@@ -94,10 +98,19 @@ pub trait Backend<T: Real>: Device {
     /// [`crate::Error::OutOfMemory`].
     fn zeros(&self, len: usize) -> Result<Self::Vector>;
     /// A copy of host data. Allocates; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
     fn upload(&self, host: &[T]) -> Result<Self::Vector>;
     /// Overwrites a vector of the same length with host data. May not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless the lengths agree.
     fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()>;
     /// A copy on the host. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
     fn download(&self, v: &Self::Vector) -> Result<Vec<T>>;
     /// Number of elements.
     fn len(&self, v: &Self::Vector) -> usize;
@@ -145,10 +158,18 @@ pub trait Backend<T: Real>: Device {
 
     /// Hands the monitor the squared residual norm of an iteration; the norm is its square root in `T`, then exact in f64.
     /// A stopped monitor ignores it (the monitor is its own gate).
+    ///
+    /// [`Phase::Full`] counts the iteration and then decides, the first that holds: the norm is infinite or NaN (a negative
+    /// square's root is NaN), `NotFinite(Residual)`; it is at most the threshold, `Converged`; it exceeds the divergence
+    /// limit, `Diverged`; the iteration limit is reached, `MaxIterations`. [`Phase::Half`] knows the first two alone:
+    /// `NotFinite(Residual)`, then `ConvergedHalf`. The history takes every norm of a full phase and the one that stops a
+    /// half phase, the norm that is not finite included.
     fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()>;
-    /// Stops the monitor as `NotPositive(what)` unless `value > 0`, as `NotFinite(what)` if it is infinite or NaN.
+    /// Stops the monitor as `NotFinite(what)` if `value` is infinite or NaN, else as `NotPositive(what)` unless `value > 0`.
+    /// A stopped monitor ignores it.
     fn require_positive(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()>;
-    /// Stops the monitor as `Zero(what)` if `value == 0`, as `NotFinite(what)` if it is infinite or NaN.
+    /// Stops the monitor as `NotFinite(what)` if `value` is infinite or NaN, else as `Zero(what)` if `value == 0` (of either
+    /// sign). A stopped monitor ignores it.
     fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()>;
 
     // Fused steps. The default bodies are the specification; a backend may override them with the same result, bit for

@@ -3,14 +3,16 @@
 //! Everything a solver enqueues on a [`Trace`] appears in its log (launches with the bytes they must move, waits,
 //! allocations, captures and replays), then runs on the backend inside, so results are real. A fused step is one launch with the
 //! bytes of its fused form: what the default body costs on a backend that does not override it is not counted.
-//! Cost model: each operand of an operation once per read and once per write; a matrix once; scalars and the monitor
-//! nothing. Operands that are the same vector are counted once.
+//! Cost model: each operand of an operation once per read and once per write; scalars and the monitor nothing. Operands that
+//! are the same vector are counted once. A matrix costs [`spandrel_formats::Traffic::spmv`] less its passes over x and y:
+//! what a product reads, so the values of ELL's padding and DIA's positions outside the matrix, stored but never touched,
+//! are not counted. y's passes are counted whole also where BSRX's mask leaves some of its rows alone.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_formats::{Format, Real, SparseVec};
+use spandrel_formats::{Format, Real, Traffic};
 
 use crate::{
     Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, SparseVector, Spmm, Spmv,
@@ -24,7 +26,8 @@ pub enum Event {
     Launch(Launch),
     /// The host waited: `synchronize`, `download`, `report`.
     Wait(&'static str),
-    /// Memory was had on the device, for so many bytes (0 where they are not known here).
+    /// Memory was had on the device, for so many bytes: the history of a monitor, the stored arrays of what is loaded
+    /// (also where a backend in host memory shares them).
     Allocation(&'static str, u64),
     /// A step was captured.
     Capture,
@@ -39,7 +42,7 @@ pub struct Launch {
     pub op: &'static str,
     /// The format, for an operation on a matrix.
     pub noun: Option<&'static str>,
-    /// Bytes of the stored matrix.
+    /// Bytes of the matrix that the operation reads.
     pub matrix: u64,
     /// Bytes of vectors read and written.
     pub vectors: u64,
@@ -137,7 +140,8 @@ struct Inside<'a, B, S> {
     step: &'a mut S,
 }
 
-impl<B: Device, S: Step<Trace<B>>> Step<B> for Inside<'_, B, S> {
+// SAFETY: the operations and buffers are those of the step inside, which keeps the same contract.
+unsafe impl<B: Device, S: Step<Trace<B>>> Step<B> for Inside<'_, B, S> {
     fn enqueue(&mut self, _: &B) -> Result<()> {
         self.step.enqueue(self.trace)
     }
@@ -179,7 +183,7 @@ impl<B: Device> Device for Trace<B> {
     }
 
     fn monitor(&self, watch: &Watch) -> Result<Self::Monitor> {
-        self.note(Event::Allocation("monitor", 0));
+        self.note(Event::Allocation("monitor", (watch.max_iters as u64).saturating_mul(8)));
         self.inner.monitor(watch)
     }
 
@@ -370,13 +374,18 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
     }
 }
 
-impl<H, B: Load<H>> Load<H> for Trace<B> {
+impl<H: Traffic, B: Load<H>> Load<H> for Trace<B> {
     type Resident = Traced<B::Resident, H>;
 
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
-        self.note(Event::Allocation("load", 0));
+        self.note(Event::Allocation("load", host.storage()));
         Ok(Traced { inner: self.inner.load(Arc::clone(&host))?, host })
     }
+}
+
+/// What a product reads of a matrix.
+fn read<F: Format>(m: &F) -> u64 {
+    m.spmv().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
 }
 
 impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
@@ -392,7 +401,7 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
         y: &mut Self::Vector,
     ) -> Result<()> {
         let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
-        self.launch_on("spmv", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.launch_on("spmv", Some(F::NAME), read(&*m.host), gate, vectors);
         self.inner.spmv(gate, a, &m.inner, x, b, y)
     }
 
@@ -408,7 +417,7 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
     ) -> Result<()> {
         let of_w = usize::from(!std::ptr::eq(x, w));
         let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1) + self.passes::<F::Value>(w, of_w);
-        self.launch_on("spmv_dot", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.launch_on("spmv_dot", Some(F::NAME), read(&*m.host), gate, vectors);
         self.inner.spmv_dot(gate, &m.inner, x, y, w, wy, yy)
     }
 }
@@ -426,7 +435,7 @@ impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Trace<B> {
         y: &mut Self::Vector,
     ) -> Result<()> {
         let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
-        self.launch_on("spmv_transposed", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.launch_on("spmv_transposed", Some(F::NAME), read(&*m.host), gate, vectors);
         self.inner.spmv_transposed(gate, a, &m.inner, x, b, y)
     }
 }
@@ -443,14 +452,9 @@ impl<F: Format, B: Spmm<F>> Spmm<F> for Trace<B> {
         y: &mut Self::Vector,
     ) -> Result<()> {
         let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
-        self.launch_on("spmm", Some(F::NAME), m.host.storage(), gate, vectors);
+        self.launch_on("spmm", Some(F::NAME), read(&*m.host), gate, vectors);
         self.inner.spmm(gate, a, &m.inner, k, x, b, y)
     }
-}
-
-/// Bytes of a sparse vector: an index and a value for each entry.
-fn sparse_bytes<T: Real>(s: &SparseVec<T>) -> u64 {
-    (s.values().len() * (4 + T::BYTES)) as u64
 }
 
 impl<T: Real, B: SparseVector<T>> SparseVector<T> for Trace<B> {
@@ -462,7 +466,7 @@ impl<T: Real, B: SparseVector<T>> SparseVector<T> for Trace<B> {
         y: &mut Self::Vector,
     ) -> Result<()> {
         let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("sparse_axpy", Some("sparse_vec"), sparse_bytes(&s.host), gate, 2 * touched);
+        self.launch_on("sparse_axpy", Some("sparse_vec"), s.host.storage(), gate, 2 * touched);
         self.inner.sparse_axpy(gate, a, &s.inner, y)
     }
     fn sparse_dot(
@@ -473,17 +477,17 @@ impl<T: Real, B: SparseVector<T>> SparseVector<T> for Trace<B> {
         out: &mut Self::Scalar,
     ) -> Result<()> {
         let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("sparse_dot", Some("sparse_vec"), sparse_bytes(&s.host), gate, touched);
+        self.launch_on("sparse_dot", Some("sparse_vec"), s.host.storage(), gate, touched);
         self.inner.sparse_dot(gate, &s.inner, y, out)
     }
     fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()> {
         let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("gather", Some("sparse_vec"), sparse_bytes(&s.host), gate, touched);
+        self.launch_on("gather", Some("sparse_vec"), s.host.storage(), gate, touched);
         self.inner.gather(gate, y, &mut s.inner)
     }
     fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()> {
         let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("scatter", Some("sparse_vec"), sparse_bytes(&s.host), gate, touched);
+        self.launch_on("scatter", Some("sparse_vec"), s.host.storage(), gate, touched);
         self.inner.scatter(gate, &s.inner, y)
     }
     fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>> {

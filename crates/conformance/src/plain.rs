@@ -26,7 +26,8 @@ struct Inner<'s, 'd, B, S> {
     device: Plain<'d, B>,
 }
 
-impl<'d, B: Device, S: Step<Plain<'d, B>>> Step<B> for Inner<'_, 'd, B, S> {
+// SAFETY: the operations and buffers are those of the step inside, which keeps the same contract.
+unsafe impl<'d, B: Device, S: Step<Plain<'d, B>>> Step<B> for Inner<'_, 'd, B, S> {
     fn enqueue(&mut self, _: &B) -> Result<()> {
         self.step.enqueue(&self.device)
     }

@@ -5,7 +5,7 @@
 //! Reference: Duff, Heroux, Pozo, An overview of the sparse BLAS, 2002 (level 1).
 
 use crate::index::checked;
-use crate::{Error, Ordinal, Real, Result};
+use crate::{Error, Ordinal, Real, Result, Traffic};
 
 /// A vector of `len` elements of which few are stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,5 +123,19 @@ impl<T: Real> SparseVec<T> {
             y[i as usize] = v;
         }
         Ok(())
+    }
+}
+
+/// As a matrix of one row: the product is `s . y`.
+impl<T: Real> Traffic for SparseVec<T> {
+    fn storage(&self) -> u64 {
+        (self.nnz() * (4 + T::BYTES)) as u64
+    }
+    /// The storage, y at the stored positions, and the result.
+    fn spmv(&self) -> u64 {
+        self.storage() + ((self.nnz() + 1) * T::BYTES) as u64
+    }
+    fn flops(&self) -> u64 {
+        2 * self.nnz() as u64
     }
 }

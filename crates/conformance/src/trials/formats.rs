@@ -263,7 +263,9 @@ struct Chain<'m, F: Format, D: Spmv<F>> {
     buffers: Rc<RefCell<Buffers<D, F::Value>>>,
 }
 
-impl<F: Format, D: Spmv<F>> Step<D> for Chain<'_, F, D> {
+// SAFETY: one fixed sequence on the buffers that the step owns or, as the matrix, borrows; the trial, which shares them,
+// writes into them between runs and never replaces one.
+unsafe impl<F: Format, D: Spmv<F>> Step<D> for Chain<'_, F, D> {
     fn enqueue(&mut self, be: &D) -> Result<()> {
         use spandrel_backend::Operator;
         let Buffers { x, y, sum, xy, yy } = &mut *self.buffers.borrow_mut();
