@@ -17,8 +17,8 @@ const ALONGSIDE: &str = "spandrel-cli";
 /// What the suite is asked to do; passed through to it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Backend to hold to the contract (cpu, cpu+trace, cuda), or all, as without it; trace is short for cpu+trace, the
-    /// trace around the CPU
+    /// Backend to hold to the contract (cpu, trace, cuda), or all, as without it; trace is compared with the CPU, so that
+    /// its trials are called cpu+trace, which is understood here too
     #[arg(long)]
     backend: Option<String>,
     /// Only trials whose name contains this
@@ -45,7 +45,7 @@ impl Options {
         };
         // The suite tries all backends where none is named.
         let backend = self.backend.as_deref().filter(|name| *name != "all");
-        pass("--backend", backend.map(|name| if name == "trace" { "cpu+trace" } else { name }.into()));
+        pass("--backend", backend.map(|name| if name == "cpu+trace" { "trace" } else { name }.into()));
         pass("--filter", self.filter.clone().map(Into::into));
         pass("--require", self.require.clone().map(Into::into));
         pass("--json", self.json.clone().map(Into::into));
@@ -116,8 +116,10 @@ mod tests {
         let expected = ["--backend", "cpu", "--filter", "spmv/bdia", "--json", "a b.jsonl"];
         assert_eq!(options.arguments(), expected.map(OsString::from));
         assert!(Options::default().arguments().is_empty());
-        let trace = Options { backend: Some("trace".into()), ..Options::default() };
-        assert_eq!(trace.arguments(), ["--backend", "cpu+trace"].map(OsString::from));
+        for name in ["trace", "cpu+trace"] {
+            let trace = Options { backend: Some(name.into()), ..Options::default() };
+            assert_eq!(trace.arguments(), ["--backend", "trace"].map(OsString::from));
+        }
         assert!(Options { backend: Some("all".into()), ..Options::default() }.arguments().is_empty());
     }
 
