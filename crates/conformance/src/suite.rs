@@ -28,7 +28,7 @@ pub struct Selection {
 /// Names that [`Selection::backend`] understands.
 pub const BACKENDS: [&str; 3] = ["cpu", "trace", "cuda"];
 
-/// The CPU with 1, 2 and 3 threads, and with portable code: all must give the same bits.
+/// The CPU with 1, 2 and 3 threads, and with every level of vector instructions that it has: all must give the same bits.
 ///
 /// # Errors
 /// Threads that the system refuses.
@@ -37,7 +37,10 @@ pub fn cpus() -> Result<Fleet<Cpu>> {
     for threads in [2, 1, 3] {
         devices.push((format!("{threads} threads"), Cpu::with_threads(threads)?));
     }
-    devices.push(("portable code".into(), Cpu::with_threads(2)?.with_simd(Simd::Portable)));
+    // The widest level is that of the devices above.
+    for level in Simd::available().filter(|&level| level != Simd::detect() || level == Simd::Portable) {
+        devices.push((format!("{} code", level.name()), Cpu::with_threads(2)?.with_simd(level)));
+    }
     Ok(Fleet { name: "cpu".into(), devices })
 }
 

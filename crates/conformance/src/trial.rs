@@ -14,6 +14,8 @@ use serde::Serialize;
 pub enum Finding {
     /// The subject broke its promise: what was expected, what came, where it is worst.
     Wrong(String),
+    /// The matrix was refused, as its case announces: a promise that was kept, and nothing further to try.
+    Refused,
     /// The trial does not apply, for this reason.
     Skipped(String),
 }
@@ -96,7 +98,7 @@ impl Trial {
         let verdict = quietly(self.body);
         let seconds = begin.elapsed().as_secs_f64();
         let (outcome, detail) = match verdict {
-            Ok(Ok(())) => (Outcome::Passed, String::new()),
+            Ok(Ok(()) | Err(Finding::Refused)) => (Outcome::Passed, String::new()),
             Ok(Err(Finding::Wrong(detail))) => (Outcome::Failed, detail),
             Ok(Err(Finding::Skipped(why))) => (Outcome::Skipped, why),
             Err(panic) => (Outcome::Failed, format!("panicked: {panic}")),

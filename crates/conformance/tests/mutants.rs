@@ -15,10 +15,15 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
     let devices = flaws.iter().map(|&flaw| (format!("{flaw:?}"), Broken { inner: cpu.clone(), flaw })).collect();
     let fleet = Rc::new(Fleet { name: "broken".into(), devices });
     let mut out = trials::of_vectors::<f64, _>(&fleet, false);
+    out.extend(trials::of_sparse_vectors::<f64, _>(&fleet));
     for case in suite::cases().unwrap() {
-        if ["6x6", "tridiagonal-33", "poisson2d-33x17", "negative-definite"].contains(&case.name.as_str()) {
+        if ["6x6", "tridiagonal-33", "poisson2d-33x17", "negative-definite", "zero-matrix"]
+            .contains(&case.name.as_str())
+        {
             out.extend(trials::of_format::<Csr<f64>, _>(&fleet, &case));
             out.extend(trials::of_transposed::<Csr<f64>, _>(&fleet, &case));
+            out.extend(trials::of_several::<Csr<f64>, _>(&fleet, &case));
+            out.extend(trials::of_masked::<f64, _>(&fleet, &case));
         }
     }
     out
@@ -47,7 +52,7 @@ fn a_dropped_entry() {
         &[
             ("spmv/csr/f64/broken/6x6", "worst row 5"),
             ("spmv/csr/f64/broken/tridiagonal-33", "worst row 32"),
-            ("spmv_dot/csr/f64/broken/6x6", "stored order"),
+            ("spmv_dot/csr/f64/broken/6x6", "worst row 5"),
             ("cg-identity/csr/f64/broken/poisson2d-33x17-5-iterations", "true residual"),
         ],
     );
@@ -125,17 +130,58 @@ fn devices_that_disagree() {
 
 #[test]
 fn a_fused_step_that_is_not_its_default() {
-    caught(&[Flaw::FusesWrongly], &[("cg_update/vector/f64/broken/33", "plain loop")]);
+    for (flaw, trial) in [
+        (Flaw::FusesWrongly, "cg_update/vector/f64/broken/33"),
+        (Flaw::HalvesWrongly, "bicgstab_half/vector/f64/broken/33"),
+        (Flaw::UpdatesWrongly, "bicgstab_update/vector/f64/broken/33"),
+        (Flaw::FusesJacobiWrongly, "hadamard_dot/vector/f64/broken/33"),
+    ] {
+        caught(&[flaw], &[(trial, "plain loop")]);
+    }
+    caught(&[Flaw::FusesDotWrongly], &[("spmv_dot/csr/f64/broken/6x6", "w.y against the documented tree")]);
+}
+
+#[test]
+fn a_column_that_gets_its_neighbours_x() {
+    caught(&[Flaw::RepeatsColumn], &[("spmm/csr/f64/broken/6x6", "column 1 of 2")]);
+}
+
+#[test]
+fn a_mask_that_is_not_kept() {
+    let trial = "spmv/bsrx/f64/broken/poisson2d-33x17-masked";
+    caught(&[Flaw::IgnoresMask], &[(trial, "outside the mask")]);
+    caught(&[Flaw::ForgetsMaskedRow], &[(trial, "inside the mask")]);
+}
+
+#[test]
+fn a_sparse_vector_without_its_end() {
+    let trials = ["sparse_axpy", "sparse_dot", "gather", "scatter"];
+    for name in trials.map(|operation| format!("{operation}/sparse_vec/f64/broken/1025-of-3075")) {
+        caught(&[Flaw::DropsSparseTail], &[(&name, "differ in bits")]);
+    }
 }
 
 #[test]
 fn a_replay_that_does_nothing() {
-    // A solve would wait for its monitor for ever on such a backend.
-    caught(&[Flaw::ReplaysNothing], &[("spmv/csr/f64/broken/poisson2d-33x17-recorded", "run 1 recorded")]);
+    caught(
+        &[Flaw::ReplaysNothing],
+        &[
+            ("spmv/csr/f64/broken/poisson2d-33x17-recorded", "run 1 recorded"),
+            ("cg-identity/csr/f64/broken/poisson2d-33x17", "the device lost work"),
+            ("bicgstab-jacobi/csr/f64/broken/poisson2d-33x17", "the device lost work"),
+        ],
+    );
 }
 
 #[test]
 fn a_breakdown_that_goes_unseen() {
+    caught(
+        &[Flaw::AcceptsZero],
+        &[
+            ("monitor/script/f64/broken/zero", "expected Report"),
+            ("bicgstab-identity/csr/f64/broken/zero-matrix", "breakdown"),
+        ],
+    );
     caught(
         &[Flaw::AcceptsAnything],
         &[

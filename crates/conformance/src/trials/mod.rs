@@ -13,8 +13,8 @@ pub mod steps;
 
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Spmv, SpmvTransposed};
-use spandrel_formats::{Bsr, Csc, Csr, Dia, Format, Real, Sell};
+use spandrel_backend::{Backend, SparseVector, Spmm, Spmv, SpmvTransposed};
+use spandrel_formats::{Bsr, Bsrx, Csc, Csr, Dia, Format, Real, Sell};
 
 use crate::case::Case;
 use crate::subject::{Complete, Fleet};
@@ -42,6 +42,27 @@ pub fn of_vectors<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, large:
     let mut out = Vec::new();
     level1::trials::<T, D>(fleet, large, &mut out);
     monitor::trials::<T, D>(fleet, &mut out);
+    out
+}
+
+/// The products of one format with several right-hand sides.
+pub fn of_several<F: Format, D: Spmm<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    formats::several::<F, D>(fleet, &Shared::new(case.clone()), &mut out);
+    out
+}
+
+/// The masked product of BSRX.
+pub fn of_masked<T: Real, D: Spmv<Bsrx<T>> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    formats::masked::<T, D>(fleet, &Shared::new(case.clone()), &mut out);
+    out
+}
+
+/// The operations with a sparse vector.
+pub fn of_sparse_vectors<T: Real, D: SparseVector<T> + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    sparse::trials::<T, D>(fleet, &mut out);
     out
 }
 

@@ -10,7 +10,7 @@ use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, Options, Outcome, Status}
 use super::formats::Shared;
 use crate::case::{Solve, numbers};
 use crate::exact::Dd;
-use crate::oracle::{Data, gamma};
+use crate::oracle::{Data, EVALUATION, gamma, smallest_subnormal};
 use crate::plain::Plain;
 use crate::reference::{difference, tree_levels};
 use crate::subject::Fleet;
@@ -175,8 +175,9 @@ fn ending(outcome: &Outcome, solve: &Solve) -> Verdict {
 
 /// The reported true residual against b - A x in doubled precision.
 ///
-/// The reported one is formed by residual r^ and norm: |r^ - r| <= gamma(k + 2) (|A| |x| + |b|) row by row, so its norm errs by
-/// at most the norm of that; the norms of r^ and b err by half of gamma(37 L), the roots and the quotient by three more
+/// The reported one is formed by residual r^ and norm: |r^ - r| <= gamma(k + 2) (|A| |x| + |b|) + (k + 2) eta row by row, eta the
+/// smallest subnormal for each rounding that may underflow, so its norm errs by at most the norm of that; norms are formed in range
+/// (the solvers scale), the norms of r^ and b err by half of gamma(37 L), the roots and the quotient by three more
 /// roundings, which one gamma(37 L + 4) for each of the two covers.
 fn honest<T: Real>(data: &Data<T>, b: &[T], solved: &Solved<T>) -> Verdict {
     let found = solved.outcome.true_residual;
@@ -205,9 +206,11 @@ fn honest<T: Real>(data: &Data<T>, b: &[T], solved: &Solved<T>) -> Verdict {
         return if zero { Ok(()) } else { Err(wrong("b = 0 must give x = 0 and a true residual of 0")) };
     }
     let truth = norm(&mut residual.iter().map(|r| r.value())) / b_norm;
-    let rounding = norm(&mut (0..n).map(|i| gamma::<T>(entries[i] + 2) * size[i])) / b_norm;
+    let eta = smallest_subnormal::<T>();
+    let rounding =
+        norm(&mut (0..n).map(|i| gamma::<T>(entries[i] + 2) * size[i] + (entries[i] + 2) as f64 * eta)) / b_norm;
     let relative = 2.0 * gamma::<T>(37 * tree_levels(n) + 4);
-    let allowed = (rounding + relative * (truth + rounding)) * (1.0 + 1e-12);
+    let allowed = (rounding + relative * (truth + rounding)) * EVALUATION;
     if (found - truth).abs() > allowed {
         let text = format!("true residual: expected {truth:e} within {allowed:e}, found {found:e}");
         return Err(wrong(text));

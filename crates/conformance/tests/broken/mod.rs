@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use num_traits::{Float, Zero};
 use spandrel_backend::{
-    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, SpmvTransposed, Step,
-    Watch,
+    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, SparseVector, Spmm, Spmv,
+    SpmvTransposed, Step, Watch,
 };
 use spandrel_formats::{Format, Real};
 
@@ -31,6 +32,24 @@ pub(crate) enum Flaw {
     ReplaysNothing,
     /// `require_positive` is satisfied with everything.
     AcceptsAnything,
+    /// `require_nonzero` is satisfied with everything.
+    AcceptsZero,
+    /// The half step of BiCGStab gives the norm of the old residual.
+    HalvesWrongly,
+    /// The fused update of BiCGStab takes the new residual for s.
+    UpdatesWrongly,
+    /// The fused Jacobi step gives z . z in the place of r . z.
+    FusesJacobiWrongly,
+    /// The fused product gives x . y in the place of w . y.
+    FusesDotWrongly,
+    /// The second of several right-hand sides is multiplied by the first's x.
+    RepeatsColumn,
+    /// A masked product writes the rows outside its mask too.
+    IgnoresMask,
+    /// A masked product leaves the last row of its mask alone.
+    ForgetsMaskedRow,
+    /// The last stored element of a sparse vector takes no part; gather does nothing.
+    DropsSparseTail,
     /// A kernel panics.
     Panics,
 }
@@ -112,6 +131,21 @@ impl<B: Device> Broken<B> {
         let mut after = self.inner.download(y)?;
         after.iter_mut().zip(before).for_each(|(after, &before)| *after += T::zero() * before);
         self.inner.write(&after, y)
+    }
+
+    /// [`Flaw::DropsSparseTail`]: the last element that changed has its old value again.
+    fn drop_tail<T: Real>(&self, before: &[T], y: &mut B::Vector) -> Result<()>
+    where
+        B: Backend<T>,
+    {
+        if self.flaw != Flaw::DropsSparseTail {
+            return Ok(());
+        }
+        let mut values = self.inner.download(y)?;
+        if let Some(last) = values.iter().zip(before).rposition(|(after, before)| after != before) {
+            values[last] = before[last];
+        }
+        self.inner.write(&values, y)
     }
 
     /// [`Flaw::NudgesLastBit`].
@@ -219,6 +253,9 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
         self.inner.require_positive(value, what, monitor)
     }
     fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        if self.flaw == Flaw::AcceptsZero {
+            return Ok(());
+        }
         self.inner.require_nonzero(value, what, monitor)
     }
 
@@ -239,6 +276,56 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
             return self.axpby(gate, alpha.negated(), q, Coeff::one(), r);
         }
         self.inner.cg_update(self.gate(gate), alpha, p, q, x, r, rr)
+    }
+    fn bicgstab_half(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        v: &Self::Vector,
+        r: &mut Self::Vector,
+        ss: &mut Self::Scalar,
+    ) -> Result<()> {
+        if self.flaw == Flaw::HalvesWrongly {
+            self.dot(gate, r, r, ss)?;
+            return self.axpby(gate, alpha.negated(), v, Coeff::one(), r);
+        }
+        self.inner.bicgstab_half(self.gate(gate), alpha, v, r, ss)
+    }
+    fn bicgstab_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Self::Scalar>,
+        p: &Self::Vector,
+        omega: Coeff<'_, T, Self::Scalar>,
+        s: Option<&Self::Vector>,
+        t: &Self::Vector,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        rho: &mut Self::Scalar,
+    ) -> Result<()> {
+        if self.flaw == Flaw::UpdatesWrongly {
+            self.axpby(gate, omega.negated(), t, Coeff::one(), r)?;
+            self.axpbypcz(gate, alpha, p, omega, s.unwrap_or(r), Coeff::one(), x)?;
+            self.dot(gate, r, r, rr)?;
+            return self.dot(gate, shadow, r, rho);
+        }
+        self.inner.bicgstab_update(self.gate(gate), alpha, p, omega, s, t, shadow, x, r, rr, rho)
+    }
+    fn hadamard_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        d: &Self::Vector,
+        r: &Self::Vector,
+        z: &mut Self::Vector,
+        rz: &mut Self::Scalar,
+    ) -> Result<()> {
+        if self.flaw == Flaw::FusesJacobiWrongly {
+            self.hadamard(gate, d, r, z)?;
+            return self.dot(gate, z, z, rz);
+        }
+        self.inner.hadamard_dot(self.gate(gate), d, r, z, rz)
     }
 }
 
@@ -275,8 +362,112 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Broken<B> {
             }
             self.inner.write(&values, y)?;
         }
+        if matches!(self.flaw, Flaw::IgnoresMask | Flaw::ForgetsMaskedRow) {
+            // The masked rows are those that a product with b = 0 overwrites.
+            let mut probe = self.inner.upload(&vec![F::Value::nan(); before.len()])?;
+            self.inner.spmv(gate, Coeff::zero(), m, x, Coeff::zero(), &mut probe)?;
+            let inside: Vec<bool> = self.inner.download(&probe)?.iter().map(|v| !v.is_nan()).collect();
+            let mut values = self.inner.download(y)?;
+            if self.flaw == Flaw::ForgetsMaskedRow
+                && let Some(last) = inside.iter().rposition(|&inside| inside)
+            {
+                values[last] = before[last];
+            }
+            if self.flaw == Flaw::IgnoresMask {
+                values.iter_mut().zip(&inside).filter(|(_, inside)| !**inside).for_each(|(v, _)| *v = F::Value::zero());
+            }
+            self.inner.write(&values, y)?;
+        }
         self.nudge(y)?;
         self.spoil(&before, b, y)
+    }
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &Self::Resident,
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+        w: &Self::Vector,
+        wy: &mut Self::Scalar,
+        yy: Option<&mut Self::Scalar>,
+    ) -> Result<()> {
+        // As the contract's default does it, so that the flaws of product and dot show here too.
+        self.spmv(gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+        if self.flaw == Flaw::FusesDotWrongly {
+            self.dot(gate, y, y, wy)?
+        } else {
+            self.dot(gate, w, y, wy)?
+        }
+        yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy))
+    }
+}
+
+impl<F: Format, B: Spmm<F>> Spmm<F> for Broken<B> {
+    fn spmm(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, F::Value, Self::Scalar>,
+        m: &Self::Resident,
+        k: usize,
+        x: &Self::Vector,
+        b: Coeff<'_, F::Value, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let mut values = self.inner.download(x)?;
+        if self.flaw == Flaw::RepeatsColumn && k > 1 {
+            let ncols = values.len() / k;
+            values.copy_within(..ncols, ncols);
+        }
+        self.inner.spmm(self.gate(gate), a, m, k, &self.inner.upload(&values)?, b, y)
+    }
+}
+
+impl<T: Real, B: SparseVector<T>> SparseVector<T> for Broken<B> {
+    fn sparse_axpy(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        s: &Self::Resident,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        let before = self.inner.download(y)?;
+        self.inner.sparse_axpy(self.gate(gate), a, s, y)?;
+        self.drop_tail(&before, y)
+    }
+    fn sparse_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        s: &Self::Resident,
+        y: &Self::Vector,
+        out: &mut Self::Scalar,
+    ) -> Result<()> {
+        if self.flaw == Flaw::DropsSparseTail {
+            // y with a zero where the last entry meets it.
+            let mut short = self.inner.upload(&self.inner.download(y)?)?;
+            let before = self.inner.download(&short)?;
+            self.inner.sparse_axpy(None, Coeff::one(), s, &mut short)?;
+            let mut values = before.clone();
+            let after = self.inner.download(&short)?;
+            if let Some(last) = after.iter().zip(&before).rposition(|(after, before)| after != before) {
+                values[last] = T::zero();
+            }
+            return self.inner.sparse_dot(self.gate(gate), s, &self.inner.upload(&values)?, out);
+        }
+        self.inner.sparse_dot(self.gate(gate), s, y, out)
+    }
+    fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()> {
+        if self.flaw == Flaw::DropsSparseTail {
+            return Ok(());
+        }
+        self.inner.gather(self.gate(gate), y, s)
+    }
+    fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()> {
+        let before = self.inner.download(y)?;
+        self.inner.scatter(self.gate(gate), s, y)?;
+        self.drop_tail(&before, y)
+    }
+    fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>> {
+        self.inner.download_sparse(s)
     }
 }
 
