@@ -101,7 +101,7 @@ impl<T: Real> Load<Bsr<T>> for Cpu {
         let (dim, ptr) = (host.block_dim(), host.row_ptr());
         let block = dim.saturating_mul(dim).saturating_mul(T::BYTES);
         let partition =
-            Partition::by_cost(self, host.nrows(), |i| ptr[i.div_ceil(dim)] as usize * (4 + block) + i * 2 * T::BYTES);
+            Partition::by_cost(self, host.nrows(), |i| ptr[i.div_ceil(dim)] as usize * block.saturating_add(4) + i * 2 * T::BYTES);
         Ok(CpuBsr { host, partition })
     }
 }

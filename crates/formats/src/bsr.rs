@@ -17,6 +17,7 @@
 
 use rayon::prelude::*;
 
+use crate::counting::pointers;
 use crate::csr::{check_ascending, check_pointers};
 use crate::index::{Offset, Ordinal, checked};
 use crate::padding::{accumulate, assemble, fits, nonzeros, zeroed};
@@ -341,14 +342,9 @@ impl<T: Real> Format for Bsr<T> {
     fn transpose(&self) -> Result<Self> {
         let b = self.block_dim;
         let block_cols = self.ncols.div_ceil(b);
-        let mut row_ptr = vec![0 as Offset; block_cols + 1];
-        for &j in &self.col_idx {
-            row_ptr[j as usize + 1] += 1;
-        }
-        for j in 0..block_cols {
-            row_ptr[j + 1] += row_ptr[j];
-        }
-        let mut next = row_ptr.clone();
+        let row_ptr = pointers(block_cols, self.col_idx.iter().copied())?;
+        let mut next: Vec<Offset> = zeroed(block_cols, "cursors")?;
+        next.copy_from_slice(&row_ptr[..block_cols]);
         let mut col_idx: Vec<Ordinal> = zeroed(self.col_idx.len(), "col_idx")?;
         let mut values: Vec<T> = zeroed(self.values.len(), "values")?;
         for i in 0..self.block_rows() {

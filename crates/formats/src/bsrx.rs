@@ -172,8 +172,9 @@ impl<T: Real> Traffic for Bsrx<T> {
         let blocks: usize = self.mask.iter().map(|&i| self.blocks(i as usize).len()).sum();
         let rows: usize =
             self.mask.iter().map(|&i| (self.nrows - i as usize * self.block_dim).min(self.block_dim)).sum();
-        let area = self.block_dim * self.block_dim;
-        (blocks * (4 + T::BYTES * area) + 12 * self.mask.len() + (self.ncols + rows) * T::BYTES) as u64
+        // A block may be larger than the address space as long as there is none of it.
+        let block = (self.block_dim * self.block_dim).saturating_mul(T::BYTES).saturating_add(4);
+        (blocks * block + 12 * self.mask.len() + (self.ncols + rows) * T::BYTES) as u64
     }
     fn flops(&self) -> u64 {
         2 * self.nnz as u64

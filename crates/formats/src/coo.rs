@@ -12,6 +12,7 @@
 //! below one third density.
 //! Order: stored. Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 3.4.
 
+use crate::counting::{gather, pointers};
 use crate::index::{Offset, Ordinal, checked};
 use crate::{Csc, Csr, Dense, Error, Format, Real, Result, Traffic};
 
@@ -96,15 +97,19 @@ impl<T: Real> Coo<T> {
         Self { nrows, ncols, rows, cols, values }
     }
 
-    fn row_ptr(&self) -> Vec<Offset> {
-        let mut row_ptr = vec![0 as Offset; self.nrows + 1];
-        for &i in &self.rows {
-            row_ptr[i as usize + 1] += 1;
-        }
-        for i in 0..self.nrows {
-            row_ptr[i + 1] += row_ptr[i];
-        }
-        row_ptr
+    /// Entries (row, column, value) given column by column; `keys` are their rows.
+    fn gathered(
+        nrows: usize,
+        ncols: usize,
+        keys: impl Iterator<Item = Ordinal>,
+        entries: impl Iterator<Item = (Ordinal, Ordinal, T)>,
+    ) -> Self {
+        let (row_ptr, cols, values) = gather(nrows, keys, entries).unwrap_or_else(|error| panic!("{error}"));
+        Self::from_sorted(nrows, ncols, expand(&row_ptr, cols.len()), cols, values)
+    }
+
+    fn row_ptr(&self) -> Result<Vec<Offset>> {
+        pointers(self.nrows, self.rows.iter().copied())
     }
 }
 
@@ -128,8 +133,11 @@ impl<T: Real> From<Csr<T>> for Coo<T> {
 
 impl<T: Real> From<Coo<T>> for Csr<T> {
     /// Columns and values move; only the row pointers are new.
+    ///
+    /// # Panics
+    /// Where the memory for these is not to be had; [`Format::to_csr`] says so instead.
     fn from(coo: Coo<T>) -> Self {
-        let row_ptr = coo.row_ptr();
+        let row_ptr = coo.row_ptr().unwrap_or_else(|error| panic!("{error}"));
         // SAFETY: Coo's entries are in CSR's order and range, and row_ptr was counted from them.
         unsafe { Csr::new_unchecked(coo.nrows, coo.ncols, row_ptr, coo.cols, coo.values) }
     }
@@ -137,57 +145,27 @@ impl<T: Real> From<Coo<T>> for Csr<T> {
 
 impl<T: Real> From<&Csc<T>> for Coo<T> {
     /// By counting rows, without a CSR in between.
+    ///
+    /// # Panics
+    /// Where the memory is not to be had.
     fn from(csc: &Csc<T>) -> Self {
-        let (nrows, ncols) = (csc.nrows(), csc.ncols());
-        let mut next = vec![0 as Offset; nrows + 1];
-        for &i in csc.row_idx() {
-            next[i as usize + 1] += 1;
-        }
-        for i in 0..nrows {
-            next[i + 1] += next[i];
-        }
-        let rows = expand(&next, csc.nnz());
-        let mut cols = vec![0 as Ordinal; csc.nnz()];
-        let mut values = vec![T::zero(); csc.nnz()];
-        for j in 0..ncols {
-            let (column_rows, column_values) = csc.column(j);
-            for (&i, &v) in column_rows.iter().zip(column_values) {
-                let at = next[i as usize] as usize;
-                next[i as usize] += 1;
-                cols[at] = j as Ordinal;
-                values[at] = v;
-            }
-        }
-        Self { nrows, ncols, rows, cols, values }
+        Self::gathered(csc.nrows(), csc.ncols(), csc.row_idx().iter().copied(), csc.entries())
     }
 }
 
 impl<T: Real> From<&Dense<T>> for Coo<T> {
     /// The entries that are not zero, without a CSR in between: a count per row, then one pass over the columns.
+    ///
+    /// # Panics
+    /// Where the memory is not to be had.
     fn from(dense: &Dense<T>) -> Self {
-        let (nrows, ncols) = (dense.nrows(), dense.ncols());
-        let mut next = vec![0 as Offset; nrows + 1];
-        for j in 0..ncols {
-            for (i, v) in dense.column(j).iter().enumerate() {
-                next[i + 1] += Offset::from(!v.is_zero());
-            }
-        }
-        for i in 0..nrows {
-            next[i + 1] += next[i];
-        }
-        let nnz = next[nrows] as usize;
-        let rows = expand(&next, nnz);
-        let mut cols = vec![0 as Ordinal; nnz];
-        let mut values = vec![T::zero(); nnz];
-        for j in 0..ncols {
-            for (i, &v) in dense.column(j).iter().enumerate().filter(|(_, v)| !v.is_zero()) {
-                let at = next[i] as usize;
-                next[i] += 1;
-                cols[at] = j as Ordinal;
-                values[at] = v;
-            }
-        }
-        Self::from_sorted(nrows, ncols, rows, cols, values)
+        let entries = || {
+            (0..dense.ncols()).flat_map(|j| {
+                let column = dense.column(j).iter().enumerate().filter(|(_, v)| !v.is_zero());
+                column.map(move |(i, &v)| (i as Ordinal, j as Ordinal, v))
+            })
+        };
+        Self::gathered(dense.nrows(), dense.ncols(), entries().map(|entry| entry.0), entries())
     }
 }
 
@@ -226,13 +204,12 @@ impl<T: Real> Format for Coo<T> {
         })
     }
     fn to_csr(&self) -> Result<Csr<T>> {
+        let row_ptr = self.row_ptr()?;
         // SAFETY: the entries are in CSR's order and range, and row_ptr was counted from them.
-        Ok(unsafe {
-            Csr::new_unchecked(self.nrows, self.ncols, self.row_ptr(), self.cols.clone(), self.values.clone())
-        })
+        Ok(unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, self.cols.clone(), self.values.clone()) })
     }
     /// Direct: the columns' order is that of CSC, whose columns are the transpose's rows.
     fn transpose(&self) -> Result<Self> {
-        Ok(Csc::from(self).into_transposed().into())
+        Csc::from_coo(self).map(|csc| csc.into_transposed().into())
     }
 }

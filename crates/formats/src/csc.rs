@@ -16,6 +16,7 @@
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4; Duff, Grimes, Lewis, Sparse matrix
 //! test problems, 1989.
 
+use crate::counting::gather;
 use crate::csr::{check_ascending, check_pointers};
 use crate::index::{Offset, Ordinal, checked};
 use crate::{Coo, Csr, Error, Format, Real, Result, Traffic};
@@ -100,6 +101,21 @@ impl<T: Real> Csc<T> {
         Self { nrows, ncols, col_ptr, row_idx, values }
     }
 
+    /// By counting columns, without a CSR in between.
+    pub(crate) fn from_coo(coo: &Coo<T>) -> Result<Self> {
+        let entries = coo.rows().iter().zip(coo.cols()).zip(coo.values()).map(|((&i, &j), &v)| (j, i, v));
+        let (col_ptr, row_idx, values) = gather(coo.ncols(), coo.cols().iter().copied(), entries)?;
+        Ok(Self { nrows: coo.nrows(), ncols: coo.ncols(), col_ptr, row_idx, values })
+    }
+
+    /// (row, column, value) of every entry, column by column.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Ordinal, Ordinal, T)> {
+        (0..self.ncols).flat_map(|j| {
+            let (rows, values) = self.column(j);
+            rows.iter().zip(values).map(move |(&i, &v)| (i, j as Ordinal, v))
+        })
+    }
+
     /// The CSR matrix of the transpose: the arrays move, nothing is sorted or copied.
     pub fn into_transposed(self) -> Csr<T> {
         // SAFETY: CSC's invariants are CSR's with rows and columns exchanged.
@@ -108,12 +124,20 @@ impl<T: Real> Csc<T> {
 }
 
 impl<T: Real> From<&Csr<T>> for Csc<T> {
+    /// By counting columns.
+    ///
+    /// # Panics
+    /// Where the memory is not to be had; [`Format::from_csr`] says so instead.
     fn from(csr: &Csr<T>) -> Self {
         Self::from_transposed(csr.transpose())
     }
 }
 
 impl<T: Real> From<Csc<T>> for Csr<T> {
+    /// By counting rows.
+    ///
+    /// # Panics
+    /// Where the memory is not to be had; [`Format::to_csr`] says so instead.
     fn from(csc: Csc<T>) -> Self {
         csc.into_transposed().transpose()
     }
@@ -121,25 +145,11 @@ impl<T: Real> From<Csc<T>> for Csr<T> {
 
 impl<T: Real> From<&Coo<T>> for Csc<T> {
     /// By counting columns, without a CSR in between.
+    ///
+    /// # Panics
+    /// Where the memory is not to be had.
     fn from(coo: &Coo<T>) -> Self {
-        let (nrows, ncols) = (coo.nrows(), coo.ncols());
-        let mut col_ptr = vec![0 as Offset; ncols + 1];
-        for &j in coo.cols() {
-            col_ptr[j as usize + 1] += 1;
-        }
-        for j in 0..ncols {
-            col_ptr[j + 1] += col_ptr[j];
-        }
-        let mut next = col_ptr.clone();
-        let mut row_idx = vec![0 as Ordinal; coo.nnz()];
-        let mut values = vec![T::zero(); coo.nnz()];
-        for ((&i, &j), &v) in coo.rows().iter().zip(coo.cols()).zip(coo.values()) {
-            let at = next[j as usize] as usize;
-            next[j as usize] += 1;
-            row_idx[at] = i;
-            values[at] = v;
-        }
-        Self { nrows, ncols, col_ptr, row_idx, values }
+        Self::from_coo(coo).unwrap_or_else(|error| panic!("{error}"))
     }
 }
 
@@ -169,11 +179,14 @@ impl<T: Real> Format for Csc<T> {
         self.values.len()
     }
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
-        Ok(csr.into())
+        csr.try_transpose().map(Self::from_transposed)
     }
     /// By counting rows, straight from the borrowed columns.
     fn to_csr(&self) -> Result<Csr<T>> {
-        Ok(Coo::from(self).into())
+        let keys = self.row_idx.iter().copied();
+        let (row_ptr, col_idx, values) = gather(self.nrows, keys, self.entries())?;
+        // SAFETY: the rows lie inside, the columns ascend in each row since they are taken in order, the pointers count them.
+        Ok(unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, col_idx, values) })
     }
     /// By counting: O(nnz + nrows + ncols). [`Csc::into_transposed`] only renames the arrays, as CSR.
     fn transpose(&self) -> Result<Self> {

@@ -11,6 +11,7 @@
 //! Cost of y = A x: nnz (4 + |T|) + 4 (nrows + 1) + |T| (ncols + nrows) bytes.
 //! Order: stored. Reference: Tinney & Walker 1967; Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4.
 
+use crate::counting::gather;
 use crate::index::{Offset, Ordinal, checked};
 use crate::{Error, Format, Real, Result, Traffic};
 
@@ -151,27 +152,24 @@ impl<T: Real> Csr<T> {
     }
 
     /// The transpose, by counting columns: O(nnz + nrows + ncols), no sort.
+    ///
+    /// # Panics
+    /// Where its memory is not to be had; [`Csr::try_transpose`] says so instead.
     pub fn transpose(&self) -> Self {
-        let mut row_ptr = vec![0 as Offset; self.ncols + 1];
-        for &j in &self.col_idx {
-            row_ptr[j as usize + 1] += 1;
-        }
-        for j in 0..self.ncols {
-            row_ptr[j + 1] += row_ptr[j];
-        }
-        let mut next = row_ptr.clone();
-        let mut col_idx = vec![0 as Ordinal; self.col_idx.len()];
-        let mut values = vec![T::zero(); self.col_idx.len()];
-        for i in 0..self.nrows {
-            let (cols, vals) = self.row(i);
-            for (&j, &v) in cols.iter().zip(vals) {
-                let at = next[j as usize] as usize;
-                next[j as usize] += 1;
-                col_idx[at] = i as Ordinal;
-                values[at] = v;
-            }
-        }
-        Self { nrows: self.ncols, ncols: self.nrows, row_ptr, col_idx, values }
+        self.try_transpose().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// [`Csr::transpose`] of a matrix whose columns may be too many for an array of their pointers.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn try_transpose(&self) -> Result<Self> {
+        let entries = (0..self.nrows).flat_map(|i| {
+            let (cols, values) = self.row(i);
+            cols.iter().zip(values).map(move |(&j, &v)| (j, i as Ordinal, v))
+        });
+        let (row_ptr, col_idx, values) = gather(self.ncols, self.col_idx.iter().copied(), entries)?;
+        Ok(Self { nrows: self.ncols, ncols: self.nrows, row_ptr, col_idx, values })
     }
 
     /// Drops entries with |value| <= `threshold` (cuSPARSE's csr2csr_compress); NaN is kept. `compress(0)` drops explicit
@@ -236,7 +234,7 @@ impl<T: Real> Format for Csr<T> {
         Ok(std::borrow::Cow::Borrowed(self))
     }
     fn transpose(&self) -> Result<Self> {
-        Ok(Csr::transpose(self))
+        self.try_transpose()
     }
 }
 

@@ -44,6 +44,7 @@ impl<T: Real> Ell<T> {
     pub fn new(nrows: usize, ncols: usize, width: usize, cols: Vec<Ordinal>, values: Vec<T>) -> Result<Self> {
         checked(nrows, "rows")?;
         checked(ncols, "columns")?;
+        checked(width, "columns")?;
         let nnz = checked(check_packed("ell", nrows, ncols, width, &cols, &values, 0)?, "entries")? as usize;
         Ok(Self { nrows, ncols, width, cols, values, nnz })
     }

@@ -43,7 +43,7 @@ pub trait Format: Traffic + Clone + std::fmt::Debug + Send + Sync + Sized + 'sta
     /// # Errors
     /// As [`Format::to_csr`] and [`Format::from_csr`]: the transpose may not fit where the matrix did.
     fn transpose(&self) -> Result<Self> {
-        Self::from_csr(&self.as_csr()?.transpose())
+        Self::from_csr(&self.as_csr()?.try_transpose()?)
     }
 }
 

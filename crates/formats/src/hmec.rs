@@ -50,6 +50,7 @@ impl<T: Real> EllBlock<T> {
     pub fn new(rows: usize, width: usize, ncols: usize, cols: Vec<Ordinal>, values: Vec<T>) -> Result<Self> {
         checked(rows, "rows")?;
         checked(ncols, "columns")?;
+        checked(width, "columns")?;
         let nnz = checked(check_packed("hmec", rows, ncols, width, &cols, &values, 0)?, "entries")? as usize;
         Ok(Self { rows, width, cols, values, nnz })
     }
@@ -362,6 +363,6 @@ impl<T: Real> Format for Hmec<T> {
     }
     /// By way of CSR, with the same p.
     fn transpose(&self) -> Result<Self> {
-        Self::from_csr_with(&self.to_csr()?.transpose(), self.p)
+        Self::from_csr_with(&self.to_csr()?.try_transpose()?, self.p)
     }
 }

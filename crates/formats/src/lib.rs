@@ -8,6 +8,7 @@ pub mod bsr;
 pub mod bsrx;
 pub mod choose;
 pub mod coo;
+mod counting;
 pub mod csc;
 pub mod csr;
 pub mod dense;
@@ -30,6 +31,7 @@ pub mod reorder;
 pub mod sell;
 pub mod sparse_vec;
 pub mod stats;
+mod symmetry;
 pub mod traffic;
 pub mod triplets;
 

@@ -266,6 +266,6 @@ impl<T: Real> Format for Sell<T> {
     }
     /// By way of CSR, with the same c and sigma.
     fn transpose(&self) -> Result<Self> {
-        Self::from_csr_with(&self.to_csr()?.transpose(), self.c, self.sigma)
+        Self::from_csr_with(&self.to_csr()?.try_transpose()?, self.c, self.sigma)
     }
 }

@@ -1,11 +1,12 @@
 //! What a matrix looks like: sizes, row lengths, band, diagonals, symmetry, diagonal, values.
 //!
-//! Cost: a few passes over the entries, the longest of them parallel; symmetry builds one transpose (as much memory as the
-//! matrix). Nothing grows with nrows x ncols.
+//! Cost: a few passes over the entries, the longest of them parallel; symmetry looks every entry's mirror image
+//! up, at most three times. Nothing grows with nrows x ncols.
 
 use rayon::prelude::*;
 
 use crate::dia::{occupied, positions};
+use crate::symmetry::mirrored;
 use crate::{Csr, Format, Real};
 
 /// Rows per parallel task.
@@ -33,7 +34,7 @@ pub struct RowLengths {
 /// How a square matrix relates to its transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symmetry {
-    /// A = A^T, values equal as numbers.
+    /// A = A^T, values equal as numbers, an absent entry being zero: [`Csr::is_symmetric`].
     Symmetric,
     /// A = -A^T with a nonzero entry; the diagonal is zero or absent.
     Skew,
@@ -202,21 +203,19 @@ impl Diagonal {
     }
 }
 
-/// How `csr` relates to its transpose. Values are compared as numbers: 0 = -0, NaN differs from itself.
+/// How `csr` relates to its transpose. Values are compared as numbers: an absent entry is 0, 0 = -0, NaN differs from itself.
 pub fn symmetry<T: Real>(csr: &Csr<T>) -> Symmetry {
     if csr.nrows() != csr.ncols() {
         return Symmetry::None;
     }
-    let transpose = csr.transpose();
-    if transpose.row_ptr() != csr.row_ptr() || transpose.col_idx() != csr.col_idx() {
-        return Symmetry::None;
-    }
-    let pairs = || csr.values().par_iter().with_min_len(CHUNK).zip(transpose.values());
-    if pairs().all(|(a, b)| a == b) {
+    let or_zero = |v: Option<T>| v.unwrap_or_else(T::zero);
+    if csr.is_symmetric() {
         Symmetry::Symmetric
-    } else if pairs().all(|(&a, &b)| a == -b) {
+    } else if mirrored(csr, |v, mirror| v == -or_zero(mirror)) {
         Symmetry::Skew
-    } else {
+    } else if mirrored(csr, |_, mirror| mirror.is_some()) {
         Symmetry::Pattern
+    } else {
+        Symmetry::None
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Duplicates are summed in the order in which they were pushed (finite element assembly, Matrix Market files).
 
+use crate::counting::pointers;
 use crate::index::{Offset, Ordinal, checked};
+use crate::padding::zeroed;
 use crate::{Csr, Error, Real, Result};
 
 /// An assembly buffer of (row, column, value) entries.
@@ -69,12 +71,12 @@ impl<T: Real> Triplets<T> {
     /// The matrix as CSR: two stable counting sorts (by column, then by row), duplicates summed in pushing order.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] with 2^31 or more entries pushed.
+    /// [`Error::TooLarge`] with 2^31 or more entries pushed, [`Error::OutOfMemory`].
     pub fn to_csr(&self) -> Result<Csr<T>> {
         checked(self.values.len(), "entries")?;
-        let by_col = stable_order(&self.cols, self.ncols, None);
-        let order = stable_order(&self.rows, self.nrows, Some(&by_col));
-        let mut row_ptr = vec![0 as Offset; self.nrows + 1];
+        let by_col = stable_order(&self.cols, self.ncols, None)?;
+        let order = stable_order(&self.rows, self.nrows, Some(&by_col))?;
+        let mut row_ptr: Vec<Offset> = zeroed(self.nrows + 1, "row_ptr")?;
         let mut col_idx: Vec<Ordinal> = Vec::with_capacity(order.len());
         let mut values: Vec<T> = Vec::with_capacity(order.len());
         let mut last = None;
@@ -99,15 +101,9 @@ impl<T: Real> Triplets<T> {
 }
 
 /// Positions of `keys` in ascending order of key, equal keys in the order of `base` (or of position).
-fn stable_order(keys: &[Ordinal], bound: usize, base: Option<&[u32]>) -> Vec<u32> {
-    let mut start = vec![0u32; bound + 1];
-    for &key in keys {
-        start[key as usize + 1] += 1;
-    }
-    for key in 0..bound {
-        start[key + 1] += start[key];
-    }
-    let mut order = vec![0u32; keys.len()];
+fn stable_order(keys: &[Ordinal], bound: usize, base: Option<&[u32]>) -> Result<Vec<u32>> {
+    let mut start = pointers(bound, keys.iter().copied())?;
+    let mut order: Vec<u32> = zeroed(keys.len(), "order of entries")?;
     let mut place = |k: u32| {
         let slot = &mut start[keys[k as usize] as usize];
         order[*slot as usize] = k;
@@ -117,5 +113,5 @@ fn stable_order(keys: &[Ordinal], bound: usize, base: Option<&[u32]>) -> Vec<u32
         Some(base) => base.iter().for_each(|&k| place(k)),
         None => (0..keys.len() as u32).for_each(&mut place),
     }
-    order
+    Ok(order)
 }

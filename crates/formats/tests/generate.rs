@@ -26,14 +26,14 @@ fn plain(stencil: &Stencil, [nx, ny, nz]: [usize; 3]) -> Csr<f64> {
 #[test]
 fn stencils_match_the_definition() {
     let stencils = [
-        (Stencil::star(3, 1), 7),
-        (Stencil::star(3, 2), 13),
-        (Stencil::cubic(3), 27),
+        (Stencil::star(3, 1).unwrap(), 7),
+        (Stencil::star(3, 2).unwrap(), 13),
+        (Stencil::cubic(3).unwrap(), 27),
         (Stencil::d3n33(), 33),
-        (Stencil::star(1, 1), 3),
-        (Stencil::star(2, 1), 5),
-        (Stencil::cubic(2), 9),
-        (Stencil::upwind(3, 10.0), 7),
+        (Stencil::star(1, 1).unwrap(), 3),
+        (Stencil::star(2, 1).unwrap(), 5),
+        (Stencil::cubic(2).unwrap(), 9),
+        (Stencil::upwind(3, 10.0).unwrap(), 7),
         (Stencil::anisotropic2d(0.25), 5),
     ];
     let sizes = [
@@ -54,7 +54,7 @@ fn stencils_match_the_definition() {
             assert_eq!(stencil.on_grid::<f64>(size).unwrap(), plain(&stencil, size), "{points} points on {size:?}");
         }
     }
-    assert_eq!(Stencil::star(3, 1).on_grid::<f64>([4, 0, 4]).unwrap().nrows(), 0);
+    assert_eq!(Stencil::star(3, 1).unwrap().on_grid::<f64>([4, 0, 4]).unwrap().nrows(), 0);
 }
 
 #[test]
@@ -99,6 +99,13 @@ fn too_large_is_a_typed_error() {
         "poisson1d:2147483648",
         "d3n27:500",
         "d3n7:2000000x2000000x2000000",
+        "banded:n=1000000000,d=1999999999",
+        "banded:n=100000,d=199999",
+        "powerlaw:n=2000000000",
+        "random:n=2000000000,nnz_per_row=2000000000",
+        "electrostatic:n=2000000000",
+        "gfem:n=2000000000,p=1",
+        "randspd:n=2000000000,density=1,cond=10",
     ] {
         assert!(matches!(csr::<f64>(spec), Err(Error::TooLarge { .. })), "{spec}");
     }
@@ -341,4 +348,32 @@ fn wrong_specifications_say_what_would_be_right() {
     ] {
         assert!(matches!(csr::<f64>(spec), Err(Error::TooLarge { .. })), "{spec}");
     }
+}
+
+#[test]
+fn a_stencil_that_cannot_be_is_a_typed_error() {
+    let refused = |stencil: Result<Stencil, Error>| match stencil {
+        Err(error @ Error::Invalid { format: "stencil", .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    for dims in [0, 4, usize::MAX] {
+        let why = format!("stencil: {dims} dimensions: 1, 2 or 3 are possible");
+        assert_eq!(refused(Stencil::star(dims, 1)), why);
+        assert_eq!(refused(Stencil::cubic(dims)), why);
+        assert_eq!(refused(Stencil::upwind(dims, 1.0)), why);
+    }
+    for radius in [-1, i32::MIN, i32::MAX] {
+        assert!(refused(Stencil::star(2, radius)).contains("0 to 1024"));
+    }
+    for peclet in [-1.0, f64::NAN, f64::INFINITY] {
+        assert!(refused(Stencil::upwind(2, peclet)).contains("finite"));
+    }
+}
+
+#[test]
+fn neighbours_as_far_as_integers_go_lie_outside() {
+    let far = [i32::MIN, i32::MAX].into_iter().flat_map(|d| [[d, 0, 0], [0, d, 0], [0, 0, d], [d, d, d]]);
+    let stencil = Stencil::new(far.map(|offset| (offset, 1.0)).chain([([0; 3], 2.0)]));
+    let a = stencil.on_grid::<f64>([5, 4, 3]).unwrap();
+    assert_eq!(a, Csr::identity(60).unwrap().map(|_: f64| 2.0));
 }

@@ -1,7 +1,8 @@
 //! Every invariant of every format, violated once: the right typed error, never a panic.
 
 use spandrel_formats::{
-    Band, Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, EllBlock, Error, Format, Hec, Hmec, Hyb, PADDING, Sell,
+    Band, Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, EllBlock, Error, Format, Hec, Hmec, Hyb, MAX_INDEX, PADDING,
+    Sell,
 };
 
 /// The expression is this error, and says something.
@@ -270,4 +271,20 @@ fn storage_that_would_explode_is_refused_before_it_is_allocated() {
     let row = Csr::new(1, n, vec![0, n as u32], (0..n as u32).collect(), vec![1.0; n]).unwrap();
     refused!(Dia::from_csr(&row).unwrap().transpose(), Error::DoesNotFit { .. });
     refused!(Bdia::from_csr(&row).unwrap().transpose(), Error::DoesNotFit { .. });
+}
+
+#[test]
+fn empty_storage_of_any_width_has_bytes_to_count() {
+    fn counted<F: Format>(matrix: &F) {
+        assert_eq!(matrix.flops(), 0);
+        assert!(matrix.storage() <= matrix.spmv());
+    }
+    refused!(Ell::<f64>::new(0, 5, usize::MAX, vec![], vec![]), Error::TooLarge { what: "columns", .. });
+    refused!(EllBlock::<f64>::new(0, usize::MAX, 5, vec![], vec![]), Error::TooLarge { what: "columns", .. });
+    let widest = MAX_INDEX;
+    let ell = Ell::<f64>::new(0, 5, widest, vec![], vec![]).unwrap();
+    counted(&ell);
+    counted(&Hyb::new(ell, Coo::new(0, 5, vec![], vec![], vec![]).unwrap()).unwrap());
+    counted(&Bsr::<f64>::new(1, 1, widest, vec![0, 0], vec![], vec![]).unwrap());
+    counted(&Bsrx::<f64>::new(1, 1, widest, vec![0], vec![0], vec![], vec![], vec![0]).unwrap());
 }

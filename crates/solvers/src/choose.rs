@@ -49,7 +49,7 @@ impl SolverKind {
         }
     }
 
-    /// Chooses for a matrix: CG where it is symmetric (bit for bit) with a positive diagonal, least squares where it is not
+    /// Chooses for a matrix: CG where it is symmetric ([`Csr::is_symmetric`]) with a positive diagonal, least squares where it is not
     /// square, else BiCGStab; Jacobi where the diagonal has no zero. O(nnz log(row)).
     ///
     /// A symmetric matrix with a positive diagonal may still be indefinite; CG then says so.
@@ -70,22 +70,13 @@ impl SolverKind {
         };
         let (solver, solver_why) = if !(0..csr.nrows()).all(|i| csr.get(i, i).is_some_and(|d| d > T::zero())) {
             (SolverKind::BiCgStab, "the diagonal is not positive throughout, so the matrix is not positive definite")
-        } else if !is_symmetric(csr) {
+        } else if !csr.is_symmetric() {
             (SolverKind::BiCgStab, "the matrix is not symmetric")
         } else {
             (SolverKind::Cg, "the matrix is symmetric with a positive diagonal")
         };
         Choice { solver, solver_why, precond, precond_why }
     }
-}
-
-/// Whether a square matrix equals its transpose bit for bit (an absent entry equals a zero). Stops at the first difference.
-pub(crate) fn is_symmetric<T: Real>(csr: &Csr<T>) -> bool {
-    csr.nrows() == csr.ncols()
-        && (0..csr.nrows()).all(|i| {
-            let (cols, values) = csr.row(i);
-            cols.iter().zip(values).all(|(&j, &v)| v == csr.get(j as usize, i).unwrap_or_else(T::zero))
-        })
 }
 
 impl fmt::Display for SolverKind {

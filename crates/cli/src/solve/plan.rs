@@ -5,7 +5,6 @@ use spandrel::backend_cpu::Cpu;
 use spandrel::solvers::{Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
 use spandrel_formats::choose::{Candidate, choose};
-use spandrel_formats::stats::{Symmetry, symmetry};
 
 use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolverName};
 use crate::failure::{Failure, Result};
@@ -73,7 +72,7 @@ impl Plan {
         };
         Ok(Self {
             // CG is only chosen for a symmetric matrix: no second pass over the entries then.
-            symmetric: auto.solver == SolverKind::Cg || symmetry(a) == Symmetry::Symmetric,
+            symmetric: auto.solver == SolverKind::Cg || a.is_symmetric(),
             solver,
             solver_is_auto: args.solver == SolverName::Auto,
             solver_why: solver_why.to_string(),

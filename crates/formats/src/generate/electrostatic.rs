@@ -74,7 +74,8 @@ impl Mesh {
             }
         }
 
-        let mut free: Vec<usize> = (plane..total - plane).collect();
+        let mut free: Vec<usize> = zeroed(total - 2 * plane, "free points")?;
+        free.iter_mut().zip(plane..).for_each(|(free, index)| *free = index);
         let centre = size.map(|n| (n - 1) as f64 / 2.0);
         let surplus = free.len() - n;
         if surplus > 0 {
@@ -88,8 +89,9 @@ impl Mesh {
             free.drain(..surplus);
             free.sort_unstable();
         }
-        let mut unknown = vec![FIXED; total];
-        let order = shuffled(&mut chacha(seed, 2), n);
+        let mut unknown: Vec<Ordinal> = zeroed(total, "unknowns of points")?;
+        unknown.fill(FIXED);
+        let order = shuffled(&mut chacha(seed, 2), n)?;
         free.iter().zip(&order).for_each(|(&index, &row)| unknown[index] = row);
         Ok(Self { size, points, unknown })
     }
@@ -141,7 +143,7 @@ pub(super) fn build<T: Real>(n: usize, seed: u64) -> Result<Csr<T>> {
     checked(n.saturating_mul(15), "entries")?;
     let mesh = Mesh::new(n, seed)?;
     let edges = mesh.assemble(seed)?;
-    let mut point_of = vec![0usize; n];
+    let mut point_of: Vec<usize> = zeroed(n, "points of unknowns")?;
     for (index, &row) in mesh.unknown.iter().enumerate() {
         if row != FIXED {
             point_of[row as usize] = index;
@@ -168,7 +170,7 @@ pub(super) fn build<T: Real>(n: usize, seed: u64) -> Result<Csr<T>> {
         found.sort_unstable_by_key(|entry| entry.0);
     };
     let mut found = Vec::with_capacity(15);
-    let mut starts = vec![0u64; n + 1];
+    let mut starts: Vec<u64> = zeroed(n + 1, "row starts")?;
     for row in 0..n {
         neighbours(row, &mut found);
         starts[row + 1] = starts[row] + found.len() as u64;

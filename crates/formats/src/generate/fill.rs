@@ -60,6 +60,22 @@ pub(super) fn by_rows<T: Real>(
     row_start: impl Fn(usize) -> u64 + Sync,
     fill: impl Fn(Range<usize>, &mut Rows<'_, T>) + Sync,
 ) -> Result<Csr<T>> {
+    try_by_rows(nrows, ncols, row_start, |range, rows| {
+        fill(range, rows);
+        Ok(())
+    })
+}
+
+/// [`by_rows`] with scratch in `fill` that may not be had.
+///
+/// # Errors
+/// [`Error::TooLarge`], [`Error::OutOfMemory`], those of `fill`.
+pub(super) fn try_by_rows<T: Real>(
+    nrows: usize,
+    ncols: usize,
+    row_start: impl Fn(usize) -> u64 + Sync,
+    fill: impl Fn(Range<usize>, &mut Rows<'_, T>) -> Result<()> + Sync,
+) -> Result<Csr<T>> {
     checked(nrows, "rows")?;
     checked(ncols, "columns")?;
     let nnz = usize::try_from(row_start(nrows)).unwrap_or(usize::MAX);
@@ -80,11 +96,12 @@ pub(super) fn by_rows<T: Real>(
         (ptr, cols, vals) = (ptr_rest, cols_rest, vals_rest);
         tasks.push((begin..end, base, ptr_here, cols_here, vals_here));
     }
-    tasks.into_par_iter().for_each(|(range, base, row_ptr, col_idx, values)| {
+    tasks.into_par_iter().try_for_each(|(range, base, row_ptr, col_idx, values)| {
         let mut rows = Rows { ncols, base, at: 0, row_begin: 0, row: 0, row_ptr, col_idx, values };
-        fill(range, &mut rows);
+        fill(range, &mut rows)?;
         assert!(rows.is_full(), "a generator wrote fewer entries than it counted");
-    });
+        Ok(())
+    })?;
     // SAFETY: `Rows::push` asserted columns that ascend inside a row and lie inside; every slice was filled to its end, so
     // that row_ptr starts at 0, never decreases and ends at nnz; the sizes were checked above.
     Ok(unsafe { Csr::new_unchecked(nrows, ncols, row_ptr, col_idx, values) })

@@ -20,6 +20,7 @@
 
 use super::fill::by_rows;
 use crate::index::checked;
+use crate::padding::zeroed;
 use crate::{Csr, Real, Result};
 
 /// Which bilinear form.
@@ -68,11 +69,13 @@ impl Line {
 
     /// Both matrices, upper bands of 2 p + 2 numbers per node, h = 1: (stiffness, mass); and the last node that shares a
     /// cell with each node.
-    fn bands(&self) -> (Vec<f64>, Vec<f64>, Vec<usize>) {
+    fn bands(&self) -> Result<(Vec<f64>, Vec<f64>, Vec<usize>)> {
         let width = 2 * self.p + 2;
         let nodes = self.cells() + 1;
-        let (mut stiffness, mut mass) = (vec![0.0; nodes * width], vec![0.0; nodes * width]);
-        let mut reach: Vec<usize> = (0..nodes).collect();
+        let mut stiffness: Vec<f64> = zeroed(nodes * width, "bands of stiffness")?;
+        let mut mass: Vec<f64> = zeroed(nodes * width, "bands of mass")?;
+        let mut reach: Vec<usize> = zeroed(nodes, "reach of nodes")?;
+        reach.iter_mut().zip(0..).for_each(|(reach, node)| *reach = node);
         let points = gauss(width);
         // Cells whose windows lie alike have the same element matrices: compute each kind once.
         let mut known: Vec<((usize, usize), Vec<f64>, Vec<f64>)> = Vec::new();
@@ -103,23 +106,23 @@ impl Line {
                 }
             }
         }
-        (stiffness, mass, reach)
+        Ok((stiffness, mass, reach))
     }
 
     /// Stiffness and mass of the inner nodes, of one pattern, scaled by 1/h and h.
     fn matrices(&self) -> Result<(Csr<f64>, Csr<f64>)> {
-        let (stiffness, mass, reach) = self.bands();
+        let (stiffness, mass, reach) = self.bands()?;
         let (n, width) = (self.n, 2 * self.p + 2);
         // Row i (node i + 1) reaches from the first node whose reach holds it to its own reach; the ends are eliminated.
-        let mut spans = Vec::with_capacity(n);
+        let mut spans: Vec<(usize, usize)> = zeroed(n, "spans of rows")?;
         let mut low = 1;
-        for node in 1..=n {
+        for (node, span) in (1..).zip(&mut spans) {
             while reach[low] < node {
                 low += 1;
             }
-            spans.push((low, reach[node].min(n)));
+            *span = (low, reach[node].min(n));
         }
-        let mut starts = vec![0u64; n + 1];
+        let mut starts: Vec<u64> = zeroed(n + 1, "row starts")?;
         for (i, (low, high)) in spans.iter().enumerate() {
             starts[i + 1] = starts[i] + (high + 1 - low) as u64;
         }

@@ -14,7 +14,7 @@ mod stencil;
 
 pub use gfem::Form;
 pub use spec::{Family, Spec, is_spec};
-pub use stencil::Stencil;
+pub use stencil::{MAX_RADIUS, Stencil};
 
 use crate::{Csr, Real, Result};
 
@@ -64,43 +64,47 @@ pub fn list() -> &'static [Generator] {
         generator(
             "convdiff2d",
             "convdiff2d:N[,peclet=1] or convdiff2d:XxY[,peclet=1]",
-            "2-D convection and diffusion, upwind, given cell Peclet number, nonsymmetric",
+            "2-D convection and diffusion, upwind, nonsymmetric; peclet: wind times h over diffusion, 0 to 1e12",
         ),
         generator(
             "convdiff3d",
             "convdiff3d:N[,peclet=1] or convdiff3d:XxYxZ[,peclet=1]",
-            "3-D convection and diffusion, upwind, given cell Peclet number, nonsymmetric",
+            "3-D convection and diffusion, upwind, nonsymmetric; peclet: wind times h over diffusion, 0 to 1e12",
         ),
         generator(
             "anisotropic2d",
             "anisotropic2d:N[,eps=0.001] or anisotropic2d:XxY[,eps=0.001]",
-            "2-D -u_xx - eps u_yy, 5 points, SPD",
+            "2-D -u_xx - eps u_yy, 5 points, SPD; eps: the weaker direction's weight, 1e-12 to 1e12",
         ),
         generator(
             "tridiag",
             "tridiag:N[,lower=-1,diag=2,upper=-1]",
             "three constant diagonals, symmetric or not as the values say",
         ),
-        generator("banded", "banded:n=N,d=D (D odd)", "D centred diagonals of random values, SPD by dominance"),
+        generator(
+            "banded",
+            "banded:n=N,d=D (D odd)",
+            "D centred diagonals (at most 2 N - 1) of random values, SPD by dominance",
+        ),
         generator(
             "gfem",
             "gfem:n=N,p=P[,dim=1][,op=stiffness] or gfem:n=XxY,p=P,dim=2[,op=mass]",
-            "generalised finite elements with 4 P + 3 diagonals, SPD; with dim=2, n counts unknowns in each direction",
+            "generalised finite elements with 4 P + 3 diagonals, SPD; P: cells to each side in an interpolation, 0 to 8; with dim=2, n counts unknowns in each direction",
         ),
         generator(
             "randspd",
             "randspd:n=N,density=F,cond=C",
-            "random SPD with geometric eigenvalues of condition number C, turned by Jacobi rotations up to density F",
+            "random SPD, eigenvalues spaced geometrically from 1 to 1 / C, turned by Jacobi rotations; density: least share of entries stored, 0 to 1; cond: condition number, 1 to 1e16",
         ),
         generator(
             "powerlaw",
             "powerlaw:n=N[,alpha=2.1]",
-            "row lengths by a power law, random columns, nonsymmetric, diagonally dominant",
+            "row lengths by a power law, random columns, nonsymmetric, diagonally dominant; alpha: exponent of the lengths' density, smaller for longer rows, 1.01 to 100",
         ),
         generator(
             "random",
             "random:n=N,nnz_per_row=K",
-            "K entries in each row, random columns, nonsymmetric, diagonally dominant",
+            "K entries in each row (1 to N, the diagonal among them), random columns, nonsymmetric, diagonally dominant",
         ),
         generator(
             "electrostatic",

@@ -8,10 +8,10 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use super::fill::{Rows, by_rows};
-use super::stencil::Stencil;
-use crate::index::{Ordinal, checked};
-use crate::{Csr, Real, Result};
+use super::fill::{Rows, by_rows, try_by_rows};
+use crate::index::{Offset, Ordinal, checked};
+use crate::padding::zeroed;
+use crate::{Csr, Error, Real, Result};
 
 /// The generator of `seed` at the beginning of `stream`.
 pub(super) fn chacha(seed: u64, stream: u64) -> ChaCha8Rng {
@@ -40,12 +40,13 @@ pub(super) fn below(rng: &mut ChaCha8Rng, n: usize) -> usize {
 }
 
 /// A random permutation of 0..n (Fisher & Yates, as Durstenfeld 1964).
-pub(super) fn shuffled(rng: &mut ChaCha8Rng, n: usize) -> Vec<Ordinal> {
-    let mut order: Vec<Ordinal> = (0..n as Ordinal).collect();
+pub(super) fn shuffled(rng: &mut ChaCha8Rng, n: usize) -> Result<Vec<Ordinal>> {
+    let mut order: Vec<Ordinal> = zeroed(n, "a random order")?;
+    order.iter_mut().zip(0..).for_each(|(place, k)| *place = k);
     for last in (1..n).rev() {
         order.swap(last, below(rng, last + 1));
     }
-    order
+    Ok(order)
 }
 
 /// `diagonals` (odd) diagonals centred on the main one, symmetric, positive definite by dominance: a_ij = a_ji uniform, the
@@ -53,10 +54,16 @@ pub(super) fn shuffled(rng: &mut ChaCha8Rng, n: usize) -> Vec<Ordinal> {
 pub(super) fn banded<T: Real>(n: usize, diagonals: usize, seed: u64) -> Result<Csr<T>> {
     checked(n, "rows")?;
     let reach = diagonals / 2;
-    let band = Stencil::new((-(reach as i32)..=reach as i32).map(|dx| ([dx, 0, 0], 0.0)));
+    // The sum of min(i, reach) over i < count: entries left of the diagonal in as many rows from the top.
+    let left = |count: usize| {
+        let (count, reach) = (count as u64, reach as u64);
+        let rising = count.min(reach + 1);
+        rising * rising.saturating_sub(1) / 2 + (count - rising) * reach
+    };
+    let row_start = |row: usize| row as u64 + left(row) + left(n) - left(n - row);
     let fill = |range: std::ops::Range<usize>, out: &mut Rows<'_, T>| {
         // The upper values of the last `reach` rows: those of row j stand at (j % reach) * reach.
-        let mut recent = vec![T::zero(); reach * reach];
+        let mut recent: Vec<T> = zeroed(reach * reach, "the band above a row")?;
         let first = range.start.saturating_sub(reach);
         let mut rng = chacha(seed, 0);
         rng.set_word_pos((first * reach) as u128);
@@ -77,8 +84,9 @@ pub(super) fn banded<T: Real>(n: usize, diagonals: usize, seed: u64) -> Result<C
                 recent[(i % reach) * reach..][..reach].copy_from_slice(&upper);
             }
         }
+        Ok(())
     };
-    by_rows(n, n, |row| band.row_start([n, 1, 1], row), fill)
+    try_by_rows(n, n, row_start, fill)
 }
 
 /// How many off-diagonal entries a row of [`scattered`] has.
@@ -106,26 +114,29 @@ impl Lengths {
 /// Columns uniform without repetition, nonsymmetric, the diagonal strictly dominant in its row.
 pub(super) fn scattered<T: Real>(n: usize, lengths: Lengths, seed: u64) -> Result<Csr<T>> {
     checked(n, "rows")?;
-    let starts: Vec<u64> = match lengths {
+    let starts: Vec<Offset> = match lengths {
         Lengths::Equal(_) => Vec::new(),
         Lengths::PowerLaw(_) => {
+            // A diagonal entry and another one in each row at least: told before anything grows with n.
+            checked(if n > 1 { n.saturating_mul(2) } else { n }, "entries")?;
+            let mut starts: Vec<Offset> = zeroed(n + 1, "row starts")?;
             let mut rng = chacha(seed, 0);
-            let mut total = 0;
-            let ends = (0..n).map(|row| {
+            let mut total = 0usize;
+            for row in 0..n {
                 row_of(&mut rng, row);
-                total += 1 + lengths.draw(&mut rng, n) as u64;
-                total
-            });
-            std::iter::once(0).chain(ends).collect()
+                total += 1 + lengths.draw(&mut rng, n);
+                starts[row + 1] = checked(total, "entries")?;
+            }
+            starts
         }
     };
     let row_start = |row: usize| match lengths {
         Lengths::Equal(count) => row as u64 * (count as u64 + 1),
-        Lengths::PowerLaw(_) => starts[row],
+        Lengths::PowerLaw(_) => u64::from(starts[row]),
     };
-    by_rows(n, n, row_start, |range, out| {
+    try_by_rows(n, n, row_start, |range, out| {
         let mut rng = chacha(seed, 0);
-        let mut taken = vec![0u64; n.div_ceil(64)];
+        let mut taken: Vec<u64> = zeroed(n.div_ceil(64), "a bit per column")?;
         let mut cols: Vec<Ordinal> = Vec::new();
         let mut values: Vec<T> = Vec::new();
         for i in range {
@@ -142,6 +153,7 @@ pub(super) fn scattered<T: Real>(n: usize, lengths: Lengths, seed: u64) -> Resul
             (split..cols.len()).for_each(|k| push(out, k));
             out.end_row();
         }
+        Ok(())
     })
 }
 
@@ -165,6 +177,10 @@ fn choose_columns(rng: &mut ChaCha8Rng, n: usize, i: usize, count: usize, taken:
     cols.sort_unstable();
 }
 
+/// What a row of [`spd`] takes before the first rotation: its vector, an allocation of one entry, its place in the order,
+/// its start, and its share of the matrix.
+const ROW_BYTES: usize = 24 + 32 + 4 + 8 + 16;
+
 /// A diagonal matrix with eigenvalues spaced geometrically from 1 down to 1 / `cond`, turned by random Jacobi rotations until
 /// at least `density` n^2 entries are stored (never fewer than the diagonal): the eigenvalues stay, up to rounding.
 pub(super) fn spd<T: Real>(n: usize, density: f64, cond: f64, seed: u64) -> Result<Csr<T>> {
@@ -173,11 +189,16 @@ pub(super) fn spd<T: Real>(n: usize, density: f64, cond: f64, seed: u64) -> Resu
     checked(goal, "entries")?;
     let mut rng = chacha(seed, 0);
     let last = n.saturating_sub(1).max(1) as f64;
-    let eigenvalues: Vec<f64> = (0..n).map(|k| cond.powf(-(k as f64) / last)).collect();
-    let order = shuffled(&mut rng, n);
+    let eigenvalue = |k: Ordinal| cond.powf(-f64::from(k) / last);
+    // Each row grows by itself: whether all of them have room is asked in one piece, before the first is made.
+    let bytes = n.saturating_mul(ROW_BYTES);
+    Vec::<u8>::new()
+        .try_reserve_exact(bytes)
+        .map_err(|_| Error::OutOfMemory { what: "rows that grow", bytes: bytes as u64 })?;
+    let order = shuffled(&mut rng, n)?;
     // Rows of (column, value), both triangles, columns ascending.
     let mut rows: Vec<Vec<(Ordinal, f64)>> =
-        order.iter().enumerate().map(|(i, &k)| vec![(i as Ordinal, eigenvalues[k as usize])]).collect();
+        order.iter().enumerate().map(|(i, &k)| vec![(i as Ordinal, eigenvalue(k))]).collect();
     let mut nnz = n;
     while nnz < goal {
         let i = below(&mut rng, n);
@@ -186,7 +207,7 @@ pub(super) fn spd<T: Real>(n: usize, density: f64, cond: f64, seed: u64) -> Resu
         nnz += rotate(&mut rows, i, j, cos, sin);
     }
     checked(nnz, "entries")?;
-    let mut starts = vec![0u64; n + 1];
+    let mut starts: Vec<u64> = zeroed(n + 1, "row starts")?;
     for (i, row) in rows.iter().enumerate() {
         starts[i + 1] = starts[i] + row.len() as u64;
     }

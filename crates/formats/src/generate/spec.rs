@@ -69,13 +69,12 @@ pub enum Family {
     },
 }
 
-/// A parsed specification: the family with its parameters, and the seed.
+/// A parsed specification: the family with its parameters, and the seed. Only [`Spec::parse`] makes one, so that what is
+/// built has been checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// What to generate.
-    pub family: Family,
-    /// Seed of everything random in it; generators without randomness accept and ignore it.
-    pub seed: u64,
+    family: Family,
+    seed: u64,
 }
 
 /// Whether `text` is meant as a specification rather than a path: the name of a generator, or a word of lower-case letters,
@@ -114,19 +113,19 @@ impl Spec {
             Ok((stencil(&args, dims, shape, String::new())?, args.seed()?))
         };
         let (family, seed) = match generator.name {
-            "d3n7" | "poisson3d" => plain(3, Stencil::star(3, 1))?,
-            "d3n13" => plain(3, Stencil::star(3, 2))?,
-            "d3n27" => plain(3, Stencil::cubic(3))?,
+            "d3n7" | "poisson3d" => plain(3, Stencil::star(3, 1)?)?,
+            "d3n13" => plain(3, Stencil::star(3, 2)?)?,
+            "d3n27" => plain(3, Stencil::cubic(3)?)?,
             "d3n33" => plain(3, Stencil::d3n33())?,
-            "poisson1d" => plain(1, Stencil::star(1, 1))?,
-            "poisson2d" => plain(2, Stencil::star(2, 1))?,
-            "poisson2d9" => plain(2, Stencil::cubic(2))?,
+            "poisson1d" => plain(1, Stencil::star(1, 1)?)?,
+            "poisson2d" => plain(2, Stencil::star(2, 1)?)?,
+            "poisson2d9" => plain(2, Stencil::cubic(2)?)?,
             "convdiff2d" | "convdiff3d" => {
                 let dims = if generator.name == "convdiff2d" { 2 } else { 3 };
                 let args = args("n", &["peclet"])?;
                 let peclet = args.real("peclet", 0.0, 1e12, Some(1.0))?;
                 let suffix = format!(",peclet={peclet}");
-                (stencil(&args, dims, Stencil::upwind(dims, peclet), suffix)?, args.seed()?)
+                (stencil(&args, dims, Stencil::upwind(dims, peclet)?, suffix)?, args.seed()?)
             }
             "anisotropic2d" => {
                 let args = args("n", &["eps"])?;
@@ -191,6 +190,16 @@ impl Spec {
             other => unreachable!("{other} is listed and has no parser"),
         };
         Ok(Self { family, seed })
+    }
+
+    /// What to generate.
+    pub fn family(&self) -> &Family {
+        &self.family
+    }
+
+    /// Seed of everything random in it; generators without randomness accept and ignore it.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// The matrix.

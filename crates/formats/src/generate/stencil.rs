@@ -27,6 +27,17 @@ pub struct Stencil {
     weights: Vec<f64>,
 }
 
+/// The largest radius of a star.
+pub const MAX_RADIUS: i32 = 1 << 10;
+
+fn invalid(why: String) -> Error {
+    Error::Invalid { format: "stencil", why }
+}
+
+fn check_dims(dims: usize) -> Result<()> {
+    if (1..=3).contains(&dims) { Ok(()) } else { Err(invalid(format!("{dims} dimensions: 1, 2 or 3 are possible"))) }
+}
+
 impl Stencil {
     /// A stencil from points in any order, the sum of the coefficients where a point comes twice.
     pub fn new(points: impl IntoIterator<Item = ([i32; 3], f64)>) -> Self {
@@ -74,13 +85,24 @@ impl Stencil {
     }
 
     /// Star of `radius` in `dims` dimensions: -1, and the number of neighbours on the diagonal.
-    pub fn star(dims: usize, radius: i32) -> Self {
-        Self::laplacian(Self::axes(dims, radius))
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless `dims` is 1, 2 or 3 and `radius` 0 to [`MAX_RADIUS`].
+    pub fn star(dims: usize, radius: i32) -> Result<Self> {
+        check_dims(dims)?;
+        if !(0..=MAX_RADIUS).contains(&radius) {
+            return Err(invalid(format!("a star of radius {radius}: 0 to {MAX_RADIUS} are possible")));
+        }
+        Ok(Self::laplacian(Self::axes(dims, radius)))
     }
 
     /// Box of radius 1 in `dims` dimensions: -1, and the number of neighbours on the diagonal.
-    pub fn cubic(dims: usize) -> Self {
-        Self::laplacian(Self::cube(dims))
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless `dims` is 1, 2 or 3.
+    pub fn cubic(dims: usize) -> Result<Self> {
+        check_dims(dims)?;
+        Ok(Self::laplacian(Self::cube(dims)))
     }
 
     /// D3N33: the 3-D box of radius 1 and the six axis neighbours at distance 2.
@@ -91,10 +113,17 @@ impl Stencil {
     /// Upwind differences of -lap u + b . grad u in `dims` dimensions, times h^2: the wind blows along every axis towards
     /// larger coordinates with cell Peclet number `peclet` = |b_axis| h, so that the neighbours before get -(1 + peclet),
     /// those after -1. An M-matrix for every `peclet` >= 0.
-    pub fn upwind(dims: usize, peclet: f64) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless `dims` is 1, 2 or 3 and `peclet` finite and not negative.
+    pub fn upwind(dims: usize, peclet: f64) -> Result<Self> {
+        check_dims(dims)?;
+        if !peclet.is_finite() || peclet < 0.0 {
+            return Err(invalid(format!("a Peclet number of {peclet}: finite, 0 or more")));
+        }
         let neighbours = Self::axes(dims, 1)
             .map(|offset| (offset, if offset.iter().any(|&d| d < 0) { -1.0 - peclet } else { -1.0 }));
-        Self::new(neighbours.chain([([0; 3], dims as f64 * (2.0 + peclet))]))
+        Ok(Self::new(neighbours.chain([([0; 3], dims as f64 * (2.0 + peclet))])))
     }
 
     /// -u_xx - eps u_yy by five points, times h^2.
@@ -132,13 +161,13 @@ impl Stencil {
     }
 
     /// Entries in the rows before `row`: a closed form per offset.
-    pub(super) fn row_start(&self, [nx, ny, nz]: [usize; 3], row: usize) -> u64 {
+    fn row_start(&self, [nx, ny, nz]: [usize; 3], row: usize) -> u64 {
         if nx * ny * nz == 0 {
             return 0;
         }
         // Coordinates below `end` of 0..n whose neighbour at distance d is inside.
         let inside = |end: usize, n: usize, d: i32| {
-            let (low, high) = ((-d).max(0) as usize, n.saturating_sub(d.max(0) as usize));
+            let (low, high) = (d.min(0).unsigned_abs() as usize, n.saturating_sub(d.max(0) as usize));
             end.min(high).saturating_sub(low) as u64
         };
         let (x, line) = (row % nx, row / nx);
@@ -154,7 +183,7 @@ impl Stencil {
 
     fn fill<T: Real>(&self, [nx, ny, nz]: [usize; 3], range: std::ops::Range<usize>, out: &mut Rows<'_, T>) {
         let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
-        let before = self.offsets.iter().map(|o| (-o[0]).max(0)).max().unwrap_or(0) as usize;
+        let before = self.offsets.iter().map(|o| o[0].min(0).unsigned_abs()).max().unwrap_or(0) as usize;
         let after = self.offsets.iter().map(|o| o[0].max(0)).max().unwrap_or(0) as usize;
         let mut line_points: Vec<(i32, isize, T)> = Vec::with_capacity(self.offsets.len());
         let mut row = range.start;

@@ -68,7 +68,7 @@ impl<T: Real, I: Index> TryFrom<SparseColMatRef<'_, I, T>> for Csr<T> {
     fn try_from(matrix: SparseColMatRef<'_, I, T>) -> Result<Self, Error> {
         let (symbolic, values) = matrix.parts();
         let (nrows, ncols, col_ptr, col_nnz, row_idx) = symbolic.parts();
-        Ok(gather(ncols, nrows, col_ptr, col_nnz, row_idx, values)?.transpose())
+        gather(ncols, nrows, col_ptr, col_nnz, row_idx, values)?.try_transpose()
     }
 }
 

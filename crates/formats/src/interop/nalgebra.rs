@@ -72,7 +72,7 @@ impl<T: Real> TryFrom<&CscMatrix<T>> for Csr<T> {
         let (col_ptr, row_idx, values) = matrix.csc_data();
         let col_ptr = narrow(col_ptr.iter().copied(), "entries")?;
         let row_idx = narrow(row_idx.iter().copied(), "rows")?;
-        Ok(Self::new(matrix.ncols(), matrix.nrows(), col_ptr, row_idx, values.to_vec())?.transpose())
+        Self::new(matrix.ncols(), matrix.nrows(), col_ptr, row_idx, values.to_vec())?.try_transpose()
     }
 }
 

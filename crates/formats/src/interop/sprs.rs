@@ -62,7 +62,7 @@ where
         let idx = narrow(matrix.indices().iter().map(|i| i.index()), "columns")?;
         let values = matrix.data().to_vec();
         if matrix.is_csc() {
-            return Ok(Self::new(matrix.cols(), matrix.rows(), ptr, idx, values)?.transpose());
+            return Self::new(matrix.cols(), matrix.rows(), ptr, idx, values)?.try_transpose();
         }
         Self::new(matrix.rows(), matrix.cols(), ptr, idx, values)
     }

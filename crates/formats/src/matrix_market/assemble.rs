@@ -9,22 +9,25 @@
 //! Cost: the CSR arrays, and one counter per row and thread, at most as many as there are entries.
 
 use super::entries::Piece;
-use super::header::{Header, Symmetry};
+use super::header::{Header, Layout, Symmetry};
 use crate::index::{MAX_INDEX, checked};
 use crate::{Csr, Error, Offset, Ordinal, Real, Result};
 use rayon::prelude::*;
 
-/// Row pointers that any file may ask for; a larger matrix needs a file of at least a 64th of its rows in bytes.
-const ROWS_FREE: usize = 1 << 26;
+/// Row pointers that any file may ask for; a larger matrix needs a file of at least a 64th of its rows in bytes. The same
+/// goes for the columns of an array file, whose entries are sorted by them first.
+const SIZE_FREE: usize = 1 << 26;
 
-/// The row count of a header costs memory by itself, so it has to stand in some proportion to the file.
-pub(super) fn check_rows(name: &str, header: &Header, file_bytes: usize) -> Result<()> {
-    if header.nrows > ROWS_FREE.max(file_bytes.saturating_mul(64)) {
-        let why = format!(
-            "{name} declares {} rows in {file_bytes} bytes: nearly all of them are empty, renumber the rows",
-            header.nrows
-        );
-        return Err(Error::DoesNotFit { format: "csr", why });
+/// A size that costs memory by itself has to stand in some proportion to the file.
+pub(super) fn check_sizes(name: &str, header: &Header, file_bytes: usize) -> Result<()> {
+    let by_columns = header.format == Layout::Array;
+    for (what, count) in [("rows", header.nrows), ("columns", if by_columns { header.ncols } else { 0 })] {
+        if count > SIZE_FREE.max(file_bytes.saturating_mul(64)) {
+            let why = format!(
+                "{name} declares {count} {what} in {file_bytes} bytes: nearly all of them are empty, renumber the {what}"
+            );
+            return Err(Error::DoesNotFit { format: "csr", why });
+        }
     }
     Ok(())
 }

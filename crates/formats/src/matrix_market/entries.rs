@@ -72,7 +72,7 @@ fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -> Parsed<()
     let declared = header.entries;
     let what = if header.format == Layout::Array { "values" } else { "entries" };
     if (found as u64) < declared {
-        let why = format!("the file ends after {found} {what}, its size line asks for {declared}");
+        let why = format!("the file ends after {found} {what}, its size line declares {declared}");
         return Err(Fault::new(bytes.len(), why));
     }
     if found as u64 > declared {
@@ -81,7 +81,7 @@ fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -> Parsed<()
             let (line, next) = line_at(bytes, at);
             if let Some((place, _)) = words(line, at).next().filter(|(_, word)| !word.starts_with(b"%")) {
                 if left == 0 {
-                    let why = format!("one of {found} {what}, the size line asks for {declared}");
+                    let why = format!("{found} {what} found, the size line declares {declared}");
                     return Err(Fault::new(place, why));
                 }
                 left -= 1;

@@ -119,11 +119,13 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<(Header, usize)> {
     };
     let wanted = if format == Layout::Coordinate { 3 } else { 2 };
     let mut sizes = [0u64; 3];
+    let mut places = [begin; 3];
     let mut found = 0;
     for (place, word) in words(line, begin) {
         if found == wanted {
             return Err(fault(Fault::new(place, format!("unexpected {}: {expected}", shown(word)))));
         }
+        places[found] = place;
         sizes[found] = whole(word)
             .ok_or_else(|| fault(Fault::new(place, format!("{} is not a size below 2^64: {expected}", shown(word)))))?;
         found += 1;
@@ -131,9 +133,10 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<(Header, usize)> {
     if found < wanted {
         return Err(fault(Fault::new(begin + line.trim_ascii_end().len(), format!("{found} sizes: {expected}"))));
     }
-    for (count, what) in [(sizes[0], "rows"), (sizes[1], "columns")] {
+    for (count, what, place) in [(sizes[0], "rows", places[0]), (sizes[1], "columns", places[1])] {
         if count > MAX_INDEX as u64 {
-            return Err(Error::TooLarge { what, count, limit: MAX_INDEX as u64 });
+            let error = Error::TooLarge { what, count, limit: MAX_INDEX as u64 };
+            return Err(fault(Fault::new(place, error.to_string())));
         }
     }
     if symmetry != Symmetry::General && sizes[0] != sizes[1] {
@@ -149,6 +152,13 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<(Header, usize)> {
     let header =
         Header { object, format, field, symmetry, nrows: sizes[0] as usize, ncols: sizes[1] as usize, entries };
     Ok((header, at))
+}
+
+/// Where the number of columns stands in the size line, which ends where the entries begin.
+pub(super) fn place_of_columns(bytes: &[u8], entries: usize) -> usize {
+    let line = bytes[..entries].trim_ascii_end();
+    let begin = memchr::memrchr(b'\n', line).map_or(0, |at| at + 1);
+    words(&line[begin..], begin).nth(1).map_or(begin, |(place, _)| place)
 }
 
 /// A decimal number without sign that fits 64 bits.

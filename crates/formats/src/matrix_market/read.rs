@@ -1,7 +1,7 @@
 //! Reading: from a path, from bytes, from any reader; to CSR, to a dense matrix, to a vector.
 
 use super::header::{self, Header, Layout};
-use super::source::{Source, plain};
+use super::source::{Fault, Source, plain};
 use super::{assemble, entries};
 use crate::{Csr, Error, Real, Result, Triplets};
 use std::io::Read;
@@ -27,8 +27,9 @@ pub fn read_header(path: impl AsRef<Path>) -> Result<Header> {
 /// shorten it meanwhile.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Parse`] with line and column; [`Error::TooLarge`] with 2^31 or more rows, columns or
-/// entries; [`Error::DoesNotFit`] where the file declares hardly anything but empty rows; [`Error::OutOfMemory`].
+/// [`Error::Io`]; [`Error::Parse`] with line and column, also for 2^31 or more rows or columns; [`Error::TooLarge`] with 2^31
+/// or more entries; [`Error::DoesNotFit`] where the file declares hardly anything but empty rows (of an array file: or
+/// columns); [`Error::OutOfMemory`].
 ///
 /// ```
 /// # fn main() -> spandrel_formats::Result<()> {
@@ -81,7 +82,7 @@ pub fn read_dense_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<(usize, usi
 /// The vector in the file at `path`: an n x 1 matrix in either layout.
 ///
 /// # Errors
-/// As [`read_dense`]; also [`Error::Shape`] with another number of columns than 1.
+/// As [`read_dense`]; also [`Error::Parse`] with another number of columns than 1.
 pub fn read_vector<T: Real>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     let source = Source::open(path.as_ref())?;
     vector(&source.name, source.bytes())
@@ -97,7 +98,7 @@ pub fn read_vector_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Vec<T>> {
 
 fn csr<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
     let (header, begin) = header::parse(name, bytes)?;
-    assemble::check_rows(name, &header, bytes.len())?;
+    assemble::check_sizes(name, &header, bytes.len())?;
     match header.format {
         Layout::Coordinate => {
             let pieces = entries::coordinate(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?;
@@ -160,9 +161,10 @@ fn dense<T: Real>(name: &str, bytes: &[u8]) -> Result<(usize, usize, Vec<T>)> {
 }
 
 fn vector<T: Real>(name: &str, bytes: &[u8]) -> Result<Vec<T>> {
-    let (header, _) = header::parse(name, bytes)?;
+    let (header, begin) = header::parse(name, bytes)?;
     if header.ncols != 1 {
-        return Err(Error::Shape { op: "read_vector", what: "a row", found: header.ncols, expected: 1 });
+        let why = format!("{} columns: a vector has 1", header.ncols);
+        return Err(Fault::new(header::place_of_columns(bytes, begin), why).locate(name, bytes));
     }
     Ok(dense(name, bytes)?.2)
 }

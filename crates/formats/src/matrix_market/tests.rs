@@ -169,6 +169,8 @@ fn bad_files() {
         ("array two on a line", kind("array real general", "2 2\n1 2\n3 4\n")),
         ("array not a number", kind("array real general", "1 1\none\n")),
         ("array huge", kind("array real general", "2147483647 2147483647\n1\n")),
+        ("array of columns alone", kind("array real general", "0 2147483647\n")),
+        ("array columns past 2^31", kind("array real general", " 3  4000000000\n1\n")),
         ("array symmetric too few", kind("array real symmetric", "2 2\n1\n2\n")),
         ("a long word", body(&format!("3 3 1\n{} 1 1\n", "y".repeat(1000)))),
     ];

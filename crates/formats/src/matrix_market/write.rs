@@ -4,6 +4,7 @@
 //! Cost: lines are formatted in parallel, a few blocks at a time, and written in order.
 
 use super::header::{Field, Symmetry};
+use crate::symmetry::first_unmatched;
 use crate::{Csr, Error, Format, Real, Result};
 use rayon::prelude::*;
 use std::fs::File;
@@ -102,27 +103,22 @@ fn check<T: Real>(matrix: &Csr<T>, options: &WriteOptions) -> Result<()> {
         return invalid(format!("{} x {} is not square, so not {word}", matrix.nrows(), matrix.ncols()));
     }
     let skew = options.symmetry == Symmetry::SkewSymmetric;
-    for row in 0..matrix.nrows() {
-        let (cols, values) = matrix.row(row);
-        for (&col, &value) in cols.iter().zip(values) {
-            let col = col as usize;
-            let same = match matrix.get(col, row) {
-                Some(_) if options.field == Field::Pattern => true,
-                Some(_) if skew && row == col => false,
-                Some(other) if skew => same_bits(value, -other),
-                Some(other) => same_bits(value, other),
-                None => false,
-            };
-            if !same {
-                return invalid(format!(
-                    "entry ({}, {}) has no equal at ({}, {}), so the matrix is not {word}: write it as general",
-                    row + 1,
-                    col + 1,
-                    col + 1,
-                    row + 1
-                ));
-            }
-        }
+    // What is left out must come back as it was, so that a stored zero needs its mirror image too.
+    let same = |diagonal: bool, value: T, mirror: Option<T>| match mirror {
+        Some(_) if options.field == Field::Pattern => true,
+        Some(_) if skew && diagonal => false,
+        Some(other) if skew => same_bits(value, -other),
+        Some(other) => same_bits(value, other),
+        None => false,
+    };
+    if let Some((row, col)) = first_unmatched(matrix, same) {
+        return invalid(format!(
+            "entry ({}, {}) has no equal at ({}, {}), so the matrix is not {word}: write it as general",
+            row + 1,
+            col + 1,
+            col + 1,
+            row + 1
+        ));
     }
     Ok(())
 }

@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use spandrel_formats::{Csr, Format, Real};
 
-use crate::choose::is_symmetric;
 use crate::{Error, Outcome, Result, Status};
 pub use factor::Factorable;
 use factor::{Factor, Symbolic};
@@ -95,7 +94,7 @@ impl<T: Factorable> Direct<T> {
             return Err(Error::Underdetermined { nrows, ncols });
         }
         let square = nrows == ncols;
-        let symmetric = square && is_symmetric(csr) && csr.diagonal().iter().all(|&d| d > T::zero());
+        let symmetric = square && csr.is_symmetric() && csr.diagonal().iter().all(|&d| d > T::zero());
         let method = options.method.unwrap_or(match (square, symmetric) {
             (true, true) => Method::Llt,
             (true, false) => Method::Lu,
@@ -155,7 +154,7 @@ impl<T: Factorable> Direct<T> {
             return Err(Error::Pattern { found: values.len(), expected: self.csr.values().len() });
         }
         Arc::make_mut(&mut self.csr).values_mut().copy_from_slice(values);
-        if self.method() == Method::Llt && !is_symmetric(&self.csr) {
+        if self.method() == Method::Llt && !self.csr.is_symmetric() {
             self.factor = None;
             let why = "the new values are not symmetric; analyse again, or ask for LU".to_owned();
             return Err(Error::Factor { method: "llt", why });
