@@ -100,8 +100,9 @@ impl<T: Real> Load<Bsr<T>> for Cpu {
     fn load(&self, host: Arc<Bsr<T>>) -> Result<CpuBsr<T>> {
         let (dim, ptr) = (host.block_dim(), host.row_ptr());
         let block = dim.saturating_mul(dim).saturating_mul(T::BYTES);
-        let partition =
-            Partition::by_cost(self, host.nrows(), |i| ptr[i.div_ceil(dim)] as usize * block.saturating_add(4) + i * 2 * T::BYTES);
+        let partition = Partition::by_cost(self, host.nrows(), |i| {
+            ptr[i.div_ceil(dim)] as usize * block.saturating_add(4) + i * 2 * T::BYTES
+        });
         Ok(CpuBsr { host, partition })
     }
 }

@@ -35,7 +35,8 @@ impl<T: Real> Load<Bsrx<T>> for Cpu {
         below.push(0usize);
         for &row in host.mask() {
             let blocks = (host.row_end()[row as usize] - host.row_start()[row as usize]) as usize;
-            let bytes = blocks * dim.saturating_mul(dim).saturating_mul(T::BYTES).saturating_add(4) + (2 * dim * T::BYTES) + 12;
+            let bytes =
+                blocks * dim.saturating_mul(dim).saturating_mul(T::BYTES).saturating_add(4) + (2 * dim * T::BYTES) + 12;
             below.push(below[below.len() - 1] + bytes);
         }
         let partition = Partition::by_cost(self, host.mask().len(), |i| below[i]);
