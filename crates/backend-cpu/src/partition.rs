@@ -15,7 +15,6 @@ pub(crate) const GRANULE: usize = 16;
 pub(crate) struct Partition {
     rows: Vec<usize>,
     blocks: Vec<usize>,
-    bytes: usize,
 }
 
 impl Partition {
@@ -37,12 +36,7 @@ impl Partition {
         let mut blocks: Vec<usize> = rows.iter().map(|&row| row.next_multiple_of(BLOCK).min(nrows)).collect();
         rows.dedup();
         blocks.dedup();
-        Self { rows, blocks, bytes: total }
-    }
-
-    /// Bytes of all rows.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        Self { rows, blocks }
     }
 
     /// Number of tasks of [`Partition::run`].

@@ -24,10 +24,6 @@ use crate::{Cpu, Scalar, Vector};
 /// The most rows that are formed at a time: 32 KiB of f64 accumulators.
 pub(crate) const MAX_CHUNK: usize = 4 * BLOCK;
 
-/// Products that move more bytes than this write y past the caches: nothing of it would be left there for the next operation,
-/// and a plain store reads the line from memory first. Twice the largest third-level cache that serves few cores.
-const PAST_CACHE: usize = 64 << 20;
-
 /// Room for the accumulators of a chunk, aligned as vectors are. Not initialised: most products never use it, and clearing
 /// 32 KiB takes longer than a small product.
 #[repr(align(64))]
@@ -45,41 +41,6 @@ impl<T: Real> Buffer<T> {
         // SAFETY: every place of the slice was just written.
         unsafe { &mut *(std::ptr::from_mut(places) as *mut [T]) }
     }
-}
-
-/// y <- acc by stores that go past the caches, where the processor has them; y begins at a cache line. Needs [`fence`] before
-/// another thread may read y.
-fn stream<T: Real>(simd: Simd, acc: &[T], y: &mut [T]) {
-    #[cfg(target_arch = "x86_64")]
-    if simd == Simd::Avx512 && y.as_ptr().addr().is_multiple_of(64) {
-        use std::arch::x86_64::{__m512i, _mm512_loadu_si512, _mm512_stream_si512};
-        #[target_feature(enable = "avx512f")]
-        unsafe fn lines(from: *const __m512i, to: *mut __m512i, count: usize) {
-            for line in 0..count {
-                // SAFETY: the caller's promise: `count` whole lines on both sides, those written aligned.
-                unsafe { _mm512_stream_si512(to.add(line), _mm512_loadu_si512(from.add(line))) };
-            }
-        }
-        let each = 64 / T::BYTES;
-        let count = acc.len().min(y.len()) / each;
-        // SAFETY: `Cpu::with_simd` let no level in that was not detected; both slices hold `count` whole lines; y is aligned to a line.
-        unsafe { lines(acc.as_ptr().cast(), y.as_mut_ptr().cast(), count) };
-        y[count * each..].copy_from_slice(&acc[count * each..]);
-        return;
-    }
-    let _ = simd;
-    y.copy_from_slice(acc);
-}
-
-/// Orders the stores of [`stream`] before whatever this thread does next, the hand-over to another thread included.
-fn fence(past_cache: bool) {
-    #[cfg(target_arch = "x86_64")]
-    if past_cache {
-        // SAFETY: every x86-64 processor has SSE.
-        unsafe { std::arch::x86_64::_mm_sfence() };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = past_cache;
 }
 
 /// A resident matrix whose rows can be formed in any grouping.
@@ -164,10 +125,9 @@ fn columns<T: Real>(
         return Ok(());
     }
     let (a, b, simd) = (value(a), value(b), cpu.simd());
-    let past_cache = m.partition().bytes() > PAST_CACHE;
     let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
     m.partition().run(cpu, |task| {
-        form(simd, a, m, task, k, x, b, nrows, ncols, past_cache, y, &mut Buffer::new());
+        form(simd, a, m, task, k, x, b, nrows, ncols, y, &mut Buffer::new());
     });
     Ok(())
 }
@@ -183,7 +143,6 @@ fn form<T: Real, M: Rows<T>>(
     b: T,
     nrows: usize,
     ncols: usize,
-    past_cache: bool,
     y: Shared<T>,
     buffer: &mut Buffer<T>,
 ) {
@@ -204,12 +163,7 @@ fn form<T: Real, M: Rows<T>>(
                 None => {
                     // SAFETY: tasks own disjoint rows of each of the k columns of Y.
                     let y = unsafe { y.part(column * nrows + rows.start..column * nrows + rows.end) };
-                    if b.is_zero() && past_cache {
-                        let acc = buffer.zeros(rows.len());
-                        m.accumulate(simd, rows.clone(), x, acc);
-                        scale(simd, a, acc);
-                        stream(simd, acc, y);
-                    } else if b.is_zero() {
+                    if b.is_zero() {
                         m.accumulate(simd, rows.clone(), x, y);
                         scale(simd, a, y);
                     } else {
@@ -221,7 +175,6 @@ fn form<T: Real, M: Rows<T>>(
             }
         }
     }
-    fence(past_cache);
 }
 
 simd_fn! {
@@ -260,7 +213,6 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
         return Ok(());
     }
     let simd = cpu.simd();
-    let past_cache = m.partition().bytes() > PAST_CACHE && m.perm().is_none();
     let blocks = nrows.div_ceil(BLOCK);
     let (x, w, y) = (x.as_slice(), w.as_slice(), Shared::new(y.as_mut_slice()));
     let both = yy.is_some();
@@ -271,27 +223,16 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
             for start in task.clone().step_by(M::CHUNK) {
                 let rows = start..task.end.min(start + M::CHUNK);
                 let (first, last) = (start / BLOCK, rows.end.div_ceil(BLOCK));
-                if !past_cache {
-                    form(simd, T::one(), m, rows.clone(), 1, x, T::zero(), nrows, ncols, false, y, &mut buffer);
-                }
+                form(simd, T::one(), m, rows.clone(), 1, x, T::zero(), nrows, ncols, y, &mut buffer);
                 // SAFETY: tasks own disjoint rows of y (blockwise also through the permutation) and, as they begin at
                 // multiples of BLOCK, disjoint partial results.
                 let (y, wy) = unsafe { (y.part(rows.clone()), partials.part(first..last)) };
-                let formed = if past_cache {
-                    let acc = buffer.zeros(rows.len());
-                    m.accumulate(simd, rows.clone(), x, acc);
-                    stream(simd, acc, y);
-                    &*acc
-                } else {
-                    &*y
-                };
-                dot_blocks(simd, &w[rows], formed, wy);
+                dot_blocks(simd, &w[rows], y, wy);
                 if both {
                     // SAFETY: as above, in the second half.
-                    dot_blocks(simd, formed, formed, unsafe { partials.part(blocks + first..blocks + last) });
+                    dot_blocks(simd, y, y, unsafe { partials.part(blocks + first..blocks + last) });
                 }
             }
-            fence(past_cache);
         });
         let (first, second) = scratch.split_at_mut(blocks);
         [combine(first), if both { combine(second) } else { T::zero() }]

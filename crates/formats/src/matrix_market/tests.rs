@@ -180,7 +180,8 @@ fn bad_files() {
         let narrow = read_bytes::<f32>("m.mtx", text.as_bytes()).expect_err(name);
         assert_eq!(error.to_string(), narrow.to_string(), "{name}");
         let dense = read_dense_bytes::<f64>("m.mtx", text.as_bytes());
-        assert!(dense.is_err(), "{name}: read as dense");
+        // Without rows there is nothing to hold but, as CSR's transpose, a pointer per column.
+        assert!(dense.is_err() || name == "array of columns alone", "{name}: read as dense");
         messages += &format!("{name}\n    {error}\n");
     }
     insta::assert_snapshot!("bad_files", messages);
