@@ -11,9 +11,9 @@ use spandrel_formats::Real;
 
 use crate::vector::out_of_memory;
 
-/// Operations that move fewer bytes than this run on the calling thread alone: at 20 GB/s it is the time of about two
-/// wake-ups of a sleeping worker.
-pub(crate) const SERIAL_BYTES: usize = 256 * 1024;
+/// Operations that move fewer bytes than this run on the calling thread alone. Waking a sleeping worker takes 5 to 20
+/// microseconds and varies from call to call; one core does this much from its caches in about 30.
+pub(crate) const SERIAL_BYTES: usize = 1024 * 1024;
 /// Tasks per thread, so that a thread that is held up is relieved by the others.
 pub(crate) const TASKS_PER_THREAD: usize = 4;
 
