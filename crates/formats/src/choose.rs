@@ -244,7 +244,7 @@ fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
                 bytes += packed * size + (nnz - packed) * entry + 4 * (left + 1) + 4 * nrows + vectors;
                 (
                     format!("{} and {} entries in csr", count(shapes.len(), "block"), nnz - packed),
-                    places + nnz - packed,
+                    places + nnz - packed + left + 1,
                     Ok(bytes),
                 )
             }

@@ -78,7 +78,8 @@ fn ell() {
     ell([0, 1, 2, P], [1.0, 1.0, 1.0, 0.0]).unwrap();
     refused!(Ell::new(2, 9, 2, vec![0; 3], vec![1.0; 4]), Error::Length { array: "cols", expected: 4, .. });
     refused!(Ell::new(2, 9, 2, vec![0; 4], vec![1.0; 3]), Error::Length { array: "values", .. });
-    refused!(Ell::<f64>::new(2, 9, usize::MAX, vec![], vec![]), Error::Length { .. });
+    refused!(Ell::<f64>::new(2, 9, usize::MAX, vec![], vec![]), Error::TooLarge { what: "columns", .. });
+    refused!(Ell::<f64>::new(2, 9, 3, vec![], vec![]), Error::Length { array: "cols", expected: 6, .. });
     refused!(ell([0, 1, 9, P], [1.0, 1.0, 1.0, 0.0]), Error::IndexOutOfRange { at: 2, found: 9, bound: 9, .. });
     refused!(ell([2, 1, 2, P], [1.0, 1.0, 1.0, 0.0]), Error::Unsorted { at: 2, .. });
     refused!(ell([0, P, 2, 3], [1.0, 0.0, 1.0, 1.0]), Error::Invalid { .. });

@@ -59,7 +59,7 @@ fn files_that_lie() {
     let wide = folder.file("wide.mtx", &format!("{banner}2000000000 2000000000 1\n1 1 1\n"));
     assert_eq!(run_json(&["solve", &wide]).0, 1);
     let beyond = folder.file("beyond.mtx", &format!("{banner}9000000000 9000000000 1\n1 1 1\n"));
-    refused(&["solve", &beyond], "too_large", "rows");
+    refused(&["solve", &beyond], "parse", "beyond.mtx:2:1: 9000000000 rows");
     refused(&["solve", &folder.file("short.mtx", &format!("{banner}2 2 2\n1 1 1\n"))], "parse", "short.mtx:");
     refused(&["solve", &folder.file("zero.mtx", &format!("{banner}2 2 1\n1 0 1\n"))], "parse", "zero.mtx:3:3");
 }
