@@ -45,7 +45,9 @@ impl<T: Real> Load<Bsrx<T>> for Cpu {
 }
 
 impl<T: Real> Spmv<Bsrx<T>> for Cpu {
-    const ORDER: Order = Order::Stored;
+    fn order(&self) -> Order {
+        Order::Stored
+    }
 
     fn spmv(
         &self,

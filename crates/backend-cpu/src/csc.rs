@@ -173,7 +173,9 @@ impl<T: Real> Load<Csc<T>> for Cpu {
 }
 
 impl<T: Real> Spmv<Csc<T>> for Cpu {
-    const ORDER: Order = Order::Stored;
+    fn order(&self) -> Order {
+        Order::Stored
+    }
 
     fn spmv(
         &self,
@@ -212,7 +214,9 @@ impl<T: Real> Rows<T> for Columns<'_, T> {
 }
 
 impl<T: Real> SpmvTransposed<Csc<T>> for Cpu {
-    const TRANSPOSED_ORDER: Order = Order::Stored;
+    fn transposed_order(&self) -> Order {
+        Order::Stored
+    }
 
     fn spmv_transposed(
         &self,

@@ -92,7 +92,9 @@ spmv_by_rows!(Csr);
 spmm_by_rows!(Csr);
 
 impl<T: Real> SpmvTransposed<Csr<T>> for Cpu {
-    const TRANSPOSED_ORDER: Order = Order::Stored;
+    fn transposed_order(&self) -> Order {
+        Order::Stored
+    }
 
     /// Rows ascend for every element of y: the order of the transpose stored as CSR. The first call allocates the plan.
     fn spmv_transposed(

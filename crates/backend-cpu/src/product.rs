@@ -248,7 +248,9 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
 macro_rules! spmv_by_rows {
     ($Format:ident) => {
         impl<T: ::spandrel_formats::Real> ::spandrel_backend::Spmv<$Format<T>> for $crate::Cpu {
-            const ORDER: ::spandrel_backend::Order = ::spandrel_backend::Order::Stored;
+            fn order(&self) -> ::spandrel_backend::Order {
+                ::spandrel_backend::Order::Stored
+            }
 
             fn spmv(
                 &self,

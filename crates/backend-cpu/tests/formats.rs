@@ -166,7 +166,7 @@ where
 {
     let c = <F::Value as Real>::from_f64;
     let what = format!("{name} as {} on {}", F::NAME, be.describe());
-    assert_eq!(<Cpu as Spmv<F>>::ORDER, Order::Stored);
+    assert_eq!(Spmv::<F>::order(be), Order::Stored);
     let m: Mat<Cpu, F> = Mat::load(be, host.clone()).unwrap();
     let mut numbers = Numbers(77);
     let x: Vec<F::Value> = numbers.vector(csr.ncols());
@@ -363,7 +363,7 @@ fn transposed_products_have_the_bits_of_the_transpose() {
             }
         }
     }
-    assert_eq!(<Cpu as SpmvTransposed<Csr<f64>>>::TRANSPOSED_ORDER, Order::Stored);
+    assert_eq!(SpmvTransposed::<Csr<f64>>::transposed_order(&Cpu::new()), Order::Stored);
     run::<f32>();
     run::<f64>();
 }

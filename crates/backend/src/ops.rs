@@ -28,6 +28,8 @@ pub enum Order {
     LaneTree(u32),
     /// A scan of affine maps.
     Scan,
+    /// An order that the backend chooses for each matrix: the same bits at every repetition, and no other backend's.
+    Own,
     /// Atomics: differs from run to run.
     Unordered,
 }
@@ -241,6 +243,103 @@ pub trait Backend<T: Real>: Device {
         self.hadamard(gate, d, r, z)?;
         self.dot(gate, r, z, rz)
     }
+
+    /// The middle of an iteration of CG, gated by its monitor: p'q > 0 or stop; [`Backend::cg_update`] with alpha = r'z / p'q;
+    /// rr observed as the norm of a full iteration.
+    fn cg_step(
+        &self,
+        rz: &Self::Scalar,
+        pq: &Self::Scalar,
+        p: &Self::Vector,
+        q: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.require_positive(pq, Quantity::Curvature, monitor)?;
+        self.cg_update(Some(&*monitor), Coeff::ratio(rz, pq), p, q, x, r, rr)?;
+        self.observe(rr, Phase::Full, monitor)
+    }
+
+    /// The end of an iteration of CG, gated by its monitor: with `checked`, next r'z > 0 or stop; p <- z + (next r'z / r'z) p;
+    /// r'z <- next r'z.
+    fn cg_direction(
+        &self,
+        z: &Self::Vector,
+        rz_next: &Self::Scalar,
+        checked: bool,
+        rz: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        if checked {
+            self.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?;
+        }
+        self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
+        self.assign(Some(&*monitor), Coeff::scalar(rz_next), rz)
+    }
+
+    /// The end of BiCGStab's first half, gated by its monitor: r0'v != 0 or stop; [`Backend::bicgstab_half`] with
+    /// alpha = rho / r0'v; ss observed as the norm of a half iteration.
+    fn bicgstab_first(
+        &self,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        v: &Self::Vector,
+        r: &mut Self::Vector,
+        ss: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
+        self.bicgstab_half(Some(&*monitor), Coeff::ratio(rho, rv), v, r, ss)?;
+        self.observe(ss, Phase::Half, monitor)
+    }
+
+    /// The end of BiCGStab's second half, gated by its monitor: t't != 0 and t's != 0 or stop; [`Backend::bicgstab_update`] with
+    /// alpha = rho / r0'v and omega = t's / t't; rr observed as the norm of a full iteration; next rho != 0 or stop.
+    fn bicgstab_second(
+        &self,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        ts: &Self::Scalar,
+        tt: &Self::Scalar,
+        p: &Self::Vector,
+        s: Option<&Self::Vector>,
+        t: &Self::Vector,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        rho_next: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
+        self.require_nonzero(ts, Quantity::Omega, monitor)?;
+        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
+        self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
+        self.observe(rr, Phase::Full, monitor)?;
+        self.require_nonzero(rho_next, Quantity::Rho, monitor)
+    }
+
+    /// The end of an iteration of BiCGStab, gated by its monitor: p <- r - (next rho / r0'v) v + beta p with
+    /// beta = (next rho / r0'v) (t't / t's), as one [`Backend::axpbypcz`]; rho <- next rho.
+    fn bicgstab_direction(
+        &self,
+        r: &Self::Vector,
+        v: &Self::Vector,
+        rho_next: &Self::Scalar,
+        rv: &Self::Scalar,
+        tt: &Self::Scalar,
+        ts: &Self::Scalar,
+        rho: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        let step = Coeff::ratio(rho_next, rv);
+        self.axpbypcz(Some(&*monitor), Coeff::one(), r, step.negated(), v, step.times_ratio(tt, ts), p)?;
+        self.assign(Some(&*monitor), Coeff::scalar(rho_next), rho)
+    }
 }
 
 /// Brings a host object onto the device, once. The host object is shared, so a backend in host memory copies nothing.
@@ -256,8 +355,8 @@ pub trait Load<H>: Device {
 
 /// y <- a A x + b y for one storage format.
 pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
-    /// The order in which a row of this format is summed here.
-    const ORDER: Order;
+    /// The order in which a row of this format is summed on this device.
+    fn order(&self) -> Order;
 
     /// Per row: acc from +0 through the stored entries by `fma`, then y <- fma(a, acc, b*y); with b = 0, y <- a*acc and y is
     /// never read. Later blocks of HYB, HEC and HMEC continue the same accumulator; BSRX touches only the rows of its mask.
@@ -293,8 +392,8 @@ pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
 
 /// y <- a A^T x + b y without forming A^T, for the formats that offer it (CSR, CSC).
 pub trait SpmvTransposed<F: Format>: Spmv<F> {
-    /// The order in which an element of y is summed.
-    const TRANSPOSED_ORDER: Order;
+    /// The order in which an element of y is summed on this device.
+    fn transposed_order(&self) -> Order;
     /// As [`Spmv::spmv`] with A^T: x has `nrows` elements, y `ncols`.
     fn spmv_transposed(
         &self,

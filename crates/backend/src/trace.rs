@@ -372,6 +372,83 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
         self.launch("hadamard_dot", gate, self.passes::<T>(d, 3));
         self.inner.hadamard_dot(gate, d, r, z, rz)
     }
+
+    fn cg_step(
+        &self,
+        rz: &Self::Scalar,
+        pq: &Self::Scalar,
+        p: &Self::Vector,
+        q: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.launch("cg_step", Some(&*monitor), self.passes::<T>(p, 6));
+        self.inner.cg_step(rz, pq, p, q, x, r, rr, monitor)
+    }
+
+    fn cg_direction(
+        &self,
+        z: &Self::Vector,
+        rz_next: &Self::Scalar,
+        checked: bool,
+        rz: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.launch("cg_direction", Some(&*monitor), self.passes::<T>(z, 3));
+        self.inner.cg_direction(z, rz_next, checked, rz, p, monitor)
+    }
+
+    fn bicgstab_first(
+        &self,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        v: &Self::Vector,
+        r: &mut Self::Vector,
+        ss: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.launch("bicgstab_first", Some(&*monitor), self.passes::<T>(v, 3));
+        self.inner.bicgstab_first(rho, rv, v, r, ss, monitor)
+    }
+
+    fn bicgstab_second(
+        &self,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        ts: &Self::Scalar,
+        tt: &Self::Scalar,
+        p: &Self::Vector,
+        s: Option<&Self::Vector>,
+        t: &Self::Vector,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        rho_next: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.launch("bicgstab_second", Some(&*monitor), self.passes::<T>(p, 7 + usize::from(s.is_some())));
+        self.inner.bicgstab_second(rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next, monitor)
+    }
+
+    fn bicgstab_direction(
+        &self,
+        r: &Self::Vector,
+        v: &Self::Vector,
+        rho_next: &Self::Scalar,
+        rv: &Self::Scalar,
+        tt: &Self::Scalar,
+        ts: &Self::Scalar,
+        rho: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.launch("bicgstab_direction", Some(&*monitor), self.passes::<T>(r, 4));
+        self.inner.bicgstab_direction(r, v, rho_next, rv, tt, ts, rho, p, monitor)
+    }
 }
 
 impl<H: Traffic, B: Load<H>> Load<H> for Trace<B> {
@@ -389,7 +466,9 @@ fn read<F: Format>(m: &F) -> u64 {
 }
 
 impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
-    const ORDER: Order = B::ORDER;
+    fn order(&self) -> Order {
+        Spmv::<F>::order(&self.inner)
+    }
 
     fn spmv(
         &self,
@@ -423,7 +502,9 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
 }
 
 impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Trace<B> {
-    const TRANSPOSED_ORDER: Order = B::TRANSPOSED_ORDER;
+    fn transposed_order(&self) -> Order {
+        self.inner.transposed_order()
+    }
 
     fn spmv_transposed(
         &self,

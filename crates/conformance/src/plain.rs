@@ -152,7 +152,9 @@ impl<H, B: Load<H>> Load<H> for Plain<'_, B> {
 }
 
 impl<F: Format, B: Spmv<F>> Spmv<F> for Plain<'_, B> {
-    const ORDER: Order = B::ORDER;
+    fn order(&self) -> Order {
+        Spmv::<F>::order(self.0)
+    }
     fn spmv(
         &self,
         gate: Gate<'_, Self>,

@@ -11,7 +11,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-use spandrel_backend::{Backend, Coeff, Latest, Operator, Phase, Preconditioner, Quantity, Step, Stop};
+use spandrel_backend::{Backend, Coeff, Latest, Operator, Preconditioner, Quantity, Step, Stop};
 use spandrel_formats::Real;
 
 use crate::norm::norm;
@@ -163,26 +163,21 @@ unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> 
         }
         let p_hat = p_hat.as_deref().unwrap_or(p);
         a.apply_dot(be, Some(&**monitor), p_hat, v, shadow, rv, None)?;                 // v = A p^, r0'v
-        be.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;                    // r0'v != 0
-        be.bicgstab_half(Some(&**monitor), Coeff::ratio(rho, rv), v, r, ss)?;           // alpha = rho / r0'v
+        be.bicgstab_first(rho, rv, v, r, ss, monitor)?;                                 // r0'v != 0, alpha = rho / r0'v
                                                                                         // s = r - alpha v, s's
-        be.observe(ss, Phase::Half, monitor)?;                                          // ||s|| small enough?
+                                                                                        // ||s|| small enough?
         if let Some(s_hat) = &mut s_hat {
             m.apply(be, Some(&**monitor), r, s_hat)?;                                   // s^ = M^-1 s
         }
         let s_hat = s_hat.as_deref();
         a.apply_dot(be, Some(&**monitor), s_hat.unwrap_or(r), t, r, ts, Some(tt))?;     // t = A s^, t's, t't
-        be.require_nonzero(tt, Quantity::Stabilizer, monitor)?;                         // t't != 0
-        be.require_nonzero(ts, Quantity::Omega, monitor)?;                              // t's != 0
-        be.bicgstab_update(Some(&**monitor), Coeff::ratio(rho, rv), p_hat,              // omega = t's / t't
-            Coeff::ratio(ts, tt), s_hat, t, shadow, x, r, rr, rho_next)?;               // x = x + alpha p^ + omega s^
+        be.bicgstab_second(rho, rv, ts, tt, p_hat, s_hat, t, shadow,                    // t't, t's != 0, omega = t's / t't
+            x, r, rr, rho_next, monitor)?;                                              // x = x + alpha p^ + omega s^
                                                                                         // r = s - omega t, r'r, r0'r
-        be.observe(rr, Phase::Full, monitor)?;                                          // ||r|| small enough?
-        be.require_nonzero(rho_next, Quantity::Rho, monitor)?;                          // rho next != 0
-        let beta = Coeff::ratio(rho_next, rv).times_ratio(tt, ts);                      // beta = rho next / rho alpha / omega
-        be.axpbypcz(Some(&**monitor), Coeff::one(), r,                                  // p = r + beta (p - omega v)
-            Coeff::ratio(rho_next, rv).negated(), v, beta, p)?;
-        be.assign(Some(&**monitor), Coeff::scalar(rho_next), rho)                       // rho = rho next
+                                                                                        // ||r|| small enough? rho next != 0
+        be.bicgstab_direction(r, v, rho_next, rv, tt, ts, rho, p, monitor)              // beta = rho next / rho alpha / omega
+                                                                                        // p = r + beta (p - omega v)
+                                                                                        // rho = rho next
     }
 }
 

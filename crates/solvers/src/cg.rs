@@ -9,7 +9,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 
-use spandrel_backend::{Backend, Coeff, Latest, Operator, Phase, Preconditioner, Quantity, Step};
+use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Step};
 use spandrel_formats::Real;
 
 use crate::options::{Watcher, unwatched};
@@ -128,21 +128,20 @@ unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> 
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, x, r, p, q, pq, rr, rz, z, monitor } = self;
         a.apply_dot(be, Some(&**monitor), p, q, p, pq, None)?;                          // q = A p, p'q
-        be.require_positive(pq, Quantity::Curvature, monitor)?;                         // p'q > 0
-        be.cg_update(Some(&**monitor), Coeff::ratio(rz, pq), p, q, x, r, rr)?;          // alpha = r'z / p'q
+        be.cg_step(rz, pq, p, q, x, r, rr, monitor)?;                                   // p'q > 0, alpha = r'z / p'q
                                                                                         // x = x + alpha p
                                                                                         // r = r - alpha q, r'r
-        be.observe(rr, Phase::Full, monitor)?;                                          // ||r|| small enough?
-        let (z, rz_next) = match z {
-            None => (&**r, &**rr),                                                      // z = r
+                                                                                        // ||r|| small enough?
+        let (z, rz_next, checked) = match z {
+            None => (&**r, &**rr, false),                                               // z = r
             Some((z, rz_next)) => {
                 m.apply_dot(be, Some(&**monitor), r, z, rz_next)?;                      // z = M^-1 r, r'z
-                be.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?; // r'z > 0
-                (&*z, &*rz_next)
+                (&*z, &*rz_next, true)
             }
         };
-        be.axpby(Some(&**monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;     // p = z + (r'z next / r'z) p
-        be.assign(Some(&**monitor), Coeff::scalar(rz_next), rz)                         // r'z = r'z next
+        be.cg_direction(z, rz_next, checked, rz, p, monitor)                            // r'z next > 0
+                                                                                        // p = z + (r'z next / r'z) p
+                                                                                        // r'z = r'z next
     }
 }
 

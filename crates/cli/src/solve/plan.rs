@@ -132,7 +132,7 @@ impl Plan {
 
 macro_rules! shared_orders {
     ([($T:ty)] $(($stem:ident, $Type:ident)),*) => {
-        [$((stringify!($stem), <Cpu as Spmv<spandrel_formats::$Type<$T>>>::ORDER)),*]
+        [$((stringify!($stem), Spmv::<spandrel_formats::$Type<$T>>::order(&Cpu::new()))),*]
     };
 }
 

@@ -50,8 +50,8 @@ impl<T: Real> Shared<T> {
     }
 }
 
-fn traits<F: Format, D: Spmv<F>>() -> Traits {
-    Traits { stem: F::NAME, order: D::ORDER, multiplies_fill: F::MULTIPLIES_FILL }
+fn traits<F: Format, D: Spmv<F>>(fleet: &Fleet<D>) -> Traits {
+    Traits { stem: F::NAME, order: Spmv::<F>::order(fleet.first()), multiplies_fill: F::MULTIPLIES_FILL }
 }
 
 /// The product of a matrix on every device of a fleet.
@@ -82,7 +82,7 @@ where
     };
     push("spmv", "", |fleet, shared| {
         let host = shared.stored::<F>()?;
-        product::values(&*shared.data()?, &traits::<F, D>(), &products(fleet, &host)?, shared.case.large)
+        product::values(&*shared.data()?, &traits::<F, D>(fleet), &products(fleet, &host)?, shared.case.large)
     });
     if case.large {
         push("spmv_dot", "", fused::<F, D>);
@@ -90,7 +90,7 @@ where
     }
     if case.special {
         push("spmv", "-not-finite", |fleet, shared| {
-            product::special(&*shared.data()?, &traits::<F, D>(), &products(fleet, &shared.stored::<F>()?)?)
+            product::special(&*shared.data()?, &traits::<F, D>(fleet), &products(fleet, &shared.stored::<F>()?)?)
         });
         push("spmv", "-gated", |fleet, shared| {
             product::gated(&*shared.data()?, &products(fleet, &shared.stored::<F>()?)?)
@@ -117,7 +117,7 @@ where
         for (label, be) in &fleet.devices {
             products.push((label.clone(), product(be, host.clone(), Mat::spmv_transposed)?));
         }
-        let traits = Traits { order: D::TRANSPOSED_ORDER, ..traits::<F, D>() };
+        let traits = Traits { order: fleet.first().transposed_order(), ..traits::<F, D>(&fleet) };
         product::values(&data, &traits, &products, false)?;
         product::gated(&data, &products)
     }));
@@ -222,11 +222,11 @@ fn fused<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) -> 
         let wanted = [found[0].clone(), vec![tree_dot(weights, &found[0])], vec![yy]];
         same_parts("against the documented tree of its own y", &found, &wanted)?;
         data.rows().check(&A[0], &COEFFS[0], &data.y, &found[0]).map_err(wrong)?;
-        if D::ORDER == Order::Stored {
+        if Spmv::<F>::order(be) == Order::Stored {
             let y = data.in_stored_order(&A[0], &data.x, &COEFFS[0], &data.y);
             same_parts("against the stored order", &found[..1], &[y])?;
         }
-        if D::ORDER != Order::Unordered {
+        if Spmv::<F>::order(be) != Order::Unordered {
             let plain = run_fused::<F, Plain<'_, D>>(&Plain(be), &mat, GateState::None, &data.x, w, nrows, squared)?;
             same_parts("fused against default", &found, &plain)?;
             same_parts("run 2 against run 1", &go(GateState::None)?, &found)?;
@@ -318,7 +318,7 @@ fn recorded<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) 
         let (found, wanted) = (recorded_buffers.borrow(), plain_buffers.borrow());
         for (part, found, wanted) in [("y", &found.y, &wanted.y), ("the sum", &found.sum, &wanted.sum)] {
             let (found, wanted) = (be.download(found)?, be.download(wanted)?);
-            if D::ORDER != Order::Unordered
+            if Spmv::<F>::order(be) != Order::Unordered
                 && let Some(detail) = difference(&found, &wanted)
             {
                 return Err(wrong(format!("{part} of run {replay} recorded against plain: {detail}")));
@@ -327,12 +327,12 @@ fn recorded<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) 
         let y = be.download(&found.y)?;
         let (one, zero) = (Factor::host(1.0), Factor::host(0.0));
         // The sums in doubled precision cost more than the run: for orders that have no bits to compare, and the ends of the others.
-        if D::ORDER != Order::Stored || replay < 3 || replay + 1 == REPLAYS {
+        if Spmv::<F>::order(be) != Order::Stored || replay < 3 || replay + 1 == REPLAYS {
             let triplets = data.triplets.iter().map(|&(i, j, v)| (i as usize, j as usize, v));
             let rows = Rows::new(nrows, triplets, &x);
             rows.check(&one, &zero, &data.y, &y).map_err(|d| wrong(format!("y of run {replay}: {d}")))?;
         }
-        if D::ORDER == Order::Stored {
+        if Spmv::<F>::order(be) == Order::Stored {
             let expected = data.in_stored_order(&one, &x, &zero, &data.y);
             difference(&y, &expected)
                 .map_or(Ok(()), |d| Err(wrong(format!("y of run {replay} against the stored order: {d}"))))?;
@@ -372,7 +372,7 @@ pub(crate) fn masked<T: Real, D: Spmv<Bsrx<T>> + 'static>(
                 data.rows()
                     .check_rows(a, b, &data.y, &y, touched)
                     .map_err(|d| wrong(format!("{label}, inside the mask: {d}")))?;
-                if D::ORDER == Order::Stored {
+                if Spmv::<Bsrx<T>>::order(fleet.first()) == Order::Stored {
                     difference(&y, &expected).map_or(Ok(()), |d| Err(wrong(format!("{label}: {d}"))))?;
                 }
             }
@@ -397,8 +397,9 @@ pub(crate) fn pair<F, D, E>(
     }
     let case = &shared.case.name;
     let name = format!("spmv/{}/{}/{}+{}/{case}", F::NAME, F::Value::NAME, left.name, right.name);
-    if D::ORDER != E::ORDER || D::ORDER == Order::Unordered {
-        let why = format!("the orders differ or repeat no bits: {:?} and {:?}", D::ORDER, E::ORDER);
+    let (here, there) = (Spmv::<F>::order(left.first()), Spmv::<F>::order(right.first()));
+    if here != there || matches!(here, Order::Unordered | Order::Own) {
+        let why = format!("the orders differ or repeat no bits: {here:?} and {there:?}");
         out.push(Trial::skipped(name, why));
         return;
     }

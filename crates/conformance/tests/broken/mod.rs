@@ -337,7 +337,9 @@ impl<H, B: Load<H>> Load<H> for Broken<B> {
 }
 
 impl<F: Format, B: Spmv<F>> Spmv<F> for Broken<B> {
-    const ORDER: Order = B::ORDER;
+    fn order(&self) -> Order {
+        Spmv::<F>::order(&self.inner)
+    }
     fn spmv(
         &self,
         gate: Gate<'_, Self>,
@@ -472,7 +474,9 @@ impl<T: Real, B: SparseVector<T>> SparseVector<T> for Broken<B> {
 }
 
 impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Broken<B> {
-    const TRANSPOSED_ORDER: Order = B::TRANSPOSED_ORDER;
+    fn transposed_order(&self) -> Order {
+        self.inner.transposed_order()
+    }
     fn spmv_transposed(
         &self,
         gate: Gate<'_, Self>,

@@ -1,0 +1,550 @@
+//! Vectors and scalars on the GPU: level 1, the monitor's questions, and the fused steps of the solvers.
+//!
+//! Cost: every operand once per operation; a fused step with its checks, its sums and its observation is one launch.
+//! Order: element-wise, and [`spandrel_backend::Order::Tree`]. Kernels: kernels/vector.cu.
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Backend, Coeff, Gate, Phase, Quantity, Result};
+use spandrel_formats::Real;
+
+use crate::device::gate_pointer;
+use crate::launch::{BLOCK, ChecksArg, CoeffArg, Grid, arg};
+use crate::module::VECTOR;
+use crate::{Cuda, Monitor, Scalar, Vector};
+
+impl Cuda {
+    /// Thread blocks for sums over n elements, one warp a block of 1024: few warps each where n is small, so that all
+    /// multiprocessors take part.
+    fn sums(&self, n: usize) -> Grid {
+        let warps = n.div_ceil(BLOCK);
+        let each = (warps / (4 * self.multiprocessors().max(1))).clamp(1, 8);
+        Grid::of(warps.div_ceil(each), 32 * each as u32)
+    }
+
+    fn dot_or_norm<T: Real>(
+        &self,
+        gate: Gate<'_, Self>,
+        x: &Vector<T>,
+        y: &Vector<T>,
+        root: bool,
+        out: &mut Scalar<T>,
+    ) -> Result<()> {
+        let n = x.len();
+        let tree = self.tree(n, [out.pointer(), 0])?;
+        let (count, x, y, root, gate) = (n as u64, x.pointer(), y.pointer(), u32::from(root), gate_pointer(gate));
+        // SAFETY: dot_vector(n, x, y, root, tree, gate) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "dot_vector",
+                self.sums(n),
+                &mut [arg(&count), arg(&x), arg(&y), arg(&root), arg(&tree), arg(&gate)],
+            )
+        }
+    }
+
+    fn require<T: Real>(&self, value: &Scalar<T>, what: Quantity, positive: bool, monitor: &mut Monitor) -> Result<()> {
+        let (value, positive, what, monitor) = (value.pointer(), u32::from(positive), what as u32, monitor.pointer());
+        // SAFETY: require_scalar(value, positive, what, monitor).
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "require_scalar",
+                Grid::of(1, 1),
+                &mut [arg(&value), arg(&positive), arg(&what), arg(&monitor)],
+            )
+        }
+    }
+
+    fn cg_update_checked<T: Real>(
+        &self,
+        alpha: Coeff<'_, T, Scalar<T>>,
+        p: &Vector<T>,
+        q: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        rr: &mut Scalar<T>,
+        checks: ChecksArg,
+        monitor: u64,
+    ) -> Result<()> {
+        let n = p.len();
+        expect_len("cg_update", "q", q.len(), n)?;
+        expect_len("cg_update", "x", x.len(), n)?;
+        expect_len("cg_update", "r", r.len(), n)?;
+        let tree = self.tree(n, [rr.pointer(), 0])?;
+        let (count, alpha) = (n as u64, CoeffArg::from(alpha));
+        let (p, q, x, r) = (p.pointer(), q.pointer(), x.pointer(), r.pointer());
+        // SAFETY: cg_update_vector(n, alpha, p, q, x, r, checks, tree, monitor) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "cg_update_vector",
+                self.sums(n),
+                &mut [
+                    arg(&count),
+                    arg(&alpha),
+                    arg(&p),
+                    arg(&q),
+                    arg(&x),
+                    arg(&r),
+                    arg(&checks),
+                    arg(&tree),
+                    arg(&monitor),
+                ],
+            )
+        }
+    }
+
+    fn bicgstab_half_checked<T: Real>(
+        &self,
+        alpha: Coeff<'_, T, Scalar<T>>,
+        v: &Vector<T>,
+        r: &mut Vector<T>,
+        ss: &mut Scalar<T>,
+        checks: ChecksArg,
+        monitor: u64,
+    ) -> Result<()> {
+        let n = v.len();
+        expect_len("bicgstab_half", "r", r.len(), n)?;
+        let tree = self.tree(n, [ss.pointer(), 0])?;
+        let (count, alpha, v, r) = (n as u64, CoeffArg::from(alpha), v.pointer(), r.pointer());
+        // SAFETY: bicgstab_half_vector(n, alpha, v, r, checks, tree, monitor) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "bicgstab_half_vector",
+                self.sums(n),
+                &mut [arg(&count), arg(&alpha), arg(&v), arg(&r), arg(&checks), arg(&tree), arg(&monitor)],
+            )
+        }
+    }
+
+    fn bicgstab_update_checked<T: Real>(
+        &self,
+        alpha: Coeff<'_, T, Scalar<T>>,
+        p: &Vector<T>,
+        omega: Coeff<'_, T, Scalar<T>>,
+        s: Option<&Vector<T>>,
+        t: &Vector<T>,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        rr: &mut Scalar<T>,
+        rho: &mut Scalar<T>,
+        checks: ChecksArg,
+        monitor: u64,
+    ) -> Result<()> {
+        let n = p.len();
+        expect_len("bicgstab_update", "t", t.len(), n)?;
+        expect_len("bicgstab_update", "shadow", shadow.len(), n)?;
+        expect_len("bicgstab_update", "x", x.len(), n)?;
+        expect_len("bicgstab_update", "r", r.len(), n)?;
+        if let Some(s) = s {
+            expect_len("bicgstab_update", "s", s.len(), n)?;
+        }
+        let tree = self.tree(n, [rr.pointer(), rho.pointer()])?;
+        let (count, alpha, omega) = (n as u64, CoeffArg::from(alpha), CoeffArg::from(omega));
+        let (p, s, t, shadow) = (p.pointer(), s.map_or(0, Vector::pointer), t.pointer(), shadow.pointer());
+        let (x, r) = (x.pointer(), r.pointer());
+        // SAFETY: bicgstab_update_vector(n, alpha, p, omega, s or null, t, shadow, x, r, checks, tree, monitor) on vectors of n
+        // elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "bicgstab_update_vector",
+                self.sums(n),
+                &mut [
+                    arg(&count),
+                    arg(&alpha),
+                    arg(&p),
+                    arg(&omega),
+                    arg(&s),
+                    arg(&t),
+                    arg(&shadow),
+                    arg(&x),
+                    arg(&r),
+                    arg(&checks),
+                    arg(&tree),
+                    arg(&monitor),
+                ],
+            )
+        }
+    }
+}
+
+impl<T: Real> Backend<T> for Cuda {
+    type Vector = Vector<T>;
+    type Scalar = Scalar<T>;
+
+    fn zeros(&self, len: usize) -> Result<Vector<T>> {
+        let vector = Vector::zeros(self.stream(), len)?;
+        self.reserve(len)?;
+        Ok(vector)
+    }
+
+    fn upload(&self, host: &[T]) -> Result<Vector<T>> {
+        let vector = Vector::from_host(self.stream(), host)?;
+        self.reserve(host.len())?;
+        Ok(vector)
+    }
+
+    fn write(&self, host: &[T], v: &mut Vector<T>) -> Result<()> {
+        expect_len("write", "host", host.len(), v.len())?;
+        v.buffer().write_at(0, host)
+    }
+
+    fn download(&self, v: &Vector<T>) -> Result<Vec<T>> {
+        v.buffer().to_host("a vector on the host")
+    }
+
+    fn len(&self, v: &Vector<T>) -> usize {
+        v.len()
+    }
+
+    fn scalar(&self, value: T) -> Result<Scalar<T>> {
+        Scalar::new(self.stream(), value)
+    }
+
+    fn download_scalar(&self, s: &Scalar<T>) -> Result<T> {
+        s.download()
+    }
+
+    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Vector<T>) -> Result<()> {
+        let (n, count, y, gate) = (y.len(), y.len() as u64, y.pointer(), gate_pointer(gate));
+        let value = CoeffArg::from(Coeff::host(value));
+        // SAFETY: fill_vector(n, value, y, gate) on a vector of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "fill_vector",
+                Grid::rows(n),
+                &mut [arg(&count), arg(&value), arg(&y), arg(&gate)],
+            )
+        }
+    }
+
+    fn copy(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &mut Vector<T>) -> Result<()> {
+        expect_len("copy", "y", y.len(), x.len())?;
+        let (n, count) = (x.len(), x.len() as u64);
+        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
+        // SAFETY: copy_vector(n, x, y, gate) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(&VECTOR, "copy_vector", Grid::rows(n), &mut [arg(&count), arg(&x), arg(&y), arg(&gate)])
+        }
+    }
+
+    fn axpby(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("axpby", "y", y.len(), x.len())?;
+        let (n, count, a, b) = (x.len(), x.len() as u64, CoeffArg::from(a), CoeffArg::from(b));
+        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
+        // SAFETY: axpby_vector(n, a, x, b, y, gate) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "axpby_vector",
+                Grid::rows(n),
+                &mut [arg(&count), arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)],
+            )
+        }
+    }
+
+    fn axpbypcz(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &Vector<T>,
+        c: Coeff<'_, T, Scalar<T>>,
+        z: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("axpbypcz", "y", y.len(), x.len())?;
+        expect_len("axpbypcz", "z", z.len(), x.len())?;
+        let (n, count) = (x.len(), x.len() as u64);
+        let (a, b, c) = (CoeffArg::from(a), CoeffArg::from(b), CoeffArg::from(c));
+        let (x, y, z, gate) = (x.pointer(), y.pointer(), z.pointer(), gate_pointer(gate));
+        // SAFETY: axpbypcz_vector(n, a, x, b, y, c, z, gate) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "axpbypcz_vector",
+                Grid::rows(n),
+                &mut [arg(&count), arg(&a), arg(&x), arg(&b), arg(&y), arg(&c), arg(&z), arg(&gate)],
+            )
+        }
+    }
+
+    fn hadamard(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &Vector<T>, z: &mut Vector<T>) -> Result<()> {
+        expect_len("hadamard", "y", y.len(), x.len())?;
+        expect_len("hadamard", "z", z.len(), x.len())?;
+        let (n, count) = (x.len(), x.len() as u64);
+        let (x, y, z, gate) = (x.pointer(), y.pointer(), z.pointer(), gate_pointer(gate));
+        // SAFETY: hadamard_vector(n, x, y, z, gate) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "hadamard_vector",
+                Grid::rows(n),
+                &mut [arg(&count), arg(&x), arg(&y), arg(&z), arg(&gate)],
+            )
+        }
+    }
+
+    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Scalar<T>>, out: &mut Scalar<T>) -> Result<()> {
+        let (value, out, gate) = (CoeffArg::from(value), out.pointer(), gate_pointer(gate));
+        // SAFETY: assign_scalar(value, out, gate).
+        unsafe { self.launch::<T>(&VECTOR, "assign_scalar", Grid::of(1, 1), &mut [arg(&value), arg(&out), arg(&gate)]) }
+    }
+
+    fn dot(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
+        expect_len("dot", "y", y.len(), x.len())?;
+        self.dot_or_norm(gate, x, y, false, out)
+    }
+
+    fn norm2(&self, gate: Gate<'_, Self>, x: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
+        self.dot_or_norm(gate, x, x, true, out)
+    }
+
+    fn observe(&self, squared: &Scalar<T>, phase: Phase, monitor: &mut Monitor) -> Result<()> {
+        let (squared, phase, monitor) = (squared.pointer(), phase as u32, monitor.pointer());
+        // SAFETY: observe_scalar(squared, phase, monitor).
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "observe_scalar",
+                Grid::of(1, 1),
+                &mut [arg(&squared), arg(&phase), arg(&monitor)],
+            )
+        }
+    }
+
+    fn require_positive(&self, value: &Scalar<T>, what: Quantity, monitor: &mut Monitor) -> Result<()> {
+        self.require(value, what, true, monitor)
+    }
+
+    fn require_nonzero(&self, value: &Scalar<T>, what: Quantity, monitor: &mut Monitor) -> Result<()> {
+        self.require(value, what, false, monitor)
+    }
+
+    fn cg_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Scalar<T>>,
+        p: &Vector<T>,
+        q: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        rr: &mut Scalar<T>,
+    ) -> Result<()> {
+        self.cg_update_checked(alpha, p, q, x, r, rr, ChecksArg::default(), gate_pointer(gate))
+    }
+
+    fn bicgstab_half(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Scalar<T>>,
+        v: &Vector<T>,
+        r: &mut Vector<T>,
+        ss: &mut Scalar<T>,
+    ) -> Result<()> {
+        self.bicgstab_half_checked(alpha, v, r, ss, ChecksArg::default(), gate_pointer(gate))
+    }
+
+    fn bicgstab_update(
+        &self,
+        gate: Gate<'_, Self>,
+        alpha: Coeff<'_, T, Scalar<T>>,
+        p: &Vector<T>,
+        omega: Coeff<'_, T, Scalar<T>>,
+        s: Option<&Vector<T>>,
+        t: &Vector<T>,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        rr: &mut Scalar<T>,
+        rho: &mut Scalar<T>,
+    ) -> Result<()> {
+        let gate = gate_pointer(gate);
+        self.bicgstab_update_checked(alpha, p, omega, s, t, shadow, x, r, rr, rho, ChecksArg::default(), gate)
+    }
+
+    fn hadamard_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        d: &Vector<T>,
+        r: &Vector<T>,
+        z: &mut Vector<T>,
+        rz: &mut Scalar<T>,
+    ) -> Result<()> {
+        let n = d.len();
+        expect_len("hadamard_dot", "r", r.len(), n)?;
+        expect_len("hadamard_dot", "z", z.len(), n)?;
+        let tree = self.tree(n, [rz.pointer(), 0])?;
+        let (count, d, r, z, gate) = (n as u64, d.pointer(), r.pointer(), z.pointer(), gate_pointer(gate));
+        // SAFETY: hadamard_dot_vector(n, d, r, z, tree, gate) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "hadamard_dot_vector",
+                self.sums(n),
+                &mut [arg(&count), arg(&d), arg(&r), arg(&z), arg(&tree), arg(&gate)],
+            )
+        }
+    }
+
+    fn cg_step(
+        &self,
+        rz: &Scalar<T>,
+        pq: &Scalar<T>,
+        p: &Vector<T>,
+        q: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        rr: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<()> {
+        let checks = ChecksArg {
+            value: [pq.pointer(), 0],
+            positive: 1,
+            what: [Quantity::Curvature as u32, 0],
+            observe: 1,
+            phase: Phase::Full as u32,
+            ..ChecksArg::default()
+        };
+        self.cg_update_checked(Coeff::ratio(rz, pq), p, q, x, r, rr, checks, monitor.pointer())
+    }
+
+    fn cg_direction(
+        &self,
+        z: &Vector<T>,
+        rz_next: &Scalar<T>,
+        checked: bool,
+        rz: &mut Scalar<T>,
+        p: &mut Vector<T>,
+        monitor: &mut Monitor,
+    ) -> Result<()> {
+        let n = z.len();
+        expect_len("cg_direction", "p", p.len(), n)?;
+        let beta = CoeffArg::from(Coeff::ratio(rz_next, &*rz));
+        let required = if checked { rz_next.pointer() } else { 0 };
+        let what = Quantity::PreconditionedResidual as u32;
+        let (count, z, p) = (n as u64, z.pointer(), p.pointer());
+        let (from, to, ticket, monitor) = (rz_next.pointer(), rz.pointer(), self.ticket(), monitor.pointer());
+        // SAFETY: cg_direction_vector(n, z, beta, p, from, to, required or null, what, ticket, monitor) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "cg_direction_vector",
+                Grid::rows(n),
+                &mut [
+                    arg(&count),
+                    arg(&z),
+                    arg(&beta),
+                    arg(&p),
+                    arg(&from),
+                    arg(&to),
+                    arg(&required),
+                    arg(&what),
+                    arg(&ticket),
+                    arg(&monitor),
+                ],
+            )
+        }
+    }
+
+    fn bicgstab_first(
+        &self,
+        rho: &Scalar<T>,
+        rv: &Scalar<T>,
+        v: &Vector<T>,
+        r: &mut Vector<T>,
+        ss: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<()> {
+        let checks = ChecksArg {
+            value: [rv.pointer(), 0],
+            what: [Quantity::ShadowDirection as u32, 0],
+            observe: 1,
+            phase: Phase::Half as u32,
+            ..ChecksArg::default()
+        };
+        self.bicgstab_half_checked(Coeff::ratio(rho, rv), v, r, ss, checks, monitor.pointer())
+    }
+
+    fn bicgstab_second(
+        &self,
+        rho: &Scalar<T>,
+        rv: &Scalar<T>,
+        ts: &Scalar<T>,
+        tt: &Scalar<T>,
+        p: &Vector<T>,
+        s: Option<&Vector<T>>,
+        t: &Vector<T>,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        rr: &mut Scalar<T>,
+        rho_next: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<()> {
+        let checks = ChecksArg {
+            value: [tt.pointer(), ts.pointer()],
+            what: [Quantity::Stabilizer as u32, Quantity::Omega as u32],
+            observe: 1,
+            phase: Phase::Full as u32,
+            nonzero: 1,
+            after: Quantity::Rho as u32,
+            ..ChecksArg::default()
+        };
+        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
+        self.bicgstab_update_checked(alpha, p, omega, s, t, shadow, x, r, rr, rho_next, checks, monitor.pointer())
+    }
+
+    fn bicgstab_direction(
+        &self,
+        r: &Vector<T>,
+        v: &Vector<T>,
+        rho_next: &Scalar<T>,
+        rv: &Scalar<T>,
+        tt: &Scalar<T>,
+        ts: &Scalar<T>,
+        rho: &mut Scalar<T>,
+        p: &mut Vector<T>,
+        monitor: &mut Monitor,
+    ) -> Result<()> {
+        let n = r.len();
+        expect_len("bicgstab_direction", "v", v.len(), n)?;
+        expect_len("bicgstab_direction", "p", p.len(), n)?;
+        let beta = CoeffArg::from(Coeff::ratio(rho_next, rv).times_ratio(tt, ts));
+        let beta_omega = CoeffArg::from(Coeff::ratio(rho_next, rv).negated());
+        let (count, r, v, p) = (n as u64, r.pointer(), v.pointer(), p.pointer());
+        let (from, to, ticket, monitor) = (rho_next.pointer(), rho.pointer(), self.ticket(), monitor.pointer());
+        // SAFETY: bicgstab_direction_vector(n, r, b, v, c, p, from, to, ticket, monitor) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "bicgstab_direction_vector",
+                Grid::rows(n),
+                &mut [
+                    arg(&count),
+                    arg(&r),
+                    arg(&beta_omega),
+                    arg(&v),
+                    arg(&beta),
+                    arg(&p),
+                    arg(&from),
+                    arg(&to),
+                    arg(&ticket),
+                    arg(&monitor),
+                ],
+            )
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The device: a GPU's context, one queue on it, its kernels, and room for sums.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaFunction, CudaGraph, CudaStream, result, sys};
+use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
+
+use crate::error::{NAME, failed};
+use crate::launch::{BLOCK, TreeArg};
+use crate::memory::Buffer;
+use crate::module::{Modules, Source};
+use crate::{DeviceInfo, Monitor, probe};
+
+/// A GPU as a device: one queue (a stream of its own) on the device's primary context.
+///
+/// Operations are enqueued and run in order; nothing waits but what is called `synchronize`, `download` or `report`. Dropping a
+/// vector or matrix whose work still runs is safe. A `Cuda` may move between threads and is used by one at a time; several, in one
+/// thread or many, are independent queues.
+pub struct Cuda {
+    info: DeviceInfo,
+    // Buffers first, then the queue that frees them.
+    scratch: RefCell<Scratch>,
+    modules: Modules,
+    stream: Arc<CudaStream>,
+    context: Arc<CudaContext>,
+    capturing: Cell<bool>,
+    reproducible: bool,
+}
+
+/// Room for block results. What was handed out once stays, for the graphs that have its address.
+struct Scratch {
+    /// 0 between operations.
+    ticket: Buffer<u32>,
+    current: Buffer<u64>,
+    outgrown: Vec<Buffer<u64>>,
+}
+
+impl fmt::Debug for Cuda {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cuda")
+            .field("info", &self.info)
+            .field("reproducible", &self.reproducible)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Words for the block results of one sum over `len` elements, on all levels of the tree.
+fn words(len: usize) -> usize {
+    let (mut level, mut words) = (len.div_ceil(BLOCK), 1);
+    while level > 1 {
+        words += level;
+        level = level.div_ceil(BLOCK);
+    }
+    words + level
+}
+
+impl Cuda {
+    /// The first device that the driver shows.
+    ///
+    /// # Errors
+    /// The probe's reason as [`Error::Device`]; what the driver says against a context there.
+    pub fn new() -> Result<Self> {
+        Self::on(0)
+    }
+
+    /// The device with that number among those that [`probe()`] lists.
+    ///
+    /// # Errors
+    /// As [`Cuda::new`], and for a number that the list does not have.
+    pub fn on(ordinal: usize) -> Result<Self> {
+        let unusable = |why: String| Error::Device { device: NAME, why };
+        let found = probe().map_err(|reason| unusable(reason.to_string()))?;
+        let Some(info) = found.get(ordinal).cloned() else {
+            return Err(unusable(format!("there is no device {ordinal}: the driver shows {}", found.len())));
+        };
+        let context = CudaContext::new(ordinal).map_err(|error| failed("opening the device", error))?;
+        // SAFETY: done before the first allocation. Every buffer is used on the one stream that it was made on; what comes from
+        // elsewhere is waited for in `wrap`.
+        unsafe { context.disable_event_tracking() };
+        let stream = context.new_stream().map_err(|error| failed("opening a queue", error))?;
+        keep_freed_memory(&context)?;
+        let scratch = Scratch {
+            ticket: Buffer::zeros(&stream, 1, "a ticket")?,
+            current: Buffer::uninit(&stream, 2 * words(1 << 20), "block results")?,
+            outgrown: Vec::new(),
+        };
+        Ok(Self {
+            info,
+            scratch: RefCell::new(scratch),
+            modules: Modules::default(),
+            stream,
+            context,
+            capturing: Cell::new(false),
+            reproducible: false,
+        })
+    }
+
+    /// The same device held to kernels whose order of summation the CPU backend shares, so that results have the same bits
+    /// there. It costs speed where rows are of very different lengths: their longest is one chain. Applies to matrices loaded
+    /// from now on.
+    #[must_use]
+    pub fn with_reproducible(self, reproducible: bool) -> Self {
+        Self { reproducible, ..self }
+    }
+
+    /// Whether it is held to orders that the CPU shares.
+    pub fn reproducible(&self) -> bool {
+        self.reproducible
+    }
+
+    /// The device as the driver describes it.
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The queue, for work of one's own in its order.
+    pub fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    pub(crate) fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// Streaming multiprocessors.
+    pub(crate) fn multiprocessors(&self) -> usize {
+        self.info.multiprocessors as usize
+    }
+
+    /// Compute capability, 10 major + minor.
+    pub(crate) fn capability(&self) -> u32 {
+        10 * self.info.compute_capability.0 + self.info.compute_capability.1
+    }
+
+    pub(crate) fn function(&self, source: &Source, name: &'static str, element: &'static str) -> Result<CudaFunction> {
+        self.modules.function(&self.context, self.capability(), source, name, element)
+    }
+
+    /// Makes room for sums over `len` elements: called where vectors are made, as a recorded step must not allocate.
+    pub(crate) fn reserve(&self, len: usize) -> Result<()> {
+        let wanted = 2 * words(len);
+        let mut scratch = self.scratch.borrow_mut();
+        if scratch.current.len() >= wanted {
+            return Ok(());
+        }
+        if self.capturing.get() {
+            return Err(Error::Device {
+                device: NAME,
+                why: "a recorded step asked for memory: make its vectors before".into(),
+            });
+        }
+        let larger = Buffer::uninit(&self.stream, wanted.max(2 * scratch.current.len()), "block results")?;
+        let outgrown = std::mem::replace(&mut scratch.current, larger);
+        scratch.outgrown.push(outgrown);
+        Ok(())
+    }
+
+    /// The tree for up to two sums over `len` elements; `out` 0 where there is no second.
+    pub(crate) fn tree(&self, len: usize, out: [u64; 2]) -> Result<TreeArg> {
+        self.reserve(len)?;
+        let scratch = self.scratch.borrow();
+        Ok(TreeArg {
+            partials: scratch.current.pointer(),
+            stride: words(len) as u64,
+            ticket: scratch.ticket.pointer(),
+            out,
+        })
+    }
+
+    /// The ticket alone.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.scratch.borrow().ticket.pointer()
+    }
+}
+
+/// Lets the device's pool keep what is freed, so that a solve's allocations after the first cost nothing.
+fn keep_freed_memory(context: &Arc<CudaContext>) -> Result<()> {
+    if !context.has_async_alloc() {
+        return Ok(());
+    }
+    let mut threshold = u64::MAX;
+    // SAFETY: the context is bound by its constructor; the attribute's value is a live u64.
+    unsafe {
+        result::device::get_default_mem_pool(context.cu_device()).and_then(|pool| {
+            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            sys::cuMemPoolSetAttribute(pool, attribute, std::ptr::from_mut(&mut threshold).cast()).result()
+        })
+    }
+    .map_err(|error| failed("setting the memory pool up", error))
+}
+
+/// The address of the gate, 0 for none.
+pub(crate) fn gate_pointer(gate: Gate<'_, Cuda>) -> u64 {
+    gate.map_or(0, Monitor::pointer)
+}
+
+/// A captured step.
+pub struct Graph(CudaGraph);
+
+impl fmt::Debug for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Graph")
+    }
+}
+
+impl Device for Cuda {
+    const NAME: &'static str = NAME;
+    type Graph = Graph;
+    type Monitor = Monitor;
+
+    fn describe(&self) -> String {
+        self.info.to_string()
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize().map_err(|error| failed("synchronize", error))?;
+        self.context.check_err().map_err(|error| failed("freeing memory", error))
+    }
+
+    fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Graph> {
+        // Modules are loaded by the plain run before; a step that was never run would load them here, which a capture in
+        // relaxed mode allows.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        self.stream.begin_capture(mode).map_err(|error| failed("beginning to record", error))?;
+        self.capturing.set(true);
+        let enqueued = step.enqueue(self);
+        self.capturing.set(false);
+        // Ended in any case: a queue left recording would refuse everything after.
+        let graph = self.stream.end_capture(sys::CUgraphInstantiate_flags(0));
+        enqueued?;
+        match graph.map_err(|error| failed("recording a step", error))? {
+            Some(graph) => Ok(Graph(graph)),
+            None => Err(Error::Device { device: NAME, why: "recording a step gave no graph: report it".into() }),
+        }
+    }
+
+    unsafe fn replay<S: Step<Self>>(&self, graph: &Graph, _: &mut S) -> Result<()> {
+        graph.0.launch().map_err(|error| failed("replaying a step", error))
+    }
+
+    fn monitor(&self, watch: &Watch) -> Result<Monitor> {
+        Monitor::new(self, watch)
+    }
+
+    fn resume(&self, monitor: &mut Monitor) -> Result<()> {
+        monitor.resume(self)
+    }
+
+    fn rearm(&self, monitor: &mut Monitor, watch: &Watch) -> Result<()> {
+        monitor.rearm(watch)
+    }
+
+    fn report_latest(&self, monitor: &Monitor) -> Result<Latest> {
+        monitor.latest()
+    }
+
+    fn report(&self, monitor: &Monitor) -> Result<Report> {
+        monitor.report()
+    }
+}

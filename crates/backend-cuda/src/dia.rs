@@ -1,0 +1,203 @@
+//! DIA on the GPU.
+//!
+//! Layout: the host's. A matrix that equals its transpose bit for bit keeps only the diagonals at or above the main one: half the memory
+//! and nearly half the traffic, the second use of an entry coming from the cache.
+//! Order: stored, by ascending offset, in both forms. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values.
+//! Kernels: kernels/dia.cu.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_formats::{Dia, Format, Real};
+
+use crate::device::gate_pointer;
+use crate::launch::{CoeffArg, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::DIA;
+use crate::{Cuda, Scalar, Vector};
+
+/// A DIA matrix in device memory.
+#[derive(Debug)]
+pub struct CudaDia<T> {
+    nrows: usize,
+    ncols: usize,
+    offsets: Buffer<i32>,
+    values: Buffer<T>,
+    symmetric: bool,
+}
+
+impl<T> CudaDia<T> {
+    /// Whether only the upper half is stored.
+    pub fn is_symmetric(&self) -> bool {
+        self.symmetric
+    }
+}
+
+/// The place of the first diagonal at or above the main one, if the matrix equals its transpose bit for bit (so that products have the same
+/// bits from either half).
+fn upper_half<T: Real>(m: &Dia<T>) -> Option<usize> {
+    let (n, offsets, values) = (m.nrows(), m.offsets(), m.values());
+    let mirrored = offsets.iter().zip(offsets.iter().rev()).all(|(&a, &b)| i64::from(a) == -i64::from(b));
+    if n != m.ncols() || !mirrored {
+        return None;
+    }
+    let first = offsets.partition_point(|&offset| offset < 0);
+    let equal = (0..first).into_par_iter().all(|k| {
+        let d = offsets[k].unsigned_abs() as usize;
+        let lower = &values[k * n + d..(k + 1) * n];
+        let mirror = offsets.len() - 1 - k;
+        let upper = &values[mirror * n..(mirror + 1) * n - d];
+        lower == upper
+    });
+    equal.then_some(first)
+}
+
+impl<T: Real> Load<Dia<T>> for Cuda {
+    type Resident = CudaDia<T>;
+
+    fn load(&self, host: Arc<Dia<T>>) -> Result<CudaDia<T>> {
+        let (nrows, ncols) = (host.nrows(), host.ncols());
+        let half = upper_half(&host);
+        let first = half.unwrap_or(0);
+        let offsets = Buffer::from_host(self.stream(), &host.offsets()[first..], "a matrix's offsets")?;
+        let values = Buffer::from_host(self.stream(), &host.values()[first * nrows..], "a matrix's values")?;
+        Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some() })
+    }
+}
+
+impl<T: Real> Spmv<Dia<T>> for Cuda {
+    fn order(&self) -> Order {
+        Order::Stored
+    }
+
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaDia<T>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("spmv", "x", x.len(), m.ncols)?;
+        expect_len("spmv", "y", y.len(), m.nrows)?;
+        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
+        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
+        let (x, y, gate, grid) = (x.pointer(), y.pointer(), gate_pointer(gate), Grid::rows(m.nrows));
+        if m.symmetric {
+            let mut arguments = [
+                arg(&values),
+                arg(&offsets),
+                arg(&diagonals),
+                arg(&nrows),
+                arg(&a),
+                arg(&x),
+                arg(&b),
+                arg(&y),
+                arg(&gate),
+            ];
+            // SAFETY: spmv_symmetric_dia(values, offsets, diagonals, nrows, a, x, b, y, gate), lengths compared above.
+            return unsafe { self.launch::<T>(&DIA, "spmv_symmetric_dia", grid, &mut arguments) };
+        }
+        let mut arguments = [
+            arg(&values),
+            arg(&offsets),
+            arg(&diagonals),
+            arg(&nrows),
+            arg(&ncols),
+            arg(&a),
+            arg(&x),
+            arg(&b),
+            arg(&y),
+            arg(&gate),
+        ];
+        // SAFETY: spmv_dia(values, offsets, diagonals, nrows, ncols, a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&DIA, "spmv_dia", grid, &mut arguments) }
+    }
+
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &CudaDia<T>,
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        w: &Vector<T>,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<()> {
+        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
+        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
+        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
+        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
+        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
+        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, Grid::rows(m.nrows));
+        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        if m.symmetric {
+            let mut arguments = [
+                arg(&values),
+                arg(&offsets),
+                arg(&diagonals),
+                arg(&nrows),
+                arg(&x),
+                arg(&y),
+                arg(&w),
+                arg(&tree),
+                arg(&gate),
+            ];
+            // SAFETY: spmv_dot_symmetric_dia(values, offsets, diagonals, nrows, x, y, w, tree, gate), lengths compared above.
+            return unsafe { self.launch::<T>(&DIA, "spmv_dot_symmetric_dia", grid, &mut arguments) };
+        }
+        let mut arguments = [
+            arg(&values),
+            arg(&offsets),
+            arg(&diagonals),
+            arg(&nrows),
+            arg(&ncols),
+            arg(&x),
+            arg(&y),
+            arg(&w),
+            arg(&tree),
+            arg(&gate),
+        ];
+        // SAFETY: spmv_dot_dia(values, offsets, diagonals, nrows, ncols, x, y, w, tree, gate), lengths compared above.
+        unsafe { self.launch::<T>(&DIA, "spmv_dot_dia", grid, &mut arguments) }
+    }
+}
+
+impl<T: Real> Spmm<Dia<T>> for Cuda {
+    fn spmm(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaDia<T>,
+        k: usize,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_columns("spmm", "x", x.len(), m.ncols, k)?;
+        expect_columns("spmm", "y", y.len(), m.nrows, k)?;
+        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
+        let symmetric = u32::from(m.symmetric);
+        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
+        let (k, x, y, gate) = (k as u64, x.pointer(), y.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&values),
+            arg(&offsets),
+            arg(&diagonals),
+            arg(&symmetric),
+            arg(&nrows),
+            arg(&ncols),
+            arg(&k),
+            arg(&a),
+            arg(&x),
+            arg(&b),
+            arg(&y),
+            arg(&gate),
+        ];
+        // SAFETY: spmm_dia(values, offsets, diagonals, symmetric, nrows, ncols, k, a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&DIA, "spmm_dia", Grid::of(m.nrows.div_ceil(256), 256), &mut arguments) }
+    }
+}

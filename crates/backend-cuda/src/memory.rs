@@ -1,0 +1,189 @@
+//! Device memory: buffers of the stream-ordered pool, and wrapped ones.
+//!
+//! Invariants: a buffer's pointer is that of `len` elements of device memory for as long as the buffer lives; work that uses it was
+//! enqueued on the queue it is freed on, so a buffer may be dropped while that work still runs.
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, result, sys};
+use spandrel_backend::{Error, Result};
+
+use crate::error::{NAME, failed, refused};
+
+/// Who frees the memory.
+enum Owner {
+    /// The queue's pool, in the queue's order.
+    Pool,
+    /// A guest that frees it when dropped.
+    Guest(#[allow(dead_code)] Box<dyn Any + Send>), // held for its drop alone
+    /// Whoever made it.
+    Elsewhere,
+}
+
+/// `len` elements in device memory.
+pub(crate) struct Buffer<T> {
+    pointer: sys::CUdeviceptr,
+    len: usize,
+    stream: Arc<CudaStream>,
+    owner: Owner,
+    element: PhantomData<T>,
+}
+
+// SAFETY: a buffer is an address that only its (shared or exclusive) owner hands to the driver, whose calls may come from any
+// thread: each binds the context first.
+unsafe impl<T: Send> Send for Buffer<T> {}
+// SAFETY: as above; nothing is changed behind a shared reference but by kernels on one queue.
+unsafe impl<T: Sync> Sync for Buffer<T> {}
+
+impl<T> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl<T: Pod> Buffer<T> {
+    /// Memory for `len` elements, not initialised. Stream-ordered; does not block.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]: the device goes on as it was.
+    pub(crate) fn uninit(stream: &Arc<CudaStream>, len: usize, what: &'static str) -> Result<Self> {
+        let wanted = (len as u128 * size_of::<T>() as u128).max(1);
+        let too_much = || Error::OutOfMemory { device: NAME, what, bytes: u64::try_from(wanted).unwrap_or(u64::MAX) };
+        // Beyond 2^47 no driver has an address; asking would be an invalid value in the place of an exhausted memory.
+        let bytes = usize::try_from(wanted).ok().filter(|&bytes| bytes < 1 << 47).ok_or_else(too_much)?;
+        let context = stream.context();
+        context.bind_to_thread().map_err(|error| failed(what, error))?;
+        // SAFETY: the context is bound, the size is not zero, and the memory is freed by `drop` alone.
+        let pointer = unsafe {
+            if context.has_async_alloc() {
+                result::malloc_async(stream.cu_stream(), bytes)
+            } else {
+                result::malloc_sync(bytes)
+            }
+        }
+        .map_err(|error| refused(what, bytes as u64, error))?;
+        Ok(Self { pointer, len, stream: stream.clone(), owner: Owner::Pool, element: PhantomData })
+    }
+
+    /// As [`Buffer::uninit`], every byte 0.
+    pub(crate) fn zeros(stream: &Arc<CudaStream>, len: usize, what: &'static str) -> Result<Self> {
+        let buffer = Self::uninit(stream, len, what)?;
+        if len > 0 {
+            // SAFETY: the range is that of the buffer just allocated on this stream.
+            unsafe { result::memset_d8_async(buffer.pointer, 0, len * size_of::<T>(), stream.cu_stream()) }
+                .map_err(|error| failed(what, error))?;
+        }
+        Ok(buffer)
+    }
+
+    /// A copy of host data. Blocks until the host's data has been read.
+    pub(crate) fn from_host(stream: &Arc<CudaStream>, host: &[T], what: &'static str) -> Result<Self> {
+        let buffer = Self::uninit(stream, host.len(), what)?;
+        buffer.write_at(0, host)?;
+        Ok(buffer)
+    }
+
+    /// Takes over a slice made with cudarc, without a copy. Work enqueued on another stream must have ended.
+    pub(crate) fn wrap(stream: &Arc<CudaStream>, slice: CudaSlice<T>) -> Self
+    where
+        T: Send,
+    {
+        let (pointer, len) = (slice.device_ptr(stream).0, slice.len());
+        Self { pointer, len, stream: stream.clone(), owner: Owner::Guest(Box::new(slice)), element: PhantomData }
+    }
+
+    /// # Safety
+    /// `pointer` is that of `len` elements of memory of this stream's context, which outlive the buffer and are used by nobody
+    /// else meanwhile.
+    pub(crate) unsafe fn borrow(stream: &Arc<CudaStream>, pointer: sys::CUdeviceptr, len: usize) -> Self {
+        Self { pointer, len, stream: stream.clone(), owner: Owner::Elsewhere, element: PhantomData }
+    }
+
+    /// Overwrites elements from `at` on with host data. Returns once the host's data has been read.
+    pub(crate) fn write_at(&self, at: usize, host: &[T]) -> Result<()> {
+        assert!(at.checked_add(host.len()).is_some_and(|end| end <= self.len), "a write stays inside its buffer");
+        if host.is_empty() {
+            return Ok(());
+        }
+        self.bind("upload")?;
+        // SAFETY: the destination lies inside the buffer. The driver has read pageable memory when the call returns (CUDA Driver
+        // API, "API synchronization behavior"), so `host` may go.
+        unsafe { result::memcpy_htod_async(self.address(at), host, self.stream.cu_stream()) }
+            .map_err(|error| failed("upload", error))
+    }
+
+    /// Copies elements from `at` on to the host. Blocks.
+    pub(crate) fn read_at(&self, at: usize, host: &mut [T]) -> Result<()> {
+        assert!(at.checked_add(host.len()).is_some_and(|end| end <= self.len), "a read stays inside its buffer");
+        if host.is_empty() {
+            return self.synchronize("download");
+        }
+        self.bind("download")?;
+        // SAFETY: the source lies inside the buffer, and `host` is borrowed until the queue is idle.
+        unsafe { result::memcpy_dtoh_async(host, self.address(at), self.stream.cu_stream()) }
+            .map_err(|error| failed("download", error))?;
+        self.synchronize("download")
+    }
+
+    /// All elements on the host. Blocks.
+    pub(crate) fn to_host(&self, what: &'static str) -> Result<Vec<T>> {
+        let mut host = Vec::new();
+        let bytes = (self.len as u64).saturating_mul(size_of::<T>() as u64);
+        host.try_reserve_exact(self.len).map_err(|_| Error::OutOfMemory { device: "cpu", what, bytes })?;
+        host.resize(self.len, T::zeroed());
+        self.read_at(0, &mut host)?;
+        Ok(host)
+    }
+
+    fn bind(&self, what: &str) -> Result<()> {
+        self.stream.context().bind_to_thread().map_err(|error| failed(what, error))
+    }
+
+    fn synchronize(&self, what: &str) -> Result<()> {
+        self.stream.synchronize().map_err(|error| failed(what, error))
+    }
+
+    /// The address of element `at`.
+    pub(crate) fn address(&self, at: usize) -> sys::CUdeviceptr {
+        self.pointer + (at * size_of::<T>()) as u64
+    }
+}
+
+impl<T> Buffer<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// The address of the first element, as a kernel takes it.
+    pub(crate) fn pointer(&self) -> sys::CUdeviceptr {
+        self.pointer
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        if let Owner::Pool = self.owner {
+            let context = self.stream.context();
+            let freed = context.bind_to_thread().and_then(|()| {
+                // SAFETY: the memory came from the matching allocation on this stream and is freed once.
+                unsafe {
+                    if context.has_async_alloc() {
+                        result::free_async(self.pointer, self.stream.cu_stream())
+                    } else {
+                        result::free_sync(self.pointer)
+                    }
+                }
+            });
+            // Surfaces at the next `synchronize`: a drop has nowhere to return it.
+            context.record_err(freed);
+        }
+    }
+}

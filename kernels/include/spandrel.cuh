@@ -1,0 +1,286 @@
+// What every kernel stands on: widths, coefficients, the gate and its monitor, the dot product's tree, the end of a row.
+//
+// Layout: the structures passed by value (`Coeff`, `Tree`) and the `Monitor` in device memory have the field order and sizes
+// of their twins in crates/backend-cuda/src/{launch,monitor}.rs.
+// Order: products and sums are separate roundings (compiled without contraction); every fused one is an explicit `fma`.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+// Column of a position without an entry.
+#define PADDING 0xffffffffu
+// Elements of a block of the dot product's tree, and its lanes.
+#define BLOCK 1024
+#define WARP 32
+#define ALL 0xffffffffu
+
+// Entries `verb_noun_f32` and `verb_noun_f64` from one macro with the parameters (T, type).
+#define FOR_EACH_TYPE(ENTRY) ENTRY(float, f32) ENTRY(double, f64)
+
+template <class T>
+__device__ __forceinline__ T fma_rn(T a, T b, T c);
+template <>
+__device__ __forceinline__ float fma_rn(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+template <>
+__device__ __forceinline__ double fma_rn(double a, double b, double c) { return __fma_rn(a, b, c); }
+
+__device__ __forceinline__ float sqrt_rn(float a) { return __fsqrt_rn(a); }
+__device__ __forceinline__ double sqrt_rn(double a) { return __dsqrt_rn(a); }
+
+__device__ __forceinline__ bool finite(double a) { return (__double_as_longlong(a) & 0x7ff0000000000000ll) != 0x7ff0000000000000ll; }
+
+// A coefficient host * (num[0]/den[0]) * (num[1]/den[1]) of device scalars; null counts as 1, a pair of nulls is skipped.
+template <class T>
+struct Coeff {
+    T host;
+    const T* num[2];
+    const T* den[2];
+
+    __device__ __forceinline__ T value() const {
+        T product = host;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (num[i] || den[i]) {
+                T n = num[i] ? *num[i] : T(1), d = den[i] ? *den[i] : T(1);
+                product *= n / d;
+            }
+        }
+        return product;
+    }
+};
+
+// Codes of `Monitor::stop`.
+enum Stop : u32 {
+    RUNNING = 0,
+    CONVERGED = 1,
+    CONVERGED_HALF = 2,
+    MAX_ITERATIONS = 3,
+    DIVERGED = 4,
+    NOT_POSITIVE = 5,
+    ZERO = 6,
+    NOT_FINITE = 7
+};
+// Codes of a phase, and the quantity of the residual.
+#define PHASE_HALF 0u
+#define PHASE_FULL 1u
+#define RESIDUAL 0u
+
+// The record of an iteration; the gate of every operation that is given it.
+struct Monitor {
+    u32 stop;
+    u32 quantity;
+    u64 iterations;
+    u64 max_iters;
+    double threshold;
+    double divergence;
+    double residual;
+    u64 recorded;   // norms since the monitor was armed
+    u64 drained;    // of these, taken over by the host
+    u64 capacity;   // norms that `history` holds, a ring
+    double* history;
+
+    // The squared norm of an iteration. One thread.
+    template <class T>
+    __device__ void observe(T squared, u32 phase) {
+        if (stop != RUNNING) return;
+        double norm = (double)sqrt_rn(squared);
+        bool full = phase == PHASE_FULL;
+        if (full) iterations += 1;
+        u32 decided = RUNNING;
+        if (!finite(norm)) {
+            decided = NOT_FINITE;
+        } else if (norm <= threshold) {
+            decided = full ? CONVERGED : CONVERGED_HALF;
+        } else if (full && norm > divergence) {
+            decided = DIVERGED;
+        } else if (full && iterations >= max_iters) {
+            decided = MAX_ITERATIONS;
+        }
+        if (full || decided != RUNNING) {
+            if (recorded - drained < capacity) history[recorded % capacity] = norm;
+            recorded += 1;
+            residual = norm;
+        }
+        quantity = RESIDUAL;
+        stop = decided;
+    }
+
+    // Whether a scalar may be relied on: what it stops as, if not.
+    template <class T>
+    __device__ static u32 judge(T value, bool positive) {
+        if (!finite((double)value)) return NOT_FINITE;
+        if (positive) return value > T(0) ? RUNNING : NOT_POSITIVE;
+        return value != T(0) ? RUNNING : ZERO;
+    }
+
+    __device__ void halt(u32 reason, u32 what) {
+        if (stop == RUNNING && reason != RUNNING) {
+            quantity = what;
+            stop = reason;
+        }
+    }
+};
+
+// Whether work is let through.
+__device__ __forceinline__ bool open(const Monitor* gate) {
+    return !gate || *(volatile const u32*)&gate->stop == RUNNING;
+}
+
+// What an operation reads once and nothing writes meanwhile.
+template <class T>
+__device__ __forceinline__ T stream(const T* p) { return __ldcs(p); }
+
+// y = a acc + b y, with b = 0 never reading y.
+template <class T>
+__device__ __forceinline__ void finish_row(T a, T acc, T b, T* y) {
+    *y = b == T(0) ? a * acc : fma_rn(a, acc, b * *y);
+}
+
+// The halving tree over the lanes: the sum in lane 0.
+template <class T>
+__device__ __forceinline__ T halve(T v) {
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) v += __shfl_down_sync(ALL, v, d);
+    return v;
+}
+
+// Room for the block results of up to two sums over one length, the ticket that tells the last thread block, the sums.
+template <class T>
+struct Tree {
+    T* partials;  // sum k from k * stride on: `blocks` results, then those of the levels above
+    u64 stride;
+    u32* ticket;  // 0 between operations
+    T* out[2];
+};
+
+// Combines `blocks` results of each of K sums by the tree's rule; for a whole thread block, the sums then in every thread.
+template <class T, int K>
+__device__ void combine(const Tree<T>& tree, u64 blocks, T (&sum)[K]) {
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        T* from = tree.partials + k * tree.stride;
+        u64 count = blocks;
+        while (count > 1) {
+            u64 groups = (count + BLOCK - 1) / BLOCK;
+            T* to = from + count;
+            for (u64 g = warp; g < groups; g += warps) {
+                T acc = T(0);
+                u64 base = g * BLOCK + lane;
+#pragma unroll 8
+                for (int i = 0; i < BLOCK / WARP; i++) {
+                    u64 at = base + (u64)i * WARP;
+                    if (at < count) acc += __ldcg(from + at);
+                }
+                acc = halve(acc);
+                if (lane == 0) to[g] = acc;
+            }
+            __syncthreads();
+            from = to;
+            count = groups;
+        }
+        sum[k] = blocks == 0 ? T(0) : __ldcg(from);
+    }
+}
+
+// Whether this thread block is the last of the grid to come here. The results that the others wrote before are then visible.
+__device__ inline bool last_block(u32* ticket) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        u32 seen = atomicAdd(ticket, 1u);
+        last = seen == gridDim.x - 1;
+        if (last) *ticket = 0;  // for the next operation of the queue
+    }
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+}
+
+// The end of an operation with K sums: its last thread block writes them. True in thread 0 of that block alone, with the sums.
+template <class T, int K>
+__device__ bool finish_sums(const Tree<T>& tree, u64 blocks, T (&sum)[K]) {
+    if (!last_block(tree.ticket)) return false;
+    combine<T, K>(tree, blocks, sum);
+    if (threadIdx.x != 0) return false;
+#pragma unroll
+    for (int k = 0; k < K; k++) *tree.out[k] = sum[k];
+    return true;
+}
+
+// Block results of w . y (and y . y) for rows first .. first + 1024 whose y lies in shared memory. One warp.
+template <class T>
+__device__ __forceinline__ void block_dots(const T* shared_y, const T* w, u64 first, u64 nrows, const Tree<T>& tree, bool both) {
+    u32 lane = threadIdx.x % WARP;
+    T wy = T(0), yy = T(0);
+#pragma unroll 8
+    for (int i = 0; i < BLOCK / WARP; i++) {
+        u32 at = i * WARP + lane;
+        if (first + at < nrows) {
+            T v = shared_y[at];
+            wy = fma_rn(w[first + at], v, wy);
+            if (both) yy = fma_rn(v, v, yy);
+        }
+    }
+    wy = halve(wy);
+    if (both) yy = halve(yy);
+    if (lane == 0) {
+        tree.partials[first / BLOCK] = wy;
+        if (both) tree.partials[tree.stride + first / BLOCK] = yy;
+    }
+}
+
+// How a format whose rows can be formed in any grouping multiplies. `Rows` gives
+//   template <int N> void accumulate(u64 row, u32 step, u64 nrows, T (&acc)[N]) const
+// which adds to acc[i] the stored entries of row + i*step (rows past nrows are left alone), in order, by `fma`, and
+//   u64 target(u64 row) const
+// the row of y that a stored row is.
+
+// y = a A x + b y. Grid: 1024 rows a thread block of 256, four rows a thread, neighbours side by side.
+template <class T, class Rows>
+__device__ __forceinline__ void spmv_rows(const Rows& m, u64 nrows, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
+    if (!open(gate)) return;
+    T a = ca.value(), b = cb.value();
+    u64 row = (u64)blockIdx.x * BLOCK + threadIdx.x;
+    T acc[4] = {T(0), T(0), T(0), T(0)};
+    m.accumulate(row, 256, nrows, acc);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u64 r = row + i * 256;
+        if (r < nrows) finish_row(a, acc[i], b, y + m.target(r));
+    }
+}
+
+// y = A x; w . y and, where tree.out[1] is given, y . y. `target` must map every block of 1024 rows onto itself.
+template <class T, class Rows>
+__device__ __forceinline__ void spmv_dot_rows(const Rows& m, u64 nrows, T* y, const T* w, Tree<T> tree, const Monitor* gate) {
+    __shared__ T shared_y[BLOCK];
+    if (!open(gate)) return;
+    u64 first = (u64)blockIdx.x * BLOCK, row = first + threadIdx.x;
+    T acc[4] = {T(0), T(0), T(0), T(0)};
+    m.accumulate(row, 256, nrows, acc);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u64 r = row + i * 256;
+        if (r < nrows) {
+            u64 to = m.target(r);
+            y[to] = acc[i];
+            shared_y[to - first] = acc[i];
+        }
+    }
+    __syncthreads();
+    bool both = tree.out[1] != nullptr;
+    if (threadIdx.x < WARP) block_dots(shared_y, w, first, nrows, tree, both);
+    u64 blocks = (nrows + BLOCK - 1) / BLOCK;
+    if (both) {
+        T sum[2];
+        finish_sums<T, 2>(tree, blocks, sum);
+    } else {
+        T sum[1];
+        finish_sums<T, 1>(tree, blocks, sum);
+    }
+}
