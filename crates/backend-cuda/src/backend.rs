@@ -8,7 +8,7 @@ use spandrel_backend::{Backend, Coeff, Gate, Phase, Quantity, Result};
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
-use crate::launch::{BLOCK, ChecksArg, CoeffArg, Grid, arg};
+use crate::launch::{ChecksArg, CoeffArg, Grid, arg};
 use crate::module::VECTOR;
 use crate::{Cuda, Monitor, Scalar, Vector};
 
