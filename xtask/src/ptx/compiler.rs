@@ -37,7 +37,7 @@ pub(crate) enum Error {
     )]
     Other { found: String, folder: PathBuf },
     /// The source does not compile.
-    #[error("{path}: {log}")]
+    #[error("{path} does not compile:\n{log}")]
     Refused { path: String, log: String },
 }
 
@@ -97,8 +97,7 @@ impl Compiler {
             other => refused(other.to_string()),
         })?;
         // The image ends in a zero byte.
-        let bytes: Vec<u8> = ptx.as_bytes().unwrap_or_default().iter().map(|&byte| byte as u8).collect();
-        let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned();
+        let text = String::from_utf8_lossy(ptx.as_bytes().unwrap_or_default()).trim_end_matches('\0').to_owned();
         match text.lines().find_map(|line| line.split_once(", V")).map(|(_, release)| release.trim()) {
             Some(NVRTC) => Ok(text),
             found => Err(self.other(found.unwrap_or("without a release"))),
