@@ -28,6 +28,7 @@ pub(crate) enum Step {
 pub(crate) const STEPS: &[(&str, Step)] = &[
     ("format", Step::Command("cargo fmt --all --check", &[])),
     ("tidy", Step::Tidy),
+    ("ptx", Step::Command("cargo xtask ptx --check", &[])),
     ("clippy", Step::Command("cargo clippy --workspace --all-targets --features {features} -- -D warnings", &[])),
     // Features that the workspace's own build never leaves out.
     ("formats alone", Step::Command("cargo check -p spandrel-formats", &[])),
@@ -87,6 +88,7 @@ mod tests {
             if let Step::Command(line, _) = step {
                 assert!(!line.contains(['"', '\'', '\\']), "{name}: quotes are not understood");
                 assert!(line.starts_with("cargo "), "{name}: a newcomer has cargo and nothing else");
+                assert!(!line.contains("--all-features"), "{name}: versions of the CUDA driver exclude each other");
             }
         }
     }
