@@ -102,18 +102,15 @@ fn write(root: &Path, tools: &Path, sources: &Sources, outputs: &[Output]) -> Re
             println!("{path}");
         }
     }
-    for name in before.keys().filter(|name| !outputs.iter().any(|output| output.name() == **name)) {
-        fs::remove_file(format!("{PTX}{name}")).with_context(|| format!("cannot remove {PTX}{name}"))?;
-        println!("{PTX}{name}: removed, it has no source");
-    }
+    let mut faults = orphans(&before, outputs);
     match compiler::ptxas(tools) {
-        Ok(ptxas) => write_resources(&ptxas, &modules),
+        Ok(ptxas) => faults.extend(write_resources(&ptxas, &modules)?),
         Err(absent @ compiler::Error::Absent { .. }) => {
             eprintln!("{} WAS NOT WRITTEN: {absent}", resources::FILE);
-            Ok(Vec::new())
         }
-        Err(error) => Err(error.into()),
+        Err(error) => return Err(error.into()),
     }
+    Ok(faults)
 }
 
 fn write_resources(ptxas: &Path, modules: &[(Output, String)]) -> Result<Vec<String>> {
@@ -172,9 +169,19 @@ fn differences(
             Some(_) => {}
         }
     }
-    let orphans = files.keys().filter(|name| !expected.iter().any(|(output, _)| output.name() == **name));
-    faults.extend(orphans.map(|name| format!("{PTX}{name}: has no source; `cargo xtask ptx` removes it")));
+    faults.extend(orphans(files, expected.iter().map(|(output, _)| output)));
     faults
+}
+
+/// Committed files that nothing is compiled into.
+fn orphans<'a>(files: &BTreeMap<String, String>, outputs: impl IntoIterator<Item = &'a Output>) -> Vec<String> {
+    let names: Vec<String> = outputs.into_iter().map(Output::name).collect();
+    let orphans = files.keys().filter(|name| !names.contains(name));
+    orphans
+        .map(|name| {
+            format!("{PTX}{name}: no source asks for it: delete it, or write `// Variants: sm_90` into the head")
+        })
+        .collect()
 }
 
 /// The results of `work` on each item, in order, by as many threads as there are cores.
@@ -214,7 +221,7 @@ mod tests {
         assert!(faults(&[("csr.ptx", "a"), ("dia.ptx", "b")]).is_empty());
         assert!(faults(&[("csr.ptx", "c"), ("dia.ptx", "b")])[0].contains("csr.ptx: not what"));
         assert!(faults(&[("dia.ptx", "b")])[0].contains("csr.ptx: missing"));
-        assert!(faults(&[("csr.ptx", "a"), ("dia.ptx", "b"), ("ell.ptx", "")])[0].contains("ell.ptx: has no source"));
+        assert!(faults(&[("csr.ptx", "a"), ("dia.ptx", "b"), ("ell.ptx", "")])[0].contains("ell.ptx: no source asks"));
     }
 
     #[test]

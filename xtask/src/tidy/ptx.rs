@@ -54,7 +54,7 @@ pub(crate) fn stale(tree: &Tree) -> Vec<Breach> {
         breaches.push(Breach::new("ptx", path, what));
     }
     for (path, _) in modules(tree).filter(|(path, _)| !outputs.iter().any(|o| format!("{PTX}{}", o.name()) == *path)) {
-        breaches.push(Breach::new("ptx", path, "has no source in kernels"));
+        breaches.push(Breach::new("ptx", path, "no source in kernels asks for it"));
     }
     breaches
 }
