@@ -162,7 +162,7 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
         // Few rows are spread better by the product alone; heavy rows are not where their neighbours are formed.
         if m.heavy_rows.len() > 0 || self.few_blocks(m.nrows) {
-            self.spmv(gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            <Self as Spmv<Hyb<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
             self.dot(gate, w, y, wy)?;
             return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
         }

@@ -101,7 +101,7 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         expect_len("spmv_dot", "y", y.len(), m.nrows)?;
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
         if !m.blockwise {
-            self.spmv(gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            <Self as Spmv<Sell<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
             self.dot(gate, w, y, wy)?;
             return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
         }
