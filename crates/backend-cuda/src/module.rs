@@ -34,7 +34,13 @@ macro_rules! sources {
 
 sources! {
     VECTOR = "vector",
+    COO = "coo",
     DIA = "dia",
+    ELL = "ell",
+    HEC = "hec",
+    HMEC = "hmec",
+    HYB = "hyb",
+    SELL = "sell",
 }
 
 /// Loaded modules and the functions looked up in them.
