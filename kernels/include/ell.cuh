@@ -104,16 +104,7 @@ __device__ __forceinline__ void spmv_dot_each_row(const Rows& m, u64 nrows, T* y
         shared_y[to - first] = acc[0];
     }
     __syncthreads();
-    bool both = tree.out[1] != nullptr;
-    if (threadIdx.x < WARP) block_dots(shared_y, w, first, nrows, tree, both);
-    u64 blocks = (nrows + BLOCK - 1) / BLOCK;
-    if (both) {
-        T sum[2];
-        finish_sums<T, 2>(tree, blocks, sum);
-    } else {
-        T sum[1];
-        finish_sums<T, 1>(tree, blocks, sum);
-    }
+    if (threadIdx.x < WARP) block_dots(shared_y, w + first, first, nrows, tree);
 }
 
 // y = a A x + b y for rows with tails. `Rows` gives, beside accumulate and target,
