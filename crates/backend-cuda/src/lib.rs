@@ -11,6 +11,7 @@ mod launch;
 mod memory;
 mod module;
 mod monitor;
+mod persistent;
 pub mod probe;
 mod vector;
 
