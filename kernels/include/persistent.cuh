@@ -98,31 +98,43 @@ struct Exchange {
         return slots + (2 * PRODUCTS * n + ((tag & 1) * SUMS + which) * blocks) * Slot<T>::WORDS;
     }
 
-    // The window of a product: a whole thread block.
-    __device__ __forceinline__ void gather(u32 tag, u32 which, u64 lo, u32 width, T* to) const {
-        const u64* from = product(tag, which) + lo * Slot<T>::WORDS;
-        for (u32 base = threadIdx.x; base < width; base += 5 * CREW) {
-            T v[5];
-            await<5>(from, base, CREW, width, tag, v);
+    // The window of a product: a whole thread block, each thread waiting for so many elements at once.
+    template <int COUNT>
+    __device__ __forceinline__ void gather_by(u32 tag, const u64* from, u32 width, T* to) const {
+        for (u32 base = threadIdx.x; base < width; base += COUNT * CREW) {
+            T v[COUNT];
+            await<COUNT>(from, base, CREW, width, tag, v);
 #pragma unroll
-            for (int i = 0; i < 5; i++)
+            for (int i = 0; i < COUNT; i++)
                 if (base + i * CREW < width) to[base + i * CREW] = v[i];
         }
+    }
+    __device__ __forceinline__ void gather(u32 tag, u32 which, u64 lo, u32 width, T* to) const {
+        const u64* from = product(tag, which) + lo * Slot<T>::WORDS;
+        if (width <= 2 * CREW) gather_by<2>(tag, from, width, to);
+        else gather_by<5>(tag, from, width, to);
     }
 
     // Sum `which` from its block results, in lane 0. One warp, at most 1024 blocks.
     __device__ __forceinline__ T total(u32 tag, u32 which) const {
         const u64* from = sum(tag, which);
         u32 lane = threadIdx.x % WARP;
-        T v[4], acc = T(0);
-        for (u64 base = lane; base < blocks; base += 4 * WARP) {
-            await<4>(from, base, WARP, blocks, tag, v);
-            if (blocks == 1) return v[0];  // lane 0; nothing is added to a single result
+        T acc = T(0);
+        if (blocks <= WARP) {
+            T v[1] = {T(0)};
+            if (lane < blocks) await<1>(from, lane, WARP, blocks, tag, v);
+            if (blocks == 1) return v[0];  // nothing is added to a single result
+            acc += v[0];
+        } else {
+            for (u64 base = lane; base < blocks; base += 4 * WARP) {
+                T v[4];
+                await<4>(from, base, WARP, blocks, tag, v);
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (base + i * WARP < blocks) acc += v[i];
+                for (int i = 0; i < 4; i++)
+                    if (base + i * WARP < blocks) acc += v[i];
+            }
         }
-        if (blocks == 1) return acc;  // the other lanes
+        __syncwarp();
         return halve(acc);
     }
 };
@@ -243,11 +255,12 @@ __device__ __forceinline__ void cg_iterations(Matrix m, u64 n, const Span& span,
     if (threadIdx.x == 0) {
         watch = *monitor;
         watch.capacity = 0;  // the historian writes the history
+        sum = *rz;           // read by the time that the barrier below is passed: thread block 0 writes it at the end
     }
     bool writes_history = blockIdx.x == 0 && threadIdx.x == CREW - 1;
     Historian historian(*monitor);
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    T last_rz = *rz, last_rr = *rr, last_pq = T(0), xs[BLOCK / CREW];
+    T last_rr = *rr, last_pq = T(0), xs[BLOCK / CREW];
 #pragma unroll
     for (int i = 0; i < BLOCK / CREW; i++) {
         u32 k = threadIdx.x + i * CREW;
@@ -258,6 +271,7 @@ __device__ __forceinline__ void cg_iterations(Matrix m, u64 n, const Span& span,
     // Everything behind the three windows, of which each has room for span.width.
     m.keep(span, duty, (unsigned char*)(Q + span.width));
     __syncthreads();
+    T last_rz = sum;
 
     for (u32 k = 1; k <= span.count; k++) {
         u32 tag = span.epoch + k;
@@ -346,12 +360,13 @@ __device__ __forceinline__ void bicgstab_iterations(Matrix m, u64 n, const Span&
     if (threadIdx.x == 0) {
         watch = *monitor;
         watch.capacity = 0;  // the historian writes the history
+        sum[0] = *scalars.rho;  // read by the time that the barrier below is passed: thread block 0 writes it at the end
         whole = false;
     }
     bool writes_history = blockIdx.x == 0 && threadIdx.x == CREW - 1;
     Historian historian(*monitor);
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    T rho = *scalars.rho, rho_next = *scalars.rho_next, rv = T(0), ss = *scalars.ss, ts = *scalars.ts, tt = *scalars.tt, rr = *scalars.rr;
+    T rho_next = *scalars.rho_next, rv = T(0), ss = *scalars.ss, ts = *scalars.ts, tt = *scalars.tt, rr = *scalars.rr;
     bool formed = false;
     T xs[BLOCK / CREW];
 #pragma unroll
@@ -365,6 +380,7 @@ __device__ __forceinline__ void bicgstab_iterations(Matrix m, u64 n, const Span&
     read_window(duty, r, R);
     m.keep(span, duty, (unsigned char*)(H + BLOCK));
     __syncthreads();
+    T rho = sum[0];
 
     for (u32 k = 1; k <= span.count; k++) {
         u32 tag = span.epoch + k;
