@@ -7,7 +7,9 @@
 // Bytes: values inside the matrix, x, y once. Symmetric: the stored half once, its second use from the cache.
 // The loads of several diagonals are in flight before the first product: without that the symmetric form, which asks the second-level
 // cache for twice what it asks of memory, reaches three quarters of its speed.
-#include "spandrel.cuh"
+// Persistent (cg_dia, bicgstab_dia): the thread block's part of the first `kept` diagonals lies in shared memory, both halves of a symmetric
+// matrix written out; see include/persistent.cuh.
+#include "persistent.cuh"
 
 #define THREADS 512
 
@@ -145,3 +147,82 @@ __device__ __forceinline__ void spmm(const T* values, const int* offsets, u32 di
         spmm(values, offsets, diagonals, symmetric != 0, nrows, ncols, k, a, x, b, y, gate);                                \
     }
 FOR_EACH_TYPE(SPMM)
+
+// A square matrix whose first diagonals a thread block keeps on chip. Its room: the offsets of all diagonals, padded to 16 bytes, then
+// kept * span.rows values.
+template <class T>
+struct KeptDia {
+    const T* values;
+    const int* stored;  // offsets as stored
+    u32 upper;          // diagonals stored
+    u32 symmetric;
+    u64 n;
+    // Set by `keep`.
+    u32 lower, kept, rows;  // diagonals that are stored as their mirror images
+    u64 first;
+    const int* offsets;
+    const T* tile;
+
+    __device__ __forceinline__ u32 place(u32 k) const { return k < lower ? upper - 1 - k : k - lower; }
+    __device__ __forceinline__ i64 offset_of(u32 k) const {
+        i64 offset = stored[place(k)];
+        return k < lower ? -offset : offset;
+    }
+    // The entry of diagonal k in a row whose column lies inside the matrix.
+    __device__ __forceinline__ T entry(u32 k, i64 offset, u64 row) const { return __ldg(values + (u64)place(k) * n + (k < lower ? row + offset : row)); }
+
+    __device__ __forceinline__ void keep(const Span& span, const Duty& duty, unsigned char* room) {
+        lower = symmetric && upper > 0 ? upper - (stored[0] == 0) : 0;
+        kept = span.kept;
+        rows = span.rows;
+        first = duty.first;
+        u32 diagonals = lower + upper;
+        int* offsets_here = (int*)room;
+        T* tile_here = (T*)(room + ((u64)diagonals * 4 + 15) / 16 * 16);
+        for (u32 k = threadIdx.x; k < diagonals; k += CREW) offsets_here[k] = (int)offset_of(k);
+        for (u32 i = threadIdx.x; i < rows; i += CREW) {
+            u64 row = first + i;
+#pragma unroll 16
+            for (u32 k = 0; k < kept; k++) {
+                i64 offset = offset_of(k);
+                bool inside = row < n && (u64)((i64)row + offset) < n;
+                tile_here[(u64)k * rows + i] = inside ? entry(k, offset, row) : T(0);
+            }
+        }
+        offsets = offsets_here;
+        tile = tile_here;
+    }
+
+    __device__ __forceinline__ u64 target(u64 row) const { return row; }
+
+    // What is outside the matrix comes as 0 * -0 = -0, which changes no sum, not even -0.
+    template <bool HERE>
+    __device__ __forceinline__ T add(u32 from, u32 to, u64 row, const T* x, T acc) const {
+        u32 i = (u32)(row - first);
+#pragma unroll 1
+        for (u32 k = from; k < to; k += 8) {
+            T v[8], u[8];
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) {
+                bool inside = k + s < to;
+                i64 offset = inside ? offsets[k + s] : 0;
+                i64 j = (i64)row + offset;
+                inside = inside && (u64)j < n;
+                u[s] = inside ? x[j] : -T(0);
+                if (HERE) v[s] = inside ? tile[(k + s) * rows + i] : T(0);
+                else v[s] = inside ? entry(k + s, offset, row) : T(0);
+            }
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) acc = fma_rn(v[s], u[s], acc);
+        }
+        return acc;
+    }
+
+    __device__ __forceinline__ T row(u64 row, const T* x) const {
+        T acc = add<true>(0, kept, row, x, T(0));
+        return add<false>(kept, lower + upper, row, x, acc);
+    }
+};
+
+#define KRYLOV(T, t) PERSISTENT(T, t, dia, (const T* values, const int* offsets, u32 diagonals, u32 symmetric), (KeptDia<T>{values, offsets, diagonals, symmetric, n}))
+FOR_EACH_TYPE(KRYLOV)

@@ -11,6 +11,7 @@ use crate::error::{NAME, failed};
 use crate::launch::{BLOCK, TreeArg};
 use crate::memory::Buffer;
 use crate::module::{Modules, Source};
+use crate::persistent::Exchange;
 use crate::{DeviceInfo, Monitor, probe};
 
 /// A GPU as a device: one queue (a stream of its own) on the device's primary context.
@@ -22,6 +23,7 @@ pub struct Cuda {
     info: DeviceInfo,
     // Buffers first, then the queue that frees them.
     scratch: RefCell<Scratch>,
+    exchange: RefCell<Exchange>,
     modules: Modules,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
@@ -110,6 +112,7 @@ impl Cuda {
         Ok(Self {
             info,
             scratch: RefCell::new(scratch),
+            exchange: RefCell::default(),
             modules: Modules::default(),
             stream,
             context,
@@ -188,6 +191,15 @@ impl Cuda {
             tickets: scratch.current.tickets.pointer(),
             out,
         })
+    }
+
+    /// The slots of persistent solves.
+    pub(crate) fn exchange(&self) -> &RefCell<Exchange> {
+        &self.exchange
+    }
+
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.capturing.get()
     }
 
     /// The ticket alone.

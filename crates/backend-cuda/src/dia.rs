@@ -16,7 +16,8 @@ use crate::device::gate_pointer;
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::DIA;
-use crate::{Cuda, Scalar, Vector};
+use crate::persistent::Resident;
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// A DIA matrix in device memory.
 #[derive(Debug)]
@@ -26,6 +27,24 @@ pub struct CudaDia<T> {
     offsets: Buffer<i32>,
     values: Buffer<T>,
     symmetric: bool,
+    /// Diagonals in all, and how far they reach below and above the main one.
+    diagonals: usize,
+    reach: (usize, usize),
+}
+
+impl<T: Real> CudaDia<T> {
+    fn persistent(&self) -> Resident<'static> {
+        Resident {
+            source: &DIA,
+            n: self.nrows,
+            below: self.reach.0,
+            above: self.reach.1,
+            fixed: (4 * self.diagonals).next_multiple_of(16),
+            units: self.diagonals,
+            unit: T::BYTES,
+            keeps: true,
+        }
+    }
 }
 
 impl<T> CudaDia<T> {
@@ -63,7 +82,12 @@ impl<T: Real> Load<Dia<T>> for Cuda {
         let first = half.unwrap_or(0);
         let offsets = Buffer::from_host(self.stream(), &host.offsets()[first..], "a matrix's offsets")?;
         let values = Buffer::from_host(self.stream(), &host.values()[first * nrows..], "a matrix's values")?;
-        Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some() })
+        let farthest = |offset: Option<&i32>, below: bool| {
+            offset.map_or(0, |&offset| if (offset < 0) == below { offset.unsigned_abs() as usize } else { 0 })
+        };
+        let reach = (farthest(host.offsets().first(), true), farthest(host.offsets().last(), false));
+        let diagonals = host.offsets().len();
+        Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some(), diagonals, reach })
     }
 }
 
@@ -163,6 +187,67 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         ];
         // SAFETY: spmv_dot_dia(values, offsets, diagonals, nrows, ncols, x, y, w, tree, gate), lengths compared above.
         unsafe { self.launch::<T>(&DIA, "spmv_dot_dia", grid, &mut arguments) }
+    }
+
+    fn cg_iterations(
+        &self,
+        m: &CudaDia<T>,
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        if m.nrows != m.ncols {
+            return Ok(false);
+        }
+        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
+        let symmetric = u32::from(m.symmetric);
+        let matrix = [arg(&values), arg(&offsets), arg(&diagonals), arg(&symmetric)];
+        // SAFETY: cg_dia(values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
+        unsafe { self.cg_persistent(&m.persistent(), "cg_dia", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
+    }
+
+    fn bicgstab_iterations(
+        &self,
+        m: &CudaDia<T>,
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        if m.nrows != m.ncols {
+            return Ok(false);
+        }
+        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
+        let symmetric = u32::from(m.symmetric);
+        let matrix = [arg(&values), arg(&offsets), arg(&diagonals), arg(&symmetric)];
+        // SAFETY: bicgstab_dia(values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
+        unsafe {
+            self.bicgstab_persistent(
+                &m.persistent(),
+                "bicgstab_dia",
+                &matrix,
+                count,
+                shadow,
+                x,
+                r,
+                p,
+                v,
+                t,
+                scalars,
+                monitor,
+            )
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod launch;
 mod memory;
 mod module;
 mod monitor;
+mod persistent;
 pub mod probe;
 mod sell;
 mod vector;

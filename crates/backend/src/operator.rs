@@ -43,6 +43,43 @@ pub trait Operator<T: Real, B: Backend<T>> {
         self.apply(be, gate, x, r)?;
         be.axpby(gate, Coeff::one(), b, Coeff::host(-T::one()), r)
     }
+
+    /// Up to `count` iterations of CG without a preconditioner at once, or false and nothing done, as the default does. See
+    /// [`Spmv::cg_iterations`].
+    fn cg_iterations(
+        &self,
+        be: &B,
+        count: usize,
+        x: &mut B::Vector,
+        r: &mut B::Vector,
+        p: &mut B::Vector,
+        q: &mut B::Vector,
+        pq: &mut B::Scalar,
+        rr: &mut B::Scalar,
+        rz: &mut B::Scalar,
+        monitor: &mut B::Monitor,
+    ) -> Result<bool> {
+        let _ = (be, count, x, r, p, q, pq, rr, rz, monitor);
+        Ok(false)
+    }
+
+    /// As [`Operator::cg_iterations`] for BiCGStab. See [`Spmv::bicgstab_iterations`].
+    fn bicgstab_iterations(
+        &self,
+        be: &B,
+        count: usize,
+        shadow: &B::Vector,
+        x: &mut B::Vector,
+        r: &mut B::Vector,
+        p: &mut B::Vector,
+        v: &mut B::Vector,
+        t: &mut B::Vector,
+        scalars: [&mut B::Scalar; 7],
+        monitor: &mut B::Monitor,
+    ) -> Result<bool> {
+        let _ = (be, count, shadow, x, r, p, v, t, scalars, monitor);
+        Ok(false)
+    }
 }
 
 /// M^-1 as solvers see it: z <- M^-1 r. It is recorded as an [`Operator`] is, under the same rule for its own buffers.
@@ -211,5 +248,43 @@ impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
         expect_len("residual", "r", be.len(r), self.nrows)?;
         be.copy(gate, b, r)?;
         self.spmv(be, gate, Coeff::host(-<F::Value as num_traits::One>::one()), x, Coeff::one(), r)
+    }
+    fn cg_iterations(
+        &self,
+        be: &B,
+        count: usize,
+        x: &mut B::Vector,
+        r: &mut B::Vector,
+        p: &mut B::Vector,
+        q: &mut B::Vector,
+        pq: &mut B::Scalar,
+        rr: &mut B::Scalar,
+        rz: &mut B::Scalar,
+        monitor: &mut B::Monitor,
+    ) -> Result<bool> {
+        expect_len("cg_iterations", "p", be.len(p), self.ncols)?;
+        for (what, v) in [("x", &*x), ("r", r), ("q", q)] {
+            expect_len("cg_iterations", what, be.len(v), self.nrows)?;
+        }
+        be.cg_iterations(&self.resident, count, x, r, p, q, pq, rr, rz, monitor)
+    }
+    fn bicgstab_iterations(
+        &self,
+        be: &B,
+        count: usize,
+        shadow: &B::Vector,
+        x: &mut B::Vector,
+        r: &mut B::Vector,
+        p: &mut B::Vector,
+        v: &mut B::Vector,
+        t: &mut B::Vector,
+        scalars: [&mut B::Scalar; 7],
+        monitor: &mut B::Monitor,
+    ) -> Result<bool> {
+        expect_len("bicgstab_iterations", "p", be.len(p), self.ncols)?;
+        for (what, vector) in [("shadow", shadow), ("x", x), ("r", r), ("v", v), ("t", t)] {
+            expect_len("bicgstab_iterations", what, be.len(vector), self.nrows)?;
+        }
+        be.bicgstab_iterations(&self.resident, count, shadow, x, r, p, v, t, scalars, monitor)
     }
 }

@@ -388,6 +388,47 @@ pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
             None => Ok(()),
         }
     }
+
+    /// Up to `count` iterations of CG without a preconditioner at once, gated by its monitor, for a square matrix: true, and everything is
+    /// as `count` times [`Spmv::spmv_dot`] (q = A p, p'q), [`Backend::cg_step`] and [`Backend::cg_direction`] (z = r, not
+    /// checked) would leave it, bit for bit; or false, and nothing is done: what a backend without such a kernel, and every backend
+    /// for systems that such a kernel does not suit, answers. May be recorded: no. Does not block.
+    fn cg_iterations(
+        &self,
+        m: &Self::Resident,
+        count: usize,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        p: &mut Self::Vector,
+        q: &mut Self::Vector,
+        pq: &mut Self::Scalar,
+        rr: &mut Self::Scalar,
+        rz: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<bool> {
+        let _ = (m, count, x, r, p, q, pq, rr, rz, monitor);
+        Ok(false)
+    }
+
+    /// As [`Spmv::cg_iterations`] for BiCGStab without a preconditioner: `count` times [`Spmv::spmv_dot`] (v = A p, r0'v),
+    /// [`Backend::bicgstab_first`], [`Spmv::spmv_dot`] (t = A r, t'r, t't), [`Backend::bicgstab_second`] and
+    /// [`Backend::bicgstab_direction`]. `scalars` are rho, next rho, r0'v, s's, t's, t't, r'r.
+    fn bicgstab_iterations(
+        &self,
+        m: &Self::Resident,
+        count: usize,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        p: &mut Self::Vector,
+        v: &mut Self::Vector,
+        t: &mut Self::Vector,
+        scalars: [&mut Self::Scalar; 7],
+        monitor: &mut Self::Monitor,
+    ) -> Result<bool> {
+        let _ = (m, count, shadow, x, r, p, v, t, scalars, monitor);
+        Ok(false)
+    }
 }
 
 /// y <- a A^T x + b y without forming A^T, for the formats that offer it (CSR, CSC).

@@ -185,6 +185,14 @@ impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Watched
     fn monitor(&self) -> &B::Monitor {
         self.monitor
     }
+    fn leap(&mut self, be: &B, count: usize) -> Result<bool> {
+        let Self { a, x, r, shadow, p, v, t, scalars, hats, monitor, .. } = self;
+        if hats.is_some() {
+            return Ok(false);
+        }
+        let Scalars { rho, rho_next, rv, ss, ts, tt, rr } = &mut **scalars;
+        Ok(a.bicgstab_iterations(be, count, shadow, x, r, p, v, t, [rho, rho_next, rv, ss, ts, tt, rr], monitor)?)
+    }
 }
 
 impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {

@@ -149,6 +149,13 @@ impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Watched
     fn monitor(&self) -> &B::Monitor {
         self.monitor
     }
+    fn leap(&mut self, be: &B, count: usize) -> Result<bool> {
+        let Self { a, x, r, p, q, pq, rr, rz, z, monitor, .. } = self;
+        if z.is_some() {
+            return Ok(false);
+        }
+        Ok(a.cg_iterations(be, count, x, r, p, q, pq, rr, rz, monitor)?)
+    }
 }
 
 impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {

@@ -27,6 +27,9 @@ pub struct Options {
     /// Whether the iteration is captured once and replayed (a CUDA graph), or enqueued anew each time. The bits are the
     /// same. Default true.
     pub recorded: bool,
+    /// Whether the backend may run all iterations between two looks at once, on chip, where it has a kernel for that and the
+    /// system is small enough (without a preconditioner). The bits are the same. Default true.
+    pub persistent: bool,
     /// Diverged once the residual norm exceeds this times the larger of ||b|| and the norm that the segment began with;
     /// infinity for never. Default 1e8: BiCGStab's residual may rise by several orders on the way to an answer.
     pub divergence: f64,
@@ -44,6 +47,7 @@ impl Default for Options {
             check_every: 16,
             history: true,
             recorded: true,
+            persistent: true,
             divergence: 1e8,
             max_restarts: 20,
         }

@@ -33,6 +33,7 @@ pub(crate) enum Shadow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) recorded: bool,
+    pub(crate) persistent: bool,
     pub(crate) check_every: usize,
     /// Iterations that are left to this segment; its monitor has the same limit.
     pub(crate) max_iters: usize,
@@ -84,6 +85,8 @@ pub(crate) trait Method<T: Real, B: Backend<T>> {
 /// A step that owns (the borrow of) its monitor.
 pub(crate) trait Watched<B: spandrel_backend::Device>: Step<B> {
     fn monitor(&self) -> &B::Monitor;
+    /// `count` times the step at once, with the same result; or false and nothing done.
+    fn leap(&mut self, be: &B, count: usize) -> Result<bool>;
 }
 
 /// Repeats a step until its monitor (armed for this segment) stops or `look` breaks off.
@@ -92,31 +95,53 @@ pub(crate) trait Watched<B: spandrel_backend::Device>: Step<B> {
 /// limit. A device that reports otherwise would be waited for without end and is an error.
 pub(crate) fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
     be: &B,
-    step: S,
+    mut step: S,
     pace: Pace,
     look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
 ) -> Result<End> {
-    let mut recorded = Recorded::new(be, step, pace.recorded);
     let mut runs = 0;
+    while pace.persistent {
+        let more = pace.until_next_look(runs);
+        if !step.leap(be, more)? {
+            break;
+        }
+        runs += more;
+        if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
+            return Ok(end);
+        }
+    }
+    let mut recorded = Recorded::new(be, step, pace.recorded);
     loop {
         let more = pace.until_next_look(runs);
         for _ in 0..more {
             recorded.run()?;
         }
         runs += more;
-        let latest = be.report_latest(recorded.step().monitor())?;
-        if latest.stop.is_none() && (latest.iterations != runs || runs >= pace.max_iters) {
-            let why = format!(
-                "the monitor still runs and counts {} iterations where {runs} of at most {} were enqueued: the device lost work; \
-                 solve again with `recorded` off, and report it",
-                latest.iterations, pace.max_iters
-            );
-            return Err(spandrel_backend::Error::Device { device: B::NAME, why }.into());
-        }
-        if latest.stop.is_some() || look(latest).is_break() {
-            return Ok(End { stop: latest.stop, latest });
+        if let Some(end) = look_at(be, recorded.step().monitor(), runs, pace, look)? {
+            return Ok(end);
         }
     }
+}
+
+/// What the monitor says after `runs` runs: the end, if it is one.
+fn look_at<B: spandrel_backend::Device>(
+    be: &B,
+    monitor: &B::Monitor,
+    runs: usize,
+    pace: Pace,
+    look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
+) -> Result<Option<End>> {
+    let latest = be.report_latest(monitor)?;
+    if latest.stop.is_none() && (latest.iterations != runs || runs >= pace.max_iters) {
+        let why = format!(
+            "the monitor still runs and counts {} iterations where {runs} of at most {} were enqueued: the device lost work; \
+             solve again with `recorded` and `persistent` off, and report it",
+            latest.iterations, pace.max_iters
+        );
+        return Err(spandrel_backend::Error::Device { device: B::NAME, why }.into());
+    }
+    let ends = latest.stop.is_some() || look(latest).is_break();
+    Ok(ends.then_some(End { stop: latest.stop, latest }))
 }
 
 /// Sizes of everything, once.
@@ -303,8 +328,12 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
                 };
                 let mut look =
                     |latest: Latest| tell(latest.iterations, latest.residual.map_or(now, |norm| norm / unit));
-                let pace =
-                    Pace { recorded: options.recorded, check_every: options.check_every, max_iters: watch.max_iters };
+                let pace = Pace {
+                    recorded: options.recorded,
+                    persistent: options.persistent,
+                    check_every: options.check_every,
+                    max_iters: watch.max_iters,
+                };
                 let end = method.segment(be, a, m, x, &mut monitor, shadow, pace, &mut look)?;
                 scale_by(be, -k, x, method.between().1)?;
 

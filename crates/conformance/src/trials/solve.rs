@@ -144,7 +144,9 @@ where
     if Spmv::<F>::order(be) == Order::Unordered {
         return Ok(());
     }
-    same("plain against recorded", &problem.on(be, &Options { recorded: false, ..first })?, &solved)?;
+    let stepwise = Options { persistent: false, ..first };
+    same("recorded against persistent", &problem.on(be, &stepwise)?, &solved)?;
+    same("plain against persistent", &problem.on(be, &Options { recorded: false, ..stepwise })?, &solved)?;
     for check_every in [1, 7, 1000] {
         let what = format!("check_every {check_every} against 4");
         same(&what, &problem.on(be, &Options { check_every, ..first })?, &solved)?;

@@ -1,0 +1,312 @@
+//! Small systems: many iterations of CG or BiCGStab as one cooperative kernel, matrix and vectors on chip.
+//!
+//! Invariants: the slots through which thread blocks speak hold numbers of iterations (epochs) in the upper half of every word; those
+//! of a launch are above all that were written before, so nothing is cleared between launches.
+//! Order: that of the operations one by one, bit for bit. Kernels: kernels/include/persistent.cuh, and the entries `cg_{noun}` and
+//! `bicgstab_{noun}` of each noun that has them.
+
+use std::ffi::c_void;
+
+use cudarc::driver::{result, sys};
+use spandrel_backend::Result;
+use spandrel_backend::error::expect_len;
+use spandrel_formats::Real;
+
+use crate::error::failed;
+use crate::launch::{Argument, BLOCK, arg};
+use crate::memory::Buffer;
+use crate::module::Source;
+use crate::{Cuda, Monitor, Scalar, Vector};
+
+/// Threads of a thread block, `CREW` of the kernels.
+const CREW: u32 = 256;
+/// Products and sums of an iteration that travel, at most: `PRODUCTS` and `SUMS` of the kernels.
+const PRODUCTS: usize = 2;
+const SUMS: usize = 6;
+/// Rows of a thread block: the fewest that leave each thread block a multiprocessor of its own. They divide a block of the tree.
+const ROWS: [usize; 4] = [128, 256, 512, BLOCK];
+/// Bytes of the matrix that a thread block may read anew for each product: at some 50 GB/s for each multiprocessor with all of them
+/// reading 2 us, which is what the two or three launches of a recorded iteration cost at least.
+const STREAMED: usize = 96 << 10;
+
+/// The slots, and the number of the last iteration that was handed out.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    slots: Option<Buffer<u64>>,
+    epoch: u32,
+}
+
+impl Exchange {
+    /// `words` slots, and the number after which `count` are free.
+    fn claim(&mut self, cuda: &Cuda, words: usize, count: u32) -> Result<(u64, u32)> {
+        let fresh = self.epoch.checked_add(count).is_none();
+        let pointer = match &self.slots {
+            Some(slots) if slots.len() >= words && !fresh => slots.pointer(),
+            _ => {
+                let slots = Buffer::zeros(cuda.stream(), words, "slots of a persistent solve")?;
+                let pointer = slots.pointer();
+                self.slots = Some(slots);
+                if fresh {
+                    self.epoch = 0;
+                }
+                pointer
+            }
+        };
+        let before = self.epoch;
+        self.epoch += count;
+        Ok((pointer, before))
+    }
+}
+
+/// Rows and columns of thread blocks, as the kernels take it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct SpanArg {
+    below: u64,
+    above: u64,
+    rows: u32,
+    width: u32,
+    kept: u32,
+    count: u32,
+    epoch: u32,
+    unused: u32,
+}
+// SAFETY: `struct Span`: two u64, then six u32.
+unsafe impl Argument for SpanArg {}
+
+/// `struct StabScalars`: the addresses of rho, rho_next, rv, ss, ts, tt, rr.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct StabScalarsArg([u64; 7]);
+// SAFETY: seven pointers.
+unsafe impl Argument for StabScalarsArg {}
+
+/// A square matrix as a persistent kernel sees it.
+pub(crate) struct Resident<'a> {
+    /// The module with the entries `cg_{noun}` and `bicgstab_{noun}`.
+    pub(crate) source: &'a Source,
+    pub(crate) n: usize,
+    /// Row i has entries in columns i - below ..= i + above alone. A format whose rows are permuted says n twice.
+    pub(crate) below: usize,
+    pub(crate) above: usize,
+    /// Bytes that a thread block needs on chip in any case.
+    pub(crate) fixed: usize,
+    /// Units (diagonals, say) of which as many as fit are kept on chip, and bytes of one for each row. The kernels' `Streamed` keeps
+    /// none, and has as one unit what a row occupies on average.
+    pub(crate) units: usize,
+    pub(crate) unit: usize,
+    /// Whether units can be kept at all.
+    pub(crate) keeps: bool,
+}
+
+/// How a solve is laid out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Layout {
+    rows: usize,
+    width: usize,
+    kept: usize,
+    shared: usize,
+}
+
+/// The layout on a device with so many multiprocessors and so many bytes of shared memory for a thread block; `None` where the system
+/// is too large. `windows` vectors of the reach of a thread block are held, and `extra` bytes.
+fn layout(
+    m: &Resident<'_>,
+    element: usize,
+    multiprocessors: usize,
+    shared: usize,
+    windows: usize,
+    extra: usize,
+) -> Option<Layout> {
+    let n = m.n;
+    if n == 0 {
+        return None;
+    }
+    let rows = ROWS.into_iter().find(|&rows| n.div_ceil(rows) <= multiprocessors)?;
+    // The host of a block of 1024 has all of it in its window.
+    let width = m.below.saturating_add((rows.saturating_add(m.above)).max(BLOCK)).min(n);
+    let taken = width.checked_mul(windows * element)?.checked_add(extra)?.checked_add(m.fixed)?;
+    let room = shared.checked_sub(taken)?;
+    let each = m.unit.checked_mul(rows)?;
+    let kept = if m.keeps && each > 0 { (room / each).min(m.units) } else { 0 };
+    if (m.units - kept).checked_mul(each)? > STREAMED {
+        return None;
+    }
+    Some(Layout { rows, width, kept, shared: taken + kept * each })
+}
+
+impl Cuda {
+    /// Launches a persistent kernel: the matrix's arguments, then n, the span, the slots, then `rest`. `false` where it does not fit.
+    ///
+    /// # Safety
+    /// As [`Cuda::launch`].
+    unsafe fn persist<T: Real>(
+        &self,
+        m: &Resident<'_>,
+        name: &'static str,
+        windows: usize,
+        extra: usize,
+        count: usize,
+        matrix: &[*mut c_void],
+        rest: &[*mut c_void],
+    ) -> Result<bool> {
+        use sys::CUdevice_attribute as Attribute;
+        use sys::CUfunction_attribute as Of;
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        if count == 0 || self.is_capturing() {
+            return Ok(false);
+        }
+        let ask = |attribute| self.context().attribute(attribute).map_err(|error| failed(name, error));
+        if ask(Attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? == 0 {
+            return Ok(false);
+        }
+        let most = ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        // Decided before the module is loaded: a large system need not wait for that. No kernel has more than 256 bytes of its own.
+        let shared = usize::try_from(most).unwrap_or(0).saturating_sub(256);
+        let Some(layout) = layout(m, T::BYTES, self.multiprocessors(), shared, windows, extra) else {
+            return Ok(false);
+        };
+        let function = self.function(m.source, name, T::NAME)?;
+        function
+            .set_attribute(Of::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, layout.shared as i32)
+            .map_err(|error| failed(name, error))?;
+        let slots = 2 * (PRODUCTS * m.n + SUMS * m.n.div_ceil(BLOCK)) * T::BYTES.div_ceil(4);
+        let (slots, epoch) = self.exchange().borrow_mut().claim(self, slots, count)?;
+        let n = m.n as u64;
+        let span = SpanArg {
+            below: m.below as u64,
+            above: m.above as u64,
+            rows: layout.rows as u32,
+            width: layout.width as u32,
+            kept: layout.kept as u32,
+            count,
+            epoch,
+            unused: 0,
+        };
+        let mut arguments = matrix.to_vec();
+        arguments.extend([arg(&n), arg(&span), arg(&slots)]);
+        arguments.extend_from_slice(rest);
+        self.context().bind_to_thread().map_err(|error| failed(name, error))?;
+        // SAFETY: the function belongs to the bound context; the caller vouches for the other arguments, the slots are as many as the
+        // kernel uses, and the window of each thread block is at most `width`. A cooperative launch runs all thread blocks at once or
+        // none.
+        let launched = unsafe {
+            result::launch_cooperative_kernel(
+                function.cu_function(),
+                (m.n.div_ceil(layout.rows) as u32, 1, 1),
+                (CREW, 1, 1),
+                layout.shared as u32,
+                self.stream().cu_stream(),
+                &mut arguments,
+            )
+        };
+        match launched {
+            Ok(()) => Ok(true),
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE => Ok(false),
+            Err(error) => Err(failed(name, error)),
+        }
+    }
+
+    /// [`spandrel_backend::Spmv::cg_iterations`] by the kernel `name` of a noun.
+    ///
+    /// # Safety
+    /// `matrix` are the noun's parameters of that kernel, in order, of a square matrix of `m.n` rows that reaches as far as `m` says.
+    pub(crate) unsafe fn cg_persistent<T: Real>(
+        &self,
+        m: &Resident<'_>,
+        name: &'static str,
+        matrix: &[*mut c_void],
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        for (what, v) in [("x", &*x), ("r", r), ("p", p), ("q", q)] {
+            expect_len("cg_iterations", what, v.len(), m.n)?;
+        }
+        let vectors = [x.pointer(), r.pointer(), p.pointer(), q.pointer()];
+        let scalars = [pq.pointer(), rr.pointer(), rz.pointer(), monitor.pointer()];
+        let rest: Vec<_> = vectors.iter().chain(&scalars).map(arg).collect();
+        // SAFETY: cg_{noun}(its parameters, n, span, slots, x, r, p, q, pq, rr, rz, monitor), lengths compared above.
+        unsafe { self.persist::<T>(m, name, 3, 0, count, matrix, &rest) }
+    }
+
+    /// [`spandrel_backend::Spmv::bicgstab_iterations`] by the kernel `name` of a noun.
+    ///
+    /// # Safety
+    /// As [`Cuda::cg_persistent`].
+    pub(crate) unsafe fn bicgstab_persistent<T: Real>(
+        &self,
+        m: &Resident<'_>,
+        name: &'static str,
+        matrix: &[*mut c_void],
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        for (what, v) in [("shadow", shadow), ("x", x), ("r", r), ("p", p), ("v", v), ("t", t)] {
+            expect_len("bicgstab_iterations", what, v.len(), m.n)?;
+        }
+        let vectors = [shadow.pointer(), x.pointer(), r.pointer(), p.pointer(), v.pointer(), t.pointer()];
+        let scalars = StabScalarsArg(scalars.map(|s| s.pointer()));
+        let monitor = monitor.pointer();
+        let mut rest: Vec<_> = vectors.iter().map(arg).collect();
+        rest.extend([arg(&scalars), arg(&monitor)]);
+        // SAFETY: bicgstab_{noun}(its parameters, n, span, slots, shadow, x, r, p, v, t, scalars, monitor), lengths compared above.
+        unsafe { self.persist::<T>(m, name, 4, BLOCK * T::BYTES, count, matrix, &rest) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::module::DIA;
+
+    fn banded(n: usize, diagonals: usize) -> Resident<'static> {
+        let reach = diagonals / 2;
+        Resident {
+            source: &DIA,
+            n,
+            below: reach,
+            above: reach,
+            fixed: (4 * diagonals).next_multiple_of(16),
+            units: diagonals,
+            unit: 8,
+            keeps: true,
+        }
+    }
+
+    /// On an H200: 132 multiprocessors, 227 KB for a thread block.
+    fn on_h200(m: &Resident<'_>) -> Option<Layout> {
+        layout(m, 8, 132, (227 << 10) - 256, 3, 0)
+    }
+
+    #[test]
+    fn small_bands_lie_on_chip() {
+        let found = on_h200(&banded(30_000, 101)).expect("it fits");
+        assert_eq!((found.rows, found.width, found.kept), (256, 50 + 1024, 100));
+        let found = on_h200(&banded(30_000, 3)).expect("it fits");
+        assert_eq!((found.rows, found.kept), (256, 3));
+        assert_eq!(on_h200(&banded(1, 1)).map(|l| (l.rows, l.width, l.kept)), Some((128, 1, 1)));
+    }
+
+    #[test]
+    fn what_is_too_large_is_left_to_the_recorded_step() {
+        assert_eq!(on_h200(&banded(0, 0)), None);
+        assert_eq!(on_h200(&banded(132 * 1024 + 1, 3)), None, "more blocks than multiprocessors");
+        assert_eq!(on_h200(&banded(100_000, 101)), None, "most of the matrix would be read anew each time");
+        let wide = Resident { below: usize::MAX, above: usize::MAX, ..banded(20_000, 3) };
+        assert_eq!(on_h200(&wide), None, "the windows do not fit");
+    }
+}
