@@ -85,28 +85,37 @@ struct Stage {
         arrived();
     }
 
-    // The staged entries from .. to of a lane's row, in order, for `columns` of N columns of X that lie `stride` apart.
+    // DEPTH staged entries from k on, those before `to` alone: past it, the last is loaded again and not added, so that no
+    // branch parts the loads. Of `columns` among N columns of X that lie `stride` apart, likewise.
+    template <int N, int DEPTH, bool PART>
+    __device__ __forceinline__ void step(u32 k, u32 to, const T* x, u64 stride, u32 columns, T (&acc)[N]) const {
+        u32 col[DEPTH];
+        T got[DEPTH][N];
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++) col[i] = shared_cols[place<SWIZZLED, u32>(PART ? min(k + i, to - 1) : k + i)];
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++)
+#pragma unroll
+            for (int n = 0; n < N; n++) got[i][n] = __ldg(x + col[i] + (N == 1 ? 0 : min((u32)n, columns - 1) * stride));
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++) {
+            T value = shared_values[place<SWIZZLED, T>(PART ? min(k + i, to - 1) : k + i)];
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                T sum = fma_rn(value, got[i][n], acc[n]);
+                if (!PART || k + i < to) acc[n] = sum;
+            }
+        }
+    }
+
+    // The staged entries from .. to of a lane's row, in order.
     template <int N, int DEPTH>
     __device__ __forceinline__ void walk(u32 from, u32 to, const T* x, u64 stride, u32 columns, T (&acc)[N]) const {
-        for (u32 k = from; k < to; k += DEPTH) {
-            T got[DEPTH][N];
-#pragma unroll
-            for (int i = 0; i < DEPTH; i++)
-                if (k + i < to) {
-                    const T* at = x + shared_cols[place<SWIZZLED, u32>(k + i)];
-#pragma unroll
-                    for (int n = 0; n < N; n++)
-                        if (N == 1 || n < columns) got[i][n] = __ldg(at + n * stride);
-                }
-#pragma unroll
-            for (int i = 0; i < DEPTH; i++)
-                if (k + i < to) {
-                    T value = shared_values[place<SWIZZLED, T>(k + i)];
-#pragma unroll
-                    for (int n = 0; n < N; n++)
-                        if (N == 1 || n < columns) acc[n] = fma_rn(value, got[i][n], acc[n]);
-                }
-        }
+        u32 k = from;
+#pragma unroll 1
+        for (; k + DEPTH <= to; k += DEPTH) step<N, DEPTH, false>(k, to, x, stride, columns, acc);
+        if (k + DEPTH / 2 < to) step<N, DEPTH, true>(k, to, x, stride, columns, acc);
+        else if (k < to) step<N, DEPTH / 2, true>(k, to, x, stride, columns, acc);
     }
 
     // The lane's row of a group: entries begin .. end. Whole warp.
@@ -117,7 +126,7 @@ struct Stage {
             u32 count = min(capacity, last - p);
             fetch(p, count, lane);
             u32 from = max(begin, p), to = min(end, p + count);
-            if (from < to) walk<1, AHEAD>(from - p, to - p, x, 0, 1, acc);
+            walk<1, AHEAD>(from - p, to - p, x, 0, 1, acc);
             __syncwarp();  // all have read before the next overwrites
         }
         return acc[0];
@@ -203,7 +212,7 @@ __device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_i
             u32 count = min(capacity, last - p);
             if (c == 0 || !whole) stage.fetch(p, count, lane);
             u32 from = max(begin, p), to = min(end, p + count);
-            if (from < to) stage.template walk<4, 4>(from - p, to - p, x + c * ncols, ncols, columns, acc);
+            stage.template walk<4, 4>(from - p, to - p, x + c * ncols, ncols, columns, acc);
             __syncwarp();
         }
 #pragma unroll
@@ -238,21 +247,32 @@ struct CsrRows {
             end[i] = r < nrows ? row_ptr[r + 1] : 0;
             longest = max(longest, end[i] - at[i]);
         }
-#pragma unroll 2
-        for (u32 k = 0; k < longest; k++)
+        for (u32 k = 0; k < longest; k += 2) {
+            u32 col[2 * N];
+            T value[2 * N], got[2 * N];
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                u32 e = at[i] + k;
-                if (e < end[i]) acc[i] = fma_rn(__ldg(values + e), __ldg(x + __ldg(col_idx + e)), acc[i]);
+            for (int i = 0; i < 2 * N; i++) {
+                u32 e = at[i % N] + k + i / N;
+                if (e < end[i % N]) {
+                    col[i] = __ldg(col_idx + e);
+                    value[i] = __ldg(values + e);
+                }
             }
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++)
+                if (at[i % N] + k + i / N < end[i % N]) got[i] = __ldg(x + col[i]);
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++)
+                if (at[i % N] + k + i / N < end[i % N]) acc[i % N] = fma_rn(value[i], got[i], acc[i % N]);
+        }
     }
 };
 
 #define SCALAR(T, t)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256) spmv_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_rows(CsrRows<T>{row_ptr, col_idx, values, x}, nrows, a, b, y, gate);                \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256) spmv_dot_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_rows(CsrRows<T>{row_ptr, col_idx, values, x}, nrows, y, w, tree, gate);         \
     }
 FOR_EACH_TYPE(SCALAR)
@@ -319,7 +339,7 @@ __device__ __forceinline__ void spmv_balanced(const u32* row_ptr, const u32* col
     u32 first = (u32)(from - first_row), entries = (u32)(to - from) - rows;
 
     u32 col[ITEMS];
-    T value[ITEMS];
+    T value[ITEMS], got[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; i++) {
         u32 k = tid + i * TILE_THREADS;
@@ -334,10 +354,11 @@ __device__ __forceinline__ void spmv_balanced(const u32* row_ptr, const u32* col
         if (j < rows) ends[j] = row_ptr[first_row + 1 + j] - first;
     }
 #pragma unroll
-    for (int i = 0; i < ITEMS; i++) {
-        u32 k = tid + i * TILE_THREADS;
-        if (k < entries) products[k] = value[i] * __ldg(x + col[i]);
-    }
+    for (int i = 0; i < ITEMS; i++)
+        if (tid + i * TILE_THREADS < entries) got[i] = __ldg(x + col[i]);
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (tid + i * TILE_THREADS < entries) products[tid + i * TILE_THREADS] = value[i] * got[i];
     __syncthreads();
 
     // This thread's items begin after r ends of rows and k entries.
@@ -421,7 +442,7 @@ __device__ __forceinline__ void finish_spans(const u32* spans, u32 count, const 
 }
 
 #define BALANCED(T, t)                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) spmv_balanced_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> a, const T* x, Coeff<T> b, T* y, T* pieces, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(256, 4) spmv_balanced_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> a, const T* x, Coeff<T> b, T* y, T* pieces, const Monitor* gate) { \
         spmv_balanced(row_ptr, col_idx, values, tile_rows, items, a, x, b, y, pieces, gate);     \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(128) spmv_spans_csr_##t(const u32* spans, u32 count, const T* pieces, Coeff<T> a, Coeff<T> b, T* y, const Monitor* gate) { \
