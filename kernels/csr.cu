@@ -332,7 +332,6 @@ __device__ __forceinline__ void spmv_balanced(const u32* row_ptr, const u32* col
     __shared__ T warp_sum[TILE_THREADS / WARP];
     __shared__ bool warp_ended[TILE_THREADS / WARP];
     if (!open(gate)) return;
-    T a = ca.value(), b = cb.value();
     u32 tile = blockIdx.x, tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
     u64 from = (u64)tile * TILE, to = from + TILE < items ? from + TILE : items;
     u32 first_row = tile_rows[tile], rows = tile_rows[tile + 1] - first_row;
@@ -348,11 +347,8 @@ __device__ __forceinline__ void spmv_balanced(const u32* row_ptr, const u32* col
             value[i] = stream(values + first + k);
         }
     }
-#pragma unroll
-    for (int i = 0; i < ITEMS; i++) {
-        u32 j = tid + i * TILE_THREADS;
-        if (j < rows) ends[j] = row_ptr[first_row + 1 + j] - first;
-    }
+#pragma unroll 2
+    for (u32 j = tid; j < rows; j += TILE_THREADS) ends[j] = row_ptr[first_row + 1 + j] - first;
 #pragma unroll
     for (int i = 0; i < ITEMS; i++)
         if (tid + i * TILE_THREADS < entries) got[i] = __ldg(x + col[i]);
@@ -420,6 +416,7 @@ __device__ __forceinline__ void spmv_balanced(const u32* row_ptr, const u32* col
             r++;
         }
     __syncthreads();
+    T a = ca.value(), b = cb.value();
     bool begun = rows > 0 && row_ptr[first_row] < first;
     for (u32 j = tid; j < rows; j += TILE_THREADS) {
         if (j == 0 && begun) pieces[2 * (u64)tile + 1] = products[0];
@@ -442,7 +439,7 @@ __device__ __forceinline__ void finish_spans(const u32* spans, u32 count, const 
 }
 
 #define BALANCED(T, t)                                                                           \
-    extern "C" __global__ void __launch_bounds__(256, 4) spmv_balanced_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> a, const T* x, Coeff<T> b, T* y, T* pieces, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(256, 5) spmv_balanced_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> a, const T* x, Coeff<T> b, T* y, T* pieces, const Monitor* gate) { \
         spmv_balanced(row_ptr, col_idx, values, tile_rows, items, a, x, b, y, pieces, gate);     \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(128) spmv_spans_csr_##t(const u32* spans, u32 count, const T* pieces, Coeff<T> a, Coeff<T> b, T* y, const Monitor* gate) { \
