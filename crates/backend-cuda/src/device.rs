@@ -169,6 +169,11 @@ impl Cuda {
         })
     }
 
+    /// Whether a step is being recorded.
+    pub(crate) fn is_capturing(&self) -> bool {
+        self.capturing.get()
+    }
+
     /// The ticket alone.
     pub(crate) fn ticket(&self) -> u64 {
         self.scratch.borrow().ticket.pointer()

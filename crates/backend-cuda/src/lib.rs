@@ -4,6 +4,8 @@
 //! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`.
 
 mod backend;
+mod csc;
+mod csr;
 mod device;
 mod dia;
 mod error;
@@ -14,6 +16,8 @@ mod monitor;
 pub mod probe;
 mod vector;
 
+pub use csc::CudaCsc;
+pub use csr::{CsrKernel, CudaCsr};
 pub use cudarc;
 pub use device::{Cuda, Graph};
 pub use dia::CudaDia;

@@ -35,6 +35,7 @@ macro_rules! sources {
 sources! {
     VECTOR = "vector",
     DIA = "dia",
+    CSR = "csr" [90],
 }
 
 /// Loaded modules and the functions looked up in them.
