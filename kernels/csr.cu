@@ -15,8 +15,8 @@
 // Rows of a warp.
 #define GROUP WARP
 
-// Where entry e lies in shared memory. Rows whose length is a multiple of four would lie on the same banks: swizzled, 16 bytes
-// at a time change places inside 128, differently every 64 and 128 bytes.
+// Where entry e lies in shared memory. Rows of 8, 16, 24, ... entries would all begin on a few banks: swizzled, 16 bytes at a
+// time change places inside 128, differently from one 128 to the next. Rows of other lengths meet less often as they are.
 template <bool SWIZZLED, class E>
 __device__ __forceinline__ u32 place(u32 e) {
     if (!SWIZZLED) return e;
@@ -125,7 +125,7 @@ struct Stage {
         for (; p < last; p += capacity) {
             u32 count = min(capacity, last - p);
             fetch(p, count, lane);
-            u32 from = max(begin, p), to = min(end, p + count);
+            u32 from = max(begin, p), to = max(min(end, p + count), p);  // of the row, here
             walk<1, AHEAD>(from - p, to - p, x, 0, 1, acc);
             __syncwarp();  // all have read before the next overwrites
         }
@@ -211,7 +211,7 @@ __device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_i
         for (u32 p = group; p < last; p += capacity) {
             u32 count = min(capacity, last - p);
             if (c == 0 || !whole) stage.fetch(p, count, lane);
-            u32 from = max(begin, p), to = min(end, p + count);
+            u32 from = max(begin, p), to = max(min(end, p + count), p);  // of the row, here
             stage.template walk<4, 4>(from - p, to - p, x + c * ncols, ncols, columns, acc);
             __syncwarp();
         }

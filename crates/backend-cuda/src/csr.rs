@@ -88,15 +88,15 @@ struct RowStats {
     longest: usize,
     /// Steps of all warps with a lane a row: the longest row of each group.
     steps: u64,
-    /// Rows with a length that is a multiple of four (and not 0).
-    fours: usize,
+    /// Rows of 8, 16, 24, ... entries: in shared memory their beginnings share banks.
+    eights: usize,
     /// Entries in groups by the room that these need; the last bin takes what is larger.
     bins: [u64; BINS],
 }
 
 impl RowStats {
     fn new() -> Self {
-        Self { longest: 0, steps: 0, fours: 0, bins: [0; BINS] }
+        Self { longest: 0, steps: 0, eights: 0, bins: [0; BINS] }
     }
 
     fn of(row_ptr: &[Offset]) -> Self {
@@ -108,7 +108,7 @@ impl RowStats {
             for row in ptr.windows(2) {
                 let len = (row[1] - row[0]) as usize;
                 longest = longest.max(len);
-                stats.fours += usize::from(len > 0 && len % 4 == 0);
+                stats.eights += usize::from(len > 0 && len.is_multiple_of(8));
             }
             stats.longest = stats.longest.max(longest);
             stats.steps += longest as u64;
@@ -120,7 +120,7 @@ impl RowStats {
         let merge = |mut a: Self, b: Self| {
             a.longest = a.longest.max(b.longest);
             a.steps += b.steps;
-            a.fours += b.fours;
+            a.eights += b.eights;
             a.bins.iter_mut().zip(b.bins).for_each(|(a, b)| *a += b);
             a
         };
@@ -238,7 +238,7 @@ pub struct CudaCsr<T> {
 }
 
 /// Host data and zeros up to a multiple of four elements.
-fn padded<T: Real, E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
+fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
     let buffer = Buffer::uninit(cuda.stream(), host.len().next_multiple_of(4), what)?;
     buffer.write_at(0, host)?;
     buffer.write_at(host.len(), &[E::zeroed(); 4][..buffer.len() - host.len()])?;
@@ -260,10 +260,10 @@ impl Cuda {
     /// to [reproducible](Cuda::with_reproducible) ones; [`Error::OutOfMemory`].
     pub fn load_csr_with<T: Real>(&self, host: &Csr<T>, kernel: CsrKernel) -> Result<CudaCsr<T>> {
         let refuse = |why: String| Err(Error::Unsupported { op: "load", noun: "csr", why });
-        if let CsrKernel::Vector(lanes) = kernel {
-            if !matches!(lanes, 2 | 4 | 8 | 16 | 32) {
-                return refuse(format!("{lanes} lanes a row: take 2, 4, 8, 16 or 32"));
-            }
+        if let CsrKernel::Vector(lanes) = kernel
+            && !matches!(lanes, 2 | 4 | 8 | 16 | 32)
+        {
+            return refuse(format!("{lanes} lanes a row: take 2, 4, 8, 16 or 32"));
         }
         if self.reproducible() && !kernel.stored() {
             return refuse(format!("{kernel:?} sums in an order of its own and the device is held to the stored one"));
@@ -292,11 +292,11 @@ impl Cuda {
             ncols,
             nnz,
             row_ptr: Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?,
-            col_idx: padded::<T, _>(self, host.col_idx(), "a matrix's columns")?,
-            values: padded::<T, _>(self, host.values(), "a matrix's values")?,
+            col_idx: padded(self, host.col_idx(), "a matrix's columns")?,
+            values: padded(self, host.values(), "a matrix's values")?,
             kernel,
             capacity,
-            swizzled: 2 * stats.fours > nrows,
+            swizzled: 2 * stats.eights > nrows,
             dot_warps,
             tiles,
             transposed: OnceLock::new(),
