@@ -184,7 +184,7 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
 }
 
 #define STAGED(T, t, name, SWIZZLED)                                                             \
-    extern "C" __global__ void __launch_bounds__(128) spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(128, 8) spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_staged<T, SWIZZLED>(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate);   \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
@@ -222,7 +222,7 @@ __device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_i
 }
 
 #define SPMM(T, t)                                                                               \
-    extern "C" __global__ void __launch_bounds__(128) spmm_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 capacity, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(128, 6) spmm_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 capacity, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmm_staged<T>(row_ptr, col_idx, values, nrows, ncols, capacity, k, a, x, b, y, gate);   \
     }
 FOR_EACH_TYPE(SPMM)
@@ -288,20 +288,20 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
     }
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value(), acc = T(0);
-    for (u32 k = begin + lane; k < end; k += 4 * LANES) {
-        u32 col[4];
-        T value[4], got[4];
+    for (u32 k = begin + lane; k < end; k += AHEAD * LANES) {
+        u32 col[AHEAD];
+        T value[AHEAD], got[AHEAD];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < AHEAD; i++)
             if (k + i * LANES < end) {
                 col[i] = stream(col_idx + k + i * LANES);
                 value[i] = stream(values + k + i * LANES);
             }
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < AHEAD; i++)
             if (k + i * LANES < end) got[i] = __ldg(x + col[i]);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < AHEAD; i++)
             if (k + i * LANES < end) acc = fma_rn(value[i], got[i], acc);
     }
     __syncwarp();

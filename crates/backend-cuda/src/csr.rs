@@ -51,14 +51,16 @@ impl CsrKernel {
 const SCALAR_MEAN: f64 = 2.0;
 /// The longest row that a thread a row is chosen for.
 const SCALAR_LONGEST: usize = 32;
-/// Entries a row in the mean from which a warp a row is chosen: 32 lanes have two each, and 32 rows are more than their room holds.
+/// Entries a row in the mean from which several lanes a row are chosen: 32 rows are then more than a warp's room holds.
 const VECTOR_MEAN: f64 = 64.0;
+/// Entries that each of these lanes asks for at once (`AHEAD` of kernels/csr.cu).
+const ENTRIES_A_LANE: f64 = 8.0;
 /// How much longer than the mean the longest row may be for that.
 const VECTOR_LONGEST: f64 = 8.0;
-/// Rows a multiprocessor below which one lane a row leaves too little under way; then each lane has about four entries.
+/// Rows a multiprocessor below which one lane a row leaves too little under way.
 const SMALL_ROWS: usize = 512;
-/// Entries a lane where several share a row for want of rows.
-const ENTRIES_A_LANE: f64 = 4.0;
+/// Entries of each lane where several share a row for want of rows.
+const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
 /// The share of lanes at work, the mean over all steps of the warps, below which rows are too uneven for a lane each: a step costs the
 /// first-level cache about 150 bytes' worth of time and brings 384 bytes when every lane has an entry.
 const BUSY_LANES: f64 = 0.4;
@@ -135,12 +137,14 @@ impl RowStats {
             let busy = nnz as f64 / (GROUP as f64 * self.steps.max(1) as f64);
             let long = self.longest > NEVER_LONG && self.longest as u64 * BYTES_PER_STEP > bytes;
             let even = self.longest as f64 <= VECTOR_LONGEST * mean;
-            if mean >= VECTOR_MEAN && even {
-                return CsrKernel::Vector(32);
+            let lanes = |each: f64| {
+                CsrKernel::Vector(((mean / each).ceil().min(32.0) as u32).next_power_of_two().clamp(2, 32))
+            };
+            if nrows < SMALL_ROWS * multiprocessors && even && mean > ENTRIES_A_LANE_OF_SMALL {
+                return lanes(ENTRIES_A_LANE_OF_SMALL);
             }
-            if nrows < SMALL_ROWS * multiprocessors && even && mean > ENTRIES_A_LANE {
-                let lanes = (mean / ENTRIES_A_LANE).ceil() as u32;
-                return CsrKernel::Vector(lanes.next_power_of_two().clamp(2, 32));
+            if mean >= VECTOR_MEAN && even {
+                return lanes(ENTRIES_A_LANE);
             }
             if !short && (long || busy < BUSY_LANES) {
                 return CsrKernel::Balanced;
@@ -699,7 +703,8 @@ mod tests {
         assert_eq!(chosen(&[7; 100_000], false), CsrKernel::Staged);
         assert_eq!(chosen(&[33; 100_000], false), CsrKernel::Staged);
         assert_eq!(chosen(&[33; 10_000], false), CsrKernel::Vector(16));
-        assert_eq!(chosen(&[100; 100_000], false), CsrKernel::Vector(32));
+        assert_eq!(chosen(&[100; 100_000], false), CsrKernel::Vector(16));
+        assert_eq!(chosen(&[500; 100_000], false), CsrKernel::Vector(32));
         let mut tailed = vec![3; 200_000];
         tailed[77] = 50_000;
         assert_eq!(chosen(&tailed, false), CsrKernel::Balanced);
