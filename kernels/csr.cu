@@ -7,7 +7,8 @@
 // Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Balanced, 256 threads a tile.
 // Order: stored for staged and scalar; vector 2 to 32 lanes by fma and a halving tree; balanced as the tiles cut the rows, sums
 // and carries in an order that the matrix fixes.
-// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: row_ptr, two values a tile more.
+// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more.
+// Variants: sm_90
 #include "spandrel.cuh"
 
 // Entries whose x a lane asks for before it adds the first: enough that a short row waits for memory once.
@@ -149,38 +150,41 @@ __device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_i
     if (row < nrows) finish_row(a, acc, b, y + row);
 }
 
+// Dynamic shared memory: the block's 1024 y, its w, then a room a warp.
 template <class T, bool SWIZZLED>
-__device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) {
+__device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     if (!open(gate)) return;
-    T* shared_y = (T*)dynamic_shared;
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
-    u32 base = blockIdx.x * BLOCK;
-    Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared + BLOCK * sizeof(T), warp);
-    u32 begin = begin_of(row_ptr, base + warp * GROUP + lane, nrows), end = begin_of(row_ptr, base + warp * GROUP + lane + 1, nrows);
+    u32 first = blockIdx.x * BLOCK;
+    if (first >= nrows) {  // no row at all: the empty sums
+        if (threadIdx.x == 0) {
+            *tree.out[0] = T(0);
+            if (tree.out[1]) *tree.out[1] = T(0);
+        }
+        return;
+    }
+    T *shared_y = (T*)dynamic_shared, *shared_w = shared_y + BLOCK;
+    Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared + 2 * BLOCK * sizeof(T), warp);
+    u32 row = first + warp * GROUP + lane;
+    u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
 #pragma unroll 1
-    for (u32 g = warp; g < BLOCK / GROUP; g += warps) {
-        u32 row = base + g * GROUP + lane, next = row + warps * GROUP;
-        // The next group's pointers travel while this one is summed; read past the block's rows, they are of no use and harm.
+    for (u32 at = warp * GROUP + lane; at < BLOCK; at += warps * GROUP) {
+        // w and the next group's pointers travel while this one is summed. Pointers past the block's rows are read and not used.
+        row = first + at;
+        u32 next = row + warps * GROUP;
         u32 next_begin = begin_of(row_ptr, next, nrows), next_end = begin_of(row_ptr, next + 1, nrows);
+        T of_w = row < nrows ? w[row] : T(0);
         T acc = stage.row(begin, end, x, lane);
         if (row < nrows) {
             y[row] = acc;
-            shared_y[g * GROUP + lane] = acc;
+            shared_y[at] = acc;
+            shared_w[at] = of_w;
         }
         begin = next_begin;
         end = next_end;
     }
     __syncthreads();
-    bool both = tree.out[1] != nullptr;
-    if (threadIdx.x < WARP) block_dots(shared_y, w, base, nrows, tree, both);
-    u64 blocks = ((u64)nrows + BLOCK - 1) / BLOCK;
-    if (both) {
-        T sum[2];
-        finish_sums<T, 2>(tree, blocks, sum);
-    } else {
-        T sum[1];
-        finish_sums<T, 1>(tree, blocks, sum);
-    }
+    if (threadIdx.x < WARP) block_dots(shared_y, shared_w, first, nrows, tree);
 }
 
 #define STAGED(T, t, name, SWIZZLED)                                                             \

@@ -1,78 +1,104 @@
 // Vectors and scalars: level 1, the monitor, and the fused steps of CG and BiCGStab.
 //
 // Layout: vectors are contiguous; scalars one element each.
-// Grid: element-wise, 1024 elements a thread block of 256. With a sum, one warp a block of 1024 elements, any number of warps a
-// thread block; the last thread block to end combines the block results and goes on to what depends on them.
+// Grid: 1024 elements a thread block of 256. With a sum, the first warp then forms the block's result from shared memory; the warp
+// that hands in the last result combines them and does what depends on the sums.
 // Order: that of Backend::dot: 32 lanes, lane l takes l, l + 32, ... by fma from +0, then a halving tree.
 // Bytes: each operand once.
 #include "spandrel.cuh"
 
-// One warp's block of 1024 elements: `body(i)` for each of the lane's elements in order, `more` of them in flight.
-#define FOR_EACH_OF_BLOCK(i, n)                                                                  \
-    u64 block_of_warp = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / WARP;                      \
-    u64 first_of_lane = block_of_warp * BLOCK + threadIdx.x % WARP;                               \
-    _Pragma("unroll 8") for (u64 i = first_of_lane, end_of_block = min_u64(n, (block_of_warp + 1) * BLOCK); i < end_of_block; i += WARP)
-
-__device__ __forceinline__ u64 min_u64(u64 a, u64 b) { return a < b ? a : b; }
 __device__ __forceinline__ u64 blocks_of(u64 n) { return (n + BLOCK - 1) / BLOCK; }
 
-// The warp's result of sum k of its block.
-template <class T>
-__device__ __forceinline__ void put(const Tree<T>& tree, int k, u64 block, u64 n, T acc) {
-    acc = halve(acc);
-    if (threadIdx.x % WARP == 0 && block < blocks_of(n)) tree.partials[k * tree.stride + block] = acc;
+// Element-wise operations: `load(i, k)` reads the operands of element i into place k, `store(i, k)` computes and writes. All loads of
+// a thread are in flight before `ready()`, which asks the gate and forms the coefficients.
+template <class Load, class Ready, class Store>
+__device__ __forceinline__ void elementwise(u64 n, Load load, Ready ready, Store store) {
+    u64 first = (u64)blockIdx.x * BLOCK + threadIdx.x;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (first + k * 256 < n) load(first + k * 256, k);
+    if (!ready()) return;
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (first + k * 256 < n) store(first + k * 256, k);
 }
 
-#define FILL(T, t)                                                                               \
-    extern "C" __global__ void __launch_bounds__(256) fill_vector_##t(u64 n, Coeff<T> value, T* y, const Monitor* gate) { \
-        if (!open(gate)) return;                                                                 \
-        u64 i = (u64)blockIdx.x * BLOCK + threadIdx.x;                                           \
-        _Pragma("unroll") for (int k = 0; k < 4; k++, i += 256) if (i < n) y[i] = value.host;    \
+#define FILL(T, t)                                                                                                          \
+    extern "C" __global__ void __launch_bounds__(256) fill_vector_##t(u64 n, Coeff<T> value, T* y, const Monitor* gate) {   \
+        elementwise(n, [](u64, int) {}, [&] { return open(gate); }, [&](u64 i, int) { y[i] = value.host; });                \
     }
 FOR_EACH_TYPE(FILL)
 
-#define COPY(T, t)                                                                               \
-    extern "C" __global__ void __launch_bounds__(256) copy_vector_##t(u64 n, const T* x, T* y, const Monitor* gate) { \
-        if (!open(gate)) return;                                                                 \
-        u64 i = (u64)blockIdx.x * BLOCK + threadIdx.x;                                           \
-        _Pragma("unroll") for (int k = 0; k < 4; k++, i += 256) if (i < n) y[i] = x[i];          \
+#define COPY(T, t)                                                                                                          \
+    extern "C" __global__ void __launch_bounds__(256) copy_vector_##t(u64 n, const T* x, T* y, const Monitor* gate) {       \
+        T v[4];                                                                                                             \
+        elementwise(n, [&](u64 i, int k) { v[k] = x[i]; }, [&] { return open(gate); }, [&](u64 i, int k) { y[i] = v[k]; }); \
     }
 FOR_EACH_TYPE(COPY)
 
-// y = fma(a, x, b*y); b = 0 never reads y.
+// y = fma(a, x, b*y); b = 0 never uses y, and never reads it where the host knows.
 template <class T>
-__device__ __forceinline__ T axpby(T a, T x, T b, const T* y) {
-    return b == T(0) ? a * x : fma_rn(a, x, b * *y);
+__device__ __forceinline__ void axpby(u64 n, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
+    T vx[4], vy[4], a, b;
+    bool reads = cb.host != T(0);
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vx[k] = x[i];
+            if (reads) vy[k] = y[i];
+        },
+        [&] {
+            if (!open(gate)) return false;
+            a = ca.value();
+            b = cb.value();
+            return true;
+        },
+        [&](u64 i, int k) { y[i] = b == T(0) ? a * vx[k] : fma_rn(a, vx[k], b * vy[k]); });
 }
 
-#define AXPBY(T, t)                                                                              \
-    extern "C" __global__ void __launch_bounds__(256) axpby_vector_##t(u64 n, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) { \
-        if (!open(gate)) return;                                                                 \
-        T a = ca.value(), b = cb.value();                                                        \
-        u64 i = (u64)blockIdx.x * BLOCK + threadIdx.x;                                           \
-        _Pragma("unroll") for (int k = 0; k < 4; k++, i += 256) if (i < n) y[i] = axpby(a, x[i], b, y + i); \
+#define AXPBY(T, t)                                                                                                         \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        axpby_vector_##t(u64 n, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) {                            \
+        axpby(n, a, x, b, y, gate);                                                                                         \
     }
 FOR_EACH_TYPE(AXPBY)
 
-template <class T>
-__device__ __forceinline__ T axpbypcz(T a, T x, T b, T y, T c, const T* z) {
-    return fma_rn(a, x, c == T(0) ? b * y : fma_rn(b, y, c * *z));
+// z = fma(a, x, fma(b, y, c*z)); c = 0 never uses z.
+template <class T, class Ready>
+__device__ __forceinline__ void axpbypcz(u64 n, T& a, const T* x, T& b, const T* y, T& c, bool reads, T* z, Ready ready) {
+    T vx[4], vy[4], vz[4];
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vx[k] = x[i];
+            vy[k] = y[i];
+            if (reads) vz[k] = z[i];
+        },
+        ready,
+        [&](u64 i, int k) { z[i] = fma_rn(a, vx[k], c == T(0) ? b * vy[k] : fma_rn(b, vy[k], c * vz[k])); });
 }
 
-#define AXPBYPCZ(T, t)                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) axpbypcz_vector_##t(u64 n, Coeff<T> ca, const T* x, Coeff<T> cb, const T* y, Coeff<T> cc, T* z, const Monitor* gate) { \
-        if (!open(gate)) return;                                                                 \
-        T a = ca.value(), b = cb.value(), c = cc.value();                                        \
-        u64 i = (u64)blockIdx.x * BLOCK + threadIdx.x;                                           \
-        _Pragma("unroll") for (int k = 0; k < 4; k++, i += 256) if (i < n) z[i] = axpbypcz(a, x[i], b, y[i], c, z + i); \
+#define AXPBYPCZ(T, t)                                                                                                      \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        axpbypcz_vector_##t(u64 n, Coeff<T> ca, const T* x, Coeff<T> cb, const T* y, Coeff<T> cc, T* z, const Monitor* gate) { \
+        T a, b, c;                                                                                                          \
+        axpbypcz(n, a, x, b, y, c, cc.host != T(0), z, [&] {                                                                \
+            if (!open(gate)) return false;                                                                                  \
+            a = ca.value();                                                                                                 \
+            b = cb.value();                                                                                                 \
+            c = cc.value();                                                                                                 \
+            return true;                                                                                                    \
+        });                                                                                                                 \
     }
 FOR_EACH_TYPE(AXPBYPCZ)
 
-#define HADAMARD(T, t)                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) hadamard_vector_##t(u64 n, const T* x, const T* y, T* z, const Monitor* gate) { \
-        if (!open(gate)) return;                                                                 \
-        u64 i = (u64)blockIdx.x * BLOCK + threadIdx.x;                                           \
-        _Pragma("unroll") for (int k = 0; k < 4; k++, i += 256) if (i < n) z[i] = x[i] * y[i];   \
+#define HADAMARD(T, t)                                                                                                      \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        hadamard_vector_##t(u64 n, const T* x, const T* y, T* z, const Monitor* gate) {                                     \
+        T vx[4], vy[4];                                                                                                     \
+        elementwise(                                                                                                        \
+            n, [&](u64 i, int k) { vx[k] = x[i]; vy[k] = y[i]; }, [&] { return open(gate); },                               \
+            [&](u64 i, int k) { z[i] = vx[k] * vy[k]; });                                                                   \
     }
 FOR_EACH_TYPE(HADAMARD)
 
@@ -82,15 +108,44 @@ FOR_EACH_TYPE(HADAMARD)
     }
 FOR_EACH_TYPE(ASSIGN)
 
+// A block's x . y from shared memory, by the first warp; the result in lane 0.
+template <class T>
+__device__ __forceinline__ T block_dot(const T* x, const T* y, u64 n) {
+    u64 left = n - (u64)blockIdx.x * BLOCK;
+    u32 count = left < BLOCK ? (u32)left : BLOCK;
+    T acc = T(0);
+#pragma unroll 8
+    for (u32 at = threadIdx.x; at < count; at += WARP) acc = fma_rn(x[at], y[at], acc);
+    return halve(acc);
+}
+
 // x . y, or its root.
-#define DOT(T, t)                                                                                \
-    extern "C" __global__ void dot_vector_##t(u64 n, const T* x, const T* y, u32 root, Tree<T> tree, const Monitor* gate) { \
-        if (!open(gate)) return;                                                                 \
-        T acc = T(0);                                                                            \
-        FOR_EACH_OF_BLOCK(i, n) acc = fma_rn(x[i], y[i], acc);                                   \
-        put(tree, 0, block_of_warp, n, acc);                                                     \
-        T sum[1];                                                                                \
-        if (finish_sums<T, 1>(tree, blocks_of(n), sum) && root) *tree.out[0] = sqrt_rn(sum[0]);  \
+template <class T>
+__device__ __forceinline__ void dot(u64 n, const T* x, const T* y, bool root, const Tree<T>& tree, const Monitor* gate) {
+    __shared__ T shared_x[BLOCK], shared_y[BLOCK];
+    T vx[4], vy[4];
+    if (!open(gate)) return;
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vx[k] = x[i];
+            vy[k] = y[i];
+        },
+        [] { return true; },
+        [&](u64 i, int k) {
+            shared_x[threadIdx.x + k * 256] = vx[k];
+            shared_y[threadIdx.x + k * 256] = vy[k];
+        });
+    __syncthreads();
+    if (threadIdx.x >= WARP) return;
+    T sum[1] = {n == 0 ? T(0) : block_dot(shared_x, shared_y, n)};
+    if (finish_warp<T, 1>(tree, blockIdx.x, blocks_of(n), sum) && root) *tree.out[0] = sqrt_rn(sum[0]);
+}
+
+#define DOT(T, t)                                                                                                           \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        dot_vector_##t(u64 n, const T* x, const T* y, u32 root, Tree<T> tree, const Monitor* gate) {                        \
+        dot(n, x, y, root != 0, tree, gate);                                                                                \
     }
 FOR_EACH_TYPE(DOT)
 
@@ -121,119 +176,227 @@ template <class T>
 __device__ __forceinline__ bool admitted(const Checks<T>& checks, Monitor* monitor) {
     if (!open(monitor)) return false;
     if (!monitor) return true;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        if (!checks.value[i]) continue;
-        u32 reason = Monitor::judge(*checks.value[i], i == 0 && checks.positive);
-        if (reason != RUNNING) {
-            if (blockIdx.x == 0 && threadIdx.x == 0) monitor->halt(reason, checks.what[i]);
-            return false;
-        }
+    u32 reason = RUNNING, what = checks.what[0];
+    if (checks.value[0]) reason = Monitor::judge(*checks.value[0], checks.positive != 0);
+    if (reason == RUNNING && checks.value[1]) {
+        what = checks.what[1];
+        reason = Monitor::judge(*checks.value[1], false);
     }
-    return true;
+    if (reason == RUNNING) return true;
+    if (blockIdx.x == 0 && threadIdx.x == 0) monitor->halt(reason, what);
+    return false;
 }
 
-template <class T, int K>
-__device__ __forceinline__ void conclude(const Checks<T>& checks, const Tree<T>& tree, u64 n, Monitor* monitor) {
-    T sum[K];
-    if (!finish_sums<T, K>(tree, blocks_of(n), sum)) return;
+// What the monitor makes of a step's sums. One thread.
+template <class T>
+__device__ __forceinline__ void conclude(const Checks<T>& checks, T first, T second, Monitor* monitor) {
     if (!monitor) return;
-    if (checks.observe) monitor->observe(sum[0], checks.phase);
-    if (K == 2 && checks.nonzero && monitor->stop == RUNNING) monitor->halt(Monitor::judge(sum[K - 1], false), checks.after);
+    if (checks.observe) monitor->observe(first, checks.phase);
+    if (checks.nonzero) monitor->halt(Monitor::judge(second, false), checks.after);
+}
+
+// The end of a step with K sums of the thread block's 1024 elements, x_k . y_k from shared memory.
+template <class T, int K>
+__device__ __forceinline__ void end_step(u64 n, const T* x0, const T* y0, const T* x1, const T* y1, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
+    __syncthreads();
+    if (threadIdx.x >= WARP) return;
+    T sum[K];
+    sum[0] = n == 0 ? T(0) : block_dot(x0, y0, n);
+    if (K == 2) sum[K - 1] = n == 0 ? T(0) : block_dot(x1, y1, n);
+    if (finish_warp<T, K>(tree, blockIdx.x, blocks_of(n), sum)) conclude(checks, sum[0], sum[K - 1], monitor);
 }
 
 // x = x + alpha p; r = r - alpha q; r . r.
-#define CG_UPDATE(T, t)                                                                          \
-    extern "C" __global__ void cg_update_vector_##t(u64 n, Coeff<T> ca, const T* p, const T* q, T* x, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) { \
-        if (!admitted(checks, monitor)) return;                                                  \
-        T alpha = ca.value(), acc = T(0);                                                        \
-        FOR_EACH_OF_BLOCK(i, n) {                                                                \
-            x[i] = fma_rn(alpha, p[i], x[i]);                                                    \
-            T v = fma_rn(-alpha, q[i], r[i]);                                                    \
-            r[i] = v;                                                                            \
-            acc = fma_rn(v, v, acc);                                                             \
-        }                                                                                        \
-        put(tree, 0, block_of_warp, n, acc);                                                     \
-        conclude<T, 1>(checks, tree, n, monitor);                                                \
+template <class T>
+__device__ __forceinline__ void cg_update(u64 n, const Coeff<T>& ca, const T* p, const T* q, T* x, T* r, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
+    __shared__ T shared_r[BLOCK];
+    T vp[4], vq[4], vx[4], vr[4], alpha;
+    bool goes = true;
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vp[k] = p[i];
+            vx[k] = x[i];
+            vq[k] = q[i];
+            vr[k] = r[i];
+        },
+        [&] {
+            goes = admitted(checks, monitor);
+            if (goes) alpha = ca.value();
+            return goes;
+        },
+        [&](u64 i, int k) {
+            x[i] = fma_rn(alpha, vp[k], vx[k]);
+            T v = fma_rn(-alpha, vq[k], vr[k]);
+            r[i] = v;
+            shared_r[threadIdx.x + k * 256] = v;
+        });
+    if (goes) end_step<T, 1>(n, shared_r, shared_r, shared_r, shared_r, checks, tree, monitor);
+}
+
+#define CG_UPDATE(T, t)                                                                                                     \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        cg_update_vector_##t(u64 n, Coeff<T> a, const T* p, const T* q, T* x, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) { \
+        cg_update(n, a, p, q, x, r, checks, tree, monitor);                                                                 \
     }
 FOR_EACH_TYPE(CG_UPDATE)
 
 // r = r - alpha v; r . r.
-#define BICGSTAB_HALF(T, t)                                                                      \
-    extern "C" __global__ void bicgstab_half_vector_##t(u64 n, Coeff<T> ca, const T* v, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) { \
-        if (!admitted(checks, monitor)) return;                                                  \
-        T alpha = ca.value(), acc = T(0);                                                        \
-        FOR_EACH_OF_BLOCK(i, n) {                                                                \
-            T s = fma_rn(-alpha, v[i], r[i]);                                                    \
-            r[i] = s;                                                                            \
-            acc = fma_rn(s, s, acc);                                                             \
-        }                                                                                        \
-        put(tree, 0, block_of_warp, n, acc);                                                     \
-        conclude<T, 1>(checks, tree, n, monitor);                                                \
+template <class T>
+__device__ __forceinline__ void bicgstab_half(u64 n, const Coeff<T>& ca, const T* v, T* r, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
+    __shared__ T shared_r[BLOCK];
+    T vv[4], vr[4], alpha;
+    bool goes = true;
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vv[k] = v[i];
+            vr[k] = r[i];
+        },
+        [&] {
+            goes = admitted(checks, monitor);
+            if (goes) alpha = ca.value();
+            return goes;
+        },
+        [&](u64 i, int k) {
+            T s = fma_rn(-alpha, vv[k], vr[k]);
+            r[i] = s;
+            shared_r[threadIdx.x + k * 256] = s;
+        });
+    if (goes) end_step<T, 1>(n, shared_r, shared_r, shared_r, shared_r, checks, tree, monitor);
+}
+
+#define BICGSTAB_HALF(T, t)                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        bicgstab_half_vector_##t(u64 n, Coeff<T> a, const T* v, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) {   \
+        bicgstab_half(n, a, v, r, checks, tree, monitor);                                                                   \
     }
 FOR_EACH_TYPE(BICGSTAB_HALF)
 
 // x = fma(alpha, p, fma(omega, s, x)); r = r - omega t; r . r; shadow . r. `s` null: r before its update.
-#define BICGSTAB_UPDATE(T, t)                                                                    \
-    extern "C" __global__ void bicgstab_update_vector_##t(u64 n, Coeff<T> ca, const T* p, Coeff<T> co, const T* s, const T* tt, const T* shadow, T* x, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) { \
-        if (!admitted(checks, monitor)) return;                                                  \
-        T alpha = ca.value(), omega = co.value(), rr = T(0), rho = T(0);                         \
-        FOR_EACH_OF_BLOCK(i, n) {                                                                \
-            T before = r[i];                                                                     \
-            T step = s ? s[i] : before;                                                          \
-            x[i] = fma_rn(alpha, p[i], fma_rn(omega, step, x[i]));                               \
-            T v = fma_rn(-omega, tt[i], before);                                                 \
-            r[i] = v;                                                                            \
-            rr = fma_rn(v, v, rr);                                                               \
-            rho = fma_rn(shadow[i], v, rho);                                                     \
-        }                                                                                        \
-        put(tree, 0, block_of_warp, n, rr);                                                      \
-        put(tree, 1, block_of_warp, n, rho);                                                     \
-        conclude<T, 2>(checks, tree, n, monitor);                                                \
+template <class T>
+__device__ __forceinline__ void bicgstab_update(u64 n, const Coeff<T>& ca, const T* p, const Coeff<T>& co, const T* s, const T* t, const T* shadow, T* x, T* r, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
+    __shared__ T shared_r[BLOCK], shared_w[BLOCK];
+    T vp[4], vs[4], vt[4], vx[4], vr[4], vw[4], alpha, omega;
+    bool goes = true;
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vr[k] = r[i];
+            vp[k] = p[i];
+            vx[k] = x[i];
+            vt[k] = t[i];
+            vw[k] = shadow[i];
+            vs[k] = s ? s[i] : vr[k];
+        },
+        [&] {
+            goes = admitted(checks, monitor);
+            if (goes) {
+                alpha = ca.value();
+                omega = co.value();
+            }
+            return goes;
+        },
+        [&](u64 i, int k) {
+            x[i] = fma_rn(alpha, vp[k], fma_rn(omega, vs[k], vx[k]));
+            T v = fma_rn(-omega, vt[k], vr[k]);
+            r[i] = v;
+            shared_r[threadIdx.x + k * 256] = v;
+            shared_w[threadIdx.x + k * 256] = vw[k];
+        });
+    if (goes) end_step<T, 2>(n, shared_r, shared_r, shared_w, shared_r, checks, tree, monitor);
+}
+
+#define BICGSTAB_UPDATE(T, t)                                                                                               \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        bicgstab_update_vector_##t(u64 n, Coeff<T> a, const T* p, Coeff<T> o, const T* s, const T* tt, const T* shadow, T* x, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) { \
+        bicgstab_update(n, a, p, o, s, tt, shadow, x, r, checks, tree, monitor);                                            \
     }
 FOR_EACH_TYPE(BICGSTAB_UPDATE)
 
 // z = d .* r; r . z.
-#define HADAMARD_DOT(T, t)                                                                       \
-    extern "C" __global__ void hadamard_dot_vector_##t(u64 n, const T* d, const T* r, T* z, Tree<T> tree, const Monitor* gate) { \
-        if (!open(gate)) return;                                                                 \
-        T acc = T(0);                                                                            \
-        FOR_EACH_OF_BLOCK(i, n) {                                                                \
-            T v = d[i] * r[i];                                                                   \
-            z[i] = v;                                                                            \
-            acc = fma_rn(r[i], v, acc);                                                          \
-        }                                                                                        \
-        put(tree, 0, block_of_warp, n, acc);                                                     \
-        T sum[1];                                                                                \
-        finish_sums<T, 1>(tree, blocks_of(n), sum);                                              \
+template <class T>
+__device__ __forceinline__ void hadamard_dot(u64 n, const T* d, const T* r, T* z, const Tree<T>& tree, Monitor* monitor) {
+    __shared__ T shared_r[BLOCK], shared_z[BLOCK];
+    T vd[4], vr[4];
+    bool goes = true;
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vd[k] = d[i];
+            vr[k] = r[i];
+        },
+        [&] { return goes = open(monitor); },
+        [&](u64 i, int k) {
+            T v = vd[k] * vr[k];
+            z[i] = v;
+            shared_r[threadIdx.x + k * 256] = vr[k];
+            shared_z[threadIdx.x + k * 256] = v;
+        });
+    if (goes) end_step<T, 1>(n, shared_r, shared_z, shared_r, shared_z, Checks<T>{}, tree, monitor);
+}
+
+#define HADAMARD_DOT(T, t)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        hadamard_dot_vector_##t(u64 n, const T* d, const T* r, T* z, Tree<T> tree, Monitor* monitor) {                      \
+        hadamard_dot(n, d, r, z, tree, monitor);                                                                            \
     }
 FOR_EACH_TYPE(HADAMARD_DOT)
 
-// p = fma(a, z, b*p), then `to` = `from`: the end of an iteration of CG, whose coefficient b still needs what `to` held.
-#define CG_DIRECTION(T, t)                                                                       \
-    extern "C" __global__ void __launch_bounds__(256) cg_direction_vector_##t(u64 n, const T* z, Coeff<T> cb, T* p, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) { \
-        if (!open(monitor)) return;                                                              \
-        if (monitor && required) {                                                               \
-            u32 reason = Monitor::judge(*required, true);                                        \
-            if (reason != RUNNING) {                                                             \
-                if (blockIdx.x == 0 && threadIdx.x == 0) monitor->halt(reason, what);            \
-                return;                                                                          \
-            }                                                                                    \
-        }                                                                                        \
-        T b = cb.value();                                                                        \
-        u64 i = (u64)blockIdx.x * BLOCK + threadIdx.x;                                           \
-        _Pragma("unroll") for (int k = 0; k < 4; k++, i += 256) if (i < n) p[i] = axpby(T(1), z[i], b, p + i); \
-        if (last_block(ticket) && threadIdx.x == 0) *to = *from;                                 \
+// The coefficients of a direction, read by one thread for its thread block. The last of the grid to have read them overwrites the
+// scalar that they were made of.
+template <class T>
+__device__ __forceinline__ bool take_coefficients(const Coeff<T>& cb, const Coeff<T>* cc, T (&shared)[2], const T* from, T* to, u32* ticket) {
+    if (threadIdx.x == 0) {
+        shared[0] = cb.value();
+        shared[1] = cc ? cc->value() : T(0);
+        if (last_to_arrive(ticket)) *to = *from;
+    }
+    __syncthreads();
+    return true;
+}
+
+// p = fma(1, z, b*p), then `to` = `from`: the end of an iteration of CG, whose coefficient b still needs what `to` held.
+template <class T>
+__device__ __forceinline__ void cg_direction(u64 n, const T* z, const Coeff<T>& cb, T* p, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) {
+    __shared__ T coefficients[2];
+    T vz[4], vp[4];
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vz[k] = z[i];
+            vp[k] = p[i];
+        },
+        [&] {
+            if (!open(monitor)) return false;
+            u32 reason = required ? Monitor::judge(*required, true) : RUNNING;
+            if (reason != RUNNING) {
+                if (blockIdx.x == 0 && threadIdx.x == 0) monitor->halt(reason, what);
+                return false;
+            }
+            return take_coefficients<T>(cb, nullptr, coefficients, from, to, ticket);
+        },
+        [&](u64 i, int k) {
+            T b = coefficients[0];
+            p[i] = b == T(0) ? vz[k] : fma_rn(T(1), vz[k], b * vp[k]);
+        });
+}
+
+#define CG_DIRECTION(T, t)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        cg_direction_vector_##t(u64 n, const T* z, Coeff<T> b, T* p, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) { \
+        cg_direction(n, z, b, p, from, to, required, what, ticket, monitor);                                                \
     }
 FOR_EACH_TYPE(CG_DIRECTION)
 
 // p = r + beta (p - omega v) as fma(1, r, fma(b, v, c*p)), then `to` = `from`: the end of an iteration of BiCGStab.
-#define BICGSTAB_DIRECTION(T, t)                                                                 \
-    extern "C" __global__ void __launch_bounds__(256) bicgstab_direction_vector_##t(u64 n, const T* r, Coeff<T> cb, const T* v, Coeff<T> cc, T* p, const T* from, T* to, u32* ticket, Monitor* monitor) { \
-        if (!open(monitor)) return;                                                              \
-        T b = cb.value(), c = cc.value();                                                        \
-        u64 i = (u64)blockIdx.x * BLOCK + threadIdx.x;                                           \
-        _Pragma("unroll") for (int k = 0; k < 4; k++, i += 256) if (i < n) p[i] = axpbypcz(T(1), r[i], b, v[i], c, p + i); \
-        if (last_block(ticket) && threadIdx.x == 0) *to = *from;                                 \
+#define BICGSTAB_DIRECTION(T, t)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        bicgstab_direction_vector_##t(u64 n, const T* r, Coeff<T> cb, const T* v, Coeff<T> cc, T* p, const T* from, T* to, u32* ticket, Monitor* monitor) { \
+        __shared__ T coefficients[2];                                                                                       \
+        T one = T(1);                                                                                                       \
+        axpbypcz(n, one, r, coefficients[0], v, coefficients[1], true, p, [&] {                                             \
+            return open(monitor) && take_coefficients<T>(cb, &cc, coefficients, from, to, ticket);                          \
+        });                                                                                                                 \
     }
 FOR_EACH_TYPE(BICGSTAB_DIRECTION)

@@ -147,90 +147,91 @@ __device__ __forceinline__ T halve(T v) {
     return v;
 }
 
-// Room for the block results of up to two sums over one length, the ticket that tells the last thread block, the sums.
+// Room for the block results of up to two sums over one length, the tickets that tell who comes last, the sums.
 template <class T>
 struct Tree {
-    T* partials;  // sum k from k * stride on: `blocks` results, then those of the levels above
+    T* partials;   // sum k from k * stride on: the results of the blocks, then those of the levels above
     u64 stride;
-    u32* ticket;  // 0 between operations
+    u32* tickets;  // one a group of 1024 results on every level; 0 between operations
     T* out[2];
 };
 
-// Combines `blocks` results of each of K sums by the tree's rule; for a whole thread block, the sums then in every thread.
+// The sum of one group of 1024 results of a level, read past the first-level cache.
+template <class T>
+__device__ __forceinline__ T group_sum(const T* results, u64 first, u64 count) {
+    u64 at = first + threadIdx.x % WARP;
+    u64 end = count - first < BLOCK ? count : first + BLOCK;
+    T acc = T(0);
+#pragma unroll 4
+    for (; at < end; at += WARP) acc += __ldcg(results + at);
+    return halve(acc);
+}
+
+// A whole warp hands in the results (in lane 0) of block `block` of `blocks`, of K sums. The warp that completes a group of 1024
+// sums it, level by level; the one that completes the last writes the sums. True in lane 0 of that warp alone, with the sums.
 template <class T, int K>
-__device__ void combine(const Tree<T>& tree, u64 blocks, T (&sum)[K]) {
-    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+__device__ bool finish_warp(const Tree<T>& tree, u64 block, u64 blocks, T (&sum)[K]) {
+    bool first_lane = threadIdx.x % WARP == 0;
+    u64 at = block, count = blocks, level = 0;
+    u32* tickets = tree.tickets;
+    while (count > 1) {
+        u64 group = at / BLOCK, groups = (count + BLOCK - 1) / BLOCK;
+        u64 members = count - group * BLOCK < BLOCK ? count - group * BLOCK : BLOCK;
+        u32 last = 0;
+        if (first_lane) {
 #pragma unroll
-    for (int k = 0; k < K; k++) {
-        T* from = tree.partials + k * tree.stride;
-        u64 count = blocks;
-        while (count > 1) {
-            u64 groups = (count + BLOCK - 1) / BLOCK;
-            T* to = from + count;
-            for (u64 g = warp; g < groups; g += warps) {
-                T acc = T(0);
-                u64 base = g * BLOCK + lane;
-#pragma unroll 8
-                for (int i = 0; i < BLOCK / WARP; i++) {
-                    u64 at = base + (u64)i * WARP;
-                    if (at < count) acc += __ldcg(from + at);
-                }
-                acc = halve(acc);
-                if (lane == 0) to[g] = acc;
-            }
-            __syncthreads();
-            from = to;
-            count = groups;
+            for (int k = 0; k < K; k++) tree.partials[k * tree.stride + level + at] = sum[k];
+            __threadfence();
+            last = atomicAdd(tickets + group, 1u) == members - 1;
+            if (last) tickets[group] = 0;  // for the next operation of the queue
         }
-        sum[k] = blocks == 0 ? T(0) : __ldcg(from);
+        if (!__shfl_sync(ALL, last, 0)) return false;
+        __threadfence();
+#pragma unroll
+        for (int k = 0; k < K; k++) sum[k] = group_sum(tree.partials + k * tree.stride + level, group * BLOCK, count);
+        tickets += groups;
+        level += count;
+        at = group;
+        count = groups;
     }
-}
-
-// Whether this thread block is the last of the grid to come here. The results that the others wrote before are then visible.
-__device__ inline bool last_block(u32* ticket) {
-    __shared__ bool last;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        u32 seen = atomicAdd(ticket, 1u);
-        last = seen == gridDim.x - 1;
-        if (last) *ticket = 0;  // for the next operation of the queue
-    }
-    __syncthreads();
-    if (last) __threadfence();
-    return last;
-}
-
-// The end of an operation with K sums: its last thread block writes them. True in thread 0 of that block alone, with the sums.
-template <class T, int K>
-__device__ bool finish_sums(const Tree<T>& tree, u64 blocks, T (&sum)[K]) {
-    if (!last_block(tree.ticket)) return false;
-    combine<T, K>(tree, blocks, sum);
-    if (threadIdx.x != 0) return false;
+    if (!first_lane) return false;
 #pragma unroll
     for (int k = 0; k < K; k++) *tree.out[k] = sum[k];
     return true;
 }
 
-// Block results of w . y (and y . y) for rows first .. first + 1024 whose y lies in shared memory. One warp.
+// Whether thread 0 of this thread block is the last of the grid to come here; nothing is made visible.
+__device__ __forceinline__ bool last_to_arrive(u32* ticket) {
+    __threadfence();
+    bool last = atomicAdd(ticket, 1u) == gridDim.x - 1;
+    if (last) *ticket = 0;
+    return last;
+}
+
+// The end of a product with dot products: w . y (and y . y) of the block of 1024 rows from `first` on, y and w of which lie in
+// shared memory. One warp. True in lane 0 of the warp that writes the sums.
 template <class T>
-__device__ __forceinline__ void block_dots(const T* shared_y, const T* w, u64 first, u64 nrows, const Tree<T>& tree, bool both) {
+__device__ __forceinline__ void block_dots(const T* shared_y, const T* shared_w, u64 first, u64 nrows, const Tree<T>& tree) {
     u32 lane = threadIdx.x % WARP;
-    T wy = T(0), yy = T(0);
+    u64 blocks = (nrows + BLOCK - 1) / BLOCK;
+    u32 rows = nrows - first < BLOCK ? (u32)(nrows - first) : BLOCK;
+    if (tree.out[1]) {
+        T sum[2] = {T(0), T(0)};
 #pragma unroll 8
-    for (int i = 0; i < BLOCK / WARP; i++) {
-        u32 at = i * WARP + lane;
-        if (first + at < nrows) {
+        for (u32 at = lane; at < rows; at += WARP) {
             T v = shared_y[at];
-            wy = fma_rn(w[first + at], v, wy);
-            if (both) yy = fma_rn(v, v, yy);
+            sum[0] = fma_rn(shared_w[at], v, sum[0]);
+            sum[1] = fma_rn(v, v, sum[1]);
         }
-    }
-    wy = halve(wy);
-    if (both) yy = halve(yy);
-    if (lane == 0) {
-        tree.partials[first / BLOCK] = wy;
-        if (both) tree.partials[tree.stride + first / BLOCK] = yy;
+        sum[0] = halve(sum[0]);
+        sum[1] = halve(sum[1]);
+        finish_warp<T, 2>(tree, first / BLOCK, blocks, sum);
+    } else {
+        T sum[1] = {T(0)};
+#pragma unroll 8
+        for (u32 at = lane; at < rows; at += WARP) sum[0] = fma_rn(shared_w[at], shared_y[at], sum[0]);
+        sum[0] = halve(sum[0]);
+        finish_warp<T, 1>(tree, first / BLOCK, blocks, sum);
     }
 }
 
@@ -240,47 +241,48 @@ __device__ __forceinline__ void block_dots(const T* shared_y, const T* w, u64 fi
 //   u64 target(u64 row) const
 // the row of y that a stored row is.
 
-// y = a A x + b y. Grid: 1024 rows a thread block of 256, four rows a thread, neighbours side by side.
-template <class T, class Rows>
-__device__ __forceinline__ void spmv_rows(const Rows& m, u64 nrows, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
+// y = a A x + b y. Grid: 1024 rows a thread block of THREADS, neighbours side by side.
+template <class T, class Rows, int THREADS = 256>
+__device__ __forceinline__ void spmv_rows(const Rows& m, u64 nrows, const Coeff<T>& ca, const Coeff<T>& cb, T* y, const Monitor* gate) {
+    constexpr int N = BLOCK / THREADS;
     if (!open(gate)) return;
-    T a = ca.value(), b = cb.value();
     u64 row = (u64)blockIdx.x * BLOCK + threadIdx.x;
-    T acc[4] = {T(0), T(0), T(0), T(0)};
-    m.accumulate(row, 256, nrows, acc);
+    T acc[N] = {};
+    m.template accumulate<N>(row, THREADS, nrows, acc);
+    T a = ca.value(), b = cb.value();
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        u64 r = row + i * 256;
+    for (int i = 0; i < N; i++) {
+        u64 r = row + i * THREADS;
         if (r < nrows) finish_row(a, acc[i], b, y + m.target(r));
     }
 }
 
 // y = A x; w . y and, where tree.out[1] is given, y . y. `target` must map every block of 1024 rows onto itself.
-template <class T, class Rows>
-__device__ __forceinline__ void spmv_dot_rows(const Rows& m, u64 nrows, T* y, const T* w, Tree<T> tree, const Monitor* gate) {
-    __shared__ T shared_y[BLOCK];
+template <class T, class Rows, int THREADS = 256>
+__device__ __forceinline__ void spmv_dot_rows(const Rows& m, u64 nrows, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
+    constexpr int N = BLOCK / THREADS;
+    __shared__ T shared_y[BLOCK], shared_w[BLOCK];
     if (!open(gate)) return;
     u64 first = (u64)blockIdx.x * BLOCK, row = first + threadIdx.x;
-    T acc[4] = {T(0), T(0), T(0), T(0)};
-    m.accumulate(row, 256, nrows, acc);
+    if (first >= nrows) {  // no row at all: the empty sums
+        if (threadIdx.x == 0) {
+            *tree.out[0] = T(0);
+            if (tree.out[1]) *tree.out[1] = T(0);
+        }
+        return;
+    }
+    T acc[N] = {};
+    m.template accumulate<N>(row, THREADS, nrows, acc);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        u64 r = row + i * 256;
+    for (int i = 0; i < N; i++) {
+        u64 r = row + i * THREADS;
         if (r < nrows) {
             u64 to = m.target(r);
             y[to] = acc[i];
             shared_y[to - first] = acc[i];
+            shared_w[threadIdx.x + i * THREADS] = w[r];
         }
     }
     __syncthreads();
-    bool both = tree.out[1] != nullptr;
-    if (threadIdx.x < WARP) block_dots(shared_y, w, first, nrows, tree, both);
-    u64 blocks = (nrows + BLOCK - 1) / BLOCK;
-    if (both) {
-        T sum[2];
-        finish_sums<T, 2>(tree, blocks, sum);
-    } else {
-        T sum[1];
-        finish_sums<T, 1>(tree, blocks, sum);
-    }
+    if (threadIdx.x < WARP) block_dots(shared_y, shared_w, first, nrows, tree);
 }

@@ -12,8 +12,9 @@ use xshell::{Shell, cmd};
 
 use crate::tidy;
 
-/// Optional features that the steps switch on: every interop of the formats.
-const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-formats/nalgebra";
+/// Optional features that the steps switch on: every interop of the formats, and the GPU. Never all features there are: versions
+/// of the CUDA driver's interface exclude each other.
+const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-formats/nalgebra,spandrel/cuda";
 
 /// One step: a command line as a reader would paste it, or a check inside this program.
 #[derive(Debug)]
@@ -28,10 +29,12 @@ pub(crate) enum Step {
 pub(crate) const STEPS: &[(&str, Step)] = &[
     ("format", Step::Command("cargo fmt --all --check", &[])),
     ("tidy", Step::Tidy),
+    ("ptx", Step::Command("cargo xtask ptx --check", &[])),
     ("clippy", Step::Command("cargo clippy --workspace --all-targets --features {features} -- -D warnings", &[])),
     // Features that the workspace's own build never leaves out.
     ("formats alone", Step::Command("cargo check -p spandrel-formats", &[])),
     ("facade alone", Step::Command("cargo check -p spandrel --no-default-features", &[])),
+    ("facade on the GPU alone", Step::Command("cargo check -p spandrel --no-default-features --features cuda", &[])),
     ("tests", Step::Command("cargo test --workspace --lib --bins --tests --examples --features {features}", &[])),
     ("doc tests", Step::Command("cargo test --workspace --doc --features {features}", &[])),
     (
@@ -87,6 +90,7 @@ mod tests {
             if let Step::Command(line, _) = step {
                 assert!(!line.contains(['"', '\'', '\\']), "{name}: quotes are not understood");
                 assert!(line.starts_with("cargo "), "{name}: a newcomer has cargo and nothing else");
+                assert!(!line.contains("--all-features"), "{name}: versions of the driver exclude each other");
             }
         }
     }

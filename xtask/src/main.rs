@@ -1,8 +1,9 @@
-//! The chores of the house: `cargo xtask tidy | verify | ci`.
+//! The chores of the house: `cargo xtask tidy | ptx | verify | ci`.
 //!
 //! Knows our crates by name only, to start their binaries; links none of them.
 
 mod ci;
+mod ptx;
 mod tidy;
 mod verify;
 
@@ -23,6 +24,8 @@ struct Arguments {
 enum Chore {
     /// The rules of the house: prints the table of nouns and rooms, fails on every breach
     Tidy,
+    /// The kernels' PTX from their sources, by the pinned compiler; no GPU is needed
+    Ptx(ptx::Options),
     /// The conformance suite on every backend found, in release
     Verify(verify::Options),
     /// Everything that CI runs; stops at the first failure
@@ -43,6 +46,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
     let root = root()?;
     match arguments.chore {
         Chore::Tidy => tidy::run(&root),
+        Chore::Ptx(options) => ptx::run(&root, &options),
         Chore::Verify(options) => verify::run(&root, &options),
         Chore::Ci => ci::run(&root),
     }

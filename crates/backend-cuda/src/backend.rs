@@ -8,19 +8,11 @@ use spandrel_backend::{Backend, Coeff, Gate, Phase, Quantity, Result};
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
-use crate::launch::{BLOCK, ChecksArg, CoeffArg, Grid, arg};
+use crate::launch::{ChecksArg, CoeffArg, Grid, arg};
 use crate::module::VECTOR;
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 impl Cuda {
-    /// Thread blocks for sums over n elements, one warp a block of 1024: few warps each where n is small, so that all
-    /// multiprocessors take part.
-    fn sums(&self, n: usize) -> Grid {
-        let warps = n.div_ceil(BLOCK);
-        let each = (warps / (4 * self.multiprocessors().max(1))).clamp(1, 8);
-        Grid::of(warps.div_ceil(each), 32 * each as u32)
-    }
-
     fn dot_or_norm<T: Real>(
         &self,
         gate: Gate<'_, Self>,
@@ -37,7 +29,7 @@ impl Cuda {
             self.launch::<T>(
                 &VECTOR,
                 "dot_vector",
-                self.sums(n),
+                Grid::rows(n),
                 &mut [arg(&count), arg(&x), arg(&y), arg(&root), arg(&tree), arg(&gate)],
             )
         }
@@ -79,7 +71,7 @@ impl Cuda {
             self.launch::<T>(
                 &VECTOR,
                 "cg_update_vector",
-                self.sums(n),
+                Grid::rows(n),
                 &mut [
                     arg(&count),
                     arg(&alpha),
@@ -113,7 +105,7 @@ impl Cuda {
             self.launch::<T>(
                 &VECTOR,
                 "bicgstab_half_vector",
-                self.sums(n),
+                Grid::rows(n),
                 &mut [arg(&count), arg(&alpha), arg(&v), arg(&r), arg(&checks), arg(&tree), arg(&monitor)],
             )
         }
@@ -152,7 +144,7 @@ impl Cuda {
             self.launch::<T>(
                 &VECTOR,
                 "bicgstab_update_vector",
-                self.sums(n),
+                Grid::rows(n),
                 &mut [
                     arg(&count),
                     arg(&alpha),
@@ -393,7 +385,7 @@ impl<T: Real> Backend<T> for Cuda {
             self.launch::<T>(
                 &VECTOR,
                 "hadamard_dot_vector",
-                self.sums(n),
+                Grid::rows(n),
                 &mut [arg(&count), arg(&d), arg(&r), arg(&z), arg(&tree), arg(&gate)],
             )
         }

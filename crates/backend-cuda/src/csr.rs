@@ -137,9 +137,8 @@ impl RowStats {
             let busy = nnz as f64 / (GROUP as f64 * self.steps.max(1) as f64);
             let long = self.longest > NEVER_LONG && self.longest as u64 * BYTES_PER_STEP > bytes;
             let even = self.longest as f64 <= VECTOR_LONGEST * mean;
-            let lanes = |each: f64| {
-                CsrKernel::Vector(((mean / each).ceil().min(32.0) as u32).next_power_of_two().clamp(2, 32))
-            };
+            let lanes =
+                |each: f64| CsrKernel::Vector(((mean / each).ceil().min(32.0) as u32).next_power_of_two().clamp(2, 32));
             if nrows < SMALL_ROWS * multiprocessors && even && mean > ENTRIES_A_LANE_OF_SMALL {
                 return lanes(ENTRIES_A_LANE_OF_SMALL);
             }
@@ -286,7 +285,7 @@ impl Cuda {
         let shared = (shared.max(48 << 10) as usize) - (1 << 10);
         let entry = size_of::<u32>() + T::BYTES;
         let capacity = stats.capacity(nnz, STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP);
-        let dot_warps = ((shared - BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
+        let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
         let tiles = match kernel {
             CsrKernel::Balanced => Some(Tiles::new(self, host.row_ptr())?),
             _ => None,
@@ -525,7 +524,7 @@ impl<T: Real> CudaCsr<T> {
             return unsafe { cuda.launch::<T>(&CSR, "spmv_dot_scalar_csr", Grid::rows(self.nrows), &mut arguments) };
         }
         let grid = Grid::of(self.nrows.div_ceil(BLOCK), 32 * self.dot_warps as u32);
-        let grid = with_shared(grid, BLOCK * T::BYTES + self.staging(self.dot_warps));
+        let grid = with_shared(grid, 2 * BLOCK * T::BYTES + self.staging(self.dot_warps));
         let name = if self.swizzled { "spmv_dot_swizzled_csr" } else { "spmv_dot_csr" };
         let mut arguments = [
             arg(&row_ptr),
@@ -540,7 +539,7 @@ impl<T: Real> CudaCsr<T> {
             arg(&gate),
         ];
         // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate), and swizzled: 1024 rows a thread block, with
-        // room for their sums and for `capacity` entries a warp; lengths compared above.
+        // room for their y and w and for `capacity` entries a warp; lengths compared above.
         unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
     }
 

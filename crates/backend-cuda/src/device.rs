@@ -31,10 +31,31 @@ pub struct Cuda {
 
 /// Room for block results. What was handed out once stays, for the graphs that have its address.
 struct Scratch {
-    /// 0 between operations.
+    /// One word, 0 between operations.
     ticket: Buffer<u32>,
-    current: Buffer<u64>,
-    outgrown: Vec<Buffer<u64>>,
+    current: Room,
+    outgrown: Vec<Room>,
+}
+
+/// Room for two sums.
+struct Room {
+    /// Words of one sum.
+    words: usize,
+    partials: Buffer<u64>,
+    /// One a group of block results; 0 between operations.
+    tickets: Buffer<u32>,
+}
+
+impl Room {
+    fn new(stream: &Arc<CudaStream>, words: usize) -> Result<Self> {
+        // A group of up to 1024 results on each of at most six levels.
+        let groups = words.div_ceil(BLOCK) + 6;
+        Ok(Self {
+            words,
+            partials: Buffer::uninit(stream, 2 * words, "block results")?,
+            tickets: Buffer::zeros(stream, groups, "tickets")?,
+        })
+    }
 }
 
 impl fmt::Debug for Cuda {
@@ -83,7 +104,7 @@ impl Cuda {
         keep_freed_memory(&context)?;
         let scratch = Scratch {
             ticket: Buffer::zeros(&stream, 1, "a ticket")?,
-            current: Buffer::uninit(&stream, 2 * words(1 << 20), "block results")?,
+            current: Room::new(&stream, words(1 << 22))?,
             outgrown: Vec::new(),
         };
         Ok(Self {
@@ -140,9 +161,9 @@ impl Cuda {
 
     /// Makes room for sums over `len` elements: called where vectors are made, as a recorded step must not allocate.
     pub(crate) fn reserve(&self, len: usize) -> Result<()> {
-        let wanted = 2 * words(len);
+        let wanted = words(len);
         let mut scratch = self.scratch.borrow_mut();
-        if scratch.current.len() >= wanted {
+        if scratch.current.words >= wanted {
             return Ok(());
         }
         if self.capturing.get() {
@@ -151,7 +172,7 @@ impl Cuda {
                 why: "a recorded step asked for memory: make its vectors before".into(),
             });
         }
-        let larger = Buffer::uninit(&self.stream, wanted.max(2 * scratch.current.len()), "block results")?;
+        let larger = Room::new(&self.stream, wanted.max(2 * scratch.current.words))?;
         let outgrown = std::mem::replace(&mut scratch.current, larger);
         scratch.outgrown.push(outgrown);
         Ok(())
@@ -162,9 +183,9 @@ impl Cuda {
         self.reserve(len)?;
         let scratch = self.scratch.borrow();
         Ok(TreeArg {
-            partials: scratch.current.pointer(),
+            partials: scratch.current.partials.pointer(),
             stride: words(len) as u64,
-            ticket: scratch.ticket.pointer(),
+            tickets: scratch.current.tickets.pointer(),
             out,
         })
     }

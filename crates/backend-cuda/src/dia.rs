@@ -13,7 +13,7 @@ use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::{Dia, Format, Real};
 
 use crate::device::gate_pointer;
-use crate::launch::{CoeffArg, Grid, arg};
+use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::DIA;
 use crate::{Cuda, Scalar, Vector};
@@ -85,7 +85,7 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         expect_len("spmv", "y", y.len(), m.nrows)?;
         let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
         let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (x, y, gate, grid) = (x.pointer(), y.pointer(), gate_pointer(gate), Grid::rows(m.nrows));
+        let (x, y, gate, grid) = (x.pointer(), y.pointer(), gate_pointer(gate), Grid::of(m.nrows.div_ceil(BLOCK), 512));
         if m.symmetric {
             let mut arguments = [
                 arg(&values),
@@ -132,7 +132,7 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
         let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
         let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
-        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, Grid::rows(m.nrows));
+        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, Grid::of(m.nrows.div_ceil(BLOCK), 512));
         let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
         if m.symmetric {
             let mut arguments = [

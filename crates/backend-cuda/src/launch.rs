@@ -67,13 +67,13 @@ impl<T: Real> From<Coeff<'_, T, Scalar<T>>> for CoeffArg<T> {
     }
 }
 
-/// Room for the block results of sums over one length, the ticket, and where the sums go.
+/// Room for the block results of sums over one length, the tickets, and where the sums go.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct TreeArg {
     pub(crate) partials: u64,
     pub(crate) stride: u64,
-    pub(crate) ticket: u64,
+    pub(crate) tickets: u64,
     pub(crate) out: [u64; 2],
 }
 // SAFETY: `struct Tree<T>`: pointers and one u64, in this order.

@@ -4,25 +4,37 @@
 //! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`.
 
 mod backend;
+mod coo;
 mod csc;
 mod csr;
 mod device;
 mod dia;
+mod ell;
 mod error;
+mod hec;
+mod hmec;
+mod hyb;
 mod launch;
 mod memory;
 mod module;
 mod monitor;
 pub mod probe;
+mod sell;
 mod vector;
 
+pub use coo::{CooKernel, CudaCoo};
 pub use csc::CudaCsc;
 pub use csr::{CsrKernel, CudaCsr};
 pub use cudarc;
 pub use device::{Cuda, Graph};
 pub use dia::CudaDia;
+pub use ell::CudaEll;
+pub use hec::CudaHec;
+pub use hmec::CudaHmec;
+pub use hyb::CudaHyb;
 pub use monitor::Monitor;
 pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe, probe_at};
+pub use sell::CudaSell;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

@@ -34,8 +34,14 @@ macro_rules! sources {
 
 sources! {
     VECTOR = "vector",
+    COO = "coo",
     DIA = "dia",
     CSR = "csr" [90],
+    ELL = "ell",
+    HEC = "hec",
+    HMEC = "hmec",
+    HYB = "hyb",
+    SELL = "sell",
 }
 
 /// Loaded modules and the functions looked up in them.

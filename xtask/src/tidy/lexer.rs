@@ -21,6 +21,18 @@ pub(crate) fn comments(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
+/// String literals without escapes, each with the range of its quotes and what stands between them.
+pub(crate) fn literals(text: &str) -> Vec<(std::ops::Range<usize>, &str)> {
+    let mut found = Vec::new();
+    parts(text, |range, is_comment| {
+        let inside = text[range.clone()].strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+        if let Some(inside) = inside.filter(|inside| !is_comment && !inside.contains('\\')) {
+            found.push((range, inside));
+        }
+    });
+    found
+}
+
 /// Calls `found` with the range of every comment and literal, and whether it is a comment.
 fn parts(text: &str, mut found: impl FnMut(std::ops::Range<usize>, bool)) {
     let bytes = text.as_bytes();
@@ -180,6 +192,14 @@ mod tests {
         assert!(words[1].in_path && words[1].text == "process");
         assert_eq!((words[3].text, words[3].in_path, words[3].line), ("a", false, 1));
         assert_eq!((words[4].is_macro, words[5].is_macro, words[5].line), (false, true, 2));
+    }
+
+    #[test]
+    fn literals_are_what_stands_between_quotes() {
+        let source = "f(\"a_b\", 'c', /* \"d\" */ \"\", \"e\\n\"); // \"f\"\n\"g";
+        let found: Vec<&str> = literals(source).into_iter().map(|(_, text)| text).collect();
+        assert_eq!(found, ["a_b", ""]);
+        assert_eq!(literals(source)[0].0, 2..7);
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! `cargo xtask tidy`: the rules of the house, each a pure function from a [`Tree`] or a list of [`Package`]s to breaches.
 
+mod kernels;
 mod layers;
 mod lexer;
 mod licences;
 mod nouns;
 mod packages;
+mod ptx;
 mod readme;
 mod records;
 mod sources;
@@ -45,7 +47,7 @@ pub(crate) struct Tree(BTreeMap<String, String>);
 
 impl Tree {
     /// Endings of the files that are read.
-    const ENDINGS: [&str; 6] = ["rs", "cu", "cuh", "md", "toml", "jsonl"];
+    const ENDINGS: [&str; 7] = ["rs", "cu", "cuh", "ptx", "md", "toml", "jsonl"];
 
     /// The files that git tracks, or would if they were added: ignored folders are nobody's business. Without git (a source
     /// archive) all of the workspace's own places.
@@ -151,20 +153,30 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     breaches.extend(layers::check(&packages));
     breaches.extend(layers::unused(&packages));
     breaches.extend(packages::check(&packages));
+    breaches.extend(kernels::heads(&tree));
+    breaches.extend(kernels::entries(&tree));
+    breaches.extend(ptx::stale(&tree));
+    breaches.extend(ptx::instructions(&tree));
     breaches.extend(records::check(&tree));
     breaches.extend(records::missing(&tree));
     breaches.extend(readme::check(&tree, crate::ci::STEPS));
     let allowed = licences::Allowed::parse(tree.text("deny.toml").context("no deny.toml")?)?;
     breaches.extend(licences::check(&allowed, &licences::read(root)?));
 
+    // A measurement needs a GPU, and who changes a kernel may have none.
+    let warnings = records::stale(&tree, &ptx::hash(&tree));
+    for warning in &warnings {
+        eprintln!("warning: {warning}");
+    }
     for breach in &breaches {
         eprintln!("{breach}");
     }
     println!(
-        "tidy: {} nouns, {} files, {} packages, {} breaches",
+        "tidy: {} nouns, {} files, {} packages, {} warnings, {} breaches",
         nouns.len(),
         tree.0.len(),
         packages.len(),
+        warnings.len(),
         breaches.len()
     );
     Ok(if breaches.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

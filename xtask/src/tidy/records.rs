@@ -19,6 +19,26 @@ pub(crate) fn missing(tree: &Tree) -> Vec<Breach> {
     absent.map(|path| Breach::new("records", *path, "is missing: measure it with spandrel-bench")).collect()
 }
 
+/// What the conformance suite said on the GPU.
+const VERIFIED: &str = "record/h200-verify.jsonl";
+
+/// Records of the GPU that were measured with other kernels than those of this hash, and the suite's where it is missing.
+/// Warnings, not breaches.
+pub(crate) fn stale(tree: &Tree, ptx_sha256: &str) -> Vec<Breach> {
+    let mut warnings = Vec::new();
+    if tree.text(VERIFIED).is_none() {
+        warnings.push(Breach::new("records", VERIFIED, "is missing: run the suite on the GPU"));
+    }
+    for (path, text) in tree.with_ending(&["jsonl"]).filter(|(path, _)| path.starts_with("record/h200-")) {
+        let header: Option<Value> = text.lines().next().and_then(|line| serde_json::from_str(line).ok());
+        let measured = header.as_ref().and_then(|header| header.get("ptx_sha256")).and_then(Value::as_str);
+        if measured != Some(ptx_sha256) {
+            warnings.push(Breach::new("records", path, "is stale: measured with other kernels than those committed"));
+        }
+    }
+    warnings
+}
+
 /// Records whose first line is not a header, and lines that are not JSON objects.
 pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
@@ -96,6 +116,17 @@ mod tests {
         assert_eq!(missing(&Tree::default()).len(), NEEDED.len());
         assert_eq!(missing(&Tree::of([(NEEDED[0], HEADER), (NEEDED[1], HEADER)])).len(), 1);
         assert!(missing(&Tree::of(NEEDED.map(|path| (path, HEADER)))).is_empty());
+    }
+
+    #[test]
+    fn a_record_of_other_kernels_is_stale() {
+        let header = HEADER.replace("\"ptx_sha256\":\"\"", "\"ptx_sha256\":\"abc\"");
+        let of = |path, header: &str, hash| stale(&Tree::of([(VERIFIED, header), (path, header)]), hash).len();
+        assert_eq!(of("record/h200-spmv.jsonl", &header, "abc"), 0);
+        assert_eq!(of("record/h200-spmv.jsonl", &header, "abd"), 2);
+        assert_eq!(of("record/cpu-spmv.jsonl", &header, "abd"), 1);
+        assert_eq!(of("record/h200-spmv.jsonl", "", "abc"), 2);
+        assert_eq!(stale(&Tree::default(), "abc").len(), 1);
     }
 
     #[test]

@@ -1,0 +1,115 @@
+//! ELL on the GPU, and the limits and grids of the formats whose packed rows go on in tails.
+//!
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Kernels: kernels/ell.cu.
+
+use std::sync::Arc;
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Ell, Format, Ordinal, Real};
+
+use crate::device::gate_pointer;
+use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::ELL;
+use crate::{Cuda, Scalar, Vector};
+
+/// Entries of a tail from which on a warp forms the row, not a thread.
+pub(crate) const HEAVY: usize = 32;
+/// Entries of a tail from which on a thread block does.
+pub(crate) const LONG: usize = 2048;
+
+/// The grid of `spmv_tailed_rows`: a thread block for each long row, one for 8 further heavy ones, one for 256 others.
+pub(crate) fn tailed_grid(longs: usize, heavy: usize, light: usize) -> Grid {
+    Grid::of(longs + (heavy - longs).div_ceil(8) + light.div_ceil(256), 256)
+}
+
+impl Cuda {
+    /// Whether so few rows that four a thread would leave multiprocessors with less than they can hold.
+    pub(crate) fn spreads_thin(&self, nrows: usize) -> bool {
+        nrows < 16 * BLOCK * self.multiprocessors()
+    }
+
+    /// Whether so few blocks of 1024 rows that each can have a multiprocessor's threads.
+    pub(crate) fn few_blocks(&self, nrows: usize) -> bool {
+        nrows.div_ceil(BLOCK) <= 2 * self.multiprocessors()
+    }
+}
+
+/// An ELL matrix in device memory.
+#[derive(Debug)]
+pub struct CudaEll<T> {
+    nrows: usize,
+    ncols: usize,
+    width: u32,
+    cols: Buffer<Ordinal>,
+    values: Buffer<T>,
+}
+
+impl<T: Real> Load<Ell<T>> for Cuda {
+    type Resident = CudaEll<T>;
+
+    fn load(&self, host: Arc<Ell<T>>) -> Result<CudaEll<T>> {
+        let cols = Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?;
+        let values = Buffer::from_host(self.stream(), host.values(), "a matrix's values")?;
+        Ok(CudaEll { nrows: host.nrows(), ncols: host.ncols(), width: host.width() as u32, cols, values })
+    }
+}
+
+impl<T: Real> Spmv<Ell<T>> for Cuda {
+    fn order(&self) -> Order {
+        Order::Stored
+    }
+
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaEll<T>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("spmv", "x", x.len(), m.ncols)?;
+        expect_len("spmv", "y", y.len(), m.nrows)?;
+        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
+        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
+        let mut arguments =
+            [arg(&cols), arg(&values), arg(&width), arg(&nrows), arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
+        if self.spreads_thin(m.nrows) {
+            let grid = Grid::of(m.nrows.div_ceil(128), 128);
+            // SAFETY: spmv_small_ell(cols, values, width, nrows, a, x, b, y, gate), lengths compared above.
+            return unsafe { self.launch::<T>(&ELL, "spmv_small_ell", grid, &mut arguments) };
+        }
+        // SAFETY: spmv_ell(cols, values, width, nrows, a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&ELL, "spmv_ell", Grid::rows(m.nrows), &mut arguments) }
+    }
+
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &CudaEll<T>,
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        w: &Vector<T>,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<()> {
+        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
+        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
+        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
+        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
+        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
+        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let mut arguments =
+            [arg(&cols), arg(&values), arg(&width), arg(&nrows), arg(&x), arg(&y), arg(&w), arg(&tree), arg(&gate)];
+        if self.few_blocks(m.nrows) {
+            let grid = Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32);
+            // SAFETY: spmv_dot_small_ell(cols, values, width, nrows, x, y, w, tree, gate), lengths compared above.
+            return unsafe { self.launch::<T>(&ELL, "spmv_dot_small_ell", grid, &mut arguments) };
+        }
+        // SAFETY: spmv_dot_ell(cols, values, width, nrows, x, y, w, tree, gate), lengths compared above.
+        unsafe { self.launch::<T>(&ELL, "spmv_dot_ell", Grid::rows(m.nrows), &mut arguments) }
+    }
+}

@@ -1,0 +1,196 @@
+//! HYB on the GPU.
+//!
+//! Layout: the ELL part as on the host; of the COO part the columns and values, and in the place of its row numbers a bit a row, the
+//! number of rows with a tail before every 32nd row, and where each tail begins: 8 bytes for 32 rows and 4 a tail.
+//! Order: stored where results must be reproducible; otherwise own: rows whose tail has [`HEAVY`] entries or more are formed by a warp
+//! or, from [`LONG`] on, by a thread block.
+//! Cost: [`spandrel_formats::Traffic::spmv`] less the row numbers of COO.
+//! Kernels: kernels/hyb.cu.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Format, Hyb, Offset, Ordinal, Real};
+
+use crate::coo::room;
+use crate::device::gate_pointer;
+use crate::ell::{HEAVY, LONG, tailed_grid};
+use crate::launch::{CoeffArg, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::HYB;
+use crate::{Cuda, Scalar, Vector};
+
+/// A HYB matrix in device memory.
+#[derive(Debug)]
+pub struct CudaHyb<T> {
+    nrows: usize,
+    ncols: usize,
+    width: u32,
+    cols: Buffer<Ordinal>,
+    values: Buffer<T>,
+    /// For every 32 rows: a bit for each that has a tail, and how many before these 32 have one.
+    overflow: Buffer<[u32; 2]>,
+    tail_ptr: Buffer<Offset>,
+    tail_cols: Buffer<Ordinal>,
+    tail_values: Buffer<T>,
+    /// By descending length of the tail.
+    heavy_rows: Buffer<Ordinal>,
+    longs: usize,
+}
+
+/// Which rows have tails, and where these begin.
+struct Tails {
+    overflow: Vec<[u32; 2]>,
+    ptr: Vec<Offset>,
+    /// Row and length of the heavy ones, by descending length.
+    heavy: Vec<(Ordinal, usize)>,
+}
+
+fn tails(nrows: usize, rows: &[Ordinal]) -> Result<Tails> {
+    let mut overflow = room(nrows.div_ceil(32), "the rows with tails")?;
+    overflow.resize(nrows.div_ceil(32), [0u32; 2]);
+    let runs = || rows.chunk_by(|a, b| a == b);
+    let mut ptr = room(runs().count() + 1, "where tails begin")?;
+    ptr.push(0);
+    let mut heavy = Vec::new();
+    let mut at = 0;
+    for run in runs() {
+        let row = run[0] as usize;
+        overflow[row / 32][0] |= 1 << (row % 32);
+        at += run.len();
+        ptr.push(at as Offset);
+        if run.len() >= HEAVY {
+            heavy.push((run[0], run.len()));
+        }
+    }
+    let mut before = 0;
+    for word in &mut overflow {
+        word[1] = before;
+        before += word[0].count_ones();
+    }
+    heavy.sort_by_key(|&(_, len)| Reverse(len));
+    Ok(Tails { overflow, ptr, heavy })
+}
+
+impl<T: Real> Load<Hyb<T>> for Cuda {
+    type Resident = CudaHyb<T>;
+
+    fn load(&self, host: Arc<Hyb<T>>) -> Result<CudaHyb<T>> {
+        let (ell, coo) = (host.ell(), host.coo());
+        let mut tails = tails(host.nrows(), coo.rows())?;
+        if self.reproducible() {
+            tails.heavy.clear();
+        }
+        let heavy_rows: Vec<Ordinal> = tails.heavy.iter().map(|&(row, _)| row).collect();
+        Ok(CudaHyb {
+            nrows: host.nrows(),
+            ncols: host.ncols(),
+            width: ell.width() as u32,
+            cols: Buffer::from_host(self.stream(), ell.cols(), "a matrix's columns")?,
+            values: Buffer::from_host(self.stream(), ell.values(), "a matrix's values")?,
+            overflow: Buffer::from_host(self.stream(), &tails.overflow, "the rows with tails")?,
+            tail_ptr: Buffer::from_host(self.stream(), &tails.ptr, "where tails begin")?,
+            tail_cols: Buffer::from_host(self.stream(), coo.cols(), "a matrix's columns")?,
+            tail_values: Buffer::from_host(self.stream(), coo.values(), "a matrix's values")?,
+            heavy_rows: Buffer::from_host(self.stream(), &heavy_rows, "the rows with long tails")?,
+            longs: tails.heavy.partition_point(|&(_, len)| len >= LONG),
+        })
+    }
+}
+
+impl<T: Real> Spmv<Hyb<T>> for Cuda {
+    fn order(&self) -> Order {
+        if self.reproducible() { Order::Stored } else { Order::Own }
+    }
+
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaHyb<T>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("spmv", "x", x.len(), m.ncols)?;
+        expect_len("spmv", "y", y.len(), m.nrows)?;
+        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
+        let (overflow, tail_ptr) = (m.overflow.pointer(), m.tail_ptr.pointer());
+        let (tail_cols, tail_values) = (m.tail_cols.pointer(), m.tail_values.pointer());
+        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), HEAVY as u32);
+        let (longs, heavy) = (m.longs as u32, m.heavy_rows.len() as u32);
+        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&cols),
+            arg(&values),
+            arg(&width),
+            arg(&nrows),
+            arg(&overflow),
+            arg(&tail_ptr),
+            arg(&tail_cols),
+            arg(&tail_values),
+            arg(&heavy_rows),
+            arg(&threshold),
+            arg(&longs),
+            arg(&heavy),
+            arg(&a),
+            arg(&x),
+            arg(&b),
+            arg(&y),
+            arg(&gate),
+        ];
+        let grid = tailed_grid(m.longs, m.heavy_rows.len(), m.nrows);
+        // SAFETY: spmv_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, longs, heavy,
+        // a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&HYB, "spmv_hyb", grid, &mut arguments) }
+    }
+
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &CudaHyb<T>,
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        w: &Vector<T>,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<()> {
+        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
+        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
+        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
+        // Few rows are spread better by the product alone; heavy rows are not where their neighbours are formed.
+        if m.heavy_rows.len() > 0 || self.few_blocks(m.nrows) {
+            <Self as Spmv<Hyb<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            self.dot(gate, w, y, wy)?;
+            return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
+        }
+        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
+        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
+        let (overflow, tail_ptr) = (m.overflow.pointer(), m.tail_ptr.pointer());
+        let (tail_cols, tail_values) = (m.tail_cols.pointer(), m.tail_values.pointer());
+        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), HEAVY as u32);
+        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&cols),
+            arg(&values),
+            arg(&width),
+            arg(&nrows),
+            arg(&overflow),
+            arg(&tail_ptr),
+            arg(&tail_cols),
+            arg(&tail_values),
+            arg(&heavy_rows),
+            arg(&threshold),
+            arg(&x),
+            arg(&y),
+            arg(&w),
+            arg(&tree),
+            arg(&gate),
+        ];
+        // SAFETY: spmv_dot_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, x, y, w,
+        // tree, gate), lengths compared above.
+        unsafe { self.launch::<T>(&HYB, "spmv_dot_hyb", Grid::rows(m.nrows), &mut arguments) }
+    }
+}

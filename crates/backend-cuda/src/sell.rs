@@ -1,0 +1,171 @@
+//! SELL-C-sigma on the GPU.
+//!
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`]. With c a multiple of 32, or a power of two from 8 on,
+//! loads fill whole sectors.
+//! Kernels: kernels/sell.cu. The fused product with sums needs `perm` to keep every block of 1024 rows together; with other windows
+//! it is the product, then the sums.
+
+use std::sync::Arc;
+
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_formats::{Format, Offset, Ordinal, Real, Sell};
+
+use crate::device::gate_pointer;
+use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::SELL;
+use crate::{Cuda, Scalar, Vector};
+
+/// A SELL matrix in device memory.
+#[derive(Debug)]
+pub struct CudaSell<T> {
+    nrows: usize,
+    ncols: usize,
+    c: u32,
+    /// Whether perm maps every block of 1024 rows onto itself.
+    blockwise: bool,
+    slice_ptr: Buffer<Offset>,
+    perm: Buffer<Ordinal>,
+    cols: Buffer<Ordinal>,
+    values: Buffer<T>,
+}
+
+impl<T: Real> Load<Sell<T>> for Cuda {
+    type Resident = CudaSell<T>;
+
+    fn load(&self, host: Arc<Sell<T>>) -> Result<CudaSell<T>> {
+        Ok(CudaSell {
+            nrows: host.nrows(),
+            ncols: host.ncols(),
+            c: host.c() as u32,
+            blockwise: BLOCK.is_multiple_of(host.sigma()) || host.nrows() <= BLOCK,
+            slice_ptr: Buffer::from_host(self.stream(), host.slice_ptr(), "a matrix's slices")?,
+            perm: Buffer::from_host(self.stream(), host.perm(), "a matrix's permutation")?,
+            cols: Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?,
+            values: Buffer::from_host(self.stream(), host.values(), "a matrix's values")?,
+        })
+    }
+}
+
+impl<T: Real> Spmv<Sell<T>> for Cuda {
+    fn order(&self) -> Order {
+        Order::Stored
+    }
+
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaSell<T>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("spmv", "x", x.len(), m.ncols)?;
+        expect_len("spmv", "y", y.len(), m.nrows)?;
+        let (slice_ptr, perm, cols, values) =
+            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
+        let (c, nrows, a, b) = (m.c, m.nrows as u64, CoeffArg::from(a), CoeffArg::from(b));
+        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&slice_ptr),
+            arg(&perm),
+            arg(&cols),
+            arg(&values),
+            arg(&c),
+            arg(&nrows),
+            arg(&a),
+            arg(&x),
+            arg(&b),
+            arg(&y),
+            arg(&gate),
+        ];
+        let threads = if self.spreads_thin(m.nrows) { 128 } else { 256 };
+        let grid = Grid::of(m.nrows.div_ceil(threads as usize), threads);
+        // SAFETY: spmv_sell(slice_ptr, perm, cols, values, c, nrows, a, x, b, y, gate), lengths compared above; one row a thread.
+        unsafe { self.launch::<T>(&SELL, "spmv_sell", grid, &mut arguments) }
+    }
+
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &CudaSell<T>,
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        w: &Vector<T>,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<()> {
+        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
+        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
+        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
+        if !m.blockwise {
+            <Self as Spmv<Sell<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            self.dot(gate, w, y, wy)?;
+            return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
+        }
+        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
+        let (slice_ptr, perm, cols, values) =
+            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
+        let (c, nrows) = (m.c, m.nrows as u64);
+        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&slice_ptr),
+            arg(&perm),
+            arg(&cols),
+            arg(&values),
+            arg(&c),
+            arg(&nrows),
+            arg(&x),
+            arg(&y),
+            arg(&w),
+            arg(&tree),
+            arg(&gate),
+        ];
+        if self.few_blocks(m.nrows) {
+            let grid = Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32);
+            // SAFETY: spmv_dot_small_sell(slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate), lengths compared above.
+            return unsafe { self.launch::<T>(&SELL, "spmv_dot_small_sell", grid, &mut arguments) };
+        }
+        // SAFETY: spmv_dot_sell(slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate), lengths compared above.
+        unsafe { self.launch::<T>(&SELL, "spmv_dot_sell", Grid::rows(m.nrows), &mut arguments) }
+    }
+}
+
+impl<T: Real> Spmm<Sell<T>> for Cuda {
+    fn spmm(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaSell<T>,
+        k: usize,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_columns("spmm", "x", x.len(), m.ncols, k)?;
+        expect_columns("spmm", "y", y.len(), m.nrows, k)?;
+        let (slice_ptr, perm, cols, values) =
+            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
+        let (c, nrows, ncols, k) = (m.c, m.nrows as u64, m.ncols as u64, k as u64);
+        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&slice_ptr),
+            arg(&perm),
+            arg(&cols),
+            arg(&values),
+            arg(&c),
+            arg(&nrows),
+            arg(&ncols),
+            arg(&k),
+            arg(&a),
+            arg(&x),
+            arg(&b),
+            arg(&y),
+            arg(&gate),
+        ];
+        // SAFETY: spmm_sell(slice_ptr, perm, cols, values, c, nrows, ncols, k, a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&SELL, "spmm_sell", Grid::of(m.nrows.div_ceil(256), 256), &mut arguments) }
+    }
+}

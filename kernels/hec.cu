@@ -1,0 +1,8 @@
+// HEC: products with a matrix of at most one packed block and a CSR rest over rows sorted by length: HMEC with one block.
+//
+// Layout: include/hmec.cuh.
+// Grid, order, bytes: as hmec.cu.
+#include "hmec.cuh"
+
+#define ENTRIES(T, t) HMEC_ENTRIES(hec, T, t)
+FOR_EACH_TYPE(ENTRIES)

@@ -1,0 +1,80 @@
+// HYB: products with a matrix of a packed part and tails of the rows that stick out, in one kernel.
+//
+// Layout: packed part as ELL. Bit i % 32 of overflow[i/32].x says that row i has a tail, .y how many rows before row i/32*32 have
+// one; tail t is tail_ptr[t]..tail_ptr[t+1] of the COO part's columns and values, whose row numbers are not read.
+// Grid: thread blocks of 256; one for each row with a very long tail, one for 8 further rows with a long tail, one for 256 other
+// rows, one row a thread. spmv_dot, where no tail is long: as ell.cu.
+// Order: stored, but for rows with a long tail: there a tree over the lanes (include/ell.cuh). No such rows where results must be
+// reproducible.
+// Bytes: ELL's, the tails' columns and values, 8 for 32 rows and 4 a tail.
+#include "ell.cuh"
+
+template <class T>
+struct HybRows {
+    const u32* cols;
+    const T* values;
+    u32 width;
+    u64 rows;
+    const uint2* overflow;
+    const u32* tail_ptr;
+    const u32* tail_cols;
+    const T* tail_values;
+    const u32* heavy_rows;
+    u32 threshold;  // entries of a tail that make its row heavy
+    const T* x;
+
+    __device__ __forceinline__ u64 target(u64 row) const { return row; }
+    __device__ __forceinline__ u64 heavy_row(u32 i) const { return __ldg(heavy_rows + i); }
+    __device__ __forceinline__ u64 first_light() const { return 0; }
+
+    // The tail of a row, empty where it has none.
+    __device__ __forceinline__ uint2 tail(u64 row) const {
+        uint2 word = __ldg(overflow + row / 32);
+        u32 bit = 1u << (u32)(row % 32);
+        if (!(word.x & bit)) return make_uint2(0, 0);
+        const u32* at = tail_ptr + word.y + __popc(word.x & (bit - 1));
+        return make_uint2(__ldg(at), __ldg(at + 1));
+    }
+
+    __device__ __forceinline__ bool is_heavy(u64 row) const {
+        uint2 range = tail(row);
+        return range.y - range.x >= threshold;
+    }
+
+    template <int N>
+    __device__ __forceinline__ void accumulate(u64 row, u32 step, u64 nrows, T (&acc)[N]) const {
+        add_packed(cols, values, rows, width, row, step, x, acc);
+#pragma unroll 1
+        for (int i = 0; i < N; i++) {
+            u64 r = row + i * step;
+            if (r >= nrows) break;
+            uint2 range = tail(r);
+            if (range.x == range.y) continue;
+            // The loop is not unrolled, so acc[i] is picked without a run-time index.
+            T sum = T(0);
+#pragma unroll
+            for (int s = 0; s < N; s++)
+                if (s == i) sum = acc[s];
+            sum = add_entries(tail_cols, tail_values, range.x, range.y, 1, x, sum);
+#pragma unroll
+            for (int s = 0; s < N; s++)
+                if (s == i) acc[s] = sum;
+        }
+    }
+
+    __device__ __forceinline__ T part(u64 row, u32 who, u32 of) const {
+        uint2 range = tail(row);
+        T acc = add_packed_part(cols, values, rows, width, row, who, of, x, T(0));
+        return add_entries(tail_cols, tail_values, range.x + who, range.y, of, x, acc);
+    }
+};
+
+#define ROWS(T) HybRows<T>{cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, x}
+#define ENTRIES(T, t)                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) spmv_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, const u32* tail_cols, const T* tail_values, const u32* heavy_rows, u32 threshold, u32 longs, u32 heavy, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_tailed_rows(ROWS(T), nrows, longs, heavy, a, b, y, gate);                           \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) spmv_dot_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, const u32* tail_cols, const T* tail_values, const u32* heavy_rows, u32 threshold, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_rows(ROWS(T), nrows, y, w, tree, gate);                                         \
+    }
+FOR_EACH_TYPE(ENTRIES)

@@ -1,0 +1,160 @@
+// Packed rows: what ELL, HYB, HEC and HMEC have in common, and the rows of a matrix whose packed rows go on in a tail.
+//
+// Layout: entry k of row r of a packed part at r + rows*k, PADDING to the right. A tail is a run of (column, value).
+// Order: stored where one thread forms a row; a heavy row is formed by a warp or a thread block, each thread taking every
+// 32nd (256th) entry of the packed part, then of the tail, with the halving tree over the lanes, then the warps in turn.
+#pragma once
+#include "spandrel.cuh"
+
+// Adds the packed entries of row + i*step to acc[i]; rows from `rows` on have none. Eight entries in flight: first their
+// columns, then what lies behind columns that are entries.
+template <class T, int N>
+__device__ __forceinline__ void add_packed(const u32* __restrict__ cols, const T* __restrict__ values, u64 rows, u32 width, u64 row, u32 step, const T* __restrict__ x, T (&acc)[N]) {
+    constexpr int U = 8 / N;
+    if (row >= rows) return;
+    u32 left = (u32)rows - (u32)row;  // rows < 2^31
+    cols += row;
+    values += row;
+    for (u32 k = 0; k < width; k += U) {
+        u32 j[U][N];
+        T v[U][N], at[U][N];
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                j[u][i] = PADDING;
+                if (k + u < width && i * step < left) j[u][i] = stream(cols + u * rows + i * step);
+            }
+        bool ended = true;
+#pragma unroll
+        for (int i = 0; i < N; i++) ended = ended && j[0][i] == PADDING;
+        if (ended) break;
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (j[u][i] != PADDING) {
+                    v[u][i] = stream(values + u * rows + i * step);
+                    at[u][i] = __ldg(x + j[u][i]);
+                }
+#pragma unroll
+        for (int u = 0; u < U; u++)
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (j[u][i] != PADDING) acc[i] = fma_rn(v[u][i], at[u][i], acc[i]);
+        cols += U * rows;
+        values += U * rows;
+    }
+}
+
+// acc and the entries from, from + step, ... before `to`, one after the other; four in flight.
+template <class T>
+__device__ __forceinline__ T add_entries(const u32* __restrict__ cols, const T* __restrict__ values, u32 from, u32 to, u32 step, const T* __restrict__ x, T acc) {
+    u32 at = from;
+    for (; at < to && to - at > 3 * step; at += 4 * step) {
+        u32 j[4];
+        T v[4], of_x[4];
+#pragma unroll
+        for (int u = 0; u < 4; u++) j[u] = __ldg(cols + at + u * step);
+#pragma unroll
+        for (int u = 0; u < 4; u++) v[u] = __ldg(values + at + u * step);
+#pragma unroll
+        for (int u = 0; u < 4; u++) of_x[u] = __ldg(x + j[u]);
+#pragma unroll
+        for (int u = 0; u < 4; u++) acc = fma_rn(v[u], of_x[u], acc);
+    }
+    for (; at < to; at += step) acc = fma_rn(__ldg(values + at), __ldg(x + __ldg(cols + at)), acc);
+    return acc;
+}
+
+// acc and the packed entries who, who + of, ... of a row.
+template <class T>
+__device__ __forceinline__ T add_packed_part(const u32* __restrict__ cols, const T* __restrict__ values, u64 rows, u32 width, u64 row, u32 who, u32 of, const T* __restrict__ x, T acc) {
+#pragma unroll 2
+    for (u32 k = who; k < width; k += of) {
+        u32 j = __ldg(cols + row + rows * k);
+        if (j == PADDING) break;
+        acc = fma_rn(__ldg(values + row + rows * k), __ldg(x + j), acc);
+    }
+    return acc;
+}
+
+// y = a A x + b y, one row a thread: for matrices that four rows a thread would not spread over the device.
+template <class T, class Rows>
+__device__ __forceinline__ void spmv_each_row(const Rows& m, u64 nrows, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
+    u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (!open(gate) || row >= nrows) return;
+    T a = ca.value(), b = cb.value();
+    T acc[1] = {T(0)};
+    m.accumulate(row, 0, nrows, acc);
+    finish_row(a, acc[0], b, y + m.target(row));
+}
+
+// As spmv_dot_rows, one row a thread in thread blocks of 1024.
+template <class T, class Rows>
+__device__ __forceinline__ void spmv_dot_each_row(const Rows& m, u64 nrows, T* y, const T* w, Tree<T> tree, const Monitor* gate) {
+    __shared__ T shared_y[BLOCK];
+    if (!open(gate)) return;
+    u64 first = (u64)blockIdx.x * BLOCK, row = first + threadIdx.x;
+    if (row < nrows) {
+        T acc[1] = {T(0)};
+        m.accumulate(row, 0, nrows, acc);
+        u64 to = m.target(row);
+        y[to] = acc[0];
+        shared_y[to - first] = acc[0];
+    }
+    __syncthreads();
+    bool both = tree.out[1] != nullptr;
+    if (threadIdx.x < WARP) block_dots(shared_y, w, first, nrows, tree, both);
+    u64 blocks = (nrows + BLOCK - 1) / BLOCK;
+    if (both) {
+        T sum[2];
+        finish_sums<T, 2>(tree, blocks, sum);
+    } else {
+        T sum[1];
+        finish_sums<T, 1>(tree, blocks, sum);
+    }
+}
+
+// y = a A x + b y for rows with tails. `Rows` gives, beside accumulate and target,
+//   u64 heavy_row(u32 i) const         the rows that are not one thread's, the `longs` longest first
+//   bool is_heavy(u64 row) const
+//   u64 first_light() const            a row before which all are heavy, a multiple of 32
+//   T part(u64 row, u32 who, u32 of)   the sum of a thread's share of a row
+// Grid: thread blocks of 256: one for each of the `longs` rows, one for 8 further heavy rows, one for 256 rows from
+// first_light on.
+template <class T, class Rows>
+__device__ __forceinline__ void spmv_tailed_rows(const Rows& m, u64 nrows, u32 longs, u32 heavy, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
+    __shared__ T sums[256 / WARP];
+    if (!open(gate)) return;
+    T a = ca.value(), b = cb.value();
+    u32 block = blockIdx.x, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    if (block < longs) {
+        u64 row = m.heavy_row(block);
+        T acc = halve(m.part(row, threadIdx.x, 256));
+        if (lane == 0) sums[warp] = acc;
+        __syncthreads();
+        if (threadIdx.x == 0) {
+#pragma unroll
+            for (int i = 1; i < 256 / WARP; i++) acc += sums[i];
+            finish_row(a, acc, b, y + m.target(row));
+        }
+        return;
+    }
+    block -= longs;
+    u32 of_warps = (heavy - longs + 256 / WARP - 1) / (256 / WARP);
+    if (block < of_warps) {
+        u32 i = longs + block * (256 / WARP) + warp;
+        if (i >= heavy) return;
+        u64 row = m.heavy_row(i);
+        T acc = halve(m.part(row, lane, WARP));
+        if (lane == 0) finish_row(a, acc, b, y + m.target(row));
+        return;
+    }
+    block -= of_warps;
+    u64 row = m.first_light() + (u64)block * 256 + threadIdx.x;
+    if (row >= nrows || (heavy && m.is_heavy(row))) return;
+    T acc[1] = {T(0)};
+    m.accumulate(row, 0, nrows, acc);
+    finish_row(a, acc[0], b, y + m.target(row));
+}

@@ -1,0 +1,101 @@
+// SELL-C-sigma: products with a matrix in padded slices of sorted rows.
+//
+// Layout: entry k of lane l of slice s at (slice_ptr[s] + k)*c + l, as on the host; sorted row r is lane r % c of slice r / c and
+// row perm[r] of y.
+// Grid: one sorted row a thread: thread blocks of 256. spmv_dot: 1024 rows a thread block of 256, four a thread one after the
+// other; spmv_dot_small: one a thread of thread blocks of 1024. Both only where perm keeps every 1024 rows together.
+// Order: stored; padding is skipped.
+// Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, perm, x, y once.
+#include "ell.cuh"
+
+template <class T>
+struct SellRows {
+    const u32* slice_ptr;
+    const u32* perm;
+    const u32* cols;
+    const T* values;
+    u32 c;
+    const T* x;
+
+    __device__ __forceinline__ u64 target(u64 row) const { return __ldg(perm + row); }
+
+    template <int N>
+    __device__ __forceinline__ void accumulate(u64 row, u32 step, u64 nrows, T (&acc)[N]) const {
+#pragma unroll 1
+        for (int i = 0; i < N; i++) {
+            u64 r = row + i * step;
+            // The loop is not unrolled, so acc[i] is picked without a run-time index.
+            T sum[1];
+#pragma unroll
+            for (int s = 0; s < N; s++)
+                if (s == i) sum[0] = acc[s];
+            if (r < nrows) {
+                u32 slice = (u32)r / c, lane = (u32)r - slice * c;
+                u32 from = __ldg(slice_ptr + slice), width = __ldg(slice_ptr + slice + 1) - from;
+                // A slice is a packed part of c rows.
+                add_packed(cols + (u64)from * c, values + (u64)from * c, (u64)c, width, (u64)lane, 0, x, sum);
+            }
+#pragma unroll
+            for (int s = 0; s < N; s++)
+                if (s == i) acc[s] = sum[0];
+        }
+    }
+};
+
+#define ENTRIES(T, t)                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) spmv_sell_##t(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_each_row(SellRows<T>{slice_ptr, perm, cols, values, c, x}, nrows, a, b, y, gate);   \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) spmv_dot_sell_##t(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_rows(SellRows<T>{slice_ptr, perm, cols, values, c, x}, nrows, y, w, tree, gate); \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(1024) spmv_dot_small_sell_##t(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_each_row(SellRows<T>{slice_ptr, perm, cols, values, c, x}, nrows, y, w, tree, gate); \
+    }
+FOR_EACH_TYPE(ENTRIES)
+
+// C columns of Y = a A X + b Y for one sorted row: each entry is read once for all of them.
+template <class T, int C>
+__device__ __forceinline__ void columns(const u32* cols, const T* values, u32 c, u32 width, const T* x, u64 ncols, T a, T b, T* y, u64 nrows) {
+    T acc[C];
+#pragma unroll
+    for (int i = 0; i < C; i++) acc[i] = T(0);
+#pragma unroll 2
+    for (u32 k = 0; k < width; k++) {
+        u32 j = __ldg(cols + (u64)k * c);
+        if (j == PADDING) break;
+        T v = __ldg(values + (u64)k * c);
+#pragma unroll
+        for (int i = 0; i < C; i++) acc[i] = fma_rn(v, __ldg(x + i * ncols + j), acc[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < C; i++) finish_row(a, acc[i], b, y + i * nrows);
+}
+
+template <class T>
+__device__ __forceinline__ void spmm(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, u64 ncols, u64 k, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+    u64 row = (u64)blockIdx.x * 256 + threadIdx.x;
+    if (!open(gate) || row >= nrows) return;
+    T a = ca.value(), b = cb.value();
+    u32 slice = (u32)row / c, lane = (u32)row - slice * c;
+    u32 from = __ldg(slice_ptr + slice), width = __ldg(slice_ptr + slice + 1) - from;
+    cols += (u64)from * c + lane;
+    values += (u64)from * c + lane;
+    y += __ldg(perm + row);
+    for (; k >= 8; k -= 8, x += 8 * ncols, y += 8 * nrows) columns<T, 8>(cols, values, c, width, x, ncols, a, b, y, nrows);
+    if (k >= 4) {
+        columns<T, 4>(cols, values, c, width, x, ncols, a, b, y, nrows);
+        k -= 4, x += 4 * ncols, y += 4 * nrows;
+    }
+    if (k >= 2) {
+        columns<T, 2>(cols, values, c, width, x, ncols, a, b, y, nrows);
+        k -= 2, x += 2 * ncols, y += 2 * nrows;
+    }
+    if (k) columns<T, 1>(cols, values, c, width, x, ncols, a, b, y, nrows);
+}
+
+#define SPMM(T, t)                                                                               \
+    extern "C" __global__ void __launch_bounds__(256) spmm_sell_##t(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, u64 ncols, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmm(slice_ptr, perm, cols, values, c, nrows, ncols, k, a, x, b, y, gate);               \
+    }
+FOR_EACH_TYPE(SPMM)
