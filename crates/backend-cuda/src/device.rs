@@ -198,6 +198,7 @@ impl Cuda {
         &self.exchange
     }
 
+    /// Whether a step is being recorded.
     pub(crate) fn is_capturing(&self) -> bool {
         self.capturing.get()
     }

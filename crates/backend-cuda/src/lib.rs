@@ -5,6 +5,8 @@
 
 mod backend;
 mod coo;
+mod csc;
+mod csr;
 mod device;
 mod dia;
 mod ell;
@@ -22,6 +24,8 @@ mod sell;
 mod vector;
 
 pub use coo::{CooKernel, CudaCoo};
+pub use csc::CudaCsc;
+pub use csr::{CsrKernel, CudaCsr};
 pub use cudarc;
 pub use device::{Cuda, Graph};
 pub use dia::CudaDia;

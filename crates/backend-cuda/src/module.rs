@@ -36,6 +36,7 @@ sources! {
     VECTOR = "vector",
     COO = "coo",
     DIA = "dia",
+    CSR = "csr" [90],
     ELL = "ell",
     HEC = "hec",
     HMEC = "hmec",

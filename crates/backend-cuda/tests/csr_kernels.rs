@@ -1,0 +1,247 @@
+//! Every CSR kernel, forced, on rows of many shapes: the stored order bit for bit, the others inside the bound of their sums and the same
+//! at every repetition. Without a GPU the trials print why they are skipped.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Backend, Coeff, Device, Error, Load, Spmm, Spmv, SpmvTransposed, Step};
+use spandrel_backend_cuda::{CsrKernel, Cuda, CudaCsr};
+use spandrel_formats::{Csc, Csr, Format, Real};
+
+const KERNELS: [CsrKernel; 8] = [
+    CsrKernel::Scalar,
+    CsrKernel::Staged,
+    CsrKernel::Vector(2),
+    CsrKernel::Vector(4),
+    CsrKernel::Vector(8),
+    CsrKernel::Vector(16),
+    CsrKernel::Vector(32),
+    CsrKernel::Balanced,
+];
+
+fn device() -> Option<Cuda> {
+    Cuda::new().map_err(|why| eprintln!("skipped: {why}")).ok()
+}
+
+/// Numbers in [-1, 1) that a seed fixes.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next<T: Real>(&mut self) -> T {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        T::from_f64((self.0 >> 11) as f64 / (1u64 << 52) as f64 - 1.0)
+    }
+
+    fn many<T: Real>(&mut self, n: usize) -> Vec<T> {
+        (0..n).map(|_| self.next()).collect()
+    }
+}
+
+/// Rows of the given lengths, entries spread over the columns.
+fn matrix<T: Real>(ncols: usize, lengths: &[usize], numbers: &mut Numbers) -> Csr<T> {
+    let (mut ptr, mut cols) = (vec![0], Vec::new());
+    for (i, &len) in lengths.iter().enumerate() {
+        let shift = if len < ncols { i % (ncols / len.max(1)).max(1) } else { 0 };
+        cols.extend((0..len).map(|k| (k * ncols / len + shift).min(ncols - len + k) as u32));
+        ptr.push(cols.len() as u32);
+    }
+    let values = numbers.many(cols.len());
+    Csr::new(lengths.len(), ncols, ptr, cols, values).expect("the lengths fit")
+}
+
+/// Shapes: (columns, lengths of the rows).
+fn shapes() -> Vec<(usize, Vec<usize>)> {
+    let stencil = |n: usize, len: usize| (0..n).map(|i| if i % 7 == 0 { len / 2 } else { len }).collect::<Vec<_>>();
+    let mut tailed = vec![2; 5000];
+    tailed[1] = 9000;
+    tailed[2500] = 1791;
+    tailed[4999] = 4000;
+    let mut gaps = vec![0; 4000];
+    gaps[0] = 5;
+    gaps[3999] = 3;
+    gaps[2000] = 700;
+    vec![
+        (1, vec![]),
+        (5, vec![0]),
+        (5, vec![0; 40]),
+        (1, vec![1; 33]),
+        (50, vec![50]),
+        (900, stencil(31, 7)),
+        (900, stencil(1024, 27)),
+        (900, stencil(1025, 33)),
+        (300, vec![8; 2100]),
+        (300, vec![16; 700]),
+        (300, vec![32; 700]),
+        (2000, stencil(300, 150)),
+        (10_000, tailed),
+        (1000, gaps),
+        (4, (0..6000).map(|i| i % 3).collect()),
+    ]
+}
+
+fn row<T: Real>(m: &Csr<T>, i: usize, x: &[T]) -> (T, f64) {
+    let (cols, values) = m.row(i);
+    let each = || cols.iter().zip(values).map(|(&j, &v)| (v, x[j as usize]));
+    let size = each().map(|(v, x)| (v * x).as_f64().abs()).sum();
+    (each().fold(T::zero(), |acc, (v, x)| v.mul_add(x, acc)), size)
+}
+
+/// y against a A x + b y0 of the reference, in bits or in the bound.
+fn compare<T: Real>(what: &str, m: &Csr<T>, stored: bool, a: T, x: &[T], b: T, y0: &[T], y: &[T]) {
+    assert_eq!(y.len(), m.nrows());
+    for i in 0..m.nrows() {
+        let (acc, size) = row(m, i, x);
+        let expected = if b.is_zero() { a * acc } else { a.mul_add(acc, b * y0[i]) };
+        if stored {
+            assert!(expected == y[i], "{what}: row {i}: {} in the place of {expected}", y[i]);
+        } else {
+            let base = if b.is_zero() { 0.0 } else { (b * y0[i]).as_f64().abs() };
+            let bound = 2.0 * (m.row_nnz(i) + 4) as f64 * T::UNIT_ROUNDOFF * (a.as_f64().abs() * size + base);
+            let error = (expected.as_f64() - y[i].as_f64()).abs();
+            assert!(error <= bound, "{what}: row {i}: {} in the place of {expected}", y[i]);
+        }
+    }
+}
+
+fn products<T: Real>(cuda: &Cuda) {
+    let mut numbers = Numbers(7);
+    let zero = T::zero();
+    for (ncols, lengths) in shapes() {
+        let m = matrix::<T>(ncols, &lengths, &mut numbers);
+        let (n, k) = (m.nrows(), 5);
+        let (x, y0) = (numbers.many::<T>(ncols * k), numbers.many::<T>(n * k));
+        for kernel in KERNELS {
+            let what = format!("{} {n} x {ncols}, {} entries, {kernel:?}", T::NAME, m.nnz());
+            let resident = cuda.load_csr_with(&m, kernel).expect("loads");
+            assert_eq!(resident.kernel(), kernel);
+            let stored = kernel.stored();
+            let device_x = cuda.upload(&x[..ncols]).expect("uploads");
+            let (a, b) = (T::from_f64(1.5), T::from_f64(-0.25));
+            let mut y = cuda.upload(&y0[..n]).expect("uploads");
+            Spmv::<Csr<T>>::spmv(cuda, None, Coeff::host(a), &resident, &device_x, Coeff::host(b), &mut y)
+                .expect("multiplies");
+            compare(&what, &m, stored, a, &x, b, &y0, &cuda.download(&y).expect("downloads"));
+
+            // With b = 0 y is not read; the dot products are those of the plain operations; repetitions have the same bits.
+            let mut y = cuda.upload(&vec![T::nan(); n]).expect("uploads");
+            Spmv::<Csr<T>>::spmv(cuda, None, Coeff::one(), &resident, &device_x, Coeff::zero(), &mut y)
+                .expect("multiplies");
+            let plain = cuda.download(&y).expect("downloads");
+            compare(&what, &m, stored, T::one(), &x, zero, &[], &plain);
+            let w = cuda.upload(&y0[..n]).expect("uploads");
+            let mut sums = [zero; 4].map(|value| cuda.scalar(value).expect("a scalar"));
+            let [wy, yy, fused_wy, fused_yy] = &mut sums;
+            cuda.dot(None, &w, &y, wy).expect("sums");
+            cuda.dot(None, &y, &y, yy).expect("sums");
+            for _ in 0..3 {
+                let mut y = cuda.upload(&vec![T::nan(); n]).expect("uploads");
+                Spmv::<Csr<T>>::spmv_dot(cuda, None, &resident, &device_x, &mut y, &w, fused_wy, Some(fused_yy))
+                    .expect("multiplies");
+                assert!(cuda.download(&y).expect("downloads") == plain, "{what}: spmv_dot has other bits");
+            }
+            let sums = sums.map(|sum| cuda.download_scalar(&sum).expect("downloads"));
+            assert!(sums[0] == sums[2] && sums[1] == sums[3], "{what}: sums {sums:?}");
+
+            // Each of k columns has the bits of its own product.
+            let many_x = cuda.upload(&x).expect("uploads");
+            let mut many_y = cuda.upload(&vec![T::nan(); n * k]).expect("uploads");
+            Spmm::<Csr<T>>::spmm(cuda, None, Coeff::one(), &resident, k, &many_x, Coeff::zero(), &mut many_y)
+                .expect("multiplies");
+            let many = cuda.download(&many_y).expect("downloads");
+            for c in 0..k {
+                let one_x = cuda.upload(&x[c * ncols..(c + 1) * ncols]).expect("uploads");
+                Spmv::<Csr<T>>::spmv(cuda, None, Coeff::one(), &resident, &one_x, Coeff::zero(), &mut y)
+                    .expect("multiplies");
+                let one = cuda.download(&y).expect("downloads");
+                assert!(many[c * n..(c + 1) * n] == one[..], "{what}: column {c} of spmm has other bits");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_kernel_on_every_shape() {
+    if let Some(cuda) = device() {
+        products::<f64>(&cuda);
+        products::<f32>(&cuda);
+        cuda.synchronize().expect("nothing failed");
+    }
+}
+
+#[test]
+fn transposes_and_new_values() {
+    let Some(cuda) = device().map(|cuda| cuda.with_reproducible(true)) else { return };
+    let mut numbers = Numbers(11);
+    for (ncols, lengths) in shapes() {
+        let mut m = matrix::<f64>(ncols, &lengths, &mut numbers);
+        let n = m.nrows();
+        let x = numbers.many::<f64>(n);
+        let device_x = cuda.upload(&x).expect("uploads");
+        let mut y = cuda.zeros(ncols).expect("zeros");
+        let mut resident: CudaCsr<f64> = cuda.load(Arc::new(m.clone())).expect("loads");
+        for round in 0..3 {
+            let csc: Arc<Csc<f64>> = Arc::new(Csc::from_csr(&m).expect("converts"));
+            SpmvTransposed::<Csr<f64>>::spmv_transposed(
+                &cuda,
+                None,
+                Coeff::one(),
+                &resident,
+                &device_x,
+                Coeff::zero(),
+                &mut y,
+            )
+            .expect("multiplies");
+            let by_rows = cuda.download(&y).expect("downloads");
+            compare("transposed", &m.transpose(), true, 1.0, &x, 0.0, &[], &by_rows);
+            let columns = Load::<Csc<f64>>::load(&cuda, csc).expect("loads");
+            SpmvTransposed::<Csc<f64>>::spmv_transposed(
+                &cuda,
+                None,
+                Coeff::one(),
+                &columns,
+                &device_x,
+                Coeff::zero(),
+                &mut y,
+            )
+            .expect("multiplies");
+            assert!(cuda.download(&y).expect("downloads") == by_rows);
+            let values = numbers.many::<f64>(m.nnz());
+            m.values_mut().copy_from_slice(&values);
+            if round == 0 {
+                resident.update_values(&cuda, &values).expect("as many values");
+            } else {
+                resident.update_values_from(&cuda, &cuda.upload(&values).expect("uploads")).expect("as many values");
+            }
+        }
+        assert!(matches!(resident.update_values(&cuda, &vec![0.0; m.nnz() + 1]), Err(Error::Shape { .. })));
+    }
+}
+
+/// A transposed product that was not run before.
+struct First<'a> {
+    m: &'a CudaCsr<f64>,
+    x: &'a <Cuda as Backend<f64>>::Vector,
+    y: &'a mut <Cuda as Backend<f64>>::Vector,
+}
+
+// SAFETY: one and the same operation on the same operands at every call, none of them moved.
+unsafe impl Step<Cuda> for First<'_> {
+    fn enqueue(&mut self, cuda: &Cuda) -> spandrel_backend::Result<()> {
+        SpmvTransposed::<Csr<f64>>::spmv_transposed(cuda, None, Coeff::one(), self.m, self.x, Coeff::zero(), self.y)
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let Some(cuda) = device() else { return };
+    let m = Csr::<f64>::identity(5).expect("small");
+    assert!(matches!(cuda.load_csr_with(&m, CsrKernel::Vector(3)), Err(Error::Unsupported { .. })));
+    let resident = cuda.load_csr_with(&m, CsrKernel::Staged).expect("loads");
+    let (x, mut y) = (cuda.upload(&[1.0; 5]).expect("uploads"), cuda.zeros(5).expect("zeros"));
+    let mut first = First { m: &resident, x: &x, y: &mut y };
+    assert!(matches!(cuda.capture(&mut first), Err(Error::Device { .. })));
+    first.enqueue(&cuda).expect("the device goes on");
+    assert!(cuda.capture(&mut first).is_ok());
+    let cuda = cuda.with_reproducible(true);
+    assert!(matches!(cuda.load_csr_with(&m, CsrKernel::Balanced), Err(Error::Unsupported { .. })));
+    assert!(matches!(cuda.load_csr_with(&m, CsrKernel::Vector(4)), Err(Error::Unsupported { .. })));
+}

@@ -1,0 +1,452 @@
+// CSR: products by rows held in shared memory, by a thread or some lanes a row, and by equal shares of rows and entries.
+// CSC uses these kernels too, with its rows or its columns as the rows.
+//
+// Layout: row_ptr, col_idx and values as on the host; col_idx and values padded to a multiple of four entries with zeros, so
+// that 16 bytes are read at a time.
+// Grid: staged, a warp 32 rows: four warps a thread block, with a dot product 1024 rows a thread block of any number of warps.
+// Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Balanced, 256 threads a tile.
+// Order: stored for staged and scalar; vector 2 to 32 lanes by fma and a halving tree; balanced as the tiles cut the rows, sums
+// and carries in an order that the matrix fixes.
+// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more.
+// Variants: sm_90
+#include "spandrel.cuh"
+
+// Entries whose x a lane asks for before it adds the first: enough that a short row waits for memory once.
+#define AHEAD 8
+// Rows of a warp.
+#define GROUP WARP
+
+// Where entry e lies in shared memory. Rows of 8, 16, 24, ... entries would all begin on a few banks: swizzled, 16 bytes at a
+// time change places inside 128, differently from one 128 to the next. Rows of other lengths meet less often as they are.
+template <bool SWIZZLED, class E>
+__device__ __forceinline__ u32 place(u32 e) {
+    if (!SWIZZLED) return e;
+    constexpr u32 PER = 16 / sizeof(E);
+    u32 unit = e / PER;
+    return e ^ ((((unit >> 3) ^ (unit >> 4)) & 7) * PER);
+}
+
+#if __CUDA_ARCH__ >= 800
+// Past the first-level cache, which is for x, and first to leave the second.
+template <class E, bool SWIZZLED>
+__device__ __forceinline__ void bring(E* to, const E* from, u32 units, u32 lane) {
+    constexpr u32 PER = 16 / sizeof(E);
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#pragma unroll 4
+    for (u32 u = lane; u < units; u += WARP) {
+        u32 at = (u32)__cvta_generic_to_shared(to + place<SWIZZLED, E>(u * PER));
+        asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(at), "l"(from + u * PER), "l"(policy) : "memory");
+    }
+}
+__device__ __forceinline__ void arrived() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncwarp();
+}
+#else
+template <class E, bool SWIZZLED>
+__device__ __forceinline__ void bring(E* to, const E* from, u32 units, u32 lane) {
+    constexpr u32 PER = 16 / sizeof(E), DEEP = 4;
+    for (u32 first = lane; first < units; first += DEEP * WARP) {
+        int4 got[DEEP];
+#pragma unroll
+        for (int i = 0; i < DEEP; i++)
+            if (first + i * WARP < units) got[i] = __ldcs((const int4*)(from + (first + i * WARP) * PER));
+#pragma unroll
+        for (int i = 0; i < DEEP; i++)
+            if (first + i * WARP < units) *(int4*)(to + place<SWIZZLED, E>((first + i * WARP) * PER)) = got[i];
+    }
+}
+__device__ __forceinline__ void arrived() { __syncwarp(); }
+#endif
+
+extern __shared__ __align__(16) unsigned char dynamic_shared[];
+
+// A warp's room for `capacity` entries (a multiple of 32), and where they come from.
+template <class T, bool SWIZZLED>
+struct Stage {
+    const u32* col_idx;
+    const T* values;
+    u32 capacity;
+    T* shared_values;
+    u32* shared_cols;
+
+    __device__ __forceinline__ Stage(const u32* col_idx, const T* values, u32 capacity, unsigned char* room, u32 warp)
+        : col_idx(col_idx), values(values), capacity(capacity) {
+        unsigned char* own = room + (u64)warp * capacity * (sizeof(T) + sizeof(u32));
+        shared_values = (T*)own;
+        shared_cols = (u32*)(own + capacity * sizeof(T));
+    }
+
+    // Entries first .. first + count; `first` is a multiple of four. A whole warp, before and after which it is in step.
+    __device__ __forceinline__ void fetch(u32 first, u32 count, u32 lane) const {
+        u32 quads = (count + 3) / 4;
+        bring<u32, SWIZZLED>(shared_cols, col_idx + first, quads, lane);
+        bring<T, SWIZZLED>(shared_values, values + first, quads * (sizeof(T) / 4), lane);
+        arrived();
+    }
+
+    // DEPTH staged entries from k on, those before `to` alone: past it, the last is loaded again and not added, so that no
+    // branch parts the loads. Of `columns` among N columns of X that lie `stride` apart, likewise.
+    template <int N, int DEPTH, bool PART>
+    __device__ __forceinline__ void step(u32 k, u32 to, const T* x, u64 stride, u32 columns, T (&acc)[N]) const {
+        u32 col[DEPTH];
+        T got[DEPTH][N];
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++) col[i] = shared_cols[place<SWIZZLED, u32>(PART ? min(k + i, to - 1) : k + i)];
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++)
+#pragma unroll
+            for (int n = 0; n < N; n++) got[i][n] = __ldg(x + col[i] + (N == 1 ? 0 : min((u32)n, columns - 1) * stride));
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++) {
+            T value = shared_values[place<SWIZZLED, T>(PART ? min(k + i, to - 1) : k + i)];
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                T sum = fma_rn(value, got[i][n], acc[n]);
+                if (!PART || k + i < to) acc[n] = sum;
+            }
+        }
+    }
+
+    // The staged entries from .. to of a lane's row, in order.
+    template <int N, int DEPTH>
+    __device__ __forceinline__ void walk(u32 from, u32 to, const T* x, u64 stride, u32 columns, T (&acc)[N]) const {
+        u32 k = from;
+#pragma unroll 1
+        for (; k + DEPTH <= to; k += DEPTH) step<N, DEPTH, false>(k, to, x, stride, columns, acc);
+        if (k + DEPTH / 2 < to) step<N, DEPTH, true>(k, to, x, stride, columns, acc);
+        else if (k < to) step<N, DEPTH / 2, true>(k, to, x, stride, columns, acc);
+    }
+
+    // The lane's row of a group: entries begin .. end. Whole warp.
+    __device__ __forceinline__ T row(u32 begin, u32 end, const T* x, u32 lane) const {
+        T acc[1] = {T(0)};
+        u32 p = __shfl_sync(ALL, begin, 0) & ~3u, last = __shfl_sync(ALL, end, WARP - 1);
+        for (; p < last; p += capacity) {
+            u32 count = min(capacity, last - p);
+            fetch(p, count, lane);
+            u32 from = max(begin, p), to = max(min(end, p + count), p);  // of the row, here
+            walk<1, AHEAD>(from - p, to - p, x, 0, 1, acc);
+            __syncwarp();  // all have read before the next overwrites
+        }
+        return acc[0];
+    }
+};
+
+// Where row `row` begins; rows past the last are empty.
+__device__ __forceinline__ u32 begin_of(const u32* row_ptr, u32 row, u32 nrows) { return row_ptr[min(row, nrows)]; }
+
+template <class T, bool SWIZZLED>
+__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
+    if (first >= nrows) return;
+    u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
+    if (!open(gate)) return;
+    T a = ca.value(), b = cb.value();
+    Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared, warp);
+    T acc = stage.row(begin, end, x, lane);
+    if (row < nrows) finish_row(a, acc, b, y + row);
+}
+
+// Dynamic shared memory: the block's 1024 y, its w, then a room a warp.
+template <class T, bool SWIZZLED>
+__device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
+    if (!open(gate)) return;
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+    u32 first = blockIdx.x * BLOCK;
+    if (first >= nrows) {  // no row at all: the empty sums
+        if (threadIdx.x == 0) {
+            *tree.out[0] = T(0);
+            if (tree.out[1]) *tree.out[1] = T(0);
+        }
+        return;
+    }
+    T *shared_y = (T*)dynamic_shared, *shared_w = shared_y + BLOCK;
+    Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared + 2 * BLOCK * sizeof(T), warp);
+    u32 row = first + warp * GROUP + lane;
+    u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
+#pragma unroll 1
+    for (u32 at = warp * GROUP + lane; at < BLOCK; at += warps * GROUP) {
+        // w and the next group's pointers travel while this one is summed. Pointers past the block's rows are read and not used.
+        row = first + at;
+        u32 next = row + warps * GROUP;
+        u32 next_begin = begin_of(row_ptr, next, nrows), next_end = begin_of(row_ptr, next + 1, nrows);
+        T of_w = row < nrows ? w[row] : T(0);
+        T acc = stage.row(begin, end, x, lane);
+        if (row < nrows) {
+            y[row] = acc;
+            shared_y[at] = acc;
+            shared_w[at] = of_w;
+        }
+        begin = next_begin;
+        end = next_end;
+    }
+    __syncthreads();
+    if (threadIdx.x < WARP) block_dots(shared_y, shared_w, first, nrows, tree);
+}
+
+#define STAGED(T, t, name, SWIZZLED)                                                             \
+    extern "C" __global__ void __launch_bounds__(128, 8) spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_staged<T, SWIZZLED>(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate);   \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_staged<T, SWIZZLED>(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate); \
+    }
+#define STAGED_ENTRIES(T, t) STAGED(T, t, , false) STAGED(T, t, swizzled_, true)
+FOR_EACH_TYPE(STAGED_ENTRIES)
+
+// Y = a A X + b Y, four columns at a time in the order of the staged product; a group that fits its room is brought once.
+template <class T>
+__device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 capacity, u64 k, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
+    if (first >= nrows) return;
+    u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
+    if (!open(gate)) return;
+    T a = ca.value(), b = cb.value();
+    Stage<T, false> stage(col_idx, values, capacity, dynamic_shared, warp);
+    u32 group = __shfl_sync(ALL, begin, 0) & ~3u, last = __shfl_sync(ALL, end, WARP - 1);
+    bool whole = last - group <= capacity;
+    for (u64 c = 0; c < k; c += 4) {
+        T acc[4] = {T(0), T(0), T(0), T(0)};
+        u32 columns = k - c < 4 ? (u32)(k - c) : 4;
+        for (u32 p = group; p < last; p += capacity) {
+            u32 count = min(capacity, last - p);
+            if (c == 0 || !whole) stage.fetch(p, count, lane);
+            u32 from = max(begin, p), to = max(min(end, p + count), p);  // of the row, here
+            stage.template walk<4, 4>(from - p, to - p, x + c * ncols, ncols, columns, acc);
+            __syncwarp();
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (row < nrows && i < columns) finish_row(a, acc[i], b, y + (c + i) * nrows + row);
+    }
+}
+
+#define SPMM(T, t)                                                                               \
+    extern "C" __global__ void __launch_bounds__(128, 6) spmm_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 capacity, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmm_staged<T>(row_ptr, col_idx, values, nrows, ncols, capacity, k, a, x, b, y, gate);   \
+    }
+FOR_EACH_TYPE(SPMM)
+
+// A thread a row, the rows of a thread in step.
+template <class T>
+struct CsrRows {
+    const u32* row_ptr;
+    const u32* col_idx;
+    const T* values;
+    const T* x;
+
+    __device__ __forceinline__ u64 target(u64 row) const { return row; }
+
+    template <int N>
+    __device__ __forceinline__ void accumulate(u64 row, u32 step, u64 nrows, T (&acc)[N]) const {
+        u32 at[N], end[N], longest = 0;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            u64 r = row + i * step;
+            at[i] = r < nrows ? row_ptr[r] : 0;
+            end[i] = r < nrows ? row_ptr[r + 1] : 0;
+            longest = max(longest, end[i] - at[i]);
+        }
+        for (u32 k = 0; k < longest; k += 2) {
+            u32 col[2 * N];
+            T value[2 * N], got[2 * N];
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++) {
+                u32 e = at[i % N] + k + i / N;
+                if (e < end[i % N]) {
+                    col[i] = __ldg(col_idx + e);
+                    value[i] = __ldg(values + e);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++)
+                if (at[i % N] + k + i / N < end[i % N]) got[i] = __ldg(x + col[i]);
+#pragma unroll
+            for (int i = 0; i < 2 * N; i++)
+                if (at[i % N] + k + i / N < end[i % N]) acc[i % N] = fma_rn(value[i], got[i], acc[i % N]);
+        }
+    }
+};
+
+#define SCALAR(T, t)                                                                             \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_rows(CsrRows<T>{row_ptr, col_idx, values, x}, nrows, a, b, y, gate);                \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_rows(CsrRows<T>{row_ptr, col_idx, values, x}, nrows, y, w, tree, gate);         \
+    }
+FOR_EACH_TYPE(SCALAR)
+
+// Some lanes a row.
+template <class T, int LANES>
+__device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+    u64 row = ((u64)blockIdx.x * 256 + threadIdx.x) / LANES;
+    u32 lane = threadIdx.x % LANES, begin = 0, end = 0;
+    if (row < nrows) {
+        begin = row_ptr[row];
+        end = row_ptr[row + 1];
+    }
+    if (!open(gate)) return;
+    T a = ca.value(), b = cb.value(), acc = T(0);
+    for (u32 k = begin + lane; k < end; k += AHEAD * LANES) {
+        u32 col[AHEAD];
+        T value[AHEAD], got[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (k + i * LANES < end) {
+                col[i] = stream(col_idx + k + i * LANES);
+                value[i] = stream(values + k + i * LANES);
+            }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (k + i * LANES < end) got[i] = __ldg(x + col[i]);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            if (k + i * LANES < end) acc = fma_rn(value[i], got[i], acc);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int d = LANES / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d, LANES);
+    if (row < nrows && lane == 0) finish_row(a, acc, b, y + row);
+}
+
+#define VECTOR(T, t, LANES)                                                                      \
+    extern "C" __global__ void __launch_bounds__(256) spmv_vector##LANES##_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_vector<T, LANES>(row_ptr, col_idx, values, nrows, a, x, b, y, gate);                \
+    }
+#define VECTOR_ENTRIES(T, t) VECTOR(T, t, 2) VECTOR(T, t, 4) VECTOR(T, t, 8) VECTOR(T, t, 16) VECTOR(T, t, 32)
+FOR_EACH_TYPE(VECTOR_ENTRIES)
+
+// Rows of any lengths: the merged sequence of entries and ends of rows, cut into tiles of equal length (Merrill & Garland,
+// Merge-based parallel sparse matrix-vector multiplication, 2016). A row cut by tiles is summed from its pieces by a second
+// kernel. An odd number of items a thread keeps the threads on different banks.
+#define ITEMS 7
+#define TILE_THREADS 256
+#define TILE (ITEMS * TILE_THREADS)
+
+// pieces[2 t]: of the row that tile t leaves unfinished; pieces[2 t + 1]: of the row that it finishes and did not begin.
+template <class T>
+__device__ __forceinline__ void spmv_balanced(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, T* pieces, const Monitor* gate) {
+    __shared__ T products[TILE];  // later the rows' sums
+    __shared__ u32 ends[TILE];    // of the rows that end in the tile, in its entries
+    __shared__ T warp_sum[TILE_THREADS / WARP];
+    __shared__ bool warp_ended[TILE_THREADS / WARP];
+    if (!open(gate)) return;
+    u32 tile = blockIdx.x, tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
+    u64 from = (u64)tile * TILE, to = from + TILE < items ? from + TILE : items;
+    u32 first_row = tile_rows[tile], rows = tile_rows[tile + 1] - first_row;
+    u32 first = (u32)(from - first_row), entries = (u32)(to - from) - rows;
+
+    u32 col[ITEMS];
+    T value[ITEMS], got[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        u32 k = tid + i * TILE_THREADS;
+        if (k < entries) {
+            col[i] = stream(col_idx + first + k);
+            value[i] = stream(values + first + k);
+        }
+    }
+#pragma unroll 2
+    for (u32 j = tid; j < rows; j += TILE_THREADS) ends[j] = row_ptr[first_row + 1 + j] - first;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (tid + i * TILE_THREADS < entries) got[i] = __ldg(x + col[i]);
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (tid + i * TILE_THREADS < entries) products[tid + i * TILE_THREADS] = value[i] * got[i];
+    __syncthreads();
+
+    // This thread's items begin after r ends of rows and k entries.
+    u32 all = rows + entries, d = min(tid * ITEMS, all), n = min((u32)ITEMS, all - d);
+    u32 lo = d > entries ? d - entries : 0, hi = min(d, rows);
+    while (lo < hi) {
+        u32 mid = (lo + hi) / 2;
+        if (ends[mid] < d - mid) lo = mid + 1;
+        else hi = mid;
+    }
+    u32 r = lo, k = d - lo;
+    T acc = T(0), sum_of[ITEMS];
+    u32 ended = 0;  // bit i: item i is the end of a row with sum_of[i]
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        sum_of[i] = T(0);
+        if (i < n) {
+            if (k < entries && (r >= rows || k < ends[r])) {
+                acc += products[k];
+                k++;
+            } else {
+                sum_of[i] = acc;
+                ended |= 1u << i;
+                acc = T(0);
+                r++;
+            }
+        }
+    }
+
+    // What earlier threads left unfinished of the row that is open here: a scan that restarts at every end.
+    T sum = acc;
+    bool any = ended != 0;
+#pragma unroll
+    for (int step = 1; step < WARP; step *= 2) {
+        T before = __shfl_up_sync(ALL, sum, step);
+        bool before_any = __shfl_up_sync(ALL, any, step);
+        if (lane >= step) {
+            if (!any) sum = before + sum;
+            any = any || before_any;
+        }
+    }
+    if (lane == WARP - 1) {
+        warp_sum[warp] = sum;
+        warp_ended[warp] = any;
+    }
+    T left = __shfl_up_sync(ALL, sum, 1);
+    bool left_any = __shfl_up_sync(ALL, any, 1);
+    __syncthreads();  // also: the products are read
+    T carry = T(0);
+    for (u32 v = 0; v < warp; v++) carry = warp_ended[v] ? warp_sum[v] : carry + warp_sum[v];
+    if (tid == TILE_THREADS - 1) pieces[2 * (u64)tile] = any ? sum : carry + sum;
+    if (lane > 0) carry = left_any ? left : carry + left;
+    r = lo;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        if (ended >> i & 1) {
+            products[r] = carry + sum_of[i];
+            carry = T(0);
+            r++;
+        }
+    __syncthreads();
+    T a = ca.value(), b = cb.value();
+    bool begun = rows > 0 && row_ptr[first_row] < first;
+    for (u32 j = tid; j < rows; j += TILE_THREADS) {
+        if (j == 0 && begun) pieces[2 * (u64)tile + 1] = products[0];
+        else finish_row(a, products[j], b, y + first_row + j);
+    }
+}
+
+// The rows cut by tiles: spans[3 s ..] is a row, the tile that begins it, the one that finishes it. A warp a row.
+template <class T>
+__device__ __forceinline__ void finish_spans(const u32* spans, u32 count, const T* pieces, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
+    u32 s = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
+    if (s >= count || !open(gate)) return;
+    T a = ca.value(), b = cb.value(), acc = T(0);
+    u32 row = spans[3 * (u64)s], first = spans[3 * (u64)s + 1], last = spans[3 * (u64)s + 2];
+#pragma unroll 4
+    for (u32 t = first + lane; t < last; t += WARP) acc += pieces[2 * (u64)t];
+    __syncwarp();
+    acc = halve(acc);
+    if (lane == 0) finish_row(a, acc + pieces[2 * (u64)last + 1], b, y + row);
+}
+
+#define BALANCED(T, t)                                                                           \
+    extern "C" __global__ void __launch_bounds__(256, 5) spmv_balanced_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> a, const T* x, Coeff<T> b, T* y, T* pieces, const Monitor* gate) { \
+        spmv_balanced(row_ptr, col_idx, values, tile_rows, items, a, x, b, y, pieces, gate);     \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(128) spmv_spans_csr_##t(const u32* spans, u32 count, const T* pieces, Coeff<T> a, Coeff<T> b, T* y, const Monitor* gate) { \
+        finish_spans(spans, count, pieces, a, b, y, gate);                                       \
+    }
+FOR_EACH_TYPE(BALANCED)
