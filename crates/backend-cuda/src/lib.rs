@@ -4,6 +4,9 @@
 //! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`.
 
 mod backend;
+mod bsr;
+mod bsrx;
+mod dense;
 mod device;
 mod dia;
 mod error;
@@ -12,13 +15,18 @@ mod memory;
 mod module;
 mod monitor;
 pub mod probe;
+mod sparse_vec;
 mod vector;
 
+pub use bsr::CudaBsr;
+pub use bsrx::CudaBsrx;
 pub use cudarc;
+pub use dense::CudaDense;
 pub use device::{Cuda, Graph};
 pub use dia::CudaDia;
 pub use monitor::Monitor;
 pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe, probe_at};
+pub use sparse_vec::CudaSparseVec;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

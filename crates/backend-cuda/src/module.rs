@@ -35,6 +35,10 @@ macro_rules! sources {
 sources! {
     VECTOR = "vector",
     DIA = "dia",
+    BSR = "bsr",
+    BSRX = "bsrx",
+    DENSE = "dense",
+    SPARSE_VEC = "sparse_vec",
 }
 
 /// Loaded modules and the functions looked up in them.
