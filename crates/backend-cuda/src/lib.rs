@@ -4,6 +4,7 @@
 //! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`.
 
 mod backend;
+mod bdia;
 mod bsr;
 mod bsrx;
 mod dense;
@@ -18,6 +19,7 @@ pub mod probe;
 mod sparse_vec;
 mod vector;
 
+pub use bdia::CudaBdia;
 pub use bsr::CudaBsr;
 pub use bsrx::CudaBsrx;
 pub use cudarc;

@@ -35,6 +35,7 @@ macro_rules! sources {
 sources! {
     VECTOR = "vector",
     DIA = "dia",
+    BDIA = "bdia",
     BSR = "bsr",
     BSRX = "bsrx",
     DENSE = "dense",
