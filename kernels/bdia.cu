@@ -6,7 +6,7 @@
 // together are a pass; the first of a pass has place 0.
 // Grid: `window`: a thread 16 bytes of consecutive rows, 256 threads or, with dot products, 1024 rows a thread block; `narrow`: four rows a
 // thread, 1024 a thread block of 256, or one a thread; `staged`, for few rows: 64 rows a thread block of 256, which all load and of which
-// 64 sum.
+// 64 sum. With dot products the last block of each 1024 rows of these two reads y again from the second-level cache.
 // Order: stored, ascending diagonals. No position is left out: where one lies outside the matrix x reads as -0, and +0 * -0 = -0 added to
 // any accumulator, a zero of either sign too, leaves it as it is.
 // Bytes: values, y once; x once a thread block and band (`window`, `staged`), or from the first-level cache (`narrow`).
@@ -157,6 +157,14 @@ struct NarrowRows {
         T a = ca.value(), b = cb.value(), acc[1] = {T(0)};                                       \
         NarrowRows<T>{values, stride, diagonals, offsets, (u32)ncols, x}.accumulate(row, 1, nrows, acc); \
         finish_row(a, acc[0], b, y + row);                                                       \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256, 4) spmv_dot_single_bdia_##t(const T* values, u64 stride, u32 diagonals, const __grid_constant__ Offsets offsets, u64 nrows, u64 ncols, const T* x, T* y, const T* w, u32* arrivals, Tree<T> tree, const Monitor* gate) { \
+        if (!open(gate)) return;                                                                 \
+        u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x;                                    \
+        T acc[1] = {T(0)};                                                                       \
+        NarrowRows<T>{values, stride, diagonals, offsets, (u32)ncols, x}.accumulate(row, 1, nrows, acc); \
+        if (row < nrows) y[row] = acc[0];                                                        \
+        dots_of_parts(y, w, nrows, blockDim.x, arrivals, tree);                                  \
     }
 FOR_EACH_TYPE(NARROW)
 
@@ -302,10 +310,9 @@ FOR_EACH_TYPE(WINDOW)
 // Few rows: every thread of the block loads, so that a multiprocessor has a tile of values in flight whatever its few rows; the sums of 64
 // rows then go through the tile in shared memory while the next one is under way.
 template <class T>
-__device__ __forceinline__ void spmv_staged(const T* __restrict__ values, u64 stride, u32 diagonals, const Pieces& pieces, u64 nrows, u64 ncols, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ T staged_sum(const T* __restrict__ values, u64 stride, u32 diagonals, const Pieces& pieces, u64 ncols, const T* __restrict__ x) {
     typedef typename Wide<T>::Type Q;
     const u32 V = Wide<T>::len, STEP = 256 / (STAGED_ROWS / V), K = STAGED_LOADS * STEP;
-    if (!open(gate)) return;
     T* tile = (T*)shared_bytes;
     T* window = tile + K * STAGED_ROWS;
     u32 first = blockIdx.x * STAGED_ROWS, c = threadIdx.x % (STAGED_ROWS / V) * V, k0 = threadIdx.x / (STAGED_ROWS / V);
@@ -347,12 +354,21 @@ __device__ __forceinline__ void spmv_staged(const T* __restrict__ values, u64 st
         }
         __syncthreads();
     }
-    u64 row = (u64)first + threadIdx.x;
-    if (threadIdx.x < STAGED_ROWS && row < nrows) finish_row(ca.value(), acc, cb.value(), y + row);
+    return acc;
 }
 
 #define STAGED(T, t)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256, 2) spmv_staged_bdia_##t(const T* values, u64 stride, u32 diagonals, const __grid_constant__ Pieces pieces, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_staged(values, stride, diagonals, pieces, nrows, ncols, a, x, b, y, gate);          \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_staged_bdia_##t(const T* values, u64 stride, u32 diagonals, const __grid_constant__ Pieces pieces, u64 nrows, u64 ncols, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) { \
+        if (!open(gate)) return;                                                                 \
+        T sum = staged_sum(values, stride, diagonals, pieces, ncols, x);                         \
+        u64 row = (u64)blockIdx.x * STAGED_ROWS + threadIdx.x;                                   \
+        if (threadIdx.x < STAGED_ROWS && row < nrows) finish_row(ca.value(), sum, cb.value(), y + row); \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_staged_bdia_##t(const T* values, u64 stride, u32 diagonals, const __grid_constant__ Pieces pieces, u64 nrows, u64 ncols, const T* x, T* y, const T* w, u32* arrivals, Tree<T> tree, const Monitor* gate) { \
+        if (!open(gate)) return;                                                                 \
+        T sum = staged_sum(values, stride, diagonals, pieces, ncols, x);                         \
+        u64 row = (u64)blockIdx.x * STAGED_ROWS + threadIdx.x;                                   \
+        if (threadIdx.x < STAGED_ROWS && row < nrows) y[row] = sum;                              \
+        dots_of_parts(y, w, nrows, STAGED_ROWS, arrivals, tree);                                 \
     }
 FOR_EACH_TYPE(STAGED)

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, Spmv};
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Band, Bdia, Format, Real};
 
 use crate::device::gate_pointer;
@@ -105,8 +105,9 @@ pub struct CudaBdia<T> {
     stride: usize,
     values: Buffer<T>,
     plan: Plan,
-    /// Whether it is too small to fill the device by its rows alone.
-    small: bool,
+    /// If it is too small to fill the device by its rows alone: a 0 for each block of 1024 rows, where the parts of a block that end are
+    /// counted during a fused dot product.
+    small: Option<Buffer<u32>>,
 }
 
 impl<T: Real> Load<Bdia<T>> for Cuda {
@@ -130,7 +131,9 @@ impl<T: Real> Load<Bdia<T>> for Cuda {
         let (pieces, extent) = layout(host.bands(), rows, if small { STAGED_WINDOWS / T::BYTES as u32 } else { PASS });
         // `staged` has a single pass.
         let fits = !small || pieces.iter().skip(1).all(|piece| piece.at > 0);
-        let plan = if wide && fits && !(small && offsets.len() <= FEW) {
+        let arrivals = || Buffer::zeros(self.stream(), nrows.div_ceil(BLOCK).max(1), "counts of finished rows");
+        let small = small.then(arrivals).transpose()?;
+        let plan = if wide && fits && !(small.is_some() && offsets.len() <= FEW) {
             let mut near = [Piece::default(); NEAR_PIECES];
             near.iter_mut().zip(&pieces).for_each(|(near, &piece)| *near = piece);
             let far = pieces.len() > NEAR_PIECES;
@@ -182,7 +185,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
                     arg(&y),
                     arg(&gate),
                 ];
-                let (name, grid) = if m.small {
+                let (name, grid) = if m.small.is_some() {
                     ("spmv_single_bdia", Grid::of(m.nrows.div_ceil(64), 64))
                 } else {
                     ("spmv_narrow_bdia", Grid::rows(m.nrows))
@@ -194,7 +197,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
                 let pieces =
                     PiecesArg { all: all.as_ref().map_or(0, Buffer::pointer), count: *count, reserved: 0, near: *near };
                 let windows = extent * T::BYTES as u32;
-                if m.small {
+                if m.small.is_some() {
                     let mut arguments = [
                         arg(&values),
                         arg(&stride),
@@ -247,12 +250,6 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         expect_len("spmv_dot", "x", x.len(), m.ncols)?;
         expect_len("spmv_dot", "y", y.len(), m.nrows)?;
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
-        if m.small {
-            // Blocks of 1024 rows would leave multiprocessors idle for longer than the launches saved take.
-            Spmv::<Bdia<T>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-            self.dot(gate, w, y, wy)?;
-            return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
-        }
         let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
         let (values, stride, diagonals) = (m.values.pointer(), m.stride as u64, m.diagonals);
         let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
@@ -260,6 +257,27 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         match &m.plan {
             Plan::Narrow { near, all } => {
                 let offsets = OffsetsArg { all: all.as_ref().map_or(0, Buffer::pointer), near: *near };
+                if let Some(arrivals) = &m.small {
+                    let arrivals = arrivals.pointer();
+                    let mut arguments = [
+                        arg(&values),
+                        arg(&stride),
+                        arg(&diagonals),
+                        arg(&offsets),
+                        arg(&nrows),
+                        arg(&ncols),
+                        arg(&x),
+                        arg(&y),
+                        arg(&w),
+                        arg(&arrivals),
+                        arg(&tree),
+                        arg(&gate),
+                    ];
+                    let grid = Grid::of(m.nrows.div_ceil(64), 64);
+                    // SAFETY: spmv_dot_single_bdia(values, stride, diagonals, offsets, nrows, ncols, x, y, w, arrivals, tree, gate), lengths
+                    // compared above; a count for each block of 1024 rows.
+                    return unsafe { self.launch::<T>(&BDIA, "spmv_dot_single_bdia", grid, &mut arguments) };
+                }
                 let mut arguments = [
                     arg(&values),
                     arg(&stride),
@@ -280,6 +298,28 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
             Plan::Window { near, count, all, extent } => {
                 let pieces =
                     PiecesArg { all: all.as_ref().map_or(0, Buffer::pointer), count: *count, reserved: 0, near: *near };
+                let windows = extent * T::BYTES as u32;
+                if let Some(arrivals) = &m.small {
+                    let arrivals = arrivals.pointer();
+                    let mut arguments = [
+                        arg(&values),
+                        arg(&stride),
+                        arg(&diagonals),
+                        arg(&pieces),
+                        arg(&nrows),
+                        arg(&ncols),
+                        arg(&x),
+                        arg(&y),
+                        arg(&w),
+                        arg(&arrivals),
+                        arg(&tree),
+                        arg(&gate),
+                    ];
+                    let grid = Grid { shared: TILE + windows, ..Grid::of(m.nrows.div_ceil(STAGED_ROWS), 256) };
+                    // SAFETY: spmv_dot_staged_bdia(values, stride, diagonals, pieces, nrows, ncols, x, y, w, arrivals, tree, gate), lengths
+                    // compared above; 64 elements lie behind the last diagonal; a count for each block of 1024 rows.
+                    return unsafe { self.launch::<T>(&BDIA, "spmv_dot_staged_bdia", grid, &mut arguments) };
+                }
                 let mut arguments = [
                     arg(&values),
                     arg(&stride),
@@ -294,7 +334,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
                 ];
                 let threads = BLOCK * T::BYTES / 16;
                 let blocks = Grid::of(m.nrows.div_ceil(BLOCK), threads as u32);
-                let grid = Grid { shared: extent * T::BYTES as u32, ..blocks };
+                let grid = Grid { shared: windows, ..blocks };
                 // SAFETY: spmv_dot_window_bdia(values, stride, pieces, nrows, ncols, x, y, w, tree, gate), lengths compared above; the
                 // windows have room for 1024 rows.
                 unsafe { self.launch::<T>(&BDIA, "spmv_dot_window_bdia", grid, &mut arguments) }

@@ -31,7 +31,7 @@ pub struct CudaBsr<T> {
 pub(crate) fn of_dim(dim: u32, x: u64, names: [&'static str; 7]) -> &'static str {
     let [any, two, three, four, five, six, eight] = names;
     match dim {
-        _ if x % 16 != 0 => any,
+        _ if !x.is_multiple_of(16) => any,
         2 => two,
         3 => three,
         4 => four,

@@ -1,7 +1,8 @@
 //! Dense matrices on the GPU.
 //!
 //! Layout: the host's, column-major. Cost: [`spandrel_formats::Traffic::spmv`].
-//! Order: stored, by ascending column: a row is one thread's chain, so that few rows cannot fill a device. Kernels: kernels/dense.cu.
+//! Order: stored, by ascending column: a row is one thread's chain. Of a matrix with few rows, other threads load
+//! what it sums. Kernels: kernels/dense.cu.
 
 use std::sync::Arc;
 
@@ -51,10 +52,12 @@ impl<T: Real> Spmv<Dense<T>> for Cuda {
         let (values, nrows, ncols) = (m.values.pointer(), m.nrows as u64, m.ncols as u64);
         let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
         let mut arguments = [arg(&values), arg(&nrows), arg(&ncols), arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
-        // Threads of a block, of rows or (staged) of 32 rows: enough blocks for every multiprocessor first.
-        let each = (m.nrows / (2 * self.multiprocessors().max(1))).clamp(32, 256) / 32 * 32;
-        let grid = Grid::of(m.nrows.div_ceil(each), each as u32);
-        // SAFETY: spmv_dense(values, nrows, ncols, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&DENSE, "spmv_dense", grid, &mut arguments) }
+        let (name, grid) = if m.nrows < 256 * self.multiprocessors() {
+            ("spmv_staged_dense", Grid::of(m.nrows.div_ceil(32), 256))
+        } else {
+            ("spmv_dense", Grid::of(m.nrows.div_ceil(256), 256))
+        };
+        // SAFETY: both (values, nrows, ncols, a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&DENSE, name, grid, &mut arguments) }
     }
 }
