@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::{Bsr, Format, Real};
 
 use crate::device::gate_pointer;
@@ -25,6 +25,8 @@ pub struct CudaBsr<T> {
     row_ptr: Buffer<u32>,
     col_idx: Buffer<u32>,
     values: Buffer<T>,
+    /// A 0 for each block of 1024 rows, where the parts of a block that end are counted during a fused dot product.
+    arrivals: Buffer<u32>,
 }
 
 /// The kernel of a block size; any size has the first. The others load x by up to 16 bytes and need it so aligned.
@@ -61,9 +63,19 @@ impl<T: Real> Load<Bsr<T>> for Cuda {
         let row_ptr = Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?;
         let col_idx = Buffer::from_host(self.stream(), host.col_idx(), "a matrix's columns")?;
         let values = Buffer::from_host(self.stream(), host.values(), "a matrix's values")?;
+        let groups = host.nrows().div_ceil(BLOCK).max(1);
+        let arrivals = Buffer::zeros(self.stream(), groups, "counts of finished rows")?;
         // Below 2^31, as every constructor checks.
         let dim = host.block_dim() as u32;
-        Ok(CudaBsr { nrows: host.nrows(), ncols: host.ncols(), dim, row_ptr, col_idx, values })
+        Ok(CudaBsr { nrows: host.nrows(), ncols: host.ncols(), dim, row_ptr, col_idx, values, arrivals })
+    }
+}
+
+impl Cuda {
+    /// A thread a row, in smaller thread blocks where all of 256 would leave multiprocessors idle.
+    fn rows_of_blocks(&self, nrows: usize) -> Grid {
+        let threads = if nrows < BLOCK * self.multiprocessors() { 64 } else { 256 };
+        Grid::of(nrows.div_ceil(threads), threads as u32)
     }
 }
 
@@ -99,7 +111,7 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
             arg(&y),
             arg(&gate),
         ];
-        let grid = Grid::of(m.nrows.div_ceil(256), 256);
+        let grid = self.rows_of_blocks(m.nrows);
         // SAFETY: spmv_bsr(values, row_ptr, col_idx, dim, nrows, ncols, a, x, b, y, gate), lengths compared above.
         unsafe { self.launch::<T>(&BSR, of_dim(m.dim, x, SPMV), grid, &mut arguments) }
     }
@@ -117,16 +129,11 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         expect_len("spmv_dot", "x", x.len(), m.ncols)?;
         expect_len("spmv_dot", "y", y.len(), m.nrows)?;
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
-        if m.nrows < BLOCK * self.multiprocessors() {
-            // Blocks of 1024 rows would leave multiprocessors idle for longer than the launches saved take.
-            Spmv::<Bsr<T>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-            self.dot(gate, w, y, wy)?;
-            return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
-        }
         let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
         let (values, row_ptr, col_idx) = (m.values.pointer(), m.row_ptr.pointer(), m.col_idx.pointer());
-        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, Grid::rows(m.nrows));
+        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, self.rows_of_blocks(m.nrows));
         let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let arrivals = m.arrivals.pointer();
         let mut arguments = [
             arg(&values),
             arg(&row_ptr),
@@ -137,10 +144,12 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
             arg(&x),
             arg(&y),
             arg(&w),
+            arg(&arrivals),
             arg(&tree),
             arg(&gate),
         ];
-        // SAFETY: spmv_dot_bsr(values, row_ptr, col_idx, dim, nrows, ncols, x, y, w, tree, gate), lengths compared above.
+        // SAFETY: spmv_dot_bsr(values, row_ptr, col_idx, dim, nrows, ncols, x, y, w, arrivals, tree, gate), lengths compared above; a
+        // count for each block of 1024 rows.
         unsafe { self.launch::<T>(&BSR, of_dim(m.dim, x, SPMV_DOT), grid, &mut arguments) }
     }
 }
