@@ -63,23 +63,23 @@ __device__ __forceinline__ T at_column(const T* __restrict__ x, u32 j, u32 ncols
     return j < ncols ? __ldg(x + j) : T(-0.0);
 }
 
-// The window of a piece for `rows` rows from `first` on.
+// The window of a piece for `rows` rows from `first` on, by `threads` threads of which this is `thread`.
 template <class T>
-__device__ __forceinline__ void stage(const Piece& piece, u32 first, u32 rows, const T* __restrict__ x, u32 ncols, T* window) {
+__device__ __forceinline__ void stage(const Piece& piece, u32 first, u32 rows, const T* __restrict__ x, u32 ncols, T* window, u32 thread, u32 threads) {
     u32 len = rows + (piece.width + Wide<T>::len - 1) / Wide<T>::len * Wide<T>::len;
     u32 column = first + (u32)piece.start;
     // A batch covers the rows of a block; all its loads before its first store.
     const int N = Wide<T>::len + 1;
-    for (u32 i = threadIdx.x; i < len; i += N * blockDim.x) {
+    for (u32 i = thread; i < len; i += N * threads) {
         T v[N];
 #pragma unroll
         for (int u = 0; u < N; u++) {
-            u32 e = i + u * blockDim.x;
+            u32 e = i + u * threads;
             v[u] = e < len ? at_column(x, column + e, ncols) : T(0);
         }
 #pragma unroll
         for (int u = 0; u < N; u++) {
-            u32 e = i + u * blockDim.x;
+            u32 e = i + u * threads;
             if (e < len) window[piece.at + e] = v[u];
         }
     }
@@ -221,11 +221,11 @@ struct WindowRows {
             else take<false>(at, stride, left, v);
             if (piece.at == 0) {
                 if (p > 0) __syncthreads();
-                stage(piece, first, rows, x, ncols, window);
+                stage(piece, first, rows, x, ncols, window, threadIdx.x, blockDim.x);
                 for (u32 q = p + 1; q < pieces.count; q++) {
                     Piece other = pieces.get(q);
                     if (other.at == 0) break;
-                    stage(other, first, rows, x, ncols, window);
+                    stage(other, first, rows, x, ncols, window, threadIdx.x, blockDim.x);
                 }
                 __syncthreads();
             }
@@ -324,7 +324,10 @@ __device__ __forceinline__ T staged_sum(const T* __restrict__ values, u64 stride
         u32 k = k0 + m * STEP;
         if (k < diagonals) q[m] = __ldg((const Q*)(from + k * stride));
     }
-    for (u32 p = 0; p < pieces.count; p++) stage(pieces.get(p), first, STAGED_ROWS, x, (u32)ncols, window);
+    // Several windows at a time, each by a part of the threads.
+    u32 teams = pieces.count < 2 ? 1 : pieces.count < 4 ? 2 : pieces.count < 8 ? 4 : 8, team = 256 / teams;
+    for (u32 p = threadIdx.x / team; p < pieces.count; p += teams)
+        stage(pieces.get(p), first, STAGED_ROWS, x, (u32)ncols, window, threadIdx.x % team, team);
     T acc = T(0);
     u32 p = 0;
     for (u32 base = 0; base < diagonals; base += K) {

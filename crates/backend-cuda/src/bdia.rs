@@ -19,8 +19,8 @@ use crate::memory::Buffer;
 use crate::module::BDIA;
 use crate::{Cuda, Scalar, Vector};
 
-/// Mean width of bands from which windows pay.
-const WIDE: usize = 4;
+/// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
+const WIDE: [usize; 2] = [4, 8];
 /// Diagonals up to which one thread a row has them all in flight at once.
 const FEW: usize = 8;
 /// Diagonals of a piece at most.
@@ -126,14 +126,12 @@ impl<T: Real> Load<Bdia<T>> for Cuda {
             values.write_at(k * stride + begin, &host.values()[k * nrows + begin..k * nrows + end])?;
         }
         let small = nrows < BLOCK * self.multiprocessors();
-        let wide = offsets.len() >= WIDE * host.bands().len().max(1);
+        let wide = offsets.len() >= WIDE[usize::from(host.bands().len() > 1)] * host.bands().len().max(1);
         let rows = if small { STAGED_ROWS } else { BLOCK } as u32;
         let (pieces, extent) = layout(host.bands(), rows, if small { STAGED_WINDOWS / T::BYTES as u32 } else { PASS });
         // `staged` has a single pass.
         let fits = !small || pieces.iter().skip(1).all(|piece| piece.at > 0);
-        let arrivals = || Buffer::zeros(self.stream(), nrows.div_ceil(BLOCK).max(1), "counts of finished rows");
-        let small = small.then(arrivals).transpose()?;
-        let plan = if wide && fits && !(small.is_some() && offsets.len() <= FEW) {
+        let plan = if wide && fits && !(small && offsets.len() <= FEW) {
             let mut near = [Piece::default(); NEAR_PIECES];
             near.iter_mut().zip(&pieces).for_each(|(near, &piece)| *near = piece);
             let far = pieces.len() > NEAR_PIECES;
@@ -146,7 +144,22 @@ impl<T: Real> Load<Bdia<T>> for Cuda {
             let all = far.then(|| Buffer::from_host(self.stream(), &offsets, "a matrix's offsets")).transpose()?;
             Plan::Narrow { near, all }
         };
+        // One row a thread fills the device with a quarter of the rows that four a thread need.
+        let small = match &plan {
+            Plan::Narrow { .. } => nrows < 4 * BLOCK * self.multiprocessors(),
+            Plan::Window { .. } => small,
+        };
+        let arrivals = || Buffer::zeros(self.stream(), nrows.div_ceil(BLOCK).max(1), "counts of finished rows");
+        let small = small.then(arrivals).transpose()?;
         Ok(CudaBdia { nrows, ncols, diagonals: offsets.len() as u32, stride, values, plan, small })
+    }
+}
+
+impl Cuda {
+    /// Thread blocks of `single`: smaller where larger ones would leave multiprocessors idle.
+    fn single_rows(&self, nrows: usize) -> Grid {
+        let threads = if nrows < BLOCK * self.multiprocessors() { 64 } else { 128 };
+        Grid::of(nrows.div_ceil(threads), threads as u32)
     }
 }
 
@@ -186,7 +199,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
                     arg(&gate),
                 ];
                 let (name, grid) = if m.small.is_some() {
-                    ("spmv_single_bdia", Grid::of(m.nrows.div_ceil(64), 64))
+                    ("spmv_single_bdia", self.single_rows(m.nrows))
                 } else {
                     ("spmv_narrow_bdia", Grid::rows(m.nrows))
                 };
@@ -273,7 +286,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
                         arg(&tree),
                         arg(&gate),
                     ];
-                    let grid = Grid::of(m.nrows.div_ceil(64), 64);
+                    let grid = self.single_rows(m.nrows);
                     // SAFETY: spmv_dot_single_bdia(values, stride, diagonals, offsets, nrows, ncols, x, y, w, arrivals, tree, gate), lengths
                     // compared above; a count for each block of 1024 rows.
                     return unsafe { self.launch::<T>(&BDIA, "spmv_dot_single_bdia", grid, &mut arguments) };
