@@ -286,3 +286,56 @@ __device__ __forceinline__ void spmv_dot_rows(const Rows& m, u64 nrows, T* y, co
     __syncthreads();
     if (threadIdx.x < WARP) block_dots(shared_y, shared_w, first, nrows, tree);
 }
+
+// Whether this thread block is the last of `count` to come here. The results that the others wrote before are then visible.
+__device__ inline bool last_of(u32* ticket, u32 count) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        u32 seen = atomicAdd(ticket, 1u);
+        last = seen == count - 1;
+        if (last) *ticket = 0;  // for the next operation of the queue
+    }
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+}
+
+// w . y (and y . y) after thread blocks that wrote `rows` rows of y each, `rows` a divisor of 1024: the last to end of those of a block
+// of 1024 rows forms its result, the last of these the sums. `arrivals`: a 0 for each block of 1024 rows, at least one.
+template <class T>
+__device__ inline void dots_of_parts(const T* y, const T* w, u64 nrows, u32 rows, u32* arrivals, const Tree<T>& tree) {
+    u32 parts = BLOCK / rows, group = blockIdx.x / parts, before = group * parts;
+    u64 first = (u64)group * BLOCK, blocks = (nrows + BLOCK - 1) / BLOCK;
+    if (!last_of(arrivals + group, gridDim.x - before < parts ? gridDim.x - before : parts)) return;
+    bool both = tree.out[1] != nullptr;
+    if (threadIdx.x < WARP) {
+        T wy = T(0), yy = T(0);
+#pragma unroll 8
+        for (int i = 0; i < BLOCK / WARP; i++) {
+            u64 at = first + i * WARP + threadIdx.x;
+            if (at < nrows) {
+                T v = __ldcg(y + at);
+                wy = fma_rn(__ldg(w + at), v, wy);
+                if (both) yy = fma_rn(v, v, yy);
+            }
+        }
+        wy = halve(wy);
+        if (both) yy = halve(yy);
+        if (threadIdx.x == 0 && blocks > 0) {
+            tree.partials[group] = wy;
+            if (both) tree.partials[tree.stride + group] = yy;
+        }
+    }
+    if (!last_of(tree.ticket, blocks > 0 ? (u32)blocks : 1)) return;
+    if (both) {
+        T sum[2];
+        combine<T, 2>(tree, blocks, sum);
+        if (threadIdx.x == 0) *tree.out[0] = sum[0], *tree.out[1] = sum[1];
+    } else {
+        T sum[1];
+        combine<T, 1>(tree, blocks, sum);
+        if (threadIdx.x == 0) *tree.out[0] = sum[0];
+    }
+}

@@ -7,6 +7,10 @@ mod backend;
 mod coo;
 mod csc;
 mod csr;
+mod bdia;
+mod bsr;
+mod bsrx;
+mod dense;
 mod device;
 mod dia;
 mod ell;
@@ -26,7 +30,13 @@ mod vector;
 pub use coo::{CooKernel, CudaCoo};
 pub use csc::CudaCsc;
 pub use csr::{CsrKernel, CudaCsr};
+mod sparse_vec;
+
+pub use bdia::CudaBdia;
+pub use bsr::CudaBsr;
+pub use bsrx::CudaBsrx;
 pub use cudarc;
+pub use dense::CudaDense;
 pub use device::{Cuda, Graph};
 pub use dia::CudaDia;
 pub use ell::CudaEll;
@@ -36,6 +46,7 @@ pub use hyb::CudaHyb;
 pub use monitor::Monitor;
 pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe, probe_at};
 pub use sell::CudaSell;
+pub use sparse_vec::CudaSparseVec;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

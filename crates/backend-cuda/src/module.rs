@@ -42,6 +42,11 @@ sources! {
     HMEC = "hmec",
     HYB = "hyb",
     SELL = "sell",
+    BDIA = "bdia",
+    BSR = "bsr",
+    BSRX = "bsrx",
+    DENSE = "dense",
+    SPARSE_VEC = "sparse_vec",
 }
 
 /// Loaded modules and the functions looked up in them.

@@ -1,0 +1,191 @@
+//! BSR on the GPU.
+//!
+//! Layout: the host's. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Order: stored: the entries of a row by ascending column, fill inside the blocks included. Blocks of 2, 3, 4, 5, 6 and 8 have kernels
+//! of their own. Kernels: kernels/bsr.cu.
+
+use std::sync::Arc;
+
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_formats::{Bsr, Format, Real};
+
+use crate::device::gate_pointer;
+use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::BSR;
+use crate::{Cuda, Scalar, Vector};
+
+/// A BSR matrix in device memory.
+#[derive(Debug)]
+pub struct CudaBsr<T> {
+    nrows: usize,
+    ncols: usize,
+    dim: u32,
+    row_ptr: Buffer<u32>,
+    col_idx: Buffer<u32>,
+    values: Buffer<T>,
+    /// A 0 for each block of 1024 rows, where the parts of a block that end are counted during a fused dot product.
+    arrivals: Buffer<u32>,
+}
+
+/// The kernel of a block size; any size has the first. The others load x by up to 16 bytes and need it so aligned.
+pub(crate) fn of_dim(dim: u32, x: u64, names: [&'static str; 7]) -> &'static str {
+    let [any, two, three, four, five, six, eight] = names;
+    match dim {
+        _ if !x.is_multiple_of(16) => any,
+        2 => two,
+        3 => three,
+        4 => four,
+        5 => five,
+        6 => six,
+        8 => eight,
+        _ => any,
+    }
+}
+
+const SPMV: [&str; 7] =
+    ["spmv_bsr", "spmv_2_bsr", "spmv_3_bsr", "spmv_4_bsr", "spmv_5_bsr", "spmv_6_bsr", "spmv_8_bsr"];
+const SPMV_DOT: [&str; 7] = [
+    "spmv_dot_bsr",
+    "spmv_dot_2_bsr",
+    "spmv_dot_3_bsr",
+    "spmv_dot_4_bsr",
+    "spmv_dot_5_bsr",
+    "spmv_dot_6_bsr",
+    "spmv_dot_8_bsr",
+];
+
+impl<T: Real> Load<Bsr<T>> for Cuda {
+    type Resident = CudaBsr<T>;
+
+    fn load(&self, host: Arc<Bsr<T>>) -> Result<CudaBsr<T>> {
+        let row_ptr = Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?;
+        let col_idx = Buffer::from_host(self.stream(), host.col_idx(), "a matrix's columns")?;
+        let values = Buffer::from_host(self.stream(), host.values(), "a matrix's values")?;
+        let groups = host.nrows().div_ceil(BLOCK).max(1);
+        let arrivals = Buffer::zeros(self.stream(), groups, "counts of finished rows")?;
+        // Below 2^31, as every constructor checks.
+        let dim = host.block_dim() as u32;
+        Ok(CudaBsr { nrows: host.nrows(), ncols: host.ncols(), dim, row_ptr, col_idx, values, arrivals })
+    }
+}
+
+impl Cuda {
+    /// A thread a row, in smaller thread blocks where all of 256 would leave multiprocessors idle.
+    fn rows_of_blocks(&self, nrows: usize) -> Grid {
+        let threads = if nrows < BLOCK * self.multiprocessors() { 64 } else { 256 };
+        Grid::of(nrows.div_ceil(threads), threads as u32)
+    }
+}
+
+impl<T: Real> Spmv<Bsr<T>> for Cuda {
+    fn order(&self) -> Order {
+        Order::Stored
+    }
+
+    fn spmv(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaBsr<T>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("spmv", "x", x.len(), m.ncols)?;
+        expect_len("spmv", "y", y.len(), m.nrows)?;
+        let (values, row_ptr, col_idx) = (m.values.pointer(), m.row_ptr.pointer(), m.col_idx.pointer());
+        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
+        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&values),
+            arg(&row_ptr),
+            arg(&col_idx),
+            arg(&m.dim),
+            arg(&nrows),
+            arg(&ncols),
+            arg(&a),
+            arg(&x),
+            arg(&b),
+            arg(&y),
+            arg(&gate),
+        ];
+        let grid = self.rows_of_blocks(m.nrows);
+        // SAFETY: spmv_bsr(values, row_ptr, col_idx, dim, nrows, ncols, a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&BSR, of_dim(m.dim, x, SPMV), grid, &mut arguments) }
+    }
+
+    fn spmv_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &CudaBsr<T>,
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        w: &Vector<T>,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<()> {
+        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
+        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
+        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
+        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
+        let (values, row_ptr, col_idx) = (m.values.pointer(), m.row_ptr.pointer(), m.col_idx.pointer());
+        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, self.rows_of_blocks(m.nrows));
+        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let arrivals = m.arrivals.pointer();
+        let mut arguments = [
+            arg(&values),
+            arg(&row_ptr),
+            arg(&col_idx),
+            arg(&m.dim),
+            arg(&nrows),
+            arg(&ncols),
+            arg(&x),
+            arg(&y),
+            arg(&w),
+            arg(&arrivals),
+            arg(&tree),
+            arg(&gate),
+        ];
+        // SAFETY: spmv_dot_bsr(values, row_ptr, col_idx, dim, nrows, ncols, x, y, w, arrivals, tree, gate), lengths compared above; a
+        // count for each block of 1024 rows.
+        unsafe { self.launch::<T>(&BSR, of_dim(m.dim, x, SPMV_DOT), grid, &mut arguments) }
+    }
+}
+
+impl<T: Real> Spmm<Bsr<T>> for Cuda {
+    fn spmm(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        m: &CudaBsr<T>,
+        k: usize,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_columns("spmm", "x", x.len(), m.ncols, k)?;
+        expect_columns("spmm", "y", y.len(), m.nrows, k)?;
+        let (values, row_ptr, col_idx) = (m.values.pointer(), m.row_ptr.pointer(), m.col_idx.pointer());
+        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
+        let (k, x, y, gate) = (k as u64, x.pointer(), y.pointer(), gate_pointer(gate));
+        let mut arguments = [
+            arg(&values),
+            arg(&row_ptr),
+            arg(&col_idx),
+            arg(&m.dim),
+            arg(&nrows),
+            arg(&ncols),
+            arg(&k),
+            arg(&a),
+            arg(&x),
+            arg(&b),
+            arg(&y),
+            arg(&gate),
+        ];
+        let grid = Grid::of(m.nrows.div_ceil(256), 256);
+        // SAFETY: spmm_bsr(values, row_ptr, col_idx, dim, nrows, ncols, k, a, x, b, y, gate), lengths compared above.
+        unsafe { self.launch::<T>(&BSR, "spmm_bsr", grid, &mut arguments) }
+    }
+}

@@ -1,0 +1,90 @@
+//! Sparse vectors on the GPU.
+//!
+//! Layout: the host's positions and values; gather overwrites the values.
+//! Order: element-wise, and the tree of [`spandrel_backend::Backend::dot`] over the packed entries.
+//! Cost: positions and values once, y at the stored positions by sectors of 32 bytes. Kernels: kernels/sparse_vec.cu.
+
+use std::sync::Arc;
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Coeff, Gate, Load, Result, SparseVector};
+use spandrel_formats::{Real, SparseVec};
+
+use crate::device::gate_pointer;
+use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::SPARSE_VEC;
+use crate::{Cuda, Scalar, Vector};
+
+/// A sparse vector in device memory.
+#[derive(Debug)]
+pub struct CudaSparseVec<T> {
+    len: usize,
+    indices: Buffer<u32>,
+    values: Buffer<T>,
+}
+
+impl<T: Real> Load<SparseVec<T>> for Cuda {
+    type Resident = CudaSparseVec<T>;
+
+    fn load(&self, host: Arc<SparseVec<T>>) -> Result<CudaSparseVec<T>> {
+        let indices = Buffer::from_host(self.stream(), host.indices(), "a sparse vector's positions")?;
+        let values = Buffer::from_host(self.stream(), host.values(), "a sparse vector's values")?;
+        // For the block results of its dot product, which a recorded step must not make room for.
+        self.reserve(values.len())?;
+        Ok(CudaSparseVec { len: host.len(), indices, values })
+    }
+}
+
+impl<T: Real> SparseVector<T> for Cuda {
+    fn sparse_axpy(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Scalar<T>>,
+        s: &CudaSparseVec<T>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("sparse_axpy", "y", y.len(), s.len)?;
+        let (nnz, a, indices, values) =
+            (s.values.len() as u64, CoeffArg::from(a), s.indices.pointer(), s.values.pointer());
+        let (y, gate, grid) = (y.pointer(), gate_pointer(gate), Grid::rows(s.values.len()));
+        let mut arguments = [arg(&nnz), arg(&a), arg(&indices), arg(&values), arg(&y), arg(&gate)];
+        // SAFETY: axpy_sparse_vec(nnz, a, indices, values, y, gate), every index below y's length.
+        unsafe { self.launch::<T>(&SPARSE_VEC, "axpy_sparse_vec", grid, &mut arguments) }
+    }
+
+    fn sparse_dot(&self, gate: Gate<'_, Self>, s: &CudaSparseVec<T>, y: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
+        expect_len("sparse_dot", "y", y.len(), s.len)?;
+        let warps = s.values.len().div_ceil(BLOCK);
+        let each = (warps / (4 * self.multiprocessors().max(1))).clamp(1, 8);
+        let grid = Grid::of(warps.div_ceil(each), 32 * each as u32);
+        let tree = self.tree(s.values.len(), [out.pointer(), 0])?;
+        let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
+        let (y, gate) = (y.pointer(), gate_pointer(gate));
+        let mut arguments = [arg(&nnz), arg(&indices), arg(&values), arg(&y), arg(&tree), arg(&gate)];
+        // SAFETY: dot_sparse_vec(nnz, indices, values, y, tree, gate), every index below y's length.
+        unsafe { self.launch::<T>(&SPARSE_VEC, "dot_sparse_vec", grid, &mut arguments) }
+    }
+
+    fn gather(&self, gate: Gate<'_, Self>, y: &Vector<T>, s: &mut CudaSparseVec<T>) -> Result<()> {
+        expect_len("gather", "y", y.len(), s.len)?;
+        let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
+        let (y, gate, grid) = (y.pointer(), gate_pointer(gate), Grid::rows(s.values.len()));
+        let mut arguments = [arg(&nnz), arg(&indices), arg(&y), arg(&values), arg(&gate)];
+        // SAFETY: gather_sparse_vec(nnz, indices, y, values, gate), every index below y's length.
+        unsafe { self.launch::<T>(&SPARSE_VEC, "gather_sparse_vec", grid, &mut arguments) }
+    }
+
+    fn scatter(&self, gate: Gate<'_, Self>, s: &CudaSparseVec<T>, y: &mut Vector<T>) -> Result<()> {
+        expect_len("scatter", "y", y.len(), s.len)?;
+        let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
+        let (y, gate, grid) = (y.pointer(), gate_pointer(gate), Grid::rows(s.values.len()));
+        let mut arguments = [arg(&nnz), arg(&indices), arg(&values), arg(&y), arg(&gate)];
+        // SAFETY: scatter_sparse_vec(nnz, indices, values, y, gate), every index below y's length.
+        unsafe { self.launch::<T>(&SPARSE_VEC, "scatter_sparse_vec", grid, &mut arguments) }
+    }
+
+    fn download_sparse(&self, s: &CudaSparseVec<T>) -> Result<Vec<T>> {
+        s.values.to_host("a sparse vector's values on the host")
+    }
+}
