@@ -7,41 +7,69 @@
 #include "spandrel.cuh"
 
 // Adds the packed entries of row + i*step to acc[i]; rows from `rows` on have none. Eight entries in flight: first their
-// columns, then what lies behind columns that are entries.
+// columns, then what lies behind columns that are entries; where a warp meets no padding, without a test between the loads.
 template <class T, int N>
 __device__ __forceinline__ void add_packed(const u32* __restrict__ cols, const T* __restrict__ values, u64 rows, u32 width, u64 row, u32 step, const T* __restrict__ x, T (&acc)[N]) {
     constexpr int U = 8 / N;
     if (row >= rows) return;
     u32 left = (u32)rows - (u32)row;  // rows < 2^31
+    bool inside = (N - 1) * step < left;
     cols += row;
     values += row;
     for (u32 k = 0; k < width; k += U) {
         u32 j[U][N];
         T v[U][N], at[U][N];
+        bool full = inside && width - k >= U;
+        if (full) {
 #pragma unroll
-        for (int u = 0; u < U; u++)
+            for (int u = 0; u < U; u++)
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                j[u][i] = PADDING;
-                if (k + u < width && i * step < left) j[u][i] = stream(cols + u * rows + i * step);
-            }
-        bool ended = true;
+                for (int i = 0; i < N; i++) j[u][i] = stream(cols + u * rows + i * step);
 #pragma unroll
-        for (int i = 0; i < N; i++) ended = ended && j[0][i] == PADDING;
-        if (ended) break;
+            for (int u = 0; u < U; u++)
 #pragma unroll
-        for (int u = 0; u < U; u++)
+                for (int i = 0; i < N; i++) full = full && j[u][i] != PADDING;
+        } else {
 #pragma unroll
-            for (int i = 0; i < N; i++)
-                if (j[u][i] != PADDING) {
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    j[u][i] = PADDING;
+                    if (k + u < width && i * step < left) j[u][i] = stream(cols + u * rows + i * step);
+                }
+        }
+        // One way for the warp: lanes on both would wait for each other's loads.
+        if (__all_sync(__activemask(), full)) {
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int i = 0; i < N; i++) {
                     v[u][i] = stream(values + u * rows + i * step);
                     at[u][i] = __ldg(x + j[u][i]);
                 }
 #pragma unroll
-        for (int u = 0; u < U; u++)
+            for (int u = 0; u < U; u++)
 #pragma unroll
-            for (int i = 0; i < N; i++)
-                if (j[u][i] != PADDING) acc[i] = fma_rn(v[u][i], at[u][i], acc[i]);
+                for (int i = 0; i < N; i++) acc[i] = fma_rn(v[u][i], at[u][i], acc[i]);
+        } else {
+            bool ended = true;
+#pragma unroll
+            for (int i = 0; i < N; i++) ended = ended && j[0][i] == PADDING;
+            if (ended) break;
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    if (j[u][i] != PADDING) {
+                        v[u][i] = stream(values + u * rows + i * step);
+                        at[u][i] = __ldg(x + j[u][i]);
+                    }
+#pragma unroll
+            for (int u = 0; u < U; u++)
+#pragma unroll
+                for (int i = 0; i < N; i++)
+                    if (j[u][i] != PADDING) acc[i] = fma_rn(v[u][i], at[u][i], acc[i]);
+        }
         cols += U * rows;
         values += U * rows;
     }

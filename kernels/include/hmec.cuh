@@ -54,7 +54,7 @@ struct HmecRows {
 };
 
 #define HMEC_ENTRIES(noun, T, t)                                                                 \
-    extern "C" __global__ void __launch_bounds__(256) spmv_##noun##_##t(const u32* perm, const Packed* blocks, u32 count, const u32* cols, const T* values, const u32* rest_ptr, const u32* rest_cols, const T* rest_values, u32 rest_rows, u64 nrows, u32 longs, u32 heavy, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(256, 4) spmv_##noun##_##t(const u32* perm, const Packed* blocks, u32 count, const u32* cols, const T* values, const u32* rest_ptr, const u32* rest_cols, const T* rest_values, u32 rest_rows, u64 nrows, u32 longs, u32 heavy, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         HmecRows<T> rows{perm, blocks, count, cols, values, rest_ptr, rest_cols, rest_values, rest_rows, heavy, x}; \
         spmv_tailed_rows(rows, nrows, longs, heavy, a, b, y, gate);                              \
     }
