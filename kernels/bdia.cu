@@ -282,16 +282,7 @@ __device__ __forceinline__ void spmv_dot_window(const T* values, u64 stride, con
         u32 at = threadIdx.x + i * (BLOCK / Rows::V);
         if (first + at < nrows) y[first + at] = shared_y[at];
     }
-    bool both = tree.out[1] != nullptr;
-    if (threadIdx.x < WARP) block_dots(shared_y, w, first, nrows, tree, both);
-    u64 blocks = (nrows + BLOCK - 1) / BLOCK;
-    if (both) {
-        T sum[2];
-        finish_sums<T, 2>(tree, blocks, sum);
-    } else {
-        T sum[1];
-        finish_sums<T, 1>(tree, blocks, sum);
-    }
+    if (threadIdx.x < WARP) block_dots(shared_y, w + first, first, nrows, tree);
 }
 
 #define WINDOW(T, t)                                                                             \

@@ -58,9 +58,8 @@ FOR_EACH_TYPE(SCATTER)
             u64 e = first + (u64)i * WARP;                                                       \
             if (e < nnz) acc = fma_rn(values[e], y[indices[e]], acc);                            \
         }                                                                                        \
-        acc = halve(acc);                                                                        \
-        if (threadIdx.x % WARP == 0 && block < blocks) tree.partials[block] = acc;               \
-        T sum[1];                                                                                \
-        finish_sums<T, 1>(tree, blocks, sum);                                                    \
+        if (block >= (blocks > 0 ? blocks : 1)) return;                                          \
+        T sum[1] = {halve(acc)};                                                                 \
+        finish_warp<T, 1>(tree, block, blocks, sum);                                             \
     }
 FOR_EACH_TYPE(DOT)

@@ -309,33 +309,23 @@ __device__ inline void dots_of_parts(const T* y, const T* w, u64 nrows, u32 rows
     u32 parts = BLOCK / rows, group = blockIdx.x / parts, before = group * parts;
     u64 first = (u64)group * BLOCK, blocks = (nrows + BLOCK - 1) / BLOCK;
     if (!last_of(arrivals + group, gridDim.x - before < parts ? gridDim.x - before : parts)) return;
+    if (threadIdx.x >= WARP) return;
     bool both = tree.out[1] != nullptr;
-    if (threadIdx.x < WARP) {
-        T wy = T(0), yy = T(0);
+    T wy = T(0), yy = T(0);
 #pragma unroll 8
-        for (int i = 0; i < BLOCK / WARP; i++) {
-            u64 at = first + i * WARP + threadIdx.x;
-            if (at < nrows) {
-                T v = __ldcg(y + at);
-                wy = fma_rn(__ldg(w + at), v, wy);
-                if (both) yy = fma_rn(v, v, yy);
-            }
-        }
-        wy = halve(wy);
-        if (both) yy = halve(yy);
-        if (threadIdx.x == 0 && blocks > 0) {
-            tree.partials[group] = wy;
-            if (both) tree.partials[tree.stride + group] = yy;
+    for (int i = 0; i < BLOCK / WARP; i++) {
+        u64 at = first + i * WARP + threadIdx.x;
+        if (at < nrows) {
+            T v = __ldcg(y + at);
+            wy = fma_rn(__ldg(w + at), v, wy);
+            if (both) yy = fma_rn(v, v, yy);
         }
     }
-    if (!last_of(tree.ticket, blocks > 0 ? (u32)blocks : 1)) return;
     if (both) {
-        T sum[2];
-        combine<T, 2>(tree, blocks, sum);
-        if (threadIdx.x == 0) *tree.out[0] = sum[0], *tree.out[1] = sum[1];
+        T sum[2] = {halve(wy), halve(yy)};
+        finish_warp<T, 2>(tree, group, blocks, sum);
     } else {
-        T sum[1];
-        combine<T, 1>(tree, blocks, sum);
-        if (threadIdx.x == 0) *tree.out[0] = sum[0];
+        T sum[1] = {halve(wy)};
+        finish_warp<T, 1>(tree, group, blocks, sum);
     }
 }
