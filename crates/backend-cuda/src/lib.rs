@@ -17,6 +17,7 @@ mod vector;
 pub use cudarc;
 pub use device::{Cuda, Graph};
 pub use dia::CudaDia;
+pub use module::ptx;
 pub use monitor::Monitor;
 pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe, probe_at};
 pub use vector::{Scalar, Vector};
