@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::rc::Rc;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use spandrel_backend::Backend;
 use spandrel_backend_cuda::Vector;
 use spandrel_backend_cuda::cudarc::driver::{CudaSlice, DevicePtr, sys};
@@ -385,35 +385,40 @@ impl<T> Drop for Product<T> {
     }
 }
 
-/// Every product that the matrix admits, and why the others are missing.
-pub(crate) fn products<T: Real>(
-    gpu: &Gpu,
-    library: &Rc<Cusparse>,
-    csr: &Csr<T>,
-    x: sys::CUdeviceptr,
-    y: sys::CUdeviceptr,
-) -> (Vec<Product<T>>, Vec<(Algorithm, anyhow::Error)>) {
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
-    let stored = Arrays::csr(gpu, csr);
-    let coo = match &stored {
-        Ok(stored) => stored.coo(gpu, csr),
-        Err(why) => Err(anyhow::anyhow!("{why:#}")),
-    };
-    let sell = Arrays::sell(gpu, csr);
-    for algorithm in Algorithm::ALL {
+/// The forms of one matrix that cuSPARSE multiplies, each or why it is missing.
+pub(crate) struct Forms<T> {
+    csr: Result<Arrays<T>>,
+    coo: Result<Arrays<T>>,
+    sell: Result<Arrays<T>>,
+}
+
+impl<T: Real> Forms<T> {
+    pub(crate) fn new(gpu: &Gpu, csr: &Csr<T>) -> Self {
+        let stored = Arrays::csr(gpu, csr);
+        let coo = match &stored {
+            Ok(stored) => stored.coo(gpu, csr),
+            Err(why) => Err(anyhow!("{why:#}")),
+        };
+        Self { csr: stored, coo, sell: Arrays::sell(gpu, csr) }
+    }
+
+    /// The product by one algorithm; addresses as for [`Product::new`].
+    pub(crate) fn product(
+        &self,
+        gpu: &Gpu,
+        library: &Rc<Cusparse>,
+        algorithm: Algorithm,
+        x: sys::CUdeviceptr,
+        y: sys::CUdeviceptr,
+    ) -> Result<Product<T>> {
         let arrays = match algorithm {
-            Algorithm::Csr1 | Algorithm::Csr2 => &stored,
-            Algorithm::Coo1 | Algorithm::Coo2 => &coo,
-            Algorithm::Sell1 => &sell,
+            Algorithm::Csr1 | Algorithm::Csr2 => &self.csr,
+            Algorithm::Coo1 | Algorithm::Coo2 => &self.coo,
+            Algorithm::Sell1 => &self.sell,
         };
-        let product = match arrays {
+        match arrays {
             Ok(arrays) => Product::new(gpu, library, arrays, algorithm, x, y),
-            Err(why) => Err(anyhow::anyhow!("{why:#}")),
-        };
-        match product {
-            Ok(product) => found.push(product),
-            Err(why) => missing.push((algorithm, why)),
+            Err(why) => Err(anyhow!("{why:#}")),
         }
     }
-    (found, missing)
 }

@@ -14,7 +14,9 @@ use spandrel_backend_cuda::{Cuda, ptx};
 use crate::machine;
 use crate::record::Header;
 
+pub mod cg;
 pub mod clock;
+mod conjugate;
 pub mod cublas;
 pub mod cusparse;
 mod formats;

@@ -17,7 +17,7 @@ use spandrel_backend_cuda::{Cuda, Scalar, Vector};
 use spandrel_formats::{Csr, Format, Real, choose};
 
 use super::clock::{self, CALLS, Label, Timed, interleave};
-use super::cusparse::{self, Cusparse};
+use super::cusparse::{Algorithm, Cusparse, Forms};
 use super::formats::{self, Visit};
 use super::{Gpu, Room, ours};
 use crate::case::Case;
@@ -124,19 +124,18 @@ impl<'a, T: Real> Session<'a, T> {
 
     fn add_peers(&mut self, library: &Rc<Cusparse>) {
         let (x, y) = (self.operands.x.device_pointer(), self.operands.y.borrow().device_pointer());
-        let (products, missing) = cusparse::products(self.gpu, library, &self.csr, x, y);
-        for (algorithm, why) in missing {
-            self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel()));
-        }
-        for product in products {
-            let algorithm = product.algorithm();
-            let label = Label {
-                noun: algorithm.noun().into(),
-                contender: "cusparse",
-                kernel: Some(algorithm.kernel().into()),
-                bytes: product.bytes(),
-            };
-            match self.ready(label, Box::new(move || product.enqueue())) {
+        let forms = Forms::new(self.gpu, &self.csr);
+        for algorithm in Algorithm::ALL {
+            let timed = forms.product(self.gpu, library, algorithm, x, y).and_then(|product| {
+                let label = Label {
+                    noun: algorithm.noun().into(),
+                    contender: "cusparse",
+                    kernel: Some(algorithm.kernel().into()),
+                    bytes: product.bytes(),
+                };
+                self.ready(label, Box::new(move || product.enqueue()))
+            });
+            match timed {
                 Ok(timed) => self.peers.push(timed),
                 Err(why) => self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel())),
             }
