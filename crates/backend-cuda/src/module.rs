@@ -89,7 +89,9 @@ pub fn ptx() -> Vec<(String, &'static str)> {
         75 => format!("{stem}.ptx"),
         newer => format!("{stem}.sm_{newer}.ptx"),
     };
-    let files = SOURCES.iter().flat_map(|source| source.variants.iter().map(|(oldest, text)| (name(source.stem, *oldest), *text)));
+    let files = SOURCES
+        .iter()
+        .flat_map(|source| source.variants.iter().map(|(oldest, text)| (name(source.stem, *oldest), *text)));
     let mut files: Vec<_> = files.collect();
     files.sort();
     files

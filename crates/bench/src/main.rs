@@ -207,7 +207,7 @@ fn main() -> Result<()> {
                 let gpu = Gpu::open()?;
                 let room = gpu.room(device.max_gib, device.group_gib)?;
                 let plan = gpu::spmv::Plan { formats, effort, room, machine: !no_machine };
-                return on_gpu::spmv(&common, &gpu, &device.provenance(), &plan, &peers(&["cusparse"]), &types);
+                return on_gpu::spmv(&common, &gpu, device.provenance(), &plan, &peers(&["cusparse"]), &types);
             }
             let peers = peers(&["sprs", "faer", "nalgebra-sparse"]);
             let plan = spmv::Plan { formats, peers, effort, machine: !no_machine };
@@ -227,7 +227,7 @@ fn main() -> Result<()> {
                     room: gpu.room(device.max_gib, device.group_gib)?,
                 };
                 let peers = peers.unwrap_or_else(|| vec!["cusparse".into()]);
-                return on_gpu::cg(&common, &gpu, &device.provenance(), &plan, &peers);
+                return on_gpu::cg(&common, &gpu, device.provenance(), &plan, &peers);
             }
             let be = Cpu::new();
             let mut lines = Vec::new();
@@ -366,7 +366,7 @@ fn rate(lines: &[record::Line], noun: &str) -> Option<f64> {
 
 impl Device {
     fn provenance(&self) -> Provenance {
-        Provenance { commit: self.commit.clone(), ptx_sha256: self.ptx_sha256.clone() }
+        Provenance { commit: self.commit.clone(), ptx_sha256: self.ptx_sha256.clone(), libraries: Vec::new() }
     }
 
     /// The header of a measurement on the CPU.
@@ -392,7 +392,8 @@ mod tests {
     #[test]
     fn lists_are_separated_by_commas() {
         let words = "x cg d3n7:8 --backend cuda --memory explicit,managed --graph on,off --commit c --max-gib 2.5";
-        let Command::Cg { device, memory, graph, iterations, .. } = Cli::try_parse_from(words.split(' ')).unwrap().command
+        let Command::Cg { device, memory, graph, iterations, .. } =
+            Cli::try_parse_from(words.split(' ')).unwrap().command
         else {
             panic!("another command")
         };

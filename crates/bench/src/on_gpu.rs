@@ -28,28 +28,33 @@ fn peer<T>(op: &str, name: &str, opened: Result<T>, errors: &mut Vec<Value>) -> 
         .ok()
 }
 
-fn save(common: &Common, gpu: &Gpu, provenance: &Provenance, lines: &[Line], rest: Vec<Value>) -> Result<()> {
+/// Writes the record with what there is: a run that is cut short keeps the cases before.
+fn save(common: &Common, gpu: &Gpu, provenance: &Provenance, lines: &[Line], rest: &[Value]) -> Result<()> {
     let mut all = lines.iter().map(to_value).collect::<Result<Vec<_>, _>>()?;
+    all.extend_from_slice(rest);
+    common.save(&gpu.header(provenance, rate(lines, "copy"))?, &all)
+}
+
+fn print(common: &Common, lines: &[Line], rest: &[Value]) -> Result<()> {
     for error in rest.iter().filter(|line| line.get("error").is_some()) {
         println!("left out: {} {} ({}): {}", error["case"], error["noun"], error["contender"], error["error"]);
     }
-    all.extend(rest);
-    print_lines(common, lines)?;
-    common.save(&gpu.header(provenance, rate(lines, "copy"))?, &all)
+    print_lines(common, lines)
 }
 
 pub(crate) fn spmv(
     common: &Common,
     gpu: &Gpu,
-    provenance: &Provenance,
+    mut provenance: Provenance,
     plan: &gpu::spmv::Plan,
     peers: &[String],
     types: &[String],
 ) -> Result<()> {
     // Wrong words, and a hash that does not fit, are told before the work.
     let (wanted, mut rest) = (wanted(peers)?, Vec::new());
-    gpu.header(provenance, None)?;
+    gpu.header(&provenance, None)?;
     let library = if wanted { peer("spmv", "cusparse", Cusparse::open(gpu), &mut rest) } else { None };
+    provenance.libraries.extend(library.as_ref().map(|library| library.version()).transpose()?);
     let (mut lines, mut choices) = (Vec::new(), Vec::new());
     for case in common.cases()? {
         for element in types {
@@ -63,31 +68,32 @@ pub(crate) fn spmv(
                 Ok(Findings { lines: more, errors, choice }) => {
                     lines.extend(more);
                     rest.extend(errors);
-                    choices.extend(choice);
+                    for choice in choice {
+                        rest.push(to_value(&choice)?);
+                        choices.push(choice);
+                    }
                 }
                 Err(why) => {
                     eprintln!("  left out: {why:#}");
                     rest.push(error_line("spmv", "case", element, "spandrel", &case.name, &format!("{why:#}")));
                 }
             }
+            save(common, gpu, &provenance, &lines, &rest)?;
         }
     }
     print_choices(&choices);
-    for choice in &choices {
-        rest.push(to_value(choice)?);
-    }
-    save(common, gpu, provenance, &lines, rest)
+    print(common, &lines, &rest)
 }
 
 pub(crate) fn cg(
     common: &Common,
     gpu: &Gpu,
-    provenance: &Provenance,
+    mut provenance: Provenance,
     plan: &gpu::cg::Plan,
     peers: &[String],
 ) -> Result<()> {
     let (wanted, mut rest) = (wanted(peers)?, Vec::new());
-    gpu.header(provenance, None)?;
+    gpu.header(&provenance, None)?;
     let libraries = if wanted {
         let cusparse = peer("cg", "cusparse", Cusparse::open(gpu), &mut rest);
         let cublas = peer("cg", "cublas", Cublas::open(gpu), &mut rest);
@@ -95,6 +101,9 @@ pub(crate) fn cg(
     } else {
         None
     };
+    if let Some(libraries) = &libraries {
+        provenance.libraries.push(libraries.cusparse.version()?);
+    }
     let mut lines = Vec::new();
     for case in common.cases()? {
         eprintln!("{}", case.name);
@@ -108,6 +117,7 @@ pub(crate) fn cg(
                 rest.push(error_line("cg", "case", "f64", "spandrel", &case.name, &format!("{why:#}")));
             }
         }
+        save(common, gpu, &provenance, &lines, &rest)?;
     }
-    save(common, gpu, provenance, &lines, rest)
+    print(common, &lines, &rest)
 }

@@ -139,8 +139,11 @@ pub fn write<L: Serialize>(path: &Path, header: &Header, lines: &[L]) -> Result<
 pub fn table(lines: &[Line], markdown: bool) -> String {
     let mut table = Table::new();
     // A GPU has no triad here: its own copy is the measure.
-    let (bandwidth, of): (_, fn(&Line) -> Option<f64>) =
-        if lines.iter().any(|l| l.backend == "cuda") { ("of copy", |l| l.of_copy) } else { ("of triad", |l| l.of_triad) };
+    let (bandwidth, of): (_, fn(&Line) -> Option<f64>) = if lines.iter().any(|l| l.backend == "cuda") {
+        ("of copy", |l| l.of_copy)
+    } else {
+        ("of triad", |l| l.of_triad)
+    };
     table.load_style(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
     table.set_header(["case", "type", "noun", "contender", "ms", "GB/s", bandwidth, "vs best peer", "vs our csr"]);
     let share = |v: Option<f64>| v.map_or(String::new(), |v| format!("{:.0} %", v * 100.0));

@@ -147,9 +147,7 @@ impl Reference {
         };
         let rows = y.par_iter().map(|v| v.as_f64()).zip(&self.rows);
         match rows.enumerate().find_first(|(_, row)| wrong(row)) {
-            Some((i, (found, (sum, bound)))) => {
-                Err(format!("row {i}: {found:e}, expected {sum:e} within {bound:e}"))
-            }
+            Some((i, (found, (sum, bound)))) => Err(format!("row {i}: {found:e}, expected {sum:e} within {bound:e}")),
             None => Ok(()),
         }
     }

@@ -281,10 +281,11 @@ impl Session<'_> {
         // The best algorithm for this matrix.
         let mut trials = Vec::new();
         for algorithm in Algorithm::ALL {
-            let timed = forms.product(gpu, cusparse, algorithm, b.device_pointer(), y.device_pointer()).and_then(|product| {
-                let label = Label { noun: String::new(), contender: "cusparse", kernel: None, bytes: 0 };
-                Timed::new(gpu, label, TRIAL_CALLS, Box::new(move || product.enqueue()))
-            });
+            let timed =
+                forms.product(gpu, cusparse, algorithm, b.device_pointer(), y.device_pointer()).and_then(|product| {
+                    let label = Label { noun: String::new(), contender: "cusparse", kernel: None, bytes: 0 };
+                    Timed::new(gpu, label, TRIAL_CALLS, Box::new(move || product.enqueue()))
+                });
             match timed {
                 Ok(timed) => trials.push((algorithm, timed)),
                 Err(why) => self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel())),
@@ -315,10 +316,9 @@ impl Visit<f64> for Session<'_> {
         <Cuda as Load<F>>::Resident: 'static,
     {
         self.seen.push(F::NAME);
-        if self.plan.formats.is_empty() || self.plan.formats.iter().any(|f| f == F::NAME) {
-            if let Err(why) = self.add_ours::<F>() {
-                self.left_out(F::NAME, "spandrel", &why);
-            }
+        let wanted = self.plan.formats.is_empty() || self.plan.formats.iter().any(|f| f == F::NAME);
+        if wanted && let Err(why) = self.add_ours::<F>() {
+            self.left_out(F::NAME, "spandrel", &why);
         }
         Ok(())
     }
@@ -362,8 +362,16 @@ fn attempt(
     let (n, nnz) = (csr.nrows(), csr.nnz());
     let iterations = plan.iterations.max(1).next_multiple_of(2 * ITERATIONS);
     let host = Rc::new(right_hand_side(n));
-    let mut session =
-        Session { gpu, plan, case, csr, host: Rc::clone(&host), contenders: Vec::new(), seen: Vec::new(), errors: Vec::new() };
+    let mut session = Session {
+        gpu,
+        plan,
+        case,
+        csr,
+        host: Rc::clone(&host),
+        contenders: Vec::new(),
+        seen: Vec::new(),
+        errors: Vec::new(),
+    };
     formats::each(&mut session)?;
     for stem in &plan.formats {
         if !session.seen.contains(&stem.as_str()) {
@@ -374,10 +382,10 @@ fn attempt(
     let mut ready = Vec::new();
     let mut first = None;
     for ours in [true, false] {
-        if !ours {
-            if let Some(Err(why)) = libraries.map(|libraries| session.add_peers(libraries)) {
-                session.left_out("csr", "cusparse+cublas", &why);
-            }
+        if let (false, Some(libraries)) = (ours, libraries)
+            && let Err(why) = session.add_peers(libraries)
+        {
+            session.left_out("csr", "cusparse+cublas", &why);
         }
         for (label, mut solve) in std::mem::take(&mut session.contenders) {
             let reached = solve.run(iterations).and_then(|()| Ok(relative_residual(csr, &solve.answer()?, &host)));
@@ -470,12 +478,7 @@ fn attempt(
 ///
 /// # Errors
 /// A matrix that cannot be read or is not square; a device that fails; CG that ends too soon on any values.
-pub fn run(
-    gpu: &Gpu,
-    libraries: Option<&Libraries>,
-    case: &Case,
-    plan: &Plan,
-) -> Result<(Vec<Line>, Vec<Value>)> {
+pub fn run(gpu: &Gpu, libraries: Option<&Libraries>, case: &Case, plan: &Plan) -> Result<(Vec<Line>, Vec<Value>)> {
     let csr: Csr<f64> = case.load()?;
     ensure!(csr.nrows() == csr.ncols(), "{}: {} x {} is not square", case.name, csr.nrows(), csr.ncols());
     match attempt(gpu, libraries, &case.name, plan, &csr, None) {

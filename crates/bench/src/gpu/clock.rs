@@ -49,9 +49,7 @@ pub(crate) fn capture(
     calls: u32,
     enqueue: &mut dyn FnMut() -> Result<()>,
 ) -> Result<CudaGraph> {
-    stream
-        .begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)
-        .context("beginning to record")?;
+    stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).context("beginning to record")?;
     let enqueued = (0..calls).try_for_each(|_| enqueue());
     // Ended in any case: a stream left recording would refuse everything after.
     let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));

@@ -120,7 +120,10 @@ impl<'a> Peer<'a> {
         self.begin()?;
         match &self.graph {
             Some(graph) => {
-                ensure!(iterations % ITERATIONS == 0, "{iterations} iterations are not a multiple of {ITERATIONS}");
+                ensure!(
+                    iterations.is_multiple_of(ITERATIONS),
+                    "{iterations} iterations are not a multiple of {ITERATIONS}"
+                );
                 for _ in 0..iterations / ITERATIONS {
                     graph.launch().context("replaying the peer's iterations")?;
                 }
@@ -153,7 +156,7 @@ impl<'a> Peer<'a> {
         let (n, [x, r, p, q]) = (self.n, self.vectors());
         let at = |place| self.scalar(place);
         self.product.enqueue()?;                                                            // q = A p
-        // SAFETY (all): vectors of n elements and scalars in device memory that this struct keeps.
+        // SAFETY: vectors of n elements and scalars in device memory that this struct keeps.
         unsafe { self.cublas.dot(n, p, q, at(PQ) as *mut f64) }?;                           // p'q
         self.launch(&self.alpha, &[RR, PQ, ALPHA, NEGATED])?;                               // alpha = r'r / p'q
         // SAFETY: as above.

@@ -128,12 +128,15 @@ impl Cusparse {
         Ok(Rc::new(library))
     }
 
-    /// Its version, 1000 * major + 100 * minor + patch.
-    pub fn version(&self) -> Result<i32, LibraryUnavailable> {
+    /// Its name and version.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn version(&self) -> Result<String, LibraryUnavailable> {
         let mut version = 0;
         // SAFETY: the handle is live.
         succeeded(NAME, "cusparseGetVersion", unsafe { (self.functions.version)(self.handle, &mut version) })?;
-        Ok(version)
+        Ok(format!("cuSPARSE {}.{}.{}", version / 1000, version % 1000 / 100, version % 100))
     }
 }
 
@@ -269,23 +272,34 @@ impl<T: Real> Product<T> {
         let values = arrays.values.device_pointer() as *mut c_void;
         let (rows, cols, nnz) = arrays.shape;
         let matrix = &mut product.matrix;
-        // SAFETY (all three): live places for the descriptor, device arrays of the lengths that the shape says, which the product
-        // keeps.
         let (call, status) = match algorithm {
-            Algorithm::Csr1 | Algorithm::Csr2 => ("cusparseCreateCsr", unsafe {
-                (f.create_csr)(
-                    matrix, rows, cols, nnz, first, second, values, INDEX_32I, INDEX_32I, BASE_ZERO, kind,
-                )
-            }),
-            Algorithm::Coo1 | Algorithm::Coo2 => ("cusparseCreateCoo", unsafe {
-                (f.create_coo)(matrix, rows, cols, nnz, first, second, values, INDEX_32I, BASE_ZERO, kind)
-            }),
-            Algorithm::Sell1 => ("cusparseCreateSlicedEll", unsafe {
+            Algorithm::Csr1 | Algorithm::Csr2 => {
+                // SAFETY: a live place for the descriptor, device arrays of the lengths that the shape says, which the product keeps.
+                let status = unsafe {
+                    (f.create_csr)(
+                        matrix, rows, cols, nnz, first, second, values, INDEX_32I, INDEX_32I, BASE_ZERO, kind,
+                    )
+                };
+                ("cusparseCreateCsr", status)
+            }
+            Algorithm::Coo1 | Algorithm::Coo2 => {
+                // SAFETY: as above.
+                let status = unsafe {
+                    (f.create_coo)(matrix, rows, cols, nnz, first, second, values, INDEX_32I, BASE_ZERO, kind)
+                };
+                ("cusparseCreateCoo", status)
+            }
+            Algorithm::Sell1 => {
                 let (padded, slice) = (arrays.padded, SLICE as i64);
-                (f.create_sell)(
-                    matrix, rows, cols, nnz, padded, slice, first, second, values, INDEX_32I, INDEX_32I, BASE_ZERO, kind,
-                )
-            }),
+                // SAFETY: as above.
+                let status = unsafe {
+                    (f.create_sell)(
+                        matrix, rows, cols, nnz, padded, slice, first, second, values, INDEX_32I, INDEX_32I, BASE_ZERO,
+                        kind,
+                    )
+                };
+                ("cusparseCreateSlicedEll", status)
+            }
         };
         succeeded(NAME, call, status)?;
         // SAFETY: as above; the caller vouches for x and y.
@@ -299,7 +313,16 @@ impl<T: Real> Product<T> {
         // SAFETY: live descriptors and scalars.
         let status = unsafe {
             (f.buffer_size)(
-                library.handle, AS_IS, one, product.matrix, product.x, zero, product.y, kind, algorithm.code(), &mut bytes,
+                library.handle,
+                AS_IS,
+                one,
+                product.matrix,
+                product.x,
+                zero,
+                product.y,
+                kind,
+                algorithm.code(),
+                &mut bytes,
             )
         };
         succeeded(NAME, "cusparseSpMV_bufferSize", status)?;
@@ -375,7 +398,8 @@ impl<T: Real> Product<T> {
 impl<T> Drop for Product<T> {
     fn drop(&mut self) {
         let f = &self.library.functions;
-        for (descriptor, destroy) in [(self.matrix, f.destroy_matrix), (self.x, f.destroy_vector), (self.y, f.destroy_vector)]
+        for (descriptor, destroy) in
+            [(self.matrix, f.destroy_matrix), (self.x, f.destroy_vector), (self.y, f.destroy_vector)]
         {
             if !descriptor.is_null() {
                 // SAFETY: made by the library, destroyed once. A failure has nobody to tell.

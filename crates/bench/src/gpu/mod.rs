@@ -31,6 +31,8 @@ pub struct Provenance {
     pub commit: Option<String>,
     /// Hash of the PTX as `cargo xtask ptx --hash` prints it.
     pub ptx_sha256: Option<String>,
+    /// The peers' libraries with their versions.
+    pub libraries: Vec<String>,
 }
 
 /// Limits of memory, in bytes.
@@ -75,10 +77,7 @@ impl Gpu {
         let (free, _) = self.stream().context().mem_get_info().context("asking for free memory")?;
         let bytes = |gib: f64| (gib * f64::from(1u32 << 30)) as u64;
         let free = free as u64;
-        Ok(Room {
-            most: most_gib.map_or(free / 10 * 6, bytes),
-            group: group_gib.map_or(free / 10 * 3, bytes),
-        })
+        Ok(Room { most: most_gib.map_or(free / 10 * 6, bytes), group: group_gib.map_or(free / 10 * 3, bytes) })
     }
 
     /// A header for this device.
@@ -94,9 +93,11 @@ impl Gpu {
             );
         }
         let here = Header::here(1);
+        let driver = machine::ask("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"]);
+        let software: Vec<String> = std::iter::once(driver).chain(provenance.libraries.iter().cloned()).collect();
         Ok(Header {
             machine: self.be.describe(),
-            driver: Some(machine::ask("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"])),
+            driver: Some(software.join(", ")),
             commit: provenance.commit.clone().unwrap_or(here.commit),
             ptx_sha256: Some(found),
             copy_gbs,

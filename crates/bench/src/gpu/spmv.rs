@@ -185,18 +185,28 @@ impl<'a, T: Real> Session<'a, T> {
         Ok(())
     }
 
-    /// Kernels that the backend would not have chosen for this matrix.
+    /// As [`Session::add`] for a kernel that is forced; a failure is a line.
+    fn force<F: Format<Value = T>>(
+        &mut self,
+        kernel: &str,
+        format: Arc<F>,
+        load: impl FnOnce(&Cuda, Arc<F>) -> spandrel_backend::Result<<Cuda as Load<F>>::Resident>,
+    ) where
+        Cuda: Spmv<F> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
+        <Cuda as Load<F>>::Resident: 'static,
+    {
+        if let Err(why) = self.add(Some(kernel.to_owned()), format, load) {
+            self.left_out(F::NAME, "spandrel", &why.context(kernel.to_owned()));
+        }
+    }
+
+    /// Kernels that the backend would not have chosen for this matrix, each a line beside its own choice.
     fn add_forced(&mut self) {
-        let symmetric = |t: &Timed<'_>| t.label.noun == "dia" && t.label.kernel.as_deref() == Some("symmetric");
-        let lines = &self.found.lines;
-        let flushed = lines.iter().any(|l| l.noun == "dia" && l.more.kernel.as_deref() == Some("symmetric"));
-        if flushed || self.members.iter().any(symmetric) {
-            if let Some(dia) = ours::both_halves(&self.csr) {
-                let added = self.add(Some("full".into()), Arc::new(dia), |be, host| be.load(host));
-                if let Err(why) = added {
-                    self.left_out("dia", "spandrel", &why.context("full"));
-                }
-            }
+        let is = |noun: &str, kernel: &Option<String>| noun == "dia" && kernel.as_deref() == Some("symmetric");
+        let symmetric = self.found.lines.iter().any(|l| is(&l.noun, &l.more.kernel))
+            || self.members.iter().any(|t| is(&t.label.noun, &t.label.kernel));
+        if let Some(dia) = symmetric.then(|| ours::both_halves(&self.csr)).flatten() {
+            self.force("full", Arc::new(dia), |be, host| be.load(host));
         }
     }
 
@@ -212,7 +222,8 @@ impl<'a, T: Real> Session<'a, T> {
         let gbs = |k: usize| labels[k].bytes as f64 / timings[k].ms / 1e6;
         let copy = labels.iter().position(|l| l.noun == "copy").map(gbs);
         let best = |noun: Option<&str>| {
-            let peer = |k: &usize| labels[*k].contender == "cusparse" && noun.is_none_or(|noun| labels[*k].noun == noun);
+            let peer =
+                |k: &usize| labels[*k].contender == "cusparse" && noun.is_none_or(|noun| labels[*k].noun == noun);
             (0..labels.len()).filter(peer).min_by(|&a, &b| timings[a].ms.total_cmp(&timings[b].ms))
         };
         for (k, label) in labels.iter().enumerate() {
