@@ -68,7 +68,7 @@ pub(crate) fn spmv(
                 Ok(Findings { lines: more, errors, choice }) => {
                     lines.extend(more);
                     rest.extend(errors);
-                    for choice in choice {
+                    if let Some(choice) = choice {
                         rest.push(to_value(&choice)?);
                         choices.push(choice);
                     }
