@@ -43,6 +43,7 @@ pub use ell::CudaEll;
 pub use hec::CudaHec;
 pub use hmec::CudaHmec;
 pub use hyb::CudaHyb;
+pub use module::ptx;
 pub use monitor::Monitor;
 pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe, probe_at};
 pub use sell::CudaSell;

@@ -29,6 +29,8 @@ macro_rules! sources {
                 (75, include_str!(concat!("../ptx/", $stem, ".ptx"))),
             ],
         };)*
+        /// All of them.
+        const SOURCES: &[&Source] = &[$(&$NAME),*];
     };
 }
 
@@ -91,4 +93,18 @@ impl Modules {
         self.modules.borrow_mut().insert(source.stem, module.clone());
         Ok(module)
     }
+}
+
+/// The embedded PTX: `(file name, text)` of each module and variant, by name.
+pub fn ptx() -> Vec<(String, &'static str)> {
+    let name = |stem: &str, oldest: u32| match oldest {
+        75 => format!("{stem}.ptx"),
+        newer => format!("{stem}.sm_{newer}.ptx"),
+    };
+    let files = SOURCES
+        .iter()
+        .flat_map(|source| source.variants.iter().map(|(oldest, text)| (name(source.stem, *oldest), *text)));
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    files
 }

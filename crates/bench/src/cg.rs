@@ -11,6 +11,7 @@ use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::matrix_free::IdentityPrecond;
 use faer::matrix_free::conjugate_gradient::{CgParams, conjugate_gradient, conjugate_gradient_scratch};
 use faer::sparse::{SparseRowMat, SymbolicSparseRowMat};
+use rayon::prelude::*;
 use spandrel_backend::{Backend, Mat, Spmv};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Format, Traffic, for_each_format};
@@ -20,7 +21,7 @@ use sprs::CsMatI;
 use crate::case::Case;
 use crate::contender::{Contender, Effort, interleave};
 use crate::machine::Stream;
-use crate::record::Line;
+use crate::record::{Line, More};
 
 struct Ours<'b, F: Format<Value = f64>>
 where
@@ -102,7 +103,7 @@ where
     })))
 }
 
-fn right_hand_side(n: usize) -> Vec<f64> {
+pub(crate) fn right_hand_side(n: usize) -> Vec<f64> {
     (0..n).map(|i| 0.5 + (i as f64 * 0.618_033_988_75).fract()).collect()
 }
 
@@ -201,13 +202,13 @@ impl Contender for SprsLoop {
 }
 
 /// The residual's norm over that of b.
-fn relative_residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {
-    let mut sum = 0.0;
-    for (i, b) in b.iter().enumerate() {
+pub(crate) fn relative_residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {
+    let squared = |(i, b): (usize, &f64)| {
         let (cols, values) = csr.row(i);
         let ax: f64 = cols.iter().zip(values).map(|(&j, v)| v * x[j as usize]).sum();
-        sum += (b - ax) * (b - ax);
-    }
+        (b - ax) * (b - ax)
+    };
+    let sum: f64 = b.par_iter().enumerate().map(squared).sum();
     (sum / b.iter().map(|b| b * b).sum::<f64>()).sqrt()
 }
 
@@ -288,6 +289,7 @@ pub fn run(be: &Cpu, case: &Case, formats: &[String], iterations: usize, effort:
                 of_triad: triad.map(|b| gbs(k) / b),
                 ratio_to_best_peer: best_peer.filter(|_| own).map(|p| p / timings[k].ms),
                 ratio_to_csr: csr_ms.filter(|_| own).map(|c| c / timings[k].ms),
+                more: More::default(),
             }
         })
         .collect())

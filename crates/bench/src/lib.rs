@@ -5,6 +5,7 @@
 pub mod case;
 pub mod cg;
 pub mod contender;
+pub mod gpu;
 pub mod machine;
 pub mod memory;
 pub mod peers;

@@ -5,13 +5,16 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use rayon::prelude::*;
 use spandrel_backend_cpu::Cpu;
 use spandrel_bench::case::{self, Case};
 use spandrel_bench::contender::Effort;
+use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::record::{self, Header};
 use spandrel_bench::{cg, memory, plot, read, solve, spmv};
+
+mod on_gpu;
 
 /// Benchmarks of Spandrel, its peers and the machine.
 #[derive(Debug, Parser)]
@@ -43,9 +46,49 @@ struct Common {
     /// Rounds through all contenders
     #[arg(long, default_value_t = 11)]
     rounds: usize,
-    /// Least milliseconds of one contender in one round
-    #[arg(long, default_value_t = 20.0)]
-    round_ms: f64,
+    /// Least milliseconds of one contender in one round (default: 20, on a GPU 2)
+    #[arg(long)]
+    round_ms: Option<f64>,
+}
+
+/// Where it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    Cpu,
+    Cuda,
+}
+
+#[derive(Debug, Args)]
+struct Device {
+    /// Where it runs; peers on a GPU are cuSPARSE and cuBLAS
+    #[arg(long, value_enum, default_value_t = Backend::Cpu)]
+    backend: Backend,
+    /// GPU: leave out formats of more GiB (default: six tenths of what is free)
+    #[arg(long, value_name = "GIB")]
+    max_gib: Option<f64>,
+    /// GPU: time formats together up to so many GiB (default: three tenths of what is free)
+    #[arg(long, value_name = "GIB")]
+    group_gib: Option<f64>,
+    /// The commit that was built, where there is no git
+    #[arg(long, value_name = "TEXT")]
+    commit: Option<String>,
+    /// GPU: `cargo xtask ptx --hash` of the tree that was built; anything else is an error
+    #[arg(long, value_name = "TEXT")]
+    ptx_sha256: Option<String>,
+}
+
+/// Memory of b and x.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Memory {
+    Explicit,
+    Managed,
+}
+
+/// Whether an iteration is a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Graph {
+    On,
+    Off,
 }
 
 #[derive(Debug, Subcommand)]
@@ -57,9 +100,11 @@ enum Command {
         /// Formats, comma separated (default: all that fit)
         #[arg(long, value_delimiter = ',')]
         formats: Vec<String>,
-        /// Peers, comma separated; `none` for none
-        #[arg(long, value_delimiter = ',', default_value = "sprs,faer,nalgebra-sparse")]
-        peers: Vec<String>,
+        #[command(flatten)]
+        device: Device,
+        /// Peers, comma separated; `none` for none (default: sprs,faer,nalgebra-sparse, on a GPU cusparse)
+        #[arg(long, value_delimiter = ',')]
+        peers: Option<Vec<String>>,
         /// Element types, comma separated
         #[arg(long, value_delimiter = ',', default_value = "f64")]
         types: Vec<String>,
@@ -74,9 +119,20 @@ enum Command {
         /// Formats, comma separated
         #[arg(long, value_delimiter = ',', default_value = "csr,dia")]
         formats: Vec<String>,
-        /// Iterations of one solve
-        #[arg(long, default_value_t = 50)]
-        iterations: usize,
+        #[command(flatten)]
+        device: Device,
+        /// Iterations of one solve (default: 50, on a GPU 200)
+        #[arg(long)]
+        iterations: Option<usize>,
+        /// GPU: peers, `cusparse` (with cuBLAS) or `none`
+        #[arg(long, value_delimiter = ',')]
+        peers: Option<Vec<String>>,
+        /// GPU: memory of b and x, comma separated
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "explicit")]
+        memory: Vec<Memory>,
+        /// GPU: each iteration a graph, or enqueued anew; comma separated
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "on")]
+        graph: Vec<Graph>,
     },
     /// Whole solves of many matrices by CG, BiCGStab and direct: iterations, status, true residual
     Solve {
@@ -117,8 +173,9 @@ impl Common {
         Ok(cases)
     }
 
-    fn effort(&self) -> Effort {
-        Effort { rounds: self.rounds.max(1), round_ms: self.round_ms }
+    fn effort(&self, backend: Backend) -> Effort {
+        let usual = if backend == Backend::Cpu { 20.0 } else { 2.0 };
+        Effort { rounds: self.rounds.max(1), round_ms: self.round_ms.unwrap_or(usual) }
     }
 
     /// Sizes rayon's global pool, which the machine's own bandwidth, the peers and the backend share.
@@ -139,24 +196,46 @@ impl Common {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Spmv { common, formats, peers, types, no_machine } => {
+        Command::Spmv { common, formats, device, peers, types, no_machine } => {
             let threads = common.pool()?;
-            let plan = spmv::Plan {
-                formats,
-                peers: peers.into_iter().filter(|p| p != "none").collect(),
-                effort: common.effort(),
-                machine: !no_machine,
+            let effort = common.effort(device.backend);
+            let peers = |usual: &[&str]| -> Vec<String> {
+                let given = peers.clone().unwrap_or_else(|| usual.iter().map(|&p| p.to_owned()).collect());
+                given.into_iter().filter(|p| p != "none").collect()
             };
-            run_spmv(&common, threads, &plan, &types)
+            if device.backend == Backend::Cuda {
+                let gpu = Gpu::open()?;
+                let room = gpu.room(device.max_gib, device.group_gib)?;
+                let plan = gpu::spmv::Plan { formats, effort, room, machine: !no_machine };
+                return on_gpu::spmv(&common, &gpu, device.provenance(), &plan, &peers(&["cusparse"]), &types);
+            }
+            let peers = peers(&["sprs", "faer", "nalgebra-sparse"]);
+            let plan = spmv::Plan { formats, peers, effort, machine: !no_machine };
+            run_spmv(&common, threads, &device, &plan, &types)
         }
-        Command::Cg { common, formats, iterations } => {
+        Command::Cg { common, formats, device, iterations, peers, memory, graph } => {
             let threads = common.pool()?;
+            let effort = common.effort(device.backend);
+            if device.backend == Backend::Cuda {
+                let gpu = Gpu::open()?;
+                let plan = gpu::cg::Plan {
+                    formats,
+                    iterations: iterations.unwrap_or(200),
+                    managed: memory.iter().map(|&m| m == Memory::Managed).collect(),
+                    recorded: graph.iter().map(|&g| g == Graph::On).collect(),
+                    effort,
+                    room: gpu.room(device.max_gib, device.group_gib)?,
+                };
+                let peers = peers.unwrap_or_else(|| vec!["cusparse".into()]);
+                return on_gpu::cg(&common, &gpu, device.provenance(), &plan, &peers);
+            }
             let be = Cpu::new();
             let mut lines = Vec::new();
             for case in common.cases()? {
-                lines.extend(cg::run(&be, &case, &formats, iterations, common.effort())?);
+                lines.extend(cg::run(&be, &case, &formats, iterations.unwrap_or(50), effort)?);
             }
-            finish(&common, threads, lines)
+            print_lines(&common, &lines)?;
+            common.save(&device.header(threads, &lines), &lines)
         }
         Command::Solve { common, rtol, seconds } => {
             let threads = common.pool()?;
@@ -217,7 +296,7 @@ fn main() -> Result<()> {
     }
 }
 
-fn run_spmv(common: &Common, threads: usize, plan: &spmv::Plan, types: &[String]) -> Result<()> {
+fn run_spmv(common: &Common, threads: usize, device: &Device, plan: &spmv::Plan, types: &[String]) -> Result<()> {
     let be = Cpu::new();
     let (mut lines, mut choices, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
     for case in common.cases()? {
@@ -238,6 +317,21 @@ fn run_spmv(common: &Common, threads: usize, plan: &spmv::Plan, types: &[String]
             choices.extend(choice);
         }
     }
+    print_choices(&choices);
+    let mut all: Vec<serde_json::Value> = Vec::new();
+    for l in &lines {
+        all.push(serde_json::to_value(l)?);
+    }
+    for c in &choices {
+        all.push(serde_json::to_value(c)?);
+    }
+    all.extend(unreadable);
+    print_lines(common, &lines)?;
+    common.save(&device.header(threads, &lines), &all)
+}
+
+/// How often `choose` was right.
+fn print_choices(choices: &[spmv::Choice]) {
     if !choices.is_empty() {
         let near = choices.iter().filter(|c| c.slower <= 1.05).count();
         println!("choose within 5 % of the best format on {near} of {} cases", choices.len());
@@ -248,21 +342,6 @@ fn run_spmv(common: &Common, threads: usize, plan: &spmv::Plan, types: &[String]
             );
         }
     }
-    let mut all: Vec<serde_json::Value> = Vec::new();
-    for l in &lines {
-        all.push(serde_json::to_value(l)?);
-    }
-    for c in &choices {
-        all.push(serde_json::to_value(c)?);
-    }
-    all.extend(unreadable);
-    print_lines(common, &lines)?;
-    common.save(&header(threads, &lines), &all)
-}
-
-fn finish(common: &Common, threads: usize, lines: Vec<record::Line>) -> Result<()> {
-    print_lines(common, &lines)?;
-    common.save(&header(threads, &lines), &lines)
 }
 
 fn print_lines(common: &Common, lines: &[record::Line]) -> Result<()> {
@@ -277,13 +356,61 @@ fn print_lines(common: &Common, lines: &[record::Line]) -> Result<()> {
     Ok(())
 }
 
-/// The header with the machine's bandwidth: the median over the cases.
-fn header(threads: usize, lines: &[record::Line]) -> Header {
-    let median = |noun: &str| {
-        let mut rates: Vec<f64> =
-            lines.iter().filter(|l| l.contender == "machine" && l.noun == noun).map(|l| l.gbs).collect();
-        rates.sort_by(f64::total_cmp);
-        rates.get(rates.len() / 2).copied()
-    };
-    Header { copy_gbs: median("copy"), triad_gbs: median("triad"), ..Header::here(threads) }
+/// The machine's own bandwidth: the median over the cases.
+fn rate(lines: &[record::Line], noun: &str) -> Option<f64> {
+    let mut rates: Vec<f64> =
+        lines.iter().filter(|l| l.contender == "machine" && l.noun == noun).map(|l| l.gbs).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied()
+}
+
+impl Device {
+    fn provenance(&self) -> Provenance {
+        Provenance { commit: self.commit.clone(), ptx_sha256: self.ptx_sha256.clone(), libraries: Vec::new() }
+    }
+
+    /// The header of a measurement on the CPU.
+    fn header(&self, threads: usize, lines: &[record::Line]) -> Header {
+        let mut header = Header::here(threads);
+        if let Some(commit) = &self.commit {
+            header.commit.clone_from(commit);
+        }
+        Header { copy_gbs: rate(lines, "copy"), triad_gbs: rate(lines, "triad"), ..header }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let words = "x cg d3n7:8 --backend cuda --memory explicit,managed --graph on,off --commit c --max-gib 2.5";
+        let Command::Cg { device, memory, graph, iterations, .. } =
+            Cli::try_parse_from(words.split(' ')).unwrap().command
+        else {
+            panic!("another command")
+        };
+        assert_eq!(device.backend, Backend::Cuda);
+        assert_eq!((memory, graph), (vec![Memory::Explicit, Memory::Managed], vec![Graph::On, Graph::Off]));
+        assert_eq!((device.max_gib, device.commit.as_deref(), iterations), (Some(2.5), Some("c"), None));
+    }
+
+    #[test]
+    fn the_cpu_is_the_default_with_its_own_round() {
+        let Command::Spmv { common, device, peers, .. } = Cli::try_parse_from(["x", "spmv", "d3n7:8"]).unwrap().command
+        else {
+            panic!("another command")
+        };
+        assert_eq!((device.backend, peers), (Backend::Cpu, None));
+        assert_eq!(common.effort(Backend::Cpu).round_ms, 20.0);
+        assert_eq!(common.effort(Backend::Cuda).round_ms, 2.0);
+        assert!(Cli::try_parse_from(["x", "spmv", "d3n7:8", "--backend", "vulkan"]).is_err());
+    }
 }

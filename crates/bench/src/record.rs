@@ -62,7 +62,7 @@ pub struct Line {
     /// Element type.
     #[serde(rename = "type")]
     pub element: &'static str,
-    /// `"cpu"`.
+    /// `"cpu"`, `"cuda"`.
     pub backend: &'static str,
     /// Whose code.
     pub contender: &'static str,
@@ -90,6 +90,35 @@ pub struct Line {
     pub ratio_to_best_peer: Option<f64>,
     /// Milliseconds of our CSR over this.
     pub ratio_to_csr: Option<f64>,
+    /// What only some measurements have.
+    #[serde(flatten)]
+    pub more: More,
+}
+
+/// Fields of a line that are left out where they say nothing.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct More {
+    /// Which of several kernels or ways: `"symmetric"`, `"explicit, graph"`, ...
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Milliseconds of the best peer in the same format over ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_same_format: Option<f64>,
+    /// Milliseconds of the peer that takes its scalars through the host over ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_host_scalars: Option<f64>,
+    /// ||b - A x|| / ||b|| after the timed iterations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub residual: Option<f64>,
+    /// Milliseconds of a whole solve: b and x from the host, the iterations, x back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub whole_ms: Option<f64>,
+    /// Iterations of that solve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<usize>,
+    /// Where the values are not the case's own: what they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub values: Option<&'static str>,
 }
 
 /// Writes `header` and `lines` to `path`.
@@ -109,19 +138,25 @@ pub fn write<L: Serialize>(path: &Path, header: &Header, lines: &[L]) -> Result<
 /// The lines as a table; with `markdown` in that form.
 pub fn table(lines: &[Line], markdown: bool) -> String {
     let mut table = Table::new();
+    // A GPU has no triad here: its own copy is the measure.
+    let (bandwidth, of): (_, fn(&Line) -> Option<f64>) = if lines.iter().any(|l| l.backend == "cuda") {
+        ("of copy", |l| l.of_copy)
+    } else {
+        ("of triad", |l| l.of_triad)
+    };
     table.load_style(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
-    table.set_header(["case", "type", "noun", "contender", "ms", "GB/s", "of triad", "vs best peer", "vs our csr"]);
+    table.set_header(["case", "type", "noun", "contender", "ms", "GB/s", bandwidth, "vs best peer", "vs our csr"]);
     let share = |v: Option<f64>| v.map_or(String::new(), |v| format!("{:.0} %", v * 100.0));
     let times = |v: Option<f64>| v.map_or(String::new(), |v| format!("{v:.2}x"));
     for l in lines {
         table.add_row([
             l.case.clone(),
             l.element.into(),
-            l.noun.clone(),
+            l.more.kernel.as_ref().map_or(l.noun.clone(), |kernel| format!("{} ({kernel})", l.noun)),
             l.contender.into(),
             format!("{:.4}", l.ms),
             format!("{:.1}", l.gbs),
-            share(l.of_triad),
+            share(of(l)),
             times(l.ratio_to_best_peer),
             times(l.ratio_to_csr),
         ]);

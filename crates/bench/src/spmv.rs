@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use rayon::prelude::*;
 use serde::Serialize;
 use spandrel_backend::{Backend, Coeff, Mat, Spmv};
 use spandrel_backend_cpu::Cpu;
@@ -13,7 +14,7 @@ use crate::case::Case;
 use crate::contender::{Contender, Effort, interleave};
 use crate::machine::Stream;
 use crate::peers::{Faer, Nalgebra, PeerReal, Sprs};
-use crate::record::Line;
+use crate::record::{Line, More};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub struct Choice {
     /// Element type.
     #[serde(rename = "type")]
     pub element: &'static str,
-    /// `"cpu"`.
+    /// `"cpu"`, `"cuda"`.
     pub backend: &'static str,
     /// The matrix.
     pub case: String,
@@ -50,6 +51,9 @@ pub struct Choice {
     pub best: String,
     /// Time of the chosen over the fastest.
     pub slower: f64,
+    /// Milliseconds of the best peer over the chosen format's, on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_best_peer: Option<f64>,
 }
 
 /// Our SpMV of one format.
@@ -104,29 +108,54 @@ where
     Ok(Some(Box::new(Ours::<T, F> { be, mat, x: be.upload(x)?, y })))
 }
 
-/// |y - A x| <= gamma(k + 2) |A| |x| row by row (Higham 2002, section 3.5), with the reference in f64 and its own error
-/// added, k entries in the row.
-fn check<T: PeerReal>(csr: &Csr<T>, x: &[T], y: &[f64]) -> Result<(), String> {
-    if y.len() != csr.nrows() {
-        return Err(format!("{} elements, expected {}", y.len(), csr.nrows()));
+/// A x in f64 and how far from it an answer may lie, row by row.
+#[derive(Debug)]
+pub(crate) struct Reference {
+    rows: Vec<(f64, f64)>,
+}
+
+impl Reference {
+    /// |y - A x| <= gamma(k + 2) |A| |x| row by row (Higham 2002, section 3.5), with the reference in f64 and its own error
+    /// added, k entries in the row.
+    pub(crate) fn of<T: Real>(csr: &Csr<T>, x: &[T]) -> Self {
+        let row = |i: usize| {
+            let (cols, values) = csr.row(i);
+            let (mut sum, mut size) = (0.0f64, 0.0f64);
+            for (&j, &v) in cols.iter().zip(values) {
+                let term = v.as_f64() * x[j as usize].as_f64();
+                sum += term;
+                size += term.abs();
+            }
+            let k = (cols.len() + 2) as f64;
+            let gamma = |u: f64| k * u / (1.0 - k * u);
+            (sum, (gamma(T::UNIT_ROUNDOFF) + gamma(<f64 as Real>::UNIT_ROUNDOFF)) * size + f64::MIN_POSITIVE)
+        };
+        Self { rows: (0..csr.nrows()).into_par_iter().map(row).collect() }
     }
-    for (i, &found) in y.iter().enumerate() {
-        let (cols, values) = csr.row(i);
-        let (mut sum, mut size) = (0.0f64, 0.0f64);
-        for (&j, &v) in cols.iter().zip(values) {
-            let term = v.as_f64() * x[j as usize].as_f64();
-            sum += term;
-            size += term.abs();
+
+    /// Whether `y` is A x.
+    ///
+    /// # Errors
+    /// The first row that is not within its bound, in words.
+    pub(crate) fn check<Y: Real>(&self, y: &[Y]) -> Result<(), String> {
+        if y.len() != self.rows.len() {
+            return Err(format!("{} elements, expected {}", y.len(), self.rows.len()));
         }
-        let k = (cols.len() + 2) as f64;
-        let gamma = |u: f64| k * u / (1.0 - k * u);
-        let bound = (gamma(T::UNIT_ROUNDOFF) + gamma(<f64 as Real>::UNIT_ROUNDOFF)) * size + f64::MIN_POSITIVE;
-        let both_not_finite = !sum.is_finite() && !found.is_finite();
-        if !((found - sum).abs() <= bound || both_not_finite) {
-            return Err(format!("row {i}: {found:e}, expected {sum:e} within {bound:e}"));
+        let wrong = |&(found, &(sum, bound)): &(f64, &(f64, f64))| {
+            let both_not_finite = !sum.is_finite() && !found.is_finite();
+            !((found - sum).abs() <= bound || both_not_finite)
+        };
+        let rows = y.par_iter().map(|v| v.as_f64()).zip(&self.rows);
+        match rows.enumerate().find_first(|(_, row)| wrong(row)) {
+            Some((i, (found, (sum, bound)))) => Err(format!("row {i}: {found:e}, expected {sum:e} within {bound:e}")),
+            None => Ok(()),
         }
     }
-    Ok(())
+}
+
+/// The operand: nothing regular, no cancellation to zero, x_j in [0.5, 1.5).
+pub(crate) fn operand<T: Real>(len: usize) -> Vec<T> {
+    (0..len).map(|j| T::from_f64(0.5 + (j as f64 * 0.618_033_988_75).fract())).collect()
 }
 
 /// Times one case and returns its lines, ours first, and the judgement of `choose` where all formats ran.
@@ -136,9 +165,7 @@ where
 {
     let csr: Csr<T> = case.load()?;
     let (n, nnz) = (csr.nrows(), csr.nnz());
-    // Nothing regular, no cancellation to zero: x_j in [0.5, 1.5).
-    let x: Vec<T> =
-        (0..csr.ncols()).map(|j| <T as Real>::from_f64(0.5 + (j as f64 * 0.618_033_988_75).fract())).collect();
+    let x: Vec<T> = operand(csr.ncols());
     let wanted = |stem: &str| plan.formats.is_empty() || plan.formats.iter().any(|f| f == stem);
 
     let mut contenders: Vec<Box<dyn Contender + '_>> = Vec::new();
@@ -158,11 +185,12 @@ where
             other => bail!("no peer is called {other}: sprs, faer, nalgebra-sparse"),
         });
     }
+    let reference = Reference::of(&csr, &x);
     for c in &mut contenders {
         c.poison();
         c.run();
         let answer = c.answer().unwrap_or_default();
-        if let Err(why) = check(&csr, &x, &answer) {
+        if let Err(why) = reference.check(&answer) {
             bail!("{}: {} of {} is wrong: {why}", case.name, c.noun(), c.name());
         }
     }
@@ -202,6 +230,7 @@ where
             of_triad: triad.map(|b| gbs(k) / b),
             ratio_to_best_peer: best_peer.filter(|_| own).map(|p| p / timings[k].ms),
             ratio_to_csr: csr_ms.filter(|_| own).map(|c| c / timings[k].ms),
+            more: More::default(),
         });
     }
     let choice = plan.formats.is_empty().then(|| {
@@ -218,6 +247,7 @@ where
             chosen,
             best: contenders[best].noun(),
             slower: timings[at].ms / timings[best].ms,
+            ratio_to_best_peer: None,
         })
     });
     Ok((lines, choice.flatten()))

@@ -1,0 +1,510 @@
+//! `spandrel-bench cg --backend cuda`: one iteration of CG, ours by format and way against cuSPARSE with cuBLAS.
+//!
+//! An iteration is the difference between a solve of N and one of N / 2 iterations over N / 2: begin and end of a solve (norms, the
+//! capture, the true residual) cancel. Ours is the public solver, which looks at its monitor once, at the end: the peers never look.
+//! Bytes of an iteration: those of the product and 9 more passes over vectors, our fused steps' model, for every contender.
+//! Where CG would converge within N iterations the values are replaced by those of the pattern's graph Laplacian, which converges
+//! slowly, and the record says so: the time of an iteration does not depend on them.
+//! Ways: `explicit` device memory, or `managed`: b and x in managed memory, written and read by the host in place, the matrix and the
+//! workspace as before; and each iteration replayed as a graph or enqueued anew.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use spandrel_backend::{Backend, Device, Load, Mat, Spmv};
+use spandrel_backend_cuda::cudarc::driver::{result, sys};
+use spandrel_backend_cuda::{Cuda, Scalar, Vector};
+use spandrel_formats::{Csr, Format};
+use spandrel_solvers::{Cg, Identity, Options, Status};
+
+use super::clock::{Clock, Label, Timed, interleave, median};
+use super::conjugate::{ITERATIONS, Peer};
+use super::cublas::{Cublas, Scalars};
+use super::cusparse::{Algorithm, Cusparse, Forms};
+use super::formats::{self, Visit};
+use super::spmv::{copy, error_line};
+use super::{Gpu, Room, ours};
+use crate::case::Case;
+use crate::cg::{relative_residual, right_hand_side};
+use crate::contender::Effort;
+use crate::record::{Line, More};
+
+/// Calls in the graphs and rounds by which the peer's algorithm is picked.
+const TRIAL_CALLS: u32 = 20;
+const TRIAL: Effort = Effort { rounds: 3, round_ms: 1.0 };
+/// Whole solves whose median is told.
+const WHOLES: usize = 3;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Stems of the formats, or empty for all.
+    pub formats: Vec<String>,
+    /// Iterations of the longer solve; made a multiple of 20.
+    pub iterations: usize,
+    /// Memory of b and x, `true` for managed.
+    pub managed: Vec<bool>,
+    /// Whether an iteration is replayed as a graph.
+    pub recorded: Vec<bool>,
+    /// How long.
+    pub effort: Effort,
+    /// Limits of memory.
+    pub room: Room,
+}
+
+/// The peers' libraries.
+#[derive(Clone)]
+pub struct Libraries {
+    /// The product.
+    pub cusparse: Rc<Cusparse>,
+    /// Level 1.
+    pub cublas: Rc<Cublas>,
+}
+
+/// CG converged, or failed, before the iterations were done.
+#[derive(Debug, thiserror::Error)]
+#[error("the timed solve ended as {status} after {done} of {asked} iterations: ask for fewer")]
+struct EndedEarly {
+    status: Status,
+    done: usize,
+    asked: usize,
+}
+
+/// One way to solve.
+trait Solve {
+    /// So many iterations from x = 0, enqueued at least.
+    fn run(&mut self, iterations: usize) -> Result<()>;
+    fn answer(&self) -> Result<Vec<f64>>;
+    /// Milliseconds from b on the host to x on the host.
+    fn whole(&mut self, iterations: usize) -> Result<Option<f64>>;
+}
+
+impl Solve for Peer<'_> {
+    fn run(&mut self, iterations: usize) -> Result<()> {
+        Peer::run(self, iterations)
+    }
+    fn answer(&self) -> Result<Vec<f64>> {
+        Peer::answer(self)
+    }
+    fn whole(&mut self, _: usize) -> Result<Option<f64>> {
+        Ok(None)
+    }
+}
+
+/// Managed memory for n elements.
+struct Managed<'a> {
+    gpu: &'a Gpu,
+    pointer: sys::CUdeviceptr,
+    len: usize,
+}
+
+impl<'a> Managed<'a> {
+    fn new(gpu: &'a Gpu, len: usize) -> Result<Self> {
+        gpu.bind()?;
+        let flags = sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
+        // SAFETY: the context is bound, and the memory is freed by `drop` alone.
+        let pointer = unsafe { result::malloc_managed((len * 8).max(8), flags) }.context("managed memory")?;
+        Ok(Self { gpu, pointer, len })
+    }
+
+    /// As the host sees it.
+    fn host(&mut self) -> Result<&mut [f64]> {
+        self.gpu.be.synchronize()?;
+        // SAFETY: managed memory has the same address on the host, is aligned to more than 8 bytes and holds `len` elements, and the
+        // device is idle. Every bit pattern is an f64.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer as *mut f64, self.len) })
+    }
+}
+
+impl Drop for Managed<'_> {
+    fn drop(&mut self) {
+        // A failure has nobody to tell: the process measures no more then.
+        let _ = self.gpu.be.synchronize();
+        // SAFETY: allocated by `new`, freed once, and the device is idle.
+        let _ = unsafe { result::free_sync(self.pointer) };
+    }
+}
+
+struct Ours<'a, F: Format<Value = f64>>
+where
+    Cuda: Spmv<F>,
+{
+    gpu: &'a Gpu,
+    mat: Rc<Mat<Cuda, F>>,
+    host: Rc<Vec<f64>>,
+    b: Vector<f64>,
+    x: Vector<f64>,
+    // Behind the vectors over them.
+    managed: Option<[Managed<'a>; 2]>,
+    cg: Cg<f64, Cuda>,
+    recorded: bool,
+}
+
+impl<'a, F: Format<Value = f64>> Ours<'a, F>
+where
+    Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
+{
+    fn new(gpu: &'a Gpu, mat: &Rc<Mat<Cuda, F>>, host: &Rc<Vec<f64>>, managed: bool, recorded: bool) -> Result<Self> {
+        let n = host.len();
+        let mut memory = if managed { Some([Managed::new(gpu, n)?, Managed::new(gpu, n)?]) } else { None };
+        let (b, x) = match &mut memory {
+            Some([b, x]) => {
+                b.host()?.copy_from_slice(host);
+                // SAFETY: n elements each of managed memory that is kept beside the vectors and used by them alone while the device
+                // is busy.
+                unsafe { (gpu.be.wrap_raw(b.pointer, n)?, gpu.be.wrap_raw(x.pointer, n)?) }
+            }
+            None => (gpu.be.upload(host)?, gpu.be.zeros(n)?),
+        };
+        let cg = Cg::new(&gpu.be, n)?;
+        Ok(Self { gpu, mat: Rc::clone(mat), host: Rc::clone(host), b, x, managed: memory, cg, recorded })
+    }
+
+    fn solve(&mut self, iterations: usize) -> Result<()> {
+        // A tolerance of zero is never met: every contender does the same number of iterations.
+        let options = Options {
+            rtol: 0.0,
+            max_iters: Some(iterations),
+            history: false,
+            check_every: iterations,
+            recorded: self.recorded,
+            ..Options::default()
+        };
+        let out = self.cg.solve(&self.gpu.be, &*self.mat, &Identity, &self.b, &mut self.x, &options)?;
+        if out.status != Status::MaxIterations || out.iterations != iterations || out.restarts > 0 {
+            return Err(EndedEarly { status: out.status, done: out.iterations, asked: iterations }.into());
+        }
+        Ok(())
+    }
+}
+
+impl<F: Format<Value = f64>> Solve for Ours<'_, F>
+where
+    Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
+{
+    fn run(&mut self, iterations: usize) -> Result<()> {
+        self.gpu.be.fill(None, 0.0, &mut self.x)?;
+        self.solve(iterations)
+    }
+
+    fn answer(&self) -> Result<Vec<f64>> {
+        Ok(self.gpu.be.download(&self.x)?)
+    }
+
+    fn whole(&mut self, iterations: usize) -> Result<Option<f64>> {
+        self.gpu.be.synchronize()?;
+        let host = Rc::clone(&self.host);
+        let start = Instant::now();
+        match &mut self.managed {
+            Some([b, x]) => {
+                b.host()?.copy_from_slice(&host);
+                x.host()?.fill(0.0);
+            }
+            None => {
+                self.gpu.be.write(&host, &mut self.b)?;
+                self.gpu.be.fill(None, 0.0, &mut self.x)?;
+            }
+        }
+        self.solve(iterations)?;
+        let x = match &mut self.managed {
+            Some([_, x]) => x.host()?.to_vec(),
+            None => self.gpu.be.download(&self.x)?,
+        };
+        std::hint::black_box(x);
+        Ok(Some(start.elapsed().as_secs_f64() * 1e3))
+    }
+}
+
+/// One case underway.
+struct Session<'a> {
+    gpu: &'a Gpu,
+    plan: &'a Plan,
+    case: &'a str,
+    csr: &'a Csr<f64>,
+    host: Rc<Vec<f64>>,
+    contenders: Vec<(Label, Box<dyn Solve + 'a>)>,
+    seen: Vec<&'static str>,
+    errors: Vec<Value>,
+}
+
+impl Session<'_> {
+    fn left_out(&mut self, noun: &str, contender: &str, why: &anyhow::Error) {
+        eprintln!("  {noun} ({contender}): {why:#}");
+        self.errors.push(error_line("cg", noun, "f64", contender, self.case, &format!("{why:#}")));
+    }
+
+    /// Bytes of an iteration whose product moves so many.
+    fn bytes(&self, product: u64) -> u64 {
+        product + 9 * 8 * self.csr.nrows() as u64
+    }
+
+    fn add_ours<F: Format<Value = f64>>(&mut self) -> Result<()>
+    where
+        Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
+        <Cuda as Load<F>>::Resident: 'static,
+    {
+        let format = std::sync::Arc::new(F::from_csr(self.csr)?);
+        ensure!(
+            format.storage() <= self.plan.room.most,
+            "{} bytes of storage, more than {} (--max-gib)",
+            format.storage(),
+            self.plan.room.most
+        );
+        let mat = Rc::new(Mat::load(&self.gpu.be, std::sync::Arc::clone(&format))?);
+        let product = ours::bytes::<f64, F>(&format, mat.resident());
+        let kernel = ours::kernel::<f64>(mat.resident());
+        drop(format);
+        for &managed in &self.plan.managed {
+            for &recorded in &self.plan.recorded {
+                let ways = [if managed { "managed" } else { "explicit" }, if recorded { "graph" } else { "no graph" }];
+                let ways = kernel.iter().map(String::as_str).chain(ways).collect::<Vec<_>>().join(", ");
+                let label = Label {
+                    noun: F::NAME.into(),
+                    contender: "spandrel",
+                    kernel: Some(ways),
+                    bytes: self.bytes(product),
+                };
+                let solve = Ours::<F>::new(self.gpu, &mat, &self.host, managed, recorded)?;
+                self.contenders.push((label, Box::new(solve)));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_peers(&mut self, libraries: &Libraries) -> Result<()> {
+        let Libraries { cusparse, cublas } = libraries;
+        let (gpu, forms) = (self.gpu, Forms::new(self.gpu, self.csr));
+        let b: Rc<Vector<f64>> = Rc::new(gpu.be.upload(&self.host)?);
+        let y: Vector<f64> = gpu.be.zeros(b.len())?;
+        // The best algorithm for this matrix.
+        let mut trials = Vec::new();
+        for algorithm in Algorithm::ALL {
+            let timed =
+                forms.product(gpu, cusparse, algorithm, b.device_pointer(), y.device_pointer()).and_then(|product| {
+                    let label = Label { noun: String::new(), contender: "cusparse", kernel: None, bytes: 0 };
+                    Timed::new(gpu, label, TRIAL_CALLS, Box::new(move || product.enqueue()))
+                });
+            match timed {
+                Ok(timed) => trials.push((algorithm, timed)),
+                Err(why) => self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel())),
+            }
+        }
+        let timings = interleave(gpu, &mut trials.iter_mut().map(|(_, timed)| timed).collect::<Vec<_>>(), TRIAL)?;
+        let best = trials.iter().zip(&timings).min_by(|a, b| a.1.ms.total_cmp(&b.1.ms));
+        let algorithm = best.context("no algorithm of cuSPARSE runs")?.0.0;
+        drop(trials);
+        for (place, way) in [(Scalars::Device, "device scalars, graph"), (Scalars::Host, "host scalars")] {
+            let peer = Peer::new(gpu, cusparse, cublas, &forms, algorithm, &b, place)?;
+            let label = Label {
+                noun: algorithm.noun().into(),
+                contender: "cusparse+cublas",
+                kernel: Some(format!("{}, {way}", algorithm.kernel())),
+                bytes: self.bytes(peer.bytes()),
+            };
+            self.contenders.push((label, Box::new(peer)));
+        }
+        Ok(())
+    }
+}
+
+impl Visit<f64> for Session<'_> {
+    fn visit<F: Format<Value = f64>>(&mut self) -> Result<()>
+    where
+        Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
+        <Cuda as Load<F>>::Resident: 'static,
+    {
+        self.seen.push(F::NAME);
+        let wanted = self.plan.formats.is_empty() || self.plan.formats.iter().any(|f| f == F::NAME);
+        if wanted && let Err(why) = self.add_ours::<F>() {
+            self.left_out(F::NAME, "spandrel", &why);
+        }
+        Ok(())
+    }
+}
+
+/// The graph Laplacian of a pattern, shifted by a millionth: -1 off the diagonal, positive definite where the pattern is symmetric.
+fn laplacian(csr: &Csr<f64>) -> Result<Csr<f64>> {
+    let (nrows, ncols, row_ptr, cols, mut values) = csr.clone().into_parts();
+    for i in 0..nrows {
+        let row = row_ptr[i] as usize..row_ptr[i + 1] as usize;
+        let Some(diagonal) = row.clone().find(|&k| cols[k] as usize == i) else {
+            bail!("row {i} has no diagonal entry: CG converges too soon, and its pattern has no Laplacian");
+        };
+        let neighbours = (row.len() - 1) as f64;
+        values[row].fill(-1.0);
+        values[diagonal] = if neighbours > 0.0 { neighbours * (1.0 + 1e-6) } else { 1.0 };
+    }
+    Ok(Csr::new(nrows, ncols, row_ptr, cols, values)?)
+}
+
+/// Milliseconds of one iteration.
+fn sample(gpu: &Gpu, clock: &Clock, solve: &mut dyn Solve, iterations: usize, round_ms: f64) -> Result<f64> {
+    let half = iterations / 2;
+    let (mut long, mut short, mut repeats) = (0.0, 0.0, 0usize);
+    while repeats == 0 || long + short < round_ms {
+        long += clock.time(gpu, &mut || solve.run(iterations))?;
+        short += clock.time(gpu, &mut || solve.run(half))?;
+        repeats += 1;
+    }
+    Ok((long - short) / (repeats * (iterations - half)) as f64)
+}
+
+fn attempt(
+    gpu: &Gpu,
+    libraries: Option<&Libraries>,
+    case: &str,
+    plan: &Plan,
+    csr: &Csr<f64>,
+    values: Option<&'static str>,
+) -> Result<(Vec<Line>, Vec<Value>)> {
+    let (n, nnz) = (csr.nrows(), csr.nnz());
+    let iterations = plan.iterations.max(1).next_multiple_of(2 * ITERATIONS);
+    let host = Rc::new(right_hand_side(n));
+    let mut session = Session {
+        gpu,
+        plan,
+        case,
+        csr,
+        host: Rc::clone(&host),
+        contenders: Vec::new(),
+        seen: Vec::new(),
+        errors: Vec::new(),
+    };
+    formats::each(&mut session)?;
+    for stem in &plan.formats {
+        if !session.seen.contains(&stem.as_str()) {
+            session.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
+        }
+    }
+    // Ours first: if they converge too soon, nothing else of this attempt is worth its time.
+    let mut ready = Vec::new();
+    let mut first = None;
+    for ours in [true, false] {
+        if let (false, Some(libraries)) = (ours, libraries)
+            && let Err(why) = session.add_peers(libraries)
+        {
+            session.left_out("csr", "cusparse+cublas", &why);
+        }
+        for (label, mut solve) in std::mem::take(&mut session.contenders) {
+            let reached = solve.run(iterations).and_then(|()| Ok(relative_residual(csr, &solve.answer()?, &host)));
+            match reached {
+                Err(why) if why.is::<EndedEarly>() => return Err(why),
+                Err(why) => session.left_out(&label.noun, label.contender, &why),
+                Ok(reached) => {
+                    // The same number of iterations from the same start: all must have come equally far, up to what rounding does to CG.
+                    let like = *first.get_or_insert(reached);
+                    if reached <= 2.0 * like && like <= 2.0 * reached {
+                        ready.push((label, solve, reached));
+                    } else {
+                        let why = anyhow::anyhow!("came to a residual of {reached:e}, the first contender to {like:e}");
+                        session.left_out(&label.noun, label.contender, &why);
+                    }
+                }
+            }
+        }
+    }
+
+    let mut machine = copy(gpu)?;
+    let copied = interleave(gpu, &mut [&mut machine], plan.effort)?[0];
+    let copy_gbs = machine.label.bytes as f64 / copied.ms / 1e6;
+    let clock = Clock::new(gpu)?;
+    let mut samples = vec![Vec::new(); ready.len()];
+    for round in 0..plan.effort.rounds {
+        for k in 0..ready.len() {
+            let at = (k + round) % ready.len();
+            samples[at].push(sample(gpu, &clock, ready[at].1.as_mut(), iterations, plan.effort.round_ms)?);
+        }
+    }
+    let timings: Vec<_> = samples.into_iter().map(median).collect();
+    let mut wholes = Vec::new();
+    for (_, solve, _) in &mut ready {
+        let times = (0..WHOLES).map(|_| solve.whole(iterations)).collect::<Result<Option<Vec<f64>>>>()?;
+        wholes.push(times.map(|times| median(times).ms));
+    }
+
+    let kernel = |k: usize| ready[k].0.kernel.clone().unwrap_or_default();
+    let peer = |way: &str| {
+        let of = |k: &usize| ready[*k].0.contender == "cusparse+cublas" && kernel(*k).contains(way);
+        (0..ready.len()).filter(of).map(|k| timings[k].ms).min_by(f64::total_cmp)
+    };
+    let (best, from_host) = (peer(""), peer("host scalars"));
+    let csr_ms = (0..ready.len()).find(|&k| ready[k].0.noun == "csr" && ready[k].0.contender == "spandrel");
+    let csr_ms = csr_ms.map(|k| timings[k].ms);
+    let line = |label: &Label, timing: crate::contender::Timing, op, more| {
+        let own = label.contender == "spandrel";
+        let gbs = label.bytes as f64 / timing.ms / 1e6;
+        Line {
+            op,
+            noun: label.noun.clone(),
+            element: "f64",
+            backend: "cuda",
+            contender: label.contender,
+            case: case.to_owned(),
+            n,
+            nnz,
+            ms: timing.ms,
+            ms_min: timing.min,
+            ms_max: timing.max,
+            bytes: label.bytes,
+            gbs,
+            of_copy: Some(gbs / copy_gbs),
+            of_triad: None,
+            ratio_to_best_peer: best.filter(|_| own).map(|p| p / timing.ms),
+            ratio_to_csr: csr_ms.filter(|_| own).map(|c| c / timing.ms),
+            more,
+        }
+    };
+    let mut lines: Vec<Line> = Vec::new();
+    for (k, (label, _, residual)) in ready.iter().enumerate() {
+        let own = label.contender == "spandrel";
+        let more = More {
+            kernel: label.kernel.clone(),
+            ratio_to_host_scalars: from_host.filter(|_| own).map(|p| p / timings[k].ms),
+            residual: Some(*residual),
+            whole_ms: wholes[k],
+            iterations: Some(iterations),
+            values,
+            ..More::default()
+        };
+        lines.push(line(label, timings[k], "cg", more));
+    }
+    lines.push(line(&machine.label, copied, "cg", More::default()));
+    Ok((lines, session.errors))
+}
+
+/// Times one case: a line per contender, and what was left out with its reason.
+///
+/// # Errors
+/// A matrix that cannot be read or is not square; a device that fails; CG that ends too soon on any values.
+pub fn run(gpu: &Gpu, libraries: Option<&Libraries>, case: &Case, plan: &Plan) -> Result<(Vec<Line>, Vec<Value>)> {
+    let csr: Csr<f64> = case.load()?;
+    ensure!(csr.nrows() == csr.ncols(), "{}: {} x {} is not square", case.name, csr.nrows(), csr.ncols());
+    match attempt(gpu, libraries, &case.name, plan, &csr, None) {
+        Err(why) if why.is::<EndedEarly>() => {
+            eprintln!("  {why}; once more with the values of the graph Laplacian");
+            let csr = laplacian(&csr)?;
+            attempt(gpu, libraries, &case.name, plan, &csr, Some("graph laplacian"))
+        }
+        done => done,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_formats::generate;
+
+    #[test]
+    fn a_laplacian_has_row_sums_near_zero_and_the_pattern() {
+        let csr: Csr<f64> = generate::csr("banded:n=50,d=5").unwrap();
+        let made = laplacian(&csr).unwrap();
+        assert_eq!(made.col_idx(), csr.col_idx());
+        for i in 0..50 {
+            let sum: f64 = made.row(i).1.iter().sum();
+            assert!(sum > 0.0 && sum < 1e-4, "row {i}: {sum}");
+        }
+        assert!(laplacian(&Csr::<f64>::new(2, 2, vec![0, 1, 2], vec![1, 0], vec![1.0, 1.0]).unwrap()).is_err());
+    }
+}

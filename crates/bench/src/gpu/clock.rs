@@ -1,0 +1,149 @@
+//! The clock: calls captured in one graph, replayed between two events, the contenders in turn.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use spandrel_backend_cuda::cudarc::driver::{CudaEvent, CudaGraph, CudaStream, sys};
+
+use super::Gpu;
+use crate::contender::{Effort, Timing};
+
+/// Calls in one graph.
+pub const CALLS: u32 = 50;
+/// Replays of longer graphs need no warm-up before each round: the caches hold nothing of the call before.
+const LONG_MS: f64 = 10.0;
+/// Most replays in one round.
+const MOST_REPLAYS: f64 = 4096.0;
+
+/// Enqueues one call.
+pub type Enqueue<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
+
+/// A contender in words.
+#[derive(Clone, Debug)]
+pub struct Label {
+    /// The format or method.
+    pub noun: String,
+    /// Whose code.
+    pub contender: &'static str,
+    /// Which of several kernels.
+    pub kernel: Option<String>,
+    /// Bytes that one call must move, by the traffic model.
+    pub bytes: u64,
+}
+
+/// A contender, captured.
+pub struct Timed<'a> {
+    /// Who.
+    pub label: Label,
+    graph: CudaGraph,
+    calls: u32,
+    /// Replays in a round, once known.
+    replays: Option<(u32, bool)>,
+    /// Owns, or borrows, what the graph uses.
+    _enqueue: Enqueue<'a>,
+}
+
+/// Records `calls` calls. Every kernel must have been launched before, so that none is loaded underway.
+pub(crate) fn capture(
+    stream: &Arc<CudaStream>,
+    calls: u32,
+    enqueue: &mut dyn FnMut() -> Result<()>,
+) -> Result<CudaGraph> {
+    stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).context("beginning to record")?;
+    let enqueued = (0..calls).try_for_each(|_| enqueue());
+    // Ended in any case: a stream left recording would refuse everything after.
+    let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));
+    enqueued?;
+    graph.context("recording the calls")?.context("recording the calls gave no graph")
+}
+
+impl<'a> Timed<'a> {
+    /// Runs one call plainly, so that all its kernels are loaded, and captures `calls` of them.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn new(gpu: &Gpu, label: Label, calls: u32, mut enqueue: Enqueue<'a>) -> Result<Self> {
+        enqueue()?;
+        gpu.stream().synchronize().context("the first call")?;
+        let graph = capture(gpu.stream(), calls, &mut enqueue)?;
+        Ok(Self { label, graph, calls, replays: None, _enqueue: enqueue })
+    }
+
+    /// Replays the graph once and waits.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn replay(&self, gpu: &Gpu) -> Result<()> {
+        self.graph.launch().context("replaying the calls")?;
+        gpu.stream().synchronize().context("the replayed calls")
+    }
+}
+
+/// Two events.
+pub(crate) struct Clock {
+    begin: CudaEvent,
+    end: CudaEvent,
+}
+
+impl Clock {
+    pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
+        let event = || {
+            let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
+            gpu.stream().context().new_event(timed).context("making an event")
+        };
+        Ok(Self { begin: event()?, end: event()? })
+    }
+
+    /// Milliseconds on the device from before `work` to behind it.
+    pub(crate) fn time(&self, gpu: &Gpu, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
+        self.begin.record(gpu.stream()).context("recording an event")?;
+        work()?;
+        self.end.record(gpu.stream()).context("recording an event")?;
+        Ok(f64::from(self.begin.elapsed_ms(&self.end).context("reading the events")?))
+    }
+}
+
+impl Timed<'_> {
+    /// Milliseconds of one call over a round.
+    fn round(&mut self, gpu: &Gpu, clock: &Clock, effort: Effort) -> Result<f64> {
+        let (graph, calls) = (&self.graph, f64::from(self.calls));
+        let mut replay = || graph.launch().context("replaying the calls");
+        let (replays, warm) = match self.replays {
+            Some(known) => known,
+            None => {
+                replay()?;
+                let ms = clock.time(gpu, &mut replay)?;
+                let replays = (effort.round_ms / ms.max(1e-3)).ceil().clamp(1.0, MOST_REPLAYS) as u32;
+                *self.replays.insert((replays, ms < LONG_MS))
+            }
+        };
+        if warm {
+            replay()?;
+        }
+        let ms = clock.time(gpu, &mut || (0..replays).try_for_each(|_| replay()))?;
+        Ok(ms / f64::from(replays) / calls)
+    }
+}
+
+/// Times the contenders in turn, round after round; one timing each, in their order.
+///
+/// # Errors
+/// What the device says.
+pub fn interleave(gpu: &Gpu, all: &mut [&mut Timed<'_>], effort: Effort) -> Result<Vec<Timing>> {
+    let clock = Clock::new(gpu)?;
+    let mut samples = vec![Vec::with_capacity(effort.rounds); all.len()];
+    for round in 0..effort.rounds {
+        for k in 0..all.len() {
+            // A different starting point each round: nobody always follows the same neighbour.
+            let at = (k + round) % all.len();
+            samples[at].push(all[at].round(gpu, &clock, effort)?);
+        }
+    }
+    Ok(samples.into_iter().map(median).collect())
+}
+
+/// Median, least and most.
+pub(crate) fn median(mut samples: Vec<f64>) -> Timing {
+    samples.sort_by(f64::total_cmp);
+    Timing { ms: samples[samples.len() / 2], min: samples[0], max: samples[samples.len() - 1] }
+}

@@ -1,0 +1,201 @@
+//! The peer of our CG: Hestenes and Stiefel's loop over cuSPARSE's product and cuBLAS's level 1, as NVIDIA's samples write it.
+//!
+//! With host scalars each dot product comes back to the host; with device scalars two kernels of one thread (quotient.ptx) divide,
+//! and ten iterations at a time are one graph.
+
+use std::ffi::{c_int, c_void};
+use std::rc::Rc;
+
+use anyhow::{Context, Result, ensure};
+use spandrel_backend::Backend;
+use spandrel_backend_cuda::Vector;
+use spandrel_backend_cuda::cudarc::driver::{CudaFunction, CudaGraph, result::launch_kernel};
+use spandrel_backend_cuda::cudarc::nvrtc::Ptx;
+
+use super::Gpu;
+use super::clock::capture;
+use super::cublas::{Cublas, Scalars};
+use super::cusparse::{Algorithm, Cusparse, Forms, Product};
+
+/// Iterations in one graph.
+pub(crate) const ITERATIONS: usize = 10;
+
+/// Places in the vector of device scalars.
+const RR: u64 = 0;
+const PQ: u64 = 1;
+const ALPHA: u64 = 2;
+const NEGATED: u64 = 3;
+const BETA: u64 = 4;
+const NEXT: u64 = 5;
+const ONE: u64 = 6;
+
+/// The peer's CG in a workspace of its own.
+pub(crate) struct Peer<'a> {
+    gpu: &'a Gpu,
+    cublas: Rc<Cublas>,
+    // Dropped before the vectors that it has the addresses of.
+    graph: Option<CudaGraph>,
+    product: Product<f64>,
+    n: c_int,
+    b: Rc<Vector<f64>>,
+    x: Vector<f64>,
+    r: Vector<f64>,
+    p: Vector<f64>,
+    q: Vector<f64>,
+    scalars: Vector<f64>,
+    alpha: CudaFunction,
+    beta: CudaFunction,
+    place: Scalars,
+}
+
+impl<'a> Peer<'a> {
+    /// Prepares everything, the graph included.
+    pub(crate) fn new(
+        gpu: &'a Gpu,
+        cusparse: &Rc<Cusparse>,
+        cublas: &Rc<Cublas>,
+        forms: &Forms<f64>,
+        algorithm: Algorithm,
+        b: &Rc<Vector<f64>>,
+        place: Scalars,
+    ) -> Result<Self> {
+        let n = b.len();
+        let zeros = || -> Result<Vector<f64>> { Ok(gpu.be.zeros(n)?) };
+        let (p, q) = (zeros()?, zeros()?);
+        let module = gpu.stream().context().load_module(Ptx::from_src(include_str!("quotient.ptx")));
+        let module = module.context("loading the quotients")?;
+        let function = |name: &str| module.load_function(name).with_context(|| format!("kernel {name}"));
+        let mut peer = Self {
+            gpu,
+            cublas: Rc::clone(cublas),
+            graph: None,
+            product: forms.product(gpu, cusparse, algorithm, p.device_pointer(), q.device_pointer())?,
+            n: c_int::try_from(n).context("cuBLAS counts in 32 bits")?,
+            b: Rc::clone(b),
+            x: zeros()?,
+            r: zeros()?,
+            p,
+            q,
+            scalars: gpu.be.upload(&[1.0; 7])?,
+            alpha: function("alpha_f64")?,
+            beta: function("beta_f64")?,
+            place,
+        };
+        if let Scalars::Device = place {
+            peer.begin()?;
+            peer.iterate_on_device()?;
+            gpu.stream().synchronize().context("an iteration of the peer")?;
+            let graph = capture(gpu.stream(), ITERATIONS as u32, &mut || peer.iterate_on_device())?;
+            peer.graph = Some(graph);
+        }
+        Ok(peer)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.product.bytes()
+    }
+
+    pub(crate) fn answer(&self) -> Result<Vec<f64>> {
+        Ok(self.gpu.be.download(&self.x)?)
+    }
+
+    /// x = 0, r = p = b.
+    fn begin(&mut self) -> Result<()> {
+        let be = &self.gpu.be;
+        self.gpu.bind()?;
+        self.cublas.scalars(self.place)?;
+        be.fill(None, 0.0, &mut self.x)?;
+        be.copy(None, &self.b, &mut self.r)?;
+        be.copy(None, &self.b, &mut self.p)?;
+        if let Scalars::Device = self.place {
+            let r = self.r.device_pointer();
+            // SAFETY: n elements and one of device memory that this struct keeps.
+            unsafe { self.cublas.dot(self.n, r, r, self.scalar(RR) as *mut f64) }?;
+        }
+        Ok(())
+    }
+
+    /// So many iterations from x = 0.
+    pub(crate) fn run(&mut self, iterations: usize) -> Result<()> {
+        self.begin()?;
+        match &self.graph {
+            Some(graph) => {
+                ensure!(
+                    iterations.is_multiple_of(ITERATIONS),
+                    "{iterations} iterations are not a multiple of {ITERATIONS}"
+                );
+                for _ in 0..iterations / ITERATIONS {
+                    graph.launch().context("replaying the peer's iterations")?;
+                }
+                Ok(())
+            }
+            None => self.iterate_from_host(iterations),
+        }
+    }
+
+    fn scalar(&self, at: u64) -> u64 {
+        self.scalars.device_pointer() + 8 * at
+    }
+
+    fn launch(&self, function: &CudaFunction, places: &[u64]) -> Result<()> {
+        let addresses: Vec<u64> = places.iter().map(|&at| self.scalar(at)).collect();
+        let mut arguments: Vec<*mut c_void> =
+            addresses.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast()).collect();
+        let stream = self.gpu.stream().cu_stream();
+        // SAFETY: the kernels take addresses of f64 in device memory, as many as the callers give; the context is bound.
+        unsafe { launch_kernel(function.cu_function(), (1, 1, 1), (1, 1, 1), 0, stream, &mut arguments) }
+            .context("launching a quotient")
+    }
+
+    fn vectors(&self) -> [u64; 4] {
+        [&self.x, &self.r, &self.p, &self.q].map(Vector::device_pointer)
+    }
+
+    #[rustfmt::skip] // the right margin holds the formulas
+    fn iterate_on_device(&self) -> Result<()> {
+        let (n, [x, r, p, q]) = (self.n, self.vectors());
+        let at = |place| self.scalar(place);
+        self.product.enqueue()?;                                                            // q = A p
+        // SAFETY: vectors of n elements and scalars in device memory that this struct keeps.
+        unsafe { self.cublas.dot(n, p, q, at(PQ) as *mut f64) }?;                           // p'q
+        self.launch(&self.alpha, &[RR, PQ, ALPHA, NEGATED])?;                               // alpha = r'r / p'q
+        // SAFETY: as above.
+        unsafe { self.cublas.axpy(n, at(ALPHA) as *const f64, p, x) }?;                     // x = x + alpha p
+        // SAFETY: as above.
+        unsafe { self.cublas.axpy(n, at(NEGATED) as *const f64, q, r) }?;                   // r = r - alpha q
+        // SAFETY: as above.
+        unsafe { self.cublas.dot(n, r, r, at(NEXT) as *mut f64) }?;                         // the next r'r
+        self.launch(&self.beta, &[NEXT, RR, BETA])?;                                        // beta = next / r'r
+        // SAFETY: as above.
+        unsafe { self.cublas.scal(n, at(BETA) as *const f64, p) }?;
+        // SAFETY: as above.
+        unsafe { self.cublas.axpy(n, at(ONE) as *const f64, r, p) }                         // p = r + beta p
+    }
+
+    fn iterate_from_host(&self, iterations: usize) -> Result<()> {
+        let (n, [x, r, p, q]) = (self.n, self.vectors());
+        let dot = |a: u64, b: u64| -> Result<f64> {
+            let mut value = 0.0;
+            // SAFETY: vectors of n elements in device memory that this struct keeps; the call blocks until the value is there.
+            unsafe { self.cublas.dot(n, a, b, &mut value) }?;
+            Ok(value)
+        };
+        let axpy = |a: f64, from: u64, to: u64| {
+            // SAFETY: as above; the host's scalar is read by the call.
+            unsafe { self.cublas.axpy(n, &a, from, to) }
+        };
+        let mut rr = dot(r, r)?;
+        for _ in 0..iterations {
+            self.product.enqueue()?;
+            let alpha = rr / dot(p, q)?;
+            axpy(alpha, p, x)?;
+            axpy(-alpha, q, r)?;
+            let next = dot(r, r)?;
+            // SAFETY: as above.
+            unsafe { self.cublas.scal(n, &(next / rr), p) }?;
+            axpy(1.0, r, p)?;
+            rr = next;
+        }
+        Ok(())
+    }
+}

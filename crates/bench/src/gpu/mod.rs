@@ -1,0 +1,137 @@
+//! The GPU as a place to measure on: our backend, cuSPARSE and cuBLAS where their libraries are found, and the clock.
+//!
+//! Everything runs on the backend's own stream. A contender is a number of calls captured in one graph, so that the cost of a
+//! launch weighs on nobody.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+use spandrel_backend::Device;
+use spandrel_backend_cuda::cudarc::driver::CudaStream;
+use spandrel_backend_cuda::{Cuda, ptx};
+
+use crate::machine;
+use crate::record::Header;
+
+pub mod cg;
+pub mod clock;
+mod conjugate;
+pub mod cublas;
+pub mod cusparse;
+mod formats;
+pub mod library;
+mod ours;
+pub mod spmv;
+
+/// What the record says that this process cannot find out: the lent machine has no git and no compiler.
+#[derive(Clone, Debug, Default)]
+pub struct Provenance {
+    /// The commit that was built.
+    pub commit: Option<String>,
+    /// Hash of the PTX as `cargo xtask ptx --hash` prints it.
+    pub ptx_sha256: Option<String>,
+    /// The peers' libraries with their versions.
+    pub libraries: Vec<String>,
+}
+
+/// Limits of memory, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// A format that takes more is left out, and the record says so.
+    pub most: u64,
+    /// Formats are timed together until they take more than this.
+    pub group: u64,
+}
+
+/// One GPU.
+#[derive(Debug)]
+pub struct Gpu {
+    /// Our backend.
+    pub be: Cuda,
+}
+
+impl Gpu {
+    /// The first device.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn open() -> Result<Self> {
+        Ok(Self { be: Cuda::new()? })
+    }
+
+    pub(crate) fn stream(&self) -> &Arc<CudaStream> {
+        self.be.stream()
+    }
+
+    /// Makes the device's context that of this thread, for libraries that take whatever is there.
+    pub(crate) fn bind(&self) -> Result<()> {
+        self.stream().context().bind_to_thread().context("binding the device's context")
+    }
+
+    /// Room by the options, or by what is free now: six tenths of it for one format, three for a group (the peers' forms of the matrix lie beside).
+    ///
+    /// # Errors
+    /// A driver that does not answer.
+    pub fn room(&self, most_gib: Option<f64>, group_gib: Option<f64>) -> Result<Room> {
+        let (free, _) = self.stream().context().mem_get_info().context("asking for free memory")?;
+        let bytes = |gib: f64| (gib * f64::from(1u32 << 30)) as u64;
+        let free = free as u64;
+        Ok(Room { most: most_gib.map_or(free / 10 * 6, bytes), group: group_gib.map_or(free / 10 * 3, bytes) })
+    }
+
+    /// A header for this device.
+    ///
+    /// # Errors
+    /// The hash given is not that of the embedded PTX: the record would speak of other kernels than those that ran.
+    pub fn header(&self, provenance: &Provenance, copy_gbs: Option<f64>) -> Result<Header> {
+        let found = ptx_sha256();
+        if let Some(given) = &provenance.ptx_sha256 {
+            anyhow::ensure!(
+                given.trim() == found,
+                "--ptx-sha256 {given} is not the hash of the PTX in this program, {found}: build it anew, or hash its own tree"
+            );
+        }
+        let here = Header::here(1);
+        let driver = machine::ask("nvidia-smi", &["--query-gpu=driver_version", "--format=csv,noheader"]);
+        let software: Vec<String> = std::iter::once(driver).chain(provenance.libraries.iter().cloned()).collect();
+        Ok(Header {
+            machine: self.be.describe(),
+            driver: Some(software.join(", ")),
+            commit: provenance.commit.clone().unwrap_or(here.commit),
+            ptx_sha256: Some(found),
+            copy_gbs,
+            ..here
+        })
+    }
+}
+
+/// SHA-256 over the embedded PTX: name and contents of each file, by name.
+pub fn ptx_sha256() -> String {
+    let mut hash = Sha256::new();
+    for (name, text) in ptx() {
+        hash.update(name.as_bytes());
+        hash.update(text.as_bytes());
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_folder() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../backend-cuda/ptx");
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        let mut hash = Sha256::new();
+        for name in names {
+            hash.update(name.as_bytes());
+            hash.update(std::fs::read(format!("{folder}/{name}")).unwrap());
+        }
+        let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(ptx_sha256(), hex);
+    }
+}

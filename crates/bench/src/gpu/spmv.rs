@@ -1,0 +1,355 @@
+//! `spandrel-bench spmv --backend cuda`: every format against every algorithm of cuSPARSE, and the device's own copy.
+//!
+//! A call is y = A x; a contender is [`clock::CALLS`] calls in one graph. Formats are timed in groups that fit the device, the copy and
+//! the best peers with each group again, so that every ratio is one between neighbours in time; the host holds the case's CSR and
+//! one format at a time. Copy: 1 GiB to 1 GiB, bytes read and written.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use spandrel_backend::{Backend, Coeff, Load, Spmv};
+use spandrel_backend_cuda::cudarc::driver::result::memcpy_dtod_async;
+use spandrel_backend_cuda::{Cuda, Scalar, Vector};
+use spandrel_formats::{Csr, Format, Real, choose};
+
+use super::clock::{self, CALLS, Label, Timed, interleave};
+use super::cusparse::{Algorithm, Cusparse, Forms};
+use super::formats::{self, Visit};
+use super::{Gpu, Room, ours};
+use crate::case::Case;
+use crate::contender::Effort;
+use crate::record::{Line, More};
+use crate::spmv::{Choice, Reference, operand};
+
+/// Elements of each side of the copy: 1 GiB of f64.
+const COPY_LEN: usize = 1 << 27;
+/// Copies in one graph.
+const COPIES: u32 = 8;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Stems of the formats, or empty for all.
+    pub formats: Vec<String>,
+    /// How long.
+    pub effort: Effort,
+    /// Limits of memory.
+    pub room: Room,
+    /// Whether the copy runs among the contenders.
+    pub machine: bool,
+}
+
+/// What came of one case.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Timings.
+    pub lines: Vec<Line>,
+    /// What was left out or went wrong, and why.
+    pub errors: Vec<Value>,
+    /// How `choose` did.
+    pub choice: Option<Choice>,
+}
+
+/// A line that says why there is no timing.
+pub fn error_line(op: &str, noun: &str, element: &str, contender: &str, case: &str, why: &str) -> Value {
+    json!({"op": op, "noun": noun, "type": element, "backend": "cuda", "contender": contender, "case": case, "error": why})
+}
+
+/// The device's own copy as a contender.
+///
+/// # Errors
+/// Out of memory.
+pub(crate) fn copy(gpu: &Gpu) -> Result<Timed<'_>> {
+    let bytes = COPY_LEN * 8;
+    let from: Vector<f64> = gpu.be.zeros(COPY_LEN)?;
+    let to: Vector<f64> = gpu.be.zeros(COPY_LEN)?;
+    let label = Label { noun: "copy".into(), contender: "machine", kernel: None, bytes: 2 * bytes as u64 };
+    let enqueue = move || {
+        gpu.bind()?;
+        let (to, from) = (to.device_pointer(), from.device_pointer());
+        // SAFETY: both vectors have so many bytes and live as long as this closure, which the contender keeps.
+        unsafe { memcpy_dtod_async(to, from, bytes, gpu.stream().cu_stream()) }.context("copying on the device")
+    };
+    Timed::new(gpu, label, COPIES, Box::new(enqueue))
+}
+
+struct Operands<T> {
+    x: Vector<T>,
+    y: RefCell<Vector<T>>,
+}
+
+/// One case underway.
+struct Session<'a, T: Real> {
+    gpu: &'a Gpu,
+    plan: &'a Plan,
+    case: &'a str,
+    csr: Arc<Csr<T>>,
+    reference: Reference,
+    operands: Rc<Operands<T>>,
+    copy: Option<Timed<'a>>,
+    peers: Vec<Timed<'a>>,
+    members: Vec<Timed<'a>>,
+    storage: u64,
+    /// Whether the peers' lines are written.
+    peers_written: bool,
+    /// Our formats that the backend has.
+    seen: Vec<&'static str>,
+    found: Findings,
+}
+
+impl<'a, T: Real> Session<'a, T> {
+    fn wanted(&self, stem: &str) -> bool {
+        self.plan.formats.is_empty() || self.plan.formats.iter().any(|f| f == stem)
+    }
+
+    fn left_out(&mut self, noun: &str, contender: &str, why: &anyhow::Error) {
+        let line = error_line("spmv", noun, T::NAME, contender, self.case, &format!("{why:#}"));
+        eprintln!("  {noun} ({contender}): {why:#}");
+        self.found.errors.push(line);
+    }
+
+    /// Captures a contender and compares its answer, which must replace NaN.
+    fn ready(&self, label: Label, enqueue: clock::Enqueue<'a>) -> Result<Timed<'a>> {
+        let timed = Timed::new(self.gpu, label, CALLS, enqueue)?;
+        self.gpu.be.fill(None, T::from_f64(f64::NAN), &mut self.operands.y.borrow_mut())?;
+        timed.replay(self.gpu)?;
+        let answer: Vec<T> = self.gpu.be.download(&self.operands.y.borrow())?;
+        self.reference.check(&answer).map_err(|why| anyhow::anyhow!("wrong answer: {why}"))?;
+        Ok(timed)
+    }
+
+    fn add_peers(&mut self, library: &Rc<Cusparse>) {
+        let (x, y) = (self.operands.x.device_pointer(), self.operands.y.borrow().device_pointer());
+        let forms = Forms::new(self.gpu, &self.csr);
+        for algorithm in Algorithm::ALL {
+            let timed = forms.product(self.gpu, library, algorithm, x, y).and_then(|product| {
+                let label = Label {
+                    noun: algorithm.noun().into(),
+                    contender: "cusparse",
+                    kernel: Some(algorithm.kernel().into()),
+                    bytes: product.bytes(),
+                };
+                self.ready(label, Box::new(move || product.enqueue()))
+            });
+            match timed {
+                Ok(timed) => self.peers.push(timed),
+                Err(why) => self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel())),
+            }
+        }
+    }
+
+    /// Loads a format by `load`, captures and checks it; `kernel` names what was forced.
+    fn add<F: Format<Value = T>>(
+        &mut self,
+        kernel: Option<String>,
+        format: Arc<F>,
+        load: impl FnOnce(&Cuda, Arc<F>) -> spandrel_backend::Result<<Cuda as Load<F>>::Resident>,
+    ) -> Result<()>
+    where
+        Cuda: Spmv<F> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
+        <Cuda as Load<F>>::Resident: 'static,
+    {
+        let storage = format.storage();
+        let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
+        anyhow::ensure!(
+            storage <= self.plan.room.most,
+            "{:.1} GiB of storage, more than {:.1} GiB (--max-gib)",
+            gib(storage),
+            gib(self.plan.room.most)
+        );
+        if self.storage + storage > self.plan.room.group {
+            self.flush()?;
+        }
+        let be = &self.gpu.be;
+        let resident = load(be, Arc::clone(&format))?;
+        let any = &resident as &dyn Any;
+        let label = Label {
+            noun: F::NAME.into(),
+            contender: "spandrel",
+            kernel: kernel.or_else(|| ours::kernel::<T>(any)),
+            bytes: ours::bytes::<T, F>(&format, any),
+        };
+        drop(format);
+        let operands = Rc::clone(&self.operands);
+        let enqueue = move || {
+            let y = &mut *operands.y.borrow_mut();
+            Ok(Spmv::<F>::spmv(be, None, Coeff::one(), &resident, &operands.x, Coeff::zero(), y)?)
+        };
+        let timed = self.ready(label, Box::new(enqueue))?;
+        self.storage += storage;
+        self.members.push(timed);
+        Ok(())
+    }
+
+    /// As [`Session::add`] for a kernel that is forced; a failure is a line.
+    fn force<F: Format<Value = T>>(
+        &mut self,
+        kernel: &str,
+        format: Arc<F>,
+        load: impl FnOnce(&Cuda, Arc<F>) -> spandrel_backend::Result<<Cuda as Load<F>>::Resident>,
+    ) where
+        Cuda: Spmv<F> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
+        <Cuda as Load<F>>::Resident: 'static,
+    {
+        if let Err(why) = self.add(Some(kernel.to_owned()), format, load) {
+            self.left_out(F::NAME, "spandrel", &why.context(kernel.to_owned()));
+        }
+    }
+
+    /// Kernels that the backend would not have chosen for this matrix, each a line beside its own choice.
+    fn add_forced(&mut self) {
+        let is = |noun: &str, kernel: &Option<String>| noun == "dia" && kernel.as_deref() == Some("symmetric");
+        let symmetric = self.found.lines.iter().any(|l| is(&l.noun, &l.more.kernel))
+            || self.members.iter().any(|t| is(&t.label.noun, &t.label.kernel));
+        if let Some(dia) = symmetric.then(|| ours::both_halves(&self.csr)).flatten() {
+            self.force("full", Arc::new(dia), |be, host| be.load(host));
+        }
+    }
+
+    /// Times the group, writes its lines, and drops it.
+    fn flush(&mut self) -> Result<()> {
+        if self.members.is_empty() && (self.peers_written || self.peers.is_empty()) {
+            return Ok(());
+        }
+        let mut all: Vec<&mut Timed<'a>> =
+            self.copy.iter_mut().chain(&mut self.peers).chain(&mut self.members).collect();
+        let timings = interleave(self.gpu, &mut all, self.plan.effort)?;
+        let labels: Vec<Label> = all.iter().map(|t| t.label.clone()).collect();
+        let gbs = |k: usize| labels[k].bytes as f64 / timings[k].ms / 1e6;
+        let copy = labels.iter().position(|l| l.noun == "copy").map(gbs);
+        let best = |noun: Option<&str>| {
+            let peer =
+                |k: &usize| labels[*k].contender == "cusparse" && noun.is_none_or(|noun| labels[*k].noun == noun);
+            (0..labels.len()).filter(peer).min_by(|&a, &b| timings[a].ms.total_cmp(&timings[b].ms))
+        };
+        for (k, label) in labels.iter().enumerate() {
+            let own = label.contender == "spandrel";
+            if !own && self.peers_written {
+                continue;
+            }
+            let ratio = |peer: Option<usize>| peer.filter(|_| own).map(|p| timings[p].ms / timings[k].ms);
+            self.found.lines.push(Line {
+                op: "spmv",
+                noun: label.noun.clone(),
+                element: T::NAME,
+                backend: "cuda",
+                contender: label.contender,
+                case: self.case.to_owned(),
+                n: self.csr.nrows(),
+                nnz: self.csr.nnz(),
+                ms: timings[k].ms,
+                ms_min: timings[k].min,
+                ms_max: timings[k].max,
+                bytes: label.bytes,
+                gbs: gbs(k),
+                of_copy: copy.map(|b| gbs(k) / b),
+                of_triad: None,
+                ratio_to_best_peer: ratio(best(None)),
+                ratio_to_csr: None,
+                more: More {
+                    kernel: label.kernel.clone(),
+                    ratio_to_same_format: ratio(best(Some(&label.noun))),
+                    ..More::default()
+                },
+            });
+        }
+        // From here on the best of each format stands for all.
+        if !self.peers_written {
+            let first = usize::from(self.copy.is_some());
+            let keep: Vec<usize> = ["csr", "coo", "sell"].iter().filter_map(|noun| best(Some(noun))).collect();
+            let mut at = first;
+            self.peers.retain(|_| {
+                at += 1;
+                keep.contains(&(at - 1))
+            });
+            self.peers_written = true;
+        }
+        self.members.clear();
+        self.storage = 0;
+        Ok(())
+    }
+}
+
+impl<T: Real> Visit<T> for Session<'_, T> {
+    fn visit<F: Format<Value = T>>(&mut self) -> Result<()>
+    where
+        Cuda: Spmv<F> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
+        <Cuda as Load<F>>::Resident: 'static,
+    {
+        self.seen.push(F::NAME);
+        if !self.wanted(F::NAME) {
+            return Ok(());
+        }
+        let added = F::from_csr(&self.csr)
+            .map_err(anyhow::Error::from)
+            .and_then(|format| self.add(None, Arc::new(format), |be, host| Load::<F>::load(be, host)));
+        if let Err(why) = added {
+            self.left_out(F::NAME, "spandrel", &why);
+        }
+        // A device that has failed fails everything after: the record shall say so once.
+        self.gpu.stream().synchronize().context("the device has failed")
+    }
+}
+
+/// Times one case.
+///
+/// # Errors
+/// A matrix that cannot be read, a device that fails. What one contender does wrong is a line of the findings.
+pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan: &Plan) -> Result<Findings> {
+    let csr: Csr<T> = case.load()?;
+    let x: Vec<T> = operand(csr.ncols());
+    let operands = Operands { x: gpu.be.upload(&x)?, y: RefCell::new(gpu.be.zeros(csr.nrows())?) };
+    let mut session = Session {
+        gpu,
+        plan,
+        case: &case.name,
+        reference: Reference::of(&csr, &x),
+        csr: Arc::new(csr),
+        operands: Rc::new(operands),
+        copy: if plan.machine { Some(copy(gpu)?) } else { None },
+        peers: Vec::new(),
+        members: Vec::new(),
+        storage: 0,
+        peers_written: false,
+        seen: Vec::new(),
+        found: Findings::default(),
+    };
+    if let Some(library) = library {
+        session.add_peers(library);
+    }
+    formats::each(&mut session)?;
+    session.add_forced();
+    session.flush()?;
+    for stem in &plan.formats {
+        if !session.seen.contains(&stem.as_str()) {
+            session.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
+        }
+    }
+    let chosen = choose(&session.csr).format.to_owned();
+    let mut found = session.found;
+    let own = |l: &&Line| l.contender == "spandrel";
+    // Of several kernels of one format the backend's own choice came first.
+    let csr_ms = found.lines.iter().filter(own).find(|l| l.noun == "csr").map(|l| l.ms);
+    for line in found.lines.iter_mut().filter(|l| l.contender == "spandrel") {
+        line.ratio_to_csr = csr_ms.map(|csr| csr / line.ms);
+    }
+    let best = found.lines.iter().filter(own).min_by(|a, b| a.ms.total_cmp(&b.ms));
+    let at = found.lines.iter().filter(own).find(|l| l.noun == chosen);
+    found.choice = at.zip(best).map(|(at, best)| Choice {
+        op: "choose",
+        element: T::NAME,
+        backend: "cuda",
+        case: case.name.clone(),
+        n: at.n,
+        nnz: at.nnz,
+        best: best.noun.clone(),
+        slower: at.ms / best.ms,
+        ratio_to_best_peer: at.ratio_to_best_peer,
+        chosen,
+    });
+    Ok(found)
+}

@@ -1,0 +1,123 @@
+//! The commands on a GPU: libraries, cases, record.
+
+use anyhow::{Result, bail};
+use serde_json::{Value, to_value};
+use spandrel_bench::gpu::cublas::Cublas;
+use spandrel_bench::gpu::cusparse::Cusparse;
+use spandrel_bench::gpu::spmv::{Findings, error_line};
+use spandrel_bench::gpu::{self, Gpu, Provenance};
+use spandrel_bench::record::Line;
+
+use super::{Common, print_choices, print_lines, rate};
+
+/// Whether cuSPARSE is among the peers.
+fn wanted(peers: &[String]) -> Result<bool> {
+    match peers.iter().find(|p| !["cusparse", "none"].contains(&p.as_str())) {
+        Some(other) => bail!("no peer on a GPU is called {other}: cusparse, none"),
+        None => Ok(peers.iter().any(|p| p == "cusparse")),
+    }
+}
+
+/// A peer, or the line that says why there is none.
+fn peer<T>(op: &str, name: &str, opened: Result<T>, errors: &mut Vec<Value>) -> Option<T> {
+    opened
+        .inspect_err(|why| {
+            eprintln!("{name} is left out: {why:#}");
+            errors.push(error_line(op, "library", "f64", name, "all", &format!("{why:#}")));
+        })
+        .ok()
+}
+
+/// Writes the record with what there is: a run that is cut short keeps the cases before.
+fn save(common: &Common, gpu: &Gpu, provenance: &Provenance, lines: &[Line], rest: &[Value]) -> Result<()> {
+    let mut all = lines.iter().map(to_value).collect::<Result<Vec<_>, _>>()?;
+    all.extend_from_slice(rest);
+    common.save(&gpu.header(provenance, rate(lines, "copy"))?, &all)
+}
+
+fn print(common: &Common, lines: &[Line], rest: &[Value]) -> Result<()> {
+    for error in rest.iter().filter(|line| line.get("error").is_some()) {
+        println!("left out: {} {} ({}): {}", error["case"], error["noun"], error["contender"], error["error"]);
+    }
+    print_lines(common, lines)
+}
+
+pub(crate) fn spmv(
+    common: &Common,
+    gpu: &Gpu,
+    mut provenance: Provenance,
+    plan: &gpu::spmv::Plan,
+    peers: &[String],
+    types: &[String],
+) -> Result<()> {
+    // Wrong words, and a hash that does not fit, are told before the work.
+    let (wanted, mut rest) = (wanted(peers)?, Vec::new());
+    gpu.header(&provenance, None)?;
+    let library = if wanted { peer("spmv", "cusparse", Cusparse::open(gpu), &mut rest) } else { None };
+    provenance.libraries.extend(library.as_ref().map(|library| library.version()).transpose()?);
+    let (mut lines, mut choices) = (Vec::new(), Vec::new());
+    for case in common.cases()? {
+        for element in types {
+            eprintln!("{} {element}", case.name);
+            let found = match element.as_str() {
+                "f32" => gpu::spmv::run::<f32>(gpu, library.as_ref(), &case, plan),
+                "f64" => gpu::spmv::run::<f64>(gpu, library.as_ref(), &case, plan),
+                other => bail!("no element type is called {other}: f32, f64"),
+            };
+            match found {
+                Ok(Findings { lines: more, errors, choice }) => {
+                    lines.extend(more);
+                    rest.extend(errors);
+                    if let Some(choice) = choice {
+                        rest.push(to_value(&choice)?);
+                        choices.push(choice);
+                    }
+                }
+                Err(why) => {
+                    eprintln!("  left out: {why:#}");
+                    rest.push(error_line("spmv", "case", element, "spandrel", &case.name, &format!("{why:#}")));
+                }
+            }
+            save(common, gpu, &provenance, &lines, &rest)?;
+        }
+    }
+    print_choices(&choices);
+    print(common, &lines, &rest)
+}
+
+pub(crate) fn cg(
+    common: &Common,
+    gpu: &Gpu,
+    mut provenance: Provenance,
+    plan: &gpu::cg::Plan,
+    peers: &[String],
+) -> Result<()> {
+    let (wanted, mut rest) = (wanted(peers)?, Vec::new());
+    gpu.header(&provenance, None)?;
+    let libraries = if wanted {
+        let cusparse = peer("cg", "cusparse", Cusparse::open(gpu), &mut rest);
+        let cublas = peer("cg", "cublas", Cublas::open(gpu), &mut rest);
+        cusparse.zip(cublas).map(|(cusparse, cublas)| gpu::cg::Libraries { cusparse, cublas })
+    } else {
+        None
+    };
+    if let Some(libraries) = &libraries {
+        provenance.libraries.push(libraries.cusparse.version()?);
+    }
+    let mut lines = Vec::new();
+    for case in common.cases()? {
+        eprintln!("{}", case.name);
+        match gpu::cg::run(gpu, libraries.as_ref(), &case, plan) {
+            Ok((more, errors)) => {
+                lines.extend(more);
+                rest.extend(errors);
+            }
+            Err(why) => {
+                eprintln!("  left out: {why:#}");
+                rest.push(error_line("cg", "case", "f64", "spandrel", &case.name, &format!("{why:#}")));
+            }
+        }
+        save(common, gpu, &provenance, &lines, &rest)?;
+    }
+    print(common, &lines, &rest)
+}
