@@ -53,11 +53,10 @@
 //!
 #![cfg_attr(feature = "cuda-core", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda-core"), doc = "```ignore")]
-//! use spandrel::backend_cuda::cudarc::driver::{CudaContext, DriverError};
 //! use spandrel::{Backend, Cuda};
 //!
-//! let device = Cuda::new()?; // before any call of cudarc's, which panics where there is no driver
-//! let stream = CudaContext::new(0)?.new_stream()?;
+//! let device = Cuda::new()?; // before any other call of cudarc's, which panics where there is no driver
+//! let stream = device.stream().context().new_stream()?;
 //! let slice = stream.clone_htod(&[1.0f64, 2.0, 3.0])?;
 //! let x = device.wrap(slice)?; // no copy
 //! assert_eq!(device.download(&x)?, [1.0, 2.0, 3.0]);
