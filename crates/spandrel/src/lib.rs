@@ -25,7 +25,7 @@
 //! # Ok::<(), spandrel::Error>(())
 //! ```
 //!
-//! This crate only re-exports. Each module below is a crate of its own and can be depended on alone:
+//! But for the choice of a backend this crate only re-exports. Each of these modules is a crate of its own and can be depended on alone:
 //!
 //! | module | crate | holds |
 //! |---|---|---|

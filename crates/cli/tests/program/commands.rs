@@ -117,9 +117,33 @@ fn a_file_given_to_generate_is_sent_to_convert() {
 }
 
 #[test]
-fn devices_says_why_there_is_no_gpu() {
+fn devices_says_whether_there_is_a_gpu_and_why() {
     let (code, object) = run_json(&["devices"]);
-    assert_eq!((code, &object["cpu"]["usable"], &object["cuda"]["usable"]), (0, &true.into(), &false.into()));
-    assert!(!object["cuda"]["why"].as_str().unwrap().is_empty());
-    assert!(stdout(&run(&["devices"])).contains("cuda"));
+    assert_eq!((code, &object["cpu"]["usable"]), (0, &true.into()));
+    let cuda = &object["cuda"];
+    assert!(!cuda["why"].as_str().unwrap().is_empty());
+    let text = stdout(&run(&["devices"]));
+    assert!(text.contains("cuda") && text.contains(cuda["why"].as_str().unwrap()), "{text}");
+    let (solved, solve) = run_json(&["solve", "poisson2d:4"]);
+    let (timed, spmv) = run_json(&["spmv", "poisson2d:4", "--format", "csr"]);
+    assert_eq!((solved, timed), (0, 0), "{solve} {spmv}");
+    let expected = if cuda["usable"] == true { "cuda" } else { "cpu" };
+    assert_eq!((&solve["backend"], &spmv["backend"]), (&expected.into(), &expected.into()));
+    let why = solve["why"]["backend"].as_str().unwrap();
+    assert!(!why.is_empty());
+    if cfg!(feature = "cuda") && cuda["devices"] == serde_json::json!([]) {
+        assert!(why.contains(cuda["why"].as_str().unwrap()), "{why}");
+        assert!(stdout(&run(&["solve", "poisson2d:4"])).contains("(no GPU to be used"));
+    }
+}
+
+#[test]
+fn a_direct_solve_is_the_hosts() {
+    for args in [["solve", "poisson2d:4", "--solver", "direct"], ["solve", "poisson2d:4", "--backend", "cpu"]] {
+        let (code, object) = run_json(&args);
+        assert_eq!((code, &object["backend"]), (0, &"cpu".into()), "{object}");
+        assert!(object["seconds"]["open"].as_f64().unwrap() <= object["seconds"]["total"].as_f64().unwrap());
+    }
+    let (code, object) = run_json(&["solve", "poisson2d:4", "--solver", "direct", "--backend", "cuda"]);
+    assert_eq!((code, &object["error"]["kind"]), (1, &"unsupported".into()), "{object}");
 }
