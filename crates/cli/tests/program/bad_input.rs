@@ -110,20 +110,10 @@ fn generators_that_do_not_exist_or_are_misspelt() {
 #[test]
 fn a_gpu_that_is_not_there() {
     for command in ["solve", "spmv"] {
+        let expected = if cfg!(feature = "cuda") { "no_gpu" } else { "unsupported" };
         let (code, object) = run_json(&[command, "poisson2d:4", "--backend", "cuda"]);
-        let (_, devices) = run_json(&["devices"]);
-        if devices["cuda"]["usable"] == true {
-            assert_eq!((code, &object["backend"]), (0, &"cuda".into()), "{object}");
-            continue;
-        }
-        let expected = match devices["cuda"]["devices"].as_array().unwrap().len() {
-            _ if !cfg!(feature = "cuda") => "unsupported",
-            0 => "no_gpu",
-            _ => "device",
-        };
         assert_eq!((code, &object["error"]["kind"]), (1, &expected.into()), "{object}");
-        let why = devices["cuda"]["why"].as_str().unwrap();
-        assert!(object["error"]["message"].as_str().unwrap().contains(why), "{object}");
+        assert!(object["error"]["message"].as_str().unwrap().contains("--backend cpu"), "{object}");
     }
 }
 
