@@ -99,6 +99,7 @@ pub enum Choice {
 
 /// One of the backends that the features have.
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant)] // a program has one
 pub enum AnyBackend {
     /// The CPU.
     #[cfg(feature = "cpu")]
