@@ -55,7 +55,7 @@ fn asked_for() -> Why {
 fn automatic(missing: Option<&Error>) -> Why {
     match missing {
         None => Why::new("the first GPU found"),
-        Some(_) if !cfg!(feature = "cuda") => Why::new(NO_CUDA),
+        Some(_) if !cfg!(feature = "cuda") => Why { short: "this build has no CUDA", full: NO_CUDA.to_string() },
         Some(Error::Device { why, .. }) => Why { short: NO_GPU, full: format!("no GPU: {why}") },
         Some(error) => Why { short: NO_GPU, full: format!("no GPU: {error}") },
     }
