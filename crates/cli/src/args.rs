@@ -111,7 +111,7 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) check_every: Option<usize>,
 
-    /// Where to run. auto: the CPU.
+    /// Where to run. auto: the GPU where one is found, else the CPU.
     #[arg(long, value_enum, default_value_t = BackendName::Auto, help_heading = "Machine")]
     pub(crate) backend: BackendName,
     /// Threads. Default: one per core.
@@ -122,7 +122,8 @@ pub(crate) struct SolveArgs {
     ///
     /// Its cost: formats that sum in another order are refused, or passed over by auto, even where they are faster, and
     /// --solver direct, whose factorisation orders its sums by the machine, is refused. On the CPU every kernel of this
-    /// build keeps the shared order, so an iteration costs nothing extra there.
+    /// build keeps the shared order, so an iteration costs nothing extra there; on a GPU rows of very different lengths
+    /// take longer.
     #[arg(long, help_heading = "Machine")]
     pub(crate) reproducible: bool,
 
@@ -162,7 +163,7 @@ pub(crate) struct InfoArgs {
 /// Time y = A x in every format that fits, and check each answer.
 ///
 /// GB/s counts what the format must move (matrix, x and y once). The share is of the bandwidth of a copy, measured in the
-/// same run on the same threads; above 100 % the matrix stays in the cache.
+/// same run on the same device; above 100 % the matrix stays in the cache.
 #[derive(Debug, Args)]
 #[command(after_long_help = MATRIX_HELP)]
 pub(crate) struct SpmvArgs {
@@ -174,7 +175,7 @@ pub(crate) struct SpmvArgs {
     /// Element type of matrix and vectors.
     #[arg(long, value_enum, default_value_t = Precision::F64)]
     pub(crate) precision: Precision,
-    /// Where to run. auto: the CPU.
+    /// Where to run. auto: the GPU where one is found, else the CPU.
     #[arg(long, value_enum, default_value_t = BackendName::Auto)]
     pub(crate) backend: BackendName,
     /// Threads. Default: one per core.

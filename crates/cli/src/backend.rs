@@ -1,31 +1,88 @@
-//! Where to run: the CPU of this build, or a typed error that says why there is no GPU.
+//! Where to run: what `--backend` asks for, why it became what it is, and the typed error that says why there is no GPU.
 
-use spandrel::backend_cpu::Cpu;
+use spandrel::any::{AnyBackend, Choice};
+use spandrel::backend::Error;
+use spandrel_formats::choose::Machine;
 
 use crate::args::BackendName;
 use crate::failure::{Failure, Result};
 
-/// The CPU, or why what was asked for cannot be had. `auto` is the CPU: this build has no other.
+/// A device, and why it is this one.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) device: AnyBackend,
+    pub(crate) why: Why,
+}
+
+/// Why the work runs where it does.
+#[derive(Clone, Debug)]
+pub(crate) struct Why {
+    /// In a few words, for a line.
+    pub(crate) short: &'static str,
+    /// With the reason of a missing GPU.
+    pub(crate) full: String,
+}
+
+impl Why {
+    pub(crate) fn new(short: &'static str) -> Self {
+        Self { short, full: short.to_string() }
+    }
+}
+
+/// What was asked for; `auto` is the first GPU that can be used, else the CPU.
 ///
 /// # Errors
-/// Kind `no_gpu` with the probe's reason; kind `unsupported` where there is a GPU.
-pub(crate) fn open(name: BackendName) -> Result<Cpu> {
+/// Kind `no_gpu` with the probe's reason, `unsupported` in a build without CUDA, `device` with what the driver says.
+pub(crate) fn open(name: BackendName) -> Result<Opened> {
     match name {
-        BackendName::Auto | BackendName::Cpu => Ok(Cpu::new()),
-        BackendName::Cuda => Err(match spandrel_backend_cuda::probe() {
-            Err(why) => Failure::new("no_gpu", format!("no GPU: {why}; or run with --backend cpu")),
-            Ok(found) => {
-                let names: Vec<String> = found.iter().map(ToString::to_string).collect();
-                Failure::new(
-                    "unsupported",
-                    format!(
-                        "this build of spandrel runs on the CPU only, though a GPU is there ({}); run with --backend cpu",
-                        names.join("; ")
-                    ),
-                )
-            }
-        }),
+        BackendName::Auto => {
+            let (device, missing) = AnyBackend::auto()?;
+            Ok(Opened { device, why: automatic(missing.as_ref()) })
+        }
+        BackendName::Cpu => Ok(Opened { device: AnyBackend::open(Choice::Cpu)?, why: asked_for() }),
+        BackendName::Cuda => {
+            gpu()?;
+            Ok(Opened { device: AnyBackend::open(Choice::Cuda)?, why: asked_for() })
+        }
     }
+}
+
+fn asked_for() -> Why {
+    Why::new("as asked for")
+}
+
+/// Why `auto` took what it took.
+fn automatic(missing: Option<&Error>) -> Why {
+    match missing {
+        None => Why::new("the first GPU found"),
+        Some(_) if !cfg!(feature = "cuda") => Why { short: "this build has no CUDA", full: NO_CUDA.to_string() },
+        Some(Error::Device { why, .. }) => Why { short: NO_GPU, full: format!("no GPU: {why}") },
+        Some(error) => Why { short: NO_GPU, full: format!("no GPU: {error}") },
+    }
+}
+
+const NO_GPU: &str = "no GPU to be used, see `spandrel devices`";
+/// Said where the feature `cuda` is off.
+pub(crate) const NO_CUDA: &str = "this build of spandrel runs on the CPU only, it leaves the feature `cuda` out";
+
+/// Whether there is a GPU to ask for.
+#[cfg(feature = "cuda")]
+fn gpu() -> Result<()> {
+    match spandrel::backend_cuda::probe() {
+        Ok(_) => Ok(()),
+        Err(why) => Err(Failure::new("no_gpu", format!("no GPU: {why}; or run with --backend cpu"))),
+    }
+}
+
+/// Whether there is a GPU to ask for.
+#[cfg(not(feature = "cuda"))]
+fn gpu() -> Result<()> {
+    Err(Failure::new("unsupported", format!("{NO_CUDA}; build with it, or run with --backend cpu")))
+}
+
+/// The machine that `--backend auto` would run on, without opening it.
+pub(crate) fn machine() -> Machine {
+    if gpu().is_ok() { Machine::Gpu } else { Machine::Cpu }
 }
 
 /// Gives rayon's global pool, on which readers, generators and the CPU backend work, its number of threads. Called once,

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use spandrel::Device;
 use spandrel::backend_cpu::Cpu;
-use spandrel_backend_cuda::DeviceInfo;
+#[cfg(feature = "cuda")]
+use spandrel::backend_cuda::{Cuda, DeviceInfo, probe};
 
 use crate::args::DevicesArgs;
 use crate::failure::Result;
@@ -24,21 +25,25 @@ struct CpuListing {
 
 #[derive(Serialize)]
 struct CudaListing {
-    /// Whether this build can run there.
+    /// Whether `--backend auto` runs there.
     usable: bool,
     why: String,
     devices: Vec<Gpu>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))] // then there are none
 struct Gpu {
     ordinal: usize,
     name: String,
     memory: u64,
     compute_capability: String,
     multiprocessors: u32,
+    #[serde(skip)]
+    text: String,
 }
 
+#[cfg(feature = "cuda")]
 impl From<&DeviceInfo> for Gpu {
     fn from(info: &DeviceInfo) -> Self {
         let (major, minor) = info.compute_capability;
@@ -48,33 +53,51 @@ impl From<&DeviceInfo> for Gpu {
             memory: info.memory,
             compute_capability: format!("{major}.{minor}"),
             multiprocessors: info.multiprocessors,
+            text: info.to_string(),
         }
     }
 }
 
+/// The GPUs that the driver shows, and whether the first, which is the one used, can be opened.
+#[cfg(feature = "cuda")]
+fn cuda() -> CudaListing {
+    let found = match probe() {
+        Ok(found) => found,
+        Err(why) => return CudaListing { usable: false, why: why.to_string(), devices: Vec::new() },
+    };
+    let (usable, why) = match Cuda::new() {
+        Ok(_) => (true, "the first is used by --backend auto and cuda".to_string()),
+        Err(spandrel::backend::Error::Device { why, .. }) => (false, why),
+        Err(error) => (false, error.to_string()),
+    };
+    CudaListing { usable, why, devices: found.iter().map(Gpu::from).collect() }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda() -> CudaListing {
+    CudaListing { usable: false, why: crate::backend::NO_CUDA.to_string(), devices: Vec::new() }
+}
+
 pub(crate) fn run(args: &DevicesArgs) -> Result<()> {
-    const CPU_ONLY: &str = "this build runs on the CPU only";
     let cpu = Cpu::new();
-    let found = spandrel_backend_cuda::probe();
+    let cuda = cuda();
     if args.json {
-        let (why, devices) = match &found {
-            Ok(found) => (CPU_ONLY.to_string(), found.iter().map(Gpu::from).collect()),
-            Err(why) => (why.to_string(), Vec::new()),
-        };
         return output::print_json(&Listing {
             cpu: CpuListing { usable: true, device: cpu.describe(), n_threads: cpu.thread_count() },
-            cuda: CudaListing { usable: false, why, devices },
+            cuda,
         });
     }
     let mut text = format!("cpu   {}\n", cpu.describe());
-    match found {
-        Ok(found) => {
-            for gpu in found {
-                text.push_str(&format!("cuda  {gpu}\n"));
-            }
-            text.push_str(&format!("      {CPU_ONLY}: these are not used\n"));
-        }
-        Err(why) => text.push_str(&format!("cuda  none: {why}\n")),
+    for gpu in &cuda.devices {
+        text.push_str(&format!("cuda  {}\n", gpu.text));
     }
+    let head = if cuda.devices.is_empty() {
+        "cuda  none: "
+    } else if cuda.usable {
+        "      "
+    } else {
+        "      not usable: "
+    };
+    text.push_str(&format!("{head}{}\n", cuda.why));
     output::print(&text)
 }

@@ -57,7 +57,10 @@ impl From<spandrel::backend::Error> for Failure {
             E::Device { .. } => "device",
             _ => "backend",
         };
-        let message = error.to_string();
+        let message = match &error {
+            E::OutOfMemory { device, .. } if *device != "cpu" => format!("{error}; or run with --backend cpu"),
+            _ => error.to_string(),
+        };
         match error {
             E::Format(error) => error.into(),
             _ => Self::new(kind, message),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use spandrel::sptrsv::{Levels, Triangle};
 use spandrel::{Csr, Real};
-use spandrel_formats::choose::{Choice, choose};
+use spandrel_formats::choose::{Choice, Machine, choose_for};
 use spandrel_formats::grid::Grid;
 use spandrel_formats::stats::{Stats, Symmetry};
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::input::{self, grouped};
 use crate::output::{self, Target};
 use crate::progress::Spinner;
-use crate::spy;
+use crate::{backend, spy};
 
 #[derive(Serialize)]
 struct Report {
@@ -30,6 +30,8 @@ struct Report {
     formats: Vec<FormatReport>,
     format: &'static str,
     why: String,
+    /// Of the machine that `--backend auto` runs on: the format is for it.
+    backend: &'static str,
 }
 
 #[derive(Serialize)]
@@ -128,7 +130,8 @@ impl Report {
         let stats = Stats::of(a)?;
         let levels =
             if stats.is_square() { Some([level(a, Triangle::Lower)?, level(a, Triangle::Upper)?]) } else { None };
-        let choice = choose(a);
+        let machine = backend::machine();
+        let choice = choose_for(a, machine);
         let formats = formats(&choice);
         let Stats { rows, diagonal, .. } = stats;
         Ok(Self {
@@ -193,6 +196,10 @@ impl Report {
             formats,
             format: choice.format,
             why: choice.why,
+            backend: match machine {
+                Machine::Cpu => "cpu",
+                Machine::Gpu => "cuda",
+            },
         })
     }
 
@@ -275,7 +282,8 @@ impl Report {
                 }
             };
         }
-        let _ = writeln!(text, "\nwould use {}: {}", self.format, self.why);
+        let place = if self.backend == "cpu" { "" } else { " on the GPU" };
+        let _ = writeln!(text, "\nwould use {}{place}: {}", self.format, self.why);
         // Formats without a remark leave no blanks behind.
         text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }

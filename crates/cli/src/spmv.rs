@@ -2,6 +2,8 @@
 //!
 //! Order of the work for a format: convert, load, one product that is checked against the reference row by row, then the
 //! clock. A format is dropped before the next is made, so at most the matrix and one copy of it are held.
+//! The clock: short products are recorded several at a time, as a solver records its iterations, and run between two waits for
+//! the device, so that neither a launch nor a wait counts for more than it does there.
 //! Reference: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1 (the bound); Ogita, Rump, Oishi,
 //! Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005 (the reference result, as if in doubled precision).
 
@@ -10,8 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use spandrel::backend::{Backend, Coeff, Spmv};
-use spandrel::backend_cpu::Cpu;
+use spandrel::any::{Complete, EveryFormat, Task};
+use spandrel::backend::{Backend, Coeff, Error, Recorded, Spmv, Step};
 use spandrel::{Csr, Device, Format, Mat, Real};
 
 use crate::args::{Precision, SpmvArgs};
@@ -24,6 +26,9 @@ use crate::{backend, input, output};
 const LEAST_SECONDS: f64 = 0.2;
 const LEAST_RUNS: usize = 7;
 const MOST_RUNS: usize = 2000;
+/// A run is of so many operations at most, as few as take this long, in seconds.
+const MOST_AT_ONCE: usize = 50;
+const LONG_ENOUGH: f64 = 1e-3;
 /// Bytes of each of the two vectors whose copy is timed: outside any cache.
 const COPIED: usize = 128 << 20;
 const SEED: u64 = 1;
@@ -82,10 +87,18 @@ enum Measured {
 }
 
 pub(crate) fn run(args: &SpmvArgs) -> Result<()> {
-    let cpu = backend::open(args.backend)?;
-    match args.precision {
-        Precision::F64 => measure::<f64>(args, &cpu),
-        Precision::F32 => measure::<f32>(args, &cpu),
+    backend::open(args.backend)?.device.run(Job(args))
+}
+
+struct Job<'a>(&'a SpmvArgs);
+
+impl Task for Job<'_> {
+    type Output = Result<()>;
+    fn run<B: Complete<f64> + Complete<f32>>(self, device: &B) -> Result<()> {
+        match self.0.precision {
+            Precision::F64 => measure::<f64, B>(self.0, device),
+            Precision::F32 => measure::<f32, B>(self.0, device),
+        }
     }
 }
 
@@ -97,15 +110,15 @@ macro_rules! over_formats {
     };
 }
 
-fn measure<T: Real>(args: &SpmvArgs, cpu: &Cpu) -> Result<()> {
+fn measure<T: Real, B: EveryFormat<T>>(args: &SpmvArgs, device: &B) -> Result<()> {
     let a = input::matrix::<T>(&args.matrix)?;
     if let Some(why) = input::first_not_finite(&a) {
         return Err(Failure::new("not_finite", format!("{why}, so no answer could be checked")));
     }
     let spinner = Spinner::start("measuring the copy bandwidth");
-    let copy_gbs = copy_bandwidth::<T>(cpu)?;
+    let copy_gbs = copy_bandwidth::<T, B>(device)?;
     spinner.say("computing the reference");
-    let bench = Bench::new(cpu, &spinner, a, copy_gbs);
+    let bench = Bench::new(device, &spinner, a, copy_gbs);
     let wanted = |stem: &str| args.format.is_empty() || args.format.iter().any(|name| name == stem);
     let results: Vec<Option<Result<Line>>> = spandrel_formats::for_each_format!(over_formats, (T, bench, wanted));
     let formats: Vec<Line> = results.into_iter().flatten().collect::<Result<_>>()?;
@@ -114,9 +127,9 @@ fn measure<T: Real>(args: &SpmvArgs, cpu: &Cpu) -> Result<()> {
 
     let report = Report {
         matrix: MatrixReport { name: args.matrix.clone(), nrows: a.nrows(), ncols: a.ncols(), nnz: a.nnz() },
-        backend: Cpu::NAME,
-        device: cpu.describe(),
-        n_threads: cpu.thread_count(),
+        backend: B::NAME,
+        device: device.describe(),
+        n_threads: rayon::current_num_threads(),
         precision: T::NAME,
         copy_gbs,
         formats,
@@ -136,8 +149,8 @@ fn measure<T: Real>(args: &SpmvArgs, cpu: &Cpu) -> Result<()> {
 }
 
 /// A matrix, an x, and what y must be.
-struct Bench<'a, T> {
-    cpu: &'a Cpu,
+struct Bench<'a, T, B> {
+    device: &'a B,
     spinner: &'a Spinner,
     a: Csr<T>,
     x: Vec<T>,
@@ -146,39 +159,42 @@ struct Bench<'a, T> {
     copy_gbs: f64,
 }
 
-impl<'a, T: Real> Bench<'a, T> {
-    fn new(cpu: &'a Cpu, spinner: &'a Spinner, a: Csr<T>, copy_gbs: f64) -> Self {
+impl<'a, T: Real, B: Backend<T>> Bench<'a, T, B> {
+    fn new(device: &'a B, spinner: &'a Spinner, a: Csr<T>, copy_gbs: f64) -> Self {
         let x = random::<T>(SEED, a.ncols());
         let (reference, bound) = (0..a.nrows()).map(|i| exact_row(&a, i, &x)).unzip();
-        Self { cpu, spinner, a, x, reference, bound, copy_gbs }
+        Self { device, spinner, a, x, reference, bound, copy_gbs }
     }
 
     fn format<F: Format<Value = T>>(&self) -> Result<Line>
     where
-        Cpu: Spmv<F>,
+        B: Spmv<F>,
     {
         self.spinner.say(F::NAME);
+        let skipped = |why: String| Line { format: F::NAME, result: Measured::Skipped { skipped: why } };
         let stored = match F::from_csr(&self.a) {
             Ok(stored) => stored,
-            Err(error) => {
-                return Ok(Line { format: F::NAME, result: Measured::Skipped { skipped: error.to_string() } });
-            }
+            Err(error) => return Ok(skipped(error.to_string())),
         };
         let bytes = stored.spmv();
-        let a = Mat::load(self.cpu, Arc::new(stored))?;
-        let x = self.cpu.upload(&self.x)?;
-        // What is not written stays visible.
-        let mut y = self.cpu.upload(&vec![T::nan(); self.reference.len()])?;
-        let product = |y: &mut _| -> Result<()> {
-            a.spmv(self.cpu, None, Coeff::one(), &x, Coeff::zero(), y)?;
-            Ok(self.cpu.synchronize()?)
+        let device = self.device;
+        let a = match Mat::load(device, Arc::new(stored)) {
+            Ok(a) => a,
+            // The next format may fit.
+            Err(error @ (Error::OutOfMemory { .. } | Error::Unsupported { .. })) => {
+                return Ok(skipped(error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
         };
-        product(&mut y)?;
-        let error_of_bound = self.judge(&self.cpu.download(&y)?);
+        let x = device.upload(&self.x)?;
+        // What is not written stays visible.
+        let mut y = device.upload(&vec![T::nan(); self.reference.len()])?;
+        a.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
+        let error_of_bound = self.judge(&device.download(&y)?);
         if error_of_bound > 1.0 {
             return Ok(Line { format: F::NAME, result: Measured::Wrong { error_of_bound, correct: false } });
         }
-        let times = time(&mut || product(&mut y))?;
+        let times = time(device, |device: &B| a.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y))?;
         let ms = times.median * 1e3;
         let gbs = rate(bytes, times.median);
         Ok(Line {
@@ -243,21 +259,52 @@ struct Times {
     runs: usize,
 }
 
-/// Runs `work`, which was run before, until the median is worth something.
-fn time(work: &mut impl FnMut() -> Result<()>) -> Result<Times> {
+/// One operation, so many times.
+struct Repeated<W> {
+    work: W,
+    times: usize,
+}
+
+// SAFETY: `work` is one call of one operation on what it borrows (see `time`, whose callers give nothing else): the same operands, in
+// place and alive for as long as the closure is.
+unsafe impl<D: Device, W: FnMut(&D) -> spandrel::backend::Result<()>> Step<D> for Repeated<W> {
+    fn enqueue(&mut self, device: &D) -> spandrel::backend::Result<()> {
+        (0..self.times).try_for_each(|_| (self.work)(device))
+    }
+}
+
+/// Times `work`, one operation on operands that it borrows, which was run before, until the median is worth something.
+fn time<D: Device>(device: &D, mut work: impl FnMut(&D) -> spandrel::backend::Result<()>) -> Result<Times> {
+    // The first call warms what the second is to show.
+    let mut once = 0.0;
+    for _ in 0..2 {
+        let start = Instant::now();
+        work(device)?;
+        device.synchronize()?;
+        once = start.elapsed().as_secs_f64();
+    }
+    let times = ((LONG_ENOUGH / once.max(1e-9)).ceil() as usize).clamp(1, MOST_AT_ONCE);
+    let mut recorded = Recorded::new(device, Repeated { work, times }, true);
+    let mut run = || -> Result<f64> {
+        let start = Instant::now();
+        recorded.run()?;
+        device.synchronize()?;
+        Ok(start.elapsed().as_secs_f64() / times as f64)
+    };
+    // Plainly, then recorded and replayed: from the third on nothing is done but the work.
+    run()?;
+    run()?;
     let mut seconds = Vec::with_capacity(64);
     let begin = Instant::now();
     while seconds.len() < LEAST_RUNS || (begin.elapsed().as_secs_f64() < LEAST_SECONDS && seconds.len() < MOST_RUNS) {
-        let start = Instant::now();
-        work()?;
-        seconds.push(start.elapsed().as_secs_f64());
+        seconds.push(run()?);
     }
     seconds.sort_by(f64::total_cmp);
     Ok(Times {
         median: seconds[seconds.len() / 2],
         least: seconds[0],
         most: seconds[seconds.len() - 1],
-        runs: seconds.len(),
+        runs: seconds.len() * times,
     })
 }
 
@@ -266,17 +313,13 @@ fn rate(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 / seconds.max(1e-9) / 1e9
 }
 
-fn copy_bandwidth<T: Real>(cpu: &Cpu) -> Result<f64> {
+fn copy_bandwidth<T: Real, B: Backend<T>>(device: &B) -> Result<f64> {
     let len = COPIED / T::BYTES;
     // Written once, so that the pages are there and are the vectors' own.
-    let (mut from, mut to) = (cpu.zeros(len)?, cpu.zeros(len)?);
-    cpu.fill(None, T::one(), &mut from)?;
-    let mut copy = || -> Result<()> {
-        cpu.copy(None, &from, &mut to)?;
-        Ok(Device::synchronize(cpu)?)
-    };
-    copy()?;
-    Ok(rate(2 * (len * T::BYTES) as u64, time(&mut copy)?.median))
+    let (mut from, mut to) = (device.zeros(len)?, device.zeros(len)?);
+    device.fill(None, T::one(), &mut from)?;
+    let times = time(device, |device: &B| device.copy(None, &from, &mut to))?;
+    Ok(rate(2 * (len * T::BYTES) as u64, times.median))
 }
 
 impl Report {
@@ -335,7 +378,7 @@ mod tests {
 
     #[test]
     fn a_wrong_or_missing_element_is_noticed() {
-        let cpu = Cpu::new();
+        let cpu = spandrel::Cpu::new();
         let spinner = Spinner::start("");
         let bench = Bench::new(&cpu, &spinner, Csr::<f64>::identity(4).unwrap(), 1.0);
         let mut y = bench.x.clone();

@@ -1,5 +1,5 @@
 //! Which format multiplies fastest, expected from the bytes and places that y = A x walks over: computed from the structure, none of
-//! the formats is built.
+//! the formats is built. A CPU core ([`COSTS`]) and a GPU ([`GPU_COSTS`]) have costs of their own.
 //!
 //! Each format's bytes are those of its [`crate::Traffic::spmv`] after [`Format::from_csr`], to the byte, from the same rules
 //! (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices) and under the same limits on padding.
@@ -13,6 +13,16 @@ use crate::dia::{occupied, positions};
 use crate::hmec::{self, plan, rows_longer_than};
 use crate::padding::{fits, sort_descending};
 use crate::{Csr, Error, Format, Hyb, Ordinal, Real, Result, Traffic, dense, ell, sell};
+
+/// What the product runs on: whose costs decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Machine {
+    /// One core, by [`COSTS`].
+    #[default]
+    Cpu,
+    /// A GPU, by [`GPU_COSTS`].
+    Gpu,
+}
 
 /// What a product costs one CPU core in nanoseconds, besides the bytes: per call, per stored row (column of CSC) and per place
 /// (entry, or padding that is walked over).
@@ -64,6 +74,54 @@ pub const NANOSECONDS_PER_BYTE: f64 = 0.0465;
 /// Bytes of a product from which on they decide: what a large third-level cache holds.
 pub const PAST_CACHE: u64 = 32 << 20;
 
+/// What a product costs a GPU, in nanoseconds and as a share of what its memory could give.
+///
+/// Large matrices are decided by bytes and efficiency, small ones by the longest row: where one thread takes a row, its entries come one
+/// after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuCost {
+    /// Nanoseconds of a call: launch and end of the grid.
+    pub call: f64,
+    /// Share of [`GPU_NANOSECONDS_PER_BYTE`]'s rate that the format's access reaches, above 0.
+    pub efficiency: f64,
+    /// Nanoseconds of a place of the longest chain: what one thread adds up in order, or a warp's 32 share.
+    pub step: f64,
+}
+
+impl GpuCost {
+    /// Nanoseconds of a product that moves so many bytes and whose longest chain has so many places.
+    pub fn of(&self, bytes: u64, chain: u64) -> f64 {
+        let rate = if bytes > GPU_PAST_CACHE { 1.0 } else { GPU_CACHE_RATE };
+        let traffic = GPU_NANOSECONDS_PER_BYTE * bytes as f64 / (rate * self.efficiency);
+        self.call + traffic.max(self.step * chain as f64)
+    }
+}
+
+/// Costs by format on a GPU: set by what each format's access allows (values of diagonals stream, CSR's rows begin anywhere, COO adds up
+/// across threads), for an H200. [`None`] as in [`COSTS`].
+pub const GPU_COSTS: [(&str, Option<GpuCost>); 13] = [
+    ("coo", Some(GpuCost { call: 3000.0, efficiency: 0.70, step: 1.0 })),
+    ("csr", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 1.0 })),
+    ("csc", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 1.0 })),
+    ("ell", Some(GpuCost { call: 3000.0, efficiency: 0.90, step: 20.0 })),
+    ("sell", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 20.0 })),
+    ("dia", Some(GpuCost { call: 3000.0, efficiency: 0.92, step: 20.0 })),
+    ("bdia", Some(GpuCost { call: 3000.0, efficiency: 0.92, step: 20.0 })),
+    ("hyb", Some(GpuCost { call: 3000.0, efficiency: 0.80, step: 20.0 })),
+    ("bsr", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 20.0 })),
+    ("bsrx", None),
+    ("hec", Some(GpuCost { call: 3000.0, efficiency: 0.75, step: 20.0 })),
+    ("hmec", Some(GpuCost { call: 3000.0, efficiency: 0.75, step: 20.0 })),
+    ("dense", Some(GpuCost { call: 3000.0, efficiency: 0.90, step: 20.0 })),
+];
+
+/// Nanoseconds that a byte costs a GPU's memory: 3.9 TB/s.
+pub const GPU_NANOSECONDS_PER_BYTE: f64 = 0.000256;
+/// Bytes of a product up to which a GPU's second-level cache holds it from one call to the next.
+pub const GPU_PAST_CACHE: u64 = 50_000_000;
+/// By how much that cache is faster than the memory.
+pub const GPU_CACHE_RATE: f64 = 2.0;
+
 /// One format under consideration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -75,9 +133,12 @@ pub struct Candidate {
     pub shape: String,
     /// Places that a product walks over: entries and padding.
     pub places: u64,
-    /// Nanoseconds that one core is expected to need, by [`COSTS`] and, for what no cache holds, by the bytes. [`None`] where the
-    /// matrix does not fit or the format is never chosen.
+    /// Nanoseconds that the machine (one core of it, or the GPU) is expected to need, by its costs and, for what no cache holds, by the
+    /// bytes. [`None`] where the matrix does not fit or the format is never chosen.
     pub nanoseconds: Option<f64>,
+    /// Bytes that the machine moves: those of `spmv`, or fewer where it keeps one half of a symmetric matrix. 0 where the matrix does not
+    /// fit.
+    pub moved: u64,
 }
 
 /// The chosen format, and all that were considered.
@@ -105,9 +166,14 @@ impl Choice {
 }
 
 /// Names the format whose product is expected to take the least time among those that fit: by bytes where no cache holds the
-/// matrix, by measured costs per row and place where one does.
+/// matrix, by measured costs per row and place where one does. For the CPU; [`choose_for`] takes the machine.
 pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
-    let candidates = candidates(csr);
+    choose_for(csr, Machine::Cpu)
+}
+
+/// As [`choose()`], for the machine that the product runs on.
+pub fn choose_for<T: Real>(csr: &Csr<T>, machine: Machine) -> Choice {
+    let candidates = candidates(csr, machine);
     let weighted = |c: &Candidate| c.nanoseconds;
     let own = csr.spmv();
     let mut best = candidates.iter().find(|c| c.name == "csr");
@@ -116,8 +182,7 @@ pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
             best = Some(candidate);
         }
     }
-    let (format, bytes, shape) = best
-        .map_or(("csr", own, String::new()), |c| (c.name, c.spmv.as_ref().copied().unwrap_or(own), c.shape.clone()));
+    let (format, bytes, shape) = best.map_or(("csr", own, String::new()), |c| (c.name, c.moved, c.shape.clone()));
     let why = if format == "csr" {
         let next = candidates
             .iter()
@@ -126,18 +191,21 @@ pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
             .min_by(|a, b| a.0.total_cmp(&b.0));
         match next {
             Some((_, next)) => {
-                let next_bytes = next.spmv.as_ref().copied().unwrap_or(own);
-                format!("{} per product, {} would move {}", megabytes(own), next.name, megabytes(next_bytes))
+                format!("{} per product, {} would move {}", megabytes(own), next.name, megabytes(next.moved))
             }
             None => format!("{} per product, no other format fits", megabytes(own)),
         }
     } else if bytes < own {
         format!("{shape}, {} per product against csr's {}", megabytes(bytes), megabytes(own))
     } else {
-        // As many bytes or more: fewer instructions decide, of a matrix that a cache holds.
+        // As many bytes or more: on a CPU fewer instructions decide, of a matrix that a cache holds; on a GPU how they are read.
         let rate = |name| candidates.iter().find(|c| c.name == name).and_then(weighted).unwrap_or(f64::INFINITY);
         let percent = 100.0 * (1.0 - rate(format) / rate("csr"));
-        format!("{shape}, expected {percent:.0} % less time per product than csr, as the caches hold the matrix")
+        let reason = match machine {
+            Machine::Cpu => "as the caches hold the matrix",
+            Machine::Gpu => "as its access is more regular",
+        };
+        format!("{shape}, expected {percent:.0} % less time per product than csr, {reason}")
     };
     Choice { format, candidates, why }
 }
@@ -152,8 +220,8 @@ fn megabytes(bytes: u64) -> String {
     }
 }
 
-/// Bytes and shape of each format.
-fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
+/// Bytes, shape and expected time of each format.
+fn candidates<T: Real>(csr: &Csr<T>, machine: Machine) -> Vec<Candidate> {
     let (nrows, ncols, nnz) = (csr.nrows() as u64, csr.ncols() as u64, csr.nnz() as u64);
     let size = T::BYTES as u64;
     let entry = 4 + size;
@@ -256,17 +324,41 @@ fn candidates<T: Real>(csr: &Csr<T>) -> Vec<Candidate> {
             _ => ("compressed rows".into(), nnz, Ok(csr.spmv())),
         }
     };
+    // A GPU keeps the upper half of a symmetric matrix by diagonals, and reads the values of the lower one from its cache.
+    let halved = |name: &str| machine == Machine::Gpu && name == "dia" && csr.is_symmetric();
+    let upper: Vec<i32> = offsets.iter().copied().filter(|&offset| offset >= 0).collect();
+    let gpu = |name: &str, bytes: u64| {
+        let (_, cost) = GPU_COSTS.iter().find(|cost| cost.0 == name)?;
+        let chain = match name {
+            "dia" => offsets.len(),
+            "bdia" => filled.len(),
+            "hyb" => width,
+            "dense" => csr.ncols(),
+            _ => longest,
+        };
+        cost.map(|cost| cost.of(bytes, chain as u64))
+    };
     COSTS
         .iter()
         .map(|&(name, cost)| {
-            let (shape, places, bytes) = measure(name);
+            let (mut shape, places, bytes) = measure(name);
             let spmv = bytes.map_err(|error| match error {
                 Error::DoesNotFit { why, .. } | Error::Invalid { why, .. } => why,
                 other => other.to_string(),
             });
+            let mut moved = spmv.as_ref().copied().unwrap_or(0);
+            if spmv.is_ok() && halved(name) {
+                moved -= (places - inside(&upper)) * size;
+                if upper.len() < offsets.len() {
+                    shape.push_str(&format!(", {} of them stored", upper.len()));
+                }
+            }
             let segments = if name == "csc" { ncols } else { nrows };
-            let nanoseconds = spmv.as_ref().ok().zip(cost).map(|(&bytes, cost)| cost.of(segments, places, nnz, bytes));
-            Candidate { name, spmv, shape, places, nanoseconds }
+            let nanoseconds = spmv.as_ref().ok().and_then(|&bytes| match machine {
+                Machine::Cpu => cost.map(|cost| cost.of(segments, places, nnz, bytes)),
+                Machine::Gpu => gpu(name, moved),
+            });
+            Candidate { name, spmv, shape, places, nanoseconds, moved }
         })
         .collect()
 }

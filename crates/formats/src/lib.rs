@@ -38,7 +38,7 @@ pub mod triplets;
 pub use bdia::{Band, Bdia};
 pub use bsr::Bsr;
 pub use bsrx::Bsrx;
-pub use choose::{Choice, choose};
+pub use choose::{Choice, Machine, choose, choose_for};
 pub use coo::Coo;
 pub use csc::Csc;
 pub use csr::Csr;

@@ -1,11 +1,11 @@
 //! Statistics and the choice of a format: counted by hand on small matrices, against the built formats on many.
 
 use proptest::prelude::*;
-use spandrel_formats::choose::COSTS;
+use spandrel_formats::choose::{COSTS, GPU_COSTS, GPU_PAST_CACHE};
 use spandrel_formats::generate::csr;
 use spandrel_formats::{
-    Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, Format, Hec, Hmec, Hyb, Real, Sell, Stats, Symmetry, Traffic,
-    Triplets, choose, for_each_format,
+    Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, Format, Hec, Hmec, Hyb, Machine, Real, Sell, Stats, Symmetry,
+    Traffic, Triplets, choose, choose_for, for_each_format,
 };
 
 fn from_entries(nrows: usize, ncols: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
@@ -108,11 +108,47 @@ fn what_never_fits_is_never_chosen() {
     let n = 30_000;
     let mut arrow: Vec<_> = (0..n).map(|i| (i, i, 1.0)).collect();
     arrow.extend((1..n).flat_map(|i| [(0, i, 1.0), (i, 0, 1.0)]));
-    let choice = choose(&from_entries(n, n, &arrow));
-    for c in &choice.candidates {
-        assert_eq!(c.nanoseconds.is_some(), c.spmv.is_ok() && c.name != "bsrx", "{}", c.name);
+    let arrow = from_entries(n, n, &arrow);
+    for machine in [Machine::Cpu, Machine::Gpu] {
+        let choice = choose_for(&arrow, machine);
+        for c in &choice.candidates {
+            assert_eq!(c.nanoseconds.is_some(), c.spmv.is_ok() && c.name != "bsrx", "{}", c.name);
+        }
+        assert!(choice.candidate(choice.format).unwrap().spmv.is_ok());
     }
-    assert!(choice.candidate(choice.format).unwrap().spmv.is_ok());
+}
+
+#[test]
+fn a_gpu_has_costs_of_its_own() {
+    assert_eq!(GPU_COSTS.map(|(name, cost)| (name, cost.is_some())), COSTS.map(|(name, cost)| (name, cost.is_some())));
+    // A symmetric matrix by diagonals keeps one half: of 7 diagonals 4.
+    let symmetric = csr::<f64>("d3n7:80").unwrap();
+    let choice = choose_for(&symmetric, Machine::Gpu);
+    let dia = choice.candidate("dia").unwrap();
+    let (bytes, vectors) = (*dia.spmv.as_ref().unwrap(), 2 * 8 * symmetric.nrows() as u64 + 4 * 7);
+    assert_eq!(2 * (dia.moved - vectors), bytes - vectors + 8 * symmetric.nrows() as u64);
+    assert_eq!(choice.format, "dia");
+    assert!(choice.why.contains("4 of them stored"), "{choice}");
+    let skewed = choose_for(&csr::<f64>("convdiff2d:40").unwrap(), Machine::Gpu);
+    let dia = skewed.candidate("dia").unwrap();
+    assert_eq!(Ok(dia.moved), dia.spmv);
+    // The cache counts, and a long row holds up formats that give a thread a row.
+    let time = |a: &Csr<f64>, name| choose_for(a, Machine::Gpu).candidate(name).unwrap().nanoseconds.unwrap();
+    assert!(symmetric.spmv() > GPU_PAST_CACHE);
+    let small = csr::<f64>("d3n7:40").unwrap();
+    assert!(time(&symmetric, "csr") - 3000.0 > 12.0 * (time(&small, "csr") - 3000.0));
+    let long: Vec<_> = (0..2000).map(|j| (0, j, 1.0)).chain((1..2000).map(|i| (i, i, 1.0))).collect();
+    let long = from_entries(2000, 2000, &long);
+    assert!(time(&long, "csr") < time(&long, "sell"));
+}
+
+#[test]
+fn a_cpu_moves_what_the_format_says() {
+    let choice = choose_for(&csr::<f64>("d3n7:12").unwrap(), Machine::Cpu);
+    assert_eq!(choice, choose(&csr::<f64>("d3n7:12").unwrap()));
+    for c in &choice.candidates {
+        assert_eq!(c.moved, c.spmv.clone().unwrap_or(0), "{}", c.name);
+    }
 }
 
 #[test]

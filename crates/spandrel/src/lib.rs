@@ -1,15 +1,16 @@
 //! Sparse linear algebra: storage formats, sparse matrix-vector products and Krylov solvers, each written once against a
 //! backend contract.
 //!
-#![cfg_attr(feature = "cpu", doc = "```")]
-#![cfg_attr(not(feature = "cpu"), doc = "```ignore")]
+#![cfg_attr(all(feature = "cpu", not(feature = "cuda-core")), doc = "```")]
+#![cfg_attr(feature = "cuda-core", doc = "```no_run")]
+#![cfg_attr(not(any(feature = "cpu", feature = "cuda-core")), doc = "```ignore")]
 //! use spandrel::solvers::{Jacobi, Options, cg};
-//! use spandrel::{Backend, DefaultBackend, Mat, formats};
+//! use spandrel::{Backend, Mat, default_backend, formats};
 //!
 //! let csr = formats::generate::csr::<f64>("poisson3d:20")?; // 8000 x 8000, or formats::matrix_market to read a file
 //! let b = vec![1.0; 8000];
 //!
-//! let device = DefaultBackend::new();
+//! let device = default_backend()?; // the GPU with the feature `cuda`, else the CPU
 //! let jacobi = Jacobi::new(&device, &csr)?;
 //! let a = Mat::load(&device, csr)?;
 //! let b = device.upload(&b)?;
@@ -24,7 +25,7 @@
 //! # Ok::<(), spandrel::Error>(())
 //! ```
 //!
-//! This crate only re-exports. Each module below is a crate of its own and can be depended on alone:
+//! But for the choice of a backend this crate only re-exports. Each of these modules is a crate of its own and can be depended on alone:
 //!
 //! | module | crate | holds |
 //! |---|---|---|
@@ -32,12 +33,40 @@
 //! | [`sptrsv`] | `spandrel-sptrsv` | triangles of a matrix, the dependencies between their rows |
 //! | [`backend`] | `spandrel-backend` | the contract between solvers and devices |
 //! | [`solvers`] | `spandrel-solvers` | Krylov solvers, preconditioners, outcomes |
-//! | [`backend_cpu`] | `spandrel-backend-cpu` | the CPU backend, feature `cpu` (default) |
+//! | `backend_cpu` | `spandrel-backend-cpu` | the CPU backend, feature `cpu` (default) |
+//! | `backend_cuda` | `spandrel-backend-cuda` | the CUDA backend, feature `cuda` |
 //!
 //! The features `sprs`, `faer` and `nalgebra` switch on the conversions of [`formats`] from and to those crates.
 //!
-//! A program that names [`DefaultBackend`] in the place of a backend runs on whichever the features select. [`Error`] is the
-//! error of every fallible call from a matrix to a solution; `?` turns those of formats and backends into it.
+//! # Backends
+//!
+//! A program written against `DefaultBackend`, made by `default_backend()`, changes its backend by the feature flag alone: `cuda` makes it
+//! `Cuda` in the place of `Cpu`. It builds without a CUDA toolkit; where a run finds no usable GPU, `default_backend()` is a typed error
+//! that says why, never a run on the CPU. `Cpu` and `Cuda` can be named side by side, and `AnyBackend` is one of them chosen while the
+//! program runs: see the module `any`.
+//!
+//! The feature `cuda` takes the driver interface of CUDA 12.4, which newer drivers have too. For another, leave it out and take
+//! `cuda-core` together with one of `cuda-12040`, `cuda-12080` and `cuda-13000`.
+//!
+//! What lies on the GPU already is used in place: `Cuda::wrap` takes over a slice of cudarc's (which `backend_cuda` re-exports), the unsafe
+//! `Cuda::wrap_raw` borrows from a device pointer, and `Vector::device_pointer` leads out again.
+//!
+#![cfg_attr(feature = "cuda-core", doc = "```no_run")]
+#![cfg_attr(not(feature = "cuda-core"), doc = "```ignore")]
+//! use spandrel::{Backend, Cuda};
+//!
+//! let device = Cuda::new()?; // before any other call of cudarc's, which panics where there is no driver
+//! let stream = device.stream().context().new_stream()?;
+//! let slice = stream.clone_htod(&[1.0f64, 2.0, 3.0])?;
+//! let x = device.wrap(slice)?; // no copy
+//! assert_eq!(device.download(&x)?, [1.0, 2.0, 3.0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Error`] is the error of every fallible call from a matrix to a solution; `?` turns those of formats and backends into it.
+
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub mod any;
 
 pub use spandrel_backend as backend;
 pub use spandrel_formats as formats;
@@ -46,17 +75,39 @@ pub use spandrel_sptrsv as sptrsv;
 
 #[cfg(feature = "cpu")]
 pub use spandrel_backend_cpu as backend_cpu;
+#[cfg(feature = "cuda-core")]
+pub use spandrel_backend_cuda as backend_cuda;
 
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub use any::AnyBackend;
 pub use backend::{Backend, Coeff, Device, Gate, Load, Mat, Operator, Preconditioner, Spmv};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::Cpu;
+#[cfg(feature = "cuda-core")]
+pub use backend_cuda::Cuda;
 pub use formats::{Csr, Format, Real, SparseVec, Traffic, Triplets};
 pub use solvers::{Error, Options, Outcome, Result, Status};
 
-/// The backend that the features select: [`Cpu`].
-#[cfg(feature = "cpu")]
+/// The backend that the features select: `Cuda` with `cuda`, else `Cpu`.
+#[cfg(feature = "cuda-core")]
+pub type DefaultBackend = Cuda;
+/// The backend that the features select: `Cuda` with `cuda`, else `Cpu`.
+#[cfg(all(feature = "cpu", not(feature = "cuda-core")))]
 pub type DefaultBackend = Cpu;
 
-#[cfg(all(doctest, feature = "cpu"))]
+/// A device of the [`DefaultBackend`]: the first GPU that the driver shows, or the CPU with all its threads.
+///
+/// # Errors
+/// With the feature `cuda`, where no GPU can be used: [`backend::Error::Device`] with the reason and what to do. The CPU never fails.
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub fn default_backend() -> Result<DefaultBackend> {
+    #[cfg(feature = "cuda-core")]
+    return Ok(Cuda::new()?);
+    #[cfg(not(feature = "cuda-core"))]
+    return Ok(Cpu::new());
+}
+
+// Its examples run, and a GPU may be missing.
+#[cfg(all(doctest, feature = "cpu", not(feature = "cuda-core")))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::ops::ControlFlow;
 
-use spandrel::backend::{Backend, Spmv};
-use spandrel::backend_cpu::Cpu;
+use spandrel::any::EveryFormat;
+use spandrel::backend::{Backend, Coeff, Spmv};
 use spandrel::solvers::{BiCgStab, Cg, Identity, Jacobi, Options, Outcome, PrecondKind, Progress, SolverKind, Status};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
@@ -22,51 +22,69 @@ macro_rules! in_format {
             other => Err(Failure::new("unsupported", format!("there is no format {other:?}"))),
         }
     };
-    (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format>($($arg),*) };
+    (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format, _>($($arg),*) };
 }
 
-pub(super) fn solve<T: Real>(problem: Problem<T>, plan: &Plan, cpu: &Cpu, seconds: &mut Seconds) -> Result<Ending<T>> {
-    spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, cpu, seconds)))
+pub(super) fn solve<T: Real, B: EveryFormat<T>>(
+    problem: Problem<T>,
+    plan: &Plan,
+    device: &B,
+    seconds: &mut Seconds,
+) -> Result<Ending<T>> {
+    spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds)))
 }
 
-fn solve_in<F: Format>(
+fn solve_in<F: Format, B: Spmv<F>>(
     mut problem: Problem<F::Value>,
     plan: &Plan,
-    cpu: &Cpu,
+    device: &B,
     seconds: &mut Seconds,
-) -> Result<Ending<F::Value>>
-where
-    Cpu: Spmv<F>,
-{
+) -> Result<Ending<F::Value>> {
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
     let jacobi = match plan.precond {
-        PrecondKind::Jacobi => match Jacobi::new(cpu, &a) {
+        PrecondKind::Jacobi => match Jacobi::new(device, &a) {
             Ok(jacobi) => Some(jacobi),
             Err(error) => return judge(Err(error), plan.solver),
         },
         _ => None,
     };
+    warm_up::<F, B>(device)?;
     lap.add_to(&mut seconds.setup);
     let stored: F = store(a)?;
     lap.add_to(&mut seconds.analyze);
 
-    let a = Mat::load(cpu, stored)?;
-    let b_device = cpu.upload(&b)?;
+    let a = Mat::load(device, stored)?;
+    let b_device = device.upload(&b)?;
     drop(b);
+    // Transfers that still run belong to this phase.
+    device.synchronize()?;
     lap.add_to(&mut seconds.load);
 
     // From here on the watcher looks; until here, and in a direct solve, Ctrl-C ends the program at once.
     interrupt::listen()?;
     let ending = match &jacobi {
-        Some(m) => run(cpu, &a, m, &b_device, x0.as_deref(), plan),
-        None => run(cpu, &a, &Identity, &b_device, x0.as_deref(), plan),
+        Some(m) => run(device, &a, m, &b_device, x0.as_deref(), plan),
+        None => run(device, &a, &Identity, &b_device, x0.as_deref(), plan),
     };
     lap.add_to(&mut seconds.solve);
     let mut ending = judge(ending, plan.solver)?;
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
+}
+
+/// One product with a matrix of one entry, one sum and one update: a device that loads kernels when they are first asked for has the
+/// format's and the vectors' from then on, and the time of the solve is the solve's.
+fn warm_up<F: Format, B: Spmv<F>>(device: &B) -> Result<()> {
+    let one = F::from_csr(&Csr::identity(1)?)?;
+    let a = Mat::load(device, one)?;
+    let x = device.upload(&[F::Value::from_f64(1.0)])?;
+    let mut y = device.zeros(1)?;
+    let mut sum = device.scalar(F::Value::from_f64(0.0))?;
+    a.apply_dot(device, None, &x, &mut y, &x, &mut sum, None)?;
+    device.axpby(None, Coeff::one(), &x, Coeff::one(), &mut y)?;
+    Ok(device.synchronize()?)
 }
 
 /// `a` in format `F`; CSR itself is moved, every other format drops it once it has what it needs.
@@ -83,19 +101,19 @@ fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
 }
 
 /// The method, and BiCGStab after a CG that met an indefinite matrix, if `auto` chose that CG.
-fn run<T: Real, A: Operator<T, Cpu>, M: Preconditioner<T, Cpu>>(
-    cpu: &Cpu,
+fn run<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
+    device: &B,
     a: &A,
     m: &M,
-    b: &<Cpu as Backend<T>>::Vector,
+    b: &B::Vector,
     x0: Option<&[T]>,
     plan: &Plan,
 ) -> spandrel::solvers::Result<Ending<T>> {
-    let first = attempt(cpu, a, m, b, x0, plan, plan.solver)?;
+    let first = attempt(device, a, m, b, x0, plan, plan.solver)?;
     if !(plan.solver_is_auto && plan.solver == SolverKind::Cg && first.status == Status::IndefiniteMatrix) {
         return Ok(first);
     }
-    let mut second = attempt(cpu, a, m, b, x0, plan, SolverKind::BiCgStab)?;
+    let mut second = attempt(device, a, m, b, x0, plan, SolverKind::BiCgStab)?;
     let switch = format!(
         "{} ended as {} after {} iterations, so {} took over",
         first.solver.as_str(),
@@ -112,19 +130,19 @@ fn run<T: Real, A: Operator<T, Cpu>, M: Preconditioner<T, Cpu>>(
     Ok(second)
 }
 
-fn attempt<T: Real, A: Operator<T, Cpu>, M: Preconditioner<T, Cpu>>(
-    cpu: &Cpu,
+fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
+    device: &B,
     a: &A,
     m: &M,
-    b: &<Cpu as Backend<T>>::Vector,
+    b: &B::Vector,
     x0: Option<&[T]>,
     plan: &Plan,
     solver: SolverKind,
 ) -> spandrel::solvers::Result<Ending<T>> {
     let n = a.shape().0;
     let mut x = match x0 {
-        Some(x0) => cpu.upload(x0)?,
-        None => cpu.zeros(n)?,
+        Some(x0) => device.upload(x0)?,
+        None => device.zeros(n)?,
     };
     let options = Options {
         rtol: plan.rtol,
@@ -139,8 +157,8 @@ fn attempt<T: Real, A: Operator<T, Cpu>, M: Preconditioner<T, Cpu>>(
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let outcome: Outcome = match solver {
-        SolverKind::Cg => Cg::new(cpu, n)?.solve_watched(cpu, a, m, b, &mut x, &options, &mut watcher)?,
-        _ => BiCgStab::new(cpu, n)?.solve_watched(cpu, a, m, b, &mut x, &options, &mut watcher)?,
+        SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
+        _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
     };
-    Ok(Ending::new(outcome, cpu.download(&x)?, solver))
+    Ok(Ending::new(outcome, device.download(&x)?, solver))
 }

@@ -14,13 +14,15 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
+use spandrel::any::{Complete, Task};
 use spandrel::backend_cpu::Cpu;
 use spandrel::solvers::direct::Factorable;
 use spandrel::solvers::{Outcome, SolverKind, Status};
 use spandrel::{Device, Format};
+use spandrel_formats::choose::Machine;
 use spandrel_formats::matrix_market;
 
-use crate::args::{Precision, SolveArgs};
+use crate::args::{BackendName, Precision, SolveArgs, SolverName};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Target};
 use crate::plot::Convergence;
@@ -30,10 +32,11 @@ use problem::Problem;
 pub(crate) use problem::random;
 use report::{ErrorReport, MatrixReport, Report, Why};
 
-/// Seconds of each phase. `read`: file or generator. `analyze`: structure, choices, renumbering, the format. `load`: onto the
-/// device. `setup`: preconditioner, workspace, factorisation. `solve`: the iteration with its last residual.
+/// Seconds of each phase. `open`: the device. `read`: file or generator. `analyze`: structure, choices, renumbering, the format. `load`: onto the
+/// device, until it is there. `setup`: preconditioner, kernels, factorisation. `solve`: the iteration with its last residual.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Seconds {
+    open: f64,
     read: f64,
     analyze: f64,
     load: f64,
@@ -151,16 +154,48 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
         [("--out", targets.out.as_ref()), ("--history", targets.history.as_ref()), ("--plot", targets.plot.as_ref())];
     let rhs = problem::rhs_file(args);
     output::distinct(&outputs, &[("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())])?;
-    let cpu = backend::open(args.backend)?;
-    match args.precision {
-        Precision::F64 => solve::<f64>(args, &cpu, &targets),
-        Precision::F32 => solve::<f32>(args, &cpu, &targets),
+    let begin = Instant::now();
+    let opened = match (args.solver, args.backend) {
+        (SolverName::Direct, BackendName::Cuda) => return Err(direct_on_a_gpu()),
+        (SolverName::Direct, _) => backend::open(BackendName::Cpu)?,
+        (_, name) => backend::open(name)?,
+    };
+    let device = opened.device.with_reproducible(args.reproducible);
+    let machine = device.machine();
+    device.run(Job { args, targets: &targets, begin, open: begin.elapsed().as_secs_f64(), machine, why: &opened.why })
+}
+
+fn direct_on_a_gpu() -> Failure {
+    Failure::new(
+        "unsupported",
+        "a direct solve factors on the CPU; leave out --backend cuda, or use --solver cg or bicgstab",
+    )
+}
+
+/// A solve, for whichever device it runs on.
+struct Job<'a> {
+    args: &'a SolveArgs,
+    targets: &'a Targets,
+    begin: Instant,
+    /// Seconds until the device was open.
+    open: f64,
+    machine: Machine,
+    why: &'a backend::Why,
+}
+
+impl Task for Job<'_> {
+    type Output = Result<bool>;
+    fn run<B: Complete<f64> + Complete<f32>>(self, device: &B) -> Result<bool> {
+        match self.args.precision {
+            Precision::F64 => solve::<f64, B>(&self, device),
+            Precision::F32 => solve::<f32, B>(&self, device),
+        }
     }
 }
 
-fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Result<bool> {
-    let begin = Instant::now();
-    let mut seconds = Seconds::default();
+fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B) -> Result<bool> {
+    let &Job { args, targets, .. } = job;
+    let mut seconds = Seconds { open: job.open, ..Seconds::default() };
     let mut lap = Lap::start();
     let a = input::matrix::<T>(&args.matrix)?;
     let b = problem::right_hand_side(args, &a)?;
@@ -168,6 +203,9 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     lap.add_to(&mut seconds.read);
 
     let mut plan = Plan::make(args, &a)?;
+    if plan.solver == SolverKind::Direct && args.backend == BackendName::Cuda {
+        return Err(direct_on_a_gpu());
+    }
     let matrix = MatrixReport {
         name: args.matrix.clone(),
         nrows: a.nrows(),
@@ -177,26 +215,33 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
     };
     let not_finite = input::first_not_finite(&a).or_else(|| problem::first_not_finite("b", &b));
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
-    plan.choose_format(args, &problem.a)?;
+    plan.choose_format(args, &problem.a, device, job.machine)?;
     lap.add_to(&mut seconds.analyze);
 
     let mut ending = match (not_finite, plan.solver) {
         (Some(why), solver) => Ending::without_answer(Status::NotFinite, why, solver),
         (None, SolverKind::Direct) => direct::solve(problem, &plan, &mut seconds)?,
-        (None, _) => iterate::solve(problem, &plan, cpu, &mut seconds)?,
+        (None, _) => iterate::solve(problem, &plan, device, &mut seconds)?,
     };
-    seconds.total = begin.elapsed().as_secs_f64();
+    seconds.total = job.begin.elapsed().as_secs_f64();
 
     let forward_error = match &ending.x {
         Some(x) if args.rhs == "from-solution" => Some(problem::error_against_ones(x)),
         _ => None,
     };
+    // A factorisation is the host's work, whatever device `auto` had opened.
+    let on_host = backend::Why::new("a direct solve is the host's work");
+    let (backend, described, why) = match plan.solver {
+        SolverKind::Direct => (Cpu::NAME, Cpu::new().describe(), &on_host),
+        _ => (B::NAME, device.describe(), job.why),
+    };
     let mut report = Report {
         least_squares: matrix.nrows != matrix.ncols,
         matrix,
-        backend: Cpu::NAME,
-        device: cpu.describe(),
-        n_threads: cpu.thread_count(),
+        backend,
+        device: described,
+        backend_why: why.short,
+        n_threads: rayon::current_num_threads(),
         format: plan.format,
         solver: ending.solver.as_str(),
         precond: plan.precond.as_str(),
@@ -216,7 +261,7 @@ fn solve<T: Factorable>(args: &SolveArgs, cpu: &Cpu, targets: &Targets) -> Resul
         max_iters: plan.max_iters,
         seconds,
         fallback: ending.fallback.take(),
-        why: Why { solver: &plan.solver_why, precond: &plan.precond_why, format: &plan.format_why },
+        why: Why { backend: &why.full, solver: &plan.solver_why, precond: &plan.precond_why, format: &plan.format_why },
         history: &ending.history,
         error: None,
     };

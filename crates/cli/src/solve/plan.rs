@@ -1,10 +1,10 @@
 //! What will be run, and why: solver, preconditioner, format, goals. Decided before anything is allocated for it.
 
+use spandrel::any::EveryFormat;
 use spandrel::backend::{Order, Spmv};
-use spandrel::backend_cpu::Cpu;
 use spandrel::solvers::{Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
-use spandrel_formats::choose::{Candidate, choose};
+use spandrel_formats::choose::{Candidate, Machine, choose_for};
 
 use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolverName};
 use crate::failure::{Failure, Result};
@@ -94,8 +94,14 @@ impl Plan {
 }
 
 impl Plan {
-    /// Decides the format, of the matrix in the numbering that it is solved in.
-    pub(super) fn choose_format<T: Real>(&mut self, args: &SolveArgs, a: &Csr<T>) -> Result<()> {
+    /// Decides the format, of the matrix in the numbering that it is solved in, for a device that is a `machine`.
+    pub(super) fn choose_format<T: Real, B: EveryFormat<T>>(
+        &mut self,
+        args: &SolveArgs,
+        a: &Csr<T>,
+        device: &B,
+        machine: Machine,
+    ) -> Result<()> {
         if self.solver == SolverKind::Direct {
             if !matches!(args.format.as_str(), "auto" | "csr") {
                 let message = "--solver direct factors CSR; leave out --format, or use an iterative solver";
@@ -104,7 +110,7 @@ impl Plan {
             (self.format, self.format_why) = ("csr", "what a factorisation reads".to_string());
             return Ok(());
         }
-        let shared = shared_order::<T>();
+        let shared = shared_order(device);
         if args.format != "auto" {
             let Some(&format) = FORMATS.iter().find(|&&stem| stem == args.format) else {
                 return Err(Failure::new("unsupported", format!("there is no format {:?}", args.format)));
@@ -117,7 +123,8 @@ impl Plan {
             (self.format, self.format_why) = (format, ASKED_FOR.to_string());
             return Ok(());
         }
-        let choice = choose(a);
+        // The same format everywhere is part of the same bits everywhere.
+        let choice = choose_for(a, if args.reproducible { Machine::Cpu } else { machine });
         (self.format, self.format_why) = if !args.reproducible || shared.contains(&choice.format) {
             (choice.format, choice.why)
         } else {
@@ -131,13 +138,13 @@ impl Plan {
 }
 
 macro_rules! shared_orders {
-    ([($T:ty)] $(($stem:ident, $Type:ident)),*) => {
-        [$((stringify!($stem), Spmv::<spandrel_formats::$Type<$T>>::order(&Cpu::new()))),*]
+    ([($T:ty, $device:expr)] $(($stem:ident, $Type:ident)),*) => {
+        [$((stringify!($stem), Spmv::<spandrel_formats::$Type<$T>>::order($device))),*]
     };
 }
 
-/// The formats whose products have the same bits on every backend.
-fn shared_order<T: Real>() -> Vec<&'static str> {
-    let orders = spandrel_formats::for_each_format!(shared_orders, (T));
+/// The formats whose products on this device have the bits of every backend.
+fn shared_order<T: Real, B: EveryFormat<T>>(device: &B) -> Vec<&'static str> {
+    let orders = spandrel_formats::for_each_format!(shared_orders, (T, device));
     orders.into_iter().filter(|(_, order)| matches!(order, Order::Stored | Order::Tree)).map(|(stem, _)| stem).collect()
 }

@@ -17,6 +17,9 @@ pub(super) struct Report<'a> {
     pub(super) least_squares: bool,
     pub(super) backend: &'static str,
     pub(super) device: String,
+    /// `why.backend` in a few words.
+    #[serde(skip)]
+    pub(super) backend_why: &'static str,
     pub(super) n_threads: usize,
     pub(super) format: &'static str,
     pub(super) solver: &'static str,
@@ -62,6 +65,7 @@ pub(super) struct MatrixReport {
 /// Reasons of the choices.
 #[derive(Debug, Serialize)]
 pub(super) struct Why<'a> {
+    pub(super) backend: &'a str,
     pub(super) solver: &'a str,
     pub(super) precond: &'a str,
     pub(super) format: &'a str,
@@ -87,7 +91,7 @@ impl Report<'_> {
             ),
         );
         line("b", self.rhs_in_words(args));
-        line("machine", format!("{}: {}", self.backend, self.device));
+        line("machine", format!("{}: {} ({})", self.backend, self.device, self.backend_why));
         line("solver", format!("{} ({})", self.solver, self.why.solver));
         line("precond", format!("{} ({})", self.precond, self.why.precond));
         line("format", format!("{}, {} ({})", self.format, self.precision, self.why.format));
@@ -100,6 +104,10 @@ impl Report<'_> {
             let _ = writeln!(text, "forward error ||x - 1|| / ||1|| = {error:.2e}");
         }
         let s = &self.seconds;
+        // A host's processor is always open.
+        if self.backend != "cpu" {
+            let _ = write!(text, "open {}, ", duration(s.open));
+        }
         let _ = writeln!(
             text,
             "read {}, analyze {}, load {}, setup {}, solve {}, total {}",

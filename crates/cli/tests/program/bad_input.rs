@@ -109,11 +109,12 @@ fn generators_that_do_not_exist_or_are_misspelt() {
 
 #[test]
 fn a_gpu_that_is_not_there() {
-    let (code, object) = run_json(&["solve", "poisson2d:4", "--backend", "cuda"]);
-    assert_eq!(code, 1);
-    // With a GPU in the machine the reason is this build.
-    let kind = object["error"]["kind"].as_str().unwrap();
-    assert!(["no_gpu", "unsupported"].contains(&kind), "{object}");
+    for command in ["solve", "spmv"] {
+        let expected = if cfg!(feature = "cuda") { "no_gpu" } else { "unsupported" };
+        let (code, object) = run_json(&[command, "poisson2d:4", "--backend", "cuda"]);
+        assert_eq!((code, &object["error"]["kind"]), (1, &expected.into()), "{object}");
+        assert!(object["error"]["message"].as_str().unwrap().contains("--backend cpu"), "{object}");
+    }
 }
 
 #[test]

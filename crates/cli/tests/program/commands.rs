@@ -120,6 +120,21 @@ fn a_file_given_to_generate_is_sent_to_convert() {
 fn devices_says_why_there_is_no_gpu() {
     let (code, object) = run_json(&["devices"]);
     assert_eq!((code, &object["cpu"]["usable"], &object["cuda"]["usable"]), (0, &true.into(), &false.into()));
-    assert!(!object["cuda"]["why"].as_str().unwrap().is_empty());
-    assert!(stdout(&run(&["devices"])).contains("cuda"));
+    let why = object["cuda"]["why"].as_str().unwrap();
+    assert!(!why.is_empty());
+    assert!(stdout(&run(&["devices"])).contains(&format!("cuda  none: {why}")));
+    let machine = stdout(&run(&["solve", "poisson2d:4"]));
+    let said = if cfg!(feature = "cuda") { "(no GPU to be used" } else { "(this build has no CUDA)" };
+    assert!(machine.contains(said), "{machine}");
+}
+
+#[test]
+fn a_direct_solve_is_the_hosts() {
+    for args in [["solve", "poisson2d:4", "--solver", "direct"], ["solve", "poisson2d:4", "--backend", "cpu"]] {
+        let (code, object) = run_json(&args);
+        assert_eq!((code, &object["backend"]), (0, &"cpu".into()), "{object}");
+        assert!(object["seconds"]["open"].as_f64().unwrap() <= object["seconds"]["total"].as_f64().unwrap());
+    }
+    let (code, object) = run_json(&["solve", "poisson2d:4", "--solver", "direct", "--backend", "cuda"]);
+    assert_eq!((code, &object["error"]["kind"]), (1, &"unsupported".into()), "{object}");
 }

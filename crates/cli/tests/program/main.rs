@@ -3,6 +3,7 @@
 mod bad_input;
 mod commands;
 mod documented;
+mod gpu;
 mod memory;
 mod signals;
 mod snapshots;
@@ -20,10 +21,13 @@ macro_rules! stems {
 /// The storage formats.
 const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
 
-/// The program, with a fixed width for its help.
+/// The driver's variable that names the GPUs that a program sees: none, where it is empty.
+const HIDES_GPUS: &str = "CUDA_VISIBLE_DEVICES";
+
+/// The program, with a fixed width for its help, and on the CPU whatever the machine has: the tests of [`gpu`] show it the GPUs.
 fn spandrel() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
-    command.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE");
+    command.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE").env(HIDES_GPUS, "");
     command
 }
 

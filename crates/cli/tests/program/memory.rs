@@ -9,6 +9,7 @@ use super::*;
 /// a peak in its last milliseconds could be missed; the iteration holds the most until the end.
 fn peak(args: &[&str]) -> (u64, Value) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .env(HIDES_GPUS, "")
         .args(args)
         .stdout(Stdio::piped())
         .spawn()

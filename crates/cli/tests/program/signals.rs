@@ -9,6 +9,7 @@ use super::*;
 
 fn start(args: &[&str], stdout: Stdio) -> Child {
     Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .env(HIDES_GPUS, "")
         .args(args)
         .stdout(stdout)
         .stderr(Stdio::piped())
@@ -148,6 +149,7 @@ fn ctrl_c_ends_a_direct_solve_at_once() {
     const INTERRUPT: i32 = 2;
     // Fill of a cube: far more than a minute of factoring.
     let mut child = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+        .env(HIDES_GPUS, "")
         .args(["solve", "poisson3d:60", "--solver", "direct"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())

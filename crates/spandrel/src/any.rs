@@ -1,0 +1,251 @@
+//! A backend chosen while the program runs, and what every backend can do as two bounds.
+//!
+//! Dispatch stays static: work is a [`Task`], compiled once for each backend that the features have, and [`AnyBackend::run`] hands it the one
+//! that was opened. So the vectors and matrices of a solve keep their types, and a kernel that is missing is a compile error.
+
+use std::fmt;
+
+use spandrel_backend::{Backend, Device, Error, Result, SparseVector, Spmm, Spmv, SpmvTransposed};
+use spandrel_formats::choose::Machine;
+use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
+
+#[cfg(feature = "cpu")]
+use crate::Cpu;
+#[cfg(feature = "cuda-core")]
+use crate::Cuda;
+
+macro_rules! declare {
+    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        /// A backend with the product of every storage format for one element type.
+        pub trait EveryFormat<T: Real>: Backend<T> $(+ Spmv<spandrel_formats::$Type<T>>)* {}
+        impl<T: Real, B: Backend<T> $(+ Spmv<spandrel_formats::$Type<T>>)*> EveryFormat<T> for B {}
+    };
+}
+spandrel_formats::for_each_format!(declare);
+
+/// A backend with everything that the contract has for one element type: [`EveryFormat`], sparse vectors, and the transposed and many-column
+/// products of the formats that have them.
+pub trait Complete<T: Real>:
+    EveryFormat<T>
+    + SparseVector<T>
+    + SpmvTransposed<Csr<T>>
+    + SpmvTransposed<Csc<T>>
+    + Spmm<Csr<T>>
+    + Spmm<Sell<T>>
+    + Spmm<Dia<T>>
+    + Spmm<Bsr<T>>
+{
+}
+impl<T: Real, B> Complete<T> for B where
+    B: EveryFormat<T>
+        + SparseVector<T>
+        + SpmvTransposed<Csr<T>>
+        + SpmvTransposed<Csc<T>>
+        + Spmm<Csr<T>>
+        + Spmm<Sell<T>>
+        + Spmm<Dia<T>>
+        + Spmm<Bsr<T>>
+{
+}
+
+/// Work for whichever backend was opened.
+///
+#[cfg_attr(all(feature = "cpu", not(feature = "cuda-core")), doc = "```")]
+#[cfg_attr(feature = "cuda-core", doc = "```no_run")]
+/// use spandrel::any::{AnyBackend, Choice, Complete, Task};
+/// use spandrel::solvers::{Jacobi, cg};
+/// use spandrel::{Csr, Mat, Options, Outcome, Result, formats};
+///
+/// fn solve<B: Complete<f64>>(device: &B, csr: Csr<f64>) -> Result<Outcome> {
+///     let n = csr.row_ptr().len() - 1;
+///     let jacobi = Jacobi::new(device, &csr)?;
+///     let a = Mat::load(device, csr)?;
+///     let b = device.upload(&vec![1.0; n])?;
+///     let mut x = device.zeros(n)?;
+///     cg(device, &a, &jacobi, &b, &mut x, &Options::default())
+/// }
+///
+/// struct Solve(Csr<f64>);
+/// impl Task for Solve {
+///     type Output = Result<Outcome>;
+///     fn run<B: Complete<f64> + Complete<f32>>(self, device: &B) -> Self::Output {
+///         solve(device, self.0)
+///     }
+/// }
+///
+/// let device = AnyBackend::open(Choice::Auto)?;
+/// let outcome = device.run(Solve(formats::generate::csr("poisson3d:10")?))?;
+/// println!("{} on {}", outcome.status, device.describe());
+/// # Ok::<(), spandrel::Error>(())
+/// ```
+pub trait Task {
+    /// What comes of it.
+    type Output;
+    /// Does the work, best in a function of one element type as above: where both bounds are in sight, every call must say which it means.
+    fn run<B: Complete<f64> + Complete<f32>>(self, device: &B) -> Self::Output;
+}
+
+/// Which backend [`AnyBackend::open`] is to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The GPU where this build and the machine have one that can be used, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The GPU, or an error.
+    Cuda,
+}
+
+/// One of the backends that the features have.
+#[non_exhaustive]
+#[allow(clippy::large_enum_variant)] // a program has one
+pub enum AnyBackend {
+    /// The CPU.
+    #[cfg(feature = "cpu")]
+    Cpu(Cpu),
+    /// A GPU.
+    #[cfg(feature = "cuda-core")]
+    Cuda(Cuda),
+}
+
+impl fmt::Debug for AnyBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(cpu) => cpu.fmt(f),
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(cuda) => cuda.fmt(f),
+        }
+    }
+}
+
+impl AnyBackend {
+    /// Opens what was chosen.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: for [`Choice::Cuda`] why no GPU can be used; for a backend that the features leave out, which feature brings it.
+    pub fn open(choice: Choice) -> Result<Self> {
+        match choice {
+            Choice::Auto => Self::auto().map(|(device, _)| device),
+            Choice::Cpu => Self::cpu(),
+            Choice::Cuda => Self::cuda(),
+        }
+    }
+
+    /// What [`Choice::Auto`] opens, and why it is not a GPU where it is none.
+    ///
+    /// # Errors
+    /// [`Error::Device`], where there is no usable GPU and the features leave the CPU out.
+    pub fn auto() -> Result<(Self, Option<Error>)> {
+        match Self::cuda() {
+            Ok(device) => Ok((device, None)),
+            Err(why) if cfg!(feature = "cpu") => Ok((Self::cpu()?, Some(why))),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn cpu() -> Result<Self> {
+        #[cfg(feature = "cpu")]
+        return Ok(AnyBackend::Cpu(Cpu::new()));
+        #[cfg(not(feature = "cpu"))]
+        return Err(left_out("cpu"));
+    }
+
+    fn cuda() -> Result<Self> {
+        #[cfg(feature = "cuda-core")]
+        return Ok(AnyBackend::Cuda(Cuda::new()?));
+        #[cfg(not(feature = "cuda-core"))]
+        return Err(left_out("cuda"));
+    }
+
+    /// The same device held to orders of summation that both backends share: see `Cuda::with_reproducible`. The CPU always is.
+    #[must_use]
+    pub fn with_reproducible(self, reproducible: bool) -> Self {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(_) => {
+                let _ = reproducible;
+                self
+            }
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(cuda) => AnyBackend::Cuda(cuda.with_reproducible(reproducible)),
+        }
+    }
+
+    /// `"cpu"` or `"cuda"`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(_) => Cpu::NAME,
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(_) => Cuda::NAME,
+        }
+    }
+
+    /// The device in words.
+    pub fn describe(&self) -> String {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(cpu) => cpu.describe(),
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(cuda) => cuda.describe(),
+        }
+    }
+
+    /// Whose costs decide which format is the fastest here, for [`spandrel_formats::choose_for`].
+    pub fn machine(&self) -> Machine {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(_) => Machine::Cpu,
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(_) => Machine::Gpu,
+        }
+    }
+
+    /// Runs `task` on the device.
+    pub fn run<W: Task>(&self, task: W) -> W::Output {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(cpu) => task.run(cpu),
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(cuda) => task.run(cuda),
+        }
+    }
+}
+
+/// The error of a backend that this build does not have.
+#[cfg(not(all(feature = "cpu", feature = "cuda-core")))]
+fn left_out(feature: &'static str) -> Error {
+    Error::Device { device: feature, why: format!("this build leaves it out: build with the feature {feature}") }
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use super::*;
+
+    struct Name;
+    impl Task for Name {
+        type Output = &'static str;
+        fn run<B: Complete<f64> + Complete<f32>>(self, _: &B) -> &'static str {
+            B::NAME
+        }
+    }
+
+    #[test]
+    fn the_cpu_is_opened_by_name_and_runs_tasks() {
+        let device = AnyBackend::open(Choice::Cpu).unwrap().with_reproducible(true);
+        assert_eq!((device.name(), device.run(Name), device.machine()), ("cpu", "cpu", Machine::Cpu));
+        assert!(!device.describe().is_empty());
+    }
+
+    #[test]
+    fn auto_says_why_it_is_no_gpu() {
+        let (device, why) = AnyBackend::auto().unwrap();
+        assert_eq!(device.name() == "cpu", why.is_some(), "{device:?} {why:?}");
+        match AnyBackend::open(Choice::Cuda) {
+            Ok(device) => assert_eq!(device.run(Name), "cuda"),
+            Err(error) => assert!(matches!(error, Error::Device { device: "cuda", .. }), "{error}"),
+        }
+    }
+}
