@@ -50,6 +50,16 @@ pub(crate) enum Flaw {
     ForgetsMaskedRow,
     /// The last stored element of a sparse vector takes no part; gather does nothing.
     DropsSparseTail,
+    /// Steps of the solvers observe what stands in the sum before they check.
+    ObservesFirst,
+    /// Steps of the solvers work and write where their check has failed just now.
+    WritesPastCheck,
+    /// The ends of iterations keep the old r'z and the old rho.
+    ForgetsAssign,
+    /// BiCGStab's second half does not look at the next rho.
+    ForgetsNextRho,
+    /// The direction of CG is checked where nobody asked for it.
+    ChecksUnasked,
     /// A kernel panics.
     Panics,
 }
@@ -146,6 +156,22 @@ impl<B: Device> Broken<B> {
             values[last] = before[last];
         }
         self.inner.write(&values, y)
+    }
+
+    /// The observation before a step: [`Flaw::ObservesFirst`].
+    fn first<T: Real>(&self, squared: &B::Scalar, phase: Phase, monitor: &mut B::Monitor) -> Result<()>
+    where
+        B: Backend<T>,
+    {
+        if self.flaw == Flaw::ObservesFirst { self.inner.observe(squared, phase, monitor) } else { Ok(()) }
+    }
+
+    /// The observation behind a step.
+    fn last<T: Real>(&self, squared: &B::Scalar, phase: Phase, monitor: &mut B::Monitor) -> Result<()>
+    where
+        B: Backend<T>,
+    {
+        if self.flaw == Flaw::ObservesFirst { Ok(()) } else { self.inner.observe(squared, phase, monitor) }
     }
 
     /// [`Flaw::NudgesLastBit`].
@@ -326,6 +352,125 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
             return self.dot(gate, z, z, rz);
         }
         self.inner.hadamard_dot(self.gate(gate), d, r, z, rz)
+    }
+
+    fn cg_step(
+        &self,
+        rz: &Self::Scalar,
+        pq: &Self::Scalar,
+        p: &Self::Vector,
+        q: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.first(rr, Phase::Full, monitor)?;
+        let (alpha, late) = (Coeff::ratio(rz, pq), self.flaw == Flaw::WritesPastCheck);
+        if late {
+            self.cg_update(Some(&*monitor), alpha, p, q, x, r, rr)?;
+        }
+        self.require_positive(pq, Quantity::Curvature, monitor)?;
+        if !late {
+            self.cg_update(Some(&*monitor), alpha, p, q, x, r, rr)?;
+        }
+        self.last(rr, Phase::Full, monitor)
+    }
+    fn cg_direction(
+        &self,
+        z: &Self::Vector,
+        rz_next: &Self::Scalar,
+        checked: bool,
+        rz: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        let late = self.flaw == Flaw::WritesPastCheck;
+        if late {
+            self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
+        }
+        if checked || self.flaw == Flaw::ChecksUnasked {
+            self.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?;
+        }
+        if !late {
+            self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
+        }
+        if self.flaw == Flaw::ForgetsAssign {
+            return Ok(());
+        }
+        self.assign(Some(&*monitor), Coeff::scalar(rz_next), rz)
+    }
+    fn bicgstab_first(
+        &self,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        v: &Self::Vector,
+        r: &mut Self::Vector,
+        ss: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.first(ss, Phase::Half, monitor)?;
+        let (alpha, late) = (Coeff::ratio(rho, rv), self.flaw == Flaw::WritesPastCheck);
+        if late {
+            self.bicgstab_half(Some(&*monitor), alpha, v, r, ss)?;
+        }
+        self.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
+        if !late {
+            self.bicgstab_half(Some(&*monitor), alpha, v, r, ss)?;
+        }
+        self.last(ss, Phase::Half, monitor)
+    }
+    fn bicgstab_second(
+        &self,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        ts: &Self::Scalar,
+        tt: &Self::Scalar,
+        p: &Self::Vector,
+        s: Option<&Self::Vector>,
+        t: &Self::Vector,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        rho_next: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.first(rr, Phase::Full, monitor)?;
+        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
+        let late = self.flaw == Flaw::WritesPastCheck;
+        if late {
+            self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
+        }
+        self.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
+        self.require_nonzero(ts, Quantity::Omega, monitor)?;
+        if !late {
+            self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
+        }
+        self.last(rr, Phase::Full, monitor)?;
+        if self.flaw == Flaw::ForgetsNextRho {
+            return Ok(());
+        }
+        self.require_nonzero(rho_next, Quantity::Rho, monitor)
+    }
+    fn bicgstab_direction(
+        &self,
+        r: &Self::Vector,
+        v: &Self::Vector,
+        rho_next: &Self::Scalar,
+        rv: &Self::Scalar,
+        tt: &Self::Scalar,
+        ts: &Self::Scalar,
+        rho: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        let step = Coeff::ratio(rho_next, rv);
+        self.axpbypcz(Some(&*monitor), Coeff::one(), r, step.negated(), v, step.times_ratio(tt, ts), p)?;
+        if self.flaw == Flaw::ForgetsAssign {
+            return Ok(());
+        }
+        self.assign(Some(&*monitor), Coeff::scalar(rho_next), rho)
     }
 }
 
