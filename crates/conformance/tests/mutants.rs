@@ -26,7 +26,16 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
             out.extend(trials::of_several::<Csr<f64>, _>(&fleet, &case));
             out.extend(trials::of_masked::<f64, _>(&fleet, &case));
         }
+        if case.name == "poisson2d-129x97" {
+            out.extend(trials::of_repeated_format::<Csr<f64>, _>(&fleet, &case));
+        }
+        if case.name == "6x6" {
+            let sound = Rc::new(Fleet { name: "sound".into(), ..Fleet::single(cpu.clone()) });
+            out.extend(trials::format_between::<Csr<f64>, _, _>(&sound, &fleet, &case));
+            trials::vectors_between::<f64, _, _>(&sound, &fleet, &mut out);
+        }
     }
+    out.extend(trials::of_faults::<f64, _>(&fleet));
     out
 }
 
@@ -130,6 +139,23 @@ fn devices_that_disagree() {
 }
 
 #[test]
+fn backends_that_disagree() {
+    caught(
+        &[Flaw::NudgesLastBit],
+        &[
+            ("spmv/csr/f64/sound+broken/6x6", "one against the other"),
+            ("hadamard/vector/f64/sound+broken/33", "one backend against the other"),
+        ],
+    );
+    caught(&[Flaw::WritesPastCheck], &[("cg_step/vector/f64/sound+broken/curvature-zero", "one backend against")]);
+}
+
+#[test]
+fn a_product_that_drifts() {
+    caught(&[Flaw::Drifts], &[("spmv/csr/f64/broken/poisson2d-129x97-20-runs", "against run 1")]);
+}
+
+#[test]
 fn a_fused_step_that_is_not_its_default() {
     for (flaw, trial) in [
         (Flaw::FusesWrongly, "cg_update/vector/f64/broken/33"),
@@ -229,6 +255,7 @@ fn a_breakdown_that_goes_unseen() {
         &[
             ("monitor/script/f64/broken/not-positive-zero", "stopped monitor"),
             ("cg-identity/csr/f64/broken/negative-definite", "indefinite_matrix"),
+            ("cg-identity/csr/f64/broken/overflow-underway", "expected not_finite after 3"),
         ],
     );
 }

@@ -35,6 +35,8 @@ fn real_matrices_are_solved_alike_or_the_folder_is_named() {
     }
     std::fs::write(dir.join("wide.mtx"), "%%MatrixMarket matrix coordinate real general\n2 3 2\n1 1 4\n2 3 5\n")
         .unwrap();
+    let complex = "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 4 0.5\n";
+    std::fs::write(dir.join("complex.mtx"), complex).unwrap();
     std::fs::write(dir.join("no-matrix.mtx"), "nothing").unwrap();
     let threads = |name: &str, threads| {
         let cpu = spandrel_backend_cpu::Cpu::with_threads(threads).unwrap();
@@ -50,6 +52,7 @@ fn real_matrices_are_solved_alike_or_the_folder_is_named() {
     let outcomes: Vec<_> = found.iter().map(|record| (record.name.as_str(), record.outcome)).collect();
     let name = |case: &str| format!("reproducible/auto/f64/one+two/{case}");
     let expected = [
+        ("complex", Outcome::Skipped),
         ("convdiff3", Outcome::Passed),
         ("no-matrix", Outcome::Failed),
         ("poisson2d", Outcome::Passed),

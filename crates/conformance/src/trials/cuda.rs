@@ -220,44 +220,62 @@ fn permutation(mut number: usize, len: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..len).collect();
     let mut order = Vec::new();
     while !left.is_empty() {
-        order.push(left.remove(number % left.len()));
-        number /= left.len() + 1;
+        let choices = left.len();
+        order.push(left.remove(number % choices));
+        number /= choices;
     }
     order
 }
 
-/// Matrix, vectors, monitor, graph and device go in every order while a graph's runs are queued on them.
+/// What a queue works on, each to be dropped by itself: the matrix, the vectors, the monitor, the graph.
+type Parts = [Option<Box<dyn std::any::Any>>; 4];
+
+/// Runs of a graph, queued, and what they work on.
+fn queued(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Parts> {
+    let mut step = Relax::new(be, host)?;
+    step.enqueue(be)?;
+    let graph = be.capture(&mut step)?;
+    for _ in 0..50 {
+        // SAFETY: captured on this device from this step, whose buffers are alive; freeing them later is what is tried.
+        unsafe { be.replay(&graph, &mut step)? };
+    }
+    let Relax { a, x, y, sums, monitor } = step;
+    Ok([Some(Box::new(a)), Some(Box::new((x, y, sums))), Some(Box::new(monitor)), Some(Box::new(graph))])
+}
+
+/// Matrix, vectors, monitor and graph go in every order while work on them is queued; the device goes before, between and after
+/// them. Memory that is given back too early is taken at once, and written to.
 fn dropped(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     let host = poisson()?;
-    let witness = numbers::<f64>(8, 1 << 16);
-    let kept = be.upload(&witness)?;
     let wanted = alone(be, &host)?;
-    for number in 0..120 {
-        let own = open()?;
-        let mut step = Relax::new(&own, &host)?;
-        step.enqueue(&own)?;
-        let graph = own.capture(&mut step)?;
-        for _ in 0..30 {
-            // SAFETY: captured on this device from this step, whose buffers are alive; freeing them later is what is tried.
-            unsafe { own.replay(&graph, &mut step)? };
-        }
-        let Relax { a, x, y, sums, monitor } = step;
-        let mut parts: [Option<Box<dyn std::any::Any>>; 5] = [
-            Some(Box::new(a)),
-            Some(Box::new((x, y, sums))),
-            Some(Box::new(monitor)),
-            Some(Box::new(graph)),
-            Some(Box::new(own)),
-        ];
-        for at in permutation(number, parts.len()) {
-            parts[at] = None;
-        }
-        // Memory that was given back too early is taken here, and written to.
+    let witness = numbers::<f64>(8, 97 * 89);
+    let kept = be.upload(&witness)?;
+    let intact = |what: String| {
         let fresh = be.upload(&witness)?;
-        if number % 8 == 7 {
-            same(&format!("a vector beside drops, order {number}"), &be.download(&kept)?, &witness)?;
-            same(&format!("a vector after drops, order {number}"), &be.download(&fresh)?, &witness)?;
+        same(&format!("a vector beside drops, {what}"), &be.download(&kept)?, &witness)?;
+        same(&format!("a vector after drops, {what}"), &be.download(&fresh)?, &witness)
+    };
+    let own = open()?;
+    for number in 0..24 {
+        let mut parts = queued(&own, &host)?;
+        let order = permutation(number, parts.len());
+        for &at in &order {
+            parts[at] = None;
+            let taken = own.upload(&witness)?;
+            same(&format!("a vector in the place of part {at}, order {order:?}"), &own.download(&taken)?, &witness)?;
         }
+        intact(format!("order {order:?}"))?;
+    }
+    same("x on a device that saw drops", &alone(&own, &host)?, &wanted)?;
+    for (place, number) in (0..=4).flat_map(|place| [(place, 0), (place, 23)]) {
+        let device = open()?;
+        let mut parts = queued(&device, &host)?;
+        let order = permutation(number, parts.len());
+        let (before, after) = order.split_at(place);
+        before.iter().for_each(|&at| parts[at] = None);
+        drop(device);
+        after.iter().for_each(|&at| parts[at] = None);
+        intact(format!("the device gone after {before:?}"))?;
     }
     be.synchronize()?;
     same("x after all drops", &alone(be, &host)?, &wanted)

@@ -87,8 +87,22 @@ where
     out.extend(of_vectors::<f64, D>(fleet, large));
     sparse::trials::<f32, D>(fleet, &mut out);
     sparse::trials::<f64, D>(fleet, &mut out);
-    faults::trials::<f32, D>(fleet, &mut out);
-    faults::trials::<f64, D>(fleet, &mut out);
+    out.extend(of_faults::<f32, D>(fleet));
+    out.extend(of_faults::<f64, D>(fleet));
+    out
+}
+
+/// Numbers that go wrong in a solve.
+pub fn of_faults<T: Real, D: Spmv<Csr<T>> + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    faults::trials::<T, D>(fleet, &mut out);
+    out
+}
+
+/// Repetitions of the products of one format.
+pub fn of_repeated_format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    repeats::format::<F, D>(fleet, &Shared::new(case.clone()), &mut out);
     out
 }
 

@@ -68,7 +68,12 @@ pub(crate) fn trials<T: Real, D: Complete<T> + 'static>(
     }
 }
 
-fn format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, shared: &Rc<Shared<F::Value>>, out: &mut Vec<Trial>) {
+/// The trials of one format on a case.
+pub(crate) fn format<F: Format, D: Spmv<F> + 'static>(
+    fleet: &Rc<Fleet<D>>,
+    shared: &Rc<Shared<F::Value>>,
+    out: &mut Vec<Trial>,
+) {
     let case = shared.case();
     if !case.wants(F::NAME) {
         return;
