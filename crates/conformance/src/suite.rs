@@ -125,11 +125,9 @@ impl Gpu {
     fn trials(&self, selection: &Selection, cases: &[Rc<Case>]) -> Vec<Trial> {
         let Self { own, reproducible: held } = self;
         let mut all = trials::of(own, cases, !selection.small);
-        all.extend(trials::repetitions(own, cases));
         let differing = trials::differing(own, held);
         let other = |trial: &Trial| trial.name.split('/').nth(1).is_some_and(|noun| differing.contains(&noun));
         all.extend(trials::of(held, cases, !selection.small).into_iter().filter(other));
-        all.extend(trials::repetitions(held, cases).into_iter().filter(other));
         let cpu = Rc::new(Fleet { name: "cpu".into(), ..Fleet::single(Cpu::new()) });
         all.extend(trials::between(&cpu, own, cases, Bits::WhereDeclared));
         all.extend(trials::between(&cpu, held, cases, Bits::Demanded));

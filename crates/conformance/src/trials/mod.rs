@@ -89,6 +89,8 @@ where
     sparse::trials::<f64, D>(fleet, &mut out);
     out.extend(of_faults::<f32, D>(fleet));
     out.extend(of_faults::<f64, D>(fleet));
+    repeats::trials::<f32, D>(fleet, cases, &mut out);
+    repeats::trials::<f64, D>(fleet, cases, &mut out);
     out
 }
 
@@ -103,17 +105,6 @@ pub fn of_faults<T: Real, D: Spmv<Csr<T>> + 'static>(fleet: &Rc<Fleet<D>>) -> Ve
 pub fn of_repeated_format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
     let mut out = Vec::new();
     repeats::format::<F, D>(fleet, &Shared::new(case.clone()), &mut out);
-    out
-}
-
-/// Whether 20 repetitions give the same bits: every product and fused product, sums, and whole solves.
-pub fn repetitions<D>(fleet: &Rc<Fleet<D>>, cases: &[Rc<Case>]) -> Vec<Trial>
-where
-    D: Complete<f32> + Complete<f64> + 'static,
-{
-    let mut out = Vec::new();
-    repeats::trials::<f32, D>(fleet, cases, &mut out);
-    repeats::trials::<f64, D>(fleet, cases, &mut out);
     out
 }
 
