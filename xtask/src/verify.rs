@@ -30,8 +30,11 @@ pub(crate) struct Options {
     /// Writes one JSON object per trial
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike; without it they are skipped
+    #[arg(long, value_name = "DIR")]
+    matrices: Option<PathBuf>,
     /// Copies the executable, which holds its cases, to a folder and runs nothing
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "filter", "require", "json"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "filter", "require", "json", "matrices"])]
     pack: Option<PathBuf>,
 }
 
@@ -49,6 +52,7 @@ impl Options {
         pass("--filter", self.filter.clone().map(Into::into));
         pass("--require", self.require.clone().map(Into::into));
         pass("--json", self.json.clone().map(Into::into));
+        pass("--matrices", self.matrices.clone().map(Into::into));
         arguments
     }
 }
@@ -111,9 +115,11 @@ mod tests {
             backend: Some("cpu".into()),
             filter: Some("spmv/bdia".into()),
             json: Some("a b.jsonl".into()),
+            matrices: Some("matrices".into()),
             ..Options::default()
         };
-        let expected = ["--backend", "cpu", "--filter", "spmv/bdia", "--json", "a b.jsonl"];
+        let expected =
+            ["--backend", "cpu", "--filter", "spmv/bdia", "--json", "a b.jsonl", "--matrices", "matrices"];
         assert_eq!(options.arguments(), expected.map(OsString::from));
         assert!(Options::default().arguments().is_empty());
         for name in ["trace", "cpu+trace"] {

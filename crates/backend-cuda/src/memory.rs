@@ -18,8 +18,8 @@ use crate::error::{NAME, failed, refused};
 enum Owner {
     /// The queue's pool, in the queue's order.
     Pool,
-    /// A guest that frees it when dropped.
-    Guest(#[allow(dead_code)] Box<dyn Any + Send>), // held for its drop alone
+    /// A guest that frees it when dropped, in the order of a stream of its own.
+    Guest(#[allow(dead_code)] Box<dyn Any + Send>, Arc<CudaStream>), // the first is held for its drop alone
     /// Whoever made it.
     Elsewhere,
 }
@@ -93,7 +93,9 @@ impl<T: Pod> Buffer<T> {
         T: Send,
     {
         let (pointer, len) = (slice.device_ptr(stream).0, slice.len());
-        Self { pointer, len, stream: stream.clone(), owner: Owner::Guest(Box::new(slice)), element: PhantomData }
+        let home = slice.stream().clone();
+        let owner = Owner::Guest(Box::new(slice), home);
+        Self { pointer, len, stream: stream.clone(), owner, element: PhantomData }
     }
 
     /// # Safety
@@ -170,6 +172,10 @@ impl<T> Buffer<T> {
 
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
+        if let Owner::Guest(_, home) = &self.owner {
+            // The guest is freed in the order of its own stream, which must first wait for the work queued here.
+            self.stream.context().record_err(home.join(&self.stream));
+        }
         if let Owner::Pool = self.owner {
             let context = self.stream.context();
             let freed = context.bind_to_thread().and_then(|()| {

@@ -25,6 +25,9 @@ struct Args {
     /// Fail if this backend cannot be tried
     #[arg(long, value_name = "NAME")]
     require: Option<Required>,
+    /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike
+    #[arg(long, value_name = "DIR")]
+    matrices: Option<PathBuf>,
     /// Leave out the large cases
     #[arg(long)]
     small: bool,
@@ -68,6 +71,7 @@ fn run(args: &Args) -> Result<bool> {
         filter: args.filter.clone(),
         small: args.small,
         require_cuda: args.require == Some(Required::Cuda),
+        matrices: args.matrices.clone(),
     };
     let trials = suite::select(&selection)?;
     let mut stdout = std::io::stdout().lock();

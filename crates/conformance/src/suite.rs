@@ -1,16 +1,18 @@
 //! The suite as a program: which backends this machine has, which trials are asked for, the run and its report.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
-use spandrel_backend::Trace;
+use spandrel_backend::{Result as DeviceResult, Trace};
 use spandrel_backend_cpu::{Cpu, Simd};
+use spandrel_backend_cuda::Cuda;
 
 use crate::case::{self, Case};
 use crate::subject::Fleet;
 use crate::trial::{Outcome, Tally, Trial, wrong};
-use crate::trials;
+use crate::trials::{self, Bits};
 
 /// What is asked of a run.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +25,8 @@ pub struct Selection {
     pub small: bool,
     /// A missing CUDA backend is a failure in the place of a skip, whatever else is selected.
     pub require_cuda: bool,
+    /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike.
+    pub matrices: Option<PathBuf>,
 }
 
 /// Names that [`Selection::backend`] understands.
@@ -72,32 +76,64 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
         let trace = Rc::new(Fleet { name: "trace".into(), devices: vec![("trace".into(), trace)] });
-        all.extend(trials::between(&Rc::new(cpus()?), &trace, &cases));
+        all.extend(trials::between(&Rc::new(cpus()?), &trace, &cases, Bits::Demanded));
         all.extend(trials::steps::trials(&trace, &cases));
     }
-    if wanted("cuda") && !selection.require_cuda {
-        all.push(Trial::skipped(CUDA.into(), cuda()));
+    let gpu = (wanted("cuda") || selection.require_cuda).then(Gpu::open);
+    match &gpu {
+        Some(Ok(gpu)) => all.extend(gpu.trials(selection, &cases)),
+        Some(Err(why)) if !selection.require_cuda => all.push(Trial::skipped(CUDA.into(), why.clone())),
+        _ => {}
     }
     if let Some(filter) = &selection.filter {
         all.retain(|trial| trial.name.contains(filter.as_str()));
     }
-    if selection.require_cuda {
-        all.push(Trial::new(CUDA.into(), || Err(wrong(format!("cuda is required and cannot be tried: {}", cuda())))));
+    // Whatever the filter leaves: what is required and cannot be tried is a failure.
+    if let Some(Err(why)) = gpu
+        && selection.require_cuda
+    {
+        all.push(Trial::new(CUDA.into(), move || Err(wrong(format!("cuda is required and cannot be tried: {why}")))));
     }
     Ok(all)
 }
 
-/// The trial that stands for the CUDA backend as long as there is no kernel to try.
+/// The trial that stands for the CUDA backend where it cannot be tried.
 const CUDA: &str = "suite/all/all/cuda/probe";
 
-/// Why the CUDA backend cannot be tried here.
-fn cuda() -> String {
-    match spandrel_backend_cuda::probe() {
-        Ok(devices) => {
-            let found: Vec<String> = devices.iter().map(ToString::to_string).collect();
-            format!("this build has no CUDA kernels to try; found: {}", found.join("; "))
-        }
-        Err(reason) => reason.to_string(),
+/// The first GPU, as it is and held to the orders that the CPU shares.
+struct Gpu {
+    own: Rc<Fleet<Cuda>>,
+    reproducible: Rc<Fleet<Cuda>>,
+}
+
+fn reproducible() -> DeviceResult<Cuda> {
+    Ok(Cuda::new()?.with_reproducible(true))
+}
+
+impl Gpu {
+    /// Opens it, or says why it cannot be tried here.
+    fn open() -> Result<Self, String> {
+        let fleet = |name: &str, device: DeviceResult<Cuda>| {
+            let device = device.map_err(|error| error.to_string())?;
+            Ok::<_, String>(Rc::new(Fleet { name: name.into(), ..Fleet::single(device) }))
+        };
+        Ok(Self { own: fleet("cuda", Cuda::new())?, reproducible: fleet("cuda-reproducible", reproducible())? })
+    }
+
+    /// Everything of the device as it is; of the reproducible one the formats that it multiplies in another way; both against the
+    /// CPU; what only a GPU can fail; and the real matrices.
+    fn trials(&self, selection: &Selection, cases: &[Rc<Case>]) -> Vec<Trial> {
+        let Self { own, reproducible: held } = self;
+        let mut all = trials::of(own, cases, !selection.small);
+        let differing = trials::differing(own, held);
+        let other = |trial: &Trial| trial.name.split('/').nth(1).is_some_and(|noun| differing.contains(&noun));
+        all.extend(trials::of(held, cases, !selection.small).into_iter().filter(other));
+        let cpu = Rc::new(Fleet { name: "cpu".into(), ..Fleet::single(Cpu::new()) });
+        all.extend(trials::between(&cpu, own, cases, Bits::WhereDeclared));
+        all.extend(trials::between(&cpu, held, cases, Bits::Demanded));
+        trials::cuda::trials(own, Cuda::new, &mut all);
+        all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
+        all
     }
 }
 

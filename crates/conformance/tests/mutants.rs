@@ -15,6 +15,7 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
     let devices = flaws.iter().map(|&flaw| (format!("{flaw:?}"), Broken { inner: cpu.clone(), flaw })).collect();
     let fleet = Rc::new(Fleet { name: "broken".into(), devices });
     let mut out = trials::of_vectors::<f64, _>(&fleet, false);
+    out.extend(trials::of_vectors::<f32, _>(&fleet, false));
     out.extend(trials::of_sparse_vectors::<f64, _>(&fleet));
     for case in suite::cases().unwrap() {
         if ["6x6", "tridiagonal-33", "poisson2d-33x17", "negative-definite", "zero-matrix"]
@@ -25,7 +26,16 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
             out.extend(trials::of_several::<Csr<f64>, _>(&fleet, &case));
             out.extend(trials::of_masked::<f64, _>(&fleet, &case));
         }
+        if case.name == "poisson2d-129x97" {
+            out.extend(trials::of_repeated_format::<Csr<f64>, _>(&fleet, &case));
+        }
+        if case.name == "6x6" {
+            let sound = Rc::new(Fleet { name: "sound".into(), ..Fleet::single(cpu.clone()) });
+            out.extend(trials::format_between::<Csr<f64>, _, _>(&sound, &fleet, &case));
+            trials::vectors_between::<f64, _, _>(&sound, &fleet, &mut out);
+        }
     }
+    out.extend(trials::of_faults::<f64, _>(&fleet));
     out
 }
 
@@ -129,6 +139,23 @@ fn devices_that_disagree() {
 }
 
 #[test]
+fn backends_that_disagree() {
+    caught(
+        &[Flaw::NudgesLastBit],
+        &[
+            ("spmv/csr/f64/sound+broken/6x6", "one against the other"),
+            ("hadamard/vector/f64/sound+broken/33", "one backend against the other"),
+        ],
+    );
+    caught(&[Flaw::WritesPastCheck], &[("cg_step/vector/f64/sound+broken/curvature-zero", "one backend against")]);
+}
+
+#[test]
+fn a_product_that_drifts() {
+    caught(&[Flaw::Drifts], &[("spmv/csr/f64/broken/poisson2d-129x97-20-runs", "against run 1")]);
+}
+
+#[test]
 fn a_fused_step_that_is_not_its_default() {
     for (flaw, trial) in [
         (Flaw::FusesWrongly, "cg_update/vector/f64/broken/33"),
@@ -139,6 +166,47 @@ fn a_fused_step_that_is_not_its_default() {
         caught(&[flaw], &[(trial, "plain loop")]);
     }
     caught(&[Flaw::FusesDotWrongly], &[("spmv_dot/csr/f64/broken/6x6", "w.y against the documented tree")]);
+}
+
+#[test]
+fn a_step_that_observes_before_it_checks() {
+    caught(
+        &[Flaw::ObservesFirst],
+        &[
+            ("cg_step/vector/f64/broken/running", "the report"),
+            ("cg_step/vector/f64/broken/curvature-nan", "the report"),
+            ("bicgstab_first/vector/f64/broken/converged", "the report"),
+            ("bicgstab_second/vector/f64/broken/omega-zero", "the report"),
+        ],
+    );
+}
+
+#[test]
+fn a_step_that_writes_past_a_failed_check() {
+    let trials = [
+        "cg_step/vector/f64/broken/curvature-zero",
+        "cg_step/vector/f32/broken/curvature-negative",
+        "cg_direction/vector/f64/broken/preconditioned-residual-nan",
+        "bicgstab_first/vector/f64/broken/shadow-direction-zero",
+        "bicgstab_second/vector/f64/broken/stabilizer-zero",
+        "bicgstab_second/vector/f64/broken/omega-minus-zero-with-s",
+    ];
+    for trial in trials {
+        caught(&[Flaw::WritesPastCheck], &[(trial, "after the step: ")]);
+    }
+}
+
+#[test]
+fn a_step_that_forgets_its_last_part() {
+    for trial in ["cg_direction/vector/f64/broken/running", "bicgstab_direction/vector/f64/broken/running"] {
+        caught(&[Flaw::ForgetsAssign], &[(trial, "scalars")]);
+    }
+    let trials = [
+        ("bicgstab_second/vector/f64/broken/next-rho-zero", "Zero(Rho)"),
+        ("bicgstab_second/vector/f64/broken/next-rho-nan", "NotFinite(Rho)"),
+    ];
+    caught(&[Flaw::ForgetsNextRho], &trials);
+    caught(&[Flaw::ChecksUnasked], &[("cg_direction/vector/f64/broken/zero-unchecked", "PreconditionedResidual")]);
 }
 
 #[test]
@@ -187,6 +255,7 @@ fn a_breakdown_that_goes_unseen() {
         &[
             ("monitor/script/f64/broken/not-positive-zero", "stopped monitor"),
             ("cg-identity/csr/f64/broken/negative-definite", "indefinite_matrix"),
+            ("cg-identity/csr/f64/broken/overflow-underway", "expected not_finite after 3"),
         ],
     );
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use spandrel_backend::{Backend, Coeff, Mat, Order, Recorded, Result, Spmm, Spmv, SpmvTransposed, Step};
 use spandrel_formats::{Bsrx, Format, Real};
 
+use super::Bits;
 use super::product::{self, Products};
 use crate::case::{Case, numbers, seed};
 use crate::oracle::{Data, Rows};
@@ -93,7 +94,7 @@ where
             product::special(&*shared.data()?, &traits::<F, D>(fleet), &products(fleet, &shared.stored::<F>()?)?)
         });
         push("spmv", "-gated", |fleet, shared| {
-            product::gated(&*shared.data()?, &products(fleet, &shared.stored::<F>()?)?)
+            product::gated(&*shared.data()?, &traits::<F, D>(fleet), &products(fleet, &shared.stored::<F>()?)?)
         });
         push("spmv", "-recorded", recorded::<F, D>);
     }
@@ -119,7 +120,7 @@ where
         }
         let traits = Traits { order: fleet.first().transposed_order(), ..traits::<F, D>(&fleet) };
         product::values(&data, &traits, &products, false)?;
-        product::gated(&data, &products)
+        product::gated(&data, &traits, &products)
     }));
 }
 
@@ -381,6 +382,37 @@ pub(crate) fn masked<T: Real, D: Spmv<Bsrx<T>> + 'static>(
     }));
 }
 
+/// Whether two backends must agree in every bit of a product: where both declare one order that the other can share.
+pub(crate) fn agree<F, D, E>(left: &Fleet<D>, right: &Fleet<E>) -> std::result::Result<(), String>
+where
+    F: Format,
+    D: Spmv<F>,
+    E: Spmv<F>,
+{
+    let (here, there) = (Spmv::<F>::order(left.first()), Spmv::<F>::order(right.first()));
+    if here == there && !matches!(here, Order::Unordered | Order::Own) {
+        return Ok(());
+    }
+    Err(format!("the orders differ or are nobody else's: {here:?} on {} and {there:?} on {}", left.name, right.name))
+}
+
+/// What the orders of two backends make of the comparison of a format: nothing to say where they agree, else one trial that is
+/// skipped with the orders or, where the same bits are demanded, fails.
+pub(crate) fn orders<F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, bits: Bits, out: &mut Vec<Trial>)
+where
+    F: Format,
+    D: Spmv<F> + 'static,
+    E: Spmv<F> + 'static,
+{
+    if let Err(why) = agree::<F, D, E>(left, right) {
+        let name = format!("spmv/{}/{}/{}+{}/orders", F::NAME, F::Value::NAME, left.name, right.name);
+        out.push(match bits {
+            Bits::WhereDeclared => Trial::skipped(name, why),
+            Bits::Demanded => Trial::new(name, || Err(wrong(why))),
+        });
+    }
+}
+
 /// Two backends on one matrix: the same bits wherever both declare the same order.
 pub(crate) fn pair<F, D, E>(
     left: &Rc<Fleet<D>>,
@@ -392,17 +424,11 @@ pub(crate) fn pair<F, D, E>(
     D: Spmv<F> + 'static,
     E: Spmv<F> + 'static,
 {
-    if !shared.case.wants(F::NAME) || shared.case.large {
+    if !shared.case.wants(F::NAME) || shared.case.large || agree::<F, D, E>(left, right).is_err() {
         return;
     }
     let case = &shared.case.name;
     let name = format!("spmv/{}/{}/{}+{}/{case}", F::NAME, F::Value::NAME, left.name, right.name);
-    let (here, there) = (Spmv::<F>::order(left.first()), Spmv::<F>::order(right.first()));
-    if here != there || matches!(here, Order::Unordered | Order::Own) {
-        let why = format!("the orders differ or repeat no bits: {here:?} and {there:?}");
-        out.push(Trial::skipped(name, why));
-        return;
-    }
     let (left, right, shared) = (left.clone(), right.clone(), shared.clone());
     out.push(Trial::new(name, move || {
         let (host, data) = (shared.stored::<F>()?, shared.data()?);
@@ -410,7 +436,7 @@ pub(crate) fn pair<F, D, E>(
         let there = product(right.first(), host, Mat::spmv)?;
         for (a, b) in [(&A[0], &COEFFS[0]), (&A[5], &COEFFS[4])] {
             let call = Call { a, x: &data.x, b, y: &data.y, gate: GateState::None };
-            difference(&here(&call)?, &there(&call)?)
+            difference(&there(&call)?, &here(&call)?)
                 .map_or(Ok(()), |d| Err(wrong(format!("y of one against the other: {d}"))))?;
         }
         Ok(())

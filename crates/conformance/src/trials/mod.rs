@@ -3,10 +3,16 @@
 //! Order: matrices first, one case after another, so that a case's operands and sums are dropped before the next one's are
 //! formed.
 
+pub(crate) mod checked;
+#[cfg(not(test))]
+pub(crate) mod cuda;
+pub(crate) mod faults;
 pub(crate) mod formats;
 pub(crate) mod level1;
 pub(crate) mod monitor;
 pub(crate) mod product;
+pub(crate) mod repeats;
+pub mod reproducible;
 pub(crate) mod solve;
 pub(crate) mod sparse;
 pub mod steps;
@@ -14,7 +20,7 @@ pub mod steps;
 use std::rc::Rc;
 
 use spandrel_backend::{Backend, SparseVector, Spmm, Spmv, SpmvTransposed};
-use spandrel_formats::{Bsr, Bsrx, Csc, Csr, Dia, Format, Real, Sell};
+use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Ell, Format, Real, Sell};
 
 use crate::case::Case;
 use crate::subject::{Complete, Fleet};
@@ -41,6 +47,7 @@ pub fn of_transposed<F: Format, D: SpmvTransposed<F> + 'static>(fleet: &Rc<Fleet
 pub fn of_vectors<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool) -> Vec<Trial> {
     let mut out = Vec::new();
     level1::trials::<T, D>(fleet, large, &mut out);
+    checked::trials::<T, D>(fleet, &mut out);
     monitor::trials::<T, D>(fleet, &mut out);
     out
 }
@@ -80,7 +87,55 @@ where
     out.extend(of_vectors::<f64, D>(fleet, large));
     sparse::trials::<f32, D>(fleet, &mut out);
     sparse::trials::<f64, D>(fleet, &mut out);
+    out.extend(of_faults::<f32, D>(fleet));
+    out.extend(of_faults::<f64, D>(fleet));
+    repeats::trials::<f32, D>(fleet, cases, &mut out);
+    repeats::trials::<f64, D>(fleet, cases, &mut out);
     out
+}
+
+/// Numbers that go wrong in a solve.
+pub fn of_faults<T: Real, D: Spmv<Csr<T>> + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    faults::trials::<T, D>(fleet, &mut out);
+    out
+}
+
+/// Repetitions of the products of one format.
+pub fn of_repeated_format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    repeats::format::<F, D>(fleet, &Shared::new(case.clone()), &mut out);
+    out
+}
+
+macro_rules! each_differing {
+    ([$left:ident $right:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        [$((
+            stringify!($stem),
+            Spmv::<spandrel_formats::$Type<f64>>::order($left) != Spmv::<spandrel_formats::$Type<f64>>::order($right)
+                || Spmv::<spandrel_formats::$Type<f32>>::order($left) != Spmv::<spandrel_formats::$Type<f32>>::order($right),
+        )),*]
+    };
+}
+
+/// The formats that two devices of one backend multiply in different orders, by stem.
+pub fn differing<D>(left: &Fleet<D>, right: &Fleet<D>) -> Vec<&'static str>
+where
+    D: Complete<f32> + Complete<f64>,
+{
+    let (left, right) = (left.first(), right.first());
+    let all = spandrel_formats::for_each_format!(each_differing, left, right);
+    let transposed = [
+        (
+            "csr",
+            SpmvTransposed::<Csr<f64>>::transposed_order(left) != SpmvTransposed::<Csr<f64>>::transposed_order(right),
+        ),
+        (
+            "csc",
+            SpmvTransposed::<Csc<f64>>::transposed_order(left) != SpmvTransposed::<Csc<f64>>::transposed_order(right),
+        ),
+    ];
+    all.into_iter().chain(transposed).filter(|(_, differs)| *differs).map(|(stem, _)| stem).collect()
 }
 
 macro_rules! each {
@@ -101,25 +156,78 @@ fn matrices<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<C
     formats::several::<Bsr<T>, D>(fleet, &shared, out);
     solve::trials::<T, Csr<T>, D>(fleet, &shared, out);
     if case.special {
+        solve::trials::<T, Ell<T>, D>(fleet, &shared, out);
         solve::trials::<T, Sell<T>, D>(fleet, &shared, out);
         solve::trials::<T, Dia<T>, D>(fleet, &shared, out);
+        solve::trials::<T, Bdia<T>, D>(fleet, &shared, out);
     }
 }
 
+/// What two backends owe each other in formats for which they declare different orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bits {
+    /// Nothing: one trial for each such format is skipped with the orders.
+    WhereDeclared,
+    /// One order: a trial for each such format fails.
+    Demanded,
+}
+
 /// Every comparison of two backends.
-pub fn between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, cases: &[Rc<Case>]) -> Vec<Trial>
+pub fn between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, cases: &[Rc<Case>], bits: Bits) -> Vec<Trial>
 where
     D: Complete<f32> + Complete<f64> + 'static,
     E: Complete<f32> + Complete<f64> + 'static,
 {
     let mut out = Vec::new();
+    orders::<f32, D, E>(left, right, bits, &mut out);
+    orders::<f64, D, E>(left, right, bits, &mut out);
     for case in cases.iter().filter(|case| !case.large) {
         compare::<f32, D, E>(left, right, case, &mut out);
         compare::<f64, D, E>(left, right, case, &mut out);
     }
-    level1::pair::<f32, D, E>(left, right, &mut out);
-    level1::pair::<f64, D, E>(left, right, &mut out);
+    vectors_between::<f32, D, E>(left, right, &mut out);
+    vectors_between::<f64, D, E>(left, right, &mut out);
     out
+}
+
+/// The comparisons of two backends in one format.
+pub fn format_between<F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, case: &Rc<Case>) -> Vec<Trial>
+where
+    F: Format,
+    D: Spmv<F> + 'static,
+    E: Spmv<F> + 'static,
+{
+    let mut out = Vec::new();
+    let shared = Shared::<F::Value>::new(case.clone());
+    formats::pair::<F, D, E>(left, right, &shared, &mut out);
+    solve::pair::<F::Value, F, D, E>(left, right, &shared, &mut out);
+    out
+}
+
+/// The comparisons of two backends in vectors, scalars and monitors.
+pub fn vectors_between<T, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, out: &mut Vec<Trial>)
+where
+    T: Real,
+    D: Backend<T> + 'static,
+    E: Backend<T> + 'static,
+{
+    level1::pair::<T, D, E>(left, right, out);
+    checked::pair::<T, D, E>(left, right, out);
+}
+
+macro_rules! each_order {
+    ([$T:ident $left:ident $right:ident $bits:ident $out:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        $(formats::orders::<spandrel_formats::$Type<$T>, _, _>($left, $right, $bits, $out);)*
+    };
+}
+
+fn orders<T, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, bits: Bits, out: &mut Vec<Trial>)
+where
+    T: Real,
+    D: Complete<T> + 'static,
+    E: Complete<T> + 'static,
+{
+    spandrel_formats::for_each_format!(each_order, T, left, right, bits, out);
 }
 
 macro_rules! each_pair {
@@ -137,4 +245,8 @@ fn compare<T: Real, D: Complete<T> + 'static, E: Complete<T> + 'static>(
     let shared = Shared::<T>::new(case.clone());
     spandrel_formats::for_each_format!(each_pair, T, left, right, shared, out);
     solve::pair::<T, Csr<T>, D, E>(left, right, &shared, out);
+    solve::pair::<T, Ell<T>, D, E>(left, right, &shared, out);
+    solve::pair::<T, Sell<T>, D, E>(left, right, &shared, out);
+    solve::pair::<T, Dia<T>, D, E>(left, right, &shared, out);
+    solve::pair::<T, Bdia<T>, D, E>(left, right, &shared, out);
 }

@@ -7,7 +7,7 @@ use spandrel_backend::{Mat, Order, Spmv};
 use spandrel_formats::{Csr, Format, Real};
 use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, Options, Outcome, Status};
 
-use super::formats::Shared;
+use super::formats::{Shared, agree};
 use crate::case::{Solve, numbers};
 use crate::exact::Dd;
 use crate::oracle::{Data, EVALUATION, gamma, smallest_subnormal};
@@ -231,11 +231,10 @@ where
     D: Spmv<F> + 'static,
     E: Spmv<F> + 'static,
 {
-    let (here, there) = (Spmv::<F>::order(left.first()), Spmv::<F>::order(right.first()));
-    if here != there || matches!(here, Order::Unordered | Order::Own) {
+    if agree::<F, D, E>(left, right).is_err() {
         return;
     }
-    for solve in shared.case().solve.iter().filter(|s| s.status == "converged") {
+    for solve in shared.case().solve.iter().filter(|s| s.status != "refused") {
         let (left, right, shared, solve) = (left.clone(), right.clone(), shared.clone(), solve.clone());
         let name = name::<T, F>(&solve, &format!("{}+{}", left.name, right.name), &shared.case().name);
         out.push(Trial::new(name, move || {

@@ -1,13 +1,9 @@
 //! A backend with one flaw.
 
-use std::sync::Arc;
+mod products;
 
-use num_traits::{Float, Zero};
-use spandrel_backend::{
-    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, SparseVector, Spmm, Spmv,
-    SpmvTransposed, Step, Watch,
-};
-use spandrel_formats::{Format, Real};
+use spandrel_backend::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Result, Step, Watch};
+use spandrel_formats::Real;
 
 /// What is wrong with a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +46,18 @@ pub(crate) enum Flaw {
     ForgetsMaskedRow,
     /// The last stored element of a sparse vector takes no part; gather does nothing.
     DropsSparseTail,
+    /// Steps of the solvers observe what stands in the sum before they check.
+    ObservesFirst,
+    /// Steps of the solvers work and write where their check has failed just now.
+    WritesPastCheck,
+    /// The ends of iterations keep the old r'z and the old rho.
+    ForgetsAssign,
+    /// BiCGStab's second half does not look at the next rho.
+    ForgetsNextRho,
+    /// The direction of CG is checked where nobody asked for it.
+    ChecksUnasked,
+    /// Every eighth product has another last bit.
+    Drifts,
     /// A kernel panics.
     Panics,
 }
@@ -148,14 +156,34 @@ impl<B: Device> Broken<B> {
         self.inner.write(&values, y)
     }
 
+    /// The observation before a step: [`Flaw::ObservesFirst`].
+    fn first<T: Real>(&self, squared: &B::Scalar, phase: Phase, monitor: &mut B::Monitor) -> Result<()>
+    where
+        B: Backend<T>,
+    {
+        if self.flaw == Flaw::ObservesFirst { self.observe(squared, phase, monitor) } else { Ok(()) }
+    }
+
+    /// The observation behind a step.
+    fn last<T: Real>(&self, squared: &B::Scalar, phase: Phase, monitor: &mut B::Monitor) -> Result<()>
+    where
+        B: Backend<T>,
+    {
+        if self.flaw == Flaw::ObservesFirst { Ok(()) } else { self.observe(squared, phase, monitor) }
+    }
+
     /// [`Flaw::NudgesLastBit`].
     fn nudge<T: Real>(&self, y: &mut B::Vector) -> Result<()>
     where
         B: Backend<T>,
     {
-        if self.flaw != Flaw::NudgesLastBit {
-            return Ok(());
-        }
+        if self.flaw == Flaw::NudgesLastBit { self.nudge_now(y) } else { Ok(()) }
+    }
+
+    fn nudge_now<T: Real>(&self, y: &mut B::Vector) -> Result<()>
+    where
+        B: Backend<T>,
+    {
         let mut values = self.inner.download(y)?;
         if let Some(first) = values.first_mut() {
             *first *= T::one() + T::from_f64(2.0 * T::UNIT_ROUNDOFF);
@@ -327,171 +355,123 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
         }
         self.inner.hadamard_dot(self.gate(gate), d, r, z, rz)
     }
-}
 
-impl<H, B: Load<H>> Load<H> for Broken<B> {
-    type Resident = B::Resident;
-    fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
-        self.inner.load(host)
-    }
-}
-
-impl<F: Format, B: Spmv<F>> Spmv<F> for Broken<B> {
-    fn order(&self) -> Order {
-        Spmv::<F>::order(&self.inner)
-    }
-    fn spmv(
+    fn cg_step(
         &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, F::Value, Self::Scalar>,
-        m: &Self::Resident,
-        x: &Self::Vector,
-        b: Coeff<'_, F::Value, Self::Scalar>,
-        y: &mut Self::Vector,
+        rz: &Self::Scalar,
+        pq: &Self::Scalar,
+        p: &Self::Vector,
+        q: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
     ) -> Result<()> {
-        let before = self.inner.download(y)?;
-        self.inner.spmv(self.gate(gate), a, m, x, b, y)?;
-        if self.flaw == Flaw::DropsLastEntry {
-            let mut short = self.inner.download(x)?;
-            if let Some(last) = short.last_mut() {
-                *last = F::Value::from_f64(0.0);
-            }
-            let mut without = self.inner.upload(&before)?;
-            self.inner.spmv(gate, a, m, &self.inner.upload(&short)?, b, &mut without)?;
-            let mut values = self.inner.download(y)?;
-            if let (Some(last), Some(&wrong)) = (values.last_mut(), self.inner.download(&without)?.last()) {
-                *last = wrong;
-            }
-            self.inner.write(&values, y)?;
+        self.first(rr, Phase::Full, monitor)?;
+        let (alpha, late) = (Coeff::ratio(rz, pq), self.flaw == Flaw::WritesPastCheck);
+        if late {
+            self.cg_update(Some(&*monitor), alpha, p, q, x, r, rr)?;
         }
-        if matches!(self.flaw, Flaw::IgnoresMask | Flaw::ForgetsMaskedRow) {
-            // The masked rows are those that a product with b = 0 overwrites.
-            let mut probe = self.inner.upload(&vec![F::Value::nan(); before.len()])?;
-            self.inner.spmv(gate, Coeff::zero(), m, x, Coeff::zero(), &mut probe)?;
-            let inside: Vec<bool> = self.inner.download(&probe)?.iter().map(|v| !v.is_nan()).collect();
-            let mut values = self.inner.download(y)?;
-            if self.flaw == Flaw::ForgetsMaskedRow
-                && let Some(last) = inside.iter().rposition(|&inside| inside)
-            {
-                values[last] = before[last];
-            }
-            if self.flaw == Flaw::IgnoresMask {
-                values.iter_mut().zip(&inside).filter(|(_, inside)| !**inside).for_each(|(v, _)| *v = F::Value::zero());
-            }
-            self.inner.write(&values, y)?;
+        self.require_positive(pq, Quantity::Curvature, monitor)?;
+        if !late {
+            self.cg_update(Some(&*monitor), alpha, p, q, x, r, rr)?;
         }
-        self.nudge(y)?;
-        self.spoil(&before, b, y)
+        self.last(rr, Phase::Full, monitor)
     }
-    fn spmv_dot(
+    fn cg_direction(
         &self,
-        gate: Gate<'_, Self>,
-        m: &Self::Resident,
-        x: &Self::Vector,
-        y: &mut Self::Vector,
-        w: &Self::Vector,
-        wy: &mut Self::Scalar,
-        yy: Option<&mut Self::Scalar>,
+        z: &Self::Vector,
+        rz_next: &Self::Scalar,
+        checked: bool,
+        rz: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
     ) -> Result<()> {
-        // As the contract's default does it, so that the flaws of product and dot show here too.
-        self.spmv(gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-        if self.flaw == Flaw::FusesDotWrongly {
-            self.dot(gate, y, y, wy)?
-        } else {
-            self.dot(gate, w, y, wy)?
+        let late = self.flaw == Flaw::WritesPastCheck;
+        if late {
+            self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
         }
-        yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy))
-    }
-}
-
-impl<F: Format, B: Spmm<F>> Spmm<F> for Broken<B> {
-    fn spmm(
-        &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, F::Value, Self::Scalar>,
-        m: &Self::Resident,
-        k: usize,
-        x: &Self::Vector,
-        b: Coeff<'_, F::Value, Self::Scalar>,
-        y: &mut Self::Vector,
-    ) -> Result<()> {
-        let mut values = self.inner.download(x)?;
-        if self.flaw == Flaw::RepeatsColumn && k > 1 {
-            let ncols = values.len() / k;
-            values.copy_within(..ncols, ncols);
+        if checked || self.flaw == Flaw::ChecksUnasked {
+            self.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?;
         }
-        self.inner.spmm(self.gate(gate), a, m, k, &self.inner.upload(&values)?, b, y)
-    }
-}
-
-impl<T: Real, B: SparseVector<T>> SparseVector<T> for Broken<B> {
-    fn sparse_axpy(
-        &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, T, Self::Scalar>,
-        s: &Self::Resident,
-        y: &mut Self::Vector,
-    ) -> Result<()> {
-        let before = self.inner.download(y)?;
-        self.inner.sparse_axpy(self.gate(gate), a, s, y)?;
-        self.drop_tail(&before, y)
-    }
-    fn sparse_dot(
-        &self,
-        gate: Gate<'_, Self>,
-        s: &Self::Resident,
-        y: &Self::Vector,
-        out: &mut Self::Scalar,
-    ) -> Result<()> {
-        if self.flaw == Flaw::DropsSparseTail {
-            // y with a zero where the last entry meets it.
-            let mut short = self.inner.upload(&self.inner.download(y)?)?;
-            let before = self.inner.download(&short)?;
-            self.inner.sparse_axpy(None, Coeff::one(), s, &mut short)?;
-            let mut values = before.clone();
-            let after = self.inner.download(&short)?;
-            if let Some(last) = after.iter().zip(&before).rposition(|(after, before)| after != before) {
-                values[last] = T::zero();
-            }
-            return self.inner.sparse_dot(self.gate(gate), s, &self.inner.upload(&values)?, out);
+        if !late {
+            self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
         }
-        self.inner.sparse_dot(self.gate(gate), s, y, out)
-    }
-    fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()> {
-        if self.flaw == Flaw::DropsSparseTail {
+        if self.flaw == Flaw::ForgetsAssign {
             return Ok(());
         }
-        self.inner.gather(self.gate(gate), y, s)
+        self.assign(Some(&*monitor), Coeff::scalar(rz_next), rz)
     }
-    fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()> {
-        let before = self.inner.download(y)?;
-        self.inner.scatter(self.gate(gate), s, y)?;
-        self.drop_tail(&before, y)
-    }
-    fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>> {
-        self.inner.download_sparse(s)
-    }
-}
-
-impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Broken<B> {
-    fn transposed_order(&self) -> Order {
-        self.inner.transposed_order()
-    }
-    fn spmv_transposed(
+    fn bicgstab_first(
         &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, F::Value, Self::Scalar>,
-        m: &Self::Resident,
-        x: &Self::Vector,
-        b: Coeff<'_, F::Value, Self::Scalar>,
-        y: &mut Self::Vector,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        v: &Self::Vector,
+        r: &mut Self::Vector,
+        ss: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
     ) -> Result<()> {
-        let before = self.inner.download(y)?;
-        let mut values = self.inner.download(x)?;
-        if self.flaw == Flaw::ShiftsTransposed && !values.is_empty() {
-            values.rotate_left(1);
+        self.first(ss, Phase::Half, monitor)?;
+        let (alpha, late) = (Coeff::ratio(rho, rv), self.flaw == Flaw::WritesPastCheck);
+        if late {
+            self.bicgstab_half(Some(&*monitor), alpha, v, r, ss)?;
         }
-        self.inner.spmv_transposed(self.gate(gate), a, m, &self.inner.upload(&values)?, b, y)?;
-        self.spoil(&before, b, y)
+        self.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
+        if !late {
+            self.bicgstab_half(Some(&*monitor), alpha, v, r, ss)?;
+        }
+        self.last(ss, Phase::Half, monitor)
+    }
+    fn bicgstab_second(
+        &self,
+        rho: &Self::Scalar,
+        rv: &Self::Scalar,
+        ts: &Self::Scalar,
+        tt: &Self::Scalar,
+        p: &Self::Vector,
+        s: Option<&Self::Vector>,
+        t: &Self::Vector,
+        shadow: &Self::Vector,
+        x: &mut Self::Vector,
+        r: &mut Self::Vector,
+        rr: &mut Self::Scalar,
+        rho_next: &mut Self::Scalar,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        self.first(rr, Phase::Full, monitor)?;
+        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
+        let late = self.flaw == Flaw::WritesPastCheck;
+        if late {
+            self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
+        }
+        self.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
+        self.require_nonzero(ts, Quantity::Omega, monitor)?;
+        if !late {
+            self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
+        }
+        self.last(rr, Phase::Full, monitor)?;
+        if self.flaw == Flaw::ForgetsNextRho {
+            return Ok(());
+        }
+        self.require_nonzero(rho_next, Quantity::Rho, monitor)
+    }
+    fn bicgstab_direction(
+        &self,
+        r: &Self::Vector,
+        v: &Self::Vector,
+        rho_next: &Self::Scalar,
+        rv: &Self::Scalar,
+        tt: &Self::Scalar,
+        ts: &Self::Scalar,
+        rho: &mut Self::Scalar,
+        p: &mut Self::Vector,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        let step = Coeff::ratio(rho_next, rv);
+        self.axpbypcz(Some(&*monitor), Coeff::one(), r, step.negated(), v, step.times_ratio(tt, ts), p)?;
+        if self.flaw == Flaw::ForgetsAssign {
+            return Ok(());
+        }
+        self.assign(Some(&*monitor), Coeff::scalar(rho_next), rho)
     }
 }

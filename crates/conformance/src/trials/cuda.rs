@@ -1,0 +1,402 @@
+//! Trials that only a GPU can fail: memory that runs out, several queues and threads, drops while work is queued, buffers of somebody
+//! else, a history longer than the device holds.
+//!
+//! Each takes the fleet's device for the proof that the others took no harm, and opens devices of its own for what it destroys.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use spandrel_backend::{Backend, Coeff, Device, Error, Mat, Operator, Phase, Recorded, Result, Step, Watch};
+use spandrel_backend_cuda::cudarc::driver::{DeviceRepr, DriverError};
+use spandrel_backend_cuda::cudarc::nvrtc::Ptx;
+use spandrel_backend_cuda::{Cuda, Monitor, Scalar, Vector};
+use spandrel_formats::{Csr, Real, generate};
+use spandrel_solvers::{Cg, Jacobi, Options};
+
+use crate::case::numbers;
+use crate::reference::{difference, tree_dot};
+use crate::subject::Fleet;
+use crate::trial::{Finding, Trial, Verdict, wrong};
+
+impl From<DriverError> for Finding {
+    fn from(error: DriverError) -> Self {
+        wrong(format!("the driver refuses: {error:?}"))
+    }
+}
+
+/// The trials of a GPU. `open` opens the device of the fleet once more, as a queue of its own.
+pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &mut Vec<Trial>) {
+    let mut push = |what: &str, body: fn(&Cuda, fn() -> Result<Cuda>) -> Verdict| {
+        let (operation, case) = what.split_once('/').unwrap_or((what, "all"));
+        let fleet = fleet.clone();
+        let name = format!("{operation}/device/f64/{}/{case}", fleet.name);
+        out.push(Trial::new(name, move || {
+            body(fleet.first(), open)?;
+            // Whatever was tried, the device goes on.
+            healthy(fleet.first()).map_err(|finding| match finding {
+                Finding::Wrong(text) => Finding::Wrong(format!("afterwards: {text}")),
+                other => other,
+            })
+        }));
+    };
+    push("memory/exhausted", |be, _| exhausted(be));
+    push("open/no-such-device", |_, _| no_such_device());
+    push("open/refused-ptx", |be, _| refused_ptx(be));
+    push("queue/two-interleaved", interleaved);
+    push("queue/two-threads", threads);
+    push("drop/every-order", dropped);
+    push("drop/wrapped-while-in-use", |be, _| wrapped_and_dropped(be));
+    push("wrap/another-stream", |be, _| wrapped::<f64>(be).and_then(|()| wrapped::<f32>(be)));
+    push("wrap/raw", |be, _| raw(be));
+    push("monitor/80000-observations", |be, _| history(be));
+    push("monitor/70000-unseen-observations", |be, _| unseen(be));
+}
+
+fn same(what: &str, found: &[f64], wanted: &[f64]) -> Verdict {
+    difference(found, wanted).map_or(Ok(()), |detail| Err(wrong(format!("{what}: {detail}"))))
+}
+
+fn poisson() -> Result<Arc<Csr<f64>>> {
+    Ok(Arc::new(generate::csr("poisson2d:97x89")?))
+}
+
+/// A sum and an update with a known answer.
+fn healthy(be: &Cuda) -> Verdict {
+    let (x, y) = (numbers::<f64>(3, 5000), numbers::<f64>(4, 5000));
+    let (dx, mut dy, mut sum) = (be.upload(&x)?, be.upload(&y)?, be.scalar(f64::NAN)?);
+    be.dot(None, &dx, &dy, &mut sum)?;
+    be.axpby(None, Coeff::one(), &dx, Coeff::one(), &mut dy)?;
+    be.synchronize()?;
+    same("a dot product", &[be.download_scalar(&sum)?], &[tree_dot(&x, &y)])?;
+    let wanted: Vec<f64> = x.iter().zip(&y).map(|(x, y)| x + y).collect();
+    same("an update", &be.download(&dy)?, &wanted)
+}
+
+/// 2^45 bytes are refused as such, for every kind of request, and nothing else is.
+fn exhausted(be: &Cuda) -> Verdict {
+    let refused = |what: &str, result: Option<Error>| match result {
+        Some(Error::OutOfMemory { bytes, .. }) if bytes >= 1 << 45 => Ok(()),
+        other => Err(wrong(format!("{what}: expected a lack of memory, found {other:?}"))),
+    };
+    for _ in 0..3 {
+        refused("2^45 bytes", Backend::<f64>::zeros(be, 1 << 42).err())?;
+        healthy(be)?;
+    }
+    // Beyond every address, and beyond 64 bits.
+    refused("2^60 bytes", Backend::<f64>::zeros(be, 1 << 57).err())?;
+    refused("more bytes than are counted", Backend::<f32>::zeros(be, usize::MAX / 2).err())
+}
+
+fn no_such_device() -> Verdict {
+    for ordinal in [1000, usize::MAX] {
+        match Cuda::on(ordinal) {
+            Err(Error::Device { why, .. }) if why.contains(&ordinal.to_string()) => {}
+            other => return Err(wrong(format!("device {ordinal}: expected a typed refusal, found {other:?}"))),
+        }
+    }
+    Ok(())
+}
+
+/// The driver refuses text that is not PTX, and PTX of a version that it does not know; neither harms what is loaded.
+fn refused_ptx(be: &Cuda) -> Verdict {
+    for text in ["this is no PTX", ".version 99.9\n.target sm_75\n.address_size 64\n"] {
+        if be.stream().context().load_module(Ptx::from_src(text)).is_ok() {
+            return Err(wrong(format!("the driver loads {text:?}")));
+        }
+        healthy(be)?;
+    }
+    Ok(())
+}
+
+/// y <- A x, x'y, y'y; x <- (x'y / y'y) y + x / 4: every kind of operand, and a result that each run before has a part in.
+struct Relax {
+    a: Mat<Cuda, Csr<f64>>,
+    x: Vector<f64>,
+    y: Vector<f64>,
+    sums: [Scalar<f64>; 2],
+    monitor: Monitor,
+}
+
+impl Relax {
+    fn new(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Self> {
+        let a = Mat::<Cuda, Csr<f64>>::load(be, host.clone())?;
+        let (x, y) = (be.upload(&numbers(5, a.ncols()))?, be.zeros(a.nrows())?);
+        let monitor = be.monitor(&Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: usize::MAX })?;
+        Ok(Self { a, x, y, sums: [be.scalar(0.0)?, be.scalar(0.0)?], monitor })
+    }
+}
+
+// SAFETY: one fixed sequence on buffers that the step owns, and replaces none of.
+unsafe impl Step<Cuda> for Relax {
+    fn enqueue(&mut self, be: &Cuda) -> Result<()> {
+        let Self { a, x, y, sums: [xy, yy], monitor } = self;
+        a.apply_dot(be, Some(&*monitor), x, y, x, xy, Some(yy))?;
+        be.axpby(Some(&*monitor), Coeff::ratio(xy, yy), y, Coeff::host(0.25), x)?;
+        be.observe(yy, Phase::Full, monitor)
+    }
+}
+
+const ROUNDS: usize = 60;
+
+/// x after so many rounds on one device alone.
+fn alone(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Vec<f64>> {
+    let mut step = Recorded::new(be, Relax::new(be, host)?, true);
+    for _ in 0..ROUNDS {
+        step.run()?;
+    }
+    be.download(&step.step().x)
+}
+
+/// Two queues in one thread, in turn, with the fleet's own in between.
+fn interleaved(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
+    let host = poisson()?;
+    let wanted = alone(be, &host)?;
+    let (left, right) = (open()?, open()?);
+    let mut steps = [
+        Recorded::new(&left, Relax::new(&left, &host)?, true),
+        Recorded::new(&right, Relax::new(&right, &host)?, true),
+        Recorded::new(be, Relax::new(be, &host)?, false),
+    ];
+    for _ in 0..ROUNDS {
+        for step in &mut steps {
+            step.run()?;
+        }
+    }
+    for (at, (step, device)) in steps.iter().zip([&left, &right, be]).enumerate() {
+        same(&format!("queue {at} of 3 in turn"), &device.download(&step.step().x)?, &wanted)?;
+    }
+    Ok(())
+}
+
+/// x of a whole solve.
+fn solved(be: &Cuda, host: &Arc<Csr<f64>>) -> std::result::Result<Vec<f64>, Finding> {
+    let n = host.row_ptr().len() - 1;
+    let a = Mat::<Cuda, Csr<f64>>::load(be, host.clone())?;
+    let m = Jacobi::new(be, host).map_err(wrong)?;
+    let (b, mut x) = (be.upload(&numbers(6, n))?, be.zeros(n)?);
+    let outcome =
+        Cg::new(be, n).and_then(|mut cg| cg.solve(be, &a, &m, &b, &mut x, &Options::default())).map_err(wrong)?;
+    if outcome.status.is_converged() { Ok(be.download(&x)?) } else { Err(wrong(format!("{outcome:?}"))) }
+}
+
+/// Two threads, each with a device of its own, opened and closed again and again, while this one works too.
+fn threads(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
+    let host = poisson()?;
+    let wanted = solved(be, &host)?;
+    let (host, wanted) = (&host, &wanted);
+    let work = move || -> Verdict {
+        for _ in 0..3 {
+            let be = open()?;
+            for _ in 0..3 {
+                same("x of a thread", &solved(&be, host)?, wanted)?;
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads = [scope.spawn(work), scope.spawn(work)];
+        let mut verdict = Ok(());
+        for _ in 0..5 {
+            verdict = verdict.and_then(|()| same("x beside two threads", &solved(be, host)?, wanted));
+        }
+        for thread in threads {
+            let ended = thread.join().unwrap_or_else(|_| Err(wrong("a thread panicked")));
+            verdict = verdict.and(ended);
+        }
+        verdict
+    })?;
+    // A device may go to another thread, with what was queued on it.
+    let moved = open()?;
+    let mut x = moved.upload(&[1.0f64; 3000])?;
+    for _ in 0..10 {
+        moved.axpby(None, Coeff::zero(), &Backend::<f64>::zeros(&moved, 3000)?, Coeff::host(2.0), &mut x)?;
+    }
+    let found = std::thread::spawn(move || moved.download(&x)).join().map_err(|_| wrong("a thread panicked"))??;
+    same("a vector read in another thread", &found, &[1024.0; 3000])
+}
+
+/// Permutation `number` of `0..len`.
+fn permutation(mut number: usize, len: usize) -> Vec<usize> {
+    let mut left: Vec<usize> = (0..len).collect();
+    let mut order = Vec::new();
+    while !left.is_empty() {
+        let choices = left.len();
+        order.push(left.remove(number % choices));
+        number /= choices;
+    }
+    order
+}
+
+/// What a queue works on, each to be dropped by itself: the matrix, the vectors, the monitor, the graph.
+type Parts = [Option<Box<dyn std::any::Any>>; 4];
+
+/// Runs of a graph, queued, and what they work on.
+fn queued(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Parts> {
+    let mut step = Relax::new(be, host)?;
+    step.enqueue(be)?;
+    let graph = be.capture(&mut step)?;
+    for _ in 0..50 {
+        // SAFETY: captured on this device from this step, whose buffers are alive; freeing them later is what is tried.
+        unsafe { be.replay(&graph, &mut step)? };
+    }
+    let Relax { a, x, y, sums, monitor } = step;
+    Ok([Some(Box::new(a)), Some(Box::new((x, y, sums))), Some(Box::new(monitor)), Some(Box::new(graph))])
+}
+
+/// Matrix, vectors, monitor and graph go in every order while work on them is queued; the device goes before, between and after
+/// them. Memory that is given back too early is taken at once, and written to.
+fn dropped(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
+    let host = poisson()?;
+    let wanted = alone(be, &host)?;
+    let witness = numbers::<f64>(8, 97 * 89);
+    let kept = be.upload(&witness)?;
+    let intact = |what: String| {
+        let fresh = be.upload(&witness)?;
+        same(&format!("a vector beside drops, {what}"), &be.download(&kept)?, &witness)?;
+        same(&format!("a vector after drops, {what}"), &be.download(&fresh)?, &witness)
+    };
+    let own = open()?;
+    for number in 0..24 {
+        let mut parts = queued(&own, &host)?;
+        let order = permutation(number, parts.len());
+        for &at in &order {
+            parts[at] = None;
+            let taken = own.upload(&witness)?;
+            same(&format!("a vector in the place of part {at}, order {order:?}"), &own.download(&taken)?, &witness)?;
+        }
+        intact(format!("order {order:?}"))?;
+    }
+    same("x on a device that saw drops", &alone(&own, &host)?, &wanted)?;
+    for (place, number) in (0..=4).flat_map(|place| [(place, 0), (place, 23)]) {
+        let device = open()?;
+        let mut parts = queued(&device, &host)?;
+        let order = permutation(number, parts.len());
+        let (before, after) = order.split_at(place);
+        before.iter().for_each(|&at| parts[at] = None);
+        drop(device);
+        after.iter().for_each(|&at| parts[at] = None);
+        intact(format!("the device gone after {before:?}"))?;
+    }
+    be.synchronize()?;
+    same("x after all drops", &alone(be, &host)?, &wanted)
+}
+
+/// A slice of another stream is dropped while it is still read, and its memory given to somebody else.
+fn wrapped_and_dropped(be: &Cuda) -> Verdict {
+    const LEN: usize = 1 << 22;
+    let other = be.stream().context().new_stream()?;
+    for round in 0..4 {
+        let x = be.wrap(other.clone_htod(&vec![1.0f64; LEN])?)?;
+        let mut y = Backend::<f64>::zeros(be, LEN)?;
+        for _ in 0..100 {
+            be.axpby(None, Coeff::one(), &x, Coeff::one(), &mut y)?;
+        }
+        drop(x);
+        let next = other.clone_htod(&vec![-7.0f64; LEN])?;
+        same(&format!("sums of a wrapped vector, round {round}"), &be.download(&y)?, &vec![100.0; LEN])?;
+        drop(next);
+    }
+    Ok(())
+}
+
+/// A slice made with cudarc on another stream is a vector like any other.
+fn wrapped<T: Real + DeviceRepr>(be: &Cuda) -> Verdict {
+    let other = be.stream().context().new_stream()?;
+    for len in [1, 33, 70_001] {
+        let (x, y) = (numbers::<T>(1, len), numbers::<T>(2, len));
+        let mut dx = be.wrap(other.clone_htod(&x)?)?;
+        let (dy, mut sum) = (be.upload(&y)?, be.scalar(T::nan())?);
+        be.dot(None, &dx, &dy, &mut sum)?;
+        be.hadamard(None, &dy, &dy, &mut dx)?;
+        let squares: Vec<T> = y.iter().map(|&y| y * y).collect();
+        for (what, found, wanted) in [
+            ("a dot product", vec![be.download_scalar(&sum)?], vec![tree_dot(&x, &y)]),
+            ("what was written", be.download(&dx)?, squares),
+        ] {
+            if let Some(detail) = difference(&found, &wanted) {
+                return Err(wrong(format!("{what} of a wrapped slice of {len}: {detail}")));
+            }
+        }
+        let mut written = y.clone();
+        written.reverse();
+        be.write(&written, &mut dx)?;
+        if let Some(detail) = difference(&be.download(&dx)?, &written) {
+            return Err(wrong(format!("host data in a wrapped slice of {len}: {detail}")));
+        }
+    }
+    Ok(())
+}
+
+/// The middle of somebody else's memory: the rest stays as it was, and the owner frees it.
+fn raw(be: &Cuda) -> Verdict {
+    let host = numbers::<f64>(7, 4000);
+    let owner = be.upload(&host)?;
+    let (from, len) = (1001, 2000);
+    // SAFETY: elements 1001 to 3000 of 4000, which `owner` keeps longer than the view lives and is not used meanwhile.
+    let mut view = unsafe { be.wrap_raw::<f64>(owner.device_pointer() + 8 * from as u64, len)? };
+    same("a view", &be.download(&view)?, &host[from..from + len])?;
+    be.fill(None, -1.0, &mut view)?;
+    drop(view);
+    let mut wanted = host;
+    wanted[from..from + len].fill(-1.0);
+    same("the owner after its view", &be.download(&owner)?, &wanted)
+}
+
+/// Squares whose roots are exact.
+const SQUARES: [f64; 7] = [4.0, 9.0, 0.25, 16.0, 1.0, 6.25, 81.0];
+
+/// Observes so many norms in turn, with a look after every `look`.
+fn observe(be: &Cuda, monitor: &mut Monitor, count: usize, look: usize) -> Verdict {
+    let mut scalars = Vec::new();
+    for square in SQUARES {
+        scalars.push(be.scalar(square)?);
+    }
+    for at in 0..count {
+        be.observe(&scalars[at % SQUARES.len()], Phase::Full, monitor)?;
+        if (at + 1) % look == 0 {
+            let latest = be.report_latest(monitor)?;
+            let residual = Some(SQUARES[at % SQUARES.len()].sqrt());
+            if (latest.iterations, latest.residual, latest.stop) != (at + 1, residual, None) {
+                return Err(wrong(format!("after {} observations: found {latest:?}", at + 1)));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// More norms than the device holds, with looks in between that are neither at its capacity nor at the squares' period.
+fn history(be: &Cuda) -> Verdict {
+    let mut monitor = be.monitor(&Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: 1 << 20 })?;
+    const COUNT: usize = 80_000;
+    for look in [10_001, 65_536] {
+        observe(be, &mut monitor, COUNT, look)?;
+        let report = be.report(&monitor)?;
+        let wanted: Vec<f64> = (0..COUNT).map(|at| SQUARES[at % SQUARES.len()].sqrt()).collect();
+        same(&format!("history with a look every {look}"), &report.history, &wanted)?;
+        if (report.iterations, report.stop) != (COUNT, None) {
+            return Err(wrong(format!(
+                "expected {COUNT} iterations, found {} and {:?}",
+                report.iterations, report.stop
+            )));
+        }
+        let watch = Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: 1 << 20 };
+        be.rearm(&mut monitor, &watch)?;
+    }
+    Ok(())
+}
+
+/// Norms that were overwritten before anybody looked are missed aloud, and only until the monitor is armed anew.
+fn unseen(be: &Cuda) -> Verdict {
+    let watch = Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: 1 << 20 };
+    let mut monitor = be.monitor(&watch)?;
+    observe(be, &mut monitor, 70_000, usize::MAX)?;
+    match be.report(&monitor) {
+        Err(Error::Device { why, .. }) if why.contains("70000") => {}
+        other => return Err(wrong(format!("expected an error that names 70000 norms, found {:?}", other.err()))),
+    }
+    be.rearm(&mut monitor, &watch)?;
+    observe(be, &mut monitor, 100, 30)?;
+    let report = be.report(&monitor)?;
+    let wanted: Vec<f64> = (0..100).map(|at| SQUARES[at % SQUARES.len()].sqrt()).collect();
+    same("history after arming anew", &report.history, &wanted)
+}
