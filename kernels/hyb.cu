@@ -2,8 +2,8 @@
 //
 // Layout: packed part as ELL. Bit i % 32 of overflow[i/32].x says that row i has a tail, .y how many rows before row i/32*32 have
 // one; tail t is tail_ptr[t]..tail_ptr[t+1] of the COO part's columns and values, whose row numbers are not read.
-// Grid: thread blocks of 256; one for each row with a very long tail, one for 8 further rows with a long tail, one for 256 other
-// rows, one row a thread. spmv_dot, where no tail is long: as ell.cu.
+// Grid: thread blocks of 128 or 256; one for each row with a very long tail, then a warp for each further row with a long tail, then
+// a thread for each other row. spmv_dot, where no tail is long: as ell.cu.
 // Order: stored, but for rows with a long tail: there a tree over the lanes (include/ell.cuh). No such rows where results must be
 // reproducible.
 // Bytes: ELL's, the tails' columns and values, 8 for 32 rows and 4 a tail.

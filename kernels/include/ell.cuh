@@ -1,8 +1,8 @@
 // Packed rows: what ELL, HYB, HEC and HMEC have in common, and the rows of a matrix whose packed rows go on in a tail.
 //
 // Layout: entry k of row r of a packed part at r + rows*k, PADDING to the right. A tail is a run of (column, value).
-// Order: stored where one thread forms a row; a heavy row is formed by a warp or a thread block, each thread taking every
-// 32nd (256th) entry of the packed part, then of the tail, with the halving tree over the lanes, then the warps in turn.
+// Order: stored where one thread forms a row; a heavy row is formed by a warp or a thread block of n threads, each taking every
+// 32nd (n-th) entry of the packed part, then of the tail, with the halving tree over the lanes, then the warps in turn.
 #pragma once
 #include "spandrel.cuh"
 
@@ -140,30 +140,29 @@ __device__ __forceinline__ void spmv_dot_each_row(const Rows& m, u64 nrows, T* y
 //   bool is_heavy(u64 row) const
 //   u64 first_light() const            a row before which all are heavy, a multiple of 32
 //   T part(u64 row, u32 who, u32 of)   the sum of a thread's share of a row
-// Grid: thread blocks of 256: one for each of the `longs` rows, one for 8 further heavy rows, one for 256 rows from
-// first_light on.
+// Grid: thread blocks of at most 256: one for each of the `longs` rows, then a warp for each further heavy row, then a thread
+// for each row from first_light on.
 template <class T, class Rows>
 __device__ __forceinline__ void spmv_tailed_rows(const Rows& m, u64 nrows, u32 longs, u32 heavy, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
     __shared__ T sums[256 / WARP];
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
-    u32 block = blockIdx.x, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    u32 block = blockIdx.x, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
     if (block < longs) {
         u64 row = m.heavy_row(block);
-        T acc = halve(m.part(row, threadIdx.x, 256));
+        T acc = halve(m.part(row, threadIdx.x, blockDim.x));
         if (lane == 0) sums[warp] = acc;
         __syncthreads();
         if (threadIdx.x == 0) {
-#pragma unroll
-            for (int i = 1; i < 256 / WARP; i++) acc += sums[i];
+            for (u32 i = 1; i < warps; i++) acc += sums[i];
             finish_row(a, acc, b, y + m.target(row));
         }
         return;
     }
     block -= longs;
-    u32 of_warps = (heavy - longs + 256 / WARP - 1) / (256 / WARP);
+    u32 of_warps = (heavy - longs + warps - 1) / warps;
     if (block < of_warps) {
-        u32 i = longs + block * (256 / WARP) + warp;
+        u32 i = longs + block * warps + warp;
         if (i >= heavy) return;
         u64 row = m.heavy_row(i);
         T acc = halve(m.part(row, lane, WARP));
@@ -171,7 +170,7 @@ __device__ __forceinline__ void spmv_tailed_rows(const Rows& m, u64 nrows, u32 l
         return;
     }
     block -= of_warps;
-    u64 row = m.first_light() + (u64)block * 256 + threadIdx.x;
+    u64 row = m.first_light() + (u64)block * blockDim.x + threadIdx.x;
     if (row >= nrows || (heavy && m.is_heavy(row))) return;
     T acc[1] = {T(0)};
     m.accumulate(row, 0, nrows, acc);

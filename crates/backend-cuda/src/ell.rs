@@ -20,12 +20,13 @@ pub(crate) const HEAVY: usize = 32;
 /// Entries of a tail from which on a thread block does.
 pub(crate) const LONG: usize = 2048;
 
-/// The grid of `spmv_tailed_rows`: a thread block for each long row, one for 8 further heavy ones, one for 256 others.
-pub(crate) fn tailed_grid(longs: usize, heavy: usize, light: usize) -> Grid {
-    Grid::of(longs + (heavy - longs).div_ceil(8) + light.div_ceil(256), 256)
-}
-
 impl Cuda {
+    /// The grid of `spmv_tailed_rows`: a thread block for each long row, a warp for each further heavy one, a thread for each other.
+    pub(crate) fn tailed_grid(&self, longs: usize, heavy: usize, light: usize) -> Grid {
+        let threads = if longs == 0 && self.spreads_thin(light) { 128 } else { 256 };
+        Grid::of(longs + (heavy - longs).div_ceil(threads / 32) + light.div_ceil(threads), threads as u32)
+    }
+
     /// Whether so few rows that four a thread would leave multiprocessors with less than they can hold.
     pub(crate) fn spreads_thin(&self, nrows: usize) -> bool {
         nrows < 16 * BLOCK * self.multiprocessors()

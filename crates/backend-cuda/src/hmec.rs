@@ -14,7 +14,7 @@ use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Format, Hmec, Offset, Ordinal, Real};
 
 use crate::device::gate_pointer;
-use crate::ell::{HEAVY, LONG, tailed_grid};
+use crate::ell::{HEAVY, LONG};
 use crate::launch::{CoeffArg, arg};
 use crate::memory::Buffer;
 use crate::module::{HMEC, Source};
@@ -110,7 +110,7 @@ impl<T: Real> CudaHmec<T> {
             arg(&gate),
         ];
         // The light rows' first thread block begins at a multiple of 32.
-        let grid = tailed_grid(self.longs, self.heavy, self.nrows - self.heavy / 32 * 32);
+        let grid = cuda.tailed_grid(self.longs, self.heavy, self.nrows - self.heavy / 32 * 32);
         // SAFETY: NAME(perm, blocks, count, cols, values, rest_ptr, rest_cols, rest_values, rest_rows, nrows, longs, heavy, a, x, b, y,
         // gate), both HEC's and HMEC's; lengths compared above.
         unsafe { cuda.launch::<T>(source, name, grid, &mut arguments) }

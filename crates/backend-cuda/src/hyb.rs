@@ -16,7 +16,7 @@ use spandrel_formats::{Format, Hyb, Offset, Ordinal, Real};
 
 use crate::coo::room;
 use crate::device::gate_pointer;
-use crate::ell::{HEAVY, LONG, tailed_grid};
+use crate::ell::{HEAVY, LONG};
 use crate::launch::{CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::HYB;
@@ -141,7 +141,7 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
             arg(&y),
             arg(&gate),
         ];
-        let grid = tailed_grid(m.longs, m.heavy_rows.len(), m.nrows);
+        let grid = self.tailed_grid(m.longs, m.heavy_rows.len(), m.nrows);
         // SAFETY: spmv_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, longs, heavy,
         // a, x, b, y, gate), lengths compared above.
         unsafe { self.launch::<T>(&HYB, "spmv_hyb", grid, &mut arguments) }

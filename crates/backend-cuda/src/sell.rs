@@ -1,6 +1,6 @@
 //! SELL-C-sigma on the GPU.
 //!
-//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`]. With c a multiple of 32, or a power of two from 8 on,
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`]. With c a multiple of 8
 //! loads fill whole sectors.
 //! Kernels: kernels/sell.cu. The fused product with sums needs `perm` to keep every block of 1024 rows together; with other windows
 //! it is the product, then the sums.
