@@ -74,7 +74,7 @@ struct HybRows {
     extern "C" __global__ void __launch_bounds__(256) spmv_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, const u32* tail_cols, const T* tail_values, const u32* heavy_rows, u32 threshold, u32 longs, u32 heavy, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_tailed_rows(ROWS(T), nrows, longs, heavy, a, b, y, gate);                           \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256) spmv_dot_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, const u32* tail_cols, const T* tail_values, const u32* heavy_rows, u32 threshold, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, const u32* tail_cols, const T* tail_values, const u32* heavy_rows, u32 threshold, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_rows(ROWS(T), nrows, y, w, tree, gate);                                         \
     }
 FOR_EACH_TYPE(ENTRIES)
