@@ -109,6 +109,9 @@ enum Command {
         /// Element types, comma separated
         #[arg(long, value_delimiter = ',', default_value = "f64")]
         types: Vec<String>,
+        /// GPU: pass over matrices of fewer entries
+        #[arg(long, default_value_t = 0)]
+        min_entries: usize,
         /// Leave copy and triad out (for many small matrices)
         #[arg(long)]
         no_machine: bool,
@@ -197,7 +200,7 @@ impl Common {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Spmv { common, formats, device, peers, types, no_machine } => {
+        Command::Spmv { common, formats, device, peers, types, min_entries, no_machine } => {
             let threads = common.pool()?;
             let effort = common.effort(device.backend);
             let peers = |usual: &[&str]| -> Vec<String> {
@@ -207,7 +210,7 @@ fn main() -> Result<()> {
             if device.backend == Backend::Cuda {
                 let gpu = Gpu::open()?;
                 let room = gpu.room(device.max_gib, device.group_gib)?;
-                let plan = gpu::spmv::Plan { formats, effort, room, machine: !no_machine };
+                let plan = gpu::spmv::Plan { formats, effort, room, min_entries, machine: !no_machine };
                 return on_gpu::spmv(&common, &gpu, device.provenance(), &plan, &peers(&["cusparse"]), &types);
             }
             let peers = peers(&["sprs", "faer", "nalgebra-sparse"]);

@@ -39,6 +39,8 @@ pub struct Plan {
     pub effort: Effort,
     /// Limits of memory.
     pub room: Room,
+    /// Matrices of fewer entries are passed over.
+    pub min_entries: usize,
     /// Whether the copy runs among the contenders.
     pub machine: bool,
 }
@@ -312,6 +314,9 @@ impl<T: Real> Visit<T> for Session<'_, T> {
 /// A matrix that cannot be read, a device that fails. What one contender does wrong is a line of the findings.
 pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan: &Plan) -> Result<Findings> {
     let csr: Csr<T> = case.load()?;
+    if csr.nnz() < plan.min_entries {
+        return Ok(Findings::default());
+    }
     let x: Vec<T> = operand(csr.ncols());
     let operands = Operands { x: gpu.be.upload(&x)?, y: RefCell::new(gpu.be.zeros(csr.nrows())?) };
     let mut session = Session {
