@@ -24,7 +24,7 @@ use super::conjugate::{ITERATIONS, Peer};
 use super::cublas::{Cublas, Scalars};
 use super::cusparse::{Algorithm, Cusparse, Forms};
 use super::formats::{self, Visit};
-use super::spmv::{copy, error_line};
+use super::spmv::{copies, error_line};
 use super::{Gpu, Room, ours};
 use crate::case::Case;
 use crate::cg::{relative_residual, right_hand_side};
@@ -34,6 +34,8 @@ use crate::record::{Line, More};
 /// Calls in the graphs and rounds by which the peer's algorithm is picked.
 const TRIAL_CALLS: u32 = 20;
 const TRIAL: Effort = Effort { rounds: 3, round_ms: 1.0 };
+/// Iterations after which all contenders must have come equally far: later on, what rounding does to CG tells them apart.
+const COMPARED: usize = 2 * ITERATIONS;
 /// Whole solves whose median is told.
 const WHOLES: usize = 3;
 
@@ -388,17 +390,24 @@ fn attempt(
             session.left_out("csr", "cusparse+cublas", &why);
         }
         for (label, mut solve) in std::mem::take(&mut session.contenders) {
-            let reached = solve.run(iterations).and_then(|()| Ok(relative_residual(csr, &solve.answer()?, &host)));
-            match reached {
-                Err(why) if why.is::<EndedEarly>() => return Err(why),
+            let residual = |solve: &dyn Solve| Ok(relative_residual(csr, &solve.answer()?, &host));
+            let ended = solve.run(iterations).and_then(|()| residual(solve.as_ref()));
+            if let Err(why) = &ended
+                && why.is::<EndedEarly>()
+            {
+                return Err(ended.unwrap_err());
+            }
+            let begun = solve.run(COMPARED).and_then(|()| residual(solve.as_ref()));
+            match ended.and_then(|ended| Ok((ended, begun?))) {
                 Err(why) => session.left_out(&label.noun, label.contender, &why),
-                Ok(reached) => {
-                    // The same number of iterations from the same start: all must have come equally far, up to what rounding does to CG.
-                    let like = *first.get_or_insert(reached);
-                    if reached <= 2.0 * like && like <= 2.0 * reached {
-                        ready.push((label, solve, reached));
+                Ok((ended, begun)) => {
+                    let like = *first.get_or_insert(begun);
+                    if begun <= 1.1 * like && like <= 1.1 * begun {
+                        ready.push((label, solve, ended));
                     } else {
-                        let why = anyhow::anyhow!("came to a residual of {reached:e}, the first contender to {like:e}");
+                        let why = anyhow::anyhow!(
+                            "residual {begun:e} after {COMPARED} iterations, the first contender's is {like:e}"
+                        );
                         session.left_out(&label.noun, label.contender, &why);
                     }
                 }
@@ -406,9 +415,10 @@ fn attempt(
         }
     }
 
-    let mut machine = copy(gpu)?;
-    let copied = interleave(gpu, &mut [&mut machine], plan.effort)?[0];
-    let copy_gbs = machine.label.bytes as f64 / copied.ms / 1e6;
+    let mut machine = copies(gpu)?;
+    let copied = interleave(gpu, &mut machine.iter_mut().collect::<Vec<_>>(), plan.effort)?;
+    let fastest = copied.iter().map(|timing| timing.ms).fold(f64::INFINITY, f64::min);
+    let copy_gbs = machine[0].label.bytes as f64 / fastest / 1e6;
     let clock = Clock::new(gpu)?;
     let mut samples = vec![Vec::new(); ready.len()];
     for round in 0..plan.effort.rounds {
@@ -470,7 +480,10 @@ fn attempt(
         };
         lines.push(line(label, timings[k], "cg", more));
     }
-    lines.push(line(&machine.label, copied, "cg", More::default()));
+    for (timed, timing) in machine.iter().zip(copied) {
+        let more = More { kernel: timed.label.kernel.clone(), ..More::default() };
+        lines.push(line(&timed.label, timing, "cg", more));
+    }
     Ok((lines, session.errors))
 }
 

@@ -40,7 +40,7 @@ pub enum Scalars {
 /// The library with a handle on the backend's stream. Vectors are addresses in device memory.
 pub struct Cublas {
     functions: Functions,
-    handle: *mut c_void,
+    opened: *mut c_void,
     _workspace: CudaSlice<u8>,
 }
 
@@ -54,15 +54,15 @@ impl Cublas {
         gpu.bind()?;
         let workspace = gpu.stream().alloc_zeros::<u8>(WORKSPACE).context("cuBLAS's workspace")?;
         let address = workspace.device_ptr(gpu.stream()).0;
-        let mut handle = null_mut();
+        let mut opened = null_mut();
         // SAFETY: a live place for the handle; the context is bound.
-        succeeded(NAME, "cublasCreate", unsafe { (functions.create)(&mut handle) })?;
-        let library = Self { functions, handle, _workspace: workspace };
+        succeeded(NAME, "cublasCreate", unsafe { (functions.create)(&mut opened) })?;
+        let library = Self { functions, opened, _workspace: workspace };
         // SAFETY: the handle is live, and the stream outlives it. The stream first: setting it takes the workspace away.
-        let status = unsafe { (library.functions.set_stream)(handle, gpu.stream().cu_stream()) };
+        let status = unsafe { (library.functions.set_stream)(opened, gpu.stream().cu_stream()) };
         succeeded(NAME, "cublasSetStream", status)?;
         // SAFETY: the memory is kept beside the handle.
-        let status = unsafe { (library.functions.set_workspace)(handle, address as *mut c_void, WORKSPACE) };
+        let status = unsafe { (library.functions.set_workspace)(opened, address as *mut c_void, WORKSPACE) };
         succeeded(NAME, "cublasSetWorkspace", status)?;
         Ok(Rc::new(library))
     }
@@ -73,7 +73,7 @@ impl Cublas {
     /// What the library says.
     pub fn scalars(&self, place: Scalars) -> Result<()> {
         // SAFETY: the handle is live.
-        let status = unsafe { (self.functions.set_pointer_mode)(self.handle, place as c_int) };
+        let status = unsafe { (self.functions.set_pointer_mode)(self.opened, place as c_int) };
         Ok(succeeded(NAME, "cublasSetPointerMode", status)?)
     }
 
@@ -84,7 +84,7 @@ impl Cublas {
     /// stream has passed the call (every replay of it).
     pub unsafe fn dot(&self, n: c_int, x: u64, y: u64, out: *mut f64) -> Result<()> {
         // SAFETY: the caller's promise.
-        let status = unsafe { (self.functions.dot)(self.handle, n, x as *const f64, 1, y as *const f64, 1, out) };
+        let status = unsafe { (self.functions.dot)(self.opened, n, x as *const f64, 1, y as *const f64, 1, out) };
         Ok(succeeded(NAME, "cublasDdot", status)?)
     }
 
@@ -94,7 +94,7 @@ impl Cublas {
     /// As [`Cublas::dot`], for `a`.
     pub unsafe fn axpy(&self, n: c_int, a: *const f64, x: u64, y: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        let status = unsafe { (self.functions.axpy)(self.handle, n, a, x as *const f64, 1, y as *mut f64, 1) };
+        let status = unsafe { (self.functions.axpy)(self.opened, n, a, x as *const f64, 1, y as *mut f64, 1) };
         Ok(succeeded(NAME, "cublasDaxpy", status)?)
     }
 
@@ -104,7 +104,7 @@ impl Cublas {
     /// As [`Cublas::dot`], for `a`.
     pub unsafe fn scal(&self, n: c_int, a: *const f64, x: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        let status = unsafe { (self.functions.scal)(self.handle, n, a, x as *mut f64, 1) };
+        let status = unsafe { (self.functions.scal)(self.opened, n, a, x as *mut f64, 1) };
         Ok(succeeded(NAME, "cublasDscal", status)?)
     }
 
@@ -114,7 +114,7 @@ impl Cublas {
     /// As [`Cublas::dot`].
     pub unsafe fn copy(&self, n: c_int, x: u64, y: u64) -> Result<()> {
         // SAFETY: the caller's promise.
-        let status = unsafe { (self.functions.copy)(self.handle, n, x as *const f64, 1, y as *mut f64, 1) };
+        let status = unsafe { (self.functions.copy)(self.opened, n, x as *const f64, 1, y as *mut f64, 1) };
         Ok(succeeded(NAME, "cublasDcopy", status)?)
     }
 }
@@ -122,6 +122,6 @@ impl Cublas {
 impl Drop for Cublas {
     fn drop(&mut self) {
         // SAFETY: the handle was made by the library and is destroyed once. A failure has nobody to tell.
-        unsafe { (self.functions.destroy)(self.handle) };
+        unsafe { (self.functions.destroy)(self.opened) };
     }
 }

@@ -107,7 +107,7 @@ impl Algorithm {
 /// The library with a handle on the backend's stream.
 pub struct Cusparse {
     functions: Functions,
-    handle: *mut c_void,
+    opened: *mut c_void,
 }
 
 impl Cusparse {
@@ -118,12 +118,12 @@ impl Cusparse {
     pub fn open(gpu: &Gpu) -> Result<Rc<Self>> {
         let functions = Functions::load(library::open(NAME, &["nvJitLink"])?)?;
         gpu.bind()?;
-        let mut handle = null_mut();
+        let mut opened = null_mut();
         // SAFETY: a live place for the handle; the context is bound.
-        succeeded(NAME, "cusparseCreate", unsafe { (functions.create)(&mut handle) })?;
-        let library = Self { functions, handle };
+        succeeded(NAME, "cusparseCreate", unsafe { (functions.create)(&mut opened) })?;
+        let library = Self { functions, opened };
         // SAFETY: the handle is live, and the stream outlives it: contenders go before the backend.
-        let status = unsafe { (library.functions.set_stream)(handle, gpu.stream().cu_stream()) };
+        let status = unsafe { (library.functions.set_stream)(opened, gpu.stream().cu_stream()) };
         succeeded(NAME, "cusparseSetStream", status)?;
         Ok(Rc::new(library))
     }
@@ -135,7 +135,7 @@ impl Cusparse {
     pub fn version(&self) -> Result<String, LibraryUnavailable> {
         let mut version = 0;
         // SAFETY: the handle is live.
-        succeeded(NAME, "cusparseGetVersion", unsafe { (self.functions.version)(self.handle, &mut version) })?;
+        succeeded(NAME, "cusparseGetVersion", unsafe { (self.functions.version)(self.opened, &mut version) })?;
         Ok(format!("cuSPARSE {}.{}.{}", version / 1000, version % 1000 / 100, version % 100))
     }
 }
@@ -143,7 +143,7 @@ impl Cusparse {
 impl Drop for Cusparse {
     fn drop(&mut self) {
         // SAFETY: the handle was made by the library and is destroyed once. A failure has nobody to tell.
-        unsafe { (self.functions.destroy)(self.handle) };
+        unsafe { (self.functions.destroy)(self.opened) };
     }
 }
 
@@ -313,7 +313,7 @@ impl<T: Real> Product<T> {
         // SAFETY: live descriptors and scalars.
         let status = unsafe {
             (f.buffer_size)(
-                library.handle,
+                library.opened,
                 AS_IS,
                 one,
                 product.matrix,
@@ -361,7 +361,7 @@ impl<T: Real> Product<T> {
         // SAFETY: live descriptors and scalars, and the buffer of the size that was asked for.
         let status = unsafe {
             function(
-                self.library.handle,
+                self.library.opened,
                 AS_IS,
                 one,
                 self.matrix,

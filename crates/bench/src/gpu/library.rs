@@ -69,10 +69,11 @@ pub fn open(name: &'static str, companions: &[&str]) -> Result<Library, LibraryU
                 if !std::path::Path::new(&path).exists() {
                     continue;
                 }
-                for companion in companions {
+                // Versions differ between libraries of one toolkit.
+                for (companion, version) in companions.iter().flat_map(|c| SUFFIXES.map(|suffix| (c, suffix))) {
                     // SAFETY: one of NVIDIA's libraries from the same folder, whose initialisers have no precondition. If it
                     // does not open, the library itself will say so.
-                    if let Ok(library) = unsafe { Library::new(format!("{folder}lib{companion}{suffix}")) } {
+                    if let Ok(library) = unsafe { Library::new(format!("{folder}lib{companion}{version}")) } {
                         std::mem::forget(library);
                     }
                 }

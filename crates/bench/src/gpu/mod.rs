@@ -69,7 +69,8 @@ impl Gpu {
         self.stream().context().bind_to_thread().context("binding the device's context")
     }
 
-    /// Room by the options, or by what is free now: six tenths of it for one format, three for a group (the peers' forms of the matrix lie beside).
+    /// Room by the options, or by what is free now: six tenths of it for one format, three for a group. The peers' forms of the
+    /// matrix lie beside.
     ///
     /// # Errors
     /// A driver that does not answer.
