@@ -180,13 +180,16 @@ struct KeptDia {
         int* offsets_here = (int*)room;
         T* tile_here = (T*)(room + ((u64)diagonals * 4 + 15) / 16 * 16);
         for (u32 k = threadIdx.x; k < diagonals; k += CREW) offsets_here[k] = (int)offset_of(k);
-        for (u32 i = threadIdx.x; i < rows; i += CREW) {
-            u64 row = first + i;
-#pragma unroll 16
-            for (u32 k = 0; k < kept; k++) {
-                i64 offset = offset_of(k);
-                bool inside = row < n && (u64)((i64)row + offset) < n;
-                tile_here[(u64)k * rows + i] = inside ? entry(k, offset, row) : T(0);
+        // A warp a diagonal.
+#pragma unroll 1
+        for (u32 k = threadIdx.x / WARP; k < kept; k += CREW / WARP) {
+            i64 offset = offset_of(k);
+            const T* diagonal = values + (u64)place(k) * n + first + (k < lower ? offset : 0);
+            T* to = tile_here + (u64)k * rows;
+#pragma unroll 8
+            for (u32 i = threadIdx.x % WARP; i < rows; i += WARP) {
+                bool inside = first + i < n && (u64)((i64)(first + i) + offset) < n;
+                to[i] = inside ? __ldg(diagonal + i) : T(0);
             }
         }
         offsets = offsets_here;

@@ -211,6 +211,141 @@ struct Streamed {
     }
 };
 
+// ELL, of which the first span.kept entries of each row lie on chip. Its room: kept * span.rows values, then as many columns.
+template <class T>
+struct KeptEll {
+    const u32* cols;
+    const T* values;
+    u32 width;
+    u64 n;
+    // Set by `keep`.
+    u32 kept, rows;
+    u64 first;
+    const T* tile;
+    const u32* tile_cols;
+
+    __device__ __forceinline__ void keep(const Span& span, const Duty& duty, unsigned char* room) {
+        kept = span.kept;
+        rows = span.rows;
+        first = duty.first;
+        T* values_here = (T*)room;
+        u32* cols_here = (u32*)(values_here + (u64)kept * rows);
+        u32 count = (u32)(duty.last - duty.first);
+        for (u32 i = threadIdx.x; i < count; i += CREW) {
+#pragma unroll 8
+            for (u32 k = 0; k < kept; k++) {
+                u64 from = first + i + k * n, to = (u64)k * rows + i;
+                values_here[to] = __ldg(values + from);
+                cols_here[to] = __ldg(cols + from);
+            }
+        }
+        tile = values_here;
+        tile_cols = cols_here;
+    }
+
+    __device__ __forceinline__ u64 target(u64 row) const { return row; }
+
+    // Padding comes as 0 * -0 = -0, which changes no sum, not even -0.
+    template <bool HERE>
+    __device__ __forceinline__ T add(u32 from, u32 to, u64 row, const T* x, T acc) const {
+        u32 i = (u32)(row - first);
+#pragma unroll 1
+        for (u32 k = from; k < to; k += 8) {
+            u32 col[8];
+            T v[8];
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) {
+                bool inside = k + s < to;
+                if (HERE) {
+                    u32 at = (k + s) * rows + i;
+                    col[s] = inside ? tile_cols[at] : PADDING;
+                    v[s] = inside ? tile[at] : T(0);
+                } else {
+                    u64 at = (k + s) * n + row;
+                    col[s] = inside ? __ldg(cols + at) : PADDING;
+                    v[s] = inside ? __ldg(values + at) : T(0);
+                }
+            }
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) acc = fma_rn(v[s], col[s] != PADDING ? x[col[s]] : -T(0), acc);
+        }
+        return acc;
+    }
+
+    __device__ __forceinline__ T row(u64 row, const T* x) const {
+        T acc = add<true>(0, kept, row, x, T(0));
+        return add<false>(kept, width, row, x, acc);
+    }
+};
+
+// CSR in stored order, one thread a row; the first span.kept * span.rows entries of a thread block lie on chip. Its room: the
+// values, the columns, then rows + 1 positions.
+template <class T>
+struct KeptCsr {
+    const u32* row_ptr;
+    const u32* cols;
+    const T* values;
+    u64 n;
+    // Set by `keep`.
+    u32 room_for, base;  // entries on chip, the first of them
+    u64 first;
+    const T* tile;
+    const u32* tile_cols;
+    const u32* ends;
+
+    __device__ __forceinline__ void keep(const Span& span, const Duty& duty, unsigned char* room) {
+        room_for = span.kept * span.rows;
+        first = duty.first;
+        base = __ldg(row_ptr + duty.first);
+        u32 entries = __ldg(row_ptr + duty.last) - base, count = (u32)(duty.last - duty.first);
+        T* values_here = (T*)room;
+        u32* cols_here = (u32*)(values_here + room_for);
+        u32* ends_here = cols_here + room_for;
+        u32 here = entries < room_for ? entries : room_for;
+#pragma unroll 8
+        for (u32 k = threadIdx.x; k < here; k += CREW) {
+            values_here[k] = __ldg(values + base + k);
+            cols_here[k] = __ldg(cols + base + k);
+        }
+        for (u32 i = threadIdx.x; i <= count; i += CREW) ends_here[i] = __ldg(row_ptr + duty.first + i) - base;
+        tile = values_here;
+        tile_cols = cols_here;
+        ends = ends_here;
+    }
+
+    __device__ __forceinline__ u64 target(u64 row) const { return row; }
+
+    template <bool HERE>
+    __device__ __forceinline__ T add(u32 from, u32 to, const T* x, T acc) const {
+#pragma unroll 1
+        for (u32 k = from; k < to; k += 8) {
+            u32 col[8];
+            T v[8];
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) {
+                bool inside = k + s < to;
+                if (HERE) {
+                    col[s] = inside ? tile_cols[k + s] : PADDING;
+                    v[s] = inside ? tile[k + s] : T(0);
+                } else {
+                    col[s] = inside ? __ldg(cols + base + k + s) : PADDING;
+                    v[s] = inside ? __ldg(values + base + k + s) : T(0);
+                }
+            }
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) acc = fma_rn(v[s], col[s] != PADDING ? x[col[s]] : -T(0), acc);
+        }
+        return acc;
+    }
+
+    __device__ __forceinline__ T row(u64 row, const T* x) const {
+        u32 i = (u32)(row - first), from = ends[i], to = ends[i + 1];
+        u32 border = from > room_for ? from : to < room_for ? to : room_for;
+        T acc = add<true>(from, border, x, T(0));
+        return add<false>(border, to, x, acc);
+    }
+};
+
 // y = A x over the thread block's rows, sent off. `x` is the window.
 template <class T, class Matrix>
 __device__ __forceinline__ void send_product(const Matrix& m, const Duty& duty, const T* x, u64* slots, u32 tag) {

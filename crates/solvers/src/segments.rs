@@ -100,9 +100,9 @@ pub(crate) fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
     look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
 ) -> Result<End> {
     let mut runs = 0;
-    while pace.persistent {
+    loop {
         let more = pace.until_next_look(runs);
-        if !step.leap(be, more)? {
+        if !(pace.persistent && step.leap(be, more)?) {
             break;
         }
         runs += more;
