@@ -35,6 +35,7 @@ pub(crate) const STEPS: &[(&str, Step)] = &[
     ("formats alone", Step::Command("cargo check -p spandrel-formats", &[])),
     ("facade alone", Step::Command("cargo check -p spandrel --no-default-features", &[])),
     ("facade on the GPU alone", Step::Command("cargo check -p spandrel --no-default-features --features cuda", &[])),
+    ("program without a GPU", Step::Command("cargo check -p spandrel-cli --no-default-features", &[])),
     ("tests", Step::Command("cargo test --workspace --lib --bins --tests --examples --features {features}", &[])),
     ("doc tests", Step::Command("cargo test --workspace --doc --features {features}", &[])),
     (

@@ -118,8 +118,7 @@ mod tests {
             matrices: Some("matrices".into()),
             ..Options::default()
         };
-        let expected =
-            ["--backend", "cpu", "--filter", "spmv/bdia", "--json", "a b.jsonl", "--matrices", "matrices"];
+        let expected = ["--backend", "cpu", "--filter", "spmv/bdia", "--json", "a b.jsonl", "--matrices", "matrices"];
         assert_eq!(options.arguments(), expected.map(OsString::from));
         assert!(Options::default().arguments().is_empty());
         for name in ["trace", "cpu+trace"] {

@@ -4,12 +4,12 @@
 //! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`.
 
 mod backend;
-mod coo;
-mod csc;
-mod csr;
 mod bdia;
 mod bsr;
 mod bsrx;
+mod coo;
+mod csc;
+mod csr;
 mod dense;
 mod device;
 mod dia;

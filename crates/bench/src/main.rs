@@ -112,6 +112,9 @@ enum Command {
         /// GPU: pass over matrices of fewer entries
         #[arg(long, default_value_t = 0)]
         min_entries: usize,
+        /// GPU: every kernel of CSR, and BSR of blocks of 4 x 4, beside the backend's choice
+        #[arg(long)]
+        force: bool,
         /// Leave copy and triad out (for many small matrices)
         #[arg(long)]
         no_machine: bool,
@@ -200,7 +203,7 @@ impl Common {
 
 fn main() -> Result<()> {
     match Cli::parse().command {
-        Command::Spmv { common, formats, device, peers, types, min_entries, no_machine } => {
+        Command::Spmv { common, formats, device, peers, types, min_entries, force, no_machine } => {
             let threads = common.pool()?;
             let effort = common.effort(device.backend);
             let peers = |usual: &[&str]| -> Vec<String> {
@@ -210,7 +213,7 @@ fn main() -> Result<()> {
             if device.backend == Backend::Cuda {
                 let gpu = Gpu::open()?;
                 let room = gpu.room(device.max_gib, device.group_gib)?;
-                let plan = gpu::spmv::Plan { formats, effort, room, min_entries, machine: !no_machine };
+                let plan = gpu::spmv::Plan { formats, effort, room, min_entries, machine: !no_machine, force };
                 return on_gpu::spmv(&common, &gpu, device.provenance(), &plan, &peers(&["cusparse"]), &types);
             }
             let peers = peers(&["sprs", "faer", "nalgebra-sparse"]);

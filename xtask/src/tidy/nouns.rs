@@ -18,32 +18,8 @@ const ROOMS: [(&str, &str); 4] = [
 ];
 
 /// Rooms, or formats in a room, without a file, and why; `*` is every format.
-const HOLES: &[Hole] = &[
-    Hole { noun: "coo", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "coo", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "csr", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "csr", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "csc", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "csc", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "ell", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "ell", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "sell", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "sell", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "bdia", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "bdia", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "hyb", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "hyb", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "bsr", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "bsr", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "bsrx", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "bsrx", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "hec", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "hec", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "hmec", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "hmec", room: "kernels", why: "not written: runs on the CPU only" },
-    Hole { noun: "dense", room: "crates/backend-cuda/src", why: "not written: runs on the CPU only" },
-    Hole { noun: "dense", room: "kernels", why: "not written: runs on the CPU only" },
-];
+const HOLES: &[Hole] =
+    &[Hole { noun: "csc", room: "kernels", why: "a matrix by columns is multiplied by the kernels of CSR" }];
 
 /// An explained absence.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use spandrel_backend::{Backend, Load, Spmv};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Format, Real};
+use spandrel_formats::{Format, Real, for_each_format};
 
 /// What is done with each format.
 pub(crate) trait Visit<T: Real> {
@@ -11,13 +11,6 @@ pub(crate) trait Visit<T: Real> {
     where
         Cuda: Spmv<F> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
         <Cuda as Load<F>>::Resident: 'static;
-}
-
-/// The formats that the backend multiplies.
-macro_rules! for_each_format {
-    ($callback:ident) => {
-        $callback! { [] (dia, Dia) }
-    };
 }
 
 /// Visits every format.

@@ -107,12 +107,14 @@ impl Gpu {
     }
 }
 
-/// SHA-256 over the embedded PTX: name and contents of each file, by name.
+/// SHA-256 over the embedded PTX, as `cargo xtask ptx --hash` prints it: name and text of each file by name, a zero byte behind each.
 pub fn ptx_sha256() -> String {
     let mut hash = Sha256::new();
     for (name, text) in ptx() {
-        hash.update(name.as_bytes());
-        hash.update(text.as_bytes());
+        for part in [name.as_bytes(), text.as_bytes()] {
+            hash.update(part);
+            hash.update([0]);
+        }
     }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -130,7 +132,9 @@ mod tests {
         let mut hash = Sha256::new();
         for name in names {
             hash.update(name.as_bytes());
+            hash.update([0]);
             hash.update(std::fs::read(format!("{folder}/{name}")).unwrap());
+            hash.update([0]);
         }
         let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(ptx_sha256(), hex);

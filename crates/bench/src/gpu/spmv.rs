@@ -13,8 +13,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Coeff, Load, Spmv};
 use spandrel_backend_cuda::cudarc::driver::result::memcpy_dtod_async;
-use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Csr, Format, Real, choose};
+use spandrel_backend_cuda::{CsrKernel, Cuda, Scalar, Vector};
+use spandrel_formats::choose::{Machine, choose_for};
+use spandrel_formats::{Bsr, Csr, Format, Real};
 
 use super::clock::{self, CALLS, Label, Timed, interleave};
 use super::cusparse::{Algorithm, Cusparse, Forms};
@@ -43,6 +44,8 @@ pub struct Plan {
     pub min_entries: usize,
     /// Whether the copy runs among the contenders.
     pub machine: bool,
+    /// Whether every kernel of CSR, and BSR of blocks of 4 x 4, are timed beside the backend's choice.
+    pub force: bool,
 }
 
 /// What came of one case.
@@ -220,6 +223,22 @@ impl<'a, T: Real> Session<'a, T> {
         if let Some(dia) = symmetric.then(|| ours::both_halves(&self.csr)).flatten() {
             self.force("full", Arc::new(dia), |be, host| be.load(host));
         }
+        if self.plan.force {
+            for kernel in [
+                CsrKernel::Scalar,
+                CsrKernel::Staged,
+                CsrKernel::Vector(4),
+                CsrKernel::Vector(8),
+                CsrKernel::Vector(32),
+                CsrKernel::Balanced,
+            ] {
+                let label = format!("{kernel:?} forced").to_lowercase();
+                self.force(&label, Arc::clone(&self.csr), |be, host| be.load_csr_with(&host, kernel));
+            }
+            if let Ok(blocks) = Bsr::from_csr_with(&self.csr, 4) {
+                self.force("4x4", Arc::new(blocks), |be, host| be.load(host));
+            }
+        }
     }
 
     /// Times the group, writes its lines, and drops it.
@@ -345,7 +364,7 @@ pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan
             session.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
         }
     }
-    let chosen = choose(&session.csr).format.to_owned();
+    let chosen = choose_for(&session.csr, Machine::Gpu).format.to_owned();
     let mut found = session.found;
     let own = |l: &&Line| l.contender == "spandrel";
     // Of several kernels of one format the backend's own choice came first.
