@@ -1,0 +1,200 @@
+//! Which CSR kernel multiplies: from the lengths of the rows.
+//!
+//! Cost: one pass over the row pointers, at load.
+
+use rayon::prelude::*;
+use spandrel_formats::Offset;
+
+/// How a CSR matrix is multiplied. [`crate::Cuda`] chooses at load; [`crate::Cuda::load_csr_with`] forces one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CsrKernel {
+    /// A thread a row, straight from memory, in the stored order. For rows of an entry or two: with more, neighbouring threads read far
+    /// apart.
+    Scalar,
+    /// A warp brings 32 rows to shared memory side by side, then a lane walks each, in the stored order. The fastest wherever rows are of
+    /// similar length, up to some dozens of entries: every byte moves once, and the sum needs no exchange between lanes.
+    Staged,
+    /// 2, 4, 8, 16 or 32 lanes a row and a halving tree. For long rows, and for matrices of too few rows to fill the device with a lane
+    /// each.
+    Vector(u32),
+    /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces. For a few rows
+    /// much longer than the others, which a lane or a warp each would still be at when all others are done.
+    Balanced,
+}
+
+impl CsrKernel {
+    /// Whether rows are summed in the stored order.
+    pub fn stored(self) -> bool {
+        matches!(self, Self::Scalar | Self::Staged)
+    }
+}
+
+// What the choice turns on. A lane that walks a row asks for eight x at a time and waits for the second-level cache or memory, 350 to
+// 700 cycles; a multiprocessor's share of the bandwidth is about 19 bytes a cycle.
+
+/// Entries a row in the mean up to which a thread a row reads as fast as a staged one, and needs no shared memory.
+const SCALAR_MEAN: f64 = 2.0;
+/// The longest row that a thread a row is chosen for.
+const SCALAR_LONGEST: usize = 32;
+/// Entries a row in the mean from which several lanes a row are chosen: 32 rows are then more than a warp's room holds.
+const VECTOR_MEAN: f64 = 64.0;
+/// Entries that each of these lanes asks for at once (`AHEAD` of kernels/csr.cu).
+const ENTRIES_A_LANE: f64 = 8.0;
+/// How much longer than the mean the longest row may be for that.
+const VECTOR_LONGEST: f64 = 8.0;
+/// Rows a multiprocessor below which one lane a row leaves too little under way.
+const SMALL_ROWS: usize = 512;
+/// Entries of each lane where several share a row for want of rows.
+const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
+/// The share of lanes at work, the mean over all steps of the warps, below which rows are too uneven for a lane each: a step costs the
+/// first-level cache about 150 bytes' worth of time and brings 384 bytes when every lane has an entry.
+const BUSY_LANES: f64 = 0.4;
+/// Bytes that the device moves while a lane adds one entry (30 ns), so that the longest row alone may take as long as everything else.
+const BYTES_PER_STEP: u64 = 128 << 10;
+/// A row that is never too long for a lane.
+const NEVER_LONG: usize = 64;
+/// Shared memory of a warp's staged entries, at most: 14 warps a multiprocessor with 227 KiB have then 200 KiB under way.
+pub(super) const STAGING_BYTES: usize = 16 << 10;
+/// The share of all entries whose groups of 32 rows fit a warp's room at once; longer groups are brought in parts.
+const FITTING: f64 = 0.95;
+/// Warps of a thread block of the staged product, and of the one with a dot product (1024 rows a thread block).
+pub(super) const STAGED_WARPS: usize = 4;
+pub(super) const STAGED_DOT_WARPS: usize = 8;
+
+/// Rows of a warp of the staged kernel, and the entries that its room is a multiple of.
+pub(super) const GROUP: usize = 32;
+/// Sizes of groups that are told apart, in steps of [`GROUP`] entries.
+const BINS: usize = 128;
+
+/// What the choice is made from.
+#[derive(Clone, Debug)]
+pub(super) struct RowStats {
+    /// Entries of the longest row.
+    longest: usize,
+    /// Steps of all warps with a lane a row: the longest row of each group.
+    steps: u64,
+    /// Rows of 8, 16, 24, ... entries: in shared memory their beginnings share banks.
+    pub(super) eights: usize,
+    /// Entries in groups by the room that these need; the last bin takes what is larger.
+    bins: [u64; BINS],
+}
+
+impl RowStats {
+    fn new() -> Self {
+        Self { longest: 0, steps: 0, eights: 0, bins: [0; BINS] }
+    }
+
+    pub(super) fn of(row_ptr: &[Offset]) -> Self {
+        let nrows = row_ptr.len() - 1;
+        let groups = nrows.div_ceil(GROUP);
+        let add = |mut stats: Self, group: usize| {
+            let ptr = &row_ptr[group * GROUP..=(group * GROUP + GROUP).min(nrows)];
+            let mut longest = 0;
+            for row in ptr.windows(2) {
+                let len = (row[1] - row[0]) as usize;
+                longest = longest.max(len);
+                stats.eights += usize::from(len > 0 && len.is_multiple_of(8));
+            }
+            stats.longest = stats.longest.max(longest);
+            stats.steps += longest as u64;
+            let (first, last) = (ptr[0], ptr[ptr.len() - 1]);
+            let bin = ((last - (first & !3)) as usize).div_ceil(GROUP).min(BINS - 1);
+            stats.bins[bin] += u64::from(last - first);
+            stats
+        };
+        let merge = |mut a: Self, b: Self| {
+            a.longest = a.longest.max(b.longest);
+            a.steps += b.steps;
+            a.eights += b.eights;
+            a.bins.iter_mut().zip(b.bins).for_each(|(a, b)| *a += b);
+            a
+        };
+        (0..groups).into_par_iter().with_min_len(1 << 12).fold(Self::new, add).reduce(Self::new, merge)
+    }
+
+    /// The kernel for rows like these.
+    pub(super) fn choose(
+        &self,
+        nrows: usize,
+        nnz: usize,
+        bytes: u64,
+        multiprocessors: usize,
+        reproducible: bool,
+    ) -> CsrKernel {
+        let mean = nnz as f64 / nrows.max(1) as f64;
+        let short = mean <= SCALAR_MEAN && self.longest <= SCALAR_LONGEST;
+        if !reproducible {
+            let busy = nnz as f64 / (GROUP as f64 * self.steps.max(1) as f64);
+            let long = self.longest > NEVER_LONG && self.longest as u64 * BYTES_PER_STEP > bytes;
+            let even = self.longest as f64 <= VECTOR_LONGEST * mean;
+            let lanes =
+                |each: f64| CsrKernel::Vector(((mean / each).ceil().min(32.0) as u32).next_power_of_two().clamp(2, 32));
+            if nrows < SMALL_ROWS * multiprocessors && even && mean > ENTRIES_A_LANE_OF_SMALL {
+                return lanes(ENTRIES_A_LANE_OF_SMALL);
+            }
+            if mean >= VECTOR_MEAN && even {
+                return lanes(ENTRIES_A_LANE);
+            }
+            if !short && (long || busy < BUSY_LANES) {
+                return CsrKernel::Balanced;
+            }
+        }
+        if short { CsrKernel::Scalar } else { CsrKernel::Staged }
+    }
+
+    /// Entries of a warp's room, at most `limit`: a multiple of [`GROUP`].
+    pub(super) fn capacity(&self, nnz: usize, limit: usize) -> usize {
+        let mut fitting = 0;
+        for (bin, entries) in self.bins.iter().enumerate() {
+            fitting += entries;
+            if fitting as f64 >= FITTING * nnz as f64 {
+                return (bin * GROUP).clamp(GROUP, limit);
+            }
+        }
+        limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pointers(lengths: &[u32]) -> Vec<u32> {
+        std::iter::once(0)
+            .chain(lengths.iter().scan(0, |at, len| {
+                *at += len;
+                Some(*at)
+            }))
+            .collect()
+    }
+
+    fn chosen(lengths: &[u32], reproducible: bool) -> CsrKernel {
+        let ptr = pointers(lengths);
+        let (nrows, nnz) = (lengths.len(), ptr[lengths.len()] as usize);
+        RowStats::of(&ptr).choose(nrows, nnz, (nnz * 12 + nrows * 20) as u64, 132, reproducible)
+    }
+
+    #[test]
+    fn the_kernel_follows_the_rows() {
+        assert_eq!(chosen(&[], false), CsrKernel::Scalar);
+        assert_eq!(chosen(&[0; 5], false), CsrKernel::Scalar);
+        assert_eq!(chosen(&[7; 100_000], false), CsrKernel::Staged);
+        assert_eq!(chosen(&[33; 100_000], false), CsrKernel::Staged);
+        assert_eq!(chosen(&[33; 10_000], false), CsrKernel::Vector(16));
+        assert_eq!(chosen(&[100; 100_000], false), CsrKernel::Vector(16));
+        assert_eq!(chosen(&[500; 100_000], false), CsrKernel::Vector(32));
+        let mut tailed = vec![3; 200_000];
+        tailed[77] = 50_000;
+        assert_eq!(chosen(&tailed, false), CsrKernel::Balanced);
+        assert_eq!(chosen(&tailed, true), CsrKernel::Staged);
+        assert_eq!(chosen(&[100; 100_000], true), CsrKernel::Staged);
+    }
+
+    #[test]
+    fn a_warps_room_holds_most_groups() {
+        let stats = RowStats::of(&pointers(&[27; 3200]));
+        assert_eq!(stats.capacity(27 * 3200, 1344), 864);
+        assert_eq!(stats.capacity(27 * 3200, 320), 320);
+        assert_eq!(RowStats::of(&[0]).capacity(0, 1344), GROUP);
+    }
+}
