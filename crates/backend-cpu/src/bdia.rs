@@ -24,7 +24,8 @@ pub struct CpuBdia<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Bdia<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Bdia<T>> for Cpu {
     type Resident = CpuBdia<T>;
 
     fn load(&self, host: Arc<Bdia<T>>) -> Result<CpuBdia<T>> {

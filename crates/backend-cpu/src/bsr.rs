@@ -94,7 +94,8 @@ pub struct CpuBsr<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Bsr<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Bsr<T>> for Cpu {
     type Resident = CpuBsr<T>;
 
     fn load(&self, host: Arc<Bsr<T>>) -> Result<CpuBsr<T>> {

@@ -26,7 +26,8 @@ pub struct CpuBsrx<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Bsrx<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Bsrx<T>> for Cpu {
     type Resident = CpuBsrx<T>;
 
     fn load(&self, host: Arc<Bsrx<T>>) -> Result<CpuBsrx<T>> {

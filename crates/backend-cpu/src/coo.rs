@@ -89,7 +89,8 @@ pub struct CpuCoo<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Coo<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Coo<T>> for Cpu {
     type Resident = CpuCoo<T>;
 
     fn load(&self, host: Arc<Coo<T>>) -> Result<CpuCoo<T>> {

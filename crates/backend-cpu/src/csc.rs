@@ -163,7 +163,8 @@ pub struct CpuCsc<T> {
     columns: OnceLock<Partition>,
 }
 
-impl<T: Real> Load<Csc<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Csc<T>> for Cpu {
     type Resident = CpuCsc<T>;
 
     fn load(&self, host: Arc<Csc<T>>) -> Result<CpuCsc<T>> {

@@ -24,7 +24,8 @@ pub struct CpuCsr<T> {
     transposed: OnceLock<Scatter>,
 }
 
-impl<T: Real> Load<Csr<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Csr<T>> for Cpu {
     type Resident = CpuCsr<T>;
 
     fn load(&self, host: Arc<Csr<T>>) -> Result<CpuCsr<T>> {

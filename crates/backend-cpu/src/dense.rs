@@ -41,7 +41,8 @@ pub struct CpuDense<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Dense<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Dense<T>> for Cpu {
     type Resident = CpuDense<T>;
 
     fn load(&self, host: Arc<Dense<T>>) -> Result<CpuDense<T>> {

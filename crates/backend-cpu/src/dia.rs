@@ -157,7 +157,8 @@ pub struct CpuDia<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Dia<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Dia<T>> for Cpu {
     type Resident = CpuDia<T>;
 
     fn load(&self, host: Arc<Dia<T>>) -> Result<CpuDia<T>> {

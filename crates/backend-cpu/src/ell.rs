@@ -213,7 +213,8 @@ pub struct CpuEll<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Ell<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Ell<T>> for Cpu {
     type Resident = CpuEll<T>;
 
     fn load(&self, host: Arc<Ell<T>>) -> Result<CpuEll<T>> {

@@ -21,7 +21,8 @@ pub struct CpuHec<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Hec<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Hec<T>> for Cpu {
     type Resident = CpuHec<T>;
 
     fn load(&self, host: Arc<Hec<T>>) -> Result<CpuHec<T>> {

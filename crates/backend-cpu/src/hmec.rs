@@ -65,7 +65,8 @@ pub struct CpuHmec<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Hmec<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Hmec<T>> for Cpu {
     type Resident = CpuHmec<T>;
 
     fn load(&self, host: Arc<Hmec<T>>) -> Result<CpuHmec<T>> {

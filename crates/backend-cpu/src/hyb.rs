@@ -24,7 +24,8 @@ pub struct CpuHyb<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Hyb<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Hyb<T>> for Cpu {
     type Resident = CpuHyb<T>;
 
     fn load(&self, host: Arc<Hyb<T>>) -> Result<CpuHyb<T>> {

@@ -24,7 +24,8 @@ pub struct CpuSell<T> {
     partition: Partition,
 }
 
-impl<T: Real> Load<Sell<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Sell<T>> for Cpu {
     type Resident = CpuSell<T>;
 
     fn load(&self, host: Arc<Sell<T>>) -> Result<CpuSell<T>> {

@@ -23,7 +23,8 @@ pub struct CpuSparseVec<T> {
     values: Vec<T>,
 }
 
-impl<T: Real> Load<SparseVec<T>> for Cpu {
+// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<SparseVec<T>> for Cpu {
     type Resident = CpuSparseVec<T>;
 
     fn load(&self, host: Arc<SparseVec<T>>) -> Result<CpuSparseVec<T>> {

@@ -110,7 +110,8 @@ pub struct CudaBdia<T> {
     small: Option<Buffer<u32>>,
 }
 
-impl<T: Real> Load<Bdia<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
     type Resident = CudaBdia<T>;
 
     fn load(&self, host: Arc<Bdia<T>>) -> Result<CudaBdia<T>> {

@@ -56,7 +56,8 @@ const SPMV_DOT: [&str; 7] = [
     "spmv_dot_8_bsr",
 ];
 
-impl<T: Real> Load<Bsr<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Bsr<T>> for Cuda {
     type Resident = CudaBsr<T>;
 
     fn load(&self, host: Arc<Bsr<T>>) -> Result<CudaBsr<T>> {

@@ -33,7 +33,8 @@ pub struct CudaBsrx<T> {
 const SPMV: [&str; 7] =
     ["spmv_bsrx", "spmv_2_bsrx", "spmv_3_bsrx", "spmv_4_bsrx", "spmv_5_bsrx", "spmv_6_bsrx", "spmv_8_bsrx"];
 
-impl<T: Real> Load<Bsrx<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Bsrx<T>> for Cuda {
     type Resident = CudaBsrx<T>;
 
     fn load(&self, host: Arc<Bsrx<T>>) -> Result<CudaBsrx<T>> {

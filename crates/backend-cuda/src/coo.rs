@@ -122,7 +122,8 @@ fn chains(rows: &[Ordinal], interval: usize) -> Vec<[u32; 4]> {
     chains
 }
 
-impl<T: Real> Load<Coo<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Coo<T>> for Cuda {
     type Resident = CudaCoo<T>;
 
     fn load(&self, host: Arc<Coo<T>>) -> Result<CudaCoo<T>> {

@@ -23,7 +23,8 @@ impl<T> CudaCsc<T> {
     }
 }
 
-impl<T: Real> Load<Csc<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Csc<T>> for Cuda {
     type Resident = CudaCsc<T>;
 
     fn load(&self, host: Arc<Csc<T>>) -> Result<CudaCsc<T>> {

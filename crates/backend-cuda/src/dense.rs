@@ -24,7 +24,8 @@ pub struct CudaDense<T> {
     values: Buffer<T>,
 }
 
-impl<T: Real> Load<Dense<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Dense<T>> for Cuda {
     type Resident = CudaDense<T>;
 
     fn load(&self, host: Arc<Dense<T>>) -> Result<CudaDense<T>> {

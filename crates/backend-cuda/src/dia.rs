@@ -73,7 +73,8 @@ fn upper_half<T: Real>(m: &Dia<T>) -> Option<usize> {
     equal.then_some(first)
 }
 
-impl<T: Real> Load<Dia<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Dia<T>> for Cuda {
     type Resident = CudaDia<T>;
 
     fn load(&self, host: Arc<Dia<T>>) -> Result<CudaDia<T>> {

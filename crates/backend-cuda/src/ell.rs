@@ -48,7 +48,8 @@ pub struct CudaEll<T> {
     values: Buffer<T>,
 }
 
-impl<T: Real> Load<Ell<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Ell<T>> for Cuda {
     type Resident = CudaEll<T>;
 
     fn load(&self, host: Arc<Ell<T>>) -> Result<CudaEll<T>> {

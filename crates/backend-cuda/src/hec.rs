@@ -16,7 +16,8 @@ use crate::{Cuda, Scalar, Vector};
 #[derive(Debug)]
 pub struct CudaHec<T>(CudaHmec<T>);
 
-impl<T: Real> Load<Hec<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Hec<T>> for Cuda {
     type Resident = CudaHec<T>;
 
     fn load(&self, host: Arc<Hec<T>>) -> Result<CudaHec<T>> {

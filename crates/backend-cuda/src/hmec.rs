@@ -117,7 +117,8 @@ impl<T: Real> CudaHmec<T> {
     }
 }
 
-impl<T: Real> Load<Hmec<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Hmec<T>> for Cuda {
     type Resident = CudaHmec<T>;
 
     fn load(&self, host: Arc<Hmec<T>>) -> Result<CudaHmec<T>> {

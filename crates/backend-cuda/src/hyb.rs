@@ -74,7 +74,8 @@ fn tails(nrows: usize, rows: &[Ordinal]) -> Result<Tails> {
     Ok(Tails { overflow, ptr, heavy })
 }
 
-impl<T: Real> Load<Hyb<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Hyb<T>> for Cuda {
     type Resident = CudaHyb<T>;
 
     fn load(&self, host: Arc<Hyb<T>>) -> Result<CudaHyb<T>> {

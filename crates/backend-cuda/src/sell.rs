@@ -31,7 +31,8 @@ pub struct CudaSell<T> {
     values: Buffer<T>,
 }
 
-impl<T: Real> Load<Sell<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Sell<T>> for Cuda {
     type Resident = CudaSell<T>;
 
     fn load(&self, host: Arc<Sell<T>>) -> Result<CudaSell<T>> {

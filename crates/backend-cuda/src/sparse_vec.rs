@@ -24,7 +24,8 @@ pub struct CudaSparseVec<T> {
     values: Buffer<T>,
 }
 
-impl<T: Real> Load<SparseVec<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<SparseVec<T>> for Cuda {
     type Resident = CudaSparseVec<T>;
 
     fn load(&self, host: Arc<SparseVec<T>>) -> Result<CudaSparseVec<T>> {

@@ -10,9 +10,11 @@ use crate::{Backend, Coeff, Gate, Load, Result, Spmm, Spmv, SpmvTransposed};
 
 /// A linear map as solvers see it: y <- A x on a backend.
 ///
-/// Its operations are recorded with the iteration that calls them, so each call must enqueue the same ones on the same
-/// buffers of its own, and these stay where they are while the operator is borrowed (also under interior mutability).
-pub trait Operator<T: Real, B: Backend<T>> {
+/// # Safety
+/// Its operations are recorded with the iteration that calls them. So each call of one of them enqueues the same work on the operands and on
+/// the same buffers of the operator's own, and these are neither freed nor moved while the operator is borrowed, also not through interior
+/// mutability: a captured graph has their addresses. An operation that cannot keep to this fails while it is recorded.
+pub unsafe trait Operator<T: Real, B: Backend<T>> {
     /// (rows, columns).
     fn shape(&self) -> (usize, usize);
 
@@ -82,9 +84,12 @@ pub trait Operator<T: Real, B: Backend<T>> {
     }
 }
 
-/// M^-1 as solvers see it: z <- M^-1 r. It is recorded as an [`Operator`] is, under the same rule for its own buffers.
+/// M^-1 as solvers see it: z <- M^-1 r.
+///
+/// # Safety
+/// As that of [`Operator`]: it is recorded too, and [`Preconditioner::is_identity`] does not change.
 #[allow(clippy::len_without_is_empty)] // a size that it fits, not a count of what it holds
-pub trait Preconditioner<T: Real, B: Backend<T>> {
+pub unsafe trait Preconditioner<T: Real, B: Backend<T>> {
     /// Number of rows it fits, or `None` for any.
     fn len(&self) -> Option<usize>;
     /// Whether it is the identity, so that a solver may use r in the place of z.
@@ -220,7 +225,9 @@ impl<F: Format, B: Spmm<F>> Mat<B, F> {
     }
 }
 
-impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
+// SAFETY: a matrix is its resident, which is not replaced, and the operations are the backend's on it, to which the contract of `Load`
+// applies.
+unsafe impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
     fn shape(&self) -> (usize, usize) {
         (self.nrows, self.ncols)
     }

@@ -343,7 +343,13 @@ pub trait Backend<T: Real>: Device {
 }
 
 /// Brings a host object onto the device, once. The host object is shared, so a backend in host memory copies nothing.
-pub trait Load<H>: Device {
+///
+/// # Safety
+/// Recorded steps contain operations with what is loaded. So every call of one of them ([`Spmv`], [`SpmvTransposed`], [`Spmm`],
+/// [`SparseVector`]) on the same resident enqueues the same work, and the buffers that it uses beside its operands are neither freed nor
+/// moved while the resident is borrowed, also not through interior mutability: a captured graph has their addresses. An operation
+/// that cannot keep to this refuses to be recorded.
+pub unsafe trait Load<H>: Device {
     /// What lies on the device.
     type Resident;
     /// Loads. Allocates; may not be recorded.

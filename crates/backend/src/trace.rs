@@ -451,7 +451,8 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
     }
 }
 
-impl<H: Traffic, B: Load<H>> Load<H> for Trace<B> {
+// SAFETY: what is loaded is the backend's within, and operations go to it as they come.
+unsafe impl<H: Traffic, B: Load<H>> Load<H> for Trace<B> {
     type Resident = Traced<B::Resident, H>;
 
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {

@@ -144,7 +144,8 @@ impl<T: Real, B: Backend<T>> Backend<T> for Plain<'_, B> {
     }
 }
 
-impl<H, B: Load<H>> Load<H> for Plain<'_, B> {
+// SAFETY: what is loaded is the backend's within, and operations go to it as they come.
+unsafe impl<H, B: Load<H>> Load<H> for Plain<'_, B> {
     type Resident = B::Resident;
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
         self.0.load(host)

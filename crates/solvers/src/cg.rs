@@ -122,7 +122,7 @@ struct Iteration<'a, T: Real, B: Backend<T>, A, M> {
 }
 
 // SAFETY: one fixed sequence; `z` is there or not for as long as the step lives. Its vectors, scalars and monitor are borrowed
-// mutably, A and M are borrowed and keep their own buffers by the contract of their traits.
+// mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
 unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Step<B> for Iteration<'_, T, B, A, M> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {

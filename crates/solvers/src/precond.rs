@@ -14,7 +14,8 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity;
 
-impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Identity {
+// SAFETY: a copy from operand to operand.
+unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Identity {
     fn len(&self) -> Option<usize> {
         None
     }
@@ -69,7 +70,8 @@ fn inverse_diagonal<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
     (0..nrows).map(invert).collect()
 }
 
-impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Jacobi<T, B> {
+// SAFETY: `inv_diag` is its only buffer and is never replaced.
+unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Jacobi<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.n)
     }

@@ -373,7 +373,9 @@ fn not_recorded(cuda: &Cuda, what: &str) -> Result<()> {
     Ok(())
 }
 
-impl<T: Real> Load<Csr<T>> for Cuda {
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped; the transpose is made outside of
+// recorded steps alone, and replaced behind `&mut`.
+unsafe impl<T: Real> Load<Csr<T>> for Cuda {
     type Resident = CudaCsr<T>;
 
     fn load(&self, host: Arc<Csr<T>>) -> Result<CudaCsr<T>> {

@@ -9,7 +9,8 @@ use spandrel_formats::{Format, Real};
 
 use super::{Broken, Flaw};
 
-impl<H, B: Load<H>> Load<H> for Broken<B> {
+// SAFETY: what is loaded is the backend's within; what is broken are numbers.
+unsafe impl<H, B: Load<H>> Load<H> for Broken<B> {
     type Resident = B::Resident;
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
         self.inner.load(host)
