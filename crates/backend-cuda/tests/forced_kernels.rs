@@ -1,11 +1,11 @@
-//! Every CSR kernel, forced, on rows of many shapes: the stored order bit for bit, the others inside the bound of their sums and the same
-//! at every repetition. Without a GPU the trials print why they are skipped.
+//! Every kernel that can be forced, of CSR and of COO, on rows of many shapes: the stored order bit for bit, the others inside the bound of
+//! their sums and the same at every repetition. Without a GPU the trials print why they are skipped.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Device, Error, Load, Spmm, Spmv, SpmvTransposed, Step};
-use spandrel_backend_cuda::{CsrKernel, Cuda, CudaCsr};
-use spandrel_formats::{Csc, Csr, Format, Real};
+use spandrel_backend_cuda::{CooKernel, CsrKernel, Cuda, CudaCsr};
+use spandrel_formats::{Coo, Csc, Csr, Format, Real};
 
 const KERNELS: [CsrKernel; 8] = [
     CsrKernel::Scalar,
@@ -163,6 +163,40 @@ fn every_kernel_on_every_shape() {
     if let Some(cuda) = device() {
         products::<f64>(&cuda);
         products::<f32>(&cuda);
+        cuda.synchronize().expect("nothing failed");
+    }
+}
+
+fn coordinates<T: Real>(cuda: &Cuda) {
+    let mut numbers = Numbers(13);
+    for (ncols, lengths) in shapes() {
+        let m = matrix::<T>(ncols, &lengths, &mut numbers);
+        let host = Arc::new(Coo::from_csr(&m).expect("converts"));
+        let (x, y0) = (numbers.many::<T>(ncols), numbers.many::<T>(m.nrows()));
+        let device_x = cuda.upload(&x).expect("uploads");
+        let (a, b) = (T::from_f64(1.5), T::from_f64(-0.25));
+        for kernel in [CooKernel::Parallel, CooKernel::Serial, CooKernel::Stored] {
+            let what = format!("{} {} x {ncols}, {} entries, {kernel:?}", T::NAME, m.nrows(), m.nnz());
+            let resident = Load::<Coo<T>>::load(cuda, host.clone()).expect("loads").with_kernel(kernel);
+            assert_eq!(resident.kernel(), kernel);
+            let product = || {
+                let mut y = cuda.upload(&y0).expect("uploads");
+                Spmv::<Coo<T>>::spmv(cuda, None, Coeff::host(a), &resident, &device_x, Coeff::host(b), &mut y)
+                    .expect("multiplies");
+                cuda.download(&y).expect("downloads")
+            };
+            let y = product();
+            compare(&what, &m, kernel != CooKernel::Parallel, a, &x, b, &y0, &y);
+            assert!(product() == y, "{what}: a repetition has other bits");
+        }
+    }
+}
+
+#[test]
+fn every_kernel_of_coordinates_on_every_shape() {
+    if let Some(cuda) = device() {
+        coordinates::<f64>(&cuda);
+        coordinates::<f32>(&cuda);
         cuda.synchronize().expect("nothing failed");
     }
 }

@@ -80,6 +80,16 @@ fn matrices_that_a_method_cannot_take() {
 }
 
 #[test]
+fn a_matrix_too_large_for_32_bit_indices_is_refused_before_any_backend_sees_it() {
+    // 2.2e9 rows; 4.7e8 rows with 3.3e9 entries.
+    for matrix in ["d3n7:1300", "d3n7:780"] {
+        for command in ["solve", "spmv", "info"] {
+            refused(&[command, matrix], "too_large", "at most 2147483647 fit the 32-bit indices");
+        }
+    }
+}
+
+#[test]
 fn a_dense_format_that_is_too_large_says_so() {
     refused(&["solve", "poisson2d:300", "--format", "dense"], "does_not_fit", "dense");
 }

@@ -172,6 +172,21 @@ fn ctrl_c_ends_a_direct_solve_at_once() {
     assert!(status.signal() == Some(INTERRUPT) || status.code() == Some(130), "{status}");
 }
 
+/// SIGKILL, which nothing can tidy up after: what lies there stays, and no file is left beside it.
+#[test]
+fn a_killed_solve_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let (out, csv) = (folder.file("x.mtx", "the old one"), folder.name("h.csv"));
+    let mut child = start(&[&LONG[..], &["--out", &out, "--history", &csv]].concat(), Stdio::null());
+    await_handler(&mut child);
+    child.kill().expect("a child");
+    assert_eq!(wait(child).0, None, "ended by the signal");
+    let left: Vec<_> =
+        std::fs::read_dir(folder.0.path()).expect("readable").map(|f| f.expect("a name").file_name()).collect();
+    assert_eq!(left, ["x.mtx"]);
+    assert_eq!(std::fs::read_to_string(&out).expect("still there"), "the old one");
+}
+
 #[test]
 fn a_second_ctrl_c_ends_the_program() {
     // The host looks so rarely that the first one is not noticed.

@@ -6,10 +6,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Coeff, Device, Error, Mat, Operator, Phase, Recorded, Result, Step, Watch};
+use spandrel_backend::{Backend, Coeff, Device, Error, Mat, Operator, Phase, Recorded, Result, Spmv, Step, Watch};
+use spandrel_backend_cpu::Cpu;
 use spandrel_backend_cuda::cudarc::driver::{DeviceRepr, DriverError};
 use spandrel_backend_cuda::cudarc::nvrtc::Ptx;
-use spandrel_backend_cuda::{Cuda, Monitor, Scalar, Vector};
+use spandrel_backend_cuda::{Cuda, Monitor};
 use spandrel_formats::{Csr, Real, generate};
 use spandrel_solvers::{Cg, Jacobi, Options};
 
@@ -43,6 +44,7 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
     push("open/no-such-device", |_, _| no_such_device());
     push("open/refused-ptx", |be, _| refused_ptx(be));
     push("queue/two-interleaved", interleaved);
+    push("queue/beside-the-cpu", beside_the_cpu);
     push("queue/two-threads", threads);
     push("drop/every-order", dropped);
     push("drop/wrapped-while-in-use", |be, _| wrapped_and_dropped(be));
@@ -109,17 +111,17 @@ fn refused_ptx(be: &Cuda) -> Verdict {
 }
 
 /// y <- A x, x'y, y'y; x <- (x'y / y'y) y + x / 4: every kind of operand, and a result that each run before has a part in.
-struct Relax {
-    a: Mat<Cuda, Csr<f64>>,
-    x: Vector<f64>,
-    y: Vector<f64>,
-    sums: [Scalar<f64>; 2],
-    monitor: Monitor,
+struct Relax<B: Spmv<Csr<f64>>> {
+    a: Mat<B, Csr<f64>>,
+    x: B::Vector,
+    y: B::Vector,
+    sums: [B::Scalar; 2],
+    monitor: B::Monitor,
 }
 
-impl Relax {
-    fn new(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Self> {
-        let a = Mat::<Cuda, Csr<f64>>::load(be, host.clone())?;
+impl<B: Spmv<Csr<f64>>> Relax<B> {
+    fn new(be: &B, host: &Arc<Csr<f64>>) -> Result<Self> {
+        let a = Mat::<B, Csr<f64>>::load(be, host.clone())?;
         let (x, y) = (be.upload(&numbers(5, a.ncols()))?, be.zeros(a.nrows())?);
         let monitor = be.monitor(&Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: usize::MAX })?;
         Ok(Self { a, x, y, sums: [be.scalar(0.0)?, be.scalar(0.0)?], monitor })
@@ -127,8 +129,8 @@ impl Relax {
 }
 
 // SAFETY: one fixed sequence on buffers that the step owns, and replaces none of.
-unsafe impl Step<Cuda> for Relax {
-    fn enqueue(&mut self, be: &Cuda) -> Result<()> {
+unsafe impl<B: Spmv<Csr<f64>>> Step<B> for Relax<B> {
+    fn enqueue(&mut self, be: &B) -> Result<()> {
         let Self { a, x, y, sums: [xy, yy], monitor } = self;
         a.apply_dot(be, Some(&*monitor), x, y, x, xy, Some(yy))?;
         be.axpby(Some(&*monitor), Coeff::ratio(xy, yy), y, Coeff::host(0.25), x)?;
@@ -166,6 +168,19 @@ fn interleaved(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
         same(&format!("queue {at} of 3 in turn"), &device.download(&step.step().x)?, &wanted)?;
     }
     Ok(())
+}
+
+/// Two backends in one program, their steps in turn, on matrices that share one host object: the bits of each are those of the other.
+fn beside_the_cpu(_: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
+    let host = poisson()?;
+    let (cpu, gpu) = (Cpu::new(), open()?.with_reproducible(true));
+    let mut here = Recorded::new(&cpu, Relax::new(&cpu, &host)?, true);
+    let mut there = Recorded::new(&gpu, Relax::new(&gpu, &host)?, true);
+    for _ in 0..ROUNDS {
+        here.run()?;
+        there.run()?;
+    }
+    same("x of the GPU beside the CPU", &gpu.download(&there.step().x)?, &cpu.download(&here.step().x)?)
 }
 
 /// x of a whole solve.
