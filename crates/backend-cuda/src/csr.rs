@@ -15,7 +15,7 @@ use spandrel_formats::{Csr, Format, Offset, Real, Traffic};
 
 use crate::device::gate_pointer;
 use crate::error::{NAME, failed};
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::launch::{Argument, BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::CSR;
 use crate::{Cuda, Scalar, Vector};
@@ -32,6 +32,9 @@ pub enum CsrKernel {
     /// 2, 4, 8, 16 or 32 lanes a row and a halving tree. For long rows, and for matrices of too few rows to fill the device with a lane
     /// each.
     Vector(u32),
+    /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length. For rows of different
+    /// lengths, none of them a large part of the matrix.
+    Binned,
     /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces. For a few rows
     /// much longer than the others, which a lane or a warp each would still be at when all others are done.
     Balanced,
@@ -66,20 +69,28 @@ const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
 const BUSY_LANES: f64 = 0.4;
 /// Bytes that the device moves while a lane adds one entry (30 ns), so that the longest row alone may take as long as everything else.
 const BYTES_PER_STEP: u64 = 128 << 10;
+/// Entries of a row from which it gets a thread block.
+const ENTRIES_A_BLOCK: usize = 1024;
+/// Bytes that the device moves while a thread block adds 1024 entries of one row (a microsecond and a half), so that the longest row may
+/// take as long as everything else.
+const BYTES_PER_BLOCK_STEP: u64 = 6 << 20;
 /// A row that is never too long for a lane.
 const NEVER_LONG: usize = 64;
 /// Shared memory of a warp's staged entries, at most: 14 warps a multiprocessor with 227 KiB have then 200 KiB under way.
 const STAGING_BYTES: usize = 16 << 10;
 /// The share of all entries whose groups of 32 rows fit a warp's room at once; longer groups are brought in parts.
 const FITTING: f64 = 0.95;
-/// Warps of a thread block of the staged product, and of the one with a dot product (1024 rows a thread block).
-const STAGED_WARPS: usize = 4;
+/// Warps of a thread block of the staged product: each room is then free for the next group as soon as its own warp is done, which was
+/// worth 3 to 15 % on stencils of 7 to 33 points against four warps. And of the one with a dot product (1024 rows a thread block).
+const STAGED_WARPS: usize = 1;
 const STAGED_DOT_WARPS: usize = 8;
 
 /// Rows and entries of a tile of the balanced kernel (`TILE` of kernels/csr.cu).
 const TILE: usize = 7 * 256;
 /// Rows of a warp of the staged kernel, and the entries that its room is a multiple of.
 const GROUP: usize = 32;
+/// Entries of a warp's room beyond a multiple of [`GROUP`]: a group of equal rows begins at up to three entries past a multiple of four.
+const SPARE: usize = 4;
 /// Sizes of groups that are told apart, in steps of [`GROUP`] entries.
 const BINS: usize = 128;
 
@@ -115,7 +126,7 @@ impl RowStats {
             stats.longest = stats.longest.max(longest);
             stats.steps += longest as u64;
             let (first, last) = (ptr[0], ptr[ptr.len() - 1]);
-            let bin = ((last - (first & !3)) as usize).div_ceil(GROUP).min(BINS - 1);
+            let bin = ((last - (first & !3)) as usize).saturating_sub(SPARE).div_ceil(GROUP).min(BINS - 1);
             stats.bins[bin] += u64::from(last - first);
             stats
         };
@@ -145,8 +156,9 @@ impl RowStats {
             if mean >= VECTOR_MEAN && even {
                 return lanes(ENTRIES_A_LANE);
             }
-            if !short && (long || busy < BUSY_LANES) {
-                return CsrKernel::Balanced;
+            if !short && (long || busy < BUSY_LANES || nrows < SMALL_ROWS * multiprocessors) {
+                let steps = (self.longest / ENTRIES_A_BLOCK) as u64;
+                return if steps * BYTES_PER_BLOCK_STEP > bytes + (16 << 20) { CsrKernel::Balanced } else { CsrKernel::Binned };
             }
         }
         if short { CsrKernel::Scalar } else { CsrKernel::Staged }
@@ -220,6 +232,68 @@ impl<T: Real> Tiles<T> {
     }
 }
 
+/// Classes of rows, at most.
+const CLASSES: usize = 8;
+
+/// Where each class of rows begins, in thread blocks and in the permutation, and its lanes a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
+struct Classes {
+    block: [u32; CLASSES + 1],
+    row: [u32; CLASSES + 1],
+    lanes: [u32; CLASSES],
+}
+// SAFETY: `struct Classes` of kernels/csr.cu: as many u32, in this order.
+unsafe impl Argument for Classes {}
+
+/// The rows in the order of their classes.
+#[derive(Debug)]
+struct Bins {
+    perm: Buffer<u32>,
+    classes: Classes,
+}
+
+impl Bins {
+    /// Thread blocks of all classes.
+    fn blocks(&self) -> usize {
+        self.classes.block[CLASSES] as usize
+    }
+
+    fn new(cuda: &Cuda, row_ptr: &[Offset]) -> Result<Self> {
+        let (perm, classes) = classify(row_ptr);
+        Ok(Self { perm: Buffer::from_host(cuda.stream(), &perm, "a matrix's classes of rows")?, classes })
+    }
+}
+
+/// Lanes for a row of so many entries: about [`ENTRIES_A_LANE_OF_SMALL`] entries each up to a warp, a thread block from
+/// [`ENTRIES_A_BLOCK`] on.
+fn lanes_of(len: usize) -> u32 {
+    if len >= ENTRIES_A_BLOCK {
+        return 256;
+    }
+    (len.div_ceil(ENTRIES_A_LANE_OF_SMALL as usize).max(1) as u32).next_power_of_two().min(32)
+}
+
+/// Rows by descending lanes, the long ones begin first; rows of a class stay in order, for their x.
+fn classify(row_ptr: &[Offset]) -> (Vec<u32>, Classes) {
+    let lanes: Vec<u32> = row_ptr.par_windows(2).map(|row| lanes_of((row[1] - row[0]) as usize)).collect();
+    let mut classes = Classes { lanes: [1; CLASSES], ..Classes::default() };
+    let mut perm = Vec::with_capacity(lanes.len());
+    let (mut class, mut block) = (0, 0);
+    for of_class in [256, 32, 16, 8, 4, 2, 1] {
+        let first = perm.len();
+        perm.extend(lanes.iter().enumerate().filter(|&(_, &lanes)| lanes == of_class).map(|(row, _)| row as u32));
+        if perm.len() > first {
+            (classes.block[class], classes.row[class], classes.lanes[class]) = (block, first as u32, of_class);
+            block += (perm.len() - first).div_ceil(256 / of_class as usize) as u32;
+            class += 1;
+        }
+    }
+    classes.block[class..].fill(block);
+    classes.row[class..].fill(perm.len() as u32);
+    (perm, classes)
+}
+
 /// A CSR matrix in device memory.
 #[derive(Debug)]
 pub struct CudaCsr<T> {
@@ -236,6 +310,7 @@ pub struct CudaCsr<T> {
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
     tiles: Option<Tiles<T>>,
+    bins: Option<Bins>,
     /// The transpose, from the first product with it on.
     transposed: OnceLock<Box<CudaCsr<T>>>,
 }
@@ -284,8 +359,15 @@ impl Cuda {
         // Some of it for what kernels declare themselves.
         let shared = (shared.max(48 << 10) as usize) - (1 << 10);
         let entry = size_of::<u32>() + T::BYTES;
-        let capacity = stats.capacity(nnz, STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP);
+        let limit = STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP;
+        let swizzled = 2 * stats.eights > nrows;
+        // Swizzled, a room is whole 128 bytes of either array.
+        let capacity = stats.capacity(nnz, limit - GROUP) + if swizzled { GROUP } else { SPARE };
         let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
+        let bins = match kernel {
+            CsrKernel::Binned => Some(Bins::new(self, host.row_ptr())?),
+            _ => None,
+        };
         let tiles = match kernel {
             CsrKernel::Balanced => Some(Tiles::new(self, host.row_ptr())?),
             _ => None,
@@ -299,9 +381,10 @@ impl Cuda {
             values: padded(self, host.values(), "a matrix's values")?,
             kernel,
             capacity,
-            swizzled: 2 * stats.eights > nrows,
+            swizzled,
             dot_warps,
             tiles,
+            bins,
             transposed: OnceLock::new(),
         })
     }
@@ -414,6 +497,24 @@ impl<T: Real> CudaCsr<T> {
                 let mut arguments = [arg(&spans), arg(&count), arg(&pieces), arg(&a), arg(&b), arg(&y), arg(&gate)];
                 // SAFETY: spmv_spans_csr(spans, count, pieces, a, b, y, gate), a warp a span.
                 unsafe { cuda.launch::<T>(&CSR, "spmv_spans_csr", grid, &mut arguments) }
+            }
+            (CsrKernel::Binned, _) => {
+                let Some(bins) = &self.bins else { return Ok(()) };
+                let (perm, classes) = (bins.perm.pointer(), bins.classes);
+                let mut arguments = [
+                    arg(&row_ptr),
+                    arg(&col_idx),
+                    arg(&values),
+                    arg(&perm),
+                    arg(&classes),
+                    arg(&a),
+                    arg(&x),
+                    arg(&b),
+                    arg(&y),
+                    arg(&gate),
+                ];
+                // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate), the thread blocks of all classes.
+                unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", Grid::of(bins.blocks(), 256), &mut arguments) }
             }
             (CsrKernel::Staged, _) => {
                 let capacity = self.capacity as u32;

@@ -15,6 +15,7 @@ const KERNELS: [CsrKernel; 8] = [
     CsrKernel::Vector(8),
     CsrKernel::Vector(16),
     CsrKernel::Vector(32),
+    CsrKernel::Binned,
     CsrKernel::Balanced,
 ];
 
