@@ -3,16 +3,19 @@
 //
 // Layout: row_ptr, col_idx and values as on the host; col_idx and values padded to a multiple of four entries with zeros, so
 // that 16 bytes are read at a time.
-// Grid: staged, a warp 32 rows: four warps a thread block, with a dot product 1024 rows a thread block of any number of warps.
-// Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Balanced, 256 threads a tile.
-// Order: stored for staged and scalar; vector 2 to 32 lanes by fma and a halving tree; balanced as the tiles cut the rows, sums
+// Grid: staged, a warp and a thread block 32 rows, with a dot product 1024 rows a thread block of any number of warps.
+// Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Binned, 256 threads of 1 to 256 lanes a row,
+// the same number in a thread block. Balanced, 256 threads a tile.
+// Order: stored for staged and scalar; vector and binned by fma in each lane and a halving tree; balanced as the tiles cut the rows, sums
 // and carries in an order that the matrix fixes.
 // Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more.
 // Variants: sm_90
 #include "spandrel.cuh"
 
-// Entries whose x a lane asks for before it adds the first: enough that a short row waits for memory once.
-#define AHEAD 8
+// Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times (with 8, five times, which
+// cost 10 % on it); one of the sub-warps of a longer row.
+#define AHEAD 16
+#define AHEAD_OF_LANES 8
 // Rows of a warp.
 #define GROUP WARP
 
@@ -188,7 +191,7 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
 }
 
 #define STAGED(T, t, name, SWIZZLED)                                                             \
-    extern "C" __global__ void __launch_bounds__(128, 8) spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(32) spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_staged<T, SWIZZLED>(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate);   \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
@@ -292,20 +295,20 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
     }
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value(), acc = T(0);
-    for (u32 k = begin + lane; k < end; k += AHEAD * LANES) {
-        u32 col[AHEAD];
-        T value[AHEAD], got[AHEAD];
+    for (u32 k = begin + lane; k < end; k += AHEAD_OF_LANES * LANES) {
+        u32 col[AHEAD_OF_LANES];
+        T value[AHEAD_OF_LANES], got[AHEAD_OF_LANES];
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
+        for (int i = 0; i < AHEAD_OF_LANES; i++)
             if (k + i * LANES < end) {
                 col[i] = stream(col_idx + k + i * LANES);
                 value[i] = stream(values + k + i * LANES);
             }
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
+        for (int i = 0; i < AHEAD_OF_LANES; i++)
             if (k + i * LANES < end) got[i] = __ldg(x + col[i]);
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++)
+        for (int i = 0; i < AHEAD_OF_LANES; i++)
             if (k + i * LANES < end) acc = fma_rn(value[i], got[i], acc);
     }
     __syncwarp();
@@ -320,6 +323,60 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
     }
 #define VECTOR_ENTRIES(T, t) VECTOR(T, t, 2) VECTOR(T, t, 4) VECTOR(T, t, 8) VECTOR(T, t, 16) VECTOR(T, t, 32)
 FOR_EACH_TYPE(VECTOR_ENTRIES)
+
+// Rows by length: every class of rows has its number of lanes a row, and its own thread blocks.
+#define CLASSES 8
+struct Classes {
+    u32 block[CLASSES + 1];  // the first thread block of each; those past the last begin where the grid ends
+    u32 row[CLASSES + 1];    // the first place in `perm` of each
+    u32 lanes[CLASSES];      // a power of two up to 32, or 256
+};
+
+template <class T>
+__device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const Classes& classes, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
+    __shared__ T warp_sum[256 / WARP];
+    u32 c = 0;
+    while (c + 1 < CLASSES && blockIdx.x >= classes.block[c + 1]) c++;
+    u32 lanes = classes.lanes[c], lane = threadIdx.x % lanes;
+    u32 place = classes.row[c] + (blockIdx.x - classes.block[c]) * (256 / lanes) + threadIdx.x / lanes;
+    bool mine = place < classes.row[c + 1];
+    u32 row = mine ? perm[place] : 0;
+    u32 begin = mine ? row_ptr[row] : 0, end = mine ? row_ptr[row + 1] : 0;
+    if (!open(gate)) return;
+    T acc = T(0);
+    for (u32 k = begin + lane; k < end; k += 4 * lanes) {
+        u32 col[4];
+        T value[4], got[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (k + i * lanes < end) {
+                col[i] = stream(col_idx + k + i * lanes);
+                value[i] = stream(values + k + i * lanes);
+            }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (k + i * lanes < end) got[i] = __ldg(x + col[i]);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (k + i * lanes < end) acc = fma_rn(value[i], got[i], acc);
+    }
+    __syncwarp();
+    for (u32 d = (lanes < WARP ? lanes : WARP) / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d);
+    if (lanes > WARP) {  // the same in the whole thread block
+        if (threadIdx.x % WARP == 0) warp_sum[threadIdx.x / WARP] = acc;
+        __syncthreads();
+        if (threadIdx.x == 0)
+#pragma unroll
+            for (int i = 1; i < 256 / WARP; i++) acc += warp_sum[i];
+    }
+    if (mine && lane == 0) finish_row(ca.value(), acc, cb.value(), y + row);
+}
+
+#define BINNED(T, t)                                                                             \
+    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_binned<T>(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate);               \
+    }
+FOR_EACH_TYPE(BINNED)
 
 // Rows of any lengths: the merged sequence of entries and ends of rows, cut into tiles of equal length (Merrill & Garland,
 // Merge-based parallel sparse matrix-vector multiplication, 2016). A row cut by tiles is summed from its pieces by a second

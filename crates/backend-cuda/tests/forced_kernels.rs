@@ -7,7 +7,7 @@ use spandrel_backend::{Backend, Coeff, Device, Error, Load, Spmm, Spmv, SpmvTran
 use spandrel_backend_cuda::{CooKernel, CsrKernel, Cuda, CudaCsr};
 use spandrel_formats::{Coo, Csc, Csr, Format, Real};
 
-const KERNELS: [CsrKernel; 8] = [
+const KERNELS: [CsrKernel; 9] = [
     CsrKernel::Scalar,
     CsrKernel::Staged,
     CsrKernel::Vector(2),
@@ -15,6 +15,7 @@ const KERNELS: [CsrKernel; 8] = [
     CsrKernel::Vector(8),
     CsrKernel::Vector(16),
     CsrKernel::Vector(32),
+    CsrKernel::Binned,
     CsrKernel::Balanced,
 ];
 

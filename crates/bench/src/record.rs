@@ -104,6 +104,10 @@ pub struct More {
     /// Milliseconds of the best peer in the same format over ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_same_format: Option<f64>,
+    /// Milliseconds of the best peer that takes the matrix in CSR or COO, without conversion, over ours. The best peer of all may
+    /// take sliced ELL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_unconverted: Option<f64>,
     /// Milliseconds of the peer that takes its scalars through the host over ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_host_scalars: Option<f64>,

@@ -17,6 +17,9 @@ pub enum CsrKernel {
     /// 2, 4, 8, 16 or 32 lanes a row and a halving tree. For long rows, and for matrices of too few rows to fill the device with a lane
     /// each.
     Vector(u32),
+    /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length. For rows of different
+    /// lengths, none of them a large part of the matrix.
+    Binned,
     /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces. For a few rows
     /// much longer than the others, which a lane or a warp each would still be at when all others are done.
     Balanced,
@@ -45,24 +48,32 @@ const VECTOR_LONGEST: f64 = 8.0;
 /// Rows a multiprocessor below which one lane a row leaves too little under way.
 const SMALL_ROWS: usize = 512;
 /// Entries of each lane where several share a row for want of rows.
-const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
+pub(super) const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
 /// The share of lanes at work, the mean over all steps of the warps, below which rows are too uneven for a lane each: a step costs the
 /// first-level cache about 150 bytes' worth of time and brings 384 bytes when every lane has an entry.
 const BUSY_LANES: f64 = 0.4;
 /// Bytes that the device moves while a lane adds one entry (30 ns), so that the longest row alone may take as long as everything else.
 const BYTES_PER_STEP: u64 = 128 << 10;
+/// Entries of a row from which it gets a thread block.
+pub(super) const ENTRIES_A_BLOCK: usize = 1024;
+/// Bytes that the device moves while a thread block adds 1024 entries of one row (a microsecond and a half), so that the longest row may
+/// take as long as everything else.
+const BYTES_PER_BLOCK_STEP: u64 = 6 << 20;
 /// A row that is never too long for a lane.
 const NEVER_LONG: usize = 64;
 /// Shared memory of a warp's staged entries, at most: 14 warps a multiprocessor with 227 KiB have then 200 KiB under way.
 pub(super) const STAGING_BYTES: usize = 16 << 10;
 /// The share of all entries whose groups of 32 rows fit a warp's room at once; longer groups are brought in parts.
 const FITTING: f64 = 0.95;
-/// Warps of a thread block of the staged product, and of the one with a dot product (1024 rows a thread block).
-pub(super) const STAGED_WARPS: usize = 4;
+/// Warps of a thread block of the staged product: each room is then free for the next group as soon as its own warp is done, which was
+/// worth 3 to 15 % on stencils of 7 to 33 points against four warps. And of the one with a dot product (1024 rows a thread block).
+pub(super) const STAGED_WARPS: usize = 1;
 pub(super) const STAGED_DOT_WARPS: usize = 8;
 
 /// Rows of a warp of the staged kernel, and the entries that its room is a multiple of.
 pub(super) const GROUP: usize = 32;
+/// Entries of a warp's room beyond a multiple of [`GROUP`]: a group of equal rows begins at up to three entries past a multiple of four.
+pub(super) const SPARE: usize = 4;
 /// Sizes of groups that are told apart, in steps of [`GROUP`] entries.
 const BINS: usize = 128;
 
@@ -98,7 +109,7 @@ impl RowStats {
             stats.longest = stats.longest.max(longest);
             stats.steps += longest as u64;
             let (first, last) = (ptr[0], ptr[ptr.len() - 1]);
-            let bin = ((last - (first & !3)) as usize).div_ceil(GROUP).min(BINS - 1);
+            let bin = ((last - (first & !3)) as usize).saturating_sub(SPARE).div_ceil(GROUP).min(BINS - 1);
             stats.bins[bin] += u64::from(last - first);
             stats
         };
@@ -135,8 +146,13 @@ impl RowStats {
             if mean >= VECTOR_MEAN && even {
                 return lanes(ENTRIES_A_LANE);
             }
-            if !short && (long || busy < BUSY_LANES) {
-                return CsrKernel::Balanced;
+            if !short && (long || busy < BUSY_LANES || nrows < SMALL_ROWS * multiprocessors) {
+                let steps = (self.longest / ENTRIES_A_BLOCK) as u64;
+                return if steps * BYTES_PER_BLOCK_STEP > bytes + (16 << 20) {
+                    CsrKernel::Balanced
+                } else {
+                    CsrKernel::Binned
+                };
             }
         }
         if short { CsrKernel::Scalar } else { CsrKernel::Staged }

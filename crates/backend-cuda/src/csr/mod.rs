@@ -6,6 +6,7 @@
 //! at every repetition. Cost: [`spandrel_formats::Traffic::spmv`]. Kernels: kernels/csr.cu.
 
 mod choose;
+mod classes;
 mod tiles;
 
 use std::sync::{Arc, OnceLock};
@@ -16,7 +17,8 @@ use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, S
 use spandrel_formats::{Csr, Format, Real, Traffic};
 
 pub use self::choose::CsrKernel;
-use self::choose::{GROUP, RowStats, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
+use self::choose::{GROUP, RowStats, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
+use self::classes::Bins;
 use self::tiles::Tiles;
 use crate::device::gate_pointer;
 use crate::error::{NAME, failed};
@@ -41,6 +43,7 @@ pub struct CudaCsr<T> {
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
     tiles: Option<Tiles<T>>,
+    bins: Option<Bins>,
     /// The transpose, from the first product with it on.
     transposed: OnceLock<Box<CudaCsr<T>>>,
 }
@@ -89,8 +92,15 @@ impl Cuda {
         // Some of it for what kernels declare themselves.
         let shared = (shared.max(48 << 10) as usize) - (1 << 10);
         let entry = size_of::<u32>() + T::BYTES;
-        let capacity = stats.capacity(nnz, STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP);
+        let limit = STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP;
+        let swizzled = 2 * stats.eights > nrows;
+        // Swizzled, a room is whole 128 bytes of either array.
+        let capacity = stats.capacity(nnz, limit - GROUP) + if swizzled { GROUP } else { SPARE };
         let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
+        let bins = match kernel {
+            CsrKernel::Binned => Some(Bins::new(self, host.row_ptr())?),
+            _ => None,
+        };
         let tiles = match kernel {
             CsrKernel::Balanced => Some(Tiles::new(self, host.row_ptr())?),
             _ => None,
@@ -104,9 +114,10 @@ impl Cuda {
             values: padded(self, host.values(), "a matrix's values")?,
             kernel,
             capacity,
-            swizzled: 2 * stats.eights > nrows,
+            swizzled,
             dot_warps,
             tiles,
+            bins,
             transposed: OnceLock::new(),
         })
     }
@@ -219,6 +230,24 @@ impl<T: Real> CudaCsr<T> {
                 let mut arguments = [arg(&spans), arg(&count), arg(&pieces), arg(&a), arg(&b), arg(&y), arg(&gate)];
                 // SAFETY: spmv_spans_csr(spans, count, pieces, a, b, y, gate), a warp a span.
                 unsafe { cuda.launch::<T>(&CSR, "spmv_spans_csr", grid, &mut arguments) }
+            }
+            (CsrKernel::Binned, _) => {
+                let Some(bins) = &self.bins else { return Ok(()) };
+                let (perm, classes) = (bins.perm.pointer(), bins.classes);
+                let mut arguments = [
+                    arg(&row_ptr),
+                    arg(&col_idx),
+                    arg(&values),
+                    arg(&perm),
+                    arg(&classes),
+                    arg(&a),
+                    arg(&x),
+                    arg(&b),
+                    arg(&y),
+                    arg(&gate),
+                ];
+                // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate), the thread blocks of all classes.
+                unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", Grid::of(bins.blocks(), 256), &mut arguments) }
             }
             (CsrKernel::Staged, _) => {
                 let capacity = self.capacity as u32;

@@ -230,6 +230,7 @@ impl<'a, T: Real> Session<'a, T> {
                 CsrKernel::Vector(4),
                 CsrKernel::Vector(8),
                 CsrKernel::Vector(32),
+                CsrKernel::Binned,
                 CsrKernel::Balanced,
             ] {
                 let label = format!("{kernel:?} forced").to_lowercase();
@@ -258,6 +259,9 @@ impl<'a, T: Real> Session<'a, T> {
                 |k: &usize| labels[*k].contender == "cusparse" && noun.is_none_or(|noun| labels[*k].noun == noun);
             (0..labels.len()).filter(peer).min_by(|&a, &b| timings[a].ms.total_cmp(&timings[b].ms))
         };
+        let fastest = |a: Option<usize>, b: Option<usize>| {
+            a.into_iter().chain(b).min_by(|&a, &b| timings[a].ms.total_cmp(&timings[b].ms))
+        };
         for (k, label) in labels.iter().enumerate() {
             let own = label.contender == "spandrel";
             if !own && self.peers_written {
@@ -285,6 +289,7 @@ impl<'a, T: Real> Session<'a, T> {
                 more: More {
                     kernel: label.kernel.clone(),
                     ratio_to_same_format: ratio(best(Some(&label.noun))),
+                    ratio_to_unconverted: ratio(fastest(best(Some("csr")), best(Some("coo")))),
                     ..More::default()
                 },
             });
