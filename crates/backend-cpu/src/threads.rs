@@ -79,14 +79,14 @@ impl Threads {
         self.scope(self.count.min(tasks) - 1, &draw);
     }
 
-    fn scope(&self, helpers: usize, draw: &(impl Fn() + Sync)) {
+    fn scope(&self, others: usize, draw: &(impl Fn() + Sync)) {
         match &self.pool {
             Some(pool) => pool.in_place_scope(|scope| {
-                (0..helpers).for_each(|_| scope.spawn(|_| draw()));
+                (0..others).for_each(|_| scope.spawn(|_| draw()));
                 draw();
             }),
             None => rayon::in_place_scope(|scope| {
-                (0..helpers).for_each(|_| scope.spawn(|_| draw()));
+                (0..others).for_each(|_| scope.spawn(|_| draw()));
                 draw();
             }),
         }

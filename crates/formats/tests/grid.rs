@@ -165,7 +165,7 @@ fn ring(size: [usize; 3], periodic: [bool; 3]) -> Csr<f64> {
 
 #[test]
 fn periodic_grids_are_refused() {
-    // Without a wrap the helper is the plain star.
+    // Without a wrap it is the plain star.
     assert_eq!(Grid::detect(&ring([6, 5, 7], [false; 3])).unwrap().size, [6, 5, 7]);
     for (size, periodic) in [
         ([50, 1, 1], [true, false, false]),

@@ -220,7 +220,7 @@ where
 }
 
 /// One case underway.
-struct Session<'a> {
+struct Contest<'a> {
     gpu: &'a Gpu,
     plan: &'a Plan,
     case: &'a str,
@@ -231,7 +231,7 @@ struct Session<'a> {
     errors: Vec<Value>,
 }
 
-impl Session<'_> {
+impl Contest<'_> {
     fn left_out(&mut self, noun: &str, contender: &str, why: &anyhow::Error) {
         eprintln!("  {noun} ({contender}): {why:#}");
         self.errors.push(error_line("cg", noun, "f64", contender, self.case, &format!("{why:#}")));
@@ -311,7 +311,7 @@ impl Session<'_> {
     }
 }
 
-impl Visit<f64> for Session<'_> {
+impl Visit<f64> for Contest<'_> {
     fn visit<F: Format<Value = f64>>(&mut self) -> Result<()>
     where
         Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
@@ -364,7 +364,7 @@ fn attempt(
     let (n, nnz) = (csr.nrows(), csr.nnz());
     let iterations = plan.iterations.max(1).next_multiple_of(2 * ITERATIONS);
     let host = Rc::new(right_hand_side(n));
-    let mut session = Session {
+    let mut contest = Contest {
         gpu,
         plan,
         case,
@@ -374,10 +374,10 @@ fn attempt(
         seen: Vec::new(),
         errors: Vec::new(),
     };
-    formats::each(&mut session)?;
+    formats::each(&mut contest)?;
     for stem in &plan.formats {
-        if !session.seen.contains(&stem.as_str()) {
-            session.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
+        if !contest.seen.contains(&stem.as_str()) {
+            contest.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
         }
     }
     // Ours first: if they converge too soon, nothing else of this attempt is worth its time.
@@ -385,11 +385,11 @@ fn attempt(
     let mut first = None;
     for ours in [true, false] {
         if let (false, Some(libraries)) = (ours, libraries)
-            && let Err(why) = session.add_peers(libraries)
+            && let Err(why) = contest.add_peers(libraries)
         {
-            session.left_out("csr", "cusparse+cublas", &why);
+            contest.left_out("csr", "cusparse+cublas", &why);
         }
-        for (label, mut solve) in std::mem::take(&mut session.contenders) {
+        for (label, mut solve) in std::mem::take(&mut contest.contenders) {
             let residual = |solve: &dyn Solve| Ok(relative_residual(csr, &solve.answer()?, &host));
             let ended = solve.run(iterations).and_then(|()| residual(solve.as_ref()));
             if let Err(why) = &ended
@@ -399,7 +399,7 @@ fn attempt(
             }
             let begun = solve.run(COMPARED).and_then(|()| residual(solve.as_ref()));
             match ended.and_then(|ended| Ok((ended, begun?))) {
-                Err(why) => session.left_out(&label.noun, label.contender, &why),
+                Err(why) => contest.left_out(&label.noun, label.contender, &why),
                 Ok((ended, begun)) => {
                     let like = *first.get_or_insert(begun);
                     if begun <= 1.1 * like && like <= 1.1 * begun {
@@ -408,7 +408,7 @@ fn attempt(
                         let why = anyhow::anyhow!(
                             "residual {begun:e} after {COMPARED} iterations, the first contender's is {like:e}"
                         );
-                        session.left_out(&label.noun, label.contender, &why);
+                        contest.left_out(&label.noun, label.contender, &why);
                     }
                 }
             }
@@ -484,7 +484,7 @@ fn attempt(
         let more = More { kernel: timed.label.kernel.clone(), ..More::default() };
         lines.push(line(&timed.label, timing, "cg", more));
     }
-    Ok((lines, session.errors))
+    Ok((lines, contest.errors))
 }
 
 /// Times one case: a line per contender, and what was left out with its reason.

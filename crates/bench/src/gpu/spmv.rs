@@ -98,7 +98,7 @@ struct Operands<T> {
 }
 
 /// One case underway.
-struct Session<'a, T: Real> {
+struct Contest<'a, T: Real> {
     gpu: &'a Gpu,
     plan: &'a Plan,
     case: &'a str,
@@ -116,7 +116,7 @@ struct Session<'a, T: Real> {
     found: Findings,
 }
 
-impl<'a, T: Real> Session<'a, T> {
+impl<'a, T: Real> Contest<'a, T> {
     fn wanted(&self, stem: &str) -> bool {
         self.plan.formats.is_empty() || self.plan.formats.iter().any(|f| f == stem)
     }
@@ -200,7 +200,7 @@ impl<'a, T: Real> Session<'a, T> {
         Ok(())
     }
 
-    /// As [`Session::add`] for a kernel that is forced; a failure is a line.
+    /// As [`Contest::add`] for a kernel that is forced; a failure is a line.
     fn force<F: Format<Value = T>>(
         &mut self,
         kernel: &str,
@@ -311,7 +311,7 @@ impl<'a, T: Real> Session<'a, T> {
     }
 }
 
-impl<T: Real> Visit<T> for Session<'_, T> {
+impl<T: Real> Visit<T> for Contest<'_, T> {
     fn visit<F: Format<Value = T>>(&mut self) -> Result<()>
     where
         Cuda: Spmv<F> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
@@ -343,7 +343,7 @@ pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan
     }
     let x: Vec<T> = operand(csr.ncols());
     let operands = Operands { x: gpu.be.upload(&x)?, y: RefCell::new(gpu.be.zeros(csr.nrows())?) };
-    let mut session = Session {
+    let mut contest = Contest {
         gpu,
         plan,
         case: &case.name,
@@ -359,18 +359,18 @@ pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan
         found: Findings::default(),
     };
     if let Some(library) = library {
-        session.add_peers(library);
+        contest.add_peers(library);
     }
-    formats::each(&mut session)?;
-    session.add_forced();
-    session.flush()?;
+    formats::each(&mut contest)?;
+    contest.add_forced();
+    contest.flush()?;
     for stem in &plan.formats {
-        if !session.seen.contains(&stem.as_str()) {
-            session.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
+        if !contest.seen.contains(&stem.as_str()) {
+            contest.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
         }
     }
-    let chosen = choose_for(&session.csr, Machine::Gpu).format.to_owned();
-    let mut found = session.found;
+    let chosen = choose_for(&contest.csr, Machine::Gpu).format.to_owned();
+    let mut found = contest.found;
     let own = |l: &&Line| l.contender == "spandrel";
     // Of several kernels of one format the backend's own choice came first.
     let csr_ms = found.lines.iter().filter(own).find(|l| l.noun == "csr").map(|l| l.ms);
