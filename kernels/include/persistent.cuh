@@ -278,24 +278,24 @@ struct KeptEll {
     }
 };
 
-// CSR in stored order, one thread a row; the first span.kept * span.rows entries of a thread block lie on chip. Its room: the
-// values, the columns, then rows + 1 positions.
+// CSR, some lanes a row (a power of two up to 32): each adds every lanes-th entry in order, then a halving tree; with one lane
+// that is the stored order. The first span.kept * span.rows entries of a thread block lie on chip. Its room: the values, the
+// columns, then rows + 1 positions.
 template <class T>
 struct KeptCsr {
     const u32* row_ptr;
     const u32* cols;
     const T* values;
     u64 n;
+    u32 lanes;
     // Set by `keep`.
     u32 room_for, base;  // entries on chip, the first of them
-    u64 first;
     const T* tile;
     const u32* tile_cols;
     const u32* ends;
 
     __device__ __forceinline__ void keep(const Span& span, const Duty& duty, unsigned char* room) {
         room_for = span.kept * span.rows;
-        first = duty.first;
         base = __ldg(row_ptr + duty.first);
         u32 entries = __ldg(row_ptr + duty.last) - base, count = (u32)(duty.last - duty.first);
         T* values_here = (T*)room;
@@ -313,23 +313,24 @@ struct KeptCsr {
         ends = ends_here;
     }
 
-    __device__ __forceinline__ u64 target(u64 row) const { return row; }
-
+    // acc and the entries from, from + lanes, ... before `to`. What is not there comes as 0 * -0 = -0, which changes no sum, not even
+    // -0.
     template <bool HERE>
     __device__ __forceinline__ T add(u32 from, u32 to, const T* x, T acc) const {
 #pragma unroll 1
-        for (u32 k = from; k < to; k += 8) {
+        for (u32 k = from; k < to; k += 8 * lanes) {
             u32 col[8];
             T v[8];
 #pragma unroll
             for (u32 s = 0; s < 8; s++) {
-                bool inside = k + s < to;
+                u32 at = k + s * lanes;
+                bool inside = at < to;
                 if (HERE) {
-                    col[s] = inside ? tile_cols[k + s] : PADDING;
-                    v[s] = inside ? tile[k + s] : T(0);
+                    col[s] = inside ? tile_cols[at] : PADDING;
+                    v[s] = inside ? tile[at] : T(0);
                 } else {
-                    col[s] = inside ? __ldg(cols + base + k + s) : PADDING;
-                    v[s] = inside ? __ldg(values + base + k + s) : T(0);
+                    col[s] = inside ? __ldg(cols + base + at) : PADDING;
+                    v[s] = inside ? __ldg(values + base + at) : T(0);
                 }
             }
 #pragma unroll
@@ -338,11 +339,12 @@ struct KeptCsr {
         return acc;
     }
 
-    __device__ __forceinline__ T row(u64 row, const T* x) const {
-        u32 i = (u32)(row - first), from = ends[i], to = ends[i + 1];
-        u32 border = from > room_for ? from : to < room_for ? to : room_for;
+    // A lane's share of the thread block's row i.
+    __device__ __forceinline__ T share(u32 i, u32 lane, const T* x) const {
+        u32 from = ends[i] + lane, to = ends[i + 1], border = to < room_for ? to : room_for, left = from;
         T acc = add<true>(from, border, x, T(0));
-        return add<false>(border, to, x, acc);
+        if (from < border) left += (border - from + lanes - 1) / lanes * lanes;  // the first of the lane's entries that is not here
+        return add<false>(left, to, x, acc);
     }
 };
 
@@ -353,6 +355,20 @@ __device__ __forceinline__ void send_product(const Matrix& m, const Duty& duty, 
     for (u64 row = duty.first + threadIdx.x; row < duty.last; row += CREW) {
         T acc = m.row(row, x - (i64)duty.lo);
         Slot<T>::put(slots + m.target(row) * Slot<T>::WORDS, tag, acc);
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void send_product(const KeptCsr<T>& m, const Duty& duty, const T* x, u64* slots, u32 tag) {
+    u32 count = (u32)(duty.last - duty.first), lane = threadIdx.x & (m.lanes - 1), rows = CREW / m.lanes;
+    // Whole warps go round: their lanes add up together.
+#pragma unroll 1
+    for (u32 i = threadIdx.x / m.lanes; i - threadIdx.x / m.lanes < count; i += rows) {
+        T acc = i < count ? m.share(i, lane, x - (i64)duty.lo) : T(0);
+        __syncwarp();
+#pragma unroll 1
+        for (u32 d = m.lanes / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d, m.lanes);
+        if (i < count && lane == 0) Slot<T>::put(slots + (duty.first + i) * Slot<T>::WORDS, tag, acc);
     }
 }
 
