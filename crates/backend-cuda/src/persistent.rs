@@ -99,6 +99,24 @@ pub(crate) struct Resident<'a> {
     pub(crate) keeps: bool,
 }
 
+/// Columns that the entries of a square matrix reach: row i those of i - below ..= i + above.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Reach {
+    pub(crate) below: usize,
+    pub(crate) above: usize,
+}
+
+impl Reach {
+    /// Of a row with this column.
+    pub(crate) fn of(row: usize, column: usize) -> Self {
+        Self { below: row.saturating_sub(column), above: column.saturating_sub(row) }
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self { below: self.below.max(other.below), above: self.above.max(other.above) }
+    }
+}
+
 /// How a solve is laid out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Layout {
@@ -136,6 +154,11 @@ fn layout(
 }
 
 impl Cuda {
+    /// Whether a matrix might be solved with by a persistent kernel: if not, nobody need ask how far it reaches.
+    pub(crate) fn may_persist(&self, nrows: usize, ncols: usize) -> bool {
+        nrows == ncols && nrows <= BLOCK * self.multiprocessors()
+    }
+
     /// Launches a persistent kernel: the matrix's arguments, then n, the span, the slots, then `rest`. `false` where it does not fit.
     ///
     /// # Safety
