@@ -39,5 +39,5 @@ struct EllRows {
     }
 FOR_EACH_TYPE(ENTRIES)
 
-#define KRYLOV(T, t) PERSISTENT(T, t, ell, (const u32* cols, const T* values, u32 width), (KeptEll<T>{cols, values, width, n}))
+#define KRYLOV(T, t) PERSISTENT(T, t, ell, (const u32* cols, const T* values, u32 width), (KeptPacked<T, EllPlaces>{{width, n}, cols, values}))
 FOR_EACH_TYPE(KRYLOV)
