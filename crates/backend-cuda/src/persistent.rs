@@ -25,7 +25,7 @@ const PRODUCTS: usize = 2;
 const SUMS: usize = 6;
 /// Rows of a thread block: the fewest that leave each thread block a multiprocessor of its own. They divide a block of the tree.
 const ROWS: [usize; 4] = [128, 256, 512, BLOCK];
-/// Bytes of the matrix that a thread block may read anew for each product: at some 50 GB/s for each multiprocessor with all of them
+/// Bytes that a thread block may read for each product, of the matrix anew and of its window beyond a block: at some 50 GB/s for each multiprocessor with all of them
 /// reading 2 us, which is what the two or three launches of a recorded iteration cost at least.
 const STREAMED: usize = 96 << 10;
 
@@ -147,7 +147,9 @@ fn layout(
     let room = shared.checked_sub(taken)?;
     let each = m.unit.checked_mul(rows)?;
     let kept = if m.keeps && each > 0 { (room / each).min(m.units) } else { 0 };
-    if (m.units - kept).checked_mul(each)? > STREAMED {
+    // Two words for a double, one for a float, of eight bytes each.
+    let gathered = width.saturating_sub(BLOCK) * 2 * element;
+    if (m.units - kept).checked_mul(each)?.checked_add(gathered)? > STREAMED {
         return None;
     }
     Some(Layout { rows, width, kept, shared: taken + kept * each })
@@ -331,5 +333,8 @@ mod tests {
         assert_eq!(on_h200(&banded(100_000, 101)), None, "most of the matrix would be read anew each time");
         let wide = Resident { below: usize::MAX, above: usize::MAX, ..banded(20_000, 3) };
         assert_eq!(on_h200(&wide), None, "the windows do not fit");
+        let unstructured = |n| Resident { below: n, above: n, ..banded(n, 3) };
+        assert!(on_h200(&unstructured(5_000)).is_some_and(|l| l.width == 5_000), "windows of whole vectors");
+        assert_eq!(on_h200(&unstructured(9_000)), None, "windows take longer than launches");
     }
 }
