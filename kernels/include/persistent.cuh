@@ -194,23 +194,6 @@ struct Duty {
     }
 };
 
-// A matrix that keeps nothing on chip: the functor of the format's other kernels. It reads x by plain loads, as x lies in shared memory.
-template <class T, class Rows>
-struct Streamed {
-    Rows rows;
-    u64 n;
-
-    __device__ __forceinline__ void keep(const Span&, const Duty&, unsigned char*) {}
-    __device__ __forceinline__ u64 target(u64 row) const { return rows.target(row); }
-    __device__ __forceinline__ T row(u64 row, const T* x) const {
-        Rows m = rows;
-        m.x = x;
-        T acc[1] = {T(0)};
-        m.template accumulate<1>(row, 0, n, acc);
-        return acc[0];
-    }
-};
-
 // DIA, whose first diagonals a thread block keeps on chip. Its room: the offsets of all diagonals, padded to 16 bytes, then
 // kept * span.rows values.
 template <class T>

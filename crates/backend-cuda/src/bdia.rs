@@ -125,7 +125,6 @@ impl<T: Real> CudaBdia<T> {
             fixed: (4 * diagonals).next_multiple_of(16),
             units: diagonals,
             unit: T::BYTES,
-            keeps: true,
         };
         Some((resident, offsets.pointer()))
     }

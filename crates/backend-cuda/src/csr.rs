@@ -601,7 +601,6 @@ impl<T: Real> CudaCsr<T> {
             fixed: ((BLOCK + 1) * size_of::<Offset>()).next_multiple_of(16),
             units,
             unit: T::BYTES + size_of::<u32>(),
-            keeps: true,
         };
         Some((resident, lanes))
     }

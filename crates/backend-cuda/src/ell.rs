@@ -62,7 +62,6 @@ impl<T: Real> CudaEll<T> {
             fixed: 0,
             units: self.width as usize,
             unit: T::BYTES + size_of::<Ordinal>(),
-            keeps: true,
         })
     }
 }

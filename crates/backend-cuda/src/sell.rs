@@ -47,7 +47,6 @@ impl<T: Real> CudaSell<T> {
             fixed: 0,
             units: self.widest as usize,
             unit: T::BYTES + size_of::<Ordinal>(),
-            keeps: true,
         })
     }
 }
