@@ -143,7 +143,7 @@ fn layout(
     let taken = width.checked_mul(windows * element)?.checked_add(extra)?.checked_add(m.fixed)?;
     let room = shared.checked_sub(taken)?;
     let each = m.unit.checked_mul(rows)?;
-    let kept = if each > 0 { (room / each).min(m.units) } else { 0 };
+    let kept = room.checked_div(each).map_or(0, |kept| kept.min(m.units));
     // Two words for a double, one for a float, of eight bytes each.
     let gathered = width.saturating_sub(BLOCK) * 2 * element;
     if (m.units - kept).checked_mul(each)?.checked_add(gathered)? > STREAMED {
