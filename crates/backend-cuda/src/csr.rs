@@ -18,7 +18,8 @@ use crate::error::{NAME, failed};
 use crate::launch::{Argument, BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::CSR;
-use crate::{Cuda, Scalar, Vector};
+use crate::persistent::{Reach, Resident};
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// How a CSR matrix is multiplied. [`Cuda`] chooses at load; [`Cuda::load_csr_with`] forces one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,8 @@ const TILE: usize = 7 * 256;
 const GROUP: usize = 32;
 /// Entries of a warp's room beyond a multiple of [`GROUP`]: a group of equal rows begins at up to three entries past a multiple of four.
 const SPARE: usize = 4;
+/// Rows that every thread block of a persistent solve has a multiple of, but the last.
+const PERSISTENT_ROWS: usize = 128;
 /// Sizes of groups that are told apart, in steps of [`GROUP`] entries.
 const BINS: usize = 128;
 
@@ -311,8 +314,31 @@ pub struct CudaCsr<T> {
     dot_warps: usize,
     tiles: Option<Tiles<T>>,
     bins: Option<Bins>,
+    /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
+    /// in the mean of [`PERSISTENT_ROWS`].
+    reach: Option<(Reach, usize)>,
     /// The transpose, from the first product with it on.
     transposed: OnceLock<Box<CudaCsr<T>>>,
+}
+
+/// How far entries lie from the main diagonal, and the most entries of so many rows together, for each of the rows, rounded up.
+fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
+    let (row_ptr, col_idx) = (m.row_ptr(), m.col_idx());
+    let of_rows = |group: usize| {
+        let rows = group * PERSISTENT_ROWS..(group * PERSISTENT_ROWS + PERSISTENT_ROWS).min(m.nrows());
+        let entries = (row_ptr[rows.end] - row_ptr[rows.start]) as usize;
+        let reach = rows.fold(Reach::default(), |reach, row| {
+            // Columns ascend.
+            match &col_idx[row_ptr[row] as usize..row_ptr[row + 1] as usize] {
+                [] => reach,
+                [first, .., last] => reach.or(Reach::of(row, *first as usize)).or(Reach::of(row, *last as usize)),
+                [only] => reach.or(Reach::of(row, *only as usize)),
+            }
+        });
+        (reach, entries.div_ceil(PERSISTENT_ROWS))
+    };
+    let merge = |(a, p): (Reach, usize), (b, q): (Reach, usize)| (a.or(b), p.max(q));
+    (0..m.nrows().div_ceil(PERSISTENT_ROWS)).into_par_iter().map(of_rows).reduce(Default::default, merge)
 }
 
 /// Host data and zeros up to a multiple of four elements.
@@ -385,6 +411,7 @@ impl Cuda {
             dot_warps,
             tiles,
             bins,
+            reach: self.may_persist(nrows, ncols).then(|| reach(host)),
             transposed: OnceLock::new(),
         })
     }
@@ -657,6 +684,73 @@ impl<T: Real> CudaCsr<T> {
         expect_len("spmv_transposed", "y", y.len(), self.ncols)?;
         self.transpose(cuda)?.spmv("spmv_transposed", cuda, gate, a, x, b, y)
     }
+
+    /// As a persistent kernel sees it, and lanes a row; `None` where it is too large, or its kernel's order is another.
+    fn persistent(&self) -> Option<(Resident<'static>, u32)> {
+        let lanes = match self.kernel {
+            CsrKernel::Scalar | CsrKernel::Staged => 1,
+            CsrKernel::Vector(lanes) => lanes,
+            CsrKernel::Balanced => return None,
+        };
+        let (reach, units) = self.reach?;
+        let resident = Resident {
+            source: &CSR,
+            n: self.nrows,
+            below: reach.below,
+            above: reach.above,
+            // The ends of at most 1024 rows.
+            fixed: ((BLOCK + 1) * size_of::<Offset>()).next_multiple_of(16),
+            units,
+            unit: T::BYTES + size_of::<u32>(),
+        };
+        Some((resident, lanes))
+    }
+
+    pub(crate) fn cg_iterations(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, lanes)) = self.persistent() else {
+            return Ok(false);
+        };
+        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
+        let matrix = [arg(&row_ptr), arg(&col_idx), arg(&values), arg(&lanes)];
+        // SAFETY: cg_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
+        unsafe { cuda.cg_persistent(&resident, "cg_csr", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
+    }
+
+    pub(crate) fn bicgstab_iterations(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, lanes)) = self.persistent() else {
+            return Ok(false);
+        };
+        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
+        let matrix = [arg(&row_ptr), arg(&col_idx), arg(&values), arg(&lanes)];
+        // SAFETY: bicgstab_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
+        unsafe {
+            cuda.bicgstab_persistent(&resident, "bicgstab_csr", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)
+        }
+    }
 }
 
 /// # Errors
@@ -710,6 +804,38 @@ impl<T: Real> Spmv<Csr<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         m.spmv_dot(self, gate, x, y, w, wy, yy)
+    }
+
+    fn cg_iterations(
+        &self,
+        m: &CudaCsr<T>,
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        m.cg_iterations(self, count, x, r, p, q, pq, rr, rz, monitor)
+    }
+
+    fn bicgstab_iterations(
+        &self,
+        m: &CudaCsr<T>,
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        m.bicgstab_iterations(self, count, shadow, x, r, p, v, t, scalars, monitor)
     }
 }
 

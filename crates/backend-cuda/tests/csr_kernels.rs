@@ -7,7 +7,7 @@ use spandrel_backend::{Backend, Coeff, Device, Error, Load, Spmm, Spmv, SpmvTran
 use spandrel_backend_cuda::{CsrKernel, Cuda, CudaCsr};
 use spandrel_formats::{Csc, Csr, Format, Real};
 
-const KERNELS: [CsrKernel; 8] = [
+const KERNELS: [CsrKernel; 9] = [
     CsrKernel::Scalar,
     CsrKernel::Staged,
     CsrKernel::Vector(2),
