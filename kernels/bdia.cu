@@ -10,8 +10,9 @@
 // Order: stored, ascending diagonals. No position is left out: where one lies outside the matrix x reads as -0, and +0 * -0 = -0 added to
 // any accumulator, a zero of either sign too, leaves it as it is.
 // Bytes: values, y once; x once a thread block and band (`window`, `staged`), or from the first-level cache (`narrow`).
+// Persistent (cg_bdia, bicgstab_bdia): as DIA; see include/persistent.cuh.
 // Reference: Wang, Ren, Tian, Efficient sparse matrix-vector multiplication and CG solver optimization on GPU, 2013.
-#include "spandrel.cuh"
+#include "persistent.cuh"
 
 // Pieces and offsets that are passed by value, so that no work waits for a load of them.
 #define NEAR_PIECES 16
@@ -366,3 +367,6 @@ __device__ __forceinline__ T staged_sum(const T* __restrict__ values, u64 stride
         dots_of_parts(y, w, nrows, STAGED_ROWS, arrivals, tree);                                 \
     }
 FOR_EACH_TYPE(STAGED)
+
+#define KRYLOV(T, t) PERSISTENT(T, t, bdia, (const T* values, const int* offsets, u64 stride, u32 diagonals), (KeptDia<T>{values, offsets, diagonals, 0, stride, n}))
+FOR_EACH_TYPE(KRYLOV)

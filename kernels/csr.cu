@@ -9,8 +9,9 @@
 // Order: stored for staged and scalar; vector and binned by fma in each lane and a halving tree; balanced as the tiles cut the rows, sums
 // and carries in an order that the matrix fixes.
 // Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more.
+// Persistent (cg_csr, bicgstab_csr): rows as scalar and vector sum them; see include/persistent.cuh.
 // Variants: sm_90
-#include "spandrel.cuh"
+#include "persistent.cuh"
 
 // Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times (with 8, five times, which
 // cost 10 % on it); one of the sub-warps of a longer row.
@@ -507,3 +508,6 @@ __device__ __forceinline__ void finish_spans(const u32* spans, u32 count, const 
         finish_spans(spans, count, pieces, a, b, y, gate);                                       \
     }
 FOR_EACH_TYPE(BALANCED)
+
+#define KRYLOV(T, t) PERSISTENT(T, t, csr, (const u32* row_ptr, const u32* col_idx, const T* values, u32 lanes), (KeptCsr<T>{row_ptr, col_idx, values, n, lanes}))
+FOR_EACH_TYPE(KRYLOV)

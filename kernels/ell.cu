@@ -5,7 +5,9 @@
 // thread blocks of 1024.
 // Order: stored; padding is skipped.
 // Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, x, y once.
+// Persistent (cg_ell, bicgstab_ell): see include/persistent.cuh.
 #include "ell.cuh"
+#include "persistent.cuh"
 
 template <class T>
 struct EllRows {
@@ -36,3 +38,6 @@ struct EllRows {
         spmv_dot_each_row(EllRows<T>{cols, values, width, x}, nrows, y, w, tree, gate);          \
     }
 FOR_EACH_TYPE(ENTRIES)
+
+#define KRYLOV(T, t) PERSISTENT(T, t, ell, (const u32* cols, const T* values, u32 width), (KeptPacked<T, EllPlaces>{{width, n}, cols, values}))
+FOR_EACH_TYPE(KRYLOV)

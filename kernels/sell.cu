@@ -6,7 +6,9 @@
 // other; spmv_dot_small: one a thread of thread blocks of 1024. Both only where perm keeps every 1024 rows together.
 // Order: stored; padding is skipped.
 // Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, perm, x, y once.
+// Persistent (cg_sell, bicgstab_sell): thread blocks take sorted rows; see include/persistent.cuh.
 #include "ell.cuh"
+#include "persistent.cuh"
 
 template <class T>
 struct SellRows {
@@ -99,3 +101,6 @@ __device__ __forceinline__ void spmm(const u32* slice_ptr, const u32* perm, cons
         spmm(slice_ptr, perm, cols, values, c, nrows, ncols, k, a, x, b, y, gate);               \
     }
 FOR_EACH_TYPE(SPMM)
+
+#define KRYLOV(T, t) PERSISTENT(T, t, sell, (const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u32 widest), (KeptPacked<T, SellPlaces>{{slice_ptr, perm, c, widest}, cols, values}))
+FOR_EACH_TYPE(KRYLOV)

@@ -17,7 +17,8 @@ use crate::device::gate_pointer;
 use crate::launch::{Argument, BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::BDIA;
-use crate::{Cuda, Scalar, Vector};
+use crate::persistent::{Reach, Resident};
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
 const WIDE: [usize; 2] = [4, 8];
@@ -108,6 +109,25 @@ pub struct CudaBdia<T> {
     /// If it is too small to fill the device by its rows alone: a 0 for each block of 1024 rows, where the parts of a block that end are
     /// counted during a fused dot product.
     small: Option<Buffer<u32>>,
+    /// Where it is square and small enough for a persistent solve: all offsets, and how far they reach.
+    offsets: Option<(Buffer<i32>, Reach)>,
+}
+
+impl<T: Real> CudaBdia<T> {
+    fn persistent(&self) -> Option<(Resident<'static>, u64)> {
+        let (offsets, reach) = self.offsets.as_ref()?;
+        let diagonals = self.diagonals as usize;
+        let resident = Resident {
+            source: &BDIA,
+            n: self.nrows,
+            below: reach.below,
+            above: reach.above,
+            fixed: (4 * diagonals).next_multiple_of(16),
+            units: diagonals,
+            unit: T::BYTES,
+        };
+        Some((resident, offsets.pointer()))
+    }
 }
 
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
@@ -152,7 +172,17 @@ unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
         };
         let arrivals = || Buffer::zeros(self.stream(), nrows.div_ceil(BLOCK).max(1), "counts of finished rows");
         let small = small.then(arrivals).transpose()?;
-        Ok(CudaBdia { nrows, ncols, diagonals: offsets.len() as u32, stride, values, plan, small })
+        let diagonals = offsets.len() as u32;
+        let offsets = self.may_persist(nrows, ncols).then(|| {
+            let reach = |&offset: &i32| Reach {
+                below: usize::try_from(-i64::from(offset)).unwrap_or(0),
+                above: usize::try_from(offset).unwrap_or(0),
+            };
+            let reach = offsets.iter().map(reach).fold(Reach::default(), Reach::or);
+            Buffer::from_host(self.stream(), &offsets, "a matrix's offsets").map(|offsets| (offsets, reach))
+        });
+        let offsets = offsets.transpose()?;
+        Ok(CudaBdia { nrows, ncols, diagonals, stride, values, plan, small, offsets })
     }
 }
 
@@ -353,6 +383,65 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
                 // windows have room for 1024 rows.
                 unsafe { self.launch::<T>(&BDIA, "spmv_dot_window_bdia", grid, &mut arguments) }
             }
+        }
+    }
+
+    fn cg_iterations(
+        &self,
+        m: &CudaBdia<T>,
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, offsets)) = m.persistent() else {
+            return Ok(false);
+        };
+        let (values, stride, diagonals) = (m.values.pointer(), m.stride as u64, m.diagonals);
+        let matrix = [arg(&values), arg(&offsets), arg(&stride), arg(&diagonals)];
+        // SAFETY: cg_bdia(values, offsets, stride, diagonals, ...) of a square matrix with this reach.
+        unsafe { self.cg_persistent(&resident, "cg_bdia", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
+    }
+
+    fn bicgstab_iterations(
+        &self,
+        m: &CudaBdia<T>,
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, offsets)) = m.persistent() else {
+            return Ok(false);
+        };
+        let (values, stride, diagonals) = (m.values.pointer(), m.stride as u64, m.diagonals);
+        let matrix = [arg(&values), arg(&offsets), arg(&stride), arg(&diagonals)];
+        // SAFETY: bicgstab_bdia(values, offsets, stride, diagonals, ...) of a square matrix with this reach.
+        unsafe {
+            self.bicgstab_persistent(
+                &resident,
+                "bicgstab_bdia",
+                &matrix,
+                count,
+                shadow,
+                x,
+                r,
+                p,
+                v,
+                t,
+                scalars,
+                monitor,
+            )
         }
     }
 }

@@ -42,7 +42,6 @@ impl<T: Real> CudaDia<T> {
             fixed: (4 * self.diagonals).next_multiple_of(16),
             units: self.diagonals,
             unit: T::BYTES,
-            keeps: true,
         }
     }
 }

@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Ell, Format, Ordinal, Real};
+use spandrel_formats::{Ell, Format, Ordinal, PADDING, Real};
 
 use crate::device::gate_pointer;
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::ELL;
-use crate::{Cuda, Scalar, Vector};
+use crate::persistent::{Reach, Resident};
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// Entries of a tail from which on a warp forms the row, not a thread.
 pub(crate) const HEAVY: usize = 32;
@@ -46,6 +48,31 @@ pub struct CudaEll<T> {
     width: u32,
     cols: Buffer<Ordinal>,
     values: Buffer<T>,
+    /// Where it is square and small enough for a persistent solve.
+    reach: Option<Reach>,
+}
+
+impl<T: Real> CudaEll<T> {
+    fn persistent(&self) -> Option<Resident<'static>> {
+        self.reach.map(|reach| Resident {
+            source: &ELL,
+            n: self.nrows,
+            below: reach.below,
+            above: reach.above,
+            fixed: 0,
+            units: self.width as usize,
+            unit: T::BYTES + size_of::<Ordinal>(),
+        })
+    }
+}
+
+/// How far the entries of packed rows lie from the main diagonal.
+fn reach(cols: &[Ordinal], nrows: usize) -> Reach {
+    let column = |cols: &[Ordinal]| {
+        let entries = cols.iter().enumerate().filter(|&(_, &j)| j != PADDING);
+        entries.fold(Reach::default(), |reach, (row, &j)| reach.or(Reach::of(row, j as usize)))
+    };
+    cols.par_chunks(nrows.max(1)).map(column).reduce(Reach::default, Reach::or)
 }
 
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
@@ -55,7 +82,9 @@ unsafe impl<T: Real> Load<Ell<T>> for Cuda {
     fn load(&self, host: Arc<Ell<T>>) -> Result<CudaEll<T>> {
         let cols = Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?;
         let values = Buffer::from_host(self.stream(), host.values(), "a matrix's values")?;
-        Ok(CudaEll { nrows: host.nrows(), ncols: host.ncols(), width: host.width() as u32, cols, values })
+        let (nrows, ncols, width) = (host.nrows(), host.ncols(), host.width() as u32);
+        let reach = self.may_persist(nrows, ncols).then(|| reach(host.cols(), nrows));
+        Ok(CudaEll { nrows, ncols, width, cols, values, reach })
     }
 }
 
@@ -113,5 +142,51 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         }
         // SAFETY: spmv_dot_ell(cols, values, width, nrows, x, y, w, tree, gate), lengths compared above.
         unsafe { self.launch::<T>(&ELL, "spmv_dot_ell", Grid::rows(m.nrows), &mut arguments) }
+    }
+
+    fn cg_iterations(
+        &self,
+        m: &CudaEll<T>,
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = m.persistent() else {
+            return Ok(false);
+        };
+        let (cols, values, width) = (m.cols.pointer(), m.values.pointer(), m.width);
+        let matrix = [arg(&cols), arg(&values), arg(&width)];
+        // SAFETY: cg_ell(cols, values, width, ...) of a square matrix with this reach.
+        unsafe { self.cg_persistent(&resident, "cg_ell", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
+    }
+
+    fn bicgstab_iterations(
+        &self,
+        m: &CudaEll<T>,
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = m.persistent() else {
+            return Ok(false);
+        };
+        let (cols, values, width) = (m.cols.pointer(), m.values.pointer(), m.width);
+        let matrix = [arg(&cols), arg(&values), arg(&width)];
+        // SAFETY: bicgstab_ell(cols, values, width, ...) of a square matrix with this reach.
+        unsafe {
+            self.bicgstab_persistent(&resident, "bicgstab_ell", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)
+        }
     }
 }

@@ -25,8 +25,8 @@ const PRODUCTS: usize = 2;
 const SUMS: usize = 6;
 /// Rows of a thread block: the fewest that leave each thread block a multiprocessor of its own. They divide a block of the tree.
 const ROWS: [usize; 4] = [128, 256, 512, BLOCK];
-/// Bytes of the matrix that a thread block may read anew for each product: at some 50 GB/s for each multiprocessor with all of them
-/// reading 2 us, which is what the two or three launches of a recorded iteration cost at least.
+/// Bytes that a thread block may read for each product, of the matrix anew and of its window beyond a block: at some 50 GB/s for each
+/// multiprocessor with all of them reading 2 us, which is what the two or three launches of a recorded iteration cost at least.
 const STREAMED: usize = 96 << 10;
 
 /// The slots, and the number of the last iteration that was handed out.
@@ -86,17 +86,32 @@ pub(crate) struct Resident<'a> {
     /// The module with the entries `cg_{noun}` and `bicgstab_{noun}`.
     pub(crate) source: &'a Source,
     pub(crate) n: usize,
-    /// Row i has entries in columns i - below ..= i + above alone. A format whose rows are permuted says n twice.
+    /// Row i has entries in columns i - below ..= i + above alone. With permuted rows i is where a row stands.
     pub(crate) below: usize,
     pub(crate) above: usize,
     /// Bytes that a thread block needs on chip in any case.
     pub(crate) fixed: usize,
-    /// Units (diagonals, say) of which as many as fit are kept on chip, and bytes of one for each row. The kernels' `Streamed` keeps
-    /// none, and has as one unit what a row occupies on average.
+    /// Units (diagonals, entries of a row) of which as many as fit are kept on chip, and bytes of one for each row.
     pub(crate) units: usize,
     pub(crate) unit: usize,
-    /// Whether units can be kept at all.
-    pub(crate) keeps: bool,
+}
+
+/// Columns that the entries of a square matrix reach: row i those of i - below ..= i + above.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Reach {
+    pub(crate) below: usize,
+    pub(crate) above: usize,
+}
+
+impl Reach {
+    /// Of a row with this column.
+    pub(crate) fn of(row: usize, column: usize) -> Self {
+        Self { below: row.saturating_sub(column), above: column.saturating_sub(row) }
+    }
+
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self { below: self.below.max(other.below), above: self.above.max(other.above) }
+    }
 }
 
 /// How a solve is laid out.
@@ -128,14 +143,21 @@ fn layout(
     let taken = width.checked_mul(windows * element)?.checked_add(extra)?.checked_add(m.fixed)?;
     let room = shared.checked_sub(taken)?;
     let each = m.unit.checked_mul(rows)?;
-    let kept = if m.keeps && each > 0 { (room / each).min(m.units) } else { 0 };
-    if (m.units - kept).checked_mul(each)? > STREAMED {
+    let kept = room.checked_div(each).map_or(0, |kept| kept.min(m.units));
+    // Two words for a double, one for a float, of eight bytes each.
+    let gathered = width.saturating_sub(BLOCK) * 2 * element;
+    if (m.units - kept).checked_mul(each)?.checked_add(gathered)? > STREAMED {
         return None;
     }
     Some(Layout { rows, width, kept, shared: taken + kept * each })
 }
 
 impl Cuda {
+    /// Whether a matrix might be solved with by a persistent kernel: if not, nobody need ask how far it reaches.
+    pub(crate) fn may_persist(&self, nrows: usize, ncols: usize) -> bool {
+        nrows == ncols && nrows <= BLOCK * self.multiprocessors()
+    }
+
     /// Launches a persistent kernel: the matrix's arguments, then n, the span, the slots, then `rest`. `false` where it does not fit.
     ///
     /// # Safety
@@ -283,7 +305,6 @@ mod tests {
             fixed: (4 * diagonals).next_multiple_of(16),
             units: diagonals,
             unit: 8,
-            keeps: true,
         }
     }
 
@@ -308,5 +329,8 @@ mod tests {
         assert_eq!(on_h200(&banded(100_000, 101)), None, "most of the matrix would be read anew each time");
         let wide = Resident { below: usize::MAX, above: usize::MAX, ..banded(20_000, 3) };
         assert_eq!(on_h200(&wide), None, "the windows do not fit");
+        let unstructured = |n| Resident { below: n, above: n, ..banded(n, 3) };
+        assert!(on_h200(&unstructured(5_000)).is_some_and(|l| l.width == 5_000), "windows of whole vectors");
+        assert_eq!(on_h200(&unstructured(9_000)), None, "windows take longer than launches");
     }
 }

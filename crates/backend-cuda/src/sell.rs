@@ -7,15 +7,17 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, Spmm, Spmv};
-use spandrel_formats::{Format, Offset, Ordinal, Real, Sell};
+use spandrel_formats::{Format, Offset, Ordinal, PADDING, Real, Sell};
 
 use crate::device::gate_pointer;
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::SELL;
-use crate::{Cuda, Scalar, Vector};
+use crate::persistent::{Reach, Resident};
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// A SELL matrix in device memory.
 #[derive(Debug)]
@@ -29,6 +31,34 @@ pub struct CudaSell<T> {
     perm: Buffer<Ordinal>,
     cols: Buffer<Ordinal>,
     values: Buffer<T>,
+    /// The widest slice.
+    widest: u32,
+    /// Where it is square and small enough for a persistent solve: how far the entries of each sorted row lie from where it stands.
+    reach: Option<Reach>,
+}
+
+impl<T: Real> CudaSell<T> {
+    fn persistent(&self) -> Option<Resident<'static>> {
+        self.reach.map(|reach| Resident {
+            source: &SELL,
+            n: self.nrows,
+            below: reach.below,
+            above: reach.above,
+            fixed: 0,
+            units: self.widest as usize,
+            unit: T::BYTES + size_of::<Ordinal>(),
+        })
+    }
+}
+
+/// How far the entries of each sorted row lie from where it stands.
+fn reach<T: Real>(m: &Sell<T>) -> Reach {
+    let of_slice = |slice: usize| {
+        let range = m.slice_ptr()[slice] as usize * m.c()..m.slice_ptr()[slice + 1] as usize * m.c();
+        let entries = m.cols()[range].iter().enumerate().filter(|&(_, &j)| j != PADDING);
+        entries.fold(Reach::default(), |reach, (at, &j)| reach.or(Reach::of(slice * m.c() + at % m.c(), j as usize)))
+    };
+    (0..m.slices()).into_par_iter().with_min_len(64).map(of_slice).reduce(Reach::default, Reach::or)
 }
 
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
@@ -45,6 +75,8 @@ unsafe impl<T: Real> Load<Sell<T>> for Cuda {
             perm: Buffer::from_host(self.stream(), host.perm(), "a matrix's permutation")?,
             cols: Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?,
             values: Buffer::from_host(self.stream(), host.values(), "a matrix's values")?,
+            widest: host.slice_ptr().windows(2).map(|ptr| ptr[1] - ptr[0]).max().unwrap_or(0),
+            reach: self.may_persist(host.nrows(), host.ncols()).then(|| reach(&host)),
         })
     }
 }
@@ -131,6 +163,69 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         }
         // SAFETY: spmv_dot_sell(slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate), lengths compared above.
         unsafe { self.launch::<T>(&SELL, "spmv_dot_sell", Grid::rows(m.nrows), &mut arguments) }
+    }
+
+    fn cg_iterations(
+        &self,
+        m: &CudaSell<T>,
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = m.persistent() else {
+            return Ok(false);
+        };
+        let (slice_ptr, perm, cols, values) =
+            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
+        let (c, widest) = (m.c, m.widest);
+        let matrix = [arg(&slice_ptr), arg(&perm), arg(&cols), arg(&values), arg(&c), arg(&widest)];
+        // SAFETY: cg_sell(slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
+        unsafe { self.cg_persistent(&resident, "cg_sell", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
+    }
+
+    fn bicgstab_iterations(
+        &self,
+        m: &CudaSell<T>,
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = m.persistent() else {
+            return Ok(false);
+        };
+        let (slice_ptr, perm, cols, values) =
+            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
+        let (c, widest) = (m.c, m.widest);
+        let matrix = [arg(&slice_ptr), arg(&perm), arg(&cols), arg(&values), arg(&c), arg(&widest)];
+        // SAFETY: bicgstab_sell(slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
+        unsafe {
+            self.bicgstab_persistent(
+                &resident,
+                "bicgstab_sell",
+                &matrix,
+                count,
+                shadow,
+                x,
+                r,
+                p,
+                v,
+                t,
+                scalars,
+                monitor,
+            )
+        }
     }
 }
 

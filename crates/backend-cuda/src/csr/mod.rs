@@ -7,6 +7,7 @@
 
 mod choose;
 mod classes;
+mod persistent;
 mod tiles;
 
 use std::sync::{Arc, OnceLock};
@@ -19,13 +20,15 @@ use spandrel_formats::{Csr, Format, Real, Traffic};
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
 use self::classes::Bins;
+use self::persistent::reach;
 use self::tiles::Tiles;
 use crate::device::gate_pointer;
 use crate::error::{NAME, failed};
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::CSR;
-use crate::{Cuda, Scalar, Vector};
+use crate::persistent::Reach;
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// A CSR matrix in device memory.
 #[derive(Debug)]
@@ -44,6 +47,9 @@ pub struct CudaCsr<T> {
     dot_warps: usize,
     tiles: Option<Tiles<T>>,
     bins: Option<Bins>,
+    /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
+    /// in the mean of `PERSISTENT_ROWS`.
+    reach: Option<(Reach, usize)>,
     /// The transpose, from the first product with it on.
     transposed: OnceLock<Box<CudaCsr<T>>>,
 }
@@ -118,6 +124,7 @@ impl Cuda {
             dot_warps,
             tiles,
             bins,
+            reach: self.may_persist(nrows, ncols).then(|| reach(host)),
             transposed: OnceLock::new(),
         })
     }
@@ -445,6 +452,38 @@ impl<T: Real> Spmv<Csr<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         m.spmv_dot(self, gate, x, y, w, wy, yy)
+    }
+
+    fn cg_iterations(
+        &self,
+        m: &CudaCsr<T>,
+        count: usize,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        q: &mut Vector<T>,
+        pq: &mut Scalar<T>,
+        rr: &mut Scalar<T>,
+        rz: &mut Scalar<T>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        m.cg_iterations(self, count, x, r, p, q, pq, rr, rz, monitor)
+    }
+
+    fn bicgstab_iterations(
+        &self,
+        m: &CudaCsr<T>,
+        count: usize,
+        shadow: &Vector<T>,
+        x: &mut Vector<T>,
+        r: &mut Vector<T>,
+        p: &mut Vector<T>,
+        v: &mut Vector<T>,
+        t: &mut Vector<T>,
+        scalars: [&mut Scalar<T>; 7],
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        m.bicgstab_iterations(self, count, shadow, x, r, p, v, t, scalars, monitor)
     }
 }
 
