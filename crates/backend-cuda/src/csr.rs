@@ -33,11 +33,11 @@ pub enum CsrKernel {
     /// 2, 4, 8, 16 or 32 lanes a row and a halving tree. For long rows, and for matrices of too few rows to fill the device with a lane
     /// each.
     Vector(u32),
-    /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length. For rows of different
-    /// lengths, none of them a large part of the matrix.
+    /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length, and those of thousands of
+    /// entries are cut into pieces that the last to end adds up. For rows of different lengths, also power-law ones.
     Binned,
-    /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces. For a few rows
-    /// much longer than the others, which a lane or a warp each would still be at when all others are done.
+    /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces by a second launch.
+    /// Never chosen: classes of rows were as fast or faster on every matrix measured. For comparison.
     Balanced,
 }
 
@@ -60,21 +60,18 @@ const VECTOR_MEAN: f64 = 64.0;
 /// Entries that each of these lanes asks for at once (`AHEAD` of kernels/csr.cu).
 const ENTRIES_A_LANE: f64 = 8.0;
 /// How much longer than the mean the longest row may be for that.
-const VECTOR_LONGEST: f64 = 8.0;
+const VECTOR_LONGEST: f64 = 1.5;
 /// Rows a multiprocessor below which one lane a row leaves too little under way.
 const SMALL_ROWS: usize = 512;
 /// Entries of each lane where several share a row for want of rows.
 const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
 /// The share of lanes at work, the mean over all steps of the warps, below which rows are too uneven for a lane each: a step costs the
 /// first-level cache about 150 bytes' worth of time and brings 384 bytes when every lane has an entry.
-const BUSY_LANES: f64 = 0.4;
+const BUSY_LANES: f64 = 0.65;
 /// Bytes that the device moves while a lane adds one entry (30 ns), so that the longest row alone may take as long as everything else.
 const BYTES_PER_STEP: u64 = 128 << 10;
-/// Entries of a row from which it gets a thread block.
-const ENTRIES_A_BLOCK: usize = 1024;
-/// Bytes that the device moves while a thread block adds 1024 entries of one row (a microsecond and a half), so that the longest row may
-/// take as long as everything else.
-const BYTES_PER_BLOCK_STEP: u64 = 6 << 20;
+/// Entries of a row that a thread block adds at most; longer ones come in pieces.
+const ENTRIES_A_PIECE: usize = 2048;
 /// A row that is never too long for a lane.
 const NEVER_LONG: usize = 64;
 /// Shared memory of a warp's staged entries, at most: 14 warps a multiprocessor with 227 KiB have then 200 KiB under way.
@@ -160,8 +157,7 @@ impl RowStats {
                 return lanes(ENTRIES_A_LANE);
             }
             if !short && (long || busy < BUSY_LANES || nrows < SMALL_ROWS * multiprocessors) {
-                let steps = (self.longest / ENTRIES_A_BLOCK) as u64;
-                return if steps * BYTES_PER_BLOCK_STEP > bytes + (16 << 20) { CsrKernel::Balanced } else { CsrKernel::Binned };
+                return CsrKernel::Binned;
             }
         }
         if short { CsrKernel::Scalar } else { CsrKernel::Staged }
@@ -236,7 +232,9 @@ impl<T: Real> Tiles<T> {
 }
 
 /// Classes of rows, at most.
-const CLASSES: usize = 8;
+const CLASSES: usize = 10;
+/// What stands for lanes where a row comes in pieces, a thread block each.
+const SPLIT: u32 = 512;
 
 /// Where each class of rows begins, in thread blocks and in the permutation, and its lanes a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -249,52 +247,87 @@ struct Classes {
 // SAFETY: `struct Classes` of kernels/csr.cu: as many u32, in this order.
 unsafe impl Argument for Classes {}
 
-/// The rows in the order of their classes.
-#[derive(Debug)]
-struct Bins {
-    perm: Buffer<u32>,
-    classes: Classes,
+/// A piece of a split row, entries begin..end, and which of all pieces are the row's.
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+struct Part {
+    row: u32,
+    begin: u32,
+    end: u32,
+    first: u32,
+    count: u32,
 }
 
-impl Bins {
+/// The rows in the order of their classes, and the pieces of those that are split.
+#[derive(Debug)]
+struct Bins<T> {
+    perm: Buffer<u32>,
+    classes: Classes,
+    parts: Buffer<Part>,
+    pieces: Buffer<T>,
+    /// One a piece, the first of each row's in use; 0 between products.
+    tickets: Buffer<u32>,
+}
+
+impl<T: Real> Bins<T> {
     /// Thread blocks of all classes.
     fn blocks(&self) -> usize {
         self.classes.block[CLASSES] as usize
     }
 
     fn new(cuda: &Cuda, row_ptr: &[Offset]) -> Result<Self> {
-        let (perm, classes) = classify(row_ptr);
-        Ok(Self { perm: Buffer::from_host(cuda.stream(), &perm, "a matrix's classes of rows")?, classes })
+        const WHAT: &str = "a matrix's classes of rows";
+        let (perm, classes, parts) = classify(row_ptr);
+        Ok(Self {
+            perm: Buffer::from_host(cuda.stream(), &perm, WHAT)?,
+            classes,
+            parts: Buffer::from_host(cuda.stream(), &parts, WHAT)?,
+            pieces: Buffer::uninit(cuda.stream(), parts.len(), WHAT)?,
+            tickets: Buffer::zeros(cuda.stream(), parts.len(), WHAT)?,
+        })
     }
 }
 
-/// Lanes for a row of so many entries: about [`ENTRIES_A_LANE_OF_SMALL`] entries each up to a warp, a thread block from
-/// [`ENTRIES_A_BLOCK`] on.
+/// Lanes for a row of so many entries: about [`ENTRIES_A_LANE_OF_SMALL`] each up to a thread block, [`SPLIT`] from [`ENTRIES_A_PIECE`] on.
 fn lanes_of(len: usize) -> u32 {
-    if len >= ENTRIES_A_BLOCK {
-        return 256;
+    if len > ENTRIES_A_PIECE {
+        return SPLIT;
     }
-    (len.div_ceil(ENTRIES_A_LANE_OF_SMALL as usize).max(1) as u32).next_power_of_two().min(32)
+    (len.div_ceil(ENTRIES_A_LANE_OF_SMALL as usize).max(1) as u32).next_power_of_two().min(256)
 }
 
 /// Rows by descending lanes, the long ones begin first; rows of a class stay in order, for their x.
-fn classify(row_ptr: &[Offset]) -> (Vec<u32>, Classes) {
+fn classify(row_ptr: &[Offset]) -> (Vec<u32>, Classes, Vec<Part>) {
     let lanes: Vec<u32> = row_ptr.par_windows(2).map(|row| lanes_of((row[1] - row[0]) as usize)).collect();
     let mut classes = Classes { lanes: [1; CLASSES], ..Classes::default() };
-    let mut perm = Vec::with_capacity(lanes.len());
+    let (mut perm, mut parts) = (Vec::with_capacity(lanes.len()), Vec::new());
     let (mut class, mut block) = (0, 0);
-    for of_class in [256, 32, 16, 8, 4, 2, 1] {
-        let first = perm.len();
+    for of_class in [SPLIT, 256, 128, 64, 32, 16, 8, 4, 2, 1] {
+        let begin = perm.len();
         perm.extend(lanes.iter().enumerate().filter(|&(_, &lanes)| lanes == of_class).map(|(row, _)| row as u32));
-        if perm.len() > first {
-            (classes.block[class], classes.row[class], classes.lanes[class]) = (block, first as u32, of_class);
-            block += (perm.len() - first).div_ceil(256 / of_class as usize) as u32;
-            class += 1;
+        if perm.len() == begin {
+            continue;
         }
+        (classes.block[class], classes.row[class], classes.lanes[class]) = (block, begin as u32, of_class);
+        class += 1;
+        if of_class != SPLIT {
+            block += (perm.len() - begin).div_ceil(256 / of_class as usize) as u32;
+            continue;
+        }
+        for &row in &perm[begin..] {
+            let (from, to) = (row_ptr[row as usize], row_ptr[row as usize + 1]);
+            let count = (to - from).div_ceil(ENTRIES_A_PIECE as u32);
+            let first = parts.len() as u32;
+            // Equal pieces, of whole 32 entries.
+            let size = (to - from).div_ceil(count).next_multiple_of(32);
+            let cut = |k: u32| from + (k * size).min(to - from);
+            parts.extend((0..count).map(|k| Part { row, begin: cut(k), end: cut(k + 1), first, count }));
+        }
+        block += parts.len() as u32;
     }
     classes.block[class..].fill(block);
     classes.row[class..].fill(perm.len() as u32);
-    (perm, classes)
+    (perm, classes, parts)
 }
 
 /// A CSR matrix in device memory.
@@ -313,7 +346,7 @@ pub struct CudaCsr<T> {
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
     tiles: Option<Tiles<T>>,
-    bins: Option<Bins>,
+    bins: Option<Bins<T>>,
     /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
     /// in the mean of [`PERSISTENT_ROWS`].
     reach: Option<(Reach, usize)>,
@@ -527,20 +560,25 @@ impl<T: Real> CudaCsr<T> {
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
-                let (perm, classes) = (bins.perm.pointer(), bins.classes);
+                let (perm, classes, parts) = (bins.perm.pointer(), bins.classes, bins.parts.pointer());
+                let (pieces, tickets) = (bins.pieces.pointer(), bins.tickets.pointer());
                 let mut arguments = [
                     arg(&row_ptr),
                     arg(&col_idx),
                     arg(&values),
                     arg(&perm),
                     arg(&classes),
+                    arg(&parts),
+                    arg(&pieces),
+                    arg(&tickets),
                     arg(&a),
                     arg(&x),
                     arg(&b),
                     arg(&y),
                     arg(&gate),
                 ];
-                // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate), the thread blocks of all classes.
+                // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate), the thread blocks of
+                // all classes.
                 unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", Grid::of(bins.blocks(), 256), &mut arguments) }
             }
             (CsrKernel::Staged, _) => {
@@ -690,7 +728,7 @@ impl<T: Real> CudaCsr<T> {
         let lanes = match self.kernel {
             CsrKernel::Scalar | CsrKernel::Staged => 1,
             CsrKernel::Vector(lanes) => lanes,
-            CsrKernel::Balanced => return None,
+            CsrKernel::Binned | CsrKernel::Balanced => return None,
         };
         let (reach, units) = self.reach?;
         let resident = Resident {
@@ -933,7 +971,7 @@ mod tests {
         assert_eq!(chosen(&[500; 100_000], false), CsrKernel::Vector(32));
         let mut tailed = vec![3; 200_000];
         tailed[77] = 50_000;
-        assert_eq!(chosen(&tailed, false), CsrKernel::Balanced);
+        assert_eq!(chosen(&tailed, false), CsrKernel::Binned);
         assert_eq!(chosen(&tailed, true), CsrKernel::Staged);
         assert_eq!(chosen(&[100; 100_000], true), CsrKernel::Staged);
     }
@@ -944,6 +982,30 @@ mod tests {
         assert_eq!(stats.capacity(27 * 3200, 1344), 864);
         assert_eq!(stats.capacity(27 * 3200, 320), 320);
         assert_eq!(RowStats::of(&[0]).capacity(0, 1344), GROUP);
+    }
+
+    #[test]
+    fn every_entry_is_in_one_class_or_piece() {
+        let lengths: Vec<u32> =
+            (0..3000u32).map(|i| if i % 701 == 5 { 2049 + 900 * (i / 100) } else { (i * i) % 1500 }).collect();
+        let ptr = pointers(&lengths);
+        let (perm, classes, parts) = classify(&ptr);
+        let mut seen = perm.clone();
+        seen.sort_unstable();
+        assert!(seen.iter().enumerate().all(|(i, &row)| i as u32 == row));
+        let split: Vec<u32> = perm.iter().copied().filter(|&row| lengths[row as usize] > 2048).collect();
+        for row in split {
+            let of_row: Vec<&Part> = parts.iter().filter(|part| part.row == row).collect();
+            assert_eq!(of_row[0].begin, ptr[row as usize]);
+            assert_eq!(of_row[of_row.len() - 1].end, ptr[row as usize + 1]);
+            assert!(of_row.windows(2).all(|pair| pair[0].end == pair[1].begin && pair[0].begin < pair[0].end));
+            assert!(
+                of_row.iter().all(|part| part.count as usize == of_row.len() && part.end - part.begin <= 2048 + 32)
+            );
+            assert_eq!(parts[of_row[0].first as usize], *of_row[0]);
+        }
+        assert!(classes.block.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert_eq!(classes.row[CLASSES] as usize, lengths.len());
     }
 
     /// The merged sequence, item by item.
