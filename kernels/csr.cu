@@ -5,7 +5,7 @@
 // that 16 bytes are read at a time.
 // Grid: staged, a warp and a thread block 32 rows, with a dot product 1024 rows a thread block of any number of warps.
 // Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Binned, 256 threads of 1 to 256 lanes a row,
-// the same number in a thread block. Balanced, 256 threads a tile.
+// the same number in a thread block, or a thread block a piece of a longer row. Balanced, 256 threads a tile.
 // Order: stored for staged and scalar; vector and binned by fma in each lane and a halving tree; balanced as the tiles cut the rows, sums
 // and carries in an order that the matrix fixes.
 // Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more.
@@ -325,24 +325,45 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
 #define VECTOR_ENTRIES(T, t) VECTOR(T, t, 2) VECTOR(T, t, 4) VECTOR(T, t, 8) VECTOR(T, t, 16) VECTOR(T, t, 32)
 FOR_EACH_TYPE(VECTOR_ENTRIES)
 
-// Rows by length: every class of rows has its number of lanes a row, and its own thread blocks.
-#define CLASSES 8
+// Rows by length: every class of rows has its number of lanes a row, and its own thread blocks. Rows of a class of twice a thread block's
+// lanes come in pieces, a thread block each; the last to end adds the pieces up, in their order.
+#define CLASSES 10
+#define SPLIT 512
 struct Classes {
     u32 block[CLASSES + 1];  // the first thread block of each; those past the last begin where the grid ends
     u32 row[CLASSES + 1];    // the first place in `perm` of each
-    u32 lanes[CLASSES];      // a power of two up to 32, or 256
+    u32 lanes[CLASSES];      // a power of two up to 256, or SPLIT
+};
+
+// A piece of a split row; `first` and `count` are those of the row's pieces.
+struct Part {
+    u32 row, begin, end, first, count;
 };
 
 template <class T>
-__device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const Classes& classes, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     __shared__ T warp_sum[256 / WARP];
     u32 c = 0;
     while (c + 1 < CLASSES && blockIdx.x >= classes.block[c + 1]) c++;
-    u32 lanes = classes.lanes[c], lane = threadIdx.x % lanes;
-    u32 place = classes.row[c] + (blockIdx.x - classes.block[c]) * (256 / lanes) + threadIdx.x / lanes;
-    bool mine = place < classes.row[c + 1];
-    u32 row = mine ? perm[place] : 0;
-    u32 begin = mine ? row_ptr[row] : 0, end = mine ? row_ptr[row + 1] : 0;
+    u32 lanes = classes.lanes[c], at = blockIdx.x - classes.block[c];
+    bool split = lanes == SPLIT;
+    if (split) lanes = 256;
+    u32 lane = threadIdx.x % lanes, row = 0, begin = 0, end = 0;
+    Part part{};
+    bool mine;
+    if (split) {
+        part = parts[at];
+        row = part.row, begin = part.begin, end = part.end;
+        mine = true;
+    } else {
+        u32 place = classes.row[c] + at * (256 / lanes) + threadIdx.x / lanes;
+        mine = place < classes.row[c + 1];
+        if (mine) {
+            row = perm[place];
+            begin = row_ptr[row];
+            end = row_ptr[row + 1];
+        }
+    }
     if (!open(gate)) return;
     T acc = T(0);
     for (u32 k = begin + lane; k < end; k += 4 * lanes) {
@@ -364,18 +385,34 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
     __syncwarp();
     for (u32 d = (lanes < WARP ? lanes : WARP) / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d);
     if (lanes > WARP) {  // the same in the whole thread block
-        if (threadIdx.x % WARP == 0) warp_sum[threadIdx.x / WARP] = acc;
+        u32 warp = threadIdx.x / WARP;
+        if (threadIdx.x % WARP == 0) warp_sum[warp] = acc;
         __syncthreads();
-        if (threadIdx.x == 0)
-#pragma unroll
-            for (int i = 1; i < 256 / WARP; i++) acc += warp_sum[i];
+        if (lane == 0)
+            for (u32 i = 1; i < lanes / WARP; i++) acc += warp_sum[warp + i];
+    }
+    if (split) {
+        if (threadIdx.x >= WARP) return;
+        u32 last = 0;
+        if (lane == 0) {
+            pieces[at] = acc;
+            __threadfence();
+            last = atomicAdd(tickets + part.first, 1u) == part.count - 1;
+            if (last) tickets[part.first] = 0;  // for the next product
+        }
+        if (!__shfl_sync(ALL, last, 0)) return;
+        __threadfence();
+        acc = T(0);
+#pragma unroll 4
+        for (u32 i = lane; i < part.count; i += WARP) acc += __ldcg(pieces + part.first + i);
+        acc = halve(acc);
     }
     if (mine && lane == 0) finish_row(ca.value(), acc, cb.value(), y + row);
 }
 
 #define BINNED(T, t)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_binned<T>(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate);               \
+    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_binned<T>(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate); \
     }
 FOR_EACH_TYPE(BINNED)
 

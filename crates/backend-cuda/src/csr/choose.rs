@@ -17,11 +17,11 @@ pub enum CsrKernel {
     /// 2, 4, 8, 16 or 32 lanes a row and a halving tree. For long rows, and for matrices of too few rows to fill the device with a lane
     /// each.
     Vector(u32),
-    /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length. For rows of different
-    /// lengths, none of them a large part of the matrix.
+    /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length, and those of thousands of
+    /// entries are cut into pieces that the last to end adds up. For rows of different lengths, also power-law ones.
     Binned,
-    /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces. For a few rows
-    /// much longer than the others, which a lane or a warp each would still be at when all others are done.
+    /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces by a second launch.
+    /// Never chosen: classes of rows were as fast or faster on every matrix measured. For comparison.
     Balanced,
 }
 
@@ -44,21 +44,18 @@ const VECTOR_MEAN: f64 = 64.0;
 /// Entries that each of these lanes asks for at once (`AHEAD` of kernels/csr.cu).
 const ENTRIES_A_LANE: f64 = 8.0;
 /// How much longer than the mean the longest row may be for that.
-const VECTOR_LONGEST: f64 = 8.0;
+const VECTOR_LONGEST: f64 = 1.5;
 /// Rows a multiprocessor below which one lane a row leaves too little under way.
 const SMALL_ROWS: usize = 512;
 /// Entries of each lane where several share a row for want of rows.
 pub(super) const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
 /// The share of lanes at work, the mean over all steps of the warps, below which rows are too uneven for a lane each: a step costs the
 /// first-level cache about 150 bytes' worth of time and brings 384 bytes when every lane has an entry.
-const BUSY_LANES: f64 = 0.4;
+const BUSY_LANES: f64 = 0.65;
 /// Bytes that the device moves while a lane adds one entry (30 ns), so that the longest row alone may take as long as everything else.
 const BYTES_PER_STEP: u64 = 128 << 10;
-/// Entries of a row from which it gets a thread block.
-pub(super) const ENTRIES_A_BLOCK: usize = 1024;
-/// Bytes that the device moves while a thread block adds 1024 entries of one row (a microsecond and a half), so that the longest row may
-/// take as long as everything else.
-const BYTES_PER_BLOCK_STEP: u64 = 6 << 20;
+/// Entries of a row that a thread block adds at most; longer ones come in pieces.
+pub(super) const ENTRIES_A_PIECE: usize = 2048;
 /// A row that is never too long for a lane.
 const NEVER_LONG: usize = 64;
 /// Shared memory of a warp's staged entries, at most: 14 warps a multiprocessor with 227 KiB have then 200 KiB under way.
@@ -147,12 +144,7 @@ impl RowStats {
                 return lanes(ENTRIES_A_LANE);
             }
             if !short && (long || busy < BUSY_LANES || nrows < SMALL_ROWS * multiprocessors) {
-                let steps = (self.longest / ENTRIES_A_BLOCK) as u64;
-                return if steps * BYTES_PER_BLOCK_STEP > bytes + (16 << 20) {
-                    CsrKernel::Balanced
-                } else {
-                    CsrKernel::Binned
-                };
+                return CsrKernel::Binned;
             }
         }
         if short { CsrKernel::Scalar } else { CsrKernel::Staged }
@@ -172,10 +164,10 @@ impl RowStats {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn pointers(lengths: &[u32]) -> Vec<u32> {
+    pub(in super::super) fn pointers(lengths: &[u32]) -> Vec<u32> {
         std::iter::once(0)
             .chain(lengths.iter().scan(0, |at, len| {
                 *at += len;
@@ -201,7 +193,7 @@ mod tests {
         assert_eq!(chosen(&[500; 100_000], false), CsrKernel::Vector(32));
         let mut tailed = vec![3; 200_000];
         tailed[77] = 50_000;
-        assert_eq!(chosen(&tailed, false), CsrKernel::Balanced);
+        assert_eq!(chosen(&tailed, false), CsrKernel::Binned);
         assert_eq!(chosen(&tailed, true), CsrKernel::Staged);
         assert_eq!(chosen(&[100; 100_000], true), CsrKernel::Staged);
     }

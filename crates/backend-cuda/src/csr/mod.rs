@@ -46,7 +46,7 @@ pub struct CudaCsr<T> {
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
     tiles: Option<Tiles<T>>,
-    bins: Option<Bins>,
+    bins: Option<Bins<T>>,
     /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
     /// in the mean of `PERSISTENT_ROWS`.
     reach: Option<(Reach, usize)>,
@@ -240,20 +240,25 @@ impl<T: Real> CudaCsr<T> {
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
-                let (perm, classes) = (bins.perm.pointer(), bins.classes);
+                let (perm, classes, parts) = (bins.perm.pointer(), bins.classes, bins.parts.pointer());
+                let (pieces, tickets) = (bins.pieces.pointer(), bins.tickets.pointer());
                 let mut arguments = [
                     arg(&row_ptr),
                     arg(&col_idx),
                     arg(&values),
                     arg(&perm),
                     arg(&classes),
+                    arg(&parts),
+                    arg(&pieces),
+                    arg(&tickets),
                     arg(&a),
                     arg(&x),
                     arg(&b),
                     arg(&y),
                     arg(&gate),
                 ];
-                // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate), the thread blocks of all classes.
+                // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate), the thread blocks of
+                // all classes.
                 unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", Grid::of(bins.blocks(), 256), &mut arguments) }
             }
             (CsrKernel::Staged, _) => {

@@ -67,14 +67,14 @@ impl<T: Real> Tiles<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::choose::tests::pointers;
     use super::*;
 
     /// The merged sequence, item by item.
     #[test]
     fn tiles_cut_the_merged_sequence() {
         for lengths in [vec![], vec![0], vec![3], vec![0, 0, 5, 0, 1, 9, 0, 0], vec![2; 9]] {
-            let mut ptr = vec![0];
-            lengths.iter().for_each(|len| ptr.push(ptr[ptr.len() - 1] + len));
+            let ptr = pointers(&lengths);
             let (nrows, nnz) = (lengths.len(), ptr[lengths.len()] as usize);
             let (mut rows, mut entries) = (0, 0);
             for items in 0..=nrows + nnz {
