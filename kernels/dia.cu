@@ -7,8 +7,9 @@
 // Bytes: values inside the matrix, x, y once. Symmetric: the stored half once, its second use from the cache.
 // The loads of several diagonals are in flight before the first product: without that the symmetric form, which asks the second-level
 // cache for twice what it asks of memory, reaches three quarters of its speed.
-// From CSR (mark_diagonals, fill_from_csr, compare_mirror): any number of thread blocks of 128, 32 rows a warp at a time. fill and compare read
-// the entries once, mark their columns; fill also makes diagonals for bDIA, begun every `stride` elements.
+// From CSR (mark_diagonals, fill_from_csr, compare_mirror): any number of thread blocks of 128, 32 rows a warp at a time, see
+// include/walk.cuh. fill and compare read the entries once, mark their columns; fill also makes bDIA's diagonals, begun every `stride`
+// elements.
 // Persistent (cg_dia, bicgstab_dia): the thread block's part of the first `kept` diagonals lies in shared memory, both halves of a symmetric
 // matrix written out; see include/persistent.cuh.
 #include "persistent.cuh"

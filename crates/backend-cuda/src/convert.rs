@@ -14,9 +14,10 @@ use crate::memory::Buffer;
 use crate::module::DIA;
 use crate::{Cuda, CudaCsr};
 
-/// Threads of a thread block of a walk (`WALK_THREADS` of kernels/include/walk.cuh), and thread blocks a multiprocessor at most.
+/// Threads of a thread block of a walk (`WALK_THREADS` of kernels/include/walk.cuh), and thread blocks a multiprocessor at most: some four
+/// times what it holds at once, so that the last ones leave little idle.
 const WALK_THREADS: usize = 128;
-const WALK_BLOCKS: usize = 16;
+const WALK_BLOCKS: usize = 32;
 
 /// Entries that are not zero, by their place, and entries that differ from their mirror image (the `counts` of kernels/dia.cu).
 #[derive(Clone, Copy, Debug, Default)]
