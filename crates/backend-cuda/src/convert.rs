@@ -1,7 +1,7 @@
 //! What the conversions of a resident CSR matrix have in common: the formats' files hold one each.
 //!
 //! Cost: the walks read the entries once each at the speed of the device's memory; what goes to the host are the occupied diagonals (a
-//! bit each) for DIA and bDIA, a number for ELL, row pointers for SELL and COO.
+//! bit each) for DIA and bDIA, a number for ELL, row pointers for SELL, COO and HYB.
 //! Kernels: kernels/include/walk.cuh and the formats'.
 
 use spandrel_backend::Result;

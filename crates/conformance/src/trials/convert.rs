@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use spandrel_backend::{Coeff, Convert, Error, Load, Mat, Operator, Spmv};
 use spandrel_backend_cuda::{Cuda, CudaDia};
-use spandrel_formats::{Bdia, Coo, Csr, Dia, Ell, Format, Real, Sell, generate};
+use spandrel_formats::{Bdia, Coo, Csr, Dia, Ell, Format, Hyb, Real, Sell, generate};
 
 use super::formats::Shared;
 use crate::case::{Case, numbers};
@@ -27,6 +27,7 @@ fn of_type<T: Real>(fleet: &Rc<Fleet<Cuda>>, cases: &[Rc<Case>], large: bool, ou
         let shared = Shared::<T>::new(case.clone());
         of_case::<Coo<T>, Cuda>(fleet, &shared, |_, _| true, out);
         of_case::<Ell<T>, Cuda>(fleet, &shared, |_, _| true, out);
+        of_case::<Hyb<T>, Cuda>(fleet, &shared, |_, _| true, out);
         of_case::<Sell<T>, Cuda>(fleet, &shared, |_, _| true, out);
         of_case::<Dia<T>, Cuda>(fleet, &shared, halved_alike, out);
         of_case::<Bdia<T>, Cuda>(fleet, &shared, |_, _| true, out);
@@ -35,6 +36,7 @@ fn of_type<T: Real>(fleet: &Rc<Fleet<Cuda>>, cases: &[Rc<Case>], large: bool, ou
         let build = move || build().and_then(|triplets| csr::<T>(&triplets));
         of_built::<Coo<T>, Cuda>(fleet, name, build, |_, _| true, out);
         of_built::<Ell<T>, Cuda>(fleet, name, build, |_, _| true, out);
+        of_built::<Hyb<T>, Cuda>(fleet, name, build, |_, _| true, out);
         of_built::<Sell<T>, Cuda>(fleet, name, build, |_, _| true, out);
         of_built::<Dia<T>, Cuda>(fleet, name, build, halved_alike, out);
         of_built::<Bdia<T>, Cuda>(fleet, name, build, |_, _| true, out);
