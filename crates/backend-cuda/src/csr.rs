@@ -520,6 +520,16 @@ impl<T: Real> CudaCsr<T> {
         Ok(self.transposed.get_or_init(|| transposed))
     }
 
+    /// Where the entries lie, for what is made of them on the device: row pointers, columns, values; each whole, whatever the kernel.
+    /// How far entries lie from the main diagonal, where it is square and small enough for a persistent solve.
+    pub(crate) fn reach(&self) -> Option<Reach> {
+        self.reach.map(|(reach, _)| reach)
+    }
+
+    pub(crate) fn arrays(&self) -> (&Buffer<Offset>, &Buffer<u32>, &Buffer<T>) {
+        (&self.row_ptr, &self.col_idx, &self.values)
+    }
+
     fn staging(&self, warps: usize) -> usize {
         warps * self.capacity * (size_of::<u32>() + T::BYTES)
     }
@@ -793,7 +803,7 @@ impl<T: Real> CudaCsr<T> {
 
 /// # Errors
 /// [`Error::Device`] while a step is recorded.
-fn not_recorded(cuda: &Cuda, what: &str) -> Result<()> {
+pub(crate) fn not_recorded(cuda: &Cuda, what: &str) -> Result<()> {
     if cuda.is_capturing() {
         let why = format!("{what} cannot be part of a recorded step: do it once before recording");
         return Err(Error::Device { device: NAME, why });
