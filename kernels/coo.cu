@@ -4,6 +4,7 @@
 // `interval` entries (a multiple of 32), one a warp. A row that an interval's end cuts is carried: its sum in the interval where it
 // begins goes to tails[interval], those in the intervals after to heads[interval]; `chains` says which make up which row.
 // Grid: spmv: 8 warps a thread block. fold: see there. spmv_serial: one thread. spmv_stored: 32 rows a warp, 8 warps a thread block.
+// rows_from_csr: 32 rows a warp, 8 warps a thread block.
 // Order: spmv: four entries one after the other, these by a segmented scan over the lanes, the steps of a warp in turn, the carries
 // in turn; serial, stored: stored.
 // Bytes: entries 8 + |T|, x, y once. stored: 4 + |T|, row_ptr, x, y once.
@@ -232,3 +233,24 @@ __device__ __forceinline__ void spmv_stored(const u32* __restrict__ row_ptr, con
         spmv_stored(row_ptr, cols, values, nrows, a, x, b, y, gate);                             \
     }
 FOR_EACH_TYPE(ENTRIES)
+
+// The row of each entry: a lane has the end of a row, and lanes look up among these ends which row an entry lies in.
+__device__ __forceinline__ void rows_from_csr(const u32* row_ptr, u32 nrows, u32* rows) {
+    u32 lane = threadIdx.x % WARP, group = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, first = group * WARP;
+    if (first >= nrows) return;  // the whole warp
+    u32 end = __ldg(row_ptr + (first + lane < nrows ? first + lane + 1 : nrows));
+    u32 last = __shfl_sync(ALL, end, WARP - 1);
+    for (u32 from = __ldg(row_ptr + first); from < last; from += WARP) {
+        u32 at = from + lane, before = 0;
+#pragma unroll
+        for (u32 d = WARP / 2; d > 0; d /= 2)
+            if (__shfl_sync(ALL, end, before + d - 1) <= at) before += d;
+        if (at < last) rows[at] = first + before;
+    }
+}
+
+#define FROM_CSR(T, t)                                                                           \
+    extern "C" __global__ void __launch_bounds__(256) rows_from_csr_coo_##t(const u32* row_ptr, u32 nrows, u32* rows) { \
+        rows_from_csr(row_ptr, nrows, rows);                                                     \
+    }
+FOR_EACH_TYPE(FROM_CSR)

@@ -7,9 +7,13 @@
 // Bytes: values inside the matrix, x, y once. Symmetric: the stored half once, its second use from the cache.
 // The loads of several diagonals are in flight before the first product: without that the symmetric form, which asks the second-level
 // cache for twice what it asks of memory, reaches three quarters of its speed.
+// From CSR (mark_diagonals, fill_from_csr, compare_mirror): any number of thread blocks of 128, 32 rows a warp at a time, see
+// include/walk.cuh. fill and compare read the entries once, mark their columns; fill also makes bDIA's diagonals, begun every `stride`
+// elements.
 // Persistent (cg_dia, bicgstab_dia): the thread block's part of the first `kept` diagonals lies in shared memory, both halves of a symmetric
 // matrix written out; see include/persistent.cuh.
 #include "persistent.cuh"
+#include "walk.cuh"
 
 #define THREADS 512
 
@@ -150,3 +154,105 @@ FOR_EACH_TYPE(SPMM)
 
 #define KRYLOV(T, t) PERSISTENT(T, t, dia, (const T* values, const int* offsets, u32 diagonals, u32 symmetric), (KeptDia<T>{values, offsets, diagonals, symmetric, n, n}))
 FOR_EACH_TYPE(KRYLOV)
+
+// Which diagonals hold entries: bit col - row + nrows of `marks`. A bit only ever goes from 0 to 1, so a stale look at its word costs
+// one more atomic and no bit is lost; once it is set the word is only read, by 32 rows of a stencil at the same place at once.
+template <class T>
+struct MarkDiagonals {
+    struct Row {};
+    volatile u32* marks;
+    u32 nrows;
+
+    __device__ __forceinline__ Row open(u32) const { return {}; }
+    __device__ __forceinline__ void visit(Row&, u32 row, u32, u32 col, T) const {
+        u32 at = col + (nrows - row), bit = 1u << at % 32;
+        if (!(marks[at / 32] & bit)) atomicOr((u32*)marks + at / 32, bit);
+    }
+    __device__ __forceinline__ void close(const Row&, u32, u32) const {}
+};
+
+// Where `offset`, which is there, stands among offsets[from .. count).
+__device__ __forceinline__ u32 find_offset(const int* offsets, u32 from, u32 count, int offset) {
+    if (__ldg(offsets + from) == offset) return from;
+    u32 low = from + 1, high = count;
+    while (low < high) {
+        u32 middle = (low + high) / 2;
+        if (__ldg(offsets + middle) < offset) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// Values onto the diagonals from the `first` on; `out` was zero. Counts those that are not zero below, on and above the main diagonal.
+template <class T>
+struct FillDiagonals {
+    struct Row {
+        u32 k;
+    };
+    const int* offsets;
+    u32 diagonals, first;
+    u64 stride;
+    T* out;
+    u32 below, on, above;
+
+    __device__ __forceinline__ Row open(u32) const { return {0}; }
+    __device__ __forceinline__ void visit(Row& here, u32 row, u32, u32 col, T value) {
+        u32 k = find_offset(offsets, here.k, diagonals, (int)col - (int)row);
+        if (k >= first) out[(u64)(k - first) * stride + row] = value;
+        here.k = k + 1;
+        u32 one = value != T(0);
+        below += col < row ? one : 0;
+        on += col == row ? one : 0;
+        above += col > row ? one : 0;
+    }
+    __device__ __forceinline__ void close(const Row&, u32, u32) const {}
+};
+
+// Adds the lanes' counts to *to.
+__device__ __forceinline__ void add_count(u64* to, u32 count) {
+    u32 sum = count;
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) sum += __shfl_down_sync(ALL, sum, d);
+    if (threadIdx.x % WARP == 0 && sum) atomicAdd(to, (u64)sum);
+}
+
+// Whether an entry below the main diagonal differs from its mirror image on the filled diagonals at or above it.
+template <class T>
+struct CompareMirror {
+    struct Row {
+        u32 k;
+    };
+    const int* offsets;
+    u32 diagonals, first;
+    u64 nrows;
+    const T* upper;
+    bool differs;
+
+    __device__ __forceinline__ Row open(u32) const { return {0}; }
+    __device__ __forceinline__ void visit(Row& here, u32 row, u32, u32 col, T value) {
+        if (col >= row) return;
+        u32 k = find_offset(offsets, here.k, diagonals, (int)col - (int)row);
+        here.k = k + 1;
+        differs |= !(value == __ldg(upper + (u64)(diagonals - 1 - k - first) * nrows + col));
+    }
+    __device__ __forceinline__ void close(const Row&, u32, u32) const {}
+};
+
+#define FROM_CSR(T, t)                                                                           \
+    extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) mark_diagonals_dia_##t(const u32* row_ptr, const u32* cols, u32 nrows, u32* marks) { \
+        MarkDiagonals<T> visitor{marks, nrows};                                                  \
+        walk_rows<T, false>(row_ptr, cols, (const T*)nullptr, nrows, visitor);                   \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) fill_from_csr_dia_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, const int* offsets, u32 diagonals, u32 first, u64 stride, T* out, u64* counts) { \
+        FillDiagonals<T> visitor{offsets, diagonals, first, stride, out, 0, 0, 0};               \
+        walk_rows<T, true>(row_ptr, cols, values, nrows, visitor);                               \
+        add_count(counts, visitor.below);                                                        \
+        add_count(counts + 1, visitor.on);                                                       \
+        add_count(counts + 2, visitor.above);                                                    \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) compare_mirror_dia_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, const int* offsets, u32 diagonals, u32 first, const T* upper, u64* differing) { \
+        CompareMirror<T> visitor{offsets, diagonals, first, nrows, upper, false};                \
+        walk_rows<T, true>(row_ptr, cols, values, nrows, visitor);                               \
+        add_count(differing, visitor.differs);                                                   \
+    }
+FOR_EACH_TYPE(FROM_CSR)

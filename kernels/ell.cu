@@ -3,11 +3,13 @@
 // Layout: entry k of row i at i + nrows*k, as on the host; PADDING to the right.
 // Grid: 1024 rows a thread block of 256, four rows a thread; spmv_small: one row a thread; spmv_dot_small: one row a thread of
 // thread blocks of 1024.
+// longest_row: any number of thread blocks of 256; fill_from_csr: of 128, 32 rows a warp at a time.
 // Order: stored; padding is skipped.
 // Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, x, y once.
 // Persistent (cg_ell, bicgstab_ell): see include/persistent.cuh.
 #include "ell.cuh"
 #include "persistent.cuh"
+#include "walk.cuh"
 
 template <class T>
 struct EllRows {
@@ -41,3 +43,47 @@ FOR_EACH_TYPE(ENTRIES)
 
 #define KRYLOV(T, t) PERSISTENT(T, t, ell, (const u32* cols, const T* values, u32 width), (KeptPacked<T, EllPlaces>{{width, n}, cols, values}))
 FOR_EACH_TYPE(KRYLOV)
+__device__ __forceinline__ void longest_row(const u32* row_ptr, u32 nrows, u32* longest) {
+    u32 found = 0;
+    for (u32 row = blockIdx.x * blockDim.x + threadIdx.x; row < nrows; row += gridDim.x * blockDim.x) {
+        u32 len = __ldg(row_ptr + row + 1) - __ldg(row_ptr + row);
+        found = len > found ? len : found;
+    }
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        u32 other = __shfl_down_sync(ALL, found, d);
+        found = other > found ? other : found;
+    }
+    if (threadIdx.x % WARP == 0 && found) atomicMax(longest, found);
+}
+
+// Entries to their places, and padding behind them: every position is written once.
+template <class T>
+struct FillEll {
+    struct Row {};
+    u32 width;
+    u64 nrows;
+    u32* cols;
+    T* values;
+
+    __device__ __forceinline__ Row open(u32) const { return {}; }
+    __device__ __forceinline__ void put(u32 row, u32 e, u32 col, T value) const {
+        u64 at = (u64)e * nrows + row;
+        cols[at] = col;
+        values[at] = value;
+    }
+    __device__ __forceinline__ void visit(Row&, u32 row, u32 e, u32 col, T value) const { put(row, e, col, value); }
+    __device__ __forceinline__ void close(const Row&, u32 row, u32 len) const {
+        for (u32 e = len; e < width; e++) put(row, e, PADDING, T(0));
+    }
+};
+
+#define FROM_CSR(T, t)                                                                           \
+    extern "C" __global__ void __launch_bounds__(256) longest_row_ell_##t(const u32* row_ptr, u32 nrows, u32* longest) { \
+        longest_row(row_ptr, nrows, longest);                                                    \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) fill_from_csr_ell_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, u32 width, u32* out_cols, T* out_values) { \
+        FillEll<T> visitor{width, nrows, out_cols, out_values};                                  \
+        walk_rows<T, true>(row_ptr, cols, values, nrows, visitor);                               \
+    }
+FOR_EACH_TYPE(FROM_CSR)

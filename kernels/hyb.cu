@@ -4,10 +4,12 @@
 // one; tail t is tail_ptr[t]..tail_ptr[t+1] of the COO part's columns and values, whose row numbers are not read.
 // Grid: thread blocks of 128 or 256; one for each row with a very long tail, then a warp for each further row with a long tail, then
 // a thread for each other row. spmv_dot, where no tail is long: as ell.cu.
+// fill_from_csr: any number of thread blocks of 128, 32 rows a warp at a time, see include/walk.cuh.
 // Order: stored, but for rows with a long tail: there a tree over the lanes (include/ell.cuh). No such rows where results must be
 // reproducible.
 // Bytes: ELL's, the tails' columns and values, 8 for 32 rows and 4 a tail.
 #include "ell.cuh"
+#include "walk.cuh"
 
 template <class T>
 struct HybRows {
@@ -78,3 +80,48 @@ struct HybRows {
         spmv_dot_rows(ROWS(T), nrows, y, w, tree, gate);                                         \
     }
 FOR_EACH_TYPE(ENTRIES)
+
+// The first entries of a row and padding behind them as in ELL, the others in its tail.
+template <class T>
+struct FillHyb {
+    struct Row {
+        u32 tail;
+    };
+    u32 width;
+    u64 nrows;
+    const uint2* overflow;
+    const u32* tail_ptr;
+    u32* cols;
+    T* values;
+    u32* tail_cols;
+    T* tail_values;
+
+    __device__ __forceinline__ Row open(u32 row) const {
+        uint2 word = __ldg(overflow + row / WARP);
+        u32 bit = 1u << row % WARP;
+        return {word.x & bit ? __ldg(tail_ptr + word.y + __popc(word.x & (bit - 1))) : 0};
+    }
+    __device__ __forceinline__ void put(u32 row, u32 e, u32 col, T value) const {
+        u64 at = (u64)e * nrows + row;
+        cols[at] = col;
+        values[at] = value;
+    }
+    __device__ __forceinline__ void visit(Row& here, u32 row, u32 e, u32 col, T value) const {
+        if (e < width) {
+            put(row, e, col, value);
+        } else {
+            tail_cols[here.tail + (e - width)] = col;
+            tail_values[here.tail + (e - width)] = value;
+        }
+    }
+    __device__ __forceinline__ void close(const Row&, u32 row, u32 len) const {
+        for (u32 e = len; e < width; e++) put(row, e, PADDING, T(0));
+    }
+};
+
+#define FROM_CSR(T, t)                                                                           \
+    extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) fill_from_csr_hyb_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, u32 width, const uint2* overflow, const u32* tail_ptr, u32* out_cols, T* out_values, u32* tail_cols, T* tail_values) { \
+        FillHyb<T> visitor{width, nrows, overflow, tail_ptr, out_cols, out_values, tail_cols, tail_values}; \
+        walk_rows<T, true>(row_ptr, cols, values, nrows, visitor);                               \
+    }
+FOR_EACH_TYPE(FROM_CSR)

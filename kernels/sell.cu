@@ -4,11 +4,13 @@
 // row perm[r] of y.
 // Grid: one sorted row a thread: thread blocks of 256. spmv_dot: 1024 rows a thread block of 256, four a thread one after the
 // other; spmv_dot_small: one a thread of thread blocks of 1024. Both only where perm keeps every 1024 rows together.
+// invert_perm: a row a thread of thread blocks of 256; fill_from_csr: any number of thread blocks of 128, 32 rows of CSR a warp at a time.
 // Order: stored; padding is skipped.
 // Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, perm, x, y once.
 // Persistent (cg_sell, bicgstab_sell): thread blocks take sorted rows; see include/persistent.cuh.
 #include "ell.cuh"
 #include "persistent.cuh"
+#include "walk.cuh"
 
 template <class T>
 struct SellRows {
@@ -104,3 +106,53 @@ FOR_EACH_TYPE(SPMM)
 
 #define KRYLOV(T, t) PERSISTENT(T, t, sell, (const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u32 widest), (KeptPacked<T, SellPlaces>{{slice_ptr, perm, c, widest}, cols, values}))
 FOR_EACH_TYPE(KRYLOV)
+// CSR's rows are walked as they come, whose entries lie side by side; stores go to where sorting inside a window put the row.
+template <class T>
+struct FillSell {
+    struct Row {
+        u64 base;
+        u32 width;
+    };
+    const u32* inverse;
+    const u32* slice_ptr;
+    u32 c;
+    u32* cols;
+    T* values;
+
+    __device__ __forceinline__ Row open(u32 row) const {
+        u32 r = __ldg(inverse + row), slice = r / c, from = __ldg(slice_ptr + slice);
+        return {(u64)from * c + (r - slice * c), __ldg(slice_ptr + slice + 1) - from};
+    }
+    __device__ __forceinline__ void put(const Row& here, u32 e, u32 col, T value) const {
+        u64 at = here.base + (u64)e * c;
+        cols[at] = col;
+        values[at] = value;
+    }
+    __device__ __forceinline__ void visit(Row& here, u32, u32 e, u32 col, T value) const { put(here, e, col, value); }
+    __device__ __forceinline__ void close(const Row& here, u32, u32 len) const {
+        for (u32 e = len; e < here.width; e++) put(here, e, PADDING, T(0));
+    }
+    // The lanes of the last slice that no row has. One thread block.
+    __device__ __forceinline__ void pad(u32 nrows) const {
+        u32 taken = nrows % c, slice = nrows / c;
+        if (taken == 0) return;
+        u32 from = __ldg(slice_ptr + slice), width = __ldg(slice_ptr + slice + 1) - from, spare = c - taken;
+        for (u64 at = threadIdx.x; at < (u64)width * spare; at += blockDim.x) {
+            u64 k = at / spare, to = (from + k) * c + taken + (at - k * spare);
+            cols[to] = PADDING;
+            values[to] = T(0);
+        }
+    }
+};
+
+#define FROM_CSR(T, t)                                                                           \
+    extern "C" __global__ void __launch_bounds__(256) invert_perm_sell_##t(const u32* perm, u32 nrows, u32* inverse) { \
+        u32 row = blockIdx.x * blockDim.x + threadIdx.x;                                         \
+        if (row < nrows) inverse[__ldg(perm + row)] = row;                                       \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) fill_from_csr_sell_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, const u32* inverse, const u32* slice_ptr, u32 c, u32* out_cols, T* out_values) { \
+        FillSell<T> visitor{inverse, slice_ptr, c, out_cols, out_values};                        \
+        walk_rows<T, true>(row_ptr, cols, values, nrows, visitor);                               \
+        if (blockIdx.x == 0) visitor.pad(nrows);                                                 \
+    }
+FOR_EACH_TYPE(FROM_CSR)

@@ -10,15 +10,16 @@
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Band, Bdia, Format, Real};
+use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Band, Bdia, Csr, Format, Real};
 
+use crate::convert::Diagonals;
 use crate::device::gate_pointer;
 use crate::launch::{Argument, BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::BDIA;
 use crate::persistent::{Reach, Resident};
-use crate::{Cuda, Monitor, Scalar, Vector};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
 const WIDE: [usize; 2] = [4, 8];
@@ -130,26 +131,31 @@ impl<T: Real> CudaBdia<T> {
     }
 }
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
-unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
-    type Resident = CudaBdia<T>;
+/// Elements from one diagonal's beginning to the next one's.
+fn stride(nrows: usize) -> usize {
+    nrows.next_multiple_of(if nrows < BLOCK { 4 } else { 32 })
+}
 
-    fn load(&self, host: Arc<Bdia<T>>) -> Result<CudaBdia<T>> {
-        let (nrows, ncols) = (host.nrows(), host.ncols());
-        let offsets: Vec<i32> = host.offsets().collect();
-        let stride = nrows.next_multiple_of(if nrows < BLOCK { 4 } else { 32 });
-        let room = stride.saturating_mul(offsets.len()).saturating_add(STAGED_ROWS);
-        let values = Buffer::zeros(self.stream(), room, "a matrix's values")?;
-        for (k, &offset) in offsets.iter().enumerate() {
-            // Only what lies inside: the host may hold -0 outside, which the kernels' sums would tell from +0.
-            let begin = (-i64::from(offset)).clamp(0, nrows as i64) as usize;
-            let end = (ncols as i64 - i64::from(offset)).clamp(begin as i64, nrows as i64) as usize;
-            values.write_at(k * stride + begin, &host.values()[k * nrows + begin..k * nrows + end])?;
-        }
+impl Cuda {
+    /// Zeroed diagonals with what loads of whole blocks of rows may touch behind them.
+    fn bdia_values<T: Real>(&self, nrows: usize, diagonals: usize) -> Result<Buffer<T>> {
+        let room = stride(nrows).saturating_mul(diagonals).saturating_add(STAGED_ROWS);
+        Buffer::zeros(self.stream(), room, "a matrix's values")
+    }
+
+    /// The matrix of these diagonals in these bands, and how it is multiplied.
+    fn bdia<T: Real>(
+        &self,
+        (nrows, ncols): (usize, usize),
+        bands: &[Band],
+        offsets: &[i32],
+        values: Buffer<T>,
+    ) -> Result<CudaBdia<T>> {
+        let stride = stride(nrows);
         let small = nrows < BLOCK * self.multiprocessors();
-        let wide = offsets.len() >= WIDE[usize::from(host.bands().len() > 1)] * host.bands().len().max(1);
+        let wide = offsets.len() >= WIDE[usize::from(bands.len() > 1)] * bands.len().max(1);
         let rows = if small { STAGED_ROWS } else { BLOCK } as u32;
-        let (pieces, extent) = layout(host.bands(), rows, if small { STAGED_WINDOWS / T::BYTES as u32 } else { PASS });
+        let (pieces, extent) = layout(bands, rows, if small { STAGED_WINDOWS / T::BYTES as u32 } else { PASS });
         // `staged` has a single pass.
         let fits = !small || pieces.iter().skip(1).all(|piece| piece.at > 0);
         let plan = if wide && fits && !(small && offsets.len() <= FEW) {
@@ -160,9 +166,9 @@ unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
             Plan::Window { near, count: pieces.len() as u32, all, extent }
         } else {
             let mut near = [0; NEAR_OFFSETS];
-            near.iter_mut().zip(&offsets).for_each(|(near, &offset)| *near = offset);
+            near.iter_mut().zip(offsets).for_each(|(near, &offset)| *near = offset);
             let far = offsets.len() > NEAR_OFFSETS;
-            let all = far.then(|| Buffer::from_host(self.stream(), &offsets, "a matrix's offsets")).transpose()?;
+            let all = far.then(|| Buffer::from_host(self.stream(), offsets, "a matrix's offsets")).transpose()?;
             Plan::Narrow { near, all }
         };
         // One row a thread fills the device with a quarter of the rows that four a thread need.
@@ -179,10 +185,45 @@ unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
                 above: usize::try_from(offset).unwrap_or(0),
             };
             let reach = offsets.iter().map(reach).fold(Reach::default(), Reach::or);
-            Buffer::from_host(self.stream(), &offsets, "a matrix's offsets").map(|offsets| (offsets, reach))
+            Buffer::from_host(self.stream(), offsets, "a matrix's offsets").map(|offsets| (offsets, reach))
         });
         let offsets = offsets.transpose()?;
         Ok(CudaBdia { nrows, ncols, diagonals, stride, values, plan, small, offsets })
+    }
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
+    type Resident = CudaBdia<T>;
+
+    fn load(&self, host: Arc<Bdia<T>>) -> Result<CudaBdia<T>> {
+        let (nrows, ncols) = (host.nrows(), host.ncols());
+        let offsets: Vec<i32> = host.offsets().collect();
+        let (stride, values) = (stride(nrows), self.bdia_values(nrows, offsets.len())?);
+        for (k, &offset) in offsets.iter().enumerate() {
+            // Only what lies inside: the host may hold -0 outside, which the kernels' sums would tell from +0.
+            let begin = (-i64::from(offset)).clamp(0, nrows as i64) as usize;
+            let end = (ncols as i64 - i64::from(offset)).clamp(begin as i64, nrows as i64) as usize;
+            values.write_at(k * stride + begin, &host.values()[k * nrows + begin..k * nrows + end])?;
+        }
+        self.bdia((nrows, ncols), host.bands(), &offsets, values)
+    }
+}
+
+impl<T: Real> Convert<Csr<T>, Bdia<T>> for Cuda {
+    /// As for DIA, with all diagonals of the bands.
+    fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaBdia<T>>> {
+        let (nrows, ncols) = (from.nrows(), from.ncols());
+        let bands = Bdia::<T>::bands_of(nrows, &self.occupied(from)?, from.nnz())?;
+        // Inside the matrix, whose diagonals fit.
+        let diagonals = |band: &Band| band.start..=(i64::from(band.start) + i64::from(band.width) - 1) as i32;
+        let offsets: Vec<i32> = bands.iter().flat_map(diagonals).collect();
+        let values = self.bdia_values(nrows, offsets.len())?;
+        let all = Diagonals { offsets: &offsets, first: 0, stride: stride(nrows) };
+        let nnz = self.fill_diagonals(from, all, &values, false)?.nonzeros();
+        let resident = self.bdia((nrows, ncols), &bands, &offsets, values)?;
+        let (storage, spmv_bytes) = Bdia::<T>::traffic_of(nrows, ncols, &bands);
+        Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
 

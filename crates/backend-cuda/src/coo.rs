@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Coeff, Error, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Coo, Format, Offset, Ordinal, Real};
+use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Coo, Csr, Format, Offset, Ordinal, Real};
 
 use crate::device::gate_pointer;
 use crate::launch::{CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::COO;
-use crate::{Cuda, Scalar, Vector};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// Entries that a warp takes in one step.
 const STEP: usize = 128;
@@ -106,20 +106,65 @@ fn pointers(nrows: usize, rows: &[Ordinal]) -> Result<(Vec<Offset>, Vec<Ordinal>
     Ok((row_ptr, empty))
 }
 
-/// Row, first and last interval (and 0) of each row that goes on from one interval in the next, most intervals first.
-fn chains(rows: &[Ordinal], interval: usize) -> Vec<[u32; 4]> {
+/// Row, first and last interval (and 0) of each row that goes on from one interval in the next, most intervals first; `cut(at)` is the row
+/// of the entries before and at `at`, if they are of one.
+fn chains(nnz: usize, interval: usize, cut: impl Fn(usize) -> Option<Ordinal>) -> Vec<[u32; 4]> {
     let mut chains: Vec<[u32; 4]> = Vec::new();
-    for (w, at) in (1u32..).zip((interval..rows.len()).step_by(interval)) {
-        if rows[at - 1] != rows[at] {
-            continue;
-        }
+    for (w, at) in (1u32..).zip((interval..nnz).step_by(interval)) {
+        let Some(row) = cut(at) else { continue };
         match chains.last_mut() {
-            Some(chain) if chain[0] == rows[at] => chain[2] = w,
-            _ => chains.push([rows[at], w - 1, w, 0]),
+            Some(chain) if chain[0] == row => chain[2] = w,
+            _ => chains.push([row, w - 1, w, 0]),
         }
     }
     chains.sort_by_key(|chain| Reverse(chain[2] - chain[1]));
     chains
+}
+
+/// What a matrix has beside its arrays: where rows begin, which are empty, the carries.
+struct Parts<T> {
+    row_ptr: Buffer<Offset>,
+    interval: usize,
+    heads: Buffer<T>,
+    tails: Buffer<T>,
+    chains: Buffer<[u32; 4]>,
+    longs: usize,
+    empty: Buffer<Ordinal>,
+    kernel: CooKernel,
+}
+
+impl Cuda {
+    fn coo_parts<T: Real>(
+        &self,
+        nnz: usize,
+        row_ptr: Buffer<Offset>,
+        empty: &[Ordinal],
+        cut: impl Fn(usize) -> Option<Ordinal>,
+    ) -> Result<Parts<T>> {
+        let interval = STEP * (nnz / (STEP * WARPS * self.multiprocessors())).clamp(1, STEPS);
+        let (chains, warps) = (chains(nnz, interval, cut), nnz.div_ceil(interval));
+        Ok(Parts {
+            row_ptr,
+            interval,
+            heads: Buffer::uninit(self.stream(), warps, "carries")?,
+            tails: Buffer::uninit(self.stream(), warps, "carries")?,
+            longs: chains.partition_point(|chain| chain[2] - chain[1] >= LONG),
+            chains: Buffer::from_host(self.stream(), &chains, "the rows that are carried")?,
+            empty: Buffer::from_host(self.stream(), empty, "the empty rows")?,
+            kernel: if self.reproducible() { CooKernel::Stored } else { CooKernel::Parallel },
+        })
+    }
+}
+
+impl<T: Real> CudaCoo<T> {
+    fn new(
+        (nrows, ncols): (usize, usize),
+        (rows, cols, values): (Buffer<Ordinal>, Buffer<Ordinal>, Buffer<T>),
+        parts: Parts<T>,
+    ) -> Self {
+        let Parts { row_ptr, interval, heads, tails, chains, longs, empty, kernel } = parts;
+        Self { nrows, ncols, rows, cols, values, row_ptr, interval, heads, tails, chains, longs, empty, kernel }
+    }
 }
 
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
@@ -127,26 +172,45 @@ unsafe impl<T: Real> Load<Coo<T>> for Cuda {
     type Resident = CudaCoo<T>;
 
     fn load(&self, host: Arc<Coo<T>>) -> Result<CudaCoo<T>> {
-        let (nrows, ncols, nnz) = (host.nrows(), host.ncols(), host.nnz());
-        let interval = STEP * (nnz / (STEP * WARPS * self.multiprocessors())).clamp(1, STEPS);
-        let (row_ptr, empty) = pointers(nrows, host.rows())?;
-        let chains = chains(host.rows(), interval);
-        let warps = nnz.div_ceil(interval);
-        Ok(CudaCoo {
-            nrows,
-            ncols,
-            rows: Buffer::from_host(self.stream(), host.rows(), "a matrix's rows")?,
-            cols: Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?,
-            values: Buffer::from_host(self.stream(), host.values(), "a matrix's values")?,
-            row_ptr: Buffer::from_host(self.stream(), &row_ptr, "where rows begin")?,
-            interval,
-            heads: Buffer::uninit(self.stream(), warps, "carries")?,
-            tails: Buffer::uninit(self.stream(), warps, "carries")?,
-            longs: chains.partition_point(|chain| chain[2] - chain[1] >= LONG),
-            chains: Buffer::from_host(self.stream(), &chains, "the rows that are carried")?,
-            empty: Buffer::from_host(self.stream(), &empty, "the empty rows")?,
-            kernel: if self.reproducible() { CooKernel::Stored } else { CooKernel::Parallel },
-        })
+        let rows = host.rows();
+        let (row_ptr, empty) = pointers(host.nrows(), rows)?;
+        let row_ptr = Buffer::from_host(self.stream(), &row_ptr, "where rows begin")?;
+        let cut = |at: usize| (rows[at - 1] == rows[at]).then_some(rows[at]);
+        let parts = self.coo_parts(host.nnz(), row_ptr, &empty, cut)?;
+        let arrays = (
+            Buffer::from_host(self.stream(), rows, "a matrix's rows")?,
+            Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?,
+            Buffer::from_host(self.stream(), host.values(), "a matrix's values")?,
+        );
+        Ok(CudaCoo::new((host.nrows(), host.ncols()), arrays, parts))
+    }
+}
+
+impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
+    /// Columns and values are copied, row numbers written; the host makes the carries of the row pointers, which it brings down.
+    fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaCoo<T>>> {
+        let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
+        let host = self.row_pointers(from)?;
+        let (row_ptr, from_cols, from_values) = from.arrays();
+        let empty: Vec<Ordinal> =
+            (0..).zip(host.windows(2)).filter(|(_, row)| row[0] == row[1]).map(|(row, _)| row).collect();
+        // The first end past an entry is that of its row.
+        let cut = |at: usize| {
+            let row = host.partition_point(|&begin| begin as usize <= at) - 1;
+            ((host[row] as usize) < at).then_some(row as Ordinal)
+        };
+        let own_row_ptr = self.duplicate(row_ptr, nrows + 1, "where rows begin")?;
+        let parts = self.coo_parts(nnz, own_row_ptr, &empty, cut)?;
+        let rows = Buffer::<Ordinal>::uninit(self.stream(), nnz, "a matrix's rows")?;
+        let cols = self.duplicate(from_cols, nnz, "a matrix's columns")?;
+        let values = self.duplicate(from_values, nnz, "a matrix's values")?;
+        let (begins, count, to) = (row_ptr.pointer(), nrows as u32, rows.pointer());
+        let mut arguments = [arg(&begins), arg(&count), arg(&to)];
+        // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows a thread block of 8 warps.
+        unsafe { self.launch::<T>(&COO, "rows_from_csr_coo", Grid::of(nrows.div_ceil(256), 256), &mut arguments)? };
+        let (storage, spmv_bytes) = Coo::<T>::traffic_of(nrows, ncols, nnz);
+        let resident = CudaCoo::new((nrows, ncols), (rows, cols, values), parts);
+        Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
 

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
-use spandrel_formats::{Dia, Format, Real};
+use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_formats::{Csr, Dia, Format, Real};
 
+use crate::convert::Diagonals;
 use crate::device::gate_pointer;
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::DIA;
 use crate::persistent::Resident;
-use crate::{Cuda, Monitor, Scalar, Vector};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// A DIA matrix in device memory.
 #[derive(Debug)]
@@ -53,12 +54,24 @@ impl<T> CudaDia<T> {
     }
 }
 
+/// Whether the offsets, ascending, are those of a matrix whose transpose has the same.
+fn mirrored(offsets: &[i32]) -> bool {
+    offsets.iter().zip(offsets.iter().rev()).all(|(&a, &b)| i64::from(a) == -i64::from(b))
+}
+
+/// How far ascending offsets reach below and above the main diagonal.
+fn reach(offsets: &[i32]) -> (usize, usize) {
+    let farthest = |offset: Option<&i32>, below: bool| {
+        offset.map_or(0, |&offset| if (offset < 0) == below { offset.unsigned_abs() as usize } else { 0 })
+    };
+    (farthest(offsets.first(), true), farthest(offsets.last(), false))
+}
+
 /// The place of the first diagonal at or above the main one, if the matrix equals its transpose bit for bit (so that products have the same
 /// bits from either half).
 fn upper_half<T: Real>(m: &Dia<T>) -> Option<usize> {
     let (n, offsets, values) = (m.nrows(), m.offsets(), m.values());
-    let mirrored = offsets.iter().zip(offsets.iter().rev()).all(|(&a, &b)| i64::from(a) == -i64::from(b));
-    if n != m.ncols() || !mirrored {
+    if n != m.ncols() || !mirrored(offsets) {
         return None;
     }
     let first = offsets.partition_point(|&offset| offset < 0);
@@ -82,12 +95,40 @@ unsafe impl<T: Real> Load<Dia<T>> for Cuda {
         let first = half.unwrap_or(0);
         let offsets = Buffer::from_host(self.stream(), &host.offsets()[first..], "a matrix's offsets")?;
         let values = Buffer::from_host(self.stream(), &host.values()[first * nrows..], "a matrix's values")?;
-        let farthest = |offset: Option<&i32>, below: bool| {
-            offset.map_or(0, |&offset| if (offset < 0) == below { offset.unsigned_abs() as usize } else { 0 })
-        };
-        let reach = (farthest(host.offsets().first(), true), farthest(host.offsets().last(), false));
-        let diagonals = host.offsets().len();
+        let (reach, diagonals) = (reach(host.offsets()), host.offsets().len());
         Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some(), diagonals, reach })
+    }
+}
+
+impl<T: Real> Convert<Csr<T>, Dia<T>> for Cuda {
+    /// Marks the occupied diagonals (which the host looks at, a bit each) and spreads the entries. Where they are mirrored, at first on those
+    /// at or above the main one, with which the others are then compared: a symmetric matrix never takes more memory than it keeps.
+    fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaDia<T>>> {
+        let (nrows, ncols) = (from.nrows(), from.ncols());
+        let offsets = self.occupied(from)?;
+        Dia::<T>::check_storage(nrows, offsets.len(), from.nnz())?;
+        let fill = |first: usize, compare: bool| {
+            let diagonals = Diagonals { offsets: &offsets, first, stride: nrows };
+            let values = Buffer::zeros(self.stream(), nrows * (offsets.len() - first), "a matrix's values")?;
+            let counts = self.fill_diagonals(from, diagonals, &values, compare)?;
+            Ok::<_, spandrel_backend::Error>((values, counts))
+        };
+        let upper = offsets.partition_point(|&offset| offset < 0);
+        let half = if nrows == ncols && mirrored(&offsets) {
+            Some(fill(upper, true)?).filter(|(_, counts)| counts.symmetric())
+        } else {
+            None
+        };
+        let (symmetric, first) = (half.is_some(), if half.is_some() { upper } else { 0 });
+        let (values, counts) = match half {
+            Some(half) => half,
+            None => fill(0, false)?,
+        };
+        let stored = Buffer::from_host(self.stream(), &offsets[first..], "a matrix's offsets")?;
+        let (reach, diagonals) = (reach(&offsets), offsets.len());
+        let resident = CudaDia { nrows, ncols, offsets: stored, values, symmetric, diagonals, reach };
+        let (storage, spmv_bytes) = Dia::<T>::traffic_of(nrows, ncols, &offsets);
+        Ok(Converted { resident, nnz: counts.nonzeros(), storage, spmv_bytes })
     }
 }
 

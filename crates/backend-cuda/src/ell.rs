@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Ell, Format, Ordinal, PADDING, Real};
+use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Csr, Ell, Format, Ordinal, PADDING, Real};
 
+use crate::csr::not_recorded;
 use crate::device::gate_pointer;
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::ELL;
 use crate::persistent::{Reach, Resident};
-use crate::{Cuda, Monitor, Scalar, Vector};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// Entries of a tail from which on a warp forms the row, not a thread.
 pub(crate) const HEAVY: usize = 32;
@@ -85,6 +86,48 @@ unsafe impl<T: Real> Load<Ell<T>> for Cuda {
         let (nrows, ncols, width) = (host.nrows(), host.ncols(), host.width() as u32);
         let reach = self.may_persist(nrows, ncols).then(|| reach(host.cols(), nrows));
         Ok(CudaEll { nrows, ncols, width, cols, values, reach })
+    }
+}
+
+impl<T: Real> Convert<Csr<T>, Ell<T>> for Cuda {
+    /// Looks for the longest row, a number that the host waits for, then packs: every position is written once.
+    fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaEll<T>>> {
+        not_recorded(self, "a conversion")?;
+        let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
+        let (row_ptr, from_cols, from_values) = from.arrays();
+        let (row_ptr, from_cols, from_values) = (row_ptr.pointer(), from_cols.pointer(), from_values.pointer());
+        let longest = Buffer::<u32>::zeros(self.stream(), 1, "the longest row")?;
+        let (rows, to) = (nrows as u32, longest.pointer());
+        let grid = Grid::of(nrows.div_ceil(BLOCK).min(8 * self.multiprocessors()), 256);
+        let mut arguments = [arg(&row_ptr), arg(&rows), arg(&to)];
+        // SAFETY: longest_row_ell(row_ptr, nrows, longest), which was 0.
+        unsafe { self.launch::<T>(&ELL, "longest_row_ell", grid, &mut arguments)? };
+        let mut width = [0];
+        longest.read_at(0, &mut width)?;
+        let [width] = width;
+        Ell::<T>::check_storage(nrows, width as usize, nnz)?;
+        let positions = nrows * width as usize;
+        let cols = Buffer::<Ordinal>::uninit(self.stream(), positions, "a matrix's columns")?;
+        let values = Buffer::<T>::uninit(self.stream(), positions, "a matrix's values")?;
+        let (to_cols, to_values) = (cols.pointer(), values.pointer());
+        let mut arguments = [
+            arg(&row_ptr),
+            arg(&from_cols),
+            arg(&from_values),
+            arg(&rows),
+            arg(&width),
+            arg(&to_cols),
+            arg(&to_values),
+        ];
+        // SAFETY: fill_from_csr_ell(row_ptr, cols, values, nrows, width, out_cols, out_values), no row longer than width.
+        unsafe { self.launch::<T>(&ELL, "fill_from_csr_ell", self.walk_grid(nrows), &mut arguments)? };
+        let (storage, spmv_bytes) = Ell::<T>::traffic_of(nrows, ncols, width as usize, nnz);
+        Ok(Converted {
+            resident: CudaEll { nrows, ncols, width, cols, values, reach: from.reach() },
+            nnz,
+            storage,
+            spmv_bytes,
+        })
     }
 }
 

@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Format, Hyb, Offset, Ordinal, Real};
+use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Csr, Format, Hyb, Offset, Ordinal, Real};
 
 use crate::coo::room;
 use crate::device::gate_pointer;
@@ -20,7 +20,7 @@ use crate::ell::{HEAVY, LONG};
 use crate::launch::{CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::HYB;
-use crate::{Cuda, Scalar, Vector};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// A HYB matrix in device memory.
 #[derive(Debug)]
@@ -48,21 +48,20 @@ struct Tails {
     heavy: Vec<(Ordinal, usize)>,
 }
 
-fn tails(nrows: usize, rows: &[Ordinal]) -> Result<Tails> {
+/// The tails by row and length, none empty, rows ascending.
+fn tails(nrows: usize, runs: impl Iterator<Item = (Ordinal, usize)> + Clone) -> Result<Tails> {
     let mut overflow = room(nrows.div_ceil(32), "the rows with tails")?;
     overflow.resize(nrows.div_ceil(32), [0u32; 2]);
-    let runs = || rows.chunk_by(|a, b| a == b);
-    let mut ptr = room(runs().count() + 1, "where tails begin")?;
+    let mut ptr = room(runs.clone().count() + 1, "where tails begin")?;
     ptr.push(0);
     let mut heavy = Vec::new();
     let mut at = 0;
-    for run in runs() {
-        let row = run[0] as usize;
-        overflow[row / 32][0] |= 1 << (row % 32);
-        at += run.len();
+    for (row, len) in runs {
+        overflow[row as usize / 32][0] |= 1 << (row % 32);
+        at += len;
         ptr.push(at as Offset);
-        if run.len() >= HEAVY {
-            heavy.push((run[0], run.len()));
+        if len >= HEAVY {
+            heavy.push((row, len));
         }
     }
     let mut before = 0;
@@ -74,30 +73,96 @@ fn tails(nrows: usize, rows: &[Ordinal]) -> Result<Tails> {
     Ok(Tails { overflow, ptr, heavy })
 }
 
+impl Cuda {
+    /// The matrix of these parts.
+    fn hyb<T: Real>(
+        &self,
+        (nrows, ncols, width): (usize, usize, usize),
+        (cols, values): (Buffer<Ordinal>, Buffer<T>),
+        (tail_cols, tail_values): (Buffer<Ordinal>, Buffer<T>),
+        mut tails: Tails,
+    ) -> Result<CudaHyb<T>> {
+        if self.reproducible() {
+            tails.heavy.clear();
+        }
+        let heavy_rows: Vec<Ordinal> = tails.heavy.iter().map(|&(row, _)| row).collect();
+        Ok(CudaHyb {
+            nrows,
+            ncols,
+            width: width as u32,
+            cols,
+            values,
+            overflow: Buffer::from_host(self.stream(), &tails.overflow, "the rows with tails")?,
+            tail_ptr: Buffer::from_host(self.stream(), &tails.ptr, "where tails begin")?,
+            tail_cols,
+            tail_values,
+            heavy_rows: Buffer::from_host(self.stream(), &heavy_rows, "the rows with long tails")?,
+            longs: tails.heavy.partition_point(|&(_, len)| len >= LONG),
+        })
+    }
+}
+
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
 unsafe impl<T: Real> Load<Hyb<T>> for Cuda {
     type Resident = CudaHyb<T>;
 
     fn load(&self, host: Arc<Hyb<T>>) -> Result<CudaHyb<T>> {
         let (ell, coo) = (host.ell(), host.coo());
-        let mut tails = tails(host.nrows(), coo.rows())?;
-        if self.reproducible() {
-            tails.heavy.clear();
-        }
-        let heavy_rows: Vec<Ordinal> = tails.heavy.iter().map(|&(row, _)| row).collect();
-        Ok(CudaHyb {
-            nrows: host.nrows(),
-            ncols: host.ncols(),
-            width: ell.width() as u32,
-            cols: Buffer::from_host(self.stream(), ell.cols(), "a matrix's columns")?,
-            values: Buffer::from_host(self.stream(), ell.values(), "a matrix's values")?,
-            overflow: Buffer::from_host(self.stream(), &tails.overflow, "the rows with tails")?,
-            tail_ptr: Buffer::from_host(self.stream(), &tails.ptr, "where tails begin")?,
-            tail_cols: Buffer::from_host(self.stream(), coo.cols(), "a matrix's columns")?,
-            tail_values: Buffer::from_host(self.stream(), coo.values(), "a matrix's values")?,
-            heavy_rows: Buffer::from_host(self.stream(), &heavy_rows, "the rows with long tails")?,
-            longs: tails.heavy.partition_point(|&(_, len)| len >= LONG),
-        })
+        let tails = tails(host.nrows(), coo.rows().chunk_by(|a, b| a == b).map(|run| (run[0], run.len())))?;
+        let heads = (
+            Buffer::from_host(self.stream(), ell.cols(), "a matrix's columns")?,
+            Buffer::from_host(self.stream(), ell.values(), "a matrix's values")?,
+        );
+        let rest = (
+            Buffer::from_host(self.stream(), coo.cols(), "a matrix's columns")?,
+            Buffer::from_host(self.stream(), coo.values(), "a matrix's values")?,
+        );
+        self.hyb((host.nrows(), host.ncols(), ell.width()), heads, rest, tails)
+    }
+}
+
+impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
+    /// The host chooses the width and lists the tails by the row pointers, which it brings down; the entries move on the device.
+    fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaHyb<T>>> {
+        let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
+        let host = self.row_pointers(from)?;
+        let (width, rest) = Hyb::<T>::split_of(&host)?;
+        let lengths =
+            (0..).zip(host.windows(2)).map(|(row, ptr)| (row, ((ptr[1] - ptr[0]) as usize).saturating_sub(width)));
+        let tails = tails(nrows, lengths.filter(|&(_, len)| len > 0))?;
+        let (what_cols, what_values) = ("a matrix's columns", "a matrix's values");
+        let heads = (
+            Buffer::<Ordinal>::uninit(self.stream(), nrows * width, what_cols)?,
+            Buffer::<T>::uninit(self.stream(), nrows * width, what_values)?,
+        );
+        let rests = (
+            Buffer::<Ordinal>::uninit(self.stream(), rest, what_cols)?,
+            Buffer::<T>::uninit(self.stream(), rest, what_values)?,
+        );
+        let resident = self.hyb((nrows, ncols, width), heads, rests, tails)?;
+        let (row_ptr, from_cols, from_values) = from.arrays();
+        let (row_ptr, from_cols, from_values) = (row_ptr.pointer(), from_cols.pointer(), from_values.pointer());
+        let (rows, overflow, tail_ptr) = (nrows as u32, resident.overflow.pointer(), resident.tail_ptr.pointer());
+        let (cols, values, width) = (resident.cols.pointer(), resident.values.pointer(), resident.width);
+        let (tail_cols, tail_values) = (resident.tail_cols.pointer(), resident.tail_values.pointer());
+        let mut arguments = [
+            arg(&row_ptr),
+            arg(&from_cols),
+            arg(&from_values),
+            arg(&rows),
+            arg(&width),
+            arg(&overflow),
+            arg(&tail_ptr),
+            arg(&cols),
+            arg(&values),
+            arg(&tail_cols),
+            arg(&tail_values),
+        ];
+        // SAFETY: fill_from_csr_hyb(row_ptr, cols, values, nrows, width, overflow, tail_ptr, out_cols, out_values, tail_cols, tail_values),
+        // tails listed by these row pointers.
+        unsafe { self.launch::<T>(&HYB, "fill_from_csr_hyb", self.walk_grid(nrows), &mut arguments)? };
+        let (storage, spmv_bytes) = Hyb::<T>::traffic_of((nrows, ncols, nnz), resident.width as usize, rest);
+        Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
 

@@ -7,6 +7,7 @@ mod backend;
 mod bdia;
 mod bsr;
 mod bsrx;
+mod convert;
 mod coo;
 mod csc;
 mod csr;

@@ -195,6 +195,6 @@ mod tests {
             }
         }
         assert_eq!(Part::of("dia", "bicgstab_dia", "f64").alone, Some("bicgstab_dia"));
-        assert_eq!(Part::of("vector", "cg_step_vector", "f64").alone, None);
+        assert_eq!(Part::of("vector", "cg_update_vector", "f64").alone, None);
     }
 }

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, Spmm, Spmv};
-use spandrel_formats::{Format, Offset, Ordinal, PADDING, Real, Sell};
+use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_formats::sell::{DEFAULT_C, DEFAULT_SIGMA};
+use spandrel_formats::{Csr, Format, Offset, Ordinal, PADDING, Real, Sell};
 
 use crate::device::gate_pointer;
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::SELL;
 use crate::persistent::{Reach, Resident};
-use crate::{Cuda, Monitor, Scalar, Vector};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// A SELL matrix in device memory.
 #[derive(Debug)]
@@ -61,6 +62,11 @@ fn reach<T: Real>(m: &Sell<T>) -> Reach {
     (0..m.slices()).into_par_iter().with_min_len(64).map(of_slice).reduce(Reach::default, Reach::or)
 }
 
+/// Whether rows sorted inside windows of sigma stay in their block of 1024.
+fn blockwise(nrows: usize, sigma: usize) -> bool {
+    BLOCK.is_multiple_of(sigma) || nrows <= BLOCK
+}
+
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
 unsafe impl<T: Real> Load<Sell<T>> for Cuda {
     type Resident = CudaSell<T>;
@@ -70,7 +76,7 @@ unsafe impl<T: Real> Load<Sell<T>> for Cuda {
             nrows: host.nrows(),
             ncols: host.ncols(),
             c: host.c() as u32,
-            blockwise: BLOCK.is_multiple_of(host.sigma()) || host.nrows() <= BLOCK,
+            blockwise: blockwise(host.nrows(), host.sigma()),
             slice_ptr: Buffer::from_host(self.stream(), host.slice_ptr(), "a matrix's slices")?,
             perm: Buffer::from_host(self.stream(), host.perm(), "a matrix's permutation")?,
             cols: Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?,
@@ -78,6 +84,49 @@ unsafe impl<T: Real> Load<Sell<T>> for Cuda {
             widest: host.slice_ptr().windows(2).map(|ptr| ptr[1] - ptr[0]).max().unwrap_or(0),
             reach: self.may_persist(host.nrows(), host.ncols()).then(|| reach(&host)),
         })
+    }
+}
+
+impl<T: Real> Convert<Csr<T>, Sell<T>> for Cuda {
+    /// The host sorts the rows by the row pointers, which it brings down, and sends up where they go; the entries move on the device.
+    fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaSell<T>>> {
+        let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
+        let (perm, slice_ptr) = Sell::<T>::slices_of(&self.row_pointers(from)?, DEFAULT_C, DEFAULT_SIGMA)?;
+        let widest = slice_ptr.windows(2).map(|ptr| ptr[1] - ptr[0]).max().unwrap_or(0);
+        // Sorting moves a row inside its window.
+        let moved = |reach: Reach| Reach { below: reach.below + DEFAULT_SIGMA, above: reach.above + DEFAULT_SIGMA };
+        let widths = slice_ptr.last().map_or(0, |&widths| widths as usize);
+        let slices = slice_ptr.len() - 1;
+        let perm = Buffer::from_host(self.stream(), &perm, "a matrix's permutation")?;
+        let slice_ptr = Buffer::from_host(self.stream(), &slice_ptr, "a matrix's slices")?;
+        let inverse = Buffer::<Ordinal>::uninit(self.stream(), nrows, "a matrix's permutation")?;
+        let cols = Buffer::<Ordinal>::uninit(self.stream(), widths * DEFAULT_C, "a matrix's columns")?;
+        let values = Buffer::<T>::uninit(self.stream(), widths * DEFAULT_C, "a matrix's values")?;
+        let (old, rows, new) = (perm.pointer(), nrows as u32, inverse.pointer());
+        let mut arguments = [arg(&old), arg(&rows), arg(&new)];
+        // SAFETY: invert_perm_sell(perm, nrows, inverse), a row a thread.
+        unsafe { self.launch::<T>(&SELL, "invert_perm_sell", Grid::of(nrows.div_ceil(256), 256), &mut arguments)? };
+        let (row_ptr, from_cols, from_values) = from.arrays();
+        let (row_ptr, from_cols, from_values) = (row_ptr.pointer(), from_cols.pointer(), from_values.pointer());
+        let (slice, c, to_cols, to_values) = (slice_ptr.pointer(), DEFAULT_C as u32, cols.pointer(), values.pointer());
+        let mut arguments = [
+            arg(&row_ptr),
+            arg(&from_cols),
+            arg(&from_values),
+            arg(&rows),
+            arg(&new),
+            arg(&slice),
+            arg(&c),
+            arg(&to_cols),
+            arg(&to_values),
+        ];
+        // SAFETY: fill_from_csr_sell(row_ptr, cols, values, nrows, inverse, slice_ptr, c, out_cols, out_values), slices made of these rows.
+        unsafe { self.launch::<T>(&SELL, "fill_from_csr_sell", self.walk_grid(nrows), &mut arguments)? };
+        let (storage, spmv_bytes) = Sell::<T>::traffic_of((nrows, ncols, nnz), DEFAULT_C, slices, widths);
+        let blockwise = blockwise(nrows, DEFAULT_SIGMA);
+        let reach = from.reach().map(moved);
+        let resident = CudaSell { nrows, ncols, c, blockwise, slice_ptr, perm, cols, values, widest, reach };
+        Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
 

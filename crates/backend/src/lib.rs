@@ -17,7 +17,7 @@ pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
-pub use ops::{Backend, Coeff, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
+pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
 pub use trace::Trace;
 
 #[cfg(doctest)]

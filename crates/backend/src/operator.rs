@@ -6,7 +6,7 @@ use std::sync::Arc;
 use spandrel_formats::{Format, Real};
 
 use crate::error::{expect_columns, expect_len};
-use crate::{Backend, Coeff, Gate, Load, Result, Spmm, Spmv, SpmvTransposed};
+use crate::{Backend, Coeff, Convert, Converted, Gate, Load, Result, Spmm, Spmv, SpmvTransposed};
 
 /// A linear map as solvers see it: y <- A x on a backend.
 ///
@@ -136,6 +136,20 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
         let (nrows, ncols, nnz, storage, spmv_bytes) =
             (host.nrows(), host.ncols(), host.nnz(), host.storage(), host.spmv());
         Ok(Self { resident: be.load(host)?, nrows, ncols, nnz, storage, spmv_bytes })
+    }
+
+    /// The same matrix in another format, made on the device; this one stays. Blocks; may not be recorded. See [`Convert`].
+    ///
+    /// # Errors
+    /// As [`Convert::convert`].
+    pub fn convert<G>(&self, be: &B) -> Result<Mat<B, G>>
+    where
+        G: Format<Value = F::Value>,
+        B: Convert<F, G>,
+    {
+        let made = <B as Convert<F, G>>::convert(be, &self.resident)?;
+        let Converted { resident, nnz, storage, spmv_bytes } = made;
+        Ok(Mat { resident, nrows: self.nrows, ncols: self.ncols, nnz, storage, spmv_bytes })
     }
 
     /// Number of rows.

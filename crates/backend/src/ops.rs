@@ -359,6 +359,34 @@ pub unsafe trait Load<H>: Device {
     fn load(&self, host: Arc<H>) -> Result<Self::Resident>;
 }
 
+/// What [`Convert::convert`] makes: the resident form and what the host's matrix would have said of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Converted<R> {
+    /// What lies on the device.
+    pub resident: R,
+    /// [`Format::nnz`].
+    pub nnz: usize,
+    /// Bytes of the stored arrays, [`spandrel_formats::Traffic::storage`].
+    pub storage: u64,
+    /// Bytes of a product, [`spandrel_formats::Traffic::spmv`].
+    pub spmv_bytes: u64,
+}
+
+/// Makes one resident form of another without bringing the matrix to the host: bit for bit what [`Load::load`] makes of `B::from_csr` of the
+/// host's matrix, and refused where that refuses. Both stay.
+///
+/// It pays where the matrix lies on the device already: the host's way reads and writes every entry at the host's memory bandwidth and
+/// sends the result over the bus (3.6 GB for 27 diagonals of 16.7 million rows of f64), this one moves the same bytes in the device's
+/// memory, some hundred times as fast.
+pub trait Convert<A: Format, B: Format<Value = A::Value>>: Load<A> + Load<B> {
+    /// Converts. Blocks; allocates; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Format`] where `B::from_csr` refuses the matrix; [`crate::Error::OutOfMemory`]; [`crate::Error::Device`] while a step
+    /// is recorded.
+    fn convert(&self, from: &<Self as Load<A>>::Resident) -> Result<Converted<<Self as Load<B>>::Resident>>;
+}
+
 /// y <- a A x + b y for one storage format.
 pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
     /// The order in which a row of this format is summed on this device.

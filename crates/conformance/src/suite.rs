@@ -131,6 +131,7 @@ impl Gpu {
         let cpu = Rc::new(Fleet { name: "cpu".into(), ..Fleet::single(Cpu::new()) });
         all.extend(trials::between(&cpu, own, cases, Bits::WhereDeclared));
         all.extend(trials::between(&cpu, held, cases, Bits::Demanded));
+        trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all

@@ -105,15 +105,37 @@ impl<T: Real> Bdia<T> {
         diagonals(&self.bands)
     }
 
+    /// The bands that [`Format::from_csr`] makes of these occupied diagonals (ascending) of a matrix whose CSR has `nnz` entries: for
+    /// conversions elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    pub fn bands_of(nrows: usize, offsets: &[i32], nnz: usize) -> Result<Vec<Band>> {
+        Self::fitting(nrows, offsets, nnz, GAP)
+    }
+
+    fn fitting(nrows: usize, offsets: &[i32], nnz: usize, gap: usize) -> Result<Vec<Band>> {
+        let bands = group(offsets, gap);
+        let width: u128 = bands.iter().map(|band| u128::from(band.width)).sum();
+        fits::<T>("bdia", nrows as u128 * width * T::BYTES as u128, nrows, nnz)?;
+        Ok(bands)
+    }
+
+    /// Bytes of a matrix with these bands: [`Traffic::storage`] and [`Traffic::spmv`].
+    pub fn traffic_of(nrows: usize, ncols: usize, bands: &[Band]) -> (u64, u64) {
+        let list = 8 * bands.len() as u64;
+        let values = nrows as u64 * bands.iter().map(|band| u64::from(band.width)).sum::<u64>();
+        let inside = positions(nrows, ncols, diagonals(bands));
+        (values * T::BYTES as u64 + list, (inside + (nrows + ncols) as u64) * T::BYTES as u64 + list)
+    }
+
     /// Bands that fill gaps of at most `gap` absent diagonals.
     ///
     /// # Errors
     /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
     pub fn from_csr_with(csr: &Csr<T>, gap: usize) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
-        let bands = group(&occupied(csr)?, gap);
-        let width: u128 = bands.iter().map(|band| u128::from(band.width)).sum();
-        fits::<T>("bdia", nrows as u128 * width * T::BYTES as u128, nrows, csr.nnz())?;
+        let bands = Self::fitting(nrows, &occupied(csr)?, csr.nnz(), gap)?;
         let offsets: Vec<i32> = diagonals(&bands).collect();
         let values = spread(csr, &offsets)?;
         Ok(Self { nrows, ncols, bands, values, nnz: nonzeros(csr.values()) })
@@ -147,11 +169,10 @@ impl<T: Real> From<Dia<T>> for Bdia<T> {
 
 impl<T: Real> Traffic for Bdia<T> {
     fn storage(&self) -> u64 {
-        (self.values.len() * T::BYTES + 8 * self.bands.len()) as u64
+        Self::traffic_of(self.nrows, self.ncols, &self.bands).0
     }
     fn spmv(&self) -> u64 {
-        let inside = positions(self.nrows, self.ncols, self.offsets());
-        (inside + (self.nrows + self.ncols) as u64) * T::BYTES as u64 + 8 * self.bands.len() as u64
+        Self::traffic_of(self.nrows, self.ncols, &self.bands).1
     }
     fn flops(&self) -> u64 {
         2 * self.nnz as u64

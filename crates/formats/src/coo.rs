@@ -85,6 +85,12 @@ impl<T: Real> Coo<T> {
         &mut self.values
     }
 
+    /// Bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv`].
+    pub fn traffic_of(nrows: usize, ncols: usize, nnz: usize) -> (u64, u64) {
+        let (storage, value) = (nnz as u64 * (8 + T::BYTES as u64), T::BYTES as u64);
+        (storage, storage + (nrows + ncols) as u64 * value)
+    }
+
     /// Entries sorted and checked by the caller inside this crate.
     pub(crate) fn from_sorted(
         nrows: usize,
@@ -171,10 +177,10 @@ impl<T: Real> From<&Dense<T>> for Coo<T> {
 
 impl<T: Real> Traffic for Coo<T> {
     fn storage(&self) -> u64 {
-        (self.values.len() * (8 + T::BYTES)) as u64
+        Self::traffic_of(self.nrows, self.ncols, self.values.len()).0
     }
     fn spmv(&self) -> u64 {
-        self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
+        Self::traffic_of(self.nrows, self.ncols, self.values.len()).1
     }
     fn flops(&self) -> u64 {
         2 * self.values.len() as u64

@@ -66,6 +66,23 @@ impl<T: Real> Dia<T> {
     pub fn values(&self) -> &[T] {
         &self.values
     }
+
+    /// What [`Format::from_csr`] asks before it stores so many diagonals of a matrix whose CSR has `nnz` entries: for conversions
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    pub fn check_storage(nrows: usize, diagonals: usize, nnz: usize) -> Result<()> {
+        fits::<T>("dia", nrows as u128 * diagonals as u128 * T::BYTES as u128, nrows, nnz)
+    }
+
+    /// Bytes of a matrix with these diagonals: [`Traffic::storage`] and [`Traffic::spmv`].
+    pub fn traffic_of(nrows: usize, ncols: usize, offsets: &[i32]) -> (u64, u64) {
+        let list = 4 * offsets.len() as u64;
+        let inside = positions(nrows, ncols, offsets.iter().copied());
+        let values = nrows as u64 * offsets.len() as u64;
+        (values * T::BYTES as u64 + list, (inside + (nrows + ncols) as u64) * T::BYTES as u64 + list)
+    }
 }
 
 /// Rows in which the diagonal `offset` lies inside the matrix.
@@ -213,11 +230,10 @@ impl<T: Real> From<Bdia<T>> for Dia<T> {
 
 impl<T: Real> Traffic for Dia<T> {
     fn storage(&self) -> u64 {
-        (self.values.len() * T::BYTES + 4 * self.offsets.len()) as u64
+        Self::traffic_of(self.nrows, self.ncols, &self.offsets).0
     }
     fn spmv(&self) -> u64 {
-        let inside = positions(self.nrows, self.ncols, self.offsets.iter().copied());
-        (inside + (self.nrows + self.ncols) as u64) * T::BYTES as u64 + 4 * self.offsets.len() as u64
+        Self::traffic_of(self.nrows, self.ncols, &self.offsets).1
     }
     fn flops(&self) -> u64 {
         2 * self.nnz as u64
@@ -241,7 +257,7 @@ impl<T: Real> Format for Dia<T> {
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
         let offsets = occupied(csr)?;
-        fits::<T>("dia", nrows as u128 * offsets.len() as u128 * T::BYTES as u128, nrows, csr.nnz())?;
+        Self::check_storage(nrows, offsets.len(), csr.nnz())?;
         let values = spread(csr, &offsets)?;
         Ok(Self { nrows, ncols, offsets, values, nnz: nonzeros(csr.values()) })
     }

@@ -69,6 +69,22 @@ impl<T: Real> Ell<T> {
         &self.values
     }
 
+    /// What [`Format::from_csr`] asks before it pads the rows of a matrix whose CSR has `nnz` entries to `width`: for conversions
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    pub fn check_storage(nrows: usize, width: usize, nnz: usize) -> Result<()> {
+        fits::<T>("ell", bytes::<T>(nrows, width), nrows, nnz)
+    }
+
+    /// Bytes of a matrix of this width with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv`].
+    pub fn traffic_of(nrows: usize, ncols: usize, width: usize, nnz: usize) -> (u64, u64) {
+        let positions = nrows as u64 * width as u64;
+        let value = T::BYTES as u64;
+        (positions * (4 + value), 4 * positions + (nnz + nrows + ncols) as u64 * value)
+    }
+
     /// The first `width` entries of each row, `nnz` of them in all; storage agreed to by the caller.
     pub(crate) fn from_heads(csr: &Csr<T>, width: usize, nnz: usize) -> Result<Self> {
         let (cols, values) = pack(csr.nrows(), width, |i| {
@@ -171,10 +187,10 @@ impl<T: Real> TryFrom<Hyb<T>> for Ell<T> {
 
 impl<T: Real> Traffic for Ell<T> {
     fn storage(&self) -> u64 {
-        (self.values.len() * (4 + T::BYTES)) as u64
+        Self::traffic_of(self.nrows, self.ncols, self.width, self.nnz).0
     }
     fn spmv(&self) -> u64 {
-        (4 * self.cols.len() + (self.nnz + self.nrows + self.ncols) * T::BYTES) as u64
+        Self::traffic_of(self.nrows, self.ncols, self.width, self.nnz).1
     }
     fn flops(&self) -> u64 {
         2 * self.nnz as u64
@@ -197,7 +213,7 @@ impl<T: Real> Format for Ell<T> {
     /// Width of the longest row. Refused where the storage exceeds 1 MiB and 20 times CSR's.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         let width = (0..csr.nrows()).map(|i| csr.row_nnz(i)).max().unwrap_or(0);
-        fits::<T>("ell", bytes::<T>(csr.nrows(), width), csr.nrows(), csr.nnz())?;
+        Self::check_storage(csr.nrows(), width, csr.nnz())?;
         Self::from_heads(csr, width, csr.nnz())
     }
     fn to_csr(&self) -> Result<Csr<T>> {

@@ -79,19 +79,52 @@ impl<T: Real> Hyb<T> {
 
     /// The width of Bell & Garland's rule.
     pub fn choose_width(csr: &Csr<T>) -> usize {
-        let longest = (0..csr.nrows()).map(|i| csr.row_nnz(i)).max().unwrap_or(0);
+        Self::width_of(csr.row_ptr())
+    }
+
+    /// The width and the number of entries past it that [`Format::from_csr`] chooses by CSR's row pointers: for conversions elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's; [`Error::Length`] and [`Error::Pointer`] for what are no
+    /// row pointers.
+    pub fn split_of(row_ptr: &[Offset]) -> Result<(usize, usize)> {
+        let Some(&nnz) = row_ptr.last() else {
+            return Err(Error::Length { format: "csr", array: "row_ptr", found: 0, expected: 1 });
+        };
+        crate::csr::check_pointers("csr", "row_ptr", row_ptr, nnz as usize)?;
+        let width = Self::width_of(row_ptr);
+        Ok((width, Self::rest_of(row_ptr, width)?))
+    }
+
+    /// Bytes of a matrix of this shape, `rest` of whose entries lie past `width`: [`Traffic::storage`] and [`Traffic::spmv`].
+    pub fn traffic_of((nrows, ncols, nnz): (usize, usize, usize), width: usize, rest: usize) -> (u64, u64) {
+        let (storage, spmv) = Ell::<T>::traffic_of(nrows, ncols, width, nnz - rest);
+        let (coo, _) = Coo::<T>::traffic_of(nrows, ncols, rest);
+        (storage + coo, spmv + coo)
+    }
+
+    fn width_of(row_ptr: &[Offset]) -> usize {
+        let (nrows, lengths) = (row_ptr.len() - 1, || row_ptr.windows(2).map(|row| (row[1] - row[0]) as usize));
+        let longest = lengths().max().unwrap_or(0);
         let mut of_length = vec![0usize; longest + 1];
-        for i in 0..csr.nrows() {
-            of_length[csr.row_nnz(i)] += 1;
-        }
-        let mut rows = csr.nrows();
+        lengths().for_each(|len| of_length[len] += 1);
+        let mut rows = nrows;
         for (len, count) in of_length.iter().enumerate() {
             rows -= count;
-            if RELATIVE_SPEED * rows < csr.nrows() || rows < BREAKEVEN {
+            if RELATIVE_SPEED * rows < nrows || rows < BREAKEVEN {
                 return len;
             }
         }
         longest
+    }
+
+    /// How many entries lie past `width`, if the storage fits.
+    fn rest_of(row_ptr: &[Offset], width: usize) -> Result<usize> {
+        let (nrows, nnz) = (row_ptr.len() - 1, row_ptr[row_ptr.len() - 1] as usize);
+        let rest: usize = row_ptr.windows(2).map(|row| ((row[1] - row[0]) as usize).saturating_sub(width)).sum();
+        let total = bytes::<T>(nrows, width) + rest as u128 * (8 + T::BYTES as u128);
+        fits::<T>("hyb", total, nrows, nnz)?;
+        Ok(rest)
     }
 
     /// The first `width` entries of each row as ELL, the rest as COO.
@@ -100,9 +133,7 @@ impl<T: Real> Hyb<T> {
     /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
     pub fn from_csr_with(csr: &Csr<T>, width: usize) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
-        let rest: usize = (0..nrows).map(|i| csr.row_nnz(i).saturating_sub(width)).sum();
-        let total = bytes::<T>(nrows, width) + rest as u128 * (8 + T::BYTES as u128);
-        fits::<T>("hyb", total, nrows, csr.nnz())?;
+        let rest = Self::rest_of(csr.row_ptr(), width)?;
         let ell = Ell::from_heads(csr, width, csr.nnz() - rest)?;
         let mut rows = Vec::with_capacity(rest);
         let mut cols = Vec::with_capacity(rest);

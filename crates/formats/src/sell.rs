@@ -152,14 +152,18 @@ impl<T: Real> Sell<T> {
         self.slice_ptr.len() - 1
     }
 
-    /// Slices of `c` rows, sorted by descending length (stable) inside windows of `sigma` rows.
+    /// `perm` and `slice_ptr` as [`Sell::from_csr_with`] makes them of CSR's row pointers: for conversions elsewhere.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for `c` = 0 or a `sigma` that is neither 1 nor a multiple of `c`; [`Error::TooLarge`] where the
-    /// widths exceed the offsets; [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
-    pub fn from_csr_with(csr: &Csr<T>, c: usize, sigma: usize) -> Result<Self> {
+    /// As [`Sell::from_csr_with`]; [`Error::Length`] and [`Error::Pointer`] for what are no row pointers.
+    pub fn slices_of(row_ptr: &[Offset], c: usize, sigma: usize) -> Result<(Vec<Ordinal>, Vec<Offset>)> {
         check_parameters(c, sigma)?;
-        let nrows = csr.nrows();
+        let Some((&nnz, rows)) = row_ptr.split_last() else {
+            return Err(Error::Length { format: "csr", array: "row_ptr", found: 0, expected: 1 });
+        };
+        let (nrows, nnz) = (rows.len(), nnz as usize);
+        crate::csr::check_pointers("csr", "row_ptr", row_ptr, nnz)?;
+        let row_nnz = |i: usize| (row_ptr[i + 1] - row_ptr[i]) as usize;
         let mut perm: Vec<Ordinal> = zeroed(nrows, "perm")?;
         let task = sigma * (4096 / sigma).max(1);
         perm.par_chunks_mut(task).enumerate().for_each_init(Vec::new, |counts, (group, part)| {
@@ -170,7 +174,7 @@ impl<T: Real> Sell<T> {
                 if sigma == 1 {
                     window.iter_mut().zip(range).for_each(|(p, i)| *p = i as Ordinal);
                 } else {
-                    sort_descending(|i| csr.row_nnz(i), range, counts, window);
+                    sort_descending(row_nnz, range, counts, window);
                 }
             }
         });
@@ -178,11 +182,36 @@ impl<T: Real> Sell<T> {
         slice_ptr.push(0);
         let mut widths = 0;
         for lanes in perm.chunks(c) {
-            widths += lanes.iter().map(|&i| csr.row_nnz(i as usize)).max().unwrap_or(0);
+            widths += lanes.iter().map(|&i| row_nnz(i as usize)).max().unwrap_or(0);
             slice_ptr.push(checked(widths, "columns of slices")?);
         }
         let bytes = widths as u128 * c as u128 * (4 + T::BYTES as u128) + 4 * (nrows + slice_ptr.len()) as u128;
-        fits::<T>("sell", bytes, nrows, csr.nnz())?;
+        fits::<T>("sell", bytes, nrows, nnz)?;
+        Ok((perm, slice_ptr))
+    }
+
+    /// Bytes of a matrix of this shape with so many slices of `c` rows, the sum of whose widths is `widths`, and `nnz` entries:
+    /// [`Traffic::storage`] and [`Traffic::spmv`].
+    pub fn traffic_of(
+        (nrows, ncols, nnz): (usize, usize, usize),
+        c: usize,
+        slices: usize,
+        widths: usize,
+    ) -> (u64, u64) {
+        let (positions, value) = (widths as u64 * c as u64, T::BYTES as u64);
+        let lists = 4 * (nrows + slices + 1) as u64;
+        (positions * (4 + value) + lists, 4 * positions + lists + (nnz + nrows + ncols) as u64 * value)
+    }
+
+    /// Slices of `c` rows, sorted by descending length (stable) inside windows of `sigma` rows.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for `c` = 0 or a `sigma` that is neither 1 nor a multiple of `c`; [`Error::TooLarge`] where the
+    /// widths exceed the offsets; [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    pub fn from_csr_with(csr: &Csr<T>, c: usize, sigma: usize) -> Result<Self> {
+        let nrows = csr.nrows();
+        let (perm, slice_ptr) = Self::slices_of(csr.row_ptr(), c, sigma)?;
+        let widths = slice_ptr[slice_ptr.len() - 1] as usize;
         let mut cols: Vec<Ordinal> = zeroed(widths * c, "cols")?;
         let mut values: Vec<T> = zeroed(widths * c, "values")?;
         let mut slices = Vec::with_capacity(slice_ptr.len() - 1);
@@ -210,11 +239,12 @@ impl<T: Real> Sell<T> {
 
 impl<T: Real> Traffic for Sell<T> {
     fn storage(&self) -> u64 {
-        (self.values.len() * (4 + T::BYTES) + 4 * (self.perm.len() + self.slice_ptr.len())) as u64
+        let shape = (self.nrows, self.ncols, self.nnz);
+        Self::traffic_of(shape, self.c, self.slices(), self.cols.len() / self.c).0
     }
     fn spmv(&self) -> u64 {
-        (4 * (self.cols.len() + self.perm.len() + self.slice_ptr.len())
-            + (self.nnz + self.nrows + self.ncols) * T::BYTES) as u64
+        let shape = (self.nrows, self.ncols, self.nnz);
+        Self::traffic_of(shape, self.c, self.slices(), self.cols.len() / self.c).1
     }
     fn flops(&self) -> u64 {
         2 * self.nnz as u64

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::{result, sys};
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed};
-use spandrel_formats::{Csr, Format, Real, Traffic};
+use spandrel_formats::{Csr, Format, Offset, Real, Traffic};
 
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
@@ -198,6 +198,16 @@ impl<T: Real> CudaCsr<T> {
         drop(host);
         let transposed = Box::new(cuda.load_csr(&transposed, None)?);
         Ok(self.transposed.get_or_init(|| transposed))
+    }
+
+    /// How far entries lie from the main diagonal, where it is square and small enough for a persistent solve.
+    pub(crate) fn reach(&self) -> Option<Reach> {
+        self.reach.map(|(reach, _)| reach)
+    }
+
+    /// Where the entries lie, for what is made of them on the device: row pointers, columns, values; each whole, whatever the kernel.
+    pub(crate) fn arrays(&self) -> (&Buffer<Offset>, &Buffer<u32>, &Buffer<T>) {
+        (&self.row_ptr, &self.col_idx, &self.values)
     }
 
     fn staging(&self, warps: usize) -> usize {
@@ -406,7 +416,7 @@ impl<T: Real> CudaCsr<T> {
 
 /// # Errors
 /// [`Error::Device`] while a step is recorded.
-fn not_recorded(cuda: &Cuda, what: &str) -> Result<()> {
+pub(crate) fn not_recorded(cuda: &Cuda, what: &str) -> Result<()> {
     if cuda.is_capturing() {
         let why = format!("{what} cannot be part of a recorded step: do it once before recording");
         return Err(Error::Device { device: NAME, why });

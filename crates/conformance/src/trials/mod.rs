@@ -5,6 +5,8 @@
 
 pub(crate) mod checked;
 #[cfg(not(test))]
+pub(crate) mod convert;
+#[cfg(not(test))]
 pub(crate) mod cuda;
 pub(crate) mod faults;
 pub(crate) mod formats;

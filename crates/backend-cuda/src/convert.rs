@@ -1,0 +1,158 @@
+//! What the conversions of a resident CSR matrix have in common: the formats' files hold one each.
+//!
+//! Cost: the walks read the entries once each at the speed of the device's memory; what goes to the host are the occupied diagonals (a
+//! bit each) for DIA and bDIA, a number for ELL, row pointers for SELL, COO and HYB.
+//! Kernels: kernels/include/walk.cuh and the formats'.
+
+use spandrel_backend::Result;
+use spandrel_formats::{Offset, Real};
+
+use crate::csr::not_recorded;
+use crate::error::failed;
+use crate::launch::{Grid, arg};
+use crate::memory::Buffer;
+use crate::module::DIA;
+use crate::{Cuda, CudaCsr};
+
+/// Threads of a thread block of a walk (`WALK_THREADS` of kernels/include/walk.cuh), and thread blocks a multiprocessor at most: some four
+/// times what it holds at once, so that the last ones leave little idle.
+const WALK_THREADS: usize = 128;
+const WALK_BLOCKS: usize = 32;
+
+/// Entries that are not zero, by their place, and entries that differ from their mirror image (the `counts` of kernels/dia.cu).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) below: u64,
+    pub(crate) on: u64,
+    pub(crate) above: u64,
+    differing: u64,
+}
+
+impl Counts {
+    pub(crate) fn nonzeros(self) -> usize {
+        (self.below + self.on + self.above) as usize
+    }
+
+    /// Whether the matrix, whose occupied diagonals are mirrored, equals its transpose: each entry below the main diagonal equals its mirror
+    /// image, 0 where nothing is stored, and as many above it are not zero as below, so that none of these lacks its own.
+    pub(crate) fn symmetric(self) -> bool {
+        self.differing == 0 && self.below == self.above
+    }
+}
+
+/// The diagonals to be filled: all offsets, the first one stored, elements from one diagonal's beginning to the next one's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Diagonals<'a> {
+    pub(crate) offsets: &'a [i32],
+    pub(crate) first: usize,
+    pub(crate) stride: usize,
+}
+
+impl Cuda {
+    /// The grid of a walk over so many rows.
+    pub(crate) fn walk_grid(&self, nrows: usize) -> Grid {
+        let blocks = nrows.div_ceil(WALK_THREADS).min(WALK_BLOCKS * self.multiprocessors());
+        Grid::of(blocks, WALK_THREADS as u32)
+    }
+
+    /// Column minus row of the diagonals that hold entries, ascending. Blocks.
+    pub(crate) fn occupied<T: Real>(&self, m: &CudaCsr<T>) -> Result<Vec<i32>> {
+        not_recorded(self, "a conversion")?;
+        let (row_ptr, cols, _) = m.arrays();
+        let marks = Buffer::<u32>::zeros(self.stream(), (m.nrows() + m.ncols()).div_ceil(32), "marks of diagonals")?;
+        let (row_ptr, cols, nrows, to) = (row_ptr.pointer(), cols.pointer(), m.nrows() as u32, marks.pointer());
+        let mut arguments = [arg(&row_ptr), arg(&cols), arg(&nrows), arg(&to)];
+        // SAFETY: mark_diagonals_dia(row_ptr, cols, nrows, marks), a bit for each diagonal.
+        unsafe { self.launch::<T>(&DIA, "mark_diagonals_dia", self.walk_grid(m.nrows()), &mut arguments)? };
+        let marks = marks.to_host("marks of diagonals")?;
+        let mut offsets = Vec::new();
+        for (at, mut word) in marks.into_iter().enumerate() {
+            while word != 0 {
+                let bit = 32 * at as i64 + i64::from(word.trailing_zeros());
+                // Below the number of rows and columns both ways.
+                offsets.push((bit - m.nrows() as i64) as i32);
+                word &= word - 1;
+            }
+        }
+        Ok(offsets)
+    }
+
+    /// Spreads the entries on zeroed diagonals. With `compare` the entries below the main diagonal are compared with what is then on those at
+    /// or above it, which must be those that are stored, and mirrored. Blocks.
+    pub(crate) fn fill_diagonals<T: Real>(
+        &self,
+        m: &CudaCsr<T>,
+        diagonals: Diagonals<'_>,
+        out: &Buffer<T>,
+        compare: bool,
+    ) -> Result<Counts> {
+        let Diagonals { offsets, first, stride } = diagonals;
+        let (row_ptr, cols, values) = m.arrays();
+        let counts = Buffer::<u64>::zeros(self.stream(), 4, "counts of entries")?;
+        let list = Buffer::from_host(self.stream(), offsets, "a matrix's offsets")?;
+        let (row_ptr, cols, values, nrows) = (row_ptr.pointer(), cols.pointer(), values.pointer(), m.nrows() as u32);
+        let (offsets, diagonals, first, stride) = (list.pointer(), offsets.len() as u32, first as u32, stride as u64);
+        let (out, to, differing, grid) =
+            (out.pointer(), counts.pointer(), counts.address(3), self.walk_grid(m.nrows()));
+        let mut arguments = [
+            arg(&row_ptr),
+            arg(&cols),
+            arg(&values),
+            arg(&nrows),
+            arg(&offsets),
+            arg(&diagonals),
+            arg(&first),
+            arg(&stride),
+            arg(&out),
+            arg(&to),
+        ];
+        // SAFETY: fill_from_csr_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, stride, out, counts); the offsets cover the
+        // pattern, and out has a stride for each stored one.
+        unsafe { self.launch::<T>(&DIA, "fill_from_csr_dia", grid, &mut arguments)? };
+        if compare {
+            let mut arguments = [
+                arg(&row_ptr),
+                arg(&cols),
+                arg(&values),
+                arg(&nrows),
+                arg(&offsets),
+                arg(&diagonals),
+                arg(&first),
+                arg(&out),
+                arg(&differing),
+            ];
+            // SAFETY: compare_mirror_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, upper, differing); the mirror image of a
+            // diagonal below the main one is stored, as the caller vouches.
+            unsafe { self.launch::<T>(&DIA, "compare_mirror_dia", grid, &mut arguments)? };
+        }
+        let mut found = [0; 4];
+        counts.read_at(0, &mut found)?;
+        let [below, on, above, differing] = found;
+        Ok(Counts { below, on, above, differing })
+    }
+
+    /// The row pointers on the host. Blocks.
+    pub(crate) fn row_pointers<T: Real>(&self, m: &CudaCsr<T>) -> Result<Vec<Offset>> {
+        not_recorded(self, "a conversion")?;
+        m.arrays().0.to_host("a matrix's row pointers")
+    }
+
+    /// A copy of the first `len` elements. Does not block.
+    pub(crate) fn duplicate<E: bytemuck::Pod>(
+        &self,
+        from: &Buffer<E>,
+        len: usize,
+        what: &'static str,
+    ) -> Result<Buffer<E>> {
+        assert!(len <= from.len(), "a copy stays inside its buffer");
+        let to = Buffer::uninit(self.stream(), len, what)?;
+        if len > 0 {
+            self.context().bind_to_thread().map_err(|error| failed(what, error))?;
+            let (bytes, stream) = (len * size_of::<E>(), self.stream().cu_stream());
+            // SAFETY: both are device memory of at least len elements, and of different buffers.
+            unsafe { cudarc::driver::result::memcpy_dtod_async(to.pointer(), from.pointer(), bytes, stream) }
+                .map_err(|error| failed(what, error))?;
+        }
+        Ok(to)
+    }
+}
