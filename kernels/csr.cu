@@ -15,7 +15,7 @@
 
 // Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times (with 8, five times, which
 // cost 10 % on it); one of the sub-warps of a longer row.
-#define AHEAD 16
+#define AHEAD 14
 #define AHEAD_OF_LANES 8
 // Rows of a warp.
 #define GROUP WARP
@@ -340,13 +340,13 @@ struct Part {
     u32 row, begin, end, first, count;
 };
 
-template <class T>
+template <class T, bool SPLITS>
 __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     __shared__ T warp_sum[256 / WARP];
     u32 c = 0;
     while (c + 1 < CLASSES && blockIdx.x >= classes.block[c + 1]) c++;
     u32 lanes = classes.lanes[c], at = blockIdx.x - classes.block[c];
-    bool split = lanes == SPLIT;
+    bool split = SPLITS && lanes == SPLIT;
     if (split) lanes = 256;
     u32 lane = threadIdx.x % lanes, row = 0, begin = 0, end = 0;
     Part part{};
@@ -411,8 +411,11 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
 }
 
 #define BINNED(T, t)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_binned<T>(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_binned<T, false>(row_ptr, col_idx, values, perm, classes, nullptr, nullptr, nullptr, a, x, b, y, gate); \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) spmv_split_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_binned<T, true>(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate); \
     }
 FOR_EACH_TYPE(BINNED)
 

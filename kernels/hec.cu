@@ -1,7 +1,9 @@
 // HEC: products with a matrix of at most one packed block and a CSR rest over rows sorted by length: HMEC with one block.
 //
 // Layout: include/hmec.cuh.
-// Grid, order, bytes: as hmec.cu.
+// Grid: as hmec.cu.
+// Order: as hmec.cu.
+// Bytes: as hmec.cu.
 #include "hmec.cuh"
 
 #define ENTRIES(T, t) HMEC_ENTRIES(hec, T, t)

@@ -97,30 +97,31 @@ impl GpuCost {
     }
 }
 
-/// Costs by format on a GPU: set by what each format's access allows (values of diagonals stream, CSR's rows begin anywhere, COO adds up
-/// across threads), for an H200. [`None`] as in [`COSTS`].
+/// Costs by format on a GPU: call and step from products of some thirty real matrices of 100,000 to two million entries, efficiency from
+/// stencils of 2 to 17 million rows, on an H200 (`record/h200-spmv.jsonl`). A row of CSR has as many lanes as its length asks for, so that
+/// none is a chain. [`None`] as in [`COSTS`].
 pub const GPU_COSTS: [(&str, Option<GpuCost>); 13] = [
-    ("coo", Some(GpuCost { call: 3000.0, efficiency: 0.70, step: 1.0 })),
-    ("csr", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 1.0 })),
-    ("csc", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 1.0 })),
-    ("ell", Some(GpuCost { call: 3000.0, efficiency: 0.90, step: 20.0 })),
-    ("sell", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 20.0 })),
-    ("dia", Some(GpuCost { call: 3000.0, efficiency: 0.92, step: 20.0 })),
-    ("bdia", Some(GpuCost { call: 3000.0, efficiency: 0.92, step: 20.0 })),
-    ("hyb", Some(GpuCost { call: 3000.0, efficiency: 0.80, step: 20.0 })),
-    ("bsr", Some(GpuCost { call: 3000.0, efficiency: 0.85, step: 20.0 })),
+    ("coo", Some(GpuCost { call: 3800.0, efficiency: 0.97, step: 0.0 })),
+    ("csr", Some(GpuCost { call: 1950.0, efficiency: 0.93, step: 0.0 })),
+    ("csc", Some(GpuCost { call: 1960.0, efficiency: 0.93, step: 0.0 })),
+    ("ell", Some(GpuCost { call: 1750.0, efficiency: 1.00, step: 45.0 })),
+    ("sell", Some(GpuCost { call: 2000.0, efficiency: 0.97, step: 50.0 })),
+    ("dia", Some(GpuCost { call: 1900.0, efficiency: 0.80, step: 105.0 })),
+    ("bdia", Some(GpuCost { call: 1900.0, efficiency: 1.00, step: 40.0 })),
+    ("hyb", Some(GpuCost { call: 4500.0, efficiency: 0.97, step: 45.0 })),
+    ("bsr", Some(GpuCost { call: 2500.0, efficiency: 1.00, step: 25.0 })),
     ("bsrx", None),
-    ("hec", Some(GpuCost { call: 3000.0, efficiency: 0.75, step: 20.0 })),
-    ("hmec", Some(GpuCost { call: 3000.0, efficiency: 0.75, step: 20.0 })),
-    ("dense", Some(GpuCost { call: 3000.0, efficiency: 0.90, step: 20.0 })),
+    ("hec", Some(GpuCost { call: 4500.0, efficiency: 0.95, step: 50.0 })),
+    ("hmec", Some(GpuCost { call: 4500.0, efficiency: 0.95, step: 50.0 })),
+    ("dense", Some(GpuCost { call: 1900.0, efficiency: 1.00, step: 30.0 })),
 ];
 
 /// Nanoseconds that a byte costs a GPU's memory: 3.9 TB/s.
 pub const GPU_NANOSECONDS_PER_BYTE: f64 = 0.000256;
 /// Bytes of a product up to which a GPU's second-level cache holds it from one call to the next.
 pub const GPU_PAST_CACHE: u64 = 50_000_000;
-/// By how much that cache is faster than the memory.
-pub const GPU_CACHE_RATE: f64 = 2.0;
+/// How fast such a product goes beside the memory's rate: the cache is faster, but a few microseconds are too short to get going.
+pub const GPU_CACHE_RATE: f64 = 0.8;
 
 /// One format under consideration.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,7 @@
 //! Statistics and the choice of a format: counted by hand on small matrices, against the built formats on many.
 
 use proptest::prelude::*;
-use spandrel_formats::choose::{COSTS, GPU_COSTS, GPU_PAST_CACHE};
+use spandrel_formats::choose::{COSTS, GPU_CACHE_RATE, GPU_COSTS, GPU_PAST_CACHE};
 use spandrel_formats::generate::csr;
 use spandrel_formats::{
     Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, Format, Hec, Hmec, Hyb, Machine, Real, Sell, Stats, Symmetry,
@@ -136,7 +136,9 @@ fn a_gpu_has_costs_of_its_own() {
     let time = |a: &Csr<f64>, name| choose_for(a, Machine::Gpu).candidate(name).unwrap().nanoseconds.unwrap();
     assert!(symmetric.spmv() > GPU_PAST_CACHE);
     let small = csr::<f64>("d3n7:40").unwrap();
-    assert!(time(&symmetric, "csr") - 3000.0 > 12.0 * (time(&small, "csr") - 3000.0));
+    let call = GPU_COSTS[1].1.unwrap().call;
+    let rate = |a: &Csr<f64>| (time(a, "csr") - call) / a.spmv() as f64;
+    assert!((GPU_CACHE_RATE * rate(&small) / rate(&symmetric) - 1.0).abs() < 1e-12);
     let long: Vec<_> = (0..2000).map(|j| (0, j, 1.0)).chain((1..2000).map(|i| (i, i, 1.0))).collect();
     let long = from_entries(2000, 2000, &long);
     assert!(time(&long, "csr") < time(&long, "sell"));

@@ -51,7 +51,7 @@ const SMALL_ROWS: usize = 512;
 pub(super) const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
 /// The share of lanes at work, the mean over all steps of the warps, below which rows are too uneven for a lane each: a step costs the
 /// first-level cache about 150 bytes' worth of time and brings 384 bytes when every lane has an entry.
-const BUSY_LANES: f64 = 0.65;
+const BUSY_LANES: f64 = 0.8;
 /// Bytes that the device moves while a lane adds one entry (30 ns), so that the longest row alone may take as long as everything else.
 const BYTES_PER_STEP: u64 = 128 << 10;
 /// Entries of a row that a thread block adds at most; longer ones come in pieces.

@@ -252,24 +252,19 @@ impl<T: Real> CudaCsr<T> {
                 let Some(bins) = &self.bins else { return Ok(()) };
                 let (perm, classes, parts) = (bins.perm.pointer(), bins.classes, bins.parts.pointer());
                 let (pieces, tickets) = (bins.pieces.pointer(), bins.tickets.pointer());
-                let mut arguments = [
-                    arg(&row_ptr),
-                    arg(&col_idx),
-                    arg(&values),
-                    arg(&perm),
-                    arg(&classes),
-                    arg(&parts),
-                    arg(&pieces),
-                    arg(&tickets),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
-                // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate), the thread blocks of
-                // all classes.
-                unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", Grid::of(bins.blocks(), 256), &mut arguments) }
+                let grid = Grid::of(bins.blocks(), 256);
+                let matrix = [arg(&row_ptr), arg(&col_idx), arg(&values), arg(&perm), arg(&classes)];
+                let vectors = [arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
+                if bins.parts.len() == 0 {
+                    let mut arguments = [matrix, vectors].concat();
+                    // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate), the thread blocks of all classes,
+                    // none of them of split rows.
+                    return unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", grid, &mut arguments) };
+                }
+                let mut arguments = [&matrix[..], &[arg(&parts), arg(&pieces), arg(&tickets)], &vectors[..]].concat();
+                // SAFETY: spmv_split_csr(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate), the thread
+                // blocks of all classes.
+                unsafe { cuda.launch::<T>(&CSR, "spmv_split_csr", grid, &mut arguments) }
             }
             (CsrKernel::Staged, _) => {
                 let capacity = self.capacity as u32;
