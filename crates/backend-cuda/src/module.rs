@@ -1,5 +1,4 @@
-//! The kernels: one PTX text a noun, embedded. The driver compiles what it loads, so a text is loaded in parts when their first kernel is
-//! launched: the kernels of each type of elements, and each persistent kernel of each type by itself.
+//! The kernels: one PTX text a noun, embedded. The driver compiles what it loads, so a kernel is loaded by itself when it is first launched.
 //!
 //! A text may have a variant for a newer architecture, which is taken where the device has it.
 
@@ -8,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule};
+use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::Ptx;
 use spandrel_backend::Result;
 
@@ -55,56 +54,22 @@ sources! {
 /// What kernels of a text begin with, its declarations before them.
 const ENTRY: &str = "\n.visible .entry ";
 
-/// The kernels of a text that are compiled together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Part {
-    stem: &'static str,
-    element: &'static str,
-    /// A persistent kernel, which takes as long to compile as many others: alone.
-    alone: Option<&'static str>,
+/// The text of a module with the kernel `entry` alone: what the driver compiles when that is first launched. A whole module takes up to
+/// two seconds, most of it for kernels that a program never launches.
+fn cut(text: &str, entry: &str) -> String {
+    let mut pieces = text.split(ENTRY);
+    let mut part = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces.filter(|piece| piece.split('(').next().is_some_and(|name| name.trim() == entry)) {
+        part += ENTRY;
+        part += piece;
+    }
+    part.push('\n');
+    part
 }
 
-impl Part {
-    /// Verbs of the persistent kernels.
-    const PERSISTENT: [&'static str; 2] = ["cg", "bicgstab"];
-
-    /// The part of the kernel `name_type`.
-    fn of(stem: &'static str, name: &'static str, element: &'static str) -> Self {
-        Self { stem, element, alone: Self::is_persistent(stem, name).then_some(name) }
-    }
-
-    fn is_persistent(stem: &str, name: &str) -> bool {
-        let verb = name.strip_suffix(stem).and_then(|verb| verb.strip_suffix('_'));
-        verb.is_some_and(|verb| Self::PERSISTENT.contains(&verb))
-    }
-
-    fn has(&self, entry: &str) -> bool {
-        let Some(name) = entry.strip_suffix(self.element).and_then(|name| name.strip_suffix('_')) else {
-            return false;
-        };
-        match self.alone {
-            Some(alone) => name == alone,
-            None => !Self::is_persistent(self.stem, name),
-        }
-    }
-
-    /// The text with these kernels alone.
-    fn cut(&self, text: &str) -> String {
-        let mut pieces = text.split(ENTRY);
-        let mut part = pieces.next().unwrap_or_default().to_owned();
-        for piece in pieces.filter(|piece| piece.split('(').next().is_some_and(|entry| self.has(entry.trim()))) {
-            part += ENTRY;
-            part += piece;
-        }
-        part.push('\n');
-        part
-    }
-}
-
-/// Loaded modules and the functions looked up in them.
+/// Functions loaded, each from a module of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    modules: RefCell<HashMap<Part, Arc<CudaModule>>>,
     functions: RefCell<HashMap<(&'static str, &'static str), CudaFunction>>,
 }
 
@@ -124,30 +89,16 @@ impl Modules {
         if let Some(function) = self.functions.borrow().get(&(name, element)) {
             return Ok(function.clone());
         }
-        let module = self.module(context, capability, source, Part::of(source.stem, name, element))?;
-        let full = format!("{name}_{element}");
-        let function = module.load_function(&full).map_err(|error| failed(&format!("kernel {full}"), error))?;
-        self.functions.borrow_mut().insert((name, element), function.clone());
-        Ok(function)
-    }
-
-    fn module(
-        &self,
-        context: &Arc<CudaContext>,
-        capability: u32,
-        source: &Source,
-        part: Part,
-    ) -> Result<Arc<CudaModule>> {
-        if let Some(module) = self.modules.borrow().get(&part) {
-            return Ok(module.clone());
-        }
+        let entry = format!("{name}_{element}");
+        let what = || format!("loading the kernel {entry} of {}", source.stem);
         let text = source.variants.iter().find(|(oldest, _)| *oldest <= capability).map_or("", |(_, text)| *text);
         // The text is ours and holds no zero byte; one would only end it early.
         debug_assert!(CString::new(text).is_ok());
-        let what = || format!("loading the kernels of {}", source.stem);
-        let module = context.load_module(Ptx::from_src(part.cut(text))).map_err(|error| failed(&what(), error))?;
-        self.modules.borrow_mut().insert(part, module.clone());
-        Ok(module)
+        let module = context.load_module(Ptx::from_src(cut(text, &entry))).map_err(|error| failed(&what(), error))?;
+        // The function keeps its module.
+        let function = module.load_function(&entry).map_err(|error| failed(&what(), error))?;
+        self.functions.borrow_mut().insert((name, element), function.clone());
+        Ok(function)
     }
 }
 
@@ -174,27 +125,20 @@ mod tests {
     }
 
     #[test]
-    fn every_kernel_is_in_one_part() {
+    fn every_kernel_can_be_had_alone() {
         for source in SOURCES {
             for (_, text) in source.variants {
-                let names: Vec<_> =
-                    entries(text).iter().map(|entry| entry.rsplit_once('_').expect("typed").0).collect();
-                let mut parts: Vec<_> = ["f32", "f64"]
-                    .iter()
-                    .flat_map(|&element| names.iter().map(move |name| Part::of(source.stem, name, element)))
-                    .collect();
-                parts.sort_by_key(|part| (part.element, part.alone));
-                parts.dedup();
-                let cut: Vec<_> = parts.iter().map(|part| part.cut(text)).collect();
-                let mut found: Vec<_> = cut.iter().flat_map(|text| entries(text)).collect();
-                let mut all = entries(text);
-                found.sort_unstable();
-                all.sort_unstable();
-                assert_eq!(found, all, "{}", source.stem);
-                assert!(cut.iter().all(|part| part.starts_with(text.split(ENTRY).next().expect("a beginning"))));
+                let before = text.split(ENTRY).next().expect("a head");
+                let all = entries(text);
+                assert!(!all.is_empty());
+                for entry in &all {
+                    let alone = cut(text, entry);
+                    assert_eq!(entries(&alone), [*entry], "{}", source.stem);
+                    assert!(alone.starts_with(before));
+                }
+                let sum: usize = all.iter().map(|entry| cut(text, entry).len() - before.len() - 1).sum();
+                assert_eq!(sum + before.len(), text.len(), "{}: every line is in one kernel", source.stem);
             }
         }
-        assert_eq!(Part::of("dia", "bicgstab_dia", "f64").alone, Some("bicgstab_dia"));
-        assert_eq!(Part::of("vector", "cg_update_vector", "f64").alone, None);
     }
 }
