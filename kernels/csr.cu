@@ -17,6 +17,8 @@
 // cost 10 % on it); one of the sub-warps of a longer row.
 #define AHEAD 14
 #define AHEAD_OF_LANES 8
+// The same for rows of no more than that: fewer registers, more warps.
+#define AHEAD_OF_SHORT 8
 // Rows of a warp.
 #define GROUP WARP
 
@@ -124,6 +126,7 @@ struct Stage {
     }
 
     // The lane's row of a group: entries begin .. end. Whole warp.
+    template <int DEPTH>
     __device__ __forceinline__ T row(u32 begin, u32 end, const T* x, u32 lane) const {
         T acc[1] = {T(0)};
         u32 p = __shfl_sync(ALL, begin, 0) & ~3u, last = __shfl_sync(ALL, end, WARP - 1);
@@ -131,7 +134,7 @@ struct Stage {
             u32 count = min(capacity, last - p);
             fetch(p, count, lane);
             u32 from = max(begin, p), to = max(min(end, p + count), p);  // of the row, here
-            walk<1, AHEAD>(from - p, to - p, x, 0, 1, acc);
+            walk<1, DEPTH>(from - p, to - p, x, 0, 1, acc);
             __syncwarp();  // all have read before the next overwrites
         }
         return acc[0];
@@ -141,7 +144,7 @@ struct Stage {
 // Where row `row` begins; rows past the last are empty.
 __device__ __forceinline__ u32 begin_of(const u32* row_ptr, u32 row, u32 nrows) { return row_ptr[min(row, nrows)]; }
 
-template <class T, bool SWIZZLED>
+template <class T, bool SWIZZLED, int DEPTH>
 __device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
@@ -150,12 +153,12 @@ __device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_i
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
     Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared, warp);
-    T acc = stage.row(begin, end, x, lane);
+    T acc = stage.template row<DEPTH>(begin, end, x, lane);
     if (row < nrows) finish_row(a, acc, b, y + row);
 }
 
 // Dynamic shared memory: the block's 1024 y, its w, then a room a warp.
-template <class T, bool SWIZZLED>
+template <class T, bool SWIZZLED, int DEPTH>
 __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     if (!open(gate)) return;
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
@@ -178,7 +181,7 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
         u32 next = row + warps * GROUP;
         u32 next_begin = begin_of(row_ptr, next, nrows), next_end = begin_of(row_ptr, next + 1, nrows);
         T of_w = row < nrows ? w[row] : T(0);
-        T acc = stage.row(begin, end, x, lane);
+        T acc = stage.template row<DEPTH>(begin, end, x, lane);
         if (row < nrows) {
             y[row] = acc;
             shared_y[at] = acc;
@@ -191,14 +194,14 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
     if (threadIdx.x < WARP) block_dots(shared_y, shared_w, first, nrows, tree);
 }
 
-#define STAGED(T, t, name, SWIZZLED)                                                             \
-    extern "C" __global__ void __launch_bounds__(32) spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_staged<T, SWIZZLED>(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate);   \
+#define STAGED(T, t, name, SWIZZLED, DEPTH, BOUNDS)                                                             \
+    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate);   \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
-        spmv_dot_staged<T, SWIZZLED>(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate); \
+        spmv_dot_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate); \
     }
-#define STAGED_ENTRIES(T, t) STAGED(T, t, , false) STAGED(T, t, swizzled_, true)
+#define STAGED_ENTRIES(T, t) STAGED(T, t, , false, AHEAD, (32)) STAGED(T, t, swizzled_, true, AHEAD, (32)) STAGED(T, t, short_, false, AHEAD_OF_SHORT, (32, 17))
 FOR_EACH_TYPE(STAGED_ENTRIES)
 
 // Y = a A X + b Y, four columns at a time in the order of the staged product; a group that fits its room is brought once.

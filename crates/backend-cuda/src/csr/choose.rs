@@ -62,6 +62,8 @@ const NEVER_LONG: usize = 64;
 pub(super) const STAGING_BYTES: usize = 16 << 10;
 /// The share of all entries whose groups of 32 rows fit a warp's room at once; longer groups are brought in parts.
 const FITTING: f64 = 0.95;
+/// Entries of the longest row up to which the staged kernel for short rows is taken (`AHEAD_OF_SHORT` of kernels/csr.cu).
+pub(super) const SHORT: usize = 8;
 /// Warps of a thread block of the staged product: each room is then free for the next group as soon as its own warp is done, which was
 /// worth 3 to 15 % on stencils of 7 to 33 points against four warps. And of the one with a dot product (1024 rows a thread block).
 pub(super) const STAGED_WARPS: usize = 1;
@@ -78,7 +80,7 @@ const BINS: usize = 128;
 #[derive(Clone, Debug)]
 pub(super) struct RowStats {
     /// Entries of the longest row.
-    longest: usize,
+    pub(super) longest: usize,
     /// Steps of all warps with a lane a row: the longest row of each group.
     steps: u64,
     /// Rows of 8, 16, 24, ... entries: in shared memory their beginnings share banks.

@@ -18,7 +18,7 @@ use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, S
 use spandrel_formats::{Csr, Format, Offset, Real, Traffic};
 
 pub use self::choose::CsrKernel;
-use self::choose::{GROUP, RowStats, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
+use self::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
 use self::classes::Bins;
 use self::persistent::reach;
 use self::tiles::Tiles;
@@ -43,6 +43,8 @@ pub struct CudaCsr<T> {
     /// Entries of a warp's room, and whether they change places there (rows of lengths that meet on the same banks).
     capacity: usize,
     swizzled: bool,
+    /// Whether no row is longer than [`SHORT`].
+    short: bool,
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
     tiles: Option<Tiles<T>>,
@@ -121,6 +123,7 @@ impl Cuda {
             kernel,
             capacity,
             swizzled,
+            short: !swizzled && stats.longest <= SHORT,
             dot_warps,
             tiles,
             bins,
@@ -270,7 +273,11 @@ impl<T: Real> CudaCsr<T> {
                 let capacity = self.capacity as u32;
                 let grid = Grid::of(self.nrows.div_ceil(GROUP * STAGED_WARPS), 32 * STAGED_WARPS as u32);
                 let grid = with_shared(grid, self.staging(STAGED_WARPS));
-                let name = if self.swizzled { "spmv_swizzled_csr" } else { "spmv_csr" };
+                let name = match (self.swizzled, self.short) {
+                    (true, _) => "spmv_swizzled_csr",
+                    (_, true) => "spmv_short_csr",
+                    _ => "spmv_csr",
+                };
                 let mut arguments = [
                     arg(&row_ptr),
                     arg(&col_idx),
@@ -283,7 +290,7 @@ impl<T: Real> CudaCsr<T> {
                     arg(&y),
                     arg(&gate),
                 ];
-                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate), and swizzled, a warp 32 rows, each with
+                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
                 // room for `capacity` entries.
                 unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
             }
@@ -376,7 +383,11 @@ impl<T: Real> CudaCsr<T> {
         }
         let grid = Grid::of(self.nrows.div_ceil(BLOCK), 32 * self.dot_warps as u32);
         let grid = with_shared(grid, 2 * BLOCK * T::BYTES + self.staging(self.dot_warps));
-        let name = if self.swizzled { "spmv_dot_swizzled_csr" } else { "spmv_dot_csr" };
+        let name = match (self.swizzled, self.short) {
+            (true, _) => "spmv_dot_swizzled_csr",
+            (_, true) => "spmv_dot_short_csr",
+            _ => "spmv_dot_csr",
+        };
         let mut arguments = [
             arg(&row_ptr),
             arg(&col_idx),
@@ -389,7 +400,7 @@ impl<T: Real> CudaCsr<T> {
             arg(&tree),
             arg(&gate),
         ];
-        // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate), and swizzled: 1024 rows a thread block, with
+        // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate), also swizzled or for short rows: 1024 rows a thread block, with
         // room for their y and w and for `capacity` entries a warp; lengths compared above.
         unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
     }
