@@ -71,4 +71,7 @@ pub enum Error {
     /// A matrix that is wrong or does not fit.
     #[error(transparent)]
     Format(#[from] spandrel_formats::Error),
+    /// A triangle that cannot be solved with, or does not fit its plan.
+    #[error(transparent)]
+    Triangle(#[from] spandrel_sptrsv::Error),
 }

@@ -11,6 +11,7 @@ pub mod error;
 pub mod monitor;
 pub mod operator;
 pub mod ops;
+pub mod sptrsv;
 pub mod trace;
 
 pub use device::{Device, Gate, Recorded, Step};
@@ -18,6 +19,7 @@ pub use error::{Error, Result};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
+pub use sptrsv::{Sptrsv, Tri};
 pub use trace::Trace;
 
 #[cfg(doctest)]

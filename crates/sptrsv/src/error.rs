@@ -54,6 +54,37 @@ pub enum Error {
         /// The triangle's number of rows.
         expected: usize,
     },
+    /// T^T of a plan that was analysed for T alone.
+    #[error("this plan was analysed for T x = b alone: analyse it for both systems to solve with the transpose")]
+    NotAnalyzed,
+    /// A plan for grids and a matrix that is none.
+    #[error("{plan} solves on grids, and this triangle is none: {why}")]
+    NotAGrid {
+        /// The plan.
+        plan: &'static str,
+        /// The reason.
+        why: String,
+    },
+    /// An entry that the stencil of a grid does not have.
+    #[error("row {row} has an entry in column {col}, which is outside the stencil of the grid")]
+    OutsideStencil {
+        /// Row of the entry, from 0.
+        row: usize,
+        /// Its column, from 0.
+        col: usize,
+    },
+    /// A row that lacks a neighbour where every row must have all of them.
+    #[error(
+        "row {row} holds {found} of {expected} entries of its stencil: solve from index-free storage, which takes such rows"
+    )]
+    PartOfStencil {
+        /// The row, from 0.
+        row: usize,
+        /// Its entries.
+        found: usize,
+        /// The entries of the whole stencil there.
+        expected: usize,
+    },
     /// A matrix that is wrong in itself.
     #[error(transparent)]
     Format(#[from] spandrel_formats::Error),

@@ -7,9 +7,46 @@
 //! Bound: |b - T x| <= gamma(k+2) |T| |x| row by row, k terms off the diagonal.
 //! Reference: Higham 2002, Accuracy and Stability of Numerical Algorithms, chapter 8.
 
+use std::sync::Arc;
+
 use spandrel_formats::{Ordinal, Real};
 
-use crate::{Error, Result, Triangle, Triangular};
+use crate::{Error, Plan, Result, Rows, Systems, Triangle, Triangular};
+
+/// The serial plan: no analysis, one row after the other.
+#[derive(Clone, Debug)]
+pub struct Serial<T>(Rows<T>);
+
+impl<T: Real> Serial<T> {
+    /// The rows that it walks.
+    pub fn rows(&self) -> &Rows<T> {
+        &self.0
+    }
+}
+
+impl<T: Real> Plan for Serial<T> {
+    type Value = T;
+    const NAME: &'static str = "serial";
+
+    fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
+        Ok(Self(Rows::new(matrix, systems)))
+    }
+    fn matrix(&self) -> &Arc<Triangular<T>> {
+        self.0.matrix()
+    }
+    fn systems(&self) -> Systems {
+        self.0.systems()
+    }
+    fn update(&mut self, values: &[T]) -> Result<()> {
+        self.0.update(values)
+    }
+    fn storage(&self) -> u64 {
+        self.0.storage()
+    }
+    fn sptrsv_bytes(&self) -> u64 {
+        self.0.sptrsv_bytes()
+    }
+}
 
 /// x <- T^-1 b. What x held before is not read. O(nnz); allocates nothing.
 ///

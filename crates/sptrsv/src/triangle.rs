@@ -135,21 +135,27 @@ impl<T: Real> Triangular<T> {
     /// first row that it is true of.
     pub fn new(csr: Csr<T>, triangle: Triangle, diagonal: Diagonal) -> Result<Self> {
         square(&csr)?;
-        let mut inv_diag = Vec::with_capacity(if diagonal == Diagonal::Unit { 0 } else { csr.nrows() });
         for i in 0..csr.nrows() {
-            let (cols, values) = csr.row(i);
+            let (cols, _) = csr.row(i);
             if let Some(&j) = cols.iter().find(|&&j| j as usize != i && !triangle.holds(i, j as usize)) {
                 return Err(Error::NotTriangular { triangle, row: i, col: j as usize });
             }
-            if diagonal == Diagonal::NonUnit {
-                match diagonal_at(cols, triangle, i).map(|k| values[k]) {
-                    None => return Err(Error::MissingDiagonal { row: i }),
-                    Some(d) if d == T::zero() => return Err(Error::ZeroDiagonal { row: i }),
-                    Some(d) => inv_diag.push(T::one() / d),
-                }
-            }
         }
+        let inv_diag = reciprocals(&csr, csr.values(), triangle, diagonal)?;
         Ok(Self { csr, triangle, diagonal, inv_diag })
+    }
+
+    /// New values in the order of the stored entries; the pattern stays.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless there are as many as entries; [`Error::ZeroDiagonal`]. The triangle is then as before.
+    pub fn set_values(&mut self, values: &[T]) -> Result<()> {
+        if values.len() != self.csr.nnz() {
+            return Err(Error::Shape { what: "values", found: values.len(), expected: self.csr.nnz() });
+        }
+        self.inv_diag = reciprocals(&self.csr, values, self.triangle, self.diagonal)?;
+        self.csr.values_mut().copy_from_slice(values);
+        Ok(())
     }
 
     /// Number of rows, and of columns.
@@ -189,6 +195,22 @@ impl<T: Real> Triangular<T> {
             (Some(k), Triangle::Upper) => (&cols[k + 1..], &values[k + 1..]),
         }
     }
+}
+
+/// 1/d of every row of a triangle of `values` on the pattern of `csr`, nothing for a unit diagonal.
+fn reciprocals<T: Real>(csr: &Csr<T>, values: &[T], triangle: Triangle, diagonal: Diagonal) -> Result<Vec<T>> {
+    if diagonal == Diagonal::Unit {
+        return Ok(Vec::new());
+    }
+    let inverse = |i: usize| {
+        let at = csr.row_ptr()[i] as usize;
+        match diagonal_at(csr.row(i).0, triangle, i).map(|k| values[at + k]) {
+            None => Err(Error::MissingDiagonal { row: i }),
+            Some(d) if d == T::zero() => Err(Error::ZeroDiagonal { row: i }),
+            Some(d) => Ok(T::one() / d),
+        }
+    };
+    (0..csr.nrows()).map(inverse).collect()
 }
 
 /// Where in a row of a triangle the diagonal entry stands: at the end of a lower row, at the start of an upper one.

@@ -1,0 +1,44 @@
+//! The capellini plan on the CPU: one row after the other.
+//!
+//! Order: [`spandrel_sptrsv::serial`]'s.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Load, Result};
+use spandrel_formats::Real;
+use spandrel_sptrsv::{Capellini, Plan, System, Triangle};
+
+use crate::Cpu;
+use crate::sptrsv::{Solve, sptrsv_by_column};
+
+/// A plan, shared with the host.
+#[derive(Clone, Debug)]
+pub struct CpuCapellini<T>(Arc<Capellini<T>>);
+
+// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Capellini<T>> for Cpu {
+    type Resident = CpuCapellini<T>;
+
+    fn load(&self, host: Arc<Capellini<T>>) -> Result<CpuCapellini<T>> {
+        Ok(CpuCapellini(host))
+    }
+}
+
+impl<T: Real> Solve<Capellini<T>> for CpuCapellini<T> {
+    fn plan(&self) -> &Arc<Capellini<T>> {
+        &self.0
+    }
+    fn replace(&mut self, plan: &Arc<Capellini<T>>) {
+        self.0 = Arc::clone(plan);
+    }
+    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        let (view, n) = (self.0.rows().view(system)?, x.len());
+        for k in 0..n {
+            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
+            x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
+        }
+        Ok(())
+    }
+}
+
+sptrsv_by_column!(Capellini);

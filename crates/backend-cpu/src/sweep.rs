@@ -1,0 +1,45 @@
+//! The sweep plan on the CPU: one row after the other.
+//!
+//! Order: [`spandrel_sptrsv::serial`]'s.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Load, Result};
+use spandrel_formats::Real;
+use spandrel_sptrsv::{Plan, Sweep, System, Triangle};
+
+use crate::Cpu;
+use crate::sptrsv::{Solve, sptrsv_by_column};
+
+/// A plan, shared with the host.
+#[derive(Clone, Debug)]
+pub struct CpuSweep<T>(Arc<Sweep<T>>);
+
+// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+unsafe impl<T: Real> Load<Sweep<T>> for Cpu {
+    type Resident = CpuSweep<T>;
+
+    fn load(&self, host: Arc<Sweep<T>>) -> Result<CpuSweep<T>> {
+        Ok(CpuSweep(host))
+    }
+}
+
+impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
+    fn plan(&self) -> &Arc<Sweep<T>> {
+        &self.0
+    }
+    fn replace(&mut self, plan: &Arc<Sweep<T>>) {
+        self.0 = Arc::clone(plan);
+    }
+    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        let rows = spandrel_sptrsv::Rows::new(Arc::clone(self.0.matrix()), self.0.systems());
+        let (view, n) = (rows.view(system)?, x.len());
+        for k in 0..n {
+            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
+            x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
+        }
+        Ok(())
+    }
+}
+
+sptrsv_by_column!(Sweep);

@@ -1,0 +1,153 @@
+//! Triangular solve: the operation, and the place where its sizes are checked.
+
+use std::fmt;
+use std::sync::Arc;
+
+use spandrel_sptrsv::{Plan, System};
+
+use crate::error::{expect_columns, expect_len};
+use crate::{Backend, Error, Gate, Load, Order, Result};
+
+/// x <- T^-1 b (or T^-T b) for one plan.
+///
+/// A plan's state on the device (flags, tickets, epochs) belongs to its resident and is advanced by the kernels themselves, so that a
+/// replayed graph goes on where the last solve ended; nothing is cleared by the host between solves. Two solves with one resident are
+/// ordered by the queue.
+pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
+    /// The order in which a row of this system is summed on this device: [`Order::Stored`] is the order of
+    /// [`spandrel_sptrsv::serial`], and gives its bits.
+    fn sptrsv_order(&self, m: &Self::Resident, system: System) -> Order;
+
+    /// x <- T^-1 b, or T^-T b, for `k` right-hand sides, tall column-major blocks of `nrows` elements each in one vector. What x held
+    /// before is not read. Each column has the bits of the solve of that column alone. Enqueues; may be recorded.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for the transposed system of a plan that was analysed for the plain one.
+    fn sptrsv(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        b: &Self::Vector,
+        x: &mut Self::Vector,
+    ) -> Result<()>;
+
+    /// As [`Sptrsv::sptrsv`] with b in x: the same bits.
+    ///
+    /// # Errors
+    /// As [`Sptrsv::sptrsv`].
+    fn sptrsv_in_place(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        x: &mut Self::Vector,
+    ) -> Result<()>;
+
+    /// Takes over the values of a plan that was [`Plan::update`]d since it was loaded; the pattern is that of the resident. Addresses
+    /// stay, so recorded steps see the new values. May not be recorded.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless the plan has as many rows and entries as the resident.
+    fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()>;
+}
+
+/// A plan on a device: its resident form and its shape.
+pub struct Tri<B: Load<P>, P> {
+    resident: B::Resident,
+    plan: Arc<P>,
+}
+
+impl<B: Load<P>, P: Plan> fmt::Debug for Tri<B, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tri")
+            .field("plan", &P::NAME)
+            .field("nrows", &self.plan.nrows())
+            .field("triangle", &self.plan.triangle())
+            .field("diagonal", &self.plan.diagonal())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Load<P>, P: Plan> Tri<B, P> {
+    /// Loads a plan. Blocks as the copy does; may not be recorded.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], [`Error::Unsupported`].
+    pub fn load(be: &B, plan: impl Into<Arc<P>>) -> Result<Self> {
+        let plan = plan.into();
+        Ok(Self { resident: be.load(Arc::clone(&plan))?, plan })
+    }
+    /// The plan.
+    pub fn plan(&self) -> &Arc<P> {
+        &self.plan
+    }
+    /// Number of rows.
+    pub fn nrows(&self) -> usize {
+        self.plan.nrows()
+    }
+    /// The resident form.
+    pub fn resident(&self) -> &B::Resident {
+        &self.resident
+    }
+}
+
+impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
+    fn check(&self, system: System) -> Result<()> {
+        if self.plan.systems().hold(system) {
+            return Ok(());
+        }
+        Err(Error::Unsupported { op: "sptrsv", noun: P::NAME, why: spandrel_sptrsv::Error::NotAnalyzed.to_string() })
+    }
+
+    /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless b and x have `nrows` elements; [`Error::Unsupported`].
+    pub fn sptrsv(&self, be: &B, gate: Gate<'_, B>, system: System, b: &B::Vector, x: &mut B::Vector) -> Result<()> {
+        expect_len("sptrsv", "b", be.len(b), self.nrows())?;
+        expect_len("sptrsv", "x", be.len(x), self.nrows())?;
+        self.check(system)?;
+        be.sptrsv(gate, system, &self.resident, 1, b, x)
+    }
+
+    /// As [`Tri::sptrsv`] with b in x.
+    ///
+    /// # Errors
+    /// As [`Tri::sptrsv`].
+    pub fn sptrsv_in_place(&self, be: &B, gate: Gate<'_, B>, system: System, x: &mut B::Vector) -> Result<()> {
+        expect_len("sptrsv", "x", be.len(x), self.nrows())?;
+        self.check(system)?;
+        be.sptrsv_in_place(gate, system, &self.resident, 1, x)
+    }
+
+    /// Several right-hand sides, sizes checked. See [`Sptrsv::sptrsv`].
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless B and X have `nrows * k` elements; [`Error::Unsupported`].
+    pub fn sptrsv_columns(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        system: System,
+        k: usize,
+        b: &B::Vector,
+        x: &mut B::Vector,
+    ) -> Result<()> {
+        expect_columns("sptrsv", "B", be.len(b), self.nrows(), k)?;
+        expect_columns("sptrsv", "X", be.len(x), self.nrows(), k)?;
+        self.check(system)?;
+        be.sptrsv(gate, system, &self.resident, k, b, x)
+    }
+
+    /// New values, in the order of the triangle's stored entries, without a new analysis. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// [`Error::Triangle`] for a zero on the diagonal or a wrong number of values; everything is then as before.
+    pub fn update(&mut self, be: &B, values: &[P::Value]) -> Result<()> {
+        Arc::make_mut(&mut self.plan).update(values)?;
+        be.update(&mut self.resident, &self.plan)
+    }
+}
