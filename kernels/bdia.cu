@@ -5,11 +5,13 @@
 // the number of its first diagonal, and the place of its window of x in shared memory. Pieces whose windows stand in shared memory
 // together are a pass; the first of a pass has place 0.
 // Grid: `window`: a thread 16 bytes of consecutive rows, 256 threads or, with dot products, 1024 rows a thread block; `narrow`: four rows a
-// thread, 1024 a thread block of 256, or one a thread; `staged`, for few rows: 64 rows a thread block of 256, which all load and of which
-// 64 sum. With dot products the last block of each 1024 rows of these two reads y again from the second-level cache.
+// thread, 1024 a thread block of 256, or (`single`) one a thread; for few rows `small`, one a thread in thread blocks of 64, or `staged`,
+// 64 a thread block of 256, which all load and of which 64 sum. With dot products the last thread block of each 1024 rows of `single`,
+// `small` and `staged` reads y again from the second-level cache.
 // Order: stored, ascending diagonals. No position is left out: where one lies outside the matrix x reads as -0, and +0 * -0 = -0 added to
 // any accumulator, a zero of either sign too, leaves it as it is.
-// Bytes: values, y once; x once a thread block and band (`window`, `staged`), or from the first-level cache (`narrow`).
+// Bytes: values, y once; x once a thread block and band (`window`, `staged`), or from the first-level cache (`narrow`,
+// `single`, `small`).
 // Persistent (cg_bdia, bicgstab_bdia): as DIA; see include/persistent.cuh.
 // Reference: Wang, Ren, Tian, Efficient sparse matrix-vector multiplication and CG solver optimization on GPU, 2013.
 #include "persistent.cuh"
@@ -168,6 +170,80 @@ struct NarrowRows {
         dots_of_parts(y, w, nrows, blockDim.x, arrivals, tree);                                  \
     }
 FOR_EACH_TYPE(NARROW)
+
+#define SMALL_ROWS 64
+
+// What lies at `p` where `there` holds, else `other`: a load under a predicate, as branches between loads would part them.
+__device__ __forceinline__ float load_if(bool there, const float* p, float other) {
+    asm("{ .reg .pred q; setp.ne.u32 q, %1, 0; @q ld.global.nc.f32 %0, [%2]; }" : "+f"(other) : "r"((u32)there), "l"(p));
+    return other;
+}
+__device__ __forceinline__ double load_if(bool there, const double* p, double other) {
+    asm("{ .reg .pred q; setp.ne.u32 q, %1, 0; @q ld.global.nc.f64 %0, [%2]; }" : "+d"(other) : "r"((u32)there), "l"(p));
+    return other;
+}
+
+// Adds U diagonals of a row from the k-th on, whose value lies at `at`, or those of them that there are: the others count as lying outside
+// the matrix. `meets(there, k)` is x where the row meets diagonal k, if there is one.
+template <int U, bool WHOLE, class T, class Meets>
+__device__ __forceinline__ void add_diagonals(const T* __restrict__ at, u64 stride, u32 k, u32 diagonals, Meets meets, T& acc) {
+    T v[U], xs[U];
+#pragma unroll
+    for (int u = 0; u < U; u++) v[u] = load_if(WHOLE || k + u < diagonals, at + u * stride, T(0));
+#pragma unroll
+    for (int u = 0; u < U; u++) xs[u] = meets(WHOLE || k + u < diagonals, k + u);
+#pragma unroll
+    for (int u = 0; u < U; u++) acc = fma_rn(v[u], xs[u], acc);
+}
+
+// The sum of a row, U diagonals in flight.
+template <int U, class T, class Meets>
+__device__ __forceinline__ T sum_diagonals(const T* __restrict__ at, u64 stride, u32 diagonals, Meets meets) {
+    T acc = T(0);
+    u32 k = 0;
+#pragma unroll 1
+    for (; k + U <= diagonals; k += U, at += U * stride) add_diagonals<U, true>(at, stride, k, diagonals, meets, acc);
+    if (k + U / 2 < diagonals) add_diagonals<U, false>(at, stride, k, diagonals, meets, acc);
+    else if (k < diagonals) add_diagonals<U / 2, false>(at, stride, k, diagonals, meets, acc);
+    return acc;
+}
+
+// The same. In a single band neighbouring diagonals meet a row at neighbouring columns, and no load of x waits for an offset.
+template <int U, class T>
+__device__ __forceinline__ T small_sum(const T* values, u64 stride, u32 diagonals, u32 bands, const Offsets& offsets, u32 row, u32 ncols, const T* x) {
+    const T* at = values + row;
+    if (bands == 1) {
+        u32 first = row + (u32)offsets.near[0];
+        const T* from = x + ((i64)row + offsets.near[0]);
+        return sum_diagonals<U>(at, stride, diagonals, [&](bool there, u32 k) { return load_if(there && first + k < ncols, from + k, T(-0.0)); });
+    }
+    if (!offsets.all) {
+        return sum_diagonals<U>(at, stride, diagonals, [&](bool there, u32 k) {
+            u32 j = row + (u32)offsets.near[k % NEAR_OFFSETS];
+            return load_if(there && j < ncols, x + j, T(-0.0));
+        });
+    }
+    return sum_diagonals<U>(at, stride, diagonals, [&](bool there, u32 k) {
+        u32 j = row + (u32)__ldg(offsets.all + (there ? k : 0));
+        return load_if(there && j < ncols, x + j, T(-0.0));
+    });
+}
+
+#define SMALL(T, t, U)                                                                           \
+    extern "C" __global__ void __launch_bounds__(SMALL_ROWS, 12) spmv_small##U##_bdia_##t(const T* values, u64 stride, u32 diagonals, u32 bands, const __grid_constant__ Offsets offsets, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        u64 row = (u64)blockIdx.x * SMALL_ROWS + threadIdx.x;                                    \
+        if (!open(gate) || row >= nrows) return;                                                 \
+        T sum = small_sum<U>(values, stride, diagonals, bands, offsets, (u32)row, (u32)ncols, x); \
+        finish_row(a.value(), sum, b.value(), y + row);                                          \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(SMALL_ROWS, 12) spmv_dot_small##U##_bdia_##t(const T* values, u64 stride, u32 diagonals, u32 bands, const __grid_constant__ Offsets offsets, u64 nrows, u64 ncols, const T* x, T* y, const T* w, u32* arrivals, Tree<T> tree, const Monitor* gate) { \
+        if (!open(gate)) return;                                                                 \
+        u64 row = (u64)blockIdx.x * SMALL_ROWS + threadIdx.x;                                    \
+        if (row < nrows) y[row] = small_sum<U>(values, stride, diagonals, bands, offsets, (u32)row, (u32)ncols, x); \
+        dots_of_parts(y, w, nrows, SMALL_ROWS, arrivals, tree);                                  \
+    }
+#define SMALL_ENTRIES(T, t) SMALL(T, t, 4) SMALL(T, t, 8) SMALL(T, t, 12) SMALL(T, t, 16)
+FOR_EACH_TYPE(SMALL_ENTRIES)
 
 // Diagonals in flight.
 #define FLIGHT 8

@@ -13,9 +13,10 @@
 // Variants: sm_90
 #include "persistent.cuh"
 
-// Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times (with 8, five times, which
-// cost 10 % on it); one of the sub-warps of a longer row.
+// Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times, with 8 it would five times.
+// `spandrel-bench spmv --formats csr` times what another number does.
 #define AHEAD 14
+// The same for lanes that share a row.
 #define AHEAD_OF_LANES 8
 // The same for rows of no more than that: fewer registers, more warps.
 #define AHEAD_OF_SHORT 8
@@ -68,7 +69,7 @@ __device__ __forceinline__ void arrived() { __syncwarp(); }
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];
 
-// A warp's room for `capacity` entries (a multiple of 32), and where they come from.
+// A warp's room for `capacity` entries (a multiple of 4; swizzled, of 32), and where they come from.
 template <class T, bool SWIZZLED>
 struct Stage {
     const u32* col_idx;
@@ -163,13 +164,7 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
     if (!open(gate)) return;
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
     u32 first = blockIdx.x * BLOCK;
-    if (first >= nrows) {  // no row at all: the empty sums
-        if (threadIdx.x == 0) {
-            *tree.out[0] = T(0);
-            if (tree.out[1]) *tree.out[1] = T(0);
-        }
-        return;
-    }
+    if (no_rows<T>(first, nrows, tree)) return;
     T *shared_y = (T*)dynamic_shared, *shared_w = shared_y + BLOCK;
     Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared + 2 * BLOCK * sizeof(T), warp);
     u32 row = first + warp * GROUP + lane;
@@ -400,8 +395,7 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
         if (lane == 0) {
             pieces[at] = acc;
             __threadfence();
-            last = atomicAdd(tickets + part.first, 1u) == part.count - 1;
-            if (last) tickets[part.first] = 0;  // for the next product
+            last = last_ticket(tickets + part.first, part.count);
         }
         if (!__shfl_sync(ALL, last, 0)) return;
         __threadfence();

@@ -108,7 +108,7 @@ FOR_EACH_TYPE(HADAMARD)
     }
 FOR_EACH_TYPE(ASSIGN)
 
-// A block's x . y from shared memory, by the first warp; the result in lane 0.
+// A block's x . y from shared memory, by the first warp; the result in lane 0. Of no elements +0.
 template <class T>
 __device__ __forceinline__ T block_dot(const T* x, const T* y, u64 n) {
     u64 left = n - (u64)blockIdx.x * BLOCK;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void dot(u64 n, const T* x, const T* y, bool root, co
         });
     __syncthreads();
     if (threadIdx.x >= WARP) return;
-    T sum[1] = {n == 0 ? T(0) : block_dot(shared_x, shared_y, n)};
+    T sum[1] = {block_dot(shared_x, shared_y, n)};
     if (finish_warp<T, 1>(tree, blockIdx.x, blocks_of(n), sum) && root) *tree.out[0] = sqrt_rn(sum[0]);
 }
 
@@ -201,8 +201,8 @@ __device__ __forceinline__ void end_step(u64 n, const T* x0, const T* y0, const 
     __syncthreads();
     if (threadIdx.x >= WARP) return;
     T sum[K];
-    sum[0] = n == 0 ? T(0) : block_dot(x0, y0, n);
-    if (K == 2) sum[K - 1] = n == 0 ? T(0) : block_dot(x1, y1, n);
+    sum[0] = block_dot(x0, y0, n);
+    if (K == 2) sum[K - 1] = block_dot(x1, y1, n);
     if (finish_warp<T, K>(tree, blockIdx.x, blocks_of(n), sum)) conclude(checks, sum[0], sum[K - 1], monitor);
 }
 
@@ -350,7 +350,8 @@ __device__ __forceinline__ bool take_coefficients(const Coeff<T>& cb, const Coef
     if (threadIdx.x == 0) {
         shared[0] = cb.value();
         shared[1] = cc ? cc->value() : T(0);
-        if (last_to_arrive(ticket)) *to = *from;
+        __threadfence();
+        if (last_ticket(ticket, gridDim.x)) *to = *from;
     }
     __syncthreads();
     return true;

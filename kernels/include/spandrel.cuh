@@ -167,6 +167,13 @@ __device__ __forceinline__ T group_sum(const T* results, u64 first, u64 count) {
     return halve(acc);
 }
 
+// Takes a ticket of `count`. True for the last, which leaves 0 for the next operation of the queue. One thread; nothing is made visible.
+__device__ __forceinline__ bool last_ticket(u32* ticket, u32 count) {
+    bool last = atomicAdd(ticket, 1u) == count - 1;
+    if (last) *ticket = 0;
+    return last;
+}
+
 // A whole warp hands in the results (in lane 0) of block `block` of `blocks`, of K sums. The warp that completes a group of 1024
 // sums it, level by level; the one that completes the last writes the sums. True in lane 0 of that warp alone, with the sums.
 template <class T, int K>
@@ -182,8 +189,7 @@ __device__ bool finish_warp(const Tree<T>& tree, u64 block, u64 blocks, T (&sum)
 #pragma unroll
             for (int k = 0; k < K; k++) tree.partials[k * tree.stride + level + at] = sum[k];
             __threadfence();
-            last = atomicAdd(tickets + group, 1u) == members - 1;
-            if (last) tickets[group] = 0;  // for the next operation of the queue
+            last = last_ticket(tickets + group, (u32)members);
         }
         if (!__shfl_sync(ALL, last, 0)) return false;
         __threadfence();
@@ -200,12 +206,15 @@ __device__ bool finish_warp(const Tree<T>& tree, u64 block, u64 blocks, T (&sum)
     return true;
 }
 
-// Whether thread 0 of this thread block is the last of the grid to come here; nothing is made visible.
-__device__ __forceinline__ bool last_to_arrive(u32* ticket) {
-    __threadfence();
-    bool last = atomicAdd(ticket, 1u) == gridDim.x - 1;
-    if (last) *ticket = 0;
-    return last;
+// Whether the thread block whose first row would be `first` has none: the only one of a matrix without rows. It writes the empty sums.
+template <class T>
+__device__ __forceinline__ bool no_rows(u64 first, u64 nrows, const Tree<T>& tree) {
+    if (first < nrows) return false;
+    if (threadIdx.x == 0) {
+        *tree.out[0] = T(0);
+        if (tree.out[1]) *tree.out[1] = T(0);
+    }
+    return true;
 }
 
 // The end of a product with dot products: w . y (and y . y) of the block of 1024 rows from `first` on, y and w of which lie in
@@ -264,13 +273,7 @@ __device__ __forceinline__ void spmv_dot_rows(const Rows& m, u64 nrows, T* y, co
     __shared__ T shared_y[BLOCK], shared_w[BLOCK];
     if (!open(gate)) return;
     u64 first = (u64)blockIdx.x * BLOCK, row = first + threadIdx.x;
-    if (first >= nrows) {  // no row at all: the empty sums
-        if (threadIdx.x == 0) {
-            *tree.out[0] = T(0);
-            if (tree.out[1]) *tree.out[1] = T(0);
-        }
-        return;
-    }
+    if (no_rows(first, nrows, tree)) return;
     T acc[N] = {};
     m.template accumulate<N>(row, THREADS, nrows, acc);
 #pragma unroll
@@ -292,11 +295,7 @@ __device__ inline bool last_of(u32* ticket, u32 count) {
     __shared__ bool last;
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) {
-        u32 seen = atomicAdd(ticket, 1u);
-        last = seen == count - 1;
-        if (last) *ticket = 0;  // for the next operation of the queue
-    }
+    if (threadIdx.x == 0) last = last_ticket(ticket, count);
     __syncthreads();
     if (last) __threadfence();
     return last;

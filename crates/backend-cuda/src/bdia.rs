@@ -3,19 +3,15 @@
 //! Layout: the host's diagonals, each begun at a multiple of 16 bytes; +0 outside the matrix, 64 elements behind the last diagonal, which
 //! loads of whole blocks of rows may touch. Bands as pieces of at most 1024 diagonals with their windows' places in shared memory.
 //! Order: stored, by ascending offset. Cost: [`spandrel_formats::Traffic::spmv`].
-//! Three kernels: `window` for bands wide enough that a window of x in shared memory pays, `narrow` where x comes from the first-level
-//! cache, and for matrices too small to fill the device `staged`, which loads with more threads than it has rows, or `single`, one row a
-//! thread. All have the same bits. Kernels: kernels/bdia.cu.
+//! Five kernels ([`BdiaKernel`]), all of the same bits. Kernels: kernels/bdia.cu.
 
 use std::sync::Arc;
 
-use spandrel_backend::error::expect_len;
-use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
+use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Band, Bdia, Csr, Format, Real};
 
 use crate::convert::Diagonals;
-use crate::device::gate_pointer;
-use crate::launch::{Argument, BLOCK, CoeffArg, Grid, arg};
+use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::BDIA;
 use crate::persistent::{Reach, Resident};
@@ -23,8 +19,9 @@ use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
 const WIDE: [usize; 2] = [4, 8];
-/// Diagonals up to which one thread a row has them all in flight at once.
-const FEW: usize = 8;
+/// Diagonals up to which a thread's own loads keep pace with those of a tile: on an H200 in double precision both took 4.8 us for 101
+/// diagonals of 15,600 rows, and 3.7 against 4.3 us for 65.
+const DIRECT: usize = 104;
 /// Diagonals of a piece at most.
 const PIECE: u32 = 1024;
 /// Elements of the windows of a pass, and bytes of those of `staged`.
@@ -33,6 +30,16 @@ const STAGED_WINDOWS: u32 = 32 << 10;
 /// Rows of a thread block of `staged`, and bytes of its tile.
 const STAGED_ROWS: usize = 64;
 const TILE: u32 = 32 << 10;
+/// Rows of a thread block of `small` and of `single`.
+const SMALL_ROWS: usize = 64;
+const SINGLE_ROWS: usize = 128;
+/// `small` by its diagonals in flight, with and without dot products.
+const SMALL: [(usize, &str, &str); 4] = [
+    (4, "spmv_small4_bdia", "spmv_dot_small4_bdia"),
+    (8, "spmv_small8_bdia", "spmv_dot_small8_bdia"),
+    (12, "spmv_small12_bdia", "spmv_dot_small12_bdia"),
+    (16, "spmv_small16_bdia", "spmv_dot_small16_bdia"),
+];
 /// Pieces and offsets that go by value.
 const NEAR_PIECES: usize = 16;
 const NEAR_OFFSETS: usize = 64;
@@ -89,13 +96,54 @@ fn layout(bands: &[Band], rows: u32, room: u32) -> (Vec<Piece>, u32) {
     (pieces, extent)
 }
 
-/// How a matrix is multiplied.
+/// How a bDIA matrix is multiplied. [`Cuda`] chooses at load; [`Cuda::load_bdia_with`] forces one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BdiaKernel {
+    /// 1024 rows a thread block, 16 bytes of rows a thread, x in shared memory. For bands wide enough that such windows pay.
+    Window,
+    /// The same number of rows, four a thread, x from the first-level cache. For narrow bands.
+    Narrow,
+    /// A row a thread. For narrow bands of so few rows that four a thread would leave multiprocessors with less than they can hold.
+    Single,
+    /// 64 rows a thread block, whose values and windows of x it brings to shared memory with more threads than it has rows. For many
+    /// diagonals of few rows.
+    Staged,
+    /// A row a thread in thread blocks of 64, with as many diagonals in flight as make the fewest rounds. For few rows: fewer blocks of
+    /// 1024 than the device has multiprocessors.
+    Small,
+}
+
+/// The kernel for a matrix on a device of so many multiprocessors; `fits`: the windows of 64 rows, all at once.
+fn choose(nrows: usize, diagonals: usize, bands: usize, fits: bool, multiprocessors: usize) -> BdiaKernel {
+    let wide = diagonals >= WIDE[usize::from(bands > 1)] * bands.max(1);
+    match nrows {
+        _ if nrows < BLOCK * multiprocessors => {
+            if wide && fits && diagonals > DIRECT {
+                BdiaKernel::Staged
+            } else {
+                BdiaKernel::Small
+            }
+        }
+        _ if wide => BdiaKernel::Window,
+        // A row a thread fills the device with a quarter of the rows that four a thread need.
+        _ if nrows < 4 * BLOCK * multiprocessors => BdiaKernel::Single,
+        _ => BdiaKernel::Narrow,
+    }
+}
+
+/// Where the diagonals lie, as the matrix's kernel takes it; what is past the near ones in memory too.
 #[derive(Debug)]
-enum Plan {
-    /// `narrow`, or `single` for a small matrix: all offsets, those past the near ones in memory too.
-    Narrow { near: [i32; NEAR_OFFSETS], all: Option<Buffer<i32>> },
-    /// `window`, or `staged` for a small matrix: pieces, those past the near ones in memory too; elements of the windows.
-    Window { near: [Piece; NEAR_PIECES], count: u32, all: Option<Buffer<Piece>>, extent: u32 },
+enum Table {
+    Offsets {
+        near: OffsetsArg,
+        _all: Option<Buffer<i32>>,
+    },
+    /// And the elements of the windows.
+    Pieces {
+        near: PiecesArg,
+        _all: Option<Buffer<Piece>>,
+        extent: u32,
+    },
 }
 
 /// A bDIA matrix in device memory.
@@ -103,18 +151,76 @@ enum Plan {
 pub struct CudaBdia<T> {
     nrows: usize,
     ncols: usize,
+    bands: u32,
     diagonals: u32,
     stride: usize,
     values: Buffer<T>,
-    plan: Plan,
-    /// If it is too small to fill the device by its rows alone: a 0 for each block of 1024 rows, where the parts of a block that end are
-    /// counted during a fused dot product.
-    small: Option<Buffer<u32>>,
+    kernel: BdiaKernel,
+    table: Table,
+    /// If thread blocks have fewer than 1024 rows: a 0 for each block of 1024 rows, where the parts of a block that end are counted during
+    /// a fused dot product.
+    arrivals: Option<Buffer<u32>>,
     /// Where it is square and small enough for a persistent solve: all offsets, and how far they reach.
     offsets: Option<(Buffer<i32>, Reach)>,
 }
 
+impl<T> CudaBdia<T> {
+    /// Which kernel forms products.
+    pub fn kernel(&self) -> BdiaKernel {
+        self.kernel
+    }
+}
+
 impl<T: Real> CudaBdia<T> {
+    /// What products take of it: values, stride, [diagonals, [bands,]] offsets or pieces, nrows, ncols.
+    fn arguments(&self) -> Vec<Own<'_>> {
+        let mut own = vec![self.values.pointer().into(), (self.stride as u64).into()];
+        if self.kernel != BdiaKernel::Window {
+            own.push(self.diagonals.into());
+        }
+        if self.kernel == BdiaKernel::Small {
+            own.push(self.bands.into());
+        }
+        own.push(match &self.table {
+            Table::Offsets { near, .. } => near.into(),
+            Table::Pieces { near, .. } => near.into(),
+        });
+        own.extend([self.nrows, self.ncols].map(|n| Own::from(n as u64)));
+        own
+    }
+
+    /// The names of the product without and with dot products, and their grids.
+    fn launches(&self) -> ([&'static str; 2], [Grid; 2]) {
+        let windows = match &self.table {
+            Table::Offsets { .. } => 0,
+            Table::Pieces { extent, .. } => extent * T::BYTES as u32,
+        };
+        let parts = |rows: usize, threads: u32| Grid::of(self.nrows.div_ceil(rows), threads);
+        match self.kernel {
+            BdiaKernel::Window => {
+                let grids = [parts(256 * 16 / T::BYTES, 256), parts(BLOCK, (BLOCK * T::BYTES / 16) as u32)];
+                (["spmv_window_bdia", "spmv_dot_window_bdia"], grids.map(|grid| Grid { shared: windows, ..grid }))
+            }
+            BdiaKernel::Narrow => (["spmv_narrow_bdia", "spmv_dot_narrow_bdia"], [Grid::rows(self.nrows); 2]),
+            BdiaKernel::Single => {
+                (["spmv_single_bdia", "spmv_dot_single_bdia"], [parts(SINGLE_ROWS, SINGLE_ROWS as u32); 2])
+            }
+            BdiaKernel::Staged => {
+                let grid = Grid { shared: TILE + windows, ..parts(STAGED_ROWS, 256) };
+                (["spmv_staged_bdia", "spmv_dot_staged_bdia"], [grid; 2])
+            }
+            BdiaKernel::Small => {
+                let (plain, dot) = small(self.diagonals as usize);
+                ([plain, dot], [parts(SMALL_ROWS, SMALL_ROWS as u32); 2])
+            }
+        }
+    }
+
+    /// What persistent kernels take of it: values, offsets, stride, diagonals.
+    fn resident_arguments(&self, offsets: u64) -> [Own<'static>; 4] {
+        [self.values.pointer().into(), offsets.into(), (self.stride as u64).into(), self.diagonals.into()]
+    }
+
     fn persistent(&self) -> Option<(Resident<'static>, u64)> {
         let (offsets, reach) = self.offsets.as_ref()?;
         let diagonals = self.diagonals as usize;
@@ -129,6 +235,12 @@ impl<T: Real> CudaBdia<T> {
         };
         Some((resident, offsets.pointer()))
     }
+}
+
+/// The entries of `small` that go through so many diagonals in the fewest rounds, of these the ones with the fewest in flight.
+fn small(diagonals: usize) -> (&'static str, &'static str) {
+    let fewest = SMALL.iter().min_by_key(|(flight, ..)| diagonals.div_ceil(*flight));
+    fewest.map_or(("", ""), |&(_, plain, dot)| (plain, dot))
 }
 
 /// Elements from one diagonal's beginning to the next one's.
@@ -150,34 +262,25 @@ impl Cuda {
         bands: &[Band],
         offsets: &[i32],
         values: Buffer<T>,
+        forced: Option<BdiaKernel>,
     ) -> Result<CudaBdia<T>> {
         let stride = stride(nrows);
-        let small = nrows < BLOCK * self.multiprocessors();
-        let wide = offsets.len() >= WIDE[usize::from(bands.len() > 1)] * bands.len().max(1);
-        let rows = if small { STAGED_ROWS } else { BLOCK } as u32;
-        let (pieces, extent) = layout(bands, rows, if small { STAGED_WINDOWS / T::BYTES as u32 } else { PASS });
+        let staged = layout(bands, STAGED_ROWS as u32, STAGED_WINDOWS / T::BYTES as u32);
         // `staged` has a single pass.
-        let fits = !small || pieces.iter().skip(1).all(|piece| piece.at > 0);
-        let plan = if wide && fits && !(small && offsets.len() <= FEW) {
-            let mut near = [Piece::default(); NEAR_PIECES];
-            near.iter_mut().zip(&pieces).for_each(|(near, &piece)| *near = piece);
-            let far = pieces.len() > NEAR_PIECES;
-            let all = far.then(|| Buffer::from_host(self.stream(), &pieces, "a matrix's bands")).transpose()?;
-            Plan::Window { near, count: pieces.len() as u32, all, extent }
-        } else {
-            let mut near = [0; NEAR_OFFSETS];
-            near.iter_mut().zip(offsets).for_each(|(near, &offset)| *near = offset);
-            let far = offsets.len() > NEAR_OFFSETS;
-            let all = far.then(|| Buffer::from_host(self.stream(), offsets, "a matrix's offsets")).transpose()?;
-            Plan::Narrow { near, all }
+        let fits = staged.0.iter().skip(1).all(|piece| piece.at > 0);
+        let kernel = forced.unwrap_or_else(|| choose(nrows, offsets.len(), bands.len(), fits, self.multiprocessors()));
+        if kernel == BdiaKernel::Staged && !fits {
+            let why = "the windows of its bands are more than shared memory holds".to_owned();
+            return Err(Error::Unsupported { op: "load", noun: "bdia", why });
+        }
+        let table = match kernel {
+            BdiaKernel::Window => self.pieces(layout(bands, BLOCK as u32, PASS))?,
+            BdiaKernel::Staged => self.pieces(staged)?,
+            BdiaKernel::Narrow | BdiaKernel::Single | BdiaKernel::Small => self.offsets(offsets)?,
         };
-        // One row a thread fills the device with a quarter of the rows that four a thread need.
-        let small = match &plan {
-            Plan::Narrow { .. } => nrows < 4 * BLOCK * self.multiprocessors(),
-            Plan::Window { .. } => small,
-        };
+        let parts = matches!(kernel, BdiaKernel::Single | BdiaKernel::Staged | BdiaKernel::Small);
         let arrivals = || Buffer::zeros(self.stream(), nrows.div_ceil(BLOCK).max(1), "counts of finished rows");
-        let small = small.then(arrivals).transpose()?;
+        let arrivals = parts.then(arrivals).transpose()?;
         let diagonals = offsets.len() as u32;
         let offsets = self.may_persist(nrows, ncols).then(|| {
             let reach = |&offset: &i32| Reach {
@@ -188,15 +291,38 @@ impl Cuda {
             Buffer::from_host(self.stream(), offsets, "a matrix's offsets").map(|offsets| (offsets, reach))
         });
         let offsets = offsets.transpose()?;
-        Ok(CudaBdia { nrows, ncols, diagonals, stride, values, plan, small, offsets })
+        let bands = bands.len() as u32;
+        Ok(CudaBdia { nrows, ncols, bands, diagonals, stride, values, kernel, table, arrivals, offsets })
     }
-}
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
-unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
-    type Resident = CudaBdia<T>;
+    fn pieces(&self, (pieces, extent): (Vec<Piece>, u32)) -> Result<Table> {
+        let mut near = [Piece::default(); NEAR_PIECES];
+        near.iter_mut().zip(&pieces).for_each(|(near, &piece)| *near = piece);
+        let far = pieces.len() > NEAR_PIECES;
+        let all = far.then(|| Buffer::from_host(self.stream(), &pieces, "a matrix's bands")).transpose()?;
+        let pointer = all.as_ref().map_or(0, Buffer::pointer);
+        let near = PiecesArg { all: pointer, count: pieces.len() as u32, reserved: 0, near };
+        Ok(Table::Pieces { near, _all: all, extent })
+    }
 
-    fn load(&self, host: Arc<Bdia<T>>) -> Result<CudaBdia<T>> {
+    fn offsets(&self, offsets: &[i32]) -> Result<Table> {
+        let mut near = [0; NEAR_OFFSETS];
+        near.iter_mut().zip(offsets).for_each(|(near, &offset)| *near = offset);
+        let far = offsets.len() > NEAR_OFFSETS;
+        let all = far.then(|| Buffer::from_host(self.stream(), offsets, "a matrix's offsets")).transpose()?;
+        let near = OffsetsArg { all: all.as_ref().map_or(0, Buffer::pointer), near };
+        Ok(Table::Offsets { near, _all: all })
+    }
+
+    /// Loads a bDIA matrix to be multiplied by `kernel`, whatever suits it.
+    ///
+    /// # Errors
+    /// As [`Load::load`]; [`BdiaKernel::Staged`] with bands whose windows do not fit shared memory together.
+    pub fn load_bdia_with<T: Real>(&self, host: &Bdia<T>, kernel: BdiaKernel) -> Result<CudaBdia<T>> {
+        self.load_bdia(host, Some(kernel))
+    }
+
+    fn load_bdia<T: Real>(&self, host: &Bdia<T>, forced: Option<BdiaKernel>) -> Result<CudaBdia<T>> {
         let (nrows, ncols) = (host.nrows(), host.ncols());
         let offsets: Vec<i32> = host.offsets().collect();
         let (stride, values) = (stride(nrows), self.bdia_values(nrows, offsets.len())?);
@@ -206,7 +332,16 @@ unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
             let end = (ncols as i64 - i64::from(offset)).clamp(begin as i64, nrows as i64) as usize;
             values.write_at(k * stride + begin, &host.values()[k * nrows + begin..k * nrows + end])?;
         }
-        self.bdia((nrows, ncols), host.bands(), &offsets, values)
+        self.bdia((nrows, ncols), host.bands(), &offsets, values, forced)
+    }
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
+    type Resident = CudaBdia<T>;
+
+    fn load(&self, host: Arc<Bdia<T>>) -> Result<CudaBdia<T>> {
+        self.load_bdia(&host, None)
     }
 }
 
@@ -221,17 +356,9 @@ impl<T: Real> Convert<Csr<T>, Bdia<T>> for Cuda {
         let values = self.bdia_values(nrows, offsets.len())?;
         let all = Diagonals { offsets: &offsets, first: 0, stride: stride(nrows) };
         let nnz = self.fill_diagonals(from, all, &values, false)?.nonzeros();
-        let resident = self.bdia((nrows, ncols), &bands, &offsets, values)?;
+        let resident = self.bdia((nrows, ncols), &bands, &offsets, values, None)?;
         let (storage, spmv_bytes) = Bdia::<T>::traffic_of(nrows, ncols, &bands);
         Ok(Converted { resident, nnz, storage, spmv_bytes })
-    }
-}
-
-impl Cuda {
-    /// Thread blocks of `single`: smaller where larger ones would leave multiprocessors idle.
-    fn single_rows(&self, nrows: usize) -> Grid {
-        let threads = if nrows < BLOCK * self.multiprocessors() { 64 } else { 128 };
-        Grid::of(nrows.div_ceil(threads), threads as u32)
     }
 }
 
@@ -249,77 +376,11 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
-        let (values, stride, diagonals) = (m.values.pointer(), m.stride as u64, m.diagonals);
-        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
-        match &m.plan {
-            Plan::Narrow { near, all } => {
-                let offsets = OffsetsArg { all: all.as_ref().map_or(0, Buffer::pointer), near: *near };
-                let mut arguments = [
-                    arg(&values),
-                    arg(&stride),
-                    arg(&diagonals),
-                    arg(&offsets),
-                    arg(&nrows),
-                    arg(&ncols),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
-                let (name, grid) = if m.small.is_some() {
-                    ("spmv_single_bdia", self.single_rows(m.nrows))
-                } else {
-                    ("spmv_narrow_bdia", Grid::rows(m.nrows))
-                };
-                // SAFETY: both (values, stride, diagonals, offsets, nrows, ncols, a, x, b, y, gate), lengths compared above.
-                unsafe { self.launch::<T>(&BDIA, name, grid, &mut arguments) }
-            }
-            Plan::Window { near, count, all, extent } => {
-                let pieces =
-                    PiecesArg { all: all.as_ref().map_or(0, Buffer::pointer), count: *count, reserved: 0, near: *near };
-                let windows = extent * T::BYTES as u32;
-                if m.small.is_some() {
-                    let mut arguments = [
-                        arg(&values),
-                        arg(&stride),
-                        arg(&diagonals),
-                        arg(&pieces),
-                        arg(&nrows),
-                        arg(&ncols),
-                        arg(&a),
-                        arg(&x),
-                        arg(&b),
-                        arg(&y),
-                        arg(&gate),
-                    ];
-                    let grid = Grid { shared: TILE + windows, ..Grid::of(m.nrows.div_ceil(STAGED_ROWS), 256) };
-                    // SAFETY: spmv_staged_bdia(values, stride, diagonals, pieces, nrows, ncols, a, x, b, y, gate), lengths compared above;
-                    // 64 elements lie behind the last diagonal.
-                    return unsafe { self.launch::<T>(&BDIA, "spmv_staged_bdia", grid, &mut arguments) };
-                }
-                let mut arguments = [
-                    arg(&values),
-                    arg(&stride),
-                    arg(&pieces),
-                    arg(&nrows),
-                    arg(&ncols),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
-                let rows = 256 * 16 / T::BYTES;
-                let grid = Grid { shared: windows, ..Grid::of(m.nrows.div_ceil(rows), 256) };
-                // SAFETY: spmv_window_bdia(values, stride, pieces, nrows, ncols, a, x, b, y, gate), lengths compared above; the windows
-                // have room for 1024 rows, which are no fewer.
-                unsafe { self.launch::<T>(&BDIA, "spmv_window_bdia", grid, &mut arguments) }
-            }
-        }
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
+        let ([name, _], [grid, _]) = m.launches();
+        // SAFETY: each (values, stride, [diagonals, [bands,]] offsets or pieces, nrows, ncols, a, x, b, y, gate). The windows of
+        // `window` have room for 1024 rows, which are no fewer than those of a thread block; 64 elements lie behind the last diagonal.
+        unsafe { product.launch(self, &BDIA, name, grid, &m.arguments()) }
     }
 
     fn spmv_dot(
@@ -332,99 +393,11 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
-        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
-        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
-        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (values, stride, diagonals) = (m.values.pointer(), m.stride as u64, m.diagonals);
-        let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
-        match &m.plan {
-            Plan::Narrow { near, all } => {
-                let offsets = OffsetsArg { all: all.as_ref().map_or(0, Buffer::pointer), near: *near };
-                if let Some(arrivals) = &m.small {
-                    let arrivals = arrivals.pointer();
-                    let mut arguments = [
-                        arg(&values),
-                        arg(&stride),
-                        arg(&diagonals),
-                        arg(&offsets),
-                        arg(&nrows),
-                        arg(&ncols),
-                        arg(&x),
-                        arg(&y),
-                        arg(&w),
-                        arg(&arrivals),
-                        arg(&tree),
-                        arg(&gate),
-                    ];
-                    let grid = self.single_rows(m.nrows);
-                    // SAFETY: spmv_dot_single_bdia(values, stride, diagonals, offsets, nrows, ncols, x, y, w, arrivals, tree, gate), lengths
-                    // compared above; a count for each block of 1024 rows.
-                    return unsafe { self.launch::<T>(&BDIA, "spmv_dot_single_bdia", grid, &mut arguments) };
-                }
-                let mut arguments = [
-                    arg(&values),
-                    arg(&stride),
-                    arg(&diagonals),
-                    arg(&offsets),
-                    arg(&nrows),
-                    arg(&ncols),
-                    arg(&x),
-                    arg(&y),
-                    arg(&w),
-                    arg(&tree),
-                    arg(&gate),
-                ];
-                // SAFETY: spmv_dot_narrow_bdia(values, stride, diagonals, offsets, nrows, ncols, x, y, w, tree, gate), lengths compared
-                // above.
-                unsafe { self.launch::<T>(&BDIA, "spmv_dot_narrow_bdia", Grid::rows(m.nrows), &mut arguments) }
-            }
-            Plan::Window { near, count, all, extent } => {
-                let pieces =
-                    PiecesArg { all: all.as_ref().map_or(0, Buffer::pointer), count: *count, reserved: 0, near: *near };
-                let windows = extent * T::BYTES as u32;
-                if let Some(arrivals) = &m.small {
-                    let arrivals = arrivals.pointer();
-                    let mut arguments = [
-                        arg(&values),
-                        arg(&stride),
-                        arg(&diagonals),
-                        arg(&pieces),
-                        arg(&nrows),
-                        arg(&ncols),
-                        arg(&x),
-                        arg(&y),
-                        arg(&w),
-                        arg(&arrivals),
-                        arg(&tree),
-                        arg(&gate),
-                    ];
-                    let grid = Grid { shared: TILE + windows, ..Grid::of(m.nrows.div_ceil(STAGED_ROWS), 256) };
-                    // SAFETY: spmv_dot_staged_bdia(values, stride, diagonals, pieces, nrows, ncols, x, y, w, arrivals, tree, gate), lengths
-                    // compared above; 64 elements lie behind the last diagonal; a count for each block of 1024 rows.
-                    return unsafe { self.launch::<T>(&BDIA, "spmv_dot_staged_bdia", grid, &mut arguments) };
-                }
-                let mut arguments = [
-                    arg(&values),
-                    arg(&stride),
-                    arg(&pieces),
-                    arg(&nrows),
-                    arg(&ncols),
-                    arg(&x),
-                    arg(&y),
-                    arg(&w),
-                    arg(&tree),
-                    arg(&gate),
-                ];
-                let threads = BLOCK * T::BYTES / 16;
-                let blocks = Grid::of(m.nrows.div_ceil(BLOCK), threads as u32);
-                let grid = Grid { shared: windows, ..blocks };
-                // SAFETY: spmv_dot_window_bdia(values, stride, pieces, nrows, ncols, x, y, w, tree, gate), lengths compared above; the
-                // windows have room for 1024 rows.
-                unsafe { self.launch::<T>(&BDIA, "spmv_dot_window_bdia", grid, &mut arguments) }
-            }
-        }
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let ([_, name], [_, grid]) = m.launches();
+        // SAFETY: each (values, stride, [diagonals, [bands,]] offsets or pieces, nrows, ncols, x, y, w, [arrivals,] tree, gate), with
+        // arrivals where thread blocks have fewer than 1024 rows, a count for each block of these; the rest as in `spmv`.
+        unsafe { product.launch::<T>(self, &BDIA, name, grid, &m.arguments(), m.arrivals.as_ref()) }
     }
 
     fn cg_iterations(
@@ -443,8 +416,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         let Some((resident, offsets)) = m.persistent() else {
             return Ok(false);
         };
-        let (values, stride, diagonals) = (m.values.pointer(), m.stride as u64, m.diagonals);
-        let matrix = [arg(&values), arg(&offsets), arg(&stride), arg(&diagonals)];
+        let matrix = m.resident_arguments(offsets);
         // SAFETY: cg_bdia(values, offsets, stride, diagonals, ...) of a square matrix with this reach.
         unsafe { self.cg_persistent(&resident, "cg_bdia", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
     }
@@ -465,8 +437,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         let Some((resident, offsets)) = m.persistent() else {
             return Ok(false);
         };
-        let (values, stride, diagonals) = (m.values.pointer(), m.stride as u64, m.diagonals);
-        let matrix = [arg(&values), arg(&offsets), arg(&stride), arg(&diagonals)];
+        let matrix = m.resident_arguments(offsets);
         // SAFETY: bicgstab_bdia(values, offsets, stride, diagonals, ...) of a square matrix with this reach.
         unsafe {
             self.bicgstab_persistent(
@@ -501,5 +472,31 @@ mod tests {
             [place(-2000, 1024, 0, 0), place(-976, 476, 1024, 2048), place(-1, 3, 1500, 0), place(100, 5, 1503, 1028)]
         );
         assert_eq!(extent, 3548);
+    }
+    #[test]
+    fn few_rows_are_taken_one_by_one() {
+        let on_h200 = |nrows, diagonals, bands| choose(nrows, diagonals, bands, true, 132);
+        for diagonals in [1, 3, 17, 101] {
+            assert_eq!(on_h200(15_600, diagonals, 1), BdiaKernel::Small);
+            assert_eq!(on_h200(30_000, diagonals, 1), BdiaKernel::Small);
+        }
+        assert_eq!(on_h200(30_000, 27, 9), BdiaKernel::Small);
+        assert_eq!(on_h200(0, 0, 0), BdiaKernel::Small);
+        assert_eq!(on_h200(30_000, 501, 1), BdiaKernel::Staged);
+        assert_eq!(choose(30_000, 501, 1, false, 132), BdiaKernel::Small);
+        assert_eq!(on_h200(64 * 64 * 64, 27, 1), BdiaKernel::Window);
+        assert_eq!(on_h200(64 * 64 * 64, 27, 9), BdiaKernel::Single);
+        assert_eq!(on_h200(128 * 128 * 128, 27, 9), BdiaKernel::Narrow);
+    }
+
+    #[test]
+    fn the_fewest_rounds_with_the_fewest_in_flight() {
+        let named = |diagonals| small(diagonals).0;
+        for (diagonals, name) in [(0, SMALL[0]), (3, SMALL[0]), (5, SMALL[1]), (9, SMALL[2]), (16, SMALL[3])] {
+            assert_eq!(named(diagonals), name.1);
+        }
+        for (diagonals, name) in [(17, SMALL[2]), (27, SMALL[3]), (33, SMALL[2]), (65, SMALL[3]), (101, SMALL[3])] {
+            assert_eq!(named(diagonals), name.1);
+        }
     }
 }

@@ -6,12 +6,10 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::{Bsr, Format, Real};
 
-use crate::device::gate_pointer;
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::BSR;
 use crate::{Cuda, Scalar, Vector};
@@ -27,6 +25,20 @@ pub struct CudaBsr<T> {
     values: Buffer<T>,
     /// A 0 for each block of 1024 rows, where the parts of a block that end are counted during a fused dot product.
     arrivals: Buffer<u32>,
+}
+
+impl<T: Real> CudaBsr<T> {
+    /// What products take of it: values, row_ptr, col_idx, dim, nrows, ncols.
+    fn arguments(&self) -> [Own<'static>; 6] {
+        [
+            self.values.pointer().into(),
+            self.row_ptr.pointer().into(),
+            self.col_idx.pointer().into(),
+            self.dim.into(),
+            (self.nrows as u64).into(),
+            (self.ncols as u64).into(),
+        ]
+    }
 }
 
 /// The kernel of a block size; any size has the first. The others load x by up to 16 bytes and need it so aligned.
@@ -94,27 +106,10 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
-        let (values, row_ptr, col_idx) = (m.values.pointer(), m.row_ptr.pointer(), m.col_idx.pointer());
-        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&values),
-            arg(&row_ptr),
-            arg(&col_idx),
-            arg(&m.dim),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
-        let grid = self.rows_of_blocks(m.nrows);
-        // SAFETY: spmv_bsr(values, row_ptr, col_idx, dim, nrows, ncols, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&BSR, of_dim(m.dim, x, SPMV), grid, &mut arguments) }
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
+        let (name, grid) = (of_dim(m.dim, product.x(), SPMV), self.rows_of_blocks(m.nrows));
+        // SAFETY: all (values, row_ptr, col_idx, dim, nrows, ncols, a, x, b, y, gate).
+        unsafe { product.launch(self, &BSR, name, grid, &m.arguments()) }
     }
 
     fn spmv_dot(
@@ -127,31 +122,10 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
-        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
-        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
-        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (values, row_ptr, col_idx) = (m.values.pointer(), m.row_ptr.pointer(), m.col_idx.pointer());
-        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, self.rows_of_blocks(m.nrows));
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
-        let arrivals = m.arrivals.pointer();
-        let mut arguments = [
-            arg(&values),
-            arg(&row_ptr),
-            arg(&col_idx),
-            arg(&m.dim),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&x),
-            arg(&y),
-            arg(&w),
-            arg(&arrivals),
-            arg(&tree),
-            arg(&gate),
-        ];
-        // SAFETY: spmv_dot_bsr(values, row_ptr, col_idx, dim, nrows, ncols, x, y, w, arrivals, tree, gate), lengths compared above; a
-        // count for each block of 1024 rows.
-        unsafe { self.launch::<T>(&BSR, of_dim(m.dim, x, SPMV_DOT), grid, &mut arguments) }
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let (name, grid) = (of_dim(m.dim, product.x(), SPMV_DOT), self.rows_of_blocks(m.nrows));
+        // SAFETY: all (values, row_ptr, col_idx, dim, nrows, ncols, x, y, w, arrivals, tree, gate); a count for each block of 1024 rows.
+        unsafe { product.launch::<T>(self, &BSR, name, grid, &m.arguments(), Some(&m.arrivals)) }
     }
 }
 
@@ -166,27 +140,10 @@ impl<T: Real> Spmm<Bsr<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_columns("spmm", "x", x.len(), m.ncols, k)?;
-        expect_columns("spmm", "y", y.len(), m.nrows, k)?;
-        let (values, row_ptr, col_idx) = (m.values.pointer(), m.row_ptr.pointer(), m.col_idx.pointer());
-        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (k, x, y, gate) = (k as u64, x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&values),
-            arg(&row_ptr),
-            arg(&col_idx),
-            arg(&m.dim),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&k),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
-        let grid = Grid::of(m.nrows.div_ceil(256), 256);
-        // SAFETY: spmm_bsr(values, row_ptr, col_idx, dim, nrows, ncols, k, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&BSR, "spmm_bsr", grid, &mut arguments) }
+        let product = Product::of_columns((m.nrows, m.ncols), k, gate, a, x, b, y)?;
+        let [values, row_ptr, col_idx, dim, nrows, ncols] = m.arguments();
+        let own = [values, row_ptr, col_idx, dim, nrows, ncols, (k as u64).into()];
+        // SAFETY: spmm_bsr(values, row_ptr, col_idx, dim, nrows, ncols, k, a, x, b, y, gate).
+        unsafe { product.launch(self, &BSR, "spmm_bsr", Grid::of(m.nrows.div_ceil(256), 256), &own) }
     }
 }

@@ -8,13 +8,11 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::{Csr, Dia, Format, Real};
 
 use crate::convert::Diagonals;
-use crate::device::gate_pointer;
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::DIA;
 use crate::persistent::Resident;
@@ -34,6 +32,17 @@ pub struct CudaDia<T> {
 }
 
 impl<T: Real> CudaDia<T> {
+    /// What products take of it first: values, offsets, diagonals.
+    fn arguments(&self) -> [Own<'static>; 3] {
+        [self.values.pointer().into(), self.offsets.pointer().into(), (self.offsets.len() as u32).into()]
+    }
+
+    /// The same for kernels that take either form: values, offsets, diagonals, symmetric.
+    fn half_or_whole(&self) -> [Own<'static>; 4] {
+        let [values, offsets, diagonals] = self.arguments();
+        [values, offsets, diagonals, u32::from(self.symmetric).into()]
+    }
+
     fn persistent(&self) -> Resident<'static> {
         Resident {
             source: &DIA,
@@ -146,40 +155,17 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
-        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
-        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (x, y, gate, grid) = (x.pointer(), y.pointer(), gate_pointer(gate), Grid::of(m.nrows.div_ceil(BLOCK), 512));
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
+        let ([values, offsets, diagonals], grid) = (m.arguments(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
+        let (nrows, ncols) = ((m.nrows as u64).into(), (m.ncols as u64).into());
         if m.symmetric {
-            let mut arguments = [
-                arg(&values),
-                arg(&offsets),
-                arg(&diagonals),
-                arg(&nrows),
-                arg(&a),
-                arg(&x),
-                arg(&b),
-                arg(&y),
-                arg(&gate),
-            ];
-            // SAFETY: spmv_symmetric_dia(values, offsets, diagonals, nrows, a, x, b, y, gate), lengths compared above.
-            return unsafe { self.launch::<T>(&DIA, "spmv_symmetric_dia", grid, &mut arguments) };
+            let own = [values, offsets, diagonals, nrows];
+            // SAFETY: spmv_symmetric_dia(values, offsets, diagonals, nrows, a, x, b, y, gate).
+            return unsafe { product.launch(self, &DIA, "spmv_symmetric_dia", grid, &own) };
         }
-        let mut arguments = [
-            arg(&values),
-            arg(&offsets),
-            arg(&diagonals),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
-        // SAFETY: spmv_dia(values, offsets, diagonals, nrows, ncols, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&DIA, "spmv_dia", grid, &mut arguments) }
+        let own = [values, offsets, diagonals, nrows, ncols];
+        // SAFETY: spmv_dia(values, offsets, diagonals, nrows, ncols, a, x, b, y, gate).
+        unsafe { product.launch(self, &DIA, "spmv_dia", grid, &own) }
     }
 
     fn spmv_dot(
@@ -192,42 +178,17 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
-        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
-        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
-        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
-        let (nrows, ncols, grid) = (m.nrows as u64, m.ncols as u64, Grid::of(m.nrows.div_ceil(BLOCK), 512));
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let ([values, offsets, diagonals], grid) = (m.arguments(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
+        let (nrows, ncols) = ((m.nrows as u64).into(), (m.ncols as u64).into());
         if m.symmetric {
-            let mut arguments = [
-                arg(&values),
-                arg(&offsets),
-                arg(&diagonals),
-                arg(&nrows),
-                arg(&x),
-                arg(&y),
-                arg(&w),
-                arg(&tree),
-                arg(&gate),
-            ];
-            // SAFETY: spmv_dot_symmetric_dia(values, offsets, diagonals, nrows, x, y, w, tree, gate), lengths compared above.
-            return unsafe { self.launch::<T>(&DIA, "spmv_dot_symmetric_dia", grid, &mut arguments) };
+            let own = [values, offsets, diagonals, nrows];
+            // SAFETY: spmv_dot_symmetric_dia(values, offsets, diagonals, nrows, x, y, w, tree, gate).
+            return unsafe { product.launch::<T>(self, &DIA, "spmv_dot_symmetric_dia", grid, &own, None) };
         }
-        let mut arguments = [
-            arg(&values),
-            arg(&offsets),
-            arg(&diagonals),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&x),
-            arg(&y),
-            arg(&w),
-            arg(&tree),
-            arg(&gate),
-        ];
-        // SAFETY: spmv_dot_dia(values, offsets, diagonals, nrows, ncols, x, y, w, tree, gate), lengths compared above.
-        unsafe { self.launch::<T>(&DIA, "spmv_dot_dia", grid, &mut arguments) }
+        let own = [values, offsets, diagonals, nrows, ncols];
+        // SAFETY: spmv_dot_dia(values, offsets, diagonals, nrows, ncols, x, y, w, tree, gate).
+        unsafe { product.launch::<T>(self, &DIA, "spmv_dot_dia", grid, &own, None) }
     }
 
     fn cg_iterations(
@@ -246,9 +207,7 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         if m.nrows != m.ncols {
             return Ok(false);
         }
-        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
-        let symmetric = u32::from(m.symmetric);
-        let matrix = [arg(&values), arg(&offsets), arg(&diagonals), arg(&symmetric)];
+        let matrix = m.half_or_whole();
         // SAFETY: cg_dia(values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
         unsafe { self.cg_persistent(&m.persistent(), "cg_dia", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
     }
@@ -269,9 +228,7 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         if m.nrows != m.ncols {
             return Ok(false);
         }
-        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
-        let symmetric = u32::from(m.symmetric);
-        let matrix = [arg(&values), arg(&offsets), arg(&diagonals), arg(&symmetric)];
+        let matrix = m.half_or_whole();
         // SAFETY: bicgstab_dia(values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
         unsafe {
             self.bicgstab_persistent(
@@ -303,27 +260,12 @@ impl<T: Real> Spmm<Dia<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_columns("spmm", "x", x.len(), m.ncols, k)?;
-        expect_columns("spmm", "y", y.len(), m.nrows, k)?;
-        let (values, offsets, diagonals) = (m.values.pointer(), m.offsets.pointer(), m.offsets.len() as u32);
-        let symmetric = u32::from(m.symmetric);
-        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (k, x, y, gate) = (k as u64, x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&values),
-            arg(&offsets),
-            arg(&diagonals),
-            arg(&symmetric),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&k),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
-        // SAFETY: spmm_dia(values, offsets, diagonals, symmetric, nrows, ncols, k, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&DIA, "spmm_dia", Grid::of(m.nrows.div_ceil(256), 256), &mut arguments) }
+        let product = Product::of_columns((m.nrows, m.ncols), k, gate, a, x, b, y)?;
+        let [values, offsets, diagonals, symmetric] = m.half_or_whole();
+        let [nrows, ncols, k] = [m.nrows, m.ncols, k].map(|n| (n as u64).into());
+        let (own, grid) =
+            ([values, offsets, diagonals, symmetric, nrows, ncols, k], Grid::of(m.nrows.div_ceil(256), 256));
+        // SAFETY: spmm_dia(values, offsets, diagonals, symmetric, nrows, ncols, k, a, x, b, y, gate).
+        unsafe { product.launch(self, &DIA, "spmm_dia", grid, &own) }
     }
 }

@@ -6,13 +6,11 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Csr, Ell, Format, Ordinal, PADDING, Real};
 
 use crate::csr::not_recorded;
-use crate::device::gate_pointer;
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::ELL;
 use crate::persistent::{Reach, Resident};
@@ -54,6 +52,11 @@ pub struct CudaEll<T> {
 }
 
 impl<T: Real> CudaEll<T> {
+    /// What products take of it: cols, values, width, nrows.
+    fn arguments(&self) -> [Own<'static>; 4] {
+        [self.cols.pointer().into(), self.values.pointer().into(), self.width.into(), (self.nrows as u64).into()]
+    }
+
     fn persistent(&self) -> Option<Resident<'static>> {
         self.reach.map(|reach| Resident {
             source: &ELL,
@@ -145,19 +148,14 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
-        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
-        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments =
-            [arg(&cols), arg(&values), arg(&width), arg(&nrows), arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
-        if self.spreads_thin(m.nrows) {
-            let grid = Grid::of(m.nrows.div_ceil(128), 128);
-            // SAFETY: spmv_small_ell(cols, values, width, nrows, a, x, b, y, gate), lengths compared above.
-            return unsafe { self.launch::<T>(&ELL, "spmv_small_ell", grid, &mut arguments) };
-        }
-        // SAFETY: spmv_ell(cols, values, width, nrows, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&ELL, "spmv_ell", Grid::rows(m.nrows), &mut arguments) }
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
+        let (name, grid) = if self.spreads_thin(m.nrows) {
+            ("spmv_small_ell", Grid::of(m.nrows.div_ceil(128), 128))
+        } else {
+            ("spmv_ell", Grid::rows(m.nrows))
+        };
+        // SAFETY: both (cols, values, width, nrows, a, x, b, y, gate).
+        unsafe { product.launch(self, &ELL, name, grid, &m.arguments()) }
     }
 
     fn spmv_dot(
@@ -170,21 +168,14 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
-        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
-        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
-        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
-        let mut arguments =
-            [arg(&cols), arg(&values), arg(&width), arg(&nrows), arg(&x), arg(&y), arg(&w), arg(&tree), arg(&gate)];
-        if self.few_blocks(m.nrows) {
-            let grid = Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32);
-            // SAFETY: spmv_dot_small_ell(cols, values, width, nrows, x, y, w, tree, gate), lengths compared above.
-            return unsafe { self.launch::<T>(&ELL, "spmv_dot_small_ell", grid, &mut arguments) };
-        }
-        // SAFETY: spmv_dot_ell(cols, values, width, nrows, x, y, w, tree, gate), lengths compared above.
-        unsafe { self.launch::<T>(&ELL, "spmv_dot_ell", Grid::rows(m.nrows), &mut arguments) }
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let (name, grid) = if self.few_blocks(m.nrows) {
+            ("spmv_dot_small_ell", Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
+        } else {
+            ("spmv_dot_ell", Grid::rows(m.nrows))
+        };
+        // SAFETY: both (cols, values, width, nrows, x, y, w, tree, gate).
+        unsafe { product.launch::<T>(self, &ELL, name, grid, &m.arguments(), None) }
     }
 
     fn cg_iterations(
@@ -203,8 +194,7 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         let Some(resident) = m.persistent() else {
             return Ok(false);
         };
-        let (cols, values, width) = (m.cols.pointer(), m.values.pointer(), m.width);
-        let matrix = [arg(&cols), arg(&values), arg(&width)];
+        let [matrix @ .., _nrows] = m.arguments();
         // SAFETY: cg_ell(cols, values, width, ...) of a square matrix with this reach.
         unsafe { self.cg_persistent(&resident, "cg_ell", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
     }
@@ -225,8 +215,7 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         let Some(resident) = m.persistent() else {
             return Ok(false);
         };
-        let (cols, values, width) = (m.cols.pointer(), m.values.pointer(), m.width);
-        let matrix = [arg(&cols), arg(&values), arg(&width)];
+        let [matrix @ .., _nrows] = m.arguments();
         // SAFETY: bicgstab_ell(cols, values, width, ...) of a square matrix with this reach.
         unsafe {
             self.bicgstab_persistent(&resident, "bicgstab_ell", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)

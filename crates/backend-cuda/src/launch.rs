@@ -1,16 +1,19 @@
-//! Launches: grids, and the arguments that kernels take by value.
+//! Launches: grids, the arguments that kernels take by value, and those that the products of all formats share.
 //!
 //! Layout: the structures have the twins of their names in kernels/include/spandrel.cuh and kernels/vector.cu.
 
 use std::ffi::c_void;
 
 use cudarc::driver::{result, sys};
-use spandrel_backend::{Coeff, Result};
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Coeff, Gate, Result};
 use spandrel_formats::Real;
 
+use crate::device::gate_pointer;
 use crate::error::failed;
+use crate::memory::Buffer;
 use crate::module::Source;
-use crate::{Cuda, Scalar};
+use crate::{Cuda, Scalar, Vector};
 
 /// Elements of a block of the dot product's tree, and rows (elements) of a thread block of most kernels.
 pub(crate) const BLOCK: usize = 1024;
@@ -97,6 +100,172 @@ unsafe impl Argument for ChecksArg {}
 /// An argument as the driver takes it.
 pub(crate) fn arg<A: Argument>(argument: &A) -> *mut c_void {
     std::ptr::from_ref(argument).cast_mut().cast()
+}
+
+/// An argument of a format's own, which its kernels take before those that all products share.
+#[derive(Clone, Copy)]
+pub(crate) enum Own<'a> {
+    Number(u32),
+    /// Or an address.
+    Wide(u64),
+    Structure(&'a dyn Argument),
+}
+
+impl From<u32> for Own<'_> {
+    fn from(number: u32) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<u64> for Own<'_> {
+    fn from(wide: u64) -> Self {
+        Self::Wide(wide)
+    }
+}
+
+impl<'a, A: Argument> From<&'a A> for Own<'a> {
+    fn from(structure: &'a A) -> Self {
+        Self::Structure(structure)
+    }
+}
+
+impl Own<'_> {
+    /// As the driver takes them, followed by `rest`; as long as both are where they are.
+    pub(crate) fn list(own: &[Self], rest: &[*mut c_void]) -> Vec<*mut c_void> {
+        let address = |own: &Self| match own {
+            Own::Number(number) => arg(number),
+            Own::Wide(wide) => arg(wide),
+            Own::Structure(structure) => std::ptr::from_ref(*structure).cast_mut().cast(),
+        };
+        own.iter().map(address).chain(rest.iter().copied()).collect()
+    }
+}
+
+/// What every product y = a A x + b y ends its arguments with: a, x, b, y, gate.
+pub(crate) struct Product<T> {
+    a: CoeffArg<T>,
+    x: u64,
+    b: CoeffArg<T>,
+    y: u64,
+    gate: u64,
+}
+
+impl<T: Real> Product<T> {
+    /// Of a matrix of so many rows and columns.
+    ///
+    /// # Errors
+    /// Vectors of other lengths.
+    pub(crate) fn new(
+        (nrows, ncols): (usize, usize),
+        gate: Gate<'_, Cuda>,
+        a: Coeff<'_, T, Scalar<T>>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<Self> {
+        expect_len("spmv", "x", x.len(), ncols)?;
+        expect_len("spmv", "y", y.len(), nrows)?;
+        Ok(Self { a: a.into(), x: x.pointer(), b: b.into(), y: y.pointer(), gate: gate_pointer(gate) })
+    }
+
+    /// The same with `k` columns in x and y; the kernel takes k among its own.
+    ///
+    /// # Errors
+    /// Vectors of other lengths.
+    pub(crate) fn of_columns(
+        (nrows, ncols): (usize, usize),
+        k: usize,
+        gate: Gate<'_, Cuda>,
+        a: Coeff<'_, T, Scalar<T>>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<Self> {
+        expect_columns("spmm", "x", x.len(), ncols, k)?;
+        expect_columns("spmm", "y", y.len(), nrows, k)?;
+        Ok(Self { a: a.into(), x: x.pointer(), b: b.into(), y: y.pointer(), gate: gate_pointer(gate) })
+    }
+
+    /// The address of x.
+    pub(crate) fn x(&self) -> u64 {
+        self.x
+    }
+
+    /// Enqueues `name(own, a, x, b, y, gate)`.
+    ///
+    /// # Safety
+    /// As [`Cuda::launch`] for the kernel's own arguments; they are of a matrix of the rows and columns that this was made for.
+    pub(crate) unsafe fn launch(
+        &self,
+        cuda: &Cuda,
+        source: &Source,
+        name: &'static str,
+        grid: Grid,
+        own: &[Own<'_>],
+    ) -> Result<()> {
+        let rest = [arg(&self.a), arg(&self.x), arg(&self.b), arg(&self.y), arg(&self.gate)];
+        // SAFETY: the lengths of x and y were compared; the caller vouches for the kernel's own.
+        unsafe { cuda.launch::<T>(source, name, grid, &mut Own::list(own, &rest)) }
+    }
+}
+
+/// What every product y = A x with the sums w . y and y . y ends its arguments with: x, y, w, tree, gate. Where parts of a block of 1024
+/// rows are counted, the counts stand before the tree.
+pub(crate) struct ProductDot {
+    x: u64,
+    y: u64,
+    w: u64,
+    tree: TreeArg,
+    gate: u64,
+}
+
+impl ProductDot {
+    /// Of a matrix of so many rows and columns.
+    ///
+    /// # Errors
+    /// Vectors of other lengths; no memory for the sums.
+    pub(crate) fn new<T: Real>(
+        cuda: &Cuda,
+        (nrows, ncols): (usize, usize),
+        gate: Gate<'_, Cuda>,
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        w: &Vector<T>,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<Self> {
+        expect_len("spmv_dot", "x", x.len(), ncols)?;
+        expect_len("spmv_dot", "y", y.len(), nrows)?;
+        expect_len("spmv_dot", "w", w.len(), nrows)?;
+        let tree = cuda.tree(nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
+        Ok(Self { x: x.pointer(), y: y.pointer(), w: w.pointer(), tree, gate: gate_pointer(gate) })
+    }
+
+    /// The address of x.
+    pub(crate) fn x(&self) -> u64 {
+        self.x
+    }
+
+    /// Enqueues `name_type(own, x, y, w, tree, gate)`, with `arrivals` before the tree if given.
+    ///
+    /// # Safety
+    /// As [`Product::launch`]; `arrivals` are those of the matrix where the kernel takes them.
+    pub(crate) unsafe fn launch<T: Real>(
+        &self,
+        cuda: &Cuda,
+        source: &Source,
+        name: &'static str,
+        grid: Grid,
+        own: &[Own<'_>],
+        arrivals: Option<&Buffer<u32>>,
+    ) -> Result<()> {
+        let arrivals = arrivals.map(Buffer::pointer);
+        let mut rest = vec![arg(&self.x), arg(&self.y), arg(&self.w)];
+        rest.extend(arrivals.iter().map(arg));
+        rest.extend([arg(&self.tree), arg(&self.gate)]);
+        // SAFETY: the lengths of x, y and w were compared; the caller vouches for the kernel's own.
+        unsafe { cuda.launch::<T>(source, name, grid, &mut Own::list(own, &rest)) }
+    }
 }
 
 impl Cuda {

@@ -33,7 +33,7 @@ pub use csc::CudaCsc;
 pub use csr::{CsrKernel, CudaCsr};
 mod sparse_vec;
 
-pub use bdia::CudaBdia;
+pub use bdia::{BdiaKernel, CudaBdia};
 pub use bsr::CudaBsr;
 pub use bsrx::CudaBsrx;
 pub use cudarc;

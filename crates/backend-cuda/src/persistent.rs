@@ -13,7 +13,7 @@ use spandrel_backend::error::expect_len;
 use spandrel_formats::Real;
 
 use crate::error::failed;
-use crate::launch::{Argument, BLOCK, arg};
+use crate::launch::{Argument, BLOCK, Own, arg};
 use crate::memory::Buffer;
 use crate::module::Source;
 use crate::{Cuda, Monitor, Scalar, Vector};
@@ -169,7 +169,7 @@ impl Cuda {
         windows: usize,
         extra: usize,
         count: usize,
-        matrix: &[*mut c_void],
+        matrix: &[Own<'_>],
         rest: &[*mut c_void],
     ) -> Result<bool> {
         use sys::CUdevice_attribute as Attribute;
@@ -205,8 +205,7 @@ impl Cuda {
             epoch,
             unused: 0,
         };
-        let mut arguments = matrix.to_vec();
-        arguments.extend([arg(&n), arg(&span), arg(&slots)]);
+        let mut arguments = Own::list(matrix, &[arg(&n), arg(&span), arg(&slots)]);
         arguments.extend_from_slice(rest);
         self.context().bind_to_thread().map_err(|error| failed(name, error))?;
         // SAFETY: the function belongs to the bound context; the caller vouches for the other arguments, the slots are as many as the
@@ -237,7 +236,7 @@ impl Cuda {
         &self,
         m: &Resident<'_>,
         name: &'static str,
-        matrix: &[*mut c_void],
+        matrix: &[Own<'_>],
         count: usize,
         x: &mut Vector<T>,
         r: &mut Vector<T>,
@@ -266,7 +265,7 @@ impl Cuda {
         &self,
         m: &Resident<'_>,
         name: &'static str,
-        matrix: &[*mut c_void],
+        matrix: &[Own<'_>],
         count: usize,
         shadow: &Vector<T>,
         x: &mut Vector<T>,

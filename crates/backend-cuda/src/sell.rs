@@ -8,13 +8,12 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::sell::{DEFAULT_C, DEFAULT_SIGMA};
 use spandrel_formats::{Csr, Format, Offset, Ordinal, PADDING, Real, Sell};
 
-use crate::device::gate_pointer;
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::SELL;
 use crate::persistent::{Reach, Resident};
@@ -39,6 +38,18 @@ pub struct CudaSell<T> {
 }
 
 impl<T: Real> CudaSell<T> {
+    /// What products take of it: slice_ptr, perm, cols, values, c, nrows.
+    fn arguments(&self) -> [Own<'static>; 6] {
+        [
+            self.slice_ptr.pointer().into(),
+            self.perm.pointer().into(),
+            self.cols.pointer().into(),
+            self.values.pointer().into(),
+            self.c.into(),
+            (self.nrows as u64).into(),
+        ]
+    }
+
     fn persistent(&self) -> Option<Resident<'static>> {
         self.reach.map(|reach| Resident {
             source: &SELL,
@@ -144,29 +155,11 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
-        let (slice_ptr, perm, cols, values) =
-            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
-        let (c, nrows, a, b) = (m.c, m.nrows as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&slice_ptr),
-            arg(&perm),
-            arg(&cols),
-            arg(&values),
-            arg(&c),
-            arg(&nrows),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
         let threads = if self.spreads_thin(m.nrows) { 128 } else { 256 };
         let grid = Grid::of(m.nrows.div_ceil(threads as usize), threads);
-        // SAFETY: spmv_sell(slice_ptr, perm, cols, values, c, nrows, a, x, b, y, gate), lengths compared above; one row a thread.
-        unsafe { self.launch::<T>(&SELL, "spmv_sell", grid, &mut arguments) }
+        // SAFETY: spmv_sell(slice_ptr, perm, cols, values, c, nrows, a, x, b, y, gate); one row a thread.
+        unsafe { product.launch(self, &SELL, "spmv_sell", grid, &m.arguments()) }
     }
 
     fn spmv_dot(
@@ -179,39 +172,22 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        expect_len("spmv_dot", "x", x.len(), m.ncols)?;
-        expect_len("spmv_dot", "y", y.len(), m.nrows)?;
-        expect_len("spmv_dot", "w", w.len(), m.nrows)?;
         if !m.blockwise {
+            expect_len("spmv_dot", "x", x.len(), m.ncols)?;
+            expect_len("spmv_dot", "y", y.len(), m.nrows)?;
+            expect_len("spmv_dot", "w", w.len(), m.nrows)?;
             <Self as Spmv<Sell<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
             self.dot(gate, w, y, wy)?;
             return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
         }
-        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (slice_ptr, perm, cols, values) =
-            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
-        let (c, nrows) = (m.c, m.nrows as u64);
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&slice_ptr),
-            arg(&perm),
-            arg(&cols),
-            arg(&values),
-            arg(&c),
-            arg(&nrows),
-            arg(&x),
-            arg(&y),
-            arg(&w),
-            arg(&tree),
-            arg(&gate),
-        ];
-        if self.few_blocks(m.nrows) {
-            let grid = Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32);
-            // SAFETY: spmv_dot_small_sell(slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate), lengths compared above.
-            return unsafe { self.launch::<T>(&SELL, "spmv_dot_small_sell", grid, &mut arguments) };
-        }
-        // SAFETY: spmv_dot_sell(slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate), lengths compared above.
-        unsafe { self.launch::<T>(&SELL, "spmv_dot_sell", Grid::rows(m.nrows), &mut arguments) }
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let (name, grid) = if self.few_blocks(m.nrows) {
+            ("spmv_dot_small_sell", Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
+        } else {
+            ("spmv_dot_sell", Grid::rows(m.nrows))
+        };
+        // SAFETY: both (slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate).
+        unsafe { product.launch::<T>(self, &SELL, name, grid, &m.arguments(), None) }
     }
 
     fn cg_iterations(
@@ -230,10 +206,8 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         let Some(resident) = m.persistent() else {
             return Ok(false);
         };
-        let (slice_ptr, perm, cols, values) =
-            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
-        let (c, widest) = (m.c, m.widest);
-        let matrix = [arg(&slice_ptr), arg(&perm), arg(&cols), arg(&values), arg(&c), arg(&widest)];
+        let [slice_ptr, perm, cols, values, c, _nrows] = m.arguments();
+        let matrix = [slice_ptr, perm, cols, values, c, m.widest.into()];
         // SAFETY: cg_sell(slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
         unsafe { self.cg_persistent(&resident, "cg_sell", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
     }
@@ -254,10 +228,8 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         let Some(resident) = m.persistent() else {
             return Ok(false);
         };
-        let (slice_ptr, perm, cols, values) =
-            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
-        let (c, widest) = (m.c, m.widest);
-        let matrix = [arg(&slice_ptr), arg(&perm), arg(&cols), arg(&values), arg(&c), arg(&widest)];
+        let [slice_ptr, perm, cols, values, c, _nrows] = m.arguments();
+        let matrix = [slice_ptr, perm, cols, values, c, m.widest.into()];
         // SAFETY: bicgstab_sell(slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
         unsafe {
             self.bicgstab_persistent(
@@ -289,28 +261,11 @@ impl<T: Real> Spmm<Sell<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_columns("spmm", "x", x.len(), m.ncols, k)?;
-        expect_columns("spmm", "y", y.len(), m.nrows, k)?;
-        let (slice_ptr, perm, cols, values) =
-            (m.slice_ptr.pointer(), m.perm.pointer(), m.cols.pointer(), m.values.pointer());
-        let (c, nrows, ncols, k) = (m.c, m.nrows as u64, m.ncols as u64, k as u64);
-        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&slice_ptr),
-            arg(&perm),
-            arg(&cols),
-            arg(&values),
-            arg(&c),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&k),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
-        // SAFETY: spmm_sell(slice_ptr, perm, cols, values, c, nrows, ncols, k, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&SELL, "spmm_sell", Grid::of(m.nrows.div_ceil(256), 256), &mut arguments) }
+        let product = Product::of_columns((m.nrows, m.ncols), k, gate, a, x, b, y)?;
+        let [slice_ptr, perm, cols, values, c, nrows] = m.arguments();
+        let [ncols, k] = [m.ncols, k].map(|n| (n as u64).into());
+        let (own, grid) = ([slice_ptr, perm, cols, values, c, nrows, ncols, k], Grid::of(m.nrows.div_ceil(256), 256));
+        // SAFETY: spmm_sell(slice_ptr, perm, cols, values, c, nrows, ncols, k, a, x, b, y, gate).
+        unsafe { product.launch(self, &SELL, "spmm_sell", grid, &own) }
     }
 }

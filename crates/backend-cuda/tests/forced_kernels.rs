@@ -1,11 +1,11 @@
-//! Every kernel that can be forced, of CSR and of COO, on rows of many shapes: the stored order bit for bit, the others inside the bound of
+//! Every kernel that can be forced, of CSR, of COO and of bDIA, on rows of many shapes: the stored order bit for bit, the others inside the bound of
 //! their sums and the same at every repetition. Without a GPU the trials print why they are skipped.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Device, Error, Load, Spmm, Spmv, SpmvTransposed, Step};
-use spandrel_backend_cuda::{CooKernel, CsrKernel, Cuda, CudaCsr};
-use spandrel_formats::{Coo, Csc, Csr, Format, Real};
+use spandrel_backend_cuda::{BdiaKernel, CooKernel, CsrKernel, Cuda, CudaCsr};
+use spandrel_formats::{Bdia, Coo, Csc, Csr, Format, Real};
 
 const KERNELS: [CsrKernel; 9] = [
     CsrKernel::Scalar,
@@ -199,6 +199,111 @@ fn every_kernel_of_coordinates_on_every_shape() {
         coordinates::<f64>(&cuda);
         coordinates::<f32>(&cuda);
         cuda.synchronize().expect("nothing failed");
+    }
+}
+
+/// A matrix with entries on whole diagonals, ascending.
+fn diagonals<T: Real>(nrows: usize, ncols: usize, offsets: &[i64], numbers: &mut Numbers) -> Csr<T> {
+    let (mut ptr, mut cols) = (vec![0], Vec::new());
+    for i in 0..nrows as i64 {
+        cols.extend(
+            offsets.iter().map(|offset| i + offset).filter(|j| (0..ncols as i64).contains(j)).map(|j| j as u32),
+        );
+        ptr.push(cols.len() as u32);
+    }
+    let values = numbers.many(cols.len());
+    Csr::new(nrows, ncols, ptr, cols, values).expect("columns ascend")
+}
+
+/// Matrices by bands: (rows, columns, offsets). Of every number in flight whole rounds, what is left of one, and no more than half of one;
+/// of few bands and of more bands and diagonals than go by value; beside the matrix, and with more columns than rows.
+fn bands() -> Vec<(usize, usize, Vec<i64>)> {
+    let single = |width: i64| (-(width / 2)..width - width / 2).collect::<Vec<_>>();
+    let mut all: Vec<_> =
+        [1, 2, 3, 4, 5, 6, 8, 9, 12, 13, 16, 17, 27, 33, 65, 101].map(|d| (1500, 1500, single(d))).into();
+    let stencil: Vec<i64> = (-1..=1).flat_map(|k| (-1..=1).map(move |j| 400 * k + 20 * j)).collect();
+    all.extend([
+        (0, 5, vec![]),
+        (5, 5, vec![]),
+        (1, 1, vec![0]),
+        (63, 63, single(3)),
+        (64, 64, single(63)),
+        (65, 65, single(129)),
+        (1024, 1024, single(5)),
+        (8000, 8000, stencil.iter().flat_map(|&offset| offset - 1..=offset + 1).collect()),
+        (8000, 8000, stencil),
+        (4100, 4100, (-35..=35).map(|k| 50 * k).collect()),
+        (4100, 4100, (-20..=20).flat_map(|k| 90 * k - 1..=90 * k + 1).collect()),
+        (3000, 3000, single(1201)),
+        (3000, 200, single(21)),
+        (200, 3000, (0..40).chain(700..720).collect()),
+        (2500, 2500, (1000..1017).collect()),
+    ]);
+    all
+}
+
+fn banded<T: Real>(cuda: &Cuda) {
+    let mut numbers = Numbers(17);
+    let zero = T::zero();
+    for (n, ncols, offsets) in bands() {
+        let m = diagonals::<T>(n, ncols, &offsets, &mut numbers);
+        let host = Bdia::from_csr_with(&m, 0).expect("converts");
+        let (x, y0) = (numbers.many::<T>(ncols), numbers.many::<T>(n));
+        let device_x = cuda.upload(&x).expect("uploads");
+        let w = cuda.upload(&y0).expect("uploads");
+        for kernel in
+            [BdiaKernel::Window, BdiaKernel::Narrow, BdiaKernel::Single, BdiaKernel::Staged, BdiaKernel::Small]
+        {
+            let what = format!("{} {n} x {ncols}, {} diagonals, {kernel:?}", T::NAME, offsets.len());
+            let resident = match cuda.load_bdia_with(&host, kernel) {
+                Err(Error::Unsupported { .. }) if kernel == BdiaKernel::Staged => continue,
+                loaded => loaded.expect("loads"),
+            };
+            assert_eq!(resident.kernel(), kernel);
+            let (a, b) = (T::from_f64(1.5), T::from_f64(-0.25));
+            let mut y = cuda.upload(&y0).expect("uploads");
+            Spmv::<Bdia<T>>::spmv(cuda, None, Coeff::host(a), &resident, &device_x, Coeff::host(b), &mut y)
+                .expect("multiplies");
+            compare(&what, &m, true, a, &x, b, &y0, &cuda.download(&y).expect("downloads"));
+
+            let mut y = cuda.upload(&vec![T::nan(); n]).expect("uploads");
+            Spmv::<Bdia<T>>::spmv(cuda, None, Coeff::one(), &resident, &device_x, Coeff::zero(), &mut y)
+                .expect("multiplies");
+            let plain = cuda.download(&y).expect("downloads");
+            compare(&what, &m, true, T::one(), &x, zero, &[], &plain);
+            let mut sums = [zero; 4].map(|value| cuda.scalar(value).expect("a scalar"));
+            let [wy, yy, fused_wy, fused_yy] = &mut sums;
+            cuda.dot(None, &w, &y, wy).expect("sums");
+            cuda.dot(None, &y, &y, yy).expect("sums");
+            for both in [true, false, true] {
+                let mut y = cuda.upload(&vec![T::nan(); n]).expect("uploads");
+                let yy = both.then_some(&mut *fused_yy);
+                Spmv::<Bdia<T>>::spmv_dot(cuda, None, &resident, &device_x, &mut y, &w, fused_wy, yy)
+                    .expect("multiplies");
+                assert!(cuda.download(&y).expect("downloads") == plain, "{what}: spmv_dot has other bits");
+            }
+            let sums = sums.map(|sum| cuda.download_scalar(&sum).expect("downloads"));
+            assert!(sums[0] == sums[2] && sums[1] == sums[3], "{what}: sums {sums:?}");
+        }
+    }
+}
+
+#[test]
+fn every_kernel_of_bands_on_every_shape() {
+    if let Some(cuda) = device() {
+        banded::<f64>(&cuda);
+        banded::<f32>(&cuda);
+        cuda.synchronize().expect("nothing failed");
+    }
+}
+
+#[test]
+fn the_matrices_by_bands_convert() {
+    let mut numbers = Numbers(19);
+    for (n, ncols, offsets) in bands() {
+        let m = diagonals::<f64>(n, ncols, &offsets, &mut numbers);
+        let host = Bdia::from_csr_with(&m, 0).expect("converts");
+        assert!(host.offsets().map(i64::from).eq(offsets.into_iter().filter(|k| -k < n as i64 && *k < ncols as i64)));
     }
 }
 

@@ -112,7 +112,7 @@ enum Command {
         /// GPU: pass over matrices of fewer entries
         #[arg(long, default_value_t = 0)]
         min_entries: usize,
-        /// GPU: every kernel of CSR, and BSR of blocks of 4 x 4, beside the backend's choice
+        /// GPU: every kernel of CSR and of bDIA, and BSR of blocks of 4 x 4, beside the backend's choice
         #[arg(long)]
         force: bool,
         /// Leave copy and triad out (for many small matrices)

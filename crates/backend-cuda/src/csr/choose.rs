@@ -21,7 +21,7 @@ pub enum CsrKernel {
     /// entries are cut into pieces that the last to end adds up. For rows of different lengths, also power-law ones.
     Binned,
     /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces by a second launch.
-    /// Never chosen: classes of rows were as fast or faster on every matrix measured. For comparison.
+    /// Never chosen; for comparison with the classes of rows, as `spandrel-bench spmv --force` makes it.
     Balanced,
 }
 
@@ -41,7 +41,7 @@ const SCALAR_MEAN: f64 = 2.0;
 const SCALAR_LONGEST: usize = 32;
 /// Entries a row in the mean from which several lanes a row are chosen: 32 rows are then more than a warp's room holds.
 const VECTOR_MEAN: f64 = 64.0;
-/// Entries that each of these lanes asks for at once (`AHEAD` of kernels/csr.cu).
+/// Entries that each of these lanes asks for at once (`AHEAD_OF_LANES` of kernels/csr.cu).
 const ENTRIES_A_LANE: f64 = 8.0;
 /// How much longer than the mean the longest row may be for that.
 const VECTOR_LONGEST: f64 = 1.5;

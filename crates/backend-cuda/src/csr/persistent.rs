@@ -5,7 +5,7 @@ use spandrel_backend::Result;
 use spandrel_formats::{Csr, Format, Offset, Real};
 
 use super::{CsrKernel, CudaCsr};
-use crate::launch::{BLOCK, arg};
+use crate::launch::{BLOCK, Own};
 use crate::module::CSR;
 use crate::persistent::{Reach, Resident};
 use crate::{Cuda, Monitor, Scalar, Vector};
@@ -55,6 +55,11 @@ impl<T: Real> CudaCsr<T> {
         Some((resident, lanes))
     }
 
+    /// What persistent kernels take of it: row_ptr, col_idx, values, lanes.
+    fn resident_arguments(&self, lanes: u32) -> [Own<'static>; 4] {
+        [self.row_ptr.pointer().into(), self.col_idx.pointer().into(), self.values.pointer().into(), lanes.into()]
+    }
+
     pub(crate) fn cg_iterations(
         &self,
         cuda: &Cuda,
@@ -71,8 +76,7 @@ impl<T: Real> CudaCsr<T> {
         let Some((resident, lanes)) = self.persistent() else {
             return Ok(false);
         };
-        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
-        let matrix = [arg(&row_ptr), arg(&col_idx), arg(&values), arg(&lanes)];
+        let matrix = self.resident_arguments(lanes);
         // SAFETY: cg_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
         unsafe { cuda.cg_persistent(&resident, "cg_csr", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
     }
@@ -93,8 +97,7 @@ impl<T: Real> CudaCsr<T> {
         let Some((resident, lanes)) = self.persistent() else {
             return Ok(false);
         };
-        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
-        let matrix = [arg(&row_ptr), arg(&col_idx), arg(&values), arg(&lanes)];
+        let matrix = self.resident_arguments(lanes);
         // SAFETY: bicgstab_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
         unsafe {
             cuda.bicgstab_persistent(&resident, "bicgstab_csr", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)

@@ -3,13 +3,16 @@
 
 use std::any::Any;
 
-use spandrel_backend_cuda::{CudaCsr, CudaDia};
+use spandrel_backend_cuda::{CudaBdia, CudaCsr, CudaDia};
 use spandrel_formats::{Csr, Dia, Format, Real};
 
 /// The kernel that the backend chose for a resident matrix, where it has several.
 pub(crate) fn kernel<T: Real>(resident: &dyn Any) -> Option<String> {
     if let Some(csr) = resident.downcast_ref::<CudaCsr<T>>() {
         return Some(format!("{:?}", csr.kernel()).to_lowercase());
+    }
+    if let Some(bdia) = resident.downcast_ref::<CudaBdia<T>>() {
+        return Some(format!("{:?}", bdia.kernel()).to_lowercase());
     }
     let dia = resident.downcast_ref::<CudaDia<T>>()?;
     dia.is_symmetric().then(|| "symmetric".to_owned())

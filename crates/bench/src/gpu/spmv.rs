@@ -13,9 +13,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Coeff, Load, Spmv};
 use spandrel_backend_cuda::cudarc::driver::result::memcpy_dtod_async;
-use spandrel_backend_cuda::{CsrKernel, Cuda, Scalar, Vector};
+use spandrel_backend_cuda::{BdiaKernel, CsrKernel, Cuda, Scalar, Vector};
 use spandrel_formats::choose::{Machine, choose_for};
-use spandrel_formats::{Bsr, Csr, Format, Real};
+use spandrel_formats::{Bdia, Bsr, Csr, Format, Real};
 
 use super::clock::{self, CALLS, Label, Timed, interleave};
 use super::cusparse::{Algorithm, Cusparse, Forms};
@@ -44,7 +44,7 @@ pub struct Plan {
     pub min_entries: usize,
     /// Whether the copy runs among the contenders.
     pub machine: bool,
-    /// Whether every kernel of CSR, and BSR of blocks of 4 x 4, are timed beside the backend's choice.
+    /// Whether every kernel of CSR and of bDIA, and BSR of blocks of 4 x 4, are timed beside the backend's choice.
     pub force: bool,
 }
 
@@ -235,6 +235,16 @@ impl<'a, T: Real> Contest<'a, T> {
             ] {
                 let label = format!("{kernel:?} forced").to_lowercase();
                 self.force(&label, Arc::clone(&self.csr), |be, host| be.load_csr_with(&host, kernel));
+            }
+            if self.wanted(Bdia::<T>::NAME)
+                && let Ok(bands) = Bdia::from_csr(&self.csr).map(Arc::new)
+            {
+                for kernel in
+                    [BdiaKernel::Window, BdiaKernel::Narrow, BdiaKernel::Single, BdiaKernel::Staged, BdiaKernel::Small]
+                {
+                    let label = format!("{kernel:?} forced").to_lowercase();
+                    self.force(&label, Arc::clone(&bands), |be, host| be.load_bdia_with(&host, kernel));
+                }
             }
             if let Ok(blocks) = Bsr::from_csr_with(&self.csr, 4) {
                 self.force("4x4", Arc::new(blocks), |be, host| be.load(host));
