@@ -19,8 +19,8 @@ use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
 const WIDE: [usize; 2] = [4, 8];
-/// Diagonals up to which a thread's own loads keep pace with those of a tile: on an H200 in double precision both took 4.8 us for 101
-/// diagonals of 15,600 rows, and 3.7 against 4.3 us for 65.
+/// Diagonals up to which a row a thread is taken before tiles, which pay once many diagonals share their barriers;
+/// `spandrel-bench spmv --formats bdia --force` times both.
 const DIRECT: usize = 104;
 /// Diagonals of a piece at most.
 const PIECE: u32 = 1024;
