@@ -17,7 +17,7 @@
 
 #define LINE_CREW 128
 
-// Rows of a triangle and the state of its solves. Twin: StructuredArg in crates/backend-cuda/src/structured.rs.
+// Rows of a triangle and the state of its solves. Twin: LinesArg in crates/backend-cuda/src/structured.rs.
 template <class T>
 struct Lines {
     const u32* ptr;

@@ -39,8 +39,7 @@ impl Stages {
     pub const NONE: Self =
         Self { multistage: false, prefetch: false, predication: false, compressed: false, acquire: false };
     /// All of them.
-    pub const ALL: Self =
-        Self { multistage: true, prefetch: true, predication: true, compressed: true, acquire: true };
+    pub const ALL: Self = Self { multistage: true, prefetch: true, predication: true, compressed: true, acquire: true };
 }
 
 impl Default for Stages {
@@ -151,5 +150,22 @@ impl<T: Real> Plan for Structured<T> {
     }
     fn sptrsv_bytes(&self) -> u64 {
         self.rows.sptrsv_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_as_deep_as_in_the_source() {
+        let table =
+            |entries: usize| [64, 128, 192, 256].map(|extent: usize| depth([extent; 3], extent.pow(3) * entries - 5));
+        assert_eq!(table(4), [64, 80, 80, 80]);
+        assert_eq!(table(7), [64, 80, 80, 80]);
+        assert_eq!(table(14), [64, 64, 80, 80]);
+        assert_eq!(table(17), [64, 64, 44, 44]);
+        assert_eq!(depth([1000, 1000, 1], 3_000_000), 1000);
+        assert_eq!([depth([0, 0, 0], 0), depth([5, 0, 7], 0)], [1, 64]);
     }
 }
