@@ -49,6 +49,10 @@ sources! {
     BSRX = "bsrx",
     DENSE = "dense",
     SPARSE_VEC = "sparse_vec",
+    SERIAL = "serial",
+    ELEMENTWISE = "elementwise",
+    SYNCFREE = "syncfree",
+    CAPELLINI = "capellini",
 }
 
 /// What kernels of a text begin with, its declarations before them.
