@@ -76,11 +76,7 @@ pub(crate) fn update<P: Plan, S: Solve<P>>(cuda: &Cuda, m: &mut S, plan: &P) -> 
 macro_rules! sptrsv_by_column {
     ($Plan:ident) => {
         impl<T: ::spandrel_formats::Real> ::spandrel_backend::Sptrsv<$Plan<T>> for $crate::Cuda {
-            fn sptrsv_order(
-                &self,
-                m: &Self::Resident,
-                system: ::spandrel_sptrsv::System,
-            ) -> ::spandrel_backend::Order {
+            fn sptrsv_order(&self, m: &Self::Resident, system: ::spandrel_sptrsv::System) -> ::spandrel_backend::Order {
                 $crate::sptrsv::Solve::order(m, system)
             }
             fn sptrsv(
@@ -147,7 +143,10 @@ impl Index {
         Ok(Self {
             ptr: Buffer::from_host(stream, view.ptr, "a triangle's row pointers")?,
             idx: Buffer::from_host(stream, view.idx, "a triangle's columns")?,
-            from: view.from.map(|from| Buffer::from_host(stream, from, "the places of a triangle's values")).transpose()?,
+            from: view
+                .from
+                .map(|from| Buffer::from_host(stream, from, "the places of a triangle's values"))
+                .transpose()?,
             lower: triangle == Triangle::Lower,
         })
     }

@@ -66,7 +66,9 @@ unsafe impl<T: Real> Load<Syncfree<T>> for Cuda {
             Walk::Columns => {
                 let degrees = |system: System| {
                     let wanted = host.systems().hold(system);
-                    wanted.then(|| Buffer::from_host(stream, &host.degrees(system)?, "a triangle's degrees")).transpose()
+                    wanted
+                        .then(|| Buffer::from_host(stream, &host.degrees(system)?, "a triangle's degrees"))
+                        .transpose()
                 };
                 CudaSyncfree {
                     rows: TriangleRows::load(self, &*host, |system| host.columns(system))?,
