@@ -1,43 +1,44 @@
-//! The capellini plan on the CPU: one row after the other.
+//! The capellini plan on the CPU: workers draw runs of rows in order; a run has one mark, which counts its rows as they are
+//! solved, so that what the workers watch stays in their caches.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s.
+//! Order: [`spandrel_sptrsv::serial`]'s. Solves that move little are serial.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Capellini, Plan, System, Triangle};
+use spandrel_sptrsv::{Capellini, Plan, System};
 
 use crate::Cpu;
+use crate::marks::{Marks, RUN};
 use crate::sptrsv::{Solve, sptrsv_by_column};
 
-/// A plan, shared with the host.
-#[derive(Clone, Debug)]
-pub struct CpuCapellini<T>(Arc<Capellini<T>>);
+/// A plan, shared with the host, and its marks.
+#[derive(Debug)]
+pub struct CpuCapellini<T> {
+    plan: Arc<Capellini<T>>,
+    marks: Marks,
+}
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone, and to marks that no recorded
+// step has the address of.
 unsafe impl<T: Real> Load<Capellini<T>> for Cpu {
     type Resident = CpuCapellini<T>;
 
     fn load(&self, host: Arc<Capellini<T>>) -> Result<CpuCapellini<T>> {
-        Ok(CpuCapellini(host))
+        Ok(CpuCapellini { plan: host, marks: Marks::new(RUN) })
     }
 }
 
 impl<T: Real> Solve<Capellini<T>> for CpuCapellini<T> {
     fn plan(&self) -> &Arc<Capellini<T>> {
-        &self.0
+        &self.plan
     }
     fn replace(&mut self, plan: &Arc<Capellini<T>>) {
-        self.0 = Arc::clone(plan);
+        self.plan = Arc::clone(plan);
     }
-    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
-        let (view, n) = (self.0.rows().view(system)?, x.len());
-        for k in 0..n {
-            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
-            x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
-        }
-        Ok(())
+    fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        self.marks.solve(cpu, &self.plan.rows().view(system)?, self.plan.sptrsv_bytes(), b, x)
     }
 }
 

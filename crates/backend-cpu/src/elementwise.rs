@@ -1,43 +1,43 @@
-//! The elementwise plan on the CPU: one row after the other.
+//! The elementwise plan on the CPU: workers draw runs of rows in order, and each row has a mark that others wait for.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s.
+//! Order: [`spandrel_sptrsv::serial`]'s. Solves that move little are serial.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Elementwise, Plan, System, Triangle};
+use spandrel_sptrsv::{Elementwise, Plan, System};
 
 use crate::Cpu;
+use crate::marks::Marks;
 use crate::sptrsv::{Solve, sptrsv_by_column};
 
-/// A plan, shared with the host.
-#[derive(Clone, Debug)]
-pub struct CpuElementwise<T>(Arc<Elementwise<T>>);
+/// A plan, shared with the host, and its marks.
+#[derive(Debug)]
+pub struct CpuElementwise<T> {
+    plan: Arc<Elementwise<T>>,
+    marks: Marks,
+}
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone, and to marks that no recorded
+// step has the address of.
 unsafe impl<T: Real> Load<Elementwise<T>> for Cpu {
     type Resident = CpuElementwise<T>;
 
     fn load(&self, host: Arc<Elementwise<T>>) -> Result<CpuElementwise<T>> {
-        Ok(CpuElementwise(host))
+        Ok(CpuElementwise { plan: host, marks: Marks::new(1) })
     }
 }
 
 impl<T: Real> Solve<Elementwise<T>> for CpuElementwise<T> {
     fn plan(&self) -> &Arc<Elementwise<T>> {
-        &self.0
+        &self.plan
     }
     fn replace(&mut self, plan: &Arc<Elementwise<T>>) {
-        self.0 = Arc::clone(plan);
+        self.plan = Arc::clone(plan);
     }
-    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
-        let (view, n) = (self.0.rows().view(system)?, x.len());
-        for k in 0..n {
-            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
-            x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
-        }
-        Ok(())
+    fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        self.marks.solve(cpu, &self.plan.rows().view(system)?, self.plan.sptrsv_bytes(), b, x)
     }
 }
 

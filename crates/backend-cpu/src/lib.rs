@@ -22,6 +22,7 @@ mod hec;
 mod hmec;
 mod hyb;
 mod levelset;
+mod marks;
 mod monitor;
 mod partition;
 mod product;

@@ -1,44 +1,148 @@
-//! The syncfree plan on the CPU: one row after the other.
+//! The synchronization-free plan on the CPU: by columns with atomic sums, by rows with a mark a row.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s.
+//! By columns: workers draw runs of columns in order. Who has solved x_j adds -t_ij x_j to the sums of the rows that wait for it, by
+//! compare and exchange, and then one to the number of terms that have come there; that number is what row i waits for. Whoever solves
+//! row i clears both.
+//! Progress: as in `marks`.
+//! Order: by columns none; [`spandrel_sptrsv::serial`]'s where a solve moves so little that it stays serial, and by rows.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use spandrel_backend::{Load, Result};
+use spandrel_backend::{Load, Order, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Plan, Syncfree, System, Triangle};
+use spandrel_sptrsv::{Plan, Syncfree, System, View, Walk};
 
 use crate::Cpu;
+use crate::marks::{Marks, RUN, solve_serially, wait};
 use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::threads::Shared;
+use crate::vector::out_of_memory;
 
-/// A plan, shared with the host.
-#[derive(Clone, Debug)]
-pub struct CpuSyncfree<T>(Arc<Syncfree<T>>);
+/// A plan, shared with the host, and its marks or sums.
+#[derive(Debug)]
+pub struct CpuSyncfree<T> {
+    plan: Arc<Syncfree<T>>,
+    marks: Marks,
+    sums: Mutex<Sums>,
+}
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+/// What rows have gathered; all 0 between solves. Empty before the first.
+#[derive(Debug, Default)]
+struct Sums {
+    /// Entries off the diagonal of each row, of the plain and of the transposed system.
+    degrees: [Vec<u32>; 2],
+    arrivals: Vec<AtomicU32>,
+    /// Bits of sums.
+    sums: Vec<AtomicU64>,
+}
+
+impl Sums {
+    fn make_room(&mut self, n: usize) -> Result<()> {
+        let refused = |_| out_of_memory::<[u64; 2]>(n, "sums of terms that have come");
+        if self.sums.len() < n {
+            self.sums.try_reserve_exact(n).map_err(refused)?;
+            self.arrivals.try_reserve_exact(n).map_err(refused)?;
+            self.sums.resize_with(n, AtomicU64::default);
+            self.arrivals.resize_with(n, AtomicU32::default);
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone, and to marks and sums that no
+// recorded step has the address of.
 unsafe impl<T: Real> Load<Syncfree<T>> for Cpu {
     type Resident = CpuSyncfree<T>;
 
     fn load(&self, host: Arc<Syncfree<T>>) -> Result<CpuSyncfree<T>> {
-        Ok(CpuSyncfree(host))
+        Ok(CpuSyncfree { plan: host, marks: Marks::new(1), sums: Mutex::default() })
     }
 }
 
 impl<T: Real> Solve<Syncfree<T>> for CpuSyncfree<T> {
     fn plan(&self) -> &Arc<Syncfree<T>> {
-        &self.0
+        &self.plan
     }
     fn replace(&mut self, plan: &Arc<Syncfree<T>>) {
-        self.0 = Arc::clone(plan);
+        self.plan = Arc::clone(plan);
     }
-    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
-        let (view, n) = (self.0.rows().view(system)?, x.len());
-        for k in 0..n {
-            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
-            x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
+    fn order(&self) -> Order {
+        match self.plan.walk() {
+            Walk::Columns => Order::Unordered,
+            Walk::Rows => Order::Stored,
         }
+    }
+    fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        let (rows, bytes) = (self.plan.rows(system)?, self.plan.sptrsv_bytes());
+        if self.plan.walk() == Walk::Rows {
+            return self.marks.solve(cpu, &rows, bytes, b, x);
+        }
+        if cpu.threads().tasks(usize::try_from(bytes).unwrap_or(usize::MAX)) == 1 {
+            solve_serially(&rows, b, x);
+            return Ok(());
+        }
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        sums.make_room(x.len())?;
+        let which = usize::from(system == System::Transposed);
+        if sums.degrees[which].is_empty() {
+            sums.degrees[which] = self.plan.degrees(system)?;
+        }
+        let Sums { degrees, arrivals, sums } = &*sums;
+        solve_columns(cpu, &rows, &self.plan.columns(system)?, &degrees[which], arrivals, sums, b, x);
         Ok(())
     }
+}
+
+fn solve_columns<T: Real>(
+    cpu: &Cpu,
+    rows: &View<'_, T>,
+    columns: &View<'_, T>,
+    degrees: &[u32],
+    arrivals: &[AtomicU32],
+    sums: &[AtomicU64],
+    b: Option<&[T]>,
+    x: &mut [T],
+) {
+    let n = x.len();
+    let x = Shared::new(x);
+    cpu.threads().run(n.div_ceil(RUN), |run| {
+        for k in run * RUN..n.min((run + 1) * RUN) {
+            let j = rows.row(k);
+            // SAFETY: column j is this worker's alone, and with it x_j.
+            let at = unsafe { x.at(j) };
+            let mut s = b.map_or(*at, |b| b[j]);
+            if degrees[j] > 0 {
+                wait(|| arrivals[j].load(Ordering::Acquire), |&count| count == degrees[j]);
+                s += value(sums[j].load(Ordering::Relaxed));
+                // Every term has come: nobody else touches these before the next solve, which the lock orders.
+                arrivals[j].store(0, Ordering::Relaxed);
+                sums[j].store(0, Ordering::Relaxed);
+            }
+            *at = rows.inv_diag.get(j).map_or(s, |&inv| s * inv);
+            for e in columns.ptr[j] as usize..columns.ptr[j + 1] as usize {
+                let i = columns.idx[e] as usize;
+                if i != j {
+                    let t = columns.values[columns.from.map_or(e, |from| from[e] as usize)];
+                    let term = -(t * *at);
+                    let add = |sum| Some(bits(value::<T>(sum) + term));
+                    // It never gives up.
+                    let _ = sums[i].fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+                    arrivals[i].fetch_add(1, Ordering::Release);
+                }
+            }
+        }
+    });
+}
+
+/// The value whose bits a word holds, and the word.
+fn value<T: Real>(word: u64) -> T {
+    bytemuck::pod_read_unaligned(&word.to_ne_bytes()[..T::BYTES])
+}
+fn bits<T: Real>(value: T) -> u64 {
+    let mut word = [0; 8];
+    word[..T::BYTES].copy_from_slice(bytemuck::bytes_of(&value));
+    u64::from_ne_bytes(word)
 }
 
 sptrsv_by_column!(Syncfree);

@@ -153,6 +153,17 @@ impl<T: Copy> Shared<T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
     }
 
+    /// The value of the element at `i`, which several may read at once.
+    ///
+    /// # Safety
+    /// The slice is still borrowed by the caller's caller; `i` lies inside it; nothing writes the element meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn read(self, i: usize) -> T {
+        debug_assert!(i < self.len);
+        // SAFETY: the caller's promise.
+        unsafe { self.start.add(i).read() }
+    }
+
     /// The element at `i`, as a place.
     ///
     /// # Safety

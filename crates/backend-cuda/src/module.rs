@@ -50,6 +50,10 @@ sources! {
     DENSE = "dense",
     SPARSE_VEC = "sparse_vec",
     STRUCTURED = "structured",
+    SERIAL = "serial",
+    ELEMENTWISE = "elementwise",
+    SYNCFREE = "syncfree",
+    CAPELLINI = "capellini",
 }
 
 /// What kernels of a text begin with, its declarations before them.

@@ -2,7 +2,7 @@
 //!
 //! Rows are handed out in order by a ticket; the entries of a row go to the lanes of a warp, each of which waits for the flags of its
 //! columns; a tree over the lanes ends the row.
-//! Order: that of the device: a tree over lanes on a GPU, [`crate::serial`]'s on the CPU.
+//! Order: that of the device: a tree over 32 lanes on a GPU, [`crate::serial`]'s on the CPU.
 //! Reference: Chen, Yang, Liu, Ma 2023, structured SpTRSV, Algorithm 1.
 
 use std::sync::Arc;

@@ -26,7 +26,7 @@ pub use rows::{Columns, Rows, View};
 pub use serial::Serial;
 pub use structured::{Stages, Structured};
 pub use sweep::Sweep;
-pub use syncfree::Syncfree;
+pub use syncfree::{Syncfree, Walk};
 pub use triangle::{Diagonal, Parts, Triangle, Triangular, split};
 
 #[cfg(doctest)]

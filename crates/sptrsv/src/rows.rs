@@ -141,6 +141,23 @@ pub struct View<'a, T> {
 }
 
 impl<T: Real> View<'_, T> {
+    /// The `k`-th row to solve; also, which `k` a row is.
+    #[inline]
+    pub fn row(&self, k: usize) -> usize {
+        self.triangle.row(k, self.ptr.len() - 1)
+    }
+
+    /// How many entries off the diagonal a row has.
+    #[inline]
+    pub fn degree(&self, i: usize) -> u32 {
+        let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
+        let nearest = match self.triangle {
+            Triangle::Lower => self.idx[begin..end].last(),
+            Triangle::Upper => self.idx[begin..end].first(),
+        };
+        (end - begin) as u32 - u32::from(nearest.is_some_and(|&j| j as usize == i))
+    }
+
     /// x_i from b_i and the x before it, in the order of [`crate::serial`]; `x` gives solved elements.
     #[inline]
     pub fn solve_row(&self, i: usize, b: T, mut x: impl FnMut(usize) -> T) -> T {

@@ -1,0 +1,54 @@
+//! The thread-level plan on the GPU: a thread a row.
+//!
+//! Order: [`spandrel_sptrsv::serial`]'s. Kernels: kernels/capellini.cu.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Load, Order, Result};
+use spandrel_formats::Real;
+use spandrel_sptrsv::{Capellini, Plan, System};
+
+use crate::Cuda;
+use crate::launch::arg;
+use crate::module::CAPELLINI;
+use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+
+/// A plan in device memory.
+#[derive(Debug)]
+pub struct CudaCapellini<T> {
+    rows: TriangleRows<T>,
+    progress: Progress,
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Capellini<T>> for Cuda {
+    type Resident = CudaCapellini<T>;
+
+    fn load(&self, host: Arc<Capellini<T>>) -> Result<CudaCapellini<T>> {
+        Ok(CudaCapellini {
+            rows: TriangleRows::load(self, &*host, |system| host.rows().view(system))?,
+            progress: Progress::new::<T>(self, host.nrows())?,
+        })
+    }
+}
+
+impl<T: Real> Solve<Capellini<T>> for CudaCapellini<T> {
+    fn shape(&self) -> (usize, usize) {
+        self.rows.shape()
+    }
+    fn order(&self, _system: System) -> Order {
+        Order::Stored
+    }
+    fn replace(&mut self, plan: &Capellini<T>) -> Result<()> {
+        self.rows.replace(plan)
+    }
+    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
+        let (rows, slots, progress) = (self.rows.arg(system)?, self.progress.slots(), self.progress.pointer());
+        let (grid, deep) = cuda.solve_grid(self.rows.shape().0, 1);
+        let mut arguments = [arg(&rows), arg(&deep), arg(&slots), arg(&progress), arg(&b), arg(&x), arg(&gate)];
+        // SAFETY: sptrsv_capellini(rows, deep, slots, progress, b, x, gate), vectors of nrows elements and as many slots.
+        unsafe { cuda.launch::<T>(&CAPELLINI, "sptrsv_capellini", grid, &mut arguments) }
+    }
+}
+
+sptrsv_by_column!(Capellini);

@@ -1,0 +1,54 @@
+//! The element-wise plan on the GPU: a warp an equation.
+//!
+//! Order: lane l takes the places l, l + 32, ... of a row's walk towards the diagonal, lane 0 beginning with b, then a halving tree. Kernels: kernels/elementwise.cu.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Load, Order, Result};
+use spandrel_formats::Real;
+use spandrel_sptrsv::{Elementwise, Plan, System};
+
+use crate::Cuda;
+use crate::launch::arg;
+use crate::module::ELEMENTWISE;
+use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+
+/// A plan in device memory.
+#[derive(Debug)]
+pub struct CudaElementwise<T> {
+    rows: TriangleRows<T>,
+    progress: Progress,
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Elementwise<T>> for Cuda {
+    type Resident = CudaElementwise<T>;
+
+    fn load(&self, host: Arc<Elementwise<T>>) -> Result<CudaElementwise<T>> {
+        Ok(CudaElementwise {
+            rows: TriangleRows::load(self, &*host, |system| host.rows().view(system))?,
+            progress: Progress::new::<T>(self, host.nrows())?,
+        })
+    }
+}
+
+impl<T: Real> Solve<Elementwise<T>> for CudaElementwise<T> {
+    fn shape(&self) -> (usize, usize) {
+        self.rows.shape()
+    }
+    fn order(&self, _system: System) -> Order {
+        Order::LaneTree(32)
+    }
+    fn replace(&mut self, plan: &Elementwise<T>) -> Result<()> {
+        self.rows.replace(plan)
+    }
+    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
+        let (rows, slots, progress) = (self.rows.arg(system)?, self.progress.slots(), self.progress.pointer());
+        let (grid, deep) = cuda.solve_grid(self.rows.shape().0, 32);
+        let mut arguments = [arg(&rows), arg(&deep), arg(&slots), arg(&progress), arg(&b), arg(&x), arg(&gate)];
+        // SAFETY: sptrsv_elementwise(rows, deep, slots, progress, b, x, gate), vectors of nrows elements and as many slots.
+        unsafe { cuda.launch::<T>(&ELEMENTWISE, "sptrsv_elementwise", grid, &mut arguments) }
+    }
+}
+
+sptrsv_by_column!(Elementwise);

@@ -1,0 +1,47 @@
+//! The serial plan on the GPU: a warp, one row after the other. It is right for any triangle, and slow.
+//!
+//! Order: [`spandrel_sptrsv::serial`]'s. Kernels: kernels/serial.cu.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Load, Order, Result};
+use spandrel_formats::Real;
+use spandrel_sptrsv::{Serial, System};
+
+use crate::Cuda;
+use crate::launch::{Grid, arg};
+use crate::module::SERIAL;
+use crate::sptrsv::{Solve, TriangleRows, sptrsv_by_column};
+
+/// A plan in device memory.
+#[derive(Debug)]
+pub struct CudaSerial<T>(TriangleRows<T>);
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Serial<T>> for Cuda {
+    type Resident = CudaSerial<T>;
+
+    fn load(&self, host: Arc<Serial<T>>) -> Result<CudaSerial<T>> {
+        Ok(CudaSerial(TriangleRows::load(self, &*host, |system| host.rows().view(system))?))
+    }
+}
+
+impl<T: Real> Solve<Serial<T>> for CudaSerial<T> {
+    fn shape(&self) -> (usize, usize) {
+        self.0.shape()
+    }
+    fn order(&self, _system: System) -> Order {
+        Order::Stored
+    }
+    fn replace(&mut self, plan: &Serial<T>) -> Result<()> {
+        self.0.replace(plan)
+    }
+    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
+        let rows = self.0.arg(system)?;
+        let mut arguments = [arg(&rows), arg(&b), arg(&x), arg(&gate)];
+        // SAFETY: sptrsv_serial(rows, b, x, gate), a thread block for the one column of nrows elements.
+        unsafe { cuda.launch::<T>(&SERIAL, "sptrsv_serial", Grid::of(1, 32), &mut arguments) }
+    }
+}
+
+sptrsv_by_column!(Serial);

@@ -1,0 +1,281 @@
+//! Triangular solves on the GPU: what the residents of all plans have in common. A plan gives the launch of one column; sizes, the gate,
+//! several columns, solving in place and new values are written once, here.
+//!
+//! Layout: the structures have the twins of their names in kernels/include/sptrsv.cuh.
+//! Invariants: what a solve leaves in device memory (epoch, tickets, slots) is what the next one needs; the host writes it once, when a
+//! plan is loaded, so that a replayed graph goes on where the last solve ended.
+
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Error, Gate, Order, Result};
+use spandrel_formats::{Offset, Ordinal, Real};
+use spandrel_sptrsv::{Plan, System, Triangle, View};
+
+use crate::csr::not_recorded;
+use crate::device::gate_pointer;
+use crate::launch::{Argument, Grid};
+use crate::memory::Buffer;
+use crate::{Cuda, Vector};
+
+/// Threads of a thread block whose warps draw tickets, `SOLVE_THREADS` of the kernels.
+const THREADS: usize = 256;
+/// Lanes of a warp, and rows of a ticket at most.
+const WARP: usize = 32;
+/// Thread blocks of a multiprocessor that draw tickets.
+const BLOCKS_PER_SM: usize = 4;
+/// Tickets for each warp from which on they are for several rows: drawing one takes about a nanosecond, one after the other.
+const TICKETS: usize = 4;
+
+/// A plan in device memory, and how it solves.
+pub(crate) trait Solve<P: Plan> {
+    /// Rows, and stored entries of the triangle.
+    fn shape(&self) -> (usize, usize);
+    /// The order of a row's sum.
+    fn order(&self, system: System) -> Order;
+    /// Enqueues x <- T^-1 b or T^-T b for one column, by addresses; b may be x.
+    ///
+    /// # Errors
+    /// [`Error::Triangle`] for a system that the plan was not analysed for; the driver's.
+    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()>;
+    /// Takes over the values of an updated plan of the same pattern.
+    fn replace(&mut self, plan: &P) -> Result<()>;
+}
+
+/// `k` columns, with b in x where there is no b.
+pub(crate) fn sptrsv<T: Real, P: Plan<Value = T>, S: Solve<P>>(
+    cuda: &Cuda,
+    gate: Gate<'_, Cuda>,
+    system: System,
+    m: &S,
+    k: usize,
+    b: Option<&Vector<T>>,
+    x: &mut Vector<T>,
+) -> Result<()> {
+    let (n, _) = m.shape();
+    if let Some(b) = b {
+        expect_columns("sptrsv", "b", b.len(), n, k)?;
+    }
+    expect_columns("sptrsv", "x", x.len(), n, k)?;
+    if n == 0 {
+        return Ok(());
+    }
+    let (x, gate) = (x.pointer(), gate_pointer(gate));
+    let b = b.map_or(x, Vector::pointer);
+    (0..k).map(|column| (column * n * T::BYTES) as u64).try_for_each(|at| m.solve(cuda, gate, system, b + at, x + at))
+}
+
+/// New values of a plan.
+pub(crate) fn update<P: Plan, S: Solve<P>>(cuda: &Cuda, m: &mut S, plan: &P) -> Result<()> {
+    let (nrows, nnz) = m.shape();
+    expect_len("update", "plan", plan.matrix().nrows(), nrows)?;
+    expect_len("update", "plan", plan.matrix().csr().values().len(), nnz)?;
+    not_recorded(cuda, "new values of a triangle")?;
+    m.replace(plan)
+}
+
+/// Implements [`spandrel_backend::Sptrsv`] for a plan whose resident form is [`Solve`].
+macro_rules! sptrsv_by_column {
+    ($Plan:ident) => {
+        impl<T: ::spandrel_formats::Real> ::spandrel_backend::Sptrsv<$Plan<T>> for $crate::Cuda {
+            fn sptrsv_order(&self, m: &Self::Resident, system: ::spandrel_sptrsv::System) -> ::spandrel_backend::Order {
+                $crate::sptrsv::Solve::order(m, system)
+            }
+            fn sptrsv(
+                &self,
+                gate: ::spandrel_backend::Gate<'_, Self>,
+                system: ::spandrel_sptrsv::System,
+                m: &Self::Resident,
+                k: usize,
+                b: &$crate::Vector<T>,
+                x: &mut $crate::Vector<T>,
+            ) -> ::spandrel_backend::Result<()> {
+                $crate::sptrsv::sptrsv(self, gate, system, m, k, Some(b), x)
+            }
+            fn sptrsv_in_place(
+                &self,
+                gate: ::spandrel_backend::Gate<'_, Self>,
+                system: ::spandrel_sptrsv::System,
+                m: &Self::Resident,
+                k: usize,
+                x: &mut $crate::Vector<T>,
+            ) -> ::spandrel_backend::Result<()> {
+                $crate::sptrsv::sptrsv(self, gate, system, m, k, None, x)
+            }
+            fn update(
+                &self,
+                m: &mut Self::Resident,
+                plan: &::std::sync::Arc<$Plan<T>>,
+            ) -> ::spandrel_backend::Result<()> {
+                $crate::sptrsv::update(self, m, &**plan)
+            }
+        }
+    };
+}
+pub(crate) use sptrsv_by_column;
+
+/// `struct TriangleRows<T>`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RowsArg {
+    ptr: u64,
+    idx: u64,
+    from: u64,
+    values: u64,
+    inv_diag: u64,
+    nrows: u32,
+    lower: u32,
+}
+// SAFETY: `struct TriangleRows<T>`: five pointers, then two u32.
+unsafe impl Argument for RowsArg {}
+
+/// Where the rows of one system have their entries.
+#[derive(Debug)]
+struct Index {
+    ptr: Buffer<Offset>,
+    idx: Buffer<Ordinal>,
+    from: Option<Buffer<Offset>>,
+    /// Whether the system is that of a lower triangle.
+    lower: bool,
+}
+
+impl Index {
+    fn load<T: Real>(cuda: &Cuda, view: &View<'_, T>, triangle: Triangle) -> Result<Self> {
+        let stream = cuda.stream();
+        Ok(Self {
+            ptr: Buffer::from_host(stream, view.ptr, "a triangle's row pointers")?,
+            idx: Buffer::from_host(stream, view.idx, "a triangle's columns")?,
+            from: view
+                .from
+                .map(|from| Buffer::from_host(stream, from, "the places of a triangle's values"))
+                .transpose()?,
+            lower: triangle == Triangle::Lower,
+        })
+    }
+}
+
+/// A triangle in device memory, with the rows (or the columns in their place) of each system that is solved.
+#[derive(Debug)]
+pub(crate) struct TriangleRows<T> {
+    nrows: usize,
+    values: Buffer<T>,
+    inv_diag: Buffer<T>,
+    plain: Index,
+    transposed: Option<Index>,
+}
+
+impl<T: Real> TriangleRows<T> {
+    /// Copies what `views` gives for each system of a plan: its rows, or its columns.
+    pub(crate) fn load<'a, P: Plan<Value = T>>(
+        cuda: &Cuda,
+        plan: &P,
+        views: impl Fn(System) -> spandrel_sptrsv::Result<View<'a, T>>,
+    ) -> Result<Self> {
+        let view = views(System::Plain)?;
+        let both = plan.systems().hold(System::Transposed);
+        let transposed = both.then(|| Index::load(cuda, &views(System::Transposed)?, plan.triangle().transposed()));
+        Ok(Self {
+            nrows: plan.nrows(),
+            values: Buffer::from_host(cuda.stream(), view.values, "a triangle's values")?,
+            inv_diag: Buffer::from_host(cuda.stream(), view.inv_diag, "a triangle's reciprocals")?,
+            plain: Index::load(cuda, &view, plan.triangle())?,
+            transposed: transposed.transpose()?,
+        })
+    }
+
+    /// Rows and entries.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        (self.nrows, self.values.len())
+    }
+
+    /// A system as kernels take it.
+    pub(crate) fn arg(&self, system: System) -> Result<RowsArg> {
+        let index = match (system, &self.transposed) {
+            (System::Plain, _) => &self.plain,
+            (System::Transposed, Some(index)) => index,
+            (System::Transposed, None) => return Err(Error::Triangle(spandrel_sptrsv::Error::NotAnalyzed)),
+        };
+        Ok(RowsArg {
+            ptr: index.ptr.pointer(),
+            idx: index.idx.pointer(),
+            from: index.from.as_ref().map_or(0, Buffer::pointer),
+            values: self.values.pointer(),
+            inv_diag: if self.inv_diag.len() == 0 { 0 } else { self.inv_diag.pointer() },
+            nrows: self.nrows as u32,
+            lower: u32::from(index.lower),
+        })
+    }
+
+    /// New values and their reciprocals, at the same addresses.
+    pub(crate) fn replace<P: Plan<Value = T>>(&self, plan: &P) -> Result<()> {
+        self.values.write_at(0, plan.matrix().csr().values())?;
+        self.inv_diag.write_at(0, plan.matrix().inv_diag())
+    }
+}
+
+/// How far the solves of a resident have come: `struct Progress`, and where a kernel needs them a slot a row, in which a value carries the
+/// number of its solve.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    progress: Buffer<u32>,
+    slots: Buffer<u64>,
+}
+
+impl Progress {
+    /// For that many slots of values of type `T`.
+    pub(crate) fn new<T: Real>(cuda: &Cuda, slots: usize) -> Result<Self> {
+        Ok(Self {
+            progress: Buffer::zeros(cuda.stream(), 4, "the progress of a triangular solve")?,
+            slots: Buffer::zeros(cuda.stream(), slots * T::BYTES.div_ceil(4), "slots of a triangular solve")?,
+        })
+    }
+    /// The address of `struct Progress`.
+    pub(crate) fn pointer(&self) -> u64 {
+        self.progress.pointer()
+    }
+    /// The address of the slots.
+    pub(crate) fn slots(&self) -> u64 {
+        self.slots.pointer()
+    }
+}
+
+impl Cuda {
+    /// The grid of warps that draw tickets for rows solved by `lanes` lanes each, and how many such rows after one another a lane has of
+    /// each ticket.
+    pub(crate) fn solve_grid(&self, nrows: usize, lanes: usize) -> (Grid, u32) {
+        solve_grid(nrows, lanes, self.multiprocessors())
+    }
+}
+
+fn solve_grid(nrows: usize, lanes: usize, multiprocessors: usize) -> (Grid, u32) {
+    let warps = THREADS / WARP;
+    let runs = nrows.div_ceil(WARP / lanes);
+    let most = BLOCKS_PER_SM * multiprocessors.max(1);
+    let deep = (runs / (TICKETS * most * warps)).clamp(1, lanes.min(8));
+    (Grid::of(runs.div_ceil(deep).div_ceil(warps).min(most), THREADS as u32), deep as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_for_at_most_a_warp_of_rows() {
+        for nrows in [1, 31, 32, 33, 1000, 100_000, 1 << 24, u32::MAX as usize >> 1] {
+            for lanes in [1, 2, 4, 8, 16, 32] {
+                for multiprocessors in [1, 40, 132] {
+                    let (grid, deep) = solve_grid(nrows, lanes, multiprocessors);
+                    assert!(deep >= 1 && deep as usize * (WARP / lanes) <= WARP);
+                    assert!(grid.blocks >= 1 && grid.blocks <= BLOCKS_PER_SM * multiprocessors);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn few_rows_are_spread_over_warps() {
+        let (grid, deep) = solve_grid(264, 32, 132);
+        assert_eq!((grid.blocks, deep), (33, 1));
+        let (grid, deep) = solve_grid(1 << 24, 32, 132);
+        assert_eq!((grid.blocks, deep), (528, 8));
+        assert_eq!(solve_grid(33, 1, 132).0.blocks, 1);
+    }
+}

@@ -1,0 +1,151 @@
+//! The synchronization-free plan on the GPU: by columns a warp a column and atomics, by rows as many lanes a row as rows are long.
+//!
+//! Order: by columns none. By rows n lanes: lane l takes the places l, l + n, ... of a row's walk towards the diagonal, lane 0 beginning
+//! with b, then a halving tree. Kernels: kernels/syncfree.cu.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Error, Load, Order, Result};
+use spandrel_formats::Real;
+use spandrel_sptrsv::{Plan, Syncfree, System, Walk};
+
+use crate::Cuda;
+use crate::launch::arg;
+use crate::memory::Buffer;
+use crate::module::SYNCFREE;
+use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+
+/// A plan in device memory.
+#[derive(Debug)]
+pub struct CudaSyncfree<T> {
+    /// Columns in the place of rows where it goes by columns.
+    rows: TriangleRows<T>,
+    progress: Progress,
+    by: By<T>,
+}
+
+#[derive(Debug)]
+enum By<T> {
+    Columns {
+        /// Entries off the diagonal of each row, of the plain and of the transposed system.
+        degrees: [Option<Buffer<u32>>; 2],
+        /// Terms that have come to each row, and their sum; 0 between solves.
+        arrivals: Buffer<u32>,
+        sums: Buffer<T>,
+    },
+    Rows(Lanes),
+}
+
+/// Lanes of a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Lanes(u32);
+
+impl Lanes {
+    /// As many as rows have entries off the diagonal on average, 2 to 32.
+    fn of(nrows: usize, entries: usize) -> Self {
+        Self((entries.div_ceil(nrows.max(1)).clamp(2, 32) as u32).next_power_of_two())
+    }
+    fn kernel(self) -> &'static str {
+        match self.0 {
+            2 => "sptrsv_rows2_syncfree",
+            4 => "sptrsv_rows4_syncfree",
+            8 => "sptrsv_rows8_syncfree",
+            16 => "sptrsv_rows16_syncfree",
+            _ => "sptrsv_rows32_syncfree",
+        }
+    }
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Syncfree<T>> for Cuda {
+    type Resident = CudaSyncfree<T>;
+
+    fn load(&self, host: Arc<Syncfree<T>>) -> Result<CudaSyncfree<T>> {
+        let (n, stream) = (host.nrows(), self.stream());
+        Ok(match host.walk() {
+            Walk::Columns => {
+                let degrees = |system: System| {
+                    let wanted = host.systems().hold(system);
+                    wanted
+                        .then(|| Buffer::from_host(stream, &host.degrees(system)?, "a triangle's degrees"))
+                        .transpose()
+                };
+                CudaSyncfree {
+                    rows: TriangleRows::load(self, &*host, |system| host.columns(system))?,
+                    progress: Progress::new::<T>(self, 0)?,
+                    by: By::Columns {
+                        degrees: [degrees(System::Plain)?, degrees(System::Transposed)?],
+                        arrivals: Buffer::zeros(stream, n, "terms that have come")?,
+                        sums: Buffer::zeros(stream, n, "sums of terms that have come")?,
+                    },
+                }
+            }
+            Walk::Rows => {
+                let view = host.rows(System::Plain)?;
+                let entries = (0..n).map(|i| view.degree(i) as usize).sum();
+                CudaSyncfree {
+                    rows: TriangleRows::load(self, &*host, |system| host.rows(system))?,
+                    progress: Progress::new::<T>(self, n)?,
+                    by: By::Rows(Lanes::of(n, entries)),
+                }
+            }
+        })
+    }
+}
+
+impl<T: Real> Solve<Syncfree<T>> for CudaSyncfree<T> {
+    fn shape(&self) -> (usize, usize) {
+        self.rows.shape()
+    }
+    fn order(&self, _system: System) -> Order {
+        match self.by {
+            By::Columns { .. } => Order::Unordered,
+            By::Rows(lanes) => Order::LaneTree(lanes.0),
+        }
+    }
+    fn replace(&mut self, plan: &Syncfree<T>) -> Result<()> {
+        self.rows.replace(plan)
+    }
+    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
+        let (rows, progress, n) = (self.rows.arg(system)?, self.progress.pointer(), self.rows.shape().0);
+        match &self.by {
+            By::Columns { degrees, arrivals, sums } => {
+                let degrees = degrees[usize::from(system == System::Transposed)].as_ref();
+                let degrees = degrees.ok_or(Error::Triangle(spandrel_sptrsv::Error::NotAnalyzed))?.pointer();
+                let (arrivals, sums, (grid, deep)) = (arrivals.pointer(), sums.pointer(), cuda.solve_grid(n, 32));
+                let mut arguments = [
+                    arg(&rows),
+                    arg(&deep),
+                    arg(&degrees),
+                    arg(&arrivals),
+                    arg(&sums),
+                    arg(&progress),
+                    arg(&b),
+                    arg(&x),
+                    arg(&gate),
+                ];
+                // SAFETY: sptrsv_columns_syncfree(columns, deep, degrees, arrivals, sums, progress, b, x, gate), all of nrows elements.
+                unsafe { cuda.launch::<T>(&SYNCFREE, "sptrsv_columns_syncfree", grid, &mut arguments) }
+            }
+            By::Rows(lanes) => {
+                let (slots, (grid, deep)) = (self.progress.slots(), cuda.solve_grid(n, lanes.0 as usize));
+                let mut arguments = [arg(&rows), arg(&deep), arg(&slots), arg(&progress), arg(&b), arg(&x), arg(&gate)];
+                // SAFETY: sptrsv_rows{n}_syncfree(rows, deep, slots, progress, b, x, gate), vectors of nrows elements and as many slots.
+                unsafe { cuda.launch::<T>(&SYNCFREE, lanes.kernel(), grid, &mut arguments) }
+            }
+        }
+    }
+}
+
+sptrsv_by_column!(Syncfree);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_follow_the_mean_length() {
+        let found = [(0, 0), (10, 0), (10, 10), (10, 30), (10, 31), (10, 80), (10, 81), (10, 5000)];
+        assert_eq!(found.map(|(n, entries)| Lanes::of(n, entries).0), [2, 2, 2, 4, 4, 8, 16, 32]);
+    }
+}
