@@ -49,6 +49,7 @@ sources! {
     BSRX = "bsrx",
     DENSE = "dense",
     SPARSE_VEC = "sparse_vec",
+    LEVELSET = "levelset",
 }
 
 /// What kernels of a text begin with, its declarations before them.
