@@ -1,42 +1,301 @@
-//! The levelset plan on the CPU: one row after the other.
+//! The levelset plan on the CPU: every level is cut into one part a worker, and a worker waits for parts of others, not for levels.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s.
+//! Layout: for each worker the parts that it solves, in order, each with the counters of others that it waits for. Only waits that do
+//! not follow from earlier ones of the same worker are kept, and a counter is advanced only where somebody waits for it; parts without
+//! either grow together. A level too thin to be worth a wait is one worker's.
+//! Values are read where the triangle has them: a row is contiguous there too, and an update costs nothing.
+//! Invariants: one broadcast a solve. Nobody waits for a part before every worker runs; where they do not come together in time, one of
+//! them solves all of it serially, as it does where the estimate sees no gain.
+//! Order: [`spandrel_sptrsv::serial`]'s, for any number of threads.
+//! Cost: the parts O(nnz) once, when the plan is loaded; 4 to 40 bytes a level and worker.
+//! Reference: Park, Smelyanskiy, Sundaram, Dubey 2014, Sparsifying synchronization for high-performance shared-memory sparse
+//! triangular solver.
 
+use std::hint::spin_loop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
 
 use spandrel_backend::{Load, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Levelset, Plan, System, Triangle};
+use spandrel_sptrsv::levelset::Schedule;
+use spandrel_sptrsv::{Levelset, Plan, System, Triangle, View};
 
 use crate::Cpu;
 use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::threads::{SERIAL_BYTES, Shared};
 
-/// A plan, shared with the host.
+/// Nanoseconds of a row and of an entry, of one core.
+const ROW: u64 = 3;
+const ENTRY: u64 = 1;
+/// Nanoseconds from a counter's advance to the one who waits for it.
+const HOP: u64 = 500;
+/// Rounds of waiting before the core is offered to others.
+const SPINS: u32 = 4096;
+/// How long workers wait for each other to come, at least.
+const PATIENCE: Duration = Duration::from_micros(30);
+/// What `Gathering` holds when one of the workers solves alone.
+const CLOSED: u32 = u32::MAX;
+
+/// Neighbouring positions that a worker solves in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    begin: u32,
+    end: u32,
+    /// One past the last of its waits.
+    waits: u32,
+    /// What its counter is advanced to afterwards; 0 for not at all.
+    advance: u32,
+}
+
+/// What one worker does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Duty {
+    parts: Vec<Part>,
+    /// Whose counter, and what it must have reached.
+    waits: Vec<(u32, u32)>,
+}
+
+/// The duties of all workers.
 #[derive(Clone, Debug)]
-pub struct CpuLevelset<T>(Arc<Levelset<T>>);
+struct Split {
+    duties: Vec<Duty>,
+    patience: Duration,
+}
+
+impl Split {
+    /// Cuts the levels for so many workers; `None` where one of them alone is as fast.
+    fn of<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, bytes: u64) -> Option<Self> {
+        if workers < 2 || bytes < SERIAL_BYTES as u64 {
+            return None;
+        }
+        let work = |p: u32| {
+            let row = schedule.order()[p as usize] as usize;
+            ROW + ENTRY * u64::from(view.ptr[row + 1] - view.ptr[row])
+        };
+        let wide = |all: u64| all - all / workers as u64 > 2 * HOP;
+        // One past the last position of each worker in each level.
+        let mut cuts = Vec::with_capacity(schedule.levels() * workers);
+        let (mut serial, mut parallel) = (0, 0);
+        for level in schedule.level_ptr().windows(2) {
+            let all: u64 = (level[0]..level[1]).map(work).sum();
+            serial += all;
+            if wide(all) {
+                parallel += all.div_ceil(workers as u64) + HOP;
+                let (mut p, mut done) = (level[0], 0);
+                for worker in 1..=workers as u64 {
+                    while p < level[1] && done < all * worker / workers as u64 {
+                        done += work(p);
+                        p += 1;
+                    }
+                    cuts.push(p);
+                }
+            } else {
+                parallel += all;
+                cuts.extend(std::iter::repeat_n(level[1], workers));
+            }
+        }
+        // Rows out of their order are read somewhat slower.
+        if 10 * parallel > 6 * serial {
+            return None;
+        }
+        let duties = duties(schedule, view, workers, &cuts);
+        Some(Self { duties, patience: PATIENCE.max(Duration::from_nanos(serial / 20)) })
+    }
+}
+
+/// The duties that follow from the cuts.
+fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts: &[u32]) -> Vec<Duty> {
+    let n = schedule.order().len();
+    // The level and the worker of each row.
+    let (mut level_of, mut owner) = (vec![0u32; n], vec![0u16; n]);
+    let ranges = |level: usize| {
+        let begin = schedule.level_ptr()[level];
+        (0..workers).map(move |w| (if w == 0 { begin } else { cuts[level * workers + w - 1] }, cuts[level * workers + w]))
+    };
+    for level in 0..schedule.levels() {
+        for (w, (begin, end)) in ranges(level).enumerate() {
+            for &row in &schedule.order()[begin as usize..end as usize] {
+                (level_of[row as usize], owner[row as usize]) = (level as u32, w as u16);
+            }
+        }
+    }
+    let mut duties = vec![Duty::default(); workers];
+    // What each worker has waited for, and the levels after which somebody waits for it.
+    let mut awaited = vec![0u32; workers * workers];
+    let mut asked = vec![false; schedule.levels() * workers];
+    let mut needed = vec![0u32; workers];
+    for level in 0..schedule.levels() {
+        for (w, (begin, end)) in ranges(level).enumerate().filter(|(_, (begin, end))| begin < end) {
+            needed.fill(0);
+            for &row in &schedule.order()[begin as usize..end as usize] {
+                let (first, last) = (view.ptr[row as usize] as usize, view.ptr[row as usize + 1] as usize);
+                for &j in view.idx[first..last].iter().filter(|&&j| j != row) {
+                    let most = &mut needed[owner[j as usize] as usize];
+                    *most = (*most).max(level_of[j as usize] + 1);
+                }
+            }
+            let duty = &mut duties[w];
+            for (v, &until) in needed.iter().enumerate().filter(|&(v, _)| v != w) {
+                let waited = &mut awaited[w * workers + v];
+                if until > *waited {
+                    *waited = until;
+                    duty.waits.push((v as u32, until));
+                    asked[(until as usize - 1) * workers + v] = true;
+                }
+            }
+            duty.parts.push(Part { begin, end, waits: duty.waits.len() as u32, advance: level as u32 + 1 });
+        }
+    }
+    for (w, duty) in duties.iter_mut().enumerate() {
+        let mut parts: Vec<Part> = Vec::with_capacity(duty.parts.len());
+        for part in &duty.parts {
+            let advance = if asked[(part.advance as usize - 1) * workers + w] { part.advance } else { 0 };
+            match parts.last_mut() {
+                Some(before) if before.advance == 0 && before.end == part.begin && before.waits == part.waits => {
+                    (before.end, before.advance) = (part.end, advance);
+                }
+                _ => parts.push(Part { advance, ..*part }),
+            }
+        }
+        duty.parts = parts;
+    }
+    duties
+}
+
+/// A counter that has its cache lines to itself, the neighbour that is fetched along with one included.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counter(AtomicU32);
+
+impl Counter {
+    fn wait(&self, until: u32) {
+        let mut spins = 0;
+        while self.0.load(Ordering::Acquire) < until {
+            spins += 1;
+            if spins < SPINS { spin_loop() } else { yield_now() }
+        }
+    }
+}
+
+/// The workers of a solve as they come.
+#[derive(Debug, Default)]
+struct Gathering(AtomicU32);
+
+/// Who solves.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// All are there: each does its duty.
+    All,
+    /// The one who asked, alone.
+    Alone,
+    /// Somebody else, alone.
+    Other,
+}
+
+impl Gathering {
+    /// Joins, and waits until so many have.
+    fn join(&self, workers: u32, patience: Duration) -> Found {
+        let come = |came: u32| (came != CLOSED).then(|| came + 1);
+        let Ok(before) = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, come) else { return Found::Other };
+        if before + 1 == workers {
+            return Found::All;
+        }
+        let began = Instant::now();
+        loop {
+            match self.0.load(Ordering::Acquire) {
+                CLOSED => return Found::Other,
+                came if came >= workers => return Found::All,
+                came if began.elapsed() > patience => {
+                    if self.0.compare_exchange(came, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                        return Found::Alone;
+                    }
+                }
+                _ => spin_loop(),
+            }
+        }
+    }
+}
+
+/// A plan, shared with the host, and the duties of the device's threads.
+#[derive(Clone, Debug)]
+pub struct CpuLevelset<T> {
+    plan: Arc<Levelset<T>>,
+    plain: Option<Arc<Split>>,
+    transposed: Option<Arc<Split>>,
+}
 
 // SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
 unsafe impl<T: Real> Load<Levelset<T>> for Cpu {
     type Resident = CpuLevelset<T>;
 
     fn load(&self, host: Arc<Levelset<T>>) -> Result<CpuLevelset<T>> {
-        Ok(CpuLevelset(host))
+        let split = |system| -> Result<_> {
+            if !host.systems().hold(system) {
+                return Ok(None);
+            }
+            let (schedule, view) = (host.schedule(system)?, host.rows().view(system)?);
+            let bytes = host.rows().sptrsv_bytes();
+            Ok(Split::of(schedule, &view, self.threads().count(), bytes).map(Arc::new))
+        };
+        let (plain, transposed) = (split(System::Plain)?, split(System::Transposed)?);
+        Ok(CpuLevelset { plan: host, plain, transposed })
+    }
+}
+
+/// Row after row.
+fn solve_serially<T: Real>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
+    let n = x.len();
+    for k in 0..n {
+        let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
+        x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
     }
 }
 
 impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
     fn plan(&self) -> &Arc<Levelset<T>> {
-        &self.0
+        &self.plan
     }
     fn replace(&mut self, plan: &Arc<Levelset<T>>) {
-        self.0 = Arc::clone(plan);
+        self.plan = Arc::clone(plan);
     }
-    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
-        let (view, n) = (self.0.rows().view(system)?, x.len());
-        for k in 0..n {
-            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
-            x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
-        }
+    fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        let view = self.plan.rows().view(system)?;
+        let split = if system == System::Plain { &self.plain } else { &self.transposed };
+        let Some(split) = split.as_ref().filter(|split| split.duties.len() <= cpu.threads().count()) else {
+            solve_serially(&view, b, x);
+            return Ok(());
+        };
+        let order = self.plan.schedule(system)?.order();
+        let workers = split.duties.len();
+        let counters: Vec<Counter> = (0..workers).map(|_| Counter::default()).collect();
+        let gathering = Gathering::default();
+        let (n, shared) = (x.len(), Shared::new(x));
+        cpu.threads().run(workers, |worker| match gathering.join(workers as u32, split.patience) {
+            Found::Other => {}
+            // SAFETY: one worker at most is alone, and the others have gone without touching x.
+            Found::Alone => solve_serially(&view, b, unsafe { shared.part(0..n) }),
+            Found::All => {
+                let duty = &split.duties[worker];
+                let mut waits = duty.waits.iter().enumerate().peekable();
+                for part in &duty.parts {
+                    while let Some((_, &(whose, until))) = waits.next_if(|(at, _)| *at < part.waits as usize) {
+                        counters[whose as usize].wait(until);
+                    }
+                    for &row in &order[part.begin as usize..part.end as usize] {
+                        let i = row as usize;
+                        // SAFETY: every row is in one part, and nobody reads its element before the part's counter has advanced.
+                        let place = unsafe { shared.at(i) };
+                        // SAFETY: the rows that this one needs are solved: by this worker before, or waited for.
+                        *place = view.solve_row(i, b.map_or(*place, |b| b[i]), |j| unsafe { shared.get(j) });
+                    }
+                    if part.advance > 0 {
+                        counters[worker].0.store(part.advance, Ordering::Release);
+                    }
+                }
+            }
+        });
         Ok(())
     }
 }
