@@ -70,38 +70,53 @@ impl Split {
         if workers < 2 || bytes < SERIAL_BYTES as u64 {
             return None;
         }
-        let work = |p: u32| {
-            let row = schedule.order()[p as usize] as usize;
-            ROW + ENTRY * u64::from(view.ptr[row + 1] - view.ptr[row])
-        };
-        let wide = |all: u64| all - all / workers as u64 > 2 * HOP;
-        // One past the last position of each worker in each level.
-        let mut cuts = Vec::with_capacity(schedule.levels() * workers);
-        let (mut serial, mut parallel) = (0, 0);
-        for level in schedule.level_ptr().windows(2) {
-            let all: u64 = (level[0]..level[1]).map(work).sum();
-            serial += all;
-            if wide(all) {
-                parallel += all.div_ceil(workers as u64) + HOP;
-                let (mut p, mut done) = (level[0], 0);
-                for worker in 1..=workers as u64 {
-                    while p < level[1] && done < all * worker / workers as u64 {
-                        done += work(p);
-                        p += 1;
-                    }
-                    cuts.push(p);
-                }
-            } else {
-                parallel += all;
-                cuts.extend(std::iter::repeat_n(level[1], workers));
-            }
-        }
+        let wide = |work: u64| work - work / workers as u64 > 2 * HOP;
+        let Cuts { cuts, serial, parallel } = Cuts::of(schedule, view, workers, wide);
         // Rows out of their order are read somewhat slower.
         if 10 * parallel > 6 * serial {
             return None;
         }
         let duties = duties(schedule, view, workers, &cuts);
         Some(Self { duties, patience: PATIENCE.max(Duration::from_nanos(serial / 20)) })
+    }
+}
+
+/// Levels in pieces, one a worker.
+struct Cuts {
+    /// One past the last position of each worker in each level.
+    cuts: Vec<u32>,
+    /// Estimated nanoseconds of one core alone, and of all workers.
+    serial: u64,
+    parallel: u64,
+}
+
+impl Cuts {
+    /// Pieces of equal work of the levels that are `wide`, by their nanoseconds; others are the first worker's.
+    fn of<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, wide: impl Fn(u64) -> bool) -> Self {
+        let work = |p: u32| {
+            let row = schedule.order()[p as usize] as usize;
+            ROW + ENTRY * u64::from(view.ptr[row + 1] - view.ptr[row])
+        };
+        let mut made = Self { cuts: Vec::with_capacity(schedule.levels() * workers), serial: 0, parallel: 0 };
+        for level in schedule.level_ptr().windows(2) {
+            let all: u64 = (level[0]..level[1]).map(work).sum();
+            made.serial += all;
+            if wide(all) {
+                made.parallel += all.div_ceil(workers as u64) + HOP;
+                let (mut p, mut done) = (level[0], 0);
+                for worker in 1..=workers as u64 {
+                    while p < level[1] && done < all * worker / workers as u64 {
+                        done += work(p);
+                        p += 1;
+                    }
+                    made.cuts.push(p);
+                }
+            } else {
+                made.parallel += all;
+                made.cuts.extend(std::iter::repeat_n(level[1], workers));
+            }
+        }
+        made
     }
 }
 
@@ -301,3 +316,116 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
 }
 
 sptrsv_by_column!(Levelset);
+
+#[cfg(test)]
+mod tests {
+    use spandrel_formats::{Triplets, generate};
+    use spandrel_sptrsv::{Diagonal, Systems, Triangular, serial, split};
+
+    use super::*;
+
+    fn plan(spec: &str, triangle: Triangle) -> Levelset<f64> {
+        let parts = split(&generate::csr::<f64>(spec).expect("a known generator")).expect("square");
+        let part = if triangle == Triangle::Lower { parts.lower } else { parts.upper };
+        let matrix = Triangular::new(part, triangle, Diagonal::Unit).expect("a triangle");
+        Levelset::analyze(Arc::new(matrix), Systems::Both).expect("any triangle has levels")
+    }
+
+    /// Every level cut, however thin.
+    fn cut(plan: &Levelset<f64>, system: System, workers: usize) -> Arc<Split> {
+        let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
+        let Cuts { cuts, .. } = Cuts::of(schedule, &view, workers, |_| true);
+        let duties = duties(schedule, &view, workers, &cuts);
+        Arc::new(Split { duties, patience: Duration::from_millis(20) })
+    }
+
+    #[test]
+    fn duties_hold_every_position_once_and_wait_for_what_they_need() {
+        for triangle in [Triangle::Lower, Triangle::Upper] {
+            for system in [System::Plain, System::Transposed] {
+                let plan = plan("poisson2d:13x9", triangle);
+                let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
+                for workers in 1..5 {
+                    let split = cut(&plan, system, workers);
+                    let mut solved = vec![false; plan.nrows()];
+                    let (mut counters, mut at) = (vec![0; workers], vec![(0, 0); workers]);
+                    // Round after round, every worker goes as far as its waits let it.
+                    loop {
+                        let mut moved = false;
+                        for (w, duty) in split.duties.iter().enumerate() {
+                            while let Some(part) = duty.parts.get(at[w].0) {
+                                let waits = &duty.waits[at[w].1..part.waits as usize];
+                                if waits.iter().any(|&(v, until)| counters[v as usize] < until) {
+                                    break;
+                                }
+                                for &row in &schedule.order()[part.begin as usize..part.end as usize] {
+                                    view.solve_row(row as usize, 0.0, |j| {
+                                        assert!(solved[j], "row {row} waits for row {j}");
+                                        0.0
+                                    });
+                                    assert!(!std::mem::replace(&mut solved[row as usize], true));
+                                }
+                                if part.advance > 0 {
+                                    assert!(part.advance > counters[w], "counters ascend");
+                                    counters[w] = part.advance;
+                                }
+                                at[w] = (at[w].0 + 1, part.waits as usize);
+                                moved = true;
+                            }
+                        }
+                        if !moved {
+                            break;
+                        }
+                    }
+                    assert!(solved.iter().all(|&s| s), "{workers} workers come to an end");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_thousand_solves_of_cut_levels_have_the_bits_of_the_serial_one() {
+        // Five levels, each cut, with waits for both neighbours.
+        let mut triplets = Triplets::<f64>::new(1500, 1500).expect("small");
+        for i in 300..1500 {
+            triplets.push(i, i - 300, 0.5).expect("inside");
+            triplets.push(i, i / 300 * 300 - 1 - i % 300, -0.75).expect("inside");
+        }
+        let matrix = Triangular::new(triplets.to_csr().expect("small"), Triangle::Lower, Diagonal::Unit);
+        let matrix = Arc::new(matrix.expect("lower"));
+        let plan = Arc::new(Levelset::analyze(matrix, Systems::Plain).expect("any triangle has levels"));
+        assert_eq!(plan.schedule(System::Plain).expect("analysed").levels(), 5);
+        let b: Vec<f64> = (0..plan.nrows()).map(|i| (i as f64).sin()).collect();
+        let mut expected = vec![0.0; b.len()];
+        serial::solve(plan.matrix(), &b, &mut expected).expect("lengths fit");
+        for workers in [2, 3] {
+            let cpu = Cpu::with_threads(workers).expect("threads");
+            let m = CpuLevelset {
+                plain: Some(cut(&plan, System::Plain, workers)),
+                transposed: None,
+                plan: Arc::clone(&plan),
+            };
+            for _ in 0..500 {
+                let mut x = vec![f64::NAN; b.len()];
+                m.solve(&cpu, System::Plain, Some(&b), &mut x).expect("analysed");
+                assert!(x.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+    }
+
+    #[test]
+    fn workers_that_do_not_come_are_not_waited_for() {
+        let gathering = Gathering::default();
+        assert_eq!(gathering.join(2, Duration::ZERO), Found::Alone);
+        assert_eq!(gathering.join(2, Duration::ZERO), Found::Other, "who comes later goes");
+    }
+
+    #[test]
+    fn chains_and_small_systems_stay_with_one_core() {
+        let cpu = Cpu::with_threads(2).expect("threads");
+        let split = |spec| cpu.load(Arc::new(plan(spec, Triangle::Lower))).expect("a plan").plain;
+        assert!(split("poisson1d:100000").is_none(), "a level of one row after the other");
+        assert!(split("poisson2d:20x20").is_none(), "below a megabyte");
+        assert!(split("poisson3d:60x60x60").is_some());
+    }
+}
