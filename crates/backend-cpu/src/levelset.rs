@@ -127,7 +127,8 @@ fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts
     let (mut level_of, mut owner) = (vec![0u32; n], vec![0u16; n]);
     let ranges = |level: usize| {
         let begin = schedule.level_ptr()[level];
-        (0..workers).map(move |w| (if w == 0 { begin } else { cuts[level * workers + w - 1] }, cuts[level * workers + w]))
+        (0..workers)
+            .map(move |w| (if w == 0 { begin } else { cuts[level * workers + w - 1] }, cuts[level * workers + w]))
     };
     for level in 0..schedule.levels() {
         for (w, (begin, end)) in ranges(level).enumerate() {

@@ -44,13 +44,7 @@ struct Resident<T> {
 }
 
 impl<T: Real> Resident<T> {
-    fn load(
-        cuda: &Cuda,
-        schedule: &Schedule,
-        cols: &[Ordinal],
-        from: Option<&[u32]>,
-        inv_diag: &[T],
-    ) -> Result<Self> {
+    fn load(cuda: &Cuda, schedule: &Schedule, cols: &[Ordinal], from: Option<&[u32]>, inv_diag: &[T]) -> Result<Self> {
         let stream = cuda.stream();
         let from = from.map(|from| Buffer::from_host(stream, from, "a plan's places")).transpose()?;
         let inv_diag = permuted(schedule, inv_diag)
@@ -161,15 +155,7 @@ impl<T: Real> CudaLevelset<T> {
 
     /// # Safety
     /// b and x are the addresses of `k` blocks of `nrows` elements each, the same or apart.
-    unsafe fn solve(
-        &self,
-        cuda: &Cuda,
-        gate: Gate<'_, Cuda>,
-        system: System,
-        k: usize,
-        b: u64,
-        x: u64,
-    ) -> Result<()> {
+    unsafe fn solve(&self, cuda: &Cuda, gate: Gate<'_, Cuda>, system: System, k: usize, b: u64, x: u64) -> Result<()> {
         let m = self.resident(system)?;
         let (order, slices, cols) = (m.order.pointer(), m.slices.pointer(), m.cols.pointer());
         let (from, values) = (m.from.as_ref().map_or(0, Buffer::pointer), self.values.pointer());

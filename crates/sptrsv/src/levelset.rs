@@ -359,8 +359,7 @@ impl<T: Real> Plan for Levelset<T> {
     fn storage(&self) -> u64 {
         let inv = self.matrix().inv_diag().len();
         let values = T::BYTES * (self.plain.places() + inv + 2 * self.nrows());
-        let transposed =
-            self.transposed.as_ref().map_or(0, |t| t.storage() + (4 * t.places() + T::BYTES * inv) as u64);
+        let transposed = self.transposed.as_ref().map_or(0, |t| t.storage() + (4 * t.places() + T::BYTES * inv) as u64);
         self.plain.storage() + values as u64 + transposed
     }
     fn sptrsv_bytes(&self) -> u64 {
