@@ -3,11 +3,13 @@
 //! Layout: for each worker the parts that it solves, in order, each with the counters of others that it waits for. Only waits that do
 //! not follow from earlier ones of the same worker are kept, and a counter is advanced only where somebody waits for it; parts without
 //! either grow together. A level too thin to be worth a wait is one worker's.
-//! Values are read where the triangle has them: a row is contiguous there too, and an update costs nothing.
+//! Rows that are shared among workers are copied into the order of execution, where each worker reads them one after the other; x, b and
+//! the columns keep the user's numbering. T^T's values are read where the triangle has them.
 //! Invariants: one broadcast a solve. Nobody waits for a part before every worker runs; where they do not come together in time, one of
 //! them solves all of it serially, as it does where the estimate sees no gain.
 //! Order: [`spandrel_sptrsv::serial`]'s, for any number of threads.
-//! Cost: the parts O(nnz) once, when the plan is loaded; 4 to 40 bytes a level and worker.
+//! Cost: parts and rows O(nnz) once, when the plan is loaded; 4 to 40 bytes a level and worker; for rows of T as many as the triangle
+//! has and 4 an entry, for rows of T^T 8 an entry.
 //! Reference: Park, Smelyanskiy, Sundaram, Dubey 2014, Sparsifying synchronization for high-performance shared-memory sparse
 //! triangular solver.
 
@@ -18,7 +20,7 @@ use std::thread::yield_now;
 use std::time::{Duration, Instant};
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::Real;
+use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::levelset::Schedule;
 use spandrel_sptrsv::{Levelset, Plan, System, Triangle, View};
 
@@ -234,12 +236,93 @@ impl Gathering {
     }
 }
 
-/// A plan, shared with the host, and the duties of the device's threads.
+/// The rows of a system by position, the entries off the diagonal in the order of their sum.
+#[derive(Clone, Debug)]
+struct Permuted<T> {
+    ptr: Vec<Offset>,
+    /// Row of x that each entry takes.
+    cols: Vec<Ordinal>,
+    /// Where each entry's value is among the triangle's.
+    from: Vec<Offset>,
+    /// The values by entry; none for T^T.
+    values: Vec<T>,
+    /// By position; none for a unit diagonal.
+    inv_diag: Vec<T>,
+}
+
+impl<T: Real> Permuted<T> {
+    fn of(schedule: &Schedule, view: &View<'_, T>) -> Self {
+        let nnz = view.idx.len();
+        let mut made = Self {
+            ptr: Vec::with_capacity(schedule.order().len() + 1),
+            cols: Vec::with_capacity(nnz),
+            from: Vec::with_capacity(nnz),
+            values: Vec::new(),
+            inv_diag: Vec::new(),
+        };
+        made.ptr.push(0);
+        for &row in schedule.order() {
+            let entries = view.ptr[row as usize] as usize..view.ptr[row as usize + 1] as usize;
+            let mut put = |e: usize| {
+                if view.idx[e] != row {
+                    made.cols.push(view.idx[e]);
+                    made.from.push(view.from.map_or(e as Offset, |from| from[e]));
+                }
+            };
+            match view.triangle {
+                Triangle::Lower => entries.for_each(&mut put),
+                Triangle::Upper => entries.rev().for_each(&mut put),
+            }
+            made.ptr.push(made.cols.len() as Offset);
+        }
+        made.take(schedule, view);
+        made
+    }
+
+    /// Takes the values and reciprocals over.
+    fn take(&mut self, schedule: &Schedule, view: &View<'_, T>) {
+        if view.from.is_none() {
+            self.values.clear();
+            self.values.extend(self.from.iter().map(|&e| view.values[e as usize]));
+        }
+        if !view.inv_diag.is_empty() {
+            self.inv_diag.clear();
+            self.inv_diag.extend(schedule.order().iter().map(|&row| view.inv_diag[row as usize]));
+        }
+    }
+
+    /// x of the row at position p, as [`View::solve_row`]; `all` are the triangle's values.
+    #[inline]
+    fn solve_row(&self, p: usize, b: T, all: &[T], x: impl Fn(usize) -> T) -> T {
+        let entries = self.ptr[p] as usize..self.ptr[p + 1] as usize;
+        let cols = &self.cols[entries.clone()];
+        let s = match self.values.get(entries.clone()) {
+            Some(values) => cols.iter().zip(values).fold(b, |s, (&j, &t)| (-t).mul_add(x(j as usize), s)),
+            None => {
+                let from = &self.from[entries];
+                cols.iter().zip(from).fold(b, |s, (&j, &e)| (-all[e as usize]).mul_add(x(j as usize), s))
+            }
+        };
+        match self.inv_diag.get(p) {
+            Some(&inv) => s * inv,
+            None => s,
+        }
+    }
+}
+
+/// What the device's threads share of one system.
+#[derive(Clone, Debug)]
+struct Work<T> {
+    split: Split,
+    rows: Permuted<T>,
+}
+
+/// A plan, shared with the host, and the work of the device's threads where there is more than one of them at it.
 #[derive(Clone, Debug)]
 pub struct CpuLevelset<T> {
     plan: Arc<Levelset<T>>,
-    plain: Option<Arc<Split>>,
-    transposed: Option<Arc<Split>>,
+    plain: Option<Arc<Work<T>>>,
+    transposed: Option<Arc<Work<T>>>,
 }
 
 // SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
@@ -253,7 +336,8 @@ unsafe impl<T: Real> Load<Levelset<T>> for Cpu {
             }
             let (schedule, view) = (host.schedule(system)?, host.rows().view(system)?);
             let bytes = host.rows().sptrsv_bytes();
-            Ok(Split::of(schedule, &view, self.threads().count(), bytes).map(Arc::new))
+            let split = Split::of(schedule, &view, self.threads().count(), bytes);
+            Ok(split.map(|split| Arc::new(Work { split, rows: Permuted::of(schedule, &view) })))
         };
         let (plain, transposed) = (split(System::Plain)?, split(System::Transposed)?);
         Ok(CpuLevelset { plan: host, plain, transposed })
@@ -275,14 +359,21 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
     }
     fn replace(&mut self, plan: &Arc<Levelset<T>>) {
         self.plan = Arc::clone(plan);
+        for (system, work) in [(System::Plain, &mut self.plain), (System::Transposed, &mut self.transposed)] {
+            // A system that has work was analysed.
+            if let (Some(work), Ok(schedule), Ok(view)) = (work, plan.schedule(system), plan.rows().view(system)) {
+                Arc::make_mut(work).rows.take(schedule, &view);
+            }
+        }
     }
     fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
         let view = self.plan.rows().view(system)?;
-        let split = if system == System::Plain { &self.plain } else { &self.transposed };
-        let Some(split) = split.as_ref().filter(|split| split.duties.len() <= cpu.threads().count()) else {
+        let work = if system == System::Plain { &self.plain } else { &self.transposed };
+        let Some(work) = work.as_ref().filter(|work| work.split.duties.len() <= cpu.threads().count()) else {
             solve_serially(&view, b, x);
             return Ok(());
         };
+        let Work { split, rows } = work.as_ref();
         let order = self.plan.schedule(system)?.order();
         let workers = split.duties.len();
         let counters: Vec<Counter> = (0..workers).map(|_| Counter::default()).collect();
@@ -299,12 +390,13 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
                     while let Some((_, &(whose, until))) = waits.next_if(|(at, _)| *at < part.waits as usize) {
                         counters[whose as usize].wait(until);
                     }
-                    for &row in &order[part.begin as usize..part.end as usize] {
-                        let i = row as usize;
+                    for p in part.begin as usize..part.end as usize {
+                        let i = order[p] as usize;
                         // SAFETY: every row is in one part, and nobody reads its element before the part's counter has advanced.
                         let place = unsafe { shared.at(i) };
                         // SAFETY: the rows that this one needs are solved: by this worker before, or waited for.
-                        *place = view.solve_row(i, b.map_or(*place, |b| b[i]), |j| unsafe { shared.get(j) });
+                        *place =
+                            rows.solve_row(p, b.map_or(*place, |b| b[i]), view.values, |j| unsafe { shared.get(j) });
                     }
                     if part.advance > 0 {
                         counters[worker].0.store(part.advance, Ordering::Release);
@@ -333,11 +425,11 @@ mod tests {
     }
 
     /// Every level cut, however thin.
-    fn cut(plan: &Levelset<f64>, system: System, workers: usize) -> Arc<Split> {
+    fn cut(plan: &Levelset<f64>, system: System, workers: usize) -> Split {
         let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
         let Cuts { cuts, .. } = Cuts::of(schedule, &view, workers, |_| true);
         let duties = duties(schedule, &view, workers, &cuts);
-        Arc::new(Split { duties, patience: Duration::from_millis(20) })
+        Split { duties, patience: Duration::from_millis(20) }
     }
 
     #[test]
@@ -401,11 +493,10 @@ mod tests {
         serial::solve(plan.matrix(), &b, &mut expected).expect("lengths fit");
         for workers in [2, 3] {
             let cpu = Cpu::with_threads(workers).expect("threads");
-            let m = CpuLevelset {
-                plain: Some(cut(&plan, System::Plain, workers)),
-                transposed: None,
-                plan: Arc::clone(&plan),
-            };
+            let (schedule, view) = (plan.schedule(System::Plain).expect("analysed"), plan.rows().view(System::Plain));
+            let rows = Permuted::of(schedule, &view.expect("analysed"));
+            let work = Work { split: cut(&plan, System::Plain, workers), rows };
+            let m = CpuLevelset { plain: Some(Arc::new(work)), transposed: None, plan: Arc::clone(&plan) };
             for _ in 0..500 {
                 let mut x = vec![f64::NAN; b.len()];
                 m.solve(&cpu, System::Plain, Some(&b), &mut x).expect("analysed");

@@ -116,6 +116,25 @@ fn real_matrices() {
 }
 
 #[test]
+fn shared_rows_take_new_values() {
+    let a: Csr<f64> = generate::csr("poisson3d:60x60x60").expect("a known generator");
+    let t = Arc::new(tame::<f64>(&a, Triangle::Upper, Diagonal::NonUnit));
+    let plan = Levelset::analyze(Arc::clone(&t), Systems::Both).expect("any triangle has levels");
+    let b: Vec<f64> = (0..t.nrows()).map(|i| (i as f64 + 0.5).cos()).collect();
+    let values: Vec<f64> = t.csr().values().iter().enumerate().map(|(e, v)| v * (1.0 + (e % 5) as f64 / 8.0)).collect();
+    let mut changed = t.as_ref().clone();
+    changed.set_values(&values).expect("no zero");
+    let cpu = Cpu::with_threads(2).expect("threads");
+    let mut tri = Tri::<Cpu, Levelset<f64>>::load(&cpu, plan).expect("memory");
+    tri.update(&cpu, &values).expect("no zero");
+    for system in [System::Plain, System::Transposed] {
+        let mut x = cpu.upload(&b).expect("memory");
+        tri.sptrsv_in_place(&cpu, None, system, &mut x).expect("analysed");
+        assert!(same(x.as_slice(), &expected(&changed, system, &b)), "{system}");
+    }
+}
+
+#[test]
 fn any_plan_takes_new_values() {
     let cpu = Cpu::with_threads(2).expect("threads");
     let t =
