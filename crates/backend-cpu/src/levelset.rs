@@ -1,44 +1,523 @@
-//! The levelset plan on the CPU: one row after the other.
+//! The levelset plan on the CPU: every level is cut into one part a worker, and a worker waits for parts of others, not for levels.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s.
+//! Layout: for each worker the parts that it solves, in order, each with the counters of others that it waits for. Only waits that do
+//! not follow from earlier ones of the same worker are kept, and a counter is advanced only where somebody waits for it; parts without
+//! either grow together. A level too thin to be worth a wait is one worker's.
+//! Rows that are shared among workers are copied into the order of execution, where each worker reads them one after the other; x, b and
+//! the columns keep the user's numbering. T^T's values are read where the triangle has them.
+//! Invariants: one broadcast a solve. Nobody waits for a part before every worker runs; where they do not come together in time, one of
+//! them solves all of it serially, as it does where the estimate sees no gain.
+//! Order: [`spandrel_sptrsv::serial`]'s, for any number of threads.
+//! Cost: parts and rows O(nnz) once, when the plan is loaded; 4 to 40 bytes a level and worker; for rows of T as many as the triangle
+//! has and 4 an entry, for rows of T^T 8 an entry.
+//! Reference: Park, Smelyanskiy, Sundaram, Dubey 2014, Sparsifying synchronization for high-performance shared-memory sparse
+//! triangular solver.
 
+use std::hint::spin_loop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::yield_now;
+use std::time::{Duration, Instant};
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::Real;
-use spandrel_sptrsv::{Levelset, Plan, System, Triangle};
+use spandrel_formats::{Offset, Ordinal, Real};
+use spandrel_sptrsv::levelset::Schedule;
+use spandrel_sptrsv::{Levelset, Plan, System, Triangle, View};
 
 use crate::Cpu;
 use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::threads::{SERIAL_BYTES, Shared};
 
-/// A plan, shared with the host.
+/// Nanoseconds of a row and of an entry, of one core.
+const ROW: u64 = 3;
+const ENTRY: u64 = 1;
+/// Nanoseconds from a counter's advance to the one who waits for it.
+const HOP: u64 = 500;
+/// Rounds of waiting before the core is offered to others.
+const SPINS: u32 = 4096;
+/// How long workers wait for each other to come, at least.
+const PATIENCE: Duration = Duration::from_micros(30);
+/// What `Gathering` holds when one of the workers solves alone.
+const CLOSED: u32 = u32::MAX;
+
+/// Neighbouring positions that a worker solves in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    begin: u32,
+    end: u32,
+    /// One past the last of its waits.
+    waits: u32,
+    /// What its counter is advanced to afterwards; 0 for not at all.
+    advance: u32,
+}
+
+/// What one worker does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Duty {
+    parts: Vec<Part>,
+    /// Whose counter, and what it must have reached.
+    waits: Vec<(u32, u32)>,
+}
+
+/// The duties of all workers.
 #[derive(Clone, Debug)]
-pub struct CpuLevelset<T>(Arc<Levelset<T>>);
+struct Split {
+    duties: Vec<Duty>,
+    patience: Duration,
+}
+
+impl Split {
+    /// Cuts the levels for so many workers; `None` where one of them alone is as fast.
+    fn of<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, bytes: u64) -> Option<Self> {
+        if workers < 2 || bytes < SERIAL_BYTES as u64 {
+            return None;
+        }
+        let wide = |work: u64| work - work / workers as u64 > 2 * HOP;
+        let Cuts { cuts, serial, parallel } = Cuts::of(schedule, view, workers, wide);
+        // Rows out of their order are read somewhat slower.
+        if 10 * parallel > 6 * serial {
+            return None;
+        }
+        let duties = duties(schedule, view, workers, &cuts);
+        Some(Self { duties, patience: PATIENCE.max(Duration::from_nanos(serial / 20)) })
+    }
+}
+
+/// Levels in pieces, one a worker.
+struct Cuts {
+    /// One past the last position of each worker in each level.
+    cuts: Vec<u32>,
+    /// Estimated nanoseconds of one core alone, and of all workers.
+    serial: u64,
+    parallel: u64,
+}
+
+impl Cuts {
+    /// Pieces of equal work of the levels that are `wide`, by their nanoseconds; others are the first worker's.
+    fn of<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, wide: impl Fn(u64) -> bool) -> Self {
+        let work = |p: u32| {
+            let row = schedule.order()[p as usize] as usize;
+            ROW + ENTRY * u64::from(view.ptr[row + 1] - view.ptr[row])
+        };
+        let mut made = Self { cuts: Vec::with_capacity(schedule.levels() * workers), serial: 0, parallel: 0 };
+        for level in schedule.level_ptr().windows(2) {
+            let all: u64 = (level[0]..level[1]).map(work).sum();
+            made.serial += all;
+            if wide(all) {
+                made.parallel += all.div_ceil(workers as u64) + HOP;
+                let (mut p, mut done) = (level[0], 0);
+                for worker in 1..=workers as u64 {
+                    while p < level[1] && done < all * worker / workers as u64 {
+                        done += work(p);
+                        p += 1;
+                    }
+                    made.cuts.push(p);
+                }
+            } else {
+                made.parallel += all;
+                made.cuts.extend(std::iter::repeat_n(level[1], workers));
+            }
+        }
+        made
+    }
+}
+
+/// The duties that follow from the cuts.
+fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts: &[u32]) -> Vec<Duty> {
+    let n = schedule.order().len();
+    // The level and the worker of each row.
+    let (mut level_of, mut owner) = (vec![0u32; n], vec![0u16; n]);
+    let ranges = |level: usize| {
+        let begin = schedule.level_ptr()[level];
+        (0..workers)
+            .map(move |w| (if w == 0 { begin } else { cuts[level * workers + w - 1] }, cuts[level * workers + w]))
+    };
+    for level in 0..schedule.levels() {
+        for (w, (begin, end)) in ranges(level).enumerate() {
+            for &row in &schedule.order()[begin as usize..end as usize] {
+                (level_of[row as usize], owner[row as usize]) = (level as u32, w as u16);
+            }
+        }
+    }
+    let mut duties = vec![Duty::default(); workers];
+    // What each worker has waited for, and the levels after which somebody waits for it.
+    let mut awaited = vec![0u32; workers * workers];
+    let mut asked = vec![false; schedule.levels() * workers];
+    let mut needed = vec![0u32; workers];
+    for level in 0..schedule.levels() {
+        for (w, (begin, end)) in ranges(level).enumerate().filter(|(_, (begin, end))| begin < end) {
+            needed.fill(0);
+            for &row in &schedule.order()[begin as usize..end as usize] {
+                let (first, last) = (view.ptr[row as usize] as usize, view.ptr[row as usize + 1] as usize);
+                for &j in view.idx[first..last].iter().filter(|&&j| j != row) {
+                    let most = &mut needed[owner[j as usize] as usize];
+                    *most = (*most).max(level_of[j as usize] + 1);
+                }
+            }
+            let duty = &mut duties[w];
+            for (v, &until) in needed.iter().enumerate().filter(|&(v, _)| v != w) {
+                let waited = &mut awaited[w * workers + v];
+                if until > *waited {
+                    *waited = until;
+                    duty.waits.push((v as u32, until));
+                    asked[(until as usize - 1) * workers + v] = true;
+                }
+            }
+            duty.parts.push(Part { begin, end, waits: duty.waits.len() as u32, advance: level as u32 + 1 });
+        }
+    }
+    for (w, duty) in duties.iter_mut().enumerate() {
+        let mut parts: Vec<Part> = Vec::with_capacity(duty.parts.len());
+        for part in &duty.parts {
+            let advance = if asked[(part.advance as usize - 1) * workers + w] { part.advance } else { 0 };
+            match parts.last_mut() {
+                Some(before) if before.advance == 0 && before.end == part.begin && before.waits == part.waits => {
+                    (before.end, before.advance) = (part.end, advance);
+                }
+                _ => parts.push(Part { advance, ..*part }),
+            }
+        }
+        duty.parts = parts;
+    }
+    duties
+}
+
+/// A counter that has its cache lines to itself, the neighbour that is fetched along with one included.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counter(AtomicU32);
+
+impl Counter {
+    fn wait(&self, until: u32) {
+        let mut spins = 0;
+        while self.0.load(Ordering::Acquire) < until {
+            spins += 1;
+            if spins < SPINS { spin_loop() } else { yield_now() }
+        }
+    }
+}
+
+/// The workers of a solve as they come.
+#[derive(Debug, Default)]
+struct Gathering(AtomicU32);
+
+/// Who solves.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// All are there: each does its duty.
+    All,
+    /// The one who asked, alone.
+    Alone,
+    /// Somebody else, alone.
+    Other,
+}
+
+impl Gathering {
+    /// Joins, and waits until so many have.
+    fn join(&self, workers: u32, patience: Duration) -> Found {
+        let come = |came: u32| (came != CLOSED).then(|| came + 1);
+        let Ok(before) = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, come) else { return Found::Other };
+        if before + 1 == workers {
+            return Found::All;
+        }
+        let began = Instant::now();
+        loop {
+            match self.0.load(Ordering::Acquire) {
+                CLOSED => return Found::Other,
+                came if came >= workers => return Found::All,
+                came if began.elapsed() > patience => {
+                    if self.0.compare_exchange(came, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                        return Found::Alone;
+                    }
+                }
+                _ => spin_loop(),
+            }
+        }
+    }
+}
+
+/// The rows of a system by position, the entries off the diagonal in the order of their sum.
+#[derive(Clone, Debug)]
+struct Permuted<T> {
+    ptr: Vec<Offset>,
+    /// Row of x that each entry takes.
+    cols: Vec<Ordinal>,
+    /// Where each entry's value is among the triangle's.
+    from: Vec<Offset>,
+    /// The values by entry; none for T^T.
+    values: Vec<T>,
+    /// By position; none for a unit diagonal.
+    inv_diag: Vec<T>,
+}
+
+impl<T: Real> Permuted<T> {
+    fn of(schedule: &Schedule, view: &View<'_, T>) -> Self {
+        let nnz = view.idx.len();
+        let mut made = Self {
+            ptr: Vec::with_capacity(schedule.order().len() + 1),
+            cols: Vec::with_capacity(nnz),
+            from: Vec::with_capacity(nnz),
+            values: Vec::new(),
+            inv_diag: Vec::new(),
+        };
+        made.ptr.push(0);
+        for &row in schedule.order() {
+            let entries = view.ptr[row as usize] as usize..view.ptr[row as usize + 1] as usize;
+            let mut put = |e: usize| {
+                if view.idx[e] != row {
+                    made.cols.push(view.idx[e]);
+                    made.from.push(view.from.map_or(e as Offset, |from| from[e]));
+                }
+            };
+            match view.triangle {
+                Triangle::Lower => entries.for_each(&mut put),
+                Triangle::Upper => entries.rev().for_each(&mut put),
+            }
+            made.ptr.push(made.cols.len() as Offset);
+        }
+        made.take(schedule, view);
+        made
+    }
+
+    /// Takes the values and reciprocals over.
+    fn take(&mut self, schedule: &Schedule, view: &View<'_, T>) {
+        if view.from.is_none() {
+            self.values.clear();
+            self.values.extend(self.from.iter().map(|&e| view.values[e as usize]));
+        }
+        if !view.inv_diag.is_empty() {
+            self.inv_diag.clear();
+            self.inv_diag.extend(schedule.order().iter().map(|&row| view.inv_diag[row as usize]));
+        }
+    }
+
+    /// x of the row at position p, as [`View::solve_row`]; `all` are the triangle's values.
+    #[inline]
+    fn solve_row(&self, p: usize, b: T, all: &[T], x: impl Fn(usize) -> T) -> T {
+        let entries = self.ptr[p] as usize..self.ptr[p + 1] as usize;
+        let cols = &self.cols[entries.clone()];
+        let s = match self.values.get(entries.clone()) {
+            Some(values) => cols.iter().zip(values).fold(b, |s, (&j, &t)| (-t).mul_add(x(j as usize), s)),
+            None => {
+                let from = &self.from[entries];
+                cols.iter().zip(from).fold(b, |s, (&j, &e)| (-all[e as usize]).mul_add(x(j as usize), s))
+            }
+        };
+        match self.inv_diag.get(p) {
+            Some(&inv) => s * inv,
+            None => s,
+        }
+    }
+}
+
+/// What the device's threads share of one system.
+#[derive(Clone, Debug)]
+struct Work<T> {
+    split: Split,
+    rows: Permuted<T>,
+}
+
+/// A plan, shared with the host, and the work of the device's threads where there is more than one of them at it.
+#[derive(Clone, Debug)]
+pub struct CpuLevelset<T> {
+    plan: Arc<Levelset<T>>,
+    plain: Option<Arc<Work<T>>>,
+    transposed: Option<Arc<Work<T>>>,
+}
 
 // SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
 unsafe impl<T: Real> Load<Levelset<T>> for Cpu {
     type Resident = CpuLevelset<T>;
 
     fn load(&self, host: Arc<Levelset<T>>) -> Result<CpuLevelset<T>> {
-        Ok(CpuLevelset(host))
+        let split = |system| -> Result<_> {
+            if !host.systems().hold(system) {
+                return Ok(None);
+            }
+            let (schedule, view) = (host.schedule(system)?, host.rows().view(system)?);
+            let bytes = host.rows().sptrsv_bytes();
+            let split = Split::of(schedule, &view, self.threads().count(), bytes);
+            Ok(split.map(|split| Arc::new(Work { split, rows: Permuted::of(schedule, &view) })))
+        };
+        let (plain, transposed) = (split(System::Plain)?, split(System::Transposed)?);
+        Ok(CpuLevelset { plan: host, plain, transposed })
+    }
+}
+
+/// Row after row.
+fn solve_serially<T: Real>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
+    let n = x.len();
+    for k in 0..n {
+        let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
+        x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
     }
 }
 
 impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
     fn plan(&self) -> &Arc<Levelset<T>> {
-        &self.0
+        &self.plan
     }
     fn replace(&mut self, plan: &Arc<Levelset<T>>) {
-        self.0 = Arc::clone(plan);
-    }
-    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
-        let (view, n) = (self.0.rows().view(system)?, x.len());
-        for k in 0..n {
-            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
-            x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
+        self.plan = Arc::clone(plan);
+        for (system, work) in [(System::Plain, &mut self.plain), (System::Transposed, &mut self.transposed)] {
+            // A system that has work was analysed.
+            if let (Some(work), Ok(schedule), Ok(view)) = (work, plan.schedule(system), plan.rows().view(system)) {
+                Arc::make_mut(work).rows.take(schedule, &view);
+            }
         }
+    }
+    fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        let view = self.plan.rows().view(system)?;
+        let work = if system == System::Plain { &self.plain } else { &self.transposed };
+        let Some(work) = work.as_ref().filter(|work| work.split.duties.len() <= cpu.threads().count()) else {
+            solve_serially(&view, b, x);
+            return Ok(());
+        };
+        let Work { split, rows } = work.as_ref();
+        let order = self.plan.schedule(system)?.order();
+        let workers = split.duties.len();
+        let counters: Vec<Counter> = (0..workers).map(|_| Counter::default()).collect();
+        let gathering = Gathering::default();
+        let (n, shared) = (x.len(), Shared::new(x));
+        cpu.threads().run(workers, |worker| match gathering.join(workers as u32, split.patience) {
+            Found::Other => {}
+            // SAFETY: one worker at most is alone, and the others have gone without touching x.
+            Found::Alone => solve_serially(&view, b, unsafe { shared.part(0..n) }),
+            Found::All => {
+                let duty = &split.duties[worker];
+                let mut waits = duty.waits.iter().enumerate().peekable();
+                for part in &duty.parts {
+                    while let Some((_, &(whose, until))) = waits.next_if(|(at, _)| *at < part.waits as usize) {
+                        counters[whose as usize].wait(until);
+                    }
+                    for p in part.begin as usize..part.end as usize {
+                        let i = order[p] as usize;
+                        // SAFETY: every row is in one part, and nobody reads its element before the part's counter has advanced.
+                        let place = unsafe { shared.at(i) };
+                        // SAFETY: the rows that this one needs are solved: by this worker before, or waited for.
+                        *place =
+                            rows.solve_row(p, b.map_or(*place, |b| b[i]), view.values, |j| unsafe { shared.get(j) });
+                    }
+                    if part.advance > 0 {
+                        counters[worker].0.store(part.advance, Ordering::Release);
+                    }
+                }
+            }
+        });
         Ok(())
     }
 }
 
 sptrsv_by_column!(Levelset);
+
+#[cfg(test)]
+mod tests {
+    use spandrel_formats::{Triplets, generate};
+    use spandrel_sptrsv::{Diagonal, Systems, Triangular, serial, split};
+
+    use super::*;
+
+    fn plan(spec: &str, triangle: Triangle) -> Levelset<f64> {
+        let parts = split(&generate::csr::<f64>(spec).expect("a known generator")).expect("square");
+        let part = if triangle == Triangle::Lower { parts.lower } else { parts.upper };
+        let matrix = Triangular::new(part, triangle, Diagonal::Unit).expect("a triangle");
+        Levelset::analyze(Arc::new(matrix), Systems::Both).expect("any triangle has levels")
+    }
+
+    /// Every level cut, however thin.
+    fn cut(plan: &Levelset<f64>, system: System, workers: usize) -> Split {
+        let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
+        let Cuts { cuts, .. } = Cuts::of(schedule, &view, workers, |_| true);
+        let duties = duties(schedule, &view, workers, &cuts);
+        Split { duties, patience: Duration::from_millis(20) }
+    }
+
+    #[test]
+    fn duties_hold_every_position_once_and_wait_for_what_they_need() {
+        for triangle in [Triangle::Lower, Triangle::Upper] {
+            for system in [System::Plain, System::Transposed] {
+                let plan = plan("poisson2d:13x9", triangle);
+                let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
+                for workers in 1..5 {
+                    let split = cut(&plan, system, workers);
+                    let mut solved = vec![false; plan.nrows()];
+                    let (mut counters, mut at) = (vec![0; workers], vec![(0, 0); workers]);
+                    // Round after round, every worker goes as far as its waits let it.
+                    loop {
+                        let mut moved = false;
+                        for (w, duty) in split.duties.iter().enumerate() {
+                            while let Some(part) = duty.parts.get(at[w].0) {
+                                let waits = &duty.waits[at[w].1..part.waits as usize];
+                                if waits.iter().any(|&(v, until)| counters[v as usize] < until) {
+                                    break;
+                                }
+                                for &row in &schedule.order()[part.begin as usize..part.end as usize] {
+                                    view.solve_row(row as usize, 0.0, |j| {
+                                        assert!(solved[j], "row {row} waits for row {j}");
+                                        0.0
+                                    });
+                                    assert!(!std::mem::replace(&mut solved[row as usize], true));
+                                }
+                                if part.advance > 0 {
+                                    assert!(part.advance > counters[w], "counters ascend");
+                                    counters[w] = part.advance;
+                                }
+                                at[w] = (at[w].0 + 1, part.waits as usize);
+                                moved = true;
+                            }
+                        }
+                        if !moved {
+                            break;
+                        }
+                    }
+                    assert!(solved.iter().all(|&s| s), "{workers} workers come to an end");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_thousand_solves_of_cut_levels_have_the_bits_of_the_serial_one() {
+        // Five levels, each cut, with waits for both neighbours.
+        let mut triplets = Triplets::<f64>::new(1500, 1500).expect("small");
+        for i in 300..1500 {
+            triplets.push(i, i - 300, 0.5).expect("inside");
+            triplets.push(i, i / 300 * 300 - 1 - i % 300, -0.75).expect("inside");
+        }
+        let matrix = Triangular::new(triplets.to_csr().expect("small"), Triangle::Lower, Diagonal::Unit);
+        let matrix = Arc::new(matrix.expect("lower"));
+        let plan = Arc::new(Levelset::analyze(matrix, Systems::Plain).expect("any triangle has levels"));
+        assert_eq!(plan.schedule(System::Plain).expect("analysed").levels(), 5);
+        let b: Vec<f64> = (0..plan.nrows()).map(|i| (i as f64).sin()).collect();
+        let mut expected = vec![0.0; b.len()];
+        serial::solve(plan.matrix(), &b, &mut expected).expect("lengths fit");
+        for workers in [2, 3] {
+            let cpu = Cpu::with_threads(workers).expect("threads");
+            let (schedule, view) = (plan.schedule(System::Plain).expect("analysed"), plan.rows().view(System::Plain));
+            let rows = Permuted::of(schedule, &view.expect("analysed"));
+            let work = Work { split: cut(&plan, System::Plain, workers), rows };
+            let m = CpuLevelset { plain: Some(Arc::new(work)), transposed: None, plan: Arc::clone(&plan) };
+            for _ in 0..500 {
+                let mut x = vec![f64::NAN; b.len()];
+                m.solve(&cpu, System::Plain, Some(&b), &mut x).expect("analysed");
+                assert!(x.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()));
+            }
+        }
+    }
+
+    #[test]
+    fn workers_that_do_not_come_are_not_waited_for() {
+        let gathering = Gathering::default();
+        assert_eq!(gathering.join(2, Duration::ZERO), Found::Alone);
+        assert_eq!(gathering.join(2, Duration::ZERO), Found::Other, "who comes later goes");
+    }
+
+    #[test]
+    fn chains_and_small_systems_stay_with_one_core() {
+        let cpu = Cpu::with_threads(2).expect("threads");
+        let split = |spec| cpu.load(Arc::new(plan(spec, Triangle::Lower))).expect("a plan").plain;
+        assert!(split("poisson1d:100000").is_none(), "a level of one row after the other");
+        assert!(split("poisson2d:20x20").is_none(), "below a megabyte");
+        assert!(split("poisson3d:60x60x60").is_some());
+    }
+}

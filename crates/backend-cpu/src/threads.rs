@@ -174,6 +174,17 @@ impl<T: Copy> Shared<T> {
         // SAFETY: the caller's promise.
         unsafe { &mut *self.start.add(i) }
     }
+
+    /// The element at `i`, which several tasks may read at a time.
+    ///
+    /// # Safety
+    /// The slice is still borrowed by the caller's caller; `i` lies inside it; nothing writes the element meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn get(self, i: usize) -> T {
+        debug_assert!(i < self.len);
+        // SAFETY: the caller's promise.
+        unsafe { self.start.add(i).read() }
+    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ sources! {
     ELEMENTWISE = "elementwise",
     SYNCFREE = "syncfree",
     CAPELLINI = "capellini",
+    LEVELSET = "levelset",
 }
 
 /// What kernels of a text begin with, its declarations before them.

@@ -4,6 +4,7 @@
 //! be solved at the same time, [`serial::solve`] is the solve that every other way of solving is compared with.
 
 pub mod capellini;
+pub mod choose;
 pub mod elementwise;
 pub mod error;
 pub mod levels;
@@ -17,6 +18,7 @@ pub mod syncfree;
 pub mod triangle;
 
 pub use capellini::Capellini;
+pub use choose::{AnyPlan, Choice, choose};
 pub use elementwise::Elementwise;
 pub use error::{Error, Result};
 pub use levels::Levels;

@@ -18,6 +18,10 @@ use crate::{Error, Plan, Result, Rows, Systems, Triangle, Triangular};
 pub struct Serial<T>(Rows<T>);
 
 impl<T: Real> Serial<T> {
+    /// As [`Plan::analyze`], which fits every triangle here.
+    pub fn new(matrix: Arc<Triangular<T>>, systems: Systems) -> Self {
+        Self(Rows::new(matrix, systems))
+    }
     /// The rows that it walks.
     pub fn rows(&self) -> &Rows<T> {
         &self.0
@@ -29,7 +33,7 @@ impl<T: Real> Plan for Serial<T> {
     const NAME: &'static str = "serial";
 
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
-        Ok(Self(Rows::new(matrix, systems)))
+        Ok(Self::new(matrix, systems))
     }
     fn matrix(&self) -> &Arc<Triangular<T>> {
         self.0.matrix()

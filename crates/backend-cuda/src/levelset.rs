@@ -1,0 +1,308 @@
+//! The levelset plan on the GPU.
+//!
+//! Layout: the host's slices with their values in places; x remembered by position, in slots that carry the number of their solve.
+//! A segment of levels is a launch: of one thread block with the x of its last positions on chip, or of a grid.
+//! Invariants: the number of the last solve lies in device memory and is advanced by the kernels, so a recorded solve goes on where the
+//! last one ended; both systems use the same slots, all of which every solve writes.
+//! Order: stored. Cost: [`Plan::sptrsv_bytes`], and the slots. Kernels: kernels/levelset.cu.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys::CUdevice_attribute as Attribute;
+use rayon::prelude::*;
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
+use spandrel_formats::{Offset, Ordinal, PADDING, Real};
+use spandrel_sptrsv::levelset::{LANES, Schedule, Segment, Span};
+use spandrel_sptrsv::{Levelset, Plan, System};
+
+use crate::device::gate_pointer;
+use crate::error::failed;
+use crate::launch::{Grid, arg};
+use crate::memory::Buffer;
+use crate::module::LEVELSET;
+use crate::{Cuda, Vector};
+
+/// Threads of a thread block that solves a segment alone, and of one of many: `BLOCK_CREW` and `GRID_CREW` of the kernels.
+const BLOCK_CREW: usize = 512;
+const GRID_CREW: usize = 256;
+/// Thread blocks of a grid on each multiprocessor.
+const BLOCKS_EACH: usize = 2;
+/// Positions that a thread block keeps on chip at most, as a power of two.
+const RING: u32 = 13;
+
+/// The order of execution of one system in device memory.
+#[derive(Debug)]
+struct Resident<T> {
+    order: Buffer<Ordinal>,
+    slices: Buffer<[u32; 4]>,
+    cols: Buffer<Ordinal>,
+    /// Where the value of each place is, where that is not the place itself.
+    from: Option<Buffer<u32>>,
+    inv_diag: Option<Buffer<T>>,
+    segments: Vec<Segment>,
+}
+
+impl<T: Real> Resident<T> {
+    fn load(cuda: &Cuda, schedule: &Schedule, cols: &[Ordinal], from: Option<&[u32]>, inv_diag: &[T]) -> Result<Self> {
+        let stream = cuda.stream();
+        let from = from.map(|from| Buffer::from_host(stream, from, "a plan's places")).transpose()?;
+        let inv_diag = permuted(schedule, inv_diag)
+            .map(|inv| Buffer::from_host(stream, &inv, "the reciprocals of a diagonal"))
+            .transpose()?;
+        Ok(Self {
+            order: Buffer::from_host(stream, schedule.order(), "a plan's order")?,
+            slices: Buffer::from_host(stream, schedule.slices(), "a plan's slices")?,
+            cols: Buffer::from_host(stream, cols, "a plan's columns")?,
+            from,
+            inv_diag,
+            segments: schedule.segments().to_vec(),
+        })
+    }
+}
+
+/// The reciprocals by position; nothing for a unit diagonal.
+fn permuted<T: Real>(schedule: &Schedule, inv_diag: &[T]) -> Option<Vec<T>> {
+    (!inv_diag.is_empty()).then(|| schedule.order().par_iter().map(|&row| inv_diag[row as usize]).collect())
+}
+
+/// Values in the places of the slices.
+fn placed<T: Real>(from: &[Offset], values: &[T]) -> Vec<T> {
+    from.par_iter().map(|&e| if e == PADDING { T::zero() } else { values[e as usize] }).collect()
+}
+
+/// A triangle in device memory, in the order of execution of its level sets.
+#[derive(Debug)]
+pub struct CudaLevelset<T> {
+    nrows: usize,
+    nnz: usize,
+    plain: Resident<T>,
+    transposed: Option<Resident<T>>,
+    /// By place of the plain system.
+    values: Buffer<T>,
+    /// For new values: where each is among the triangle's.
+    from: Vec<Offset>,
+    slots: Buffer<u64>,
+    /// The number of the last solve, then the tickets of the launch that runs.
+    progress: Buffer<u32>,
+    /// Largest ring that fits a thread block's shared memory, as a power of two.
+    ring: u32,
+}
+
+/// Bytes of shared memory for a ring of 2^`shift` slots and the staging of every warp.
+fn shared<T: Real>(shift: u32) -> usize {
+    ((2 * T::BYTES) << shift) + BLOCK_CREW / LANES * 2 * LANES * T::BYTES
+}
+
+/// The largest ring, as a power of two, for so many bytes of shared memory.
+fn ring<T: Real>(bytes: usize) -> u32 {
+    (0..=RING).rev().find(|&shift| shared::<T>(shift) <= bytes).unwrap_or(0)
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Levelset<T>> for Cuda {
+    type Resident = CudaLevelset<T>;
+
+    fn load(&self, host: Arc<Levelset<T>>) -> Result<CudaLevelset<T>> {
+        let what = "loading a plan";
+        let matrix = host.matrix();
+        let (values, inv_diag) = (matrix.csr().values(), matrix.inv_diag());
+        let (nrows, stream) = (host.nrows(), self.stream());
+        let schedule = host.schedule(System::Plain)?;
+        let index = schedule.index(&host.rows().view(System::Plain)?);
+        let plain = Resident::load(self, schedule, &index.cols, None, inv_diag)?;
+        let transposed = match host.schedule(System::Transposed) {
+            Err(_) => None,
+            Ok(schedule) => {
+                let mut place_of = vec![PADDING; values.len()];
+                for (place, &e) in index.from.iter().enumerate().filter(|&(_, &e)| e != PADDING) {
+                    place_of[e as usize] = place as u32;
+                }
+                let mut index = schedule.index(&host.rows().view(System::Transposed)?);
+                index.from.par_iter_mut().filter(|e| **e != PADDING).for_each(|e| *e = place_of[*e as usize]);
+                Some(Resident::load(self, schedule, &index.cols, Some(&index.from), inv_diag)?)
+            }
+        };
+        let most = self
+            .context()
+            .attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+            .map_err(|error| failed(what, error))?;
+        Ok(CudaLevelset {
+            nrows,
+            nnz: values.len(),
+            plain,
+            transposed,
+            values: Buffer::from_host(stream, &placed(&index.from, values), "a triangle's values")?,
+            from: index.from,
+            slots: Buffer::zeros(stream, nrows * (T::BYTES / 4), "slots of a triangular solve")?,
+            progress: Buffer::zeros(stream, 4, "the progress of a triangular solve")?,
+            ring: ring::<T>(usize::try_from(most).unwrap_or(0)),
+        })
+    }
+}
+
+impl<T: Real> CudaLevelset<T> {
+    fn resident(&self, system: System) -> Result<&Resident<T>> {
+        match system {
+            System::Plain => Ok(&self.plain),
+            System::Transposed => self.transposed.as_ref().ok_or_else(|| Error::Unsupported {
+                op: "sptrsv",
+                noun: Levelset::<T>::NAME,
+                why: spandrel_sptrsv::Error::NotAnalyzed.to_string(),
+            }),
+        }
+    }
+
+    /// # Safety
+    /// b and x are the addresses of `k` blocks of `nrows` elements each, the same or apart.
+    unsafe fn solve(&self, cuda: &Cuda, gate: Gate<'_, Cuda>, system: System, k: usize, b: u64, x: u64) -> Result<()> {
+        let m = self.resident(system)?;
+        let (order, slices, cols) = (m.order.pointer(), m.slices.pointer(), m.cols.pointer());
+        let (from, values) = (m.from.as_ref().map_or(0, Buffer::pointer), self.values.pointer());
+        let inv = m.inv_diag.as_ref().map_or(0, Buffer::pointer);
+        let (slots, progress, gate) = (self.slots.pointer(), self.progress.pointer(), gate_pointer(gate));
+        for column in 0..k {
+            let at = (column * self.nrows * T::BYTES) as u64;
+            let (b, x) = (b + at, x + at);
+            for (number, segment) in m.segments.iter().enumerate() {
+                let (first, end) = (segment.slices.start as u32, segment.slices.end as u32);
+                let last = u32::from(number + 1 == m.segments.len());
+                match segment.span {
+                    Span::Block => {
+                        let base = segment.positions.start as u32;
+                        let shift = segment.positions.len().next_power_of_two().trailing_zeros().min(self.ring);
+                        let warps = segment.slices.len().min(BLOCK_CREW / LANES);
+                        let mut grid = Grid::of(1, (warps * LANES) as u32);
+                        grid.shared = shared::<T>(shift) as u32;
+                        // SAFETY: sptrsv_block_levelset(order, slices, cols, from, values, inv, first, end, base, shift, b, x, slots,
+                        // progress, last, gate) with the shared memory that it uses; a slot for each of `nrows` positions.
+                        unsafe {
+                            cuda.launch::<T>(
+                                &LEVELSET,
+                                "sptrsv_block_levelset",
+                                grid,
+                                &mut [
+                                    arg(&order),
+                                    arg(&slices),
+                                    arg(&cols),
+                                    arg(&from),
+                                    arg(&values),
+                                    arg(&inv),
+                                    arg(&first),
+                                    arg(&end),
+                                    arg(&base),
+                                    arg(&shift),
+                                    arg(&b),
+                                    arg(&x),
+                                    arg(&slots),
+                                    arg(&progress),
+                                    arg(&last),
+                                    arg(&gate),
+                                ],
+                            )?;
+                        }
+                    }
+                    Span::Grid => {
+                        let blocks = segment.slices.len().div_ceil(GRID_CREW / LANES);
+                        let grid = Grid::of(blocks.min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
+                        // SAFETY: sptrsv_grid_levelset(order, slices, cols, from, values, inv, first, end, b, x, slots, progress, last,
+                        // gate); a slot for each of `nrows` positions.
+                        unsafe {
+                            cuda.launch::<T>(
+                                &LEVELSET,
+                                "sptrsv_grid_levelset",
+                                grid,
+                                &mut [
+                                    arg(&order),
+                                    arg(&slices),
+                                    arg(&cols),
+                                    arg(&from),
+                                    arg(&values),
+                                    arg(&inv),
+                                    arg(&first),
+                                    arg(&end),
+                                    arg(&b),
+                                    arg(&x),
+                                    arg(&slots),
+                                    arg(&progress),
+                                    arg(&last),
+                                    arg(&gate),
+                                ],
+                            )?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Sptrsv<Levelset<T>> for Cuda {
+    fn sptrsv_order(&self, _: &CudaLevelset<T>, _: System) -> Order {
+        Order::Stored
+    }
+
+    fn sptrsv(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &CudaLevelset<T>,
+        k: usize,
+        b: &Vector<T>,
+        x: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_columns("sptrsv", "b", b.len(), m.nrows, k)?;
+        expect_columns("sptrsv", "x", x.len(), m.nrows, k)?;
+        // SAFETY: lengths compared above.
+        unsafe { m.solve(self, gate, system, k, b.pointer(), x.pointer()) }
+    }
+
+    fn sptrsv_in_place(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &CudaLevelset<T>,
+        k: usize,
+        x: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_columns("sptrsv", "x", x.len(), m.nrows, k)?;
+        // SAFETY: the length is compared above.
+        unsafe { m.solve(self, gate, system, k, x.pointer(), x.pointer()) }
+    }
+
+    fn update(&self, m: &mut CudaLevelset<T>, plan: &Arc<Levelset<T>>) -> Result<()> {
+        let matrix = plan.matrix();
+        let (values, inv_diag) = (matrix.csr().values(), matrix.inv_diag());
+        expect_len("update", "plan", matrix.nrows(), m.nrows)?;
+        expect_len("update", "plan", values.len(), m.nnz)?;
+        m.values.write_at(0, &placed(&m.from, values))?;
+        for (system, resident) in [(System::Plain, Some(&m.plain)), (System::Transposed, m.transposed.as_ref())] {
+            let Some(to) = resident.and_then(|r| r.inv_diag.as_ref()) else { continue };
+            if let Some(inv) = permuted(plan.schedule(system)?, inv_diag) {
+                expect_len("update", "plan", inv.len(), m.nrows)?;
+                to.write_at(0, &inv)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_fit_the_shared_memory_of_a_thread_block() {
+        let on = |bytes: usize| (ring::<f32>(bytes), ring::<f64>(bytes));
+        assert_eq!(on(227 << 10), (13, 13), "compute capability 9.0");
+        assert_eq!(on(99 << 10), (13, 12), "8.6");
+        assert_eq!(on(64 << 10), (12, 11), "7.5");
+        assert!(shared::<f64>(13) <= 227 << 10 && shared::<f32>(13) <= 99 << 10);
+    }
+
+    #[test]
+    fn places_without_an_entry_hold_zeros() {
+        assert_eq!(placed(&[2, PADDING, 0], &[1.0, 2.0, 3.0]), [3.0, 0.0, 1.0]);
+    }
+}

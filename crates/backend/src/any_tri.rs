@@ -1,0 +1,90 @@
+//! A triangle on a device by whichever plan was chosen for it.
+
+use spandrel_formats::Real;
+use spandrel_sptrsv::{
+    AnyPlan, Capellini, Elementwise, Levelset, Serial, Structured, Sweep, Syncfree, System, for_each_plan,
+};
+
+use crate::{Backend, Gate, Result, Sptrsv, Tri};
+
+macro_rules! any_tri {
+    ([] $(($stem:ident, $Plan:ident)),*) => {
+        /// A backend that solves by every plan.
+        pub trait EveryPlan<T: Real>: Backend<T> $(+ Sptrsv<$Plan<T>>)* {}
+        impl<T: Real, B: Backend<T> $(+ Sptrsv<$Plan<T>>)*> EveryPlan<T> for B {}
+
+        /// A [`Tri`] of any plan.
+        #[derive(Debug)]
+        pub enum AnyTri<T: Real, B: EveryPlan<T>> {
+            $(
+                #[doc = concat!("By the ", stringify!($stem), " plan.")]
+                $Plan(Tri<B, $Plan<T>>),
+            )*
+        }
+
+        impl<T: Real, B: EveryPlan<T>> AnyTri<T, B> {
+            /// Loads a plan. Blocks as the copy does; may not be recorded.
+            ///
+            /// # Errors
+            /// As [`Tri::load`].
+            pub fn load(be: &B, plan: AnyPlan<T>) -> Result<Self> {
+                Ok(match plan {
+                    $(AnyPlan::$Plan(plan) => Self::$Plan(Tri::load(be, plan)?),)*
+                })
+            }
+            /// The plan's name.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$Plan(_) => <$Plan<T> as spandrel_sptrsv::Plan>::NAME,)*
+                }
+            }
+            /// Number of rows.
+            pub fn nrows(&self) -> usize {
+                match self {
+                    $(Self::$Plan(tri) => tri.nrows(),)*
+                }
+            }
+            /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
+            ///
+            /// # Errors
+            /// As [`Tri::sptrsv`].
+            pub fn sptrsv(
+                &self,
+                be: &B,
+                gate: Gate<'_, B>,
+                system: System,
+                b: &<B as Backend<T>>::Vector,
+                x: &mut <B as Backend<T>>::Vector,
+            ) -> Result<()> {
+                match self {
+                    $(Self::$Plan(tri) => tri.sptrsv(be, gate, system, b, x),)*
+                }
+            }
+            /// As [`AnyTri::sptrsv`] with b in x.
+            ///
+            /// # Errors
+            /// As [`Tri::sptrsv_in_place`].
+            pub fn sptrsv_in_place(
+                &self,
+                be: &B,
+                gate: Gate<'_, B>,
+                system: System,
+                x: &mut <B as Backend<T>>::Vector,
+            ) -> Result<()> {
+                match self {
+                    $(Self::$Plan(tri) => tri.sptrsv_in_place(be, gate, system, x),)*
+                }
+            }
+            /// New values without a new analysis. Blocks; may not be recorded.
+            ///
+            /// # Errors
+            /// As [`Tri::update`].
+            pub fn update(&mut self, be: &B, values: &[T]) -> Result<()> {
+                match self {
+                    $(Self::$Plan(tri) => tri.update(be, values),)*
+                }
+            }
+        }
+    };
+}
+for_each_plan!(any_tri);

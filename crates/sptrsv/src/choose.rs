@@ -1,0 +1,180 @@
+//! Which plan solves a triangle fastest, expected from its structure, the machine and how often it is solved with; and any plan as one type.
+//!
+//! A grid goes to the sweep, which needs no level to be looked up. Anything else is decided by what there is to solve in a level, and by
+//! whether an analysis is paid back.
+//! Cost: the recognition of a grid, a pass or two over the entries; levels, one more. Plans made on the way are not made again.
+
+use std::sync::Arc;
+
+use spandrel_formats::{Format, Machine, Real};
+
+use crate::{
+    Capellini, Diagonal, Elementwise, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System, Systems,
+    Triangle, Triangular, for_each_plan,
+};
+
+/// Solves from which on an analysis by levels is paid back: it takes about as long as so many serial ones.
+const PAID_BACK: usize = 4;
+/// Entries of a level from which on two cores are faster than one: some microseconds of work, against a wait of half of one.
+const SHARED_LEVEL: usize = 2048;
+/// Bytes below which waking a second core costs more than it does.
+const ONE_CORE: u64 = 1024 * 1024;
+
+/// The plan expected to be fastest, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// [`Plan::NAME`].
+    pub plan: &'static str,
+    /// A sentence with the numbers that decided.
+    pub why: String,
+}
+
+macro_rules! any_plan {
+    ([] $(($stem:ident, $Plan:ident)),*) => {
+        /// Any of the plans.
+        #[derive(Clone, Debug)]
+        pub enum AnyPlan<T> {
+            $(
+                #[doc = concat!("The ", stringify!($stem), " plan.")]
+                $Plan($Plan<T>),
+            )*
+        }
+
+        impl<T: Real> AnyPlan<T> {
+            /// The names of all plans.
+            pub const NAMES: &'static [&'static str] = &[$(<$Plan<T> as Plan>::NAME),*];
+
+            /// The plan of that name, analysed; `None` for a name that none has.
+            ///
+            /// # Errors
+            /// As [`Plan::analyze`].
+            pub fn named(name: &str, matrix: Arc<Triangular<T>>, systems: Systems) -> Option<Result<Self>> {
+                match name {
+                    $(_ if name == <$Plan<T> as Plan>::NAME => Some($Plan::analyze(matrix, systems).map(Self::$Plan)),)*
+                    _ => None,
+                }
+            }
+            /// [`Plan::NAME`].
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$Plan(_) => <$Plan<T> as Plan>::NAME,)*
+                }
+            }
+            /// The triangle.
+            pub fn matrix(&self) -> &Arc<Triangular<T>> {
+                match self {
+                    $(Self::$Plan(plan) => plan.matrix(),)*
+                }
+            }
+            /// The systems it was analysed for.
+            pub fn systems(&self) -> Systems {
+                match self {
+                    $(Self::$Plan(plan) => plan.systems(),)*
+                }
+            }
+            /// New values. See [`Plan::update`].
+            ///
+            /// # Errors
+            /// As [`Plan::update`].
+            pub fn update(&mut self, values: &[T]) -> Result<()> {
+                match self {
+                    $(Self::$Plan(plan) => plan.update(values),)*
+                }
+            }
+            /// Bytes on a device. See [`Plan::storage`].
+            pub fn storage(&self) -> u64 {
+                match self {
+                    $(Self::$Plan(plan) => plan.storage(),)*
+                }
+            }
+            /// Bytes of a solve. See [`Plan::sptrsv_bytes`].
+            pub fn sptrsv_bytes(&self) -> u64 {
+                match self {
+                    $(Self::$Plan(plan) => plan.sptrsv_bytes(),)*
+                }
+            }
+            /// Number of rows.
+            pub fn nrows(&self) -> usize {
+                self.matrix().nrows()
+            }
+            /// Which triangle.
+            pub fn triangle(&self) -> Triangle {
+                self.matrix().triangle()
+            }
+            /// What stands on its diagonal.
+            pub fn diagonal(&self) -> Diagonal {
+                self.matrix().diagonal()
+            }
+        }
+    };
+}
+for_each_plan!(any_plan);
+
+impl<T: Real> AnyPlan<T> {
+    /// The plan that [`choose`] names, analysed, and why. Never fails: what no other plan takes, the serial one does.
+    pub fn auto(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine, reuse: usize) -> (Self, String) {
+        let (n, nnz) = (matrix.nrows(), matrix.csr().nnz());
+        let serial = || Self::Serial(Serial::new(Arc::clone(matrix), systems));
+        let bytes = serial_bytes(matrix);
+        if machine == Machine::Cpu && bytes < ONE_CORE {
+            return (serial(), format!("{nnz} entries in {n} rows are {bytes} bytes, too few for a second core"));
+        }
+        if let Some((plan, why)) = grid(matrix, systems) {
+            return (Self::Sweep(plan), why);
+        }
+        if reuse < PAID_BACK {
+            let why =
+                format!("no grid of several lines, and {reuse} solves do not pay an analysis of {nnz} entries back");
+            return match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
+                (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
+                _ => (serial(), why),
+            };
+        }
+        let (plan, levels) = match analyzed(matrix, systems) {
+            Ok(found) => found,
+            Err(error) => return (serial(), format!("no grid of several lines, and no levels either: {error}")),
+        };
+        let each = nnz / levels.max(1);
+        let numbers =
+            format!("no grid of several lines; {n} rows and {nnz} entries in {levels} levels, {each} entries a level");
+        if machine == Machine::Cpu && each < SHARED_LEVEL {
+            return (serial(), format!("{numbers}, too few to share"));
+        }
+        (Self::Levelset(plan), format!("{numbers}, solved {reuse} times"))
+    }
+}
+
+/// The plan expected to solve a triangle fastest on `machine`, `reuse` times after one analysis.
+pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine, reuse: usize) -> Choice {
+    let (plan, why) = AnyPlan::auto(matrix, Systems::Plain, machine, reuse);
+    Choice { plan: plan.name(), why }
+}
+
+/// The sweep of a grid of more than one line, unless more of its stencil is absent than there.
+fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems) -> Option<(Sweep<T>, String)> {
+    let plan = Sweep::analyze(Arc::clone(matrix), systems).ok()?;
+    let lattice = Arc::clone(plan.lattice());
+    let ([x, y, z], points) = (lattice.size(), lattice.offsets().len());
+    let stencil = matrix.nrows() as u64 * points as u64;
+    if y * z < 2 || stencil > 2 * matrix.csr().nnz() as u64 {
+        return None;
+    }
+    let whole = if lattice.is_whole() { "every" } else { "not every" };
+    let levels = lattice.levels();
+    let why = format!(
+        "a {x} x {y} x {z} grid with {points} neighbours before each point, {whole} row whole, {levels} levels"
+    );
+    Some((plan, why))
+}
+
+fn analyzed<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems) -> Result<(Levelset<T>, usize)> {
+    let plan = Levelset::analyze(Arc::clone(matrix), systems)?;
+    let levels = plan.schedule(System::Plain)?.levels();
+    Ok((plan, levels))
+}
+
+/// Bytes that a serial solve moves.
+fn serial_bytes<T: Real>(matrix: &Triangular<T>) -> u64 {
+    let (n, inv) = (matrix.nrows(), matrix.inv_diag().len());
+    (4 * (n + 1) + (4 + T::BYTES) * matrix.csr().nnz() + T::BYTES * (inv + 2 * n)) as u64
+}

@@ -1,0 +1,205 @@
+//! The order of execution: a permutation in which every dependency comes earlier, slices that hold every entry once, segments that hold
+//! every slice once; solved slice by slice as the kernels do, it has the bits of the serial solve. One drawing.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use spandrel_formats::{Csr, PADDING, Triplets, generate};
+use spandrel_sptrsv::levelset::{LANES, LONG, Schedule, Span};
+use spandrel_sptrsv::{Diagonal, Error, Levels, Levelset, Plan, System, Systems, Triangle, Triangular, serial, split};
+
+fn matrix(n: usize, entries: impl IntoIterator<Item = (usize, usize, f64)>) -> Csr<f64> {
+    let mut triplets = Triplets::new(n, n).expect("small");
+    for (i, j, v) in entries {
+        triplets.push(i, j, v).expect("inside");
+    }
+    triplets.to_csr().expect("small")
+}
+
+fn part(a: &Csr<f64>, triangle: Triangle) -> Csr<f64> {
+    let parts = split(a).expect("square");
+    if triangle == Triangle::Lower { parts.lower } else { parts.upper }
+}
+
+fn plan(a: &Csr<f64>, triangle: Triangle, diagonal: Diagonal, systems: Systems) -> Levelset<f64> {
+    let t = Triangular::new(part(a, triangle), triangle, diagonal).expect("a triangle");
+    Levelset::analyze(Arc::new(t), systems).expect("any triangle has levels")
+}
+
+/// The schedule walked as the kernels walk it: x by position, entries by place.
+fn solve_by_slices(plan: &Levelset<f64>, system: System, b: &[f64]) -> Vec<f64> {
+    let schedule = plan.schedule(system).expect("analysed");
+    let index = schedule.index(&plan.rows().view(system).expect("analysed"));
+    let (values, inv) = (plan.matrix().csr().values(), plan.matrix().inv_diag());
+    let mut known = vec![f64::NAN; b.len()];
+    let mut x = vec![f64::NAN; b.len()];
+    for &[first, position, rows, steps] in schedule.slices() {
+        for lane in 0..rows {
+            let p = (position + lane) as usize;
+            let row = schedule.order()[p] as usize;
+            let mut s = b[row];
+            for k in 0..steps {
+                let place = (first + k * rows + lane) as usize;
+                if index.cols[place] != PADDING {
+                    s = (-values[index.from[place] as usize]).mul_add(known[index.cols[place] as usize], s);
+                }
+            }
+            known[p] = if inv.is_empty() { s } else { s * inv[row] };
+            x[row] = known[p];
+        }
+    }
+    x
+}
+
+/// T^T as a triangle of its own.
+fn transposed(t: &Triangular<f64>) -> Triangular<f64> {
+    Triangular::new(t.csr().transpose(), t.triangle().transposed(), t.diagonal()).expect("a triangle")
+}
+
+fn check(plan: &Levelset<f64>, system: System) {
+    let t = match system {
+        System::Plain => plan.matrix().as_ref().clone(),
+        System::Transposed => transposed(plan.matrix()),
+    };
+    let n = t.nrows();
+    let schedule = plan.schedule(system).expect("analysed");
+    let mut sorted = schedule.order().to_vec();
+    sorted.sort_unstable();
+    assert!(sorted.iter().map(|&row| row as usize).eq(0..n), "a permutation");
+
+    let levels = Levels::of(t.csr(), t.triangle()).expect("square");
+    assert_eq!(levels.level_ptr(), schedule.level_ptr());
+    for level in schedule.level_ptr().windows(2).enumerate() {
+        let mut rows = schedule.order()[level.1[0] as usize..level.1[1] as usize].to_vec();
+        rows.sort_unstable();
+        assert_eq!(rows, levels.rows(level.0));
+    }
+
+    let index = schedule.index(&plan.rows().view(system).expect("analysed"));
+    assert_eq!((index.cols.len(), index.from.len()), (schedule.places(), schedule.places()));
+    let (mut place, mut position) = (0, 0);
+    for &[first, begin, rows, steps] in schedule.slices() {
+        assert_eq!((first, begin), (place, position), "slices stand side by side");
+        assert!(rows >= 1 && rows as usize <= LANES);
+        assert!(steps as usize <= LONG || rows == 1, "a long row is alone");
+        let cols = &index.cols[first as usize..][..(rows * steps) as usize];
+        assert!(cols.iter().all(|&j| j == PADDING || j < begin), "a slice needs slices before it alone");
+        (place, position) = (place + rows * steps, position + rows);
+    }
+    assert_eq!((place as usize, position as usize), (schedule.places(), n));
+    let off: usize = (0..n).map(|i| t.off_diagonal(i).0.len()).sum();
+    assert_eq!(index.cols.iter().filter(|&&j| j != PADDING).count(), off);
+    assert!(schedule.places() <= 2 * off + 4 * n, "padding is bounded");
+
+    let (mut slices, mut positions) = (0, 0);
+    for segment in schedule.segments() {
+        assert_eq!((segment.slices.start, segment.positions.start), (slices, positions));
+        assert!(!segment.slices.is_empty());
+        assert_eq!(schedule.slices()[slices][1] as usize, positions);
+        (slices, positions) = (segment.slices.end, segment.positions.end);
+    }
+    assert_eq!((slices, positions), (schedule.slices().len(), n));
+
+    let b: Vec<f64> = (0..n).map(|i| (i as f64 + 0.25).sin()).collect();
+    let mut expected = vec![0.0; n];
+    serial::solve(&t, &b, &mut expected).expect("lengths fit");
+    let found = solve_by_slices(plan, system, &b);
+    assert!(found.iter().zip(&expected).all(|(a, b)| a.to_bits() == b.to_bits()), "the bits of the serial solve");
+}
+
+fn check_all(a: &Csr<f64>) {
+    for triangle in [Triangle::Lower, Triangle::Upper] {
+        for diagonal in [Diagonal::NonUnit, Diagonal::Unit] {
+            let plan = plan(a, triangle, diagonal, Systems::Both);
+            check(&plan, System::Plain);
+            check(&plan, System::Transposed);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_triangles(n in 1usize..120, seed in prop::collection::vec((0usize..120, 0usize..120, -1.0f64..1.0), 0..600)) {
+        let off = seed.into_iter().filter(|&(i, j, _)| i != j && i < n && j < n);
+        check_all(&matrix(n, (0..n).map(|i| (i, i, 1.5 + (i % 3) as f64)).chain(off)));
+    }
+}
+
+#[test]
+fn shapes_at_the_edges() {
+    let diagonal = |n: usize| (0..n).map(|i| (i, i, 2.0));
+    check_all(&matrix(0, []));
+    check_all(&matrix(1, diagonal(1)));
+    check_all(&matrix(200, diagonal(200)));
+    // A chain, an arrow, a dense last row.
+    check_all(&matrix(300, diagonal(300).chain((1..300).flat_map(|i| [(i, i - 1, 0.5), (i - 1, i, -0.5)]))));
+    check_all(&matrix(300, diagonal(300).chain((1..300).flat_map(|i| [(i, 0, 0.5), (0, i, -0.5)]))));
+    check_all(&matrix(300, diagonal(300).chain((0..299).flat_map(|i| [(299, i, 0.5), (i, 299, -0.5)]))));
+    // Lengths on both sides of the longest row of one lane, in one level.
+    let lengths = (100..170).flat_map(|i| (0..i - 100 + 5).map(move |j| (i, j, 1.0 / (1 + i + j) as f64)));
+    check_all(&matrix(170, diagonal(170).chain(lengths)));
+    check_all(&generate::csr("poisson3d:9x8x7").expect("a known generator"));
+}
+
+#[test]
+fn wide_levels_go_to_the_grid_and_thin_ones_to_a_thread_block() {
+    let spans = |a: &Csr<f64>| -> Vec<Span> {
+        let plan = plan(a, Triangle::Lower, Diagonal::Unit, Systems::Plain);
+        plan.schedule(System::Plain).expect("analysed").segments().iter().map(|s| s.span).collect()
+    };
+    let chain = |n: usize, links: usize| (n - links..n).map(|i| (i, i - 1, 0.5));
+    assert_eq!(spans(&matrix(1000, chain(1000, 999))), [Span::Block]);
+    assert_eq!(spans(&matrix(1_000_000, [])), [Span::Grid]);
+    assert_eq!(spans(&matrix(1_000_000, chain(1_000_000, 500))), [Span::Grid, Span::Block]);
+    assert_eq!(spans(&matrix(1_000_000, chain(1_000_000, 2))), [Span::Grid], "two levels are not worth a change");
+}
+
+#[test]
+fn new_values_need_no_new_analysis() {
+    let a: Csr<f64> = generate::csr("poisson2d:17x11").expect("a known generator");
+    let mut plan = plan(&a, Triangle::Lower, Diagonal::NonUnit, Systems::Both);
+    let before = Arc::clone(plan.schedule(System::Plain).expect("analysed"));
+    let values: Vec<f64> = plan.matrix().csr().values().iter().enumerate().map(|(e, v)| v + e as f64 / 512.0).collect();
+    plan.update(&values).expect("no zero on the diagonal");
+    assert!(Arc::ptr_eq(&before, plan.schedule(System::Plain).expect("analysed")));
+    check(&plan, System::Plain);
+    check(&plan, System::Transposed);
+    assert!(matches!(plan.update(&values[1..]), Err(Error::Shape { .. })));
+}
+
+#[test]
+fn the_transposed_system_is_analysed_where_it_was_asked_for() {
+    let plan = plan(&matrix(2, [(1, 0, 1.0)]), Triangle::Lower, Diagonal::Unit, Systems::Plain);
+    assert!(matches!(plan.schedule(System::Transposed), Err(Error::NotAnalyzed)));
+}
+
+fn drawing(schedule: &Schedule, plan: &Levelset<f64>, system: System) -> String {
+    let index = schedule.index(&plan.rows().view(system).expect("analysed"));
+    let mut text = format!("order {:?}\nlevel_ptr {:?}\n", schedule.order(), schedule.level_ptr());
+    for &[first, position, rows, steps] in schedule.slices() {
+        text += &format!("places from {first}, positions from {position}: {rows} rows of {steps}\n");
+        for lane in 0..rows {
+            let entry = |k: u32| {
+                let place = (first + k * rows + lane) as usize;
+                match index.cols[place] {
+                    PADDING => "   .   ".to_owned(),
+                    col => format!("{col}<-v{:<2} ", index.from[place]),
+                }
+            };
+            let entries: String = (0..steps).map(entry).collect();
+            text += format!("  {} | {entries}", schedule.order()[(position + lane) as usize]).trim_end();
+            text += "\n";
+        }
+    }
+    text + &format!("{:?}\n", schedule.segments())
+}
+
+#[test]
+fn slices_of_a_6x6() {
+    // A 3 x 2 grid with the five-point stencil, numbered along the lines, and row 5 needs row 0 too.
+    let neighbours = [(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5), (0, 5)];
+    let a = matrix(6, (0..6).map(|i| (i, i, 4.0)).chain(neighbours.into_iter().map(|(j, i)| (i, j, -1.0))));
+    let plan = plan(&a, Triangle::Lower, Diagonal::NonUnit, Systems::Both);
+    let draw = |system| drawing(plan.schedule(system).expect("both"), &plan, system);
+    insta::assert_snapshot!(format!("T\n{}T^T\n{}", draw(System::Plain), draw(System::Transposed)));
+}
