@@ -204,7 +204,9 @@ fn grids_of_triangles_are_recognised() {
                 let what = format!("{points} points {size:?} {triangle} {diagonal:?}");
                 let t = triangle_on::<f64>(&stencil, size, triangle, diagonal, 11);
                 match Sweep::analyze(t, Systems::Both) {
-                    Ok(plan) if plan.lattice().is_whole() || [5, 9].contains(&points) && size[2] > 1 => compare(&cpus, &plan, &what),
+                    Ok(plan) if plan.lattice().is_whole() || [5, 9].contains(&points) && size[2] > 1 => {
+                        compare(&cpus, &plan, &what)
+                    }
                     Ok(plan) => missed.push(format!("{what}: not whole, {:?}", plan.lattice())),
                     Err(e) => missed.push(format!("{what}: {e}")),
                 }

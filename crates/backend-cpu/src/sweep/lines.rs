@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use spandrel_sptrsv::sweep::Lattice;
 
+use super::rows::MAX_RUNS;
+
 /// Lines whose rows have the same neighbours. The terms are those of the stencil that the line has, in its order.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
@@ -18,6 +20,9 @@ pub(super) struct Kind {
     pub(super) place: Vec<usize>,
     /// The term of each place in the stencil that the line has.
     pub(super) term: Vec<usize>,
+    /// Lengths of the runs of neighbouring rows among the terms, the first in the lowest four bits: 0x13 for three terms side by side
+    /// and one. 0 where the last term is not the row before, or that is too narrow for the runs.
+    pub(super) runs: u64,
     /// x of the rows with all terms.
     pub(super) interior: Range<usize>,
 }
@@ -42,7 +47,7 @@ impl Lines {
         let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
         let kind = |y: usize, z: usize| {
             let (dx, shift, place) = (Vec::new(), Vec::new(), Vec::new());
-            let mut kind = Kind { dx, shift, place, term: vec![usize::MAX; stencil.len()], interior: 0..nx };
+            let mut kind = Kind { dx, shift, place, term: vec![usize::MAX; stencil.len()], runs: 0, interior: 0..nx };
             for (place, &[dx, dy, dz]) in stencil.iter().enumerate() {
                 if holds(y, dy, ny) && holds(z, dz, nz) {
                     kind.term[place] = kind.place.len();
@@ -53,6 +58,7 @@ impl Lines {
             }
             let before = kind.dx.iter().map(|d| d.min(&0).unsigned_abs()).max().unwrap_or(0).min(nx);
             let after = kind.dx.iter().map(|&d| d.max(0) as usize).max().unwrap_or(0);
+            kind.runs = runs(&kind.shift);
             kind.interior = before..nx.saturating_sub(after).max(before);
             kind
         };
@@ -84,6 +90,15 @@ impl Lines {
             &self.kinds[(self.of_y[y] + self.of_z[z]) as usize]
         }
     }
+}
+
+/// [`Kind::runs`].
+fn runs(shift: &[isize]) -> u64 {
+    let lengths: Vec<u64> = shift.chunk_by(|a, b| a + 1 == *b).map(|run| run.len() as u64).collect();
+    if shift.last() != Some(&-1) || lengths.len() > MAX_RUNS || lengths.iter().any(|&length| length > 15) {
+        return 0;
+    }
+    lengths.iter().rev().fold(0, |all, length| all << 4 | length)
 }
 
 /// For each coordinate of 0..n the number of its cut, and for each cut the first coordinate that has it: coordinates are of one cut

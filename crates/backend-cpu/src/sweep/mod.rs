@@ -11,6 +11,7 @@
 mod lines;
 mod rows;
 mod schedule;
+mod transposed;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,8 +22,9 @@ use spandrel_sptrsv::Error::NotAnalyzed;
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Triangle};
 
 use self::lines::Lines;
-use self::rows::{Arrays, solve_plain, solve_transposed};
+use self::rows::{Arrays, solve_plain};
 use self::schedule::Schedule;
+use self::transposed::solve_transposed;
 use crate::Cpu;
 use crate::sptrsv::{Solve, sptrsv_by_column};
 use crate::vector::out_of_memory;

@@ -1,4 +1,4 @@
-//! The solve of consecutive rows of a grid, of T or of T^T.
+//! The solve of consecutive rows of a grid.
 //!
 //! Rows are counted in the order of their solve, values in the order of the lower triangle that T is or, mirrored, stands for. Where these
 //! orders run against memory (`FLIP`), element i of an array of n is n - 1 - i.
@@ -22,16 +22,16 @@ const CACHE_LINE: usize = 64;
 
 /// What a solve reads and writes.
 pub(super) struct Arrays<'a, T> {
-    n: usize,
-    lines: &'a Lines,
+    pub(super) n: usize,
+    pub(super) lines: &'a Lines,
     /// Where rows begin among the values; `None` where they are index-free.
-    row_ptr: Option<&'a [Offset]>,
+    pub(super) row_ptr: Option<&'a [Offset]>,
     /// Entries of an index-free row.
-    stencil: usize,
+    pub(super) stencil: usize,
     /// Diagonal entries of a row among the values, 0 or 1.
     diagonal: usize,
     triangle: Triangle,
-    values: &'a [T],
+    pub(super) values: &'a [T],
     inv_diag: &'a [T],
     b: *const T,
     x: *mut T,
@@ -72,7 +72,7 @@ impl<'a, T: Real> Arrays<'a, T> {
 
     /// Where row r of the lower triangle begins.
     #[inline(always)]
-    fn start(&self, r: usize) -> usize {
+    pub(super) fn start(&self, r: usize) -> usize {
         match (self.row_ptr, self.triangle) {
             (None, _) => r * self.stencil,
             (Some(ptr), Triangle::Lower) => ptr[r] as usize,
@@ -82,7 +82,7 @@ impl<'a, T: Real> Arrays<'a, T> {
 
     /// Values of a row with so many terms.
     #[inline(always)]
-    fn width(&self, terms: usize) -> usize {
+    pub(super) fn width(&self, terms: usize) -> usize {
         if self.row_ptr.is_some() { terms + self.diagonal } else { self.stencil }
     }
 }
@@ -100,7 +100,7 @@ fn zeroth<T, const FLIP: bool>(p: *const T, n: usize) -> *const T {
 }
 
 /// The arrays as pointers to their elements 0.
-struct At<T, const FLIP: bool> {
+pub(super) struct At<T, const FLIP: bool> {
     inv_diag: *const T,
     b: *const T,
     x: *mut T,
@@ -108,7 +108,7 @@ struct At<T, const FLIP: bool> {
 
 impl<T: Real, const FLIP: bool> At<T, FLIP> {
     #[inline(always)]
-    fn new(a: &Arrays<'_, T>) -> Self {
+    pub(super) fn new(a: &Arrays<'_, T>) -> Self {
         Self {
             inv_diag: zeroth::<T, FLIP>(a.inv_diag.as_ptr(), a.inv_diag.len()),
             b: zeroth::<T, FLIP>(a.b, a.n),
@@ -118,14 +118,14 @@ impl<T: Real, const FLIP: bool> At<T, FLIP> {
     /// # Safety
     /// `r` is a row.
     #[inline(always)]
-    unsafe fn b(&self, r: usize) -> T {
+    pub(super) unsafe fn b(&self, r: usize) -> T {
         // SAFETY: the caller's promise.
         unsafe { *nth::<T, FLIP>(self.b, r as isize) }
     }
     /// # Safety
     /// `r` is a row that is solved.
     #[inline(always)]
-    unsafe fn x(&self, r: isize) -> T {
+    pub(super) unsafe fn x(&self, r: isize) -> T {
         // SAFETY: the caller's promise.
         unsafe { *nth::<T, FLIP>(self.x, r) }
     }
@@ -134,7 +134,7 @@ impl<T: Real, const FLIP: bool> At<T, FLIP> {
     /// # Safety
     /// `r` is a row that no other thread solves.
     #[inline(always)]
-    unsafe fn finish<const UNIT: bool>(&self, r: usize, s: T) -> T {
+    pub(super) unsafe fn finish<const UNIT: bool>(&self, r: usize, s: T) -> T {
         // SAFETY: the caller's promise; the reciprocals are those of all rows.
         unsafe {
             let x = if UNIT { s } else { s * *nth::<T, FLIP>(self.inv_diag, r as isize) };
@@ -163,15 +163,65 @@ fn ask<T, const FLIP: bool>(values: *const T, width: usize) {
     let _ = (values, width);
 }
 
-/// Calls `$run::<T, K, ...>` for the numbers of terms that stencils have inside and at the sides of a grid, `$other` for the rest.
-macro_rules! for_terms {
-    ($terms:expr, [$($K:literal)*], $K_:ident => $run:expr, $other:expr) => {
-        match $terms {
-            $($K => { const $K_: usize = $K; $run })*
+/// The most runs of a row of [`for_runs`], and terms.
+pub(super) const MAX_RUNS: usize = 8;
+const MAX_TERMS: usize = 16;
+
+/// The terms of rows whose runs are RUNS: see [`Kind::runs`].
+pub(super) struct Terms<const RUNS: u64>;
+
+impl<const RUNS: u64> Terms<RUNS> {
+    /// How many there are.
+    pub(super) const COUNT: usize = {
+        let (mut count, mut runs) = (0, RUNS);
+        while runs > 0 {
+            count += (runs & 15) as usize;
+            runs >>= 4;
+        }
+        count
+    };
+    /// Run of each term, and its place there.
+    pub(super) const PLACES: [(usize, isize); MAX_TERMS] = {
+        let mut places = [(0, 0); MAX_TERMS];
+        let (mut k, mut g, mut i) = (0, 0, 0);
+        while k < Self::COUNT {
+            places[k] = (g, i);
+            k += 1;
+            i += 1;
+            if i as u64 == RUNS >> (4 * g) & 15 {
+                (g, i) = (g + 1, 0);
+            }
+        }
+        places
+    };
+
+    /// Of each run what its first term has.
+    #[inline(always)]
+    pub(super) fn first<V: Copy>(of_terms: &[V]) -> [V; MAX_RUNS] {
+        let mut first = [of_terms[0]; MAX_RUNS];
+        for k in 0..Self::COUNT {
+            if Self::PLACES[k].1 == 0 {
+                first[Self::PLACES[k].0] = of_terms[k];
+            }
+        }
+        first
+    }
+}
+
+/// `$solve` with the constant RUNS for the rows that stencils have inside and at the sides of a grid, `$other` for the rest: stars of
+/// radius 1, the 9-point and 27-point boxes, the 13-, 15-, 19- and 33-point stencils.
+macro_rules! for_runs {
+    ($runs:expr, $RUNS:ident => $solve:expr, $other:expr) => {
+        for_runs!(@ $runs, [0x1 0x11 0x111 0x13 0x133 0x1333 0x13333 0x21111 0x1111111 0x13131 0x2313331], $RUNS => $solve, $other)
+    };
+    (@ $runs:expr, [$($known:literal)*], $RUNS:ident => $solve:expr, $other:expr) => {
+        match $runs {
+            $($known => { const $RUNS: u64 = $known; $solve })*
             _ => $other,
         }
     };
 }
+pub(super) use for_runs;
 
 simd_fn! {
     /// Solves rows of T x = b. FLIP: of an upper triangle.
@@ -202,140 +252,6 @@ simd_fn! {
                 }
             }
             r = first + end;
-        }
-    }
-
-    /// Solves rows of T^T x = b. FLIP: of a lower triangle, so that T^T's rows run against memory and T's do not.
-    ///
-    /// The caller vouches as for [`solve_plain`].
-    pub(super) fn solve_transposed<T, const FLIP: bool, const UNIT: bool>(a: &Arrays<'_, T>, rows: Range<usize>) {
-        let (nx, at) = (a.lines.len(), At::<T, FLIP>::new(a));
-        let mut r = rows.start;
-        while r < rows.end {
-            let (line, x) = (r / nx, r % nx);
-            let end = nx.min(x + rows.end - r);
-            // SAFETY: rows of the grid, in order.
-            unsafe { transposed_line::<T, FLIP, UNIT>(a, &at, line, x..end) };
-            r = line * nx + end;
-        }
-    }
-}
-
-/// The terms of a row of T^T stand in so many rows of T at most, for them to be followed along a line.
-const MAX_TERMS: usize = 64;
-
-/// Rows x of a line of T^T.
-///
-/// # Safety
-/// The rows' neighbours are solved.
-#[inline(always)]
-unsafe fn transposed_line<T: Real, const FLIP: bool, const UNIT: bool>(
-    a: &Arrays<'_, T>,
-    at: &At<T, FLIP>,
-    line: usize,
-    x: Range<usize>,
-) {
-    let (nx, n) = (a.lines.len(), a.n);
-    let (kind, mirrored) = (a.lines.kind(line), a.lines.mirrored(line));
-    let (terms, first) = (kind.shift.len(), line * nx);
-    // Element e of T's values, in the order of the lower triangle.
-    let value = |e: usize| a.values.as_ptr().wrapping_add(if FLIP { e } else { a.values.len() - 1 - e });
-    // The row of T, in that order, that holds term k of row x.
-    let row = |k: usize, x: usize| n - 1 - (first + x).wrapping_add_signed(kind.shift[k]);
-    let edge = |x: Range<usize>| {
-        for x in x {
-            // SAFETY: the caller's promise; the value is that of T's row q whose neighbour this row is.
-            unsafe {
-                let mut s = at.b(first + x);
-                for k in 0..terms {
-                    let to = x as isize + kind.dx[k];
-                    if to as usize >= nx {
-                        continue;
-                    }
-                    let (place, other) = (kind.place[k], mirrored(kind.place[k]));
-                    let x_q = nx as isize - 1 - to;
-                    let held = |&dx: &isize| usize::from(((x_q + dx) as usize) < nx);
-                    let rank =
-                        if a.row_ptr.is_some() { other.dx[..other.term[place]].iter().map(held).sum() } else { place };
-                    let q = row(k, x);
-                    s = fma(-*value(a.start(q) + rank), at.x((first + x) as isize + kind.shift[k]), s);
-                }
-                at.finish::<UNIT>(first + x, s);
-            }
-        }
-    };
-
-    // Rows whose terms all stand in the interior of T's lines: there they are at a fixed distance from row to row.
-    let mut inside = kind.interior.start.max(x.start)..kind.interior.end.min(x.end);
-    let mut steps = [0isize; MAX_TERMS];
-    if terms > MAX_TERMS {
-        inside.end = 0;
-    }
-    for k in 0..terms.min(MAX_TERMS) {
-        let other = mirrored(kind.place[k]);
-        let end = nx as isize - kind.dx[k];
-        inside.start = inside.start.max((end - other.interior.end as isize).max(0) as usize);
-        inside.end = inside.end.min((end - other.interior.start as isize).max(0) as usize);
-        let width = a.width(other.shift.len()) as isize;
-        steps[k] = if FLIP { -width } else { width };
-    }
-    if inside.is_empty() {
-        return edge(x);
-    }
-    edge(x.start..inside.start);
-    let mut from = [std::ptr::null::<T>(); MAX_TERMS];
-    for k in 0..terms {
-        let (place, q) = (kind.place[k], row(k, inside.start));
-        let rank = if a.row_ptr.is_some() { mirrored(place).term[place] } else { place };
-        from[k] = value(a.start(q) + rank);
-    }
-    let is_regular = kind.shift.last() == Some(&-1) && steps[..terms].iter().all(|&step| step == steps[0]);
-    let (r, count) = (first + inside.start, inside.len());
-    // SAFETY: the caller's promise; in the interior the values follow at these steps.
-    unsafe {
-        for_terms!(
-            if is_regular { terms } else { 0 }, [1 2 3 4 6 7 9 13 16],
-            K => transposed_chain::<T, K, FLIP, UNIT>(at, &kind.shift, &from, steps[0], r, count),
-            for i in 0..count {
-                let mut s = at.b(r + i);
-                for k in 0..terms {
-                    let t = *from[k].wrapping_offset(i as isize * steps[k]);
-                    s = fma(-t, at.x((r + i) as isize + kind.shift[k]), s);
-                }
-                at.finish::<UNIT>(r + i, s);
-            }
-        );
-    }
-    edge(inside.end..x.end);
-}
-
-/// `count` rows of T^T of K terms, the last of which is the row before; the values of each follow at one step.
-///
-/// # Safety
-/// As [`transposed_line`]; the terms of row r are at `from`.
-#[inline(always)]
-unsafe fn transposed_chain<T: Real, const K: usize, const FLIP: bool, const UNIT: bool>(
-    at: &At<T, FLIP>,
-    shift: &[isize],
-    from: &[*const T; MAX_TERMS],
-    step: isize,
-    r: usize,
-    count: usize,
-) {
-    let shift: [isize; K] = std::array::from_fn(|k| shift[k]);
-    let from: [*const T; K] = std::array::from_fn(|k| from[k]);
-    let mut along = 0;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut before = at.x(r as isize - 1);
-        for r in r..r + count {
-            let mut s = at.b(r);
-            for k in 0..K - 1 {
-                s = fma(-*from[k].wrapping_offset(along), at.x(r as isize + shift[k]), s);
-            }
-            s = fma(-*from[K - 1].wrapping_offset(along), before, s);
-            before = at.finish::<UNIT>(r, s);
-            along += step;
         }
     }
 }
@@ -391,13 +307,13 @@ unsafe fn interior<T: Real, const FLIP: bool, const UNIT: bool>(
 ) {
     let terms = kind.shift.len();
     let width = a.width(terms);
-    // In turn from the row's start, and the neighbour before on the line last.
-    let is_regular = kind.shift.last() == Some(&-1) && (a.row_ptr.is_some() || terms == a.stencil);
+    // The values stand in turn from the row's start.
+    let in_turn = a.row_ptr.is_some() || terms == a.stencil;
     // SAFETY: the caller's promise.
     unsafe {
-        for_terms!(
-            if is_regular { terms } else { 0 }, [1 2 3 4 5 6 7 9 10 13 16],
-            K => chain::<T, K, FLIP, UNIT>(at, &kind.shift, values, width, r, count),
+        for_runs!(
+            if in_turn { kind.runs } else { 0 },
+            RUNS => chain::<T, RUNS, FLIP, UNIT>(at, &kind.shift, values, width, r, count),
             {
                 let mut values = values;
                 for r in r..r + count {
@@ -415,12 +331,12 @@ unsafe fn interior<T: Real, const FLIP: bool, const UNIT: bool>(
     }
 }
 
-/// `count` rows of K terms, the last of which is the row before.
+/// `count` rows of terms in RUNS, the last of which is the row before.
 ///
 /// # Safety
 /// As [`interior`].
 #[inline(always)]
-unsafe fn chain<T: Real, const K: usize, const FLIP: bool, const UNIT: bool>(
+unsafe fn chain<T: Real, const RUNS: u64, const FLIP: bool, const UNIT: bool>(
     at: &At<T, FLIP>,
     shift: &[isize],
     values: *const T,
@@ -428,7 +344,7 @@ unsafe fn chain<T: Real, const K: usize, const FLIP: bool, const UNIT: bool>(
     r: usize,
     count: usize,
 ) {
-    let shift: [isize; K] = std::array::from_fn(|k| shift[k]);
+    let shift = Terms::<RUNS>::first(shift);
     let mut values = values;
     // SAFETY: the caller's promise.
     unsafe {
@@ -436,10 +352,12 @@ unsafe fn chain<T: Real, const K: usize, const FLIP: bool, const UNIT: bool>(
         for r in r..r + count {
             ask::<T, FLIP>(values, width);
             let mut s = at.b(r);
-            for k in 0..K - 1 {
-                s = fma(-*nth::<T, FLIP>(values, k as isize), at.x(r as isize + shift[k]), s);
+            for k in 0..Terms::<RUNS>::COUNT {
+                let (run, i) = Terms::<RUNS>::PLACES[k];
+                let is_last = k + 1 == Terms::<RUNS>::COUNT;
+                let x = if is_last { before } else { at.x(r as isize + shift[run] + i) };
+                s = fma(-*nth::<T, FLIP>(values, k as isize), x, s);
             }
-            s = fma(-*nth::<T, FLIP>(values, K as isize - 1), before, s);
             before = at.finish::<UNIT>(r, s);
             values = nth::<T, FLIP>(values, width as isize);
         }
