@@ -5,7 +5,8 @@
 //! triangle. The transposed system reads the same values at the neighbours' rows.
 //! Threads: see [`schedule`]. Any number gives the same bits.
 //! Order: [`spandrel_sptrsv::serial`]'s. Zeros that stand for absent neighbours are multiplied: see [`spandrel_sptrsv::sweep`].
-//! Cost: |T| (stored values + 3 rows) bytes, one row less for a unit diagonal.
+//! Cost: |T| (stored values + 2 rows) bytes for T x = b on a whole lattice; 3 rows, for the reciprocals of the diagonal, otherwise, unless
+//! it is 1.
 //! References: StructMG (arXiv 2506.21932) for lines that wait at the ends of ranges alone; Chen, Yang, Liu, Ma 2023.
 
 mod lines;
@@ -22,7 +23,7 @@ use spandrel_sptrsv::Error::NotAnalyzed;
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Triangle};
 
 use self::lines::Lines;
-use self::rows::{Arrays, solve_plain};
+use self::rows::{Arrays, INVERSE, STORED, UNIT, solve_plain};
 use self::schedule::Schedule;
 use self::transposed::solve_transposed;
 use crate::Cpu;
@@ -86,6 +87,13 @@ impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
         &self.plan
     }
     fn replace(&mut self, plan: &Arc<Sweep<T>>) {
+        // Of another grid, which the operation does not allow, it solves that one.
+        if self.plan.lattice() != plan.lattice() {
+            let lattice = plan.lattice();
+            let len = plan.matrix().nrows() * lattice.offsets().len();
+            self.lines = Arc::new(Lines::new(lattice));
+            self.filled = (!lattice.is_whole()).then(|| Arc::new(vec![T::zero(); len]));
+        }
         self.plan = Arc::clone(plan);
         if let Some(filled) = &mut self.filled {
             fill(plan, Arc::make_mut(filled).as_mut_slice());
@@ -98,17 +106,24 @@ impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
         let (matrix, lattice) = (self.plan.matrix(), self.plan.lattice());
         let filled = self.filled.as_ref().map(|values| values.as_slice());
         let arrays = Arrays::new(matrix, filled, &self.lines, lattice, b, x);
-        let (simd, unit) = (cpu.simd(), self.plan.diagonal() == Diagonal::Unit);
+        let simd = cpu.simd();
         let flip = (self.plan.triangle() == Triangle::Upper) != (system == System::Transposed);
-        let work = |rows: Range<usize>| match (system, flip, unit) {
-            (System::Plain, false, false) => solve_plain::<T, false, false>(simd, &arrays, rows),
-            (System::Plain, false, true) => solve_plain::<T, false, true>(simd, &arrays, rows),
-            (System::Plain, true, false) => solve_plain::<T, true, false>(simd, &arrays, rows),
-            (System::Plain, true, true) => solve_plain::<T, true, true>(simd, &arrays, rows),
-            (System::Transposed, false, false) => solve_transposed::<T, false, false>(simd, &arrays, rows),
-            (System::Transposed, false, true) => solve_transposed::<T, false, true>(simd, &arrays, rows),
-            (System::Transposed, true, false) => solve_transposed::<T, true, false>(simd, &arrays, rows),
-            (System::Transposed, true, true) => solve_transposed::<T, true, true>(simd, &arrays, rows),
+        let diagonal = match (self.plan.diagonal(), system) {
+            (Diagonal::Unit, _) => UNIT,
+            (Diagonal::NonUnit, System::Plain) if self.filled.is_none() => STORED,
+            (Diagonal::NonUnit, _) => INVERSE,
+        };
+        let work = |rows: Range<usize>| match (system, flip, diagonal) {
+            (System::Plain, false, UNIT) => solve_plain::<T, false, UNIT>(simd, &arrays, rows),
+            (System::Plain, false, STORED) => solve_plain::<T, false, STORED>(simd, &arrays, rows),
+            (System::Plain, false, _) => solve_plain::<T, false, INVERSE>(simd, &arrays, rows),
+            (System::Plain, true, UNIT) => solve_plain::<T, true, UNIT>(simd, &arrays, rows),
+            (System::Plain, true, STORED) => solve_plain::<T, true, STORED>(simd, &arrays, rows),
+            (System::Plain, true, _) => solve_plain::<T, true, INVERSE>(simd, &arrays, rows),
+            (System::Transposed, false, UNIT) => solve_transposed::<T, false, UNIT>(simd, &arrays, rows),
+            (System::Transposed, false, _) => solve_transposed::<T, false, INVERSE>(simd, &arrays, rows),
+            (System::Transposed, true, UNIT) => solve_transposed::<T, true, UNIT>(simd, &arrays, rows),
+            (System::Transposed, true, _) => solve_transposed::<T, true, INVERSE>(simd, &arrays, rows),
         };
         Schedule::new(cpu, lattice, self.plan.sptrsv_bytes() as usize).run(cpu, work)
     }

@@ -20,6 +20,14 @@ const AHEAD: usize = 2048;
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
 
+/// The diagonal is 1.
+pub(super) const UNIT: u8 = 0;
+/// The reciprocals of the diagonal are read from their array.
+pub(super) const INVERSE: u8 = 1;
+/// They are formed from the diagonal entries, which are read with the other values: a division each, off the critical chain, of the same
+/// bits, for fewer bytes.
+pub(super) const STORED: u8 = 2;
+
 /// What a solve reads and writes.
 pub(super) struct Arrays<'a, T> {
     pub(super) n: usize,
@@ -129,15 +137,19 @@ impl<T: Real, const FLIP: bool> At<T, FLIP> {
         // SAFETY: the caller's promise.
         unsafe { *nth::<T, FLIP>(self.x, r) }
     }
-    /// Finishes row r from its sum, and gives its x.
+    /// Finishes row r from its sum, and gives its x; `d` is its diagonal entry where the diagonal is [`STORED`].
     ///
     /// # Safety
     /// `r` is a row that no other thread solves.
     #[inline(always)]
-    pub(super) unsafe fn finish<const UNIT: bool>(&self, r: usize, s: T) -> T {
+    pub(super) unsafe fn finish<const DIAGONAL: u8>(&self, r: usize, s: T, d: *const T) -> T {
         // SAFETY: the caller's promise; the reciprocals are those of all rows.
         unsafe {
-            let x = if UNIT { s } else { s * *nth::<T, FLIP>(self.inv_diag, r as isize) };
+            let x = match DIAGONAL {
+                UNIT => s,
+                INVERSE => s * *nth::<T, FLIP>(self.inv_diag, r as isize),
+                _ => s * (T::one() / *d),
+            };
             *nth::<T, FLIP>(self.x, r as isize).cast_mut() = x;
             x
         }
@@ -227,7 +239,7 @@ simd_fn! {
     /// Solves rows of T x = b. FLIP: of an upper triangle.
     ///
     /// The caller vouches for solved neighbours and for the invariants of [`Arrays`].
-    pub(super) fn solve_plain<T, const FLIP: bool, const UNIT: bool>(a: &Arrays<'_, T>, rows: Range<usize>) {
+    pub(super) fn solve_plain<T, const FLIP: bool, const DIAGONAL: u8>(a: &Arrays<'_, T>, rows: Range<usize>) {
         let (nx, at) = (a.lines.len(), At::<T, FLIP>::new(a));
         let values = zeroth::<T, FLIP>(a.values.as_ptr(), a.values.len());
         let mut r = rows.start;
@@ -241,14 +253,14 @@ simd_fn! {
             // SAFETY: rows of the grid, in order; their values begin at `v`.
             unsafe {
                 if inside.start < inside.end {
-                    edge::<T, FLIP, UNIT>(a, &at, kind, values, first, x..inside.start, &mut v);
+                    edge::<T, FLIP, DIAGONAL>(a, &at, kind, values, first, x..inside.start, &mut v);
                     let r = first + inside.start;
                     let from = nth::<T, FLIP>(values, v as isize);
-                    interior::<T, FLIP, UNIT>(a, &at, kind, from, r, inside.len());
+                    interior::<T, FLIP, DIAGONAL>(a, &at, kind, from, r, inside.len());
                     v += inside.len() * a.width(kind.shift.len());
-                    edge::<T, FLIP, UNIT>(a, &at, kind, values, first, inside.end..end, &mut v);
+                    edge::<T, FLIP, DIAGONAL>(a, &at, kind, values, first, inside.end..end, &mut v);
                 } else {
-                    edge::<T, FLIP, UNIT>(a, &at, kind, values, first, x..end, &mut v);
+                    edge::<T, FLIP, DIAGONAL>(a, &at, kind, values, first, x..end, &mut v);
                 }
             }
             r = first + end;
@@ -261,7 +273,7 @@ simd_fn! {
 /// # Safety
 /// The rows' neighbours are solved; `v` is where row x.start begins.
 #[inline(always)]
-unsafe fn edge<T: Real, const FLIP: bool, const UNIT: bool>(
+unsafe fn edge<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     a: &Arrays<'_, T>,
     at: &At<T, FLIP>,
     kind: &Kind,
@@ -286,7 +298,7 @@ unsafe fn edge<T: Real, const FLIP: bool, const UNIT: bool>(
                 s = fma(-t, at.x(r as isize + kind.shift[k]), s);
                 held += 1;
             }
-            at.finish::<UNIT>(r, s);
+            at.finish::<DIAGONAL>(r, s, nth::<T, FLIP>(values, (*v + held) as isize));
         }
         *v += a.width(held);
     }
@@ -297,7 +309,7 @@ unsafe fn edge<T: Real, const FLIP: bool, const UNIT: bool>(
 /// # Safety
 /// As [`edge`]; `values` is where row r begins.
 #[inline(always)]
-unsafe fn interior<T: Real, const FLIP: bool, const UNIT: bool>(
+unsafe fn interior<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     a: &Arrays<'_, T>,
     at: &At<T, FLIP>,
     kind: &Kind,
@@ -313,7 +325,7 @@ unsafe fn interior<T: Real, const FLIP: bool, const UNIT: bool>(
     unsafe {
         for_runs!(
             if in_turn { kind.runs } else { 0 },
-            RUNS => chain::<T, RUNS, FLIP, UNIT>(at, &kind.shift, values, width, r, count),
+            RUNS => chain::<T, RUNS, FLIP, DIAGONAL>(at, &kind.shift, values, width, r, count),
             {
                 let mut values = values;
                 for r in r..r + count {
@@ -323,7 +335,7 @@ unsafe fn interior<T: Real, const FLIP: bool, const UNIT: bool>(
                         let t = *nth::<T, FLIP>(values, place as isize);
                         s = fma(-t, at.x(r as isize + kind.shift[k]), s);
                     }
-                    at.finish::<UNIT>(r, s);
+                    at.finish::<DIAGONAL>(r, s, nth::<T, FLIP>(values, terms as isize));
                     values = nth::<T, FLIP>(values, width as isize);
                 }
             }
@@ -336,7 +348,7 @@ unsafe fn interior<T: Real, const FLIP: bool, const UNIT: bool>(
 /// # Safety
 /// As [`interior`].
 #[inline(always)]
-unsafe fn chain<T: Real, const RUNS: u64, const FLIP: bool, const UNIT: bool>(
+unsafe fn chain<T: Real, const RUNS: u64, const FLIP: bool, const DIAGONAL: u8>(
     at: &At<T, FLIP>,
     shift: &[isize],
     values: *const T,
@@ -358,7 +370,7 @@ unsafe fn chain<T: Real, const RUNS: u64, const FLIP: bool, const UNIT: bool>(
                 let x = if is_last { before } else { at.x(r as isize + shift[run] + i) };
                 s = fma(-*nth::<T, FLIP>(values, k as isize), x, s);
             }
-            before = at.finish::<UNIT>(r, s);
+            before = at.finish::<DIAGONAL>(r, s, nth::<T, FLIP>(values, Terms::<RUNS>::COUNT as isize));
             values = nth::<T, FLIP>(values, width as isize);
         }
     }

@@ -25,7 +25,7 @@ const UNITS_PER_THREAD: usize = 8;
 /// Counters are so many words apart, so that no two share a cache line.
 const APART: usize = 8;
 /// Looks at a counter between which the processor is kept; after them it is offered to others.
-const SPINS: usize = 1 << 10;
+const SPINS: usize = 1 << 6;
 
 /// How the rows are dealt out. See the module's head.
 #[derive(Debug)]

@@ -14,15 +14,15 @@ use crate::simd::{fma, simd_fn};
 simd_fn! {
     /// Solves rows of T^T x = b. FLIP: of a lower triangle, so that T^T's rows run against memory and T's do not.
     ///
-    /// The caller vouches as for [`solve_plain`].
-    pub(super) fn solve_transposed<T, const FLIP: bool, const UNIT: bool>(a: &Arrays<'_, T>, rows: Range<usize>) {
+    /// The caller vouches as for [`super::rows::solve_plain`]; the diagonal is `UNIT` or `INVERSE`.
+    pub(super) fn solve_transposed<T, const FLIP: bool, const DIAGONAL: u8>(a: &Arrays<'_, T>, rows: Range<usize>) {
         let (nx, at) = (a.lines.len(), At::<T, FLIP>::new(a));
         let mut r = rows.start;
         while r < rows.end {
             let (line, x) = (r / nx, r % nx);
             let end = nx.min(x + rows.end - r);
             // SAFETY: rows of the grid, in order.
-            unsafe { transposed_line::<T, FLIP, UNIT>(a, &at, line, x..end) };
+            unsafe { transposed_line::<T, FLIP, DIAGONAL>(a, &at, line, x..end) };
             r = line * nx + end;
         }
     }
@@ -35,7 +35,7 @@ const MAX_TERMS: usize = 64;
 /// # Safety
 /// The rows' neighbours are solved.
 #[inline(always)]
-unsafe fn transposed_line<T: Real, const FLIP: bool, const UNIT: bool>(
+unsafe fn transposed_line<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     a: &Arrays<'_, T>,
     at: &At<T, FLIP>,
     line: usize,
@@ -66,7 +66,7 @@ unsafe fn transposed_line<T: Real, const FLIP: bool, const UNIT: bool>(
                     let q = row(k, x);
                     s = fma(-*value(a.start(q) + rank), at.x((first + x) as isize + kind.shift[k]), s);
                 }
-                at.finish::<UNIT>(first + x, s);
+                at.finish::<DIAGONAL>(first + x, s, std::ptr::null());
             }
         }
     };
@@ -105,14 +105,14 @@ unsafe fn transposed_line<T: Real, const FLIP: bool, const UNIT: bool>(
     unsafe {
         for_runs!(
             if is_regular { kind.runs } else { 0 },
-            RUNS => transposed_chain::<T, RUNS, FLIP, UNIT>(at, &kind.shift, &from, steps[0], r, count),
+            RUNS => transposed_chain::<T, RUNS, FLIP, DIAGONAL>(at, &kind.shift, &from, steps[0], r, count),
             for i in 0..count {
                 let mut s = at.b(r + i);
                 for k in 0..terms {
                     let t = *from[k].wrapping_offset(i as isize * steps[k]);
                     s = fma(-t, at.x((r + i) as isize + kind.shift[k]), s);
                 }
-                at.finish::<UNIT>(r + i, s);
+                at.finish::<DIAGONAL>(r + i, s, std::ptr::null());
             }
         );
     }
@@ -124,7 +124,7 @@ unsafe fn transposed_line<T: Real, const FLIP: bool, const UNIT: bool>(
 /// # Safety
 /// As [`transposed_line`]; the terms of row r are at `from`.
 #[inline(always)]
-unsafe fn transposed_chain<T: Real, const RUNS: u64, const FLIP: bool, const UNIT: bool>(
+unsafe fn transposed_chain<T: Real, const RUNS: u64, const FLIP: bool, const DIAGONAL: u8>(
     at: &At<T, FLIP>,
     shift: &[isize],
     from: &[*const T; MAX_TERMS],
@@ -146,7 +146,7 @@ unsafe fn transposed_chain<T: Real, const RUNS: u64, const FLIP: bool, const UNI
                 let x = if is_last { before } else { at.x(r as isize + shift[run] + i) };
                 s = fma(-*from[run].wrapping_offset(along + i * apart), x, s);
             }
-            before = at.finish::<UNIT>(r, s);
+            before = at.finish::<DIAGONAL>(r, s, std::ptr::null());
             along += step;
         }
     }
