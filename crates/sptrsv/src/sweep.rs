@@ -17,7 +17,7 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Grid, Ordinal, Real};
+use spandrel_formats::{Csr, Grid, Offset, Ordinal, Real};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
 
@@ -185,24 +185,34 @@ fn verify_rows<T: Real>(matrix: &Triangular<T>, size: [usize; 3], stencil: &[[i3
         }));
         let before = line.iter().map(|p| p.0.min(0).unsigned_abs() as usize).max().unwrap_or(0);
         let after = line.iter().map(|p| p.0.max(0) as usize).max().unwrap_or(0);
-        for x in first..nx.min(first + end - row) {
-            let cols = csr.row(row).0;
-            // A row inside the line that holds everything: compared without a branch for each entry.
-            let is_full = x >= before && x + after < nx && cols.len() == line.len() && {
-                let differ = |any: Ordinal, (&col, point): (&Ordinal, &(i32, Ordinal))| {
-                    any | (col ^ (row as Ordinal).wrapping_add(point.1))
-                };
-                cols.iter().zip(&line).fold(0, differ) == 0
-            };
-            held = held.and(if is_full {
-                Held { neighbours: true, diagonal: true, no_diagonal: false }
-            } else {
-                verify_row(row, cols, line.iter().filter(|p| holds(x, p.0, nx)))?
-            });
-            row += 1;
+        let (mut x, last) = (first, nx.min(first + end - row));
+        let mut is_tried = false;
+        while x < last {
+            held = held.and(verify_row(row, csr.row(row).0, line.iter().filter(|p| holds(x, p.0, nx)))?);
+            // The rest of the line's interior, at once where it repeats this row.
+            let mut rows = 1;
+            if x >= before && x + after < nx && !is_tried {
+                is_tried = true;
+                let rest = last.min(nx - after) - x - 1;
+                if is_repeated(csr, row, rest) {
+                    rows += rest;
+                }
+            }
+            (row, x) = (row + rows, x + rows);
         }
     }
     Ok(held)
+}
+
+/// Whether the next `rest` rows are `row` shifted along the diagonal. Entries are compared without a branch for each.
+fn is_repeated<T: Real>(csr: &Csr<T>, row: usize, rest: usize) -> bool {
+    let (ptr, width) = (&csr.row_ptr()[row..=row + rest + 1], csr.row_nnz(row));
+    let lengths = ptr.windows(2).fold(0, |any, ends| any | (ends[1] - ends[0]) ^ width as Offset);
+    if lengths != 0 {
+        return false;
+    }
+    let cols = &csr.col_idx()[ptr[0] as usize..ptr[rest + 1] as usize];
+    cols.iter().zip(&cols[width..]).fold(0, |any, (col, next)| any | next.wrapping_sub(*col) ^ 1) == 0
 }
 
 /// What one row holds of its neighbours inside the grid, the diagonal among them.

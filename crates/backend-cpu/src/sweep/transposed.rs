@@ -77,23 +77,23 @@ unsafe fn transposed_line<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     if terms > MAX_TERMS {
         inside.end = 0;
     }
-    for k in 0..terms.min(MAX_TERMS) {
+    for (k, step) in steps.iter_mut().enumerate().take(terms) {
         let other = mirrored(kind.place[k]);
         let end = nx as isize - kind.dx[k];
         inside.start = inside.start.max((end - other.interior.end as isize).max(0) as usize);
         inside.end = inside.end.min((end - other.interior.start as isize).max(0) as usize);
         let width = a.width(other.shift.len()) as isize;
-        steps[k] = if FLIP { -width } else { width };
+        *step = if FLIP { -width } else { width };
     }
     if inside.is_empty() {
         return edge(x);
     }
     edge(x.start..inside.start);
     let mut from = [std::ptr::null::<T>(); MAX_TERMS];
-    for k in 0..terms {
+    for (k, from) in from.iter_mut().enumerate().take(terms) {
         let (place, q) = (kind.place[k], row(k, inside.start));
         let rank = if a.row_ptr.is_some() { mirrored(place).term[place] } else { place };
-        from[k] = value(a.start(q) + rank);
+        *from = value(a.start(q) + rank);
     }
     // Along a run the terms stand in the rows of T before one another, each one place further on.
     let apart = steps[0] + if FLIP { 1 } else { -1 };
