@@ -11,14 +11,18 @@
 //! differ from [`crate::serial`] in NaNs and in the sign of a zero.
 //!
 //! Order: [`crate::serial`]'s.
-//! Cost, index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
+//! Cost of the analysis: [`Grid::detect`], and one parallel pass over the columns. Index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
 //! References: Lamport 1974, The parallel execution of DO loops (hyperplanes); Chen, Yang, Liu, Ma 2023, structured SpTRSV.
 
 use std::sync::Arc;
 
-use spandrel_formats::{Grid, Real};
+use rayon::prelude::*;
+use spandrel_formats::{Csr, Grid, Offset, Ordinal, Real};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
+
+/// Rows per task of the analysis.
+const CHUNK: usize = 8192;
 
 /// A grid and the lower stencil on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +30,7 @@ pub struct Lattice {
     size: [usize; 3],
     offsets: Vec<[i32; 3]>,
     whole: bool,
+    stores_diagonal: bool,
 }
 
 impl Lattice {
@@ -37,9 +42,14 @@ impl Lattice {
     pub fn offsets(&self) -> &[[i32; 3]] {
         &self.offsets
     }
-    /// Whether each row holds every neighbour inside the grid.
+    /// Whether each row holds every neighbour inside the grid, and either all rows store a diagonal entry or none does: row starts
+    /// are then a closed form.
     pub fn is_whole(&self) -> bool {
         self.whole
+    }
+    /// Whether every row stores a diagonal entry, as it must unless the diagonal is declared to be 1.
+    pub fn stores_diagonal(&self) -> bool {
+        self.stores_diagonal
     }
     /// The smallest slopes (sigma, tau) for which every offset has dx + sigma dy + tau dz <= -`apart` where it leaves the line:
     /// points of a level depend on levels at least so many before, but for those of their own line.
@@ -99,8 +109,9 @@ impl<T: Real> Sweep<T> {
         let mut offsets = offsets.to_vec();
         offsets.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
         offsets.dedup();
-        let whole = verify(&matrix, size, &offsets)?;
-        Ok(Self { matrix, lattice: Arc::new(Lattice { size, offsets, whole }), systems })
+        let held = verify(&matrix, size, &offsets)?;
+        let (whole, stores_diagonal) = (held.is_whole(), held.diagonal && !held.no_diagonal);
+        Ok(Self { matrix, lattice: Arc::new(Lattice { size, offsets, whole, stores_diagonal }), systems })
     }
 
     /// The grid and its stencil.
@@ -109,55 +120,135 @@ impl<T: Real> Sweep<T> {
     }
 }
 
-/// Whether every row holds every neighbour inside the grid, once every entry is one of the stencil.
-fn verify<T: Real>(matrix: &Triangular<T>, size: [usize; 3], offsets: &[[i32; 3]]) -> Result<bool> {
-    let n = matrix.nrows();
-    let [nx, ny, nz] = size.map(|extent| extent as i64);
-    let mirrored = matrix.triangle() == Triangle::Upper;
-    let mut whole = true;
-    for r in 0..n {
-        let row = if mirrored { n - 1 - r } else { r };
-        let (x, y, z) = (r as i64 % nx, r as i64 / nx % ny, r as i64 / nx / ny);
-        let (cols, _) = matrix.off_diagonal(row);
-        let mut at = 0;
-        for k in 0..cols.len() {
-            // Ascending in the lower triangle that this row stands for.
-            let col = if mirrored { cols[cols.len() - 1 - k] } else { cols[k] } as usize;
-            let c = if mirrored { n - 1 - col } else { col } as i64;
-            let inside = |o: &[i32; 3]| {
-                let (x, y, z) = (x + i64::from(o[0]), y + i64::from(o[1]), z + i64::from(o[2]));
-                ((0..nx).contains(&x) && (0..ny).contains(&y) && (0..nz).contains(&z)).then(|| x + nx * (y + ny * z))
-            };
-            loop {
-                match offsets.get(at).map(inside) {
-                    None => return Err(Error::OutsideStencil { row, col }),
-                    Some(Some(column)) if column == c => break,
-                    Some(Some(column)) if column > c => return Err(Error::OutsideStencil { row, col }),
-                    Some(Some(_)) => whole = false,
-                    Some(None) => {}
-                }
-                at += 1;
-            }
-            at += 1;
-        }
-        if whole {
-            let inside = |o: &[i32; 3]| {
-                (0..nx).contains(&(x + i64::from(o[0])))
-                    && (0..ny).contains(&(y + i64::from(o[1])))
-                    && (0..nz).contains(&(z + i64::from(o[2])))
-            };
-            whole = !offsets[at..].iter().any(inside);
+/// What rows hold of their stencil.
+#[derive(Clone, Copy)]
+struct Held {
+    /// Every row holds all of its neighbours.
+    neighbours: bool,
+    /// Some row stores a diagonal entry.
+    diagonal: bool,
+    /// Some row stores none.
+    no_diagonal: bool,
+}
+
+impl Held {
+    const NOTHING: Held = Held { neighbours: true, diagonal: false, no_diagonal: false };
+
+    fn is_whole(self) -> bool {
+        self.neighbours && !(self.diagonal && self.no_diagonal)
+    }
+    fn and(self, other: Held) -> Held {
+        Held {
+            neighbours: self.neighbours && other.neighbours,
+            diagonal: self.diagonal || other.diagonal,
+            no_diagonal: self.no_diagonal || other.no_diagonal,
         }
     }
-    Ok(whole)
+}
+
+/// What the rows hold, once every entry is one of the stencil; else the first entry that is not.
+fn verify<T: Real>(matrix: &Triangular<T>, size: [usize; 3], offsets: &[[i32; 3]]) -> Result<Held> {
+    // As they stand in the rows, the diagonal among them.
+    let mut stencil = offsets.to_vec();
+    match matrix.triangle() {
+        Triangle::Lower => stencil.push([0; 3]),
+        Triangle::Upper => {
+            stencil.push([0; 3]);
+            stencil.reverse();
+            stencil.iter_mut().flatten().for_each(|d| *d = -*d);
+        }
+    }
+    let chunks = matrix.nrows().div_ceil(CHUNK);
+    let check = |chunk: usize| verify_rows(matrix, size, &stencil, chunk * CHUNK);
+    // In order, so that the first error is the first row's.
+    let found: Vec<Result<Held>> = (0..chunks).into_par_iter().map(check).collect();
+    found.into_iter().try_fold(Held::NOTHING, |all, held| Ok(all.and(held?)))
+}
+
+/// [`verify`] for the rows of a task from `begin` on.
+fn verify_rows<T: Real>(matrix: &Triangular<T>, size: [usize; 3], stencil: &[[i32; 3]], begin: usize) -> Result<Held> {
+    let [nx, ny, nz] = size;
+    let csr = matrix.csr();
+    let end = matrix.nrows().min(begin + CHUNK);
+    let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
+    let mut held = Held::NOTHING;
+    // The line's neighbours: difference along the line, difference of the rows.
+    let mut line: Vec<(i32, Ordinal)> = Vec::with_capacity(stencil.len());
+    let mut row = begin;
+    while row < end {
+        let (first, y, z) = (row % nx, row / nx % ny, row / nx / ny);
+        let inside = stencil.iter().filter(|o| holds(y, o[1], ny) && holds(z, o[2], nz));
+        line.clear();
+        line.extend(inside.map(|o| {
+            let shift = i64::from(o[0]) + nx as i64 * (i64::from(o[1]) + ny as i64 * i64::from(o[2]));
+            (o[0], shift as Ordinal)
+        }));
+        let before = line.iter().map(|p| p.0.min(0).unsigned_abs() as usize).max().unwrap_or(0);
+        let after = line.iter().map(|p| p.0.max(0) as usize).max().unwrap_or(0);
+        let (mut x, last) = (first, nx.min(first + end - row));
+        let mut is_tried = false;
+        while x < last {
+            held = held.and(verify_row(row, csr.row(row).0, line.iter().filter(|p| holds(x, p.0, nx)))?);
+            // The rest of the line's interior, at once where it repeats this row.
+            let mut rows = 1;
+            if x >= before && x + after < nx && !is_tried {
+                is_tried = true;
+                let rest = last.min(nx - after) - x - 1;
+                if is_repeated(csr, row, rest) {
+                    rows += rest;
+                }
+            }
+            (row, x) = (row + rows, x + rows);
+        }
+    }
+    Ok(held)
+}
+
+/// Whether the next `rest` rows are `row` shifted along the diagonal. Entries are compared without a branch for each.
+fn is_repeated<T: Real>(csr: &Csr<T>, row: usize, rest: usize) -> bool {
+    let (ptr, width) = (&csr.row_ptr()[row..=row + rest + 1], csr.row_nnz(row));
+    let lengths = ptr.windows(2).fold(0, |any, ends| any | (ends[1] - ends[0]) ^ width as Offset);
+    if lengths != 0 {
+        return false;
+    }
+    let cols = &csr.col_idx()[ptr[0] as usize..ptr[rest + 1] as usize];
+    cols.iter().zip(&cols[width..]).fold(0, |any, (col, next)| any | next.wrapping_sub(*col) ^ 1) == 0
+}
+
+/// What one row holds of its neighbours inside the grid, the diagonal among them.
+fn verify_row<'a>(
+    row: usize,
+    cols: &[Ordinal],
+    mut neighbours: impl Iterator<Item = &'a (i32, Ordinal)>,
+) -> Result<Held> {
+    let row_index = row as Ordinal;
+    let mut held = Held { neighbours: true, diagonal: false, no_diagonal: true };
+    for &col in cols {
+        loop {
+            match neighbours.next().map(|p| row_index.wrapping_add(p.1)) {
+                Some(place) if place == col => break,
+                Some(place) if place < col => held.neighbours &= place == row_index,
+                _ => return Err(Error::OutsideStencil { row, col: col as usize }),
+            }
+        }
+        if col == row_index {
+            held = Held { diagonal: true, no_diagonal: false, ..held };
+        }
+    }
+    held.neighbours &= neighbours.all(|p| p.1 == 0);
+    Ok(held)
 }
 
 impl<T: Real> Plan for Sweep<T> {
     type Value = T;
     const NAME: &'static str = "sweep";
 
-    /// Recognises the grid.
+    /// Recognises the grid. A triangle without entries off the diagonal is one line without a stencil.
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
+        let n = matrix.nrows();
+        if (0..n).all(|i| matrix.off_diagonal(i).0.is_empty()) {
+            return Self::on_grid(matrix, [n, 1, 1], &[], systems);
+        }
         let grid =
             Grid::detect(matrix.csr()).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
         let sign = if matrix.triangle() == Triangle::Upper { -1 } else { 1 };

@@ -1,0 +1,137 @@
+//! Which rows a thread solves, and what it waits for.
+//!
+//! The rows are cut into units, planes of the grid or (on thin grids) lines, and a unit into blocks of rows. A thread takes the next unit
+//! in order and solves its blocks one after the other. Before a block it waits until the units that its neighbours lie in are
+//! solved so far: one counter of solved rows for each unit, stored with release order after a block and loaded with acquire order.
+//!
+//! Progress: units are taken in order by threads that run, and a unit waits for earlier ones alone; the first unfinished one waits
+//! for none. One thread thus suffices, and threads that come late find nothing left.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use spandrel_backend::Result;
+use spandrel_sptrsv::sweep::Lattice;
+
+use crate::Cpu;
+use crate::threads::SERIAL_BYTES;
+
+/// Rows of a block, where units are planes; whole lines.
+const PLANE_BLOCK: usize = 1024;
+/// Rows of a block, where units are lines.
+const LINE_BLOCK: usize = 256;
+/// Units per thread for which the unevenness of dealing whole units out is small.
+const UNITS_PER_THREAD: usize = 8;
+/// Counters are so many words apart, so that no two share a cache line.
+const APART: usize = 8;
+/// Looks at a counter between which the processor is kept; after them it is offered to others.
+const SPINS: usize = 1 << 6;
+
+/// How the rows are dealt out. See the module's head.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    rows: usize,
+    /// Rows of a unit, and of a block.
+    unit: usize,
+    block: usize,
+    /// For each distance, in units, to units with neighbours: how far ahead in its unit the farthest of them is.
+    behind: Vec<(usize, isize)>,
+    workers: usize,
+}
+
+impl Schedule {
+    /// For a lattice, of which a solve moves `bytes`.
+    pub(super) fn new(cpu: &Cpu, lattice: &Lattice, bytes: usize) -> Self {
+        let [nx, ny, nz] = lattice.size();
+        let threads = if bytes < SERIAL_BYTES { 1 } else { cpu.threads().count() };
+        let reachable = |o: &&[i32; 3]| (0..3).all(|axis| (o[axis].unsigned_abs() as usize) < lattice.size()[axis]);
+        let offsets = || lattice.offsets().iter().filter(reachable).map(|o| o.map(|d| d as isize));
+        let planes = || {
+            let block = nx * (PLANE_BLOCK / nx).max(1);
+            Self::of(nx * ny, block, nx * ny * nz, threads, offsets().map(|[dx, dy, dz]| (-dz, dx + nx as isize * dy)))
+        };
+        let lines = || {
+            let steps = offsets().map(|[dx, dy, dz]| (-(dy + ny as isize * dz), dx));
+            Self::of(nx, LINE_BLOCK.min(nx), nx * ny * nz, threads, steps)
+        };
+        if threads == 1 {
+            return Self { rows: nx * ny * nz, unit: 1, block: 1, behind: Vec::new(), workers: 1 };
+        }
+        if nz >= UNITS_PER_THREAD * threads {
+            return planes();
+        }
+        let (planes, lines) = (planes(), lines());
+        if lines.workers > 1 && lines.workers >= planes.workers { lines } else { planes }
+    }
+
+    /// Of units and blocks of so many rows; each neighbour as the units before and the rows ahead in its unit.
+    fn of(
+        unit: usize,
+        block: usize,
+        rows: usize,
+        threads: usize,
+        neighbours: impl Iterator<Item = (isize, isize)>,
+    ) -> Self {
+        let mut behind: Vec<(usize, isize)> = Vec::new();
+        for (before, ahead) in neighbours.filter(|&(before, _)| before > 0) {
+            match behind.iter_mut().find(|b| b.0 == before as usize) {
+                Some(b) => b.1 = b.1.max(ahead),
+                None => behind.push((before as usize, ahead)),
+            }
+        }
+        // A thread is so far behind the one before it.
+        let lag = block + behind.iter().map(|b| b.1.max(0) as usize).max().unwrap_or(0);
+        let workers = threads.min(rows / unit).min(unit.div_ceil(lag));
+        Self { rows, unit, block, behind, workers }
+    }
+
+    /// Runs `work` on ranges that cover the rows, each after those that it needs.
+    ///
+    /// # Errors
+    /// [`spandrel_backend::Error::OutOfMemory`].
+    pub(super) fn run(&self, cpu: &Cpu, work: impl Fn(Range<usize>) + Sync) -> Result<()> {
+        if self.workers <= 1 {
+            work(0..self.rows);
+            return Ok(());
+        }
+        let units = self.rows / self.unit;
+        cpu.scratch().with(units * APART, |words: &mut [f64]| {
+            words.fill(0.0);
+            // SAFETY: both are 64 bits at the alignment of 64 bits, all zero; the borrow is exclusive while the counters live.
+            let solved = unsafe { std::slice::from_raw_parts(words.as_mut_ptr().cast::<AtomicU64>(), words.len()) };
+            let next = AtomicUsize::new(0);
+            cpu.threads().run(self.workers, |_| {
+                loop {
+                    let unit = next.fetch_add(1, Ordering::Relaxed);
+                    if unit >= units {
+                        break;
+                    }
+                    self.solve_unit(unit, solved, &work);
+                }
+            });
+        })
+    }
+
+    fn solve_unit(&self, unit: usize, solved: &[AtomicU64], work: &impl Fn(Range<usize>)) {
+        let mut begin = 0;
+        while begin < self.unit {
+            let end = self.unit.min(begin + self.block);
+            for &(before, ahead) in self.behind.iter().filter(|b| b.0 <= unit) {
+                let needed = end.saturating_add_signed(ahead).min(self.unit);
+                wait(&solved[(unit - before) * APART], needed as u64);
+            }
+            work(unit * self.unit + begin..unit * self.unit + end);
+            solved[unit * APART].store(end as u64, Ordering::Release);
+            begin = end;
+        }
+    }
+}
+
+/// Waits until a counter is at `needed`.
+fn wait(counter: &AtomicU64, needed: u64) {
+    let mut looks = 0;
+    while counter.load(Ordering::Acquire) < needed {
+        looks += 1;
+        if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+    }
+}
