@@ -105,6 +105,22 @@ pub unsafe trait Preconditioner<T: Real, B: Backend<T>> {
     }
 }
 
+// SAFETY: every operation is that of what the box holds, whose buffers do not move with it.
+unsafe impl<T: Real, B: Backend<T>, M: Preconditioner<T, B> + ?Sized> Preconditioner<T, B> for Box<M> {
+    fn len(&self) -> Option<usize> {
+        (**self).len()
+    }
+    fn is_identity(&self) -> bool {
+        (**self).is_identity()
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> Result<()> {
+        (**self).apply(be, gate, r, z)
+    }
+    fn apply_dot(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector, rz: &mut B::Scalar) -> Result<()> {
+        (**self).apply_dot(be, gate, r, z, rz)
+    }
+}
+
 /// A matrix on a device: its resident form and its shape. The place where sizes are checked.
 pub struct Mat<B: Load<F>, F> {
     resident: B::Resident,

@@ -85,8 +85,16 @@ pub(crate) struct SolveArgs {
     /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab and says so.
     #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
     pub(crate) solver: SolverName,
-    /// Preconditioner. auto: jacobi where the diagonal allows it.
-    #[arg(long, value_enum, default_value_t = PrecondName::Auto, help_heading = "Method")]
+    /// Preconditioner. auto: jacobi where the diagonal allows it. ilu0, iluk=K (fill up to level K) and ssor=OMEGA for any square
+    /// matrix, ic0 and ssor for a symmetric positive definite one; ssor alone is omega = 1, symmetric Gauss-Seidel. Where ic0
+    /// meets a pivot that is not positive it factors A + alpha diag(A) and says so.
+    #[arg(
+        long,
+        value_name = "auto|none|jacobi|ssor|ssor=OMEGA|ilu0|iluk=K|ic0",
+        value_parser = PrecondName::parse,
+        default_value = "auto",
+        help_heading = "Method"
+    )]
     pub(crate) precond: PrecondName,
     /// Storage format of the iteration. auto: the one that moves the fewest bytes.
     #[arg(long, value_parser = formats_or_auto(), default_value = "auto", help_heading = "Method")]
@@ -250,11 +258,59 @@ pub(crate) enum SolverName {
     Direct,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum PrecondName {
     Auto,
     None,
     Jacobi,
+    /// With its omega.
+    Ssor(f64),
+    Ilu0,
+    /// With its level of fill.
+    Iluk(usize),
+    Ic0,
+}
+
+impl PrecondName {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (stem, parameter) = match text.split_once('=') {
+            Some((stem, parameter)) => (stem, Some(parameter)),
+            None => (text, None),
+        };
+        match (stem, parameter) {
+            ("auto", None) => Ok(Self::Auto),
+            ("none", None) => Ok(Self::None),
+            ("jacobi", None) => Ok(Self::Jacobi),
+            ("ilu0", None) => Ok(Self::Ilu0),
+            ("ic0", None) => Ok(Self::Ic0),
+            ("ssor", None) => Ok(Self::Ssor(1.0)),
+            ("ssor", Some(omega)) => match omega.parse::<f64>() {
+                Ok(omega) if omega > 0.0 && omega < 2.0 => Ok(Self::Ssor(omega)),
+                _ => Err("omega is a number between 0 and 2, e.g. ssor=1.5".into()),
+            },
+            ("iluk", Some(level)) => {
+                level.parse().map(Self::Iluk).map_err(|_| "K is a level of fill, 0 or more, e.g. iluk=1".into())
+            }
+            ("iluk", None) => Err("say up to which level there is fill, e.g. iluk=1".into()),
+            _ => Err("there are auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K and ic0".into()),
+        }
+    }
+}
+
+/// As it is written on the command line.
+impl std::fmt::Display for PrecondName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::None => f.write_str("none"),
+            Self::Jacobi => f.write_str("jacobi"),
+            Self::Ssor(omega) if *omega == 1.0 => f.write_str("ssor"),
+            Self::Ssor(omega) => write!(f, "ssor={omega}"),
+            Self::Ilu0 => f.write_str("ilu0"),
+            Self::Iluk(level) => write!(f, "iluk={level}"),
+            Self::Ic0 => f.write_str("ic0"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -333,6 +389,24 @@ mod tests {
             assert!(Cli::try_parse_from(["spandrel", "solve", "m", "--format", stem]).is_ok(), "{stem}");
         }
         assert!(Cli::try_parse_from(["spandrel", "solve", "m", "--format", "jds"]).is_err());
+    }
+
+    #[test]
+    fn every_factorisation_of_the_registry_is_offered() {
+        macro_rules! stems {
+            ([] $(($stem:ident, $Type:ident)),*) => { [$(stringify!($stem)),*] };
+        }
+        for stem in spandrel::sptrsv::for_each_factor!(stems) {
+            let text = if stem == "iluk" { "iluk=2" } else { stem };
+            assert_eq!(PrecondName::parse(text).expect(stem).to_string(), text);
+        }
+        for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0"] {
+            assert_eq!(PrecondName::parse(text).expect(text).to_string(), text);
+        }
+        for bad in ["", "iluk", "iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "ilu0=1", "ic0=0", "ILU0"]
+        {
+            assert!(PrecondName::parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub enum SolverKind {
     Direct,
 }
 
-/// A preconditioner of this crate.
+/// A preconditioner that `auto` may stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PrecondKind {

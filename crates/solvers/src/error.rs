@@ -105,6 +105,9 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
+    /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
+    #[error(transparent)]
+    Triangle(#[from] spandrel_sptrsv::Error),
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] spandrel_backend::Error),
@@ -121,6 +124,9 @@ impl Error {
                 Some(crate::Status::NotFinite)
             }
             Error::Diagonal { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
+            Error::Triangle(error) | Error::Backend(spandrel_backend::Error::Triangle(error)) => {
+                Self::status_of_triangle(error)
+            }
             _ => None,
         }
     }

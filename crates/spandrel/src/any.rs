@@ -13,6 +13,7 @@ use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
 use crate::Cpu;
 #[cfg(feature = "cuda-core")]
 use crate::Cuda;
+use crate::incomplete::Incomplete;
 
 macro_rules! declare {
     ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
@@ -23,10 +24,11 @@ macro_rules! declare {
 }
 spandrel_formats::for_each_format!(declare);
 
-/// A backend with everything that the contract has for one element type: [`EveryFormat`], sparse vectors, and the transposed and many-column
-/// products of the formats that have them.
+/// A backend with everything that the contract has for one element type: [`EveryFormat`], sparse vectors, the transposed and many-column
+/// products of the formats that have them, and preconditioners by triangular solves.
 pub trait Complete<T: Real>:
     EveryFormat<T>
+    + Incomplete<T>
     + SparseVector<T>
     + SpmvTransposed<Csr<T>>
     + SpmvTransposed<Csc<T>>
@@ -38,6 +40,7 @@ pub trait Complete<T: Real>:
 }
 impl<T: Real, B> Complete<T> for B where
     B: EveryFormat<T>
+        + Incomplete<T>
         + SparseVector<T>
         + SpmvTransposed<Csr<T>>
         + SpmvTransposed<Csc<T>>

@@ -67,6 +67,8 @@
 
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod any;
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub mod incomplete;
 
 pub use spandrel_backend as backend;
 pub use spandrel_formats as formats;

@@ -6,10 +6,12 @@ use std::ops::ControlFlow;
 use spandrel::any::EveryFormat;
 use spandrel::backend::{Backend, Device, Spmv};
 use spandrel::backend_cpu::Cpu;
-use spandrel::solvers::{BiCgStab, Cg, Identity, Jacobi, Options, Outcome, PrecondKind, Progress, SolverKind, Status};
+use spandrel::incomplete::Incomplete;
+use spandrel::solvers::{BiCgStab, Cg, Options, Outcome, Progress, SolverKind, Status};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
+use super::precond::{Made, make};
 use super::problem::{Problem, restore};
 use super::{Ending, Fallback, Lap, Seconds, judge};
 use crate::failure::{Failure, Result};
@@ -26,7 +28,7 @@ macro_rules! in_format {
     (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format, _>($($arg),*) };
 }
 
-pub(super) fn solve<T: Real, B: EveryFormat<T>>(
+pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T>>(
     problem: Problem<T>,
     plan: &Plan,
     device: &B,
@@ -35,7 +37,7 @@ pub(super) fn solve<T: Real, B: EveryFormat<T>>(
     spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds)))
 }
 
-fn solve_in<F: Format, B: Spmv<F>>(
+fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value>>(
     mut problem: Problem<F::Value>,
     plan: &Plan,
     device: &B,
@@ -44,12 +46,9 @@ fn solve_in<F: Format, B: Spmv<F>>(
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
-    let jacobi = match plan.precond {
-        PrecondKind::Jacobi => match Jacobi::new(device, &a) {
-            Ok(jacobi) => Some(jacobi),
-            Err(error) => return judge(Err(error), plan.solver),
-        },
-        _ => None,
+    let Made { m, factor } = match make(device, &a, plan)? {
+        Ok(made) => made,
+        Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
     let stored: F = store(a)?;
@@ -61,20 +60,15 @@ fn solve_in<F: Format, B: Spmv<F>>(
     // Transfers that still run belong to this phase.
     device.synchronize()?;
     lap.add_to(&mut seconds.load);
-    match &jacobi {
-        Some(m) => rehearse(device, &a, m, &b_device, plan)?,
-        None => rehearse(device, &a, &Identity, &b_device, plan)?,
-    }
+    rehearse(device, &a, &m, &b_device, plan)?;
     lap.add_to(&mut seconds.setup);
 
     // From here on the watcher looks; until here, and in a direct solve, Ctrl-C ends the program at once.
     interrupt::listen()?;
-    let ending = match &jacobi {
-        Some(m) => run(device, &a, m, &b_device, x0.as_deref(), plan),
-        None => run(device, &a, &Identity, &b_device, x0.as_deref(), plan),
-    };
+    let ending = run(device, &a, &m, &b_device, x0.as_deref(), plan);
     lap.add_to(&mut seconds.solve);
     let mut ending = judge(ending, plan.solver)?;
+    ending.factor = factor;
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }

@@ -6,6 +6,7 @@
 mod direct;
 mod iterate;
 mod plan;
+mod precond;
 mod problem;
 mod report;
 
@@ -28,6 +29,7 @@ use crate::output::{self, Target};
 use crate::plot::Convergence;
 use crate::{backend, input};
 use plan::Plan;
+use precond::FactorReport;
 use problem::Problem;
 pub(crate) use problem::random;
 use report::{ErrorReport, MatrixReport, Report, Why};
@@ -77,6 +79,8 @@ struct Ending<T> {
     /// The method that ended it, after any fallback.
     solver: SolverKind,
     fallback: Option<Fallback>,
+    /// Of a preconditioner by triangular solves.
+    factor: Option<FactorReport>,
 }
 
 /// A method that was given up for another.
@@ -104,6 +108,7 @@ impl<T> Ending<T> {
             x: Some(x),
             solver,
             fallback: None,
+            factor: None,
         }
     }
 
@@ -120,6 +125,7 @@ impl<T> Ending<T> {
             x: None,
             solver,
             fallback: None,
+            factor: None,
         }
     }
 }
@@ -244,7 +250,8 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B) -> Result<boo
         n_threads: rayon::current_num_threads(),
         format: plan.format,
         solver: ending.solver.as_str(),
-        precond: plan.precond.as_str(),
+        precond: plan.precond.to_string(),
+        factor: ending.factor,
         precision: T::NAME,
         reorder: plan.reorder,
         reproducible: args.reproducible,

@@ -17,7 +17,10 @@ pub(super) struct Plan {
     pub(super) solver: SolverKind,
     pub(super) solver_is_auto: bool,
     pub(super) solver_why: String,
-    pub(super) precond: PrecondKind,
+    /// Never `auto`.
+    pub(super) precond: PrecondName,
+    /// Whether the bits of every backend are asked for.
+    pub(super) reproducible: bool,
     pub(super) precond_why: String,
     pub(super) format: &'static str,
     pub(super) format_why: String,
@@ -56,28 +59,38 @@ impl Plan {
                 "a direct solve orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
             ));
         }
+        // CG is only chosen for a symmetric matrix: no second pass over the entries then.
+        let symmetric = auto.solver == SolverKind::Cg || a.is_symmetric();
         let (precond, precond_why) = match (solver, args.precond) {
             (SolverKind::Direct, PrecondName::Auto | PrecondName::None) => {
-                (PrecondKind::None, "a direct solve needs none")
+                (PrecondName::None, "a direct solve needs none")
             }
-            (SolverKind::Direct, PrecondName::Jacobi) => {
+            (SolverKind::Direct, _) => {
                 return Err(Failure::new(
                     "unsupported",
                     "--solver direct takes no preconditioner; leave out --precond, or use an iterative solver",
                 ));
             }
-            (_, PrecondName::Auto) => (auto.precond, auto.precond_why),
-            (_, PrecondName::None) => (PrecondKind::None, ASKED_FOR),
-            (_, PrecondName::Jacobi) => (PrecondKind::Jacobi, ASKED_FOR),
+            (_, PrecondName::Auto) => match auto.precond {
+                PrecondKind::Jacobi => (PrecondName::Jacobi, auto.precond_why),
+                _ => (PrecondName::None, auto.precond_why),
+            },
+            (_, PrecondName::Ic0) if !symmetric => {
+                return Err(Failure::new(
+                    "unsupported",
+                    format!("--precond ic0 needs a symmetric matrix, {} is none; use ilu0", args.matrix),
+                ));
+            }
+            (_, asked) => (asked, ASKED_FOR),
         };
         Ok(Self {
-            // CG is only chosen for a symmetric matrix: no second pass over the entries then.
-            symmetric: auto.solver == SolverKind::Cg || a.is_symmetric(),
+            symmetric,
             solver,
             solver_is_auto: args.solver == SolverName::Auto,
             solver_why: solver_why.to_string(),
             precond,
             precond_why: precond_why.to_string(),
+            reproducible: args.reproducible,
             format: "csr",
             format_why: String::new(),
             reorder: match args.reorder {

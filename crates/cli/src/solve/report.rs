@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::precond::FactorReport;
 use super::{Fallback, Seconds};
 use crate::args::SolveArgs;
 use crate::input::{grouped, seconds as duration};
@@ -23,7 +24,9 @@ pub(super) struct Report<'a> {
     pub(super) n_threads: usize,
     pub(super) format: &'static str,
     pub(super) solver: &'static str,
-    pub(super) precond: &'static str,
+    pub(super) precond: String,
+    /// Of a preconditioner by triangular solves.
+    pub(super) factor: Option<FactorReport>,
     pub(super) precision: &'static str,
     pub(super) reorder: &'static str,
     pub(super) reproducible: bool,
@@ -93,7 +96,12 @@ impl Report<'_> {
         line("b", self.rhs_in_words(args));
         line("machine", format!("{}: {} ({})", self.backend, self.device, self.backend_why));
         line("solver", format!("{} ({})", self.solver, self.why.solver));
-        line("precond", format!("{} ({})", self.precond, self.why.precond));
+        let shifted = match &self.factor {
+            Some(factor) if factor.shift > 0.0 => format!("; of A + {:.3e} diag(A)", factor.shift),
+            _ => String::new(),
+        };
+        let by = self.factor.map(|factor| format!(", by {}", factor.plan)).unwrap_or_default();
+        line("precond", format!("{}{by} ({}{shifted})", self.precond, self.why.precond));
         line("format", format!("{}, {} ({})", self.format, self.precision, self.why.format));
         if self.reorder != "none" {
             line("numbers", format!("reordered by {}, x in the matrix's own numbering", self.reorder));
@@ -154,6 +162,9 @@ impl Report<'_> {
                 "\nrounding allows no more: the matrix may be close to singular, or a larger --rtol is needed"
             }
             "zero_pivot" if self.solver != "direct" => "\nuse --precond none, or --solver direct",
+            "indefinite_preconditioner" if self.precond.starts_with("ilu") => {
+                "\nCG needs a symmetric preconditioner: use --precond ic0 or ssor, or --solver bicgstab"
+            }
             _ => "",
         };
         format!("{}{work}{residual}{note}{advice}", self.status)

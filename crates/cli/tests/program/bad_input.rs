@@ -76,6 +76,8 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
     refused(&["solve", small, "--solver", "direct", "--precond", "jacobi"], "unsupported", "--precond");
+    refused(&["solve", small, "--solver", "direct", "--precond", "ilu0"], "unsupported", "--precond");
+    refused(&["solve", "convdiff2d:5,peclet=9", "--precond", "ic0"], "unsupported", "ilu0");
     refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");
 }
 
@@ -150,7 +152,15 @@ fn matrices_that_have_no_answer() {
     unsolved(&["solve", &hollow, "--solver", "cg", "--precond", "jacobi"], "zero_pivot");
     let zero = folder.matrix("zero.mtx", 2, 2, &[(1, 1, "0"), (1, 2, "1"), (2, 1, "1"), (2, 2, "1")]);
     unsolved(&["solve", &zero, "--precond", "jacobi"], "zero_pivot");
+    for precond in ["ssor", "ilu0", "iluk=1"] {
+        unsolved(&["solve", &zero, "--precond", precond, "--backend", "cpu"], "zero_pivot");
+    }
+    let negative = folder.matrix("negative.mtx", 2, 2, &[(1, 1, "1"), (2, 2, "-1")]);
+    let object = unsolved(&["solve", &negative, "--precond", "ic0", "--backend", "cpu"], "indefinite_matrix");
+    assert!(object["message"].as_str().unwrap().contains("row 1"), "{object}");
     let singular = folder.matrix("singular.mtx", 2, 2, &[(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "4")]);
+    let object = unsolved(&["solve", &singular, "--precond", "ilu0", "--backend", "cpu"], "zero_pivot");
+    assert!(object["message"].as_str().unwrap().contains("pivot of row 1"), "{object}");
     let object = unsolved(&["solve", &singular, "--solver", "direct"], "zero_pivot");
     assert!(object["message"].as_str().unwrap().contains("singular"), "{object}");
     let empty_row = folder.matrix("row.mtx", 2, 2, &[(1, 1, "1")]);
@@ -281,7 +291,9 @@ fn bad_usage() {
     misused(&["solve"]);
     misused(&["solve", "poisson2d:4", "--format", "jds"]);
     misused(&["solve", "poisson2d:4", "--solver", "gmres"]);
-    misused(&["solve", "poisson2d:4", "--precond", "ilu0"]);
+    for precond in ["ilut", "iluk", "iluk=-1", "ssor=2", "ssor=x", "ic0=1"] {
+        misused(&["solve", "poisson2d:4", "--precond", precond]);
+    }
     misused(&["solve", "poisson2d:4", "--precision", "mixed"]);
     misused(&["solve", "poisson2d:4", "--threads", "0"]);
     misused(&["solve", "poisson2d:4", "--check-every", "0"]);

@@ -43,6 +43,53 @@ fn solvers_and_preconditioners() {
 }
 
 #[test]
+fn preconditioners_by_triangular_solves() {
+    let iterations = |object: &Value| object["iterations"].as_u64().unwrap();
+    for (matrix, solver, preconds) in [
+        ("d3n27:8", "cg", ["ic0", "ssor", "ssor=1.3"].as_slice()),
+        ("convdiff3d:8,peclet=10", "bicgstab", &["ilu0", "iluk=1", "iluk=2", "ssor"]),
+    ] {
+        let jacobi = iterations(&solved(&["solve", matrix, "--solver", solver, "--precond", "jacobi"]));
+        for precond in preconds {
+            for extra in [["--precision", "f64"].as_slice(), &["--precision", "f32"], &["--reproducible"]] {
+                let mut args = vec!["solve", matrix, "--solver", solver, "--precond", precond, "--backend", "cpu"];
+                args.extend(extra);
+                let object = solved(&args);
+                assert!(extra.contains(&"f32") || iterations(&object) < jacobi, "{object}");
+                assert_eq!(
+                    (&object["precond"], &object["factor"]["shift"]),
+                    (&(*precond).into(), &0.0.into()),
+                    "{object}"
+                );
+                // The stencil is found again in factors without fill, and in none with fill.
+                let plan = if precond.starts_with("iluk") { None } else { Some("sweep") };
+                assert!(plan.is_none_or(|plan| object["factor"]["plan"] == plan), "{object}");
+                assert!(object["factor"]["nnz"].as_u64().unwrap() > 512, "{object}");
+            }
+        }
+    }
+    let folder = Folder::new();
+    // Row 4 alone is coupled, to row 1.
+    let entries = [(1, 1, "4"), (2, 2, "4"), (3, 3, "4"), (4, 4, "4"), (5, 5, "4"), (4, 1, "1"), (1, 4, "1")];
+    let scattered = folder.matrix("scattered.mtx", 5, 5, &entries);
+    let object = solved(&["solve", &scattered, "--precond", "ic0", "--reorder", "rcm", "--backend", "cpu"]);
+    assert!(object["factor"]["plan"].is_string(), "{object}");
+    // Kershaw's matrix: positive definite, and IC(0) needs a shift.
+    let entries = [
+        [(1, 1, "3"), (1, 2, "-2"), (1, 4, "2")],
+        [(2, 1, "-2"), (2, 2, "3"), (2, 3, "-2")],
+        [(3, 2, "-2"), (3, 3, "3"), (3, 4, "-2")],
+        [(4, 1, "2"), (4, 3, "-2"), (4, 4, "3")],
+    ];
+    let kershaw = folder.matrix("kershaw.mtx", 4, 4, &entries.concat());
+    let object = solved(&["solve", &kershaw, "--precond", "ic0", "--backend", "cpu"]);
+    assert!(object["factor"]["shift"].as_f64().unwrap() > 0.0, "{object}");
+    let text = stdout(&run(&["solve", &kershaw, "--precond", "ic0", "--backend", "cpu"]));
+    assert!(text.contains("diag(A)"), "{text}");
+    assert!(solved(&["solve", "d3n7:6", "--precond", "jacobi"])["factor"].is_null());
+}
+
+#[test]
 fn an_indefinite_matrix_makes_auto_go_on_with_bicgstab() {
     let folder = Folder::new();
     let entries = [(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "1"), (3, 3, "5")];

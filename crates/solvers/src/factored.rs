@@ -1,0 +1,187 @@
+//! Preconditioners that are two triangular solves: incomplete factorisations and SSOR, on any backend and with any plan.
+//!
+//! [`Ilu`]: z <- U^-1 (L^-1 r). [`Ic`]: z <- L^-T (L^-1 r), both solves from the one L. [`Ssor`]: as [`Ilu`], with the triangles of
+//! [`spandrel_sptrsv::Ssor`]; omega = 1 is symmetric Gauss-Seidel.
+//!
+//! Cost: two triangular solves, the second in place in z; no vector of its own.
+//! Order: that of the plan's solves ([`spandrel_backend::Sptrsv::sptrsv_order`]); with [`Order::Stored`] the same bits on every backend.
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
+
+use std::fmt;
+use std::sync::Arc;
+
+use spandrel_backend::{Gate, Load, Order, Preconditioner, Sptrsv, Tri};
+use spandrel_formats::{Csr, Format};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Plan, System, Systems, Triangles};
+
+use crate::{Error, Result};
+
+/// M = L U, with L unit lower; `F` is the factorisation, ILU(0) unless it is named.
+pub type Ilu<B, P, F = Ilu0<<P as Plan>::Value>> = Factored<B, P, F>;
+/// M = L L^T by IC(0).
+pub type Ic<B, P> = Factored<B, P, Ic0<<P as Plan>::Value>>;
+/// M = w/(2-w) (D/w + L) (D/w)^-1 (D/w + U).
+pub type Ssor<B, P> = Factored<B, P, spandrel_sptrsv::Ssor<<P as Plan>::Value>>;
+
+/// M^-1 as two triangular solves. See the module's head.
+pub struct Factored<B: Load<P>, P: Plan, F> {
+    factor: F,
+    lower: Tri<B, P>,
+    /// `None` where the other factor is L^T.
+    upper: Option<Tri<B, P>>,
+    shift: f64,
+}
+
+impl<B: Load<P>, P: Plan, F: Factor> fmt::Debug for Factored<B, P, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Factored")
+            .field("factor", &F::NAME)
+            .field("plan", &P::NAME)
+            .field("n", &self.lower.nrows())
+            .field("shift", &self.shift)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The triangles of a factorisation, analysed for one kind of plan.
+#[derive(Clone, Debug)]
+pub struct Plans<P> {
+    lower: Arc<P>,
+    upper: Option<Arc<P>>,
+    shift: f64,
+}
+
+impl<P: Plan> Plans<P> {
+    /// Analyses them. On the host.
+    ///
+    /// # Errors
+    /// Those of [`Plan::analyze`], for either triangle.
+    pub fn analyze(triangles: &SharedTriangles<P::Value>) -> spandrel_sptrsv::Result<Self> {
+        let systems = if triangles.upper.is_some() { Systems::Plain } else { Systems::Both };
+        let plan = |triangle: &Arc<_>| P::analyze(Arc::clone(triangle), systems).map(Arc::new);
+        Ok(Self {
+            lower: plan(&triangles.lower)?,
+            upper: triangles.upper.as_ref().map(plan).transpose()?,
+            shift: triangles.shift,
+        })
+    }
+}
+
+/// [`Triangles`] that several kinds of plan may be tried on.
+#[derive(Clone, Debug)]
+pub struct SharedTriangles<T> {
+    lower: Arc<spandrel_sptrsv::Triangular<T>>,
+    upper: Option<Arc<spandrel_sptrsv::Triangular<T>>>,
+    shift: f64,
+}
+
+impl<T> From<Triangles<T>> for SharedTriangles<T> {
+    fn from(triangles: Triangles<T>) -> Self {
+        Self { lower: Arc::new(triangles.lower), upper: triangles.upper.map(Arc::new), shift: triangles.shift }
+    }
+}
+
+impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Factored<B, P, F> {
+    /// Factors a matrix with the factorisation's default parameters and brings the factors onto the device.
+    ///
+    /// # Errors
+    /// [`Error::Triangle`] for what the factorisation breaks down at, with the row, and for a plan that does not fit; a backend that
+    /// fails.
+    pub fn new(be: &B, csr: &Csr<P::Value>) -> Result<Self> {
+        Self::with(be, F::symbolic(csr)?, csr.values())
+    }
+
+    /// As [`Factored::new`] for a symbolic phase that was done already: the values of its matrix, in stored order.
+    ///
+    /// # Errors
+    /// As [`Factored::new`].
+    pub fn with(be: &B, factor: F, values: &[P::Value]) -> Result<Self> {
+        let triangles = factor.triangles(factor.numeric(values)?)?.into();
+        let plans = Plans::analyze(&triangles)?;
+        drop(triangles);
+        Self::load(be, factor, plans)
+    }
+
+    /// Brings triangles that are planned already onto the device; `factor` is the symbolic phase that they come from.
+    ///
+    /// # Errors
+    /// [`Error::Triangle`] for triangles that are not of this factorisation; a backend that fails.
+    pub fn load(be: &B, factor: F, plans: Plans<P>) -> Result<Self> {
+        let entries = |plan: &Arc<P>| plan.matrix().csr().nnz();
+        for (found, expected) in [
+            (entries(&plans.lower), factor.lower().nnz()),
+            (plans.upper.as_ref().map_or(0, entries), factor.upper().map_or(0, spandrel_sptrsv::Pattern::nnz)),
+        ] {
+            if found != expected {
+                return Err(spandrel_sptrsv::Error::Shape { what: "a factor", found, expected }.into());
+            }
+        }
+        let upper = plans.upper.map(|plan| Tri::load(be, plan)).transpose()?;
+        Ok(Self { lower: Tri::load(be, plans.lower)?, upper, factor, shift: plans.shift })
+    }
+
+    /// Factors new values on the pattern of the old, in stored order: no symbolic phase, no analysis, no new addresses, so recorded steps see
+    /// the new factors. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// As [`Factored::new`]; after an error of the factorisation everything is as before.
+    pub fn update(&mut self, be: &B, values: &[P::Value]) -> Result<()> {
+        let made = self.factor.numeric(values)?;
+        self.lower.update(be, &made.lower)?;
+        if let Some(upper) = &mut self.upper {
+            upper.update(be, &made.upper)?;
+        }
+        self.shift = made.shift;
+        Ok(())
+    }
+
+    /// alpha, where A + alpha diag(A) was factored in the place of A; else 0.
+    pub fn shift(&self) -> f64 {
+        self.shift
+    }
+    /// Entries of the factors.
+    pub fn nnz(&self) -> usize {
+        self.factor.nnz()
+    }
+    /// Whether both solves have the bits of [`spandrel_sptrsv::serial`] on this device, and so of every backend.
+    pub fn is_stored_order(&self, be: &B) -> bool {
+        let stored = |tri: &Tri<B, P>, system| be.sptrsv_order(tri.resident(), system) == Order::Stored;
+        let second = match &self.upper {
+            Some(upper) => stored(upper, System::Plain),
+            None => stored(&self.lower, System::Transposed),
+        };
+        stored(&self.lower, System::Plain) && second
+    }
+}
+
+// SAFETY: its buffers are those of the two residents, which are replaced by none of its operations but `update`, for which it is borrowed
+// mutably; the contract of `Load` holds for solves with them. Which solves are done depends on `upper` alone, which stays.
+unsafe impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Preconditioner<P::Value, B> for Factored<B, P, F> {
+    fn len(&self) -> Option<usize> {
+        Some(self.lower.nrows())
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
+        self.lower.sptrsv(be, gate, System::Plain, r, z)?;
+        match &self.upper {
+            Some(upper) => upper.sptrsv_in_place(be, gate, System::Plain, z),
+            None => self.lower.sptrsv_in_place(be, gate, System::Transposed, z),
+        }
+    }
+}
+
+impl Error {
+    /// The status word of a triangle or factorisation that cannot be solved with.
+    pub(crate) fn status_of_triangle(error: &spandrel_sptrsv::Error) -> Option<crate::Status> {
+        use spandrel_sptrsv::Error as E;
+        match error {
+            E::MissingDiagonal { .. }
+            | E::ZeroDiagonal { .. }
+            | E::MissingPivot { .. }
+            | E::ZeroPivot { .. }
+            | E::TinyPivot { .. } => Some(crate::Status::ZeroPivot),
+            E::NotPositive { .. } => Some(crate::Status::IndefiniteMatrix),
+            E::NotFinite { .. } => Some(crate::Status::NotFinite),
+            _ => None,
+        }
+    }
+}

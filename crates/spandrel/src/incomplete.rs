@@ -1,0 +1,118 @@
+//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid, else level
+//! sets.
+//!
+//! A backend is on the list at the end of this file: [`by_plans`] where it has the solves, [`not_yet`] where it is still without.
+
+use spandrel_backend::{Backend, Preconditioner, Sptrsv};
+use spandrel_formats::Real;
+use spandrel_solvers::Result;
+use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
+use spandrel_sptrsv::{Factor, Levelset, Plan, Sweep};
+
+#[cfg(feature = "cpu")]
+use crate::Cpu;
+#[cfg(feature = "cuda-core")]
+use crate::Cuda;
+
+/// A preconditioner with what was chosen for it.
+#[non_exhaustive]
+pub struct Chosen<T: Real, B: Backend<T>> {
+    /// The preconditioner.
+    pub precond: Box<dyn Preconditioner<T, B>>,
+    /// The plan that solves with its triangles, [`Plan::NAME`].
+    pub plan: &'static str,
+    /// Entries of the factors.
+    pub nnz: usize,
+    /// alpha, where A + alpha diag(A) was factored in the place of A; else 0.
+    pub shift: f64,
+    /// Whether it has the same bits on every backend: see [`Factored::is_stored_order`].
+    pub stored_order: bool,
+}
+
+impl<T: Real, B: Backend<T>> std::fmt::Debug for Chosen<T, B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chosen")
+            .field("plan", &self.plan)
+            .field("nnz", &self.nnz)
+            .field("shift", &self.shift)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A backend that chooses plans for incomplete factors.
+pub trait Incomplete<T: Real>: Backend<T> + 'static {
+    /// Factors `values` on the pattern of `factor` (the symbolic phase's result), plans the two solves and brings them onto the device.
+    ///
+    #[cfg_attr(feature = "cpu", doc = "```")]
+    #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
+    /// use spandrel::incomplete::Incomplete;
+    /// use spandrel::sptrsv::{Factor, Ic0};
+    ///
+    /// let csr = spandrel::formats::generate::csr::<f64>("poisson3d:20")?;
+    /// let chosen = spandrel::Cpu::new().incomplete(Ic0::symbolic(&csr)?, csr.values())?;
+    /// assert_eq!((chosen.plan, chosen.shift), ("sweep", 0.0));
+    /// # Ok::<(), spandrel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::Triangle`] for what the factorisation breaks down at; [`spandrel_backend::Error::Unsupported`] from a backend
+    /// without triangular solves; a backend that fails.
+    fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>;
+}
+
+/// The sweep where the triangles are stencils, else level sets.
+#[allow(dead_code)] // with no backend but such as are still without solves
+fn choose<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
+where
+    T: Real,
+    B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static,
+    F: Factor<Value = T>,
+{
+    let triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
+    // Whatever keeps the sweep from the triangles does not keep level sets from them.
+    if let Ok(plans) = Plans::<Sweep<T>>::analyze(&triangles) {
+        drop(triangles);
+        return load(be, factor, plans);
+    }
+    let plans = Plans::<Levelset<T>>::analyze(&triangles)?;
+    drop(triangles);
+    load(be, factor, plans)
+}
+
+fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
+    be: &B,
+    factor: F,
+    plans: Plans<P>,
+) -> Result<Chosen<P::Value, B>> {
+    let made = Factored::load(be, factor, plans)?;
+    let (nnz, shift, stored_order) = (made.nnz(), made.shift(), made.is_stored_order(be));
+    Ok(Chosen { precond: Box::new(made), plan: P::NAME, nnz, shift, stored_order })
+}
+
+#[allow(unused_macros)] // as `choose`
+macro_rules! by_plans {
+    ($Backend:ident) => {
+        impl<T: Real> Incomplete<T> for $Backend {
+            fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>> {
+                choose(self, factor, values)
+            }
+        }
+    };
+}
+
+#[allow(unused_macros)] // where every backend has the solves
+macro_rules! not_yet {
+    ($Backend:ident) => {
+        impl<T: Real> Incomplete<T> for $Backend {
+            fn incomplete<F: Factor<Value = T>>(&self, _factor: F, _values: &[T]) -> Result<Chosen<T, Self>> {
+                let why = "this backend has no triangular solve; run on the CPU, or precondition by Jacobi".to_string();
+                Err(spandrel_backend::Error::Unsupported { op: "sptrsv", noun: F::NAME, why }.into())
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cpu")]
+by_plans!(Cpu);
+#[cfg(feature = "cuda-core")]
+not_yet!(Cuda);
