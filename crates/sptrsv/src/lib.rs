@@ -24,7 +24,7 @@ pub use levelset::Levelset;
 pub use plan::{Plan, System, Systems};
 pub use rows::{Columns, Rows, View};
 pub use serial::Serial;
-pub use structured::Structured;
+pub use structured::{Stages, Structured};
 pub use sweep::Sweep;
 pub use syncfree::Syncfree;
 pub use triangle::{Diagonal, Parts, Triangle, Triangular, split};

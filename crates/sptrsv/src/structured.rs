@@ -1,19 +1,126 @@
-//! placeholder
+//! The structured plan: a line of a grid is one task, and what it waits for is read from columns. No analysis of dependencies.
+//!
+//! Rows are points of an X x Y x Z grid in natural order, r = x + X (y + Y z); row r lies on line r / X. (An upper triangle is the lower
+//! one of the mirrored grid: row r stands for n - 1 - r.) One warp (a worker on the CPU) solves a line in x order; the lines of one z form
+//! a queue from which a fixed number of warps draw in y order; planes are served in z order. A row of a lower triangle depends on its own
+//! line or on lines before it, which are drawn before, so any triangle is solved rightly on any grid with as many points.
+//!
+//! Progress is one integer a line, the rows solved there ([`Stages::compressed`]), or one mark a row. The triangle stays plain CSR; each
+//! of the method's optimisations can be switched off, to measure what it is worth.
+//! Order: that of the device: [`crate::serial`]'s on the CPU; its own on a GPU, terms on other lines by a tree over lanes, then those on
+//! the own line.
+//! Cost: that of the CSR triangle.
+//! Reference: Chen, Yang, Liu, Ma 2023, structured SpTRSV, Algorithm 2.
 
 use std::sync::Arc;
 
-use spandrel_formats::Real;
+use spandrel_formats::{Grid, Real};
 
-use crate::{Plan, Result, Rows, Systems, Triangular};
+use crate::{Error, Plan, Result, Rows, Systems, Triangular};
 
-/// x
+/// The optimisations of the method, each of them a switch. A device has a kernel for some sets alone and refuses the others when a plan
+/// is loaded; they change speed, never what is solved. The CPU takes any set and solves the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stages {
+    /// Entries of several consecutive rows go to the lanes of a warp at once; without it a warp takes one row at a time.
+    pub multistage: bool,
+    /// Columns and values of the next rows are read before waiting for those of the present ones. Needs `multistage`.
+    pub prefetch: bool,
+    /// Predicates in the place of branches: lanes wait together. Needs `multistage`.
+    pub predication: bool,
+    /// Progress is one integer a line, not one mark a row.
+    pub compressed: bool,
+    /// Progress is read by loads that acquire; without it by loads past the first-level cache, and a fence.
+    pub acquire: bool,
+}
+
+impl Stages {
+    /// The tasks alone.
+    pub const NONE: Self =
+        Self { multistage: false, prefetch: false, predication: false, compressed: false, acquire: false };
+    /// All of them.
+    pub const ALL: Self = Self { multistage: true, prefetch: true, predication: true, compressed: true, acquire: true };
+}
+
+impl Default for Stages {
+    fn default() -> Self {
+        Self::ALL
+    }
+}
+
+/// The structured plan: see the module's head.
 #[derive(Clone, Debug)]
-pub struct Structured<T>(Rows<T>);
+pub struct Structured<T> {
+    rows: Rows<T>,
+    size: [usize; 3],
+    stages: Stages,
+    queue_depth: usize,
+}
 
 impl<T: Real> Structured<T> {
+    /// Plans for a triangle on a grid of X x Y x Z points that the caller knows, with all [`Stages`] and the source's queue depth.
+    /// Nothing is analysed, but for the index of the columns where T^T is solved too.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless the grid has as many points as the triangle rows.
+    pub fn on_grid(matrix: Arc<Triangular<T>>, size: [usize; 3], systems: Systems) -> Result<Self> {
+        let n = matrix.nrows();
+        let points = size.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+        if points != Some(n) {
+            return Err(Error::Shape { what: "the grid", found: points.unwrap_or(usize::MAX), expected: n });
+        }
+        let queue_depth = depth(size, matrix.csr().values().len());
+        Ok(Self { rows: Rows::new(matrix, systems), size, stages: Stages::ALL, queue_depth })
+    }
+
+    /// The same with other stages.
+    #[must_use]
+    pub fn with_stages(self, stages: Stages) -> Self {
+        Self { stages, ..self }
+    }
+    /// The same with so many warps a plane's queue, at least one.
+    #[must_use]
+    pub fn with_queue_depth(self, warps: usize) -> Self {
+        Self { queue_depth: warps.max(1), ..self }
+    }
+
     /// The rows that it walks.
     pub fn rows(&self) -> &Rows<T> {
-        &self.0
+        &self.rows
+    }
+    /// X, Y, Z.
+    pub fn size(&self) -> [usize; 3] {
+        self.size
+    }
+    /// Lines of the grid, Y Z.
+    pub fn lines(&self) -> usize {
+        self.size[1] * self.size[2]
+    }
+    /// What is switched on.
+    pub fn stages(&self) -> Stages {
+        self.stages
+    }
+    /// Warps a plane's queue.
+    pub fn queue_depth(&self) -> usize {
+        self.queue_depth
+    }
+}
+
+/// The source's Table 2 by the entries of a row and the extent of the grid, the nearest column each. A grid of one plane has one queue,
+/// whose lines may all be drawn at once.
+fn depth(size: [usize; 3], entries: usize) -> usize {
+    let n = size[0] * size[1] * size[2];
+    if size[2] <= 1 {
+        return size[1].clamp(1, 1024);
+    }
+    let small = n <= 96 * 96 * 96;
+    let large = n > 160 * 160 * 160;
+    match entries.div_ceil(n.max(1)) {
+        0..=7 if small => 64,
+        0..=7 => 80,
+        _ if !large => 64,
+        8..=14 => 80,
+        _ => 44,
     }
 }
 
@@ -21,22 +128,44 @@ impl<T: Real> Plan for Structured<T> {
     type Value = T;
     const NAME: &'static str = "structured";
 
+    /// Recognises the grid, in O(nnz); [`Structured::on_grid`] takes a known one and reads nothing.
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
-        Ok(Self(Rows::new(matrix, systems)))
+        let grid =
+            Grid::detect(matrix.csr()).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
+        Self::on_grid(matrix, grid.size, systems)
     }
     fn matrix(&self) -> &Arc<Triangular<T>> {
-        self.0.matrix()
+        self.rows.matrix()
     }
     fn systems(&self) -> Systems {
-        self.0.systems()
+        self.rows.systems()
     }
     fn update(&mut self, values: &[T]) -> Result<()> {
-        self.0.update(values)
+        self.rows.update(values)
     }
+    /// The triangle and the marks of progress.
     fn storage(&self) -> u64 {
-        self.0.storage()
+        let marks = if self.stages.compressed { self.lines() } else { self.nrows() };
+        self.rows.storage() + 4 * marks as u64
     }
     fn sptrsv_bytes(&self) -> u64 {
-        self.0.sptrsv_bytes()
+        self.rows.sptrsv_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_are_as_deep_as_in_the_source() {
+        let table =
+            |entries: usize| [64, 128, 192, 256].map(|extent: usize| depth([extent; 3], extent.pow(3) * entries - 5));
+        assert_eq!(table(4), [64, 80, 80, 80]);
+        assert_eq!(table(7), [64, 80, 80, 80]);
+        assert_eq!(table(14), [64, 64, 80, 80]);
+        assert_eq!(table(17), [64, 64, 44, 44]);
+        assert_eq!(depth([1000, 1000, 1], 3_000_000), 1000);
+        assert_eq!([depth([0, 0, 0], 0), depth([5, 0, 7], 0)], [1, 64]);
     }
 }

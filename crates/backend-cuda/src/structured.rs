@@ -1,0 +1,306 @@
+//! The structured plan on the GPU: lines of a grid as tasks of warps.
+//!
+//! Layout: the triangle's CSR arrays, its reciprocals, and where T^T is solved too the index of its columns; the state, which the kernels
+//! advance. Order: the kernel's own, the same bits at every repetition. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`].
+//! Kernels: kernels/structured.cu, one for each set of [`Stages`] that is measured.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
+use spandrel_formats::{Offset, Ordinal, Real};
+use spandrel_sptrsv::{Diagonal, Plan, Stages, Structured, System, Triangle};
+
+use crate::csr::not_recorded;
+use crate::device::gate_pointer;
+use crate::error::failed;
+use crate::launch::{Argument, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::STRUCTURED;
+use crate::{Cuda, Vector};
+
+/// Threads of a thread block, `LINE_CREW` of the kernels, and its warps.
+const CREW: u32 = 128;
+const WARPS: usize = CREW as usize / 32;
+/// Words of the state before the counters of the queues.
+const HEAD: usize = 4;
+
+/// `struct Lines<T>` of the kernels.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct LinesArg<T> {
+    ptr: u64,
+    idx: u64,
+    from: u64,
+    values: u64,
+    inv: u64,
+    state: u64,
+    n: u32,
+    nnz: u32,
+    flip: u32,
+    size: [u32; 3],
+    crew: u32,
+    magic: u32,
+    shift: u32,
+    group: u32,
+    element: PhantomData<T>,
+}
+// SAFETY: six pointers, then ten u32.
+unsafe impl<T: Real> Argument for LinesArg<T> {}
+
+/// The rows of one system in device memory.
+#[derive(Debug)]
+struct Walk {
+    ptr: Buffer<Offset>,
+    idx: Buffer<Ordinal>,
+    from: Option<Buffer<Offset>>,
+    triangle: Triangle,
+}
+
+/// A triangle and the state of its solves in device memory.
+#[derive(Debug)]
+pub struct CudaStructured<T> {
+    plain: Walk,
+    transposed: Option<Walk>,
+    values: Buffer<T>,
+    /// Empty for a unit diagonal.
+    inv_diag: Buffer<T>,
+    state: Buffer<u32>,
+    n: usize,
+    nnz: usize,
+    size: [u32; 3],
+    crew: u32,
+    group: u32,
+    kernel: &'static str,
+    blocks: usize,
+}
+
+/// The kernel for a set of stages.
+fn kernel(stages: Stages) -> Option<&'static str> {
+    let Stages { multistage, prefetch, predication, compressed, acquire } = stages;
+    Some(match (multistage, prefetch, predication, compressed, acquire) {
+        (true, true, true, true, true) => "sptrsv_structured",
+        (false, false, false, false, false) => "sptrsv_baseline_structured",
+        (true, false, false, false, false) => "sptrsv_multistage_structured",
+        (true, true, false, false, false) => "sptrsv_prefetch_structured",
+        (true, true, true, true, false) => "sptrsv_uncached_structured",
+        (true, true, true, false, true) => "sptrsv_flags_structured",
+        (true, true, true, false, false) => "sptrsv_flags_uncached_structured",
+        _ => return None,
+    })
+}
+
+/// `(magic, shift)` with w / `width` = w * magic >> shift for every w < 2^31: magic is 2^shift / width rounded up, too large by less than
+/// width / 2^shift <= 2^-31, which no such w brings to the next integer.
+fn division(width: u32) -> (u32, u32) {
+    let width = u64::from(width.max(1));
+    let shift = 31 + width.next_power_of_two().trailing_zeros();
+    ((1u64 << shift).div_ceil(width) as u32, shift)
+}
+
+/// Log2 of the lanes that a row gets: its entries off the diagonal in the mean, up to a power of two.
+fn group(entries: usize, nrows: usize) -> u32 {
+    entries.div_ceil(nrows.max(1)).next_power_of_two().clamp(4, 32).trailing_zeros()
+}
+
+/// Host data, at least one element.
+fn kept<E: Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
+    let buffer = Buffer::zeros(cuda.stream(), host.len().max(1), what)?;
+    buffer.write_at(0, host)?;
+    Ok(buffer)
+}
+
+fn unsupported(op: &'static str, why: String) -> Error {
+    Error::Unsupported { op, noun: "structured", why }
+}
+
+fn walk<T: Real>(cuda: &Cuda, plan: &Structured<T>, system: System) -> Result<Walk> {
+    let view = plan.rows().view(system)?;
+    Ok(Walk {
+        ptr: kept(cuda, view.ptr, "a triangle's row pointers")?,
+        idx: kept(cuda, view.idx, "a triangle's columns")?,
+        from: view.from.map(|from| kept(cuda, from, "the places of a triangle's columns")).transpose()?,
+        triangle: view.triangle,
+    })
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<T: Real> Load<Structured<T>> for Cuda {
+    type Resident = CudaStructured<T>;
+
+    /// Refuses sets of stages that have no kernel, and 2^31 rows or more.
+    fn load(&self, host: Arc<Structured<T>>) -> Result<CudaStructured<T>> {
+        let stages = host.stages();
+        let Some(kernel) = kernel(stages) else {
+            return Err(unsupported(
+                "load",
+                format!("there is no kernel for {stages:?}: take one of its measured sets"),
+            ));
+        };
+        let (n, nnz) = (host.nrows(), host.matrix().csr().values().len());
+        if n >= 1 << 31 {
+            return Err(unsupported("load", format!("{n} rows, and its kernels take fewer than 2^31")));
+        }
+        // Below 2^31 where there are rows, as their product is; of no account where there are none.
+        let size = host.size().map(|extent| if n == 0 { 0 } else { extent as u32 });
+        let crew = host.queue_depth().clamp(1, size[1].max(1) as usize);
+        let tickets = size[2] as usize * crew;
+        let function = self.function(&STRUCTURED, kernel, T::NAME)?;
+        let each = function
+            .occupancy_max_active_blocks_per_multiprocessor(CREW, 0, None)
+            .map_err(|error| failed(kernel, error))?;
+        let blocks = (each as usize * self.multiprocessors()).min(tickets.div_ceil(WARPS)).max(1);
+        let off_diagonal = if host.diagonal() == Diagonal::NonUnit { nnz - n } else { nnz };
+        let marks = if stages.compressed { host.lines() } else { n };
+        let words = if n == 0 { HEAD } else { HEAD + size[2] as usize + marks };
+        Ok(CudaStructured {
+            plain: walk(self, &host, System::Plain)?,
+            transposed: match host.systems().hold(System::Transposed) {
+                true => Some(walk(self, &host, System::Transposed)?),
+                false => None,
+            },
+            values: kept(self, host.matrix().csr().values(), "a triangle's values")?,
+            inv_diag: Buffer::from_host(self.stream(), host.matrix().inv_diag(), "a triangle's reciprocals")?,
+            state: Buffer::zeros(self.stream(), words, "the state of a solve")?,
+            n,
+            nnz,
+            size,
+            // At most Y each for Z queues: no more than rows.
+            crew: crew as u32,
+            group: group(off_diagonal, n),
+            kernel,
+            blocks,
+        })
+    }
+}
+
+impl<T: Real> CudaStructured<T> {
+    fn solve(
+        &self,
+        cuda: &Cuda,
+        gate: Gate<'_, Cuda>,
+        system: System,
+        k: usize,
+        b: Option<&Vector<T>>,
+        x: &mut Vector<T>,
+    ) -> Result<()> {
+        if let Some(b) = b {
+            expect_columns("sptrsv", "b", b.len(), self.n, k)?;
+        }
+        expect_columns("sptrsv", "x", x.len(), self.n, k)?;
+        let walk = match (system, &self.transposed) {
+            (System::Plain, _) => &self.plain,
+            (System::Transposed, Some(walk)) => walk,
+            (System::Transposed, None) => {
+                return Err(unsupported("sptrsv", spandrel_sptrsv::Error::NotAnalyzed.to_string()));
+            }
+        };
+        if self.n == 0 {
+            return Ok(());
+        }
+        let (magic, shift) = division(self.size[0]);
+        let lines = LinesArg::<T> {
+            ptr: walk.ptr.pointer(),
+            idx: walk.idx.pointer(),
+            from: walk.from.as_ref().map_or(0, Buffer::pointer),
+            values: self.values.pointer(),
+            inv: if self.inv_diag.len() == 0 { 0 } else { self.inv_diag.pointer() },
+            state: self.state.pointer(),
+            n: self.n as u32,
+            nnz: self.nnz as u32,
+            flip: if walk.triangle == Triangle::Upper { u32::MAX } else { 0 },
+            size: self.size,
+            crew: self.crew,
+            magic,
+            shift,
+            group: self.group,
+            element: PhantomData,
+        };
+        let gate = gate_pointer(gate);
+        for column in 0..k {
+            let offset = (column * self.n * T::BYTES) as u64;
+            let to = x.pointer() + offset;
+            let from = b.map_or(to, |b| b.pointer() + offset);
+            let mut arguments = [arg(&lines), arg(&from), arg(&to), arg(&gate)];
+            // SAFETY: {kernel}(lines, b, x, gate), lengths compared above; the state has a word for each queue and each mark.
+            unsafe { cuda.launch::<T>(&STRUCTURED, self.kernel, Grid::of(self.blocks, CREW), &mut arguments)? };
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Sptrsv<Structured<T>> for Cuda {
+    fn sptrsv_order(&self, _: &CudaStructured<T>, _: System) -> Order {
+        Order::Own
+    }
+
+    /// One launch a column.
+    fn sptrsv(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &CudaStructured<T>,
+        k: usize,
+        b: &Vector<T>,
+        x: &mut Vector<T>,
+    ) -> Result<()> {
+        m.solve(self, gate, system, k, Some(b), x)
+    }
+
+    fn sptrsv_in_place(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &CudaStructured<T>,
+        k: usize,
+        x: &mut Vector<T>,
+    ) -> Result<()> {
+        m.solve(self, gate, system, k, None, x)
+    }
+
+    fn update(&self, m: &mut CudaStructured<T>, plan: &Arc<Structured<T>>) -> Result<()> {
+        let (values, inv_diag) = (plan.matrix().csr().values(), plan.matrix().inv_diag());
+        expect_len("update", "plan", plan.nrows(), m.n)?;
+        expect_len("update", "plan", values.len(), m.nnz)?;
+        expect_len("update", "plan", inv_diag.len(), m.inv_diag.len())?;
+        not_recorded(self, "new values of a triangle")?;
+        m.values.write_at(0, values)?;
+        m.inv_diag.write_at(0, inv_diag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_multiplication_divides() {
+        let widths = (1..300).chain([1 << 15, (1 << 15) + 1, 65_535, 1_000_003, (1 << 30) + 1, (1 << 31) - 1, 1 << 31]);
+        for width in widths {
+            let (magic, shift) = division(width);
+            let near = |w: u64| [w.saturating_sub(1), w, w + 1];
+            let whole = (0..40u64).flat_map(|q| near(q * u64::from(width)));
+            let last = (1u64 << 31) - 1;
+            let late = near(last / u64::from(width) * u64::from(width)).into_iter().chain([last]);
+            for w in whole.chain(late).filter(|&w| w <= last) {
+                assert_eq!((w * u64::from(magic)) >> shift, w / u64::from(width), "{w} / {width}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_get_lanes_for_their_entries() {
+        assert_eq!([3, 6, 13, 16, 17, 900].map(|entries| group(100 * entries, 100)), [2, 3, 4, 4, 5, 5]);
+        assert_eq!(group(0, 0), 2);
+    }
+
+    #[test]
+    fn every_measured_set_has_a_kernel() {
+        assert_eq!(kernel(Stages::ALL), Some("sptrsv_structured"));
+        assert_eq!(kernel(Stages::NONE), Some("sptrsv_baseline_structured"));
+        assert_eq!(kernel(Stages { multistage: false, ..Stages::ALL }), None);
+        assert_eq!(size_of::<LinesArg<f64>>(), 88);
+    }
+}
