@@ -85,6 +85,58 @@ pub enum Error {
         /// The entries of the whole stencil there.
         expected: usize,
     },
+    /// A row without an entry on the diagonal, given to a factorisation.
+    #[error(
+        "row {row} has no entry on the diagonal, where the factorisation needs a pivot: store one, or reorder the rows"
+    )]
+    MissingPivot {
+        /// The row, from 0.
+        row: usize,
+    },
+    /// A pivot that is zero.
+    #[error("the pivot of row {row} is zero: reorder the rows, or allow more fill")]
+    ZeroPivot {
+        /// The row, from 0.
+        row: usize,
+    },
+    /// A pivot that rounding may have made: at most the unit roundoff times the largest entry of its row.
+    #[error(
+        "the pivot of row {row} is {pivot:e} beside entries of {largest:e}, which may be rounding alone: reorder or scale the rows, or \
+         allow more fill"
+    )]
+    TinyPivot {
+        /// The row, from 0.
+        row: usize,
+        /// The pivot.
+        pivot: f64,
+        /// The largest magnitude in A's row.
+        largest: f64,
+    },
+    /// A pivot of a Cholesky factorisation that is not positive.
+    #[error(
+        "the pivot of row {row} is {pivot:e}, not positive{}: the matrix is not positive definite, factor it by ILU",
+        if *shift > 0.0 { format!(", even with {shift:e} times the diagonal added") } else { String::new() }
+    )]
+    NotPositive {
+        /// The row, from 0.
+        row: usize,
+        /// The pivot.
+        pivot: f64,
+        /// The largest shift that was tried; 0 where A's own diagonal entry is not positive, which no shift mends.
+        shift: f64,
+    },
+    /// An infinity or NaN, given or from overflow.
+    #[error("row {row} of the factors, or of the matrix, holds an infinity or NaN")]
+    NotFinite {
+        /// The row, from 0.
+        row: usize,
+    },
+    /// A relaxation factor for which SSOR is none.
+    #[error("omega = {omega} is out of range: SSOR needs 0 < omega < 2")]
+    Omega {
+        /// The factor.
+        omega: f64,
+    },
     /// A matrix that is wrong in itself.
     #[error(transparent)]
     Format(#[from] spandrel_formats::Error),

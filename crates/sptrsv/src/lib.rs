@@ -1,16 +1,22 @@
 //! Triangles of a sparse matrix and the dependencies between their rows, on the host.
 //!
 //! [`split`] takes a matrix apart, [`Triangular`] is a triangle that has been checked, [`Levels`] tells which of its rows can
-//! be solved at the same time, [`serial::solve`] is the solve that every other way of solving is compared with.
+//! be solved at the same time, [`serial::solve`] is the solve that every other way of solving is compared with. A [`Factor`] makes
+//! triangles of a matrix: [`Ilu0`], [`Iluk`], [`Ic0`], and [`Ssor`], which eliminates nothing.
 
 pub mod capellini;
 pub mod elementwise;
 pub mod error;
+pub mod factor;
+pub mod ic0;
+pub mod ilu0;
+pub mod iluk;
 pub mod levels;
 pub mod levelset;
 pub mod plan;
 pub mod rows;
 pub mod serial;
+pub mod ssor;
 pub mod structured;
 pub mod sweep;
 pub mod syncfree;
@@ -19,11 +25,16 @@ pub mod triangle;
 pub use capellini::Capellini;
 pub use elementwise::Elementwise;
 pub use error::{Error, Result};
+pub use factor::{Factor, Factors, Pattern, Triangles};
+pub use ic0::Ic0;
+pub use ilu0::Ilu0;
+pub use iluk::Iluk;
 pub use levels::Levels;
 pub use levelset::Levelset;
 pub use plan::{Plan, System, Systems};
 pub use rows::{Columns, Rows, View};
 pub use serial::Serial;
+pub use ssor::Ssor;
 pub use structured::{Stages, Structured};
 pub use sweep::Sweep;
 pub use syncfree::Syncfree;

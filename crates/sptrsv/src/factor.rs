@@ -1,0 +1,316 @@
+//! What every incomplete factorisation has in common, and the one list of them.
+//!
+//! A ~ L U with L unit lower and U upper triangular, or A ~ L L^T with L non-unit lower triangular. The symbolic phase
+//! ([`Factor::symbolic`]) decides once, from A's pattern alone, where the factors have entries; the numeric phase ([`Factor::numeric`])
+//! computes their values any number of times. The factors are [`Triangular`]s, which any [`crate::Plan`] takes.
+//!
+//! Order, for all of them: rows from the first to the last; in a row the columns of L ascend; a value starts as A's (0 where there is fill)
+//! and takes its terms one by one, `s = fma(-l, u, s)`; quotients and roots are rounded once. Rows wait for the rows of their columns
+//! alone, so a device that works by levels of A's lower triangle gets the same bits.
+//! Cost: for each entry l_ik one pass over row k of the other factor. A row's columns are found by an array of n positions, written and
+//! cleared row by row: no search.
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
+
+use std::fmt;
+
+use spandrel_formats::{Csr, Offset, Ordinal, Real};
+
+use crate::triangle::square;
+use crate::{Diagonal, Error, Result, Triangle, Triangular};
+
+/// An incomplete factorisation: a noun of this workspace. A value of such a type is the result of the symbolic phase.
+pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
+    /// Element type.
+    type Value: Real;
+    /// The stem that names it in files, trials, benches and on the command line.
+    const NAME: &'static str;
+
+    /// The symbolic phase with default parameters: reads the pattern of a square matrix, never its values.
+    ///
+    /// # Errors
+    /// [`Error::NotSquare`]; [`Error::MissingPivot`] with the first row that stores no diagonal entry; more entries than fit.
+    fn symbolic(a: &Csr<Self::Value>) -> Result<Self>;
+    /// The numeric phase: values of the factors from A's, in the order of its stored entries. Serial; allocates its result and
+    /// work space of the size of a few vectors.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless there are as many values as A has entries; [`Error::NotFinite`]; what the factorisation breaks down
+    /// at: [`Error::ZeroPivot`], [`Error::TinyPivot`], [`Error::NotPositive`], each with the row.
+    fn numeric(&self, values: &[Self::Value]) -> Result<Factors<Self::Value>>;
+    /// Where L has entries: below the diagonal where [`Factor::upper`] is there, else on it as well.
+    fn lower(&self) -> &Pattern;
+    /// Where U has entries, on the diagonal and above; `None` where the other factor is L^T.
+    fn upper(&self) -> Option<&Pattern>;
+
+    /// Number of rows.
+    fn nrows(&self) -> usize {
+        self.lower().nrows()
+    }
+    /// Entries of the factors.
+    fn nnz(&self) -> usize {
+        self.lower().nnz() + self.upper().map_or(0, Pattern::nnz)
+    }
+    /// Factors with these values, as triangles with copies of the pattern. O(nnz).
+    ///
+    /// # Errors
+    /// Those of values that are not from [`Factor::numeric`].
+    fn triangles(&self, values: Factors<Self::Value>) -> Result<Triangles<Self::Value>> {
+        let Factors { lower, upper, shift } = values;
+        let diagonal = if self.upper().is_some() { Diagonal::Unit } else { Diagonal::NonUnit };
+        let upper = match self.upper() {
+            Some(pattern) => Some(Triangular::new(pattern.with(upper)?, Triangle::Upper, Diagonal::NonUnit)?),
+            None => None,
+        };
+        Ok(Triangles { lower: Triangular::new(self.lower().with(lower)?, Triangle::Lower, diagonal)?, upper, shift })
+    }
+    /// Both phases with default parameters.
+    ///
+    /// # Errors
+    /// Those of both phases.
+    fn factor(a: &Csr<Self::Value>) -> Result<Triangles<Self::Value>> {
+        let symbolic = Self::symbolic(a)?;
+        symbolic.triangles(symbolic.numeric(a.values())?)
+    }
+}
+
+/// Expands `$callback!` once with the list of all incomplete factorisations, `(stem, Type)` each. The only registry.
+#[macro_export]
+macro_rules! for_each_factor {
+    ($callback:ident $(, $extra:tt)*) => {
+        $callback! { [$($extra)*] (ilu0, Ilu0), (iluk, Iluk), (ic0, Ic0) }
+    };
+}
+
+/// Values of the factors, in the order of their stored entries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Factors<T> {
+    /// Those of L.
+    pub lower: Vec<T>,
+    /// Those of U; none where the other factor is L^T.
+    pub upper: Vec<T>,
+    /// alpha, where not A but A + alpha diag(A) was factored; else 0.
+    pub shift: f64,
+}
+
+/// The factors.
+#[derive(Clone, Debug)]
+pub struct Triangles<T> {
+    /// L.
+    pub lower: Triangular<T>,
+    /// U, or `None` where the other factor is L^T.
+    pub upper: Option<Triangular<T>>,
+    /// As in [`Factors`].
+    pub shift: f64,
+}
+
+/// Where a square matrix has entries: as in CSR, `row_ptr` and `col_idx`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    row_ptr: Vec<Offset>,
+    col_idx: Vec<Ordinal>,
+}
+
+impl Pattern {
+    pub(crate) fn with_capacity(nrows: usize, nnz: usize) -> Self {
+        let mut row_ptr = Vec::with_capacity(nrows + 1);
+        row_ptr.push(0);
+        Self { row_ptr, col_idx: Vec::with_capacity(nnz) }
+    }
+    pub(crate) fn of<T: Real>(a: &Csr<T>) -> Self {
+        Self { row_ptr: a.row_ptr().to_vec(), col_idx: a.col_idx().to_vec() }
+    }
+    /// Appends a row, its columns ascending.
+    pub(crate) fn push(&mut self, cols: impl IntoIterator<Item = Ordinal>) -> Result<()> {
+        self.col_idx.extend(cols);
+        self.row_ptr.push(spandrel_formats::index::checked(self.col_idx.len(), "entries of a factor")?);
+        Ok(())
+    }
+    /// Number of rows.
+    pub fn nrows(&self) -> usize {
+        self.row_ptr.len() - 1
+    }
+    /// Number of entries.
+    pub fn nnz(&self) -> usize {
+        self.col_idx.len()
+    }
+    /// Where each row's entries begin, `nrows + 1` offsets.
+    pub fn row_ptr(&self) -> &[Offset] {
+        &self.row_ptr
+    }
+    /// Column of each entry, ascending in a row.
+    pub fn col_idx(&self) -> &[Ordinal] {
+        &self.col_idx
+    }
+    /// Columns of row `i`.
+    ///
+    /// # Panics
+    /// If `i >= nrows`, like indexing a slice.
+    pub fn row(&self, i: usize) -> &[Ordinal] {
+        &self.col_idx[self.start(i)..self.start(i + 1)]
+    }
+    #[inline(always)]
+    pub(crate) fn start(&self, i: usize) -> usize {
+        self.row_ptr[i] as usize
+    }
+    fn longest(&self) -> usize {
+        self.row_ptr.windows(2).map(|ends| (ends[1] - ends[0]) as usize).max().unwrap_or(0)
+    }
+    fn with<T: Real>(&self, values: Vec<T>) -> Result<Csr<T>> {
+        let n = self.nrows();
+        Ok(Csr::new(n, n, self.row_ptr.clone(), self.col_idx.clone(), values)?)
+    }
+}
+
+/// Patterns of a matrix's strictly lower part and of the rest. Rows of the two, one after the other, are the matrix's rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Halves {
+    pub(crate) lower: Pattern,
+    pub(crate) upper: Pattern,
+}
+
+impl Halves {
+    /// Every row must store its diagonal entry.
+    pub(crate) fn of<T: Real>(a: &Csr<T>) -> Result<Self> {
+        square(a)?;
+        let n = a.row_ptr().len() - 1;
+        let half = (a.values().len() + n) / 2;
+        let mut halves = Self { lower: Pattern::with_capacity(n, half), upper: Pattern::with_capacity(n, half + n) };
+        for i in 0..n {
+            let (before, rest) = around(a, i)?;
+            halves.lower.push(before.iter().copied())?;
+            halves.upper.push(rest.iter().copied())?;
+        }
+        Ok(halves)
+    }
+    /// Entries of the matrix before row `i`.
+    pub(crate) fn start(&self, i: usize) -> usize {
+        self.lower.start(i) + self.upper.start(i)
+    }
+    pub(crate) fn nnz(&self) -> usize {
+        self.lower.nnz() + self.upper.nnz()
+    }
+}
+
+/// Columns of row `i` before the diagonal entry, and from it on.
+pub(crate) fn around<T: Real>(a: &Csr<T>, i: usize) -> Result<(&[Ordinal], &[Ordinal])> {
+    let cols = a.row(i).0;
+    let parts = cols.split_at(cols.partition_point(|&j| (j as usize) < i));
+    if parts.1.first() == Some(&(i as Ordinal)) { Ok(parts) } else { Err(Error::MissingPivot { row: i }) }
+}
+
+/// As many values as entries.
+pub(crate) fn expect_values<T>(values: &[T], entries: usize) -> Result<()> {
+    if values.len() == entries {
+        return Ok(());
+    }
+    Err(Error::Shape { what: "values", found: values.len(), expected: entries })
+}
+
+/// Where a row's columns stand in it, counted from 1; 0 for a column that it does not have.
+pub(crate) struct Slots(Vec<Ordinal>);
+
+impl Slots {
+    pub(crate) fn new(n: usize) -> Self {
+        Self(vec![0; n])
+    }
+    #[inline(always)]
+    pub(crate) fn set(&mut self, cols: &[Ordinal], from: usize) {
+        for (at, &j) in cols.iter().enumerate() {
+            self.0[j as usize] = (from + at + 1) as Ordinal;
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn clear(&mut self, cols: &[Ordinal]) {
+        for &j in cols {
+            self.0[j as usize] = 0;
+        }
+    }
+    #[inline(always)]
+    pub(crate) fn get(&self, j: Ordinal) -> Option<usize> {
+        (self.0[j as usize] as usize).checked_sub(1)
+    }
+}
+
+/// Compiles a function also for processors with FMA and calls that where there is one: the same bits, many times as fast.
+macro_rules! with_fma {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<$T:ident: Real>($($arg:ident: $Arg:ty),* $(,)?) -> $Out:ty $body:block) => {
+        $(#[$meta])*
+        $vis fn $name<$T: Real>($($arg: $Arg),*) -> $Out {
+            #[inline(always)]
+            fn body<$T: Real>($($arg: $Arg),*) -> $Out $body
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                #[target_feature(enable = "avx2,fma")]
+                fn fused<$T: Real>($($arg: $Arg),*) -> $Out {
+                    body($($arg),*)
+                }
+                // SAFETY: the processor has both features.
+                return unsafe { fused($($arg),*) };
+            }
+            body($($arg),*)
+        }
+    };
+}
+pub(crate) use with_fma;
+
+with_fma! {
+    /// A ~ L U on given patterns, row by row (IKJ; Saad, algorithms 10.4 and 10.6): l_ik = w_k / u_kk, then w_j = fma(-l_ik, u_kj, w_j) for the
+    /// u_kj of which the row has a place. `a` is A's pattern where it is not that of the factors.
+    ///
+    /// A pivot is tiny where |u_ii| <= u max_j |a_ij|, u the unit roundoff: what is left of it may be rounding alone.
+    pub(crate) fn eliminate<T: Real>(lower: &Pattern, upper: &Pattern, a: Option<&Pattern>, values: &[T]) -> Result<Factors<T>> {
+        let n = lower.nrows();
+        let mut slots = Slots::new(n);
+        let mut row = vec![T::zero(); lower.longest() + upper.longest()];
+        let mut l: Vec<T> = Vec::with_capacity(lower.nnz());
+        let mut u: Vec<T> = Vec::with_capacity(upper.nnz());
+        for i in 0..n {
+            let (before, rest) = (lower.row(i), upper.row(i));
+            let row = &mut row[..before.len() + rest.len()];
+            slots.set(before, 0);
+            slots.set(rest, before.len());
+            let given = match a {
+                None => &values[lower.start(i) + upper.start(i)..][..row.len()],
+                Some(a) => &values[a.start(i)..a.start(i + 1)],
+            };
+            match a {
+                None => row.copy_from_slice(given),
+                Some(a) => {
+                    row.fill(T::zero());
+                    for (&j, &v) in a.row(i).iter().zip(given) {
+                        if let Some(at) = slots.get(j) {
+                            row[at] = v;
+                        }
+                    }
+                }
+            }
+            for (p, &k) in before.iter().enumerate() {
+                let (begin, end) = (upper.start(k as usize), upper.start(k as usize + 1));
+                let (cols, terms) = (&upper.col_idx[begin..end], &u[begin..end]);
+                let factor = row[p] / terms[0];
+                row[p] = factor;
+                for (&j, &term) in cols[1..].iter().zip(&terms[1..]) {
+                    if let Some(at) = slots.get(j) {
+                        row[at] = (-factor).mul_add(term, row[at]);
+                    }
+                }
+            }
+            slots.clear(before);
+            slots.clear(rest);
+            let pivot = row[before.len()];
+            if row.iter().any(|v| !v.is_finite()) {
+                return Err(Error::NotFinite { row: i });
+            }
+            if pivot == T::zero() {
+                return Err(Error::ZeroPivot { row: i });
+            }
+            let largest = given.iter().fold(T::zero(), |largest, v| largest.max(v.abs()));
+            if pivot.abs() <= T::from_f64(T::UNIT_ROUNDOFF) * largest {
+                return Err(Error::TinyPivot { row: i, pivot: pivot.as_f64(), largest: largest.as_f64() });
+            }
+            l.extend_from_slice(&row[..before.len()]);
+            u.extend_from_slice(&row[before.len()..]);
+        }
+        Ok(Factors { lower: l, upper: u, shift: 0.0 })
+    }
+}

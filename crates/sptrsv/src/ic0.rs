@@ -1,0 +1,117 @@
+//! IC(0): A ~ L L^T without fill, for a symmetric matrix. L has entries where A's lower triangle has; the upper one is not read.
+//!
+//! Order: that of [`crate::factor`]: s = a_ik less l_ij l_kj for j ascending, l_ik = s / l_kk; the pivot s = a_ii less l_ij^2 for j
+//! ascending, l_ii = sqrt(s).
+//! Cost: 4 (nnz(L) + 2 nrows + 2) bytes for the symbolic phase's result; the numeric phase as in [`crate::factor`].
+//!
+//! Breakdown: a pivot is not positive unless s > u a_ii, u the unit roundoff; that may happen where A is positive definite but no
+//! M- or H-matrix. Then A + alpha diag(A) is factored in its place, with alpha = [`FIRST_SHIFT`] and doubled until it is. For a positive
+//! diagonal some alpha suffices, since the shifted matrix becomes diagonally dominant. The result says which.
+//! References: Meijerink & van der Vorst 1977; Manteuffel 1980, An incomplete factorization technique for positive definite linear
+//! systems; Lin & More 1999, Incomplete Cholesky factorizations with limited memory (the first shift).
+
+use std::marker::PhantomData;
+
+use spandrel_formats::{Csr, Offset, Real};
+
+use crate::factor::{Slots, around, expect_values, with_fma};
+use crate::triangle::square;
+use crate::{Error, Factor, Factors, Pattern, Result};
+
+/// The first alpha that is tried.
+pub const FIRST_SHIFT: f64 = 1e-3;
+/// Shifts that are tried: the last is beyond 10^8, where the off-diagonal entries hardly count.
+pub const MAX_SHIFTS: usize = 40;
+
+/// IC(0) of one pattern. See the module's head.
+#[derive(Clone, Debug)]
+pub struct Ic0<T> {
+    lower: Pattern,
+    /// Where A's rows begin.
+    row_ptr: Vec<Offset>,
+    value: PhantomData<T>,
+}
+
+impl<T: Real> Factor for Ic0<T> {
+    type Value = T;
+    const NAME: &'static str = "ic0";
+
+    fn symbolic(a: &Csr<T>) -> Result<Self> {
+        square(a)?;
+        let n = a.row_ptr().len() - 1;
+        let mut lower = Pattern::with_capacity(n, (a.values().len() + n) / 2);
+        for i in 0..n {
+            let (before, rest) = around(a, i)?;
+            lower.push(before.iter().chain(&rest[..1]).copied())?;
+        }
+        Ok(Self { lower, row_ptr: a.row_ptr().to_vec(), value: PhantomData })
+    }
+    fn numeric(&self, values: &[T]) -> Result<Factors<T>> {
+        let n = self.lower.nrows();
+        expect_values(values, self.row_ptr[n] as usize)?;
+        // What no shift mends.
+        for i in 0..n {
+            let given = &values[self.row_ptr[i] as usize..][..self.lower.row(i).len()];
+            if given.iter().any(|v| !v.is_finite()) {
+                return Err(Error::NotFinite { row: i });
+            }
+            let diagonal = given[given.len() - 1];
+            if diagonal <= T::zero() {
+                return Err(Error::NotPositive { row: i, pivot: diagonal.as_f64(), shift: 0.0 });
+            }
+        }
+        let mut shift = 0.0;
+        for _ in 0..MAX_SHIFTS {
+            match cholesky(&self.lower, &self.row_ptr, values, T::from_f64(shift)) {
+                Ok(lower) => return Ok(Factors { lower, upper: Vec::new(), shift }),
+                Err(_) => shift = if shift == 0.0 { FIRST_SHIFT } else { 2.0 * shift },
+            }
+        }
+        match cholesky(&self.lower, &self.row_ptr, values, T::from_f64(shift)) {
+            Ok(lower) => Ok(Factors { lower, upper: Vec::new(), shift }),
+            Err((row, pivot)) => Err(Error::NotPositive { row, pivot: pivot.as_f64(), shift }),
+        }
+    }
+    fn lower(&self) -> &Pattern {
+        &self.lower
+    }
+    fn upper(&self) -> Option<&Pattern> {
+        None
+    }
+}
+
+with_fma! {
+    /// L of A + `shift` diag(A), or the row whose pivot is not positive, with the pivot.
+    fn cholesky<T: Real>(lower: &Pattern, row_ptr: &[Offset], values: &[T], shift: T) -> std::result::Result<Vec<T>, (usize, T)> {
+        let mut slots = Slots::new(lower.nrows());
+        let mut l: Vec<T> = Vec::with_capacity(lower.nnz());
+        for i in 0..lower.nrows() {
+            let cols = lower.row(i);
+            let diagonal = cols.len() - 1;
+            let from = l.len();
+            l.extend_from_slice(&values[row_ptr[i] as usize..][..cols.len()]);
+            slots.set(&cols[..diagonal], 0);
+            let (done, row) = l.split_at_mut(from);
+            for (p, &k) in cols[..diagonal].iter().enumerate() {
+                let (begin, end) = (lower.start(k as usize), lower.start(k as usize + 1) - 1);
+                let mut s = row[p];
+                for (&j, &term) in lower.col_idx()[begin..end].iter().zip(&done[begin..end]) {
+                    if let Some(at) = slots.get(j) {
+                        s = (-row[at]).mul_add(term, s);
+                    }
+                }
+                row[p] = s / done[end];
+            }
+            slots.clear(&cols[..diagonal]);
+            let given = shift.mul_add(row[diagonal], row[diagonal]);
+            let pivot = row[..diagonal].iter().fold(given, |s, &v| (-v).mul_add(v, s));
+            // False for a NaN too.
+            let positive = pivot > T::from_f64(T::UNIT_ROUNDOFF) * given && pivot.is_finite();
+            if !positive {
+                return Err((i, pivot));
+            }
+            row[diagonal] = pivot.sqrt();
+        }
+        Ok(l)
+    }
+}
