@@ -16,7 +16,8 @@ pub fn bars(dir: &Path, lines: &[Line]) -> Result<()> {
     keys.dedup();
     for (case, element, triangle) in keys {
         let belongs = |l: &&Line| l.contender == "machine" || side(l) == triangle;
-        let here: Vec<&Line> = lines.iter().filter(|l| l.case == case && l.element == element).filter(belongs).collect();
+        let here: Vec<&Line> =
+            lines.iter().filter(|l| l.case == case && l.element == element).filter(belongs).collect();
         let case = triangle.map_or(case.to_owned(), |triangle| format!("{case} {triangle}"));
         let bars: Vec<&&Line> = here.iter().filter(|l| l.contender != "machine").collect();
         let triad = here.iter().find(|l| l.noun == "triad").map(|l| l.gbs);
@@ -131,7 +132,9 @@ where
             let left = g as f64 + 0.08 + k as f64 * width;
             chart.draw_series([Rectangle::new([(left, 0.0), (left + 0.92 * width, value)], colour.filled())])?;
             if let Some(note) = series.notes.get(g).filter(|note| !note.is_empty()) {
-                chart.draw_series([EmptyElement::at((left, value)) + Text::new(note.clone(), (0, -14), ("sans-serif", 12))])?;
+                chart.draw_series([
+                    EmptyElement::at((left, value)) + Text::new(note.clone(), (0, -14), ("sans-serif", 12))
+                ])?;
             }
         }
     }

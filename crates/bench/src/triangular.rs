@@ -6,9 +6,9 @@ use serde_json::Value;
 use spandrel_backend_cpu::Cpu;
 use spandrel_bench::case::Case;
 use spandrel_bench::paper::sptrsv as paper;
+use spandrel_bench::plot;
 use spandrel_bench::sptrsv::lines::table;
 use spandrel_bench::sptrsv::{self, Choice, Factor, Findings, stages};
-use spandrel_bench::plot;
 use spandrel_sptrsv::Triangle;
 
 use super::{Backend, Common, Device, Output, on_gpu};
@@ -121,8 +121,13 @@ pub(crate) fn sptrsv(args: &Contest) -> Result<()> {
     let contest = sptrsv::Contest {
         plans: args.plans.clone(),
         peers: peers(&args.device, args.peers.as_ref()),
-        triangles: args.triangle.iter().map(|side| if *side == Side::Lower { Triangle::Lower } else { Triangle::Upper }).collect(),
+        triangles: args
+            .triangle
+            .iter()
+            .map(|side| if *side == Side::Lower { Triangle::Lower } else { Triangle::Upper })
+            .collect(),
         factor: if args.factor == Source::Ilu0 { Factor::Ilu0 } else { Factor::None },
+        grid: None,
         staged: if args.force { stages::VARIANTS.to_vec() } else { Vec::new() },
         auto: args.plan_auto,
         effort: output.effort(args.device.backend),
@@ -176,7 +181,10 @@ fn print_choices(choices: &[Choice]) {
         let near = choices.iter().filter(|c| c.slower <= 1.05).count();
         println!("the chooser is within 5 % of the best plan on {near} of {} triangles", choices.len());
         for c in choices.iter().filter(|c| c.slower > 1.05) {
-            println!("  {} {} {}: {} chosen, {} is {:.2}x as fast", c.case, c.element, c.triangle, c.chosen, c.best, c.slower);
+            println!(
+                "  {} {} {}: {} chosen, {} is {:.2}x as fast",
+                c.case, c.element, c.triangle, c.chosen, c.best, c.slower
+            );
         }
     }
 }

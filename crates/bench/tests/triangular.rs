@@ -9,7 +9,8 @@ use spandrel_sptrsv::for_each_plan;
 
 fn bench(words: &str, more: &[&Path]) -> Output {
     let program = env!("CARGO_BIN_EXE_spandrel-bench");
-    let output = Command::new(program).args(words.split(' ')).args(more).args(["--rounds", "2", "--round-ms", "0.01"]).output();
+    let output =
+        Command::new(program).args(words.split(' ')).args(more).args(["--rounds", "2", "--round-ms", "0.01"]).output();
     output.expect("the program runs")
 }
 
@@ -46,7 +47,19 @@ fn every_plan_and_peer_has_a_line_with_all_fields() {
             assert_eq!(lines.iter().filter(|l| l["noun"] == plan && l["contender"] == "spandrel").count(), 8, "{plan}");
         }
         for line in lines {
-            for field in ["ms", "ms_min", "ms_max", "bytes", "gbs", "effective_gbs", "analyze_ms", "load_ms", "levels", "n", "nnz"] {
+            for field in [
+                "ms",
+                "ms_min",
+                "ms_max",
+                "bytes",
+                "gbs",
+                "effective_gbs",
+                "analyze_ms",
+                "load_ms",
+                "levels",
+                "n",
+                "nnz",
+            ] {
                 assert!(line[field].is_number(), "{field}: {line}");
             }
             assert_eq!((&line["factor"], &line["timed_by"]), (&Value::from(factor), &Value::from("clock")));
@@ -71,7 +84,9 @@ fn what_cannot_be_solved_is_named_in_the_record_and_the_rest_goes_on() {
     let output = bench(&words, &[&singular]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (_, objects) = record(&json);
-    assert!(objects.iter().any(|o| o["case"] == "singular" && o["error"].as_str().is_some_and(|why| why.contains("row 1"))));
+    assert!(
+        objects.iter().any(|o| o["case"] == "singular" && o["error"].as_str().is_some_and(|why| why.contains("row 1")))
+    );
     assert!(objects.iter().any(|o| o["case"] == "d3n7:4" && o["noun"] == "serial" && o["ms"].is_number()));
 }
 
@@ -94,7 +109,11 @@ fn unknown_words_are_errors_with_the_known_ones() {
 fn the_papers_figures_are_drawn_and_its_claims_compared() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    let words = format!("paper sptrsv --quick --sizes 4,6 --json {} --markdown {} --plot", at("a.jsonl").display(), at("a.md").display());
+    let words = format!(
+        "paper sptrsv --quick --sizes 4,6 --json {} --markdown {} --plot",
+        at("a.jsonl").display(),
+        at("a.md").display()
+    );
     let output = bench(&words, &[dir.path()]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let (_, objects) = record(&at("a.jsonl"));
@@ -102,7 +121,9 @@ fn the_papers_figures_are_drawn_and_its_claims_compared() {
         for size in [4, 6] {
             let here = |noun: &str| {
                 let case = format!("{stencil}:{size}");
-                objects.iter().any(|o| o["case"] == *case && o["noun"] == noun && o["figure"] == "5" && o["effective_gbs"].is_number())
+                objects.iter().any(|o| {
+                    o["case"] == *case && o["noun"] == noun && o["figure"] == "5" && o["effective_gbs"].is_number()
+                })
             };
             for plan in plans() {
                 assert!(here(plan), "{stencil}:{size} {plan}");

@@ -24,8 +24,8 @@ pub mod library;
 mod ours;
 pub mod plans;
 pub mod spmv;
-pub mod sptrsv;
 mod spsv;
+pub mod sptrsv;
 
 /// What the record says that this process cannot find out: the lent machine has no git and no compiler.
 #[derive(Clone, Debug, Default)]

@@ -187,8 +187,7 @@ impl<T: Real> Solve<T> {
             gpu.stream().synchronize().context("before cuSPARSE's analysis")?;
             let begin = Instant::now();
             // SAFETY: live descriptors and a live scalar, and the buffer of the size that was asked for.
-            let status =
-                unsafe { (f.analysis)(opened, AS_IS, one, matrix, b, x, kind, DEFAULT, descriptor, buffer) };
+            let status = unsafe { (f.analysis)(opened, AS_IS, one, matrix, b, x, kind, DEFAULT, descriptor, buffer) };
             succeeded(NAME, "cusparseSpSV_analysis", status)?;
             gpu.stream().synchronize().context("cuSPARSE's analysis")?;
             if round > 0 {

@@ -189,10 +189,14 @@ impl<T: Real> Visit<T> for Underway<'_, T> {
         }
         // At a microsecond a row or so it would take longer than all others together.
         if P::NAME == Serial::<T>::NAME && self.contest.plans.is_empty() && self.problem.facts.n > MOST_ROWS_ALONE {
-            self.left_out(P::NAME, "spandrel", &anyhow::anyhow!("one thread alone: name it with --plans to have it timed"));
+            self.left_out(
+                P::NAME,
+                "spandrel",
+                &anyhow::anyhow!("one thread alone: name it with --plans to have it timed"),
+            );
             return Ok(());
         }
-        for way in Way::of::<P>(&self.contest.staged) {
+        for way in Way::of::<P>(self.contest) {
             if let Err(why) = self.add::<P>(way) {
                 let why = match way.label() {
                     Some(label) => why.context(label),

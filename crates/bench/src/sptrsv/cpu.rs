@@ -156,7 +156,7 @@ where
             $(
                 known.push(stringify!($stem));
                 if contest.wants(stringify!($stem), chosen.as_ref()) {
-                    for way in Way::of::<spandrel_sptrsv::$Type<T>>(&contest.staged) {
+                    for way in Way::of::<spandrel_sptrsv::$Type<T>>(contest) {
                         if let Err(why) = at.add_plan::<spandrel_sptrsv::$Type<T>>(way) {
                             at.left_out(stringify!($stem), "spandrel", &format!("{why:#}"));
                         }
@@ -182,7 +182,14 @@ where
         for triad in [false, true] {
             let stream = Stream::new(triad);
             let (noun, bytes) = (stream.noun(), stream.bytes());
-            at.solvers.push(Solver { noun, contender: "machine", kernel: None, bytes, prepared: None, timed_by: "clock" });
+            at.solvers.push(Solver {
+                noun,
+                contender: "machine",
+                kernel: None,
+                bytes,
+                prepared: None,
+                timed_by: "clock",
+            });
             at.contenders.push(Box::new(stream));
         }
     }

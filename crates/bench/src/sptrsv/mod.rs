@@ -15,7 +15,6 @@ use spandrel_sptrsv::{Plan, Sweep, Systems, Triangle, Triangular};
 use crate::contender::Effort;
 
 mod cpu;
-mod ilu0;
 pub mod lines;
 mod peers;
 pub mod problem;
@@ -37,6 +36,8 @@ pub struct Contest {
     pub triangles: Vec<Triangle>,
     /// Whose.
     pub factor: Factor,
+    /// The grid, where it is known: the structured plan then reads nothing.
+    pub grid: Option<[usize; 3]>,
     /// Variants of the structured plan beside its default.
     pub staged: Vec<Staged>,
     /// Whether the plan that the chooser takes is timed and judged.

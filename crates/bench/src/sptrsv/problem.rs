@@ -9,9 +9,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
 use spandrel_formats::{Csr, Format, Real};
-use spandrel_sptrsv::{Diagonal, Levels, Triangle, Triangular, serial, split};
+use spandrel_sptrsv::{Diagonal, Factor as _, Ilu0, Levels, Triangle, Triangular, serial, split};
 
-use super::ilu0;
 use crate::case::Case;
 use crate::spmv::operand;
 
@@ -84,11 +83,15 @@ impl<T: Real> Triangles<T> {
         let (lower, upper) = match factor {
             Factor::None => {
                 let parts = split(csr)?;
-                (parts.lower, parts.upper)
+                (parts.lower, Some(parts.upper))
             }
-            Factor::Ilu0 => ilu0::factor(csr)?,
+            Factor::Ilu0 => {
+                let symbolic = Ilu0::symbolic(csr)?;
+                let parts = symbolic.triangles(symbolic.numeric(csr.values())?)?;
+                (parts.lower.into_csr(), parts.upper.map(Triangular::into_csr))
+            }
         };
-        Ok(Self { lower: Some(lower), upper: Some(upper), factor })
+        Ok(Self { lower: Some(lower), upper, factor })
     }
 
     /// One of them as a system of its own; each once.
@@ -128,7 +131,11 @@ impl<T: Real> Problem<T> {
         let mut x = vec![T::zero(); n];
         serial::solve(&matrix, &b, &mut x)?;
         let overflow = x.par_iter().position_first(|v| !v.is_finite());
-        ensure!(overflow.is_none(), "x is not finite in row {}: the triangle's inverse is too large", overflow.unwrap_or(0));
+        ensure!(
+            overflow.is_none(),
+            "x is not finite in row {}: the triangle's inverse is too large",
+            overflow.unwrap_or(0)
+        );
         let facts = Facts {
             case: case.to_owned(),
             element: T::NAME,
