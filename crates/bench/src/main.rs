@@ -16,6 +16,7 @@ use spandrel_bench::record::{self, Header};
 use spandrel_bench::{cg, memory, plot, read, solve, spmv};
 
 mod on_gpu;
+mod triangular;
 
 /// Benchmarks of Spandrel, its peers and the machine.
 #[derive(Debug, Parser)]
@@ -32,6 +33,13 @@ struct Common {
     /// All .mtx and .mtx.gz files of this folder
     #[arg(long = "matrices", value_name = "DIR")]
     folder: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// How long it runs, and where its results go.
+#[derive(Debug, Args)]
+struct Output {
     /// Threads (default: all)
     #[arg(long)]
     threads: Option<usize>,
@@ -41,7 +49,7 @@ struct Common {
     /// Write the table here
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write one SVG chart per case here
+    /// Write charts here, as SVG
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
     /// Rounds through all contenders
@@ -141,6 +149,11 @@ enum Command {
         #[arg(long, value_enum, value_delimiter = ',', default_value = "on")]
         graph: Vec<Graph>,
     },
+    /// T x = b by every plan, T a triangle of the matrix or of its ILU(0) factors
+    Sptrsv(triangular::Contest),
+    /// An experiment of a paper, measured here
+    #[command(subcommand)]
+    Paper(Paper),
     /// Whole solves of many matrices by CG, BiCGStab and direct: iterations, status, true residual
     Solve {
         #[command(flatten)]
@@ -167,6 +180,13 @@ enum Command {
     },
 }
 
+/// The papers' experiments.
+#[derive(Debug, Subcommand)]
+enum Paper {
+    /// Structured SpTRSV (Chen, Yang, Liu, Ma 2023), figures 4 to 7: 4 stencils on cubes, lower triangles, f64
+    Sptrsv(triangular::Experiment),
+}
+
 impl Common {
     fn cases(&self) -> Result<Vec<Case>> {
         let mut cases: Vec<Case> = self.matrices_given.iter().map(|w| Case::parse(w)).collect();
@@ -179,7 +199,9 @@ impl Common {
         );
         Ok(cases)
     }
+}
 
+impl Output {
     fn effort(&self, backend: Backend) -> Effort {
         let usual = if backend == Backend::Cpu { 20.0 } else { 2.0 };
         Effort { rounds: self.rounds.max(1), round_ms: self.round_ms.unwrap_or(usual) }
@@ -204,8 +226,8 @@ impl Common {
 fn main() -> Result<()> {
     match Cli::parse().command {
         Command::Spmv { common, formats, device, peers, types, min_entries, force, no_machine } => {
-            let threads = common.pool()?;
-            let effort = common.effort(device.backend);
+            let threads = common.output.pool()?;
+            let effort = common.output.effort(device.backend);
             let peers = |usual: &[&str]| -> Vec<String> {
                 let given = peers.clone().unwrap_or_else(|| usual.iter().map(|&p| p.to_owned()).collect());
                 given.into_iter().filter(|p| p != "none").collect()
@@ -221,8 +243,8 @@ fn main() -> Result<()> {
             run_spmv(&common, threads, &device, &plan, &types)
         }
         Command::Cg { common, formats, device, iterations, peers, memory, graph } => {
-            let threads = common.pool()?;
-            let effort = common.effort(device.backend);
+            let threads = common.output.pool()?;
+            let effort = common.output.effort(device.backend);
             if device.backend == Backend::Cuda {
                 let gpu = Gpu::open()?;
                 let plan = gpu::cg::Plan {
@@ -242,10 +264,12 @@ fn main() -> Result<()> {
                 lines.extend(cg::run(&be, &case, &formats, iterations.unwrap_or(50), effort)?);
             }
             print_lines(&common, &lines)?;
-            common.save(&device.header(threads, &lines), &lines)
+            common.output.save(&device.header(threads, &lines), &lines)
         }
+        Command::Sptrsv(contest) => triangular::sptrsv(&contest),
+        Command::Paper(Paper::Sptrsv(experiment)) => triangular::experiment(&experiment),
         Command::Solve { common, rtol, seconds } => {
-            let threads = common.pool()?;
+            let threads = common.output.pool()?;
             // Nothing here is compared in time, so the cores work on different matrices.
             let each = |case: &Case| {
                 eprintln!("{}", case.name);
@@ -253,10 +277,10 @@ fn main() -> Result<()> {
             };
             let lines = common.cases()?.par_iter().map(each).collect::<Result<Vec<_>>>()?.concat();
             println!("{}", solve::table(&lines));
-            common.save(&Header::here(threads), &lines)
+            common.output.save(&Header::here(threads), &lines)
         }
         Command::Read { common } => {
-            let threads = common.pool()?;
+            let threads = common.output.pool()?;
             let mut lines = Vec::new();
             for case in common.cases()? {
                 let scratch = tempfile::Builder::new().suffix(".mtx").tempfile()?;
@@ -271,7 +295,7 @@ fn main() -> Result<()> {
                         scratch.path()
                     }
                 };
-                lines.extend(read::run(&case.name, path, common.rounds)?);
+                lines.extend(read::run(&case.name, path, common.output.rounds)?);
             }
             for l in &lines {
                 let ratio = l.ratio_to_best_peer.map_or(String::new(), |r| format!(", {r:.2}x sprs"));
@@ -284,10 +308,10 @@ fn main() -> Result<()> {
                     l.gbs * 1e3
                 );
             }
-            common.save(&Header::here(threads), &lines)
+            common.output.save(&Header::here(threads), &lines)
         }
         Command::Memory { common, program } => {
-            let threads = common.pool()?;
+            let threads = common.output.pool()?;
             let lines = common.cases()?.iter().map(|c| memory::run(&program, c)).collect::<Result<Vec<_>>>()?;
             for l in &lines {
                 println!(
@@ -298,7 +322,7 @@ fn main() -> Result<()> {
                     l.ratio
                 );
             }
-            common.save(&Header::here(threads), &lines)
+            common.output.save(&Header::here(threads), &lines)
         }
     }
 }
@@ -334,7 +358,7 @@ fn run_spmv(common: &Common, threads: usize, device: &Device, plan: &spmv::Plan,
     }
     all.extend(unreadable);
     print_lines(common, &lines)?;
-    common.save(&device.header(threads, &lines), &all)
+    common.output.save(&device.header(threads, &lines), &all)
 }
 
 /// How often `choose` was right.
@@ -353,11 +377,11 @@ fn print_choices(choices: &[spmv::Choice]) {
 
 fn print_lines(common: &Common, lines: &[record::Line]) -> Result<()> {
     println!("{}", record::table(lines, false));
-    if let Some(path) = &common.markdown {
+    if let Some(path) = &common.output.markdown {
         std::fs::write(path, record::table(lines, true) + "\n")
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    if let Some(dir) = &common.plot {
+    if let Some(dir) = &common.output.plot {
         plot::bars(dir, lines)?;
     }
     Ok(())
@@ -421,8 +445,8 @@ mod tests {
             panic!("another command")
         };
         assert_eq!((device.backend, peers), (Backend::Cpu, None));
-        assert_eq!(common.effort(Backend::Cpu).round_ms, 20.0);
-        assert_eq!(common.effort(Backend::Cuda).round_ms, 2.0);
+        assert_eq!(common.output.effort(Backend::Cpu).round_ms, 20.0);
+        assert_eq!(common.output.effort(Backend::Cuda).round_ms, 2.0);
         assert!(Cli::try_parse_from(["x", "spmv", "d3n7:8", "--backend", "vulkan"]).is_err());
     }
 }

@@ -7,8 +7,10 @@ use spandrel_bench::gpu::cusparse::Cusparse;
 use spandrel_bench::gpu::spmv::{Findings, error_line};
 use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::record::Line;
+use spandrel_bench::sptrsv;
 
-use super::{Common, print_choices, print_lines, rate};
+use super::triangular::Job;
+use super::{Common, Device, Output, print_choices, print_lines, rate};
 
 /// Whether cuSPARSE is among the peers.
 fn wanted(peers: &[String]) -> Result<bool> {
@@ -29,10 +31,10 @@ fn peer<T>(op: &str, name: &str, opened: Result<T>, errors: &mut Vec<Value>) -> 
 }
 
 /// Writes the record with what there is: a run that is cut short keeps the cases before.
-fn save(common: &Common, gpu: &Gpu, provenance: &Provenance, lines: &[Line], rest: &[Value]) -> Result<()> {
+fn save(output: &Output, gpu: &Gpu, provenance: &Provenance, lines: &[Line], rest: &[Value]) -> Result<()> {
     let mut all = lines.iter().map(to_value).collect::<Result<Vec<_>, _>>()?;
     all.extend_from_slice(rest);
-    common.save(&gpu.header(provenance, rate(lines, "copy"))?, &all)
+    output.save(&gpu.header(provenance, rate(lines, "copy"))?, &all)
 }
 
 fn print(common: &Common, lines: &[Line], rest: &[Value]) -> Result<()> {
@@ -78,11 +80,52 @@ pub(crate) fn spmv(
                     rest.push(error_line("spmv", "case", element, "spandrel", &case.name, &format!("{why:#}")));
                 }
             }
-            save(common, gpu, &provenance, &lines, &rest)?;
+            save(&common.output, gpu, &provenance, &lines, &rest)?;
         }
     }
     print_choices(&choices);
     print(common, &lines, &rest)
+}
+
+/// Triangular solves; `written` makes of what there is the record's objects after each case.
+pub(crate) fn sptrsv(
+    output: &Output,
+    device: &Device,
+    jobs: &[Job],
+    types: &[String],
+    written: &mut dyn FnMut(&mut sptrsv::Findings) -> Result<Vec<Value>>,
+) -> Result<sptrsv::Findings> {
+    let (gpu, mut provenance) = (Gpu::open()?, device.provenance());
+    let room = gpu.room(device.max_gib, device.group_gib)?;
+    gpu.header(&provenance, None)?;
+    let mut found = sptrsv::Findings::default();
+    let mut wants = false;
+    for (_, contest) in jobs {
+        wants |= wanted(&contest.peers)?;
+    }
+    let library = if wants { peer("sptrsv", "cusparse", Cusparse::open(&gpu), &mut found.errors) } else { None };
+    provenance.libraries.extend(library.as_ref().map(|library| library.version()).transpose()?);
+    for (case, contest) in jobs {
+        for element in types {
+            eprintln!("{} {element}", case.name);
+            let more = match element.as_str() {
+                "f32" => gpu::sptrsv::run::<f32>(&gpu, library.as_ref(), case, contest, room),
+                "f64" => gpu::sptrsv::run::<f64>(&gpu, library.as_ref(), case, contest, room),
+                other => bail!("no element type is called {other}: f32, f64"),
+            };
+            match more {
+                Ok(more) => found.add(more),
+                Err(why) => {
+                    eprintln!("  left out: {why:#}");
+                    let why = format!("{why:#}");
+                    found.errors.push(error_line("sptrsv", "case", element, "spandrel", &case.name, &why));
+                }
+            }
+            let all = written(&mut found)?;
+            output.save(&gpu.header(&provenance, rate(&found.lines, "copy"))?, &all)?;
+        }
+    }
+    Ok(found)
 }
 
 pub(crate) fn cg(
@@ -117,7 +160,7 @@ pub(crate) fn cg(
                 rest.push(error_line("cg", "case", "f64", "spandrel", &case.name, &format!("{why:#}")));
             }
         }
-        save(common, gpu, &provenance, &lines, &rest)?;
+        save(&common.output, gpu, &provenance, &lines, &rest)?;
     }
     print(common, &lines, &rest)
 }

@@ -1,4 +1,4 @@
-//! Charts: one SVG per case, a bar per contender, with the triad's rate as a line.
+//! Charts: one SVG per case, a bar per contender, with the triad's rate as a line; and panels of grouped bars for the papers' figures.
 
 use std::path::Path;
 
@@ -10,16 +10,143 @@ use crate::record::Line;
 /// Writes `DIR/op-case-type.svg` for every case in `lines`.
 pub fn bars(dir: &Path, lines: &[Line]) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    let mut keys: Vec<(&str, &str)> = lines.iter().map(|l| (l.case.as_str(), l.element)).collect();
+    let side = |l: &Line| l.more.solve.as_ref().map(|s| s.triangle.clone());
+    let timed = lines.iter().filter(|l| l.contender != "machine");
+    let mut keys: Vec<_> = timed.map(|l| (l.case.as_str(), l.element, side(l))).collect();
     keys.dedup();
-    for (case, element) in keys {
-        let here: Vec<&Line> = lines.iter().filter(|l| l.case == case && l.element == element).collect();
+    for (case, element, triangle) in keys {
+        let belongs = |l: &&Line| l.contender == "machine" || side(l) == triangle;
+        let here: Vec<&Line> =
+            lines.iter().filter(|l| l.case == case && l.element == element).filter(belongs).collect();
+        let case = triangle.map_or(case.to_owned(), |triangle| format!("{case} {triangle}"));
         let bars: Vec<&&Line> = here.iter().filter(|l| l.contender != "machine").collect();
         let triad = here.iter().find(|l| l.noun == "triad").map(|l| l.gbs);
         let safe: String = case.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
         let path = dir.join(format!("{}-{safe}-{element}.svg", lines[0].op));
         draw(&path, &format!("{} {case} {element}", lines[0].op), &bars, triad)
             .map_err(|e| anyhow!("cannot draw {}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Values of one colour, one a group.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// In the legend.
+    pub name: String,
+    /// By group; `None` where there is none.
+    pub values: Vec<Option<f64>>,
+    /// Written above the bars, by group.
+    pub notes: Vec<String>,
+}
+
+/// Grouped bars.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// Above it.
+    pub title: String,
+    /// Beside it.
+    pub unit: &'static str,
+    /// Below the bars.
+    pub groups: Vec<String>,
+    /// The bars of each group, in order.
+    pub series: Vec<Series>,
+    /// A range behind the bars, with its name.
+    pub range: Option<(f64, f64, &'static str)>,
+}
+
+/// Writes panels into one SVG, two a row, all with the colours of the first.
+pub fn panels(path: &Path, panels: &[Panel]) -> Result<()> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    }
+    draw_panels(path, panels).map_err(|e| anyhow!("cannot draw {}: {e}", path.display()))
+}
+
+const COLOURS: [RGBColor; 9] = [
+    RGBColor(31, 119, 180),
+    RGBColor(255, 127, 14),
+    RGBColor(44, 160, 44),
+    RGBColor(148, 103, 189),
+    RGBColor(214, 39, 40),
+    RGBColor(140, 86, 75),
+    RGBColor(127, 127, 127),
+    RGBColor(188, 189, 34),
+    RGBColor(23, 190, 207),
+];
+const WIDTH: u32 = 640;
+const HEIGHT: u32 = 360;
+/// Of the strip below all panels that says which colour is what: this many names a line, each line so high.
+const NAMES: usize = 3;
+const STRIP: u32 = 22;
+
+fn draw_panels(path: &Path, panels: &[Panel]) -> Result<(), Box<dyn std::error::Error>> {
+    let columns = panels.len().clamp(1, 2) as u32;
+    let rows = panels.len().div_ceil(2) as u32;
+    let names: Vec<&str> = panels.first().map_or(Vec::new(), |p| p.series.iter().map(|s| s.name.as_str()).collect());
+    let strip = STRIP * names.len().div_ceil(NAMES) as u32 + 8;
+    let root = SVGBackend::new(path, (WIDTH * columns, HEIGHT * rows + strip)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let (above, below) = root.split_vertically(HEIGHT * rows);
+    for (panel, area) in panels.iter().zip(above.split_evenly((rows as usize, columns as usize))) {
+        draw_panel(panel, &area)?;
+    }
+    for (k, name) in names.iter().enumerate() {
+        let at = (24 + (k % NAMES) as i32 * (WIDTH * columns) as i32 / NAMES as i32, (k / NAMES) as i32 * STRIP as i32);
+        let square = [at, (at.0 + 14, at.1 + 14)];
+        below.draw(&Rectangle::new(square, COLOURS[k % COLOURS.len()].filled()))?;
+        below.draw(&Text::new((*name).to_owned(), (at.0 + 20, at.1 + 1), ("sans-serif", 14)))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+fn draw_panel<D: DrawingBackend>(
+    panel: &Panel,
+    area: &DrawingArea<D, plotters::coord::Shift>,
+) -> Result<(), Box<dyn std::error::Error>>
+where
+    D::ErrorType: 'static,
+{
+    let values = panel.series.iter().flat_map(|s| s.values.iter().flatten().copied());
+    let top = values.chain(panel.range.map(|r| r.1)).fold(f64::MIN_POSITIVE, f64::max) * 1.15;
+    let groups = panel.groups.len();
+    let mut chart = ChartBuilder::on(area)
+        .caption(&panel.title, ("sans-serif", 16))
+        .margin(10)
+        .x_label_area_size(30)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.0..groups as f64, 0.0..top)?;
+    // Labels stand between the ticks of a continuous axis: written by hand below.
+    chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc(panel.unit).draw()?;
+    if let Some((low, high, name)) = panel.range {
+        let shade = RGBColor(200, 200, 200).mix(0.45).filled();
+        chart.draw_series([Rectangle::new([(0.0, low), (groups as f64, high)], shade)])?;
+        chart.draw_series([Text::new(name, (0.02, high), ("sans-serif", 12))])?;
+    }
+    let width = 0.84 / panel.series.len().max(1) as f64;
+    for (k, series) in panel.series.iter().enumerate() {
+        let colour = COLOURS[k % COLOURS.len()];
+        for (g, value) in series.values.iter().enumerate() {
+            let Some(value) = *value else { continue };
+            let left = g as f64 + 0.08 + k as f64 * width;
+            chart.draw_series([Rectangle::new([(left, 0.0), (left + 0.92 * width, value)], colour.filled())])?;
+            if let Some(note) = series.notes.get(g).filter(|note| !note.is_empty()) {
+                chart.draw_series([
+                    EmptyElement::at((left, value)) + Text::new(note.clone(), (0, -14), ("sans-serif", 12))
+                ])?;
+            }
+        }
+    }
+    let plane = chart.plotting_area();
+    for (g, name) in panel.groups.iter().enumerate() {
+        let (x, y) = plane.map_coordinate(&(g as f64 + 0.5, 0.0));
+        let base = area.get_base_pixel();
+        let style = ("sans-serif", 13).into_text_style(area).pos(plotters::style::text_anchor::Pos::new(
+            plotters::style::text_anchor::HPos::Center,
+            plotters::style::text_anchor::VPos::Top,
+        ));
+        area.draw(&Text::new(name.clone(), (x - base.0, y - base.1 + 6), style))?;
     }
     Ok(())
 }

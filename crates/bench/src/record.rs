@@ -9,6 +9,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::machine;
+use crate::sptrsv::lines::Solve;
 
 /// First line of a record.
 #[derive(Clone, Debug, Serialize)]
@@ -123,6 +124,12 @@ pub struct More {
     /// Where the values are not the case's own: what they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<&'static str>,
+    /// Figures of a paper that the line stands in: `"5"`, `"6 7"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figure: Option<String>,
+    /// What a triangular solve has beside.
+    #[serde(flatten)]
+    pub solve: Option<Solve>,
 }
 
 /// Writes `header` and `lines` to `path`.

@@ -39,6 +39,8 @@ pub use serial::Serial;
 pub use structured::{Stages, Structured};
 pub use ssor::Ssor;
 pub use structured::Structured;
+pub use ssor::Ssor;
+pub use structured::{Stages, Structured};
 pub use sweep::Sweep;
 pub use syncfree::{Syncfree, Walk};
 pub use triangle::{Diagonal, Parts, Triangle, Triangular, split};

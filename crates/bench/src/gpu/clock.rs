@@ -10,6 +10,8 @@ use crate::contender::{Effort, Timing};
 
 /// Calls in one graph.
 pub const CALLS: u32 = 50;
+/// A graph of longer calls has fewer of them.
+pub const GRAPH_MS: f64 = 50.0;
 /// Replays of longer graphs need no warm-up before each round: the caches hold nothing of the call before.
 const LONG_MS: f64 = 10.0;
 /// Most replays in one round.
@@ -35,12 +37,13 @@ pub struct Label {
 pub struct Timed<'a> {
     /// Who.
     pub label: Label,
-    graph: CudaGraph,
+    /// `None` where the calls cannot be captured: they are then enqueued one by one.
+    graph: Option<CudaGraph>,
     calls: u32,
     /// Replays in a round, once known.
     replays: Option<(u32, bool)>,
     /// Owns, or borrows, what the graph uses.
-    _enqueue: Enqueue<'a>,
+    enqueue: Enqueue<'a>,
 }
 
 /// Records `calls` calls. Every kernel must have been launched before, so that none is loaded underway.
@@ -65,18 +68,52 @@ impl<'a> Timed<'a> {
     pub fn new(gpu: &Gpu, label: Label, calls: u32, mut enqueue: Enqueue<'a>) -> Result<Self> {
         enqueue()?;
         gpu.stream().synchronize().context("the first call")?;
-        let graph = capture(gpu.stream(), calls, &mut enqueue)?;
-        Ok(Self { label, graph, calls, replays: None, _enqueue: enqueue })
+        let graph = Some(capture(gpu.stream(), calls, &mut enqueue)?);
+        Ok(Self { label, graph, calls, replays: None, enqueue })
     }
 
-    /// Replays the graph once and waits.
+    /// As [`Timed::new`] with [`CALLS`] calls, or fewer where these would last longer than [`GRAPH_MS`]. What cannot be captured is
+    /// enqueued call by call.
+    ///
+    /// # Errors
+    /// The call's own.
+    pub fn fitted(gpu: &Gpu, label: Label, mut enqueue: Enqueue<'a>) -> Result<Self> {
+        // The first call loads kernels.
+        enqueue()?;
+        gpu.stream().synchronize().context("the first call")?;
+        let ms = Clock::new(gpu)?.time(gpu, &mut enqueue)?;
+        let calls = calls_of(ms);
+        let graph = capture(gpu.stream(), calls, &mut enqueue).inspect_err(|why| {
+            eprintln!("  {} ({}): not captured, timed between events: {why:#}", label.noun, label.contender);
+        });
+        Ok(Self { label, graph: graph.ok(), calls, replays: None, enqueue })
+    }
+
+    /// Whether the calls are one graph.
+    pub fn is_captured(&self) -> bool {
+        self.graph.is_some()
+    }
+
+    /// Runs all calls once and waits.
     ///
     /// # Errors
     /// What the device says.
-    pub fn replay(&self, gpu: &Gpu) -> Result<()> {
-        self.graph.launch().context("replaying the calls")?;
+    pub fn replay(&mut self, gpu: &Gpu) -> Result<()> {
+        self.launch()?;
         gpu.stream().synchronize().context("the replayed calls")
     }
+
+    fn launch(&mut self) -> Result<()> {
+        match &self.graph {
+            Some(graph) => graph.launch().context("replaying the calls"),
+            None => (0..self.calls).try_for_each(|_| (self.enqueue)()),
+        }
+    }
+}
+
+/// Calls of `ms` each in one graph.
+fn calls_of(ms: f64) -> u32 {
+    (GRAPH_MS / ms.max(1e-3)).floor().clamp(1.0, f64::from(CALLS)) as u32
 }
 
 /// Two events.
@@ -106,22 +143,20 @@ impl Clock {
 impl Timed<'_> {
     /// Milliseconds of one call over a round.
     fn round(&mut self, gpu: &Gpu, clock: &Clock, effort: Effort) -> Result<f64> {
-        let (graph, calls) = (&self.graph, f64::from(self.calls));
-        let mut replay = || graph.launch().context("replaying the calls");
         let (replays, warm) = match self.replays {
             Some(known) => known,
             None => {
-                replay()?;
-                let ms = clock.time(gpu, &mut replay)?;
+                self.launch()?;
+                let ms = clock.time(gpu, &mut || self.launch())?;
                 let replays = (effort.round_ms / ms.max(1e-3)).ceil().clamp(1.0, MOST_REPLAYS) as u32;
                 *self.replays.insert((replays, ms < LONG_MS))
             }
         };
         if warm {
-            replay()?;
+            self.launch()?;
         }
-        let ms = clock.time(gpu, &mut || (0..replays).try_for_each(|_| replay()))?;
-        Ok(ms / f64::from(replays) / calls)
+        let ms = clock.time(gpu, &mut || (0..replays).try_for_each(|_| self.launch()))?;
+        Ok(ms / f64::from(replays) / f64::from(self.calls))
     }
 }
 
@@ -146,4 +181,14 @@ pub fn interleave(gpu: &Gpu, all: &mut [&mut Timed<'_>], effort: Effort) -> Resu
 pub(crate) fn median(mut samples: Vec<f64>) -> Timing {
     samples.sort_by(f64::total_cmp);
     Timing { ms: samples[samples.len() / 2], min: samples[0], max: samples[samples.len() - 1] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_calls_are_few_in_a_graph() {
+        assert_eq!([0.0, 0.02, 1.0, 4.5, 12.0, 80.0].map(calls_of), [50, 50, 50, 11, 4, 1]);
+    }
 }

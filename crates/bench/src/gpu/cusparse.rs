@@ -128,6 +128,11 @@ impl Cusparse {
         Ok(Rc::new(library))
     }
 
+    /// Its own name for itself, in calls of other files.
+    pub(super) fn opened(&self) -> *mut c_void {
+        self.opened
+    }
+
     /// Its name and version.
     ///
     /// # Errors

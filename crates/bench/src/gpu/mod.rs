@@ -22,7 +22,10 @@ pub mod cusparse;
 mod formats;
 pub mod library;
 mod ours;
+pub mod plans;
 pub mod spmv;
+mod spsv;
+pub mod sptrsv;
 
 /// What the record says that this process cannot find out: the lent machine has no git and no compiler.
 #[derive(Clone, Debug, Default)]

@@ -129,7 +129,7 @@ impl<'a, T: Real> Contest<'a, T> {
 
     /// Captures a contender and compares its answer, which must replace NaN.
     fn ready(&self, label: Label, enqueue: clock::Enqueue<'a>) -> Result<Timed<'a>> {
-        let timed = Timed::new(self.gpu, label, CALLS, enqueue)?;
+        let mut timed = Timed::new(self.gpu, label, CALLS, enqueue)?;
         self.gpu.be.fill(None, T::from_f64(f64::NAN), &mut self.operands.y.borrow_mut())?;
         timed.replay(self.gpu)?;
         let answer: Vec<T> = self.gpu.be.download(&self.operands.y.borrow())?;

@@ -1,0 +1,168 @@
+//! `spandrel-bench sptrsv`: every plan and peer on the triangles of every case, its analysis timed, its answer checked, then all solves
+//! timed interleaved; and what the chooser takes.
+//!
+//! Ratios are a peer's milliseconds over ours. The one with analysis counts one analysis and one solve on either side; what brings the
+//! triangle to where it is solved (copies, a device's own layout) is `load_ms`, told beside it for either side and counted for none.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Result;
+use serde::Serialize;
+use spandrel_formats::Real;
+use spandrel_sptrsv::{Plan, Sweep, Systems, Triangle, Triangular};
+
+use crate::contender::Effort;
+
+mod cpu;
+pub mod lines;
+mod peers;
+pub mod problem;
+pub mod stages;
+
+pub use cpu::run;
+pub use peers::SolveReal;
+pub use problem::Factor;
+pub use stages::Staged;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Contest {
+    /// Stems of the plans, or empty for all.
+    pub plans: Vec<String>,
+    /// Names of the peers.
+    pub peers: Vec<String>,
+    /// Which triangles.
+    pub triangles: Vec<Triangle>,
+    /// Whose.
+    pub factor: Factor,
+    /// The grid, where it is known: the structured plan then reads nothing.
+    pub grid: Option<[usize; 3]>,
+    /// Variants of the structured plan beside its default.
+    pub staged: Vec<Staged>,
+    /// Whether the plan that the chooser takes is timed and judged.
+    pub auto: bool,
+    /// How long.
+    pub effort: Effort,
+    /// Whether the machine's own bandwidth runs among the contenders.
+    pub machine: bool,
+    /// Matrices of fewer entries are passed over.
+    pub min_entries: usize,
+}
+
+impl Contest {
+    /// Whether a plan is timed; `chosen` is what the chooser took.
+    pub(crate) fn wants(&self, stem: &str, chosen: Option<&Chosen>) -> bool {
+        self.plans.is_empty() || self.plans.iter().any(|p| p == stem) || chosen.is_some_and(|c| c.plan == stem)
+    }
+}
+
+/// What the chooser took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) plan: &'static str,
+    pub(crate) why: String,
+}
+
+/// The plan for many solves with a triangle: the sweep on grids, else level sets.
+pub(crate) fn chosen_plan<T: Real>(matrix: &Arc<Triangular<T>>) -> Chosen {
+    match Sweep::analyze(Arc::clone(matrix), Systems::Plain) {
+        Ok(_) => Chosen { plan: Sweep::<T>::NAME, why: "the triangle of a grid".into() },
+        Err(why) => Chosen { plan: spandrel_sptrsv::Levelset::<T>::NAME, why: why.to_string() },
+    }
+}
+
+/// How good a choice was.
+#[derive(Clone, Debug, Serialize)]
+pub struct Choice {
+    /// `"choose"`.
+    pub op: &'static str,
+    /// `"sptrsv"`.
+    pub of: &'static str,
+    /// Element type.
+    #[serde(rename = "type")]
+    pub element: &'static str,
+    /// `"cpu"`, `"cuda"`.
+    pub backend: &'static str,
+    /// The matrix.
+    pub case: String,
+    /// `"lower"`, `"upper"`.
+    pub triangle: String,
+    /// `"none"`, `"ilu0"`.
+    pub factor: &'static str,
+    /// Rows.
+    pub n: usize,
+    /// Entries of the triangle.
+    pub nnz: usize,
+    /// The plan taken.
+    pub chosen: String,
+    /// Why.
+    pub why: String,
+    /// The plan that was fastest.
+    pub best: String,
+    /// Time of the chosen over the fastest.
+    pub slower: f64,
+    /// Milliseconds of the best peer over the chosen plan's.
+    pub ratio_to_best_peer: Option<f64>,
+}
+
+/// What came of one case.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Timings.
+    pub lines: Vec<crate::record::Line>,
+    /// What was left out or went wrong, and why.
+    pub errors: Vec<serde_json::Value>,
+    /// How the chooser did.
+    pub choices: Vec<Choice>,
+}
+
+impl Findings {
+    /// Takes over what came of another case.
+    pub fn add(&mut self, more: Findings) {
+        self.lines.extend(more.lines);
+        self.errors.extend(more.errors);
+        self.choices.extend(more.choices);
+    }
+
+    /// The objects of the record: lines, choices, what was left out.
+    ///
+    /// # Errors
+    /// None: every field is plain data.
+    pub fn objects(&self) -> Result<Vec<serde_json::Value>> {
+        let mut all = self.lines.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
+        for choice in &self.choices {
+            all.push(serde_json::to_value(choice)?);
+        }
+        all.extend_from_slice(&self.errors);
+        Ok(all)
+    }
+}
+
+/// The result of `work` and its milliseconds.
+pub(crate) fn stopwatch<R>(work: impl FnOnce() -> R) -> (R, f64) {
+    let start = Instant::now();
+    let result = work();
+    (result, start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Milliseconds from which on one timing of a preparation is enough.
+const LONG_MS: f64 = 300.0;
+
+/// The result of `work` and the median of three timings of it, or of one long one. What came before is dropped first: preparations
+/// may be large.
+///
+/// # Errors
+/// The work's own.
+pub(crate) fn prepared<R>(mut work: impl FnMut() -> Result<R>) -> Result<(R, f64)> {
+    let mut samples = Vec::new();
+    loop {
+        let (result, ms) = stopwatch(&mut work);
+        let result = result?;
+        samples.push(ms);
+        if samples.len() == 3 || ms > LONG_MS {
+            samples.sort_by(f64::total_cmp);
+            return Ok((result, samples[samples.len() / 2]));
+        }
+    }
+}
