@@ -15,12 +15,13 @@ pub mod subject;
 // Unit tests need no backend, and compile in a fraction of the time without one.
 #[cfg(not(test))]
 pub mod suite;
+pub mod triangle;
 pub mod trial;
 pub mod trials;
 
 pub use case::Case;
 pub use plain::Plain;
-pub use subject::{Complete, EveryFormat, FORMATS, Fleet};
+pub use subject::{Complete, EveryFormat, EveryPlan, FORMATS, Fleet, PLANS};
 pub use trial::{Finding, Outcome, Record, Tally, Trial, Verdict};
 
 /// What the generators make of a specification.
