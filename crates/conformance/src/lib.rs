@@ -15,9 +15,9 @@ pub mod subject;
 // Unit tests need no backend, and compile in a fraction of the time without one.
 #[cfg(not(test))]
 pub mod suite;
-pub mod triangle;
 pub mod trial;
 pub mod trials;
+pub mod triangle;
 
 pub use case::Case;
 pub use plain::Plain;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use spandrel_backend::{
-    Backend, Coeff, Device, Load, Mat, Order, Phase, Quantity, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv,
-    Watch,
+    Backend, Coeff, Device, Load, Mat, Order, Phase, Quantity, Result, SparseVector, Spmm, Spmv, SpmvTransposed,
+    Sptrsv, Watch,
 };
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
 

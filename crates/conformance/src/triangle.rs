@@ -144,7 +144,9 @@ impl Case {
         for i in 0..n {
             let value = 1.0 + stream.unit();
             match diagonal {
-                Diagonal::NonUnit => entries.push((i as u32, i as u32, T::from_f64(if i % 3 == 0 { -value } else { value }))),
+                Diagonal::NonUnit => {
+                    entries.push((i as u32, i as u32, T::from_f64(if i % 3 == 0 { -value } else { value })))
+                }
                 Diagonal::Unit if triangle == Triangle::Lower => entries.push((i as u32, i as u32, T::nan())),
                 Diagonal::Unit => {}
             }
@@ -213,7 +215,13 @@ impl Case {
 }
 
 /// `length` distinct columns of row `i` out of a range, one in each of as many equal strips.
-fn spread(stream: &mut Stream, i: usize, length: usize, from: std::ops::Range<usize>, places: &mut Vec<(usize, usize)>) {
+fn spread(
+    stream: &mut Stream,
+    i: usize,
+    length: usize,
+    from: std::ops::Range<usize>,
+    places: &mut Vec<(usize, usize)>,
+) {
     let length = length.min(from.len());
     for k in 0..length {
         let (begin, end) = (k * from.len() / length, (k + 1) * from.len() / length);
@@ -296,8 +304,7 @@ impl<T: Real> Problem<T> {
             let (cols, values) = matrix.csr().row(i);
             entries.extend(cols.iter().zip(values).map(|(&j, &value)| (j, i as u32, value)));
         }
-        let transposed =
-            Triangular::new(sorted(n, entries)?, matrix.triangle().transposed(), matrix.diagonal())?;
+        let transposed = Triangular::new(sorted(n, entries)?, matrix.triangle().transposed(), matrix.diagonal())?;
         Ok(Self { matrix: Arc::new(matrix), transposed, b: numbers(seed ^ 0x2545_f491, COLUMNS * n) })
     }
 
