@@ -314,9 +314,9 @@ pub(crate) fn trials<P: Plan, D: Sptrsv<P> + 'static>(
         push("", |fleet, shared| {
             each::<P, D>(fleet, shared, usize::MAX, |subjects, checked| values(subjects, checked, shared.case.light))
         });
-        push("-gated", |fleet, shared| each::<P, D>(fleet, shared, 1, gated));
     }
     if case.special && case.wants(P::NAME) {
+        push("-gated", |fleet, shared| each::<P, D>(fleet, shared, 1, gated));
         push("-updated", |fleet, shared| each::<P, D>(fleet, shared, usize::MAX, updated));
         push("-not-finite", |fleet, shared| {
             each::<P, D>(fleet, shared, 1, |subjects, checked| special(P::NAME, &*subjects[0].1, checked))
@@ -415,25 +415,20 @@ pub(crate) fn gated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -
     let before: Vec<T> = crate::case::numbers(77, problem.b.len());
     for (system, expected) in SYSTEMS.into_iter().zip(&checked.x) {
         let stored = subject.order(system) == Order::Stored;
-        // The first solve of a resident, one after an open one, and two in a row.
-        for round in 0..2 {
-            for (b, before, expected) in
-                [(&problem.b[..n], &before[..n], &expected[..n]), (&problem.b[..], &before[..], &expected[..])]
-            {
-                let stopped = Ask { gate: GateState::Stopped, before: Some(before), ..Ask::new(system, b) };
-                for _ in 0..=round {
-                    let x = subject.solve(&stopped)?;
-                    differing(&x, before).map_err(context(format!("{system}, x behind a stopped monitor")))?;
-                }
-                let x = subject.solve(&Ask { in_place: true, ..stopped })?;
-                differing(&x, b).map_err(context(format!("{system}, b in x behind a stopped monitor")))?;
-                for gate in [GateState::None, GateState::Running] {
-                    for in_place in [false, true] {
-                        let x = subject.solve(&Ask { gate, in_place, ..Ask::new(system, b) })?;
-                        let what = format!("{system}, {gate:?} gate after a stopped one, in place: {in_place}");
-                        problem.check(system, stored, b, expected, &x).map_err(context(what))?;
-                    }
-                }
+        // Before the first solve of a resident and after some; several columns once.
+        for (round, len) in [(0, n), (1, problem.b.len()), (2, n)] {
+            let (b, before, expected) = (&problem.b[..len], &before[..len], &expected[..len]);
+            let stopped = Ask { gate: GateState::Stopped, before: Some(before), ..Ask::new(system, b) };
+            for _ in 0..=round {
+                let x = subject.solve(&stopped)?;
+                differing(&x, before).map_err(context(format!("{system}, x behind a stopped monitor")))?;
+            }
+            let x = subject.solve(&Ask { in_place: true, ..stopped })?;
+            differing(&x, b).map_err(context(format!("{system}, b in x behind a stopped monitor")))?;
+            for (gate, in_place) in [(GateState::None, false), (GateState::Running, true)] {
+                let x = subject.solve(&Ask { gate, in_place, ..Ask::new(system, b) })?;
+                let what = format!("{system}, {gate:?} gate after a stopped one, in place: {in_place}");
+                problem.check(system, stored, b, expected, &x).map_err(context(what))?;
             }
         }
     }

@@ -37,10 +37,10 @@ impl Factors {
     }
 
     fn factorise(&self) -> Result<Vec<Checked<f64>>, Finding> {
-        // What cannot be read is a trial of its own.
-        let Ok(csr) = matrix_market::read_csr::<f64>(&self.path) else { return Err(Finding::Refused) };
+        // Whether a file can be read is a trial of its own.
+        let csr = matrix_market::read_csr::<f64>(&self.path).map_err(|error| Finding::Skipped(error.to_string()))?;
         if csr.nrows() != csr.ncols() {
-            return Err(Finding::Refused);
+            return Err(Finding::Skipped(format!("{} x {}: it has no triangular factors", csr.nrows(), csr.ncols())));
         }
         let [lower, upper] = factors(&csr).map_err(|error| wrong(format!("the factors: {error:#}")))?;
         let problem = |matrix| Problem::new(matrix, seed(&self.stem)).map_err(|error| wrong(format!("{error:#}")));
@@ -63,7 +63,8 @@ fn check<P: Plan<Value = f64>, D: Sptrsv<P>>(fleet: &Fleet<D>, file: &Factors) -
     let mut verdict = Ok(());
     for checked in file.checked()? {
         if P::NAME == "serial" && checked.problem.nrows() > SERIAL_ROWS {
-            return Err(Finding::Refused);
+            let rows = checked.problem.nrows();
+            return Err(Finding::Skipped(format!("{rows} rows one after the other take a GPU too long")));
         }
         match load::<P, D>(fleet, 1, &checked.problem).and_then(|subjects| values(&subjects, checked, true)) {
             Err(Finding::Refused) => verdict = Err(Finding::Refused),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use spandrel_backend::{Coeff, Mat, Order, Result, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real};
-use spandrel_sptrsv::Plan;
+use spandrel_sptrsv::{Diagonal, Plan, System, Triangle};
 
 use super::sptrsv::{Ask, Checked, Replays, SYSTEMS, Shared, Subjects, differing, each, label};
 use crate::case::numbers;
@@ -16,8 +16,15 @@ use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// Solves on one resident, and replays of one graph: enough for an epoch or ticket that is not advanced to be used up.
 const RUNS: usize = 1000;
+/// Runs of a system, form or place that is not the first: what differs there is not how often it can be done.
+const FEWER: usize = 100;
 /// Different right-hand sides among them.
 const INPUTS: usize = 7;
+
+/// Whether a form is that of which most runs are made.
+fn is_first<T: Real>(checked: &Checked<T>) -> bool {
+    (checked.problem.matrix.triangle(), checked.problem.matrix.diagonal()) == (Triangle::Lower, Diagonal::NonUnit)
+}
 
 /// Right-hand sides with their solutions by system.
 struct Inputs<T> {
@@ -42,7 +49,7 @@ pub(crate) fn repeated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
     let (_, subject) = &subjects[0];
     let inputs = Inputs::of(checked)?;
     let mut first: [Vec<Option<Vec<T>>>; 2] = [vec![None; INPUTS], vec![None; INPUTS]];
-    for run in 0..RUNS {
+    for run in 0..if is_first(checked) { RUNS } else { FEWER } {
         // Mostly the same system twice, so that what one leaves behind meets its like and the other.
         let (input, which) = (run % INPUTS, run / 2 % 2);
         let (system, b) = (SYSTEMS[which], &inputs.b[input]);
@@ -60,9 +67,6 @@ pub(crate) fn repeated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
     Ok(())
 }
 
-/// Values are replaced before this run of a graph.
-const UPDATED: usize = 640;
-
 /// One graph, a new right-hand side each time; the gate closed now and then; new values under way.
 pub(crate) fn recorded<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -> Verdict {
     let (_, subject) = &subjects[0];
@@ -73,6 +77,10 @@ pub(crate) fn recorded<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
     let closed = |run: usize| run > 2 && (run % 11 == 5 || run % 11 == 9 || run % 11 == 10);
     for (which, system) in SYSTEMS.into_iter().enumerate() {
         for in_place in [false, true] {
+            let first = is_first(checked) && system == System::Plain && !in_place;
+            let count = if first { RUNS } else { FEWER };
+            // New values come before this run.
+            let update = count * 16 / 25;
             let order = subject.order(system);
             let last = RefCell::new(Vec::new());
             let mut look = |run: usize, x: &[T]| {
@@ -81,7 +89,7 @@ pub(crate) fn recorded<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
                     differing(x, &last.borrow())
                         .map_err(|detail| what(format!("behind a stopped monitor: {detail}")))?;
                 } else {
-                    let (checked, inputs) = if run < UPDATED { (checked, &before) } else { (&other, &after) };
+                    let (checked, inputs) = if run < update { (checked, &before) } else { (&other, &after) };
                     let expected = &inputs.x[which][run % INPUTS];
                     if order == Order::Stored {
                         differing(x, expected).map_err(what)?;
@@ -94,10 +102,10 @@ pub(crate) fn recorded<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
                 Ok(())
             };
             let replays = Replays {
-                count: if in_place { RUNS / 5 * 4 } else { RUNS },
+                count,
                 input: &|run| before.b[run % INPUTS].clone(),
                 closed: &closed,
-                update: &|run| (run == UPDATED).then(|| values.clone()),
+                update: &|run| (run == update).then(|| values.clone()),
                 look: &mut look,
             };
             subject.replay(system, in_place, replays)?;
