@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use num_traits::{One, Zero};
-use spandrel_backend::{Backend, Coeff, Gate, Order, Result, Sptrsv};
+use spandrel_backend::{Coeff, Gate, Order, Result, Sptrsv};
 use spandrel_sptrsv::{Diagonal, Plan, System, Triangle, Triangular};
 
 use super::products::Kept;
@@ -63,7 +63,9 @@ fn column<P: Plan>(
         let last = step + 1 == n;
         match flaw {
             Flaw::SumsBackwards => terms[i].reverse(),
-            Flaw::DropsLastTerm if last => drop(terms[i].pop()),
+            Flaw::DropsLastTerm if last => {
+                terms[i].pop();
+            }
             _ => {}
         }
         let mut s = match previous {
