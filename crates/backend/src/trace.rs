@@ -6,17 +6,19 @@
 //! Cost model: each operand of an operation once per read and once per write; scalars and the monitor nothing. Operands that
 //! are the same vector are counted once. A matrix costs [`spandrel_formats::Traffic::spmv`] less its passes over x and y:
 //! what a product reads, so the values of ELL's padding and DIA's positions outside the matrix, stored but never touched,
-//! are not counted. y's passes are counted whole also where BSRX's mask leaves some of its rows alone.
+//! are not counted. y's passes are counted whole also where BSRX's mask leaves some of its rows alone. A triangular solve costs
+//! [`Plan::sptrsv_bytes`], with further right-hand sides b and x once more each.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_formats::{Format, Real, Traffic};
+use spandrel_formats::{Format, Real, SparseVec, Traffic};
+use spandrel_sptrsv::{Plan, System};
 
 use crate::{
     Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, SparseVector, Spmm, Spmv,
-    SpmvTransposed, Step, Watch,
+    SpmvTransposed, Sptrsv, Step, Watch,
 };
 
 /// A line of the log.
@@ -451,12 +453,46 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
     }
 }
 
+/// What can be loaded with its bytes in the log: every format, the sparse vector, every plan.
+pub trait Stored {
+    /// Bytes of the arrays that go to the device.
+    fn stored(&self) -> u64;
+}
+
+macro_rules! stored {
+    ([$Kind:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        $(stored!($Kind, $Type);)*
+    };
+    (formats, $Type:ident) => {
+        impl<T: Real> Stored for spandrel_formats::$Type<T> {
+            fn stored(&self) -> u64 {
+                self.storage()
+            }
+        }
+    };
+    (plans, $Type:ident) => {
+        impl<T: Real> Stored for spandrel_sptrsv::$Type<T> {
+            fn stored(&self) -> u64 {
+                Plan::storage(self)
+            }
+        }
+    };
+}
+spandrel_formats::for_each_format!(stored, formats);
+spandrel_sptrsv::for_each_plan!(stored, plans);
+
+impl<T: Real> Stored for SparseVec<T> {
+    fn stored(&self) -> u64 {
+        self.storage()
+    }
+}
+
 // SAFETY: what is loaded is the backend's within, and operations go to it as they come.
-unsafe impl<H: Traffic, B: Load<H>> Load<H> for Trace<B> {
+unsafe impl<H: Stored, B: Load<H>> Load<H> for Trace<B> {
     type Resident = Traced<B::Resident, H>;
 
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
-        self.note(Event::Allocation("load", host.storage()));
+        self.note(Event::Allocation("load", host.stored()));
         Ok(Traced { inner: self.inner.load(Arc::clone(&host))?, host })
     }
 }
@@ -466,7 +502,7 @@ fn read<F: Format>(m: &F) -> u64 {
     m.spmv().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
 }
 
-impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
+impl<F: Format + Stored, B: Spmv<F>> Spmv<F> for Trace<B> {
     fn order(&self) -> Order {
         Spmv::<F>::order(&self.inner)
     }
@@ -502,7 +538,7 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Trace<B> {
     }
 }
 
-impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Trace<B> {
+impl<F: Format + Stored, B: SpmvTransposed<F>> SpmvTransposed<F> for Trace<B> {
     fn transposed_order(&self) -> Order {
         self.inner.transposed_order()
     }
@@ -522,7 +558,7 @@ impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Trace<B> {
     }
 }
 
-impl<F: Format, B: Spmm<F>> Spmm<F> for Trace<B> {
+impl<F: Format + Stored, B: Spmm<F>> Spmm<F> for Trace<B> {
     fn spmm(
         &self,
         gate: Gate<'_, Self>,
@@ -575,5 +611,54 @@ impl<T: Real, B: SparseVector<T>> SparseVector<T> for Trace<B> {
     fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>> {
         self.note(Event::Wait("download_sparse"));
         self.inner.download_sparse(&s.inner)
+    }
+}
+
+impl<B> Trace<B> {
+    /// A solve whose vectors have `vectors` bytes together.
+    fn solves<P: Plan>(&self, plan: &P, gate: Option<&B::Monitor>, vectors: usize)
+    where
+        B: Device,
+    {
+        let once = (2 * plan.nrows() * P::Value::BYTES) as u64;
+        self.launch_on("sptrsv", Some(P::NAME), plan.sptrsv_bytes().saturating_sub(once), gate, vectors);
+    }
+}
+
+impl<P: Plan + Stored, B: Sptrsv<P>> Sptrsv<P> for Trace<B> {
+    fn sptrsv_order(&self, m: &Self::Resident, system: System) -> Order {
+        self.inner.sptrsv_order(&m.inner, system)
+    }
+
+    fn sptrsv(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        b: &Self::Vector,
+        x: &mut Self::Vector,
+    ) -> Result<()> {
+        self.solves(&*m.host, gate, self.passes::<P::Value>(b, 1) + self.passes::<P::Value>(x, 1));
+        self.inner.sptrsv(gate, system, &m.inner, k, b, x)
+    }
+
+    fn sptrsv_in_place(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        x: &mut Self::Vector,
+    ) -> Result<()> {
+        self.solves(&*m.host, gate, self.passes::<P::Value>(x, 2));
+        self.inner.sptrsv_in_place(gate, system, &m.inner, k, x)
+    }
+
+    fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()> {
+        self.launch_on::<B::Monitor>("update", Some(P::NAME), plan.storage(), None, 0);
+        self.inner.update(&mut m.inner, plan)?;
+        m.host = Arc::clone(plan);
+        Ok(())
     }
 }

@@ -17,10 +17,11 @@ pub mod subject;
 pub mod suite;
 pub mod trial;
 pub mod trials;
+pub mod triangle;
 
 pub use case::Case;
 pub use plain::Plain;
-pub use subject::{Complete, EveryFormat, FORMATS, Fleet};
+pub use subject::{Complete, EveryFormat, EveryPlan, FORMATS, Fleet, PLANS};
 pub use trial::{Finding, Outcome, Record, Tally, Trial, Verdict};
 
 /// What the generators make of a specification.

@@ -12,11 +12,15 @@
 //!   (|a| k + 2) eta, where eta in the place of eta/2 covers the growth (1 + u)^k <= 2.
 //! * dot of n elements in the tree of L levels: a product passes at most 32 `fma` of its lane and 5 halvings on the first
 //!   level, and 32 additions and 5 halvings on each further one: gamma(37 L) |x|.|y| + n eta.
+//! * A triangular solve, a row of k entries off the diagonal d, any order of summation: k roundings of the sum, one of 1/d, one of the
+//!   product with it, all moved to the terms and to d (lemma 8.4): |b - T x^| <= gamma(k + 2) |T| |x^|. Underflow errs by eta/2 in each
+//!   rounding of the sum, and by eta/2 in x, which d magnifies: (k + 2 + |d|) eta. Where 1/d itself underflows nothing is promised.
 //! * The oracle's own error, [`SLACK`] for each of its operations, and the evaluation of the bound in f64, 2^-40 of it.
 
 use std::sync::OnceLock;
 
 use spandrel_formats::Real;
+use spandrel_sptrsv::{Diagonal, Triangle, Triangular};
 
 use crate::exact::{Dd, SLACK};
 use crate::reference::{Factor, tree_levels};
@@ -152,6 +156,49 @@ pub fn check_dot<T: Real>(x: &[T], y: &[T], found: T) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("expected {:e}, found {found:e}, error {error:e} exceeds gamma(37 L) |x|.|y| = {bound:e}", sum.value()))
+}
+
+/// Holds x to the bound of T x = b, row by row.
+///
+/// # Errors
+/// The worst row, in words.
+pub fn check_solve<T: Real>(matrix: &Triangular<T>, b: &[T], x: &[T]) -> Result<(), String> {
+    let n = matrix.nrows();
+    if x.len() != n || b.len() != n {
+        return Err(format!("x has {} elements and b {}, expected {n}", x.len(), b.len()));
+    }
+    let eta = smallest_subnormal::<T>();
+    let (mut worst, mut broken) = (None::<(f64, String)>, 0);
+    for i in 0..n {
+        let (cols, values) = matrix.off_diagonal(i);
+        let (begin, end) = (matrix.csr().row_ptr()[i] as usize, matrix.csr().row_ptr()[i + 1] as usize);
+        let d = match (matrix.diagonal(), matrix.triangle()) {
+            (Diagonal::Unit, _) => 1.0,
+            (Diagonal::NonUnit, Triangle::Lower) => matrix.csr().values()[end - 1].as_f64(),
+            (Diagonal::NonUnit, Triangle::Upper) => matrix.csr().values()[begin].as_f64(),
+        };
+        let mut sum = Dd::product(d, x[i].as_f64());
+        let mut size = Dd::product(d.abs(), x[i].as_f64().abs());
+        for (&j, &value) in cols.iter().zip(values) {
+            let (value, x) = (value.as_f64(), x[j as usize].as_f64());
+            sum = sum.plus(Dd::product(value, x));
+            size = size.plus(Dd::product(value.abs(), x.abs()));
+        }
+        let (k, b) = (cols.len(), b[i].as_f64());
+        let slack = (2 * k + 6) as f64 * SLACK * (size.value() + b.abs());
+        let bound = EVALUATION * (gamma::<T>(k + 2) * size.value() + slack + (k as f64 + 2.0 + d.abs()) * eta);
+        let error = sum.distance(b);
+        if error <= bound {
+            continue;
+        }
+        broken += 1;
+        let excess = if error.is_nan() { f64::INFINITY } else { error / bound };
+        if worst.as_ref().is_none_or(|(most, _)| excess > *most) {
+            worst = Some((excess, format!("row {i}: x = {:e}, |b - T x| = {error:e}, bound {bound:e}", x[i])));
+        }
+    }
+    let text = |(_, row): (f64, String)| format!("{broken} of {n} rows exceed gamma(k+2) |T||x|, worst {row}");
+    worst.map_or(Ok(()), |worst| Err(text(worst)))
 }
 
 /// A matrix of a case in element type `T`, with the operands of its trials and what is worth computing once.

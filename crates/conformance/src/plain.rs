@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use spandrel_backend::{
-    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Step, Watch,
+    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Sptrsv, Step, Watch,
 };
 use spandrel_formats::{Format, Real};
+use spandrel_sptrsv::{Plan, System};
 
 /// `B` without overrides.
 #[derive(Debug)]
@@ -166,5 +167,35 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Plain<'_, B> {
         y: &mut Self::Vector,
     ) -> Result<()> {
         self.0.spmv(gate, a, m, x, b, y)
+    }
+}
+
+impl<P: Plan, B: Sptrsv<P>> Sptrsv<P> for Plain<'_, B> {
+    fn sptrsv_order(&self, m: &Self::Resident, system: System) -> Order {
+        self.0.sptrsv_order(m, system)
+    }
+    fn sptrsv(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        b: &Self::Vector,
+        x: &mut Self::Vector,
+    ) -> Result<()> {
+        self.0.sptrsv(gate, system, m, k, b, x)
+    }
+    fn sptrsv_in_place(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        x: &mut Self::Vector,
+    ) -> Result<()> {
+        self.0.sptrsv_in_place(gate, system, m, k, x)
+    }
+    fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()> {
+        self.0.update(m, plan)
     }
 }

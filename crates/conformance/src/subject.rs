@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use spandrel_backend::{
-    Backend, Coeff, Device, Load, Mat, Order, Phase, Quantity, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Watch,
+    Backend, Coeff, Device, Load, Mat, Order, Phase, Quantity, Result, SparseVector, Spmm, Spmv, SpmvTransposed,
+    Sptrsv, Watch,
 };
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
 
@@ -20,6 +21,18 @@ macro_rules! declare {
     };
 }
 spandrel_formats::for_each_format!(declare);
+
+macro_rules! declare_plans {
+    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        /// A backend with the triangular solve of every plan of the registry.
+        pub trait EveryPlan<T: Real>: Backend<T> $(+ Sptrsv<spandrel_sptrsv::$Type<T>>)* {}
+        impl<T: Real, B: Backend<T> $(+ Sptrsv<spandrel_sptrsv::$Type<T>>)*> EveryPlan<T> for B {}
+
+        /// The stems of the plans.
+        pub const PLANS: &[&str] = &[$(stringify!($stem)),*];
+    };
+}
+spandrel_sptrsv::for_each_plan!(declare_plans);
 
 /// Everything that the contract asks of a backend for one element type.
 pub trait Complete<T: Real>:

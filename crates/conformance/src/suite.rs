@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use spandrel_backend::{Result as DeviceResult, Trace};
@@ -71,13 +73,16 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
     let cases = cases()?;
     let mut all = Vec::new();
     if wanted("cpu") {
-        all.extend(trials::of(&Rc::new(cpus()?), &cases, !selection.small));
+        let fleet = Rc::new(cpus()?);
+        all.extend(trials::of(&fleet, &cases, !selection.small));
+        all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
         let trace = Rc::new(Fleet { name: "trace".into(), devices: vec![("trace".into(), trace)] });
         all.extend(trials::between(&Rc::new(cpus()?), &trace, &cases, Bits::Demanded));
         all.extend(trials::steps::trials(&trace, &cases));
+        all.extend(trials::steps::solves(&trace));
     }
     let gpu = (wanted("cuda") || selection.require_cuda).then(Gpu::open);
     match &gpu {
@@ -138,13 +143,53 @@ impl Gpu {
     }
 }
 
-/// Runs trials, reports failures and skips to `report` and every record to `json`, one per line.
+/// A trial of a spinning solve that takes longer hangs, which on a GPU nothing but the end of the process ends.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A thread that ends the process where a triangular solve hangs: the trial's name goes to stderr, the exit status is a failure's.
+struct Watchdog(Sender<Option<String>>);
+
+impl Watchdog {
+    fn new() -> Self {
+        let (sender, receiver) = mpsc::channel::<Option<String>>();
+        std::thread::spawn(move || {
+            let mut watched = None;
+            loop {
+                let next = match &watched {
+                    Some(name) => match receiver.recv_timeout(PATIENCE) {
+                        Err(RecvTimeoutError::Timeout) => {
+                            eprintln!("FAILED  {name}\n        not done after {} s: it hangs", PATIENCE.as_secs());
+                            // `exit` would wait for what a driver does at the end of a process.
+                            std::process::abort();
+                        }
+                        other => other.ok(),
+                    },
+                    None => receiver.recv().ok(),
+                };
+                match next {
+                    Some(next) => watched = next,
+                    None => return,
+                }
+            }
+        });
+        Self(sender)
+    }
+
+    /// From now on this trial is watched, if it is one that can hang.
+    fn begins(&self, name: &str) {
+        let _gone = self.0.send(name.starts_with("sptrsv/").then(|| name.to_owned()));
+    }
+}
+
+/// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve that hangs ends the
+/// process with its name on stderr.
 ///
 /// # Errors
 /// A report that cannot be written.
 pub fn run(trials: Vec<Trial>, report: &mut dyn Write, mut json: Option<&mut dyn Write>) -> Result<Tally> {
-    let mut tally = Tally::default();
+    let (mut tally, watchdog) = (Tally::default(), Watchdog::new());
     for trial in trials {
+        watchdog.begins(&trial.name);
         let record = trial.run();
         tally.count(record.outcome);
         match record.outcome {

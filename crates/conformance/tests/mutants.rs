@@ -6,8 +6,14 @@ use std::rc::Rc;
 
 use broken::{Broken, Flaw};
 use spandrel_backend_cpu::Cpu;
-use spandrel_conformance::{Fleet, Outcome, Record, Trial, suite, trials};
+use spandrel_conformance::{Fleet, Outcome, Record, Trial, suite, trials, triangle};
 use spandrel_formats::Csr;
+use spandrel_sptrsv::Serial;
+
+/// A device for the queue beside the subject's.
+fn without() -> spandrel_backend::Result<Broken<Cpu>> {
+    Ok(Broken { inner: Cpu::with_threads(1)?, flaw: Flaw::None })
+}
 
 /// Everything of CSR in f64 on three cases, and the vectors, on a backend with these flaws (one device each).
 fn all(flaws: &[Flaw]) -> Vec<Trial> {
@@ -36,6 +42,11 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
         }
     }
     out.extend(trials::of_faults::<f64, _>(&fleet));
+    for case in triangle::all().unwrap() {
+        if case.name == "poisson2d-13x11" {
+            out.extend(trials::of_plan::<Serial<f64>, _>(&fleet, without, &Rc::new(case)));
+        }
+    }
     out
 }
 
@@ -258,6 +269,65 @@ fn a_breakdown_that_goes_unseen() {
             ("cg-identity/csr/f64/broken/overflow-underway", "expected not_finite after 3"),
         ],
     );
+}
+
+#[test]
+fn a_triangular_solve_of_other_bits() {
+    let trial = "sptrsv/serial/f64/broken/poisson2d-13x11";
+    for flaw in [Flaw::DividesByDiagonal, Flaw::SumsBackwards, Flaw::NudgesLastBit] {
+        caught(&[flaw], &[(trial, "against the stored order")]);
+    }
+    caught(&[Flaw::None, Flaw::NudgesLastBit], &[(trial, "NudgesLastBit against None")]);
+    let repeated = format!("{trial}-repeated");
+    caught(&[Flaw::Drifts], &[(&repeated, "differ in bits")]);
+}
+
+#[test]
+fn a_triangular_solve_without_a_term() {
+    caught(
+        &[Flaw::DropsLastTerm],
+        &[
+            ("sptrsv/serial/f64/broken/poisson2d-13x11", "1 of 143 rows exceed gamma(k+2) |T||x|, worst row 142"),
+            ("sptrsv/serial/f64/broken/poisson2d-13x11-beside-another-queue", "worst row 142"),
+        ],
+    );
+}
+
+#[test]
+fn flags_of_the_last_solve() {
+    caught(
+        &[Flaw::StaleFlags],
+        &[
+            ("sptrsv/serial/f64/broken/poisson2d-13x11-repeated", "solve 1: "),
+            ("sptrsv/serial/f64/broken/poisson2d-13x11-recorded", "run 1 of a graph"),
+        ],
+    );
+    caught(
+        &[Flaw::GateSpoilsNext],
+        &[
+            ("sptrsv/serial/f64/broken/poisson2d-13x11-gated", "gate after a stopped one"),
+            ("sptrsv/serial/f64/broken/poisson2d-13x11-recorded", "run 6 of a graph"),
+        ],
+    );
+}
+
+#[test]
+fn a_triangular_solve_of_something_else() {
+    for (flaw, suffix, word) in [
+        (Flaw::IgnoresTransposed, "", "transposed, x: "),
+        (Flaw::ReadsOverwritten, "", "in place"),
+        (Flaw::RepeatsColumn, "", "several columns"),
+        (Flaw::IgnoresGate, "-gated", "stopped monitor"),
+        (Flaw::IgnoresGate, "-recorded", "stopped monitor"),
+        (Flaw::ForgetsUpdate, "-updated", "after an update"),
+        (Flaw::ForgetsUpdate, "-recorded", "run 640 of a graph"),
+        (Flaw::SpreadsNan, "-not-finite", "does not depend on it"),
+        (Flaw::ReplaysNothing, "-recorded", "run 1 of a graph"),
+        (Flaw::IgnoresTransposed, "-plain-alone", "T^T by the backend"),
+    ] {
+        let trial = format!("sptrsv/serial/f64/broken/poisson2d-13x11{suffix}");
+        caught(&[flaw], &[(&trial, word)]);
+    }
 }
 
 #[test]

@@ -101,9 +101,14 @@ fn names_are_unique_and_follow_the_grammar() {
         assert_eq!(trial.name.split('/').count(), 5, "{}", trial.name);
         assert!(seen.insert(trial.name.as_str()), "{} is there twice", trial.name);
     }
-    for name in
-        ["spmv/bdia/f64/cpu/poisson2d-33x17", "spmv/csr/f32/cpu/tridiagonal-2097200", "dot/vector/f64/cpu+trace/2049"]
-    {
+    for name in [
+        "spmv/bdia/f64/cpu/poisson2d-33x17",
+        "spmv/csr/f32/cpu/tridiagonal-2097200",
+        "dot/vector/f64/cpu+trace/2049",
+        "sptrsv/sweep/f32/cpu/d3n27-13x9x7-recorded",
+        "sptrsv/syncfree/f64/cpu/random-70001",
+        "sptrsv/levelset/f64/trace/steps",
+    ] {
         assert!(seen.contains(name), "{name}");
     }
 }

@@ -17,16 +17,23 @@ pub(crate) mod repeats;
 pub mod reproducible;
 pub(crate) mod solve;
 pub(crate) mod sparse;
+pub(crate) mod sptrsv;
+pub(crate) mod sptrsv_factors;
+pub(crate) mod sptrsv_refused;
+pub(crate) mod sptrsv_repeats;
 pub mod steps;
 
+use std::path::Path;
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, SparseVector, Spmm, Spmv, SpmvTransposed};
+use spandrel_backend::{Backend, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Ell, Format, Real, Sell};
+use spandrel_sptrsv::{Plan, Sweep};
 
 use crate::case::Case;
-use crate::subject::{Complete, Fleet};
-use crate::trial::Trial;
+use crate::subject::{Complete, EveryPlan, Fleet};
+use crate::trial::{Trial, wrong};
+use crate::triangle;
 use formats::Shared;
 
 /// The products of one format: for backends that have not all of them.
@@ -163,6 +170,79 @@ fn matrices<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<C
         solve::trials::<T, Dia<T>, D>(fleet, &shared, out);
         solve::trials::<T, Bdia<T>, D>(fleet, &shared, out);
     }
+}
+
+/// The triangular solve of one plan.
+pub fn of_plan<P, D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, case: &Rc<triangle::Case>) -> Vec<Trial>
+where
+    P: Plan,
+    D: Sptrsv<P> + Spmv<Csr<f64>> + 'static,
+{
+    let mut out = Vec::new();
+    let shared = sptrsv::Shared::<P::Value>::new(case.clone());
+    sptrsv::trials::<P, D>(fleet, &shared, &mut out);
+    sptrsv_repeats::beside::<P, D>(fleet, open, &shared, &mut out);
+    out
+}
+
+macro_rules! each_plan {
+    ([$T:ident $fleet:ident $open:ident $shared:ident $out:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        $(
+            sptrsv::trials::<spandrel_sptrsv::$Type<$T>, _>($fleet, &$shared, $out);
+            sptrsv_repeats::beside::<spandrel_sptrsv::$Type<$T>, _>($fleet, $open, &$shared, $out);
+        )*
+    };
+}
+
+macro_rules! each_factor {
+    ([$fleet:ident $file:ident $out:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        $(sptrsv_factors::trials::<spandrel_sptrsv::$Type<f64>, _>($fleet, &$file, $out);)*
+    };
+}
+
+/// The triangular solve of every plan: all triangles and, of a folder of Matrix Market files, the ILU(0) factors. `open` opens a device
+/// for another queue beside the fleet's.
+pub fn of_plans<D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, folder: Option<&Path>) -> Vec<Trial>
+where
+    D: EveryPlan<f32> + EveryPlan<f64> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+{
+    let mut out = Vec::new();
+    let unreadable = |case: &str, why: String| {
+        Trial::new(format!("sptrsv/triangle/all/{}/{case}", fleet.name), move || Err(wrong(why)))
+    };
+    match triangle::all() {
+        Ok(cases) => {
+            for case in cases.into_iter().map(Rc::new) {
+                triangles::<f32, D>(fleet, open, &case, &mut out);
+                triangles::<f64, D>(fleet, open, &case, &mut out);
+            }
+        }
+        Err(error) => out.push(unreadable("cases", format!("{error:#}"))),
+    }
+    sptrsv_refused::trials::<f32, D>(fleet, &mut out);
+    sptrsv_refused::trials::<f64, D>(fleet, &mut out);
+    match folder.map(sptrsv_factors::Factors::of) {
+        Some(Ok(files)) => files.iter().for_each(|file| factors::<D>(fleet, file, &mut out)),
+        Some(Err(error)) => out.push(unreadable("ilu0", error.to_string())),
+        None => {}
+    }
+    out
+}
+
+fn triangles<T: Real, D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, case: &Rc<triangle::Case>, out: &mut Vec<Trial>)
+where
+    D: EveryPlan<T> + Spmv<Csr<f64>> + 'static,
+{
+    let shared = sptrsv::Shared::<T>::new(case.clone());
+    spandrel_sptrsv::for_each_plan!(each_plan, T, fleet, open, shared, out);
+}
+
+fn factors<D: EveryPlan<f64> + 'static>(
+    fleet: &Rc<Fleet<D>>,
+    file: &Rc<sptrsv_factors::Factors>,
+    out: &mut Vec<Trial>,
+) {
+    spandrel_sptrsv::for_each_plan!(each_factor, fleet, file, out);
 }
 
 /// What two backends owe each other in formats for which they declare different orders.

@@ -49,7 +49,7 @@ where
 }
 
 /// The matrices of a folder with their names, sorted.
-fn files(folder: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
+pub(super) fn files(folder: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

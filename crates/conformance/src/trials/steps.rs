@@ -4,13 +4,14 @@
 use std::rc::Rc;
 
 use spandrel_backend::trace::Event;
-use spandrel_backend::{Backend, Mat, Spmv, Trace};
+use spandrel_backend::{Backend, Mat, Spmv, Sptrsv, Trace, Tri};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::{BiCgStab, Cg, Jacobi, Options, Outcome};
+use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle, Triangular};
 
 use super::formats::Shared;
 use crate::case::{Case, numbers};
-use crate::subject::Fleet;
+use crate::subject::{EveryPlan, Fleet};
 use crate::trial::{Trial, Verdict, wrong};
 
 /// The trials of a traced backend on the cases that have solves which converge.
@@ -64,4 +65,47 @@ fn frugal(log: &[Event], outcome: &Outcome, check_every: usize) -> Verdict {
         Some(event) => Err(wrong(format!("a repeated solve allocates: {event}"))),
         None => Ok(()),
     }
+}
+
+macro_rules! each_plan {
+    ([$fleet:ident $out:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        $({
+            let fleet = $fleet.clone();
+            let name = format!("sptrsv/{}/f64/{}/steps", stringify!($stem), fleet.name);
+            $out.push(Trial::new(name, move || solve::<spandrel_sptrsv::$Type<f64>, B>(fleet.first())));
+        })*
+    };
+}
+
+/// The trials of what the log says of a triangular solve, every plan.
+pub fn solves<B: EveryPlan<f64> + 'static>(fleet: &Rc<Fleet<Trace<B>>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    spandrel_sptrsv::for_each_plan!(each_plan, fleet, out);
+    out
+}
+
+/// One launch of the plan's bytes for each solve, nothing allocated or waited for.
+fn solve<P: Plan<Value = f64> + spandrel_backend::trace::Stored, B: Sptrsv<P>>(be: &Trace<B>) -> Verdict {
+    let parts = spandrel_sptrsv::split(&crate::generated("poisson2d:7x5")?).map_err(wrong)?;
+    let triangle = Triangular::new(parts.lower, Triangle::Lower, Diagonal::NonUnit).map_err(wrong)?;
+    let plan = P::analyze(triangle.into(), Systems::Both).map_err(wrong)?;
+    let (n, bytes) = (plan.nrows(), plan.sptrsv_bytes());
+    let tri = Tri::<Trace<B>, P>::load(be, plan)?;
+    let (b, mut x) = (be.upload(&numbers(1, 3 * n))?, be.zeros(3 * n)?);
+    let (b1, mut x1) = (be.upload(&numbers(1, n))?, be.zeros(n)?);
+    be.take();
+    tri.sptrsv(be, None, System::Plain, &b1, &mut x1)?;
+    tri.sptrsv_in_place(be, None, System::Transposed, &mut x1)?;
+    tri.sptrsv_columns(be, None, System::Plain, 3, &b, &mut x)?;
+    let log = be.take();
+    let further = (2 * 2 * n * f64::BYTES) as u64;
+    for (event, wanted) in log.iter().zip([bytes, bytes, bytes + further]) {
+        match event {
+            Event::Launch(launch)
+                if (launch.op, launch.noun, launch.gated, launch.bytes())
+                    == ("sptrsv", Some(P::NAME), false, wanted) => {}
+            other => return Err(wrong(format!("expected a sptrsv of {wanted} bytes, found {other}"))),
+        }
+    }
+    if log.len() == 3 { Ok(()) } else { Err(wrong(format!("{} events of three solves: {log:?}", log.len()))) }
 }

@@ -1,6 +1,7 @@
 //! A backend with one flaw.
 
 mod products;
+mod solves;
 
 use spandrel_backend::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Result, Step, Watch};
 use spandrel_formats::Real;
@@ -60,6 +61,24 @@ pub(crate) enum Flaw {
     Drifts,
     /// A kernel panics.
     Panics,
+    /// A triangular solve divides by the diagonal in the place of multiplying with its reciprocal.
+    DividesByDiagonal,
+    /// A row of a triangular solve is summed from the diagonal outwards.
+    SumsBackwards,
+    /// The last row of a triangular solve misses its last term.
+    DropsLastTerm,
+    /// Flags are not advanced: from the second solve on the last row takes what its x held before.
+    StaleFlags,
+    /// The transposed system is solved as the plain one.
+    IgnoresTransposed,
+    /// Solving in place, the last row takes for b what the row before has written.
+    ReadsOverwritten,
+    /// A solve behind a stopped monitor advances the flags that it does not set.
+    GateSpoilsNext,
+    /// New values of a plan do not reach the device.
+    ForgetsUpdate,
+    /// A row takes a zero times the x of its neighbour.
+    SpreadsNan,
 }
 
 /// A backend with that flaw.

@@ -1,5 +1,6 @@
 //! The products of a backend with one flaw.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,11 +10,20 @@ use spandrel_formats::{Format, Real};
 
 use super::{Broken, Flaw};
 
+/// What is loaded, with its host object.
+#[derive(Debug)]
+pub(crate) struct Kept<R, H> {
+    pub(crate) inner: R,
+    pub(crate) host: Arc<H>,
+    /// What a flaw remembers.
+    pub(crate) used: Cell<bool>,
+}
+
 // SAFETY: what is loaded is the backend's within; what is broken are numbers.
 unsafe impl<H, B: Load<H>> Load<H> for Broken<B> {
-    type Resident = B::Resident;
+    type Resident = Kept<B::Resident, H>;
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
-        self.inner.load(host)
+        Ok(Kept { inner: self.inner.load(Arc::clone(&host))?, host, used: Cell::new(false) })
     }
 }
 
@@ -31,14 +41,14 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Broken<B> {
         y: &mut Self::Vector,
     ) -> Result<()> {
         let before = self.inner.download(y)?;
-        self.inner.spmv(self.gate(gate), a, m, x, b, y)?;
+        self.inner.spmv(self.gate(gate), a, &m.inner, x, b, y)?;
         if self.flaw == Flaw::DropsLastEntry {
             let mut short = self.inner.download(x)?;
             if let Some(last) = short.last_mut() {
                 *last = F::Value::from_f64(0.0);
             }
             let mut without = self.inner.upload(&before)?;
-            self.inner.spmv(gate, a, m, &self.inner.upload(&short)?, b, &mut without)?;
+            self.inner.spmv(gate, a, &m.inner, &self.inner.upload(&short)?, b, &mut without)?;
             let mut values = self.inner.download(y)?;
             if let (Some(last), Some(&wrong)) = (values.last_mut(), self.inner.download(&without)?.last()) {
                 *last = wrong;
@@ -48,7 +58,7 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Broken<B> {
         if matches!(self.flaw, Flaw::IgnoresMask | Flaw::ForgetsMaskedRow) {
             // The masked rows are those that a product with b = 0 overwrites.
             let mut probe = self.inner.upload(&vec![F::Value::nan(); before.len()])?;
-            self.inner.spmv(gate, Coeff::zero(), m, x, Coeff::zero(), &mut probe)?;
+            self.inner.spmv(gate, Coeff::zero(), &m.inner, x, Coeff::zero(), &mut probe)?;
             let inside: Vec<bool> = self.inner.download(&probe)?.iter().map(|v| !v.is_nan()).collect();
             let mut values = self.inner.download(y)?;
             if self.flaw == Flaw::ForgetsMaskedRow
@@ -107,7 +117,7 @@ impl<F: Format, B: Spmm<F>> Spmm<F> for Broken<B> {
             let ncols = values.len() / k;
             values.copy_within(..ncols, ncols);
         }
-        self.inner.spmm(self.gate(gate), a, m, k, &self.inner.upload(&values)?, b, y)
+        self.inner.spmm(self.gate(gate), a, &m.inner, k, &self.inner.upload(&values)?, b, y)
     }
 }
 
@@ -120,7 +130,7 @@ impl<T: Real, B: SparseVector<T>> SparseVector<T> for Broken<B> {
         y: &mut Self::Vector,
     ) -> Result<()> {
         let before = self.inner.download(y)?;
-        self.inner.sparse_axpy(self.gate(gate), a, s, y)?;
+        self.inner.sparse_axpy(self.gate(gate), a, &s.inner, y)?;
         self.drop_tail(&before, y)
     }
     fn sparse_dot(
@@ -134,29 +144,29 @@ impl<T: Real, B: SparseVector<T>> SparseVector<T> for Broken<B> {
             // y with a zero where the last entry meets it.
             let mut short = self.inner.upload(&self.inner.download(y)?)?;
             let before = self.inner.download(&short)?;
-            self.inner.sparse_axpy(None, Coeff::one(), s, &mut short)?;
+            self.inner.sparse_axpy(None, Coeff::one(), &s.inner, &mut short)?;
             let mut values = before.clone();
             let after = self.inner.download(&short)?;
             if let Some(last) = after.iter().zip(&before).rposition(|(after, before)| after != before) {
                 values[last] = T::zero();
             }
-            return self.inner.sparse_dot(self.gate(gate), s, &self.inner.upload(&values)?, out);
+            return self.inner.sparse_dot(self.gate(gate), &s.inner, &self.inner.upload(&values)?, out);
         }
-        self.inner.sparse_dot(self.gate(gate), s, y, out)
+        self.inner.sparse_dot(self.gate(gate), &s.inner, y, out)
     }
     fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()> {
         if self.flaw == Flaw::DropsSparseTail {
             return Ok(());
         }
-        self.inner.gather(self.gate(gate), y, s)
+        self.inner.gather(self.gate(gate), y, &mut s.inner)
     }
     fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()> {
         let before = self.inner.download(y)?;
-        self.inner.scatter(self.gate(gate), s, y)?;
+        self.inner.scatter(self.gate(gate), &s.inner, y)?;
         self.drop_tail(&before, y)
     }
     fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>> {
-        self.inner.download_sparse(s)
+        self.inner.download_sparse(&s.inner)
     }
 }
 
@@ -178,7 +188,7 @@ impl<F: Format, B: SpmvTransposed<F>> SpmvTransposed<F> for Broken<B> {
         if self.flaw == Flaw::ShiftsTransposed && !values.is_empty() {
             values.rotate_left(1);
         }
-        self.inner.spmv_transposed(self.gate(gate), a, m, &self.inner.upload(&values)?, b, y)?;
+        self.inner.spmv_transposed(self.gate(gate), a, &m.inner, &self.inner.upload(&values)?, b, y)?;
         self.spoil(&before, b, y)
     }
 }
