@@ -76,7 +76,7 @@ fn what_does_not_fit_is_an_error() {
     let cpu = Cpu::with_threads(2).unwrap();
     let mut tri =
         Tri::load(&cpu, Structured::on_grid(Arc::clone(&matrix), [4, 3, 2], Systems::Plain).unwrap()).unwrap();
-    let b = cpu.upload(&vec![1.0; 24]).unwrap();
+    let b = cpu.upload(&[1.0; 24]).unwrap();
     let mut x = Backend::<f64>::zeros(&cpu, 24).unwrap();
     let transposed = tri.sptrsv(&cpu, None, System::Transposed, &b, &mut x);
     assert!(matches!(transposed, Err(Error::Unsupported { noun: "structured", .. })), "{transposed:?}");
