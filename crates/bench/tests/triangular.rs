@@ -97,7 +97,7 @@ fn unknown_words_are_errors_with_the_known_ones() {
         ("sptrsv d3n7:4 --peers magic", "sprs"),
         ("sptrsv d3n7:4 --types f16", "f32"),
         ("sptrsv d3n7:4 --triangle left", "upper"),
-        ("paper magic", "sptrsv"),
+        ("paper magic", "magic"),
     ] {
         let output = bench(words, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

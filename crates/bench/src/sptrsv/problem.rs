@@ -178,7 +178,8 @@ impl<T: Real> Problem<T> {
             let u = T::UNIT_ROUNDOFF;
             let bound = (k + 2.0) * u / (1.0 - (k + 2.0) * u) * size + (k + d.abs()) * smallest;
             let found = (residual.0 + residual.1).abs();
-            (!(found <= bound)).then(|| format!("row {i}: |b - T x| is {found:e}, the bound {bound:e}"))
+            let within = found <= bound;
+            (!within).then(|| format!("row {i}: |b - T x| is {found:e}, the bound {bound:e}"))
         };
         match (0..n).into_par_iter().find_map_first(wrong) {
             Some(why) => Err(why),
