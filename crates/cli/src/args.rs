@@ -85,16 +85,12 @@ pub(crate) struct SolveArgs {
     /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab and says so.
     #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
     pub(crate) solver: SolverName,
-    /// Preconditioner. auto: jacobi where the diagonal allows it. ilu0, iluk=K (fill up to level K) and ssor=OMEGA for any square
-    /// matrix, ic0 and ssor for a symmetric positive definite one; ssor alone is omega = 1, symmetric Gauss-Seidel. Where ic0
-    /// meets a pivot that is not positive it factors A + alpha diag(A) and says so.
-    #[arg(
-        long,
-        value_name = "auto|none|jacobi|ssor|ssor=OMEGA|ilu0|iluk=K|ic0",
-        value_parser = PrecondName::parse,
-        default_value = "auto",
-        help_heading = "Method"
-    )]
+    /// Preconditioner: auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K or ic0. auto: jacobi where the diagonal allows it.
+    ///
+    /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
+    /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
+    /// bicgstab, ssor with either method.
+    #[arg(long, value_parser = PrecondName::parse, default_value = "auto", help_heading = "Method")]
     pub(crate) precond: PrecondName,
     /// Storage format of the iteration. auto: the one that moves the fewest bytes.
     #[arg(long, value_parser = formats_or_auto(), default_value = "auto", help_heading = "Method")]

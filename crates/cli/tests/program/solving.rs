@@ -47,7 +47,7 @@ fn preconditioners_by_triangular_solves() {
     let iterations = |object: &Value| object["iterations"].as_u64().unwrap();
     for (matrix, solver, preconds) in [
         ("d3n27:8", "cg", ["ic0", "ssor", "ssor=1.3"].as_slice()),
-        ("convdiff3d:8,peclet=10", "bicgstab", &["ilu0", "iluk=1", "iluk=2", "ssor"]),
+        ("convdiff3d:8,peclet=10", "bicgstab", ["ilu0", "iluk=1", "iluk=2", "ssor"].as_slice()),
     ] {
         let jacobi = iterations(&solved(&["solve", matrix, "--solver", solver, "--precond", "jacobi"]));
         for precond in preconds {
