@@ -243,7 +243,7 @@ __device__ __forceinline__ void solve_by_grid(const Slices<T>& m, u32 first, u32
         drawn = __shfl_sync(ALL, next, 0);
     }
     __syncthreads();
-    if (threadIdx.x == 0 && last_to_arrive(&progress->arrived)) {
+    if (threadIdx.x == 0 && (__threadfence(), last_ticket(&progress->arrived, gridDim.x))) {
         progress->ticket = 0;
         if (last) progress->epoch = tag;
     }

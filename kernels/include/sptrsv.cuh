@@ -47,7 +47,7 @@ struct Progress {
     // The end of a thread block, all of whose threads come here once they draw no more.
     __device__ __forceinline__ void leave(u32 tag) {
         __syncthreads();
-        if (threadIdx.x == 0 && last_to_arrive(&arrived)) {
+        if (threadIdx.x == 0 && (__threadfence(), last_ticket(&arrived, gridDim.x))) {
             ticket = 0;
             epoch = tag;
         }
