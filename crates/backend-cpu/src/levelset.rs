@@ -429,7 +429,7 @@ mod tests {
         let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
         let Cuts { cuts, .. } = Cuts::of(schedule, &view, workers, |_| true);
         let duties = duties(schedule, &view, workers, &cuts);
-        Split { duties, patience: Duration::from_millis(20) }
+        Split { duties, patience: Duration::from_millis(2) }
     }
 
     #[test]
