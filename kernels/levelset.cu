@@ -100,7 +100,12 @@ struct Slices {
     __device__ __forceinline__ u32 row(const uint4& slice, u32 lane) const {
         return lane < slice.z ? __ldg(order + slice.y + lane) : 0;
     }
-    __device__ __forceinline__ T value(u32 place) const { return __ldg(values + (from ? __ldg(from + place) : place)); }
+    // Does not ask whether there is an entry in the place: places without one hold 0, and loads need not wait for their columns.
+    __device__ __forceinline__ T value(u32 place) const {
+        if (!from) return __ldg(values + place);
+        u32 at = __ldg(from + place);
+        return at != PADDING ? __ldg(values + at) : T(0);
+    }
 };
 
 // The sums of up to 32 rows, one a lane.
@@ -116,7 +121,7 @@ __device__ __forceinline__ T subtract_each(const Slices<T>& m, const Known& know
 #pragma unroll
         for (int i = 0; i < HELD; i++) col[i] = done + i < steps ? __ldg(m.cols + place + i * rows) : PADDING;
 #pragma unroll
-        for (int i = 0; i < HELD; i++) t[i] = col[i] != PADDING ? m.value(place + i * rows) : T(0);
+        for (int i = 0; i < HELD; i++) t[i] = done + i < steps ? m.value(place + i * rows) : T(0);
 #pragma unroll
         for (int i = 0; i < HELD; i++) {
             if (col[i] == PADDING) continue;

@@ -390,8 +390,9 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
                     while let Some((_, &(whose, until))) = waits.next_if(|(at, _)| *at < part.waits as usize) {
                         counters[whose as usize].wait(until);
                     }
-                    for p in part.begin as usize..part.end as usize {
-                        let i = order[p] as usize;
+                    let positions = part.begin as usize..part.end as usize;
+                    for (p, &row) in positions.clone().zip(&order[positions]) {
+                        let i = row as usize;
                         // SAFETY: every row is in one part, and nobody reads its element before the part's counter has advanced.
                         let place = unsafe { shared.at(i) };
                         // SAFETY: the rows that this one needs are solved: by this worker before, or waited for.
@@ -429,7 +430,7 @@ mod tests {
         let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
         let Cuts { cuts, .. } = Cuts::of(schedule, &view, workers, |_| true);
         let duties = duties(schedule, &view, workers, &cuts);
-        Split { duties, patience: Duration::from_millis(20) }
+        Split { duties, patience: Duration::from_millis(2) }
     }
 
     #[test]
