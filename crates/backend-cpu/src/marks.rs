@@ -36,7 +36,7 @@ struct State {
 impl Marks {
     /// A mark for every `grain` rows, a divisor of [`RUN`].
     pub(crate) fn new(grain: usize) -> Self {
-        debug_assert!(grain > 0 && RUN % grain == 0);
+        debug_assert!(grain > 0 && RUN.is_multiple_of(grain));
         Self { grain, state: Mutex::default() }
     }
 

@@ -25,6 +25,7 @@ pub struct CudaSyncfree<T> {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // there is one for each plan
 enum By<T> {
     Columns {
         /// Entries off the diagonal of each row, of the plain and of the transposed system.
