@@ -138,6 +138,7 @@ impl Gpu {
         all.extend(trials::between(&cpu, held, cases, Bits::Demanded));
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
+        all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }

@@ -100,19 +100,7 @@ macro_rules! by_plans {
     };
 }
 
-#[allow(unused_macros)] // where every backend has the solves
-macro_rules! not_yet {
-    ($Backend:ident) => {
-        impl<T: Real> Incomplete<T> for $Backend {
-            fn incomplete<F: Factor<Value = T>>(&self, _factor: F, _values: &[T]) -> Result<Chosen<T, Self>> {
-                let why = "this backend has no triangular solve; run on the CPU, or precondition by Jacobi".to_string();
-                Err(spandrel_backend::Error::Unsupported { op: "sptrsv", noun: F::NAME, why }.into())
-            }
-        }
-    };
-}
-
 #[cfg(feature = "cpu")]
 by_plans!(Cpu);
 #[cfg(feature = "cuda-core")]
-not_yet!(Cuda);
+by_plans!(Cuda);

@@ -25,9 +25,7 @@ pub(crate) fn each<T: Real>(visitor: &mut impl Visit<T>) -> Result<()> {
             $(visitor.visit::<spandrel_sptrsv::$Type<T>>()?;)*
         };
     }
-    // for_each_plan!(visit);
-    visit!([]);
-    let _ = visitor;
+    for_each_plan!(visit);
     Ok(())
 }
 

@@ -253,7 +253,7 @@ fn one<T: Real>(
     room: Room,
 ) -> Result<Findings> {
     let operands = Operands { b: gpu.be.upload(&problem.b)?, x: RefCell::new(gpu.be.zeros(problem.facts.n)?) };
-    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix));
+    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix, Machine::Gpu));
     let mut at = Underway {
         gpu,
         room,

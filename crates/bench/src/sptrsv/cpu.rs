@@ -147,7 +147,7 @@ fn one<T: SolveReal>(be: &Cpu, problem: &Problem<T>, contest: &Contest, found: &
 where
     Cpu: Backend<T>,
 {
-    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix));
+    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix, Machine::Cpu));
     let stored = if contest.peers.is_empty() { None } else { Some(Stored::new(problem)?) };
     let mut at = Underway { be, problem, contenders: Vec::new(), solvers: Vec::new(), errors: Vec::new() };
     let mut known = Vec::new();

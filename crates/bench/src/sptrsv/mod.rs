@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use serde::Serialize;
-use spandrel_formats::Real;
-use spandrel_sptrsv::{Plan, Sweep, Systems, Triangle, Triangular};
+use spandrel_formats::{Machine, Real};
+use spandrel_sptrsv::{Triangle, Triangular};
 
 use crate::contender::Effort;
 
@@ -64,13 +64,14 @@ pub(crate) struct Chosen {
     pub(crate) why: String,
 }
 
-/// The plan for many solves with a triangle: the sweep on grids, else level sets.
-pub(crate) fn chosen_plan<T: Real>(matrix: &Arc<Triangular<T>>) -> Chosen {
-    match Sweep::analyze(Arc::clone(matrix), Systems::Plain) {
-        Ok(_) => Chosen { plan: Sweep::<T>::NAME, why: "the triangle of a grid".into() },
-        Err(why) => Chosen { plan: spandrel_sptrsv::Levelset::<T>::NAME, why: why.to_string() },
-    }
+/// The plan for many solves with a triangle on a machine.
+pub(crate) fn chosen_plan<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine) -> Chosen {
+    let spandrel_sptrsv::Choice { plan, why } = spandrel_sptrsv::choose(matrix, machine, MANY);
+    Chosen { plan, why }
 }
+
+/// Solves that an analysis is expected to serve: those of a preconditioned iteration.
+const MANY: usize = 100;
 
 /// How good a choice was.
 #[derive(Clone, Debug, Serialize)]
