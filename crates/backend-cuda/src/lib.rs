@@ -26,6 +26,7 @@ mod monitor;
 mod persistent;
 pub mod probe;
 mod sell;
+mod sweep;
 mod vector;
 
 pub use coo::{CooKernel, CudaCoo};
@@ -49,6 +50,7 @@ pub use monitor::Monitor;
 pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe, probe_at};
 pub use sell::CudaSell;
 pub use sparse_vec::CudaSparseVec;
+pub use sweep::CudaSweep;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

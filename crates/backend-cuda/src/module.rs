@@ -49,6 +49,7 @@ sources! {
     BSRX = "bsrx",
     DENSE = "dense",
     SPARSE_VEC = "sparse_vec",
+    SWEEP = "sweep" [90],
 }
 
 /// What kernels of a text begin with, its declarations before them.
