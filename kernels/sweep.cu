@@ -261,6 +261,7 @@ struct SweepTile {
                     while (!complete()) each<TAKEN>([&](auto k) { load(k); });
                     each<UNROLL>([&](auto u) { cell((u32)(step + u) * pitch & mask | own) = ring[i][u].value(); });
                     step += UNROLL;
+                    __syncwarp();
                     meet();
                 }
             });
@@ -490,6 +491,7 @@ struct SweepTile {
                     Slot<T>::put(handed(exchange, tile, back, g.strips ? 0 : now_y) + (i64)at_x * handed_step(), tag, s);
                 x[row] = s;
             }
+            __syncwarp();
             meet();
             now_x += UNROLL;
             if (now_x >= nx) {

@@ -123,9 +123,8 @@ fn reference<T: Real>(matrix: &Triangular<T>, system: System, b: &[T]) -> Vec<T>
 /// Equal bits, but for what a NaN carries; where neighbours lack, equal numbers.
 fn compare<T: Real>(what: &str, exact: bool, expected: &[T], found: &[T]) {
     assert_eq!(expected.len(), found.len());
-    let same = |a: T, b: T| {
-        a == b && (!exact || a.is_sign_negative() == b.is_sign_negative()) || a.is_nan() && b.is_nan()
-    };
+    let same =
+        |a: T, b: T| a == b && (!exact || a.is_sign_negative() == b.is_sign_negative()) || a.is_nan() && b.is_nan();
     let wrong: Vec<usize> = (0..found.len()).filter(|&i| !same(expected[i], found[i])).collect();
     if let Some(&i) = wrong.first() {
         panic!("{what}: {} rows, the first is {i}: {} in the place of {}", wrong.len(), found[i], expected[i]);
@@ -156,7 +155,12 @@ fn check<T: Real>(cuda: &Cuda, size: [usize; 3], offsets: &[[i32; 3]], lacking: 
                     compare(&what, lacking == 0, &expected, &solve(cuda, &m, system, &b));
                     let mut x = cuda.upload(&b).expect("uploads");
                     cuda.sptrsv_in_place(None, system, &m, 1, &mut x).expect("solves");
-                    compare(&format!("{what}, in place"), lacking == 0, &expected, &cuda.download(&x).expect("downloads"));
+                    compare(
+                        &format!("{what}, in place"),
+                        lacking == 0,
+                        &expected,
+                        &cuda.download(&x).expect("downloads"),
+                    );
                 }
             }
         }
@@ -173,7 +177,18 @@ fn every_stencil_on_solid_grids() {
     let Some(cuda) = device() else { return };
     let mut numbers = Numbers(3);
     for offsets in solid() {
-        for size in [[13, 7, 9], [33, 17, 5], [2, 3, 4], [1, 9, 7], [9, 1, 7], [9, 7, 1], [1, 1, 9], [9, 1, 1], [1, 1, 1], [150, 150, 3]] {
+        for size in [
+            [13, 7, 9],
+            [33, 17, 5],
+            [2, 3, 4],
+            [1, 9, 7],
+            [9, 1, 7],
+            [9, 7, 1],
+            [1, 1, 9],
+            [9, 1, 1],
+            [1, 1, 1],
+            [150, 150, 3],
+        ] {
             both_types(&cuda, size, &offsets, 0, &mut numbers);
         }
         both_types(&cuda, [11, 9, 7], &offsets, 3, &mut numbers);
@@ -185,7 +200,9 @@ fn every_stencil_on_flat_grids() {
     let Some(cuda) = device() else { return };
     let mut numbers = Numbers(5);
     for offsets in flat() {
-        for size in [[3, 200, 1], [64, 64, 1], [65, 97, 1], [300, 33, 1], [31, 129, 1], [7, 5, 6], [1, 300, 1], [40, 1, 1]] {
+        for size in
+            [[3, 200, 1], [64, 64, 1], [65, 97, 1], [300, 33, 1], [31, 129, 1], [7, 5, 6], [1, 300, 1], [40, 1, 1]]
+        {
             both_types(&cuda, size, &offsets, 0, &mut numbers);
         }
         both_types(&cuda, [37, 71, 1], &offsets, 3, &mut numbers);
@@ -202,14 +219,18 @@ fn a_thousand_solves_in_a_row() {
     let Some(cuda) = device() else { return };
     let mut numbers = Numbers(7);
     for (size, offsets) in [([33, 31, 40], &solid()[4]), ([61, 300, 1], &flat()[1])] {
-        let matrix =
-            Arc::new(triangle::<f64>(size, offsets, Triangle::Lower, Diagonal::NonUnit, 0, &mut numbers));
+        let matrix = Arc::new(triangle::<f64>(size, offsets, Triangle::Lower, Diagonal::NonUnit, 0, &mut numbers));
         let plan = Arc::new(Sweep::on_grid(matrix.clone(), size, offsets, Systems::Both).expect("on the grid"));
         let m = Load::<Sweep<f64>>::load(&cuda, plan.clone()).expect("loads");
         for round in 0..1000 {
             let system = if round % 3 == 2 { System::Transposed } else { System::Plain };
             let b = numbers.many::<f64>(plan.nrows());
-            compare(&format!("{size:?}, solve {round}"), true, &reference(&matrix, system, &b), &solve(&cuda, &m, system, &b));
+            compare(
+                &format!("{size:?}, solve {round}"),
+                true,
+                &reference(&matrix, system, &b),
+                &solve(&cuda, &m, system, &b),
+            );
         }
     }
 }
@@ -229,10 +250,20 @@ fn what_is_not_finite_stays_where_it_belongs() {
                 for i in [plan.nrows() / 2, plan.nrows() / 2 + 40] {
                     b[i] = odd;
                 }
-                compare(&format!("{offsets:?} {system} {odd}"), true, &reference(&matrix, system, &b), &solve(&cuda, &m, system, &b));
+                compare(
+                    &format!("{offsets:?} {system} {odd}"),
+                    true,
+                    &reference(&matrix, system, &b),
+                    &solve(&cuda, &m, system, &b),
+                );
                 // Nothing of it is left for the next solve.
                 let b = numbers.many::<f64>(plan.nrows());
-                compare(&format!("{offsets:?} {system} after {odd}"), true, &reference(&matrix, system, &b), &solve(&cuda, &m, system, &b));
+                compare(
+                    &format!("{offsets:?} {system} after {odd}"),
+                    true,
+                    &reference(&matrix, system, &b),
+                    &solve(&cuda, &m, system, &b),
+                );
             }
         }
     }

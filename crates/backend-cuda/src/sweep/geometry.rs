@@ -105,8 +105,7 @@ const KERNELS: [Kernels; 8] = kernels![
 ];
 
 /// Those of any other stencil.
-const ANY: Kernels =
-    Kernels { offsets: &[], depth: 0, plain: "sptrsv_sweep", transposed: "sptrsv_transposed_sweep" };
+const ANY: Kernels = Kernels { offsets: &[], depth: 0, plain: "sptrsv_sweep", transposed: "sptrsv_transposed_sweep" };
 
 /// A grid's schedule, and what it needs on the device.
 #[derive(Debug)]
@@ -382,7 +381,10 @@ mod tests {
     fn schedules_hold_on_every_grid() {
         let extents = [1, 2, 3, 5, 13, 33, 70];
         for offsets in stencils() {
-            for (bytes, shared) in [(8, SHARED), (4, SHARED), (8, 64 << 10)] {
+            let known = KERNELS.iter().any(|kernels| kernels.offsets == offsets);
+            // The least that a device of compute capability 7.5 has is enough for these.
+            let small = known.then_some((8, 63 << 10));
+            for (bytes, shared) in [(8, SHARED), (4, SHARED)].into_iter().chain(small) {
                 for nx in extents.into_iter().chain([131]) {
                     for ny in extents {
                         for nz in [1, 2, 5] {
@@ -397,7 +399,8 @@ mod tests {
     #[test]
     fn schedules_hold_on_large_grids() {
         for kernels in &KERNELS {
-            for size in [[64, 64, 64], [256, 256, 256], [511, 511, 7], [700, 300, 40], [1000, 1000, 1], [4000, 5000, 1]] {
+            for size in [[64, 64, 64], [256, 256, 256], [511, 511, 7], [700, 300, 40], [1000, 1000, 1], [4000, 5000, 1]]
+            {
                 check(size, kernels.offsets, 8, SHARED);
                 check(size, kernels.offsets, 4, SHARED);
             }

@@ -140,8 +140,7 @@ impl Cuda {
         // A kilobyte is the driver's, a few bytes are the kernel's own.
         let shared = (shared as usize).saturating_sub(1 << 10);
         let geometry = Geometry::of(plan, plan.diagonal() == Diagonal::Unit, shared)?;
-        let (values, words, tiles) =
-            geometry.as_ref().map_or((0, 0, 0), |g| (g.values, g.words, g.arg.tiles as usize));
+        let (values, words, tiles) = geometry.as_ref().map_or((0, 0, 0), |g| (g.values, g.words, g.arg.tiles as usize));
         let stream = self.stream();
         let resident = CudaSweep {
             nrows: plan.nrows(),
