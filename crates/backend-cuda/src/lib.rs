@@ -33,6 +33,7 @@ mod structured;
 mod serial;
 mod sptrsv;
 mod syncfree;
+mod sweep;
 mod vector;
 
 pub use coo::{CooKernel, CudaCoo};
@@ -62,6 +63,7 @@ pub use serial::CudaSerial;
 pub use sparse_vec::CudaSparseVec;
 pub use structured::CudaStructured;
 pub use syncfree::CudaSyncfree;
+pub use sweep::CudaSweep;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

@@ -55,6 +55,7 @@ sources! {
     SYNCFREE = "syncfree",
     CAPELLINI = "capellini",
     LEVELSET = "levelset",
+    SWEEP = "sweep" [90],
 }
 
 /// What kernels of a text begin with, its declarations before them.

@@ -17,13 +17,15 @@ pub(crate) const PTX: &str = "crates/backend-cuda/ptx/";
 /// The compiler: its release, and what it calls itself in the text that it writes.
 pub(crate) const NVRTC: &str = "12.4.127";
 
-/// Flags after the architecture. Nothing is contracted, flushed or approximated: every fused operation is written as one.
-pub(crate) const FLAGS: [&str; 6] = [
+/// Flags after the architecture. Nothing is contracted, flushed or approximated: every fused operation is written as one. Lambdas with
+/// parameters of any type are the device's only where that is the default.
+pub(crate) const FLAGS: [&str; 7] = [
     "--fmad=false",
     "--prec-div=true",
     "--prec-sqrt=true",
     "--ftz=false",
     "--std=c++17",
+    "--device-as-default-execution-space",
     "--include-path=kernels/include",
 ];
 
