@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Load, Sptrsv, Tri};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Format, Machine, Real};
 use spandrel_sptrsv::{Plan, Serial, System};
 
 use super::clock::{self, Label, Timed, interleave};
