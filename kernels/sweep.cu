@@ -2,7 +2,7 @@
 //
 // Variants: sm_90
 //
-// Layout (values): plane by plane; in a plane a block of `width` x `lanes` values for each step x + sigma y, in it a row of `lanes`
+// Layout: values plane by plane; in a plane a block of `width` x `lanes` values for each step x + sigma y, in it a row of `lanes`
 // values for each term, the reciprocal of the diagonal last; line y stands in lane y mod lanes. sigma lanes >= nx + reach + UNROLL - 1 or
 // lanes >= ny, so no two points meet; places without a point or a neighbour hold zeros. `reach` is the largest |dx| of the stencil.
 // Schedule: all lines of a tile march together, a point a step each: line y of plane p of a tile is at
