@@ -2,7 +2,7 @@
 //
 // Variants: sm_90
 //
-// Layout (values): plane by plane; in a plane a block of `width` x `lanes` values for each step x + sigma y, in it a row of `lanes`
+// Layout: values plane by plane; in a plane a block of `width` x `lanes` values for each step x + sigma y, in it a row of `lanes`
 // values for each term, the reciprocal of the diagonal last; line y stands in lane y mod lanes. sigma lanes >= nx + reach + UNROLL - 1 or
 // lanes >= ny, so no two points meet; places without a point or a neighbour hold zeros. `reach` is the largest |dx| of the stencil.
 // Schedule: all lines of a tile march together, a point a step each: line y of plane p of a tile is at
@@ -147,6 +147,7 @@ __device__ __forceinline__ int modulo(int a, int m) {
 
 // To shared memory without waiting for it, or zero where `wanted` is not set; groups of copies end in order.
 #if __CUDA_ARCH__ >= 800
+constexpr bool ASYNC = true;
 template <class T>
 __device__ __forceinline__ void copy(char* room, u32 to, const char* from, bool wanted) {
     u32 at = (u32)__cvta_generic_to_shared(room) + to, bytes = wanted ? (u32)sizeof(T) : 0;
@@ -157,6 +158,7 @@ __device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_grou
 template <int N>
 __device__ __forceinline__ void await_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 #else
+constexpr bool ASYNC = false;
 template <class T>
 __device__ __forceinline__ void copy(char* room, u32 to, const char* from, bool wanted) {
     *(T*)(room + to) = wanted ? *(const T*)from : T(0);
@@ -276,6 +278,8 @@ struct SweepTile {
         constexpr int TERMS = L::terms, COUNT = L::count;
         // What a thread needs of a step: the row's terms, its reciprocal, its b. An odd number of places a thread, for the banks.
         constexpr int PARTS = TERMS + 2, PLACES = (UNROLL * PARTS) | 1;
+        // Steps whose parts are in registers before they are due: all, but where registers are short.
+        constexpr int EARLY = !TRANSPOSED || TERMS <= 9 || sizeof(T) == 4 ? UNROLL : ASYNC && TERMS <= 13 ? 1 : 0;
         const bool strips = L::is_flat && g.strips;
         int p = threadIdx.x / g.lanes, lane = threadIdx.x % g.lanes;
         u32 z = tile * g.planes + p;
@@ -387,7 +391,7 @@ struct SweepTile {
         auto receive = [&] {
             if (full) await_groups<DEPTH - 1>();
             else await_groups<0>();
-            if (__any_sync(ALL, now_x + 2 * UNROLL > 0)) each<UNROLL>([&](auto u) {
+            if (__any_sync(ALL, now_x + 2 * UNROLL > 0)) each<EARLY>([&](auto u) {
                 each<PARTS>([&](auto k) { value[u][k] = cell(place + (u * PARTS + k) * (u32)sizeof(T)); });
             });
         };
@@ -404,6 +408,7 @@ struct SweepTile {
                 });
                 T solved[UNROLL];
                 each<UNROLL>([&](auto u) {
+                    if constexpr (u >= EARLY) each<PARTS>([&](auto k) { value[u][k] = cell(place + (u * PARTS + k) * (u32)sizeof(T)); });
                     T s = value[u][TERMS + 1];
                     each<COUNT>([&](auto c) {
                         constexpr int wide = L::hi(c) - L::lo(c), first = L::first(c), terms = L::first(c + 1) - first;
@@ -562,7 +567,7 @@ __device__ __forceinline__ void pack(const Sweep& g, const Terms& terms, const u
 }
 
 #define SWEEP_OF(T, t, VERB, POINTS, DEPTH, TRANSPOSED)                                          \
-    extern "C" __global__ void __launch_bounds__(SWEEP_THREADS) VERB##_sweep_##t(const __grid_constant__ Sweep g, const T* values, const T* b, T* x, u64* exchange, u32* state, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(SWEEP_THREADS, 1) VERB##_sweep_##t(const __grid_constant__ Sweep g, const T* values, const T* b, T* x, u64* exchange, u32* state, const Monitor* gate) { \
         sweep_tiles<T>(g, exchange, state, gate, [&](const SweepTile<T>& tile, u32 at) {         \
             tile.template solve<POINTS, DEPTH, TRANSPOSED>(at, values, b, x, exchange);          \
         });                                                                                      \
@@ -576,7 +581,7 @@ __device__ __forceinline__ void pack(const Sweep& g, const Terms& terms, const u
 FOR_EACH_TYPE(SWEEPS)
 
 #define ANY_OF(T, t, VERB, TRANSPOSED)                                                           \
-    extern "C" __global__ void __launch_bounds__(SWEEP_THREADS) VERB##_sweep_##t(const __grid_constant__ Sweep g, const __grid_constant__ Terms terms, const T* values, const T* b, T* x, u64* exchange, u32* state, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(SWEEP_THREADS, 1) VERB##_sweep_##t(const __grid_constant__ Sweep g, const __grid_constant__ Terms terms, const T* values, const T* b, T* x, u64* exchange, u32* state, const Monitor* gate) { \
         sweep_tiles<T>(g, exchange, state, gate, [&](const SweepTile<T>& tile, u32 at) {         \
             tile.template solve_any<TRANSPOSED>(terms, at, values, b, x, exchange);              \
         });                                                                                      \

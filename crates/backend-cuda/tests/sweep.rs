@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Device, Load, Sptrsv};
+use spandrel_backend::{Backend, Device, Load, Sptrsv};
 use spandrel_backend_cuda::{Cuda, CudaSweep};
 use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Systems, Triangle, Triangular, serial};
