@@ -29,11 +29,11 @@ mod monitor;
 mod persistent;
 pub mod probe;
 mod sell;
-mod structured;
 mod serial;
 mod sptrsv;
-mod syncfree;
+mod structured;
 mod sweep;
+mod syncfree;
 mod vector;
 
 pub use coo::{CooKernel, CudaCoo};
@@ -62,8 +62,8 @@ pub use sell::CudaSell;
 pub use serial::CudaSerial;
 pub use sparse_vec::CudaSparseVec;
 pub use structured::CudaStructured;
-pub use syncfree::CudaSyncfree;
 pub use sweep::CudaSweep;
+pub use syncfree::CudaSyncfree;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

@@ -143,12 +143,17 @@ fn stem(path: &str) -> &str {
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     let tree = Tree::read(root)?;
     let packages = packages::read(root)?;
-    let registry = tree.text(nouns::REGISTRY).with_context(|| format!("no {}", nouns::REGISTRY))?;
-    let nouns = nouns::list(registry)?;
-    print!("{}", nouns::table(&tree, &nouns));
-
-    let mut breaches = nouns::holes(&tree, &nouns);
-    breaches.extend(nouns::tests_named_after_nouns(&tree, &nouns));
+    let mut breaches = Vec::new();
+    let mut count = 0;
+    for registry in [nouns::FORMATS, nouns::PLANS] {
+        let text = tree.text(registry.file).with_context(|| format!("no {}", registry.file))?;
+        let nouns = nouns::list(registry, text)?;
+        print!("{}", nouns::table(registry, &tree, &nouns));
+        breaches.extend(nouns::holes(registry, &tree, &nouns));
+        count += nouns.len();
+    }
+    let formats = nouns::list(nouns::FORMATS, tree.text(nouns::FORMATS.file).unwrap_or_default())?;
+    breaches.extend(nouns::tests_named_after_nouns(&tree, &formats));
     breaches.extend(sources::check(&tree));
     breaches.extend(layers::check(&packages));
     breaches.extend(layers::unused(&packages));
@@ -173,7 +178,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     }
     println!(
         "tidy: {} nouns, {} files, {} packages, {} warnings, {} breaches",
-        nouns.len(),
+        count,
         tree.0.len(),
         packages.len(),
         warnings.len(),

@@ -1,4 +1,4 @@
-//! Nouns are files: the table of storage formats and rooms, and its unexplained holes.
+//! Nouns are files: the table of storage formats and of plans, by rooms, and its unexplained holes.
 
 use std::fmt::Write;
 
@@ -6,18 +6,30 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Breach, Tree, stem};
 
-/// The file that holds the one list of formats.
-pub(crate) const REGISTRY: &str = "crates/formats/src/format.rs";
+/// A list of nouns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registry {
+    /// The file that holds it.
+    pub(crate) file: &'static str,
+    /// The macro that expands it.
+    list: &'static str,
+    /// Where its nouns have their file on the host.
+    home: &'static str,
+}
 
-/// Where each format has a file (or a folder of its verbs) of its stem, with the file's ending.
-const ROOMS: [(&str, &str); 4] = [
-    ("crates/formats/src", "rs"),
-    ("crates/backend-cpu/src", "rs"),
-    ("crates/backend-cuda/src", "rs"),
-    ("kernels", "cu"),
-];
+/// The storage formats.
+pub(crate) const FORMATS: Registry =
+    Registry { file: "crates/formats/src/format.rs", list: "for_each_format", home: "crates/formats/src" };
+/// The plans of the triangular solve.
+pub(crate) const PLANS: Registry =
+    Registry { file: "crates/sptrsv/src/plan.rs", list: "for_each_plan", home: "crates/sptrsv/src" };
 
-/// Rooms, or formats in a room, without a file, and why; `*` is every format.
+/// Where each noun has a file (or a folder of its verbs) of its stem, with the file's ending.
+fn rooms(registry: Registry) -> [(&'static str, &'static str); 4] {
+    [(registry.home, "rs"), ("crates/backend-cpu/src", "rs"), ("crates/backend-cuda/src", "rs"), ("kernels", "cu")]
+}
+
+/// Rooms, or nouns in a room, without a file, and why; `*` is every noun.
 const HOLES: &[Hole] =
     &[Hole { noun: "csc", room: "kernels", why: "a matrix by columns is multiplied by the kernels of CSR" }];
 
@@ -29,33 +41,33 @@ struct Hole {
     why: &'static str,
 }
 
-/// The stems in `for_each_format!`.
+/// The stems in a registry's list.
 ///
 /// # Errors
 /// Where the list is not `(stem, Type)` throughout, or a stem is not lower-case letters and digits.
-pub(crate) fn list(registry: &str) -> Result<Vec<String>> {
-    let after = registry.split_once("macro_rules! for_each_format").context("for_each_format! is gone")?.1;
-    let body = after.split_once("$callback! {").context("for_each_format! expands no callback")?.1;
-    let body = body.split_once('}').context("for_each_format! does not end")?.0;
+pub(crate) fn list(registry: Registry, text: &str) -> Result<Vec<String>> {
+    let name = registry.list;
+    let after = text.split_once(&format!("macro_rules! {name}")).with_context(|| format!("{name}! is gone"))?.1;
+    let body = after.split_once("$callback! {").with_context(|| format!("{name}! expands no callback"))?.1;
+    let body = body.split_once('}').with_context(|| format!("{name}! does not end"))?.0;
     // The callback's own arguments stand in brackets ahead of the list.
     let body = body.split_once(']').map_or(body, |(_, list)| list);
     let mut nouns: Vec<String> = Vec::new();
     for entry in body.split('(').skip(1) {
-        let (stem, _) =
-            entry.split_once(',').with_context(|| format!("for_each_format!: `({entry}` is no (stem, Type)"))?;
+        let (stem, _) = entry.split_once(',').with_context(|| format!("{name}!: `({entry}` is no (stem, Type)"))?;
         let stem = stem.trim();
         ensure!(
             !stem.is_empty() && stem.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()),
-            "for_each_format!: the stem `{stem}` is not of lower-case letters and digits alone, as files and kernels need it"
+            "{name}!: the stem `{stem}` is not of lower-case letters and digits alone, as files and kernels need it"
         );
-        ensure!(!nouns.iter().any(|noun| noun == stem), "for_each_format!: `{stem}` stands there twice");
+        ensure!(!nouns.iter().any(|noun| noun == stem), "{name}!: `{stem}` stands there twice");
         nouns.push(stem.to_owned());
     }
-    ensure!(!nouns.is_empty(), "for_each_format! lists no format as (stem, Type)");
+    ensure!(!nouns.is_empty(), "{name}! lists nothing as (stem, Type)");
     Ok(nouns)
 }
 
-/// The files and folders of a format's stem in a room, at any depth below it.
+/// The files and folders of a noun's stem in a room, at any depth below it.
 fn homes(tree: &Tree, noun: &str, (room, ending): (&str, &str)) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (path, _) in tree.with_ending(&[ending]) {
@@ -80,17 +92,18 @@ fn explained(holes: &[Hole], noun: &str, room: &str) -> Option<&'static str> {
 }
 
 /// Noun by noun and room by room, where there is a file.
-pub(crate) fn table(tree: &Tree, nouns: &[String]) -> String {
-    draw(tree, nouns, HOLES)
+pub(crate) fn table(registry: Registry, tree: &Tree, nouns: &[String]) -> String {
+    let holes: Vec<Hole> = HOLES.iter().filter(|hole| nouns.iter().any(|noun| noun == hole.noun)).copied().collect();
+    draw(registry, tree, nouns, &holes)
 }
 
-fn draw(tree: &Tree, nouns: &[String], explanations: &[Hole]) -> String {
-    let mut text = format!("{:8}", "noun");
-    ROOMS.iter().for_each(|(room, _)| _ = write!(text, "  {room}"));
+fn draw(registry: Registry, tree: &Tree, nouns: &[String], explanations: &[Hole]) -> String {
+    let mut text = format!("{:11}", "noun");
+    rooms(registry).iter().for_each(|(room, _)| _ = write!(text, "  {room}"));
     text.push('\n');
     for noun in nouns {
-        _ = write!(text, "{noun:8}");
-        for room in ROOMS {
+        _ = write!(text, "{noun:11}");
+        for room in rooms(registry) {
             let cell = match (homes(tree, noun, room).is_empty(), explained(explanations, noun, room.0)) {
                 (false, _) => "yes",
                 (true, Some(_)) => "-",
@@ -107,19 +120,19 @@ fn draw(tree: &Tree, nouns: &[String], explanations: &[Hole]) -> String {
     text
 }
 
-/// Formats without a file in a room that nobody has explained, formats with several, and explanations of holes that are none.
-pub(crate) fn holes(tree: &Tree, nouns: &[String]) -> Vec<Breach> {
-    judge(tree, nouns, HOLES)
+/// Nouns without a file in a room that nobody has explained, formats with several, and explanations of holes that are none.
+pub(crate) fn holes(registry: Registry, tree: &Tree, nouns: &[String]) -> Vec<Breach> {
+    judge(registry, tree, nouns, HOLES)
 }
 
-fn judge(tree: &Tree, nouns: &[String], explanations: &[Hole]) -> Vec<Breach> {
+fn judge(registry: Registry, tree: &Tree, nouns: &[String], explanations: &[Hole]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for noun in nouns {
-        for room in ROOMS {
+        for room in rooms(registry) {
             let place = format!("{}/{noun}.{}", room.0, room.1);
             let homes = homes(tree, noun, room);
             match (homes.as_slice(), explained(explanations, noun, room.0)) {
-                ([], None) => breaches.push(Breach::new("nouns", place, "the format has no file in this room")),
+                ([], None) => breaches.push(Breach::new("nouns", place, "the noun has no file in this room")),
                 ([], Some(_)) | ([_], None) => {}
                 ([_, ..], Some(_)) => {
                     breaches.push(Breach::new("nouns", place, "the hole is filled: drop its explanation"))
@@ -152,23 +165,23 @@ mod tests {
     const LIST: &str = "macro_rules! for_each_format { ($callback:ident) => { $callback! { [$($extra)*] (coo, Coo),\n (csr, Csr) } }; }";
 
     fn nouns() -> Vec<String> {
-        list(LIST).expect("a list")
+        list(FORMATS, LIST).expect("a list")
     }
 
     #[test]
     fn the_list_is_read() {
         assert_eq!(nouns(), ["coo", "csr"]);
-        assert!(list("macro_rules! other {}").is_err());
-        assert!(list("macro_rules! for_each_format { $callback! { } }").is_err());
+        assert!(list(FORMATS, "macro_rules! other {}").is_err());
+        assert!(list(FORMATS, "macro_rules! for_each_format { $callback! { } }").is_err());
     }
 
     #[test]
     fn a_stem_that_cannot_be_a_file_is_an_error() {
         for stem in ["my_csr", "Csr", "", "coo"] {
             let bad = LIST.replace("(csr,", &format!("({stem},"));
-            assert!(list(&bad).is_err(), "{stem}");
+            assert!(list(FORMATS, &bad).is_err(), "{stem}");
         }
-        assert!(list(&LIST.replace("(csr, Csr)", "(csr)")).is_err());
+        assert!(list(FORMATS, &LIST.replace("(csr, Csr)", "(csr)")).is_err());
     }
 
     /// No kernels, and nothing of one format in the other room of the GPU.
@@ -186,10 +199,10 @@ mod tests {
             ("crates/backend-cpu/src/csr.rs", ""),
             ("crates/backend-cuda/src/csr.rs", ""),
         ]);
-        let places: Vec<String> = judge(&tree, &nouns(), &EXPLAINED).into_iter().map(|b| b.place).collect();
+        let places: Vec<String> = judge(FORMATS, &tree, &nouns(), &EXPLAINED).into_iter().map(|b| b.place).collect();
         assert_eq!(places, ["crates/backend-cpu/src/coo.rs"]);
-        assert_eq!(judge(&tree, &nouns(), &[]).len(), 4);
-        let table = draw(&tree, &nouns(), &EXPLAINED);
+        assert_eq!(judge(FORMATS, &tree, &nouns(), &[]).len(), 4);
+        let table = draw(FORMATS, &tree, &nouns(), &EXPLAINED);
         assert!(table.lines().any(|line| line.starts_with("coo") && line.contains("MISSING")), "{table}");
         assert!(table.lines().any(|line| line.starts_with("csr") && !line.contains("MISSING")), "{table}");
         assert!(table.contains(EXPLAINED[0].why) && table.contains(EXPLAINED[1].why), "{table}");
@@ -199,9 +212,13 @@ mod tests {
     fn a_second_file_of_a_stem_is_a_breach() {
         let files = [("crates/formats/src/coo.rs", ""), ("crates/backend-cpu/src/coo.rs", "")];
         let only = [nouns().remove(0)];
-        assert!(judge(&Tree::of(files), &only, &EXPLAINED).is_empty());
+        assert!(judge(FORMATS, &Tree::of(files), &only, &EXPLAINED).is_empty());
         for second in ["crates/formats/src/coo/mod.rs", "crates/formats/src/more/coo.rs"] {
-            assert_eq!(judge(&Tree::of([files[0], files[1], (second, "")]), &only, &EXPLAINED).len(), 1, "{second}");
+            assert_eq!(
+                judge(FORMATS, &Tree::of([files[0], files[1], (second, "")]), &only, &EXPLAINED).len(),
+                1,
+                "{second}"
+            );
         }
     }
 
@@ -210,13 +227,13 @@ mod tests {
         let files = [("crates/formats/src/coo.rs", ""), ("crates/backend-cpu/src/coo.rs", "")];
         let only = [nouns().remove(0)];
         for filled in ["crates/backend-cuda/src/coo.rs", "kernels/coo.cu"] {
-            let breaches = judge(&Tree::of([files[0], files[1], (filled, "")]), &only, &EXPLAINED);
+            let breaches = judge(FORMATS, &Tree::of([files[0], files[1], (filled, "")]), &only, &EXPLAINED);
             assert_eq!(breaches.len(), 1, "{filled}");
             assert!(breaches[0].what.contains("drop its explanation"));
         }
         let everywhere = [files[0], files[1], ("crates/backend-cuda/src/coo.rs", ""), ("kernels/coo.cu", "")];
-        assert!(judge(&Tree::of(everywhere), &only, &[]).is_empty());
-        assert_eq!(judge(&Tree::of(files), &only, &[]).len(), 2);
+        assert!(judge(FORMATS, &Tree::of(everywhere), &only, &[]).is_empty());
+        assert_eq!(judge(FORMATS, &Tree::of(files), &only, &[]).len(), 2);
     }
 
     #[test]

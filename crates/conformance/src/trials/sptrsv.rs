@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use spandrel_backend::{Device, Order, Quantity, Recorded, Result, Sptrsv, Step, Tri, Watch};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Error, Plan, System, Systems};
+use spandrel_sptrsv::{Error, Plan, System, Systems, Triangular};
 
 use super::sptrsv_refused as refused;
 use super::sptrsv_repeats as repeats;
@@ -203,11 +203,19 @@ pub(crate) fn multiplies_fill(plan: &str) -> bool {
     FOR_GRIDS.contains(&plan)
 }
 
+/// Whether any row needs another.
+fn has_dependencies<T: Real>(matrix: &Triangular<T>) -> bool {
+    (0..matrix.nrows()).any(|i| !matrix.off_diagonal(i).0.is_empty())
+}
+
 /// Analyses a triangle. A plan may refuse what is no grid, and rows that are not whole; nothing else.
 pub(crate) fn analyze<P: Plan>(problem: &Problem<P::Value>, systems: Systems) -> std::result::Result<P, Finding> {
     let refusable = FOR_GRIDS.contains(&P::NAME) && problem.grid() != Some(true);
     match P::analyze(problem.matrix.clone(), systems) {
-        Ok(_) if P::NAME == "sweep" && problem.grid().is_none() => Err(wrong("it takes what is no grid")),
+        // Without a dependency any numbering is a line.
+        Ok(plan) if P::NAME == "sweep" && problem.grid().is_none() && has_dependencies(plan.matrix()) => {
+            Err(wrong("it takes what is no grid"))
+        }
         Ok(plan) => Ok(plan),
         Err(Error::NotAGrid { plan, .. }) if refusable && plan == P::NAME && problem.grid().is_none() => {
             Err(Finding::Refused)
