@@ -134,7 +134,7 @@ fn compare<T: Real>(what: &str, exact: bool, expected: &[T], found: &[T]) {
 fn solve<T: Real>(cuda: &Cuda, m: &CudaSweep<T>, system: System, b: &[T]) -> Vec<T> {
     let device_b = cuda.upload(b).expect("uploads");
     let mut x = cuda.upload(&vec![T::nan(); b.len()]).expect("uploads");
-    cuda.sptrsv(None, system, m, 1, &device_b, &mut x).expect("solves");
+    Sptrsv::<Sweep<T>>::sptrsv(cuda, None, system, m, 1, &device_b, &mut x).expect("solves");
     cuda.download(&x).expect("downloads")
 }
 
@@ -154,7 +154,7 @@ fn check<T: Real>(cuda: &Cuda, size: [usize; 3], offsets: &[[i32; 3]], lacking: 
                     let expected = reference(&matrix, system, &b);
                     compare(&what, lacking == 0, &expected, &solve(cuda, &m, system, &b));
                     let mut x = cuda.upload(&b).expect("uploads");
-                    cuda.sptrsv_in_place(None, system, &m, 1, &mut x).expect("solves");
+                    Sptrsv::<Sweep<T>>::sptrsv_in_place(cuda, None, system, &m, 1, &mut x).expect("solves");
                     compare(
                         &format!("{what}, in place"),
                         lacking == 0,
@@ -284,7 +284,7 @@ fn several_columns_and_new_values() {
             let device_b = cuda.upload(&b).expect("uploads");
             for system in [System::Plain, System::Transposed] {
                 let mut x = cuda.zeros(n * k).expect("zeros");
-                cuda.sptrsv(None, system, &m, k, &device_b, &mut x).expect("solves");
+                Sptrsv::<Sweep<f64>>::sptrsv(&cuda, None, system, &m, k, &device_b, &mut x).expect("solves");
                 let x = cuda.download(&x).expect("downloads");
                 for c in 0..k {
                     let expected = reference(plan.matrix(), system, &b[c * n..(c + 1) * n]);

@@ -320,7 +320,7 @@ impl<T: Real> Problem<T> {
 
     /// Values other than the stored ones, as small.
     pub fn other_values(&self) -> Vec<T> {
-        let scale = |at: usize| T::from_f64(if at % 2 == 0 { 0.75 } else { -0.875 });
+        let scale = |at: usize| T::from_f64(if at.is_multiple_of(2) { 0.75 } else { -0.875 });
         self.matrix.csr().values().iter().enumerate().map(|(at, &value)| value * scale(at)).collect()
     }
 

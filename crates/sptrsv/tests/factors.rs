@@ -1,5 +1,7 @@
 //! Incomplete factorisations: the bits of a dense one, A on the pattern, stencils that stay stencils, and each breakdown with its row.
 
+#![allow(clippy::needless_range_loop)] // dense references with the indices of the textbook
+
 use proptest::prelude::*;
 use spandrel_formats::{Csr, Format, Real, Triplets, generate};
 use spandrel_sptrsv::{

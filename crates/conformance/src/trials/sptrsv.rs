@@ -89,7 +89,7 @@ impl<B: Sptrsv<P>, P: Plan> Solves<P::Value> for OnDevice<'_, B, P> {
         let (be, tri) = (self.be, self.tri.borrow());
         let (mut b, mut x) = self.vectors(ask.b.len())?;
         let n = tri.nrows();
-        let k = if n == 0 { 1 } else { ask.b.len() / n };
+        let k = ask.b.len().checked_div(n).unwrap_or(1);
         let monitor = gate::<P::Value, B>(be, ask.gate)?;
         let gate = monitor.as_ref();
         if ask.in_place {
@@ -226,10 +226,10 @@ pub(crate) fn analyze<P: Plan>(problem: &Problem<P::Value>, systems: Systems) ->
 }
 
 /// One device alone.
-pub(crate) fn on<'b, P: Plan, D: Sptrsv<P>>(be: &'b D, plan: P) -> Result<Box<dyn Solves<P::Value> + 'b>>
+pub(crate) fn on<'b, P, D: Sptrsv<P>>(be: &'b D, plan: P) -> Result<Box<dyn Solves<P::Value> + 'b>>
 where
     D::Resident: 'b,
-    P: 'b,
+    P: Plan + 'b,
 {
     Ok(Box::new(OnDevice { be, tri: RefCell::new(Tri::load(be, plan)?), vectors: RefCell::default() }))
 }

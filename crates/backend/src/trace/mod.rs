@@ -7,19 +7,19 @@
 //! are the same vector are counted once. A matrix costs [`spandrel_formats::Traffic::spmv`] less its passes over x and y:
 //! what a product reads, so the values of ELL's padding and DIA's positions outside the matrix, stored but never touched,
 //! are not counted. y's passes are counted whole also where BSRX's mask leaves some of its rows alone. A triangular solve costs
-//! [`Plan::sptrsv_bytes`], with further right-hand sides b and x once more each.
+//! [`spandrel_sptrsv::Plan::sptrsv_bytes`], with further right-hand sides b and x once more each.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_formats::{Format, Real, SparseVec, Traffic};
-use spandrel_sptrsv::{Plan, System};
+use spandrel_formats::Real;
 
-use crate::{
-    Backend, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, SparseVector, Spmm, Spmv,
-    SpmvTransposed, Sptrsv, Step, Watch,
-};
+use crate::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Result, Step, Watch};
+
+mod matrices;
+
+pub use matrices::Stored;
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -450,215 +450,5 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
     ) -> Result<()> {
         self.launch("bicgstab_direction", Some(&*monitor), self.passes::<T>(r, 4));
         self.inner.bicgstab_direction(r, v, rho_next, rv, tt, ts, rho, p, monitor)
-    }
-}
-
-/// What can be loaded with its bytes in the log: every format, the sparse vector, every plan.
-pub trait Stored {
-    /// Bytes of the arrays that go to the device.
-    fn stored(&self) -> u64;
-}
-
-macro_rules! stored {
-    ([$Kind:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        $(stored!($Kind, $Type);)*
-    };
-    (formats, $Type:ident) => {
-        impl<T: Real> Stored for spandrel_formats::$Type<T> {
-            fn stored(&self) -> u64 {
-                self.storage()
-            }
-        }
-    };
-    (plans, $Type:ident) => {
-        impl<T: Real> Stored for spandrel_sptrsv::$Type<T> {
-            fn stored(&self) -> u64 {
-                Plan::storage(self)
-            }
-        }
-    };
-}
-spandrel_formats::for_each_format!(stored, formats);
-spandrel_sptrsv::for_each_plan!(stored, plans);
-
-impl<T: Real> Stored for SparseVec<T> {
-    fn stored(&self) -> u64 {
-        self.storage()
-    }
-}
-
-// SAFETY: what is loaded is the backend's within, and operations go to it as they come.
-unsafe impl<H: Stored, B: Load<H>> Load<H> for Trace<B> {
-    type Resident = Traced<B::Resident, H>;
-
-    fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
-        self.note(Event::Allocation("load", host.stored()));
-        Ok(Traced { inner: self.inner.load(Arc::clone(&host))?, host })
-    }
-}
-
-/// What a product reads of a matrix.
-fn read<F: Format>(m: &F) -> u64 {
-    m.spmv().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
-}
-
-impl<F: Format + Stored, B: Spmv<F>> Spmv<F> for Trace<B> {
-    fn order(&self) -> Order {
-        Spmv::<F>::order(&self.inner)
-    }
-
-    fn spmv(
-        &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, F::Value, Self::Scalar>,
-        m: &Self::Resident,
-        x: &Self::Vector,
-        b: Coeff<'_, F::Value, Self::Scalar>,
-        y: &mut Self::Vector,
-    ) -> Result<()> {
-        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
-        self.launch_on("spmv", Some(F::NAME), read(&*m.host), gate, vectors);
-        self.inner.spmv(gate, a, &m.inner, x, b, y)
-    }
-
-    fn spmv_dot(
-        &self,
-        gate: Gate<'_, Self>,
-        m: &Self::Resident,
-        x: &Self::Vector,
-        y: &mut Self::Vector,
-        w: &Self::Vector,
-        wy: &mut Self::Scalar,
-        yy: Option<&mut Self::Scalar>,
-    ) -> Result<()> {
-        let of_w = usize::from(!std::ptr::eq(x, w));
-        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1) + self.passes::<F::Value>(w, of_w);
-        self.launch_on("spmv_dot", Some(F::NAME), read(&*m.host), gate, vectors);
-        self.inner.spmv_dot(gate, &m.inner, x, y, w, wy, yy)
-    }
-}
-
-impl<F: Format + Stored, B: SpmvTransposed<F>> SpmvTransposed<F> for Trace<B> {
-    fn transposed_order(&self) -> Order {
-        self.inner.transposed_order()
-    }
-
-    fn spmv_transposed(
-        &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, F::Value, Self::Scalar>,
-        m: &Self::Resident,
-        x: &Self::Vector,
-        b: Coeff<'_, F::Value, Self::Scalar>,
-        y: &mut Self::Vector,
-    ) -> Result<()> {
-        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
-        self.launch_on("spmv_transposed", Some(F::NAME), read(&*m.host), gate, vectors);
-        self.inner.spmv_transposed(gate, a, &m.inner, x, b, y)
-    }
-}
-
-impl<F: Format + Stored, B: Spmm<F>> Spmm<F> for Trace<B> {
-    fn spmm(
-        &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, F::Value, Self::Scalar>,
-        m: &Self::Resident,
-        k: usize,
-        x: &Self::Vector,
-        b: Coeff<'_, F::Value, Self::Scalar>,
-        y: &mut Self::Vector,
-    ) -> Result<()> {
-        let vectors = self.passes::<F::Value>(x, 1) + self.passes::<F::Value>(y, 1 + reads(&b));
-        self.launch_on("spmm", Some(F::NAME), read(&*m.host), gate, vectors);
-        self.inner.spmm(gate, a, &m.inner, k, x, b, y)
-    }
-}
-
-impl<T: Real, B: SparseVector<T>> SparseVector<T> for Trace<B> {
-    fn sparse_axpy(
-        &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, T, Self::Scalar>,
-        s: &Self::Resident,
-        y: &mut Self::Vector,
-    ) -> Result<()> {
-        let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("sparse_axpy", Some("sparse_vec"), s.host.storage(), gate, 2 * touched);
-        self.inner.sparse_axpy(gate, a, &s.inner, y)
-    }
-    fn sparse_dot(
-        &self,
-        gate: Gate<'_, Self>,
-        s: &Self::Resident,
-        y: &Self::Vector,
-        out: &mut Self::Scalar,
-    ) -> Result<()> {
-        let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("sparse_dot", Some("sparse_vec"), s.host.storage(), gate, touched);
-        self.inner.sparse_dot(gate, &s.inner, y, out)
-    }
-    fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()> {
-        let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("gather", Some("sparse_vec"), s.host.storage(), gate, touched);
-        self.inner.gather(gate, y, &mut s.inner)
-    }
-    fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()> {
-        let touched = s.host.values().len() * T::BYTES;
-        self.launch_on("scatter", Some("sparse_vec"), s.host.storage(), gate, touched);
-        self.inner.scatter(gate, &s.inner, y)
-    }
-    fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>> {
-        self.note(Event::Wait("download_sparse"));
-        self.inner.download_sparse(&s.inner)
-    }
-}
-
-impl<B> Trace<B> {
-    /// A solve whose vectors have `vectors` bytes together.
-    fn solves<P: Plan>(&self, plan: &P, gate: Option<&B::Monitor>, vectors: usize)
-    where
-        B: Device,
-    {
-        let once = (2 * plan.nrows() * P::Value::BYTES) as u64;
-        self.launch_on("sptrsv", Some(P::NAME), plan.sptrsv_bytes().saturating_sub(once), gate, vectors);
-    }
-}
-
-impl<P: Plan + Stored, B: Sptrsv<P>> Sptrsv<P> for Trace<B> {
-    fn sptrsv_order(&self, m: &Self::Resident, system: System) -> Order {
-        self.inner.sptrsv_order(&m.inner, system)
-    }
-
-    fn sptrsv(
-        &self,
-        gate: Gate<'_, Self>,
-        system: System,
-        m: &Self::Resident,
-        k: usize,
-        b: &Self::Vector,
-        x: &mut Self::Vector,
-    ) -> Result<()> {
-        self.solves(&*m.host, gate, self.passes::<P::Value>(b, 1) + self.passes::<P::Value>(x, 1));
-        self.inner.sptrsv(gate, system, &m.inner, k, b, x)
-    }
-
-    fn sptrsv_in_place(
-        &self,
-        gate: Gate<'_, Self>,
-        system: System,
-        m: &Self::Resident,
-        k: usize,
-        x: &mut Self::Vector,
-    ) -> Result<()> {
-        self.solves(&*m.host, gate, self.passes::<P::Value>(x, 2));
-        self.inner.sptrsv_in_place(gate, system, &m.inner, k, x)
-    }
-
-    fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()> {
-        self.launch_on::<B::Monitor>("update", Some(P::NAME), plan.storage(), None, 0);
-        self.inner.update(&mut m.inner, plan)?;
-        m.host = Arc::clone(plan);
-        Ok(())
     }
 }
