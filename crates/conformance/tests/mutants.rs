@@ -321,7 +321,7 @@ fn a_triangular_solve_of_something_else() {
         (Flaw::IgnoresGate, "-recorded", "stopped monitor"),
         (Flaw::ForgetsUpdate, "-updated", "after an update"),
         (Flaw::ForgetsUpdate, "-recorded", "run 640 of a graph"),
-        (Flaw::SpreadsNan, "-not-finite", "does not depend on it"),
+        (Flaw::SpreadsNan, "-not-finite", "found NaN"),
         (Flaw::ReplaysNothing, "-recorded", "run 1 of a graph"),
         (Flaw::IgnoresTransposed, "-plain-alone", "T^T by the backend"),
     ] {
