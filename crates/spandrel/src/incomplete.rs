@@ -1,7 +1,5 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid, else level
 //! sets.
-//!
-//! A backend is on the list at the end of this file: [`by_plans`] where it has the solves, [`not_yet`] where it is still without.
 
 use spandrel_backend::{Backend, Preconditioner, Sptrsv};
 use spandrel_formats::Real;
