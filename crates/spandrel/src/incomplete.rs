@@ -1,11 +1,15 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid, else level
-//! sets.
+//! sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl).
 
 use spandrel_backend::{Backend, Preconditioner, Sptrsv};
 use spandrel_formats::Real;
 use spandrel_solvers::Result;
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
-use spandrel_sptrsv::{Factor, Levelset, Plan, Sweep};
+#[cfg(feature = "cuda-core")]
+use spandrel_sptrsv::Capellini;
+#[cfg(feature = "cpu")]
+use spandrel_sptrsv::Levelset;
+use spandrel_sptrsv::{Factor, Plan, Sweep};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -53,26 +57,26 @@ pub trait Incomplete<T: Real>: Backend<T> + 'static {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] for what the factorisation breaks down at; [`spandrel_backend::Error::Unsupported`] from a backend
-    /// without triangular solves; a backend that fails.
+    /// [`crate::Error::Triangle`] for what the factorisation breaks down at; [`spandrel_backend::Error::Unsupported`] for a grid
+    /// that the device has no schedule for; a backend that fails.
     fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>;
 }
 
-/// The sweep where the triangles are stencils, else level sets.
-#[allow(dead_code)] // with no backend but such as are still without solves
-fn choose<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
+/// The sweep where the triangles are stencils, else the plan `Other`.
+#[allow(dead_code)] // without a backend
+fn choose<T, Other, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
 where
     T: Real,
-    B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static,
+    Other: Plan<Value = T>,
+    B: Sptrsv<Sweep<T>> + Sptrsv<Other> + 'static,
     F: Factor<Value = T>,
 {
     let triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
-    // Whatever keeps the sweep from the triangles does not keep level sets from them.
     if let Ok(plans) = Plans::<Sweep<T>>::analyze(&triangles) {
         drop(triangles);
         return load(be, factor, plans);
     }
-    let plans = Plans::<Levelset<T>>::analyze(&triangles)?;
+    let plans = Plans::<Other>::analyze(&triangles)?;
     drop(triangles);
     load(be, factor, plans)
 }
@@ -89,16 +93,16 @@ fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
 
 #[allow(unused_macros)] // as `choose`
 macro_rules! by_plans {
-    ($Backend:ident) => {
+    ($Backend:ident, $Other:ident) => {
         impl<T: Real> Incomplete<T> for $Backend {
             fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>> {
-                choose(self, factor, values)
+                choose::<T, $Other<T>, _, _>(self, factor, values)
             }
         }
     };
 }
 
 #[cfg(feature = "cpu")]
-by_plans!(Cpu);
+by_plans!(Cpu, Levelset);
 #[cfg(feature = "cuda-core")]
-by_plans!(Cuda);
+by_plans!(Cuda, Capellini);
