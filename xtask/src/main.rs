@@ -1,8 +1,9 @@
-//! The chores of the house: `cargo xtask tidy | ptx | verify | results | ci`.
+//! The chores of the house: `cargo xtask tidy | ptx | verify | results | fetch-matrices | ci`.
 //!
 //! Knows our crates by name only, to start their binaries; links none of them.
 
 mod ci;
+mod fetch;
 mod ptx;
 mod results;
 mod tidy;
@@ -31,6 +32,8 @@ enum Chore {
     Verify(verify::Options),
     /// docs/results.md from the records: the sources' figures beside ours, and the peers of today
     Results(results::Options),
+    /// Matrices of the SuiteSparse Matrix Collection, each with its checksum
+    FetchMatrices(fetch::Options),
     /// Everything that CI runs; stops at the first failure
     Ci,
 }
@@ -52,6 +55,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Chore::Ptx(options) => ptx::run(&root, &options),
         Chore::Verify(options) => verify::run(&root, &options),
         Chore::Results(options) => results::run(&root, &options),
+        Chore::FetchMatrices(options) => fetch::run(&root, &options),
         Chore::Ci => ci::run(&root),
     }
 }

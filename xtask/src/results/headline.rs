@@ -1,7 +1,9 @@
 //! Our tables against the peers of today: products, triangular solves, CG; each row the fastest of ours against the fastest of theirs.
 
+use std::collections::HashMap;
+
 use super::number::digits;
-use super::record::{Line, Records};
+use super::record::{Header, Line, Records};
 
 /// A table: what is said above it, the record, the operation and the name of the column with the times.
 struct Table {
@@ -75,33 +77,31 @@ fn ms(line: &Line) -> f64 {
     line.number("ms").unwrap_or(f64::INFINITY)
 }
 
-/// One row a case and type: the fastest line of each side, in the last run that has both.
+/// One row a case and type, in the order of the record: the fastest line of each side, in the last run that has both.
 fn rows<'a>(lines: &'a [Line], op: &str) -> Vec<Row<'a>> {
-    let measured =
-        |line: &&Line| line.text("op") == op && line.number("ms").is_some() && line.text("contender") != "machine";
-    let mut cases: Vec<(&str, &str)> = Vec::new();
-    for line in lines.iter().filter(measured) {
+    let mut order: Vec<(&str, &str)> = Vec::new();
+    let mut cases: HashMap<(&str, &str), Vec<&Line>> = HashMap::new();
+    for line in lines.iter().filter(|line| line.text("op") == op && line.number("ms").is_some()) {
         let case = (line.text("case"), line.text("type"));
-        if !cases.contains(&case) {
-            cases.push(case);
+        if line.text("contender") != "machine" {
+            let of_case = cases.entry(case).or_default();
+            if of_case.is_empty() {
+                order.push(case);
+            }
+            of_case.push(line);
         }
     }
-    let of_case = |case: (&'a str, &'a str), is_ours: bool| {
-        lines.iter().filter(measured).filter(move |line| {
-            (line.text("case"), line.text("type")) == case && (line.text("contender") == "spandrel") == is_ours
-        })
-    };
-    let both = |&case: &(&'a str, &'a str)| {
-        // Both from one run: the last in which both sides have the case.
-        let run = of_case(case, true)
-            .rev()
-            .map(|line| &line.header)
-            .find(|run| of_case(case, false).any(|l| l.header == **run))?;
-        let fastest =
-            |is_ours| of_case(case, is_ours).filter(|l| l.header == *run).min_by(|a, b| ms(a).total_cmp(&ms(b)));
+    let is_ours = |line: &Line| line.text("contender") == "spandrel";
+    let both = |of_case: &Vec<&'a Line>| {
+        let has = |run: &Header, ours| of_case.iter().any(|l| l.header == *run && is_ours(l) == ours);
+        let run = of_case.iter().rev().map(|line| &line.header).find(|run| has(run, true) && has(run, false))?;
+        let fastest = |ours| {
+            let side = of_case.iter().copied().filter(|l| l.header == *run && is_ours(l) == ours);
+            side.min_by(|a, b| ms(a).total_cmp(&ms(b)))
+        };
         Some(Row { ours: fastest(true)?, theirs: fastest(false)? })
     };
-    cases.iter().filter_map(both).collect()
+    order.iter().filter_map(|case| both(&cases[case])).collect()
 }
 
 fn name(line: &Line) -> String {
