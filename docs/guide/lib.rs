@@ -1,7 +1,7 @@
-#![doc = include_str!("README.md")]
+//! The guide as a crate, so that the programs in its chapters are compiled and run (`cargo test -p spandrel-guide --doc`). Those that need a
+//! GPU are compiled only. The commands are run by `crates/cli/tests/guide.rs`.
 //!
-//! This crate holds nothing but the chapters, so that their programs are compiled and run (`cargo test -p spandrel-guide --doc`). Those that
-//! need a GPU are compiled only. The commands are run by `crates/cli/tests/guide.rs`.
+#![doc = include_str!("README.md")]
 
 #[doc = include_str!("install.md")]
 pub mod install {}
