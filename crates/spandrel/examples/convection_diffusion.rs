@@ -23,7 +23,7 @@ pub(crate) fn assemble(n: usize, eps: f64) -> Result<(Csr<f64>, Vec<f64>)> {
     let h = 2.0 / (n + 1) as f64;
     let mut entries = Triplets::new(n * n, n * n)?;
     let mut b = vec![0.0; n * n];
-    for k in 0..n * n {
+    for (k, b) in b.iter_mut().enumerate() {
         let (i, j) = (k % n, k / n);
         let (x, y) = ((i + 1) as f64 * h - 1.0, (j + 1) as f64 * h - 1.0);
         let wind = [2.0 * y * (1.0 - x * x), -2.0 * x * (1.0 - y * y)];
@@ -43,7 +43,7 @@ pub(crate) fn assemble(n: usize, eps: f64) -> Result<(Csr<f64>, Vec<f64>)> {
         if i + 1 < n {
             entries.push(k, k + 1, east)?;
         } else {
-            b[k] -= east; // the hot wall, known, goes to the right
+            *b -= east; // the hot wall, known, goes to the right
         }
     }
     Ok((entries.to_csr()?, b))

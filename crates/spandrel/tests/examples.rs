@@ -2,6 +2,7 @@
 
 #![cfg(feature = "cpu")]
 #![allow(dead_code)] // their `main`
+#![allow(clippy::duplicate_mod)] // two of them draw
 
 use spandrel::formats::matrix_market;
 use spandrel::solvers::{Direct, DirectOptions, SolverKind};
@@ -17,6 +18,8 @@ mod heat;
 mod own_operator;
 #[path = "../examples/own_preconditioner.rs"]
 mod own_preconditioner;
+#[path = "../examples/picture/mod.rs"]
+mod picture;
 
 /// sin(pi x) sin(pi y) is an eigenvector of the step, so each step divides it by a known number.
 #[test]
@@ -114,4 +117,24 @@ fn an_own_preconditioner_saves_iterations() {
     let [jacobi, neumann] = own_preconditioner::compare(&Cpu::new(), "poisson2d:40").expect("solves");
     assert!(jacobi.status.is_converged() && neumann.status.is_converged(), "{jacobi:?} {neumann:?}");
     assert!(2 * neumann.iterations <= jacobi.iterations + 2, "{} {}", neumann.iterations, jacobi.iterations);
+}
+
+#[test]
+fn a_picture_has_a_pixel_for_each_value() {
+    let path = std::env::temp_dir().join(format!("spandrel-examples-{}.png", std::process::id()));
+    let panels = [vec![0.0, 1.0, 2.0, 3.0], vec![1.5; 4]];
+    picture::write(&path, &panels, 2, 3, (0.0, 3.0)).expect("a picture");
+    let file = std::io::BufReader::new(std::fs::File::open(&path).expect("the picture"));
+    let mut reader = png::Decoder::new(file).read_info().expect("a PNG");
+    let mut pixels = vec![0; reader.output_buffer_size().expect("a size")];
+    let info = reader.next_frame(&mut pixels).expect("pixels");
+    std::fs::remove_file(&path).expect("to clean up");
+    assert_eq!((info.width, info.height), (6 + 8 + 6, 6));
+    let at = |row: usize, column: usize| &pixels[3 * (row * 20 + column)..][..3];
+    // y points upwards: values 0 and 1 are the lower row.
+    assert_eq!(
+        (at(5, 0), at(5, 5), at(0, 0), at(0, 5)),
+        (&[0, 0, 0][..], &[255, 0, 0][..], &[255, 255, 0][..], &[255; 3][..])
+    );
+    assert_eq!((at(2, 7), at(2, 14)), (&[255; 3][..], &[255, 127, 0][..]));
 }
