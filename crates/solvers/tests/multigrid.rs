@@ -93,7 +93,7 @@ fn applied<T: Real, M: Preconditioner<T, Cpu>>(be: &Cpu, m: &M, n: usize) -> Vec
 }
 
 #[test]
-fn a_single_grid_is_gauss_seidel_and_plans_share_bits() {
+fn plans_share_bits() {
     let be = Cpu::new();
     let a = generate::csr::<f64>("d3n27:9x8x7").unwrap();
     let grids = Hierarchy::galerkin(&a, None).unwrap();
@@ -102,17 +102,6 @@ fn a_single_grid_is_gauss_seidel_and_plans_share_bits() {
     let first = applied::<f64, _>(&be, &sweep, a.nrows());
     assert_eq!(first, applied::<f64, _>(&be, &levels, a.nrows()));
     assert_eq!(first, applied::<f64, _>(&be, &sweep, a.nrows()), "nothing is left over from the first");
-    let one = Hierarchy::galerkin(&a, Some(1)).unwrap();
-    assert_eq!(one.levels(), 1);
-    let single = Multigrid::new::<Sweep<f64>>(&be, &one).unwrap();
-    let ssor = Ssor::<Cpu, Sweep<f64>>::new(&be, &a).unwrap();
-    let (x, y) = (applied::<f64, _>(&be, &single, a.nrows()), applied::<f64, _>(&be, &ssor, a.nrows()));
-    // 26 = 2 * 13: dividing rows before or columns after rounds differently.
-    let near = x.iter().zip(&y).all(|(&x, &y)| {
-        let (x, y) = (f64::from_bits(x), f64::from_bits(y));
-        (x - y).abs() <= 1e-12 * x.abs().max(1e-3)
-    });
-    assert!(near);
 }
 
 #[test]
@@ -128,21 +117,48 @@ fn refusals() {
     let shuffled = generate::csr::<f64>("electrostatic:n=300").unwrap();
     let error = build(&shuffled).unwrap_err();
     assert!(matches!(error, Error::NotAGrid { .. }) && error.to_string().contains("mg needs"), "{error}");
-    // Two unknowns a point, one after the other: no stencil with one unknown a point.
-    let block = generate::csr::<f64>("d3n7:6").unwrap();
-    let entries: Vec<(usize, usize, f64)> = (0..block.nrows())
-        .flat_map(|i| {
-            let (cols, values) = block.row(i);
-            cols.iter().zip(values).flat_map(move |(&j, &v)| {
-                let j = j as usize;
-                [(2 * i, 2 * j, v), (2 * i + 1, 2 * j + 1, v), (2 * i, 2 * j + 1, 0.1 * v), (2 * i + 1, 2 * j, 0.1 * v)]
-            })
-        })
-        .collect();
-    let two = problems::matrix::<f64>(2 * block.nrows(), 2 * block.nrows(), &entries);
-    println!(
-        "two unknowns a point: {:?} {:?}",
-        spandrel_formats::Grid::detect(&two),
-        build(&two).map_err(|e| e.to_string())
-    );
+}
+
+/// A matrix with `unknowns` at each point of another's, coupled at a point and between points.
+fn several(a: &Csr<f64>, unknowns: usize) -> Csr<f64> {
+    let n = a.nrows() * unknowns;
+    let mut entries = Vec::new();
+    for i in 0..a.nrows() {
+        let (cols, values) = a.row(i);
+        for (&j, &v) in cols.iter().zip(values) {
+            for (k, l) in (0..unknowns * unknowns).map(|at| (at / unknowns, at % unknowns)) {
+                // K x (I + 1 1^T / 4), positive definite for any number of unknowns.
+                let weight = if k == l { 1.25 } else { 0.25 };
+                entries.push((i * unknowns + k, j as usize * unknowns + l, weight * v));
+            }
+        }
+    }
+    problems::matrix(n, n, &entries)
+}
+
+#[test]
+fn several_unknowns_a_point() {
+    let be = Cpu::new();
+    for (spec, size) in [("d3n7:16x15x14", [16, 15, 14]), ("d3n27:12", [12, 12, 12]), ("poisson2d:33x32", [33, 32, 1])]
+    {
+        let scalar = generate::csr::<f64>(spec).unwrap();
+        let alone = both(&be, Krylov::Cg, spec).0;
+        for unknowns in 2..=5 {
+            let a = several(&scalar, unknowns);
+            let grids = Hierarchy::galerkin(&a, None).unwrap();
+            if grids.unknowns() == unknowns {
+                assert_eq!(grids.sizes()[0], size);
+            } else {
+                // The unknowns are an axis of a grid.
+                assert_eq!(
+                    grids.sizes().iter().map(|size| size[0]).collect::<Vec<_>>(),
+                    vec![unknowns; grids.levels()]
+                );
+            }
+            let mg = Multigrid::new::<Levelset<f64>>(&be, &grids).unwrap();
+            let count = iterations(&be, Krylov::Cg, &a, &mg, spec);
+            println!("{spec} with {unknowns} unknowns a point: {count} of {:?}", grids.sizes());
+            assert!(count <= 2 * alone, "{spec} {unknowns}: {count}, {alone} with one unknown");
+        }
+    }
 }

@@ -69,6 +69,8 @@
 pub mod any;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod incomplete;
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub mod multigrid;
 
 pub use spandrel_backend as backend;
 pub use spandrel_formats as formats;
