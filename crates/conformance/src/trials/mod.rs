@@ -205,7 +205,13 @@ macro_rules! each_factor {
 /// for another queue beside the fleet's.
 pub fn of_plans<D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, folder: Option<&Path>) -> Vec<Trial>
 where
-    D: EveryPlan<f32> + EveryPlan<f64> + Spmv<Csr<f32>> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+    D: EveryPlan<f32>
+        + EveryPlan<f64>
+        + Spmv<Csr<f32>>
+        + Spmv<Csr<f64>>
+        + Sptrsv<Sweep<f32>>
+        + Sptrsv<Sweep<f64>>
+        + 'static,
 {
     let mut out = Vec::new();
     let unreadable = |case: &str, why: String| {

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Mat, Preconditioner, Spmv, Sptrsv};
+use spandrel_backend::{Mat, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Format, Real, product};
 use spandrel_solvers::{Cg, Hierarchy, Multigrid, Options, Outcome};
 use spandrel_sptrsv::Sweep;
@@ -110,7 +110,11 @@ where
                 stored(Multigrid::new::<Sweep<T>>(one, hierarchy)?.is_stored_order(one), &left.name)?;
                 stored(Multigrid::new::<Sweep<T>>(other, hierarchy)?.is_stored_order(other), &right.name)?;
                 let options = options::<T>();
-                same("one backend against the other", &solve(one, hierarchy, &options)?, &solve(other, hierarchy, &options)?)
+                same(
+                    "one backend against the other",
+                    &solve(one, hierarchy, &options)?,
+                    &solve(other, hierarchy, &options)?,
+                )
             })
         }));
     }
@@ -143,7 +147,8 @@ where
         let exact = Near::exact(r.iter().map(|r| r.as_f64()).collect());
         let (ours, textbook) = (cycle(&levels, &exact, T::UNIT_ROUNDOFF), textbook(&levels, &exact));
         for (i, z) in z.iter().enumerate() {
-            let (error, bound) = ((z.as_f64() - textbook.value[i]).abs(), (ours.error[i] + textbook.error[i]) * EVALUATION);
+            let (error, bound) =
+                ((z.as_f64() - textbook.value[i]).abs(), (ours.error[i] + textbook.error[i]) * EVALUATION);
             // A NaN is beyond every bound.
             if !(error <= bound) {
                 let expected = textbook.value[i];
@@ -167,7 +172,11 @@ where
     let [x, y] = &given;
     let departure = (dot(x, &found[1]).value() - dot(y, &found[0]).value()).abs();
     let bound = (weight(x, &errors[1]) + weight(y, &errors[0])) * EVALUATION;
-    if departure <= bound { Ok(()) } else { Err(wrong(format!("x . M y - y . M x is {departure:e}, at most {bound:e}"))) }
+    if departure <= bound {
+        Ok(())
+    } else {
+        Err(wrong(format!("x . M y - y . M x is {departure:e}, at most {bound:e}")))
+    }
 }
 
 fn options<T: Real>() -> Options {
@@ -176,7 +185,7 @@ fn options<T: Real>() -> Options {
 
 fn solve<T: Real, D>(be: &D, hierarchy: &Hierarchy<'_, T>, options: &Options) -> Result<(Vec<T>, Outcome), Finding>
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>>,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
 {
     let csr = hierarchy.operator(0).ok_or_else(|| wrong("a hierarchy without a grid"))?;
     let m = Multigrid::new::<Sweep<T>>(be, hierarchy)?;
@@ -225,7 +234,11 @@ where
         if outcome.status.is_converged() { Ok(outcome.iterations) } else { Err(wrong(format!("{spec}: {outcome:?}"))) }
     };
     let (few, many) = (iterations(small)?, iterations(large)?);
-    if many <= few + few / 4 + 1 { Ok(()) } else { Err(wrong(format!("{few} iterations of {small}, {many} of {large}"))) }
+    if many <= few + few / 4 + 1 {
+        Ok(())
+    } else {
+        Err(wrong(format!("{few} iterations of {small}, {many} of {large}")))
+    }
 }
 
 /// Numbers, and what each can differ by from the exact one.
@@ -346,7 +359,8 @@ struct Down {
 
 impl Level {
     fn new<T: Real>(hierarchy: &Hierarchy<'_, T>, level: usize) -> Result<Self, Finding> {
-        let wide = |level: usize| hierarchy.operator(level).map(|a| a.map(|v| v.as_f64())).ok_or_else(|| wrong("no grid"));
+        let wide =
+            |level: usize| hierarchy.operator(level).map(|a| a.map(|v| v.as_f64())).ok_or_else(|| wrong("no grid"));
         let a = wide(level)?;
         if !a.is_symmetric() {
             return Err(wrong(format!("the operator of level {level} is not symmetric")));
