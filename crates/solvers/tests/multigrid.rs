@@ -6,7 +6,8 @@ mod problems;
 use std::borrow::Cow;
 
 use problems::{Krylov, honest, solve_from, uneven};
-use spandrel_backend::{Backend, Preconditioner};
+use spandrel_backend::trace::Event;
+use spandrel_backend::{Backend, Preconditioner, Trace};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Format, Real, generate};
 use spandrel_solvers::{Error, Hierarchy, Multigrid, Options, Ssor, Status};
@@ -90,6 +91,29 @@ fn applied<T: Real, M: Preconditioner<T, Cpu>>(be: &Cpu, m: &M, n: usize) -> Vec
     let mut z = be.upload(&vec![T::nan(); n]).unwrap();
     m.apply(be, None, &r, &mut z).unwrap();
     be.download(&z).unwrap().iter().map(|z| z.as_f64().to_bits()).collect()
+}
+
+#[test]
+fn a_cycle_moves_its_bytes_and_allocates_nothing() {
+    let be = Trace::new(Cpu::new());
+    let a = generate::csr::<f64>("d3n27:16").unwrap();
+    for levels in [1, 3] {
+        let grids = Hierarchy::galerkin(&a, Some(levels)).unwrap();
+        let m = Multigrid::new::<Sweep<f64>>(&be, &grids).unwrap();
+        let r = be.upload(&uneven::<f64>(a.nrows())).unwrap();
+        let mut z = Backend::<f64>::zeros(&be, a.nrows()).unwrap();
+        be.take();
+        m.apply(&be, None, &r, &mut z).unwrap();
+        let launches: Vec<u64> = be
+            .take()
+            .iter()
+            .map(|event| match event {
+                Event::Launch(launch) => launch.bytes(),
+                other => panic!("a cycle does nothing but launch: {other}"),
+            })
+            .collect();
+        assert_eq!((launches.len(), launches.iter().sum::<u64>()), (3 + 9 * (levels - 1), m.bytes()));
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 //!
 //! As HPCG does (version 3.1, one process): the reference does 50 iterations, which set the residual to reach; ours is asked how many
 //! it needs for that; sets of so many iterations are timed; the rating counts the operations of the reference's 50, whatever ours did.
-//! Checks: departure from symmetry of product and cycle; iterations with a diagonal made dominant (12 without, 2 with the cycle); the
-//! same residual in every set. The number is no HPCG result: those come from HPCG's own program and rules.
+//! Unlike HPCG's, our solver ends where the residual has come down to rounding: of a small grid a set has the iterations before [`FLOOR`].
+//! Checks: departure from symmetry of product and cycle; iterations with a diagonal made dominant (12 without, 2 with the cycle); no more
+//! iterations than the reference to 1e-6; the same residual in every set. The number is no HPCG result: those come from HPCG's own program and rules.
 //!
 //! Bytes of an iteration: A's storage, the cycle's by [`Multigrid::bytes`], and 13 passes over vectors of n.
 //! References: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015; its TestCG.cpp, TestSymmetry.cpp, ReportResults.cpp.
@@ -24,8 +25,10 @@ use spandrel_sptrsv::{Capellini, Sweep};
 use crate::record::{Line, More};
 use reference::{LEVELS, Problem};
 
-/// Iterations that the rating counts.
+/// Iterations of a set, as the reference counts them.
 const RATED: usize = 50;
+/// ||r|| / ||b|| below which no iteration is counted: eight times the roundoff at which our solver ends.
+const FLOOR: f64 = 4.0 * f64::EPSILON;
 /// Cycles and products that are timed alone.
 const CALLS: u32 = 20;
 
@@ -47,7 +50,7 @@ pub struct Plan {
 pub struct Hpcg {
     /// Whether every check passed.
     pub valid: bool,
-    /// Operations of the reference's iterations by HPCG's count over the median time of a set, in 1e9 a second.
+    /// Operations of the reference's iterations for the same residual by HPCG's count over the median time of a set, in 1e9 a second.
     pub gflops: f64,
     /// As HPCG rates: a tenth of setup and optimisation is added to each set's time.
     pub gflops_rated: f64,
@@ -184,7 +187,8 @@ where
     let csr = &problem.operators[0];
     let n = csr.nrows();
     let expected = problem.cg(plan.reference);
-    let tolerance = expected[plan.reference];
+    let reference = first(&expected, FLOOR).unwrap_or(plan.reference);
+    let tolerance = expected[reference];
     ensure!(tolerance < 1.0, "the reference came to {tolerance:e}");
 
     let start = Instant::now();
@@ -193,19 +197,17 @@ where
     be.synchronize()?;
     let optimize_ms = milliseconds(start);
 
-    let found = solve(be, &a, &m, &problem.b, 10 * plan.reference)?;
+    let most = 2 * reference.max(RATED);
+    let found = solve(be, &a, &m, &problem.b, most)?;
     let Some(needed) = first(&found, tolerance) else {
-        bail!(
-            "no residual of {tolerance:e} in {} iterations, the reference needs {}",
-            10 * plan.reference,
-            plan.reference
-        )
+        bail!("no residual of {tolerance:e} in {most} iterations, the reference needs {reference}")
     };
     let departure = departure(be, &a, &m, n)?;
     let dominant = dominant::<F, B>(be, problem)?;
 
     // Sets: as many iterations as 50 of the reference are worth.
-    let iterations = (RATED * needed).div_ceil(plan.reference);
+    let floor = first(&found, FLOOR).unwrap_or(most);
+    let iterations = (RATED * needed).div_ceil(reference).min(floor);
     let options = Options {
         rtol: 0.0,
         max_iters: Some(iterations),
@@ -236,22 +238,23 @@ where
     let (cycle_ms, product_ms) = alone(be, &a, &m, &b, &mut x)?;
 
     let same_bits = residuals.windows(2).all(|pair| pair[0].to_bits() == pair[1].to_bits());
-    let valid = needed <= plan.reference
+    let to_1e6 = (first(&expected, 1e-6), first(&found, 1e-6));
+    let valid = to_1e6.0.is_none_or(|theirs| to_1e6.1.is_some_and(|ours| ours <= theirs))
         && departure.iter().all(|d| *d <= 1.0)
         && dominant[0].is_some_and(|k| k <= 12)
         && dominant[1].is_some_and(|k| k <= 2)
         && same_bits;
-    let flops = problem.flops(RATED);
+    let flops = problem.flops(each * reference as f64 / needed as f64);
     let bytes = a.storage() + m.bytes() + (13 * f64::BYTES * n) as u64;
     let hpcg = Hpcg {
         valid,
         gflops: flops / ms / 1e6,
         gflops_rated: flops / (ms + (setup_ms + optimize_ms) / 10.0) / 1e6,
         flops,
-        reference_iterations: plan.reference,
+        reference_iterations: reference,
         reference_residual: tolerance,
         iterations_needed: needed,
-        iterations_to_1e6: (first(&expected, 1e-6), first(&found, 1e-6)),
+        iterations_to_1e6: to_1e6,
         scaled_residual: residuals[0],
         same_bits,
         error,
@@ -404,14 +407,13 @@ mod tests {
 
     #[test]
     fn ours_needs_no_more_iterations_than_the_reference() {
-        for (text, format) in [("16", "csr"), ("16x24x32", "dia"), ("24", "bdia")] {
-            let plan = Plan { size: size(text).unwrap(), format: Some(format.into()), reference: 10, sets: 2 };
+        for (text, format, reference) in [("16", "csr", 50), ("16x24x32", "dia", 15), ("24", "bdia", 15)] {
+            let plan = Plan { size: size(text).unwrap(), format: Some(format.into()), reference, sets: 2 };
             let line = run(&Cpu::new(), Machine::Cpu, &plan).unwrap();
             let hpcg = line.more.hpcg.as_ref().unwrap();
             println!("{}", summary(&line));
             assert!(hpcg.valid, "{line:?}");
-            let (theirs, ours) = hpcg.iterations_to_1e6;
-            assert!(theirs.is_none() || ours <= theirs, "{line:?}");
+            assert!(hpcg.iterations_to_1e6.0.is_some(), "{line:?}");
             assert!(hpcg.error < 1e-6, "{line:?}");
         }
     }

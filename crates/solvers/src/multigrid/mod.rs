@@ -8,13 +8,12 @@
 //! D^-1 (r - A z) = L' d         z = (I + U')^-1 s       and backwards
 //! s of the next grid = (D_c^-1 P^T L) d, e its correction
 //! ```
-//! The products with U in the second step and with A in the residual are never formed: y - z is U' z, the residual is L' d, and P^T L and
-//! U P are matrices of their own, stored in CSR, of about a sixteenth of A's entries each with injection. A cycle so reads each
-//! grid's triangles twice and not, as HPCG's reference does, five times half of A for each sweep pair and its residual. In exact arithmetic
-//! it is the same cycle; x changes by roundings.
+//! Neither U (z + P e) nor the residual is a product with all of A: y - z is U' z and L' d the residual, and P^T L and U P are matrices of
+//! their own, stored in CSR, with injection of about a sixteenth of A's entries each. A cycle reads each grid's triangles twice, where
+//! HPCG's reference reads all of A five times. In exact arithmetic it is the same cycle.
 //!
-//! M is symmetric where A is, to rounding, and positive definite where A is, whatever the coarse operators are, as long as their diagonals
-//! are positive and they are symmetric positive definite themselves.
+//! For a symmetric positive definite A, and coarse operators that are so too, M is symmetric (to rounding) and positive definite, however
+//! well they go together.
 //!
 //! Cost: [`Multigrid::bytes`]; three vectors of work for each grid.
 //! Order: that of the plan's solves and of the backend's CSR product; with [`Order::Stored`] the same bits on every backend.
