@@ -102,7 +102,7 @@ pub fn size(text: &str) -> Result<[usize; 3]> {
         _ => bail!("{text} is no size: 64, or 64x32x32"),
     };
     let divisor = 1 << (LEVELS - 1);
-    ensure!(size.iter().all(|n| *n > 0 && n % divisor == 0), "{text}: four grids need multiples of {divisor}");
+    ensure!(size.iter().all(|n| *n > 0 && n.is_multiple_of(divisor)), "{text}: four grids need multiples of {divisor}");
     let (least, most) = (size.iter().min(), size.iter().max());
     ensure!(
         least.zip(most).is_some_and(|(least, most)| 8 * least >= *most),
@@ -326,11 +326,11 @@ where
     B: Spmv<F> + Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + 'static,
 {
     let (mut csr, mut b) = (problem.operators[0].clone(), problem.b.clone());
-    for i in 0..csr.nrows() {
+    for (i, b) in b.iter_mut().enumerate() {
         let scale = if i < 9 { (i + 2) as f64 * 1e6 } else { 1e6 };
         let at = csr.row_ptr()[i] as usize + csr.row(i).0.partition_point(|&j| (j as usize) < i);
         csr.values_mut()[at] *= scale;
-        b[i] *= scale;
+        *b *= scale;
     }
     let a = Mat::<B, F>::load(be, F::from_csr(&csr)?)?;
     let m = cycle(be, problem, &csr)?;

@@ -149,8 +149,7 @@ where
         for (i, z) in z.iter().enumerate() {
             let (error, bound) =
                 ((z.as_f64() - textbook.value[i]).abs(), (ours.error[i] + textbook.error[i]) * EVALUATION);
-            // A NaN is beyond every bound.
-            if !(error <= bound) {
+            if error.is_nan() || error > bound {
                 let expected = textbook.value[i];
                 return Err(wrong(format!("z[{i}]: expected {expected:e} within {bound:e}, found {z:e}")));
             }

@@ -161,12 +161,13 @@ fn recognised<T: Real>(a: &Csr<T>) -> Result<([usize; 3], usize)> {
 /// Whether the matrix consists of full blocks of so many rows and columns.
 fn is_blocked<T: Real>(a: &Csr<T>, unknowns: usize) -> bool {
     let whole = |cols: &[Ordinal]| {
-        cols.len() % unknowns == 0
+        cols.len().is_multiple_of(unknowns)
             && cols.chunks(unknowns).all(|block| {
-                block[0] as usize % unknowns == 0 && block[unknowns - 1] - block[0] == unknowns as Ordinal - 1
+                (block[0] as usize).is_multiple_of(unknowns)
+                    && block[unknowns - 1] - block[0] == unknowns as Ordinal - 1
             })
     };
-    a.nrows() % unknowns == 0
+    a.nrows().is_multiple_of(unknowns)
         && (0..a.nrows()).step_by(unknowns).all(|first| {
             let cols = a.row(first).0;
             whole(cols) && (first + 1..first + unknowns).all(|row| a.row(row).0 == cols)
@@ -208,8 +209,8 @@ fn moments<T: Real>(a: &Csr<T>, size: [usize; 3], unknowns: usize) -> [f64; 3] {
         let here = at(row / unknowns);
         for (&col, value) in cols.iter().zip(values).filter(|entry| *entry.0 as usize % unknowns == row % unknowns) {
             let there = at(col as usize / unknowns);
-            for axis in 0..3 {
-                moments[axis] -= value.as_f64() * (there[axis] as f64 - here[axis] as f64).powi(2);
+            for (moment, (there, here)) in moments.iter_mut().zip(there.into_iter().zip(here)) {
+                *moment -= value.as_f64() * (there as f64 - here as f64).powi(2);
             }
         }
     }
@@ -272,7 +273,7 @@ fn linear<T: Real>(size: [usize; 3], halved: [bool; 3], unknowns: usize) -> Resu
 fn injection<T: Real>(size: [usize; 3]) -> Result<Csr<T>> {
     let coarse = size.map(|extent| extent / 2);
     by_rows(size, coarse, 1, |[x, y, z], row| {
-        if (x | y | z) % 2 == 0 {
+        if (x | y | z).is_multiple_of(2) {
             row.push(((x / 2 + coarse[0] * (y / 2 + coarse[1] * (z / 2))) as Ordinal, T::one()));
         }
     })
