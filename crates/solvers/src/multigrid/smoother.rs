@@ -35,7 +35,7 @@ pub(super) fn scale_rows<T: Real>(csr: &mut Csr<T>, divisor: impl Fn(usize) -> T
     let values = csr.values_mut();
     for (i, ends) in row_ptr.windows(2).enumerate() {
         let d = divisor(i);
-        values[ends[0] as usize..ends[1] as usize].iter_mut().for_each(|v| *v = *v / d);
+        values[ends[0] as usize..ends[1] as usize].iter_mut().for_each(|v| *v /= d);
     }
 }
 
