@@ -85,11 +85,12 @@ pub(crate) struct SolveArgs {
     /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab and says so.
     #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
     pub(crate) solver: SolverName,
-    /// Preconditioner: auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K or ic0. auto: jacobi where the diagonal allows it.
+    /// Preconditioner: auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg or mg=LEVELS. auto: jacobi where the diagonal allows it.
     ///
     /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
     /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
-    /// bicgstab, ssor with either method.
+    /// bicgstab, ssor with either method. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
+    /// mg=LEVELS has that many grids at most.
     #[arg(long, value_parser = PrecondName::parse, default_value = "auto", help_heading = "Method")]
     pub(crate) precond: PrecondName,
     /// Storage format of the iteration. auto: the one that moves the fewest bytes.
@@ -265,6 +266,8 @@ pub(crate) enum PrecondName {
     /// With its level of fill.
     Iluk(usize),
     Ic0,
+    /// With the most grids.
+    Mg(Option<usize>),
 }
 
 impl PrecondName {
@@ -279,6 +282,11 @@ impl PrecondName {
             ("jacobi", None) => Ok(Self::Jacobi),
             ("ilu0", None) => Ok(Self::Ilu0),
             ("ic0", None) => Ok(Self::Ic0),
+            ("mg", None) => Ok(Self::Mg(None)),
+            ("mg", Some(levels)) => match levels.parse() {
+                Ok(levels) if levels > 0 => Ok(Self::Mg(Some(levels))),
+                _ => Err("LEVELS is a number of grids, 1 or more, e.g. mg=4".into()),
+            },
             ("ssor", None) => Ok(Self::Ssor(1.0)),
             ("ssor", Some(omega)) => match omega.parse::<f64>() {
                 Ok(omega) if omega > 0.0 && omega < 2.0 => Ok(Self::Ssor(omega)),
@@ -288,7 +296,7 @@ impl PrecondName {
                 level.parse().map(Self::Iluk).map_err(|_| "K is a level of fill, 0 or more, e.g. iluk=1".into())
             }
             ("iluk", None) => Err("say up to which level there is fill, e.g. iluk=1".into()),
-            _ => Err("there are auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K and ic0".into()),
+            _ => Err("there are auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg and mg=LEVELS".into()),
         }
     }
 }
@@ -305,6 +313,8 @@ impl std::fmt::Display for PrecondName {
             Self::Ilu0 => f.write_str("ilu0"),
             Self::Iluk(level) => write!(f, "iluk={level}"),
             Self::Ic0 => f.write_str("ic0"),
+            Self::Mg(None) => f.write_str("mg"),
+            Self::Mg(Some(levels)) => write!(f, "mg={levels}"),
         }
     }
 }
@@ -396,11 +406,13 @@ mod tests {
             let text = if stem == "iluk" { "iluk=2" } else { stem };
             assert_eq!(PrecondName::parse(text).expect(stem).to_string(), text);
         }
-        for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0"] {
+        for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0", "mg", "mg=4"] {
             assert_eq!(PrecondName::parse(text).expect(text).to_string(), text);
         }
-        for bad in ["", "iluk", "iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "ilu0=1", "ic0=0", "ILU0"]
-        {
+        for bad in [
+            "", "iluk", "iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "ilu0=1", "ic0=0", "ILU0", "mg=0",
+            "mg=", "mg=x",
+        ] {
             assert!(PrecondName::parse(bad).is_err(), "{bad}");
         }
     }

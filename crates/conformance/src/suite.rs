@@ -81,6 +81,9 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         let trace = Trace::new(Cpu::with_threads(2)?);
         let trace = Rc::new(Fleet { name: "trace".into(), devices: vec![("trace".into(), trace)] });
         all.extend(trials::between(&Rc::new(cpus()?), &trace, &cases, Bits::Demanded));
+        let cpu = Rc::new(cpus()?);
+        trials::multigrid::pair::<f32, _, _>(&cpu, &trace, &mut all);
+        trials::multigrid::pair::<f64, _, _>(&cpu, &trace, &mut all);
         all.extend(trials::steps::trials(&trace, &cases));
         all.extend(trials::steps::solves(&trace));
     }
@@ -136,6 +139,8 @@ impl Gpu {
         let cpu = Rc::new(Fleet { name: "cpu".into(), ..Fleet::single(Cpu::new()) });
         all.extend(trials::between(&cpu, own, cases, Bits::WhereDeclared));
         all.extend(trials::between(&cpu, held, cases, Bits::Demanded));
+        trials::multigrid::pair::<f32, _, _>(&cpu, held, &mut all);
+        trials::multigrid::pair::<f64, _, _>(&cpu, held, &mut all);
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
@@ -178,7 +183,7 @@ impl Watchdog {
 
     /// From now on this trial is watched, if it is one that can hang.
     fn begins(&self, name: &str) {
-        let _gone = self.0.send(name.starts_with("sptrsv/").then(|| name.to_owned()));
+        let _gone = self.0.send((name.starts_with("sptrsv/") || name.contains("mg/sweep/")).then(|| name.to_owned()));
     }
 }
 

@@ -105,6 +105,14 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
+    /// A matrix that is no stencil on a grid, where the method needs one.
+    #[error(
+        "mg needs a stencil on a grid with one unknown a point, numbered line by line, and finds none: {why}; solve with ssor, ic0 or ilu0"
+    )]
+    NotAGrid {
+        /// The reason.
+        why: spandrel_formats::NotAGrid,
+    },
     /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
     #[error(transparent)]
     Triangle(#[from] spandrel_sptrsv::Error),

@@ -7,6 +7,7 @@ use spandrel::any::EveryFormat;
 use spandrel::backend::{Backend, Device, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
+use spandrel::multigrid::Geometric;
 use spandrel::solvers::{BiCgStab, Cg, Options, Outcome, Progress, SolverKind, Status};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
@@ -28,7 +29,7 @@ macro_rules! in_format {
     (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format, _>($($arg),*) };
 }
 
-pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T>>(
+pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T> + Geometric<T>>(
     problem: Problem<T>,
     plan: &Plan,
     device: &B,
@@ -37,7 +38,7 @@ pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T>>(
     spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds)))
 }
 
-fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value>>(
+fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value> + Geometric<F::Value>>(
     mut problem: Problem<F::Value>,
     plan: &Plan,
     device: &B,

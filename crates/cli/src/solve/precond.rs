@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 use spandrel::incomplete::{Chosen, Incomplete};
-use spandrel::solvers::{self, Identity, Jacobi};
+use spandrel::multigrid::Geometric;
+use spandrel::solvers::{self, Hierarchy, Identity, Jacobi, Multigrid};
 use spandrel::sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
 use spandrel::{Csr, Preconditioner, Real};
 
@@ -13,12 +14,14 @@ use crate::failure::{Failure, Result};
 /// What is said of triangular factors.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct FactorReport {
-    /// The plan that solves with them.
+    /// The plan that solves with them; of several grids, with those of the finest.
     pub(super) plan: &'static str,
     /// Their entries.
     nnz: usize,
     /// alpha, where A + alpha diag(A) was factored; else 0.
     pub(super) shift: f64,
+    /// Grids of a multigrid cycle; 0 where there is none.
+    pub(super) levels: usize,
 }
 
 /// A preconditioner, and what there is to say of its factors.
@@ -28,12 +31,22 @@ pub(super) struct Made<T, B> {
 }
 
 /// The preconditioner that the plan names. The inner error is the solver's: it may be an ending.
-pub(super) fn make<T: Real, B: Incomplete<T>>(
+pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T>>(
     device: &B,
     a: &Csr<T>,
     plan: &Plan,
 ) -> Result<solvers::Result<Made<T, B>>> {
     let plain = |m| Ok(Made { m, factor: None });
+    let held = |stored_order: bool, by: &'static str| match plan.reproducible && !stored_order {
+        true => Err(Failure::new(
+            "not_reproducible",
+            format!(
+                "{} by the plan {by} sums in an order of its own; with --reproducible use --precond jacobi",
+                plan.precond
+            ),
+        )),
+        false => Ok(()),
+    };
     let chosen = match plan.precond {
         PrecondName::None | PrecondName::Auto => return Ok(plain(Box::new(Identity))),
         PrecondName::Jacobi => {
@@ -43,17 +56,20 @@ pub(super) fn make<T: Real, B: Incomplete<T>>(
         PrecondName::Ilu0 => factored(device, Ilu0::symbolic(a), a),
         PrecondName::Iluk(level) => factored(device, Iluk::with_level(a, level), a),
         PrecondName::Ic0 => factored(device, Ic0::symbolic(a), a),
+        PrecondName::Mg(levels) => {
+            let mg: Multigrid<T, B> = match Hierarchy::galerkin(a, levels).and_then(|grids| device.multigrid(&grids)) {
+                Ok(mg) => mg,
+                Err(error) => return Ok(Err(error)),
+            };
+            held(mg.is_stored_order(device), mg.plan())?;
+            let factor = FactorReport { plan: mg.plan(), nnz: mg.nnz(), shift: 0.0, levels: mg.sizes().len() };
+            return Ok(Ok(Made { m: Box::new(mg), factor: Some(factor) }));
+        }
     };
     match chosen {
-        Ok(chosen) if plan.reproducible && !chosen.stored_order => Err(Failure::new(
-            "not_reproducible",
-            format!(
-                "{} by the plan {} sums in an order of its own; with --reproducible use --precond jacobi",
-                plan.precond, chosen.plan
-            ),
-        )),
-        Ok(Chosen { precond, plan, nnz, shift, .. }) => {
-            Ok(Ok(Made { m: precond, factor: Some(FactorReport { plan, nnz, shift }) }))
+        Ok(Chosen { precond, plan: by, nnz, shift, stored_order, .. }) => {
+            held(stored_order, by)?;
+            Ok(Ok(Made { m: precond, factor: Some(FactorReport { plan: by, nnz, shift, levels: 0 }) }))
         }
         Err(error) => Ok(Err(error)),
     }

@@ -100,7 +100,11 @@ impl Report<'_> {
             Some(factor) if factor.shift > 0.0 => format!("; of A + {:.3e} diag(A)", factor.shift),
             _ => String::new(),
         };
-        let by = self.factor.map(|factor| format!(", by {}", factor.plan)).unwrap_or_default();
+        let by = match self.factor {
+            Some(FactorReport { plan, levels: 0, .. }) => format!(", by {plan}"),
+            Some(FactorReport { plan, levels, .. }) => format!(", {levels} grids, by {plan}"),
+            None => String::new(),
+        };
         line("precond", format!("{}{by} ({}{shifted})", self.precond, self.why.precond));
         line("format", format!("{}, {} ({})", self.format, self.precision, self.why.format));
         if self.reorder != "none" {
@@ -163,7 +167,7 @@ impl Report<'_> {
             }
             "zero_pivot" if self.solver != "direct" => "\nuse --precond none, or --solver direct",
             "indefinite_preconditioner" if self.precond.starts_with("ilu") => {
-                "\nCG needs a symmetric preconditioner: use --precond ic0 or ssor, or --solver bicgstab"
+                "\nCG needs a symmetric preconditioner: use --precond ic0, ssor or mg, or --solver bicgstab"
             }
             _ => "",
         };

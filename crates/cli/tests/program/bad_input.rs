@@ -146,13 +146,23 @@ fn values_that_no_method_can_use() {
 }
 
 #[test]
+fn multigrid_needs_a_grid() {
+    for reorder in [["--reorder", "none"], ["--reorder", "rcm"]] {
+        let mut args = vec!["solve", "electrostatic:n=300", "--precond", "mg"];
+        args.extend(reorder);
+        refused(&args, "not_a_grid", "mg needs a stencil on a grid");
+    }
+    refused(&["solve", "d3n7:6", "--solver", "direct", "--precond", "mg"], "unsupported", "takes no preconditioner");
+}
+
+#[test]
 fn matrices_that_have_no_answer() {
     let folder = Folder::new();
     let hollow = folder.matrix("hollow.mtx", 2, 2, &[(1, 2, "1"), (2, 1, "1")]);
     unsolved(&["solve", &hollow, "--solver", "cg", "--precond", "jacobi"], "zero_pivot");
     let zero = folder.matrix("zero.mtx", 2, 2, &[(1, 1, "0"), (1, 2, "1"), (2, 1, "1"), (2, 2, "1")]);
     unsolved(&["solve", &zero, "--precond", "jacobi"], "zero_pivot");
-    for precond in ["ssor", "ilu0", "iluk=1"] {
+    for precond in ["ssor", "ilu0", "iluk=1", "mg"] {
         unsolved(&["solve", &zero, "--precond", precond, "--backend", "cpu"], "zero_pivot");
     }
     let negative = folder.matrix("negative.mtx", 2, 2, &[(1, 1, "1"), (2, 2, "-1")]);
@@ -291,7 +301,7 @@ fn bad_usage() {
     misused(&["solve"]);
     misused(&["solve", "poisson2d:4", "--format", "jds"]);
     misused(&["solve", "poisson2d:4", "--solver", "gmres"]);
-    for precond in ["ilut", "iluk", "iluk=-1", "ssor=2", "ssor=x", "ic0=1"] {
+    for precond in ["ilut", "iluk", "iluk=-1", "ssor=2", "ssor=x", "ic0=1", "mg=0"] {
         misused(&["solve", "poisson2d:4", "--precond", precond]);
     }
     misused(&["solve", "poisson2d:4", "--precision", "mixed"]);

@@ -90,6 +90,26 @@ fn preconditioners_by_triangular_solves() {
 }
 
 #[test]
+fn multigrid() {
+    let iterations = |object: &Value| object["iterations"].as_u64().unwrap();
+    for (matrix, solver) in [("d3n27:12", "cg"), ("poisson2d:31x20", "cg"), ("convdiff2d:20,peclet=0.5", "bicgstab")] {
+        let jacobi = iterations(&solved(&["solve", matrix, "--solver", solver, "--precond", "jacobi"]));
+        for extra in [["--precision", "f64"].as_slice(), &["--precision", "f32"], &["--reproducible"]] {
+            let mut args = vec!["solve", matrix, "--solver", solver, "--precond", "mg", "--backend", "cpu"];
+            args.extend(extra);
+            let object = solved(&args);
+            assert!(iterations(&object) < jacobi, "{object}");
+            assert!(object["precond"] == "mg" && object["factor"]["plan"] == "sweep", "{object}");
+            assert!(object["factor"]["levels"].as_u64().unwrap() >= 3, "{object}");
+        }
+    }
+    let object = solved(&["solve", "d3n7:8", "--precond", "mg=2"]);
+    assert_eq!((object["factor"]["levels"].as_u64(), object["precond"].as_str()), (Some(2), Some("mg=2")));
+    let text = stdout(&run(&["solve", "d3n7:8", "--precond", "mg", "--backend", "cpu"]));
+    assert!(text.contains("mg, 3 grids, by sweep"), "{text}");
+}
+
+#[test]
 fn an_indefinite_matrix_makes_auto_go_on_with_bicgstab() {
     let folder = Folder::new();
     let entries = [(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "1"), (3, 3, "5")];

@@ -12,6 +12,7 @@ pub(crate) mod faults;
 pub(crate) mod formats;
 pub(crate) mod level1;
 pub(crate) mod monitor;
+pub(crate) mod multigrid;
 pub(crate) mod product;
 pub(crate) mod repeats;
 pub mod reproducible;
@@ -204,7 +205,13 @@ macro_rules! each_factor {
 /// for another queue beside the fleet's.
 pub fn of_plans<D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, folder: Option<&Path>) -> Vec<Trial>
 where
-    D: EveryPlan<f32> + EveryPlan<f64> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+    D: EveryPlan<f32>
+        + EveryPlan<f64>
+        + Spmv<Csr<f32>>
+        + Spmv<Csr<f64>>
+        + Sptrsv<Sweep<f32>>
+        + Sptrsv<Sweep<f64>>
+        + 'static,
 {
     let mut out = Vec::new();
     let unreadable = |case: &str, why: String| {
@@ -221,6 +228,8 @@ where
     }
     sptrsv_refused::trials::<f32, D>(fleet, &mut out);
     sptrsv_refused::trials::<f64, D>(fleet, &mut out);
+    multigrid::trials::<f32, D>(fleet, &mut out);
+    multigrid::trials::<f64, D>(fleet, &mut out);
     match folder.map(sptrsv_factors::Factors::of) {
         Some(Ok(files)) => files.iter().for_each(|file| factors::<D>(fleet, file, &mut out)),
         Some(Err(error)) => out.push(unreadable("ilu0", error.to_string())),
