@@ -98,7 +98,7 @@ pub enum Error {
         expected: usize,
     },
     /// An option outside its range.
-    #[error("option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1")]
+    #[error("option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1, restart is at least 1")]
     Option {
         /// The option.
         name: &'static str,

@@ -53,6 +53,10 @@ impl Norm {
     pub(crate) fn of(value: f64) -> Self {
         Norm { m: value, e: 0 }
     }
+    /// self * 2^e
+    pub(crate) fn times_power_of_two(self, e: i32) -> Self {
+        Norm { m: self.m, e: self.e + e }
+    }
     pub(crate) fn is_finite(self) -> bool {
         self.m.is_finite()
     }
