@@ -456,8 +456,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 if let Some(q) = quantity(end.cause) {
                     outcome.breakdown = Some((q, outcome.iterations));
                 }
-                let at_once =
-                    end.iterations == 0 && end.cause == Cause::Stop(Stop::Zero(Quantity::ShadowDirection));
+                let at_once = end.iterations == 0 && end.cause == Cause::Stop(Stop::Zero(Quantity::ShadowDirection));
                 shadow = if at_once { Shadow::Tilted } else { Shadow::Residual };
                 ended = Some(end);
                 continue;

@@ -6,17 +6,7 @@
 
 use spandrel_formats::Real;
 
-/// gamma of the roundings in a dot product or norm of n elements in `T`: 37 for each level of its tree (32 `fma`, five additions), and its
-/// root.
-pub(super) fn rounding<T: Real>(n: usize) -> f64 {
-    let (mut levels, mut rest) = (1, n);
-    while rest > 1024 {
-        rest = rest.div_ceil(1024);
-        levels += 1;
-    }
-    let nu = f64::from(37 * levels + 1) * T::UNIT_ROUNDOFF;
-    nu / (1.0 - nu)
-}
+use crate::norm::rounding;
 
 /// What a column of H came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,7 +93,9 @@ mod tests {
         let mut least = Least::default();
         least.begin(3.0);
         assert!(matches!(least.push(&[1.0, 1.0], 3), Column::Residual(norm) if (norm - 4.5f64.sqrt()).abs() < 1e-14));
-        assert!(matches!(least.push(&[1.0, 0.0, 1.0], 3), Column::Residual(norm) if (norm - 3f64.sqrt()).abs() < 1e-14));
+        assert!(
+            matches!(least.push(&[1.0, 0.0, 1.0], 3), Column::Residual(norm) if (norm - 3f64.sqrt()).abs() < 1e-14)
+        );
         assert!(least.solve().iter().all(|y| (y - 1.0).abs() < 1e-14));
     }
 

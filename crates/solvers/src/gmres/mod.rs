@@ -26,11 +26,11 @@ use spandrel_backend::{Backend, Coeff, Latest, Operator, Preconditioner, Quantit
 use spandrel_formats::Real;
 
 use crate::graphs::Graphs;
-use crate::norm::Norm;
+use crate::norm::{Norm, rounding};
 use crate::options::{Watcher, unwatched};
 use crate::segments::{self, Cause, End, Method, Pace, Shadow};
 use crate::{Error, Options, Outcome, Result};
-use least::{Column, Least, rounding};
+use least::{Column, Least};
 
 /// Where the preconditioner stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -415,8 +415,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
             if let Some(cause) = self.take(columns, pace, unit) {
                 break cause;
             }
-            let latest =
-                Latest { stop: None, iterations: self.least.len(), residual: self.norms.last().copied() };
+            let latest = Latest { stop: None, iterations: self.least.len(), residual: self.norms.last().copied() };
             if look(latest).is_break() {
                 break Cause::Watcher;
             }
