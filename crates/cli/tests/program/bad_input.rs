@@ -76,6 +76,8 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
     refused(&["solve", small, "--solver", "direct", "--precond", "jacobi"], "unsupported", "--precond");
+    refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", "--restart");
+    refused(&["solve", small, "--solver", "gmres", "--restart", "0"], "usage", "--restart");
     refused(&["solve", small, "--solver", "direct", "--precond", "ilu0"], "unsupported", "--precond");
     refused(&["solve", "convdiff2d:5,peclet=9", "--precond", "ic0"], "unsupported", "ilu0");
     refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");
