@@ -1,7 +1,7 @@
 //! `spandrel solve`: reads, chooses, solves, reports.
 //!
-//! Cost: the matrix, and beside it at most one copy of it (in the chosen format, renumbered, or under factorisation); what
-//! it was made from is dropped before the iteration begins.
+//! Cost: the matrix, and beside it at most one copy of it (in the chosen format, renumbered, or under factorisation) and the factors of a
+//! preconditioner; what it was made from is dropped before the iteration begins.
 
 mod direct;
 mod iterate;
