@@ -66,7 +66,9 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
             }
             let after = length(&v);
             // Each element of the vector was rounded to `T`, and so was each of those before.
-            if n > 0 && !(after > (basis.len() + 1) as f64 * T::UNIT_ROUNDOFF * before) {
+            // A vector of zeros has been divided by 0.
+            let spanned = after.is_nan() || after <= (basis.len() + 1) as f64 * T::UNIT_ROUNDOFF * before;
+            if n > 0 && spanned {
                 return Err(Error::NullVector { index, found: "zero, or a combination of those before it" });
             }
             v.iter_mut().for_each(|v| *v /= after);
