@@ -96,7 +96,8 @@ struct Schedule {
         int most = NONE;
         for (int c = 0; c < L::count; c++)
             if (reads(c, d, -side)) {
-                int batches = 1 - batch_of(newest(c)) - 8 * SIGMA * side;
+                // A block's first batch reads the row before its own where a line has several terms.
+                int batches = 1 - batch_of(newest(c) - (L::hi(c) > L::lo(c))) - 8 * SIGMA * side;
                 if (batches > most) most = batches;
             }
         return most;

@@ -52,7 +52,8 @@ pub trait Device: Sized {
     fn resume(&self, monitor: &mut Self::Monitor) -> Result<()>;
 
     /// Sets a monitor to iteration 0 under new limits, its history empty: the next solve, or the next restart of one. A backend
-    /// overrides the default, which replaces the monitor, so that the memory of the earlier history is used again.
+    /// overrides the default, which replaces the monitor, so that the memory of the earlier history is used again; where steps are captured
+    /// it does, since a captured step that has the monitor as its gate stays valid.
     /// May be recorded: no. Does not block.
     ///
     /// # Errors

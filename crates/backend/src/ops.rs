@@ -125,6 +125,20 @@ pub trait Backend<T: Real>: Device {
     /// A scalar's value on the host. Blocks; may not be recorded.
     fn download_scalar(&self, s: &Self::Scalar) -> Result<T>;
 
+    /// `count` scalars of one first value that are read together: see [`Backend::download_scalars`]. Allocates; may not be recorded.
+    /// A backend overrides the default, one allocation each, where scalars in a row are cheaper.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    fn scalars(&self, count: usize, value: T) -> Result<Vec<Self::Scalar>> {
+        (0..count).map(|_| self.scalar(value)).collect()
+    }
+    /// The values of several scalars on the host, in order. Blocks; may not be recorded. A backend overrides the default, one wait each, so
+    /// that neighbours of one [`Backend::scalars`] come in one transfer.
+    fn download_scalars(&self, scalars: &[Self::Scalar]) -> Result<Vec<T>> {
+        scalars.iter().map(|s| self.download_scalar(s)).collect()
+    }
+
     /// y <- value, element by element.
     fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()>;
     /// y <- x.

@@ -82,14 +82,21 @@ pub(crate) struct SolveArgs {
     pub(crate) seed: u64,
 
     /// Method. auto: cg for a symmetric matrix with a positive diagonal, bicgstab for other square ones, direct for the
-    /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab and says so.
+    /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab, and where bicgstab breaks down or diverges, with
+    /// gmres: once, and it says so.
     #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
     pub(crate) solver: SolverName,
-    /// Preconditioner: auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg or mg=LEVELS. auto: jacobi where the diagonal allows it.
+    /// Steps of gmres between two restarts: it keeps as many vectors, and two more. Default 30.
+    #[arg(long, value_name = "M", value_parser = at_least_one, help_heading = "Method")]
+    pub(crate) restart: Option<usize>,
+    /// Preconditioner: auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg or mg=LEVELS. auto: ic0 or ilu0, jacobi where that fails.
+    ///
+    /// auto: ic0 for a symmetric matrix with a positive diagonal, ilu0 for others whose diagonal has no zero (with cg jacobi), none for
+    /// the rest. Where the factorisation breaks down, jacobi takes its place and the report says so.
     ///
     /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
     /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
-    /// bicgstab, ssor with either method. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
+    /// bicgstab and gmres, ssor with any method. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
     /// mg=LEVELS has that many grids at most.
     #[arg(long, value_parser = PrecondName::parse, default_value = "auto", help_heading = "Method")]
     pub(crate) precond: PrecondName,
@@ -252,6 +259,7 @@ pub(crate) enum SolverName {
     Auto,
     Cg,
     Bicgstab,
+    Gmres,
     Direct,
 }
 

@@ -76,6 +76,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         let fleet = Rc::new(cpus()?);
         all.extend(trials::of(&fleet, &cases, !selection.small));
         all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
+        all.extend(trials::of_solvers(&fleet));
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -144,6 +145,10 @@ impl Gpu {
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
+        all.extend(trials::of_solvers(own));
+        all.extend(trials::of_solvers(held).into_iter().filter(|trial| trial.name.ends_with("-pair")));
+        all.extend(trials::solvers_between(&cpu, own));
+        all.extend(trials::solvers_between(&cpu, held));
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }

@@ -97,8 +97,18 @@ pub enum Error {
         /// How many entries.
         expected: usize,
     },
+    /// A vector that cannot be one of a basis of a null space.
+    #[error("vector {index} of the null space is {found}; leave it out")]
+    NullVector {
+        /// Which, from 0.
+        index: usize,
+        /// `"infinite or NaN"`, `"zero, or a combination of those before it"`.
+        found: &'static str,
+    },
     /// An option outside its range.
-    #[error("option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1")]
+    #[error(
+        "option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1, restart is at least 1"
+    )]
     Option {
         /// The option.
         name: &'static str,

@@ -91,6 +91,12 @@ struct Slopes {
     groups: usize,
 }
 
+/// The oldest row that is read for the newest operand of a term's line: a block's first batch reads the row before its own where a line
+/// has several terms.
+fn oldest(offsets: &[[i32; 3]], o: &[i32; 3], newest: i32) -> i32 {
+    newest - i32::from(offsets.iter().any(|other| other[1..] == o[1..] && other != o))
+}
+
 impl Slopes {
     fn of(offsets: &[[i32; 3]]) -> Self {
         let other = || offsets.iter().filter(|o| o[1] != 0 || o[2] != 0);
@@ -105,7 +111,7 @@ impl Slopes {
         // Batches of a plane d before that a batch is ahead of, at most.
         let ahead = |o: &[i32; 3]| ((newest(o) - 1).div_euclid(4) + 1 + -o[2] - 1).div_euclid(-o[2]);
         let lag = offsets.iter().filter(|o| o[2] < 0).map(ahead).max().unwrap_or(0).max(0);
-        let held = other().map(|o| lag * -o[2] - newest(o).div_euclid(4) + 1).max().unwrap_or(0).max(0);
+        let held = other().map(|o| lag * -o[2] - oldest(offsets, o, newest(o)).div_euclid(4) + 1).max().unwrap_or(0).max(0);
         let wide = |v: i32| v as usize;
         Self { sigma: wide(sigma), behind: wide(behind), reach: wide(reach), lag: wide(lag), groups: wide(held) }
     }
@@ -257,7 +263,8 @@ mod tests {
                     }
                     if z + d < nz {
                         if let Some(reader) = to(-side) {
-                            let release = k + 1 - newest(o).div_euclid(4) + shift * side - (RING / 4) as i64;
+                            let row = i64::from(oldest(offsets, o, newest(o) as i32));
+                            let release = k + 1 - row.div_euclid(4) + shift * side - (RING / 4) as i64;
                             if done[z + d][reader] < release.min(batches) {
                                 return false;
                             }

@@ -1,6 +1,7 @@
 //! The iterative solve: the format, the preconditioner, the method, and the one fallback of `auto`.
 
 use std::any::Any;
+use std::io::Write;
 use std::ops::ControlFlow;
 
 use spandrel::any::EveryFormat;
@@ -8,7 +9,7 @@ use spandrel::backend::{Backend, Device, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
-use spandrel::solvers::{BiCgStab, Cg, Options, Outcome, Progress, SolverKind, Status};
+use spandrel::solvers::{BiCgStab, Cg, Gmres, GmresOptions, Options, Outcome, Progress, SolverKind, Status};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
@@ -47,7 +48,7 @@ fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value> + Geometric<F::Value>>(
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
-    let Made { m, factor } = match make(device, &a, plan)? {
+    let Made { m, factor, fallback: precond_fallback } = match make(device, &a, plan)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
@@ -70,6 +71,11 @@ fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value> + Geometric<F::Value>>(
     lap.add_to(&mut seconds.solve);
     let mut ending = judge(ending, plan.solver)?;
     ending.factor = factor;
+    if let Some(fallback) = &precond_fallback {
+        let switch = format!("{} failed ({}), so {} took its place", fallback.from, fallback.why, fallback.to);
+        ending.note = Some(joined(switch, ending.note.take()));
+    }
+    ending.precond_fallback = precond_fallback;
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }
@@ -91,6 +97,7 @@ fn rehearse<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     // What goes wrong here goes wrong in the solve too, which says so.
     let _ = match plan.solver {
         SolverKind::Cg => Cg::new(device, ncols)?.solve(device, a, m, b, &mut x, &options),
+        SolverKind::Gmres => gmres(device, ncols, 2)?.solve(device, a, m, b, &mut x, &options),
         _ => BiCgStab::new(device, ncols)?.solve(device, a, m, b, &mut x, &options),
     };
     Ok(device.synchronize()?)
@@ -109,7 +116,28 @@ fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
     }
 }
 
-/// The method, and BiCGStab after a CG that met an indefinite matrix, if `auto` chose that CG.
+fn gmres<T: Real, B: Backend<T>>(device: &B, n: usize, restart: usize) -> spandrel::solvers::Result<Gmres<T, B>> {
+    Gmres::with(device, n, &GmresOptions { restart, ..GmresOptions::default() })
+}
+
+/// Two notes as one.
+fn joined(first: String, second: Option<String>) -> String {
+    match second {
+        Some(second) => format!("{first}; {second}"),
+        None => first,
+    }
+}
+
+/// What `auto` goes on with after a method that ended so.
+fn successor(solver: SolverKind, status: Status) -> Option<SolverKind> {
+    match (solver, status) {
+        (SolverKind::Cg, Status::IndefiniteMatrix | Status::IndefinitePreconditioner) => Some(SolverKind::BiCgStab),
+        (SolverKind::BiCgStab, Status::Breakdown | Status::Diverged) => Some(SolverKind::Gmres),
+        _ => None,
+    }
+}
+
+/// The method, and once the next after one that does not suit the matrix, if `auto` chose it.
 fn run<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     device: &B,
     a: &A,
@@ -119,10 +147,8 @@ fn run<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     plan: &Plan,
 ) -> spandrel::solvers::Result<Ending<T>> {
     let first = attempt(device, a, m, b, x0, plan, plan.solver)?;
-    if !(plan.solver_is_auto && plan.solver == SolverKind::Cg && first.status == Status::IndefiniteMatrix) {
-        return Ok(first);
-    }
-    let mut second = attempt(device, a, m, b, x0, plan, SolverKind::BiCgStab)?;
+    let Some(next) = successor(plan.solver, first.status).filter(|_| plan.solver_is_auto) else { return Ok(first) };
+    let mut second = attempt(device, a, m, b, x0, plan, next)?;
     let switch = format!(
         "{} ended as {} after {} iterations, so {} took over",
         first.solver.as_str(),
@@ -130,10 +156,8 @@ fn run<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
         first.iterations,
         second.solver.as_str()
     );
-    second.note = Some(match second.note.take() {
-        Some(note) => format!("{switch}; {note}"),
-        None => switch,
-    });
+    drop(writeln!(std::io::stderr(), "note: {switch}"));
+    second.note = Some(joined(switch, second.note.take()));
     second.fallback =
         Some(Fallback { from: first.solver.as_str(), status: first.status.as_str(), iterations: first.iterations });
     Ok(second)
@@ -167,6 +191,9 @@ fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     };
     let outcome: Outcome = match solver {
         SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
+        SolverKind::Gmres => {
+            gmres(device, n, plan.restart)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?
+        }
         _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
     };
     Ok(Ending::new(outcome, device.download(&x)?, solver))

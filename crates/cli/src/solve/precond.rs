@@ -1,5 +1,7 @@
 //! The preconditioner of an iterative solve: made from the matrix, on the device that solves.
 
+use std::io::Write;
+
 use serde::Serialize;
 use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel::multigrid::Geometric;
@@ -24,30 +26,63 @@ pub(super) struct FactorReport {
     pub(super) levels: usize,
 }
 
+/// A preconditioner that was given up for another.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PrecondFallback {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) why: String,
+}
+
 /// A preconditioner, and what there is to say of its factors.
 pub(super) struct Made<T, B> {
     pub(super) m: Box<dyn Preconditioner<T, B>>,
     pub(super) factor: Option<FactorReport>,
+    pub(super) fallback: Option<PrecondFallback>,
 }
 
-/// The preconditioner that the plan names. The inner error is the solver's: it may be an ending.
+/// The preconditioner that the plan names, or the one that stands for it where `auto` chose it and it cannot be had. The inner error is the
+/// solver's: it may be an ending.
 pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T>>(
     device: &B,
     a: &Csr<T>,
     plan: &Plan,
 ) -> Result<solvers::Result<Made<T, B>>> {
-    let plain = |m| Ok(Made { m, factor: None });
-    let held = |stored_order: bool, by: &'static str| match plan.reproducible && !stored_order {
+    let first = named(device, a, plan.precond, plan.reproducible);
+    let Some(other) = plan.precond_else else { return first };
+    let why = match first {
+        Ok(Ok(made)) => return Ok(Ok(made)),
+        Ok(Err(error)) => error.to_string(),
+        Err(failure) => failure.message,
+    };
+    let fallback = PrecondFallback { from: plan.precond.to_string(), to: other.to_string(), why };
+    // Nobody is left to tell where stderr is closed.
+    drop(writeln!(
+        std::io::stderr(),
+        "note: --precond auto chose {}, which failed ({}); {} takes its place",
+        fallback.from,
+        fallback.why,
+        fallback.to
+    ));
+    let made = named(device, a, other, plan.reproducible)?;
+    Ok(made.map(|made| Made { fallback: Some(fallback), ..made }))
+}
+
+fn named<T: Real, B: Incomplete<T> + Geometric<T>>(
+    device: &B,
+    a: &Csr<T>,
+    precond: PrecondName,
+    reproducible: bool,
+) -> Result<solvers::Result<Made<T, B>>> {
+    let plain = |m| Ok(Made { m, factor: None, fallback: None });
+    let held = |stored_order: bool, by: &'static str| match reproducible && !stored_order {
         true => Err(Failure::new(
             "not_reproducible",
-            format!(
-                "{} by the plan {by} sums in an order of its own; with --reproducible use --precond jacobi",
-                plan.precond
-            ),
+            format!("{precond} by the plan {by} sums in an order of its own; with --reproducible use --precond jacobi"),
         )),
         false => Ok(()),
     };
-    let chosen = match plan.precond {
+    let chosen = match precond {
         PrecondName::None | PrecondName::Auto => return Ok(plain(Box::new(Identity))),
         PrecondName::Jacobi => {
             return Ok(Jacobi::new(device, a).and_then(|jacobi| plain(Box::new(jacobi))));
@@ -63,13 +98,14 @@ pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T>>(
             };
             held(mg.is_stored_order(device), mg.plan())?;
             let factor = FactorReport { plan: mg.plan(), nnz: mg.nnz(), shift: 0.0, levels: mg.sizes().len() };
-            return Ok(Ok(Made { m: Box::new(mg), factor: Some(factor) }));
+            return Ok(Ok(Made { m: Box::new(mg), factor: Some(factor), fallback: None }));
         }
     };
     match chosen {
         Ok(Chosen { precond, plan: by, nnz, shift, stored_order, .. }) => {
             held(stored_order, by)?;
-            Ok(Ok(Made { m: precond, factor: Some(FactorReport { plan: by, nnz, shift, levels: 0 }) }))
+            let factor = Some(FactorReport { plan: by, nnz, shift, levels: 0 });
+            Ok(Ok(Made { m: precond, factor, fallback: None }))
         }
         Err(error) => Ok(Err(error)),
     }

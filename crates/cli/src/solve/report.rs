@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::precond::FactorReport;
+use super::precond::{FactorReport, PrecondFallback};
 use super::{Fallback, Seconds};
 use crate::args::SolveArgs;
 use crate::input::{grouped, seconds as duration};
@@ -43,6 +43,7 @@ pub(super) struct Report<'a> {
     pub(super) max_iters: usize,
     pub(super) seconds: Seconds,
     pub(super) fallback: Option<Fallback>,
+    pub(super) precond_fallback: Option<PrecondFallback>,
     pub(super) why: Why<'a>,
     pub(super) history: &'a [f64],
     /// A file that could not be written.
@@ -157,8 +158,13 @@ impl Report<'_> {
         };
         let advice = match self.status {
             "max_iterations" => "\nraise --max-iters, or try another --solver (direct needs no iterations)",
-            "indefinite_matrix" => "\nthe matrix is not positive definite: use --solver bicgstab, direct or auto",
+            "indefinite_matrix" => {
+                "\nthe matrix is not positive definite: use --solver bicgstab, gmres, direct or auto"
+            }
             "breakdown" | "diverged" => "\ntry --solver direct, or another --precond",
+            "stagnated" if self.solver == "gmres" => {
+                "\na cycle gained nothing: raise --restart, or try another --precond"
+            }
             "stagnated" if self.precision == "f32" => {
                 "\nthis is what f32 gives: use --precision f64, or a larger --rtol"
             }

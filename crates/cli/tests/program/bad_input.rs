@@ -76,6 +76,7 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
     refused(&["solve", small, "--solver", "direct", "--precond", "jacobi"], "unsupported", "--precond");
+    refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", "--restart");
     refused(&["solve", small, "--solver", "direct", "--precond", "ilu0"], "unsupported", "--precond");
     refused(&["solve", "convdiff2d:5,peclet=9", "--precond", "ic0"], "unsupported", "ilu0");
     refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");
@@ -271,7 +272,7 @@ fn a_matrix_without_entries_has_no_answer() {
     let folder = Folder::new();
     let void = folder.matrix("void.mtx", 3, 3, &[]);
     unsolved(&["solve", &void, "--solver", "direct"], "zero_pivot");
-    for solver in ["auto", "cg", "bicgstab"] {
+    for solver in ["auto", "cg", "bicgstab", "gmres"] {
         let (code, object) = run_json(&["solve", &void, "--solver", solver]);
         assert_eq!(code, 3, "{object}");
         assert_ne!(object["status"], "converged");
@@ -300,7 +301,8 @@ fn a_failed_solve_leaves_an_old_result_alone() {
 fn bad_usage() {
     misused(&["solve"]);
     misused(&["solve", "poisson2d:4", "--format", "jds"]);
-    misused(&["solve", "poisson2d:4", "--solver", "gmres"]);
+    misused(&["solve", "poisson2d:4", "--solver", "minres"]);
+    misused(&["solve", "poisson2d:4", "--solver", "gmres", "--restart", "0"]);
     for precond in ["ilut", "iluk", "iluk=-1", "ssor=2", "ssor=x", "ic0=1", "mg=0"] {
         misused(&["solve", "poisson2d:4", "--precond", precond]);
     }

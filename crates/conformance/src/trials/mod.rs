@@ -13,6 +13,7 @@ pub(crate) mod formats;
 pub(crate) mod level1;
 pub(crate) mod monitor;
 pub(crate) mod multigrid;
+pub mod pairs;
 pub(crate) mod product;
 pub(crate) mod repeats;
 pub mod reproducible;
@@ -108,6 +109,26 @@ where
 pub fn of_faults<T: Real, D: Spmv<Csr<T>> + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
     let mut out = Vec::new();
     faults::trials::<T, D>(fleet, &mut out);
+    out
+}
+
+/// Every method with every preconditioner.
+pub fn of_solvers<D: pairs::Solves<f32> + pairs::Solves<f64>>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    pairs::trials::<f32, D>(fleet, &mut out);
+    pairs::trials::<f64, D>(fleet, &mut out);
+    out
+}
+
+/// Every method with every preconditioner on two backends.
+pub fn solvers_between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>) -> Vec<Trial>
+where
+    D: pairs::Solves<f32> + pairs::Solves<f64>,
+    E: pairs::Solves<f32> + pairs::Solves<f64>,
+{
+    let mut out = Vec::new();
+    pairs::between::<f32, D, E>(left, right, &mut out);
+    pairs::between::<f64, D, E>(left, right, &mut out);
     out
 }
 
