@@ -4,8 +4,10 @@
 
 pub mod case;
 pub mod cg;
+pub mod chart;
 pub mod contender;
 pub mod gpu;
+pub mod krylov;
 pub mod machine;
 pub mod memory;
 pub mod paper;
