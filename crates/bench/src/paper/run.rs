@@ -25,16 +25,16 @@ use crate::spmv::{self, SERIAL};
 pub enum Bench {
     /// On all threads.
     Cpu(Cpu),
-    /// On the first device, beside the libraries that were found.
+    /// On the first device, beside the libraries that were found, which go before it.
     Gpu {
-        /// The device.
-        gpu: Gpu,
-        /// Limits of memory.
-        room: Room,
         /// The product and more.
         cusparse: Option<Rc<Cusparse>>,
         /// Level 1.
         cublas: Option<Rc<Cublas>>,
+        /// The device.
+        gpu: Gpu,
+        /// Limits of memory.
+        room: Room,
     },
 }
 
