@@ -208,7 +208,12 @@ fn range(values: impl Iterator<Item = f64>, axis: &Axis, upright: bool) -> std::
     match (least <= most, log) {
         (false, true) => 0.1..10.0,
         (false, false) => 0.0..1.0,
-        // Room around the points, and at least a power of ten.
+        // Whole powers of ten upright, a little more so that the ends have their labels; else room around the points.
+        (true, true) if upright => {
+            let power = |v: f64| 10f64.powf(v);
+            let (low, high) = (least.log10().floor(), most.log10().ceil());
+            0.99 * power(low)..1.01 * power(high.max(low + 1.0))
+        }
         (true, true) => least / 1.5..(most * 1.5).max(least * 10.0),
         (true, false) if upright => least.min(0.0)..if most > 0.0 { most * 1.08 } else { 1.0 },
         (true, false) => {
@@ -259,7 +264,7 @@ where
 {
     let format = |v: &f64| tick(*v);
     let mut mesh = context.configure_mesh();
-    mesh.light_line_style(RGBColor(240, 240, 240)).y_desc(chart.y.name).y_label_formatter(&format);
+    mesh.light_line_style(RGBColor(244, 244, 244)).axis_desc_style(("sans-serif", 14)).y_desc(chart.y.name).y_label_formatter(&format);
     match &chart.x.scale {
         Scale::Names(_) => mesh.disable_x_mesh().x_labels(0).draw()?,
         _ => mesh.x_desc(chart.x.name).x_label_formatter(&format).draw()?,

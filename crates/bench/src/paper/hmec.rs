@@ -133,7 +133,8 @@ fn places<'a>(found: &Found<'a>, figure: &str) -> Vec<Place<'a>> {
         let first = found.all(figure, case, "f64").next();
         let stands = first.and_then(|l| l.more.stands_in_for.as_deref());
         let named = SUITE.iter().find(|n| stands.map_or(n.short() == case, |name| n.name == name));
-        let mut label = named.map_or(case, |n| n.short()).to_owned();
+        let generated = || format!("{}, {:.1}M", case.split(':').next().unwrap_or(case), nnz as f64 / 1e6);
+        let mut label = named.map_or_else(generated, |n| n.short().to_owned());
         label += if stands.is_some() { "*" } else { "" };
         label += if first.is_some_and(|l| l.more.values.is_some()) { "'" } else { "" };
         Place { case, nnz, named, label }
