@@ -88,6 +88,7 @@ impl Chart {
                 |curve: &Curve| curve.points.iter().find(|p| p.0 == x).map_or("-".into(), |&(_, value)| digits(value));
             let name = match &self.x.scale {
                 Scale::Names(names) => names.get(x as usize).cloned().unwrap_or_default(),
+                _ if x == x.trunc() && x.abs() < 1e15 => format!("{x:.0}"),
                 _ => tick(x),
             };
             out += &format!("| {name} | {} |\n", self.curves.iter().map(cell).collect::<Vec<_>>().join(" | "));
@@ -98,8 +99,8 @@ impl Chart {
 
 /// Four digits that say something.
 pub fn digits(value: f64) -> String {
-    if value == 0.0 {
-        return "0".into();
+    if value == value.trunc() && value.abs() < 1e15 {
+        return format!("{value:.0}");
     }
     match value.abs().log10().floor() as i32 {
         4..=8 => format!("{value:.0}"),
@@ -126,6 +127,9 @@ const NAMES: usize = 2;
 const STRIP: u32 = 22;
 /// More names than this make a chart as wide as two.
 const MANY: usize = 8;
+/// Labels at an axis, at most; of powers of ten.
+const LABELS: usize = 11;
+const POWERS: usize = 5;
 /// Below the axis, where the names of points stand upright.
 const UPRIGHT: u32 = 120;
 
@@ -208,13 +212,12 @@ fn range(values: impl Iterator<Item = f64>, axis: &Axis, upright: bool) -> std::
     match (least <= most, log) {
         (false, true) => 0.1..10.0,
         (false, false) => 0.0..1.0,
-        // Whole powers of ten upright, a little more so that the ends have their labels; else room around the points.
-        (true, true) if upright => {
+        // Whole powers of ten, a little more so that the ends have their labels.
+        (true, true) => {
             let power = |v: f64| 10f64.powf(v);
             let (low, high) = (least.log10().floor(), most.log10().ceil());
             0.99 * power(low)..1.01 * power(high.max(low + 1.0))
         }
-        (true, true) => least / 1.5..(most * 1.5).max(least * 10.0),
         (true, false) if upright => least.min(0.0)..if most > 0.0 { most * 1.08 } else { 1.0 },
         (true, false) => {
             let beside = if most > least { 0.03 * (most - least) } else { 1.0 };
@@ -264,7 +267,13 @@ where
 {
     let format = |v: &f64| tick(*v);
     let mut mesh = context.configure_mesh();
-    mesh.light_line_style(RGBColor(244, 244, 244)).axis_desc_style(("sans-serif", 14)).y_desc(chart.y.name).y_label_formatter(&format);
+    // No labels between powers of ten, which would stand on each other.
+    let powers = |axis: &Axis| if axis.scale == Scale::Log { POWERS } else { LABELS };
+    mesh.x_labels(powers(&chart.x)).y_labels(powers(&chart.y));
+    mesh.light_line_style(RGBColor(244, 244, 244))
+        .axis_desc_style(("sans-serif", 14))
+        .y_desc(chart.y.name)
+        .y_label_formatter(&format);
     match &chart.x.scale {
         Scale::Names(_) => mesh.disable_x_mesh().x_labels(0).draw()?,
         _ => mesh.x_desc(chart.x.name).x_label_formatter(&format).draw()?,
@@ -322,7 +331,7 @@ mod tests {
         let names = Scale::Names(vec!["a".into(), "b".into(), "c".into()]);
         assert_eq!(
             chart(names).table(),
-            "| size | ours | theirs |\n|---|---:|---:|\n| a | 1.000 | - |\n| b | 10.00 | 20.00 |\n| c | 0 | - |\n"
+            "| size | ours | theirs |\n|---|---:|---:|\n| a | 1 | - |\n| b | 10 | 20 |\n| c | 0 | - |\n"
         );
         assert!(chart(Scale::Linear).table().contains("| 2 | 0 | - |"));
     }
