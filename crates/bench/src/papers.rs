@@ -58,7 +58,7 @@ pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
         gpu.header(&provenance, None)?;
         let mut library = |name: &str, why: &anyhow::Error| {
             eprintln!("{name} is left out: {why:#}");
-            rest.push(json!({"op": "paper", "noun": "library", "contender": name, "case": "all", "error": format!("{why:#}")}));
+            rest.push(json!({"op": "library", "noun": "library", "contender": name, "case": "all", "error": format!("{why:#}")}));
         };
         let cusparse = Cusparse::open(&gpu).inspect_err(|why| library("cusparse", why)).ok();
         let cublas = Cublas::open(&gpu).inspect_err(|why| library("cublas", why)).ok();

@@ -159,7 +159,7 @@ fn every_matrix_of_hmec_is_measured_or_named() {
     }
     let stand_in = written.line("table 2", "spmv", "poisson2d:34", "hmec", "spandrel");
     assert_eq!(stand_in["stands_in_for"], "HB/1138_bus");
-    assert!(written.markdown.contains("- HB/1138_bus, hmec: not there") && written.markdown.contains("(0.028)"));
+    assert!(written.markdown.contains("- HB/1138_bus: not there") && written.markdown.contains("(0.028)"));
     for name in ["hmec-table-2.svg", "hmec-figure-6.svg", "hmec-figure-7.svg"] {
         assert!(written.svg(name).contains("HMEC(2)"), "{name}");
     }

@@ -82,7 +82,7 @@ fn plan(scope: &Scope<'_>) -> Result<Plan> {
         let case = file.unwrap_or_else(|| Case::parse(named.stand_in));
         let mut add = |figure, work: &Work, quick, cpu| {
             if too_large(named.rows, named.nnz, quick, cpu) {
-                let why = "too large here: with --quick, or for a CPU";
+                let why = "too large for --quick, or for solves on a CPU";
                 passed(named.name, figure, why);
             } else {
                 let stands_in_for = stand_in.clone();

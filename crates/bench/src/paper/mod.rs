@@ -229,8 +229,7 @@ impl Paper {
             }
         }
         for (heading, field) in [("Missing", "missing"), ("Left out", "error")] {
-            let of = |o: &&Value| o.get(field).is_some_and(Value::is_string);
-            let items: Vec<String> = found.rest.iter().filter(of).map(|o| item(o, field)).collect();
+            let items = items(found.rest, field);
             if !items.is_empty() {
                 out += &format!("\n## {heading}\n\n{}\n", items.join("\n"));
             }
@@ -253,8 +252,38 @@ impl Paper {
     }
 }
 
-/// An object that says why something is not there, as an item of a list.
-fn item(object: &Value, field: &str) -> String {
-    let words = ["case", "noun", "contender"].iter().filter_map(|&k| object[k].as_str());
-    format!("- {}: {}", words.collect::<Vec<_>>().join(", "), object[field].as_str().unwrap_or_default())
+/// The objects that say why something is not there, as items of a list; one for all figures that say the same.
+fn items(objects: &[Value], field: &str) -> Vec<String> {
+    let mut items: Vec<(String, Vec<&str>, &str)> = Vec::new();
+    for object in objects {
+        let Some(why) = object[field].as_str() else { continue };
+        let words = ["case", "noun", "contender"].iter().filter_map(|&k| object[k].as_str());
+        // What a paper's plan leaves out is not of a format.
+        let words = words.take(if object["op"] == "paper" { 1 } else { 3 }).collect::<Vec<_>>().join(", ");
+        let figure = object["figure"].as_str().filter(|&f| f != "all");
+        match items.iter_mut().find(|item| item.0 == words && item.2 == why) {
+            Some(item) => item.1.extend(figure),
+            None => items.push((words, figure.into_iter().collect(), why)),
+        }
+    }
+    let item = |(words, figures, why): (String, Vec<&str>, &str)| {
+        let figures = if figures.is_empty() { String::new() } else { format!(" ({})", figures.join(", ")) };
+        format!("- {words}{figures}: {why}")
+    };
+    items.into_iter().map(item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_told_once_with_its_figures() {
+        let passed =
+            |figure: &str| json!({"op": "paper", "noun": "x", "case": "a", "figure": figure, "missing": "why"});
+        let error = json!({"op": "spmv", "noun": "ell", "contender": "spandrel", "case": "a", "figure": "2", "error": "padding"});
+        let all = [passed("6"), error, passed("7"), passed("all")];
+        assert_eq!(items(&all, "missing"), ["- a (6, 7): why"]);
+        assert_eq!(items(&all, "error"), ["- a, ell, spandrel (2): padding"]);
+    }
 }
