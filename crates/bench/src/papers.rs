@@ -64,7 +64,7 @@ pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
         let cublas = Cublas::open(&gpu).inspect_err(|why| library("cublas", why)).ok();
         provenance.libraries.extend(cusparse.as_ref().map(|library| library.version()).transpose()?);
         let room = gpu.room(device.max_gib, device.group_gib)?;
-        Bench::Gpu { gpu, room, cusparse, cublas }
+        Bench::Gpu { cusparse, cublas, gpu: Box::new(gpu), room }
     } else {
         Bench::Cpu(Cpu::new())
     };

@@ -32,7 +32,7 @@ pub enum Bench {
         /// Level 1.
         cublas: Option<Rc<Cublas>>,
         /// The device.
-        gpu: Gpu,
+        gpu: Box<Gpu>,
         /// Limits of memory.
         room: Room,
     },
