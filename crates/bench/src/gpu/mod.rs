@@ -20,6 +20,7 @@ mod conjugate;
 pub mod cublas;
 pub mod cusparse;
 mod formats;
+pub mod krylov;
 pub mod library;
 mod ours;
 pub mod plans;
