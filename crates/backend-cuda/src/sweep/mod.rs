@@ -23,6 +23,7 @@ use crate::error::failed;
 use crate::launch::{BLOCK, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::SWEEP;
+use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
 /// A plan of the sweep in device memory.
@@ -39,6 +40,19 @@ pub struct CudaSweep<T> {
     exchange: Buffer<u64>,
     /// Ticket, thread blocks that are done, number of the last solve.
     state: Buffer<u32>,
+    /// For values that come from the device.
+    pattern: Option<[Buffer<u32>; 2]>,
+    diagonal: Places,
+    inv_diag: Option<Buffer<T>>,
+}
+
+/// Row pointers and columns.
+fn pattern<T: Real>(cuda: &Cuda, plan: &Sweep<T>) -> Result<[Buffer<u32>; 2]> {
+    let csr = plan.matrix().csr();
+    Ok([
+        Buffer::from_host(cuda.stream(), csr.row_ptr(), "a triangle's row pointers")?,
+        Buffer::from_host(cuda.stream(), csr.col_idx(), "a triangle's columns")?,
+    ])
 }
 
 impl<T: Real> CudaSweep<T> {
@@ -59,12 +73,15 @@ impl<T: Real> CudaSweep<T> {
 
     /// Values of the plan to their places. The places of absent neighbours are left alone.
     fn pack(&self, cuda: &Cuda, plan: &Sweep<T>) -> Result<()> {
-        let Some(g) = &self.geometry else { return Ok(()) };
         let (stream, matrix) = (cuda.stream(), plan.matrix());
-        let row_ptr = Buffer::from_host(stream, matrix.csr().row_ptr(), "a triangle's row pointers")?;
-        let cols = Buffer::from_host(stream, matrix.csr().col_idx(), "a triangle's columns")?;
         let from = Buffer::from_host(stream, matrix.csr().values(), "a triangle's values")?;
         let inv_diag = Buffer::from_host(stream, matrix.inv_diag(), "a triangle's reciprocals")?;
+        self.pack_from(cuda, &pattern(cuda, plan)?, &from, &inv_diag)
+    }
+
+    /// As [`CudaSweep::pack`], from device memory.
+    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols]: &[Buffer<u32>; 2], from: &Buffer<T>, inv_diag: &Buffer<T>) -> Result<()> {
+        let Some(g) = &self.geometry else { return Ok(()) };
         let mut sweep = g.arg;
         sweep.mirrored = u32::from(self.triangle == Triangle::Upper);
         let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
@@ -152,6 +169,9 @@ impl Cuda {
             values: Buffer::zeros(stream, values, "a triangle's packed values")?,
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,
             state: Buffer::zeros(stream, 4, "the state of a sweep")?,
+            pattern: None,
+            diagonal: Places::default(),
+            inv_diag: None,
         };
         resident.pack(self, plan)?;
         Ok(resident)
@@ -200,5 +220,25 @@ impl<T: Real> Sptrsv<Sweep<T>> for Cuda {
         expect_len("update", "plan", plan.matrix().csr().values().len(), m.nnz)?;
         not_recorded(self, "new values of a triangle")?;
         m.pack(self, plan)
+    }
+
+    fn update_from(&self, m: &mut CudaSweep<T>, plan: &Arc<Sweep<T>>, values: &Vector<T>) -> Result<()> {
+        expect_len("update", "plan", plan.nrows(), m.nrows)?;
+        expect_len("update", "values", values.len(), m.nnz)?;
+        not_recorded(self, "new values of a triangle")?;
+        if m.pattern.is_none() {
+            m.pattern = Some(pattern(self, plan)?);
+        }
+        if m.inv_diag.is_none() {
+            let count = plan.matrix().inv_diag().len();
+            m.inv_diag = Some(Buffer::uninit(self.stream(), count, "a triangle's reciprocals")?);
+        }
+        if let Some(inv_diag) = &m.inv_diag {
+            m.diagonal.invert(self, values, inv_diag, || diagonal(&**plan))?;
+        }
+        match (&m.pattern, &m.inv_diag) {
+            (Some(pattern), Some(inv_diag)) => m.pack_from(self, pattern, values.buffer(), inv_diag),
+            _ => Ok(()),
+        }
     }
 }
