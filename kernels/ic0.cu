@@ -103,7 +103,7 @@ struct Cholesky {
 };
 
 #define FACTORIZE(T, t, LANES)                                                                   \
-    extern "C" __global__ void __launch_bounds__(FACTOR_THREADS, 3) factorize##LANES##_ic0_##t(Task<T> task) { \
+    extern "C" __global__ void __launch_bounds__(FACTOR_THREADS, 4) factorize##LANES##_ic0_##t(Task<T> task) { \
         Cholesky<T, LANES> method = {task};                                                      \
         factor_rows<T, LANES>(task, method);                                                     \
     }

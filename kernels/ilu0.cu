@@ -115,7 +115,7 @@ struct Elimination {
 };
 
 #define FACTORIZE(T, t, LANES)                                                                   \
-    extern "C" __global__ void __launch_bounds__(FACTOR_THREADS, 3) factorize##LANES##_ilu0_##t(Task<T> task) { \
+    extern "C" __global__ void __launch_bounds__(FACTOR_THREADS, 4) factorize##LANES##_ilu0_##t(Task<T> task) { \
         Elimination<T, LANES> method = {task};                                                   \
         factor_rows<T, LANES>(task, method);                                                     \
     }

@@ -36,5 +36,5 @@ __device__ __forceinline__ void scale(const Task<T>& task) {
 }
 
 #define FACTORIZE(T, t)                                                                          \
-    extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) factorize_ssor_##t(Task<T> task) { scale(task); }
+    extern "C" __global__ void __launch_bounds__(FACTOR_THREADS, 4) factorize_ssor_##t(Task<T> task) { scale(task); }
 FOR_EACH_TYPE(FACTORIZE)
