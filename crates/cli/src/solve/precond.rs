@@ -4,7 +4,7 @@ use serde::Serialize;
 use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel::solvers::{self, Identity, Jacobi};
 use spandrel::sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
-use spandrel::{Csr, Preconditioner, Real};
+use spandrel::{Csr, Factorize, Preconditioner, Real};
 
 use super::plan::Plan;
 use crate::args::PrecondName;
@@ -59,7 +59,7 @@ pub(super) fn make<T: Real, B: Incomplete<T>>(
     }
 }
 
-fn factored<T: Real, B: Incomplete<T>, F: Factor<Value = T>>(
+fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
     device: &B,
     symbolic: spandrel::sptrsv::Result<F>,
     a: &Csr<T>,
