@@ -56,4 +56,4 @@ macro_rules! factors {
     };
 }
 for_each_factor!(factors);
-factors!([] (ssor, Ssor));
+factors!([](ssor, Ssor));

@@ -70,8 +70,10 @@ impl Index {
 
 /// Where A has entries, where the patterns of the factors do not say it.
 pub(crate) enum Given<'a> {
-    /// They do.
+    /// They do, and rows wait for others.
     Same,
+    /// They do, and no row waits.
+    Apart,
     /// A's rows begin there, each with the entries of its row of L.
     Begins(&'a [Offset]),
     /// A's own.
@@ -110,19 +112,21 @@ pub(crate) struct Operands<'a, T> {
 impl<T: Real, F: Factor<Value = T>> CudaFactor<F> {
     pub(crate) fn load(cuda: &Cuda, factor: Arc<F>, given: &Given<'_>) -> Result<Self> {
         let (stream, n) = (cuda.stream(), factor.nrows());
-        let levels = Levels::of_pattern(factor.lower(), Triangle::Lower);
+        let apart = matches!(given, Given::Apart);
+        let levels = (!apart).then(|| Levels::of_pattern(factor.lower(), Triangle::Lower));
+        let order = levels.as_ref().map_or(&[][..], Levels::level_rows);
         Ok(Self {
             lower: Index::load(cuda, factor.lower())?,
             upper: factor.upper().map(|upper| Index::load(cuda, upper)).transpose()?,
             given: match given {
-                Given::Same => None,
+                Given::Same | Given::Apart => None,
                 Given::Begins(ptr) => {
                     Some(Index { ptr: Buffer::from_host(stream, ptr, "a matrix' row pointers")?, cols: None })
                 }
                 Given::Pattern(pattern) => Some(Index::load(cuda, pattern)?),
             },
-            order: Buffer::from_host(stream, levels.level_rows(), "the order of a factorisation")?,
-            marks: Buffer::zeros(stream, n, "the marks of a factorisation")?,
+            order: Buffer::from_host(stream, order, "the order of a factorisation")?,
+            marks: Buffer::zeros(stream, if apart { 0 } else { n }, "the marks of a factorisation")?,
             state: Buffer::zeros(stream, STATE, "the state of a factorisation")?,
             factor,
         })

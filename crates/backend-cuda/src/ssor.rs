@@ -17,7 +17,7 @@ unsafe impl<T: Real> Load<Ssor<T>> for Cuda {
     type Resident = CudaFactor<Ssor<T>>;
 
     fn load(&self, host: Arc<Ssor<T>>) -> Result<Self::Resident> {
-        CudaFactor::load(self, host, &Given::Same)
+        CudaFactor::load(self, host, &Given::Apart)
     }
 }
 

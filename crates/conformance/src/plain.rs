@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use spandrel_backend::{
-    Backend, Coeff, Device, Factorize, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Sptrsv, Step, Watch,
+    Backend, Coeff, Device, Factorize, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Sptrsv, Step,
+    Watch,
 };
 use spandrel_formats::{Format, Real};
 use spandrel_sptrsv::{Factor, Plan, System};

@@ -76,6 +76,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         let fleet = Rc::new(cpus()?);
         all.extend(trials::of(&fleet, &cases, !selection.small));
         all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
+        all.extend(trials::of_factors(&fleet, selection.matrices.as_deref()));
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -139,15 +140,17 @@ impl Gpu {
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
+        all.extend(trials::of_factors(own, selection.matrices.as_deref()));
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }
 }
 
-/// A trial of a spinning solve that takes longer hangs, which on a GPU nothing but the end of the process ends.
+/// A trial of a spinning kernel that takes longer hangs, which on a GPU nothing but the end of the process ends.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A thread that ends the process where a triangular solve hangs: the trial's name goes to stderr, the exit status is a failure's.
+/// A thread that ends the process where a triangular solve or a factorisation hangs: the trial's name goes to stderr, the exit status is a
+/// failure's.
 struct Watchdog(Sender<Option<String>>);
 
 impl Watchdog {
@@ -178,12 +181,13 @@ impl Watchdog {
 
     /// From now on this trial is watched, if it is one that can hang.
     fn begins(&self, name: &str) {
-        let _gone = self.0.send(name.starts_with("sptrsv/").then(|| name.to_owned()));
+        let _gone =
+            self.0.send(["sptrsv/", "factorize/"].iter().any(|op| name.starts_with(op)).then(|| name.to_owned()));
     }
 }
 
-/// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve that hangs ends the
-/// process with its name on stderr.
+/// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve or a factorisation that
+/// hangs ends the process with its name on stderr.
 ///
 /// # Errors
 /// A report that cannot be written.

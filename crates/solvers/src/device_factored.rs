@@ -61,12 +61,7 @@ where
     /// # Errors
     /// [`Error::Triangle`] for what the factorisation breaks down at, with the row, and for triangles that are not of this
     /// factorisation; a backend that fails.
-    pub fn load(
-        be: &B,
-        factor: F,
-        plans: Plans<P>,
-        values: &<B as Backend<P::Value>>::Vector,
-    ) -> Result<Self> {
+    pub fn load(be: &B, factor: F, plans: Plans<P>, values: &<B as Backend<P::Value>>::Vector) -> Result<Self> {
         let factor = Arc::new(factor);
         let symbolic = Load::<F>::load(be, Arc::clone(&factor))?;
         let vector = |pattern: Option<&Pattern>| Backend::<P::Value>::zeros(be, pattern.map_or(0, Pattern::nnz));

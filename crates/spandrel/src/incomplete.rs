@@ -4,8 +4,8 @@
 
 use spandrel_backend::{Backend, Factorize, Preconditioner, Sptrsv};
 use spandrel_formats::Real;
-use spandrel_solvers::{DeviceFactored, Result};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
+use spandrel_solvers::{DeviceFactored, Result};
 #[cfg(feature = "cuda-core")]
 use spandrel_sptrsv::Capellini;
 #[cfg(feature = "cpu")]

@@ -80,7 +80,13 @@ impl<T: Real> CudaSweep<T> {
     }
 
     /// As [`CudaSweep::pack`], from device memory.
-    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols]: &[Buffer<u32>; 2], from: &Buffer<T>, inv_diag: &Buffer<T>) -> Result<()> {
+    fn pack_from(
+        &self,
+        cuda: &Cuda,
+        [row_ptr, cols]: &[Buffer<u32>; 2],
+        from: &Buffer<T>,
+        inv_diag: &Buffer<T>,
+    ) -> Result<()> {
         let Some(g) = &self.geometry else { return Ok(()) };
         let mut sweep = g.arg;
         sweep.mirrored = u32::from(self.triangle == Triangle::Upper);
