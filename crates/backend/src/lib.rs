@@ -9,6 +9,7 @@
 pub mod any_tri;
 pub mod device;
 pub mod error;
+pub mod factor;
 pub mod monitor;
 pub mod operator;
 pub mod ops;
@@ -18,6 +19,7 @@ pub mod trace;
 pub use any_tri::{AnyTri, EveryPlan};
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
+pub use factor::Factorize;
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};

@@ -170,6 +170,16 @@ enum Command {
     },
     /// T x = b by every plan, T a triangle of the matrix or of its ILU(0) factors
     Sptrsv(triangular::Contest),
+    /// Set-up of ILU(0) and IC(0) on a GPU: the host, the device, cuSPARSE; f64
+    Factorize {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        device: Device,
+        /// Peers, `cusparse` or `none`
+        #[arg(long, value_delimiter = ',', default_value = "cusparse")]
+        peers: Vec<String>,
+    },
     /// An experiment of a paper, measured here
     #[command(subcommand)]
     Paper(Paper),
@@ -326,6 +336,11 @@ fn main() -> Result<()> {
             Ok(())
         }
         Command::Sptrsv(contest) => triangular::sptrsv(&contest),
+        Command::Factorize { common, device, peers } => {
+            anyhow::ensure!(device.backend == Backend::Cuda, "factorisations are timed on a GPU: --backend cuda");
+            common.output.pool()?;
+            on_gpu::factorize(&common, &Gpu::open()?, device.provenance(), &peers)
+        }
         Command::Paper(Paper::Sptrsv(experiment)) => triangular::experiment(&experiment),
         Command::Paper(Paper::Bdia(experiment)) => papers::run(&paper::bdia::PAPER, &experiment),
         Command::Paper(Paper::Report(experiment)) => papers::run(&paper::report::PAPER, &experiment),

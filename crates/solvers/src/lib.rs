@@ -8,6 +8,7 @@
 pub mod bicgstab;
 pub mod cg;
 pub mod choose;
+pub mod device_factored;
 pub mod direct;
 pub mod error;
 pub mod factored;
@@ -24,6 +25,7 @@ mod segments;
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use cg::{Cg, cg};
 pub use choose::{Choice, PrecondKind, SolverKind};
+pub use device_factored::DeviceFactored;
 pub use direct::{Direct, DirectOptions, Factorable, Method};
 pub use error::{Error, Result};
 pub use factored::{Factored, Ic, Ilu, Ssor};

@@ -27,6 +27,7 @@ use crate::error::failed;
 use crate::launch::{BLOCK, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::{SWEEP, WAVEFRONT};
+use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
 /// The first compute capability whose thread blocks come in clusters, 10 major + minor.
@@ -48,6 +49,7 @@ pub struct CudaSweep<T> {
     nnz: usize,
     triangle: Triangle,
     systems: Systems,
+    unit: bool,
     schedule: Schedule,
     blocks: usize,
     values: Buffer<T>,
@@ -56,6 +58,19 @@ pub struct CudaSweep<T> {
     exchange: Buffer<u64>,
     /// Ticket, thread blocks that are done, number of the last solve.
     state: Buffer<u32>,
+    /// For values that come from the device.
+    pattern: Option<[Buffer<u32>; 2]>,
+    diagonal: Places,
+    inv_diag: Option<Buffer<T>>,
+}
+
+/// Row pointers and columns.
+fn pattern<T: Real>(cuda: &Cuda, plan: &Sweep<T>) -> Result<[Buffer<u32>; 2]> {
+    let csr = plan.matrix().csr();
+    Ok([
+        Buffer::from_host(cuda.stream(), csr.row_ptr(), "a triangle's row pointers")?,
+        Buffer::from_host(cuda.stream(), csr.col_idx(), "a triangle's columns")?,
+    ])
 }
 
 impl<T: Real> CudaSweep<T> {
@@ -80,23 +95,22 @@ impl<T: Real> CudaSweep<T> {
 
     /// Values of the plan to their places. The places of absent neighbours are left alone.
     fn pack(&self, cuda: &Cuda, plan: &Sweep<T>) -> Result<()> {
-        if matches!(self.schedule, Schedule::Nothing) {
-            return Ok(());
-        }
         let (stream, matrix) = (cuda.stream(), plan.matrix());
-        let row_ptr = Buffer::from_host(stream, matrix.csr().row_ptr(), "a triangle's row pointers")?;
-        let cols = Buffer::from_host(stream, matrix.csr().col_idx(), "a triangle's columns")?;
         let from = Buffer::from_host(stream, matrix.csr().values(), "a triangle's values")?;
         let inv_diag = Buffer::from_host(stream, matrix.inv_diag(), "a triangle's reciprocals")?;
-        let unit = plan.diagonal() == Diagonal::Unit;
-        self.pack_from(
-            cuda,
-            [row_ptr.pointer(), cols.pointer(), from.pointer(), if unit { 0 } else { inv_diag.pointer() }],
-        )
+        self.pack_from(cuda, &pattern(cuda, plan)?, &from, &inv_diag)
     }
 
-    /// The same from device memory: row pointers, columns, values, and the reciprocals of the diagonal or 0.
-    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols, from, inv_diag]: [u64; 4]) -> Result<()> {
+    /// As [`CudaSweep::pack`], from device memory.
+    fn pack_from(
+        &self,
+        cuda: &Cuda,
+        [row_ptr, cols]: &[Buffer<u32>; 2],
+        from: &Buffer<T>,
+        inv_diag: &Buffer<T>,
+    ) -> Result<()> {
+        let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
+        let inv_diag = if self.unit { 0 } else { inv_diag.pointer() };
         let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
         match &self.schedule {
             Schedule::Nothing => Ok(()),
@@ -240,12 +254,16 @@ impl Cuda {
             nnz: plan.matrix().csr().values().len(),
             triangle: plan.triangle(),
             systems: plan.systems(),
+            unit: plan.diagonal() == Diagonal::Unit,
             schedule,
             blocks: blocks.unwrap_or(useful.min(self.multiprocessors())).max(1),
             values: Buffer::zeros(stream, values, "a triangle's packed values")?,
             transposed: Buffer::zeros(stream, transposed, "a triangle's packed values, transposed")?,
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,
             state: Buffer::zeros(stream, 4, "the state of a sweep")?,
+            pattern: None,
+            diagonal: Places::default(),
+            inv_diag: None,
         };
         resident.pack(self, plan)?;
         Ok(resident)
@@ -294,5 +312,25 @@ impl<T: Real> Sptrsv<Sweep<T>> for Cuda {
         expect_len("update", "plan", plan.matrix().csr().values().len(), m.nnz)?;
         not_recorded(self, "new values of a triangle")?;
         m.pack(self, plan)
+    }
+
+    fn update_from(&self, m: &mut CudaSweep<T>, plan: &Arc<Sweep<T>>, values: &Vector<T>) -> Result<()> {
+        expect_len("update", "plan", plan.nrows(), m.nrows)?;
+        expect_len("update", "values", values.len(), m.nnz)?;
+        not_recorded(self, "new values of a triangle")?;
+        if m.pattern.is_none() {
+            m.pattern = Some(pattern(self, plan)?);
+        }
+        if m.inv_diag.is_none() {
+            let count = plan.matrix().inv_diag().len();
+            m.inv_diag = Some(Buffer::uninit(self.stream(), count, "a triangle's reciprocals")?);
+        }
+        if let Some(inv_diag) = &m.inv_diag {
+            m.diagonal.invert(self, values, inv_diag, || diagonal(&**plan))?;
+        }
+        match (&m.pattern, &m.inv_diag) {
+            (Some(pattern), Some(inv_diag)) => m.pack_from(self, pattern, values.buffer(), inv_diag),
+            _ => Ok(()),
+        }
     }
 }

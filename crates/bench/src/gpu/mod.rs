@@ -19,6 +19,7 @@ pub mod clock;
 mod conjugate;
 pub mod cublas;
 pub mod cusparse;
+pub mod factorize;
 mod formats;
 pub mod krylov;
 pub mod library;

@@ -7,7 +7,7 @@ use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel::multigrid::Geometric;
 use spandrel::solvers::{self, Hierarchy, Identity, Jacobi, Multigrid};
 use spandrel::sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
-use spandrel::{Csr, Preconditioner, Real};
+use spandrel::{Csr, Factorize, Preconditioner, Real};
 
 use super::plan::Plan;
 use crate::args::PrecondName;
@@ -111,7 +111,7 @@ fn named<T: Real, B: Incomplete<T> + Geometric<T>>(
     }
 }
 
-fn factored<T: Real, B: Incomplete<T>, F: Factor<Value = T>>(
+fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
     device: &B,
     symbolic: spandrel::sptrsv::Result<F>,
     a: &Csr<T>,

@@ -79,6 +79,8 @@ pub(crate) enum Flaw {
     ForgetsUpdate,
     /// A row takes a zero times the x of its neighbour.
     SpreadsNan,
+    /// The first value of L is one unit in the last place too large.
+    NudgesFactor,
 }
 
 /// A backend with that flaw.
