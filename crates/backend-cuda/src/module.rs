@@ -56,6 +56,7 @@ sources! {
     CAPELLINI = "capellini",
     LEVELSET = "levelset",
     SWEEP = "sweep" [90],
+    GRID = "grid",
 }
 
 /// What kernels of a text begin with, its declarations before them.

@@ -76,6 +76,8 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         let fleet = Rc::new(cpus()?);
         all.extend(trials::of(&fleet, &cases, !selection.small));
         all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
+        trials::analyze::trials::<f32, _>(&fleet, &mut all);
+        trials::analyze::trials::<f64, _>(&fleet, &mut all);
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -139,6 +141,8 @@ impl Gpu {
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
+        trials::analyze::trials::<f32, _>(own, &mut all);
+        trials::analyze::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }

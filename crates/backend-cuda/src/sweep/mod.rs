@@ -2,11 +2,12 @@
 //!
 //! Layout: kernels/sweep.cu's: values by plane, step and term, absent neighbours zeros, the reciprocal last.
 //! Order: stored, for both systems. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`], and what tiles hand on.
-//! Kernels: kernels/sweep.cu.
+//! Kernels: kernels/sweep.cu; from a matrix on the device, kernels/grid.cu.
 //! Invariants: ticket, count of thread blocks that are done and number of the last solve are written by the host at load alone, so that a
 //! replayed graph goes on where the last solve ended. Both systems and all columns share them, as the queue orders solves.
 
 mod geometry;
+mod resident;
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use cudarc::driver::sys;
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Systems, Triangle};
+use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
 
 use self::geometry::Geometry;
 use crate::csr::not_recorded;
@@ -135,26 +136,40 @@ impl Cuda {
 
     fn load_sweep<T: Real>(&self, plan: &Sweep<T>, blocks: Option<usize>) -> Result<CudaSweep<T>> {
         not_recorded(self, "a plan of the sweep")?;
+        let mut resident = self.place_sweep(plan.lattice(), plan.triangle(), plan.diagonal(), plan.systems(), true)?;
+        resident.nnz = plan.matrix().csr().values().len();
+        resident.blocks = blocks.unwrap_or(resident.blocks).max(1);
+        resident.pack(self, plan)?;
+        Ok(resident)
+    }
+
+    /// Room for a plan, its values zeros or not written.
+    fn place_sweep<T: Real>(
+        &self,
+        lattice: &Lattice,
+        triangle: Triangle,
+        diagonal: Diagonal,
+        systems: Systems,
+        zeroed: bool,
+    ) -> Result<CudaSweep<T>> {
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
         // A kilobyte is the driver's, a few bytes are the kernel's own.
         let shared = (shared as usize).saturating_sub(1 << 10);
-        let geometry = Geometry::of(plan, plan.diagonal() == Diagonal::Unit, shared)?;
+        let geometry = Geometry::of::<T>(lattice, diagonal == Diagonal::Unit, shared)?;
         let (values, words, tiles) = geometry.as_ref().map_or((0, 0, 0), |g| (g.values, g.words, g.arg.tiles as usize));
-        let stream = self.stream();
-        let resident = CudaSweep {
-            nrows: plan.nrows(),
-            nnz: plan.matrix().csr().values().len(),
-            triangle: plan.triangle(),
-            systems: plan.systems(),
+        let (stream, what) = (self.stream(), "a triangle's packed values");
+        Ok(CudaSweep {
+            nrows: lattice.size().iter().product(),
+            nnz: 0,
+            triangle,
+            systems,
             geometry,
-            blocks: blocks.unwrap_or(tiles.min(self.multiprocessors())).max(1),
-            values: Buffer::zeros(stream, values, "a triangle's packed values")?,
+            blocks: tiles.min(self.multiprocessors()).max(1),
+            values: if zeroed { Buffer::zeros(stream, values, what)? } else { Buffer::uninit(stream, values, what)? },
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,
             state: Buffer::zeros(stream, 4, "the state of a sweep")?,
-        };
-        resident.pack(self, plan)?;
-        Ok(resident)
+        })
     }
 }
 
