@@ -6,8 +6,8 @@
 // kernels/sweep.cu, by plane, step and term, the reciprocal of the diagonal last, zeros elsewhere; every place is written.
 // sample: SAMPLE_WORDS words a row: entries of the side (more than SAMPLE_COLS are not counted), whether there are others, columns.
 // Reports: a word each, 0 for none, else the complement of the smallest row (of what is outside: row, then column, 32 bits each), so
-// that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, WITH_DIAGONAL, ZERO_DIAGONAL.
-// Grid: any number of thread blocks of 256. check: a warp takes 32 rows, entries side by side where all of them are the inner points
+// that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, ZERO_DIAGONAL.
+// Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
 // of one line and hold the whole pattern, a row a lane otherwise. fill: a thread block takes 32 lanes and `deep` steps of a plane through
 // shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two.
 // Order: none is summed. A reciprocal is rounded once.
@@ -22,12 +22,14 @@
 #define SAMPLE_WORDS 46u
 #define GRID_THREADS 256
 #define LANES 32u
+// Groups of 32 rows that a warp takes one after the other: they often lie on one line.
+#define RUN 8u
 
 #define OUTSIDE 0
 #define LACKING 1
 #define WITHOUT_DIAGONAL 2
-#define WITH_DIAGONAL 3
-#define ZERO_DIAGONAL 4
+#define ZERO_DIAGONAL 3
+#define NO_ROW 0xffffffffu
 
 // Twin: `SidesArg` of crates/backend-cuda/src/sweep/resident.rs.
 struct Sides {
@@ -64,10 +66,14 @@ __device__ __forceinline__ void report(u64* word, u64 key) {
     if (~key > *(volatile u64*)word) atomicMax(word, ~key);
 }
 
-// As `report` for the first lane of the warp that has something to say. The whole warp.
-__device__ __forceinline__ void report_first(u64* word, bool says, u64 key) {
-    u32 who = __ballot_sync(ALL, says);
-    if (who && threadIdx.x % WARP == (u32)(__ffs(who) - 1)) report(word, key);
+// As `report` for the smallest of the warp's rows, NO_ROW for none. The whole warp.
+__device__ __forceinline__ void report_least(u64* word, u32 row) {
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        u32 other = __shfl_xor_sync(ALL, row, d);
+        if (other < row) row = other;
+    }
+    if (row != NO_ROW && threadIdx.x % WARP == 0) report(word, row);
 }
 
 // The first of the ascending entries from..end with a column not below `col`.
@@ -114,7 +120,7 @@ __device__ __forceinline__ void sample(const u32* row_ptr, const u32* cols, u32 
     }
 }
 
-// A row's side against its differences. What it holds is or'ed: LACKING and the diagonal's as bits; `outside` is an entry's column.
+// A row's side against its differences: LACKING and WITHOUT_DIAGONAL as bits; `outside` is an entry's column.
 __device__ __forceinline__ u32 check_row(const Sides& s, const int* shifts, const u32* cols, u32 row, u32 first, u32 last, bool& is_outside, u32& outside) {
     u32 x = row % s.nx, line = row / s.nx, y = line % s.ny, z = line / s.ny;
     u64 left = 0, diagonal = 0;
@@ -147,7 +153,7 @@ __device__ __forceinline__ u32 check_row(const Sides& s, const int* shifts, cons
         }
     }
     if (left & ~diagonal) says |= 1u << LACKING;
-    return says | 1u << (has ? WITH_DIAGONAL : WITHOUT_DIAGONAL);
+    return has ? says : says | 1u << WITHOUT_DIAGONAL;
 }
 
 __device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const u32* cols, u32 n, u64* words) {
@@ -157,18 +163,31 @@ __device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const 
     u32 lane = threadIdx.x % WARP;
     if (threadIdx.x < s.count) shifts[threadIdx.x] = s.shift[threadIdx.x];
     __syncthreads();
-    u32 groups = n / WARP + (n % WARP != 0), warps = gridDim.x * (GRID_THREADS / WARP);
-    for (u32 group = blockIdx.x * (GRID_THREADS / WARP) + threadIdx.x / WARP; group < groups; group += warps) {
+    u32 groups = n / WARP + (n % WARP != 0), warps = gridDim.x * (GRID_THREADS / WARP), lacking = NO_ROW, without = NO_ROW;
+    // The line that `pattern` is of, its entries, and of the lane's first one the row and the place in it.
+    u32 aimed = NO_ROW, width = 0, lane_row = 0, lane_k = 0, step_rows = 0, step_k = 0, x = 0, line = 0;
+    u32 runs = groups / RUN + (groups % RUN != 0), mine = blockIdx.x * (GRID_THREADS / WARP) + threadIdx.x / WARP;
+    for (u32 turn = 0, run = mine; run < runs; turn++) {
+        u32 group = run * RUN + turn % RUN;
+        if (turn % RUN == RUN - 1) run += warps;
+        if (group >= groups) continue;
         u32 head = group * WARP, row = head + lane, first = 0, last = 0;
         if (row < n) {
             first = row_ptr[row];
             last = row_ptr[row + 1];
         }
-        u32 x = head % s.nx, line = head / s.nx, y = line % s.ny, z = line / s.ny;
+        if (turn % RUN == 0) {
+            x = head % s.nx;
+            line = head / s.nx;
+        } else if ((x += WARP) >= s.nx) {
+            line += x / s.nx;
+            x %= s.nx;
+        }
         bool fits = x >= s.before && x + (WARP - 1) + s.after < s.nx && head + WARP <= n;
-        if (fits) {
-            // The pattern of the line.
-            u32 width = 0;
+        if (fits && line != aimed) {
+            u32 y = line % s.ny, z = line / s.ny;
+            aimed = line;
+            width = 0;
             __syncwarp();
             for (u32 from = 0; from < s.both; from += WARP) {
                 u32 k = from + lane;
@@ -178,36 +197,46 @@ __device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const 
                 width += __popc(all);
             }
             __syncwarp();
-            u32 base = __shfl_sync(ALL, first, 0), differs = last - first != width || first != base + lane * width;
-            if (width > 0 && !__any_sync(ALL, differs)) {
-                // Entry e of the 32 rows is entry e mod width of row e / width; both go on by 32 entries at a time.
-                u32 step_rows = WARP / width, step_k = WARP % width, i = lane / width, k = lane % width;
-                const u32* at = cols + base + lane;
-                u32 wrong = 0;
-#pragma unroll 8
-                for (u32 turn = 0; turn < width; turn++) {
-                    wrong |= (u32)pattern[k] + head + i ^ at[turn * WARP];
-                    i += step_rows;
-                    k += step_k;
-                    if (k >= width) {
-                        k -= width;
-                        i++;
-                    }
-                }
-                fits = !__any_sync(ALL, wrong != 0);
-            } else {
-                fits = false;
+            if (width > 0) {
+                step_rows = WARP / width;
+                step_k = WARP % width;
+                lane_row = lane / width;
+                lane_k = lane % width;
             }
+        }
+        if (fits) {
+            u32 base = __shfl_sync(ALL, first, 0);
+            bool differs = last - first != width || first != base + lane * width;
+            fits = width > 0 && !__any_sync(ALL, differs);
+        }
+        if (fits) {
+            // Entry e of the 32 rows is entry e mod width of row e / width; both go on by 32 entries at a time.
+            const u32* at = cols + __shfl_sync(ALL, first, 0) + lane;
+            u32 i = head + lane_row, k = lane_k, wrong = 0;
+#pragma unroll 8
+            for (u32 e = 0; e < width; e++) {
+                wrong |= (u32)pattern[k] + i ^ at[e * WARP];
+                i += step_rows;
+                k += step_k;
+                if (k >= width) {
+                    k -= width;
+                    i++;
+                }
+            }
+            fits = !__any_sync(ALL, wrong != 0);
         }
         u32 says = 0, outside = 0;
         bool is_outside = false;
-        if (fits) says = 1u << (s.holds_diagonal ? WITH_DIAGONAL : WITHOUT_DIAGONAL);
+        if (fits) says = s.holds_diagonal ? 0 : 1u << WITHOUT_DIAGONAL;
         else if (row < n) says = check_row(s, shifts, cols, row, first, last, is_outside, outside);
-        report_first(words + OUTSIDE, is_outside, (u64)row << 32 | outside);
-        report_first(words + LACKING, says >> LACKING & 1, row);
-        report_first(words + WITHOUT_DIAGONAL, says >> WITHOUT_DIAGONAL & 1, row);
-        report_first(words + WITH_DIAGONAL, says >> WITH_DIAGONAL & 1, row);
+        if (is_outside) report(words + OUTSIDE, (u64)row << 32 | outside);
+        // Rows of a lane ascend.
+        if (lacking == NO_ROW && says >> LACKING & 1) lacking = row;
+        if (without == NO_ROW && says >> WITHOUT_DIAGONAL & 1) without = row;
     }
+    // Once a warp: all of them report to the same words.
+    report_least(words + LACKING, lacking);
+    report_least(words + WITHOUT_DIAGONAL, without);
 }
 
 // What is known of a point: its terms inside the grid, its row's entries. No terms where there is no point.
@@ -301,7 +330,7 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
             }
 #pragma unroll
             for (u32 i = 0; i < ABREAST; i++)
-                if (entry[i] != NO_ENTRY) value[i] = stream(from + entry[i]);
+                if (entry[i] != NO_ENTRY) value[i] = from[entry[i]];
 #pragma unroll
             for (u32 i = 0; i < ABREAST; i++) tile[j * (LANES + 1) + warp + i * (GRID_THREADS / WARP)] = value[i];
         }

@@ -3,7 +3,7 @@
 //!
 //! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` and `Places` in kernels/grid.cu.
 //! Order: a reciprocal of the diagonal is rounded once, as the host's.
-//! Cost: a few rows to the host and five words; columns and row pointers once; of the values those of the triangle once, and the packed ones
+//! Cost: a few rows to the host and four words; columns and row pointers once; of the values those of the triangle once, and the packed ones
 //! once. Two waits, and two more for each row that contradicts what the sample suggests.
 //! Kernels: kernels/grid.cu.
 
@@ -36,8 +36,8 @@ const GUESSES: usize = 64;
 /// The reports of the kernels, by their place.
 const OUTSIDE: usize = 0;
 const WITHOUT_DIAGONAL: usize = 2;
-const ZERO_DIAGONAL: usize = 4;
-const REPORTS: usize = 5;
+const ZERO_DIAGONAL: usize = 3;
+const REPORTS: usize = 4;
 
 /// `struct Sides`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,7 +270,7 @@ impl Cuda {
         let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
         let (n, to, values) = (m.nrows() as u32, words.pointer(), made.values.pointer());
         let most = 16 * self.multiprocessors();
-        let grid = Grid::of(m.nrows().div_ceil(THREADS as usize).min(most), THREADS);
+        let grid = Grid::of(m.nrows().div_ceil(8 * THREADS as usize).min(most), THREADS);
         let mut arguments = [arg(sides), arg(&row_ptr), arg(&cols), arg(&n), arg(&to)];
         // SAFETY: check_grid(sides, row_ptr, cols, n, words) of a square matrix of as many rows as the grid has points.
         unsafe { self.launch::<T>(&GRID, "check_grid", grid, &mut arguments)? };
