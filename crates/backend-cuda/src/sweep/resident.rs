@@ -95,8 +95,8 @@ impl PlacesArg {
         let (mut along, mut shifts) = ([[0; SIDE]; 3], [0; SIDE]);
         for k in 0..(count as usize).min(SIDE) {
             let offset = [0, 1, 2].map(|axis: usize| terms[axis][k]);
-            for axis in 0..3 {
-                along[axis][k] = offset[axis];
+            for (axis, d) in offset.iter().enumerate() {
+                along[axis][k] = *d;
             }
             shifts[k] = shift(offset, [nx as usize, ny as usize]);
         }
@@ -218,8 +218,8 @@ impl SidesArg {
             both_shift: [0; BOTH],
         };
         for (k, o) in side.iter().enumerate() {
-            for axis in 0..3 {
-                arg.along[axis][k] = o[axis];
+            for (axis, d) in o.iter().enumerate() {
+                arg.along[axis][k] = *d;
             }
             arg.shift[k] = shift(*o, narrow);
         }
@@ -295,7 +295,7 @@ fn sampled_row(n: usize, at: usize) -> usize {
         return at;
     }
     let part = (at / 16 * 40_503 + 24_593) & 0xffff;
-    ((n - 16) * part >> 16) + at % 16
+    (((n - 16) * part) >> 16) + at % 16
 }
 
 impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
@@ -387,7 +387,7 @@ mod tests {
                 let (places, tiles, shared) = places.tiled(bytes);
                 assert!(shared <= SHARED && tiles >= 3 && places.deep >= 2, "{width}");
                 for j in 0..places.deep * width {
-                    let s = (u64::from(j) * u64::from(places.magic) >> 32) as u32;
+                    let s = ((u64::from(j) * u64::from(places.magic)) >> 32) as u32;
                     assert!(width == 1 || s == j / width, "{j} / {width}");
                 }
             }
