@@ -61,6 +61,7 @@ sources! {
     ILU0 = "ilu0",
     IC0 = "ic0",
     SSOR = "ssor",
+    GRID = "grid",
 }
 
 /// What kernels of a text begin with, its declarations before them.

@@ -6,6 +6,7 @@
 //! gated. Sizes are validated above the backends, by [`Mat`] and the solvers' heads; a backend refuses a mismatch all the
 //! same and never touches memory outside its operands.
 
+pub mod analyze;
 pub mod any_tri;
 pub mod device;
 pub mod error;
@@ -16,6 +17,7 @@ pub mod ops;
 pub mod sptrsv;
 pub mod trace;
 
+pub use analyze::{Analyze, Analyzed, Part, ResidentTri};
 pub use any_tri::{AnyTri, EveryPlan};
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};

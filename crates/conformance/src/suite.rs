@@ -78,6 +78,8 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
         all.extend(trials::of_solvers(&fleet));
         all.extend(trials::of_factors(&fleet, selection.matrices.as_deref()));
+        trials::analyze::trials::<f32, _>(&fleet, &mut all);
+        trials::analyze::trials::<f64, _>(&fleet, &mut all);
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -151,6 +153,8 @@ impl Gpu {
         all.extend(trials::solvers_between(&cpu, own));
         all.extend(trials::solvers_between(&cpu, held));
         all.extend(trials::of_factors(own, selection.matrices.as_deref()));
+        trials::analyze::trials::<f32, _>(own, &mut all);
+        trials::analyze::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }

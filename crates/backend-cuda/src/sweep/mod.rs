@@ -4,11 +4,12 @@
 //! of several planes with a stencil that kernels are for are solved by kernels/wavefront.cu, with values in its layout, packed once for each
 //! system that the plan holds.
 //! Order: stored, for both systems. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`], and what tiles hand on.
-//! Kernels: kernels/sweep.cu, kernels/wavefront.cu.
+//! Kernels: kernels/sweep.cu, kernels/wavefront.cu; from a matrix on the device, kernels/grid.cu.
 //! Invariants: ticket, count of thread blocks that are done and number of the last solve are written by the host at load alone, so that a
 //! replayed graph goes on where the last solve ended. Both systems and all columns share them, as the queue orders solves.
 
 mod geometry;
+mod resident;
 mod wavefront;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use cudarc::driver::sys;
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Systems, Triangle};
+use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
 
 use self::geometry::Geometry;
 use self::wavefront::Wavefront;
@@ -40,6 +41,14 @@ enum Schedule {
     Nothing,
     Steps(Geometry),
     Waves(Wavefront),
+}
+
+impl Schedule {
+    /// In steps, as any lattice may be solved.
+    fn steps<T: Real>(lattice: &Lattice, diagonal: Diagonal, shared: usize) -> Result<Self> {
+        let geometry = Geometry::of::<T>(lattice, diagonal == Diagonal::Unit, shared)?;
+        Ok(geometry.map_or(Self::Nothing, Self::Steps))
+    }
 }
 
 /// A plan of the sweep in device memory.
@@ -227,19 +236,39 @@ impl Cuda {
 
     fn load_sweep<T: Real>(&self, plan: &Sweep<T>, blocks: Option<usize>) -> Result<CudaSweep<T>> {
         not_recorded(self, "a plan of the sweep")?;
+        let shared = self.shared_by_a_block()?;
+        let clusters = self.capability() >= CLUSTERS && plan.nrows() > 0;
+        let schedule = match clusters.then(|| Wavefront::of(plan, shared)).flatten() {
+            Some(wave) => Schedule::Waves(wave.within(blocks.unwrap_or(usize::MAX).max(1), T::BYTES)),
+            None => Schedule::steps::<T>(plan.lattice(), plan.diagonal(), shared)?,
+        };
+        let mut resident = self.place_sweep(schedule, plan.nrows(), plan.triangle(), plan.diagonal(), plan.systems(), true)?;
+        resident.nnz = plan.matrix().csr().values().len();
+        resident.blocks = blocks.unwrap_or(resident.blocks).max(1);
+        resident.pack(self, plan)?;
+        Ok(resident)
+    }
+
+    /// Bytes of shared memory that a thread block may have.
+    fn shared_by_a_block(&self) -> Result<usize> {
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
         // A kilobyte is the driver's, a few bytes are the kernel's own.
-        let shared = (shared as usize).saturating_sub(1 << 10);
-        let clusters = self.capability() >= CLUSTERS && plan.nrows() > 0;
-        let most = blocks.unwrap_or(usize::MAX).max(1);
-        let schedule = match clusters.then(|| Wavefront::of(plan, shared)).flatten() {
-            Some(wave) => Schedule::Waves(wave.within(most, T::BYTES)),
-            None => Geometry::of(plan, plan.diagonal() == Diagonal::Unit, shared)?
-                .map_or(Schedule::Nothing, Schedule::Steps),
-        };
+        Ok((shared as usize).saturating_sub(1 << 10))
+    }
+
+    /// Room for a plan, its values zeros or not written.
+    fn place_sweep<T: Real>(
+        &self,
+        schedule: Schedule,
+        nrows: usize,
+        triangle: Triangle,
+        diagonal: Diagonal,
+        systems: Systems,
+        zeroed: bool,
+    ) -> Result<CudaSweep<T>> {
         // Values of either system, words handed on, thread blocks that have work.
-        let holds = |system, values| if plan.systems().hold(system) { values } else { 0 };
+        let holds = |system, values| if systems.hold(system) { values } else { 0 };
         let (values, transposed, words, useful) = match &schedule {
             Schedule::Nothing => (0, 0, 0, 1),
             Schedule::Steps(g) => (g.values, 0, g.words, g.arg.tiles as usize),
@@ -249,24 +278,23 @@ impl Cuda {
             }
         };
         let stream = self.stream();
-        let resident = CudaSweep {
-            nrows: plan.nrows(),
-            nnz: plan.matrix().csr().values().len(),
-            triangle: plan.triangle(),
-            systems: plan.systems(),
-            unit: plan.diagonal() == Diagonal::Unit,
+        let room = |values, what| if zeroed { Buffer::zeros(stream, values, what) } else { Buffer::uninit(stream, values, what) };
+        Ok(CudaSweep {
+            nrows,
+            nnz: 0,
+            triangle,
+            systems,
+            unit: diagonal == Diagonal::Unit,
             schedule,
-            blocks: blocks.unwrap_or(useful.min(self.multiprocessors())).max(1),
-            values: Buffer::zeros(stream, values, "a triangle's packed values")?,
-            transposed: Buffer::zeros(stream, transposed, "a triangle's packed values, transposed")?,
+            blocks: useful.min(self.multiprocessors()).max(1),
+            values: room(values, "a triangle's packed values")?,
+            transposed: room(transposed, "a triangle's packed values, transposed")?,
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,
             state: Buffer::zeros(stream, 4, "the state of a sweep")?,
             pattern: None,
             diagonal: Places::default(),
             inv_diag: None,
-        };
-        resident.pack(self, plan)?;
-        Ok(resident)
+        })
     }
 }
 

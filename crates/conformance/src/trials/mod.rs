@@ -3,6 +3,7 @@
 //! Order: matrices first, one case after another, so that a case's operands and sums are dropped before the next one's are
 //! formed.
 
+pub(crate) mod analyze;
 pub(crate) mod checked;
 #[cfg(not(test))]
 pub(crate) mod convert;
