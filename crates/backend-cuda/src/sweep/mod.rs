@@ -242,7 +242,8 @@ impl Cuda {
             Some(wave) => Schedule::Waves(wave.within(blocks.unwrap_or(usize::MAX).max(1), T::BYTES)),
             None => Schedule::steps::<T>(plan.lattice(), plan.diagonal(), shared)?,
         };
-        let mut resident = self.place_sweep(schedule, plan.nrows(), plan.triangle(), plan.diagonal(), plan.systems(), true)?;
+        let mut resident =
+            self.place_sweep(schedule, plan.nrows(), plan.triangle(), plan.diagonal(), plan.systems(), true)?;
         resident.nnz = plan.matrix().csr().values().len();
         resident.blocks = blocks.unwrap_or(resident.blocks).max(1);
         resident.pack(self, plan)?;
@@ -278,7 +279,9 @@ impl Cuda {
             }
         };
         let stream = self.stream();
-        let room = |values, what| if zeroed { Buffer::zeros(stream, values, what) } else { Buffer::uninit(stream, values, what) };
+        let room = |values, what| {
+            if zeroed { Buffer::zeros(stream, values, what) } else { Buffer::uninit(stream, values, what) }
+        };
         Ok(CudaSweep {
             nrows,
             nnz: 0,
