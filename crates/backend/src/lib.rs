@@ -7,6 +7,7 @@
 //! same and never touches memory outside its operands.
 
 pub mod any_tri;
+pub mod cast;
 pub mod device;
 pub mod error;
 pub mod monitor;
@@ -16,6 +17,7 @@ pub mod sptrsv;
 pub mod trace;
 
 pub use any_tri::{AnyTri, EveryPlan};
+pub use cast::{Cast, MixedPrecision};
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
