@@ -51,6 +51,19 @@ pub enum Error {
         /// `"missing"`, `"zero"`, `"infinite or NaN"`, `"too small to invert"`.
         found: &'static str,
     },
+    /// A block on the diagonal that block Jacobi cannot invert.
+    #[error(
+        "the block of {block_dim} rows from row {row} on is {found}, so block Jacobi cannot invert it; try another block size, or reorder the \
+         rows"
+    )]
+    Block {
+        /// The block's first row, from 0.
+        row: usize,
+        /// Rows of a block; the last may have fewer.
+        block_dim: usize,
+        /// `"singular"`, `"not finite"`, `"too small to invert"`.
+        found: &'static str,
+    },
     /// A factorisation that met a zero pivot.
     #[error("{method}: the matrix is singular{}: {why}", pivot.map(|p| format!(" (pivot {p})")).unwrap_or_default())]
     ZeroPivot {
@@ -98,7 +111,10 @@ pub enum Error {
         expected: usize,
     },
     /// An option outside its range.
-    #[error("option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1")]
+    #[error(
+        "option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1, inner_rtol lies between 0 and 1/2, \
+         block_dim between 1 and 128, exponent between -1022 and 1022, and there is at least one sweep"
+    )]
     Option {
         /// The option.
         name: &'static str,
@@ -120,10 +136,10 @@ impl Error {
     /// The status word for it, where it has one: a front end then reports an outcome in the place of an error.
     pub fn status(&self) -> Option<crate::Status> {
         match self {
-            Error::Diagonal { found: "infinite or NaN", .. } | Error::NotFinite { .. } => {
-                Some(crate::Status::NotFinite)
-            }
-            Error::Diagonal { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
+            Error::Diagonal { found: "infinite or NaN", .. }
+            | Error::Block { found: "not finite", .. }
+            | Error::NotFinite { .. } => Some(crate::Status::NotFinite),
+            Error::Diagonal { .. } | Error::Block { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
             Error::Triangle(error) | Error::Backend(spandrel_backend::Error::Triangle(error)) => {
                 Self::status_of_triangle(error)
             }

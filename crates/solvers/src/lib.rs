@@ -6,26 +6,36 @@
 //! element type.
 
 pub mod bicgstab;
+pub mod block_jacobi;
 pub mod cg;
 pub mod choose;
 pub mod direct;
 pub mod error;
 pub mod factored;
+pub mod isai;
+pub mod jacobi_sweeps;
+pub mod mixed;
 mod norm;
 pub mod options;
 pub mod outcome;
 pub mod precond;
+pub mod refine;
 mod segments;
 
 pub use bicgstab::{BiCgStab, bicgstab};
+pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};
 pub use choose::{Choice, PrecondKind, SolverKind};
 pub use direct::{Direct, DirectOptions, Factorable, Method};
 pub use error::{Error, Result};
 pub use factored::{Factored, Ic, Ilu, Ssor};
+pub use isai::Isai;
+pub use jacobi_sweeps::JacobiSweeps;
+pub use mixed::{Mixed, Narrowed};
 pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
 pub use precond::{Identity, Jacobi};
+pub use refine::Refine;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
