@@ -49,7 +49,7 @@ impl<T: Real, B: Spmv<Bsr<T>>> BlockJacobi<T, B> {
     /// Inverts the blocks of `block_dim` rows on the diagonal of a square matrix and brings them onto the device.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::Option`] unless `block_dim` is 1 up to [`MAX_BLOCK_DIM`]; [`Error::Block`] with the first row of the
+    /// [`Error::NotSquare`]; [`Error::Parameter`] unless `block_dim` is 1 up to [`MAX_BLOCK_DIM`]; [`Error::Block`] with the first row of the
     /// first block that is singular, holds an infinity or NaN, or has an inverse that does; a backend that fails.
     pub fn new(be: &B, csr: &Csr<T>, block_dim: usize) -> Result<Self> {
         let places = Places::of(csr, block_dim)?;
@@ -82,7 +82,8 @@ impl Places {
             return Err(Error::NotSquare { solver: "block jacobi", nrows: n, ncols });
         }
         if !(1..=MAX_BLOCK_DIM).contains(&block_dim) {
-            return Err(Error::Option { name: "block_dim", value: block_dim as f64 });
+            let range = "a block has 1 up to 128 rows";
+            return Err(Error::Parameter { name: "block_dim", value: block_dim as f64, range });
         }
         let mut entries = Vec::new();
         for i in 0..n {

@@ -111,15 +111,22 @@ pub enum Error {
         expected: usize,
     },
     /// An option outside its range.
-    #[error(
-        "option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1, inner_rtol lies between 0 and 1/2, \
-         block_dim between 1 and 128, exponent between -1022 and 1022, and there is at least one sweep"
-    )]
+    #[error("option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1")]
     Option {
         /// The option.
         name: &'static str,
         /// Its value.
         value: f64,
+    },
+    /// A parameter of a method or preconditioner outside its range.
+    #[error("{name} = {value} is out of range: {range}")]
+    Parameter {
+        /// The parameter.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it should be.
+        range: &'static str,
     },
     /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
     #[error(transparent)]

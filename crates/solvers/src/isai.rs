@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Operator, Order, Preconditioner, Spmv};
-use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use spandrel_sptrsv::{Factor, Triangle, Triangles, Triangular};
 
 use crate::Result;

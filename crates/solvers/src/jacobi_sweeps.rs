@@ -126,7 +126,7 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
     /// sweeps each. One sweep is the factors' diagonals alone.
     ///
     /// # Errors
-    /// [`Error::Option`] for no sweeps; [`Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
+    /// [`Error::Parameter`] for no sweeps; [`Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
     pub fn new(be: &B, csr: &Csr<T>, sweeps: usize) -> Result<Self> {
         Self::with(be, F::symbolic(csr)?, csr.values(), sweeps)
     }
@@ -137,7 +137,7 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
     /// As [`JacobiSweeps::new`].
     pub fn with(be: &B, factor: F, values: &[T], sweeps: usize) -> Result<Self> {
         if sweeps == 0 {
-            return Err(Error::Option { name: "sweeps", value: 0.0 });
+            return Err(Error::Parameter { name: "sweeps", value: 0.0, range: "at least one" });
         }
         let n = factor.nrows();
         let (triangles, shift) = both(factor.triangles(factor.numeric(values)?)?)?;

@@ -73,7 +73,7 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
     /// Wraps a preconditioner that was made of [`Narrowed::matrix`], n x n; `exponent` is that of [`Narrowed`].
     ///
     /// # Errors
-    /// [`Error::Size`] for a preconditioner of another size; [`Error::Option`] for an exponent beyond -1022 up to 1022; out of memory.
+    /// [`Error::Size`] for a preconditioner of another size; [`Error::Parameter`] for an exponent beyond -1022 up to 1022; out of memory.
     pub fn new(be: &B, inner: M, n: usize, exponent: i32) -> Result<Self> {
         let found = inner.len().unwrap_or(n);
         if found != n {
@@ -107,7 +107,8 @@ pub(crate) fn inverse_power(exponent: i32) -> Result<f64> {
     if (-1022..=1022).contains(&exponent) {
         Ok(power_of_two(-exponent))
     } else {
-        Err(Error::Option { name: "exponent", value: f64::from(exponent) })
+        let range = "the exponent of a narrowed matrix is between -1022 and 1022";
+        Err(Error::Parameter { name: "exponent", value: f64::from(exponent), range })
     }
 }
 

@@ -71,12 +71,13 @@ impl<B: MixedPrecision> Refine<B> {
     /// Another tolerance for the solves within.
     ///
     /// # Errors
-    /// [`Error::Option`] unless it is above 0 and below 1/2, what a correction must bring.
+    /// [`Error::Parameter`] unless it is above 0 and below 1/2, what a correction must bring.
     pub fn with_inner_rtol(self, inner_rtol: f64) -> Result<Self> {
         if inner_rtol > 0.0 && inner_rtol < STAGNANT {
             return Ok(Self { inner_rtol, ..self });
         }
-        Err(Error::Option { name: "inner_rtol", value: inner_rtol })
+        let range = "above 0, and below 1/2, which a correction must bring";
+        Err(Error::Parameter { name: "inner_rtol", value: inner_rtol, range })
     }
 
     /// Solves A x = b from the x given (n elements, as b). `inner` solves A32 d = r from d = 0 in f32 with the options that it is given,

@@ -89,9 +89,9 @@ fn block_jacobi_solves_its_blocks() {
 #[test]
 fn block_jacobi_pivots_and_saves_iterations() {
     let be = Cpu::new();
-    let hollow = matrix::<f64>(3, 3, &[(0, 1, 2.0), (1, 0, 4.0), (2, 2, 1e-30)]);
+    let hollow = matrix::<f64>(3, 3, &[(0, 1, 2.0), (1, 0, 4.0), (2, 2, 0.5f64.powi(100))]);
     let m = BlockJacobi::<f64, Cpu>::new(&be, &hollow, 2).unwrap();
-    assert_eq!(applied(&be, &m, &[1.0, 1.0, 1.0]), [0.25, 0.5, 1e30]);
+    assert_eq!(applied(&be, &m, &[1.0, 1.0, 1.0]), [0.25, 0.5, 2f64.powi(100)]);
     let scaled = matrix::<f64>(2, 2, &[(0, 0, 1.0), (1, 1, 1e-30)]);
     assert!(BlockJacobi::<f64, Cpu>::new(&be, &scaled, 2).is_ok(), "a small row is not a singular block");
     for (method, convection) in [(Krylov::Cg, 0.0), (Krylov::BiCgStab, 0.3)] {
@@ -110,7 +110,6 @@ fn block_jacobi_says_which_block_it_cannot_invert() {
     entries.extend([(3, 4, 1.0), (4, 3, 4.0)]);
     let singular = matrix::<f64>(7, 7, &entries);
     let error = new(&singular, 3);
-    assert!(matches!(error, Error::Parameter { .. }) || BlockJacobi::<f64, Cpu>::new(&be, &singular, 7).is_err());
     assert!(matches!(error, Error::Block { row: 3, block_dim: 3, found: "singular" }), "{error}");
     assert_eq!(error.status(), Some(Status::ZeroPivot));
     // Of rounding: a third of a row beside it.

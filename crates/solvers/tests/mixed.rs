@@ -60,7 +60,7 @@ fn narrowing_keeps_the_largest_entry_near_one() {
         let a = diagonal::<f64>(&[v, v / 3.0]);
         let Narrowed { matrix, exponent } = Narrowed::new(&a);
         let largest = matrix.values()[0];
-        assert!(largest < 4.0 && (largest >= 1.0 || v < f64::MIN_POSITIVE), "{v:e}: {largest:e}");
+        assert!(largest <= 4.0 && (largest >= 1.0 || v < f64::MIN_POSITIVE), "{v:e}: {largest:e}");
         for (narrow, wide) in matrix.values().iter().zip(a.values()) {
             // Half an ulp of f32, where the scale keeps the entry a normal number.
             let back = f64::from(*narrow) * 2f64.powi(exponent);
@@ -181,7 +181,9 @@ fn refinement_reaches_what_f32_alone_cannot() {
             let (outcome, x) = refined(&be, method, &a, &b, &options, &mut unwatched);
             assert_eq!(outcome.status, Status::Converged, "{method:?} 2^{exponent}: {outcome:?}");
             assert!(outcome.true_residual <= 1e-12 && outcome.restarts >= 2, "{outcome:?}");
-            assert_eq!(outcome.history.len(), outcome.iterations + 1);
+            // A half step that ends a solve within is in the history and counts no iteration.
+            let halves = outcome.history.len() - outcome.iterations - 1;
+            assert!(halves == 0 || method == Krylov::BiCgStab && halves <= outcome.restarts + 1, "{outcome:?}");
             if exponent == 0 {
                 honest(&a, &x, &b, &outcome);
             }

@@ -7,7 +7,7 @@ use spandrel::any::EveryFormat;
 use spandrel::backend::{Backend, Device, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
-use spandrel::solvers::{BiCgStab, Cg, Options, Outcome, Progress, SolverKind, Status};
+use spandrel::solvers::{self, BiCgStab, Cg, Options, Outcome, Progress, SolverKind, Status, Watcher};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
@@ -22,11 +22,16 @@ macro_rules! in_format {
     ([($T:ty, $name:expr, $run:ident, $args:tt)] $(($stem:ident, $Type:ident)),*) => {
         match $name {
             $(stringify!($stem) => in_format!(@call $run, spandrel_formats::$Type<$T>, $args),)*
-            other => Err(Failure::new("unsupported", format!("there is no format {other:?}"))),
+            other => Err($crate::failure::Failure::new("unsupported", format!("there is no format {other:?}"))),
         }
     };
     (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format, _>($($arg),*) };
 }
+
+pub(super) use in_format;
+
+/// What makes the preconditioner of a matrix.
+pub(super) type Maker<'a, T, B> = dyn Fn(&Csr<T>) -> Result<solvers::Result<Made<T, B>>> + 'a;
 
 pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T>>(
     problem: Problem<T>,
@@ -34,19 +39,31 @@ pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T>>(
     device: &B,
     seconds: &mut Seconds,
 ) -> Result<Ending<T>> {
-    spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds)))
+    solve_with(problem, plan, device, seconds, &|a| make(device, a, plan))
 }
 
-fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value>>(
+/// As [`solve`] with a preconditioner that `maker` makes.
+pub(super) fn solve_with<T: Real, B: EveryFormat<T>>(
+    problem: Problem<T>,
+    plan: &Plan,
+    device: &B,
+    seconds: &mut Seconds,
+    maker: &Maker<'_, T, B>,
+) -> Result<Ending<T>> {
+    spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds, maker)))
+}
+
+fn solve_in<F: Format, B: Spmv<F>>(
     mut problem: Problem<F::Value>,
     plan: &Plan,
     device: &B,
     seconds: &mut Seconds,
+    maker: &Maker<'_, F::Value, B>,
 ) -> Result<Ending<F::Value>> {
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
-    let Made { m, factor } = match make(device, &a, plan)? {
+    let Made { m, factor } = match maker(&a)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
@@ -65,7 +82,7 @@ fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value>>(
 
     // From here on the watcher looks; until here, and in a direct solve, Ctrl-C ends the program at once.
     interrupt::listen()?;
-    let ending = run(device, &a, &m, &b_device, x0.as_deref(), plan);
+    let ending = run(plan, |solver| attempt(device, &a, &m, &b_device, x0.as_deref(), plan, solver));
     lap.add_to(&mut seconds.solve);
     let mut ending = judge(ending, plan.solver)?;
     ending.factor = factor;
@@ -96,7 +113,7 @@ fn rehearse<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
 }
 
 /// `a` in format `F`; CSR itself is moved, every other format drops it once it has what it needs.
-fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
+pub(super) fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
     let boxed: Box<dyn Any> = Box::new(a);
     let boxed = match boxed.downcast::<F>() {
         Ok(same) => return Ok(*same),
@@ -109,19 +126,15 @@ fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
 }
 
 /// The method, and BiCGStab after a CG that met an indefinite matrix, if `auto` chose that CG.
-fn run<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
-    device: &B,
-    a: &A,
-    m: &M,
-    b: &B::Vector,
-    x0: Option<&[T]>,
+pub(super) fn run<T>(
     plan: &Plan,
-) -> spandrel::solvers::Result<Ending<T>> {
-    let first = attempt(device, a, m, b, x0, plan, plan.solver)?;
+    attempt: impl Fn(SolverKind) -> solvers::Result<Ending<T>>,
+) -> solvers::Result<Ending<T>> {
+    let first = attempt(plan.solver)?;
     if !(plan.solver_is_auto && plan.solver == SolverKind::Cg && first.status == Status::IndefiniteMatrix) {
         return Ok(first);
     }
-    let mut second = attempt(device, a, m, b, x0, plan, SolverKind::BiCgStab)?;
+    let mut second = attempt(SolverKind::BiCgStab)?;
     let switch = format!(
         "{} ended as {} after {} iterations, so {} took over",
         first.solver.as_str(),
@@ -146,27 +159,40 @@ fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     x0: Option<&[T]>,
     plan: &Plan,
     solver: SolverKind,
-) -> spandrel::solvers::Result<Ending<T>> {
+) -> solvers::Result<Ending<T>> {
     let n = a.shape().0;
     let mut x = match x0 {
         Some(x0) => device.upload(x0)?,
         None => device.zeros(n)?,
     };
-    let options = Options {
+    let options = options(plan);
+    let outcome = watched(solver, plan, |watcher| match solver {
+        SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+        _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+    })?;
+    Ok(Ending::new(outcome, device.download(&x)?, solver))
+}
+
+/// What the plan asks of a solve.
+pub(super) fn options(plan: &Plan) -> Options {
+    Options {
         rtol: plan.rtol,
         atol: plan.atol,
         max_iters: Some(plan.max_iters),
         check_every: plan.check_every,
         ..Options::default()
-    };
+    }
+}
+
+/// Runs a solve with a watcher that shows how far it is and breaks off where that was asked for.
+pub(super) fn watched(
+    solver: SolverKind,
+    plan: &Plan,
+    solve: impl FnOnce(Watcher<'_>) -> solvers::Result<Outcome>,
+) -> solvers::Result<Outcome> {
     let mut bar = Descent::start(solver.as_str(), plan.rtol);
-    let mut watcher = |progress: Progress| {
+    solve(&mut |progress: Progress| {
         bar.show(progress.iterations, progress.residual);
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let outcome: Outcome = match solver {
-        SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
-        _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
-    };
-    Ok(Ending::new(outcome, device.download(&x)?, solver))
+    })
 }

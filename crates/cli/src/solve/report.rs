@@ -100,7 +100,8 @@ impl Report<'_> {
             Some(factor) if factor.shift > 0.0 => format!("; of A + {:.3e} diag(A)", factor.shift),
             _ => String::new(),
         };
-        let by = self.factor.map(|factor| format!(", by {}", factor.plan)).unwrap_or_default();
+        let way = |approximate| if approximate { ", approximately by" } else { ", by" };
+        let by = self.factor.map(|factor| format!("{} {}", way(factor.approximate), factor.plan)).unwrap_or_default();
         line("precond", format!("{}{by} ({}{shifted})", self.precond, self.why.precond));
         line("format", format!("{}, {} ({})", self.format, self.precision, self.why.format));
         if self.reorder != "none" {
