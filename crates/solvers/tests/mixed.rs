@@ -62,9 +62,9 @@ fn narrowing_keeps_the_largest_entry_near_one() {
         let largest = matrix.values()[0];
         assert!(largest <= 4.0 && (largest >= 1.0 || v < f64::MIN_POSITIVE), "{v:e}: {largest:e}");
         for (narrow, wide) in matrix.values().iter().zip(a.values()) {
-            // Half an ulp of f32, where the scale keeps the entry a normal number.
-            let back = f64::from(*narrow) * 2f64.powi(exponent);
-            assert!((back - wide).abs() <= wide * 2f64.powi(-24) || v < f64::MIN_POSITIVE, "{wide:e}: {back:e}");
+            // Scaled exactly, then half an ulp of f32.
+            let (found, scaled) = (f64::from(*narrow), wide * 2f64.powi(-exponent));
+            assert!((found - scaled).abs() <= scaled * 2f64.powi(-24), "{wide:e}: {found:e}");
         }
     }
     assert_eq!(Narrowed::new(&diagonal(&[0.0])).exponent, 0);
