@@ -94,7 +94,7 @@ pub(crate) struct SolveArgs {
     /// bicgstab, ssor with either method. block-jacobi=K inverts blocks of K rows.
     ///
     /// ilu0-jacobi=K and ic0-jacobi=K have K Jacobi sweeps, ilu0-isai and ic0-isai a sparse approximate inverse, in the place of each
-    /// triangular solve: other preconditioners than ilu0 and ic0, which take more iterations of less time.
+    /// triangular solve: other preconditioners than ilu0 and ic0, which take more iterations.
     #[arg(long, value_parser = PrecondName::parse, default_value = "auto", help_heading = "Method")]
     pub(crate) precond: PrecondName,
     /// Storage format of the iteration. auto: the one that moves the fewest bytes.
