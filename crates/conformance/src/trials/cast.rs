@@ -11,12 +11,12 @@ use crate::reference::{A, Factor, difference};
 use crate::subject::{DeviceFactor, Fleet, GateState, gate};
 use crate::trial::{Trial, Verdict, wrong};
 
-/// Numbers of either sign over 100 decades about 10^`middle`, in f32 over 36 about its thirteenth part, all of them normal there; among
+/// Numbers of either sign over 100 decades about 10^`middle`, in f32 over 36 about its fourteenth part, all of them normal there; among
 /// them, where `wild`, what is special: zeros, ties and limits of f32, infinities and NaN.
 fn mixture<T: Real>(len: usize, middle: f64, wild: bool) -> Vec<T> {
     let mut stream = Stream::new(len as u64 + 17);
     let mut x: Vec<f64> = numbers::<f64>(len as u64, len);
-    let (middle, spread) = if T::BYTES == 4 { (middle / 13.0, 18.0) } else { (middle, 50.0) };
+    let (middle, spread) = if T::BYTES == 4 { (middle / 14.0, 18.0) } else { (middle, 50.0) };
     x.iter_mut().for_each(|x| *x *= 10f64.powf(middle + spread * (2.0 * stream.unit() - 1.0)));
     let tie = 1.0 + 2f64.powi(-24);
     let special = [
