@@ -17,7 +17,10 @@ use crate::subject::{Fleet, GateState, gate};
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// What the trials need of a backend.
-pub(crate) trait Products: MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>> {}
+pub(crate) trait Products:
+    MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>>
+{
+}
 impl<B: MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>>> Products for B {}
 
 type Wide<D> = <D as Backend<f64>>::Vector;
