@@ -29,6 +29,7 @@ pub(crate) enum Step {
 pub(crate) const STEPS: &[(&str, Step)] = &[
     ("format", Step::Command("cargo fmt --all --check", &[])),
     ("tidy", Step::Tidy),
+    ("results", Step::Command("cargo xtask results --check", &[])),
     ("ptx", Step::Command("cargo xtask ptx --check", &[])),
     ("clippy", Step::Command("cargo clippy --workspace --all-targets --features {features} -- -D warnings", &[])),
     // Features that the workspace's own build never leaves out.
@@ -38,6 +39,8 @@ pub(crate) const STEPS: &[(&str, Step)] = &[
     ("program without a GPU", Step::Command("cargo check -p spandrel-cli --no-default-features", &[])),
     ("tests", Step::Command("cargo test --workspace --lib --bins --tests --examples --features {features}", &[])),
     ("doc tests", Step::Command("cargo test --workspace --doc --features {features}", &[])),
+    // README's programs open the default backend, which is a GPU wherever the feature is on.
+    ("doc tests on the CPU", Step::Command("cargo test -p spandrel --doc", &[])),
     (
         "docs",
         Step::Command("cargo doc --workspace --no-deps --features {features}", &[("RUSTDOCFLAGS", "-D warnings")]),

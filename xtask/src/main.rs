@@ -1,9 +1,11 @@
-//! The chores of the house: `cargo xtask tidy | ptx | verify | ci`.
+//! The chores of the house: `cargo xtask tidy | ptx | verify | results | fetch-matrices | ci`.
 //!
 //! Knows our crates by name only, to start their binaries; links none of them.
 
 mod ci;
+mod fetch;
 mod ptx;
+mod results;
 mod tidy;
 mod verify;
 
@@ -28,6 +30,10 @@ enum Chore {
     Ptx(ptx::Options),
     /// The conformance suite on every backend found, in release
     Verify(verify::Options),
+    /// docs/results.md from the records: the sources' figures beside ours, and the peers of today
+    Results(results::Options),
+    /// Matrices of the SuiteSparse Matrix Collection, each with its checksum
+    FetchMatrices(fetch::Options),
     /// Everything that CI runs; stops at the first failure
     Ci,
 }
@@ -48,6 +54,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Chore::Tidy => tidy::run(&root),
         Chore::Ptx(options) => ptx::run(&root, &options),
         Chore::Verify(options) => verify::run(&root, &options),
+        Chore::Results(options) => results::run(&root, &options),
+        Chore::FetchMatrices(options) => fetch::run(&root, &options),
         Chore::Ci => ci::run(&root),
     }
 }

@@ -201,6 +201,14 @@ impl<T: Real> Backend<T> for Cuda {
         s.download()
     }
 
+    fn scalars(&self, count: usize, value: T) -> Result<Vec<Scalar<T>>> {
+        Scalar::row(self.stream(), count, value)
+    }
+
+    fn download_scalars(&self, scalars: &[Scalar<T>]) -> Result<Vec<T>> {
+        Scalar::download_all(scalars)
+    }
+
     fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Vector<T>) -> Result<()> {
         let (n, count, y, gate) = (y.len(), y.len() as u64, y.pointer(), gate_pointer(gate));
         let value = CoeffArg::from(Coeff::host(value));

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::sys;
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Coeff, Gate, Result};
 use spandrel_formats::Real;
@@ -18,12 +18,14 @@ use crate::{Cuda, Scalar, Vector};
 /// Elements of a block of the dot product's tree, and rows (elements) of a thread block of most kernels.
 pub(crate) const BLOCK: usize = 1024;
 
-/// A grid: thread blocks, threads of each, dynamic shared memory in bytes.
+/// A grid: thread blocks, threads of each, dynamic shared memory in bytes, thread blocks of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
     pub(crate) blocks: usize,
     pub(crate) threads: u32,
     pub(crate) shared: u32,
+    /// 1 for none; else a divisor of `blocks`, on a device that has clusters.
+    pub(crate) cluster: u32,
 }
 
 impl Grid {
@@ -34,7 +36,7 @@ impl Grid {
 
     /// So many thread blocks of so many threads, without dynamic shared memory; at least one.
     pub(crate) fn of(blocks: usize, threads: u32) -> Self {
-        Self { blocks: blocks.max(1), threads, shared: 0 }
+        Self { blocks: blocks.max(1), threads, shared: 0, cluster: 1 }
     }
 }
 
@@ -293,17 +295,36 @@ impl Cuda {
             noun: source.stem,
             why: format!("{} thread blocks, more than a grid holds", grid.blocks),
         })?;
-        // SAFETY: the function belongs to the bound context; the caller vouches for the arguments.
+        let mut cluster = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue {
+                clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: grid.cluster, y: 1, z: 1 },
+            },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: grid.shared,
+            hStream: self.stream().cu_stream(),
+            attrs: &raw mut cluster,
+            numAttrs: u32::from(grid.cluster > 1),
+        };
+        // SAFETY: the function belongs to the bound context; the configuration and its attribute live until the call returns; the caller
+        // vouches for the arguments.
         unsafe {
-            result::launch_kernel(
+            sys::cuLaunchKernelEx(
+                &raw const config,
                 function.cu_function(),
-                (blocks, 1, 1),
-                (grid.threads, 1, 1),
-                grid.shared,
-                self.stream().cu_stream(),
-                arguments,
+                arguments.as_mut_ptr(),
+                std::ptr::null_mut(),
             )
         }
+        .result()
         .map_err(|error| failed(name, error))
     }
 }

@@ -56,6 +56,7 @@ sources! {
     CAPELLINI = "capellini",
     LEVELSET = "levelset",
     SWEEP = "sweep" [90],
+    WAVEFRONT = "wavefront" [90],
 }
 
 /// What kernels of a text begin with, its declarations before them.

@@ -41,7 +41,7 @@ pub struct Monitor {
     norms: RefCell<Vec<f64>>,
 }
 
-const QUANTITIES: [Quantity; 7] = [
+const QUANTITIES: [Quantity; 8] = [
     Quantity::Residual,
     Quantity::Curvature,
     Quantity::PreconditionedResidual,
@@ -49,6 +49,7 @@ const QUANTITIES: [Quantity; 7] = [
     Quantity::ShadowDirection,
     Quantity::Stabilizer,
     Quantity::Omega,
+    Quantity::Subdiagonal,
 ];
 
 impl State {

@@ -85,24 +85,44 @@ impl Cuda {
     }
 }
 
-/// A scalar in device memory.
+/// A scalar in device memory: alone in its buffer, or one of a row.
 #[derive(Debug)]
 pub struct Scalar<T> {
-    buffer: Buffer<T>,
+    buffer: Arc<Buffer<T>>,
+    at: usize,
 }
 
 impl<T: Real> Scalar<T> {
     pub(crate) fn new(stream: &Arc<CudaStream>, value: T) -> Result<Self> {
-        Ok(Self { buffer: Buffer::from_host(stream, &[value], "a scalar")? })
+        Ok(Self { buffer: Arc::new(Buffer::from_host(stream, &[value], "a scalar")?), at: 0 })
+    }
+
+    /// `count` scalars side by side.
+    pub(crate) fn row(stream: &Arc<CudaStream>, count: usize, value: T) -> Result<Vec<Self>> {
+        let buffer = Arc::new(Buffer::from_host(stream, &vec![value; count], "scalars")?);
+        Ok((0..count).map(|at| Self { buffer: Arc::clone(&buffer), at }).collect())
     }
 
     pub(crate) fn download(&self) -> Result<T> {
         let mut value = [T::zero()];
-        self.buffer.read_at(0, &mut value)?;
+        self.buffer.read_at(self.at, &mut value)?;
         Ok(value[0])
     }
 
+    /// The values of all, one transfer for each run of neighbours.
+    pub(crate) fn download_all(scalars: &[Self]) -> Result<Vec<T>> {
+        let mut values = vec![T::zero(); scalars.len()];
+        let mut from = 0;
+        while let Some(first) = scalars.get(from) {
+            let adjoins = |(i, s): &(usize, &Self)| Arc::ptr_eq(&s.buffer, &first.buffer) && s.at == first.at + i;
+            let run = scalars[from..].iter().enumerate().take_while(adjoins).count();
+            first.buffer.read_at(first.at, &mut values[from..from + run])?;
+            from += run;
+        }
+        Ok(values)
+    }
+
     pub(crate) fn pointer(&self) -> u64 {
-        self.buffer.pointer()
+        self.buffer.address(self.at)
     }
 }

@@ -17,40 +17,65 @@ pub trait Device: Sized {
     /// The device in words, for reports: model, threads or multiprocessors.
     fn describe(&self) -> String;
 
-    /// Waits until everything enqueued so far is done, and reports what failed meanwhile. Blocks.
+    /// Waits until everything enqueued so far is done, and reports what failed meanwhile. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`]: what failed since the last wait.
     fn synchronize(&self) -> Result<()>;
 
-    /// Records `step` without running it. A step allocates nothing, reads nothing back, swaps no buffers.
+    /// Records `step` without running it. A step allocates nothing, reads nothing back, swaps no buffers. Does not block.
+    ///
+    /// # Errors
+    /// Those of the step's operations; [`crate::Error::Device`] for an operation that may not be recorded.
     fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph>;
 
-    /// Runs a captured step. Does not block.
+    /// Runs a captured step, with the bits of a plain run. Does not block.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] where the device refuses the graph; a backend that captures nothing, those of the step's operations.
     ///
     /// # Safety
     /// `graph` came from [`Device::capture`] on this device with this very `step`, whose buffers are all alive.
     unsafe fn replay<S: Step<Self>>(&self, graph: &Self::Graph, step: &mut S) -> Result<()>;
 
-    /// A new monitor, running, at iteration 0. Allocates.
+    /// A new monitor, running, at iteration 0. Allocates; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
     fn monitor(&self, watch: &Watch) -> Result<Self::Monitor>;
 
     /// Sets a stopped monitor running again with its counts and history kept: after the solver has replaced the residual.
     /// May be recorded: no. Does not block.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`].
     fn resume(&self, monitor: &mut Self::Monitor) -> Result<()>;
 
     /// Sets a monitor to iteration 0 under new limits, its history empty: the next solve, or the next restart of one. A backend
-    /// overrides the default, which replaces the monitor, so that the memory of the earlier history is used again.
+    /// overrides the default, which replaces the monitor, so that the memory of the earlier history is used again; where steps are captured
+    /// it does, since a captured step that has the monitor as its gate stays valid.
     /// May be recorded: no. Does not block.
+    ///
+    /// # Errors
+    /// As [`Device::monitor`].
     fn rearm(&self, monitor: &mut Self::Monitor, watch: &Watch) -> Result<()> {
         *monitor = self.monitor(watch)?;
         Ok(())
     }
 
     /// The end of what the monitor has seen, without the history: what a host looks at every so many iterations. A backend
-    /// overrides the default, which moves the whole history. Blocks.
+    /// overrides the default, which moves the whole history. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// As [`Device::report`].
     fn report_latest(&self, monitor: &Self::Monitor) -> Result<Latest> {
         Ok(self.report(monitor)?.latest())
     }
 
-    /// What the monitor has seen. Blocks.
+    /// What the monitor has seen, its history of one norm an iteration included. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`]: what failed since the last wait.
     fn report(&self, monitor: &Self::Monitor) -> Result<Report>;
 }
 
@@ -65,7 +90,10 @@ pub type Gate<'a, D> = Option<&'a <D as Device>::Monitor>;
 /// of these buffers is freed or moved while the step lives, also not through interior mutability: a captured graph has
 /// their addresses.
 pub unsafe trait Step<D: Device> {
-    /// Enqueues the operations.
+    /// Enqueues the operations. Does not block.
+    ///
+    /// # Errors
+    /// Those of the operations; those before the one that failed have been enqueued.
     fn enqueue(&mut self, device: &D) -> Result<()>;
 }
 
@@ -85,7 +113,10 @@ impl<'d, D: Device, S: Step<D>> Recorded<'d, D, S> {
         Self { device, step, graph: None, plain_runs: 0, record }
     }
 
-    /// Runs the step once. Does not block.
+    /// Runs the step once, with the same bits however it is run. Does not block.
+    ///
+    /// # Errors
+    /// Those of [`Step::enqueue`], [`Device::capture`] and [`Device::replay`].
     pub fn run(&mut self) -> Result<()> {
         if !self.record || self.plain_runs == 0 {
             self.plain_runs = 1;

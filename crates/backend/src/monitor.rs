@@ -50,6 +50,8 @@ pub enum Quantity {
     Stabilizer = 5,
     /// t^T s of BiCGStab: zero means omega = 0.
     Omega = 6,
+    /// h(j+1,j) of Arnoldi's process (GMRES): zero means that the Krylov space is exhausted.
+    Subdiagonal = 7,
 }
 
 impl Quantity {
@@ -63,6 +65,7 @@ impl Quantity {
             Quantity::ShadowDirection => "r0'v",
             Quantity::Stabilizer => "t't",
             Quantity::Omega => "t's",
+            Quantity::Subdiagonal => "h(j+1,j)",
         }
     }
 }

@@ -10,6 +10,12 @@ use crate::{Backend, Coeff, Convert, Converted, Gate, Load, Result, Spmm, Spmv, 
 
 /// A linear map as solvers see it: y <- A x on a backend.
 ///
+/// Shapes: what A is applied to has as many elements as A has columns, the result as many as A has rows. A solver compares
+/// [`Operator::shape`] with its vectors once, before it begins.
+///
+/// # Errors
+/// Those of the operations that it enqueues; [`crate::Error::Shape`] for operands of other lengths, with the outputs as they were.
+///
 /// # Safety
 /// Its operations are recorded with the iteration that calls them. So each call of one of them enqueues the same work on the operands and on
 /// the same buffers of the operator's own, and these are neither freed nor moved while the operator is borrowed, also not through interior
@@ -18,10 +24,11 @@ pub unsafe trait Operator<T: Real, B: Backend<T>> {
     /// (rows, columns).
     fn shape(&self) -> (usize, usize);
 
-    /// y <- A x. Enqueues; may be recorded.
+    /// y <- A x, y as a whole: it is not read. Enqueues; may be recorded; nothing is written where the gate is closed. Order and so bits are
+    /// the operator's own: a stored matrix has those of [`Spmv::order`].
     fn apply(&self, be: &B, gate: Gate<'_, B>, x: &B::Vector, y: &mut B::Vector) -> Result<()>;
 
-    /// y <- A x; wy <- w . y; where asked for, yy <- y . y. The default is the specification.
+    /// y <- A x; wy <- w . y; where asked for, yy <- y . y; w has the length of y. The default is the specification: an override has its bits.
     fn apply_dot(
         &self,
         be: &B,
@@ -84,7 +91,10 @@ pub unsafe trait Operator<T: Real, B: Backend<T>> {
     }
 }
 
-/// M^-1 as solvers see it: z <- M^-1 r.
+/// M^-1 as solvers see it: z <- M^-1 r, both of [`Preconditioner::len`] elements. CG needs it symmetric and positive definite.
+///
+/// # Errors
+/// Those of the operations that it enqueues.
 ///
 /// # Safety
 /// As that of [`Operator`]: it is recorded too, and [`Preconditioner::is_identity`] does not change.
@@ -96,9 +106,9 @@ pub unsafe trait Preconditioner<T: Real, B: Backend<T>> {
     fn is_identity(&self) -> bool {
         false
     }
-    /// z <- M^-1 r. Enqueues; may be recorded.
+    /// z <- M^-1 r, z as a whole: it is not read. Enqueues; may be recorded; nothing is written where the gate is closed.
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> Result<()>;
-    /// z <- M^-1 r; rz <- r . z. The default is the specification.
+    /// z <- M^-1 r; rz <- r . z. The default is the specification: an override has its bits.
     fn apply_dot(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector, rz: &mut B::Scalar) -> Result<()> {
         self.apply(be, gate, r, z)?;
         be.dot(gate, r, z, rz)

@@ -88,6 +88,10 @@ impl<'a, T: Real, S> Coeff<'a, T, S> {
 }
 
 /// Vectors and scalars of element type `T` on a device.
+///
+/// # Errors
+/// Of every operation, beside those that its text names: [`crate::Error::Shape`] unless its vectors have one length, with the outputs as
+/// they were; [`crate::Error::Device`] where the device fails.
 pub trait Backend<T: Real>: Device {
     /// A device vector of fixed length.
     type Vector;
@@ -120,6 +124,20 @@ pub trait Backend<T: Real>: Device {
     fn scalar(&self, value: T) -> Result<Self::Scalar>;
     /// A scalar's value on the host. Blocks; may not be recorded.
     fn download_scalar(&self, s: &Self::Scalar) -> Result<T>;
+
+    /// `count` scalars of one first value that are read together: see [`Backend::download_scalars`]. Allocates; may not be recorded.
+    /// A backend overrides the default, one allocation each, where scalars in a row are cheaper.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`].
+    fn scalars(&self, count: usize, value: T) -> Result<Vec<Self::Scalar>> {
+        (0..count).map(|_| self.scalar(value)).collect()
+    }
+    /// The values of several scalars on the host, in order. Blocks; may not be recorded. A backend overrides the default, one wait each, so
+    /// that neighbours of one [`Backend::scalars`] come in one transfer.
+    fn download_scalars(&self, scalars: &[Self::Scalar]) -> Result<Vec<T>> {
+        scalars.iter().map(|s| self.download_scalar(s)).collect()
+    }
 
     /// y <- value, element by element.
     fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()>;
@@ -387,7 +405,10 @@ pub trait Convert<A: Format, B: Format<Value = A::Value>>: Load<A> + Load<B> {
     fn convert(&self, from: &<Self as Load<A>>::Resident) -> Result<Converted<<Self as Load<B>>::Resident>>;
 }
 
-/// y <- a A x + b y for one storage format.
+/// y <- a A x + b y for one storage format: x has as many elements as A has columns, y as many as A has rows.
+///
+/// # Errors
+/// [`crate::Error::Shape`] for other lengths, with y as it was; [`crate::Error::Device`] where the device fails.
 pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
     /// The order in which a row of this format is summed on this device.
     fn order(&self) -> Order;
@@ -484,7 +505,7 @@ pub trait SpmvTransposed<F: Format>: Spmv<F> {
 /// Y <- a A X + b Y, where X (ncols x k) and Y (nrows x k) are tall column-major blocks in one vector each, for the formats
 /// that offer it (CSR, SELL, DIA, BSR). Each column has the bits of the [`Spmv::spmv`] of that column.
 pub trait Spmm<F: Format>: Spmv<F> {
-    /// Multiplies `k` columns at once.
+    /// Multiplies `k` columns at once: X has `ncols * k` elements, Y `nrows * k`, else [`crate::Error::Shape`].
     fn spmm(
         &self,
         gate: Gate<'_, Self>,
@@ -497,7 +518,10 @@ pub trait Spmm<F: Format>: Spmv<F> {
     ) -> Result<()>;
 }
 
-/// Level 1 with a sparse vector s of length `n`.
+/// Level 1 with a sparse vector s of length `n`, which is that of the vectors y. The bits are the same on every backend.
+///
+/// # Errors
+/// [`crate::Error::Shape`] for a y of another length, with the outputs as they were; [`crate::Error::Device`] where the device fails.
 pub trait SparseVector<T: Real>: Load<SparseVec<T>> + Backend<T> {
     /// `y[i] <- fma(a, s[i], y[i])` at the stored entries.
     fn sparse_axpy(

@@ -6,6 +6,7 @@ pub mod case;
 pub mod cg;
 pub mod contender;
 pub mod gpu;
+pub mod hpcg;
 pub mod machine;
 pub mod memory;
 pub mod paper;

@@ -13,7 +13,8 @@ use spandrel_bench::case::{self, Case};
 use spandrel_bench::contender::Effort;
 use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::record::{self, Header};
-use spandrel_bench::{cg, memory, plot, read, solve, spmv};
+use spandrel_bench::{cg, hpcg, memory, plot, read, solve, spmv};
+use spandrel_formats::Machine;
 
 mod on_gpu;
 mod triangular;
@@ -149,6 +150,22 @@ enum Command {
         #[arg(long, value_enum, value_delimiter = ',', default_value = "on")]
         graph: Vec<Graph>,
     },
+    /// HPCG's problem: CG with the multigrid cycle on the 27-point operator, its checks and its count of operations
+    Hpcg {
+        /// Sizes of the grid, comma separated: 64, or 64x32x32 (multiples of 8)
+        #[arg(long = "size", value_delimiter = ',', default_value = "64")]
+        sizes: Vec<String>,
+        /// Formats of the product, comma separated: csr, dia, bdia (default: the library's choice)
+        #[arg(long, value_delimiter = ',')]
+        formats: Vec<String>,
+        /// Iterations of the reference, on one thread of the host: HPCG's 50, or fewer for large grids
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+        reference: u16,
+        #[command(flatten)]
+        device: Device,
+        #[command(flatten)]
+        output: Output,
+    },
     /// T x = b by every plan, T a triangle of the matrix or of its ILU(0) factors
     Sptrsv(triangular::Contest),
     /// An experiment of a paper, measured here
@@ -265,6 +282,31 @@ fn main() -> Result<()> {
             }
             print_lines(&common, &lines)?;
             common.output.save(&device.header(threads, &lines), &lines)
+        }
+        Command::Hpcg { sizes, formats, reference, device, output } => {
+            let threads = output.pool()?;
+            let formats: Vec<Option<String>> =
+                if formats.is_empty() { vec![None] } else { formats.into_iter().map(Some).collect() };
+            let mut plans = Vec::new();
+            for size in &sizes {
+                let (size, sets) = (hpcg::size(size)?, output.rounds.max(1));
+                plans.extend(formats.iter().map(|format| hpcg::Plan {
+                    size,
+                    format: format.clone(),
+                    reference: reference.into(),
+                    sets,
+                }));
+            }
+            if device.backend == Backend::Cuda {
+                return on_gpu::hpcg(&output, &device, &plans);
+            }
+            let (be, mut lines) = (Cpu::new(), Vec::new());
+            for plan in &plans {
+                lines.push(hpcg::run(&be, Machine::Cpu, plan)?);
+                println!("{}", hpcg::summary(&lines[lines.len() - 1]));
+                output.save(&device.header(threads, &lines), &lines)?;
+            }
+            Ok(())
         }
         Command::Sptrsv(contest) => triangular::sptrsv(&contest),
         Command::Paper(Paper::Sptrsv(experiment)) => triangular::experiment(&experiment),

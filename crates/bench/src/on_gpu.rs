@@ -7,7 +7,8 @@ use spandrel_bench::gpu::cusparse::Cusparse;
 use spandrel_bench::gpu::spmv::{Findings, error_line};
 use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::record::Line;
-use spandrel_bench::sptrsv;
+use spandrel_bench::{hpcg, sptrsv};
+use spandrel_formats::Machine;
 
 use super::triangular::Job;
 use super::{Common, Device, Output, print_choices, print_lines, rate};
@@ -126,6 +127,20 @@ pub(crate) fn sptrsv(
         }
     }
     Ok(found)
+}
+
+/// HPCG's problem, one size and format after another.
+pub(crate) fn hpcg(output: &Output, device: &Device, plans: &[hpcg::Plan]) -> Result<()> {
+    let (gpu, provenance) = (Gpu::open()?, device.provenance());
+    gpu.header(&provenance, None)?;
+    let mut lines = Vec::new();
+    for plan in plans {
+        let line = hpcg::run(&gpu.be, Machine::Gpu, plan)?;
+        println!("{}", hpcg::summary(&line));
+        lines.push(line);
+        save(output, &gpu, &provenance, &lines, &[])?;
+    }
+    Ok(())
 }
 
 pub(crate) fn cg(

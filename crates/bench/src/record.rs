@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
+use crate::hpcg::Hpcg;
 use crate::machine;
 use crate::sptrsv::lines::Solve;
 
@@ -127,6 +128,9 @@ pub struct More {
     /// Figures of a paper that the line stands in: `"5"`, `"6 7"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
+    /// What HPCG has beside.
+    #[serde(flatten)]
+    pub hpcg: Option<Hpcg>,
     /// What a triangular solve has beside.
     #[serde(flatten)]
     pub solve: Option<Solve>,

@@ -98,7 +98,7 @@ pub fn run(be: &Cpu, case: &Case, rtol: f64, seconds: f64) -> Result<Vec<SolveLi
     let (n, ncols, nnz) = (csr.nrows(), csr.ncols(), csr.nnz());
     let choice = SolverKind::choose(&csr);
     let cg_applies = choice.solver == SolverKind::Cg;
-    let jacobi = choice.precond == PrecondKind::Jacobi;
+    let jacobi = choice.plain == PrecondKind::Jacobi;
     let truth: Vec<f64> = (0..ncols).map(|i| 0.5 + (i as f64 * 0.618_033_988_75).fract()).collect();
     let b = product(&csr, &truth);
     let options = Options { rtol, max_iters: Some((20 * n).max(20)), history: false, ..Options::default() };

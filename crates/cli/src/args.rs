@@ -83,15 +83,23 @@ pub(crate) struct SolveArgs {
     pub(crate) seed: u64,
 
     /// Method. auto: cg for a symmetric matrix with a positive diagonal, bicgstab for other square ones, direct for the
-    /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab and says so.
+    /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab, and where bicgstab breaks down or diverges, with
+    /// gmres: once, and it says so.
     #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
     pub(crate) solver: SolverName,
-    /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, or approximately ilu0-jacobi=K,
-    /// ic0-jacobi=K, ilu0-isai, ic0-isai. auto: jacobi where the diagonal allows it.
+    /// Steps of gmres between two restarts: it keeps as many vectors, and two more. Default 30.
+    #[arg(long, value_name = "M", value_parser = at_least_one, help_heading = "Method")]
+    pub(crate) restart: Option<usize>,
+    /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or approximately
+    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai. auto: ic0 or ilu0, jacobi where that fails.
+    ///
+    /// auto: ic0 for a symmetric matrix with a positive diagonal, ilu0 for others whose diagonal has no zero (with cg jacobi), none for
+    /// the rest. Where the factorisation breaks down, jacobi takes its place and the report says so.
     ///
     /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
     /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
-    /// bicgstab, ssor with either method. block-jacobi=K inverts blocks of K rows.
+    /// bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows. mg is a multigrid V-cycle for matrices that
+    /// are a stencil on a grid, symmetric or not; mg=LEVELS has that many grids at most.
     ///
     /// ilu0-jacobi=K and ic0-jacobi=K have K Jacobi sweeps, ilu0-isai and ic0-isai a sparse approximate inverse, in the place of each
     /// triangular solve: other preconditioners than ilu0 and ic0, which take more iterations.
@@ -259,6 +267,7 @@ pub(crate) enum SolverName {
     Auto,
     Cg,
     Bicgstab,
+    Gmres,
     Direct,
 }
 
@@ -281,6 +290,8 @@ pub(crate) enum PrecondName {
     Ic0Jacobi(usize),
     Ilu0Isai,
     Ic0Isai,
+    /// With the most grids.
+    Mg(Option<usize>),
 }
 
 impl PrecondName {
@@ -295,6 +306,11 @@ impl PrecondName {
             ("jacobi", None) => Ok(Self::Jacobi),
             ("ilu0", None) => Ok(Self::Ilu0),
             ("ic0", None) => Ok(Self::Ic0),
+            ("mg", None) => Ok(Self::Mg(None)),
+            ("mg", Some(levels)) => match levels.parse() {
+                Ok(levels) if levels > 0 => Ok(Self::Mg(Some(levels))),
+                _ => Err("LEVELS is a number of grids, 1 or more, e.g. mg=4".into()),
+            },
             ("ssor", None) => Ok(Self::Ssor(1.0)),
             ("ssor", Some(omega)) => match omega.parse::<f64>() {
                 Ok(omega) if omega > 0.0 && omega < 2.0 => Ok(Self::Ssor(omega)),
@@ -314,8 +330,8 @@ impl PrecondName {
             ("ilu0-isai", None) => Ok(Self::Ilu0Isai),
             ("ic0-isai", None) => Ok(Self::Ic0Isai),
             ("iluk", None) => Err("say up to which level there is fill, e.g. iluk=1".into()),
-            _ => Err("there are auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, ilu0-jacobi=K, ic0-jacobi=K, \
-                      ilu0-isai and ic0-isai"
+            _ => Err("there are auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, ilu0-jacobi=K, \
+                      ic0-jacobi=K, ilu0-isai and ic0-isai"
                 .into()),
         }
     }
@@ -349,6 +365,8 @@ impl std::fmt::Display for PrecondName {
             Self::Ic0Jacobi(sweeps) => write!(f, "ic0-jacobi={sweeps}"),
             Self::Ilu0Isai => f.write_str("ilu0-isai"),
             Self::Ic0Isai => f.write_str("ic0-isai"),
+            Self::Mg(None) => f.write_str("mg"),
+            Self::Mg(Some(levels)) => write!(f, "mg={levels}"),
         }
     }
 }
@@ -463,12 +481,14 @@ mod tests {
             let text = if stem == "iluk" { "iluk=2" } else { stem };
             assert_eq!(PrecondName::parse(text).expect(stem).to_string(), text);
         }
-        let others = ["block-jacobi=4", "ilu0-jacobi=3", "ic0-jacobi=1", "ilu0-isai", "ic0-isai"];
+        let others = ["mg", "mg=4", "block-jacobi=4", "ilu0-jacobi=3", "ic0-jacobi=1", "ilu0-isai", "ic0-isai"];
         for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0"].into_iter().chain(others) {
             assert_eq!(PrecondName::parse(text).expect(text).to_string(), text);
         }
-        for bad in ["", "iluk", "iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "ilu0=1", "ic0=0", "ILU0"]
-        {
+        for bad in [
+            "", "iluk", "iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "ilu0=1", "ic0=0", "ILU0", "mg=0",
+            "mg=", "mg=x",
+        ] {
             assert!(PrecondName::parse(bad).is_err(), "{bad}");
         }
         for bad in [

@@ -77,6 +77,7 @@ impl From<spandrel::solvers::Error> for Failure {
             E::Size { .. } => "shape",
             E::Diagonal { .. } | E::ZeroPivot { .. } => "zero_pivot",
             E::NotFinite { .. } => "not_finite",
+            E::NotAGrid { .. } => "not_a_grid",
             E::Fill { .. } => "fill",
             E::Factor { .. } => "factor",
             E::Option { .. } => "option",

@@ -63,7 +63,7 @@ pub struct Case {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Solve {
-    /// `cg` or `bicgstab`.
+    /// `cg`, `bicgstab` or `gmres`.
     pub solver: String,
     /// `identity` or `jacobi`.
     pub precond: String,

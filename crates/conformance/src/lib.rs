@@ -8,6 +8,7 @@
 
 pub mod case;
 pub mod exact;
+pub mod krylov;
 pub mod oracle;
 pub mod plain;
 pub mod reference;

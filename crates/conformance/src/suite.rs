@@ -76,11 +76,15 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         let fleet = Rc::new(cpus()?);
         all.extend(trials::of(&fleet, &cases, !selection.small));
         all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
+        all.extend(trials::of_solvers(&fleet));
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
         let trace = Rc::new(Fleet { name: "trace".into(), devices: vec![("trace".into(), trace)] });
         all.extend(trials::between(&Rc::new(cpus()?), &trace, &cases, Bits::Demanded));
+        let cpu = Rc::new(cpus()?);
+        trials::multigrid::pair::<f32, _, _>(&cpu, &trace, &mut all);
+        trials::multigrid::pair::<f64, _, _>(&cpu, &trace, &mut all);
         all.extend(trials::steps::trials(&trace, &cases));
         all.extend(trials::steps::solves(&trace));
     }
@@ -136,9 +140,15 @@ impl Gpu {
         let cpu = Rc::new(Fleet { name: "cpu".into(), ..Fleet::single(Cpu::new()) });
         all.extend(trials::between(&cpu, own, cases, Bits::WhereDeclared));
         all.extend(trials::between(&cpu, held, cases, Bits::Demanded));
+        trials::multigrid::pair::<f32, _, _>(&cpu, held, &mut all);
+        trials::multigrid::pair::<f64, _, _>(&cpu, held, &mut all);
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
+        all.extend(trials::of_solvers(own));
+        all.extend(trials::of_solvers(held).into_iter().filter(|trial| trial.name.ends_with("-pair")));
+        all.extend(trials::solvers_between(&cpu, own));
+        all.extend(trials::solvers_between(&cpu, held));
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }
@@ -178,7 +188,7 @@ impl Watchdog {
 
     /// From now on this trial is watched, if it is one that can hang.
     fn begins(&self, name: &str) {
-        let _gone = self.0.send(name.starts_with("sptrsv/").then(|| name.to_owned()));
+        let _gone = self.0.send((name.starts_with("sptrsv/") || name.contains("mg/sweep/")).then(|| name.to_owned()));
     }
 }
 

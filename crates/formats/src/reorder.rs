@@ -1,7 +1,7 @@
 //! Orderings that make a matrix cheaper: reverse Cuthill-McKee (narrow band) and approximate minimum degree (little fill).
 //!
-//! Both look at the pattern of A + A^T, so a nonsymmetric matrix is welcome, and return a [`Permutation`] for
-//! [`Permutation::permute_symmetric`]. Values are not looked at.
+//! Both look at the pattern of A + A^T, so a nonsymmetric matrix is welcome, and return a [`crate::Permutation`] for
+//! [`crate::Permutation::permute_symmetric`]. Values are not looked at.
 //!
 //! Cost: `rcm` O(nnz log of the degree) for each of the few searches per connected part; `amd` as published.
 //! Reference: George, Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981 (reverse Cuthill-McKee,

@@ -14,9 +14,10 @@ use std::ops::ControlFlow;
 use spandrel_backend::{Backend, Coeff, Latest, Operator, Preconditioner, Quantity, Step, Stop};
 use spandrel_formats::Real;
 
+use crate::graphs::Graphs;
 use crate::norm::norm;
 use crate::options::{Watcher, unwatched};
-use crate::segments::{self, End, Method, Pace, Shadow, Watched};
+use crate::segments::{self, Cause, End, Method, Pace, Shadow, Watched};
 use crate::{Options, Outcome, Result};
 
 /// The workspace of BiCGStab for n unknowns: allocated once, used for any number of solves.
@@ -32,6 +33,7 @@ pub struct BiCgStab<T: Real, B: Backend<T>> {
     /// M^-1 p and M^-1 s: only where there is a preconditioner.
     hats: Option<(B::Vector, B::Vector)>,
     monitor: Option<B::Monitor>,
+    graphs: Graphs<B>,
 }
 
 struct Scalars<S> {
@@ -78,6 +80,7 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
             scalars,
             hats: None,
             monitor: None,
+            graphs: Graphs::default(),
         })
     }
 
@@ -114,6 +117,26 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
         watcher: Watcher<'_>,
     ) -> Result<Outcome> {
         segments::solve(self, be, a, m, b, x, options, watcher)
+    }
+
+    /// Solves A x = b for each of several right-hand sides from the x of its place, one after the other, in this workspace: what was
+    /// captured for the first is replayed for the others. Each x has the bits of a solve of its own. Blocks; allocates one vector.
+    ///
+    /// The outcomes come in order; after one that was interrupted there are no more.
+    ///
+    /// # Errors
+    /// As [`BiCgStab::solve`], and lists of different lengths. An error in the midst leaves the answers before it.
+    pub fn solve_many(
+        &mut self,
+        be: &B,
+        a: &impl Operator<T, B>,
+        m: &impl Preconditioner<T, B>,
+        b: &[B::Vector],
+        x: &mut [B::Vector],
+        options: &Options,
+        watcher: Option<Watcher<'_>>,
+    ) -> Result<Vec<Outcome>> {
+        segments::solve_many(self, be, a, m, b, x, options, watcher.unwrap_or(&mut unwatched))
     }
 }
 
@@ -197,7 +220,8 @@ impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Watched
 
 impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
     const NAME: &'static str = "bicgstab";
-    const RESTARTS: bool = true;
+    /// The first is answered by a new shadow residual, should that fail at once the second by a tilted one, and there is no third answer.
+    const FRUITLESS: usize = 3;
 
     fn len(&self) -> usize {
         self.n
@@ -207,6 +231,9 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
     }
     fn monitor(&mut self) -> &mut Option<B::Monitor> {
         &mut self.monitor
+    }
+    fn graphs(&mut self) -> &mut Graphs<B> {
+        &mut self.graphs
     }
 
     fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(
@@ -223,7 +250,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
         if !m.is_identity() && self.hats.is_none() {
             self.hats = Some((be.zeros(self.n)?, be.zeros(self.n)?));
         }
-        let Self { r, shadow: r0, p, v, t, scalars, hats, .. } = self;
+        let Self { r, shadow: r0, p, v, t, scalars, hats, graphs, .. } = self;
         let mut hats = if m.is_identity() { None } else { hats.as_mut() };
 
         be.copy(None, r, r0)?;
@@ -239,8 +266,10 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
         be.require_nonzero(&scalars.rho, Quantity::Rho, monitor)?;
 
         let step = Iteration { a, m, x, r, shadow: r0, p, v, t, scalars, hats: hats.as_deref_mut(), monitor };
-        let end = segments::repeat(be, step, pace, look)?;
-        if matches!(end.stop, Some(Stop::ConvergedHalf | Stop::Zero(Quantity::Stabilizer | Quantity::Omega))) {
+        // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
+        let end = unsafe { segments::repeat(be, step, graphs, pace, look) }?;
+        let half = [Stop::ConvergedHalf, Stop::Zero(Quantity::Stabilizer), Stop::Zero(Quantity::Omega)];
+        if half.iter().any(|&stop| end.cause == Cause::Stop(stop)) {
             let p_hat = hats.map_or(&*p, |(p_hat, _)| &*p_hat);
             be.axpby(None, Coeff::ratio(&scalars.rho, &scalars.rv), p_hat, Coeff::one(), x)?; // x = x + alpha p^
         }

@@ -12,6 +12,7 @@ use std::ops::ControlFlow;
 use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Step};
 use spandrel_formats::Real;
 
+use crate::graphs::Graphs;
 use crate::options::{Watcher, unwatched};
 use crate::segments::{self, End, Method, Pace, Shadow, Watched};
 use crate::{Options, Outcome, Result};
@@ -28,6 +29,7 @@ pub struct Cg<T: Real, B: Backend<T>> {
     /// z and the next r'z: only where there is a preconditioner.
     z: Option<(B::Vector, B::Scalar)>,
     monitor: Option<B::Monitor>,
+    graphs: Graphs<B>,
 }
 
 impl<T: Real, B: Backend<T>> fmt::Debug for Cg<T, B> {
@@ -52,6 +54,7 @@ impl<T: Real, B: Backend<T>> Cg<T, B> {
             rz: be.scalar(T::zero())?,
             z: None,
             monitor: None,
+            graphs: Graphs::default(),
         })
     }
 
@@ -88,6 +91,26 @@ impl<T: Real, B: Backend<T>> Cg<T, B> {
         watcher: Watcher<'_>,
     ) -> Result<Outcome> {
         segments::solve(self, be, a, m, b, x, options, watcher)
+    }
+
+    /// Solves A x = b for each of several right-hand sides from the x of its place, one after the other, in this workspace: what was
+    /// captured for the first is replayed for the others. Each x has the bits of a solve of its own. Blocks; allocates one vector.
+    ///
+    /// The outcomes come in order; after one that was interrupted there are no more.
+    ///
+    /// # Errors
+    /// As [`Cg::solve`], and lists of different lengths. An error in the midst leaves the answers before it.
+    pub fn solve_many(
+        &mut self,
+        be: &B,
+        a: &impl Operator<T, B>,
+        m: &impl Preconditioner<T, B>,
+        b: &[B::Vector],
+        x: &mut [B::Vector],
+        options: &Options,
+        watcher: Option<Watcher<'_>>,
+    ) -> Result<Vec<Outcome>> {
+        segments::solve_many(self, be, a, m, b, x, options, watcher.unwrap_or(&mut unwatched))
     }
 }
 
@@ -160,7 +183,7 @@ impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Watched
 
 impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
     const NAME: &'static str = "cg";
-    const RESTARTS: bool = false;
+    const FRUITLESS: usize = 1;
 
     fn len(&self) -> usize {
         self.n
@@ -170,6 +193,9 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
     }
     fn monitor(&mut self) -> &mut Option<B::Monitor> {
         &mut self.monitor
+    }
+    fn graphs(&mut self) -> &mut Graphs<B> {
+        &mut self.graphs
     }
 
     fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(
@@ -183,7 +209,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
         pace: Pace,
         look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
     ) -> Result<End> {
-        let Self { n, r, p, q, pq, rr, rz, z, .. } = self;
+        let Self { n, r, p, q, pq, rr, rz, z, graphs, .. } = self;
         let z = if m.is_identity() {
             be.copy(None, r, p)?;
             be.dot(None, r, r, rz)?;
@@ -198,6 +224,8 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
             be.copy(None, &pair.0, p)?;
             Some(pair)
         };
-        segments::repeat(be, Iteration { a, m, x, r, p, q, pq, rr, rz, z, monitor }, pace, look)
+        let step = Iteration { a, m, x, r, p, q, pq, rr, rz, z, monitor };
+        // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
+        unsafe { segments::repeat(be, step, graphs, pace, look) }
     }
 }

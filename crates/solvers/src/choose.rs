@@ -12,6 +12,8 @@ pub enum SolverKind {
     Cg,
     /// [`crate::BiCgStab`].
     BiCgStab,
+    /// [`crate::Gmres`].
+    Gmres,
     /// [`crate::Direct`].
     Direct,
 }
@@ -24,6 +26,10 @@ pub enum PrecondKind {
     None,
     /// [`crate::Jacobi`].
     Jacobi,
+    /// [`crate::Ilu`] without fill.
+    Ilu0,
+    /// [`crate::Ic`].
+    Ic0,
 }
 
 /// What was chosen, and why, in a sentence.
@@ -37,6 +43,8 @@ pub struct Choice {
     pub precond: PrecondKind,
     /// Why this preconditioner.
     pub precond_why: &'static str,
+    /// The preconditioner without a factorisation, for where that of `precond` breaks down.
+    pub plain: PrecondKind,
 }
 
 impl SolverKind {
@@ -45,37 +53,58 @@ impl SolverKind {
         match self {
             SolverKind::Cg => "cg",
             SolverKind::BiCgStab => "bicgstab",
+            SolverKind::Gmres => "gmres",
             SolverKind::Direct => "direct",
         }
     }
 
     /// Chooses for a matrix: CG where it is symmetric ([`Csr::is_symmetric`]) with a positive diagonal, least squares where it is not
-    /// square, else BiCGStab; Jacobi where the diagonal has no zero. O(nnz log(row)).
+    /// square, else BiCGStab; the preconditioner is [`PrecondKind::choose`]'s for that method. O(nnz log(row)).
     ///
     /// A symmetric matrix with a positive diagonal may still be indefinite; CG then says so.
     pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
-        if csr.nrows() != csr.ncols() {
-            return Choice {
-                solver: SolverKind::Direct,
-                solver_why: "the matrix is not square, so the answer is one of least squares",
-                precond: PrecondKind::None,
-                precond_why: "a direct solve needs none",
-            };
-        }
-        let invertible = |i| csr.get(i, i).is_some_and(|d| d.is_finite() && d.recip().is_finite());
-        let (precond, precond_why) = if (0..csr.nrows()).all(invertible) {
-            (PrecondKind::Jacobi, "the diagonal has no zero")
-        } else {
-            (PrecondKind::None, "the diagonal has an entry that is zero or infinite, which Jacobi cannot invert")
-        };
-        let (solver, solver_why) = if !(0..csr.nrows()).all(|i| csr.get(i, i).is_some_and(|d| d > T::zero())) {
+        let symmetric = csr.nrows() == csr.ncols() && csr.is_symmetric();
+        let (solver, solver_why) = if csr.nrows() != csr.ncols() {
+            (SolverKind::Direct, "the matrix is not square, so the answer is one of least squares")
+        } else if !diagonal(csr, |d| d > T::zero()) {
             (SolverKind::BiCgStab, "the diagonal is not positive throughout, so the matrix is not positive definite")
-        } else if !csr.is_symmetric() {
+        } else if !symmetric {
             (SolverKind::BiCgStab, "the matrix is not symmetric")
         } else {
             (SolverKind::Cg, "the matrix is symmetric with a positive diagonal")
         };
-        Choice { solver, solver_why, precond, precond_why }
+        let (precond, precond_why, plain) = PrecondKind::choose(csr, solver, symmetric);
+        Choice { solver, solver_why, precond, precond_why, plain }
+    }
+}
+
+/// Whether every diagonal entry is stored and `holds`.
+fn diagonal<T: Real>(csr: &Csr<T>, holds: impl Fn(T) -> bool) -> bool {
+    (0..csr.nrows()).all(|i| csr.get(i, i).is_some_and(&holds))
+}
+
+impl PrecondKind {
+    /// Chooses for a method and a matrix that is symmetric or not, with the reason and what to take where a factorisation breaks down:
+    /// IC(0) where the matrix is symmetric with a positive diagonal, ILU(0) for the methods that need no symmetric preconditioner, where
+    /// the diagonal has no zero; else Jacobi, else none. O(n log(row)).
+    pub fn choose<T: Real>(csr: &Csr<T>, solver: SolverKind, symmetric: bool) -> (Self, &'static str, Self) {
+        if solver == SolverKind::Direct {
+            return (PrecondKind::None, "a direct solve needs none", PrecondKind::None);
+        }
+        if !diagonal(csr, |d| d.is_finite() && d.recip().is_finite()) {
+            let why = "the diagonal has an entry that is zero or infinite, which neither Jacobi nor a factorisation can invert";
+            return (PrecondKind::None, why, PrecondKind::None);
+        }
+        let (best, why) = if symmetric && diagonal(csr, |d| d > T::zero()) {
+            (PrecondKind::Ic0, "the matrix is symmetric with a positive diagonal")
+        } else if solver == SolverKind::Cg {
+            (PrecondKind::Jacobi, "the matrix has no symmetric factors, and CG needs those")
+        } else if symmetric {
+            (PrecondKind::Ilu0, "the diagonal has no zero, but is not positive")
+        } else {
+            (PrecondKind::Ilu0, "the matrix is not symmetric, and its diagonal has no zero")
+        };
+        (best, why, PrecondKind::Jacobi)
     }
 }
 
@@ -91,6 +120,8 @@ impl PrecondKind {
         match self {
             PrecondKind::None => "none",
             PrecondKind::Jacobi => "jacobi",
+            PrecondKind::Ilu0 => "ilu0",
+            PrecondKind::Ic0 => "ic0",
         }
     }
 }
@@ -118,14 +149,27 @@ mod tests {
             (choice.solver, choice.precond)
         };
         let spd = [(0, 0, 2.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 2.0)];
-        assert_eq!(choose(2, 2, &spd), (SolverKind::Cg, PrecondKind::Jacobi));
+        assert_eq!(choose(2, 2, &spd), (SolverKind::Cg, PrecondKind::Ic0));
         let skewed = [(0, 0, 2.0), (0, 1, 1.0), (1, 1, 2.0)];
-        assert_eq!(choose(2, 2, &skewed), (SolverKind::BiCgStab, PrecondKind::Jacobi));
+        assert_eq!(choose(2, 2, &skewed), (SolverKind::BiCgStab, PrecondKind::Ilu0));
         let negative = [(0, 0, -2.0), (1, 1, 2.0)];
-        assert_eq!(choose(2, 2, &negative), (SolverKind::BiCgStab, PrecondKind::Jacobi));
+        assert_eq!(choose(2, 2, &negative), (SolverKind::BiCgStab, PrecondKind::Ilu0));
         let exchange = [(0, 1, 1.0), (1, 0, 1.0)];
         assert_eq!(choose(2, 2, &exchange), (SolverKind::BiCgStab, PrecondKind::None));
         assert_eq!(choose(3, 2, &exchange), (SolverKind::Direct, PrecondKind::None));
-        assert_eq!(choose(0, 0, &[]), (SolverKind::Cg, PrecondKind::Jacobi));
+        assert_eq!(choose(0, 0, &[]), (SolverKind::Cg, PrecondKind::Ic0));
+    }
+
+    #[test]
+    fn the_preconditioner_fits_a_method_that_was_asked_for() {
+        let mut triplets = Triplets::new(2, 2).expect("a small shape");
+        for (i, j, v) in [(0, 0, 2.0), (0, 1, 1.0), (1, 1, 2.0)] {
+            triplets.push(i, j, v).expect("an entry inside");
+        }
+        let csr = triplets.to_csr().expect("a small matrix");
+        let for_method = |solver| PrecondKind::choose(&csr, solver, false).0;
+        assert_eq!(for_method(SolverKind::Cg), PrecondKind::Jacobi);
+        assert_eq!(for_method(SolverKind::Gmres), PrecondKind::Ilu0);
+        assert_eq!(for_method(SolverKind::Direct), PrecondKind::None);
     }
 }

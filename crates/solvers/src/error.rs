@@ -110,8 +110,18 @@ pub enum Error {
         /// How many entries.
         expected: usize,
     },
+    /// A vector that cannot be one of a basis of a null space.
+    #[error("vector {index} of the null space is {found}; leave it out")]
+    NullVector {
+        /// Which, from 0.
+        index: usize,
+        /// `"infinite or NaN"`, `"zero, or a combination of those before it"`.
+        found: &'static str,
+    },
     /// An option outside its range.
-    #[error("option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1")]
+    #[error(
+        "option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1, restart is at least 1"
+    )]
     Option {
         /// The option.
         name: &'static str,
@@ -127,6 +137,14 @@ pub enum Error {
         value: f64,
         /// What it should be.
         range: &'static str,
+    },
+    /// A matrix that is no stencil on a grid, where the method needs one.
+    #[error(
+        "mg needs a stencil on a grid with one unknown a point, numbered line by line, and finds none: {why}; solve with ssor, ic0 or ilu0"
+    )]
+    NotAGrid {
+        /// The reason.
+        why: spandrel_formats::NotAGrid,
     },
     /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
     #[error(transparent)]

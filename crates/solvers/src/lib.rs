@@ -1,6 +1,6 @@
 //! Solvers for A x = b over any backend, with an honest outcome.
 //!
-//! [`Cg`] and [`BiCgStab`] run whole iterations on a device without a host round trip; [`Direct`] factors on the host. All end in
+//! [`Cg`], [`BiCgStab`] and [`Gmres`] run whole iterations on a device without a host round trip; [`Direct`] factors on the host. All end in
 //! an [`Outcome`] whose [`Status`] says `converged` only where the residual recomputed from x is as small as was asked for.
 //! The iterative methods ask no backend which one it is, and scale by powers of two where norms would leave the range of the
 //! element type.
@@ -12,10 +12,14 @@ pub mod choose;
 pub mod direct;
 pub mod error;
 pub mod factored;
+pub mod gmres;
+mod graphs;
 pub mod isai;
 pub mod jacobi_sweeps;
 pub mod mixed;
+pub mod multigrid;
 mod norm;
+pub mod null_space;
 pub mod options;
 pub mod outcome;
 pub mod precond;
@@ -29,9 +33,12 @@ pub use choose::{Choice, PrecondKind, SolverKind};
 pub use direct::{Direct, DirectOptions, Factorable, Method};
 pub use error::{Error, Result};
 pub use factored::{Factored, Ic, Ilu, Ssor};
+pub use gmres::{Gmres, GmresOptions, Placement, gmres};
 pub use isai::Isai;
 pub use jacobi_sweeps::JacobiSweeps;
 pub use mixed::{Mixed, Narrowed};
+pub use multigrid::{Hierarchy, Multigrid};
+pub use null_space::NullSpace;
 pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
 pub use precond::{Identity, Jacobi};

@@ -53,6 +53,10 @@ impl Norm {
     pub(crate) fn of(value: f64) -> Self {
         Norm { m: value, e: 0 }
     }
+    /// self * 2^e
+    pub(crate) fn times_power_of_two(self, e: i32) -> Self {
+        Norm { m: self.m, e: self.e + e }
+    }
     pub(crate) fn is_finite(self) -> bool {
         self.m.is_finite()
     }
@@ -121,6 +125,18 @@ pub(crate) fn scale_by<T: Real, B: Backend<T>>(
         }
     }
     Ok(())
+}
+
+/// gamma of the roundings in a dot product or norm of n elements in `T`: 37 for each level of its tree (32 `fma`, five additions), and its
+/// root.
+pub(crate) fn rounding<T: Real>(n: usize) -> f64 {
+    let (mut levels, mut rest) = (1, n);
+    while rest > 1024 {
+        rest = rest.div_ceil(1024);
+        levels += 1;
+    }
+    let nu = f64::from(37 * levels + 1) * T::UNIT_ROUNDOFF;
+    nu / (1.0 - nu)
 }
 
 /// ||v||. Blocks. Infinite or NaN only where an element of v is.

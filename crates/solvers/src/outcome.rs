@@ -29,11 +29,13 @@ pub enum Status {
     NotFinite,
     /// The watcher asked to stop.
     Interrupted,
+    /// A singular system without an answer: b has a part that no A x reaches, and x minimises ||b - A x||.
+    Inconsistent,
 }
 
 impl Status {
     /// All of them.
-    pub const ALL: [Status; 10] = [
+    pub const ALL: [Status; 11] = [
         Status::Converged,
         Status::MaxIterations,
         Status::Breakdown,
@@ -44,6 +46,7 @@ impl Status {
         Status::Stagnated,
         Status::NotFinite,
         Status::Interrupted,
+        Status::Inconsistent,
     ];
 
     /// The word in reports and JSON.
@@ -59,6 +62,7 @@ impl Status {
             Status::Stagnated => "stagnated",
             Status::NotFinite => "not_finite",
             Status::Interrupted => "interrupted",
+            Status::Inconsistent => "inconsistent",
         }
     }
 
@@ -89,7 +93,7 @@ pub struct Outcome {
     /// Residual norms over ||b||: the first entry is the initial one, then one per iteration (and the half step that ended
     /// BiCGStab). Empty where the options say so. For a direct solve one entry per refinement step.
     pub history: Vec<f64>,
-    /// How often the residual was replaced and the direction restarted.
+    /// How often the residual was replaced and the direction restarted; of GMRES also every cycle after the first.
     pub restarts: usize,
     /// The last scalar that stopped the method (also where a restart mended it), and after how many iterations.
     pub breakdown: Option<(Quantity, usize)>,

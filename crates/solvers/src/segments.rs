@@ -3,7 +3,8 @@
 //! A segment is what a method does from r = b - A x until its monitor stops. Behind it x is judged by the residual
 //! recomputed from it, never by the recurrence: `converged` is said here and nowhere else. Where the recurrence claims what the truth
 //! denies, or BiCGStab breaks down, the next segment begins from the recomputed residual (residual replacement: van der Vorst & Ye
-//! 2000, Residual replacement strategies for Krylov subspace iterative methods for the convergence of true residuals).
+//! 2000, Residual replacement strategies for Krylov subspace iterative methods for the convergence of true residuals). A cycle of GMRES
+//! is a segment too, one that its method ends by itself.
 //!
 //! Invariants: outside a segment x is unscaled. Inside, r and x are times 2^k with k = 0 unless ||r|| is outside the window of
 //! [`crate::norm`], so that squares of norms stay in range; powers of two change no other bit. A segment asks for no less
@@ -13,9 +14,10 @@
 
 use std::ops::ControlFlow;
 
-use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Recorded, Step, Stop, Watch};
+use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Step, Stop, Watch};
 use spandrel_formats::Real;
 
+use crate::graphs::Graphs;
 use crate::norm::{Norm, norm, scale_by};
 use crate::options::Watcher;
 use crate::{Error, Options, Outcome, Progress, Result, Status};
@@ -37,6 +39,12 @@ pub(crate) struct Pace {
     pub(crate) check_every: usize,
     /// Iterations that are left to this segment; its monitor has the same limit.
     pub(crate) max_iters: usize,
+    /// What the residual norm must come down to.
+    pub(crate) threshold: f64,
+    /// The residual norm that the segment begins with.
+    pub(crate) begun: f64,
+    /// Residual and x are times two to this power.
+    pub(crate) scale: i32,
 }
 
 /// The host looks at least every so many iterations, whatever `check_every` says: a solve without a limit must still see its stop.
@@ -44,30 +52,53 @@ const LONGEST_RUN: usize = 1 << 16;
 
 impl Pace {
     /// Runs until the next look: never past the limit, where a monitor stops.
-    fn until_next_look(self, done: usize) -> usize {
+    pub(crate) fn until_next_look(self, done: usize) -> usize {
         self.check_every.min(LONGEST_RUN).min(self.max_iters.saturating_sub(done)).max(1)
     }
+}
+
+/// Why a segment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The monitor, or what a method says in its words.
+    Stop(Stop),
+    /// The watcher interrupted.
+    Watcher,
+    /// Its length was reached.
+    Cycle,
+    /// The cycle before did not lower the norm that the method minimises: neither would any other.
+    Standstill,
 }
 
 /// How a segment ended.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// Why the monitor stopped; `None` if the watcher interrupted.
-    pub(crate) stop: Option<Stop>,
-    pub(crate) latest: Latest,
+    pub(crate) cause: Cause,
+    /// Iterations done.
+    pub(crate) iterations: usize,
+    /// The last residual norm, if there is one.
+    pub(crate) residual: Option<f64>,
 }
 
 /// A Krylov method over its workspace.
 pub(crate) trait Method<T: Real, B: Backend<T>> {
     const NAME: &'static str;
-    /// Whether a vanished scalar may be mended by beginning again.
-    const RESTARTS: bool;
+    /// Breakdowns in a row without progress that end the solve.
+    const FRUITLESS: usize;
     /// Unknowns of the workspace.
     fn len(&self) -> usize;
     /// The residual, a vector and a scalar that are free between segments.
     fn between(&mut self) -> (&mut B::Vector, &mut B::Vector, &mut B::Scalar);
     /// The monitor, kept from the solve before.
     fn monitor(&mut self) -> &mut Option<B::Monitor>;
+    /// The captured steps.
+    fn graphs(&mut self) -> &mut Graphs<B>;
+    /// A new solve begins: nothing is known of it.
+    fn forget(&mut self) {}
+    /// Residual norms of the segment that ended, one per iteration. Blocks.
+    fn norms(&mut self, be: &B, monitor: &B::Monitor) -> Result<Vec<f64>> {
+        Ok(be.report(monitor)?.history)
+    }
     /// Runs from the residual in place until the monitor (armed) stops or `look` breaks off.
     fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(
         &mut self,
@@ -93,9 +124,13 @@ pub(crate) trait Watched<B: spandrel_backend::Device>: Step<B> {
 ///
 /// Every run observes one full residual norm or stops, so a monitor that runs has counted each of them and stands below its
 /// limit. A device that reports otherwise would be waited for without end and is an error.
-pub(crate) fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
+///
+/// # Safety
+/// As [`Graphs::run`] for `graphs` and this step.
+pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
     be: &B,
     mut step: S,
+    graphs: &mut Graphs<B>,
     pace: Pace,
     look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
 ) -> Result<End> {
@@ -110,14 +145,14 @@ pub(crate) fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
             return Ok(end);
         }
     }
-    let mut recorded = Recorded::new(be, step, pace.recorded);
     loop {
         let more = pace.until_next_look(runs);
         for _ in 0..more {
-            recorded.run()?;
+            // SAFETY: the caller's promise.
+            unsafe { graphs.run(be, (0, 1), &mut step, pace.recorded) }?;
         }
         runs += more;
-        if let Some(end) = look_at(be, recorded.step().monitor(), runs, pace, look)? {
+        if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
             return Ok(end);
         }
     }
@@ -140,8 +175,11 @@ fn look_at<B: spandrel_backend::Device>(
         );
         return Err(spandrel_backend::Error::Device { device: B::NAME, why }.into());
     }
-    let ends = latest.stop.is_some() || look(latest).is_break();
-    Ok(ends.then_some(End { stop: latest.stop, latest }))
+    let cause = match latest.stop {
+        Some(stop) => Some(Cause::Stop(stop)),
+        None => look(latest).is_break().then_some(Cause::Watcher),
+    };
+    Ok(cause.map(|cause| End { cause, iterations: latest.iterations, residual: latest.residual }))
 }
 
 /// Sizes of everything, once.
@@ -173,6 +211,8 @@ enum Verdict {
     Ended(Status),
     /// Begin again; the status if no restart is left.
     Again(Status),
+    /// On with the next cycle, which is no restart that options limit.
+    Onward,
 }
 
 /// The judge's memory between segments.
@@ -181,6 +221,7 @@ struct Judge {
     before: f64,
     /// Breakdowns in a row without progress.
     fruitless: usize,
+    /// Restarts that were answers to a breakdown or to a claim that the truth denied.
     restarts: usize,
 }
 
@@ -192,22 +233,23 @@ impl Judge {
     /// away from the attainable accuracy a segment divides it by up to 1/u, and refinement is ended by the same measure in
     /// [`crate::direct`].
     const STAGNANT: f64 = 0.5;
-    /// Breakdowns in a row without progress that end the solve: the first is answered by a new shadow residual, should that fail at
-    /// once the second by a tilted one, and there is no third answer.
-    const FRUITLESS: usize = 3;
 
-    fn verdict(&mut self, stop: Option<Stop>, now: f64, restartable: bool) -> Verdict {
+    fn verdict(&mut self, cause: Cause, now: f64, fruitless: usize) -> Verdict {
         let breakdown = |judge: &mut Self, status| {
             judge.fruitless = if now < Self::FRUITFUL * judge.before { 0 } else { judge.fruitless + 1 };
-            if restartable && judge.fruitless < Self::FRUITLESS {
-                Verdict::Again(status)
-            } else {
-                Verdict::Ended(status)
+            if judge.fruitless < fruitless { Verdict::Again(status) } else { Verdict::Ended(status) }
+        };
+        let stop = match cause {
+            Cause::Watcher => return Verdict::Ended(Status::Interrupted),
+            Cause::Cycle => {
+                self.fruitless = 0;
+                return Verdict::Onward;
             }
+            Cause::Standstill => return Verdict::Ended(Status::Stagnated),
+            Cause::Stop(stop) => stop,
         };
         match stop {
-            None => Verdict::Ended(Status::Interrupted),
-            Some(Stop::Converged | Stop::ConvergedHalf) => {
+            Stop::Converged | Stop::ConvergedHalf => {
                 self.fruitless = 0;
                 if self.restarts > 0 && now > Self::STAGNANT * self.before {
                     Verdict::Ended(Status::Stagnated)
@@ -215,22 +257,20 @@ impl Judge {
                     Verdict::Again(Status::Stagnated)
                 }
             }
-            Some(Stop::MaxIterations) => Verdict::Ended(Status::MaxIterations),
-            Some(Stop::Diverged) => Verdict::Ended(Status::Diverged),
-            Some(Stop::NotPositive(Quantity::Curvature)) => Verdict::Ended(Status::IndefiniteMatrix),
-            Some(Stop::NotPositive(Quantity::PreconditionedResidual)) => {
-                Verdict::Ended(Status::IndefinitePreconditioner)
-            }
-            Some(Stop::NotFinite(_)) => breakdown(self, Status::NotFinite),
-            Some(_) => breakdown(self, Status::Breakdown),
+            Stop::MaxIterations => Verdict::Ended(Status::MaxIterations),
+            Stop::Diverged => Verdict::Ended(Status::Diverged),
+            Stop::NotPositive(Quantity::Curvature) => Verdict::Ended(Status::IndefiniteMatrix),
+            Stop::NotPositive(Quantity::PreconditionedResidual) => Verdict::Ended(Status::IndefinitePreconditioner),
+            Stop::NotFinite(_) => breakdown(self, Status::NotFinite),
+            _ => breakdown(self, Status::Breakdown),
         }
     }
 }
 
 /// The scalar that a stop names.
-fn quantity(stop: Option<Stop>) -> Option<Quantity> {
-    match stop {
-        Some(Stop::Zero(q) | Stop::NotPositive(q) | Stop::NotFinite(q)) => Some(q),
+fn quantity(cause: Cause) -> Option<Quantity> {
+    match cause {
+        Cause::Stop(Stop::Zero(q) | Stop::NotPositive(q) | Stop::NotFinite(q)) => Some(q),
         _ => None,
     }
 }
@@ -247,11 +287,72 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
     watcher: Watcher<'_>,
 ) -> Result<Outcome> {
     options.check()?;
-    let n = check(method, be, a, m, b, x)?;
+    check(method, be, a, m, b, x)?;
+    method.graphs().clear();
+    let outcome = one(method, be, a, m, b, x, options, watcher);
+    method.graphs().clear();
+    outcome
+}
+
+/// Solves A x = b for each b from each x, one after the other. All iterate in one vector, so that what was captured for the first serves the
+/// others.
+pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
+    method: &mut W,
+    be: &B,
+    a: &impl Operator<T, B>,
+    m: &impl Preconditioner<T, B>,
+    b: &[B::Vector],
+    x: &mut [B::Vector],
+    options: &Options,
+    watcher: Watcher<'_>,
+) -> Result<Vec<Outcome>> {
+    options.check()?;
+    if b.len() != x.len() {
+        let what = "the list of answers";
+        return Err(Error::Size { solver: W::NAME, what, found: x.len(), expected: b.len() });
+    }
+    for (b, x) in b.iter().zip(&*x) {
+        check(method, be, a, m, b, x)?;
+    }
+    let mut iterate = be.zeros(method.len())?;
+    method.graphs().clear();
+    let mut outcomes = Vec::with_capacity(b.len());
+    for (b, x) in b.iter().zip(x) {
+        be.copy(None, x, &mut iterate)?;
+        let outcome = one(method, be, a, m, b, &mut iterate, options, watcher);
+        if outcome.is_err() {
+            method.graphs().clear();
+        }
+        let outcome = outcome?;
+        be.copy(None, &iterate, x)?;
+        let interrupted = outcome.status == Status::Interrupted;
+        outcomes.push(outcome);
+        if interrupted {
+            break;
+        }
+    }
+    method.graphs().clear();
+    Ok(outcomes)
+}
+
+/// Solves one system of checked sizes. What was captured since the graphs were cleared was captured for the same A, M and x, and an error
+/// clears them (the monitor may be gone with it).
+fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
+    method: &mut W,
+    be: &B,
+    a: &impl Operator<T, B>,
+    m: &impl Preconditioner<T, B>,
+    b: &B::Vector,
+    x: &mut B::Vector,
+    options: &Options,
+    watcher: Watcher<'_>,
+) -> Result<Outcome> {
+    let n = method.len();
     let mut outcome = Outcome::zero();
     if n == 0 {
         return Ok(outcome);
     }
+    method.forget();
     let (_, scratch, scalar) = method.between();
     let b_norm = norm(be, b, scratch, scalar)?;
     if b_norm.is_zero() {
@@ -279,28 +380,32 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
         let verdict = if !(r_norm.is_finite() && b_norm.is_finite()) {
             outcome.true_residual = f64::NAN;
             match &ended {
-                Some(End { stop: Some(Stop::Diverged), .. }) => Verdict::Ended(Status::Diverged),
+                Some(End { cause: Cause::Stop(Stop::Diverged), .. }) => Verdict::Ended(Status::Diverged),
                 _ => Verdict::Ended(Status::NotFinite),
             }
         } else if now <= options.rtol || r_norm.value() <= options.atol {
             Verdict::Ended(Status::Converged)
         } else {
             match &ended {
-                Some(end) => judge.verdict(end.stop, now, W::RESTARTS),
-                None => Verdict::Again(Status::MaxIterations),
+                // A cycle shrinks the norm that its method minimises, which need not be this one.
+                Some(End { cause: Cause::Cycle, .. }) if now > options.divergence * judge.before.max(1.0) => {
+                    Verdict::Ended(Status::Diverged)
+                }
+                Some(end) => judge.verdict(end.cause, now, W::FRUITLESS),
+                None => Verdict::Onward,
             }
         };
         outcome.status = match verdict {
             Verdict::Ended(status) => status,
-            Verdict::Again(_) if outcome.iterations >= max_iters => Status::MaxIterations,
-            Verdict::Again(otherwise) if ended.is_some() && judge.restarts == options.max_restarts => otherwise,
-            Verdict::Again(_) => {
+            Verdict::Again(_) | Verdict::Onward if outcome.iterations >= max_iters => Status::MaxIterations,
+            Verdict::Again(otherwise) if judge.restarts == options.max_restarts => otherwise,
+            verdict => {
                 // On with another segment.
-                judge.restarts += usize::from(ended.is_some());
+                judge.restarts += usize::from(matches!(verdict, Verdict::Again(_)));
                 judge.before = now;
-                outcome.restarts = judge.restarts;
+                outcome.restarts += usize::from(ended.is_some());
                 let done = outcome.iterations;
-                let restarts = judge.restarts;
+                let restarts = outcome.restarts;
                 let target = options.rtol.max(Norm::of(options.atol).over(b_norm));
                 let mut tell = |iterations, residual| {
                     watcher(Progress { iterations: done + iterations, max_iters, residual, target, restarts })
@@ -333,22 +438,25 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
                     persistent: options.persistent,
                     check_every: options.check_every,
                     max_iters: watch.max_iters,
+                    threshold: watch.threshold,
+                    begun,
+                    scale: k,
                 };
                 let end = method.segment(be, a, m, x, &mut monitor, shadow, pace, &mut look)?;
                 scale_by(be, -k, x, method.between().1)?;
 
-                outcome.iterations += end.latest.iterations;
-                if let Some(norm) = end.latest.residual {
+                outcome.iterations += end.iterations;
+                if let Some(norm) = end.residual {
                     outcome.residual = norm / unit;
                 }
                 if options.history {
-                    outcome.history.extend(be.report(&monitor)?.history.iter().map(|norm| norm / unit));
+                    outcome.history.extend(method.norms(be, &monitor)?.iter().map(|norm| norm / unit));
                 }
                 *method.monitor() = Some(monitor);
-                if let Some(q) = quantity(end.stop) {
+                if let Some(q) = quantity(end.cause) {
                     outcome.breakdown = Some((q, outcome.iterations));
                 }
-                let at_once = end.latest.iterations == 0 && end.stop == Some(Stop::Zero(Quantity::ShadowDirection));
+                let at_once = end.iterations == 0 && end.cause == Cause::Stop(Stop::Zero(Quantity::ShadowDirection));
                 shadow = if at_once { Shadow::Tilted } else { Shadow::Residual };
                 ended = Some(end);
                 continue;

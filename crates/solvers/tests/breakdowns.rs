@@ -2,7 +2,7 @@
 
 mod problems;
 
-use problems::{BOTH, Krylov, diagonal, drift, honest, judged, matrix, norm, solve, solve_from, stencil, uneven};
+use problems::{ALL, Krylov, diagonal, drift, honest, judged, matrix, norm, solve, solve_from, stencil, uneven};
 use spandrel_backend::Quantity;
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Real};
@@ -105,7 +105,7 @@ fn a_system_that_no_restart_mends_ends_as_breakdown() {
 #[test]
 fn a_lucky_breakdown_is_convergence() {
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         // The residual is exactly zero after one step, and every scalar behind it would be.
         for b in [vec![3.0, 0.0, 0.0], vec![0.0, 5.0, 0.0]] {
             let (outcome, _) = solve(
@@ -161,7 +161,7 @@ fn what_f32_cannot_reach_is_stagnated_not_converged() {
     // Condition about 10^4: the attainable residual is far above 10^-12.
     let a = stencil::<f32>(60, 0.0);
     let b: Vec<f32> = uneven(3600);
-    for method in BOTH {
+    for method in ALL {
         let options = Options { rtol: 1e-12, ..Options::default() };
         let (outcome, x) = solve(&be, method, &a, &b, &options);
         assert_eq!(outcome.status, Status::Stagnated, "{method:?} {outcome:?}");
@@ -177,7 +177,8 @@ fn a_recurrence_that_runs_ahead_of_the_truth_is_caught_and_mended() {
     let a = stencil::<f64>(30, 0.0);
     let b: Vec<f64> = uneven(900);
     let guess: Vec<f64> = b.iter().map(|v| 1e10 * v).collect();
-    for method in BOTH {
+    // GMRES has no recurrence that outlives a cycle.
+    for method in [Krylov::Cg, Krylov::BiCgStab] {
         let options = Options { rtol: 1e-13, max_restarts: 0, ..Options::default() };
         let (hasty, x) = solve_from(&be, method, &a, &Identity, &b, &guess, &options);
         assert_eq!(hasty.status, Status::Stagnated, "{method:?} {hasty:?}");
@@ -195,7 +196,7 @@ fn a_recurrence_that_runs_ahead_of_the_truth_is_caught_and_mended() {
 fn nothing_asked_of_the_residual_still_ends() {
     // rtol = 0 is out of reach in general; it must end, and not as converged unless the residual is exactly zero.
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         let options = Options { rtol: 0.0, ..Options::default() };
         let (outcome, x) = solve(&be, method, &stencil::<f64>(15, 0.0), &uneven(225), &options);
         assert_eq!(outcome.status == Status::Converged, outcome.true_residual == 0.0);

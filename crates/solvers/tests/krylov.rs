@@ -4,9 +4,7 @@ mod problems;
 
 use std::ops::ControlFlow;
 
-use problems::{
-    BOTH, Krylov, diagonal, drift, gamma, honest, judged, matrix, norm, solve, solve_from, stencil, uneven,
-};
+use problems::{ALL, Krylov, diagonal, drift, gamma, honest, judged, matrix, norm, solve, solve_from, stencil, uneven};
 use spandrel_backend::{Backend, Mat, Spmv};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Real};
@@ -57,7 +55,7 @@ fn jacobi_pays_on_an_uneven_diagonal() {
         entries.extend(cols.iter().zip(values).map(|(&j, &v)| (i, j as usize, v * scale(i) * scale(j as usize))));
     }
     let a = matrix::<f64>(144, 144, &entries);
-    for method in BOTH {
+    for method in ALL {
         let options = Options { max_iters: Some(5000), ..Options::default() };
         let (none, _) = solve(&be, method, &a, &uneven(144), &options);
         let jacobi = Jacobi::new(&be, &a).unwrap();
@@ -70,7 +68,7 @@ fn jacobi_pays_on_an_uneven_diagonal() {
 #[test]
 fn a_zero_right_hand_side_has_the_zero_answer() {
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         let (outcome, x) =
             solve_from(&be, method, &stencil::<f64>(4, 0.0), &Identity, &[0.0; 16], &uneven(16), &Options::default());
         assert_eq!((outcome.status, outcome.iterations, outcome.true_residual), (Status::Converged, 0, 0.0));
@@ -85,7 +83,7 @@ fn an_exact_guess_takes_no_iteration() {
     let x: Vec<f64> = (0..25).map(|i| i as f64 - 7.0).collect();
     let b: Vec<f64> =
         (0..25).map(|i| a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum()).collect();
-    for method in BOTH {
+    for method in ALL {
         let (outcome, y) = solve_from(&be, method, &a, &Identity, &b, &x, &Options::default());
         assert_eq!((outcome.status, outcome.iterations, outcome.history), (Status::Converged, 0, vec![0.0]));
         assert_eq!(y, x);
@@ -95,7 +93,7 @@ fn an_exact_guess_takes_no_iteration() {
 #[test]
 fn one_unknown_takes_one_iteration() {
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         let (outcome, x) = solve(&be, method, &diagonal::<f64>(&[4.0]), &[2.0], &Options::default());
         assert_eq!((outcome.status, x), (Status::Converged, vec![0.5]), "{method:?}");
         assert!(outcome.iterations <= 1 && outcome.breakdown.is_none());
@@ -105,7 +103,7 @@ fn one_unknown_takes_one_iteration() {
 #[test]
 fn no_unknowns_are_solved_already() {
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         let (outcome, x) = solve(&be, method, &matrix::<f64>(0, 0, &[]), &[], &Options::default());
         assert_eq!((outcome.status, outcome.iterations, x.len()), (Status::Converged, 0, 0));
     }
@@ -129,7 +127,7 @@ fn a_singular_system_with_an_answer_is_solved() {
     let mut b = vec![0.0; n];
     (b[0], b[n - 1], b[5], b[6]) = (1.0, -1.0, 2.0, -2.0);
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         let (outcome, x) = solve(&be, method, &a, &b, &Options::default());
         assert_eq!(outcome.status, Status::Converged, "{method:?} {outcome:?}");
         honest(&a, &x, &b, &outcome);
@@ -145,7 +143,7 @@ fn what_is_not_finite_is_said_at_once() {
         a.values_mut()[17] = bad;
         let mut b = uneven(36);
         b[11] = bad;
-        for method in BOTH {
+        for method in ALL {
             let options = Options::default();
             for (outcome, _) in [
                 solve(&be, method, &a, &uneven(36), &options),
@@ -166,7 +164,7 @@ where
     let be = Cpu::new();
     let a = stencil::<T>(9, 0.0);
     let unit: Vec<T> = uneven(81);
-    for method in BOTH {
+    for method in ALL {
         let options = Options { rtol, ..Options::default() };
         let (at_one, x_at_one) = solve(&be, method, &a, &unit, &options);
         honest(&a, &x_at_one, &unit, &at_one);
@@ -209,7 +207,7 @@ fn a_guess_far_above_the_answer_is_no_lie() {
     let be = Cpu::new();
     let a = stencil::<f64>(10, 0.0);
     let guess: Vec<f64> = uneven(100).iter().map(|v: &f64| v * 1e14).collect();
-    for method in BOTH {
+    for method in ALL {
         let (outcome, x) = solve_from(&be, method, &a, &Identity, &uneven(100), &guess, &Options::default());
         assert_eq!(outcome.status, Status::Converged, "{method:?} {outcome:?}");
         assert!(outcome.restarts > 0);
@@ -238,7 +236,7 @@ fn recording_looking_and_threads_change_no_bit() {
     let a = stencil::<f64>(70, 0.1);
     let spd = stencil::<f64>(70, 0.0);
     let b = uneven(4900);
-    for method in BOTH {
+    for method in ALL {
         let a = if method == Krylov::Cg { &spd } else { &a };
         let mut seen = Vec::new();
         for threads in [1, 2, 3] {
@@ -261,7 +259,7 @@ fn recording_looking_and_threads_change_no_bit() {
 #[test]
 fn a_solve_without_a_limit_and_without_looks_still_sees_its_stop() {
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         let a = stencil::<f64>(6, 0.0);
         let options = Options { max_iters: Some(usize::MAX), check_every: usize::MAX, ..Options::default() };
         let (outcome, x) = solve(&be, method, &a, &uneven(36), &options);
@@ -283,7 +281,8 @@ fn a_segment_asks_for_no_less_than_the_unit_roundoff_of_its_begin() {
     // From zeros the segment begins with ||b||, in units of which the history is kept.
     let be = Cpu::new();
     let options = Options { rtol: 0.0, max_restarts: 0, ..Options::default() };
-    for method in BOTH {
+    // A cycle of GMRES ends long before.
+    for method in [Krylov::Cg, Krylov::BiCgStab] {
         let (outcome, _) = solve(&be, method, &stencil::<f32>(12, 0.0), &uneven(144), &options);
         assert_eq!(outcome.status, Status::Stagnated, "{method:?} {outcome:?}");
         let (last, before) = outcome.history.split_last().unwrap();
@@ -294,7 +293,7 @@ fn a_segment_asks_for_no_less_than_the_unit_roundoff_of_its_begin() {
 #[test]
 fn the_iteration_limit_is_kept() {
     let be = Cpu::new();
-    for method in BOTH {
+    for method in ALL {
         for limit in [0, 1, 5, 17] {
             let options = Options { max_iters: Some(limit), ..Options::default() };
             let (outcome, x) = solve(&be, method, &stencil::<f64>(30, 0.0), &uneven(900), &options);

@@ -14,6 +14,7 @@ use crate::Cpu;
 #[cfg(feature = "cuda-core")]
 use crate::Cuda;
 use crate::incomplete::Incomplete;
+use crate::multigrid::Geometric;
 
 macro_rules! declare {
     ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
@@ -25,10 +26,11 @@ macro_rules! declare {
 spandrel_formats::for_each_format!(declare);
 
 /// A backend with everything that the contract has for one element type: [`EveryFormat`], sparse vectors, the transposed and many-column
-/// products of the formats that have them, and preconditioners by triangular solves.
+/// products of the formats that have them, preconditioners by triangular solves, and multigrid.
 pub trait Complete<T: Real>:
     EveryFormat<T>
     + Incomplete<T>
+    + Geometric<T>
     + SparseVector<T>
     + SpmvTransposed<Csr<T>>
     + SpmvTransposed<Csc<T>>
@@ -41,6 +43,7 @@ pub trait Complete<T: Real>:
 impl<T: Real, B> Complete<T> for B where
     B: EveryFormat<T>
         + Incomplete<T>
+        + Geometric<T>
         + SparseVector<T>
         + SpmvTransposed<Csr<T>>
         + SpmvTransposed<Csc<T>>

@@ -1,10 +1,10 @@
-//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid, else level
-//! sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl).
+//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid that the device has
+//! a schedule for, else level sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl).
 
 use spandrel_backend::{Backend, Preconditioner, Sptrsv};
 use spandrel_formats::Real;
-use spandrel_solvers::Result;
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
+use spandrel_solvers::{Error, Result};
 #[cfg(feature = "cuda-core")]
 use spandrel_sptrsv::Capellini;
 #[cfg(feature = "cpu")]
@@ -57,12 +57,12 @@ pub trait Incomplete<T: Real>: Backend<T> + 'static {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] for what the factorisation breaks down at; [`spandrel_backend::Error::Unsupported`] for a grid
-    /// that the device has no schedule for; a backend that fails.
+    /// [`crate::Error::Triangle`] for what the factorisation breaks down at; a backend that fails.
     fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>;
 }
 
-/// The sweep where the triangles are stencils, else the plan `Other`.
+/// The sweep where the triangles are stencils and the device takes their grid, else the plan `Other`. The factors are computed once more where
+/// it does not, so that they need not be kept for that while the sweep's form is made.
 #[allow(dead_code)] // without a backend
 fn choose<T, Other, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
 where
@@ -71,10 +71,14 @@ where
     B: Sptrsv<Sweep<T>> + Sptrsv<Other> + 'static,
     F: Factor<Value = T>,
 {
-    let triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
+    let mut triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
     if let Ok(plans) = Plans::<Sweep<T>>::analyze(&triangles) {
         drop(triangles);
-        return load(be, factor, plans);
+        match load(be, factor.clone(), plans) {
+            Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
+            made => return made,
+        }
+        triangles = factor.triangles(factor.numeric(values)?)?.into();
     }
     let plans = Plans::<Other>::analyze(&triangles)?;
     drop(triangles);

@@ -32,7 +32,7 @@
 //! | [`formats`] | `spandrel-formats` | storage formats, conversions, Matrix Market, generators |
 //! | [`sptrsv`] | `spandrel-sptrsv` | triangles of a matrix, the dependencies between their rows |
 //! | [`backend`] | `spandrel-backend` | the contract between solvers and devices |
-//! | [`solvers`] | `spandrel-solvers` | Krylov solvers, preconditioners, outcomes |
+//! | [`solvers`] | `spandrel-solvers` | Krylov solvers, preconditioners, multigrid, outcomes |
 //! | `backend_cpu` | `spandrel-backend-cpu` | the CPU backend, feature `cpu` (default) |
 //! | `backend_cuda` | `spandrel-backend-cuda` | the CUDA backend, feature `cuda` |
 //!
@@ -69,6 +69,8 @@
 pub mod any;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod incomplete;
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub mod multigrid;
 
 pub use spandrel_backend as backend;
 pub use spandrel_formats as formats;

@@ -17,7 +17,7 @@ const THREADS: usize = 384;
 /// Terms of a stencil at most, as in the kernels.
 const TERMS: usize = 40;
 /// Shared memory of a thread block at most: what an H100 has, less the little that stays for the first-level cache.
-const SHARED: usize = 220 << 10;
+pub(super) const SHARED: usize = 220 << 10;
 const WARP: usize = 32;
 /// Lines of a strip: a warp of them; two warps from so many lines on, where strips are plenty and hand-overs cost more.
 const STRIP: usize = 32;
@@ -123,7 +123,7 @@ pub(super) struct Geometry {
 }
 
 /// A grid without axes of a single point, and of its stencil what can lie inside. Rows keep their numbers, terms their order.
-fn canonical(size: [usize; 3], offsets: &[[i32; 3]]) -> ([usize; 3], Vec<[i32; 3]>) {
+pub(super) fn canonical(size: [usize; 3], offsets: &[[i32; 3]]) -> ([usize; 3], Vec<[i32; 3]>) {
     let axes: Vec<usize> = (0..3).filter(|&axis| size[axis] > 1).collect();
     let mut extents = [1; 3];
     for (to, &from) in axes.iter().enumerate() {
@@ -138,6 +138,22 @@ fn canonical(size: [usize; 3], offsets: &[[i32; 3]]) -> ([usize; 3], Vec<[i32; 3
         offset
     };
     (extents, offsets.iter().filter(fits).map(moved).collect())
+}
+
+/// A stencil of at most [`TERMS`] terms as the kernels take it.
+pub(super) fn terms(offsets: &[[i32; 3]]) -> TermsArg {
+    let mut along = [[0; TERMS]; 3];
+    for (k, offset) in offsets.iter().enumerate() {
+        for axis in 0..3 {
+            along[axis][k] = offset[axis];
+        }
+    }
+    TermsArg { count: offsets.len() as u32, along }
+}
+
+/// The lower half of the stencil of so many points that kernels are for.
+pub(super) fn stencil(points: usize) -> Option<&'static [[i32; 3]]> {
+    KERNELS.iter().map(|kernels| kernels.offsets).find(|offsets| 2 * offsets.len() + 1 == points)
 }
 
 /// The smallest whole number >= 0 that is not below numerator / lines.
@@ -247,23 +263,13 @@ impl Wanted<'_> {
                 depth: narrow(depth)?,
                 plane_values: plane_values as u64,
             },
-            terms: self.terms(),
+            terms: terms(self.offsets),
             kernels: self.kernels,
             threads,
             shared,
             values: plane_values.checked_mul(nz)?,
             words: tiles.checked_mul(handed)?.checked_mul(self.bytes.div_ceil(4))?,
         })
-    }
-
-    fn terms(&self) -> TermsArg {
-        let mut along = [[0; TERMS]; 3];
-        for (k, offset) in self.offsets.iter().enumerate() {
-            for axis in 0..3 {
-                along[axis][k] = offset[axis];
-            }
-        }
-        TermsArg { count: self.offsets.len() as u32, along }
     }
 
     /// The first schedule inside the limits: as many threads as may be, then as many batches under way, then two planes a tile where

@@ -1,12 +1,15 @@
 //! The sweep on the GPU: exact triangular solve on a grid, from values packed in the order of the solve, no index read.
 //!
-//! Layout: kernels/sweep.cu's: values by plane, step and term, absent neighbours zeros, the reciprocal last.
+//! Layout: kernels/sweep.cu's: values by plane, step and term, absent neighbours zeros, the reciprocal last. On a device with clusters, grids
+//! of several planes with a stencil that kernels are for are solved by kernels/wavefront.cu, with values in its layout, packed once for each
+//! system that the plan holds.
 //! Order: stored, for both systems. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`], and what tiles hand on.
-//! Kernels: kernels/sweep.cu.
+//! Kernels: kernels/sweep.cu, kernels/wavefront.cu.
 //! Invariants: ticket, count of thread blocks that are done and number of the last solve are written by the host at load alone, so that a
 //! replayed graph goes on where the last solve ended. Both systems and all columns share them, as the queue orders solves.
 
 mod geometry;
+mod wavefront;
 
 use std::sync::Arc;
 
@@ -17,13 +20,26 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Systems, Triangle};
 
 use self::geometry::Geometry;
+use self::wavefront::Wavefront;
 use crate::csr::not_recorded;
 use crate::device::gate_pointer;
 use crate::error::failed;
 use crate::launch::{BLOCK, Grid, arg};
 use crate::memory::Buffer;
-use crate::module::SWEEP;
+use crate::module::{SWEEP, WAVEFRONT};
 use crate::{Cuda, Vector};
+
+/// The first compute capability whose thread blocks come in clusters, 10 major + minor.
+const CLUSTERS: u32 = 90;
+
+/// How a grid is solved.
+#[derive(Debug)]
+enum Schedule {
+    /// There is nothing to solve.
+    Nothing,
+    Steps(Geometry),
+    Waves(Wavefront),
+}
 
 /// A plan of the sweep in device memory.
 #[derive(Debug)]
@@ -32,10 +48,11 @@ pub struct CudaSweep<T> {
     nnz: usize,
     triangle: Triangle,
     systems: Systems,
-    /// Without it there is nothing to solve.
-    geometry: Option<Geometry>,
+    schedule: Schedule,
     blocks: usize,
     values: Buffer<T>,
+    /// Those of the transposed system, where it has its own.
+    transposed: Buffer<T>,
     exchange: Buffer<u64>,
     /// Ticket, thread blocks that are done, number of the last solve.
     state: Buffer<u32>,
@@ -54,41 +71,102 @@ impl<T: Real> CudaSweep<T> {
 
     /// Bytes of shared memory of a thread block.
     pub fn shared(&self) -> usize {
-        self.geometry.as_ref().map_or(0, |g| g.shared)
+        match &self.schedule {
+            Schedule::Nothing => 0,
+            Schedule::Steps(g) => g.shared,
+            Schedule::Waves(w) => w.shared,
+        }
     }
 
     /// Values of the plan to their places. The places of absent neighbours are left alone.
     fn pack(&self, cuda: &Cuda, plan: &Sweep<T>) -> Result<()> {
-        let Some(g) = &self.geometry else { return Ok(()) };
+        if matches!(self.schedule, Schedule::Nothing) {
+            return Ok(());
+        }
         let (stream, matrix) = (cuda.stream(), plan.matrix());
         let row_ptr = Buffer::from_host(stream, matrix.csr().row_ptr(), "a triangle's row pointers")?;
         let cols = Buffer::from_host(stream, matrix.csr().col_idx(), "a triangle's columns")?;
         let from = Buffer::from_host(stream, matrix.csr().values(), "a triangle's values")?;
         let inv_diag = Buffer::from_host(stream, matrix.inv_diag(), "a triangle's reciprocals")?;
-        let mut sweep = g.arg;
-        sweep.mirrored = u32::from(self.triangle == Triangle::Upper);
-        let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
-        let (inv_diag, values) = (inv_diag.pointer(), self.values.pointer());
-        let mut arguments =
-            [arg(&sweep), arg(&g.terms), arg(&row_ptr), arg(&cols), arg(&from), arg(&inv_diag), arg(&values)];
+        let unit = plan.diagonal() == Diagonal::Unit;
+        self.pack_from(
+            cuda,
+            [row_ptr.pointer(), cols.pointer(), from.pointer(), if unit { 0 } else { inv_diag.pointer() }],
+        )
+    }
+
+    /// The same from device memory: row pointers, columns, values, and the reciprocals of the diagonal or 0.
+    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols, from, inv_diag]: [u64; 4]) -> Result<()> {
         let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
-        // SAFETY: pack_sweep(sweep, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid; the buffers are freed in the
-        // queue's order, after it.
-        unsafe { cuda.launch::<T>(&SWEEP, "pack_sweep", grid, &mut arguments) }
+        match &self.schedule {
+            Schedule::Nothing => Ok(()),
+            Schedule::Steps(g) => {
+                let mut sweep = g.arg;
+                sweep.mirrored = u32::from(self.triangle == Triangle::Upper);
+                let values = self.values.pointer();
+                let mut arguments =
+                    [arg(&sweep), arg(&g.terms), arg(&row_ptr), arg(&cols), arg(&from), arg(&inv_diag), arg(&values)];
+                // SAFETY: pack_sweep(sweep, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid; without reciprocals
+                // none is read; the buffers are freed in the queue's order, after it.
+                unsafe { cuda.launch::<T>(&SWEEP, "pack_sweep", grid, &mut arguments) }
+            }
+            Schedule::Waves(w) => [System::Plain, System::Transposed]
+                .into_iter()
+                .filter(|&s| self.systems.hold(s))
+                .try_for_each(|system| {
+                    let transposed = u32::from(system == System::Transposed);
+                    let mut wave = w.arg;
+                    wave.mirrored = u32::from((self.triangle == Triangle::Upper) != (transposed == 1));
+                    let values = if transposed == 1 { self.transposed.pointer() } else { self.values.pointer() };
+                    let mut arguments = [
+                        arg(&wave),
+                        arg(&w.terms),
+                        arg(&w.sigma),
+                        arg(&transposed),
+                        arg(&row_ptr),
+                        arg(&cols),
+                        arg(&from),
+                        arg(&inv_diag),
+                        arg(&values),
+                    ];
+                    // SAFETY: pack_wavefront(wave, terms, sigma, transposed, row_ptr, cols, from, inv_diag, values), likewise.
+                    unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments) }
+                }),
+        }
     }
 
     /// One column, by addresses; b may be x.
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
-        let Some(g) = &self.geometry else { return Ok(()) };
         let transposed = system == System::Transposed;
-        let mut sweep = g.arg;
         // The transpose of a lower triangle is an upper one.
-        sweep.mirrored = u32::from((self.triangle == Triangle::Upper) != transposed);
-        let (values, exchange, state) = (self.values.pointer(), self.exchange.pointer(), self.state.pointer());
-        let name = if transposed { g.kernels.transposed } else { g.kernels.plain };
+        let mirrored = u32::from((self.triangle == Triangle::Upper) != transposed);
+        let (exchange, state) = (self.exchange.pointer(), self.state.pointer());
         // With the few bytes of its own a kernel near 48 KiB needs the larger limit, which launches ask for above 48 KiB of dynamic memory.
-        let shared = if g.shared > 47 << 10 { g.shared.max((48 << 10) + 16) } else { g.shared };
-        let grid = Grid { shared: shared as u32, ..Grid::of(self.blocks, g.threads as u32) };
+        let shared = |bytes: usize| if bytes > 47 << 10 { bytes.max((48 << 10) + 16) as u32 } else { bytes as u32 };
+        let g = match &self.schedule {
+            Schedule::Nothing => return Ok(()),
+            Schedule::Waves(w) => {
+                let mut wave = w.arg;
+                wave.mirrored = mirrored;
+                let values = if transposed { self.transposed.pointer() } else { self.values.pointer() };
+                let grid = Grid {
+                    shared: shared(w.shared),
+                    cluster: w.crew as u32,
+                    ..Grid::of(self.blocks / w.crew * w.crew, w.threads as u32)
+                };
+                let mut arguments =
+                    [arg(&wave), arg(&values), arg(&b), arg(&x), arg(&exchange), arg(&state), arg(&gate)];
+                // SAFETY: sptrsv_wavefront(wave, values, b, x, exchange, state, gate), lengths compared by the caller; a row's b is read
+                // before its x is written, by the same warp.
+                return unsafe { cuda.launch::<T>(&WAVEFRONT, w.kernel, grid, &mut arguments) };
+            }
+            Schedule::Steps(g) => g,
+        };
+        let mut sweep = g.arg;
+        sweep.mirrored = mirrored;
+        let values = self.values.pointer();
+        let name = if transposed { g.kernels.transposed } else { g.kernels.plain };
+        let grid = Grid { shared: shared(g.shared), ..Grid::of(self.blocks, g.threads as u32) };
         let mut arguments = vec![arg(&sweep)];
         if g.kernels.any() {
             arguments.push(arg(&g.terms));
@@ -139,17 +217,33 @@ impl Cuda {
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
         // A kilobyte is the driver's, a few bytes are the kernel's own.
         let shared = (shared as usize).saturating_sub(1 << 10);
-        let geometry = Geometry::of(plan, plan.diagonal() == Diagonal::Unit, shared)?;
-        let (values, words, tiles) = geometry.as_ref().map_or((0, 0, 0), |g| (g.values, g.words, g.arg.tiles as usize));
+        let clusters = self.capability() >= CLUSTERS && plan.nrows() > 0;
+        let most = blocks.unwrap_or(usize::MAX).max(1);
+        let schedule = match clusters.then(|| Wavefront::of(plan, shared)).flatten() {
+            Some(wave) => Schedule::Waves(wave.within(most, T::BYTES)),
+            None => Geometry::of(plan, plan.diagonal() == Diagonal::Unit, shared)?
+                .map_or(Schedule::Nothing, Schedule::Steps),
+        };
+        // Values of either system, words handed on, thread blocks that have work.
+        let holds = |system, values| if plan.systems().hold(system) { values } else { 0 };
+        let (values, transposed, words, useful) = match &schedule {
+            Schedule::Nothing => (0, 0, 0, 1),
+            Schedule::Steps(g) => (g.values, 0, g.words, g.arg.tiles as usize),
+            Schedule::Waves(w) => {
+                let tiles = (w.arg.tiles as usize).next_multiple_of(w.crew);
+                (holds(System::Plain, w.values), holds(System::Transposed, w.values), w.words, tiles)
+            }
+        };
         let stream = self.stream();
         let resident = CudaSweep {
             nrows: plan.nrows(),
             nnz: plan.matrix().csr().values().len(),
             triangle: plan.triangle(),
             systems: plan.systems(),
-            geometry,
-            blocks: blocks.unwrap_or(tiles.min(self.multiprocessors())).max(1),
+            schedule,
+            blocks: blocks.unwrap_or(useful.min(self.multiprocessors())).max(1),
             values: Buffer::zeros(stream, values, "a triangle's packed values")?,
+            transposed: Buffer::zeros(stream, transposed, "a triangle's packed values, transposed")?,
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,
             state: Buffer::zeros(stream, 4, "the state of a sweep")?,
         };

@@ -255,6 +255,14 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
         self.note(Event::Wait("download_scalar"));
         self.inner.download_scalar(s)
     }
+    fn scalars(&self, count: usize, value: T) -> Result<Vec<Self::Scalar>> {
+        self.note(Event::Allocation("scalars", (count * T::BYTES) as u64));
+        self.inner.scalars(count, value)
+    }
+    fn download_scalars(&self, scalars: &[Self::Scalar]) -> Result<Vec<T>> {
+        self.note(Event::Wait("download_scalars"));
+        self.inner.download_scalars(scalars)
+    }
 
     fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()> {
         self.launch("fill", gate, self.passes::<T>(y, 1));

@@ -1,17 +1,21 @@
 //! The iterative solve: the format, the preconditioner, the method, and the one fallback of `auto`.
 
 use std::any::Any;
+use std::io::Write;
 use std::ops::ControlFlow;
 
 use spandrel::any::EveryFormat;
 use spandrel::backend::{Backend, Device, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
-use spandrel::solvers::{self, BiCgStab, Cg, Options, Outcome, Progress, SolverKind, Status, Watcher};
+use spandrel::multigrid::Geometric;
+use spandrel::solvers::{
+    self, BiCgStab, Cg, Gmres, GmresOptions, Options, Outcome, Progress, SolverKind, Status, Watcher,
+};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
-use super::precond::{Made, make};
+use super::precond::{FactorReport, Made, PrecondFallback, make};
 use super::problem::{Problem, restore};
 use super::{Ending, Fallback, Lap, Seconds, judge};
 use crate::failure::{Failure, Result};
@@ -33,7 +37,7 @@ pub(super) use in_format;
 /// What makes the preconditioner of a matrix.
 pub(super) type Maker<'a, T, B> = dyn Fn(&Csr<T>) -> Result<solvers::Result<Made<T, B>>> + 'a;
 
-pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T>>(
+pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T> + Geometric<T>>(
     problem: Problem<T>,
     plan: &Plan,
     device: &B,
@@ -63,7 +67,7 @@ fn solve_in<F: Format, B: Spmv<F>>(
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
-    let Made { m, factor } = match maker(&a)? {
+    let Made { m, factor, fallback } = match maker(&a)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
@@ -84,8 +88,7 @@ fn solve_in<F: Format, B: Spmv<F>>(
     interrupt::listen()?;
     let ending = run(plan, |solver| attempt(device, &a, &m, &b_device, x0.as_deref(), plan, solver));
     lap.add_to(&mut seconds.solve);
-    let mut ending = judge(ending, plan.solver)?;
-    ending.factor = factor;
+    let mut ending = preconditioned(judge(ending, plan.solver)?, factor, fallback);
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }
@@ -107,6 +110,7 @@ fn rehearse<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     // What goes wrong here goes wrong in the solve too, which says so.
     let _ = match plan.solver {
         SolverKind::Cg => Cg::new(device, ncols)?.solve(device, a, m, b, &mut x, &options),
+        SolverKind::Gmres => gmres(device, ncols, 2)?.solve(device, a, m, b, &mut x, &options),
         _ => BiCgStab::new(device, ncols)?.solve(device, a, m, b, &mut x, &options),
     };
     Ok(device.synchronize()?)
@@ -125,16 +129,50 @@ pub(super) fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
     }
 }
 
-/// The method, and BiCGStab after a CG that met an indefinite matrix, if `auto` chose that CG.
+/// What the solve `ending` had as preconditioner: its factors, and whether it stood for another.
+pub(super) fn preconditioned<T>(
+    mut ending: Ending<T>,
+    factor: Option<FactorReport>,
+    fallback: Option<PrecondFallback>,
+) -> Ending<T> {
+    ending.factor = factor;
+    if let Some(fallback) = &fallback {
+        let switch = format!("{} failed ({}), so {} took its place", fallback.from, fallback.why, fallback.to);
+        ending.note = Some(joined(switch, ending.note.take()));
+    }
+    ending.precond_fallback = fallback;
+    ending
+}
+
+pub(super) fn gmres<T: Real, B: Backend<T>>(device: &B, n: usize, restart: usize) -> solvers::Result<Gmres<T, B>> {
+    Gmres::with(device, n, &GmresOptions { restart, ..GmresOptions::default() })
+}
+
+/// Two notes as one.
+fn joined(first: String, second: Option<String>) -> String {
+    match second {
+        Some(second) => format!("{first}; {second}"),
+        None => first,
+    }
+}
+
+/// What `auto` goes on with after a method that ended so.
+fn successor(solver: SolverKind, status: Status) -> Option<SolverKind> {
+    match (solver, status) {
+        (SolverKind::Cg, Status::IndefiniteMatrix | Status::IndefinitePreconditioner) => Some(SolverKind::BiCgStab),
+        (SolverKind::BiCgStab, Status::Breakdown | Status::Diverged) => Some(SolverKind::Gmres),
+        _ => None,
+    }
+}
+
+/// The method, and once the next after one that does not suit the matrix, if `auto` chose it.
 pub(super) fn run<T>(
     plan: &Plan,
     attempt: impl Fn(SolverKind) -> solvers::Result<Ending<T>>,
 ) -> solvers::Result<Ending<T>> {
     let first = attempt(plan.solver)?;
-    if !(plan.solver_is_auto && plan.solver == SolverKind::Cg && first.status == Status::IndefiniteMatrix) {
-        return Ok(first);
-    }
-    let mut second = attempt(SolverKind::BiCgStab)?;
+    let Some(next) = successor(plan.solver, first.status).filter(|_| plan.solver_is_auto) else { return Ok(first) };
+    let mut second = attempt(next)?;
     let switch = format!(
         "{} ended as {} after {} iterations, so {} took over",
         first.solver.as_str(),
@@ -142,10 +180,8 @@ pub(super) fn run<T>(
         first.iterations,
         second.solver.as_str()
     );
-    second.note = Some(match second.note.take() {
-        Some(note) => format!("{switch}; {note}"),
-        None => switch,
-    });
+    drop(writeln!(std::io::stderr(), "note: {switch}"));
+    second.note = Some(joined(switch, second.note.take()));
     second.fallback =
         Some(Fallback { from: first.solver.as_str(), status: first.status.as_str(), iterations: first.iterations });
     Ok(second)
@@ -168,6 +204,7 @@ fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     let options = options(plan);
     let outcome = watched(solver, plan, |watcher| match solver {
         SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+        SolverKind::Gmres => gmres(device, n, plan.restart)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
         _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
     })?;
     Ok(Ending::new(outcome, device.download(&x)?, solver))

@@ -1,7 +1,7 @@
 //! `spandrel solve`: reads, chooses, solves, reports.
 //!
-//! Cost: the matrix, and beside it at most one copy of it (in the chosen format, renumbered, or under factorisation); what
-//! it was made from is dropped before the iteration begins.
+//! Cost: the matrix, and beside it at most one copy of it (in the chosen format, renumbered, or under factorisation) and the factors of a
+//! preconditioner; what it was made from is dropped before the iteration begins.
 
 mod direct;
 mod iterate;
@@ -32,7 +32,7 @@ use crate::output::{self, Target};
 use crate::plot::Convergence;
 use crate::{backend, input};
 use plan::Plan;
-use precond::FactorReport;
+use precond::{FactorReport, PrecondFallback};
 use problem::Problem;
 pub(crate) use problem::random;
 use report::{ErrorReport, MatrixReport, Report, Why};
@@ -82,6 +82,7 @@ struct Ending<T> {
     /// The method that ended it, after any fallback.
     solver: SolverKind,
     fallback: Option<Fallback>,
+    precond_fallback: Option<PrecondFallback>,
     /// Of a preconditioner by triangular solves.
     factor: Option<FactorReport>,
 }
@@ -111,6 +112,7 @@ impl<T> Ending<T> {
             x: Some(x),
             solver,
             fallback: None,
+            precond_fallback: None,
             factor: None,
         }
     }
@@ -128,6 +130,7 @@ impl<T> Ending<T> {
             x: None,
             solver,
             fallback: None,
+            precond_fallback: None,
             factor: None,
         }
     }
@@ -177,7 +180,7 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
 fn direct_on_a_gpu() -> Failure {
     Failure::new(
         "unsupported",
-        "a direct solve factors on the CPU; leave out --backend cuda, or use --solver cg or bicgstab",
+        "a direct solve factors on the CPU; leave out --backend cuda, or use --solver cg, bicgstab or gmres",
     )
 }
 
@@ -258,7 +261,10 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         n_threads: rayon::current_num_threads(),
         format: plan.format,
         solver: ending.solver.as_str(),
-        precond: plan.precond.to_string(),
+        precond: ending
+            .precond_fallback
+            .as_ref()
+            .map_or_else(|| plan.precond.to_string(), |fallback| fallback.to.clone()),
         factor: ending.factor,
         precision: args.precision.as_str(),
         reorder: plan.reorder,
@@ -276,6 +282,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         max_iters: plan.max_iters,
         seconds,
         fallback: ending.fallback.take(),
+        precond_fallback: ending.precond_fallback.take(),
         why: Why { backend: &why.full, solver: &plan.solver_why, precond: &plan.precond_why, format: &plan.format_why },
         history: &ending.history,
         error: None,

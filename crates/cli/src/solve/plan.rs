@@ -2,7 +2,7 @@
 
 use spandrel::any::EveryFormat;
 use spandrel::backend::{Order, Spmv};
-use spandrel::solvers::{Options, PrecondKind, SolverKind};
+use spandrel::solvers::{GmresOptions, Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
 
@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) solver_why: String,
     /// Never `auto`.
     pub(super) precond: PrecondName,
+    /// Never a factorisation: what `auto` takes in the place of one that fails; `None` where the preconditioner was asked for.
+    pub(super) precond_else: Option<PrecondName>,
     /// Whether the bits of every backend are asked for.
     pub(super) reproducible: bool,
     pub(super) precond_why: String,
@@ -29,6 +31,18 @@ pub(super) struct Plan {
     pub(super) atol: f64,
     pub(super) max_iters: usize,
     pub(super) check_every: usize,
+    /// Of GMRES.
+    pub(super) restart: usize,
+}
+
+/// As it is asked for.
+fn named(kind: PrecondKind) -> PrecondName {
+    match kind {
+        PrecondKind::Jacobi => PrecondName::Jacobi,
+        PrecondKind::Ilu0 => PrecondName::Ilu0,
+        PrecondKind::Ic0 => PrecondName::Ic0,
+        _ => PrecondName::None,
+    }
 }
 
 impl Plan {
@@ -39,6 +53,7 @@ impl Plan {
             SolverName::Auto => (auto.solver, auto.solver_why),
             SolverName::Cg => (SolverKind::Cg, ASKED_FOR),
             SolverName::Bicgstab => (SolverKind::BiCgStab, ASKED_FOR),
+            SolverName::Gmres => (SolverKind::Gmres, ASKED_FOR),
             SolverName::Direct => (SolverKind::Direct, ASKED_FOR),
         };
         if solver != SolverKind::Direct && a.nrows() != a.ncols() {
@@ -53,6 +68,15 @@ impl Plan {
                 ),
             ));
         }
+        if args.restart.is_some() && !matches!(args.solver, SolverName::Gmres | SolverName::Auto) {
+            return Err(Failure::new(
+                "unsupported",
+                format!(
+                    "--restart is the cycle of gmres, and {} has none; leave it out, or use --solver gmres",
+                    solver.as_str()
+                ),
+            ));
+        }
         if solver == SolverKind::Direct && args.reproducible {
             return Err(Failure::new(
                 "not_reproducible",
@@ -61,6 +85,7 @@ impl Plan {
         }
         // CG is only chosen for a symmetric matrix: no second pass over the entries then.
         let symmetric = auto.solver == SolverKind::Cg || a.is_symmetric();
+        let mut precond_else = None;
         let (precond, precond_why) = match (solver, args.precond) {
             (SolverKind::Direct, PrecondName::Auto | PrecondName::None) => {
                 (PrecondName::None, "a direct solve needs none")
@@ -71,10 +96,11 @@ impl Plan {
                     "--solver direct takes no preconditioner; leave out --precond, or use an iterative solver",
                 ));
             }
-            (_, PrecondName::Auto) => match auto.precond {
-                PrecondKind::Jacobi => (PrecondName::Jacobi, auto.precond_why),
-                _ => (PrecondName::None, auto.precond_why),
-            },
+            (_, PrecondName::Auto) => {
+                let (best, why, plain) = PrecondKind::choose(a, solver, symmetric);
+                precond_else = Some(named(plain)).filter(|_| plain != best);
+                (named(best), why)
+            }
             (_, ic0 @ (PrecondName::Ic0 | PrecondName::Ic0Jacobi(_) | PrecondName::Ic0Isai)) if !symmetric => {
                 let instead = ic0.to_string().replace("ic0", "ilu0");
                 return Err(Failure::new(
@@ -104,6 +130,7 @@ impl Plan {
             solver_why: solver_why.to_string(),
             precond,
             precond_why: precond_why.to_string(),
+            precond_else,
             reproducible: args.reproducible,
             format: "csr",
             format_why: String::new(),
@@ -116,6 +143,7 @@ impl Plan {
             atol: args.atol,
             max_iters: Options { max_iters: args.max_iters, ..Options::default() }.iteration_limit(a.nrows()),
             check_every: args.check_every.unwrap_or(Options::default().check_every),
+            restart: args.restart.unwrap_or(GmresOptions::default().restart),
         })
     }
 }

@@ -1,9 +1,12 @@
 //! The preconditioner of an iterative solve: made from the matrix, on the device that solves.
 
+use std::io::Write;
+
 use serde::Serialize;
 use spandrel::backend::Spmv;
 use spandrel::incomplete::{Chosen, Incomplete};
-use spandrel::solvers::{self, BlockJacobi, Identity, Isai, Jacobi, JacobiSweeps};
+use spandrel::multigrid::Geometric;
+use spandrel::solvers::{self, BlockJacobi, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Multigrid};
 use spandrel::sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
 use spandrel::{Csr, Preconditioner, Real};
 use spandrel_formats::Bsr;
@@ -15,7 +18,7 @@ use crate::failure::{Failure, Result};
 /// What is said of triangular factors.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct FactorReport {
-    /// The plan that solves with them, or what stands in the place of the solves.
+    /// The plan that solves with them (of several grids with those of the finest), or what stands in the place of the solves.
     pub(super) plan: &'static str,
     /// Whether they are solved with approximately.
     pub(super) approximate: bool,
@@ -23,38 +26,80 @@ pub(super) struct FactorReport {
     nnz: usize,
     /// alpha, where A + alpha diag(A) was factored; else 0.
     pub(super) shift: f64,
+    /// Grids of a multigrid cycle; 0 where there is none.
+    pub(super) levels: usize,
+}
+
+/// A preconditioner that was given up for another.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PrecondFallback {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) why: String,
 }
 
 /// A preconditioner, and what there is to say of its factors.
 pub(super) struct Made<T, B> {
     pub(super) m: Box<dyn Preconditioner<T, B>>,
     pub(super) factor: Option<FactorReport>,
+    pub(super) fallback: Option<PrecondFallback>,
 }
 
-/// The preconditioner that the plan names. The inner error is the solver's: it may be an ending.
-pub(super) fn make<T: Real, B: Incomplete<T> + Spmv<Csr<T>> + Spmv<Bsr<T>>>(
+/// The preconditioner that the plan names, or the one that stands for it where `auto` chose it and it cannot be had. The inner error is the
+/// solver's: it may be an ending.
+pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     device: &B,
     a: &Csr<T>,
     plan: &Plan,
 ) -> Result<solvers::Result<Made<T, B>>> {
-    let &Plan { precond, reproducible, .. } = plan;
+    let first = named(device, a, plan.precond, plan.reproducible);
+    let Some(other) = plan.precond_else else { return first };
+    let why = match first {
+        Ok(Ok(made)) => return Ok(Ok(made)),
+        Ok(Err(error)) => error.to_string(),
+        Err(failure) => failure.message,
+    };
+    let fallback = PrecondFallback { from: plan.precond.to_string(), to: other.to_string(), why };
+    // Nobody is left to tell where stderr is closed.
+    drop(writeln!(
+        std::io::stderr(),
+        "note: --precond auto chose {}, which failed ({}); {} takes its place",
+        fallback.from,
+        fallback.why,
+        fallback.to
+    ));
+    let made = named(device, a, other, plan.reproducible)?;
+    Ok(made.map(|made| Made { fallback: Some(fallback), ..made }))
+}
+
+fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
+    device: &B,
+    a: &Csr<T>,
+    precond: PrecondName,
+    reproducible: bool,
+) -> Result<solvers::Result<Made<T, B>>> {
+    let plain = |m| Ok(Made { m, factor: None, fallback: None });
+    let held = |stored_order: bool, by: &'static str| match reproducible && !stored_order {
+        true => Err(Failure::new(
+            "not_reproducible",
+            format!("{precond} by {by} sums in an order of its own; with --reproducible use --precond jacobi"),
+        )),
+        false => Ok(()),
+    };
     macro_rules! approximate {
         ($name:literal, $made:expr) => {
             match $made {
                 Ok(m) => {
-                    let (nnz, shift, stored_order) = (m.nnz(), m.shift(), m.is_stored_order(device));
-                    if reproducible && !stored_order {
-                        return Err(in_own_order(precond, $name));
-                    }
-                    let factor = FactorReport { plan: $name, approximate: true, nnz, shift };
-                    Ok(Ok(Made { m: Box::new(m), factor: Some(factor) }))
+                    held(m.is_stored_order(device), $name)?;
+                    let (nnz, shift) = (m.nnz(), m.shift());
+                    let factor = FactorReport { plan: $name, approximate: true, nnz, shift, levels: 0 };
+                    Ok(Ok(Made { m: Box::new(m), factor: Some(factor), fallback: None }))
                 }
                 Err(error) => Ok(Err(error)),
             }
         };
     }
-    let plain = |m| Ok(Made { m, factor: None });
-    let chosen = match plan.precond {
+    let chosen = match precond {
         PrecondName::None | PrecondName::Auto => return Ok(plain(Box::new(Identity))),
         PrecondName::Jacobi => {
             return Ok(Jacobi::new(device, a).and_then(|jacobi| plain(Box::new(jacobi))));
@@ -74,21 +119,25 @@ pub(super) fn make<T: Real, B: Incomplete<T> + Spmv<Csr<T>> + Spmv<Bsr<T>>>(
         PrecondName::Ilu0 => factored(device, Ilu0::symbolic(a), a),
         PrecondName::Iluk(level) => factored(device, Iluk::with_level(a, level), a),
         PrecondName::Ic0 => factored(device, Ic0::symbolic(a), a),
+        PrecondName::Mg(levels) => {
+            let mg: Multigrid<T, B> = match Hierarchy::galerkin(a, levels).and_then(|grids| device.multigrid(&grids)) {
+                Ok(mg) => mg,
+                Err(error) => return Ok(Err(error)),
+            };
+            held(mg.is_stored_order(device), mg.plan())?;
+            let (plan, nnz, levels) = (mg.plan(), mg.nnz(), mg.sizes().len());
+            let factor = FactorReport { plan, approximate: false, nnz, shift: 0.0, levels };
+            return Ok(Ok(Made { m: Box::new(mg), factor: Some(factor), fallback: None }));
+        }
     };
     match chosen {
-        Ok(chosen) if reproducible && !chosen.stored_order => Err(in_own_order(precond, chosen.plan)),
-        Ok(Chosen { precond, plan, nnz, shift, .. }) => {
-            Ok(Ok(Made { m: precond, factor: Some(FactorReport { plan, approximate: false, nnz, shift }) }))
+        Ok(Chosen { precond, plan: by, nnz, shift, stored_order, .. }) => {
+            held(stored_order, by)?;
+            let factor = FactorReport { plan: by, approximate: false, nnz, shift, levels: 0 };
+            Ok(Ok(Made { m: precond, factor: Some(factor), fallback: None }))
         }
         Err(error) => Ok(Err(error)),
     }
-}
-
-fn in_own_order(precond: PrecondName, plan: &str) -> Failure {
-    Failure::new(
-        "not_reproducible",
-        format!("{precond} by {plan} sums in an order of its own; with --reproducible use --precond jacobi"),
-    )
 }
 
 fn factored<T: Real, B: Incomplete<T>, F: Factor<Value = T>>(

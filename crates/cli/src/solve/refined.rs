@@ -6,10 +6,11 @@ use spandrel::any::EveryFormat;
 use spandrel::backend::{Backend, MixedPrecision, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
+use spandrel::multigrid::Geometric;
 use spandrel::solvers::{self, BiCgStab, Cg, Narrowed, Options, Outcome, Refine, SolverKind, Watcher};
 use spandrel::{Csr, Device, Format, Mat, Preconditioner};
 
-use super::iterate::{in_format, options, run, store, watched};
+use super::iterate::{gmres, in_format, options, preconditioned, run, store, watched};
 use super::plan::Plan;
 use super::precond::{Made, make};
 use super::problem::{Problem, restore};
@@ -19,23 +20,23 @@ use crate::interrupt;
 
 pub(super) fn solve<B>(mut problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
-    B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + MixedPrecision,
+    B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + MixedPrecision,
 {
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Narrowed { matrix, exponent } = Narrowed::new(&problem.a);
     lap.add_to(&mut seconds.analyze);
-    let Made { m, factor } = match make(device, &matrix, plan)? {
+    let Made { m, factor, fallback } = match make(device, &matrix, plan)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
     let narrow = (matrix, exponent, m);
-    let mut ending = spandrel_formats::for_each_format!(
+    let ending = spandrel_formats::for_each_format!(
         in_format,
         (f32, plan.format, solve_in, (problem, narrow, plan, device, seconds))
     )?;
-    ending.factor = factor;
+    let mut ending = preconditioned(ending, factor, fallback);
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }
@@ -66,6 +67,13 @@ fn solve_in<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f64>> + MixedPrecision
                 let mut cg = Cg::<f32, B>::new(device, n)?;
                 let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
                     cg.solve_watched(be, &narrow, &m, r, d, options, watcher)
+                };
+                refine.solve_watched(device, &wide, exponent, inner, &b_device, x, options, watcher)
+            }
+            SolverKind::Gmres => {
+                let mut gmres = gmres::<f32, B>(device, n, plan.restart)?;
+                let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
+                    gmres.solve_watched(be, &narrow, &m, r, d, options, watcher)
                 };
                 refine.solve_watched(device, &wide, exponent, inner, &b_device, x, options, watcher)
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::precond::FactorReport;
+use super::precond::{FactorReport, PrecondFallback};
 use super::{Fallback, Seconds};
 use crate::args::SolveArgs;
 use crate::input::{grouped, seconds as duration};
@@ -43,6 +43,7 @@ pub(super) struct Report<'a> {
     pub(super) max_iters: usize,
     pub(super) seconds: Seconds,
     pub(super) fallback: Option<Fallback>,
+    pub(super) precond_fallback: Option<PrecondFallback>,
     pub(super) why: Why<'a>,
     pub(super) history: &'a [f64],
     /// A file that could not be written.
@@ -100,8 +101,13 @@ impl Report<'_> {
             Some(factor) if factor.shift > 0.0 => format!("; of A + {:.3e} diag(A)", factor.shift),
             _ => String::new(),
         };
-        let way = |approximate| if approximate { ", approximately by" } else { ", by" };
-        let by = self.factor.map(|factor| format!("{} {}", way(factor.approximate), factor.plan)).unwrap_or_default();
+        let by = match self.factor {
+            Some(FactorReport { plan, levels: 0, approximate, .. }) => {
+                format!(", {}by {plan}", if approximate { "approximately " } else { "" })
+            }
+            Some(FactorReport { plan, levels, .. }) => format!(", {levels} grids, by {plan}"),
+            None => String::new(),
+        };
         line("precond", format!("{}{by} ({}{shifted})", self.precond, self.why.precond));
         line("format", format!("{}, {} ({})", self.format, self.precision, self.why.format));
         if self.reorder != "none" {
@@ -154,8 +160,13 @@ impl Report<'_> {
         };
         let advice = match self.status {
             "max_iterations" => "\nraise --max-iters, or try another --solver (direct needs no iterations)",
-            "indefinite_matrix" => "\nthe matrix is not positive definite: use --solver bicgstab, direct or auto",
+            "indefinite_matrix" => {
+                "\nthe matrix is not positive definite: use --solver bicgstab, gmres, direct or auto"
+            }
             "breakdown" | "diverged" => "\ntry --solver direct, or another --precond",
+            "stagnated" if self.solver == "gmres" => {
+                "\na cycle gained nothing: raise --restart, or try another --precond"
+            }
             "stagnated" if self.precision == "f32" => {
                 "\nthis is what f32 gives: use --precision f64, or a larger --rtol"
             }
@@ -164,7 +175,7 @@ impl Report<'_> {
             }
             "zero_pivot" if self.solver != "direct" => "\nuse --precond none, or --solver direct",
             "indefinite_preconditioner" if self.precond.starts_with("ilu") => {
-                "\nCG needs a symmetric preconditioner: use --precond ic0 or ssor, or --solver bicgstab"
+                "\nCG needs a symmetric preconditioner: use --precond ic0, ssor or mg, or --solver bicgstab"
             }
             _ => "",
         };

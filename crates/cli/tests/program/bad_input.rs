@@ -76,6 +76,7 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
     refused(&["solve", small, "--solver", "direct", "--precond", "jacobi"], "unsupported", "--precond");
+    refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", "--restart");
     refused(&["solve", small, "--solver", "direct", "--precond", "ilu0"], "unsupported", "--precond");
     refused(&["solve", "convdiff2d:5,peclet=9", "--precond", "ic0"], "unsupported", "ilu0");
     for precond in ["ic0-jacobi=2", "ic0-isai"] {
@@ -157,13 +158,23 @@ fn values_that_no_method_can_use() {
 }
 
 #[test]
+fn multigrid_needs_a_grid() {
+    for reorder in [["--reorder", "none"], ["--reorder", "rcm"]] {
+        let mut args = vec!["solve", "electrostatic:n=300", "--precond", "mg"];
+        args.extend(reorder);
+        refused(&args, "not_a_grid", "mg needs a stencil on a grid");
+    }
+    refused(&["solve", "d3n7:6", "--solver", "direct", "--precond", "mg"], "unsupported", "takes no preconditioner");
+}
+
+#[test]
 fn matrices_that_have_no_answer() {
     let folder = Folder::new();
     let hollow = folder.matrix("hollow.mtx", 2, 2, &[(1, 2, "1"), (2, 1, "1")]);
     unsolved(&["solve", &hollow, "--solver", "cg", "--precond", "jacobi"], "zero_pivot");
     let zero = folder.matrix("zero.mtx", 2, 2, &[(1, 1, "0"), (1, 2, "1"), (2, 1, "1"), (2, 2, "1")]);
     unsolved(&["solve", &zero, "--precond", "jacobi"], "zero_pivot");
-    for precond in ["ssor", "ilu0", "iluk=1"] {
+    for precond in ["ssor", "ilu0", "iluk=1", "mg"] {
         unsolved(&["solve", &zero, "--precond", precond, "--backend", "cpu"], "zero_pivot");
     }
     let negative = folder.matrix("negative.mtx", 2, 2, &[(1, 1, "1"), (2, 2, "-1")]);
@@ -277,7 +288,7 @@ fn a_matrix_without_entries_has_no_answer() {
     let folder = Folder::new();
     let void = folder.matrix("void.mtx", 3, 3, &[]);
     unsolved(&["solve", &void, "--solver", "direct"], "zero_pivot");
-    for solver in ["auto", "cg", "bicgstab"] {
+    for solver in ["auto", "cg", "bicgstab", "gmres"] {
         let (code, object) = run_json(&["solve", &void, "--solver", solver]);
         assert_eq!(code, 3, "{object}");
         assert_ne!(object["status"], "converged");
@@ -306,7 +317,8 @@ fn a_failed_solve_leaves_an_old_result_alone() {
 fn bad_usage() {
     misused(&["solve"]);
     misused(&["solve", "poisson2d:4", "--format", "jds"]);
-    misused(&["solve", "poisson2d:4", "--solver", "gmres"]);
+    misused(&["solve", "poisson2d:4", "--solver", "minres"]);
+    misused(&["solve", "poisson2d:4", "--solver", "gmres", "--restart", "0"]);
     for precond in [
         "ilut",
         "iluk",
@@ -318,6 +330,7 @@ fn bad_usage() {
         "block-jacobi=0",
         "ilu0-jacobi",
         "ic0-jacobi=0",
+        "mg=0",
     ] {
         misused(&["solve", "poisson2d:4", "--precond", precond]);
     }

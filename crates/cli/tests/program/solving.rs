@@ -29,7 +29,7 @@ fn every_format_gives_the_same_answer() {
 
 #[test]
 fn solvers_and_preconditioners() {
-    for solver in ["auto", "cg", "bicgstab"] {
+    for solver in ["auto", "cg", "bicgstab", "gmres"] {
         for precond in ["auto", "none", "jacobi"] {
             solved(&["solve", "d3n7:6", "--solver", solver, "--precond", precond, "--rhs", "random", "--seed", "3"]);
         }
@@ -40,6 +40,74 @@ fn solvers_and_preconditioners() {
     let object = solved(&["solve", "convdiff2d:12,peclet=5"]);
     assert_eq!((object["solver"].as_str(), object["matrix"]["symmetric"].as_bool()), (Some("bicgstab"), Some(false)));
     assert_eq!(solved(&["solve", "poisson2d:8"])["solver"], "cg");
+}
+
+#[test]
+fn auto_takes_the_factors_that_the_matrix_has() {
+    for (matrix, solver, precond) in [
+        ("d3n7:6", "auto", "ic0"),
+        ("convdiff2d:12,peclet=5", "gmres", "ilu0"),
+        ("convdiff2d:12,peclet=5", "auto", "ilu0"),
+    ] {
+        let object = solved(&["solve", matrix, "--solver", solver]);
+        assert_eq!((&object["precond"], &object["precond_fallback"]), (&precond.into(), &Value::Null), "{object}");
+        assert_eq!(object["factor"]["shift"], 0.0);
+    }
+    // Elimination leaves no pivot in row 2, counted from 0.
+    let folder = Folder::new();
+    let entries = [
+        (1, 1, "2"),
+        (1, 3, "1"),
+        (2, 2, "1"),
+        (3, 1, "2"),
+        (3, 2, "1"),
+        (3, 3, "1"),
+        (2, 4, "1"),
+        (4, 3, "1"),
+        (4, 4, "3"),
+    ];
+    let open = folder.matrix("open.mtx", 4, 4, &entries);
+    let object = solved(&["solve", &open, "--solver", "gmres", "--rhs", "from-solution"]);
+    assert_eq!(
+        (object["precond"].as_str(), object["precond_fallback"]["from"].as_str()),
+        (Some("jacobi"), Some("ilu0"))
+    );
+    assert_eq!((&object["precond_fallback"]["to"], &object["factor"]), (&"jacobi".into(), &Value::Null));
+    let output = run(&["solve", &open, "--solver", "gmres", "--rhs", "from-solution"]);
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(said.contains("note: --precond auto chose ilu0, which failed") && said.contains("row 2"), "{said}");
+    assert!(stdout(&output).contains("so jacobi took its place"));
+    let (code, object) = run_json(&["solve", &open, "--precond", "ilu0"]);
+    assert_eq!((code, object["status"].as_str()), (3, Some("zero_pivot")), "asked for, it is no choice: {object}");
+}
+
+#[test]
+fn gmres_has_a_cycle() {
+    let iterations = |restart: &str| {
+        let object = solved(&[
+            "solve",
+            "convdiff2d:24,peclet=20",
+            "--solver",
+            "gmres",
+            "--precond",
+            "none",
+            "--restart",
+            restart,
+        ]);
+        (object["iterations"].as_u64().unwrap(), object["restarts"].as_u64().unwrap())
+    };
+    let (long, short) = (iterations("1000"), iterations("5"));
+    assert!(long.1 == 0 && short.1 > 0 && long.0 < short.0, "{long:?} {short:?}");
+    // The cyclic shift, of which no cycle shorter than n gains anything.
+    let folder = Folder::new();
+    let shift = folder.matrix("shift.mtx", 4, 4, &[(2, 1, "1"), (3, 2, "1"), (4, 3, "1"), (1, 4, "1")]);
+    let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n4 1\n1\n0\n0\n0\n");
+    let (code, object) = run_json(&["solve", &shift, "--rhs", &b, "--solver", "gmres", "--restart", "2"]);
+    assert_eq!((code, object["status"].as_str()), (3, Some("stagnated")), "{object}");
+    assert_eq!(solved(&["solve", &shift, "--rhs", &b, "--solver", "gmres"])["iterations"], 4);
+    // Auto begins with bicgstab, whose three answers to a vanished scalar may not suffice.
+    let object = solved(&["solve", &shift, "--rhs", &b]);
+    assert!(object["fallback"].is_null() || object["solver"] == "gmres", "{object}");
 }
 
 #[test]
@@ -146,6 +214,26 @@ fn two_precisions_reach_what_f64_reaches() {
 }
 
 #[test]
+fn multigrid() {
+    let iterations = |object: &Value| object["iterations"].as_u64().unwrap();
+    for (matrix, solver) in [("d3n27:12", "cg"), ("poisson2d:31x20", "cg"), ("convdiff2d:20,peclet=0.5", "bicgstab")] {
+        let jacobi = iterations(&solved(&["solve", matrix, "--solver", solver, "--precond", "jacobi"]));
+        for extra in [["--precision", "f64"].as_slice(), &["--precision", "f32"], &["--reproducible"]] {
+            let mut args = vec!["solve", matrix, "--solver", solver, "--precond", "mg", "--backend", "cpu"];
+            args.extend(extra);
+            let object = solved(&args);
+            assert!(iterations(&object) < jacobi, "{object}");
+            assert!(object["precond"] == "mg" && object["factor"]["plan"] == "sweep", "{object}");
+            assert!(object["factor"]["levels"].as_u64().unwrap() >= 3, "{object}");
+        }
+    }
+    let object = solved(&["solve", "d3n7:8", "--precond", "mg=2"]);
+    assert_eq!((object["factor"]["levels"].as_u64(), object["precond"].as_str()), (Some(2), Some("mg=2")));
+    let text = stdout(&run(&["solve", "d3n7:8", "--precond", "mg", "--backend", "cpu"]));
+    assert!(text.contains("mg, 3 grids, by sweep"), "{text}");
+}
+
+#[test]
 fn an_indefinite_matrix_makes_auto_go_on_with_bicgstab() {
     let folder = Folder::new();
     let entries = [(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "1"), (3, 3, "5")];
@@ -177,7 +265,7 @@ fn single_precision_has_a_goal_that_it_can_reach() {
 fn b_of_zero_gives_x_of_zero() {
     let folder = Folder::new();
     let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n4 1\n0\n0\n0\n0\n");
-    for solver in ["cg", "bicgstab", "direct"] {
+    for solver in ["cg", "bicgstab", "gmres", "direct"] {
         let out = folder.name("x.mtx");
         let object = solved(&["solve", "poisson2d:2", "--rhs", &b, "--solver", solver, "--out", &out]);
         assert_eq!((residual(&object), object["iterations"].as_u64()), (0.0, Some(0)));
@@ -190,7 +278,7 @@ fn b_of_zero_gives_x_of_zero() {
 fn a_matrix_without_rows_is_solved_by_nothing() {
     let folder = Folder::new();
     let empty = folder.matrix("empty.mtx", 0, 0, &[]);
-    for solver in ["auto", "cg", "bicgstab", "direct"] {
+    for solver in ["auto", "cg", "bicgstab", "gmres", "direct"] {
         for reorder in ["none", "rcm", "amd"] {
             solved(&["solve", &empty, "--solver", solver, "--reorder", reorder]);
         }
@@ -275,7 +363,7 @@ fn the_same_bits_for_any_number_of_threads() {
 fn history_and_plot_are_written() {
     let folder = Folder::new();
     let (csv, svg) = (folder.name("h.csv"), folder.name("p.svg"));
-    let object = solved(&["solve", "poisson2d:10", "--history", &csv, "--plot", &svg]);
+    let object = solved(&["solve", "poisson2d:10", "--precond", "jacobi", "--history", &csv, "--plot", &svg]);
     let contents = std::fs::read_to_string(&csv).unwrap();
     let lines: Vec<&str> = contents.lines().collect();
     assert_eq!(lines[0], "iteration,relative_residual");

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Result};
+use spandrel_backend::{Backend, Coeff, Result};
 use spandrel_formats::Real;
 
 use crate::case::{Stream, numbers};
@@ -330,6 +330,37 @@ pub(crate) fn trials<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, lar
     out.push(Trial::new(format!("dot/vector/{}/{}/not-finite", T::NAME, fleet.name), move || {
         not_finite::<T, D>(shared.first())
     }));
+    let shared = fleet.clone();
+    out.push(Trial::new(format!("download_scalars/vector/{}/{}/row", T::NAME, fleet.name), move || {
+        rows_of_scalars::<T, D>(shared.first())
+    }));
+}
+
+/// Scalars of one row are each their own for an operation, and come together in order, whichever are asked for.
+fn rows_of_scalars<T: Real, D: Backend<T>>(be: &D) -> Verdict {
+    let mut row = be.scalars(70, T::nan())?;
+    let ones = be.upload(&[T::one(); 5])?;
+    for (i, s) in row.iter_mut().enumerate() {
+        be.assign(None, Coeff::host(T::from_f64(i as f64)), s)?;
+    }
+    be.dot(None, &ones, &ones, &mut row[33])?;
+    let wanted: Vec<T> = (0..70).map(|i| T::from_f64(if i == 33 { 5.0 } else { f64::from(i) })).collect();
+    for (from, to) in [(0, 70), (33, 34), (1, 69), (12, 12)] {
+        if let Some(detail) = difference(&be.download_scalars(&row[from..to])?, &wanted[from..to]) {
+            return Err(wrong(format!("scalars {from} to {to} of a row: {detail}")));
+        }
+    }
+    // Two rows, out of order, and one that is alone.
+    let mut mixed = be.scalars(2, T::from_f64(-1.0))?;
+    mixed.push(be.scalar(T::from_f64(7.0))?);
+    mixed.extend(row.drain(40..42));
+    mixed.swap(0, 4);
+    let wanted = [41.0, -1.0, 7.0, 40.0, -1.0].map(T::from_f64);
+    match difference(&be.download_scalars(&mixed)?, &wanted) {
+        Some(detail) => Err(wrong(format!("scalars of two rows: {detail}"))),
+        None if be.scalars(0, T::one())?.is_empty() => Ok(()),
+        None => Err(wrong("a row of no scalars has some")),
+    }
 }
 
 /// NaN and infinity anywhere reach the dot product and the norm.

@@ -13,6 +13,8 @@ pub(crate) mod faults;
 pub(crate) mod formats;
 pub(crate) mod level1;
 pub(crate) mod monitor;
+pub(crate) mod multigrid;
+pub mod pairs;
 pub(crate) mod precond;
 pub(crate) mod product;
 pub(crate) mod repeats;
@@ -121,6 +123,26 @@ pub fn of_faults<T: Real, D: Spmv<Csr<T>> + 'static>(fleet: &Rc<Fleet<D>>) -> Ve
     out
 }
 
+/// Every method with every preconditioner.
+pub fn of_solvers<D: pairs::Solves<f32> + pairs::Solves<f64>>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    pairs::trials::<f32, D>(fleet, &mut out);
+    pairs::trials::<f64, D>(fleet, &mut out);
+    out
+}
+
+/// Every method with every preconditioner on two backends.
+pub fn solvers_between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>) -> Vec<Trial>
+where
+    D: pairs::Solves<f32> + pairs::Solves<f64>,
+    E: pairs::Solves<f32> + pairs::Solves<f64>,
+{
+    let mut out = Vec::new();
+    pairs::between::<f32, D, E>(left, right, &mut out);
+    pairs::between::<f64, D, E>(left, right, &mut out);
+    out
+}
+
 /// Repetitions of the products of one format.
 pub fn of_repeated_format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
     let mut out = Vec::new();
@@ -215,7 +237,13 @@ macro_rules! each_factor {
 /// for another queue beside the fleet's.
 pub fn of_plans<D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, folder: Option<&Path>) -> Vec<Trial>
 where
-    D: EveryPlan<f32> + EveryPlan<f64> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+    D: EveryPlan<f32>
+        + EveryPlan<f64>
+        + Spmv<Csr<f32>>
+        + Spmv<Csr<f64>>
+        + Sptrsv<Sweep<f32>>
+        + Sptrsv<Sweep<f64>>
+        + 'static,
 {
     let mut out = Vec::new();
     let unreadable = |case: &str, why: String| {
@@ -232,6 +260,8 @@ where
     }
     sptrsv_refused::trials::<f32, D>(fleet, &mut out);
     sptrsv_refused::trials::<f64, D>(fleet, &mut out);
+    multigrid::trials::<f32, D>(fleet, &mut out);
+    multigrid::trials::<f64, D>(fleet, &mut out);
     match folder.map(sptrsv_factors::Factors::of) {
         Some(Ok(files)) => files.iter().for_each(|file| factors::<D>(fleet, file, &mut out)),
         Some(Err(error)) => out.push(unreadable("ilu0", error.to_string())),

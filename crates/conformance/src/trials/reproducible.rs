@@ -1,4 +1,4 @@
-//! The trial of real matrices: with the solver, preconditioner and format that `auto` takes, two backends of shared orders give x with the
+//! The trial of real matrices: with the solver, preconditioner (by level sets) and format that `auto` takes, two backends of shared orders give x with the
 //! same bits and the same outcome, whatever that is.
 //!
 //! A matrix that is not square is solved on the host by the program; here its product is compared.
@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Mat, Order, Preconditioner, Spmv};
 use spandrel_formats::{Csr, Format, Real, choose, matrix_market};
-use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, Options, PrecondKind, SolverKind};
+use spandrel_solvers::{BiCgStab, Cg, Options, SolverKind};
 
+use super::pairs::{Solves, precond};
 use crate::case::numbers;
 use crate::reference::difference;
 use crate::subject::{EveryFormat, Fleet};
@@ -23,8 +24,8 @@ const ITERATIONS: usize = 200;
 /// One trial for each Matrix Market file of a folder; one that is skipped where there is no folder.
 pub fn trials<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, folder: Option<&Path>) -> Vec<Trial>
 where
-    D: EveryFormat<f64> + 'static,
-    E: EveryFormat<f64> + 'static,
+    D: EveryFormat<f64> + Solves<f64>,
+    E: EveryFormat<f64> + Solves<f64>,
 {
     let name = |case: &str| format!("reproducible/auto/f64/{}+{}/{case}", left.name, right.name);
     let Some(folder) = folder else {
@@ -101,7 +102,11 @@ macro_rules! dispatch {
     };
 }
 
-fn check<D: EveryFormat<f64>, E: EveryFormat<f64>>(left: &Fleet<D>, right: &Fleet<E>, path: &Path) -> Verdict {
+fn check<D, E>(left: &Fleet<D>, right: &Fleet<E>, path: &Path) -> Verdict
+where
+    D: EveryFormat<f64> + Solves<f64>,
+    E: EveryFormat<f64> + Solves<f64>,
+{
     let csr = matrix_market::read_csr::<f64>(path).map_err(|error| {
         let complex =
             matrix_market::read_header(path).is_ok_and(|header| header.field == matrix_market::Field::Complex);
@@ -144,14 +149,15 @@ impl Task {
             .ok_or_else(|| wrong("no format has an order that both backends share"))
     }
 
-    fn on<F: Format<Value = f64>, B: Spmv<F>>(&self, be: &B, host: &Arc<F>) -> Result<Answer, Finding> {
+    fn on<F: Format<Value = f64>, B: Spmv<F> + Solves<f64>>(&self, be: &B, host: &Arc<F>) -> Result<Answer, Finding> {
         let a = Mat::<B, F>::load(be, host.clone())?;
         let b = be.upload(&self.b)?;
         let auto = SolverKind::choose(&self.csr);
-        match auto.precond {
-            PrecondKind::Jacobi => self.solve(be, &a, &b, auto.solver, &Jacobi::new(be, &self.csr).map_err(wrong)?),
-            _ => self.solve(be, &a, &b, auto.solver, &Identity),
-        }
+        // As the program: where the factorisation breaks down, what needs none.
+        let (m, _) = precond::<f64, B>(be, &self.csr, auto.precond.as_str())
+            .or_else(|_| precond::<f64, B>(be, &self.csr, auto.plain.as_str()))
+            .map_err(wrong)?;
+        self.solve(be, &a, &b, auto.solver, &m)
     }
 
     fn solve<F, B>(

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use spandrel_backend::{Mat, Order, Spmv};
 use spandrel_formats::{Csr, Format, Real};
-use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, Options, Outcome, Status};
+use spandrel_solvers::{BiCgStab, Cg, Gmres, Identity, Jacobi, Options, Outcome, Status};
 
 use super::formats::{Shared, agree};
 use crate::case::{Solve, numbers};
@@ -69,6 +69,8 @@ impl<T: Real, F: Format<Value = T>> Problem<'_, T, F> {
         let outcome = match (self.solve.solver.as_str(), self.solve.precond.as_str()) {
             ("cg", "identity") => Cg::new(be, n)?.solve(be, &a, &Identity, &b, &mut x, options)?,
             ("cg", _) => Cg::new(be, n)?.solve(be, &a, &Jacobi::new(be, self.csr)?, &b, &mut x, options)?,
+            ("gmres", "identity") => Gmres::new(be, n)?.solve(be, &a, &Identity, &b, &mut x, options)?,
+            ("gmres", _) => Gmres::new(be, n)?.solve(be, &a, &Jacobi::new(be, self.csr)?, &b, &mut x, options)?,
             (_, "identity") => BiCgStab::new(be, n)?.solve(be, &a, &Identity, &b, &mut x, options)?,
             (_, _) => BiCgStab::new(be, n)?.solve(be, &a, &Jacobi::new(be, self.csr)?, &b, &mut x, options)?,
         };

@@ -4,7 +4,7 @@
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Real, Triplets};
-use spandrel_solvers::{BiCgStab, Cg, Identity, Options, Outcome};
+use spandrel_solvers::{BiCgStab, Cg, Gmres, Identity, Options, Outcome};
 
 /// A matrix from its entries.
 pub(crate) fn matrix<T: Real>(nrows: usize, ncols: usize, entries: &[(usize, usize, f64)]) -> Csr<T> {
@@ -128,13 +128,14 @@ pub(crate) fn inverse_norm(k: usize) -> f64 {
     1.0 / (8.0 * half.sin().powi(2))
 }
 
-/// Which of the two methods.
+/// Which method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Krylov {
     Cg,
     BiCgStab,
+    Gmres,
 }
-pub(crate) const BOTH: [Krylov; 2] = [Krylov::Cg, Krylov::BiCgStab];
+pub(crate) const ALL: [Krylov; 3] = [Krylov::Cg, Krylov::BiCgStab, Krylov::Gmres];
 
 /// Solves from `x` (zeros where empty) with a preconditioner.
 pub(crate) fn solve_from<T: Real, M>(
@@ -156,6 +157,7 @@ where
     let outcome = match method {
         Krylov::Cg => Cg::new(be, a.nrows()).unwrap().solve(be, &a, m, &b, &mut dx, options),
         Krylov::BiCgStab => BiCgStab::new(be, a.nrows()).unwrap().solve(be, &a, m, &b, &mut dx, options),
+        Krylov::Gmres => Gmres::new(be, a.nrows()).unwrap().solve(be, &a, m, &b, &mut dx, options),
     };
     (outcome.unwrap(), be.download(&dx).unwrap())
 }

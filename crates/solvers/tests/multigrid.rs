@@ -1,0 +1,188 @@
+//! The multigrid cycle as a preconditioner: iterations that hardly depend on the size of the grid, odd and thin grids, semicoarsening,
+//! operators that are given, recorded as plain, and refusals.
+
+mod problems;
+
+use std::borrow::Cow;
+
+use problems::{Krylov, honest, solve_from, uneven};
+use spandrel_backend::trace::Event;
+use spandrel_backend::{Backend, Preconditioner, Trace};
+use spandrel_backend_cpu::Cpu;
+use spandrel_formats::{Csr, Format, Real, generate};
+use spandrel_solvers::{Error, Hierarchy, Multigrid, Options, Ssor, Status};
+use spandrel_sptrsv::{Levelset, Sweep};
+
+/// Iterations to convergence, the true residual checked.
+fn iterations<M: Preconditioner<f64, Cpu>>(be: &Cpu, method: Krylov, a: &Csr<f64>, m: &M, what: &str) -> usize {
+    let b = uneven(a.nrows());
+    let (outcome, x) = solve_from(be, method, a, m, &b, &[], &Options::default());
+    assert_eq!(outcome.status, Status::Converged, "{what}: {:?} {:e}", outcome.breakdown, outcome.true_residual);
+    honest(a, &x, &b, &outcome);
+    outcome.iterations
+}
+
+/// Iterations with the cycle, and with one symmetric Gauss-Seidel step.
+fn both(be: &Cpu, method: Krylov, spec: &str) -> (usize, usize) {
+    let a = generate::csr::<f64>(spec).unwrap();
+    let mg = Multigrid::new::<Levelset<f64>>(be, &Hierarchy::galerkin(&a, None).unwrap()).unwrap();
+    let ssor = Ssor::<Cpu, Levelset<f64>>::new(be, &a).unwrap();
+    let found = (iterations(be, method, &a, &mg, spec), iterations(be, method, &a, &ssor, spec));
+    println!("{spec}: mg {} of {:?}, ssor {}", found.0, mg.sizes(), found.1);
+    found
+}
+
+#[test]
+fn iterations_hardly_depend_on_the_size() {
+    let be = Cpu::new();
+    for (small, large) in [
+        ("d3n7:16", "d3n7:32"),
+        ("d3n27:16", "d3n27:32"),
+        ("d3n27:15x13x17", "d3n27:31x27x33"),
+        ("poisson2d:32", "poisson2d:128"),
+        ("poisson2d9:32", "poisson2d9:128"),
+        ("anisotropic2d:32,eps=0.001", "anisotropic2d:128,eps=0.001"),
+        ("d3n7:40x6x3", "d3n7:80x12x6"),
+    ] {
+        let (few, many) = (both(&be, Krylov::Cg, small), both(&be, Krylov::Cg, large));
+        assert!(few.0 < few.1 && many.0 < many.1, "{small} {few:?}, {large} {many:?}");
+        assert!(many.0 <= few.0 + few.0 / 4 + 1, "{small} {few:?}, {large} {many:?}");
+    }
+}
+
+#[test]
+fn other_matrices_converge() {
+    let be = Cpu::new();
+    for spec in
+        ["d3n33:12x11x10", "d3n13:12", "tridiag:100", "gfem:n=200,p=2", "poisson2d:2x2", "poisson1d:1", "poisson1d:5"]
+    {
+        let a = generate::csr::<f64>(spec).unwrap();
+        let mg = Multigrid::new::<Levelset<f64>>(&be, &Hierarchy::galerkin(&a, None).unwrap()).unwrap();
+        println!("{spec}: {}", iterations(&be, Krylov::Cg, &a, &mg, spec));
+    }
+    let (mg, ssor) = both(&be, Krylov::BiCgStab, "convdiff3d:16,peclet=0.5");
+    assert!(mg < ssor, "{mg} {ssor}");
+}
+
+/// The 27-point operator on every grid, as in HPCG.
+fn given(size: [usize; 3], levels: usize) -> Vec<Csr<f64>> {
+    let spec = |level: usize| format!("d3n27:{}x{}x{}", size[0] >> level, size[1] >> level, size[2] >> level);
+    (0..levels).map(|level| generate::csr(&spec(level)).unwrap()).collect()
+}
+
+#[test]
+fn given_operators() {
+    let be = Cpu::new();
+    let operators = given([16, 16, 16], 4);
+    let cycle = |levels: usize| {
+        let taken = operators[..levels].iter().map(Cow::Borrowed).collect();
+        let grids = Hierarchy::injected(taken, [16, 16, 16]).unwrap();
+        Multigrid::new::<Sweep<f64>>(&be, &grids).unwrap()
+    };
+    let count = |levels| iterations(&be, Krylov::Cg, &operators[0], &cycle(levels), "given");
+    let counts: Vec<usize> = (1..=4).map(count).collect();
+    println!("{counts:?}");
+    assert!(counts[3] < counts[0]);
+    assert_eq!((cycle(4).sizes()[3], cycle(4).plan(), cycle(4).is_stored_order(&be)), ([2, 2, 2], "sweep", true));
+}
+
+fn applied<T: Real, M: Preconditioner<T, Cpu>>(be: &Cpu, m: &M, n: usize) -> Vec<u64> {
+    let r = be.upload(&uneven::<T>(n)).unwrap();
+    let mut z = be.upload(&vec![T::nan(); n]).unwrap();
+    m.apply(be, None, &r, &mut z).unwrap();
+    be.download(&z).unwrap().iter().map(|z| z.as_f64().to_bits()).collect()
+}
+
+#[test]
+fn a_cycle_moves_its_bytes_and_allocates_nothing() {
+    let be = Trace::new(Cpu::new());
+    let a = generate::csr::<f64>("d3n27:16").unwrap();
+    for levels in [1, 3] {
+        let grids = Hierarchy::galerkin(&a, Some(levels)).unwrap();
+        let m = Multigrid::new::<Sweep<f64>>(&be, &grids).unwrap();
+        let r = be.upload(&uneven::<f64>(a.nrows())).unwrap();
+        let mut z = Backend::<f64>::zeros(&be, a.nrows()).unwrap();
+        be.take();
+        m.apply(&be, None, &r, &mut z).unwrap();
+        let launches: Vec<u64> = be
+            .take()
+            .iter()
+            .map(|event| match event {
+                Event::Launch(launch) => launch.bytes(),
+                other => panic!("a cycle does nothing but launch: {other}"),
+            })
+            .collect();
+        assert_eq!((launches.len(), launches.iter().sum::<u64>()), (3 + 9 * (levels - 1), m.bytes()));
+    }
+}
+
+#[test]
+fn plans_share_bits() {
+    let be = Cpu::new();
+    let a = generate::csr::<f64>("d3n27:9x8x7").unwrap();
+    let grids = Hierarchy::galerkin(&a, None).unwrap();
+    let sweep = Multigrid::new::<Sweep<f64>>(&be, &grids).unwrap();
+    let levels = Multigrid::new::<Levelset<f64>>(&be, &grids).unwrap();
+    let first = applied::<f64, _>(&be, &sweep, a.nrows());
+    assert_eq!(first, applied::<f64, _>(&be, &levels, a.nrows()));
+    assert_eq!(first, applied::<f64, _>(&be, &sweep, a.nrows()), "nothing is left over from the first");
+}
+
+#[test]
+fn refusals() {
+    let be = Cpu::new();
+    let mut a = generate::csr::<f64>("poisson2d:9x7").unwrap();
+    let build = |a: &Csr<f64>| Multigrid::new::<Levelset<f64>>(&be, &Hierarchy::galerkin(a, None)?).map(|_| ());
+    assert!(build(&a).is_ok());
+    a.values_mut()[0] = 0.0;
+    assert_eq!(build(&a).unwrap_err().status(), Some(Status::ZeroPivot));
+    a.values_mut()[0] = f64::NAN;
+    assert_eq!(build(&a).unwrap_err().status(), Some(Status::NotFinite));
+    let shuffled = generate::csr::<f64>("electrostatic:n=300").unwrap();
+    let error = build(&shuffled).unwrap_err();
+    assert!(matches!(error, Error::NotAGrid { .. }) && error.to_string().contains("mg needs"), "{error}");
+}
+
+/// A matrix with `unknowns` at each point of another's, coupled at a point and between points.
+fn several(a: &Csr<f64>, unknowns: usize) -> Csr<f64> {
+    let n = a.nrows() * unknowns;
+    let mut entries = Vec::new();
+    for i in 0..a.nrows() {
+        let (cols, values) = a.row(i);
+        for (&j, &v) in cols.iter().zip(values) {
+            for (k, l) in (0..unknowns * unknowns).map(|at| (at / unknowns, at % unknowns)) {
+                // K x (I + 1 1^T / 4), positive definite for any number of unknowns.
+                let weight = if k == l { 1.25 } else { 0.25 };
+                entries.push((i * unknowns + k, j as usize * unknowns + l, weight * v));
+            }
+        }
+    }
+    problems::matrix(n, n, &entries)
+}
+
+#[test]
+fn several_unknowns_a_point() {
+    let be = Cpu::new();
+    for (spec, size) in [("d3n7:16x15x14", [16, 15, 14]), ("d3n27:12", [12, 12, 12]), ("poisson2d:33x32", [33, 32, 1])]
+    {
+        let scalar = generate::csr::<f64>(spec).unwrap();
+        let alone = both(&be, Krylov::Cg, spec).0;
+        for unknowns in 2..=5 {
+            let a = several(&scalar, unknowns);
+            let grids = Hierarchy::galerkin(&a, None).unwrap();
+            if grids.unknowns() == unknowns {
+                assert_eq!(grids.sizes()[0], size);
+            } else {
+                // The unknowns are an axis of a grid.
+                assert_eq!(
+                    grids.sizes().iter().map(|size| size[0]).collect::<Vec<_>>(),
+                    vec![unknowns; grids.levels()]
+                );
+            }
+            let mg = Multigrid::new::<Levelset<f64>>(&be, &grids).unwrap();
+            let count = iterations(&be, Krylov::Cg, &a, &mg, spec);
+            println!("{spec} with {unknowns} unknowns a point: {count} of {:?}", grids.sizes());
+            assert!(count <= 2 * alone, "{spec} {unknowns}: {count}, {alone} with one unknown");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The heat equation u_t = u_xx + u_yy on the unit square, its edge held at 0, by implicit Euler steps.
+//!
+//! Each step solves (I + dt/h^2 L) u_new = u_old with the five-point Laplacian L, by CG from the last step's u. The matrix stays, so
+//! IC(0) is computed once; on a grid its triangular solves are sweeps. Four moments become one picture.
+//!
+//! ```sh
+//! cargo run --release -p spandrel --example heat -- heat.png
+//! ```
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use spandrel::any::Complete;
+use spandrel::formats::generate::Stencil;
+use spandrel::solvers::Cg;
+use spandrel::sptrsv::{Factor, Ic0};
+use spandrel::{Csr, Mat, Options, Result, default_backend};
+
+mod picture;
+
+/// What became of a start.
+#[derive(Debug)]
+pub(crate) struct March {
+    /// u after each of the steps that were to be kept.
+    pub(crate) kept: Vec<Vec<f64>>,
+    /// Iterations of CG, all steps together.
+    pub(crate) iterations: usize,
+}
+
+/// I + dt/h^2 L on the n x n points inside the square, h = 1 / (n + 1).
+fn implicit_step(n: usize, dt: f64) -> Result<Csr<f64>> {
+    let weight = dt * ((n + 1) * (n + 1)) as f64;
+    let neighbours = [[0, -1, 0], [-1, 0, 0], [1, 0, 0], [0, 1, 0]].map(|offset| (offset, -weight));
+    let stencil = Stencil::new(neighbours.into_iter().chain([([0; 3], 1.0 + 4.0 * weight)]));
+    Ok(stencil.on_grid([n, n, 1])?)
+}
+
+/// As many steps of `dt` as the last of `keep` says, from `start` (n * n values, x fastest).
+pub(crate) fn march<B: Complete<f64>>(device: &B, n: usize, dt: f64, start: &[f64], keep: &[usize]) -> Result<March> {
+    let csr = implicit_step(n, dt)?;
+    let m = device.incomplete(Ic0::symbolic(&csr)?, csr.values())?.precond;
+    let a = Mat::load(device, csr)?;
+    let options = Options { rtol: 1e-10, ..Options::default() };
+
+    let mut cg = Cg::new(device, n * n)?;
+    let mut u = device.upload(start)?;
+    let mut old = device.zeros(n * n)?;
+    let (mut kept, mut iterations) = (Vec::new(), 0);
+    for step in 0..=keep.last().copied().unwrap_or(0) {
+        if step > 0 {
+            device.copy(None, &u, &mut old)?;
+            let outcome = cg.solve(device, &a, &m, &old, &mut u, &options)?;
+            assert!(outcome.status.is_converged(), "step {step}: {outcome:?}");
+            iterations += outcome.iterations;
+        }
+        if keep.contains(&step) {
+            kept.push(device.download(&u)?);
+        }
+    }
+    Ok(March { kept, iterations })
+}
+
+/// A ring and a disc of temperature 1.
+pub(crate) fn ring_and_disc(n: usize) -> Vec<f64> {
+    let h = 1.0 / (n + 1) as f64;
+    let point = |k: usize| ((k % n + 1) as f64 * h, (k / n + 1) as f64 * h);
+    let from = |(x, y): (f64, f64), cx: f64, cy: f64| (x - cx).hypot(y - cy);
+    let is_hot = |p| (0.17..0.25).contains(&from(p, 0.38, 0.60)) || from(p, 0.76, 0.24) < 0.10;
+    (0..n * n).map(|k| f64::from(u8::from(is_hot(point(k))))).collect()
+}
+
+fn main() -> std::result::Result<(), Box<dyn Error>> {
+    let path = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("heat.png"), PathBuf::from);
+    let (n, dt, keep) = (150, 1e-4, [0, 5, 20, 80]);
+
+    let device = default_backend()?;
+    let march = march(&device, n, dt, &ring_and_disc(n), &keep)?;
+    picture::write(&path, &march.kept, n, 2, (0.0, 1.0))?;
+
+    println!("{} steps, {} iterations of CG", keep[keep.len() - 1], march.iterations);
+    for (step, u) in keep.iter().zip(&march.kept) {
+        println!("t = {:.4}: hottest {:.3}", *step as f64 * dt, u.iter().copied().fold(0.0, f64::max));
+    }
+    println!("picture: {}", path.display());
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Multigrid with the plan that suits each grid's triangles, as for [`crate::incomplete`]: the sweep where they are stencils that the
+//! device has a schedule for, else level sets on the CPU and a thread a row on a GPU.
+
+use spandrel_backend::{Spmv, Sptrsv};
+use spandrel_formats::{Csr, Real};
+use spandrel_solvers::multigrid::{Halves, Planned, Smoother};
+use spandrel_solvers::{Error, Hierarchy, Multigrid, Result};
+#[cfg(feature = "cuda-core")]
+use spandrel_sptrsv::Capellini;
+#[cfg(feature = "cpu")]
+use spandrel_sptrsv::Levelset;
+use spandrel_sptrsv::{Plan, Sweep};
+
+#[cfg(feature = "cpu")]
+use crate::Cpu;
+#[cfg(feature = "cuda-core")]
+use crate::Cuda;
+
+/// A backend that chooses plans for the grids of a multigrid cycle.
+pub trait Geometric<T: Real>: Spmv<Csr<T>> + 'static {
+    /// Brings a hierarchy onto the device. See [`Multigrid`].
+    ///
+    #[cfg_attr(feature = "cpu", doc = "```")]
+    #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
+    /// use spandrel::multigrid::Geometric;
+    /// use spandrel::solvers::{Hierarchy, Options, cg};
+    /// use spandrel::{Backend, Cpu, Mat};
+    ///
+    /// let device = Cpu::new();
+    /// let csr = spandrel::formats::generate::csr::<f64>("poisson3d:20")?;
+    /// let mg = device.multigrid(&Hierarchy::galerkin(&csr, None)?)?;
+    /// assert_eq!(mg.sizes(), [[20, 20, 20], [10, 10, 10], [5, 5, 5], [2, 2, 2]]);
+    ///
+    /// let (b, mut x) = (device.upload(&vec![1.0; 8000])?, device.zeros(8000)?);
+    /// let outcome = cg(&device, &Mat::load(&device, csr)?, &mg, &b, &mut x, &Options::default())?;
+    /// assert!(outcome.status.is_converged() && outcome.iterations < 10);
+    /// # Ok::<(), spandrel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite; a backend that fails.
+    fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>>;
+}
+
+/// The sweep, or the plan `Other` where it does not fit.
+#[allow(dead_code)] // without a backend
+fn choose<T, Other, B>(be: &B, halves: &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>
+where
+    T: Real,
+    Other: Plan<Value = T>,
+    B: Sptrsv<Sweep<T>> + Sptrsv<Other> + 'static,
+{
+    match Planned::<B, Sweep<T>>::new(be, halves) {
+        Ok(sweep) => Ok(Box::new(sweep)),
+        Err(Error::Triangle(_) | Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {
+            Ok(Box::new(Planned::<B, Other>::new(be, halves)?))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[allow(unused_macros)] // as `choose`
+macro_rules! by_plans {
+    ($Backend:ident, $Other:ident) => {
+        impl<T: Real> Geometric<T> for $Backend {
+            fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>> {
+                Multigrid::with(self, hierarchy, choose::<T, $Other<T>, _>)
+            }
+        }
+    };
+}
+
+#[cfg(feature = "cpu")]
+by_plans!(Cpu, Levelset);
+#[cfg(feature = "cuda-core")]
+by_plans!(Cuda, Capellini);

@@ -1,0 +1,25 @@
+//! The guide as a crate, so that the programs in its chapters are compiled and run (`cargo test -p spandrel-guide --doc`). Those that need a
+//! GPU are compiled only. The commands are run by `crates/cli/tests/guide.rs`.
+//!
+#![doc = include_str!("README.md")]
+
+#[doc = include_str!("install.md")]
+pub mod install {}
+#[doc = include_str!("first-solve.md")]
+pub mod first_solve {}
+#[doc = include_str!("library.md")]
+pub mod library {}
+#[doc = include_str!("gpu.md")]
+pub mod gpu {}
+#[doc = include_str!("formats.md")]
+pub mod formats {}
+#[doc = include_str!("preconditioners.md")]
+pub mod preconditioners {}
+#[doc = include_str!("grids.md")]
+pub mod grids {}
+#[doc = include_str!("outcome.md")]
+pub mod outcome {}
+#[doc = include_str!("new-format.md")]
+pub mod new_format {}
+#[doc = include_str!("own-operator.md")]
+pub mod own_operator {}
