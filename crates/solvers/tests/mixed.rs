@@ -5,13 +5,14 @@ mod problems;
 
 use std::ops::ControlFlow;
 
-use problems::{Krylov, diagonal, honest, matrix, solve_from, stencil, uneven};
+use problems::{ALL, Krylov, diagonal, honest, matrix, solve_from, stencil, uneven};
 use spandrel_backend::{Backend, Mat, Preconditioner, Quantity, Watch};
 use spandrel_backend_cpu::{Cpu, Vector};
 use spandrel_formats::{Csr, Format};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
-    BiCgStab, Cg, Error, Identity, Ilu, Jacobi, Mixed, Narrowed, Options, Outcome, Progress, Refine, Result, Status,
+    BiCgStab, Cg, Error, Gmres, Identity, Ilu, Jacobi, Mixed, Narrowed, Options, Outcome, Progress, Refine, Result,
+    Status,
 };
 use spandrel_sptrsv::Levelset;
 
@@ -156,9 +157,11 @@ fn refined(
     let narrow = Mat::<Cpu, Csr<f32>>::load(be, matrix).unwrap();
     let wide = Mat::<Cpu, Csr<f64>>::load(be, a.clone()).unwrap();
     let (mut cg, mut bicgstab) = (Cg::<f32, Cpu>::new(be, n).unwrap(), BiCgStab::<f32, Cpu>::new(be, n).unwrap());
+    let mut gmres = Gmres::<f32, Cpu>::new(be, n).unwrap();
     let inner = |be: &Cpu, r: &Vector<f32>, d: &mut Vector<f32>, options: &Options, w: Watcher<'_>| match method {
         Krylov::Cg => cg.solve_watched(be, &narrow, &m, r, d, options, w),
         Krylov::BiCgStab => bicgstab.solve_watched(be, &narrow, &m, r, d, options, w),
+        Krylov::Gmres => gmres.solve_watched(be, &narrow, &m, r, d, options, w),
     };
     let (b, mut x) = (be.upload(b).unwrap(), Backend::<f64>::zeros(be, n).unwrap());
     let mut refine = Refine::new(be, n).unwrap();
@@ -173,7 +176,7 @@ fn unwatched(_: Progress) -> ControlFlow<()> {
 #[test]
 fn refinement_reaches_what_f32_alone_cannot() {
     let be = Cpu::new();
-    for (method, convection) in [(Krylov::Cg, 0.0), (Krylov::BiCgStab, 0.3)] {
+    for (method, convection) in [(Krylov::Cg, 0.0), (Krylov::BiCgStab, 0.3), (Krylov::Gmres, 0.3)] {
         for exponent in [0, 700, -700] {
             let a = stencil::<f64>(24, convection).map(|v| v * 2f64.powi(exponent));
             let b = times(&uneven(576), exponent);
@@ -239,7 +242,7 @@ fn refinement_of_nothing_and_of_no_number() {
 fn a_matrix_that_f32_makes_singular_is_not_called_solved() {
     let be = Cpu::new();
     let a = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 1.0 + 1e-9)]);
-    for method in problems::BOTH {
+    for method in ALL {
         let (outcome, x) = refined(&be, method, &a, &[1.0, -1.0], &Options::default(), &mut unwatched);
         assert!(!outcome.status.is_converged(), "{method:?} {outcome:?}");
         assert!(outcome.true_residual <= 1.0 && outcome.true_residual > 1e-8, "{outcome:?}");

@@ -111,7 +111,8 @@ impl Slopes {
         // Batches of a plane d before that a batch is ahead of, at most.
         let ahead = |o: &[i32; 3]| ((newest(o) - 1).div_euclid(4) + 1 + -o[2] - 1).div_euclid(-o[2]);
         let lag = offsets.iter().filter(|o| o[2] < 0).map(ahead).max().unwrap_or(0).max(0);
-        let held = other().map(|o| lag * -o[2] - oldest(offsets, o, newest(o)).div_euclid(4) + 1).max().unwrap_or(0).max(0);
+        let held =
+            other().map(|o| lag * -o[2] - oldest(offsets, o, newest(o)).div_euclid(4) + 1).max().unwrap_or(0).max(0);
         let wide = |v: i32| v as usize;
         Self { sigma: wide(sigma), behind: wide(behind), reach: wide(reach), lag: wide(lag), groups: wide(held) }
     }

@@ -314,6 +314,18 @@ where
     out
 }
 
+/// The comparisons of two backends in multigrid.
+pub fn grids_between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>) -> Vec<Trial>
+where
+    D: Spmv<Csr<f32>> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+    E: Spmv<Csr<f32>> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+{
+    let mut out = Vec::new();
+    multigrid::pair::<f32, D, E>(left, right, &mut out);
+    multigrid::pair::<f64, D, E>(left, right, &mut out);
+    out
+}
+
 /// The comparisons of two backends in one format.
 pub fn format_between<F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, case: &Rc<Case>) -> Vec<Trial>
 where
