@@ -24,6 +24,13 @@ pub struct CpuCsr<T> {
     transposed: OnceLock<Scatter>,
 }
 
+impl<T> CpuCsr<T> {
+    /// The host's matrix.
+    pub(crate) fn host(&self) -> &Csr<T> {
+        &self.host
+    }
+}
+
 // SAFETY: what is loaded never changes, and operations with it write to their operands alone.
 unsafe impl<T: Real> Load<Csr<T>> for Cpu {
     type Resident = CpuCsr<T>;

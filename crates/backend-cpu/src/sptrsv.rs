@@ -96,6 +96,24 @@ macro_rules! sptrsv_by_column {
                 m.replace(plan);
                 Ok(())
             }
+            fn update_from(
+                &self,
+                m: &mut Self::Resident,
+                _plan: &::std::sync::Arc<$Plan<T>>,
+                values: &$crate::Vector<T>,
+            ) -> ::spandrel_backend::Result<()> {
+                use $crate::sptrsv::Solve;
+                ::spandrel_backend::error::expect_len(
+                    "update",
+                    "values",
+                    values.len(),
+                    m.plan().matrix().csr().values().len(),
+                )?;
+                let mut fresh = $Plan::clone(m.plan());
+                ::spandrel_sptrsv::Plan::update(&mut fresh, values.as_slice())?;
+                m.replace(&::std::sync::Arc::new(fresh));
+                Ok(())
+            }
         }
     };
 }

@@ -8,10 +8,10 @@ use spandrel_backend::{Load, Order, Result};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Capellini, Plan, System};
 
-use crate::Cuda;
 use crate::launch::arg;
 use crate::module::CAPELLINI;
 use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+use crate::{Cuda, Vector};
 
 /// A plan in device memory.
 #[derive(Debug)]
@@ -41,6 +41,9 @@ impl<T: Real> Solve<Capellini<T>> for CudaCapellini<T> {
     }
     fn replace(&mut self, plan: &Capellini<T>) -> Result<()> {
         self.rows.replace(plan)
+    }
+    fn adopt(&mut self, cuda: &Cuda, plan: &Capellini<T>, values: &Vector<T>) -> Result<()> {
+        self.rows.adopt(cuda, plan, values)
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let (rows, slots, progress) = (self.rows.arg(system)?, self.progress.slots(), self.progress.pointer());

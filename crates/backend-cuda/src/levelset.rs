@@ -16,11 +16,13 @@ use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 use spandrel_sptrsv::levelset::{LANES, Schedule, Segment, Span};
 use spandrel_sptrsv::{Levelset, Plan, System};
 
+use crate::csr::not_recorded;
 use crate::device::gate_pointer;
 use crate::error::failed;
 use crate::launch::{Grid, arg};
 use crate::memory::Buffer;
 use crate::module::LEVELSET;
+use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
 /// Threads of a thread block that solves a segment alone, and of one of many: `BLOCK_CREW` and `GRID_CREW` of the kernels.
@@ -40,6 +42,8 @@ struct Resident<T> {
     /// Where the value of each place is, where that is not the place itself.
     from: Option<Buffer<u32>>,
     inv_diag: Option<Buffer<T>>,
+    /// For values that come from the device.
+    diagonal: Places,
     segments: Vec<Segment>,
 }
 
@@ -56,6 +60,7 @@ impl<T: Real> Resident<T> {
             cols: Buffer::from_host(stream, cols, "a plan's columns")?,
             from,
             inv_diag,
+            diagonal: Places::default(),
             segments: schedule.segments().to_vec(),
         })
     }
@@ -82,6 +87,8 @@ pub struct CudaLevelset<T> {
     values: Buffer<T>,
     /// For new values: where each is among the triangle's.
     from: Vec<Offset>,
+    /// The same in device memory, for values that come from there.
+    places: Places,
     slots: Buffer<u64>,
     /// The number of the last solve, then the tickets of the launch that runs.
     progress: Buffer<u32>,
@@ -134,6 +141,7 @@ unsafe impl<T: Real> Load<Levelset<T>> for Cuda {
             transposed,
             values: Buffer::from_host(stream, &placed(&index.from, values), "a triangle's values")?,
             from: index.from,
+            places: Places::default(),
             slots: Buffer::zeros(stream, nrows * (T::BYTES / 4), "slots of a triangular solve")?,
             progress: Buffer::zeros(stream, 4, "the progress of a triangular solve")?,
             ring: ring::<T>(usize::try_from(most).unwrap_or(0)),
@@ -283,6 +291,22 @@ impl<T: Real> Sptrsv<Levelset<T>> for Cuda {
                 expect_len("update", "plan", inv.len(), m.nrows)?;
                 to.write_at(0, &inv)?;
             }
+        }
+        Ok(())
+    }
+
+    fn update_from(&self, m: &mut CudaLevelset<T>, plan: &Arc<Levelset<T>>, values: &Vector<T>) -> Result<()> {
+        expect_len("update", "plan", plan.matrix().nrows(), m.nrows)?;
+        expect_len("update", "values", values.len(), m.nnz)?;
+        not_recorded(self, "new values of a triangle")?;
+        m.places.gather(self, values, &m.values, || m.from.clone())?;
+        for (system, resident) in [(System::Plain, Some(&mut m.plain)), (System::Transposed, m.transposed.as_mut())] {
+            let Some(resident) = resident else { continue };
+            let (Some(to), order) = (&resident.inv_diag, plan.schedule(system)?.order()) else { continue };
+            resident.diagonal.invert(self, values, to, || {
+                let places = diagonal(&**plan);
+                order.iter().map(|&row| places[row as usize]).collect()
+            })?;
         }
         Ok(())
     }

@@ -118,6 +118,20 @@ impl<T: Pod> Buffer<T> {
             .map_err(|error| failed("upload", error))
     }
 
+    /// Overwrites it with a buffer of the same length. Stream-ordered; does not block.
+    pub(crate) fn copy_from(&self, from: &Self) -> Result<()> {
+        assert_eq!(self.len, from.len, "a copy fills its buffer");
+        if self.len == 0 {
+            return Ok(());
+        }
+        self.bind("copy")?;
+        // SAFETY: as many elements lie in both buffers, which are of one device and live until the queue has passed the copy.
+        unsafe {
+            result::memcpy_dtod_async(self.pointer, from.pointer, self.len * size_of::<T>(), self.stream.cu_stream())
+        }
+        .map_err(|error| failed("copy", error))
+    }
+
     /// Copies elements from `at` on to the host. Blocks.
     pub(crate) fn read_at(&self, at: usize, host: &mut [T]) -> Result<()> {
         assert!(at.checked_add(host.len()).is_some_and(|end| end <= self.len), "a read stays inside its buffer");

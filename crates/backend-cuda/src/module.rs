@@ -57,6 +57,11 @@ sources! {
     LEVELSET = "levelset",
     SWEEP = "sweep" [90],
     WAVEFRONT = "wavefront" [90],
+    TRIANGLE = "triangle",
+    ILU0 = "ilu0",
+    IC0 = "ic0",
+    SSOR = "ssor",
+    GRID = "grid",
 }
 
 /// What kernels of a text begin with, its declarations before them.

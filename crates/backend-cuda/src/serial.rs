@@ -8,10 +8,10 @@ use spandrel_backend::{Load, Order, Result};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Serial, System};
 
-use crate::Cuda;
 use crate::launch::{Grid, arg};
 use crate::module::SERIAL;
 use crate::sptrsv::{Solve, TriangleRows, sptrsv_by_column};
+use crate::{Cuda, Vector};
 
 /// A plan in device memory.
 #[derive(Debug)]
@@ -35,6 +35,9 @@ impl<T: Real> Solve<Serial<T>> for CudaSerial<T> {
     }
     fn replace(&mut self, plan: &Serial<T>) -> Result<()> {
         self.0.replace(plan)
+    }
+    fn adopt(&mut self, cuda: &Cuda, plan: &Serial<T>, values: &Vector<T>) -> Result<()> {
+        self.0.adopt(cuda, plan, values)
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let rows = self.0.arg(system)?;

@@ -14,6 +14,7 @@ use crate::csr::not_recorded;
 use crate::device::gate_pointer;
 use crate::launch::{Argument, Grid};
 use crate::memory::Buffer;
+use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
 /// Threads of a thread block whose warps draw tickets, `SOLVE_THREADS` of the kernels.
@@ -38,6 +39,8 @@ pub(crate) trait Solve<P: Plan> {
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()>;
     /// Takes over the values of an updated plan of the same pattern.
     fn replace(&mut self, plan: &P) -> Result<()>;
+    /// Takes over values that are on the device, as many as entries; `plan` is for its pattern.
+    fn adopt(&mut self, cuda: &Cuda, plan: &P, values: &Vector<P::Value>) -> Result<()>;
 }
 
 /// `k` columns, with b in x where there is no b.
@@ -70,6 +73,20 @@ pub(crate) fn update<P: Plan, S: Solve<P>>(cuda: &Cuda, m: &mut S, plan: &P) -> 
     expect_len("update", "plan", plan.matrix().csr().values().len(), nnz)?;
     not_recorded(cuda, "new values of a triangle")?;
     m.replace(plan)
+}
+
+/// New values from the device.
+pub(crate) fn update_from<P: Plan, S: Solve<P>>(
+    cuda: &Cuda,
+    m: &mut S,
+    plan: &P,
+    values: &Vector<P::Value>,
+) -> Result<()> {
+    let (nrows, nnz) = m.shape();
+    expect_len("update", "plan", plan.matrix().nrows(), nrows)?;
+    expect_len("update", "values", values.len(), nnz)?;
+    not_recorded(cuda, "new values of a triangle")?;
+    m.adopt(cuda, plan, values)
 }
 
 /// Implements [`spandrel_backend::Sptrsv`] for a plan whose resident form is [`Solve`].
@@ -106,6 +123,14 @@ macro_rules! sptrsv_by_column {
                 plan: &::std::sync::Arc<$Plan<T>>,
             ) -> ::spandrel_backend::Result<()> {
                 $crate::sptrsv::update(self, m, &**plan)
+            }
+            fn update_from(
+                &self,
+                m: &mut Self::Resident,
+                plan: &::std::sync::Arc<$Plan<T>>,
+                values: &$crate::Vector<T>,
+            ) -> ::spandrel_backend::Result<()> {
+                $crate::sptrsv::update_from(self, m, &**plan, values)
             }
         }
     };
@@ -160,6 +185,8 @@ pub(crate) struct TriangleRows<T> {
     inv_diag: Buffer<T>,
     plain: Index,
     transposed: Option<Index>,
+    /// For values that come from the device.
+    diagonal: Places,
 }
 
 impl<T: Real> TriangleRows<T> {
@@ -178,6 +205,7 @@ impl<T: Real> TriangleRows<T> {
             inv_diag: Buffer::from_host(cuda.stream(), view.inv_diag, "a triangle's reciprocals")?,
             plain: Index::load(cuda, &view, plan.triangle())?,
             transposed: transposed.transpose()?,
+            diagonal: Places::default(),
         })
     }
 
@@ -208,6 +236,12 @@ impl<T: Real> TriangleRows<T> {
     pub(crate) fn replace<P: Plan<Value = T>>(&self, plan: &P) -> Result<()> {
         self.values.write_at(0, plan.matrix().csr().values())?;
         self.inv_diag.write_at(0, plan.matrix().inv_diag())
+    }
+
+    /// As [`TriangleRows::replace`] with values that are on the device.
+    pub(crate) fn adopt<P: Plan<Value = T>>(&mut self, cuda: &Cuda, plan: &P, values: &Vector<T>) -> Result<()> {
+        self.values.copy_from(values.buffer())?;
+        self.diagonal.invert(cuda, values, &self.inv_diag, || diagonal(plan))
     }
 }
 

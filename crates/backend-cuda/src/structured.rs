@@ -19,6 +19,7 @@ use crate::error::failed;
 use crate::launch::{Argument, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::STRUCTURED;
+use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
 /// Threads of a thread block, `LINE_CREW` of the kernels, and its warps.
@@ -67,6 +68,8 @@ pub struct CudaStructured<T> {
     values: Buffer<T>,
     /// Empty for a unit diagonal.
     inv_diag: Buffer<T>,
+    /// For values that come from the device.
+    diagonal: Places,
     state: Buffer<u32>,
     n: usize,
     nnz: usize,
@@ -163,6 +166,7 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
             },
             values: kept(self, host.matrix().csr().values(), "a triangle's values")?,
             inv_diag: Buffer::from_host(self.stream(), host.matrix().inv_diag(), "a triangle's reciprocals")?,
+            diagonal: Places::default(),
             state: Buffer::zeros(self.stream(), words, "the state of a solve")?,
             n,
             nnz,
@@ -268,6 +272,16 @@ impl<T: Real> Sptrsv<Structured<T>> for Cuda {
         not_recorded(self, "new values of a triangle")?;
         m.values.write_at(0, values)?;
         m.inv_diag.write_at(0, inv_diag)
+    }
+
+    fn update_from(&self, m: &mut CudaStructured<T>, plan: &Arc<Structured<T>>, values: &Vector<T>) -> Result<()> {
+        expect_len("update", "plan", plan.nrows(), m.n)?;
+        expect_len("update", "values", values.len(), m.nnz)?;
+        not_recorded(self, "new values of a triangle")?;
+        if m.nnz > 0 {
+            m.values.copy_from(values.buffer())?;
+        }
+        m.diagonal.invert(self, values, &m.inv_diag, || diagonal(&**plan))
     }
 }
 

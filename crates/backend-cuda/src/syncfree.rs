@@ -9,11 +9,11 @@ use spandrel_backend::{Error, Load, Order, Result};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Plan, Syncfree, System, Walk};
 
-use crate::Cuda;
 use crate::launch::arg;
 use crate::memory::Buffer;
 use crate::module::SYNCFREE;
 use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+use crate::{Cuda, Vector};
 
 /// A plan in device memory.
 #[derive(Debug)]
@@ -106,6 +106,9 @@ impl<T: Real> Solve<Syncfree<T>> for CudaSyncfree<T> {
     }
     fn replace(&mut self, plan: &Syncfree<T>) -> Result<()> {
         self.rows.replace(plan)
+    }
+    fn adopt(&mut self, cuda: &Cuda, plan: &Syncfree<T>, values: &Vector<T>) -> Result<()> {
+        self.rows.adopt(cuda, plan, values)
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let (rows, progress, n) = (self.rows.arg(system)?, self.progress.pointer(), self.rows.shape().0);

@@ -6,20 +6,24 @@
 //! gated. Sizes are validated above the backends, by [`Mat`] and the solvers' heads; a backend refuses a mismatch all the
 //! same and never touches memory outside its operands.
 
+pub mod analyze;
 pub mod any_tri;
 pub mod cast;
 pub mod device;
 pub mod error;
+pub mod factor;
 pub mod monitor;
 pub mod operator;
 pub mod ops;
 pub mod sptrsv;
 pub mod trace;
 
+pub use analyze::{Analyze, Analyzed, Part, ResidentTri};
 pub use any_tri::{AnyTri, EveryPlan};
 pub use cast::{Cast, MixedPrecision};
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
+pub use factor::Factorize;
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};

@@ -52,6 +52,15 @@ pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
     /// # Errors
     /// [`Error::Shape`] unless the plan has as many rows and entries as the resident.
     fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()>;
+
+    /// As [`Sptrsv::update`] with values that are on the device, in the order of the triangle's stored entries; `plan` is that of the
+    /// resident, for its pattern, and keeps its own values. Enqueues, and allocates the first time; may not be recorded. The same bits
+    /// as an update with these values.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless there are as many values as entries; [`Error::OutOfMemory`]. A zero on the diagonal is refused by a backend
+    /// that has the values in host memory, with the resident as before; elsewhere its reciprocal is infinite.
+    fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Self::Vector) -> Result<()>;
 }
 
 /// A plan on a device: its resident form and its shape.
@@ -149,5 +158,14 @@ impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
     pub fn update(&mut self, be: &B, values: &[P::Value]) -> Result<()> {
         Arc::make_mut(&mut self.plan).update(values)?;
         be.update(&mut self.resident, &self.plan)
+    }
+
+    /// New values from the device, sizes checked. [`Tri::plan`] keeps its own. See [`Sptrsv::update_from`].
+    ///
+    /// # Errors
+    /// As [`Sptrsv::update_from`].
+    pub fn update_from(&mut self, be: &B, values: &B::Vector) -> Result<()> {
+        expect_len("update", "values", be.len(values), self.plan.matrix().csr().values().len())?;
+        be.update_from(&mut self.resident, &self.plan, values)
     }
 }

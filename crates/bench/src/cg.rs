@@ -212,6 +212,24 @@ pub(crate) fn relative_residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {
     (sum / b.iter().map(|b| b * b).sum::<f64>()).sqrt()
 }
 
+/// The textbook's loop over sprs's product, and faer's solver, for so many iterations.
+pub(crate) fn peers(csr: &Csr<f64>, b: &[f64], iterations: usize, bytes: u64) -> [Box<dyn Contender>; 2] {
+    let n = csr.nrows();
+    let (rows, cols, ptr, idx, values) = csr.clone().into_parts();
+    let sprs = SprsLoop {
+        mat: CsMatI::new((rows, cols), ptr.clone(), idx.clone(), values.clone()),
+        b: b.to_vec(),
+        x: vec![0.0; n],
+        bytes,
+        iterations,
+    };
+    let mat = SparseRowMat::new(SymbolicSparseRowMat::new_checked(rows, cols, ptr, None, idx), values);
+    let stack =
+        MemBuffer::new(conjugate_gradient_scratch(IdentityPrecond { dim: n }, mat.as_ref(), 1, faer::Par::rayon(0)));
+    let (b, x) = (faer::Mat::from_fn(n, 1, |i, _| b[i]), faer::Mat::zeros(n, 1));
+    [Box::new(sprs), Box::new(Faer { mat, b, x, stack, bytes, iterations })]
+}
+
 /// Times one case: lines per iteration.
 pub fn run(be: &Cpu, case: &Case, formats: &[String], iterations: usize, effort: Effort) -> Result<Vec<Line>> {
     let csr: Csr<f64> = case.load()?;
@@ -227,20 +245,7 @@ pub fn run(be: &Cpu, case: &Case, formats: &[String], iterations: usize, effort:
         };
     }
     for_each_format!(add_formats);
-    let bytes = csr.storage() + 11 * 8 * n as u64;
-    let (rows, cols, ptr, idx, values) = csr.clone().into_parts();
-    contenders.push(Box::new(SprsLoop {
-        mat: CsMatI::new((rows, cols), ptr.clone(), idx.clone(), values.clone()),
-        b: b.clone(),
-        x: vec![0.0; n],
-        bytes,
-        iterations,
-    }));
-    let mat = SparseRowMat::new(SymbolicSparseRowMat::new_checked(rows, cols, ptr, None, idx), values);
-    let stack =
-        MemBuffer::new(conjugate_gradient_scratch(IdentityPrecond { dim: n }, mat.as_ref(), 1, faer::Par::rayon(0)));
-    let (b_mat, x_mat) = (faer::Mat::from_fn(n, 1, |i, _| b[i]), faer::Mat::zeros(n, 1));
-    contenders.push(Box::new(Faer { mat, b: b_mat, x: x_mat, stack, bytes, iterations }));
+    contenders.extend(peers(&csr, &b, iterations, csr.storage() + 11 * 8 * n as u64));
 
     // The same number of iterations from the same start: all must have come equally far, up to what rounding does to CG.
     let mut reached = Vec::new();

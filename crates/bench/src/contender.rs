@@ -9,6 +9,10 @@ pub trait Contender {
     fn noun(&self) -> String;
     /// Whose code it is: `"spandrel"`, `"sprs"`, `"machine"`, ...
     fn name(&self) -> &'static str;
+    /// Which of several kernels or ways, where it is not the usual one.
+    fn kernel(&self) -> Option<String> {
+        None
+    }
     /// Bytes that one call must move, by the traffic model.
     fn bytes(&self) -> u64;
     /// Calls that one [`Contender::run`] stands for (iterations of a solve).

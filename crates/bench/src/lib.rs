@@ -4,9 +4,11 @@
 
 pub mod case;
 pub mod cg;
+pub mod chart;
 pub mod contender;
 pub mod gpu;
 pub mod hpcg;
+pub mod krylov;
 pub mod machine;
 pub mod memory;
 pub mod paper;

@@ -11,12 +11,14 @@ use rayon::prelude::*;
 use spandrel_backend_cpu::Cpu;
 use spandrel_bench::case::{self, Case};
 use spandrel_bench::contender::Effort;
+use spandrel_bench::gpu::spmv::Force;
 use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::record::{self, Header};
-use spandrel_bench::{cg, hpcg, memory, plot, read, solve, spmv};
+use spandrel_bench::{cg, hpcg, memory, paper, plot, read, solve, spmv};
 use spandrel_formats::Machine;
 
 mod on_gpu;
+mod papers;
 mod triangular;
 
 /// Benchmarks of Spandrel, its peers and the machine.
@@ -168,6 +170,16 @@ enum Command {
     },
     /// T x = b by every plan, T a triangle of the matrix or of its ILU(0) factors
     Sptrsv(triangular::Contest),
+    /// Set-up of ILU(0) and IC(0) on a GPU: the host, the device, cuSPARSE; f64
+    Factorize {
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        device: Device,
+        /// Peers, `cusparse` or `none`
+        #[arg(long, value_delimiter = ',', default_value = "cusparse")]
+        peers: Vec<String>,
+    },
     /// An experiment of a paper, measured here
     #[command(subcommand)]
     Paper(Paper),
@@ -200,6 +212,14 @@ enum Command {
 /// The papers' experiments.
 #[derive(Debug, Subcommand)]
 enum Paper {
+    /// bDIA, CG and BiCGStab (Wang, Ren, Tian 2013), table 1, figures 8 and 9, finite elements of chosen bandwidth
+    Bdia(papers::Experiment),
+    /// Storage formats and CG (Tongji University 2019): condition and size, memory and graphs, dense and sparse, reading
+    Report(papers::Experiment),
+    /// HMEC (Cheng, Tian, Wu, Wang, Li 2018), table 2, figures 6 and 7: products and preconditioned solves by format
+    Hmec(papers::Experiment),
+    /// Parallel COO (IT168 and NVIDIA): against one thread, and against the other formats on power-law rows
+    Coo(papers::Experiment),
     /// Structured SpTRSV (Chen, Yang, Liu, Ma 2023), figures 4 to 7: 4 stencils on cubes, lower triangles, f64
     Sptrsv(triangular::Experiment),
 }
@@ -252,11 +272,18 @@ fn main() -> Result<()> {
             if device.backend == Backend::Cuda {
                 let gpu = Gpu::open()?;
                 let room = gpu.room(device.max_gib, device.group_gib)?;
-                let plan = gpu::spmv::Plan { formats, effort, room, min_entries, machine: !no_machine, force };
+                let plan = gpu::spmv::Plan {
+                    formats,
+                    effort,
+                    room,
+                    min_entries,
+                    machine: !no_machine,
+                    force: Force::all(force),
+                };
                 return on_gpu::spmv(&common, &gpu, device.provenance(), &plan, &peers(&["cusparse"]), &types);
             }
             let peers = peers(&["sprs", "faer", "nalgebra-sparse"]);
-            let plan = spmv::Plan { formats, peers, effort, machine: !no_machine };
+            let plan = spmv::Plan { formats, peers, effort, machine: !no_machine, serial: false };
             run_spmv(&common, threads, &device, &plan, &types)
         }
         Command::Cg { common, formats, device, iterations, peers, memory, graph } => {
@@ -309,7 +336,16 @@ fn main() -> Result<()> {
             Ok(())
         }
         Command::Sptrsv(contest) => triangular::sptrsv(&contest),
+        Command::Factorize { common, device, peers } => {
+            anyhow::ensure!(device.backend == Backend::Cuda, "factorisations are timed on a GPU: --backend cuda");
+            common.output.pool()?;
+            on_gpu::factorize(&common, &Gpu::open()?, device.provenance(), &peers)
+        }
         Command::Paper(Paper::Sptrsv(experiment)) => triangular::experiment(&experiment),
+        Command::Paper(Paper::Bdia(experiment)) => papers::run(&paper::bdia::PAPER, &experiment),
+        Command::Paper(Paper::Report(experiment)) => papers::run(&paper::report::PAPER, &experiment),
+        Command::Paper(Paper::Hmec(experiment)) => papers::run(&paper::hmec::PAPER, &experiment),
+        Command::Paper(Paper::Coo(experiment)) => papers::run(&paper::coo::PAPER, &experiment),
         Command::Solve { common, rtol, seconds } => {
             let threads = common.output.pool()?;
             // Nothing here is compared in time, so the cores work on different matrices.
@@ -427,6 +463,15 @@ fn print_lines(common: &Common, lines: &[record::Line]) -> Result<()> {
         plot::bars(dir, lines)?;
     }
     Ok(())
+}
+
+fn write_markdown(output: &Output, text: &str) -> Result<()> {
+    match &output.markdown {
+        Some(path) => {
+            std::fs::write(path, text.to_owned() + "\n").with_context(|| format!("cannot write {}", path.display()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The machine's own bandwidth: the median over the cases, the best where it has several ways.

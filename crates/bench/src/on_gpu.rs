@@ -143,6 +143,24 @@ pub(crate) fn hpcg(output: &Output, device: &Device, plans: &[hpcg::Plan]) -> Re
     Ok(())
 }
 
+pub(crate) fn factorize(common: &Common, gpu: &Gpu, mut provenance: Provenance, peers: &[String]) -> Result<()> {
+    let (wanted, mut lines) = (wanted(peers)?, Vec::new());
+    gpu.header(&provenance, None)?;
+    let library = if wanted { peer("factorize", "cusparse", Cusparse::open(gpu), &mut lines) } else { None };
+    provenance.libraries.extend(library.as_ref().map(|library| library.version()).transpose()?);
+    for case in common.cases()? {
+        match gpu::factorize::run(gpu, library.as_ref(), &case) {
+            Ok(more) => lines.extend(more),
+            Err(why) => {
+                eprintln!("  left out: {why:#}");
+                lines.push(error_line("factorize", "case", "f64", "spandrel", &case.name, &format!("{why:#}")));
+            }
+        }
+        save(&common.output, gpu, &provenance, &[], &lines)?;
+    }
+    Ok(())
+}
+
 pub(crate) fn cg(
     common: &Common,
     gpu: &Gpu,

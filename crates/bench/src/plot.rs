@@ -63,7 +63,7 @@ pub fn panels(path: &Path, panels: &[Panel]) -> Result<()> {
     draw_panels(path, panels).map_err(|e| anyhow!("cannot draw {}: {e}", path.display()))
 }
 
-const COLOURS: [RGBColor; 9] = [
+pub(crate) const COLOURS: [RGBColor; 12] = [
     RGBColor(31, 119, 180),
     RGBColor(255, 127, 14),
     RGBColor(44, 160, 44),
@@ -73,6 +73,9 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(127, 127, 127),
     RGBColor(188, 189, 34),
     RGBColor(23, 190, 207),
+    RGBColor(227, 119, 194),
+    RGBColor(0, 90, 50),
+    RGBColor(120, 60, 0),
 ];
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 360;

@@ -116,6 +116,9 @@ pub struct More {
     /// ||b - A x|| / ||b|| after the timed iterations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub residual: Option<f64>,
+    /// ||x - x*|| / ||x*|| where b = A x*.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forward_error: Option<f64>,
     /// Milliseconds of a whole solve: b and x from the host, the iterations, x back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub whole_ms: Option<f64>,
@@ -125,6 +128,9 @@ pub struct More {
     /// Where the values are not the case's own: what they are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<&'static str>,
+    /// The matrix of a paper that this one, generated, is in the place of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stands_in_for: Option<String>,
     /// Figures of a paper that the line stands in: `"5"`, `"6 7"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,

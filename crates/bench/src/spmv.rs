@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use spandrel_backend::{Backend, Coeff, Mat, Spmv};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, Traffic, choose, for_each_format};
+use spandrel_formats::{Coo, Csr, Format, Real, Traffic, choose, for_each_format};
 
 use crate::case::Case;
 use crate::contender::{Contender, Effort, interleave};
@@ -27,6 +27,8 @@ pub struct Plan {
     pub effort: Effort,
     /// Whether copy and triad run among the contenders.
     pub machine: bool,
+    /// Whether COO by one thread, entry by entry, is timed beside the backend's.
+    pub serial: bool,
 }
 
 /// How good a choice was.
@@ -93,6 +95,43 @@ where
         Some(y.into_iter().map(|v| v.as_f64()).collect())
     }
 }
+
+/// COO by one thread, entry by entry: what its parallel form is to be compared with.
+struct Serial<T> {
+    coo: Coo<T>,
+    x: Vec<T>,
+    y: Vec<T>,
+}
+
+impl<T: PeerReal> Contender for Serial<T> {
+    fn noun(&self) -> String {
+        Coo::<T>::NAME.into()
+    }
+    fn name(&self) -> &'static str {
+        "spandrel"
+    }
+    fn kernel(&self) -> Option<String> {
+        Some(SERIAL.into())
+    }
+    fn bytes(&self) -> u64 {
+        self.coo.spmv()
+    }
+    fn run(&mut self) {
+        self.y.fill(T::default());
+        for ((&i, &j), &v) in self.coo.rows().iter().zip(self.coo.cols()).zip(self.coo.values()) {
+            self.y[i as usize] += v * self.x[j as usize];
+        }
+    }
+    fn poison(&mut self) {
+        self.y.fill(<T as Real>::from_f64(f64::NAN));
+    }
+    fn answer(&self) -> Option<Vec<f64>> {
+        Some(self.y.iter().map(|v| v.as_f64()).collect())
+    }
+}
+
+/// How COO by one thread is called in the record.
+pub const SERIAL: &str = "serial";
 
 fn ours<'b, T: PeerReal, F: Format<Value = T>>(
     be: &'b Cpu,
@@ -185,6 +224,9 @@ where
             other => bail!("no peer is called {other}: sprs, faer, nalgebra-sparse"),
         });
     }
+    if plan.serial {
+        contenders.push(Box::new(Serial { coo: Coo::from_csr(&csr)?, x: x.clone(), y: vec![T::default(); n] }));
+    }
     let reference = Reference::of(&csr, &x);
     for c in &mut contenders {
         c.poison();
@@ -230,7 +272,7 @@ where
             of_triad: triad.map(|b| gbs(k) / b),
             ratio_to_best_peer: best_peer.filter(|_| own).map(|p| p / timings[k].ms),
             ratio_to_csr: csr_ms.filter(|_| own).map(|c| c / timings[k].ms),
-            more: More::default(),
+            more: More { kernel: c.kernel(), ..More::default() },
         });
     }
     let choice = plan.formats.is_empty().then(|| {

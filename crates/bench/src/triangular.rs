@@ -1,6 +1,6 @@
 //! `sptrsv` and `paper sptrsv`: what is asked for, on either backend.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use spandrel_backend_cpu::Cpu;
@@ -11,7 +11,7 @@ use spandrel_bench::sptrsv::lines::table;
 use spandrel_bench::sptrsv::{self, Choice, Factor, Findings, stages};
 use spandrel_sptrsv::Triangle;
 
-use super::{Backend, Common, Device, Output, on_gpu};
+use super::{Backend, Common, Device, Output, on_gpu, write_markdown};
 
 /// A case and how it is measured.
 pub(crate) type Job = (Case, sptrsv::Contest);
@@ -163,15 +163,6 @@ pub(crate) fn experiment(args: &Experiment) -> Result<()> {
     write_markdown(output, &text)?;
     match &output.plot {
         Some(dir) => paper::draw(dir, &found.lines),
-        None => Ok(()),
-    }
-}
-
-fn write_markdown(output: &Output, text: &str) -> Result<()> {
-    match &output.markdown {
-        Some(path) => {
-            std::fs::write(path, text.to_owned() + "\n").with_context(|| format!("cannot write {}", path.display()))
-        }
         None => Ok(()),
     }
 }

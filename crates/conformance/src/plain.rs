@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use spandrel_backend::{
-    Backend, Cast, Coeff, Device, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Sptrsv, Step, Watch,
+    Backend, Cast, Coeff, Device, Factorize, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Sptrsv,
+    Step, Watch,
 };
 use spandrel_formats::{Format, Real};
-use spandrel_sptrsv::{Plan, System};
+use spandrel_sptrsv::{Factor, Plan, System};
 
 /// `B` without overrides.
 #[derive(Debug)]
@@ -217,5 +218,20 @@ impl<P: Plan, B: Sptrsv<P>> Sptrsv<P> for Plain<'_, B> {
     }
     fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()> {
         self.0.update(m, plan)
+    }
+    fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Self::Vector) -> Result<()> {
+        self.0.update_from(m, plan, values)
+    }
+}
+
+impl<F: Factor, B: Factorize<F>> Factorize<F> for Plain<'_, B> {
+    fn factorize(
+        &self,
+        m: &Self::Resident,
+        values: &Self::Vector,
+        lower: &mut Self::Vector,
+        upper: &mut Self::Vector,
+    ) -> Result<f64> {
+        self.0.factorize(m, values, lower, upper)
     }
 }

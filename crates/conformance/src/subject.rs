@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use spandrel_backend::{
-    Backend, Coeff, Device, Load, Mat, Order, Phase, Quantity, Result, SparseVector, Spmm, Spmv, SpmvTransposed,
-    Sptrsv, Watch,
+    Backend, Coeff, Device, Factorize, Load, Mat, Order, Phase, Quantity, Result, SparseVector, Spmm, Spmv,
+    SpmvTransposed, Sptrsv, Watch,
 };
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
 
@@ -33,6 +33,21 @@ macro_rules! declare_plans {
     };
 }
 spandrel_sptrsv::for_each_plan!(declare_plans);
+
+macro_rules! declare_factors {
+    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        /// A backend with every incomplete factorisation of the registry, and the splitting of SSOR.
+        pub trait EveryFactor<T: Real>:
+            Backend<T> + Factorize<spandrel_sptrsv::Ssor<T>> $(+ Factorize<spandrel_sptrsv::$Type<T>>)*
+        {
+        }
+        impl<T: Real, B> EveryFactor<T> for B where
+            B: Backend<T> + Factorize<spandrel_sptrsv::Ssor<T>> $(+ Factorize<spandrel_sptrsv::$Type<T>>)*
+        {
+        }
+    };
+}
+spandrel_sptrsv::for_each_factor!(declare_factors);
 
 /// Everything that the contract asks of a backend for one element type.
 pub trait Complete<T: Real>:

@@ -77,6 +77,9 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.extend(trials::of(&fleet, &cases, !selection.small));
         all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
         all.extend(trials::of_solvers(&fleet));
+        all.extend(trials::of_factors(&fleet, selection.matrices.as_deref()));
+        trials::analyze::trials::<f32, _>(&fleet, &mut all);
+        trials::analyze::trials::<f64, _>(&fleet, &mut all);
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -147,15 +150,19 @@ impl Gpu {
         all.extend(trials::of_solvers(held).into_iter().filter(|trial| trial.name.ends_with("-pair")));
         all.extend(trials::solvers_between(&cpu, own));
         all.extend(trials::solvers_between(&cpu, held));
+        all.extend(trials::of_factors(own, selection.matrices.as_deref()));
+        trials::analyze::trials::<f32, _>(own, &mut all);
+        trials::analyze::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }
 }
 
-/// A trial of a spinning solve that takes longer hangs, which on a GPU nothing but the end of the process ends.
+/// A trial of a spinning kernel that takes longer hangs, which on a GPU nothing but the end of the process ends.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A thread that ends the process where a triangular solve hangs: the trial's name goes to stderr, the exit status is a failure's.
+/// A thread that ends the process where a triangular solve or a factorisation hangs: the trial's name goes to stderr, the exit status is a
+/// failure's.
 struct Watchdog(Sender<Option<String>>);
 
 impl Watchdog {
@@ -186,12 +193,13 @@ impl Watchdog {
 
     /// From now on this trial is watched, if it is one that can hang.
     fn begins(&self, name: &str) {
-        let _gone = self.0.send((name.starts_with("sptrsv/") || name.contains("mg/sweep/")).then(|| name.to_owned()));
+        let hangs = ["sptrsv/", "factorize/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/");
+        let _gone = self.0.send(hangs.then(|| name.to_owned()));
     }
 }
 
-/// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve that hangs ends the
-/// process with its name on stderr.
+/// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve or a factorisation that
+/// hangs ends the process with its name on stderr.
 ///
 /// # Errors
 /// A report that cannot be written.

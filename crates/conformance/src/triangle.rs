@@ -155,6 +155,26 @@ impl Case {
         Problem::new(Triangular::new(csr, triangle, diagonal)?, seed(&self.name))
     }
 
+    /// A square matrix with these places, those that mirror them, and a diagonal that dominates rows and columns: factorisations of it
+    /// do not break down.
+    ///
+    /// # Errors
+    /// As [`Case::problem`].
+    pub fn square<T: Real>(&self) -> Result<Csr<T>> {
+        let (n, places) = self.places().with_context(|| self.name.clone())?;
+        let mut stream = Stream::new(seed(&self.name).rotate_left(17));
+        let mut sums = vec![1.0f64; n];
+        let mut entries = Vec::with_capacity(2 * places.len() + n);
+        for (i, j) in places.into_iter().flat_map(|(i, j)| [(i, j), (j, i)]) {
+            let value = stream.unit() - 0.5;
+            sums[i] += 2.0 * value.abs();
+            sums[j] += 2.0 * value.abs();
+            entries.push((i as u32, j as u32, T::from_f64(value)));
+        }
+        entries.extend(sums.iter().enumerate().map(|(i, &sum)| (i as u32, i as u32, T::from_f64(sum))));
+        sorted(n, entries)
+    }
+
     /// Number of rows, and the places below the diagonal.
     fn places(&self) -> Result<(usize, Vec<(usize, usize)>)> {
         let mut stream = Stream::new(seed(&self.name));

@@ -45,7 +45,9 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
     out.extend(trials::of_faults::<f64, _>(&fleet));
     for case in triangle::all().unwrap() {
         if case.name == "poisson2d-13x11" {
-            out.extend(trials::of_plan::<Serial<f64>, _>(&fleet, without, &Rc::new(case)));
+            let case = Rc::new(case);
+            out.extend(trials::of_plan::<Serial<f64>, _>(&fleet, without, &case));
+            trials::factors_of_case::<f64, _>(&fleet, &case, &mut out);
         }
     }
     out
@@ -338,6 +340,17 @@ fn a_triangular_solve_of_something_else() {
     ] {
         let trial = format!("sptrsv/serial/f64/broken/poisson2d-13x11{suffix}");
         caught(&[flaw], &[(&trial, word)]);
+    }
+}
+
+#[test]
+fn factors_of_other_bits() {
+    for noun in ["ilu0", "iluk", "ic0", "ssor"] {
+        let trial = format!("factorize/{noun}/f64/broken/poisson2d-13x11");
+        caught(
+            &[Flaw::NudgesFactor],
+            &[(&trial, "L against the host's: 1 of"), (&format!("{trial}-preconditions"), "")],
+        );
     }
 }
 

@@ -14,23 +14,26 @@
 //!    refused where shorter differences would explain the matrix but for entries across the ends of lines.
 //!
 //! Among several answers: exact ones first, then the fewest differences, then the shortest.
-//! Cost: every entry is read once in step 1 and once for each candidate in step 4, one as a rule and at most
-//! [`MAX_CANDIDATES`]; memory proportional to the number of diagonals.
+//! Cost: every entry is read once, to find the [`Runs`] of rows; steps 1 and 4 look at a run's first row and where the run lies, for one
+//! candidate as a rule and at most [`MAX_CANDIDATES`]. Memory proportional to runs and diagonals.
+
+mod runs;
+mod sample;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
+pub use self::runs::Runs;
+pub use self::sample::Sample;
 use crate::{Csr, Format, Real};
 
 /// Matrices with more distinct diagonals are not looked at further.
 pub const MAX_DIAGONALS: usize = 64;
 /// How many extents are tried on the entries at most.
 pub const MAX_CANDIDATES: usize = 12;
-/// Rows per task.
-const CHUNK: usize = 8192;
-
 /// A grid in natural order and the stencil that its rows are part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -89,6 +92,18 @@ impl Grid {
     /// # Errors
     /// [`NotAGrid`], the reason.
     pub fn detect<T: Real>(csr: &Csr<T>) -> Result<Self, NotAGrid> {
+        if csr.nrows() != csr.ncols() {
+            return Err(NotAGrid::NotSquare { nrows: csr.nrows(), ncols: csr.ncols() });
+        }
+        Self::of_runs(&Runs::of(csr))
+    }
+
+    /// As [`Grid::detect`] for a matrix whose runs are known.
+    ///
+    /// # Errors
+    /// [`NotAGrid`], the reason.
+    pub fn of_runs<T: Real>(runs: &Runs<'_, T>) -> Result<Self, NotAGrid> {
+        let csr = runs.csr();
         let n = csr.nrows();
         if n != csr.ncols() {
             return Err(NotAGrid::NotSquare { nrows: n, ncols: csr.ncols() });
@@ -96,8 +111,8 @@ impl Grid {
         if n == 0 || csr.nnz() == 0 {
             return Err(NotAGrid::Empty);
         }
-        let diagonals = distinct_diagonals(csr).ok_or(NotAGrid::TooManyDiagonals)?;
-        let mut candidates = candidates(csr, &diagonals);
+        let diagonals = distinct_diagonals(runs).ok_or(NotAGrid::TooManyDiagonals)?;
+        let mut candidates = candidates(n, &diagonals, &line_ends(csr, &diagonals));
 
         // Under the right extents a diagonal has, of its shortest difference, an entry in each place or (masked rows) in fewer.
         let is_full =
@@ -109,39 +124,7 @@ impl Grid {
         if let Some(at) = candidates.iter().position(|e| e.size[0] == n).filter(|&at| at >= MAX_CANDIDATES) {
             candidates.swap(MAX_CANDIDATES - 1, at);
         }
-        let mut wrap: Option<u64> = None;
-        let mut best: Option<Walked> = None;
-        for extents in candidates.iter().take(MAX_CANDIDATES) {
-            let walked = Walked::new(csr, *extents, &diagonals);
-            let (exact, single) = (walked.exact(csr.nnz()), walked.offsets.len() == diagonals.len());
-            if !walked.is_compact() {
-                if exact || walked.only_wraps {
-                    let reach = extents.reach(&diagonals);
-                    wrap = Some(wrap.map_or(reach, |shortest| shortest.min(reach)));
-                }
-                continue;
-            }
-            if (exact || single) && best.as_ref().is_none_or(|b| walked.rank(csr.nnz()) < b.rank(csr.nnz())) {
-                best = Some(walked);
-            }
-            if exact && single {
-                break;
-            }
-        }
-        let Some(found) = best else {
-            return Err(if wrap.is_some() { NotAGrid::Wraps } else { NotAGrid::NoStencil });
-        };
-        let exact = found.exact(csr.nnz());
-        if !exact {
-            if wrap.is_some_and(|reach| reach < found.rank(csr.nnz()).2) {
-                return Err(NotAGrid::Wraps);
-            }
-            let places = (u128::from(found.places()) * found.active as u128 / n as u128) as u64;
-            if 2 * found.held < places {
-                return Err(NotAGrid::TooSparse { held: found.held, places });
-            }
-        }
-        Ok(Self { size: found.extents.size, offsets: found.offsets, exact })
+        best(&candidates, &diagonals, n, |extents| walk(runs, extents, &diagonals))
     }
 
     /// Places of the stencil inside the grid: the entries of the exact matrix.
@@ -195,10 +178,64 @@ impl Extents {
         (0..3).map(|axis| (self.size[axis] as u64).saturating_sub(u64::from(offset[axis].unsigned_abs()))).product()
     }
 
+    /// x and y of a row.
+    fn point(&self, row: usize) -> (usize, usize) {
+        (row % self.size[0], row / self.size[0] % self.size[1])
+    }
+
+    /// How the neighbour at `offset` of a point is reached: the bit (carry in x + 1) + 3 (carry in y + 1), carries in -1, 0, 1.
+    #[inline]
+    fn way(&self, x: usize, y: usize, [dx, dy, _]: [i32; 3]) -> u16 {
+        let carry_x = carry(x as i64 + i64::from(dx), self.size[0] as i64);
+        let carry_y = carry(y as i64 + i64::from(dy) - carry_x, self.size[1] as i64);
+        1 << (carry_x + 1 + 3 * (carry_y + 1))
+    }
+
     /// Sum of the lengths of the shortest differences.
     fn reach(&self, diagonals: &[Diagonal]) -> u64 {
         diagonals.iter().map(|d| self.nearest(d.offset).iter().map(|c| u64::from(c.unsigned_abs())).sum::<u64>()).sum()
     }
+}
+
+/// The best answer of the first [`MAX_CANDIDATES`] extents for a matrix of so many rows.
+fn best(
+    candidates: &[Extents],
+    diagonals: &[Diagonal],
+    nrows: usize,
+    walk: impl Fn(Extents) -> Walked,
+) -> Result<Grid, NotAGrid> {
+    let mut wrap: Option<u64> = None;
+    let mut best: Option<Walked> = None;
+    for extents in candidates.iter().take(MAX_CANDIDATES) {
+        let walked = walk(*extents);
+        let (exact, single) = (walked.exact, walked.offsets.len() == diagonals.len());
+        if !walked.is_compact() {
+            if exact || walked.only_wraps {
+                let reach = extents.reach(diagonals);
+                wrap = Some(wrap.map_or(reach, |shortest| shortest.min(reach)));
+            }
+            continue;
+        }
+        if (exact || single) && best.as_ref().is_none_or(|b| walked.rank() < b.rank()) {
+            best = Some(walked);
+        }
+        if exact && single {
+            break;
+        }
+    }
+    let Some(found) = best else {
+        return Err(if wrap.is_some() { NotAGrid::Wraps } else { NotAGrid::NoStencil });
+    };
+    if !found.exact {
+        if wrap.is_some_and(|reach| reach < found.rank().2) {
+            return Err(NotAGrid::Wraps);
+        }
+        let places = (u128::from(found.places()) * found.active as u128 / nrows as u128) as u64;
+        if 2 * found.held < places {
+            return Err(NotAGrid::TooSparse { held: found.held, places });
+        }
+    }
+    Ok(Grid { size: found.extents.size, offsets: found.offsets, exact: found.exact })
 }
 
 /// What the entries are under some extents.
@@ -206,6 +243,8 @@ struct Walked {
     extents: Extents,
     /// Differences that occur, ascending by (dz, dy, dx).
     offsets: Vec<[i32; 3]>,
+    /// Whether every row (that was looked at) holds every neighbour inside.
+    exact: bool,
     /// Whether a diagonal has entries across the ends of lines and none inside.
     only_wraps: bool,
     /// Rows with an entry off the diagonal, and the entries in them.
@@ -213,53 +252,62 @@ struct Walked {
     held: u64,
 }
 
-impl Walked {
-    /// Looks at every entry.
-    fn new<T: Real>(csr: &Csr<T>, extents: Extents, diagonals: &[Diagonal]) -> Self {
-        let [nx, ny, _] = extents.size;
-        let nearest: Vec<[i32; 3]> = diagonals.iter().map(|d| extents.nearest(d.offset)).collect();
-        let n = csr.nrows();
-        // For each diagonal a bit per way to wrap: (carry in x + 1) + 3 (carry in y + 1), carries in -1, 0, 1.
-        let walk = |begin: usize| {
-            let mut seen = [0u16; MAX_DIAGONALS];
-            let (mut active, mut held) = (0usize, 0u64);
-            let (mut x, mut y) = (begin % nx, begin / nx % ny);
-            for i in begin..n.min(begin + CHUNK) {
-                let (cols, _) = csr.row(i);
-                if cols.len() > 1 || cols.first().is_some_and(|&j| j as usize != i) {
-                    active += 1;
-                    held += cols.len() as u64;
-                }
+/// Looks at every run.
+fn walk<T: Real>(runs: &Runs<'_, T>, extents: Extents, diagonals: &[Diagonal]) -> Walked {
+    let (csr, nx) = (runs.csr(), extents.size[0]);
+    let nearest: Vec<[i32; 3]> = diagonals.iter().map(|d| extents.nearest(d.offset)).collect();
+    let visit = |chunk: usize| {
+        // For each diagonal a bit per way to wrap.
+        let mut seen = [0u16; MAX_DIAGONALS];
+        let (mut active, mut held) = (0usize, 0u64);
+        for Range { start, end } in runs.chunk(chunk) {
+            let (cols, _) = csr.row(start);
+            if cols.len() > 1 || cols.first().is_some_and(|&j| j as usize != start) {
+                active += end - start;
+                held += ((end - start) * cols.len()) as u64;
+            }
+            // Line by line: along one a neighbour's carry in x falls by steps of 1, and where it is a certain one, so is that in y.
+            let mut row = start;
+            while row < end {
+                let (x, y) = extents.point(row);
+                let rest = (end - row).min(nx - x);
                 let mut k = 0;
                 for &j in cols {
-                    let offset = i64::from(j) - i as i64;
+                    let offset = i64::from(j) - start as i64;
                     while diagonals[k].offset < offset {
                         k += 1;
                     }
-                    let [dx, dy, _] = nearest[k];
-                    let carry_x = carry(x as i64 + i64::from(dx), nx as i64);
-                    let carry_y = carry(y as i64 + i64::from(dy) - carry_x, ny as i64);
-                    seen[k] |= 1 << (carry_x + 1 + 3 * (carry_y + 1));
-                }
-                x += 1;
-                if x == nx {
-                    x = 0;
-                    y += 1;
-                    if y == ny {
-                        y = 0;
+                    let dx = i64::from(nearest[k][0]);
+                    seen[k] |= extents.way(x, y, nearest[k]);
+                    if rest > 1 {
+                        seen[k] |= extents.way(x + rest - 1, y, nearest[k]);
+                        // The first point whose neighbour has no carry, where it lies between.
+                        let first = (-dx).max(x as i64) as usize;
+                        if first < x + rest {
+                            seen[k] |= extents.way(first, y, nearest[k]);
+                        }
                     }
                 }
+                row += rest;
             }
-            (seen, active, held)
-        };
-        let both = |mut a: ([u16; MAX_DIAGONALS], usize, u64), b: ([u16; MAX_DIAGONALS], usize, u64)| {
-            a.0.iter_mut().zip(b.0).for_each(|(a, b)| *a |= b);
-            (a.0, a.1 + b.1, a.2 + b.2)
-        };
-        let (seen, active, held) = (0..n.div_ceil(CHUNK))
-            .into_par_iter()
-            .map(|chunk| walk(chunk * CHUNK))
-            .reduce(|| ([0; MAX_DIAGONALS], 0, 0), both);
+        }
+        (seen, active, held)
+    };
+    let both = |mut a: ([u16; MAX_DIAGONALS], usize, u64), b: ([u16; MAX_DIAGONALS], usize, u64)| {
+        a.0.iter_mut().zip(b.0).for_each(|(a, b)| *a |= b);
+        (a.0, a.1 + b.1, a.2 + b.2)
+    };
+    let (seen, active, held) =
+        (0..runs.chunks()).into_par_iter().map(visit).reduce(|| ([0; MAX_DIAGONALS], 0, 0), both);
+    let mut walked = Walked::new(extents, &nearest, &seen, active, held);
+    walked.exact = walked.places() == csr.nnz() as u64;
+    walked
+}
+
+impl Walked {
+    /// From the ways in which each diagonal was seen.
+    fn new(extents: Extents, nearest: &[[i32; 3]], seen: &[u16], active: usize, held: u64) -> Self {
+        let [nx, ny, _] = extents.size;
         let inside = 1 << 4;
         let only_wraps = seen.iter().any(|&ways| ways != 0 && ways & inside == 0);
         let mut offsets = Vec::new();
@@ -270,15 +318,11 @@ impl Walked {
             }
         }
         offsets.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
-        Self { extents, offsets, only_wraps, active, held }
+        Self { extents, offsets, exact: false, only_wraps, active, held }
     }
 
     fn places(&self) -> u64 {
         self.offsets.iter().map(|&offset| self.extents.places(offset)).sum()
-    }
-
-    fn exact(&self, nnz: usize) -> bool {
-        self.places() == nnz as u64
     }
 
     /// Along each axis, a difference beyond half the extent comes with every shorter one.
@@ -294,9 +338,9 @@ impl Walked {
     }
 
     /// Smaller is better: exact, fewest differences, shortest.
-    fn rank(&self, nnz: usize) -> (bool, usize, u64) {
+    fn rank(&self) -> (bool, usize, u64) {
         let reach = self.offsets.iter().flatten().map(|c| u64::from(c.unsigned_abs())).sum();
-        (!self.exact(nnz), self.offsets.len(), reach)
+        (!self.exact, self.offsets.len(), reach)
     }
 }
 
@@ -307,34 +351,35 @@ fn carry(at: i64, n: i64) -> i64 {
 }
 
 /// The distinct diagonals, ascending, or `None` above [`MAX_DIAGONALS`].
-fn distinct_diagonals<T: Real>(csr: &Csr<T>) -> Option<Vec<Diagonal>> {
-    let n = csr.nrows();
+fn distinct_diagonals<T: Real>(runs: &Runs<'_, T>) -> Option<Vec<Diagonal>> {
+    let csr = runs.csr();
     let too_many = AtomicBool::new(false);
-    let scan = |begin: usize| {
+    let scan = |chunk: usize| {
         let mut found: Vec<Diagonal> = Vec::with_capacity(MAX_DIAGONALS + 1);
-        for i in begin..n.min(begin + CHUNK) {
+        for Range { start, end } in runs.chunk(chunk) {
             if too_many.load(Ordering::Relaxed) {
                 break;
             }
+            let count = (end - start) as u64;
             let mut k = 0;
-            for &j in csr.row(i).0 {
-                let offset = i64::from(j) - i as i64;
+            for &j in csr.row(start).0 {
+                let offset = i64::from(j) - start as i64;
                 while k < found.len() && found[k].offset < offset {
                     k += 1;
                 }
                 if k < found.len() && found[k].offset == offset {
-                    found[k].count += 1;
+                    found[k].count += count;
                 } else if found.len() == MAX_DIAGONALS {
                     too_many.store(true, Ordering::Relaxed);
                     break;
                 } else {
-                    found.insert(k, Diagonal { offset, count: 1 });
+                    found.insert(k, Diagonal { offset, count });
                 }
             }
         }
         found
     };
-    let parts: Vec<Vec<Diagonal>> = (0..n.div_ceil(CHUNK)).into_par_iter().map(|chunk| scan(chunk * CHUNK)).collect();
+    let parts: Vec<Vec<Diagonal>> = (0..runs.chunks()).into_par_iter().map(scan).collect();
     let mut all = BTreeMap::new();
     for d in parts.into_iter().flatten() {
         *all.entry(d.offset).or_insert(0) += d.count;
@@ -343,9 +388,20 @@ fn distinct_diagonals<T: Real>(csr: &Csr<T>) -> Option<Vec<Diagonal>> {
     found.then(|| all.into_iter().map(|(offset, count)| Diagonal { offset, count }).collect())
 }
 
-/// Extents worth a look; one dimension always among them.
-fn candidates<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<Extents> {
-    let n = csr.nrows();
+/// Lengths of the first line, where a row that lacks its next (or previous) point ends (or begins) it.
+fn line_ends<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<usize> {
+    let lacks = |i: usize, next: bool| if next { csr.get(i, i + 1).is_none() } else { csr.get(i + 1, i).is_none() };
+    let mut ends = Vec::new();
+    for next in [true, false] {
+        if diagonals.iter().any(|d| d.offset == if next { 1 } else { -1 }) {
+            ends.extend((0..csr.nrows().min(1 << 16) - 1).find(|&i| lacks(i, next)).map(|i| i + 1));
+        }
+    }
+    ends
+}
+
+/// Extents worth a look of a matrix of `n` rows, whose lines may have the lengths `lines`; one dimension always among them.
+fn candidates(n: usize, diagonals: &[Diagonal], lines: &[usize]) -> Vec<Extents> {
     let mut reaches: Vec<usize> = diagonals.iter().map(|d| d.offset.unsigned_abs() as usize).collect();
     reaches.sort_unstable();
     reaches.dedup();
@@ -353,13 +409,7 @@ fn candidates<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<Extents> {
     for pair in reaches.windows(2) {
         strides.push(pair[0].midpoint(pair[1]));
     }
-    // A row that lacks its next (or previous) point ends (or begins) the first line.
-    let lacks = |i: usize, next: bool| if next { csr.get(i, i + 1).is_none() } else { csr.get(i + 1, i).is_none() };
-    for next in [true, false] {
-        if diagonals.iter().any(|d| d.offset == if next { 1 } else { -1 }) {
-            strides.extend((0..n.min(1 << 16) - 1).find(|&i| lacks(i, next)).map(|i| i + 1));
-        }
-    }
+    strides.extend_from_slice(lines);
     strides.retain(|&stride| stride > 1 && stride < n && n.is_multiple_of(stride));
     strides.sort_unstable();
     strides.dedup();

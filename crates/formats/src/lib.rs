@@ -48,7 +48,7 @@ pub use dia::Dia;
 pub use ell::{Ell, PADDING};
 pub use error::{Error, Result};
 pub use format::{Format, convert};
-pub use grid::{Grid, NotAGrid};
+pub use grid::{Grid, NotAGrid, Runs, Sample};
 pub use hec::Hec;
 pub use hmec::{EllBlock, Hmec};
 pub use hyb::Hyb;

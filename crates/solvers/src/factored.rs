@@ -3,6 +3,8 @@
 //! [`Ilu`]: z <- U^-1 (L^-1 r). [`Ic`]: z <- L^-T (L^-1 r), both solves from the one L. [`Ssor`]: as [`Ilu`], with the triangles of
 //! [`spandrel_sptrsv::Ssor`]; omega = 1 is symmetric Gauss-Seidel.
 //!
+//! The factors' values are the host's numeric phase here, and the device's in [`crate::DeviceFactored`].
+//!
 //! Cost: two triangular solves, the second in place in z; no vector of its own.
 //! Order: that of the plan's solves ([`spandrel_backend::Sptrsv::sptrsv_order`]); with [`Order::Stored`] the same bits on every backend.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
@@ -25,11 +27,11 @@ pub type Ssor<B, P> = Factored<B, P, spandrel_sptrsv::Ssor<<P as Plan>::Value>>;
 
 /// M^-1 as two triangular solves. See the module's head.
 pub struct Factored<B: Load<P>, P: Plan, F> {
-    factor: F,
-    lower: Tri<B, P>,
+    pub(crate) factor: Arc<F>,
+    pub(crate) lower: Tri<B, P>,
     /// `None` where the other factor is L^T.
-    upper: Option<Tri<B, P>>,
-    shift: f64,
+    pub(crate) upper: Option<Tri<B, P>>,
+    pub(crate) shift: f64,
 }
 
 impl<B: Load<P>, P: Plan, F: Factor> fmt::Debug for Factored<B, P, F> {
@@ -107,6 +109,10 @@ impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Factored<B, P, F> {
     /// # Errors
     /// [`Error::Triangle`] for triangles that are not of this factorisation; a backend that fails.
     pub fn load(be: &B, factor: F, plans: Plans<P>) -> Result<Self> {
+        Self::load_shared(be, Arc::new(factor), plans)
+    }
+
+    pub(crate) fn load_shared(be: &B, factor: Arc<F>, plans: Plans<P>) -> Result<Self> {
         let entries = |plan: &Arc<P>| plan.matrix().csr().nnz();
         for (found, expected) in [
             (entries(&plans.lower), factor.lower().nnz()),

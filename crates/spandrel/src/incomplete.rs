@@ -1,15 +1,16 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid that the device has
-//! a schedule for, else level sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl).
+//! a schedule for, else level sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the
+//! factors are computed there, with the bits of the host's: the host looks at patterns alone.
 
-use spandrel_backend::{Backend, Preconditioner, Sptrsv};
+use spandrel_backend::{Backend, Factorize, Preconditioner, Sptrsv};
 use spandrel_formats::Real;
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
-use spandrel_solvers::{Error, Result};
+use spandrel_solvers::{DeviceFactored, Error, Result};
 #[cfg(feature = "cuda-core")]
 use spandrel_sptrsv::Capellini;
 #[cfg(feature = "cpu")]
 use spandrel_sptrsv::Levelset;
-use spandrel_sptrsv::{Factor, Plan, Sweep};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Plan, Ssor, Sweep};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -42,7 +43,9 @@ impl<T: Real, B: Backend<T>> std::fmt::Debug for Chosen<T, B> {
 }
 
 /// A backend that chooses plans for incomplete factors.
-pub trait Incomplete<T: Real>: Backend<T> + 'static {
+pub trait Incomplete<T: Real>:
+    Backend<T> + Factorize<Ilu0<T>> + Factorize<Iluk<T>> + Factorize<Ic0<T>> + Factorize<Ssor<T>> + 'static
+{
     /// Factors `values` on the pattern of `factor` (the symbolic phase's result), plans the two solves and brings them onto the device.
     ///
     #[cfg_attr(feature = "cpu", doc = "```")]
@@ -58,7 +61,9 @@ pub trait Incomplete<T: Real>: Backend<T> + 'static {
     ///
     /// # Errors
     /// [`crate::Error::Triangle`] for what the factorisation breaks down at; a backend that fails.
-    fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>;
+    fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>
+    where
+        Self: Factorize<F>;
 }
 
 /// The sweep where the triangles are stencils and the device takes their grid, else the plan `Other`. The factors are computed once more where
@@ -95,18 +100,62 @@ fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
     Ok(Chosen { precond: Box::new(made), plan: P::NAME, nnz, shift, stored_order })
 }
 
+/// As [`choose`] with the numeric phase on the device.
+#[allow(dead_code)] // without a backend
+fn choose_there<T, Other, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
+where
+    T: Real,
+    Other: Plan<Value = T>,
+    B: Sptrsv<Sweep<T>> + Sptrsv<Other> + Factorize<F> + 'static,
+    F: Factor<Value = T>,
+{
+    let values = Backend::<T>::upload(be, values)?;
+    let mut triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
+    if let Ok(plans) = Plans::<Sweep<T>>::analyze(&triangles) {
+        drop(triangles);
+        match load_there(be, factor.clone(), plans, &values) {
+            Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
+            made => return made,
+        }
+        triangles = factor.triangles(factor.unformed())?.into();
+    }
+    let plans = Plans::<Other>::analyze(&triangles)?;
+    drop(triangles);
+    load_there(be, factor, plans, &values)
+}
+
+fn load_there<P, B, F>(
+    be: &B,
+    factor: F,
+    plans: Plans<P>,
+    values: &<B as Backend<P::Value>>::Vector,
+) -> Result<Chosen<P::Value, B>>
+where
+    P: Plan,
+    F: Factor<Value = P::Value>,
+    B: Sptrsv<P> + Factorize<F> + Backend<P::Value> + 'static,
+{
+    let made = DeviceFactored::load(be, factor, plans, values)?;
+    let solves = made.solves();
+    let (nnz, shift, stored_order) = (solves.nnz(), solves.shift(), solves.is_stored_order(be));
+    Ok(Chosen { precond: Box::new(made), plan: P::NAME, nnz, shift, stored_order })
+}
+
 #[allow(unused_macros)] // as `choose`
 macro_rules! by_plans {
-    ($Backend:ident, $Other:ident) => {
+    ($Backend:ident, $Other:ident, $choose:ident) => {
         impl<T: Real> Incomplete<T> for $Backend {
-            fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>> {
-                choose::<T, $Other<T>, _, _>(self, factor, values)
+            fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>
+            where
+                Self: Factorize<F>,
+            {
+                $choose::<T, $Other<T>, _, _>(self, factor, values)
             }
         }
     };
 }
 
 #[cfg(feature = "cpu")]
-by_plans!(Cpu, Levelset);
+by_plans!(Cpu, Levelset, choose);
 #[cfg(feature = "cuda-core")]
-by_plans!(Cuda, Capellini);
+by_plans!(Cuda, Capellini, choose_there);

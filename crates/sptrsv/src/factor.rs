@@ -4,6 +4,9 @@
 //! ([`Factor::symbolic`]) decides once, from A's pattern alone, where the factors have entries; the numeric phase ([`Factor::numeric`])
 //! computes their values any number of times. The factors are [`Triangular`]s, which any [`crate::Plan`] takes.
 //!
+//! A device that computes them takes the same patterns, and hands its values to plans of triangles that were made without
+//! ([`Factor::unformed`]).
+//!
 //! Order, for all of them: rows from the first to the last; in a row the columns of L ascend; a value starts as A's (0 where there is fill)
 //! and takes its terms one by one, `s = fma(-l, u, s)`; quotients and roots are rounded once. Rows wait for the rows of their columns
 //! alone, so a device that works by levels of A's lower triangle gets the same bits.
@@ -42,6 +45,9 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     /// Where U has entries, on the diagonal and above; `None` where the other factor is L^T.
     fn upper(&self) -> Option<&Pattern>;
 
+    /// Entries of the matrix that it was made of.
+    fn nnz_given(&self) -> usize;
+
     /// Number of rows.
     fn nrows(&self) -> usize {
         self.lower().nrows()
@@ -49,6 +55,15 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     /// Entries of the factors.
     fn nnz(&self) -> usize {
         self.lower().nnz() + self.upper().map_or(0, Pattern::nnz)
+    }
+    /// Bytes of the patterns.
+    fn storage(&self) -> u64 {
+        self.lower().storage() + self.upper().map_or(0, Pattern::storage)
+    }
+    /// Ones in the place of the factors' values: for triangles whose values come later, from a device.
+    fn unformed(&self) -> Factors<Self::Value> {
+        let ones = |pattern: &Pattern| vec![Self::Value::from_f64(1.0); pattern.nnz()];
+        Factors { lower: ones(self.lower()), upper: self.upper().map_or_else(Vec::new, ones), shift: 0.0 }
     }
     /// Factors with these values, as triangles with copies of the pattern. O(nnz).
     ///
@@ -140,6 +155,10 @@ impl Pattern {
     /// Column of each entry, ascending in a row.
     pub fn col_idx(&self) -> &[Ordinal] {
         &self.col_idx
+    }
+    /// Bytes of the two arrays.
+    pub fn storage(&self) -> u64 {
+        4 * (self.row_ptr.len() + self.col_idx.len()) as u64
     }
     /// Columns of row `i`.
     ///
@@ -253,11 +272,31 @@ macro_rules! with_fma {
 }
 pub(crate) use with_fma;
 
+/// Whether row `i` of L U can be relied on: `given` is A's row, `before` that of L, `rest` that of U, its pivot first.
+///
+/// A pivot is tiny where |u_ii| <= u max_j |a_ij|, u the unit roundoff: what is left of it may be rounding alone.
+///
+/// # Errors
+/// [`Error::NotFinite`], [`Error::ZeroPivot`], [`Error::TinyPivot`].
+#[inline(always)]
+pub fn judge<T: Real>(i: usize, given: &[T], before: &[T], rest: &[T]) -> Result<()> {
+    let pivot = rest.first().copied().unwrap_or_else(T::zero);
+    if before.iter().chain(rest).any(|v| !v.is_finite()) {
+        return Err(Error::NotFinite { row: i });
+    }
+    if pivot == T::zero() {
+        return Err(Error::ZeroPivot { row: i });
+    }
+    let largest = given.iter().fold(T::zero(), |largest, v| largest.max(v.abs()));
+    if pivot.abs() <= T::from_f64(T::UNIT_ROUNDOFF) * largest {
+        return Err(Error::TinyPivot { row: i, pivot: pivot.as_f64(), largest: largest.as_f64() });
+    }
+    Ok(())
+}
+
 with_fma! {
     /// A ~ L U on given patterns, row by row (IKJ; Saad, algorithms 10.4 and 10.6): l_ik = w_k / u_kk, then w_j = fma(-l_ik, u_kj, w_j) for the
-    /// u_kj of which the row has a place. `a` is A's pattern where it is not that of the factors.
-    ///
-    /// A pivot is tiny where |u_ii| <= u max_j |a_ij|, u the unit roundoff: what is left of it may be rounding alone.
+    /// u_kj of which the row has a place. `a` is A's pattern where it is not that of the factors. Each row is [`judge`]d.
     pub(crate) fn eliminate<T: Real>(lower: &Pattern, upper: &Pattern, a: Option<&Pattern>, values: &[T]) -> Result<Factors<T>> {
         let n = lower.nrows();
         let mut slots = Slots::new(n);
@@ -297,17 +336,7 @@ with_fma! {
             }
             slots.clear(before);
             slots.clear(rest);
-            let pivot = row[before.len()];
-            if row.iter().any(|v| !v.is_finite()) {
-                return Err(Error::NotFinite { row: i });
-            }
-            if pivot == T::zero() {
-                return Err(Error::ZeroPivot { row: i });
-            }
-            let largest = given.iter().fold(T::zero(), |largest, v| largest.max(v.abs()));
-            if pivot.abs() <= T::from_f64(T::UNIT_ROUNDOFF) * largest {
-                return Err(Error::TinyPivot { row: i, pivot: pivot.as_f64(), largest: largest.as_f64() });
-            }
+            judge(i, given, &row[..before.len()], &row[before.len()..])?;
             l.extend_from_slice(&row[..before.len()]);
             u.extend_from_slice(&row[before.len()..]);
         }

@@ -23,6 +23,29 @@ pub const FIRST_SHIFT: f64 = 1e-3;
 /// Shifts that are tried: the last is beyond 10^8, where the off-diagonal entries hardly count.
 pub const MAX_SHIFTS: usize = 40;
 
+/// The shifts in the order in which they are tried, none at first.
+pub fn shifts() -> impl Iterator<Item = f64> {
+    let next = |&shift: &f64| Some(if shift == 0.0 { FIRST_SHIFT } else { 2.0 * shift });
+    std::iter::successors(Some(0.0), next).take(MAX_SHIFTS + 1)
+}
+
+/// Whether row `i` of A can be factored with some shift: `given` is its lower part, the diagonal entry last.
+///
+/// # Errors
+/// [`Error::NotFinite`], [`Error::NotPositive`] with the diagonal entry: what no shift mends.
+#[inline]
+pub fn judge<T: Real>(i: usize, given: &[T]) -> Result<()> {
+    if given.iter().any(|v| !v.is_finite()) {
+        return Err(Error::NotFinite { row: i });
+    }
+    match given.last() {
+        Some(&diagonal) if diagonal <= T::zero() => {
+            Err(Error::NotPositive { row: i, pivot: diagonal.as_f64(), shift: 0.0 })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// IC(0) of one pattern. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Ic0<T> {
@@ -30,6 +53,13 @@ pub struct Ic0<T> {
     /// Where A's rows begin.
     row_ptr: Vec<Offset>,
     value: PhantomData<T>,
+}
+
+impl<T: Real> Ic0<T> {
+    /// Where A's rows begin, `nrows + 1` offsets; each begins with the entries of its row of L.
+    pub fn given_ptr(&self) -> &[Offset] {
+        &self.row_ptr
+    }
 }
 
 impl<T: Real> Factor for Ic0<T> {
@@ -49,34 +79,27 @@ impl<T: Real> Factor for Ic0<T> {
     fn numeric(&self, values: &[T]) -> Result<Factors<T>> {
         let n = self.lower.nrows();
         expect_values(values, self.row_ptr[n] as usize)?;
-        // What no shift mends.
         for i in 0..n {
-            let given = &values[self.row_ptr[i] as usize..][..self.lower.row(i).len()];
-            if given.iter().any(|v| !v.is_finite()) {
-                return Err(Error::NotFinite { row: i });
-            }
-            let diagonal = given[given.len() - 1];
-            if diagonal <= T::zero() {
-                return Err(Error::NotPositive { row: i, pivot: diagonal.as_f64(), shift: 0.0 });
-            }
+            judge(i, &values[self.row_ptr[i] as usize..][..self.lower.row(i).len()])?;
         }
-        let mut shift = 0.0;
-        for _ in 0..MAX_SHIFTS {
+        let mut broken = None;
+        for shift in shifts() {
             match cholesky(&self.lower, &self.row_ptr, values, T::from_f64(shift)) {
                 Ok(lower) => return Ok(Factors { lower, upper: Vec::new(), shift }),
-                Err(_) => shift = if shift == 0.0 { FIRST_SHIFT } else { 2.0 * shift },
+                Err((row, pivot)) => broken = Some(Error::NotPositive { row, pivot: pivot.as_f64(), shift }),
             }
         }
-        match cholesky(&self.lower, &self.row_ptr, values, T::from_f64(shift)) {
-            Ok(lower) => Ok(Factors { lower, upper: Vec::new(), shift }),
-            Err((row, pivot)) => Err(Error::NotPositive { row, pivot: pivot.as_f64(), shift }),
-        }
+        // The first shift, 0, is always tried.
+        Err(broken.unwrap_or(Error::NotPositive { row: 0, pivot: 0.0, shift: 0.0 }))
     }
     fn lower(&self) -> &Pattern {
         &self.lower
     }
     fn upper(&self) -> Option<&Pattern> {
         None
+    }
+    fn nnz_given(&self) -> usize {
+        self.row_ptr[self.lower.nrows()] as usize
     }
 }
 

@@ -38,4 +38,7 @@ impl<T: Real> Factor for Ilu0<T> {
     fn upper(&self) -> Option<&Pattern> {
         Some(&self.halves.upper)
     }
+    fn nnz_given(&self) -> usize {
+        self.halves.nnz()
+    }
 }

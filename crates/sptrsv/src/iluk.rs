@@ -90,6 +90,10 @@ impl<T: Real> Iluk<T> {
         Ok(Self { level, a: Pattern::of(a), lower, upper, value: PhantomData })
     }
 
+    /// Where A has entries.
+    pub fn given(&self) -> &Pattern {
+        &self.a
+    }
     /// k.
     pub fn level(&self) -> usize {
         self.level
@@ -113,5 +117,8 @@ impl<T: Real> Factor for Iluk<T> {
     }
     fn upper(&self) -> Option<&Pattern> {
         Some(&self.upper)
+    }
+    fn nnz_given(&self) -> usize {
+        self.a.nnz()
     }
 }

@@ -13,7 +13,7 @@
 use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
 
 use crate::triangle::square;
-use crate::{Result, Triangle};
+use crate::{Pattern, Result, Triangle};
 
 /// The dependency levels of one triangle of a matrix. See the module's head for layout and invariants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,13 +30,20 @@ impl Levels {
     /// [`crate::Error::NotSquare`].
     pub fn of<T: Real>(csr: &Csr<T>, triangle: Triangle) -> Result<Self> {
         square(csr)?;
-        let n = csr.nrows();
+        Ok(Self::of_rows(csr.nrows(), triangle, |i| csr.row(i).0))
+    }
+
+    /// The levels of one triangle of a square pattern, as of a matrix that has it.
+    pub fn of_pattern(pattern: &Pattern, triangle: Triangle) -> Self {
+        Self::of_rows(pattern.nrows(), triangle, |i| pattern.row(i))
+    }
+
+    fn of_rows<'a>(n: usize, triangle: Triangle, row: impl Fn(usize) -> &'a [Ordinal]) -> Self {
         let mut level_of = vec![0 as Ordinal; n];
         let mut level_ptr: Vec<Offset> = vec![0];
         for k in 0..n {
             let i = triangle.row(k, n);
-            let (cols, _) = csr.row(i);
-            let level = cols
+            let level = row(i)
                 .iter()
                 .filter(|&&j| triangle.holds(i, j as usize))
                 .map(|&j| level_of[j as usize] + 1)
@@ -59,7 +66,7 @@ impl Levels {
             level_rows[*at as usize] = i as Ordinal;
             *at += 1;
         }
-        Ok(Self { level_ptr, level_rows })
+        Self { level_ptr, level_rows }
     }
 
     /// Number of levels; 0 for a matrix without rows.

@@ -38,9 +38,9 @@ pub use rows::{Columns, Rows, View};
 pub use serial::Serial;
 pub use ssor::Ssor;
 pub use structured::{Stages, Structured};
-pub use sweep::Sweep;
+pub use sweep::{Lattice, Sweep};
 pub use syncfree::{Syncfree, Walk};
-pub use triangle::{Diagonal, Parts, Triangle, Triangular, split};
+pub use triangle::{Diagonal, Parts, Triangle, Triangular, part, split};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -83,4 +83,7 @@ impl<T: Real> Factor for Ssor<T> {
     fn upper(&self) -> Option<&Pattern> {
         Some(&self.halves.upper)
     }
+    fn nnz_given(&self) -> usize {
+        self.halves.nnz()
+    }
 }

@@ -11,18 +11,16 @@
 //! differ from [`crate::serial`] in NaNs and in the sign of a zero.
 //!
 //! Order: [`crate::serial`]'s.
-//! Cost of the analysis: [`Grid::detect`], and one parallel pass over the columns. Index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
+//! Cost of the analysis: one parallel pass over the columns, that of [`Runs`]; what is then looked at are runs. Index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
 //! References: Lamport 1974, The parallel execution of DO loops (hyperplanes); Chen, Yang, Liu, Ma 2023, structured SpTRSV.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Grid, Offset, Ordinal, Real};
+use spandrel_formats::{Grid, Ordinal, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
-
-/// Rows per task of the analysis.
-const CHUNK: usize = 8192;
 
 /// A grid and the lower stencil on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +32,30 @@ pub struct Lattice {
 }
 
 impl Lattice {
+    /// A lattice for a triangle of so many rows, which are not looked at: what they hold is the caller's word.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless the grid has as many points; [`Error::NotAGrid`] for an offset that is not lower.
+    pub fn new(
+        nrows: usize,
+        size: [usize; 3],
+        offsets: &[[i32; 3]],
+        whole: bool,
+        stores_diagonal: bool,
+    ) -> Result<Self> {
+        let points = size.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
+        if points != Some(nrows) {
+            return Err(Error::Shape { what: "the grid", found: points.unwrap_or(usize::MAX), expected: nrows });
+        }
+        let lower = |o: &[i32; 3]| (o[2], o[1], o[0]) < (0, 0, 0);
+        if let Some(offset) = offsets.iter().find(|o| !lower(o)) {
+            return Err(Error::NotAGrid { plan: "sweep", why: format!("the offset {offset:?} is not lower") });
+        }
+        let mut offsets = offsets.to_vec();
+        offsets.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
+        offsets.dedup();
+        Ok(Self { size, offsets, whole, stores_diagonal })
+    }
     /// X, Y, Z.
     pub fn size(&self) -> [usize; 3] {
         self.size
@@ -97,21 +119,20 @@ impl<T: Real> Sweep<T> {
         offsets: &[[i32; 3]],
         systems: Systems,
     ) -> Result<Self> {
-        let n = matrix.nrows();
-        let points = size.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
-        if points != Some(n) {
-            return Err(Error::Shape { what: "the grid", found: points.unwrap_or(usize::MAX), expected: n });
-        }
-        let lower = |o: &[i32; 3]| (o[2], o[1], o[0]) < (0, 0, 0);
-        if let Some(offset) = offsets.iter().find(|o| !lower(o)) {
-            return Err(Error::NotAGrid { plan: Self::NAME, why: format!("the offset {offset:?} is not lower") });
-        }
-        let mut offsets = offsets.to_vec();
-        offsets.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
-        offsets.dedup();
-        let held = verify(&matrix, size, &offsets)?;
-        let (whole, stores_diagonal) = (held.is_whole(), held.diagonal && !held.no_diagonal);
-        Ok(Self { matrix, lattice: Arc::new(Lattice { size, offsets, whole, stores_diagonal }), systems })
+        let lattice = Lattice::new(matrix.nrows(), size, offsets, false, false)?;
+        Self::verified(&Runs::of(matrix.csr()), &matrix, lattice, systems)
+    }
+
+    /// The plan on a lattice, once every run is part of it.
+    fn verified(
+        runs: &Runs<'_, T>,
+        matrix: &Arc<Triangular<T>>,
+        mut lattice: Lattice,
+        systems: Systems,
+    ) -> Result<Self> {
+        let held = verify(runs, matrix.triangle(), lattice.size, &lattice.offsets)?;
+        (lattice.whole, lattice.stores_diagonal) = (held.is_whole(), held.diagonal && !held.no_diagonal);
+        Ok(Self { matrix: Arc::clone(matrix), lattice: Arc::new(lattice), systems })
     }
 
     /// The grid and its stencil.
@@ -147,72 +168,79 @@ impl Held {
 }
 
 /// What the rows hold, once every entry is one of the stencil; else the first entry that is not.
-fn verify<T: Real>(matrix: &Triangular<T>, size: [usize; 3], offsets: &[[i32; 3]]) -> Result<Held> {
+fn verify<T: Real>(runs: &Runs<'_, T>, triangle: Triangle, size: [usize; 3], offsets: &[[i32; 3]]) -> Result<Held> {
     // As they stand in the rows, the diagonal among them.
     let mut stencil = offsets.to_vec();
-    match matrix.triangle() {
-        Triangle::Lower => stencil.push([0; 3]),
-        Triangle::Upper => {
-            stencil.push([0; 3]);
-            stencil.reverse();
-            stencil.iter_mut().flatten().for_each(|d| *d = -*d);
-        }
+    stencil.push([0; 3]);
+    if triangle == Triangle::Upper {
+        stencil.reverse();
+        stencil.iter_mut().flatten().for_each(|d| *d = -*d);
     }
-    let chunks = matrix.nrows().div_ceil(CHUNK);
-    let check = |chunk: usize| verify_rows(matrix, size, &stencil, chunk * CHUNK);
+    let check = |chunk: usize| {
+        let mut line = Line::new(size, &stencil);
+        runs.chunk(chunk).try_fold(Held::NOTHING, |held, run| Ok(held.and(verify_run(runs, &mut line, run)?)))
+    };
     // In order, so that the first error is the first row's.
-    let found: Vec<Result<Held>> = (0..chunks).into_par_iter().map(check).collect();
+    let found: Vec<Result<Held>> = (0..runs.chunks()).into_par_iter().map(check).collect();
     found.into_iter().try_fold(Held::NOTHING, |all, held| Ok(all.and(held?)))
 }
 
-/// [`verify`] for the rows of a task from `begin` on.
-fn verify_rows<T: Real>(matrix: &Triangular<T>, size: [usize; 3], stencil: &[[i32; 3]], begin: usize) -> Result<Held> {
-    let [nx, ny, nz] = size;
-    let csr = matrix.csr();
-    let end = matrix.nrows().min(begin + CHUNK);
-    let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
-    let mut held = Held::NOTHING;
-    // The line's neighbours: difference along the line, difference of the rows.
-    let mut line: Vec<(i32, Ordinal)> = Vec::with_capacity(stencil.len());
-    let mut row = begin;
-    while row < end {
-        let (first, y, z) = (row % nx, row / nx % ny, row / nx / ny);
-        let inside = stencil.iter().filter(|o| holds(y, o[1], ny) && holds(z, o[2], nz));
-        line.clear();
-        line.extend(inside.map(|o| {
+/// The neighbours of the points of a line.
+struct Line<'a> {
+    size: [usize; 3],
+    stencil: &'a [[i32; 3]],
+    /// The line y + Y z that `inside` is of.
+    at: Option<usize>,
+    /// Those on lines inside the grid: difference along the line, difference of the rows.
+    inside: Vec<(i32, Ordinal)>,
+    /// How far they reach along the line, to either side.
+    before: usize,
+    after: usize,
+}
+
+impl<'a> Line<'a> {
+    fn new(size: [usize; 3], stencil: &'a [[i32; 3]]) -> Self {
+        Self { size, stencil, at: None, inside: Vec::with_capacity(stencil.len()), before: 0, after: 0 }
+    }
+
+    /// Moves to the line of a row.
+    fn aim(&mut self, row: usize) {
+        let [nx, ny, nz] = self.size;
+        let at = row / nx;
+        if self.at == Some(at) {
+            return;
+        }
+        let (y, z) = (at % ny, at / ny);
+        let inside = self.stencil.iter().filter(|o| holds(y, o[1], ny) && holds(z, o[2], nz));
+        self.inside.clear();
+        self.inside.extend(inside.map(|o| {
             let shift = i64::from(o[0]) + nx as i64 * (i64::from(o[1]) + ny as i64 * i64::from(o[2]));
             (o[0], shift as Ordinal)
         }));
-        let before = line.iter().map(|p| p.0.min(0).unsigned_abs() as usize).max().unwrap_or(0);
-        let after = line.iter().map(|p| p.0.max(0) as usize).max().unwrap_or(0);
-        let (mut x, last) = (first, nx.min(first + end - row));
-        let mut is_tried = false;
-        while x < last {
-            held = held.and(verify_row(row, csr.row(row).0, line.iter().filter(|p| holds(x, p.0, nx)))?);
-            // The rest of the line's interior, at once where it repeats this row.
-            let mut rows = 1;
-            if x >= before && x + after < nx && !is_tried {
-                is_tried = true;
-                let rest = last.min(nx - after) - x - 1;
-                if is_repeated(csr, row, rest) {
-                    rows += rest;
-                }
-            }
-            (row, x) = (row + rows, x + rows);
-        }
+        self.before = self.inside.iter().map(|p| p.0.min(0).unsigned_abs() as usize).max().unwrap_or(0);
+        self.after = self.inside.iter().map(|p| p.0.max(0) as usize).max().unwrap_or(0);
+        self.at = Some(at);
     }
-    Ok(held)
 }
 
-/// Whether the next `rest` rows are `row` shifted along the diagonal. Entries are compared without a branch for each.
-fn is_repeated<T: Real>(csr: &Csr<T>, row: usize, rest: usize) -> bool {
-    let (ptr, width) = (&csr.row_ptr()[row..=row + rest + 1], csr.row_nnz(row));
-    let lengths = ptr.windows(2).fold(0, |any, ends| any | (ends[1] - ends[0]) ^ width as Offset);
-    if lengths != 0 {
-        return false;
+/// Whether the neighbour at `d` of point `at` is one of `n`.
+fn holds(at: usize, d: i32, n: usize) -> bool {
+    (0..n as i64).contains(&(at as i64 + i64::from(d)))
+}
+
+/// [`verify`] for a run: its rows near the ends of lines, and of those between the first, whose neighbours all have.
+fn verify_run<T: Real>(runs: &Runs<'_, T>, line: &mut Line<'_>, run: Range<usize>) -> Result<Held> {
+    let (csr, nx) = (runs.csr(), line.size[0]);
+    let mut held = Held::NOTHING;
+    let mut row = run.start;
+    while row < run.end {
+        line.aim(row);
+        let x = row % nx;
+        held = held.and(verify_row(row, csr.row(row).0, line.inside.iter().filter(|p| holds(x, p.0, nx)))?);
+        let is_inner = x >= line.before && x + line.after < nx;
+        row += if is_inner { (nx - line.after - x).min(run.end - row) } else { 1 };
     }
-    let cols = &csr.col_idx()[ptr[0] as usize..ptr[rest + 1] as usize];
-    cols.iter().zip(&cols[width..]).fold(0, |any, (col, next)| any | next.wrapping_sub(*col) ^ 1) == 0
+    Ok(held)
 }
 
 /// What one row holds of its neighbours inside the grid, the diagonal among them.
@@ -249,12 +277,13 @@ impl<T: Real> Plan for Sweep<T> {
         if (0..n).all(|i| matrix.off_diagonal(i).0.is_empty()) {
             return Self::on_grid(matrix, [n, 1, 1], &[], systems);
         }
-        let grid =
-            Grid::detect(matrix.csr()).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
+        let runs = Runs::of(matrix.csr());
+        let grid = Grid::of_runs(&runs).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
         let sign = if matrix.triangle() == Triangle::Upper { -1 } else { 1 };
         let offsets: Vec<[i32; 3]> =
             grid.offsets.iter().filter(|&&o| o != [0; 3]).map(|o| o.map(|d| sign * d)).collect();
-        Self::on_grid(matrix, grid.size, &offsets, systems)
+        let lattice = Lattice::new(n, grid.size, &offsets, false, false)?;
+        Self::verified(&runs, &matrix, lattice, systems)
     }
     fn matrix(&self) -> &Arc<Triangular<T>> {
         &self.matrix

@@ -80,11 +80,15 @@ pub struct Parts<T> {
 /// # Errors
 /// [`Error::NotSquare`].
 pub fn split<T: Real>(csr: &Csr<T>) -> Result<Parts<T>> {
-    square(csr)?;
     Ok(Parts { lower: part(csr, Triangle::Lower)?, upper: part(csr, Triangle::Upper)? })
 }
 
-fn part<T: Real>(csr: &Csr<T>, triangle: Triangle) -> Result<Csr<T>> {
+/// Takes one triangle of a square matrix out of it, with the stored diagonal entries. Entries keep their order.
+///
+/// # Errors
+/// [`Error::NotSquare`].
+pub fn part<T: Real>(csr: &Csr<T>, triangle: Triangle) -> Result<Csr<T>> {
+    square(csr)?;
     let n = csr.nrows();
     let kept = |i: usize| -> Range<usize> {
         let (cols, _) = csr.row(i);

@@ -17,18 +17,18 @@ mod transposed;
 use std::ops::Range;
 use std::sync::Arc;
 
-use spandrel_backend::{Load, Result};
-use spandrel_formats::{Ordinal, Real};
+use spandrel_backend::{Analyze, Analyzed, Load, Part, Result};
+use spandrel_formats::{Csr, Ordinal, Real};
 use spandrel_sptrsv::Error::NotAnalyzed;
-use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Triangle};
+use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Triangle, Triangular, part};
 
 use self::lines::Lines;
 use self::rows::{Arrays, INVERSE, STORED, UNIT, solve_plain};
 use self::schedule::Schedule;
 use self::transposed::solve_transposed;
-use crate::Cpu;
 use crate::sptrsv::{Solve, sptrsv_by_column};
 use crate::vector::out_of_memory;
+use crate::{Cpu, CpuCsr};
 
 /// A plan, shared with the host, the kinds of its lines and, unless its lattice is whole, its values index-free.
 #[derive(Clone, Debug)]
@@ -130,3 +130,17 @@ impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
 }
 
 sptrsv_by_column!(Sweep);
+
+impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cpu {
+    /// The host's analysis of a copy of the triangle.
+    fn analyze(&self, from: &CpuCsr<T>, wanted: &Part<'_>) -> Result<Analyzed<CpuSweep<T>>> {
+        let csr = part(from.host(), wanted.triangle)?;
+        let matrix = Arc::new(Triangular::new(csr, wanted.triangle, wanted.diagonal)?);
+        let plan = match wanted.grid {
+            Some((size, offsets)) => Sweep::on_grid(matrix, size, offsets, wanted.systems)?,
+            None => Sweep::analyze(matrix, wanted.systems)?,
+        };
+        let (storage, sptrsv_bytes) = (plan.storage(), plan.sptrsv_bytes());
+        Ok(Analyzed { resident: self.load(Arc::new(plan))?, storage, sptrsv_bytes })
+    }
+}

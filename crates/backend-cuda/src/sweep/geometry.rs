@@ -6,8 +6,9 @@
 
 use spandrel_backend::{Error, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Plan, Sweep};
+use spandrel_sptrsv::{Lattice, Plan, Sweep};
 
+use super::resident::PlacesArg;
 use crate::launch::Argument;
 
 /// Steps between two barriers, as in the kernels.
@@ -291,18 +292,40 @@ impl Wanted<'_> {
 }
 
 impl Geometry {
-    /// The schedule of a plan on a device with so many bytes of shared memory for a thread block; `None` without rows.
+    /// The schedule of a lattice on a device with so many bytes of shared memory for a thread block; `None` without rows.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a stencil of more than [`TERMS`] terms, and for one that reaches so far, or on a grid so large, that no
     /// schedule fits.
-    pub(super) fn of<T: Real>(plan: &Sweep<T>, unit: bool, shared: usize) -> Result<Option<Self>> {
-        let lattice = plan.lattice();
-        if plan.nrows() == 0 {
+    pub(super) fn of<T: Real>(lattice: &Lattice, unit: bool, shared: usize) -> Result<Option<Self>> {
+        if lattice.size().contains(&0) {
             return Ok(None);
         }
         let found = schedule(lattice.size(), lattice.offsets(), unit, T::BYTES, shared);
         found.map(Some).map_err(|why| Error::Unsupported { op: "load", noun: Sweep::<T>::NAME, why })
+    }
+
+    /// Where values have their places, for those that are brought there from a matrix on the device.
+    pub(super) fn places(&self, mirrored: bool) -> PlacesArg {
+        let SweepArg { nx, ny, nz, lines, sigma, lanes, strips, width, plane_values, .. } = self.arg;
+        let ny_of_grid = if strips == 1 { lines } else { ny };
+        let one_turn = lanes >= ny || sigma == 0;
+        let step = u64::from(width) * u64::from(lanes);
+        PlacesArg {
+            nx,
+            ny: ny_of_grid,
+            lines,
+            plane_lines: ny,
+            planes: nz,
+            sigma,
+            lanes,
+            period: if one_turn { u32::MAX >> 1 } else { sigma * lanes },
+            steps: plane_values.checked_div(step).unwrap_or(0) as u32,
+            width,
+            mirrored: u32::from(mirrored),
+            plane_values,
+            ..PlacesArg::of_terms(&self.terms.along, self.terms.count, [nx, ny_of_grid])
+        }
     }
 }
 

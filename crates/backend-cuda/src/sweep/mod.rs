@@ -4,11 +4,12 @@
 //! of several planes with a stencil that kernels are for are solved by kernels/wavefront.cu, with values in its layout, packed once for each
 //! system that the plan holds.
 //! Order: stored, for both systems. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`], and what tiles hand on.
-//! Kernels: kernels/sweep.cu, kernels/wavefront.cu.
+//! Kernels: kernels/sweep.cu, kernels/wavefront.cu; from a matrix on the device, kernels/grid.cu.
 //! Invariants: ticket, count of thread blocks that are done and number of the last solve are written by the host at load alone, so that a
 //! replayed graph goes on where the last solve ended. Both systems and all columns share them, as the queue orders solves.
 
 mod geometry;
+mod resident;
 mod wavefront;
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use cudarc::driver::sys;
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Systems, Triangle};
+use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
 
 use self::geometry::Geometry;
 use self::wavefront::Wavefront;
@@ -27,6 +28,7 @@ use crate::error::failed;
 use crate::launch::{BLOCK, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::{SWEEP, WAVEFRONT};
+use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
 /// The first compute capability whose thread blocks come in clusters, 10 major + minor.
@@ -41,6 +43,14 @@ enum Schedule {
     Waves(Wavefront),
 }
 
+impl Schedule {
+    /// In steps, as any lattice may be solved.
+    fn steps<T: Real>(lattice: &Lattice, diagonal: Diagonal, shared: usize) -> Result<Self> {
+        let geometry = Geometry::of::<T>(lattice, diagonal == Diagonal::Unit, shared)?;
+        Ok(geometry.map_or(Self::Nothing, Self::Steps))
+    }
+}
+
 /// A plan of the sweep in device memory.
 #[derive(Debug)]
 pub struct CudaSweep<T> {
@@ -48,6 +58,7 @@ pub struct CudaSweep<T> {
     nnz: usize,
     triangle: Triangle,
     systems: Systems,
+    unit: bool,
     schedule: Schedule,
     blocks: usize,
     values: Buffer<T>,
@@ -56,6 +67,19 @@ pub struct CudaSweep<T> {
     exchange: Buffer<u64>,
     /// Ticket, thread blocks that are done, number of the last solve.
     state: Buffer<u32>,
+    /// For values that come from the device.
+    pattern: Option<[Buffer<u32>; 2]>,
+    diagonal: Places,
+    inv_diag: Option<Buffer<T>>,
+}
+
+/// Row pointers and columns.
+fn pattern<T: Real>(cuda: &Cuda, plan: &Sweep<T>) -> Result<[Buffer<u32>; 2]> {
+    let csr = plan.matrix().csr();
+    Ok([
+        Buffer::from_host(cuda.stream(), csr.row_ptr(), "a triangle's row pointers")?,
+        Buffer::from_host(cuda.stream(), csr.col_idx(), "a triangle's columns")?,
+    ])
 }
 
 impl<T: Real> CudaSweep<T> {
@@ -80,23 +104,22 @@ impl<T: Real> CudaSweep<T> {
 
     /// Values of the plan to their places. The places of absent neighbours are left alone.
     fn pack(&self, cuda: &Cuda, plan: &Sweep<T>) -> Result<()> {
-        if matches!(self.schedule, Schedule::Nothing) {
-            return Ok(());
-        }
         let (stream, matrix) = (cuda.stream(), plan.matrix());
-        let row_ptr = Buffer::from_host(stream, matrix.csr().row_ptr(), "a triangle's row pointers")?;
-        let cols = Buffer::from_host(stream, matrix.csr().col_idx(), "a triangle's columns")?;
         let from = Buffer::from_host(stream, matrix.csr().values(), "a triangle's values")?;
         let inv_diag = Buffer::from_host(stream, matrix.inv_diag(), "a triangle's reciprocals")?;
-        let unit = plan.diagonal() == Diagonal::Unit;
-        self.pack_from(
-            cuda,
-            [row_ptr.pointer(), cols.pointer(), from.pointer(), if unit { 0 } else { inv_diag.pointer() }],
-        )
+        self.pack_from(cuda, &pattern(cuda, plan)?, &from, &inv_diag)
     }
 
-    /// The same from device memory: row pointers, columns, values, and the reciprocals of the diagonal or 0.
-    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols, from, inv_diag]: [u64; 4]) -> Result<()> {
+    /// As [`CudaSweep::pack`], from device memory.
+    fn pack_from(
+        &self,
+        cuda: &Cuda,
+        [row_ptr, cols]: &[Buffer<u32>; 2],
+        from: &Buffer<T>,
+        inv_diag: &Buffer<T>,
+    ) -> Result<()> {
+        let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
+        let inv_diag = if self.unit { 0 } else { inv_diag.pointer() };
         let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
         match &self.schedule {
             Schedule::Nothing => Ok(()),
@@ -213,19 +236,39 @@ impl Cuda {
 
     fn load_sweep<T: Real>(&self, plan: &Sweep<T>, blocks: Option<usize>) -> Result<CudaSweep<T>> {
         not_recorded(self, "a plan of the sweep")?;
+        let shared = self.shared_by_a_block()?;
+        let clusters = self.capability() >= CLUSTERS && plan.nrows() > 0;
+        let schedule = match clusters.then(|| Wavefront::of(plan, shared)).flatten() {
+            Some(wave) => Schedule::Waves(wave.within(blocks.unwrap_or(usize::MAX).max(1), T::BYTES)),
+            None => Schedule::steps::<T>(plan.lattice(), plan.diagonal(), shared)?,
+        };
+        let mut resident = self.place_sweep(schedule, plan.nrows(), plan.triangle(), plan.diagonal(), plan.systems(), true)?;
+        resident.nnz = plan.matrix().csr().values().len();
+        resident.blocks = blocks.unwrap_or(resident.blocks).max(1);
+        resident.pack(self, plan)?;
+        Ok(resident)
+    }
+
+    /// Bytes of shared memory that a thread block may have.
+    fn shared_by_a_block(&self) -> Result<usize> {
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
         // A kilobyte is the driver's, a few bytes are the kernel's own.
-        let shared = (shared as usize).saturating_sub(1 << 10);
-        let clusters = self.capability() >= CLUSTERS && plan.nrows() > 0;
-        let most = blocks.unwrap_or(usize::MAX).max(1);
-        let schedule = match clusters.then(|| Wavefront::of(plan, shared)).flatten() {
-            Some(wave) => Schedule::Waves(wave.within(most, T::BYTES)),
-            None => Geometry::of(plan, plan.diagonal() == Diagonal::Unit, shared)?
-                .map_or(Schedule::Nothing, Schedule::Steps),
-        };
+        Ok((shared as usize).saturating_sub(1 << 10))
+    }
+
+    /// Room for a plan, its values zeros or not written.
+    fn place_sweep<T: Real>(
+        &self,
+        schedule: Schedule,
+        nrows: usize,
+        triangle: Triangle,
+        diagonal: Diagonal,
+        systems: Systems,
+        zeroed: bool,
+    ) -> Result<CudaSweep<T>> {
         // Values of either system, words handed on, thread blocks that have work.
-        let holds = |system, values| if plan.systems().hold(system) { values } else { 0 };
+        let holds = |system, values| if systems.hold(system) { values } else { 0 };
         let (values, transposed, words, useful) = match &schedule {
             Schedule::Nothing => (0, 0, 0, 1),
             Schedule::Steps(g) => (g.values, 0, g.words, g.arg.tiles as usize),
@@ -235,20 +278,23 @@ impl Cuda {
             }
         };
         let stream = self.stream();
-        let resident = CudaSweep {
-            nrows: plan.nrows(),
-            nnz: plan.matrix().csr().values().len(),
-            triangle: plan.triangle(),
-            systems: plan.systems(),
+        let room = |values, what| if zeroed { Buffer::zeros(stream, values, what) } else { Buffer::uninit(stream, values, what) };
+        Ok(CudaSweep {
+            nrows,
+            nnz: 0,
+            triangle,
+            systems,
+            unit: diagonal == Diagonal::Unit,
             schedule,
-            blocks: blocks.unwrap_or(useful.min(self.multiprocessors())).max(1),
-            values: Buffer::zeros(stream, values, "a triangle's packed values")?,
-            transposed: Buffer::zeros(stream, transposed, "a triangle's packed values, transposed")?,
+            blocks: useful.min(self.multiprocessors()).max(1),
+            values: room(values, "a triangle's packed values")?,
+            transposed: room(transposed, "a triangle's packed values, transposed")?,
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,
             state: Buffer::zeros(stream, 4, "the state of a sweep")?,
-        };
-        resident.pack(self, plan)?;
-        Ok(resident)
+            pattern: None,
+            diagonal: Places::default(),
+            inv_diag: None,
+        })
     }
 }
 
@@ -294,5 +340,25 @@ impl<T: Real> Sptrsv<Sweep<T>> for Cuda {
         expect_len("update", "plan", plan.matrix().csr().values().len(), m.nnz)?;
         not_recorded(self, "new values of a triangle")?;
         m.pack(self, plan)
+    }
+
+    fn update_from(&self, m: &mut CudaSweep<T>, plan: &Arc<Sweep<T>>, values: &Vector<T>) -> Result<()> {
+        expect_len("update", "plan", plan.nrows(), m.nrows)?;
+        expect_len("update", "values", values.len(), m.nnz)?;
+        not_recorded(self, "new values of a triangle")?;
+        if m.pattern.is_none() {
+            m.pattern = Some(pattern(self, plan)?);
+        }
+        if m.inv_diag.is_none() {
+            let count = plan.matrix().inv_diag().len();
+            m.inv_diag = Some(Buffer::uninit(self.stream(), count, "a triangle's reciprocals")?);
+        }
+        if let Some(inv_diag) = &m.inv_diag {
+            m.diagonal.invert(self, values, inv_diag, || diagonal(&**plan))?;
+        }
+        match (&m.pattern, &m.inv_diag) {
+            (Some(pattern), Some(inv_diag)) => m.pack_from(self, pattern, values.buffer(), inv_diag),
+            _ => Ok(()),
+        }
     }
 }

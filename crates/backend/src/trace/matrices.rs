@@ -1,14 +1,14 @@
-//! The trace's operations with what is loaded: products, sparse vectors, triangular solves.
+//! The trace's operations with what is loaded: products, sparse vectors, triangular solves, incomplete factorisations.
 
 use std::sync::Arc;
 
 use spandrel_formats::{Format, Real, SparseVec, Traffic};
-use spandrel_sptrsv::{Plan, System};
+use spandrel_sptrsv::{Factor, Plan, System};
 
 use super::{Event, Trace, Traced, reads};
-use crate::{Coeff, Device, Gate, Load, Order, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
+use crate::{Coeff, Device, Factorize, Gate, Load, Order, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 
-/// What can be loaded with its bytes in the log: every format, the sparse vector, every plan.
+/// What can be loaded with its bytes in the log: every format, the sparse vector, every plan, every symbolic phase.
 pub trait Stored {
     /// Bytes of the arrays that go to the device.
     fn stored(&self) -> u64;
@@ -32,9 +32,18 @@ macro_rules! stored {
             }
         }
     };
+    (factors, $Type:ident) => {
+        impl<T: Real> Stored for spandrel_sptrsv::$Type<T> {
+            fn stored(&self) -> u64 {
+                Factor::storage(self)
+            }
+        }
+    };
 }
 spandrel_formats::for_each_format!(stored, formats);
 spandrel_sptrsv::for_each_plan!(stored, plans);
+spandrel_sptrsv::for_each_factor!(stored, factors);
+stored!(factors, Ssor);
 
 impl<T: Real> Stored for SparseVec<T> {
     fn stored(&self) -> u64 {
@@ -215,5 +224,26 @@ impl<P: Plan + Stored, B: Sptrsv<P>> Sptrsv<P> for Trace<B> {
         self.inner.update(&mut m.inner, plan)?;
         m.host = Arc::clone(plan);
         Ok(())
+    }
+
+    fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Self::Vector) -> Result<()> {
+        let read = self.passes::<P::Value>(values, 1);
+        self.launch_on::<B::Monitor>("update", Some(P::NAME), plan.storage(), None, read);
+        self.inner.update_from(&mut m.inner, plan, values)
+    }
+}
+
+impl<F: Factor + Stored, B: Factorize<F>> Factorize<F> for Trace<B> {
+    fn factorize(
+        &self,
+        m: &Self::Resident,
+        values: &Self::Vector,
+        lower: &mut Self::Vector,
+        upper: &mut Self::Vector,
+    ) -> Result<f64> {
+        let passes = [values, &*lower, &*upper].map(|v| self.passes::<F::Value>(v, 1));
+        self.launch_on::<B::Monitor>("factorize", Some(F::NAME), m.host.storage(), None, passes.iter().sum());
+        self.note(Event::Wait("factorize"));
+        self.inner.factorize(&m.inner, values, lower, upper)
     }
 }

@@ -11,7 +11,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use spandrel_backend::{Backend, Device, Load, Mat, Spmv};
 use spandrel_backend_cuda::cudarc::driver::{result, sys};
@@ -29,6 +29,7 @@ use super::{Gpu, Room, ours};
 use crate::case::Case;
 use crate::cg::{relative_residual, right_hand_side};
 use crate::contender::Effort;
+use crate::krylov::laplacian;
 use crate::record::{Line, More};
 
 /// Calls in the graphs and rounds by which the peer's algorithm is picked.
@@ -326,21 +327,6 @@ impl Visit<f64> for Contest<'_> {
     }
 }
 
-/// The graph Laplacian of a pattern, shifted by a millionth: -1 off the diagonal, positive definite where the pattern is symmetric.
-fn laplacian(csr: &Csr<f64>) -> Result<Csr<f64>> {
-    let (nrows, ncols, row_ptr, cols, mut values) = csr.clone().into_parts();
-    for i in 0..nrows {
-        let row = row_ptr[i] as usize..row_ptr[i + 1] as usize;
-        let Some(diagonal) = row.clone().find(|&k| cols[k] as usize == i) else {
-            bail!("row {i} has no diagonal entry: CG converges too soon, and its pattern has no Laplacian");
-        };
-        let neighbours = (row.len() - 1) as f64;
-        values[row].fill(-1.0);
-        values[diagonal] = if neighbours > 0.0 { neighbours * (1.0 + 1e-6) } else { 1.0 };
-    }
-    Ok(Csr::new(nrows, ncols, row_ptr, cols, values)?)
-}
-
 /// Milliseconds of one iteration.
 fn sample(gpu: &Gpu, clock: &Clock, solve: &mut dyn Solve, iterations: usize, round_ms: f64) -> Result<f64> {
     let half = iterations / 2;
@@ -501,23 +487,5 @@ pub fn run(gpu: &Gpu, libraries: Option<&Libraries>, case: &Case, plan: &Plan) -
             attempt(gpu, libraries, &case.name, plan, &csr, Some("graph laplacian"))
         }
         done => done,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use spandrel_formats::generate;
-
-    #[test]
-    fn a_laplacian_has_row_sums_near_zero_and_the_pattern() {
-        let csr: Csr<f64> = generate::csr("banded:n=50,d=5").unwrap();
-        let made = laplacian(&csr).unwrap();
-        assert_eq!(made.col_idx(), csr.col_idx());
-        for i in 0..50 {
-            let sum: f64 = made.row(i).1.iter().sum();
-            assert!(sum > 0.0 && sum < 1e-4, "row {i}: {sum}");
-        }
-        assert!(laplacian(&Csr::<f64>::new(2, 2, vec![0, 1, 2], vec![1, 0], vec![1.0, 1.0]).unwrap()).is_err());
     }
 }

@@ -13,9 +13,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Coeff, Load, Spmv};
 use spandrel_backend_cuda::cudarc::driver::result::memcpy_dtod_async;
-use spandrel_backend_cuda::{BdiaKernel, CsrKernel, Cuda, Scalar, Vector};
+use spandrel_backend_cuda::{BdiaKernel, CooKernel, CsrKernel, Cuda, Scalar, Vector};
 use spandrel_formats::choose::{Machine, choose_for};
-use spandrel_formats::{Bdia, Bsr, Csr, Format, Real};
+use spandrel_formats::{Bdia, Bsr, Coo, Csr, Format, Real};
 
 use super::clock::{self, CALLS, Label, Timed, interleave};
 use super::cusparse::{Algorithm, Cusparse, Forms};
@@ -24,7 +24,7 @@ use super::{Gpu, Room, ours};
 use crate::case::Case;
 use crate::contender::Effort;
 use crate::record::{Line, More};
-use crate::spmv::{Choice, Reference, operand};
+use crate::spmv::{Choice, Reference, SERIAL, operand};
 
 /// Elements of each side of the copy: 1 GiB of f64.
 const COPY_LEN: usize = 1 << 27;
@@ -44,8 +44,33 @@ pub struct Plan {
     pub min_entries: usize,
     /// Whether the copy runs among the contenders.
     pub machine: bool,
-    /// Whether every kernel of CSR and of bDIA, and BSR of blocks of 4 x 4, are timed beside the backend's choice.
-    pub force: bool,
+    /// Kernels that are timed beside the backend's choice.
+    pub force: Force,
+}
+
+/// Kernels beside the backend's choice, as the record calls them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// None.
+    None,
+    /// Every kernel of CSR and of bDIA, and BSR of blocks of 4 x 4.
+    All,
+    /// These, which may be COO's [`SERIAL`] too: one thread takes a second for a million entries.
+    Only(&'static [&'static str]),
+}
+
+impl Force {
+    /// All or none.
+    pub fn all(all: bool) -> Self {
+        if all { Self::All } else { Self::None }
+    }
+    fn wants(&self, kernel: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::All => kernel != SERIAL,
+            Self::Only(kernels) => kernels.contains(&kernel),
+        }
+    }
 }
 
 /// What came of one case.
@@ -129,7 +154,9 @@ impl<'a, T: Real> Contest<'a, T> {
 
     /// Captures a contender and compares its answer, which must replace NaN.
     fn ready(&self, label: Label, enqueue: clock::Enqueue<'a>) -> Result<Timed<'a>> {
-        let mut timed = Timed::new(self.gpu, label, CALLS, enqueue)?;
+        let slow = label.kernel.as_deref() == Some(SERIAL);
+        let mut timed =
+            if slow { Timed::fitted(self.gpu, label, enqueue) } else { Timed::new(self.gpu, label, CALLS, enqueue) }?;
         self.gpu.be.fill(None, T::from_f64(f64::NAN), &mut self.operands.y.borrow_mut())?;
         timed.replay(self.gpu)?;
         let answer: Vec<T> = self.gpu.be.download(&self.operands.y.borrow())?;
@@ -223,7 +250,7 @@ impl<'a, T: Real> Contest<'a, T> {
         if let Some(dia) = symmetric.then(|| ours::both_halves(&self.csr)).flatten() {
             self.force("full", Arc::new(dia), |be, host| be.load(host));
         }
-        if self.plan.force {
+        if self.plan.force != Force::None {
             for kernel in [
                 CsrKernel::Scalar,
                 CsrKernel::Staged,
@@ -234,9 +261,17 @@ impl<'a, T: Real> Contest<'a, T> {
                 CsrKernel::Balanced,
             ] {
                 let label = format!("{kernel:?} forced").to_lowercase();
-                self.force(&label, Arc::clone(&self.csr), |be, host| be.load_csr_with(&host, kernel));
+                if self.plan.force.wants(&label) {
+                    self.force(&label, Arc::clone(&self.csr), |be, host| be.load_csr_with(&host, kernel));
+                }
             }
-            if self.wanted(Bdia::<T>::NAME)
+            if self.plan.force.wants(SERIAL)
+                && let Ok(coo) = Coo::from_csr(&self.csr)
+            {
+                self.force(SERIAL, Arc::new(coo), |be, host| Ok(be.load(host)?.with_kernel(CooKernel::Serial)));
+            }
+            if self.plan.force == Force::All
+                && self.wanted(Bdia::<T>::NAME)
                 && let Ok(bands) = Bdia::from_csr(&self.csr).map(Arc::new)
             {
                 for kernel in
@@ -246,7 +281,9 @@ impl<'a, T: Real> Contest<'a, T> {
                     self.force(&label, Arc::clone(&bands), |be, host| be.load_bdia_with(&host, kernel));
                 }
             }
-            if let Ok(blocks) = Bsr::from_csr_with(&self.csr, 4) {
+            if self.plan.force == Force::All
+                && let Ok(blocks) = Bsr::from_csr_with(&self.csr, 4)
+            {
                 self.force("4x4", Arc::new(blocks), |be, host| be.load(host));
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! A call is x <- T^-1 b; a contender is up to [`clock::CALLS`] calls in one graph, fewer where these would last longer than
 //! [`clock::GRAPH_MS`]. Plans are timed in groups that fit the device, the copy and the peer with each group again.
-//! The analysis is the host's; the load ends when the device has the triangle in its own layout. Both are medians of three, or one where
+//! The analysis is the host's; the load ends when the device has the triangle in its own layout. The sweep is timed also as made on the
+//! device of a matrix that lies there ("resident"), as the peer's analysis is. Both are medians of three, or one where
 //! it is long, after a first load that compiles kernels.
 
 use std::cell::RefCell;
@@ -11,10 +12,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use spandrel_backend::{Backend, Load, Sptrsv, Tri};
+use spandrel_backend::{Backend, Load, Mat, Part, ResidentTri, Sptrsv, Tri};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Csr, Format, Machine, Real};
-use spandrel_sptrsv::{Plan, Serial, System};
+use spandrel_formats::{Csr, Format, Machine, Real, Traffic};
+use spandrel_sptrsv::{Plan, Serial, Sweep, System, Systems};
 
 use super::clock::{self, Label, Timed, interleave};
 use super::cusparse::Cusparse;
@@ -158,6 +159,50 @@ impl<'a, T: Real> Underway<'a, T> {
         Ok(())
     }
 
+    /// The sweep of a matrix that is on the device: load is then its copy, analysis what the device makes the plan in.
+    fn add_resident(&mut self) -> Result<()> {
+        let (gpu, matrix) = (self.gpu, &self.problem.matrix);
+        let csr = matrix.csr();
+        // The packed values are a little less than the matrix.
+        if self.storage + 2 * csr.storage() > self.room.group {
+            self.flush()?;
+        }
+        let copy = Arc::new(csr.clone());
+        let (loaded, load_ms) = prepared(|| {
+            let loaded = Mat::<Cuda, Csr<T>>::load(&gpu.be, Arc::clone(&copy))?;
+            gpu.stream().synchronize().context("loading the matrix")?;
+            Ok(loaded)
+        })?;
+        drop(copy);
+        let part = Part::new(matrix.triangle(), matrix.diagonal(), Systems::Plain);
+        let analyze = || -> Result<ResidentTri<Cuda, Sweep<T>>> {
+            let tri = ResidentTri::analyze(&gpu.be, &loaded, &part)?;
+            gpu.stream().synchronize().context("analysing on the device")?;
+            Ok(tri)
+        };
+        drop(analyze()?);
+        let (tri, analyze_ms) = prepared(analyze)?;
+        drop(loaded);
+        let solver = Solver {
+            noun: Sweep::<T>::NAME.into(),
+            contender: "spandrel",
+            kernel: Some("resident".into()),
+            bytes: tri.sptrsv_bytes(),
+            prepared: Some((analyze_ms, load_ms)),
+            timed_by: "graph",
+        };
+        let storage = tri.storage();
+        let operands = Rc::clone(&self.operands);
+        let enqueue = move || {
+            let x = &mut *operands.x.borrow_mut();
+            Ok(tri.sptrsv(&gpu.be, None, System::Plain, &operands.b, x)?)
+        };
+        let member = self.ready(solver, Box::new(enqueue))?;
+        self.storage += storage;
+        self.members.push(member);
+        Ok(())
+    }
+
     /// Times the group, writes its lines, and drops it.
     fn flush(&mut self) -> Result<()> {
         if self.members.is_empty() && (self.standing_written || self.standing.is_empty()) {
@@ -279,6 +324,13 @@ fn one<T: Real>(
         at.left_out("csr", "cusparse", &why);
     }
     plans::each(&mut at)?;
+    let sweep = Sweep::<T>::NAME;
+    if contest.wants(sweep, chosen.as_ref())
+        && let Err(why) = at.add_resident()
+    {
+        at.left_out(sweep, "spandrel", &why.context("resident"));
+        gpu.stream().synchronize().context("the device has failed")?;
+    }
     at.flush()?;
     for stem in plans::stems() {
         if contest.wants(stem, chosen.as_ref()) && !at.seen.contains(&stem) {

@@ -13,6 +13,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use spandrel_sptrsv::Triangle;
 
+use super::claims_table;
 use crate::case::Case;
 use crate::contender::Effort;
 use crate::plot::{self, Panel, Series};
@@ -146,7 +147,7 @@ fn most(values: &[f64]) -> Option<f64> {
 /// What the paper claims in numbers and what came out here, one object a claim; `null` where a series is missing.
 pub fn claims(lines: &[Line]) -> Vec<Value> {
     let found = Found(lines);
-    let claim = |figure: &str, what: &str, published: Value, here: Value| json!({"op": "paper", "noun": "sptrsv", "figure": figure, "what": what, "published": published, "here": here});
+    let claim = |figure: &str, what: &str, published, here| super::claim("sptrsv", figure, what, published, here);
     let bandwidths = |noun: &str| {
         let own = lines.iter().filter(|l| l.contender == "spandrel" && l.noun == noun && l.more.kernel.is_none());
         let mut values: Vec<f64> = own.filter_map(effective).collect();
@@ -285,26 +286,9 @@ pub fn markdown(lines: &[Line]) -> String {
     if !found.is_gpu() {
         out += "\nOn a CPU the structured plan's steps change nothing: Figures 4, 6 and 7 are a GPU's alone.\n";
     }
-    out += "\n## Claims\n\n| figure | what | published (V100) | here |\n|---|---|---:|---:|\n";
-    for claim in claims(lines) {
-        let word = |field: &str| claim[field].as_str().unwrap_or_default().to_owned();
-        out += &format!(
-            "| {} | {} | {} | {} |\n",
-            word("figure"),
-            word("what"),
-            in_words(&claim["published"]),
-            in_words(&claim["here"])
-        );
-    }
+    out += "\n## Claims\n\nPublished numbers are of a V100.\n\n";
+    out += &claims_table(&claims(lines));
     out
-}
-
-fn in_words(value: &Value) -> String {
-    match value {
-        Value::Number(number) => number.as_f64().map_or("-".into(), |v| format!("{v:.2}")),
-        Value::Array(both) => both.iter().map(in_words).collect::<Vec<_>>().join(" to "),
-        _ => "-".into(),
-    }
 }
 
 /// Writes `DIR/sptrsv-figure-N.svg` for every figure that there are lines of.

@@ -8,7 +8,7 @@ use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel::multigrid::Geometric;
 use spandrel::solvers::{self, BlockJacobi, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Multigrid};
 use spandrel::sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
-use spandrel::{Csr, Preconditioner, Real};
+use spandrel::{Csr, Factorize, Preconditioner, Real};
 use spandrel_formats::Bsr;
 
 use super::plan::Plan;
@@ -140,7 +140,7 @@ fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     }
 }
 
-fn factored<T: Real, B: Incomplete<T>, F: Factor<Value = T>>(
+fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
     device: &B,
     symbolic: spandrel::sptrsv::Result<F>,
     a: &Csr<T>,

@@ -3,12 +3,15 @@
 //! Order: matrices first, one case after another, so that a case's operands and sums are dropped before the next one's are
 //! formed.
 
+#[cfg(not(test))]
+pub(crate) mod analyze;
 pub(crate) mod cast;
 pub(crate) mod checked;
 #[cfg(not(test))]
 pub(crate) mod convert;
 #[cfg(not(test))]
 pub(crate) mod cuda;
+pub(crate) mod factorize;
 pub(crate) mod faults;
 pub(crate) mod formats;
 pub(crate) mod level1;
@@ -32,10 +35,10 @@ use std::rc::Rc;
 
 use spandrel_backend::{Backend, MixedPrecision, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Ell, Format, Real, Sell};
-use spandrel_sptrsv::{Plan, Sweep};
+use spandrel_sptrsv::{Plan, Serial, Sweep};
 
 use crate::case::Case;
-use crate::subject::{Complete, EveryPlan, Fleet};
+use crate::subject::{Complete, EveryFactor, EveryPlan, Fleet};
 use crate::trial::{Trial, wrong};
 use crate::triangle;
 use formats::Shared;
@@ -284,6 +287,38 @@ fn factors<D: EveryPlan<f64> + 'static>(
     out: &mut Vec<Trial>,
 ) {
     spandrel_sptrsv::for_each_plan!(each_factor, fleet, file, out);
+}
+
+/// Every incomplete factorisation: on the patterns of all triangles and, of a folder of Matrix Market files, on real matrices.
+pub fn of_factors<D>(fleet: &Rc<Fleet<D>>, folder: Option<&Path>) -> Vec<Trial>
+where
+    D: EveryFactor<f32> + EveryFactor<f64> + Sptrsv<Serial<f32>> + Sptrsv<Serial<f64>> + 'static,
+{
+    let mut out = Vec::new();
+    let unreadable = |case: &str, why: String| {
+        Trial::new(format!("factorize/all/all/{}/{case}", fleet.name), move || Err(wrong(why)))
+    };
+    match triangle::all() {
+        Ok(cases) => {
+            for case in cases.into_iter().map(Rc::new) {
+                factors_of_case::<f32, D>(fleet, &case, &mut out);
+                factors_of_case::<f64, D>(fleet, &case, &mut out);
+            }
+        }
+        Err(error) => out.push(unreadable("cases", format!("{error:#}"))),
+    }
+    if let Some(Err(error)) = folder.map(|folder| factorize::of_folder(fleet, folder, &mut out)) {
+        out.push(unreadable("files", error.to_string()));
+    }
+    out
+}
+
+/// The incomplete factorisations of one case.
+pub fn factors_of_case<T: Real, D>(fleet: &Rc<Fleet<D>>, case: &Rc<triangle::Case>, out: &mut Vec<Trial>)
+where
+    D: EveryFactor<T> + Sptrsv<Serial<T>> + 'static,
+{
+    factorize::trials::<T, D>(fleet, case, out);
 }
 
 /// What two backends owe each other in formats for which they declare different orders.

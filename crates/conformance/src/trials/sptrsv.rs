@@ -58,6 +58,8 @@ pub(crate) trait Solves<T> {
     /// x of as many columns as b has.
     fn solve(&self, ask: &Ask<'_, T>) -> Result<Vec<T>>;
     fn update(&self, values: &[T]) -> Result<()>;
+    /// The same from a vector on the device.
+    fn update_from(&self, values: &[T]) -> Result<()>;
     /// One graph, replayed: x <- T^-1 b from its own b, or in place from a copy of it.
     fn replay(&self, system: System, in_place: bool, replays: Replays<'_, T>) -> Verdict;
     /// Solves with vectors of these lengths, sizes checked (`true`) or left to the backend: what it is refused with, and x after.
@@ -118,6 +120,11 @@ impl<B: Sptrsv<P>, P: Plan> Solves<P::Value> for OnDevice<'_, B, P> {
 
     fn update(&self, values: &[P::Value]) -> Result<()> {
         self.tri.borrow_mut().update(self.be, values)
+    }
+
+    fn update_from(&self, values: &[P::Value]) -> Result<()> {
+        let values = self.be.upload(values)?;
+        self.tri.borrow_mut().update_from(self.be, &values)
     }
 
     fn replay(&self, system: System, in_place: bool, replays: Replays<'_, P::Value>) -> Verdict {
@@ -467,6 +474,10 @@ pub(crate) fn updated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>)
         right(&other, "after refused values")?;
         subject.update(checked.problem.matrix.csr().values())?;
         right(checked, "with its first values again")?;
+        for (again, when) in [(&other, "after an update from the device"), (checked, "after another one")] {
+            subject.update_from(again.problem.matrix.csr().values())?;
+            right(again, when)?;
+        }
     }
     Ok(())
 }

@@ -84,6 +84,8 @@ pub(crate) enum Flaw {
     TruncatesCast,
     /// The binade is of the first element alone.
     ScalesByFirst,
+    /// The first value of L is one unit in the last place too large.
+    NudgesFactor,
 }
 
 /// A backend with that flaw.

@@ -1,11 +1,11 @@
-//! The triangular solves of a backend with one flaw.
+//! The triangular solves and incomplete factorisations of a backend with one flaw.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use num_traits::{One, Zero};
-use spandrel_backend::{Coeff, Gate, Order, Result, Sptrsv};
-use spandrel_sptrsv::{Diagonal, Plan, System, Triangle, Triangular};
+use spandrel_backend::{Coeff, Factorize, Gate, Order, Result, Sptrsv};
+use spandrel_sptrsv::{Diagonal, Factor, Plan, System, Triangle, Triangular};
 
 use super::products::Kept;
 use super::{Broken, Flaw};
@@ -204,5 +204,30 @@ impl<P: Plan, B: Sptrsv<P>> Sptrsv<P> for Broken<B> {
         }
         m.host = Arc::clone(plan);
         self.inner.update(&mut m.inner, plan)
+    }
+    fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Self::Vector) -> Result<()> {
+        if self.flaw == Flaw::ForgetsUpdate {
+            return Ok(());
+        }
+        let mut fresh = P::clone(plan);
+        fresh.update(&self.inner.download(values)?)?;
+        m.host = Arc::new(fresh);
+        self.inner.update_from(&mut m.inner, plan, values)
+    }
+}
+
+impl<F: Factor, B: Factorize<F>> Factorize<F> for Broken<B> {
+    fn factorize(
+        &self,
+        m: &Self::Resident,
+        values: &Self::Vector,
+        lower: &mut Self::Vector,
+        upper: &mut Self::Vector,
+    ) -> Result<f64> {
+        let shift = self.inner.factorize(&m.inner, values, lower, upper);
+        if self.flaw == Flaw::NudgesFactor {
+            self.nudge_now(lower)?;
+        }
+        shift
     }
 }

@@ -1,0 +1,242 @@
+//! Incomplete factorisations on the GPU: what the residents of all of them have in common.
+//!
+//! Layout: the structures have the twins of their names in kernels/include/factor.cuh. Rows are taken level after level of L
+//! ([`spandrel_sptrsv::Levels`]), so that as many as can be made at the same time are.
+//! Invariants: what a run leaves in device memory (its number, tickets, marks) is what the next one needs; the host writes it once.
+//! A kernel says which row was wrong first; what is wrong with it the host says as it would have itself, from that row's values.
+//! Order: [`spandrel_sptrsv::factor`]'s. Cost: 4 bytes an entry of the patterns, 12 a row.
+
+use std::sync::Arc;
+
+use spandrel_backend::factor::expect_factors;
+use spandrel_backend::{Error, Result};
+use spandrel_formats::{Offset, Ordinal, Real};
+use spandrel_sptrsv::{Factor, Levels, Pattern, Triangle};
+
+use crate::csr::not_recorded;
+use crate::error::NAME;
+use crate::launch::{Argument, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::Source;
+use crate::{Cuda, Vector};
+
+/// Threads of a thread block, `FACTOR_THREADS` of the kernels.
+const THREADS: usize = 256;
+const WARP: usize = 32;
+/// Thread blocks of a multiprocessor that draw tickets.
+const BLOCKS_PER_SM: usize = 4;
+/// Words of `struct Numeric`, and where it says what was found.
+const STATE: usize = 8;
+const FOUND: usize = 6;
+
+/// `struct Task<T>`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct TaskArg<T> {
+    lower: [u64; 2],
+    upper: [u64; 2],
+    given: [u64; 2],
+    values: u64,
+    l: u64,
+    u: u64,
+    order: u64,
+    marks: u64,
+    state: u64,
+    number: T,
+    shift: T,
+    nrows: u32,
+}
+// SAFETY: `struct Task<T>`: twelve pointers, two T and one u32; both compilers pad its end to 8 bytes.
+unsafe impl<T: Real> Argument for TaskArg<T> {}
+
+/// A pattern in device memory.
+#[derive(Debug)]
+struct Index {
+    ptr: Buffer<Offset>,
+    cols: Option<Buffer<Ordinal>>,
+}
+
+impl Index {
+    fn load(cuda: &Cuda, pattern: &Pattern) -> Result<Self> {
+        Ok(Self {
+            ptr: Buffer::from_host(cuda.stream(), pattern.row_ptr(), "a factor's row pointers")?,
+            cols: Some(Buffer::from_host(cuda.stream(), pattern.col_idx(), "a factor's columns")?),
+        })
+    }
+    fn arg(&self) -> [u64; 2] {
+        [self.ptr.pointer(), self.cols.as_ref().map_or(0, Buffer::pointer)]
+    }
+}
+
+/// Where A has entries, where the patterns of the factors do not say it.
+pub(crate) enum Given<'a> {
+    /// They do, and rows wait for others.
+    Same,
+    /// They do, and no row waits.
+    Apart,
+    /// A's rows begin there, each with the entries of its row of L.
+    Begins(&'a [Offset]),
+    /// A's own.
+    Pattern(&'a Pattern),
+}
+
+/// The result of a symbolic phase in device memory.
+#[derive(Debug)]
+pub struct CudaFactor<F> {
+    factor: Arc<F>,
+    lower: Index,
+    upper: Option<Index>,
+    given: Option<Index>,
+    order: Buffer<Ordinal>,
+    marks: Buffer<u32>,
+    state: Buffer<u32>,
+}
+
+/// The rows that a run found wrong, the first of either kind.
+pub(crate) type Wrong = [Option<usize>; 2];
+
+/// Numbers of a run: `number` and `shift` of the kernels.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbers<T> {
+    pub(crate) number: T,
+    pub(crate) shift: T,
+}
+
+/// Operands of a run.
+pub(crate) struct Operands<'a, T> {
+    pub(crate) values: &'a Vector<T>,
+    pub(crate) lower: &'a mut Vector<T>,
+    pub(crate) upper: &'a mut Vector<T>,
+}
+
+impl<T: Real, F: Factor<Value = T>> CudaFactor<F> {
+    pub(crate) fn load(cuda: &Cuda, factor: Arc<F>, given: &Given<'_>) -> Result<Self> {
+        let (stream, n) = (cuda.stream(), factor.nrows());
+        let apart = matches!(given, Given::Apart);
+        let levels = (!apart).then(|| Levels::of_pattern(factor.lower(), Triangle::Lower));
+        let order = levels.as_ref().map_or(&[][..], Levels::level_rows);
+        Ok(Self {
+            lower: Index::load(cuda, factor.lower())?,
+            upper: factor.upper().map(|upper| Index::load(cuda, upper)).transpose()?,
+            given: match given {
+                Given::Same | Given::Apart => None,
+                Given::Begins(ptr) => {
+                    Some(Index { ptr: Buffer::from_host(stream, ptr, "a matrix' row pointers")?, cols: None })
+                }
+                Given::Pattern(pattern) => Some(Index::load(cuda, pattern)?),
+            },
+            order: Buffer::from_host(stream, order, "the order of a factorisation")?,
+            marks: Buffer::zeros(stream, if apart { 0 } else { n }, "the marks of a factorisation")?,
+            state: Buffer::zeros(stream, STATE, "the state of a factorisation")?,
+            factor,
+        })
+    }
+
+    /// The symbolic phase's result.
+    pub(crate) fn factor(&self) -> &F {
+        &self.factor
+    }
+
+    /// Lanes of a row: as many as the rows that it is made of have entries off the diagonal in the mean, 4 to 32.
+    pub(crate) fn lanes(&self) -> usize {
+        let (n, made_of) = (self.factor.nrows(), self.factor.upper().unwrap_or(self.factor.lower()));
+        made_of.nnz().saturating_sub(n).div_ceil(n.max(1)).next_power_of_two().clamp(4, WARP)
+    }
+
+    /// Enqueues `kernel` for rows that wait for each other, `lanes` lanes each, or for as many threads as rows where `lanes` is `None`, and
+    /// tells what it found. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::Shape`]; while a step is recorded; the driver's.
+    ///
+    /// # Safety
+    /// `kernel` of `source` takes a `Task<T>` of this factorisation's patterns.
+    pub(crate) unsafe fn run(
+        &self,
+        cuda: &Cuda,
+        (source, kernel, lanes): (&Source, &'static str, Option<usize>),
+        operands: &mut Operands<'_, T>,
+        Numbers { number, shift }: Numbers<T>,
+    ) -> Result<Wrong> {
+        let Operands { values, lower, upper } = operands;
+        expect_factors(&*self.factor, [values.len(), lower.len(), upper.len()])?;
+        not_recorded(cuda, "an incomplete factorisation")?;
+        let n = self.factor.nrows();
+        if n == 0 {
+            return Ok([None; 2]);
+        }
+        let task = TaskArg {
+            lower: self.lower.arg(),
+            upper: self.upper.as_ref().map_or([0; 2], Index::arg),
+            given: self.given.as_ref().map_or([0; 2], Index::arg),
+            values: values.pointer(),
+            l: lower.pointer(),
+            u: upper.pointer(),
+            order: self.order.pointer(),
+            marks: self.marks.pointer(),
+            state: self.state.pointer(),
+            number,
+            shift,
+            nrows: n as u32,
+        };
+        let grid = match lanes {
+            Some(lanes) => grid(n, lanes, cuda.multiprocessors()),
+            None => Grid::of(n.div_ceil(THREADS), THREADS as u32),
+        };
+        // SAFETY: kernel(task), lengths compared above; the caller vouches for the kernel.
+        unsafe { cuda.launch::<T>(source, kernel, grid, &mut [arg(&task)])? };
+        let mut found = [0; 2];
+        self.state.read_at(FOUND, &mut found)?;
+        // Complements, so that 0 is none.
+        Ok(found.map(|row: u32| (row != 0).then_some(!row as usize)))
+    }
+
+    /// What the host says of a row that the device found wrong.
+    ///
+    /// # Errors
+    /// That, or that the two disagree.
+    pub(crate) fn judged<R>(&self, row: usize, verdict: spandrel_sptrsv::Result<()>) -> Result<R> {
+        Err(match verdict {
+            Err(error) => Error::Triangle(error),
+            Ok(()) => Error::Device {
+                device: NAME,
+                why: format!("{} stopped at row {row}, which has nothing wrong: report this", F::NAME),
+            },
+        })
+    }
+}
+
+fn grid(nrows: usize, lanes: usize, multiprocessors: usize) -> Grid {
+    let tickets = nrows.div_ceil(WARP / lanes);
+    Grid::of(tickets.div_ceil(THREADS / WARP).min(BLOCKS_PER_SM * multiprocessors.max(1)), THREADS as u32)
+}
+
+/// Elements of a vector, for the few that an error is about. Blocks.
+pub(crate) fn part<T: Real>(of: &Vector<T>, range: std::ops::Range<usize>) -> Result<Vec<T>> {
+    let mut host = vec![T::zero(); range.len()];
+    of.buffer().read_at(range.start, &mut host)?;
+    Ok(host)
+}
+
+/// Places of a row of a pattern.
+pub(crate) fn places(ptr: &[Offset], row: usize) -> std::ops::Range<usize> {
+    ptr[row] as usize..ptr[row + 1] as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_has_the_size_of_its_twin() {
+        assert_eq!((size_of::<TaskArg<f32>>(), size_of::<TaskArg<f64>>()), (112, 120));
+    }
+
+    #[test]
+    fn grids_have_a_thread_block_at_least() {
+        assert_eq!(grid(1, 4, 132).blocks, 1);
+        assert_eq!(grid(65, 4, 132).blocks, 2);
+        assert_eq!(grid(1 << 24, 32, 132).blocks, 528);
+        assert_eq!(grid(1 << 24, 32, 0).blocks, 4);
+    }
+}

@@ -1,0 +1,71 @@
+//! Values of triangles that are in device memory already, brought into the layouts of plans there.
+//!
+//! Layout: [`Places`] say for each element of a plan's array where its value is among the triangle's; they are made and loaded at the
+//! first such update, 4 bytes an element. Order: element-wise. Kernels: kernels/triangle.cu.
+
+use spandrel_backend::Result;
+use spandrel_formats::{Offset, Real};
+use spandrel_sptrsv::{Diagonal, Plan, Triangle};
+
+use crate::launch::{Grid, arg};
+use crate::memory::Buffer;
+use crate::module::TRIANGLE;
+use crate::{Cuda, Vector};
+
+/// Where the values of an array are among a triangle's; nothing before they are asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Option<Buffer<Offset>>);
+
+impl Places {
+    fn load(&mut self, cuda: &Cuda, made: impl FnOnce() -> Vec<Offset>) -> Result<&Buffer<Offset>> {
+        match &mut self.0 {
+            Some(places) => Ok(places),
+            none => Ok(none.insert(Buffer::from_host(cuda.stream(), &made(), "the places of a triangle's values")?)),
+        }
+    }
+
+    /// `to` <- the values at the places that `made` gives; 0 at [`spandrel_formats::PADDING`].
+    pub(crate) fn gather<T: Real>(
+        &mut self,
+        cuda: &Cuda,
+        values: &Vector<T>,
+        to: &Buffer<T>,
+        made: impl FnOnce() -> Vec<Offset>,
+    ) -> Result<()> {
+        let (from, n) = (self.load(cuda, made)?.pointer(), to.len() as u64);
+        let (values, to, grid) = (values.pointer(), to.pointer(), Grid::rows(to.len()));
+        // SAFETY: gather_triangle(n, from, values, to), a place of the triangle's pattern for each of n elements.
+        unsafe {
+            cuda.launch::<T>(&TRIANGLE, "gather_triangle", grid, &mut [arg(&n), arg(&from), arg(&values), arg(&to)])
+        }
+    }
+
+    /// `to` <- the reciprocals of the values at the places that `made` gives; nothing where `to` is empty, as for a unit diagonal.
+    pub(crate) fn invert<T: Real>(
+        &mut self,
+        cuda: &Cuda,
+        values: &Vector<T>,
+        to: &Buffer<T>,
+        made: impl FnOnce() -> Vec<Offset>,
+    ) -> Result<()> {
+        if to.len() == 0 {
+            return Ok(());
+        }
+        let (from, n) = (self.load(cuda, made)?.pointer(), to.len() as u64);
+        let (values, to, grid) = (values.pointer(), to.pointer(), Grid::rows(to.len()));
+        // SAFETY: as above, of no place without a value.
+        unsafe {
+            cuda.launch::<T>(&TRIANGLE, "invert_triangle", grid, &mut [arg(&n), arg(&from), arg(&values), arg(&to)])
+        }
+    }
+}
+
+/// Where the diagonal entry of each row is; nothing for a unit diagonal.
+pub(crate) fn diagonal<P: Plan>(plan: &P) -> Vec<Offset> {
+    let row_ptr = plan.matrix().csr().row_ptr();
+    match (plan.diagonal(), plan.triangle()) {
+        (Diagonal::Unit, _) => Vec::new(),
+        (Diagonal::NonUnit, Triangle::Upper) => row_ptr[..plan.nrows()].to_vec(),
+        (Diagonal::NonUnit, Triangle::Lower) => row_ptr[1..].iter().map(|&end| end - 1).collect(),
+    }
+}

@@ -1,0 +1,99 @@
+//! `paper bdia | report | hmec | coo`: the experiment on either backend, its record, tables and figures.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::{Value, json, to_value};
+use spandrel_backend_cpu::Cpu;
+use spandrel_bench::contender::Effort;
+use spandrel_bench::gpu::Gpu;
+use spandrel_bench::gpu::cublas::Cublas;
+use spandrel_bench::gpu::cusparse::Cusparse;
+use spandrel_bench::paper::run::Bench;
+use spandrel_bench::paper::{Found, Paper, Scope};
+use spandrel_bench::record::{Header, Line};
+
+use super::{Backend, Device, Output, rate, write_markdown};
+
+/// The arguments of a paper's experiment.
+#[derive(Debug, Args)]
+pub(crate) struct Experiment {
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    device: Device,
+    /// Small matrices and few rounds: minutes on a laptop
+    #[arg(long)]
+    quick: bool,
+    /// Where the paper's own matrices lie, as .mtx or .mtx.gz; generated ones stand in for what is missing
+    #[arg(long = "matrices", value_name = "DIR")]
+    matrices: Option<PathBuf>,
+    /// No matrix of more rows (0: no limit)
+    #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
+    most_rows: usize,
+}
+
+/// Rounds of `--quick`, at most, and its milliseconds of a round on a CPU.
+const QUICK_ROUNDS: usize = 3;
+const QUICK_ROUND_MS: f64 = 2.0;
+
+pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
+    let (output, device) = (&args.output, &args.device);
+    let threads = output.pool()?;
+    let gpu = device.backend == Backend::Cuda;
+    let mut effort = output.effort(device.backend);
+    if args.quick {
+        effort = Effort {
+            rounds: effort.rounds.min(QUICK_ROUNDS),
+            round_ms: output.round_ms.unwrap_or(QUICK_ROUND_MS).min(effort.round_ms),
+        };
+    }
+    let scope = Scope { gpu, quick: args.quick, matrices: args.matrices.as_deref(), most_rows: args.most_rows };
+    let plan = (paper.jobs)(&scope)?;
+    let (mut lines, mut rest) = (Vec::new(), plan.notes);
+    let mut provenance = device.provenance();
+    let bench = if gpu {
+        let gpu = Gpu::open()?;
+        gpu.header(&provenance, None)?;
+        let mut library = |name: &str, why: &anyhow::Error| {
+            eprintln!("{name} is left out: {why:#}");
+            rest.push(json!({"op": "library", "noun": "library", "contender": name, "case": "all", "error": format!("{why:#}")}));
+        };
+        let cusparse = Cusparse::open(&gpu).inspect_err(|why| library("cusparse", why)).ok();
+        let cublas = Cublas::open(&gpu).inspect_err(|why| library("cublas", why)).ok();
+        provenance.libraries.extend(cusparse.as_ref().map(|library| library.version()).transpose()?);
+        let room = gpu.room(device.max_gib, device.group_gib)?;
+        Bench::Gpu { cusparse, cublas, gpu: Box::new(gpu), room }
+    } else {
+        Bench::Cpu(Cpu::new())
+    };
+    let header = |lines: &[Line]| -> Result<Header> {
+        match &bench {
+            Bench::Cpu(_) => Ok(device.header(threads, lines)),
+            Bench::Gpu { gpu, .. } => gpu.header(&provenance, rate(lines, "copy")),
+        }
+    };
+    let machine = header(&[])?.machine;
+    let (count, mut objects) = (plan.jobs.len(), Vec::new());
+    for (k, job) in plan.jobs.iter().enumerate() {
+        eprintln!("{}/{count} {} ({} {})", k + 1, job.case.name, paper.name, job.figure);
+        let found = bench.run(job, effort);
+        lines.extend(found.lines);
+        rest.extend(found.rest);
+        // A run that is cut short keeps what it has.
+        objects = lines.iter().map(to_value).collect::<Result<Vec<Value>, _>>()?;
+        objects.extend_from_slice(&rest);
+        output.save(&header(&lines)?, &objects)?;
+    }
+    let found = Found { lines: &lines, rest: &rest, machine: &machine };
+    objects.extend((paper.claims)(&found));
+    output.save(&header(&lines)?, &objects)?;
+    let text = paper.markdown(&found);
+    println!("{text}");
+    write_markdown(output, &text)?;
+    match &output.plot {
+        Some(dir) => paper.draw(dir, &found).context("drawing the figures"),
+        None => Ok(()),
+    }
+}

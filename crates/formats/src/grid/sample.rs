@@ -1,0 +1,97 @@
+//! A grid from some rows of a matrix, to be proved on all of them by whoever holds them.
+//!
+//! What [`Grid::detect`] reads from all entries is read from those of the sample; an answer is exact where every sampled row holds every
+//! neighbour inside the grid. A row that contradicts a guess is added to the sample, and the next guess agrees with it: every time the
+//! guess is another one.
+
+use std::collections::BTreeMap;
+
+use super::{Diagonal, Extents, Grid, MAX_CANDIDATES, MAX_DIAGONALS, NotAGrid, Walked, best, candidates};
+use crate::Ordinal;
+
+/// Some rows of a square matrix.
+#[derive(Clone, Debug, Default)]
+pub struct Sample {
+    nrows: usize,
+    rows: Vec<(usize, Vec<Ordinal>)>,
+    lines: Vec<usize>,
+}
+
+impl Sample {
+    /// No row yet, of a matrix of so many.
+    pub fn new(nrows: usize) -> Self {
+        Self { nrows, ..Self::default() }
+    }
+
+    /// Adds a row: its columns, ascending.
+    pub fn push(&mut self, row: usize, cols: Vec<Ordinal>) {
+        self.rows.push((row, cols));
+    }
+
+    /// A length that a line may have: where the diagonal next to the main one is first absent.
+    pub fn line_may_have(&mut self, points: usize) {
+        self.lines.push(points);
+    }
+
+    /// The grid that the rows suggest.
+    ///
+    /// # Errors
+    /// [`NotAGrid`], the reason, where none holds these rows.
+    pub fn guess(&self) -> Result<Grid, NotAGrid> {
+        let mut counts = BTreeMap::new();
+        for (row, cols) in &self.rows {
+            for &col in cols {
+                *counts.entry(i64::from(col) - *row as i64).or_insert(0) += 1;
+            }
+        }
+        if counts.is_empty() {
+            return Err(NotAGrid::Empty);
+        }
+        if counts.len() > MAX_DIAGONALS {
+            return Err(NotAGrid::TooManyDiagonals);
+        }
+        let diagonals: Vec<Diagonal> = counts.into_iter().map(|(offset, count)| Diagonal { offset, count }).collect();
+        let mut extents = candidates(self.nrows, &diagonals, &self.lines);
+        extents.sort_by_cached_key(|extents| extents.reach(&diagonals));
+        if let Some(at) = extents.iter().position(|e| e.size[0] == self.nrows).filter(|&at| at >= MAX_CANDIDATES) {
+            extents.swap(MAX_CANDIDATES - 1, at);
+        }
+        best(&extents, &diagonals, self.nrows, |extents| self.walk(extents, &diagonals))
+    }
+
+    /// What the sampled entries are under some extents.
+    fn walk(&self, extents: Extents, diagonals: &[Diagonal]) -> Walked {
+        let nearest: Vec<[i32; 3]> = diagonals.iter().map(|d| extents.nearest(d.offset)).collect();
+        let mut seen = [0u16; MAX_DIAGONALS];
+        let (mut active, mut held) = (0, 0);
+        for (row, cols) in &self.rows {
+            let (x, y) = extents.point(*row);
+            let mut k = 0;
+            for &col in cols {
+                let offset = i64::from(col) - *row as i64;
+                // Ascending as a rule; a row that is not begins anew.
+                if diagonals[k].offset > offset {
+                    k = 0;
+                }
+                while diagonals[k].offset < offset {
+                    k += 1;
+                }
+                seen[k] |= extents.way(x, y, nearest[k]);
+            }
+            if cols.len() > 1 || cols.first().is_some_and(|&col| col as usize != *row) {
+                active += 1;
+                held += cols.len() as u64;
+            }
+        }
+        let mut walked = Walked::new(extents, &nearest, &seen, active, held);
+        walked.exact = self.rows.iter().all(|(row, cols)| {
+            let (x, y) = extents.point(*row);
+            let at = [x, y, row / extents.size[0] / extents.size[1]].map(|c| c as i64);
+            let inside = |o: &&[i32; 3]| {
+                (0..3).all(|axis| (0..extents.size[axis] as i64).contains(&(at[axis] + i64::from(o[axis]))))
+            };
+            walked.offsets.iter().filter(inside).count() == cols.len()
+        });
+        walked
+    }
+}

@@ -1,0 +1,357 @@
+// A CSR matrix on the device as a stencil on a grid: rows to guess it from, the proof of a guess, and one triangle's values in the layout
+// of the sweep.
+//
+// Layout: the side of a row is its entries on one side of the diagonal, the diagonal's included: the first ones of a row for a lower
+// triangle, the last ones for an upper one. `Sides` has its differences in the order of the columns. Packed values: those of
+// kernels/sweep.cu, by plane, step and term, the reciprocal of the diagonal last, zeros elsewhere; every place is written.
+// sample: SAMPLE_WORDS words a row: entries of the side (more than SAMPLE_COLS are not counted), whether there are others, columns.
+// Reports: a word each, 0 for none, else the complement of the smallest row (of what is outside: row, then column, 32 bits each), so
+// that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, ZERO_DIAGONAL.
+// Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
+// of one line and hold the whole pattern, a row a lane otherwise. fill: a thread block takes 32 lanes and `deep` steps of a plane through
+// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two.
+// Order: none is summed. A reciprocal is rounded once.
+// Bytes: check row pointers and columns once; fill row pointers, values of the side, and every place once (no column, where every row
+// holds all of its neighbours).
+#include "spandrel.cuh"
+
+// Differences of one side, its diagonal included, and of both.
+#define SIDE_MOST 41
+#define BOTH_MOST 81
+#define SAMPLE_COLS 44u
+#define SAMPLE_WORDS 46u
+#define GRID_THREADS 256
+#define LANES 32u
+// Groups of 32 rows that a warp takes one after the other: they often lie on one line.
+#define RUN 8u
+
+#define OUTSIDE 0
+#define LACKING 1
+#define WITHOUT_DIAGONAL 2
+#define ZERO_DIAGONAL 3
+#define NO_ROW 0xffffffffu
+
+// Twin: `SidesArg` of crates/backend-cuda/src/sweep/resident.rs.
+struct Sides {
+    u32 nx, ny, nz;
+    u32 before, after;  // how far the pattern reaches along a line
+    u32 upper;          // whether the side is the upper one
+    u32 count;          // differences of the side, the diagonal's among them
+    u32 both;           // of the pattern of whole rows: what is first looked for
+    u32 holds_diagonal; // whether the pattern has the diagonal
+    int dx[SIDE_MOST], dy[SIDE_MOST], dz[SIDE_MOST], shift[SIDE_MOST];
+    int both_dy[BOTH_MOST], both_dz[BOTH_MOST], both_shift[BOTH_MOST];
+};
+
+// Where the sweep has its values, and the terms of its stencil, lower. Twin: `PlacesArg` of crates/backend-cuda/src/sweep/resident.rs.
+struct Places {
+    u32 nx, ny;       // points of a line, lines of a plane of the grid
+    u32 lines;        // of the grid
+    u32 plane_lines;  // of a plane (strip) of the layout
+    u32 planes;
+    u32 sigma, lanes;
+    u32 period;       // steps between a lane's lines
+    u32 steps;        // of a plane
+    u32 width;        // terms and, unless unit, the reciprocal
+    u32 terms;
+    u32 magic;        // floor(2^32 / width) + 1; not used for a width of 1
+    u32 deep;         // steps of a tile
+    u32 mirrored;
+    u64 plane_values;
+    int dx[SIDE_MOST], dy[SIDE_MOST], dz[SIDE_MOST], shift[SIDE_MOST];
+};
+
+// The smallest row (in the high half) stays.
+__device__ __forceinline__ void report(u64* word, u64 key) {
+    if (~key > *(volatile u64*)word) atomicMax(word, ~key);
+}
+
+// As `report` for the smallest of the warp's rows, NO_ROW for none. The whole warp.
+__device__ __forceinline__ void report_least(u64* word, u32 row) {
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        u32 other = __shfl_xor_sync(ALL, row, d);
+        if (other < row) row = other;
+    }
+    if (row != NO_ROW && threadIdx.x % WARP == 0) report(word, row);
+}
+
+// The first of the ascending entries from..end with a column not below `col`.
+__device__ __forceinline__ u32 lower_bound(const u32* cols, u32 from, u32 end, u32 col) {
+    while (from < end) {
+        u32 middle = from + (end - from) / 2;
+        if (cols[middle] < col) from = middle + 1;
+        else end = middle;
+    }
+    return from;
+}
+
+// Windows of 16 rows at these parts of 2^16 of the rows; all rows of a matrix of at most 256.
+__device__ __forceinline__ u32 sampled_row(u32 n, u32 at) {
+    if (n <= 256) return at;
+    u32 window = at / 16, begin = (u32)((u64)(n - 16) * ((window * 40503u + 24593u) & 0xffffu) >> 16);
+    return begin + at % 16;
+}
+
+// Rows of a sample, a thread each; and, by the thread blocks after the first, the first of 65,535 rows that lacks the entry next to the
+// diagonal: its complement in *line, a word that was 0.
+__device__ __forceinline__ void sample(const u32* row_ptr, const u32* cols, u32 n, u32 upper, u32* out, u32* line) {
+    if (blockIdx.x == 0) {
+        u32 at = threadIdx.x, row = sampled_row(n, at);
+        if (at >= n) return;
+        u32 first = row_ptr[row], last = row_ptr[row + 1], from = first, end = last;
+        if (upper) from = lower_bound(cols, first, last, row);
+        else end = lower_bound(cols, first, last, row + 1);
+        u32 count = end - from;
+        u32* to = out + at * SAMPLE_WORDS;
+        to[0] = count;
+        to[1] = count < last - first;
+        for (u32 k = 0; k < count && k < SAMPLE_COLS; k++) to[2 + k] = cols[from + k];
+        return;
+    }
+    u32 end = n - 1 < 65535u ? n - 1 : 65535u;
+    for (u32 i = (blockIdx.x - 1) * blockDim.x + threadIdx.x; i < end; i += (gridDim.x - 1) * blockDim.x) {
+        u32 row = upper ? i : i + 1, col = upper ? i + 1 : i;
+        u32 last = row_ptr[row + 1], e = lower_bound(cols, row_ptr[row], last, col);
+        if (e == last || cols[e] != col) {
+            if (~i > *(volatile u32*)line) atomicMax(line, ~i);
+            return;
+        }
+    }
+}
+
+// A row's side against its differences: LACKING and WITHOUT_DIAGONAL as bits; `outside` is an entry's column.
+__device__ __forceinline__ u32 check_row(const Sides& s, const int* shifts, const u32* cols, u32 row, u32 first, u32 last, bool& is_outside, u32& outside) {
+    u32 x = row % s.nx, line = row / s.nx, y = line % s.ny, z = line / s.ny;
+    u64 left = 0, diagonal = 0;
+    for (u32 k = 0; k < s.count; k++) {
+        bool inside = x + (u32)s.dx[k] < s.nx && y + (u32)s.dy[k] < s.ny && z + (u32)s.dz[k] < s.nz;
+        left |= (u64)inside << k;
+        if ((s.dx[k] | s.dy[k] | s.dz[k]) == 0) diagonal = 1ull << k;
+    }
+    if (s.upper) first = lower_bound(cols, first, last, row);
+    u32 says = 0;
+    bool has = false;
+    for (u32 e = first; e < last; e++) {
+        u32 col = cols[e];
+        if (!s.upper && col > row) break;
+        bool found = false;
+        while (left && !found) {
+            u32 k = (u32)__ffsll((i64)left) - 1;
+            u32 place = row + (u32)shifts[k];
+            if (place > col) break;
+            u64 bit = left & (0 - left);
+            left ^= bit;
+            found = place == col;
+            if (bit == diagonal) has = found;
+            else if (!found) says |= 1u << LACKING;
+        }
+        if (!found) {
+            is_outside = true;
+            outside = col;
+            break;
+        }
+    }
+    if (left & ~diagonal) says |= 1u << LACKING;
+    return has ? says : says | 1u << WITHOUT_DIAGONAL;
+}
+
+__device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const u32* cols, u32 n, u64* words) {
+    __shared__ int shifts[SIDE_MOST];
+    __shared__ int patterns[GRID_THREADS / WARP][BOTH_MOST + 15];
+    int* pattern = patterns[threadIdx.x / WARP];
+    u32 lane = threadIdx.x % WARP;
+    if (threadIdx.x < s.count) shifts[threadIdx.x] = s.shift[threadIdx.x];
+    __syncthreads();
+    u32 groups = n / WARP + (n % WARP != 0), warps = gridDim.x * (GRID_THREADS / WARP), lacking = NO_ROW, without = NO_ROW;
+    // The line that `pattern` is of, its entries, and of the lane's first one the row and the place in it.
+    u32 aimed = NO_ROW, width = 0, lane_row = 0, lane_k = 0, step_rows = 0, step_k = 0, x = 0, line = 0;
+    u32 runs = groups / RUN + (groups % RUN != 0), mine = blockIdx.x * (GRID_THREADS / WARP) + threadIdx.x / WARP;
+    for (u32 turn = 0, run = mine; run < runs; turn++) {
+        u32 group = run * RUN + turn % RUN;
+        if (turn % RUN == RUN - 1) run += warps;
+        if (group >= groups) continue;
+        u32 head = group * WARP, row = head + lane, first = 0, last = 0;
+        if (row < n) {
+            first = row_ptr[row];
+            last = row_ptr[row + 1];
+        }
+        if (turn % RUN == 0) {
+            x = head % s.nx;
+            line = head / s.nx;
+        } else if ((x += WARP) >= s.nx) {
+            line += x / s.nx;
+            x %= s.nx;
+        }
+        bool fits = x >= s.before && x + (WARP - 1) + s.after < s.nx && head + WARP <= n;
+        if (fits && line != aimed) {
+            u32 y = line % s.ny, z = line / s.ny;
+            aimed = line;
+            width = 0;
+            __syncwarp();
+            for (u32 from = 0; from < s.both; from += WARP) {
+                u32 k = from + lane;
+                bool inside = k < s.both && y + (u32)s.both_dy[k] < s.ny && z + (u32)s.both_dz[k] < s.nz;
+                u32 all = __ballot_sync(ALL, inside);
+                if (inside) pattern[width + __popc(all & ((1u << lane) - 1))] = s.both_shift[k];
+                width += __popc(all);
+            }
+            __syncwarp();
+            if (width > 0) {
+                step_rows = WARP / width;
+                step_k = WARP % width;
+                lane_row = lane / width;
+                lane_k = lane % width;
+            }
+        }
+        if (fits) {
+            u32 base = __shfl_sync(ALL, first, 0);
+            bool differs = last - first != width || first != base + lane * width;
+            fits = width > 0 && !__any_sync(ALL, differs);
+        }
+        if (fits) {
+            // Entry e of the 32 rows is entry e mod width of row e / width; both go on by 32 entries at a time.
+            const u32* at = cols + __shfl_sync(ALL, first, 0) + lane;
+            u32 i = head + lane_row, k = lane_k, wrong = 0;
+#pragma unroll 8
+            for (u32 e = 0; e < width; e++) {
+                wrong |= (u32)pattern[k] + i ^ at[e * WARP];
+                i += step_rows;
+                k += step_k;
+                if (k >= width) {
+                    k -= width;
+                    i++;
+                }
+            }
+            fits = !__any_sync(ALL, wrong != 0);
+        }
+        u32 says = 0, outside = 0;
+        bool is_outside = false;
+        if (fits) says = s.holds_diagonal ? 0 : 1u << WITHOUT_DIAGONAL;
+        else if (row < n) says = check_row(s, shifts, cols, row, first, last, is_outside, outside);
+        if (is_outside) report(words + OUTSIDE, (u64)row << 32 | outside);
+        // Rows of a lane ascend.
+        if (lacking == NO_ROW && says >> LACKING & 1) lacking = row;
+        if (without == NO_ROW && says >> WITHOUT_DIAGONAL & 1) without = row;
+    }
+    // Once a warp: all of them report to the same words.
+    report_least(words + LACKING, lacking);
+    report_least(words + WITHOUT_DIAGONAL, without);
+}
+
+// What is known of a point: its terms inside the grid, its row's entries. No terms where there is no point.
+struct Point {
+    u64 inside;
+    u32 row, first, last;
+};
+
+// A tile's points, a thread each: `inverses` are the reciprocals of their diagonals, 0 where there is no point.
+template <class T>
+__device__ __forceinline__ void meet_points(const Places& g, const u32* row_ptr, const u32* cols, const T* from, u32 n, bool whole, u32 plane, u32 step0, u32 lane0, Point* points, T* inverses, u64* zero) {
+    u32 mine = lane0 + threadIdx.x / g.deep, step = step0 + threadIdx.x % g.deep;
+    Point p = {0, 0, 0, 0};
+    T inverse = T(0);
+    i64 since = (i64)step - (i64)g.sigma * mine;
+    if (mine < g.lanes && step < g.steps && since >= 0) {
+        u32 turn = (u32)since / g.period, x = (u32)since - turn * g.period;
+        u64 in_plane = mine + (u64)turn * g.lanes, line = (u64)plane * g.plane_lines + in_plane;
+        if (x < g.nx && in_plane < g.plane_lines && line < g.lines) {
+            u32 y = (u32)line % g.ny, r = (u32)line * g.nx + x;
+            int z = (int)((u32)line / g.ny);
+            for (u32 k = 0; k < g.terms; k++) {
+                // No term leads to a later plane.
+                bool inside = x + (u32)g.dx[k] < g.nx && y + (u32)g.dy[k] < g.ny && z + g.dz[k] >= 0;
+                p.inside |= (u64)inside << k;
+            }
+            p.row = g.mirrored ? n - 1 - r : r;
+            p.first = row_ptr[p.row];
+            p.last = row_ptr[p.row + 1];
+            if (g.width > g.terms) {
+                u32 before = (u32)__popcll(p.inside), e;
+                bool found;
+                if (whole) {
+                    found = before < p.last - p.first;
+                    e = g.mirrored ? p.last - 1 - before : p.first + before;
+                } else {
+                    e = lower_bound(cols, p.first, p.last, p.row);
+                    found = e < p.last && cols[e] == p.row;
+                }
+                T d = found ? from[e] : T(1);
+                if (d == T(0)) report(zero, p.row);
+                inverse = T(1) / d;
+            }
+        }
+    }
+    points[threadIdx.x] = p;
+    inverses[threadIdx.x] = inverse;
+}
+
+// Points of a thread block's lanes that a warp has values of under way.
+#define ABREAST (LANES / (GRID_THREADS / WARP))
+#define NO_ENTRY 0xffffffffu
+
+template <class T>
+__device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) {
+    extern __shared__ __align__(16) unsigned char dynamic_shared[];
+    __shared__ Point points[GRID_THREADS];
+    __shared__ T inverses[GRID_THREADS];
+    T* tile = (T*)dynamic_shared;
+    if (((volatile u64*)words)[OUTSIDE]) return;
+    bool whole = !((volatile u64*)words)[LACKING];
+    u32 blocks_x = (g.lanes + LANES - 1) / LANES, blocks_s = (g.steps + g.deep - 1) / g.deep;
+    u64 tiles = (u64)blocks_x * blocks_s * g.planes;
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row_values = g.deep * g.width;
+    for (u64 at = blockIdx.x; at < tiles; at += gridDim.x) {
+        u32 lane0 = (u32)(at % blocks_x) * LANES, rest = (u32)(at / blocks_x), step0 = rest % blocks_s * g.deep, plane = rest / blocks_s;
+        if (threadIdx.x < LANES * g.deep)
+            meet_points(g, row_ptr, cols, from, n, whole, plane, step0, lane0, points, inverses, words + ZERO_DIAGONAL);
+        __syncthreads();
+        // The values of neighbouring steps of a lane stand in neighbouring rows.
+        for (u32 j = lane; j < row_values; j += WARP) {
+            u32 s = g.width == 1 ? j : __umulhi(j, g.magic), k = j - s * g.width;
+            T value[ABREAST];
+            u32 entry[ABREAST];
+#pragma unroll
+            for (u32 i = 0; i < ABREAST; i++) {
+                u32 which = (warp + i * (GRID_THREADS / WARP)) * g.deep + s;
+                entry[i] = NO_ENTRY;
+                value[i] = k < g.terms ? T(0) : inverses[which];
+                const Point& p = points[which];
+                if (k < g.terms && p.inside >> k & 1) {
+                    if (whole) {
+                        u32 before = (u32)__popcll(p.inside & ((1ull << k) - 1));
+                        entry[i] = g.mirrored ? p.last - 1 - before : p.first + before;
+                    } else {
+                        u32 col = g.mirrored ? p.row - (u32)g.shift[k] : p.row + (u32)g.shift[k];
+                        u32 e = lower_bound(cols, p.first, p.last, col);
+                        if (e < p.last && cols[e] == col) entry[i] = e;
+                    }
+                }
+            }
+#pragma unroll
+            for (u32 i = 0; i < ABREAST; i++)
+                if (entry[i] != NO_ENTRY) value[i] = from[entry[i]];
+#pragma unroll
+            for (u32 i = 0; i < ABREAST; i++) tile[j * (LANES + 1) + warp + i * (GRID_THREADS / WARP)] = value[i];
+        }
+        __syncthreads();
+        T* to = values + plane * g.plane_values + (u64)step0 * g.width * g.lanes + lane0 + lane;
+        u32 rows_left = (g.steps - step0 < g.deep ? g.steps - step0 : g.deep) * g.width;
+        if (lane0 + lane < g.lanes)
+            for (u32 j = warp; j < rows_left; j += GRID_THREADS / WARP) to[(u64)j * g.lanes] = tile[j * (LANES + 1) + lane];
+        __syncthreads();
+    }
+}
+
+// Structure has no type of its own; the names have one as all kernels do.
+#define GRID(T, t)                                                                               \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS) sample_grid_##t(const u32* row_ptr, const u32* cols, u32 n, u32 upper, u32* out, u32* line) { \
+        sample(row_ptr, cols, n, upper, out, line);                                              \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS, 6) check_grid_##t(const __grid_constant__ Sides sides, const u32* row_ptr, const u32* cols, u32 n, u64* words) { \
+        check(sides, row_ptr, cols, n, words);                                                   \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS, 5) fill_grid_##t(const __grid_constant__ Places places, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) { \
+        fill(places, row_ptr, cols, from, n, words, values);                                     \
+    }
+FOR_EACH_TYPE(GRID)
