@@ -108,6 +108,90 @@ FOR_EACH_TYPE(HADAMARD)
     }
 FOR_EACH_TYPE(ASSIGN)
 
+// The type that an element is not of.
+template <class T>
+struct Other;
+template <>
+struct Other<float> {
+    typedef double type;
+};
+template <>
+struct Other<double> {
+    typedef float type;
+};
+__device__ __forceinline__ void round_to(double v, float* y) { *y = __double2float_rn(v); }
+__device__ __forceinline__ void round_to(double v, double* y) { *y = v; }
+
+// y = a x, rounded in f64 and then to the type of y.
+#define CAST(T, t)                                                                                                          \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        cast_vector_##t(u64 n, Coeff<double> ca, const T* x, Other<T>::type* y, const Monitor* gate) {                      \
+        T v[4];                                                                                                             \
+        double a;                                                                                                           \
+        elementwise(                                                                                                        \
+            n, [&](u64 i, int k) { v[k] = x[i]; },                                                                          \
+            [&] {                                                                                                           \
+                if (!open(gate)) return false;                                                                              \
+                a = ca.value();                                                                                             \
+                return true;                                                                                                \
+            },                                                                                                              \
+            [&](u64 i, int k) { round_to(a * (double)v[k], y + i); });                                                      \
+    }
+FOR_EACH_TYPE(CAST)
+
+// The bits of |x|, which ascend with it: an infinity's are above those of all numbers, a NaN's above these.
+__device__ __forceinline__ u64 magnitude(double x) { return (u64)__double_as_longlong(x) & 0x7fffffffffffffffull; }
+
+// The largest of the numbers of a thread block of 256, in its first thread.
+__device__ __forceinline__ u64 largest(u64 v) {
+    __shared__ u64 of_warp[256 / WARP];
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) {
+        u64 other = __shfl_down_sync(ALL, v, d);
+        v = other > v ? other : v;
+    }
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = v;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int w = 1; w < 256 / WARP; w++) v = of_warp[w] > v ? of_warp[w] : v;
+    }
+    return v;
+}
+
+// 2^e of a magnitude's bits, e held to -1022 .. 1022; 1 of zero, infinity and NaN.
+__device__ __forceinline__ double binade(u64 bits) {
+    u64 exponent = bits >> 52;
+    if (bits == 0 || exponent == 0x7ff) return 1.0;
+    exponent = exponent < 1 ? 1 : exponent > 2045 ? 2045 : exponent;
+    return __longlong_as_double((i64)(exponent << 52));
+}
+
+// The binade of the largest magnitude: a result for each thread block, and the last of these to end takes the largest of them. Any grid.
+#define BINADE(T, t)                                                                                                        \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        binade_vector_##t(u64 n, const T* x, u64* results, u32* ticket, double* out, const Monitor* gate) {                 \
+        if (!open(gate)) return;                                                                                            \
+        u64 most = 0;                                                                                                       \
+        for (u64 first = (u64)blockIdx.x * BLOCK + threadIdx.x; first < n; first += (u64)gridDim.x * BLOCK) {               \
+            _Pragma("unroll") for (int k = 0; k < 4; k++) {                                                                 \
+                u64 i = first + k * 256, bits = i < n ? magnitude((double)x[i]) : 0;                                        \
+                most = bits > most ? bits : most;                                                                           \
+            }                                                                                                               \
+        }                                                                                                                   \
+        most = largest(most);                                                                                               \
+        if (threadIdx.x == 0) results[blockIdx.x] = most;                                                                   \
+        if (!last_of(ticket, gridDim.x)) return;                                                                            \
+        most = 0;                                                                                                           \
+        for (u32 i = threadIdx.x; i < gridDim.x; i += 256) {                                                                \
+            u64 bits = __ldcg(results + i);                                                                                 \
+            most = bits > most ? bits : most;                                                                               \
+        }                                                                                                                   \
+        most = largest(most);                                                                                               \
+        if (threadIdx.x == 0) *out = binade(most);                                                                          \
+    }
+FOR_EACH_TYPE(BINADE)
+
 // A block's x . y from shared memory, by the first warp; the result in lane 0. Of no elements +0.
 template <class T>
 __device__ __forceinline__ T block_dot(const T* x, const T* y, u64 n) {

@@ -82,7 +82,7 @@ simd_fn! {
 }
 
 /// Elements at which an element-wise operation may be split: whole cache lines of either element type.
-const GRANULE: usize = 16;
+pub(crate) const GRANULE: usize = 16;
 
 impl<T: Real> Backend<T> for Cpu {
     type Vector = Vector<T>;

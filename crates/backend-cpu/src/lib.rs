@@ -9,6 +9,7 @@ mod bdia;
 mod bsr;
 mod bsrx;
 mod capellini;
+mod cast;
 mod coo;
 mod csc;
 mod csr;

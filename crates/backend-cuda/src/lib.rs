@@ -8,6 +8,7 @@ mod bdia;
 mod bsr;
 mod bsrx;
 mod capellini;
+mod cast;
 mod convert;
 mod coo;
 mod csc;

@@ -8,6 +8,7 @@
 
 pub mod analyze;
 pub mod any_tri;
+pub mod cast;
 pub mod device;
 pub mod error;
 pub mod factor;
@@ -19,6 +20,7 @@ pub mod trace;
 
 pub use analyze::{Analyze, Analyzed, Part, ResidentTri};
 pub use any_tri::{AnyTri, EveryPlan};
+pub use cast::{Cast, MixedPrecision};
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
 pub use factor::Factorize;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use spandrel::solvers::block_jacobi::MAX_BLOCK_DIM;
 
 /// Where the text of `--help` wraps, on terminals that are wider.
 const WIDTH: usize = 100;
@@ -89,15 +90,19 @@ pub(crate) struct SolveArgs {
     /// Steps of gmres between two restarts: it keeps as many vectors, and two more. Default 30.
     #[arg(long, value_name = "M", value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
-    /// Preconditioner: auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg or mg=LEVELS. auto: ic0 or ilu0, jacobi where that fails.
+    /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or approximately
+    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai. auto: ic0 or ilu0, jacobi where that fails.
     ///
     /// auto: ic0 for a symmetric matrix with a positive diagonal, ilu0 for others whose diagonal has no zero (with cg jacobi), none for
     /// the rest. Where the factorisation breaks down, jacobi takes its place and the report says so.
     ///
     /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
     /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
-    /// bicgstab and gmres, ssor with any method. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
-    /// mg=LEVELS has that many grids at most.
+    /// bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows. mg is a multigrid V-cycle for matrices that
+    /// are a stencil on a grid, symmetric or not; mg=LEVELS has that many grids at most.
+    ///
+    /// ilu0-jacobi=K and ic0-jacobi=K have K Jacobi sweeps, ilu0-isai and ic0-isai a sparse approximate inverse, in the place of each
+    /// triangular solve: other preconditioners than ilu0 and ic0, which take more iterations.
     #[arg(long, value_parser = PrecondName::parse, default_value = "auto", help_heading = "Method")]
     pub(crate) precond: PrecondName,
     /// Storage format of the iteration. auto: the one that moves the fewest bytes.
@@ -106,11 +111,14 @@ pub(crate) struct SolveArgs {
     /// Renumbering of rows and columns before the solve; x comes back in the matrix's own numbering.
     #[arg(long, value_enum, default_value_t = ReorderName::None, help_heading = "Method")]
     pub(crate) reorder: ReorderName,
-    /// Element type of matrix and vectors.
-    #[arg(long, value_enum, default_value_t = Precision::F64, help_heading = "Method")]
-    pub(crate) precision: Precision,
+    /// Element type of matrix and vectors; mixed: f64 with the preconditioner in f32; refined: f32 with residuals and x in f64.
+    ///
+    /// refined solves for corrections in f32, matrix and preconditioner included, until the residual in f64 is small enough
+    /// (iterative refinement); its iterations are those in f32. Both end as converged by the true residual in f64 alone.
+    #[arg(long, value_enum, default_value_t = SolvePrecision::F64, help_heading = "Method")]
+    pub(crate) precision: SolvePrecision,
 
-    /// Relative goal: ||b - A x|| <= rtol ||b||. Default 1e-8, with f32 1e-5.
+    /// Relative goal: ||b - A x|| <= rtol ||b||. Default 1e-8, with f32 alone 1e-5.
     #[arg(long, value_name = "X", value_parser = tolerance, help_heading = "Stopping")]
     pub(crate) rtol: Option<f64>,
     /// Absolute goal: ||b - A x|| <= atol is enough, too.
@@ -268,12 +276,20 @@ pub(crate) enum PrecondName {
     Auto,
     None,
     Jacobi,
+    /// With the rows of a block.
+    BlockJacobi(usize),
     /// With its omega.
     Ssor(f64),
     Ilu0,
     /// With its level of fill.
     Iluk(usize),
     Ic0,
+    /// With the number of sweeps.
+    Ilu0Jacobi(usize),
+    /// With the number of sweeps.
+    Ic0Jacobi(usize),
+    Ilu0Isai,
+    Ic0Isai,
     /// With the most grids.
     Mg(Option<usize>),
 }
@@ -303,11 +319,34 @@ impl PrecondName {
             ("iluk", Some(level)) => {
                 level.parse().map(Self::Iluk).map_err(|_| "K is a level of fill, 0 or more, e.g. iluk=1".into())
             }
+            ("block-jacobi", Some(rows)) => match rows.parse() {
+                Ok(rows) if (1..=MAX_BLOCK_DIM).contains(&rows) => Ok(Self::BlockJacobi(rows)),
+                _ => Err(format!("K is the rows of a block, 1 to {MAX_BLOCK_DIM}, e.g. block-jacobi=4")),
+            },
+            ("block-jacobi", None) => Err("say how many rows a block has, e.g. block-jacobi=4".into()),
+            ("ilu0-jacobi", Some(count)) => sweeps(count).map(Self::Ilu0Jacobi),
+            ("ic0-jacobi", Some(count)) => sweeps(count).map(Self::Ic0Jacobi),
+            ("ilu0-jacobi" | "ic0-jacobi", None) => Err(format!("say how many sweeps, e.g. {stem}=3")),
+            ("ilu0-isai", None) => Ok(Self::Ilu0Isai),
+            ("ic0-isai", None) => Ok(Self::Ic0Isai),
             ("iluk", None) => Err("say up to which level there is fill, e.g. iluk=1".into()),
-            _ => Err("there are auto, none, jacobi, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg and mg=LEVELS".into()),
+            _ => Err("there are auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, ilu0-jacobi=K, \
+                      ic0-jacobi=K, ilu0-isai and ic0-isai"
+                .into()),
         }
     }
 }
+
+/// The number of sweeps that an approximate solve makes.
+fn sweeps(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if (1..=MAX_SWEEPS).contains(&count) => Ok(count),
+        _ => Err(format!("K is a number of sweeps, 1 to {MAX_SWEEPS}, e.g. ilu0-jacobi=3")),
+    }
+}
+
+/// More sweeps take longer than the solve that they approximate.
+const MAX_SWEEPS: usize = 1000;
 
 /// As it is written on the command line.
 impl std::fmt::Display for PrecondName {
@@ -321,6 +360,11 @@ impl std::fmt::Display for PrecondName {
             Self::Ilu0 => f.write_str("ilu0"),
             Self::Iluk(level) => write!(f, "iluk={level}"),
             Self::Ic0 => f.write_str("ic0"),
+            Self::BlockJacobi(rows) => write!(f, "block-jacobi={rows}"),
+            Self::Ilu0Jacobi(sweeps) => write!(f, "ilu0-jacobi={sweeps}"),
+            Self::Ic0Jacobi(sweeps) => write!(f, "ic0-jacobi={sweeps}"),
+            Self::Ilu0Isai => f.write_str("ilu0-isai"),
+            Self::Ic0Isai => f.write_str("ic0-isai"),
             Self::Mg(None) => f.write_str("mg"),
             Self::Mg(Some(levels)) => write!(f, "mg={levels}"),
         }
@@ -334,6 +378,29 @@ pub(crate) enum ReorderName {
     Rcm,
     /// Approximate minimum degree: little fill.
     Amd,
+}
+
+/// Element types of a solve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SolvePrecision {
+    F64,
+    F32,
+    /// f64 with the preconditioner in f32.
+    Mixed,
+    /// f32 with residuals and x in f64.
+    Refined,
+}
+
+impl SolvePrecision {
+    /// As it is written on the command line.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::Mixed => "mixed",
+            Self::Refined => "refined",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -414,12 +481,24 @@ mod tests {
             let text = if stem == "iluk" { "iluk=2" } else { stem };
             assert_eq!(PrecondName::parse(text).expect(stem).to_string(), text);
         }
-        for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0", "mg", "mg=4"] {
+        let others = ["mg", "mg=4", "block-jacobi=4", "ilu0-jacobi=3", "ic0-jacobi=1", "ilu0-isai", "ic0-isai"];
+        for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0"].into_iter().chain(others) {
             assert_eq!(PrecondName::parse(text).expect(text).to_string(), text);
         }
         for bad in [
             "", "iluk", "iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "ilu0=1", "ic0=0", "ILU0", "mg=0",
             "mg=", "mg=x",
+        ] {
+            assert!(PrecondName::parse(bad).is_err(), "{bad}");
+        }
+        for bad in [
+            "block-jacobi",
+            "block-jacobi=0",
+            "block-jacobi=129",
+            "ilu0-jacobi",
+            "ic0-jacobi=0",
+            "ilu0-isai=1",
+            "jacobi=2",
         ] {
             assert!(PrecondName::parse(bad).is_err(), "{bad}");
         }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use spandrel_backend::{
-    Backend, Coeff, Device, Factorize, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Sptrsv, Step,
-    Watch,
+    Backend, Cast, Coeff, Device, Factorize, Gate, Latest, Load, Order, Phase, Quantity, Report, Result, Spmv, Sptrsv,
+    Step, Watch,
 };
 use spandrel_formats::{Format, Real};
 use spandrel_sptrsv::{Factor, Plan, System};
@@ -143,6 +143,26 @@ impl<T: Real, B: Backend<T>> Backend<T> for Plain<'_, B> {
     }
     fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
         self.0.require_nonzero(value, what, monitor)
+    }
+}
+
+impl<S: Real, T: Real, B: Cast<S, T>> Cast<S, T> for Plain<'_, B> {
+    fn binade(
+        &self,
+        gate: Gate<'_, Self>,
+        x: &<Self as Backend<S>>::Vector,
+        out: &mut <Self as Backend<f64>>::Scalar,
+    ) -> Result<()> {
+        Cast::<S, T>::binade(self.0, gate, x, out)
+    }
+    fn cast(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, f64, <Self as Backend<f64>>::Scalar>,
+        x: &<Self as Backend<S>>::Vector,
+        y: &mut <Self as Backend<T>>::Vector,
+    ) -> Result<()> {
+        Cast::<S, T>::cast(self.0, gate, a, x, y)
     }
 }
 

@@ -86,8 +86,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         let trace = Rc::new(Fleet { name: "trace".into(), devices: vec![("trace".into(), trace)] });
         all.extend(trials::between(&Rc::new(cpus()?), &trace, &cases, Bits::Demanded));
         let cpu = Rc::new(cpus()?);
-        trials::multigrid::pair::<f32, _, _>(&cpu, &trace, &mut all);
-        trials::multigrid::pair::<f64, _, _>(&cpu, &trace, &mut all);
+        all.extend(trials::grids_between(&cpu, &trace));
         all.extend(trials::steps::trials(&trace, &cases));
         all.extend(trials::steps::solves(&trace));
     }
@@ -143,8 +142,7 @@ impl Gpu {
         let cpu = Rc::new(Fleet { name: "cpu".into(), ..Fleet::single(Cpu::new()) });
         all.extend(trials::between(&cpu, own, cases, Bits::WhereDeclared));
         all.extend(trials::between(&cpu, held, cases, Bits::Demanded));
-        trials::multigrid::pair::<f32, _, _>(&cpu, held, &mut all);
-        trials::multigrid::pair::<f64, _, _>(&cpu, held, &mut all);
+        all.extend(trials::grids_between(&cpu, held));
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));

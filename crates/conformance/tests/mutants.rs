@@ -22,6 +22,7 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
     let fleet = Rc::new(Fleet { name: "broken".into(), devices });
     let mut out = trials::of_vectors::<f64, _>(&fleet, false);
     out.extend(trials::of_vectors::<f32, _>(&fleet, false));
+    out.extend(trials::of_casts(&fleet));
     out.extend(trials::of_sparse_vectors::<f64, _>(&fleet));
     for case in suite::cases().unwrap() {
         if ["6x6", "tridiagonal-33", "poisson2d-33x17", "negative-definite", "zero-matrix"]
@@ -239,6 +240,16 @@ fn a_sparse_vector_without_its_end() {
     let trials = ["sparse_axpy", "sparse_dot", "gather", "scatter"];
     for name in trials.map(|operation| format!("{operation}/sparse_vec/f64/broken/1025-of-3075")) {
         caught(&[Flaw::DropsSparseTail], &[(&name, "differ in bits")]);
+    }
+}
+
+#[test]
+fn a_cast_that_does_not_round_and_a_scale_of_something_else() {
+    caught(&[Flaw::TruncatesCast], &[("cast/vector/f64/broken/33", "cast, Factor")]);
+    caught(&[Flaw::ScalesByFirst], &[("cast/vector/f32/broken/33", "binade, Factor")]);
+    let trials = ["f32", "f64"].map(|element| format!("cast/vector/{element}/broken/1025"));
+    for trial in trials {
+        caught(&[Flaw::IgnoresGate], &[(&trial, "behind a stopped monitor")]);
     }
 }
 

@@ -51,6 +51,19 @@ pub enum Error {
         /// `"missing"`, `"zero"`, `"infinite or NaN"`, `"too small to invert"`.
         found: &'static str,
     },
+    /// A block on the diagonal that block Jacobi cannot invert.
+    #[error(
+        "the block of {block_dim} rows from row {row} on is {found}, so block Jacobi cannot invert it; try another block size, or reorder the \
+         rows"
+    )]
+    Block {
+        /// The block's first row, from 0.
+        row: usize,
+        /// Rows of a block; the last may have fewer.
+        block_dim: usize,
+        /// `"singular"`, `"not finite"`, `"too small to invert"`.
+        found: &'static str,
+    },
     /// A factorisation that met a zero pivot.
     #[error("{method}: the matrix is singular{}: {why}", pivot.map(|p| format!(" (pivot {p})")).unwrap_or_default())]
     ZeroPivot {
@@ -115,6 +128,16 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
+    /// A parameter of a method or preconditioner outside its range.
+    #[error("{name} = {value} is out of range: {range}")]
+    Parameter {
+        /// The parameter.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it should be.
+        range: &'static str,
+    },
     /// A matrix that is no stencil on a grid, where the method needs one.
     #[error(
         "mg needs a stencil on a grid with one unknown a point, numbered line by line, and finds none: {why}; solve with ssor, ic0 or ilu0"
@@ -138,10 +161,10 @@ impl Error {
     /// The status word for it, where it has one: a front end then reports an outcome in the place of an error.
     pub fn status(&self) -> Option<crate::Status> {
         match self {
-            Error::Diagonal { found: "infinite or NaN", .. } | Error::NotFinite { .. } => {
-                Some(crate::Status::NotFinite)
-            }
-            Error::Diagonal { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
+            Error::Diagonal { found: "infinite or NaN", .. }
+            | Error::Block { found: "not finite", .. }
+            | Error::NotFinite { .. } => Some(crate::Status::NotFinite),
+            Error::Diagonal { .. } | Error::Block { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
             Error::Triangle(error) | Error::Backend(spandrel_backend::Error::Triangle(error)) => {
                 Self::status_of_triangle(error)
             }

@@ -6,6 +6,7 @@
 //! element type.
 
 pub mod bicgstab;
+pub mod block_jacobi;
 pub mod cg;
 pub mod choose;
 pub mod device_factored;
@@ -14,15 +15,20 @@ pub mod error;
 pub mod factored;
 pub mod gmres;
 mod graphs;
+pub mod isai;
+pub mod jacobi_sweeps;
+pub mod mixed;
 pub mod multigrid;
 mod norm;
 pub mod null_space;
 pub mod options;
 pub mod outcome;
 pub mod precond;
+pub mod refine;
 mod segments;
 
 pub use bicgstab::{BiCgStab, bicgstab};
+pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};
 pub use choose::{Choice, PrecondKind, SolverKind};
 pub use device_factored::DeviceFactored;
@@ -30,11 +36,15 @@ pub use direct::{Direct, DirectOptions, Factorable, Method};
 pub use error::{Error, Result};
 pub use factored::{Factored, Ic, Ilu, Ssor};
 pub use gmres::{Gmres, GmresOptions, Placement, gmres};
+pub use isai::Isai;
+pub use jacobi_sweeps::JacobiSweeps;
+pub use mixed::{Mixed, Narrowed};
 pub use multigrid::{Hierarchy, Multigrid};
 pub use null_space::NullSpace;
 pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
 pub use precond::{Identity, Jacobi};
+pub use refine::Refine;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

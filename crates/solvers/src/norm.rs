@@ -41,7 +41,7 @@ pub(crate) fn power_of_two(e: i32) -> f64 {
 }
 
 /// The exponent of a positive finite number: 2^exponent <= x < 2^(exponent + 1).
-fn exponent(x: f64) -> i32 {
+pub(crate) fn exponent(x: f64) -> i32 {
     if x < f64::MIN_POSITIVE {
         return exponent(x * power_of_two(100)) - 100;
     }

@@ -17,6 +17,7 @@ use spandrel_formats::Real;
 
 use crate::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Result, Step, Watch};
 
+mod casts;
 mod matrices;
 
 pub use matrices::Stored;

@@ -9,11 +9,13 @@ use spandrel::backend::{Backend, Device, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
-use spandrel::solvers::{BiCgStab, Cg, Gmres, GmresOptions, Options, Outcome, Progress, SolverKind, Status};
+use spandrel::solvers::{
+    self, BiCgStab, Cg, Gmres, GmresOptions, Options, Outcome, Progress, SolverKind, Status, Watcher,
+};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
-use super::precond::{Made, make};
+use super::precond::{FactorReport, Made, PrecondFallback, make};
 use super::problem::{Problem, restore};
 use super::{Ending, Fallback, Lap, Seconds, judge};
 use crate::failure::{Failure, Result};
@@ -24,11 +26,16 @@ macro_rules! in_format {
     ([($T:ty, $name:expr, $run:ident, $args:tt)] $(($stem:ident, $Type:ident)),*) => {
         match $name {
             $(stringify!($stem) => in_format!(@call $run, spandrel_formats::$Type<$T>, $args),)*
-            other => Err(Failure::new("unsupported", format!("there is no format {other:?}"))),
+            other => Err($crate::failure::Failure::new("unsupported", format!("there is no format {other:?}"))),
         }
     };
     (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format, _>($($arg),*) };
 }
+
+pub(super) use in_format;
+
+/// What makes the preconditioner of a matrix.
+pub(super) type Maker<'a, T, B> = dyn Fn(&Csr<T>) -> Result<solvers::Result<Made<T, B>>> + 'a;
 
 pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T> + Geometric<T>>(
     problem: Problem<T>,
@@ -36,19 +43,31 @@ pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T> + Geometric<T>>(
     device: &B,
     seconds: &mut Seconds,
 ) -> Result<Ending<T>> {
-    spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds)))
+    solve_with(problem, plan, device, seconds, &|a| make(device, a, plan))
 }
 
-fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value> + Geometric<F::Value>>(
+/// As [`solve`] with a preconditioner that `maker` makes.
+pub(super) fn solve_with<T: Real, B: EveryFormat<T>>(
+    problem: Problem<T>,
+    plan: &Plan,
+    device: &B,
+    seconds: &mut Seconds,
+    maker: &Maker<'_, T, B>,
+) -> Result<Ending<T>> {
+    spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds, maker)))
+}
+
+fn solve_in<F: Format, B: Spmv<F>>(
     mut problem: Problem<F::Value>,
     plan: &Plan,
     device: &B,
     seconds: &mut Seconds,
+    maker: &Maker<'_, F::Value, B>,
 ) -> Result<Ending<F::Value>> {
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
-    let Made { m, factor, fallback: precond_fallback } = match make(device, &a, plan)? {
+    let Made { m, factor, fallback } = match maker(&a)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
@@ -67,15 +86,9 @@ fn solve_in<F: Format, B: Spmv<F> + Incomplete<F::Value> + Geometric<F::Value>>(
 
     // From here on the watcher looks; until here, and in a direct solve, Ctrl-C ends the program at once.
     interrupt::listen()?;
-    let ending = run(device, &a, &m, &b_device, x0.as_deref(), plan);
+    let ending = run(plan, |solver| attempt(device, &a, &m, &b_device, x0.as_deref(), plan, solver));
     lap.add_to(&mut seconds.solve);
-    let mut ending = judge(ending, plan.solver)?;
-    ending.factor = factor;
-    if let Some(fallback) = &precond_fallback {
-        let switch = format!("{} failed ({}), so {} took its place", fallback.from, fallback.why, fallback.to);
-        ending.note = Some(joined(switch, ending.note.take()));
-    }
-    ending.precond_fallback = precond_fallback;
+    let mut ending = preconditioned(judge(ending, plan.solver)?, factor, fallback);
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }
@@ -104,7 +117,7 @@ fn rehearse<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
 }
 
 /// `a` in format `F`; CSR itself is moved, every other format drops it once it has what it needs.
-fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
+pub(super) fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
     let boxed: Box<dyn Any> = Box::new(a);
     let boxed = match boxed.downcast::<F>() {
         Ok(same) => return Ok(*same),
@@ -116,7 +129,22 @@ fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
     }
 }
 
-fn gmres<T: Real, B: Backend<T>>(device: &B, n: usize, restart: usize) -> spandrel::solvers::Result<Gmres<T, B>> {
+/// What the solve `ending` had as preconditioner: its factors, and whether it stood for another.
+pub(super) fn preconditioned<T>(
+    mut ending: Ending<T>,
+    factor: Option<FactorReport>,
+    fallback: Option<PrecondFallback>,
+) -> Ending<T> {
+    ending.factor = factor;
+    if let Some(fallback) = &fallback {
+        let switch = format!("{} failed ({}), so {} took its place", fallback.from, fallback.why, fallback.to);
+        ending.note = Some(joined(switch, ending.note.take()));
+    }
+    ending.precond_fallback = fallback;
+    ending
+}
+
+pub(super) fn gmres<T: Real, B: Backend<T>>(device: &B, n: usize, restart: usize) -> solvers::Result<Gmres<T, B>> {
     Gmres::with(device, n, &GmresOptions { restart, ..GmresOptions::default() })
 }
 
@@ -138,17 +166,13 @@ fn successor(solver: SolverKind, status: Status) -> Option<SolverKind> {
 }
 
 /// The method, and once the next after one that does not suit the matrix, if `auto` chose it.
-fn run<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
-    device: &B,
-    a: &A,
-    m: &M,
-    b: &B::Vector,
-    x0: Option<&[T]>,
+pub(super) fn run<T>(
     plan: &Plan,
-) -> spandrel::solvers::Result<Ending<T>> {
-    let first = attempt(device, a, m, b, x0, plan, plan.solver)?;
+    attempt: impl Fn(SolverKind) -> solvers::Result<Ending<T>>,
+) -> solvers::Result<Ending<T>> {
+    let first = attempt(plan.solver)?;
     let Some(next) = successor(plan.solver, first.status).filter(|_| plan.solver_is_auto) else { return Ok(first) };
-    let mut second = attempt(device, a, m, b, x0, plan, next)?;
+    let mut second = attempt(next)?;
     let switch = format!(
         "{} ended as {} after {} iterations, so {} took over",
         first.solver.as_str(),
@@ -171,30 +195,41 @@ fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     x0: Option<&[T]>,
     plan: &Plan,
     solver: SolverKind,
-) -> spandrel::solvers::Result<Ending<T>> {
+) -> solvers::Result<Ending<T>> {
     let n = a.shape().0;
     let mut x = match x0 {
         Some(x0) => device.upload(x0)?,
         None => device.zeros(n)?,
     };
-    let options = Options {
+    let options = options(plan);
+    let outcome = watched(solver, plan, |watcher| match solver {
+        SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+        SolverKind::Gmres => gmres(device, n, plan.restart)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+        _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+    })?;
+    Ok(Ending::new(outcome, device.download(&x)?, solver))
+}
+
+/// What the plan asks of a solve.
+pub(super) fn options(plan: &Plan) -> Options {
+    Options {
         rtol: plan.rtol,
         atol: plan.atol,
         max_iters: Some(plan.max_iters),
         check_every: plan.check_every,
         ..Options::default()
-    };
+    }
+}
+
+/// Runs a solve with a watcher that shows how far it is and breaks off where that was asked for.
+pub(super) fn watched(
+    solver: SolverKind,
+    plan: &Plan,
+    solve: impl FnOnce(Watcher<'_>) -> solvers::Result<Outcome>,
+) -> solvers::Result<Outcome> {
     let mut bar = Descent::start(solver.as_str(), plan.rtol);
-    let mut watcher = |progress: Progress| {
+    solve(&mut |progress: Progress| {
         bar.show(progress.iterations, progress.residual);
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let outcome: Outcome = match solver {
-        SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
-        SolverKind::Gmres => {
-            gmres(device, n, plan.restart)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?
-        }
-        _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, &mut watcher)?,
-    };
-    Ok(Ending::new(outcome, device.download(&x)?, solver))
+    })
 }

@@ -5,9 +5,11 @@
 
 mod direct;
 mod iterate;
+mod mixed;
 mod plan;
 mod precond;
 mod problem;
+mod refined;
 mod report;
 
 use std::io::Write;
@@ -16,6 +18,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use spandrel::any::{Complete, Task};
+use spandrel::backend::MixedPrecision;
 use spandrel::backend_cpu::Cpu;
 use spandrel::solvers::direct::Factorable;
 use spandrel::solvers::{Outcome, SolverKind, Status};
@@ -23,7 +26,7 @@ use spandrel::{Device, Format};
 use spandrel_formats::choose::Machine;
 use spandrel_formats::matrix_market;
 
-use crate::args::{BackendName, Precision, SolveArgs, SolverName};
+use crate::args::{BackendName, SolveArgs, SolvePrecision, SolverName};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Target};
 use crate::plot::Convergence;
@@ -194,15 +197,20 @@ struct Job<'a> {
 
 impl Task for Job<'_> {
     type Output = Result<bool>;
-    fn run<B: Complete<f64> + Complete<f32>>(self, device: &B) -> Result<bool> {
+    fn run<B: Complete<f64> + Complete<f32> + MixedPrecision>(self, device: &B) -> Result<bool> {
         match self.args.precision {
-            Precision::F64 => solve::<f64, B>(&self, device),
-            Precision::F32 => solve::<f32, B>(&self, device),
+            SolvePrecision::F64 => solve::<f64, B>(&self, device, iterate::solve),
+            SolvePrecision::F32 => solve::<f32, B>(&self, device, iterate::solve),
+            SolvePrecision::Mixed => solve::<f64, B>(&self, device, mixed::solve),
+            SolvePrecision::Refined => solve::<f64, B>(&self, device, refined::solve),
         }
     }
 }
 
-fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B) -> Result<bool> {
+/// An iterative solve of some kind.
+type Iterate<T, B> = fn(Problem<T>, &Plan, &B, &mut Seconds) -> Result<Ending<T>>;
+
+fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iterate<T, B>) -> Result<bool> {
     let &Job { args, targets, .. } = job;
     let mut seconds = Seconds { open: job.open, ..Seconds::default() };
     let mut lap = Lap::start();
@@ -230,7 +238,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B) -> Result<boo
     let mut ending = match (not_finite, plan.solver) {
         (Some(why), solver) => Ending::without_answer(Status::NotFinite, why, solver),
         (None, SolverKind::Direct) => direct::solve(problem, &plan, &mut seconds)?,
-        (None, _) => iterate::solve(problem, &plan, device, &mut seconds)?,
+        (None, _) => iterate(problem, &plan, device, &mut seconds)?,
     };
     seconds.total = job.begin.elapsed().as_secs_f64();
 
@@ -258,7 +266,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B) -> Result<boo
             .as_ref()
             .map_or_else(|| plan.precond.to_string(), |fallback| fallback.to.clone()),
         factor: ending.factor,
-        precision: T::NAME,
+        precision: args.precision.as_str(),
         reorder: plan.reorder,
         reproducible: args.reproducible,
         rhs: &args.rhs,

@@ -6,7 +6,7 @@ use spandrel::solvers::{GmresOptions, Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
 
-use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolverName};
+use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolvePrecision, SolverName};
 use crate::failure::{Failure, Result};
 
 const ASKED_FOR: &str = "as asked for";
@@ -101,14 +101,28 @@ impl Plan {
                 precond_else = Some(named(plain)).filter(|_| plain != best);
                 (named(best), why)
             }
-            (_, PrecondName::Ic0) if !symmetric => {
+            (_, ic0 @ (PrecondName::Ic0 | PrecondName::Ic0Jacobi(_) | PrecondName::Ic0Isai)) if !symmetric => {
+                let instead = ic0.to_string().replace("ic0", "ilu0");
                 return Err(Failure::new(
                     "unsupported",
-                    format!("--precond ic0 needs a symmetric matrix, {} is none; use ilu0", args.matrix),
+                    format!("--precond {ic0} needs a symmetric matrix, {} is none; use {instead}", args.matrix),
                 ));
             }
             (_, asked) => (asked, ASKED_FOR),
         };
+        let several = matches!(args.precision, SolvePrecision::Mixed | SolvePrecision::Refined);
+        if several && solver == SolverKind::Direct {
+            return Err(Failure::new(
+                "unsupported",
+                "--solver direct factors in one precision; use --precision f64, or an iterative solver",
+            ));
+        }
+        if args.precision == SolvePrecision::Mixed && precond == PrecondName::None {
+            return Err(Failure::new(
+                "unsupported",
+                "--precision mixed stores the preconditioner in f32, and there is none; use --precision refined, or choose one by --precond",
+            ));
+        }
         Ok(Self {
             symmetric,
             solver,

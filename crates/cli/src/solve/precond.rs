@@ -3,11 +3,13 @@
 use std::io::Write;
 
 use serde::Serialize;
+use spandrel::backend::Spmv;
 use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel::multigrid::Geometric;
-use spandrel::solvers::{self, Hierarchy, Identity, Jacobi, Multigrid};
+use spandrel::solvers::{self, BlockJacobi, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Multigrid};
 use spandrel::sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
 use spandrel::{Csr, Factorize, Preconditioner, Real};
+use spandrel_formats::Bsr;
 
 use super::plan::Plan;
 use crate::args::PrecondName;
@@ -16,8 +18,10 @@ use crate::failure::{Failure, Result};
 /// What is said of triangular factors.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct FactorReport {
-    /// The plan that solves with them; of several grids, with those of the finest.
+    /// The plan that solves with them (of several grids with those of the finest), or what stands in the place of the solves.
     pub(super) plan: &'static str,
+    /// Whether they are solved with approximately.
+    pub(super) approximate: bool,
     /// Their entries.
     nnz: usize,
     /// alpha, where A + alpha diag(A) was factored; else 0.
@@ -43,7 +47,7 @@ pub(super) struct Made<T, B> {
 
 /// The preconditioner that the plan names, or the one that stands for it where `auto` chose it and it cannot be had. The inner error is the
 /// solver's: it may be an ending.
-pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T>>(
+pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     device: &B,
     a: &Csr<T>,
     plan: &Plan,
@@ -68,7 +72,7 @@ pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T>>(
     Ok(made.map(|made| Made { fallback: Some(fallback), ..made }))
 }
 
-fn named<T: Real, B: Incomplete<T> + Geometric<T>>(
+fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     device: &B,
     a: &Csr<T>,
     precond: PrecondName,
@@ -78,15 +82,39 @@ fn named<T: Real, B: Incomplete<T> + Geometric<T>>(
     let held = |stored_order: bool, by: &'static str| match reproducible && !stored_order {
         true => Err(Failure::new(
             "not_reproducible",
-            format!("{precond} by the plan {by} sums in an order of its own; with --reproducible use --precond jacobi"),
+            format!("{precond} by {by} sums in an order of its own; with --reproducible use --precond jacobi"),
         )),
         false => Ok(()),
     };
+    macro_rules! approximate {
+        ($name:literal, $made:expr) => {
+            match $made {
+                Ok(m) => {
+                    held(m.is_stored_order(device), $name)?;
+                    let (nnz, shift) = (m.nnz(), m.shift());
+                    let factor = FactorReport { plan: $name, approximate: true, nnz, shift, levels: 0 };
+                    Ok(Ok(Made { m: Box::new(m), factor: Some(factor), fallback: None }))
+                }
+                Err(error) => Ok(Err(error)),
+            }
+        };
+    }
     let chosen = match precond {
         PrecondName::None | PrecondName::Auto => return Ok(plain(Box::new(Identity))),
         PrecondName::Jacobi => {
             return Ok(Jacobi::new(device, a).and_then(|jacobi| plain(Box::new(jacobi))));
         }
+        PrecondName::BlockJacobi(rows) => {
+            return Ok(BlockJacobi::new(device, a, rows).and_then(|blocks| plain(Box::new(blocks))));
+        }
+        PrecondName::Ilu0Jacobi(sweeps) => {
+            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ilu0<T>>::new(device, a, sweeps));
+        }
+        PrecondName::Ic0Jacobi(sweeps) => {
+            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ic0<T>>::new(device, a, sweeps));
+        }
+        PrecondName::Ilu0Isai => return approximate!("isai", Isai::<B, Ilu0<T>>::new(device, a)),
+        PrecondName::Ic0Isai => return approximate!("isai", Isai::<B, Ic0<T>>::new(device, a)),
         PrecondName::Ssor(omega) => factored(device, Ssor::with_omega(a, omega), a),
         PrecondName::Ilu0 => factored(device, Ilu0::symbolic(a), a),
         PrecondName::Iluk(level) => factored(device, Iluk::with_level(a, level), a),
@@ -97,15 +125,16 @@ fn named<T: Real, B: Incomplete<T> + Geometric<T>>(
                 Err(error) => return Ok(Err(error)),
             };
             held(mg.is_stored_order(device), mg.plan())?;
-            let factor = FactorReport { plan: mg.plan(), nnz: mg.nnz(), shift: 0.0, levels: mg.sizes().len() };
+            let (plan, nnz, levels) = (mg.plan(), mg.nnz(), mg.sizes().len());
+            let factor = FactorReport { plan, approximate: false, nnz, shift: 0.0, levels };
             return Ok(Ok(Made { m: Box::new(mg), factor: Some(factor), fallback: None }));
         }
     };
     match chosen {
         Ok(Chosen { precond, plan: by, nnz, shift, stored_order, .. }) => {
             held(stored_order, by)?;
-            let factor = Some(FactorReport { plan: by, nnz, shift, levels: 0 });
-            Ok(Ok(Made { m: precond, factor, fallback: None }))
+            let factor = FactorReport { plan: by, approximate: false, nnz, shift, levels: 0 };
+            Ok(Ok(Made { m: precond, factor: Some(factor), fallback: None }))
         }
         Err(error) => Ok(Err(error)),
     }

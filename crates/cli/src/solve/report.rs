@@ -102,7 +102,9 @@ impl Report<'_> {
             _ => String::new(),
         };
         let by = match self.factor {
-            Some(FactorReport { plan, levels: 0, .. }) => format!(", by {plan}"),
+            Some(FactorReport { plan, levels: 0, approximate, .. }) => {
+                format!(", {}by {plan}", if approximate { "approximately " } else { "" })
+            }
             Some(FactorReport { plan, levels, .. }) => format!(", {levels} grids, by {plan}"),
             None => String::new(),
         };

@@ -79,6 +79,17 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", "--restart");
     refused(&["solve", small, "--solver", "direct", "--precond", "ilu0"], "unsupported", "--precond");
     refused(&["solve", "convdiff2d:5,peclet=9", "--precond", "ic0"], "unsupported", "ilu0");
+    for precond in ["ic0-jacobi=2", "ic0-isai"] {
+        refused(
+            &["solve", "convdiff2d:5,peclet=9", "--precond", precond],
+            "unsupported",
+            &precond.replace("ic0", "ilu0"),
+        );
+    }
+    refused(&["solve", small, "--precond", "none", "--precision", "mixed"], "unsupported", "--precision refined");
+    for precision in ["mixed", "refined"] {
+        refused(&["solve", small, "--solver", "direct", "--precision", precision], "unsupported", "--precision f64");
+    }
     refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");
 }
 
@@ -170,6 +181,11 @@ fn matrices_that_have_no_answer() {
     let object = unsolved(&["solve", &negative, "--precond", "ic0", "--backend", "cpu"], "indefinite_matrix");
     assert!(object["message"].as_str().unwrap().contains("row 1"), "{object}");
     let singular = folder.matrix("singular.mtx", 2, 2, &[(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "4")]);
+    let object = unsolved(&["solve", &singular, "--precond", "block-jacobi=2", "--backend", "cpu"], "zero_pivot");
+    assert!(object["message"].as_str().unwrap().contains("from row 0 on is singular"), "{object}");
+    for precond in ["ilu0-jacobi=2", "ilu0-isai"] {
+        unsolved(&["solve", &singular, "--precond", precond, "--backend", "cpu"], "zero_pivot");
+    }
     let object = unsolved(&["solve", &singular, "--precond", "ilu0", "--backend", "cpu"], "zero_pivot");
     assert!(object["message"].as_str().unwrap().contains("pivot of row 1"), "{object}");
     let object = unsolved(&["solve", &singular, "--solver", "direct"], "zero_pivot");
@@ -303,10 +319,23 @@ fn bad_usage() {
     misused(&["solve", "poisson2d:4", "--format", "jds"]);
     misused(&["solve", "poisson2d:4", "--solver", "minres"]);
     misused(&["solve", "poisson2d:4", "--solver", "gmres", "--restart", "0"]);
-    for precond in ["ilut", "iluk", "iluk=-1", "ssor=2", "ssor=x", "ic0=1", "mg=0"] {
+    for precond in [
+        "ilut",
+        "iluk",
+        "iluk=-1",
+        "ssor=2",
+        "ssor=x",
+        "ic0=1",
+        "block-jacobi",
+        "block-jacobi=0",
+        "ilu0-jacobi",
+        "ic0-jacobi=0",
+        "mg=0",
+    ] {
         misused(&["solve", "poisson2d:4", "--precond", precond]);
     }
-    misused(&["solve", "poisson2d:4", "--precision", "mixed"]);
+    misused(&["solve", "poisson2d:4", "--precision", "f16"]);
+    misused(&["spmv", "poisson2d:4", "--precision", "mixed"]);
     misused(&["solve", "poisson2d:4", "--threads", "0"]);
     misused(&["solve", "poisson2d:4", "--check-every", "0"]);
     for rtol in ["--rtol=-1e-8", "--rtol=nan", "--rtol=inf", "--rtol=tiny", "--atol=-1"] {

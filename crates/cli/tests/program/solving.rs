@@ -158,6 +158,62 @@ fn preconditioners_by_triangular_solves() {
 }
 
 #[test]
+fn preconditioners_that_are_products() {
+    let iterations = |object: &Value| object["iterations"].as_u64().unwrap();
+    for (matrix, solver, preconds) in [
+        ("poisson2d:24", "cg", ["ic0-jacobi=4", "ic0-isai", "block-jacobi=24"].as_slice()),
+        ("convdiff2d:24,peclet=20", "bicgstab", ["ilu0-jacobi=4", "ilu0-isai", "block-jacobi=24"].as_slice()),
+    ] {
+        let jacobi = iterations(&solved(&["solve", matrix, "--solver", solver, "--precond", "jacobi"]));
+        for precond in preconds {
+            for extra in [["--precision", "f64"].as_slice(), &["--precision", "mixed"], &["--reproducible"]] {
+                let mut args = vec!["solve", matrix, "--solver", solver, "--precond", precond, "--backend", "cpu"];
+                args.extend(extra);
+                let object = solved(&args);
+                assert!(iterations(&object) < jacobi, "{object}");
+                assert_eq!(object["precond"], *precond);
+                // Never silently.
+                let approximate = !precond.starts_with("block");
+                assert_eq!(object["factor"]["approximate"].as_bool(), approximate.then_some(true), "{object}");
+                let text = stdout(&run(&args));
+                assert_eq!(text.contains("approximately by"), approximate, "{text}");
+            }
+        }
+    }
+    let exact = solved(&["solve", "poisson2d:8", "--precond", "ic0", "--backend", "cpu"]);
+    assert_eq!(exact["factor"]["approximate"], false);
+}
+
+#[test]
+fn two_precisions_reach_what_f64_reaches() {
+    for precision in ["mixed", "refined"] {
+        for (matrix, solver, preconds) in [
+            ("poisson2d:24", "cg", ["jacobi", "ic0", "block-jacobi=4"].as_slice()),
+            ("convdiff2d:24,peclet=20", "bicgstab", ["jacobi", "ilu0"].as_slice()),
+        ] {
+            for precond in preconds {
+                for format in ["auto", "sell"] {
+                    let chosen = ["--solver", solver, "--precond", precond, "--format", format];
+                    let goal =
+                        ["--precision", precision, "--rtol", "1e-12", "--rhs", "from-solution", "--reorder", "rcm"];
+                    let object = solved(&[&["solve", matrix][..], &chosen, &goal].concat());
+                    assert_eq!(object["precision"], precision);
+                    assert!(object["forward_error"].as_f64().unwrap() < 1e-9, "{object}");
+                }
+            }
+        }
+        let object = solved(&["solve", "poisson2d:8", "--precision", precision]);
+        assert_eq!(object["rtol"], 1e-8);
+        let object = solved(&["solve", "poisson2d:8", "--precision", precision, "--reproducible", "--backend", "cpu"]);
+        assert_eq!(object["reproducible"], true);
+    }
+    solved(&["solve", "poisson2d:8", "--precision", "refined", "--precond", "none"]);
+    let (code, object) = run_json(&["solve", "poisson2d:16", "--precision", "refined", "--rtol", "1e-30"]);
+    assert_eq!((code, object["status"].as_str()), (3, Some("stagnated")), "{object}");
+    assert!(residual(&object) < 1e-14, "{object}");
+}
+
+#[test]
 fn multigrid() {
     let iterations = |object: &Value| object["iterations"].as_u64().unwrap();
     for (matrix, solver) in [("d3n27:12", "cg"), ("poisson2d:31x20", "cg"), ("convdiff2d:20,peclet=0.5", "bicgstab")] {
@@ -193,6 +249,8 @@ fn an_indefinite_matrix_makes_auto_go_on_with_bicgstab() {
     assert!(object["message"].as_str().unwrap().starts_with(&switch), "{object}");
     let text = stdout(&run(&["solve", &indefinite, "--rhs", &b]));
     assert!(text.contains("bicgstab took over"), "{text}");
+    let refined = solved(&["solve", &indefinite, "--rhs", &b, "--precision", "refined"]);
+    assert_eq!(refined["fallback"]["status"], "indefinite_matrix", "{refined}");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //! Order: matrices first, one case after another, so that a case's operands and sums are dropped before the next one's are
 //! formed.
 
+#[cfg(not(test))]
 pub(crate) mod analyze;
+pub(crate) mod cast;
 pub(crate) mod checked;
 #[cfg(not(test))]
 pub(crate) mod convert;
@@ -16,6 +18,7 @@ pub(crate) mod level1;
 pub(crate) mod monitor;
 pub(crate) mod multigrid;
 pub mod pairs;
+pub(crate) mod precond;
 pub(crate) mod product;
 pub(crate) mod repeats;
 pub mod reproducible;
@@ -30,7 +33,7 @@ pub mod steps;
 use std::path::Path;
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
+use spandrel_backend::{Backend, MixedPrecision, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Ell, Format, Real, Sell};
 use spandrel_sptrsv::{Plan, Serial, Sweep};
 
@@ -89,7 +92,7 @@ pub fn of_sparse_vectors<T: Real, D: SparseVector<T> + 'static>(fleet: &Rc<Fleet
 /// Every trial of one backend. With `large` false the cases marked large and the longest vectors are left out.
 pub fn of<D>(fleet: &Rc<Fleet<D>>, cases: &[Rc<Case>], large: bool) -> Vec<Trial>
 where
-    D: Complete<f32> + Complete<f64> + 'static,
+    D: Complete<f32> + Complete<f64> + MixedPrecision + 'static,
 {
     let mut out = Vec::new();
     for case in cases.iter().filter(|case| large || !case.large) {
@@ -98,12 +101,21 @@ where
     }
     out.extend(of_vectors::<f32, D>(fleet, large));
     out.extend(of_vectors::<f64, D>(fleet, large));
+    out.extend(of_casts(fleet));
+    precond::trials(fleet, &mut out);
     sparse::trials::<f32, D>(fleet, &mut out);
     sparse::trials::<f64, D>(fleet, &mut out);
     out.extend(of_faults::<f32, D>(fleet));
     out.extend(of_faults::<f64, D>(fleet));
     repeats::trials::<f32, D>(fleet, cases, &mut out);
     repeats::trials::<f64, D>(fleet, cases, &mut out);
+    out
+}
+
+/// Casts between element types.
+pub fn of_casts<D: MixedPrecision + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    cast::trials(fleet, &mut out);
     out
 }
 
@@ -321,8 +333,8 @@ pub enum Bits {
 /// Every comparison of two backends.
 pub fn between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, cases: &[Rc<Case>], bits: Bits) -> Vec<Trial>
 where
-    D: Complete<f32> + Complete<f64> + 'static,
-    E: Complete<f32> + Complete<f64> + 'static,
+    D: Complete<f32> + Complete<f64> + MixedPrecision + 'static,
+    E: Complete<f32> + Complete<f64> + MixedPrecision + 'static,
 {
     let mut out = Vec::new();
     orders::<f32, D, E>(left, right, bits, &mut out);
@@ -333,6 +345,19 @@ where
     }
     vectors_between::<f32, D, E>(left, right, &mut out);
     vectors_between::<f64, D, E>(left, right, &mut out);
+    precond::pair(left, right, &mut out);
+    out
+}
+
+/// The comparisons of two backends in multigrid.
+pub fn grids_between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>) -> Vec<Trial>
+where
+    D: Spmv<Csr<f32>> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+    E: Spmv<Csr<f32>> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+{
+    let mut out = Vec::new();
+    multigrid::pair::<f32, D, E>(left, right, &mut out);
+    multigrid::pair::<f64, D, E>(left, right, &mut out);
     out
 }
 

@@ -1,5 +1,6 @@
 //! A backend with one flaw.
 
+mod casts;
 mod products;
 mod solves;
 
@@ -79,6 +80,10 @@ pub(crate) enum Flaw {
     ForgetsUpdate,
     /// A row takes a zero times the x of its neighbour.
     SpreadsNan,
+    /// What is cast to f32 is cut off in the place of rounded.
+    TruncatesCast,
+    /// The binade is of the first element alone.
+    ScalesByFirst,
     /// The first value of L is one unit in the last place too large.
     NudgesFactor,
 }

@@ -1,0 +1,76 @@
+//! Casts between element types on the GPU.
+//!
+//! Cost: every operand once, one launch each. Order: element-wise; a maximum has none. Kernels: kernels/vector.cu.
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Cast, Coeff, Gate, Result};
+use spandrel_formats::Real;
+
+use crate::device::gate_pointer;
+use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::module::VECTOR;
+use crate::{Cuda, Scalar, Vector};
+
+/// Thread blocks a multiprocessor that look for the largest magnitude: as many as it holds at once.
+const SEARCHERS: usize = 8;
+
+impl Cuda {
+    fn binade_of<S: Real>(&self, gate: Gate<'_, Self>, x: &Vector<S>, out: &mut Scalar<f64>) -> Result<()> {
+        let n = x.len();
+        // Room for a result of every thread block.
+        let results = self.tree(n, [0, 0])?.partials;
+        let grid = Grid::of(n.div_ceil(BLOCK).min(SEARCHERS * self.multiprocessors()), 256);
+        let (count, x, ticket, out, gate) = (n as u64, x.pointer(), self.ticket(), out.pointer(), gate_pointer(gate));
+        // SAFETY: binade_vector(n, x, results, ticket, out, gate) on a vector of n elements; a result for each thread block.
+        unsafe {
+            self.launch::<S>(
+                &VECTOR,
+                "binade_vector",
+                grid,
+                &mut [arg(&count), arg(&x), arg(&results), arg(&ticket), arg(&out), arg(&gate)],
+            )
+        }
+    }
+
+    /// `T` is the other type.
+    fn cast_to<S: Real, T: Real>(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, f64, Scalar<f64>>,
+        x: &Vector<S>,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("cast", "y", y.len(), x.len())?;
+        let (n, count, a) = (x.len(), x.len() as u64, CoeffArg::from(a));
+        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
+        // SAFETY: cast_vector(n, a, x, y, gate) on vectors of n elements, y of the type that x is not of.
+        unsafe {
+            self.launch::<S>(
+                &VECTOR,
+                "cast_vector",
+                Grid::rows(n),
+                &mut [arg(&count), arg(&a), arg(&x), arg(&y), arg(&gate)],
+            )
+        }
+    }
+}
+
+macro_rules! casts {
+    ($(($S:ty, $T:ty)),*) => {$(
+        impl Cast<$S, $T> for Cuda {
+            fn binade(&self, gate: Gate<'_, Self>, x: &Vector<$S>, out: &mut Scalar<f64>) -> Result<()> {
+                self.binade_of(gate, x, out)
+            }
+            fn cast(
+                &self,
+                gate: Gate<'_, Self>,
+                a: Coeff<'_, f64, Scalar<f64>>,
+                x: &Vector<$S>,
+                y: &mut Vector<$T>,
+            ) -> Result<()> {
+                self.cast_to(gate, a, x, y)
+            }
+        }
+    )*};
+}
+casts!((f64, f32), (f32, f64));

@@ -1,0 +1,211 @@
+//! Block Jacobi: M is A's diagonal of dense blocks, held as its inverse.
+//!
+//! Layout: the inverted blocks are the diagonal of a BSR matrix of the same block size, which is applied as any other; the last block may
+//! be smaller. On a GPU sizes 2, 3, 4, 5, 6 and 8 have kernels of their own.
+//! Cost: an application reads block_dim values a row; two passes over vectors of n. To make it, block_dim^2 operations a row, on the host,
+//! in f64.
+//! Order: blocks are inverted by Gauss-Jordan elimination with row pivoting, without fused operations, and each entry of the inverse is
+//! rounded once: the same bits on every machine, which a factorisation tuned to the machine's vectors would not give. The product has the
+//! order of [`Spmv`] for BSR.
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 4.1.1; Golub & Van Loan, Matrix Computations, 2013,
+//! section 3.4.
+
+use std::fmt;
+
+use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Operator, Preconditioner, Spmv};
+use spandrel_formats::{Bsr, Csr, Format, Offset, Real};
+
+use crate::{Error, Result};
+
+/// The largest block: an inverse of this size takes a million operations, more would belong into a factorisation.
+pub const MAX_BLOCK_DIM: usize = 128;
+
+/// M = the blocks on A's diagonal. See the module's head.
+pub struct BlockJacobi<T: Real, B: Load<Bsr<T>>> {
+    inverses: Mat<B, Bsr<T>>,
+    places: Places,
+}
+
+/// Where the entries inside the blocks come from and go.
+#[derive(Clone, Debug)]
+struct Places {
+    n: usize,
+    block_dim: usize,
+    nnz: usize,
+    /// Position among A's values, position among the blocks', of each entry.
+    entries: Vec<(Offset, u64)>,
+}
+
+impl<T: Real, B: Load<Bsr<T>>> fmt::Debug for BlockJacobi<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockJacobi")
+            .field("n", &self.places.n)
+            .field("block_dim", &self.places.block_dim)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Real, B: Spmv<Bsr<T>>> BlockJacobi<T, B> {
+    /// Inverts the blocks of `block_dim` rows on the diagonal of a square matrix and brings them onto the device.
+    ///
+    /// # Errors
+    /// [`Error::NotSquare`]; [`Error::Parameter`] unless `block_dim` is 1 up to [`MAX_BLOCK_DIM`]; [`Error::Block`] with the first row of the
+    /// first block that is singular, holds an infinity or NaN, or has an inverse that does; a backend that fails.
+    pub fn new(be: &B, csr: &Csr<T>, block_dim: usize) -> Result<Self> {
+        let places = Places::of(csr, block_dim)?;
+        let inverses = Mat::load(be, places.inverted(csr.values())?)?;
+        Ok(Self { inverses, places })
+    }
+
+    /// Inverts the blocks of new values on the pattern of the old, in stored order. Allocates; may not be recorded.
+    ///
+    /// # Errors
+    /// [`Error::Pattern`] for another number of values; as [`BlockJacobi::new`]. After an error everything is as before.
+    pub fn update(&mut self, be: &B, values: &[T]) -> Result<()> {
+        if values.len() != self.places.nnz {
+            return Err(Error::Pattern { found: values.len(), expected: self.places.nnz });
+        }
+        self.inverses = Mat::load(be, self.places.inverted(values)?)?;
+        Ok(())
+    }
+
+    /// Rows of a block.
+    pub fn block_dim(&self) -> usize {
+        self.places.block_dim
+    }
+}
+
+impl Places {
+    fn of<T: Real>(csr: &Csr<T>, block_dim: usize) -> Result<Self> {
+        let (n, ncols) = (csr.nrows(), csr.ncols());
+        if n != ncols {
+            return Err(Error::NotSquare { solver: "block jacobi", nrows: n, ncols });
+        }
+        if !(1..=MAX_BLOCK_DIM).contains(&block_dim) {
+            let range = "a block has 1 up to 128 rows";
+            return Err(Error::Parameter { name: "block_dim", value: block_dim as f64, range });
+        }
+        let mut entries = Vec::new();
+        for i in 0..n {
+            let first = i - i % block_dim;
+            let cols = csr.row(i).0;
+            let begin = cols.partition_point(|&j| (j as usize) < first);
+            let end = cols.partition_point(|&j| (j as usize) < first + block_dim);
+            // Blocks before this one, rows before this one in it.
+            let row = (first + i % block_dim) as u64 * block_dim as u64;
+            let place = |at: usize| (csr.row_ptr()[i] + at as Offset, row + u64::from(cols[at]) - first as u64);
+            entries.extend((begin..end).map(place));
+        }
+        Ok(Self { n, block_dim, nnz: csr.nnz(), entries })
+    }
+
+    /// The blocks' inverses as a matrix.
+    fn inverted<T: Real>(&self, values: &[T]) -> Result<Bsr<T>> {
+        let (n, b) = (self.n, self.block_dim);
+        let blocks = n.div_ceil(b);
+        let mut dense = vec![T::zero(); blocks * b * b];
+        for &(from, to) in &self.entries {
+            dense[to as usize] = values[from as usize];
+        }
+        let mut inversion = Inversion::new(b);
+        for (block, dense) in dense.chunks_exact_mut(b * b).enumerate() {
+            let row = block * b;
+            inversion.invert(dense, b, b.min(n - row)).map_err(|found| Error::Block { row, block_dim: b, found })?;
+        }
+        let ends = 0..=blocks as Offset;
+        Ok(Bsr::new(n, n, b, ends.collect(), (0..blocks as Offset).collect(), dense)?)
+    }
+}
+
+/// Work space for one block.
+struct Inversion {
+    /// The block beside the identity, row-major.
+    rows: Vec<f64>,
+    /// The largest magnitude that each row began with.
+    largest: Vec<f64>,
+}
+
+impl Inversion {
+    fn new(b: usize) -> Self {
+        Self { rows: vec![0.0; 2 * b * b], largest: vec![0.0; b] }
+    }
+
+    /// Replaces the leading m x m part of a block, whose rows are `stride` apart, by its inverse.
+    ///
+    /// A pivot is none where it is at most the unit roundoff times the largest entry of its row: what is left of it may be rounding alone.
+    fn invert<T: Real>(&mut self, block: &mut [T], stride: usize, m: usize) -> std::result::Result<(), &'static str> {
+        let width = 2 * m;
+        let rows = &mut self.rows[..m * width];
+        rows.fill(0.0);
+        for r in 0..m {
+            for c in 0..m {
+                rows[r * width + c] = block[r * stride + c].as_f64();
+            }
+            rows[r * width + m + r] = 1.0;
+            let row = &rows[r * width..r * width + m];
+            if row.iter().any(|v| !v.is_finite()) {
+                return Err("not finite");
+            }
+            self.largest[r] = row.iter().fold(0.0, |most, v| v.abs().max(most));
+        }
+        for k in 0..m {
+            let size = |r: usize| rows[r * width + k].abs();
+            // The first of equals.
+            let p = (k..m).fold(k, |best, r| if size(r) > size(best) { r } else { best });
+            if size(p) <= f64::UNIT_ROUNDOFF * self.largest[p] {
+                return Err("singular");
+            }
+            if p != k {
+                let (above, below) = rows.split_at_mut(p * width);
+                above[k * width..(k + 1) * width].swap_with_slice(&mut below[..width]);
+                self.largest.swap(p, k);
+            }
+            let pivot = rows[k * width + k];
+            rows[k * width..(k + 1) * width].iter_mut().for_each(|v| *v /= pivot);
+            for r in (0..m).filter(|&r| r != k) {
+                let factor = rows[r * width + k];
+                if factor != 0.0 {
+                    for c in k..width {
+                        rows[r * width + c] -= factor * rows[k * width + c];
+                    }
+                }
+            }
+        }
+        for r in 0..m {
+            for c in 0..m {
+                let v = T::from_f64(rows[r * width + m + c]);
+                if !v.is_finite() {
+                    return Err("too small to invert");
+                }
+                block[r * stride + c] = v;
+            }
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: the matrix is replaced by `update` alone, for which it is borrowed mutably; else it is an operator.
+unsafe impl<T: Real, B: Spmv<Bsr<T>>> Preconditioner<T, B> for BlockJacobi<T, B> {
+    fn len(&self) -> Option<usize> {
+        Some(self.places.n)
+    }
+    fn apply(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        r: &<B as Backend<T>>::Vector,
+        z: &mut <B as Backend<T>>::Vector,
+    ) -> spandrel_backend::Result<()> {
+        self.inverses.spmv(be, gate, Coeff::one(), r, Coeff::zero(), z)
+    }
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        r: &<B as Backend<T>>::Vector,
+        z: &mut <B as Backend<T>>::Vector,
+        rz: &mut <B as Backend<T>>::Scalar,
+    ) -> spandrel_backend::Result<()> {
+        self.inverses.apply_dot(be, gate, r, z, r, rz, None)
+    }
+}
