@@ -101,8 +101,9 @@ fn others<T: Real>(a: &Csr<T>) -> Vec<T> {
     let scale = |at: usize| T::from_f64(1.0 + 0.0625 * (at % 5) as f64);
     let mut values = a.values().to_vec();
     for i in 0..a.nrows() {
-        for e in a.row_ptr()[i] as usize..a.row_ptr()[i + 1] as usize {
-            values[e] = values[e] * if a.col_idx()[e] as usize == i { T::from_f64(1.5) } else { scale(e) };
+        let range = a.row_ptr()[i] as usize..a.row_ptr()[i + 1] as usize;
+        for (e, value) in range.clone().zip(&mut values[range]) {
+            *value *= if a.col_idx()[e] as usize == i { T::from_f64(1.5) } else { scale(e) };
         }
     }
     values
@@ -147,8 +148,9 @@ fn breakdowns<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, 
     let spoilt = |rows: &[usize], change: &dyn Fn(bool, T) -> T| {
         let mut values = a.values().to_vec();
         for &i in rows {
-            for e in a.row_ptr()[i] as usize..a.row_ptr()[i + 1] as usize {
-                values[e] = change(a.col_idx()[e] as usize == i, values[e]);
+            let range = a.row_ptr()[i] as usize..a.row_ptr()[i + 1] as usize;
+            for (e, value) in range.clone().zip(&mut values[range]) {
+                *value = change(a.col_idx()[e] as usize == i, *value);
             }
         }
         values

@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(sizes("d3n7:8x8x8"), [[8, 8, 8], [4, 4, 4], [2, 2, 2]]);
         assert_eq!(sizes("d3n27:9x6x5"), [[9, 6, 5], [4, 3, 2], [2, 3, 2]]);
         let anisotropic = sizes("anisotropic2d:32x32,eps=0.01");
-        assert_eq!(anisotropic[1..4], [[16, 32, 1], [8, 32, 1], [4, 16, 1]]);
+        assert_eq!(anisotropic[1..4], [[16, 32, 1], [8, 32, 1], [4, 32, 1]]);
     }
 
     #[test]
