@@ -3,7 +3,7 @@
 //! What is timed ends when the device is idle. Numeric phase: from values that are there to values that are there, the device's check of
 //! the pivots included. Analysis: the host's symbolic phase and the load with its levels; for cuSPARSE its own analysis. Medians of three,
 //! or one that is long, after a first that compiles kernels. The device's factors must have the host's bits.
-//! Reference: cuSPARSE Library documentation, "cusparse<t>csrilu02()", "cusparse<t>csric02()".
+//! Reference: cuSPARSE Library documentation, `cusparse<t>csrilu02()`, `cusparse<t>csric02()`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

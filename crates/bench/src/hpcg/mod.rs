@@ -2,7 +2,7 @@
 //!
 //! As HPCG does (version 3.1, one process): the reference does 50 iterations, which set the residual to reach; ours is asked how many
 //! it needs for that; sets of so many iterations are timed; the rating counts the operations of the reference's 50, whatever ours did.
-//! Unlike HPCG's, our solver ends where the residual has come down to rounding: of a small grid a set has the iterations before [`FLOOR`].
+//! Unlike HPCG's, our solver ends where the residual has come down to rounding: of a small grid a set has the iterations before `FLOOR`.
 //! Checks: departure from symmetry of product and cycle; iterations with a diagonal made dominant (12 without, 2 with the cycle); no more
 //! iterations than the reference to 1e-6; the same residual in every set. The number is no HPCG result: those come from HPCG's own program and rules.
 //!
