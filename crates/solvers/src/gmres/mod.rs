@@ -3,7 +3,7 @@
 //! Arnoldi's process by modified Gram-Schmidt, every coefficient a scalar of the device, so that whole stretches of a cycle are enqueued
 //! without a wait. H's columns stay on the device until the host looks: then it rotates them (Givens), takes the earliest step that suffices,
 //! and what was enqueued behind that step is in vectors that the answer is not made of. A cycle of m steps is a segment of
-//! [`crate::segments`]: behind it x is updated and its true residual begins the next one.
+//! `segments`: behind it x is updated and its true residual begins the next one.
 //!
 //! Preconditioning ([`Placement`]): from the right the norm that a cycle minimises is that of the residual; from the left it is that of M^-1
 //! r, and a cycle ends once it has fallen by as much as the residual should. Either way `converged` is said of the true residual alone.
