@@ -1,50 +1,71 @@
-// The sweep where thread blocks come in clusters: exact triangular solve on a grid, blocks of 32 lines as a dataflow of warps.
+// The sweep where thread blocks come in clusters: exact triangular solve on a grid, blocks of 8 lines of 4 planes as a dataflow of warps.
 //
 // Variants: sm_90
 //
-// Layout: values by plane and block of 32 lines; of a block `rows` rows of `width` x 32 values, row t holding the points x = t - SIGMA l of
-// its lines l: terms in pairs by lane, an odd one by itself, the reciprocal of the diagonal last (1 for a unit diagonal). Places without a
-// point or a neighbour hold zeros.
-// Schedule: a warp solves a block, a line a lane, a row a step, four rows a batch; batch 0 are zeros before the first row. Its values go into
-// a ring of `ring` rows in shared memory, and after a batch the block's progress. A warp waits until the blocks that it reads (the one before
-// in its plane, its own and both neighbours in the planes before) have come far enough, and until those that read its ring no longer
-// need what it is about to overwrite. SIGMA is such that a point's operands in its own plane are at least a row old.
-// Between tiles: a tile of planes is a thread block's; warps of their own take over the last planes of tiles before into rings like the
-// others. Inside a cluster values travel through the shared memory of the taker (slots of NEAR rows, each value with the number of its
-// batch), between clusters through device memory with the number of the solve (include/exchange.cuh). No fence, nothing to clear.
-// Progress: clusters draw tiles by ticket in the order of planes, a tile a thread block, and wait for earlier tickets and for each other alone;
-// thread blocks of a cluster run together. Which waits cannot form a circle: see `Wavefront` in crates/backend-cuda/src/sweep/wavefront.rs.
-// Coefficients come by bulk copies, `depth` batches ahead; b and x move in chunks of 8 rows, 8 points of 4 lines an instruction.
+// Layout: values by tile (PLANES planes) and block (LINES lines of each of them: line l of plane p of block j lies at y = LINES j + l - shear p);
+// of a block 4 (batches - 1) rows of `width` x 32 values, row t holding the points x = t - by_line l - by_plane p of its lines, lane LINES p + l:
+// terms in pairs by lane, an odd one by itself, the reciprocal of the diagonal last (1 for a unit diagonal). Places without a point or
+// a neighbour hold zeros.
+// Schedule: a warp solves a block, a line a lane, a row a step, four rows a batch; batch 0 are zeros before the first row. The shear is such
+// that a block reads its own planes and the block before it in its tile, and two blocks of the tile before; the slopes are such that a point's
+// operands are at least a row old, those on planes before AGE rows. What is older than the batch is read from a ring in shared memory, what
+// is younger comes by a shuffle. After a batch the block's progress is published; what the next block reads is kept for `deep` batches. A warp
+// waits until the blocks that it reads have come far enough, and until those that read what it kept no longer need what it overwrites.
+// Parts: a tile's blocks are dealt to `parts` thread blocks, `warps` to each in turn, as a multiprocessor's shared memory moves values for three
+// or four solving warps and no more. Warps of their own take over what a part reads of others into rings like the others, and move b and x
+// in chunks of 8 rows, 8 points of 4 lines an instruction. Inside a cluster values travel through the shared memory of the taker (slots of NEAR
+// rows, each value with the number of its batch), between clusters through device memory with the number of the solve (include/exchange.cuh).
+// No fence, nothing to clear.
+// Progress: clusters draw tiles by ticket in the order of planes, and wait for earlier tickets and for each other alone; thread blocks of
+// a cluster run together. Which waits cannot form a circle: see crates/backend-cuda/src/sweep/wavefront.rs.
+// Coefficients come by bulk copies, `depth` batches ahead.
 // The transposed system is packed apart, as the lower triangle of the mirrored grid.
-// Grid: clusters of thread blocks of 32 (planes + BEHIND) warps threads. Dynamic shared memory: `shared` of that file.
+// Grid: clusters of thread blocks of 32 (solvers + takers + movers) threads. Dynamic shared memory: `shared` of that file.
 // pack: any number of thread blocks of 256, a row a thread.
 // Order: stored (columns ascending in the lower triangle that the grid stands for, the reciprocal last).
-// Bytes: width values (with the rows' ends some rows / nx of them), b, x a row; 2 (f32: 1) words of 8 bytes each way for every row handed on between clusters.
+// Bytes: width values (with the rows' ends some rows / nx of them), b, x a row; 2 (f32: 1) words of 8 bytes each way for every point handed on between clusters.
 #include "exchange.cuh"
 #include "stencil.cuh"
 
 // Rows of the slots between thread blocks of a cluster.
 #define NEAR 8
+// Planes of a tile, and lines of a plane in a block.
+#define PLANES 4
+#define LINES 8
+// Rows that an operand of a plane before is older at least.
+#define AGE 2
 
 // A grid, its tiles and its schedule. Twin: `WavefrontArg` of crates/backend-cuda/src/sweep/wavefront.rs.
 struct Wavefront {
     u32 nx, ny, nz;
-    u32 blocks;     // of lines, in a plane
-    u32 warps;      // that solve a plane; block j is warp j mod warps'
-    u32 planes;     // of a tile
+    u32 by_line, by_plane;  // rows by which a line follows the one before, and a plane
+    u32 shear;      // lines by which a plane of a block lies before the one before it
+    u32 blocks;     // of a tile
+    u32 parts;      // of a tile, a thread block each
+    u32 warps;      // that solve a part: block j is warp j mod warps of part j / warps mod parts
     u32 tiles;
     u32 batches;    // of a block
-    u32 rows;       // stored of a block, 4 (batches - 1)
-    u32 ring;       // rows, a power of two
+    u32 movers;     // warps that move b and x
+    u32 deep;       // batches that a block keeps for the blocks after it
     u32 depth;      // batches of coefficients under way
     u32 mirrored;   // row r of the grid is row n - 1 - r
-    u64 plane_values;
+    u32 unused;     // for the alignment
+    u64 tile_values;
 };
 
 template <int POINTS>
 struct Schedule {
     using L = Lines<POINTS>;
     static constexpr int TERMS = POINTS / 2, WIDTH = TERMS + 1;
+    __device__ static constexpr int sheared() {
+        int shear = 0;
+        for (int c = 0; c < L::count; c++)
+            if (L::dz(c) < 0 && L::dy(c) > shear * -L::dz(c)) shear = (L::dy(c) - L::dz(c) - 1) / -L::dz(c);
+        return shear;
+    }
+    static constexpr int SHEAR = sheared();
+    // Lanes of a plane between a point and line c, never after it.
+    __device__ static constexpr int da(int c) { return L::dy(c) + SHEAR * L::dz(c); }
     __device__ static constexpr int slope() {
         int slope = 1;
         for (int c = 0; c < L::count; c++) {
@@ -53,54 +74,77 @@ struct Schedule {
         }
         return slope;
     }
+    static constexpr int BY_LINE = slope();
+    __device__ static constexpr bool late(int by_plane) {
+        for (int c = 0; c < L::count; c++)
+            if (L::dz(c) < 0 && L::hi(c) + BY_LINE * da(c) + by_plane * L::dz(c) > -AGE) return false;
+        return PLANES * (by_plane + SHEAR * BY_LINE) % 4 == 0;
+    }
+    __device__ static constexpr int plane_slope() {
+        int by_plane = 1;
+        while (!late(by_plane)) by_plane++;
+        return by_plane;
+    }
     __device__ static constexpr int deepest() {
         int deepest = 0;
         for (int c = 0; c < L::count; c++)
             if (-L::dz(c) > deepest) deepest = -L::dz(c);
         return deepest;
     }
-    __device__ static constexpr int foremost() {
-        int reach = 0;
+    static constexpr int BY_PLANE = plane_slope(), BEHIND = deepest();
+    // Batches by which a block is behind the one before, and a tile behind the one before.
+    static constexpr int BLOCK_LAG = LINES * BY_LINE / 4, TILE_LAG = PLANES * (BY_PLANE + SHEAR * BY_LINE) / 4;
+    // Lanes whose values the next tile reads, the last of a warp.
+    static constexpr int HANDED = LINES * BEHIND;
+    // Lines of a plane that the next block reads, the last ones.
+    __device__ static constexpr int kept() {
+        int kept = 0;
         for (int c = 0; c < L::count; c++)
-            if (L::hi(c) > reach) reach = L::hi(c);
-        return reach;
+            if (-da(c) > kept) kept = -da(c);
+        return kept;
     }
-    // Terms on planes before.
-    __device__ static constexpr int early() {
-        int terms = 0;
-        for (int c = 0; c < L::count; c++)
-            if (L::dz(c) != 0) terms = L::first(c + 1);
-        return terms;
-    }
-    static constexpr int SIGMA = slope(), BEHIND = deepest(), REACH = foremost(), EARLY = early();
+    static constexpr int KEPT = kept();
+    static_assert(KEPT * PLANES <= 8, "what a block keeps for the next is 8 lanes wide");
+    static_assert(BEHIND <= PLANES, "a tile reads the tile before it alone");
     // The row, from that of a point, of its newest operand on line c.
-    __device__ static constexpr int newest(int c) { return L::hi(c) + SIGMA * L::dy(c); }
+    __device__ static constexpr int newest(int c) { return L::hi(c) + BY_LINE * da(c) + BY_PLANE * L::dz(c); }
     __device__ static constexpr int batch_of(int row) { return row >= 0 ? row / 4 : -((3 - row) / 4); }
     static constexpr int NONE = -(1 << 28);
+    // Whether a block reads line c of the block `side` of it, d tiles before.
     __device__ static constexpr bool reads(int c, int d, int side) {
-        int dy = L::dy(c);
-        return L::dz(c) == -d && (side < 0 ? dy < 0 : side > 0 ? dy > 0 : d > 0);
+        if (d == 0) return side < 0 && da(c) < 0 && -L::dz(c) < PLANES;
+        int first = da(c) + SHEAR * PLANES;
+        return L::dz(c) < 0 && first < (side + 1) * LINES && first + LINES > side * LINES;
     }
-    // Batch k of a block needs k + this batches of the block `side` of it, d planes before.
+    // The batch of that block which stands where batch 0 of this one does.
+    __device__ static constexpr int shift(int d, int side) { return d * TILE_LAG - side * BLOCK_LAG; }
+    // Batch k of a block needs k + this batches of the block `side` of it, d tiles before.
     __device__ static constexpr int need(int d, int side) {
         int most = NONE;
         for (int c = 0; c < L::count; c++)
             if (reads(c, d, side)) {
-                int batches = batch_of(newest(c) - 1) - 8 * SIGMA * side + 2;
+                int batches = batch_of(newest(c) - 1) + 2 + shift(d, side);
                 if (batches > most) most = batches;
             }
         return most;
     }
-    // Batch k may be written once the block whose neighbour on its other side `side` is, d planes after, has done k + this - ring / 4.
+    // Batch k may be kept once the block `side` of it, d tiles after, has done k + this - deep.
     __device__ static constexpr int release(int d, int side) {
         int most = NONE;
         for (int c = 0; c < L::count; c++)
             if (reads(c, d, -side)) {
                 // A block's first batch reads the row before its own where a line has several terms.
-                int batches = 1 - batch_of(newest(c) - (L::hi(c) > L::lo(c))) - 8 * SIGMA * side;
+                int batches = 1 - batch_of(newest(c) - (L::hi(c) > L::lo(c))) - shift(d, -side);
                 if (batches > most) most = batches;
             }
         return most;
+    }
+    static_assert(need(1, -1) == NONE, "of the tile before, a block reads its own place and the next");
+    // Whether the terms on line c and those before it need nothing of their own batch for row i of it.
+    __device__ static constexpr bool early(int c, int i) {
+        for (int before = 0; before <= c; before++)
+            if (i + newest(before) >= 0) return false;
+        return true;
     }
 };
 
@@ -164,23 +208,42 @@ struct Waves {
     using L = Lines<POINTS>;
     using G = Schedule<POINTS>;
     using C = Cells<T>;
-    static constexpr int TERMS = G::TERMS, WIDTH = G::WIDTH, SIGMA = G::SIGMA, BEHIND = G::BEHIND, COUNT = L::count, EARLY = G::EARLY;
+    static constexpr int TERMS = G::TERMS, WIDTH = G::WIDTH, COUNT = L::count, HANDED = G::HANDED, SHARE = 32 / HANDED;
+    // Batches of a block's own ring, chunks of b under way.
+    static constexpr int RING = 4, ROOMS = 4;
     // Bytes: a row of coefficients' one term, a row of a ring, a batch of coefficients, what b waits in, a row of slots.
-    static constexpr u32 ROW = 32 * sizeof(T), PITCH = 34 * sizeof(T), STAGE = 4 * WIDTH * ROW, ROOM_B = 16 * PITCH, SLOTS = 32 * C::SLOT;
+    static constexpr u32 SIZE = sizeof(T), ROW = 32 * SIZE, PITCH = 34 * SIZE, STAGE = 4 * WIDTH * ROW, ROOM_B = 8 * ROOMS * PITCH, SLOTS = HANDED * C::SLOT;
 
     const Wavefront& g;
-    u32 zero, rings, rooms, stages, bars, slots, progress, taken;  // where they begin
-    u32 ring_bytes, groups, lane, rank, crew, tag, seq, tile;
+    u32 rings, kept, copies, rooms, stages, bars, slots, progress, moved, taken;  // where they begin
+    u32 lane, rank, crew, tag, seq, tile, part, turn;
 
-    __device__ __forceinline__ u32 ring_of(int q, int j) const { return rings + (q * g.warps + (u32)j % g.warps) * ring_bytes; }
-    __device__ __forceinline__ u32 progress_of(int q, int j) const { return progress + (q * (int)g.blocks + j) * 4; }
-    // What plane p of the tile has been taken by the tile d after it.
-    __device__ __forceinline__ u32 taken_of(int d, int p, int j) const { return taken + (((d - 1) * g.planes + p) * g.blocks + j) * 4; }
-    __device__ __forceinline__ u32 slot_of(int q, int j) const { return slots + (q * g.warps + (u32)j % g.warps) * (NEAR * SLOTS) + lane * C::SLOT; }
-    // The words of row 0 of a block of plane z, one of the last BEHIND of its cluster.
-    __device__ __forceinline__ u64* handed(u64* exchange, int z, int j) const {
-        u32 span = crew * g.planes, cluster = (u32)z / span, place = cluster * BEHIND + (u32)z - ((cluster + 1) * span - BEHIND);
-        return exchange + (((u64)place * g.blocks + j) * g.rows * 32 + lane) * Slot<T>::WORDS;
+    // Whether a block is this part's; its warp, and for others the place after the last.
+    __device__ __forceinline__ bool here(int j) const { return (u32)j % turn / g.warps == part; }
+    __device__ __forceinline__ u32 at(int j) const { return here(j) ? (u32)j % g.warps : g.warps; }
+    // The thread block of a part, of this tile or one after it (or before).
+    __device__ __forceinline__ u32 rank_of(int after, u32 of_part) const { return (rank / g.parts + after) * g.parts + of_part % g.parts; }
+    __device__ __forceinline__ u32 ring_of(int j) const { return rings + at(j) * (RING * 4 * PITCH); }
+    // What a block keeps for the next: rows of 8 values, four blocks side by side.
+    __device__ __forceinline__ u32 kept_of(int j) const { return kept + at(j) / 4 * (g.deep * 4 * PITCH) + at(j) % 4 * (8 * SIZE); }
+    // Of a block of the tile before: rows of HANDED values, several blocks side by side.
+    __device__ __forceinline__ u32 copy_of(int j) const { return copies + at(j) / SHARE * (g.deep * 4 * PITCH) + at(j) % SHARE * (HANDED * SIZE); }
+    // Of block j of the tile (d = 0) or of the one before it.
+    __device__ __forceinline__ u32 progress_of(int d, int j) const { return progress + (d * (int)g.blocks + j) * 4; }
+    // Batches of a warp's blocks that have left its ring.
+    __device__ __forceinline__ u32 moved_of(u32 w) const { return moved + w * 4; }
+    // Who takes a block over: the part of the next tile that solves it, the one that solves the block before it, and that of the next block.
+    enum Taker { SAME, PREVIOUS, NEXT };
+    // What they have taken of it.
+    __device__ __forceinline__ u32 taken_of(Taker by, int j) const { return taken + (by * g.blocks + j) * 4; }
+    __device__ __forceinline__ u32 slot_of(Taker by, int j) const { return slots + (by == SAME ? (u32)j % g.warps : g.warps + by - 1) * (NEAR * SLOTS); }
+    // Barriers of a warp: for coefficients, then for b.
+    __device__ __forceinline__ u32 bars_of(u32 w) const { return bars + w * (g.depth + ROOMS) * 8; }
+    // The words of row 0 of a block of a cluster's last tile.
+    __device__ __forceinline__ u64 handed(u32 cluster, int j) const { return ((u64)cluster * g.blocks + j) * (4 * (g.batches - 1) * HANDED) * Slot<T>::WORDS; }
+    // Where batch k of a block stands in a ring of so many batches: those that are needed at the same time stand in the same place.
+    __device__ __forceinline__ u32 place(u32 of_tile, int j, int k, u32 ring) const {
+        return (u32)(k + (int)(4 * ring) + j * G::BLOCK_LAG + (int)of_tile * G::TILE_LAG) % ring * (4 * PITCH);
     }
 
     // What a lane watches for its warp: a progress, and what it has to be for batch k: k + lead, at most `most`.
@@ -192,90 +255,171 @@ struct Waves {
             while (!__all_sync(ALL, progress_at(at) >= need)) {}
         }
     };
-    // Of block j of plane q of the tile (those before the tile first).
-    __device__ __forceinline__ Watch watch(int q, int j, bool solves) const {
+    // Of block j of the tile (d = 0), or of a copy of it (of the one before, d = 1).
+    __device__ __forceinline__ Watch watch(int d, int j, bool solves) const {
         Watch w{progress, G::NONE, (int)g.batches};
-        each<3>([&](auto depth) {
-            constexpr int d = depth;
-            each<3>([&](auto s) {
-                constexpr int side = (int)s - 1, need = G::need(d, side), release = G::release(d, side);
-                bool beside = j + side >= 0 && j + side < (int)g.blocks, after = q + d >= BEHIND && q + d < (int)g.planes + BEHIND;
+        auto beside = [&](int side) { return j + side >= 0 && j + side < (int)g.blocks; };
+        each<3>([&](auto s) {
+            constexpr int side = (int)s - 1;
+            each<2>([&](auto of) {
+                constexpr int before = of, need = G::need(before, side), release = G::release(before, side);
                 if constexpr (need > G::NONE)
-                    if (solves && lane == d * 3 + s && beside) w = {progress_of(q - d, j + side), need, (int)g.batches};
+                    if (solves && lane == before * 3 + s && beside(side)) w = {progress_of(before, j + side), need, (int)g.batches};
                 if constexpr (release > G::NONE) {
-                    if (lane == 9 + d * 3 + s && beside && after) w = {progress_of(q + d, j + side), release - (int)groups, (int)g.batches};
-                    // The block whose ring this one takes over must have been read to its end.
-                    int before = j - (int)g.warps;
-                    if (lane == 18 + d * 3 + s && before >= 0 && before + side >= 0 && after) w = {progress_of(q + d, before + side), 1 << 28, (int)g.batches};
+                    if (d == before && lane == 9 + s && beside(side) && here(j + side)) w = {progress_of(0, j + side), release - (int)g.deep, (int)g.batches};
+                    // The block whose place this one takes over must have been read to its end.
+                    int last = j - (int)turn;
+                    if (d == before && lane == 18 + s && last >= 0 && last + side >= 0 && here(last + side)) w = {progress_of(0, last + side), 1 << 28, (int)g.batches};
                 }
             });
         });
         return w;
     }
 
-    __device__ __forceinline__ void zeros(u32 own, u32 mine) const {
-        each<4>([&](auto i) { C::put(own + i * PITCH, T(0)); });
+    // Takes over a block batch by batch, rows of USED values, in slots of WIDE: of the tile before its last planes, of this one what it keeps.
+    template <int WIDE, int USED>
+    __device__ __forceinline__ void take(int d, int j, Taker by, u32 from, u32 to, u32 of_tile, const u64* far) const {
+        constexpr int EACH = WIDE / 8, SIDE = 32 / WIDE;
+        Watch watched = watch(d, j, false);
+        u32 copy = to + lane / WIDE * PITCH + lane % WIDE * SIZE, mine = progress_of(d, j);
+        auto put = [&](int k, int i, T v) { C::put(copy + place(of_tile, j, k, g.deep) + i * (SIDE * PITCH), v); };
+        watched.wait(0);
+        each<EACH>([&](auto i) { put(0, i, T(0)); });
         __syncwarp();
         if (lane == 0) publish(mine, 1);
-    }
-
-    // Takes over a block of a plane before the tile, slot by slot: load(slot, row of the batch) of what bears the mark of its batch.
-    template <class Load, class Mark, class Next>
-    __device__ __forceinline__ void take(int q, int j, const Watch& w, const Load& load, const Mark& mark, const Next& next) const {
-        u32 own = ring_of(q, j) + lane * (u32)sizeof(T), mine = progress_of(q, j);
-        for (int k = 1; k < (int)g.batches; k++) {
-            Slot<T> slot[4];
-            for (;;) {
-                each<4>([&](auto i) { load(slot[i], k, (int)i); });
-                bool there = true;
-                each<4>([&](auto i) { there = there & slot[i].holds(mark(k)); });
-                if (__all_sync(ALL, there)) break;
+        u32 near = slot_of(by, j) + lane * C::SLOT, first = (seq * g.blocks + j) * g.batches, back = there(taken_of(by, j), from);
+        if (far) {
+            far += lane * Slot<T>::WORDS;
+            // The first values may be long in coming.
+            for (Slot<T> slot;;) {
+                slot.load(far);
+                if (__all_sync(ALL, slot.holds(tag))) break;
+                __nanosleep(100);
             }
-            w.wait(k);
-            u32 to = own + (k & (groups - 1)) * 4 * PITCH;
-            each<4>([&](auto i) { C::put(to + i * PITCH, slot[i].value()); });
+        }
+        for (int k = 1; k < (int)g.batches; k++) {
+            Slot<T> slot[EACH];
+            u32 mark = far ? tag : first + k;
+            for (bool there = false; !there;) {
+                each<EACH>([&](auto i) {
+                    if (far) slot[i].load(far + (u64)(k - 1) * (4 * WIDE * Slot<T>::WORDS) + i * (32 * Slot<T>::WORDS));
+                    else C::take(near + (k & (NEAR / 4 - 1)) * (4 * WIDE * C::SLOT) + i * (32 * C::SLOT), slot[i]);
+                });
+                there = true;
+                each<EACH>([&](auto i) { there = there & (slot[i].holds(mark) || lane % WIDE >= USED); });
+                there = __all_sync(ALL, there);
+            }
+            watched.wait(k);
+            each<EACH>([&](auto i) { put(k, i, slot[i].value()); });
             __syncwarp();
             if (lane == 0) {
                 publish(mine, k + 1);
-                next(k);
+                if (!far) tell(back, k);
             }
         }
     }
-    __device__ __forceinline__ void take_over(int q, u32 w, const u64* exchange) const {
-        int z = (int)(tile * g.planes) - BEHIND + q;
-        if (z < 0) return;
-        u32 from = (u32)z / g.planes, d = tile - from, p = (u32)z % g.planes;
-        for (int j = w; j < (int)g.blocks; j += g.warps) {
-            Watch watched = watch(q, j, false);
-            watched.wait(0);
-            zeros(ring_of(q, j) + lane * (u32)sizeof(T), progress_of(q, j));
-            if (rank >= d) {
-                u32 at = slot_of(q, j), first = (seq * g.blocks + j) * g.batches, back = there(taken_of(d, p, j), rank - d);
-                take(q, j, watched, [&](Slot<T>& slot, int k, int i) { C::take(at + ((k & 1) * 4 + i) * SLOTS, slot); },
-                     [&](int k) { return first + k; }, [&](int k) { tell(back, k); });
-            } else {
-                const u64* at = handed(const_cast<u64*>(exchange), z, j);
-                // The first values may be long in coming.
-                for (Slot<T> slot;;) {
-                    slot.load(at);
-                    if (__all_sync(ALL, slot.holds(tag))) break;
-                    __nanosleep(100);
-                }
-                take(q, j, watched, [&](Slot<T>& slot, int k, int i) { slot.load(at + (u64)(4 * (k - 1) + i) * (32 * Slot<T>::WORDS)); },
-                     [&](int) { return tag; }, [&](int) {});
+    // Warp w takes over what the part's blocks read of others: for w below `warps` block w of each turn of the tile before, then the block after
+    // the part's last of the tile before, then the block before its first.
+    __device__ __forceinline__ void take_over(u32 w, const u64* exchange) const {
+        Taker by = w < g.warps ? SAME : w == g.warps ? PREVIOUS : NEXT;
+        if (by == PREVIOUS && G::need(1, 1) == G::NONE) return;
+        int first = by == NEXT ? (int)(part * g.warps) - 1 : (int)(part * g.warps + w);
+        for (int j = first < 0 ? first + (int)turn : first; j < (int)g.blocks; j += turn) {
+            if (by == NEXT) {
+                if (j + 1 < (int)g.blocks) take<8, G::KEPT * PLANES>(0, j, by, rank_of(0, part + g.parts - 1), kept_of(j), tile, nullptr);
+            } else if (tile > 0) {
+                bool close = rank >= g.parts;
+                const u64* far = close ? nullptr : exchange + handed(tile * g.parts / crew - 1, j);
+                take<HANDED, HANDED>(1, j, by, close ? rank_of(-1, part + by) : rank, copy_of(j), tile - 1, far);
             }
         }
     }
 
-    // Solves warp w's blocks of plane p of the tile. `used`: batches of coefficients that the warp has used so far.
-    __device__ __forceinline__ void solve(int p, u32 w, u32& used, const T* values, const T* b, T* x, u64* exchange) const {
-        int q = BEHIND + p, z = (int)(tile * g.planes) + p, nx = (int)g.nx, blocks = (int)g.blocks, batches = (int)g.batches;
-        if (z >= (int)g.nz) return;
-        u32 warp = p * g.warps + w, depth = g.depth;
-        u32 stage = stages + warp * depth * STAGE, bar = bars + warp * depth * 8, slot = used % depth, parity = used / depth & 1;
-        u32 to_come = (blocks - w + g.warps - 1) / g.warps * (batches - 1), of_block = batches - 1;
-        const char* from = (const char*)(values + (u64)z * g.plane_values + (u64)w * g.rows * WIDTH * 32);
-        u64 skip = (u64)(g.warps - 1) * g.rows * WIDTH * ROW;
+    // Eight rows of b or x of a block: an instruction is for points e of lines l, l + 1, l + 2, l + 3 of a plane.
+    struct Chunks {
+        static constexpr int FOURS = LINES / 4;
+        u32 present = 0;
+        i64 first = 0;
+        __device__ __forceinline__ Chunks() {}
+        __device__ __forceinline__ Chunks(const Waves& at, int j, int e, int l) {
+            const Wavefront& g = at.g;
+            each<8>([&](auto m) {
+                int y = j * LINES + l + m % FOURS * 4 - G::SHEAR * (m / FOURS);
+                if (y >= 0 && y < (int)g.ny && at.tile * PLANES + m / FOURS < g.nz) present |= 1u << m;
+            });
+            first = ((i64)at.tile * PLANES * g.ny + j * LINES + l) * g.nx + e - G::BY_LINE * l;
+            if (g.mirrored) first = (i64)g.nx * g.ny * g.nz - 1 - first;
+        }
+        // body(m, whether it is a point, its place from the first)
+        template <class Body>
+        __device__ __forceinline__ void visit(const Wavefront& g, int q, int x, const Body& body) const {
+            i64 sign = g.mirrored ? -1 : 1, by_line = sign * 4 * (i64)((int)g.nx - G::BY_LINE), by_plane = sign * ((i64)((int)g.ny - G::SHEAR) * g.nx - G::BY_PLANE);
+            i64 from = first + sign * 8 * q;
+            each<8>([&](auto m) {
+                bool point = (u32)(x + 8 * q - m % FOURS * 4 * G::BY_LINE - m / FOURS * G::BY_PLANE) < g.nx && (present >> m & 1);
+                body(m, point, from + m % FOURS * by_line + m / FOURS * by_plane);
+            });
+        }
+    };
+    // Moves b to, and x from, the blocks of the part's warps m and m + movers. `before`: chunks that they had before this tile.
+    __device__ __forceinline__ void move(u32 m, u32 (&before)[2], const T* b, T* x) const {
+        int e = lane % 8, l = lane / 8, chunks = (g.batches - 1) / 2, skew = e - G::BY_LINE * l;
+        int jb[2], qb[2], jx[2], qx[2];
+        Chunks of_b[2], of_x[2];
+        u32 in[2], out[2];
+        each<2>([&](auto s) {
+            jb[s] = jx[s] = part * g.warps + m + s * g.movers;
+            qb[s] = qx[s] = 0;
+            in[s] = out[s] = 0;
+            if (m + s * g.movers >= g.warps) jb[s] = jx[s] = g.blocks;
+            of_b[s] = of_x[s] = Chunks(*this, jb[s], e, l);
+        });
+        while (jx[0] < (int)g.blocks || jx[1] < (int)g.blocks) {
+            each<2>([&](auto s) {
+                u32 w = m + s * g.movers;
+                if (jb[s] < (int)g.blocks && in[s] < out[s] + ROOMS) {
+                    u32 number = before[s] + in[s], to = rooms + w * ROOM_B + (number % ROOMS * 8 + e) * PITCH + l * SIZE;
+                    of_b[s].visit(g, qb[s], skew, [&](auto i, bool point, i64 at) {
+                        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to + i * 4 * SIZE), "l"(b + at), "n"((int)SIZE), "r"(point ? SIZE : 0) : "memory");
+                    });
+                    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bars_of(w) + (g.depth + number % ROOMS) * 8) : "memory");
+                    in[s]++;
+                    if (++qb[s] == chunks) {
+                        qb[s] = 0;
+                        jb[s] += turn;
+                        of_b[s] = Chunks(*this, jb[s], e, l);
+                    }
+                }
+                if (jx[s] < (int)g.blocks && __all_sync(ALL, progress_at(progress_of(0, jx[s])) >= 2 * qx[s] + 3)) {
+                    u32 ring = ring_of(jx[s]) + place(tile, jx[s], 2 * qx[s] + 1 + (e >= 4), RING) + e % 4 * PITCH + l * SIZE;
+                    T solved[8];
+                    each<8>([&](auto i) { solved[i] = C::ring(ring + i * 4 * SIZE); });
+                    out[s]++;
+                    __syncwarp();
+                    if (lane == 0) publish(moved_of(w), 2 * out[s]);
+                    of_x[s].visit(g, qx[s], skew, [&](auto i, bool point, i64 at) {
+                        if (point) x[at] = solved[i];
+                    });
+                    if (++qx[s] == chunks) {
+                        qx[s] = 0;
+                        jx[s] += turn;
+                        of_x[s] = Chunks(*this, jx[s], e, l);
+                    }
+                }
+            });
+        }
+        each<2>([&](auto s) { before[s] += in[s]; });
+    }
+
+    // Solves warp w's blocks of the part. `used`: batches of coefficients that the warp has used so far.
+    __device__ __forceinline__ void solve(u32 w, u32& used, const T* values, u64* exchange) const {
+        int nx = (int)g.nx, ny = (int)g.ny, blocks = (int)g.blocks, batches = (int)g.batches, a = lane % LINES, plane = lane / LINES;
+        u32 depth = g.depth, of_block = batches - 1;
+        u32 stage = stages + w * depth * STAGE, bar = bars_of(w), slot = used % depth, parity = used / depth & 1;
+        int start = part * g.warps + w;
+        u32 to_come = start < blocks ? (blocks - start + turn - 1) / turn * of_block : 0;
+        const char* from = (const char*)(values + (u64)tile * g.tile_values + (u64)start * of_block * 4 * WIDTH * 32);
+        u64 skip = (u64)(turn - 1) * of_block * 4 * WIDTH * ROW;
         auto ahead = [&](u32 to) {
             if (to_come == 0) return;
             if (lane == 0) copy_ahead(stage + to * STAGE, from, STAGE, bar + to * 8);
@@ -291,172 +435,162 @@ struct Waves {
             to = to + 1 == depth ? 0 : to + 1;
         }
 
-        for (int j = w; j < blocks; j += g.warps) {
-            Watch watched = watch(q, j, true);
-            u32 my_ring = ring_of(q, j), own = my_ring + lane * (u32)sizeof(T), mine = progress_of(q, j);
-            int y = j * 32 + (int)lane, lines = (int)g.ny - j * 32;
+        int solved = 0;
+        for (int j = start; j < blocks; j += turn, solved += batches - 1) {
+            Watch watched = watch(0, j, true);
+            u32 own = ring_of(j) + lane * SIZE, mine = progress_of(0, j);
             u32 base[COUNT + 1];
+            bool inside[COUNT + 1];
             each<COUNT>([&](auto c) {
-                constexpr int dy = L::dy(c), dz = L::dz(c);
-                int yy = y + dy, l = (int)lane + dy, jj = j + (l < 0 ? -1 : l > 31 ? 1 : 0);
-                bool absent = yy < 0 || yy >= (int)g.ny || z + dz < 0;
-                // In the plane itself a lane before has the value in a register.
-                if (dz == 0 && l >= 0) absent = true;
-                base[c] = absent ? zero : ring_of(q + dz, jj) + (l & 31) * (u32)sizeof(T);
+                int of_plane = plane + L::dz(c), at = a + G::da(c);
+                bool before = of_plane < 0;
+                if (before) {
+                    of_plane += G::BEHIND;
+                    at += G::SHEAR * PLANES;
+                }
+                int side = at < 0 ? -1 : at >= LINES ? 1 : 0, jj = j + side;
+                at -= side * LINES;
+                bool absent = jj < 0 || jj >= blocks || (before && tile == 0);
+                inside[c] = !before && side == 0;
+                // Beside what is kept are zeros.
+                base[c] = inside[c] ? own + (at - a + (of_plane - plane) * LINES) * (int)SIZE : absent ? kept + 32 * SIZE
+                        : before ? copy_of(jj) + (of_plane * LINES + at) * SIZE : kept_of(jj) + (of_plane * G::KEPT + at - (LINES - G::KEPT)) * SIZE;
             });
+            u32 of_kept = plane * G::KEPT + a - (LINES - G::KEPT);
+            bool ends = a >= LINES - G::KEPT, keeps = ends && here(j + 1);
+            u32 keep = kept_of(j) + of_kept * SIZE;
 
-            // Eight rows of b and x: an instruction is for points e of lines l, l + 1, l + 2, l + 3.
-            int e = lane % 8, l = lane / 8, x_in = e - SIGMA * l, x_out = x_in;
-            i64 first = ((i64)z * g.ny + j * 32) * g.nx + (i64)l * (nx - SIGMA) + e, hop = 4 * (i64)(nx - SIGMA), turn = 8;
-            if (g.mirrored) {
-                first = (i64)g.nx * g.ny * g.nz - 1 - first;
-                hop = -hop;
-                turn = -turn;
-            }
-            const T* b_from = b + first;
-            T* x_to = x + first;
-            u32 room = rooms + warp * ROOM_B, b_to = room + e * PITCH + l * (u32)sizeof(T), half = 0;
-            auto inside = [&](int at, int m) { return (u32)(at - 4 * SIGMA * m) < (u32)nx && l + 4 * m < lines; };
-            auto fetch = [&] {
-                each<8>([&](auto m) {
-                    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(b_to + half + m * 4 * (u32)sizeof(T)), "l"(b_from + m * hop),
-                                 "n"((int)sizeof(T)), "r"(inside(x_in, m) ? (u32)sizeof(T) : 0) : "memory");
-                });
-                asm volatile("cp.async.commit_group;" ::: "memory");
-                x_in += 8;
-                b_from += turn;
-                half ^= 8 * PITCH;
+            // To those that take the block over.
+            u32 first_mark = (seq * blocks + j) * batches, of_handed = lane - (32 - HANDED), near[3] = {0, 0, 0};
+            u64* far = nullptr;
+            auto to = [&](Taker by, bool hands, u32 of, u32 whom) {
+                if (hands) near[by] = there(slot_of(by, j) + of * C::SLOT, whom);
+                if (lane == 29 + by) watched = {taken_of(by, j), -(NEAR / 4), 1 << 28};
             };
-            asm volatile("cp.async.wait_group 0;" ::: "memory");
-            __syncwarp();
-            fetch();
-            fetch();
-
-            // Who takes this plane over.
-            u32 near_at[BEHIND], far = 0, first_mark = (seq * blocks + j) * batches;
-            u64* hand = nullptr;
-            each<BEHIND>([&](auto i) {
-                constexpr int d = i + 1;
-                int there_q = p + BEHIND - d * (int)g.planes;
-                bool taker = there_q >= 0 && tile + d < g.tiles, close = taker && rank + d < crew;
-                near_at[i] = close ? there(slot_of(there_q, j), rank + d) : 0;
-                if (close && lane == 27 + i) watched = {taken_of(d, p, j), -(NEAR / 4), 1 << 28};
-                if (taker && !close) far = 1;
+            bool hands = lane >= 32 - HANDED;
+            if (tile + 1 < g.tiles) {
+                if (rank + g.parts < crew) {
+                    to(SAME, hands, of_handed, rank_of(1, part));
+                    if (G::need(1, 1) > G::NONE && j > 0 && !here(j - 1)) to(PREVIOUS, hands, of_handed, rank_of(1, part + g.parts - 1));
+                } else if (hands) {
+                    far = exchange + handed(tile * g.parts / crew, j) + of_handed * Slot<T>::WORDS;
+                }
+            }
+            if (j + 1 < blocks && !here(j + 1)) to(NEXT, ends, of_kept, rank_of(0, part + 1));
+            if (lane == 28) watched = {moved_of(w), solved - RING, 1 << 28};
+            // Places of the last four batches in the own ring, and in what is kept.
+            u32 group[4], deep[4];
+            each<4>([&](auto i) {
+                group[i] = place(tile, j, (int)i - 2, RING);
+                deep[i] = place(tile, j, (int)i - 2, g.deep);
             });
-            if (far) hand = handed(exchange, z, j);
-
+            // All of the block before must have left the ring.
+            while (!__all_sync(ALL, progress_at(moved_of(w)) >= solved)) {}
             watched.wait(0);
-            zeros(own, mine);
-            T held[COUNT + 1][3], last[4] = {T(0), T(0), T(0), T(0)};
-            each<COUNT>([&](auto c) { held[c][0] = held[c][1] = held[c][2] = T(0); });
-            u32 group[4] = {0, 4 * PITCH, 2 % groups * 4 * PITCH, 3 % groups * 4 * PITCH}, b_at = room + lane * (u32)sizeof(T), b_turn = 0;
-            asm volatile("cp.async.wait_group 1;" ::: "memory");
+            each<4>([&](auto i) {
+                C::put(own + group[2] + i * PITCH, T(0));
+                if (keeps) C::put(keep + deep[2] + i * PITCH, T(0));
+            });
             __syncwarp();
-            int now_x = lines > (int)lane ? -SIGMA * (int)lane : -(1 << 29);
+            if (lane == 0) publish(mine, 1);
+            T held[COUNT + 1][3], last[2] = {T(0), T(0)};
+            each<COUNT>([&](auto c) { held[c][0] = held[c][1] = held[c][2] = T(0); });
+            u32 room = rooms + w * ROOM_B + lane * SIZE, b_turn = 0;
+            int y = j * LINES + a - G::SHEAR * plane;
+            int now_x = y >= 0 && y < ny && tile * PLANES + plane < g.nz ? -G::BY_LINE * a - G::BY_PLANE * plane : -(1 << 29);
             for (int k = 1; k < batches; k++) {
                 T s[4], lead[COUNT + 1][4], value[4][WIDTH + 1];
-                each<4>([&](auto i) { s[i] = C::ring(b_at + (b_turn + i) * PITCH); });
+                if (k & 1) {
+                    u32 chunk = used / 2;
+                    b_turn = chunk % ROOMS * 8;
+                    await_copy(bar + (depth + chunk % ROOMS) * 8, chunk / ROOMS & 1);
+                } else b_turn += 4;
+                each<4>([&](auto i) { s[i] = C::ring(room + (b_turn + i) * PITCH); });
                 u32 at = stage + slot * STAGE;
                 await_copy(bar + slot * 8, parity);
                 auto load = [&](auto i, auto u) {
                     if constexpr (2 * u + 1 < WIDTH) {
-                        auto two = C::two(at + lane * 2 * (u32)sizeof(T) + (i * WIDTH + 2 * u) * ROW);
+                        auto two = C::two(at + lane * 2 * SIZE + (i * WIDTH + 2 * u) * ROW);
                         value[i][2 * u] = two.x;
                         value[i][2 * u + 1] = two.y;
                     } else {
-                        value[i][2 * u] = C::one(at + lane * (u32)sizeof(T) + (i * WIDTH + 2 * u) * ROW);
+                        value[i][2 * u] = C::one(at + lane * SIZE + (i * WIDTH + 2 * u) * ROW);
                     }
                 };
                 constexpr int PAIRS = (WIDTH + 1) / 2, AHEAD = WIDTH <= 8 ? PAIRS : 2;
                 each<AHEAD>([&](auto u) { each<4>([&](auto i) { load(i, u); }); });
                 watched.wait(k);
 
-                // The newest operand on line c of row i of the batch (-1: the row before).
+                // The newest operand on line c of row i of the batch (-1: the row before), where it is not in a register of another lane.
                 auto newest = [&](auto c, auto i) {
                     constexpr int row = (int)i + G::newest(c), of = G::batch_of(row), in = row - 4 * of;
-                    static_assert(of >= -1 && of <= 2, "a row that the ring's groups do not reach");
-                    return C::ring(base[c] + group[of + 1] + in * PITCH);
+                    static_assert(of >= -3 && of <= 0, "a row that the ring's groups do not reach");
+                    return C::ring(base[c] + (inside[c] ? group[3 + of] : deep[3 + of]) + in * PITCH);
                 };
                 if (k == 1) each<COUNT>([&](auto c) {
                     constexpr int wide = L::hi(c) - L::lo(c);
                     if constexpr (wide > 0) held[c][wide] = newest(c, Constant<-1>{});
                 });
                 each<COUNT>([&](auto c) { each<4>([&](auto i) { lead[c][i] = newest(c, i); }); });
-                // Planes before, four rows side by side.
+                auto add = [&](auto c, auto i, auto t) {
+                    constexpr int line = c, row = i, wide = L::hi(line) - L::lo(line), from_row = row + S::dx(t) - L::hi(line);
+                    T operand = from_row >= 0 ? lead[c][from_row < 0 ? 0 : from_row] : held[c][wide + from_row + 1 > 0 ? wide + from_row + 1 : 0];
+                    s[i] = fma_rn(-value[i][t], operand, s[i]);
+                };
+                // What needs nothing of this batch, four rows side by side.
                 each<COUNT>([&](auto c) {
-                    constexpr int line = c, wide = L::hi(line) - L::lo(line), first_term = L::first(line), terms = L::first(line + 1) - first_term;
-                    if constexpr (L::dz(line) != 0) {
-                        each<terms>([&](auto t) {
-                            constexpr int term = first_term + t, dx = S::dx(term) - L::lo(line), next = term / 2 + 1;
-                            if constexpr (term % 2 == 0 && next >= AHEAD && next < PAIRS) each<4>([&](auto i) { load(i, Constant<next>{}); });
-                            each<4>([&](auto i) {
-                                constexpr int from_row = (int)i + dx - wide;
-                                T operand = from_row >= 0 ? lead[c][from_row < 0 ? 0 : from_row] : held[c][wide + from_row + 1 > 0 ? wide + from_row + 1 : 0];
-                                s[i] = fma_rn(-value[i][term], operand, s[i]);
-                            });
+                    constexpr int line = c, first_term = L::first(line), terms = L::first(line + 1) - first_term;
+                    each<terms>([&](auto t) {
+                        constexpr int term = first_term + t, next = term / 2 + 1;
+                        if constexpr (term % 2 == 0 && next >= AHEAD && next < PAIRS) each<4>([&](auto i) { load(i, Constant<next>{}); });
+                        each<4>([&](auto i) {
+                            if constexpr (G::early(line, i)) add(c, i, Constant<term>{});
                         });
-                        if constexpr (wide > 0) held[c][wide] = lead[c][3];
-                        if constexpr (wide > 1) held[c][wide - 1] = lead[c][2];
-                    }
+                    });
                 });
-                constexpr int CAME = EARLY > 0 ? (EARLY - 1) / 2 + 2 : 0, LATE = CAME > AHEAD ? CAME : AHEAD;
+                constexpr int OTHERS = L::first(COUNT), CAME = OTHERS > 0 ? (OTHERS - 1) / 2 + 2 : 0, LATE = CAME > AHEAD ? CAME : AHEAD;
                 each<PAIRS>([&](auto u) {
                     if constexpr (u >= LATE) each<4>([&](auto i) { load(i, u); });
                 });
-                // The plane itself, row by row.
-                auto before = [&](auto row) {
-                    if constexpr (row >= 0) return s[row];
-                    else return last[row + 4];
-                };
+                // The rest row by row.
                 each<4>([&](auto i) {
                     constexpr int step = i;
                     each<COUNT>([&](auto c) {
-                        constexpr int line = c, wide = L::hi(line) - L::lo(line), first_term = L::first(line), terms = L::first(line + 1) - first_term, dy = L::dy(line);
-                        if constexpr (L::dz(line) == 0) {
-                            constexpr int row = step + G::newest(line);
-                            static_assert(row >= -4, "a row that no register holds");
-                            T operand = __shfl_up_sync(ALL, before(Constant<row>{}), -dy);
-                            operand = (int)lane < -dy ? lead[c][i] : operand;
-                            if constexpr (wide > 0) held[c][0] = held[c][1];
-                            if constexpr (wide > 1) held[c][1] = held[c][2];
-                            held[c][wide] = operand;
-                            each<terms>([&](auto t) {
-                                constexpr int term = first_term + t;
-                                s[i] = fma_rn(-value[i][term], held[c][S::dx(term) - L::lo(c)], s[i]);
-                            });
+                        constexpr int line = c, row = step + G::newest(line), first_term = L::first(line), terms = L::first(line + 1) - first_term;
+                        if constexpr (row >= 0) {
+                            T operand = __shfl_up_sync(ALL, s[row], -(G::da(line) + LINES * L::dz(line)));
+                            lead[c][step] = inside[c] ? operand : lead[c][step];
                         }
+                        if constexpr (!G::early(line, step)) each<terms>([&](auto t) { add(c, Constant<step>{}, Constant<first_term + t>{}); });
                     });
+                    auto before = [&](auto row) {
+                        if constexpr (row >= 0) return s[row];
+                        else return last[row + 2];
+                    };
                     if constexpr (L::own == 2) s[i] = fma_rn(-value[i][TERMS - 2], before(Constant<(int)i - 2>{}), s[i]);
                     s[i] = fma_rn(-value[i][TERMS - 1], before(Constant<(int)i - 1>{}), s[i]);
                     s[i] *= value[i][TERMS];
                     // Others read zeros beside a line.
                     s[i] = (u32)(now_x + i) < (u32)nx ? s[i] : T(0);
-                    C::put(own + group[1] + i * PITCH, s[i]);
+                    C::put(own + group[3] + i * PITCH, s[i]);
+                    if (keeps) C::put(keep + deep[3] + i * PITCH, s[i]);
                 });
                 __syncwarp();
                 if (lane == 0) publish(mine, k + 1);
-                each<BEHIND>([&](auto d) {
-                    if (near_at[d]) each<4>([&](auto i) { C::hand(near_at[d] + ((k & 1) * 4 + i) * SLOTS, first_mark + k, s[i]); });
-                });
+                if (near[SAME]) each<4>([&](auto i) { C::hand(near[SAME] + ((k & (NEAR / 4 - 1)) * 4 + i) * SLOTS, first_mark + k, s[i]); });
+                if (near[NEXT]) each<4>([&](auto i) { C::hand(near[NEXT] + ((k & (NEAR / 4 - 1)) * 4 + i) * (8 * C::SLOT), first_mark + k, s[i]); });
+                if (G::need(1, 1) > G::NONE && near[PREVIOUS]) each<4>([&](auto i) { C::hand(near[PREVIOUS] + ((k & (NEAR / 4 - 1)) * 4 + i) * SLOTS, first_mark + k, s[i]); });
                 if (far) {
-                    each<4>([&](auto i) { Slot<T>::put(hand + i * (32 * Slot<T>::WORDS), tag, s[i]); });
-                    hand += 4 * 32 * Slot<T>::WORDS;
+                    each<4>([&](auto i) { Slot<T>::put(far + i * (HANDED * Slot<T>::WORDS), tag, s[i]); });
+                    far += 4 * HANDED * Slot<T>::WORDS;
                 }
-                each<4>([&](auto i) { last[i] = s[i]; });
-                if ((k & 1) == 0) {
-                    // The batch before and this one.
-                    u32 rows = my_ring + (e < 4 ? group[0] : group[1]) + e % 4 * PITCH + l * (u32)sizeof(T);
-                    each<8>([&](auto m) {
-                        T solved = C::ring(rows + m * 4 * (u32)sizeof(T));
-                        if (inside(x_out, m)) x_to[m * hop] = solved;
-                    });
-                    x_out += 8;
-                    x_to += turn;
-                    fetch();
-                    asm volatile("cp.async.wait_group 1;" ::: "memory");
-                    __syncwarp();
-                }
-                b_turn = (b_turn + 4) % 16;
+                each<COUNT>([&](auto c) {
+                    constexpr int wide = L::hi(c) - L::lo(c);
+                    if constexpr (wide > 0) held[c][wide] = lead[c][3];
+                    if constexpr (wide > 1) held[c][wide - 1] = lead[c][2];
+                });
+                last[0] = s[2];
+                last[1] = s[3];
                 ahead(slot);
                 used++;
                 slot++;
@@ -467,11 +601,12 @@ struct Waves {
                 group[0] = group[1];
                 group[1] = group[2];
                 group[2] = group[3];
-                group[3] = group[3] + 4 * PITCH == ring_bytes ? 0 : group[3] + 4 * PITCH;
+                group[3] = group[3] + 4 * PITCH == RING * 4 * PITCH ? 0 : group[3] + 4 * PITCH;
+                each<3>([&](auto i) { deep[i] = deep[i + 1]; });
+                deep[3] = deep[3] + 4 * PITCH == g.deep * 4 * PITCH ? 0 : deep[3] + 4 * PITCH;
                 now_x += 4;
             }
         }
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
     }
 };
 #endif
@@ -484,18 +619,21 @@ __device__ __forceinline__ void waves(const Wavefront& g, const T* values, const
     extern __shared__ __align__(128) char room[];
     __shared__ u32 drawn;
     if (!open(gate)) return;
-    u32 solving = g.planes * g.warps, taking = W::BEHIND * g.warps, ring_bytes = g.ring * W::PITCH;
-    u32 zero = near(room), rings = zero + ring_bytes, rooms = rings + (solving + taking) * ring_bytes;
-    u32 stages = (rooms + solving * W::ROOM_B + 127) / 128 * 128, bars = stages + solving * g.depth * W::STAGE;
-    u32 slots = (bars + solving * g.depth * 8 + 15) / 16 * 16, progress = slots + taking * (NEAR * W::SLOTS);
-    u32 taken = progress + (g.planes + W::BEHIND) * g.blocks * 4, end = taken + W::BEHIND * g.planes * g.blocks * 4;
-    for (u32 at = zero + threadIdx.x * 4; at < rings; at += blockDim.x * 4) clear(at, 0);
+    u32 deep = g.deep * 4 * W::PITCH, sets = g.warps + (g.parts > 1), takers = g.parts > 1 ? g.warps + 2 : g.warps;
+    u32 zero = near(room), rings = zero, kept = rings + g.warps * (W::RING * 4 * W::PITCH);
+    u32 copies = kept + (sets + 3) / 4 * deep, rooms = copies + (sets + W::SHARE - 1) / W::SHARE * deep;
+    u32 stages = (rooms + g.warps * W::ROOM_B + 127) / 128 * 128, bars = stages + g.warps * g.depth * W::STAGE;
+    u32 slots = (bars + g.warps * (g.depth + W::ROOMS) * 8 + 15) / 16 * 16, progress = slots + takers * (NEAR * W::SLOTS);
+    u32 moved = progress + 2 * g.blocks * 4, taken = moved + g.warps * 4, end = taken + 3 * g.blocks * 4;
+    for (u32 at = zero + threadIdx.x * 4; at < rooms; at += blockDim.x * 4) clear(at, 0);
     for (u32 at = slots + threadIdx.x * 4; at < progress; at += blockDim.x * 4) clear(at, 0);
-    for (u32 i = threadIdx.x; i < solving * g.depth; i += blockDim.x) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(bars + i * 8) : "memory");
+    for (u32 i = threadIdx.x; i < g.warps * (g.depth + W::ROOMS); i += blockDim.x)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bars + i * 8), "r"(i % (g.depth + W::ROOMS) < g.depth ? 1 : 32) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
-    u32 warp = __shfl_sync(ALL, threadIdx.x / 32, 0), tag = *(volatile u32*)(state + 2) + 1, used = 0;
-    W at{g, zero, rings, rooms, stages, bars, slots, progress, taken, ring_bytes, g.ring / 4, threadIdx.x % 32, special_rank(), special_crew(), tag, 0, 0};
+    u32 warp = __shfl_sync(ALL, threadIdx.x / 32, 0), tag = *(volatile u32*)(state + 2) + 1, used = 0, before[2] = {0, 0};
+    W at{g, rings, kept, copies, rooms, stages, bars, slots, progress, moved, taken, threadIdx.x % 32, special_rank(), special_crew(), tag, 0, 0, 0, g.warps * g.parts};
+    at.part = at.rank % g.parts;
     for (;;) {
         cluster_meet();
         if (at.rank == 0 && threadIdx.x == 0) {
@@ -504,19 +642,18 @@ __device__ __forceinline__ void waves(const Wavefront& g, const T* values, const
         }
         for (u32 to = taken + threadIdx.x * 4; to < end; to += blockDim.x * 4) clear(to, 0);
         cluster_meet();
-        u32 first = *(volatile u32*)&drawn * at.crew;
+        u32 first = *(volatile u32*)&drawn * (at.crew / g.parts);
         if (first >= g.tiles) break;
         at.seq++;
-        at.tile = first + at.rank;
-        for (u32 i = threadIdx.x; i < (g.planes + W::BEHIND) * g.blocks; i += blockDim.x) {
-            int z = (int)(at.tile * g.planes) - W::BEHIND + (int)(i / g.blocks);
-            // Planes outside the grid keep nobody waiting.
-            clear(progress + i * 4, z < 0 || z >= (int)g.nz ? (int)g.batches : 0);
-        }
+        at.tile = first + at.rank / g.parts;
+        // Nobody waits for what is before the grid.
+        for (u32 i = threadIdx.x; i < 2 * g.blocks + g.warps; i += blockDim.x)
+            clear(progress + i * 4, i >= g.blocks && i < 2 * g.blocks && at.tile == 0 ? (int)g.batches : 0);
         __syncthreads();
         if (at.tile >= g.tiles) continue;
-        if (warp < solving) at.solve(warp / g.warps, warp % g.warps, used, values, b, x, exchange);
-        else at.take_over((warp - solving) / g.warps, (warp - solving) % g.warps, exchange);
+        if (warp < g.warps) at.solve(warp, used, values, exchange);
+        else if (warp < g.warps + takers) at.take_over(warp - g.warps, exchange);
+        else at.move(warp - g.warps - takers, before, b, x);
     }
     if (threadIdx.x == 0) {
         __threadfence();
@@ -531,13 +668,13 @@ __device__ __forceinline__ void waves(const Wavefront& g, const T* values, const
 
 // A row's entries to the places of their terms in the rows of the equations that they belong to; `values` held zeros.
 template <class T>
-__device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, u32 sigma, u32 transposed, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) {
+__device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, u32 transposed, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) {
     u64 n = (u64)g.nx * g.ny * g.nz;
     u32 width = terms.count + 1;
     auto place = [&](u64 row, u32 k) {
-        int x = (int)(row % g.nx), y = (int)(row / g.nx % g.ny), lane = y % 32;
-        u64 z = row / g.nx / g.ny, t = x + (u64)sigma * lane;
-        T* at = values + z * g.plane_values + ((u64)(y / 32) * g.rows + t) * (width * 32);
+        u32 x = (u32)(row % g.nx), z = (u32)(row / g.nx / g.ny), plane = z % PLANES, y = (u32)(row / g.nx % g.ny) + g.shear * plane, a = y % LINES;
+        u32 t = x + g.by_line * a + g.by_plane * plane, lane = plane * LINES + a;
+        T* at = values + z / PLANES * g.tile_values + ((u64)(y / LINES) * (4 * (g.batches - 1)) + t) * (width * 32);
         return k < width / 2 * 2 ? at + k / 2 * 64 + lane * 2 + k % 2 : at + width / 2 * 64 + lane;
     };
     for (u64 r = (u64)blockIdx.x * blockDim.x + threadIdx.x; r < n; r += (u64)gridDim.x * blockDim.x) {
@@ -554,14 +691,14 @@ __device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, u32
     }
 }
 
-#define WAVEFRONT(T, t, POINTS, THREADS)                                                         \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) sptrsv##POINTS##_wavefront_##t(const __grid_constant__ Wavefront g, const T* values, const T* b, T* x, u64* exchange, u32* state, const Monitor* gate) { \
+// Threads at most: as in crates/backend-cuda/src/sweep/wavefront.rs.
+#define WAVEFRONT(T, t, POINTS)                                                                  \
+    extern "C" __global__ void __launch_bounds__(384, 1) sptrsv##POINTS##_wavefront_##t(const __grid_constant__ Wavefront g, const T* values, const T* b, T* x, u64* exchange, u32* state, const Monitor* gate) { \
         waves<T, POINTS>(g, values, b, x, exchange, state, gate);                                \
     }
-// Threads at most: `KERNELS` of crates/backend-cuda/src/sweep/wavefront.rs.
 #define WAVEFRONTS(T, t)                                                                         \
-    WAVEFRONT(T, t, 7, 512) WAVEFRONT(T, t, 13, 512) WAVEFRONT(T, t, 15, 512) WAVEFRONT(T, t, 19, 512) WAVEFRONT(T, t, 27, 512) WAVEFRONT(T, t, 33, 384) \
-    extern "C" __global__ void __launch_bounds__(256) pack_wavefront_##t(const __grid_constant__ Wavefront g, const __grid_constant__ Terms terms, u32 sigma, u32 transposed, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) { \
-        pack(g, terms, sigma, transposed, row_ptr, cols, from, inv_diag, values);                \
+    WAVEFRONT(T, t, 7) WAVEFRONT(T, t, 13) WAVEFRONT(T, t, 15) WAVEFRONT(T, t, 19) WAVEFRONT(T, t, 27) WAVEFRONT(T, t, 33) \
+    extern "C" __global__ void __launch_bounds__(256) pack_wavefront_##t(const __grid_constant__ Wavefront g, const __grid_constant__ Terms terms, u32 transposed, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) { \
+        pack(g, terms, transposed, row_ptr, cols, from, inv_diag, values);                       \
     }
 FOR_EACH_TYPE(WAVEFRONTS)

@@ -144,7 +144,6 @@ impl<T: Real> CudaSweep<T> {
                     let mut arguments = [
                         arg(&wave),
                         arg(&w.terms),
-                        arg(&w.sigma),
                         arg(&transposed),
                         arg(&row_ptr),
                         arg(&cols),
@@ -152,7 +151,7 @@ impl<T: Real> CudaSweep<T> {
                         arg(&inv_diag),
                         arg(&values),
                     ];
-                    // SAFETY: pack_wavefront(wave, terms, sigma, transposed, row_ptr, cols, from, inv_diag, values), likewise.
+                    // SAFETY: pack_wavefront(wave, terms, transposed, row_ptr, cols, from, inv_diag, values), likewise.
                     unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments) }
                 }),
         }
@@ -238,8 +237,8 @@ impl Cuda {
         not_recorded(self, "a plan of the sweep")?;
         let shared = self.shared_by_a_block()?;
         let clusters = self.capability() >= CLUSTERS && plan.nrows() > 0;
-        let schedule = match clusters.then(|| Wavefront::of(plan, shared)).flatten() {
-            Some(wave) => Schedule::Waves(wave.within(blocks.unwrap_or(usize::MAX).max(1), T::BYTES)),
+        let schedule = match clusters.then(|| Wavefront::of(plan, shared, blocks.unwrap_or(usize::MAX))).flatten() {
+            Some(wave) => Schedule::Waves(wave),
             None => Schedule::steps::<T>(plan.lattice(), plan.diagonal(), shared)?,
         };
         let mut resident =
@@ -274,8 +273,7 @@ impl Cuda {
             Schedule::Nothing => (0, 0, 0, 1),
             Schedule::Steps(g) => (g.values, 0, g.words, g.arg.tiles as usize),
             Schedule::Waves(w) => {
-                let tiles = (w.arg.tiles as usize).next_multiple_of(w.crew);
-                (holds(System::Plain, w.values), holds(System::Transposed, w.values), w.words, tiles)
+                (holds(System::Plain, w.values), holds(System::Transposed, w.values), w.words, w.useful())
             }
         };
         let stream = self.stream();
