@@ -3,7 +3,8 @@
 //
 // Layout: the side of a row is its entries on one side of the diagonal, the diagonal's included: the first ones of a row for a lower
 // triangle, the last ones for an upper one. `Sides` has its differences in the order of the columns. Packed values: those of
-// kernels/sweep.cu, by plane, step and term, the reciprocal of the diagonal last, zeros elsewhere; every place is written.
+// kernels/sweep.cu, by plane, step and term, the reciprocal of the diagonal last, zeros elsewhere; or those of kernels/wavefront.cu, a block
+// of its layout standing for a plane, a row for a step. Every place is written.
 // sample: SAMPLE_WORDS words a row: entries of the side (more than SAMPLE_COLS are not counted), whether there are others, columns.
 // Reports: a word each, 0 for none, else the complement of the smallest row (of what is outside: row, then column, 32 bits each), so
 // that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, ZERO_DIAGONAL.
@@ -57,6 +58,10 @@ struct Places {
     u32 magic;        // floor(2^32 / width) + 1; not used for a width of 1
     u32 deep;         // steps of a tile
     u32 mirrored;
+    u32 blocks;       // of a tile in kernels/wavefront.cu's layout, 0 in the other
+    u32 by_line, by_plane, shear;  // in that layout
+    u32 unit;         // in that layout, where the reciprocals are ones
+    u32 unused;       // for the alignment
     u64 plane_values;
     int dx[SIDE_MOST], dy[SIDE_MOST], dz[SIDE_MOST], shift[SIDE_MOST];
 };
@@ -251,11 +256,24 @@ __device__ __forceinline__ void meet_points(const Places& g, const u32* row_ptr,
     u32 mine = lane0 + threadIdx.x / g.deep, step = step0 + threadIdx.x % g.deep;
     Point p = {0, 0, 0, 0};
     T inverse = T(0);
-    i64 since = (i64)step - (i64)g.sigma * mine;
-    if (mine < g.lanes && step < g.steps && since >= 0) {
-        u32 turn = (u32)since / g.period, x = (u32)since - turn * g.period;
-        u64 in_plane = mine + (u64)turn * g.lanes, line = (u64)plane * g.plane_lines + in_plane;
-        if (x < g.nx && in_plane < g.plane_lines && line < g.lines) {
+    u32 x = 0;
+    u64 line = g.lines;
+    if (mine < g.lanes && step < g.steps) {
+        if (g.blocks) {
+            // A place before a line's first point wraps to one behind its last.
+            u32 of_plane = mine / 8, of_line = mine % 8, y = plane % g.blocks * 8 + of_line - g.shear * of_plane;
+            x = step - g.by_line * of_line - g.by_plane * of_plane;
+            if (y < g.ny) line = (u64)(plane / g.blocks * 4 + of_plane) * g.ny + y;
+        } else {
+            i64 since = (i64)step - (i64)g.sigma * mine;
+            if (since >= 0) {
+                u32 turn = (u32)since / g.period;
+                u64 in_plane = mine + (u64)turn * g.lanes;
+                x = (u32)since - turn * g.period;
+                if (in_plane < g.plane_lines) line = (u64)plane * g.plane_lines + in_plane;
+            }
+        }
+        if (x < g.nx && line < g.lines) {
             u32 y = (u32)line % g.ny, r = (u32)line * g.nx + x;
             int z = (int)((u32)line / g.ny);
             for (u32 k = 0; k < g.terms; k++) {
@@ -266,7 +284,9 @@ __device__ __forceinline__ void meet_points(const Places& g, const u32* row_ptr,
             p.row = g.mirrored ? n - 1 - r : r;
             p.first = row_ptr[p.row];
             p.last = row_ptr[p.row + 1];
-            if (g.width > g.terms) {
+            if (g.unit) {
+                inverse = T(1);
+            } else if (g.width > g.terms) {
                 u32 before = (u32)__popcll(p.inside), e;
                 bool found;
                 if (whole) {
@@ -335,10 +355,16 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
             for (u32 i = 0; i < ABREAST; i++) tile[j * (LANES + 1) + warp + i * (GRID_THREADS / WARP)] = value[i];
         }
         __syncthreads();
-        T* to = values + plane * g.plane_values + (u64)step0 * g.width * g.lanes + lane0 + lane;
+        T* to = values + plane * g.plane_values + (u64)step0 * g.width * g.lanes;
+        // In kernels/wavefront.cu's layout terms stand in pairs by lane.
+        auto place = [&](u32 j) -> u64 {
+            if (!g.blocks) return (u64)j * g.lanes + lane0 + lane;
+            u32 s = g.width == 1 ? j : __umulhi(j, g.magic), k = j - s * g.width, pairs = g.width / 2 * 2;
+            return (u64)s * g.width * LANES + (k < pairs ? k / 2 * 64 + lane * 2 + k % 2 : pairs * LANES + lane);
+        };
         u32 rows_left = (g.steps - step0 < g.deep ? g.steps - step0 : g.deep) * g.width;
         if (lane0 + lane < g.lanes)
-            for (u32 j = warp; j < rows_left; j += GRID_THREADS / WARP) to[(u64)j * g.lanes] = tile[j * (LANES + 1) + lane];
+            for (u32 j = warp; j < rows_left; j += GRID_THREADS / WARP) to[place(j)] = tile[j * (LANES + 1) + lane];
         __syncthreads();
     }
 }

@@ -57,8 +57,8 @@ unsafe impl Argument for SweepArg {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct TermsArg {
-    count: u32,
-    along: [[i32; TERMS]; 3],
+    pub(super) count: u32,
+    pub(super) along: [[i32; TERMS]; 3],
 }
 // SAFETY: `struct Terms`: a u32, then three arrays of TERMS i32.
 unsafe impl Argument for TermsArg {}

@@ -235,11 +235,9 @@ impl Cuda {
 
     fn load_sweep<T: Real>(&self, plan: &Sweep<T>, blocks: Option<usize>) -> Result<CudaSweep<T>> {
         not_recorded(self, "a plan of the sweep")?;
-        let shared = self.shared_by_a_block()?;
-        let clusters = self.capability() >= CLUSTERS && plan.nrows() > 0;
-        let schedule = match clusters.then(|| Wavefront::of(plan, shared, blocks.unwrap_or(usize::MAX))).flatten() {
+        let schedule = match self.waves::<T>(plan.lattice(), blocks)? {
             Some(wave) => Schedule::Waves(wave),
-            None => Schedule::steps::<T>(plan.lattice(), plan.diagonal(), shared)?,
+            None => Schedule::steps::<T>(plan.lattice(), plan.diagonal(), self.shared_by_a_block()?)?,
         };
         let mut resident =
             self.place_sweep(schedule, plan.nrows(), plan.triangle(), plan.diagonal(), plan.systems(), true)?;
@@ -247,6 +245,13 @@ impl Cuda {
         resident.blocks = blocks.unwrap_or(resident.blocks).max(1);
         resident.pack(self, plan)?;
         Ok(resident)
+    }
+
+    /// The schedule on clusters, where the device has them and one fits, for so many thread blocks at most.
+    fn waves<T: Real>(&self, lattice: &Lattice, blocks: Option<usize>) -> Result<Option<Wavefront>> {
+        let shared = self.shared_by_a_block()?;
+        let clusters = self.capability() >= CLUSTERS;
+        Ok(clusters.then(|| Wavefront::of::<T>(lattice, shared, blocks.unwrap_or(usize::MAX))).flatten())
     }
 
     /// Bytes of shared memory that a thread block may have.

@@ -9,7 +9,7 @@
 
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};
 use spandrel_formats::{Csr, Grid as Found, Real, Sample};
-use spandrel_sptrsv::{Diagonal, Lattice, Sweep, Triangle};
+use spandrel_sptrsv::{Diagonal, Lattice, Sweep, Systems, Triangle};
 
 use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
@@ -77,11 +77,18 @@ pub(super) struct PlacesArg {
     pub(super) magic: u32,
     pub(super) deep: u32,
     pub(super) mirrored: u32,
+    pub(super) blocks: u32,
+    pub(super) by_line: u32,
+    pub(super) by_plane: u32,
+    pub(super) shear: u32,
+    pub(super) unit: u32,
+    /// For the alignment.
+    pub(super) unused: u32,
     pub(super) plane_values: u64,
     pub(super) along: [[i32; SIDE]; 3],
     pub(super) shift: [i32; SIDE],
 }
-// SAFETY: `struct Places`: fourteen u32, a u64, then arrays of i32.
+// SAFETY: `struct Places`: nineteen u32, one that aligns, a u64, then arrays of i32.
 unsafe impl Argument for PlacesArg {}
 
 /// The difference of rows that a difference of coordinates is.
@@ -115,6 +122,12 @@ impl PlacesArg {
             magic: 0,
             deep: 0,
             mirrored: 0,
+            blocks: 0,
+            by_line: 0,
+            by_plane: 0,
+            shear: 0,
+            unit: 0,
+            unused: 0,
             plane_values: 0,
             along,
             shift: shifts,
@@ -274,13 +287,14 @@ impl Cuda {
         let mut arguments = [arg(sides), arg(&row_ptr), arg(&cols), arg(&n), arg(&to)];
         // SAFETY: check_grid(sides, row_ptr, cols, n, words) of a square matrix of as many rows as the grid has points.
         unsafe { self.launch::<T>(&GRID, "check_grid", grid, &mut arguments)? };
-        let geometry = match &made.schedule {
-            Schedule::Steps(geometry) => Some(geometry),
-            Schedule::Nothing | Schedule::Waves(_) => None,
+        let mirrored = made.triangle == Triangle::Upper;
+        let places = match &made.schedule {
+            Schedule::Steps(geometry) if geometry.values > 0 => Some(geometry.places(mirrored)),
+            Schedule::Waves(wave) => Some(wave.places(mirrored, made.unit)),
+            Schedule::Nothing | Schedule::Steps(_) => None,
         };
-        if let Some(geometry) = geometry.filter(|geometry| geometry.values > 0) {
-            let mirrored = made.triangle == Triangle::Upper;
-            let (places, tiles, shared) = geometry.places(mirrored).tiled(T::BYTES);
+        if let Some(places) = places {
+            let (places, tiles, shared) = places.tiled(T::BYTES);
             let grid = Grid { shared: shared as u32, ..Grid::of(tiles.min(most), THREADS) };
             let mut arguments = [arg(&places), arg(&row_ptr), arg(&cols), arg(&from), arg(&n), arg(&to), arg(&values)];
             // SAFETY: fill_grid(places, row_ptr, cols, from, n, words, values) after check_grid for the same lattice; values has a place for
@@ -330,7 +344,12 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
                 (None, Err(why)) => return Err(contradiction.unwrap_or(why)),
             };
             let lattice = Lattice::new(nrows, size, &offsets, false, false)?;
-            let schedule = Schedule::steps::<T>(&lattice, diagonal, self.shared_by_a_block()?)?;
+            // The transposed system of waves has values of its own, which no kernel here brings to their places.
+            let waves = if systems == Systems::Plain { self.waves::<T>(&lattice, None)? } else { None };
+            let schedule = match waves {
+                Some(wave) => Schedule::Waves(wave),
+                None => Schedule::steps::<T>(&lattice, diagonal, self.shared_by_a_block()?)?,
+            };
             let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, false)?;
             let found = self.prove_and_fill(from, &SidesArg::new(&lattice, triangle, &look), &made)?;
             if let Some(key) = reported(&found, OUTSIDE) {
@@ -372,7 +391,7 @@ mod tests {
     #[test]
     fn arguments_have_the_sizes_of_their_twins() {
         assert_eq!(size_of::<SidesArg>(), 4 * (9 + 4 * SIDE + 3 * BOTH));
-        assert_eq!(size_of::<PlacesArg>(), 14 * 4 + 8 + 4 * 4 * SIDE);
+        assert_eq!(size_of::<PlacesArg>(), 20 * 4 + 8 + 4 * 4 * SIDE);
     }
 
     #[test]

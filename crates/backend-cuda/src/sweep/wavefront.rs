@@ -8,9 +8,10 @@
 //! each so far ahead of the next, come to their end.
 
 use spandrel_formats::Real;
-use spandrel_sptrsv::Sweep;
+use spandrel_sptrsv::Lattice;
 
 use super::geometry::{self, TermsArg};
+use super::resident::PlacesArg;
 use crate::launch::Argument;
 
 /// Planes of a tile, lines of a plane in a block, rows by which an operand of a plane before is older at least, rows of the slots between
@@ -139,12 +140,32 @@ impl Slopes {
 }
 
 impl Wavefront {
-    /// The schedule of a plan with so many bytes of shared memory for a thread block, in a grid of so many thread blocks at most, if a kernel
+    /// The schedule of a grid with so many bytes of shared memory for a thread block, in a grid of so many thread blocks at most, if a kernel
     /// is for its stencil and one fits.
-    pub(super) fn of<T: Real>(plan: &Sweep<T>, shared: usize, blocks: usize) -> Option<Self> {
-        let lattice = plan.lattice();
+    pub(super) fn of<T: Real>(lattice: &Lattice, shared: usize, blocks: usize) -> Option<Self> {
         let (size, offsets) = geometry::canonical(lattice.size(), lattice.offsets());
         schedule(size, &offsets, T::BYTES, shared.min(geometry::SHARED), blocks)
+    }
+
+    /// Where values have their places, for those that are brought there from a matrix on the device.
+    pub(super) fn places(&self, mirrored: bool, unit: bool) -> PlacesArg {
+        let WavefrontArg { nx, ny, nz, by_line, by_plane, shear, blocks, tiles, batches, .. } = self.arg;
+        let (rows, width) = (4 * (batches - 1), self.terms.count + 1);
+        PlacesArg {
+            lines: ny * nz,
+            planes: tiles * blocks,
+            lanes: LANES as u32,
+            steps: rows,
+            width,
+            mirrored: u32::from(mirrored),
+            blocks,
+            by_line,
+            by_plane,
+            shear,
+            unit: u32::from(unit),
+            plane_values: u64::from(rows) * u64::from(width) * LANES as u64,
+            ..PlacesArg::of_terms(&self.terms.along, self.terms.count, [nx, ny])
+        }
     }
 
     /// Thread blocks that have work, whole clusters of them.
