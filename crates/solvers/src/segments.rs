@@ -80,6 +80,20 @@ pub(crate) struct End {
     pub(crate) residual: Option<f64>,
 }
 
+/// What a segment works on, and how.
+pub(crate) struct Segment<'a, T: Real, B: Backend<T>, A, M> {
+    pub(crate) be: &'a B,
+    pub(crate) a: &'a A,
+    pub(crate) m: &'a M,
+    pub(crate) x: &'a mut B::Vector,
+    /// Armed for it.
+    pub(crate) monitor: &'a mut B::Monitor,
+    pub(crate) shadow: Shadow,
+    pub(crate) pace: Pace,
+    /// Called at each look of the host.
+    pub(crate) look: &'a mut dyn FnMut(Latest) -> ControlFlow<()>,
+}
+
 /// A Krylov method over its workspace.
 pub(crate) trait Method<T: Real, B: Backend<T>> {
     const NAME: &'static str;
@@ -99,18 +113,8 @@ pub(crate) trait Method<T: Real, B: Backend<T>> {
     fn norms(&mut self, be: &B, monitor: &B::Monitor) -> Result<Vec<f64>> {
         Ok(be.report(monitor)?.history)
     }
-    /// Runs from the residual in place until the monitor (armed) stops or `look` breaks off.
-    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(
-        &mut self,
-        be: &B,
-        a: &A,
-        m: &M,
-        x: &mut B::Vector,
-        monitor: &mut B::Monitor,
-        shadow: Shadow,
-        pace: Pace,
-        look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
-    ) -> Result<End>;
+    /// Runs from the residual in place until the monitor stops or `look` breaks off.
+    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(&mut self, on: Segment<'_, T, B, A, M>) -> Result<End>;
 }
 
 /// A step that owns (the borrow of) its monitor.
@@ -442,7 +446,8 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                     begun,
                     scale: k,
                 };
-                let end = method.segment(be, a, m, x, &mut monitor, shadow, pace, &mut look)?;
+                let on = Segment { be, a, m, x: &mut *x, monitor: &mut monitor, shadow, pace, look: &mut look };
+                let end = method.segment(on)?;
                 scale_by(be, -k, x, method.between().1)?;
 
                 outcome.iterations += end.iterations;
