@@ -61,9 +61,9 @@ impl<T: Real, B: Backend<T>> Cg<T, B> {
 entry!(Cg, cg, "CG");
 
 /// One iteration.
-struct Iteration<'a, T: Real, B: Backend<T>, A, M> {
-    a: &'a A,
-    m: &'a M,
+struct Iteration<'a, T: Real, B: Backend<T>> {
+    a: &'a dyn Operator<T, B>,
+    m: &'a dyn Preconditioner<T, B>,
     x: &'a mut B::Vector,
     r: &'a mut B::Vector,
     p: &'a mut B::Vector,
@@ -77,7 +77,7 @@ struct Iteration<'a, T: Real, B: Backend<T>, A, M> {
 
 // SAFETY: one fixed sequence; `z` is there or not for as long as the step lives. Its vectors, scalars and monitor are borrowed
 // mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
-unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Step<B> for Iteration<'_, T, B, A, M> {
+unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, x, r, p, q, pq, rr, rz, z, monitor } = self;
@@ -99,7 +99,7 @@ unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> 
     }
 }
 
-impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Watched<B> for Iteration<'_, T, B, A, M> {
+impl<T: Real, B: Backend<T>> Watched<B> for Iteration<'_, T, B> {
     fn monitor(&self) -> &B::Monitor {
         self.monitor
     }
@@ -129,7 +129,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
         &mut self.graphs
     }
 
-    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(&mut self, on: Segment<'_, T, B, A, M>) -> Result<End> {
+    fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
         let Segment { be, a, m, x, monitor, pace, look, .. } = on;
         let Self { n, r, p, q, pq, rr, rz, z, graphs, .. } = self;
         let z = if m.is_identity() {

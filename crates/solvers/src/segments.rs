@@ -10,7 +10,8 @@
 //! [`crate::norm`], so that squares of norms stay in range; powers of two change no other bit. A segment asks for no less
 //! than u times what it began with, u the unit roundoff: the r that it begins from is b - A x rounded, an error of up to u ||r|| by
 //! the last rounding alone, so a smaller norm of its recurrence says nothing about x.
-//! Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
+//! Operators and preconditioners are dispatched dynamically from here on, so that a method is compiled once for each backend and not for each
+//! pair of them. Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
 
 use std::ops::ControlFlow;
 
@@ -81,10 +82,10 @@ pub(crate) struct End {
 }
 
 /// What a segment works on, and how.
-pub(crate) struct Segment<'a, T: Real, B: Backend<T>, A, M> {
+pub(crate) struct Segment<'a, T: Real, B: Backend<T>> {
     pub(crate) be: &'a B,
-    pub(crate) a: &'a A,
-    pub(crate) m: &'a M,
+    pub(crate) a: &'a dyn Operator<T, B>,
+    pub(crate) m: &'a dyn Preconditioner<T, B>,
     pub(crate) x: &'a mut B::Vector,
     /// Armed for it.
     pub(crate) monitor: &'a mut B::Monitor,
@@ -114,7 +115,7 @@ pub(crate) trait Method<T: Real, B: Backend<T>> {
         Ok(be.report(monitor)?.history)
     }
     /// Runs from the residual in place until the monitor stops or `look` breaks off.
-    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(&mut self, on: Segment<'_, T, B, A, M>) -> Result<End>;
+    fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End>;
 }
 
 /// A step that owns (the borrow of) its monitor.
@@ -190,8 +191,8 @@ fn look_at<B: spandrel_backend::Device>(
 fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &B::Vector,
 ) -> Result<usize> {
@@ -283,8 +284,8 @@ fn quantity(cause: Cause) -> Option<Quantity> {
 pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &mut B::Vector,
     options: &Options,
@@ -303,8 +304,8 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
 pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &[B::Vector],
     x: &mut [B::Vector],
     options: &Options,
@@ -344,8 +345,8 @@ pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
 fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &mut B::Vector,
     options: &Options,

@@ -143,9 +143,9 @@ fn inverse<T: Real, S>(s: &S) -> Coeff<'_, T, S> {
 }
 
 /// Steps `from .. to` of a cycle.
-struct Stretch<'a, T: Real, B: Backend<T>, A, M> {
-    a: &'a A,
-    m: &'a M,
+struct Stretch<'a, T: Real, B: Backend<T>> {
+    a: &'a dyn Operator<T, B>,
+    m: &'a dyn Preconditioner<T, B>,
     placement: Placement,
     /// Free within a cycle.
     r: &'a mut B::Vector,
@@ -160,7 +160,7 @@ struct Stretch<'a, T: Real, B: Backend<T>, A, M> {
 
 // SAFETY: `from`, `to` and `placement` are fixed for as long as the step lives, and with them the sequence. Its vectors, scalars and monitor
 // are borrowed mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
-unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Step<B> for Stretch<'_, T, B, A, M> {
+unsafe impl<T: Real, B: Backend<T>> Step<B> for Stretch<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, r, w, basis, directions, h, monitor, .. } = self;
@@ -239,7 +239,7 @@ impl<T: Real, B: Backend<T>> Gmres<T, B> {
     }
 
     /// x <- x + what the steps done make of it; or false and nothing done, where that is no number.
-    fn update(&mut self, be: &B, m: &impl Preconditioner<T, B>, x: &mut B::Vector) -> Result<bool> {
+    fn update(&mut self, be: &B, m: &dyn Preconditioner<T, B>, x: &mut B::Vector) -> Result<bool> {
         let y: Vec<T> = self.least.solve().into_iter().map(T::from_f64).collect();
         if y.is_empty() {
             return Ok(true);
@@ -283,7 +283,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
         Ok(std::mem::take(&mut self.norms))
     }
 
-    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(&mut self, on: Segment<'_, T, B, A, M>) -> Result<End> {
+    fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
         let Segment { be, a, m, x, monitor, pace, look, .. } = on;
         let left = self.placement == Placement::Left && !m.is_identity();
         let placement = if m.is_identity() { Placement::Right } else { self.placement };
