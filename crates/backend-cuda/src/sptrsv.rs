@@ -37,7 +37,7 @@ pub(crate) trait Solve<P: Plan> {
     /// Enqueues x <- T^-1 b or T^-T b for one column, by addresses; b may be x.
     ///
     /// # Errors
-    /// [`Error::Triangle`] for a system that the plan was not analysed for; the driver's.
+    /// [`Error::Triangle`] or [`Error::Unsupported`] for a system that the plan was not analysed for; the driver's.
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()>;
     /// Takes over the values of an updated plan of the same pattern.
     fn replace(&mut self, plan: &P) -> Result<()>;

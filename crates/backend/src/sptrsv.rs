@@ -22,7 +22,9 @@ pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
     /// before is not read. Each column has the bits of the solve of that column alone. Enqueues; may be recorded.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the transposed system of a plan that was analysed for the plain one.
+    /// [`Error::Shape`] unless b and x have `nrows * k` elements, with x as it was; [`Error::Unsupported`], or [`Error::Triangle`] of
+    /// [`spandrel_sptrsv::Error::NotAnalyzed`], for the transposed system of a plan that was analysed for the plain one ([`Tri`] says the
+    /// former of every plan); [`Error::Device`] where the device fails.
     fn sptrsv(
         &self,
         gate: Gate<'_, Self>,
