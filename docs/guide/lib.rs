@@ -15,6 +15,10 @@ pub mod gpu {}
 pub mod formats {}
 #[doc = include_str!("preconditioners.md")]
 pub mod preconditioners {}
+#[doc = include_str!("mixed-precision.md")]
+pub mod mixed_precision {}
+#[doc = include_str!("gmres.md")]
+pub mod gmres {}
 #[doc = include_str!("grids.md")]
 pub mod grids {}
 #[doc = include_str!("outcome.md")]

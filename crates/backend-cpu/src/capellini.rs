@@ -11,7 +11,7 @@ use spandrel_sptrsv::{Capellini, Plan, System};
 
 use crate::Cpu;
 use crate::marks::{Marks, RUN};
-use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::sptrsv::Solve;
 
 /// A plan, shared with the host, and its marks.
 #[derive(Debug)]
@@ -41,5 +41,3 @@ impl<T: Real> Solve<Capellini<T>> for CpuCapellini<T> {
         self.marks.solve(cpu, &self.plan.rows().view(system)?, self.plan.sptrsv_bytes(), b, x)
     }
 }
-
-sptrsv_by_column!(Capellini);

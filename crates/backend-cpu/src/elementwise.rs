@@ -10,7 +10,7 @@ use spandrel_sptrsv::{Elementwise, Plan, System};
 
 use crate::Cpu;
 use crate::marks::Marks;
-use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::sptrsv::Solve;
 
 /// A plan, shared with the host, and its marks.
 #[derive(Debug)]
@@ -40,5 +40,3 @@ impl<T: Real> Solve<Elementwise<T>> for CpuElementwise<T> {
         self.marks.solve(cpu, &self.plan.rows().view(system)?, self.plan.sptrsv_bytes(), b, x)
     }
 }
-
-sptrsv_by_column!(Elementwise);

@@ -25,7 +25,7 @@ use spandrel_sptrsv::levelset::Schedule;
 use spandrel_sptrsv::{Levelset, Plan, System, Triangle, View};
 
 use crate::Cpu;
-use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::sptrsv::Solve;
 use crate::threads::{SERIAL_BYTES, Shared};
 
 /// Nanoseconds of a row and of an entry, of one core.
@@ -408,8 +408,6 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
         Ok(())
     }
 }
-
-sptrsv_by_column!(Levelset);
 
 #[cfg(test)]
 mod tests {

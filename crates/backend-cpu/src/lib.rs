@@ -2,7 +2,8 @@
 //!
 //! [`Cpu`] is the device. A resident matrix shares the host's arrays and adds a partition of its rows by bytes. Every
 //! row-wise format forms the accumulators of a chunk of rows; finishing y, writing through a permutation, the fused dot
-//! products and several right-hand sides are written once, above the formats (`product.rs`).
+//! products and several right-hand sides are written once, above the formats (`product.rs`). So are sizes, gates, columns and new values of
+//! the triangular solves, above the plans (`sptrsv.rs`).
 
 mod backend;
 mod bdia;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Plan, Serial, System, Triangle};
+use spandrel_sptrsv::{Serial, System, Triangle};
 
 use crate::Cpu;
-use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::sptrsv::Solve;
 
 /// A plan, shared with the host.
 #[derive(Clone, Debug)]
@@ -40,5 +40,3 @@ impl<T: Real> Solve<Serial<T>> for CpuSerial<T> {
         Ok(())
     }
 }
-
-sptrsv_by_column!(Serial);

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::error::expect_columns;
-use spandrel_backend::{Gate, Order, Result};
+use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::{Gate, Load, Order, Result, Sptrsv};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Plan, System};
 
@@ -29,7 +29,7 @@ pub(crate) trait Solve<P: Plan> {
 }
 
 /// `k` columns, with b in x where there is no b.
-pub(crate) fn sptrsv<T: Real, P: Plan<Value = T>, S: Solve<P>>(
+fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     cpu: &Cpu,
     gate: Gate<'_, Cpu>,
     system: System,
@@ -52,69 +52,48 @@ pub(crate) fn sptrsv<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     Ok(())
 }
 
-/// Implements [`spandrel_backend::Sptrsv`] for a plan whose resident form is [`Solve`].
-macro_rules! sptrsv_by_column {
-    ($Plan:ident) => {
-        impl<T: ::spandrel_formats::Real> ::spandrel_backend::Sptrsv<$Plan<T>> for $crate::Cpu {
-            fn sptrsv_order(
-                &self,
-                m: &Self::Resident,
-                _system: ::spandrel_sptrsv::System,
-            ) -> ::spandrel_backend::Order {
-                $crate::sptrsv::Solve::order(m)
-            }
-            fn sptrsv(
-                &self,
-                gate: ::spandrel_backend::Gate<'_, Self>,
-                system: ::spandrel_sptrsv::System,
-                m: &Self::Resident,
-                k: usize,
-                b: &$crate::Vector<T>,
-                x: &mut $crate::Vector<T>,
-            ) -> ::spandrel_backend::Result<()> {
-                $crate::sptrsv::sptrsv(self, gate, system, m, k, Some(b), x)
-            }
-            fn sptrsv_in_place(
-                &self,
-                gate: ::spandrel_backend::Gate<'_, Self>,
-                system: ::spandrel_sptrsv::System,
-                m: &Self::Resident,
-                k: usize,
-                x: &mut $crate::Vector<T>,
-            ) -> ::spandrel_backend::Result<()> {
-                $crate::sptrsv::sptrsv(self, gate, system, m, k, None, x)
-            }
-            fn update(
-                &self,
-                m: &mut Self::Resident,
-                plan: &::std::sync::Arc<$Plan<T>>,
-            ) -> ::spandrel_backend::Result<()> {
-                use $crate::sptrsv::Solve;
-                let (nrows, nnz) = (m.plan().matrix().nrows(), m.plan().matrix().csr().values().len());
-                ::spandrel_backend::error::expect_len("update", "plan", plan.matrix().nrows(), nrows)?;
-                ::spandrel_backend::error::expect_len("update", "plan", plan.matrix().csr().values().len(), nnz)?;
-                m.replace(plan);
-                Ok(())
-            }
-            fn update_from(
-                &self,
-                m: &mut Self::Resident,
-                _plan: &::std::sync::Arc<$Plan<T>>,
-                values: &$crate::Vector<T>,
-            ) -> ::spandrel_backend::Result<()> {
-                use $crate::sptrsv::Solve;
-                ::spandrel_backend::error::expect_len(
-                    "update",
-                    "values",
-                    values.len(),
-                    m.plan().matrix().csr().values().len(),
-                )?;
-                let mut fresh = $Plan::clone(m.plan());
-                ::spandrel_sptrsv::Plan::update(&mut fresh, values.as_slice())?;
-                m.replace(&::std::sync::Arc::new(fresh));
-                Ok(())
-            }
-        }
-    };
+/// Every plan whose resident form is [`Solve`].
+impl<P: Plan> Sptrsv<P> for Cpu
+where
+    Cpu: Load<P>,
+    <Cpu as Load<P>>::Resident: Solve<P>,
+{
+    fn sptrsv_order(&self, m: &Self::Resident, _system: System) -> Order {
+        m.order()
+    }
+    fn sptrsv(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        b: &Vector<P::Value>,
+        x: &mut Vector<P::Value>,
+    ) -> Result<()> {
+        columns(self, gate, system, m, k, Some(b), x)
+    }
+    fn sptrsv_in_place(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        x: &mut Vector<P::Value>,
+    ) -> Result<()> {
+        columns(self, gate, system, m, k, None, x)
+    }
+    fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()> {
+        let old = m.plan().matrix();
+        expect_len("update", "plan", plan.matrix().nrows(), old.nrows())?;
+        expect_len("update", "plan", plan.matrix().csr().values().len(), old.csr().values().len())?;
+        m.replace(plan);
+        Ok(())
+    }
+    fn update_from(&self, m: &mut Self::Resident, _plan: &Arc<P>, values: &Vector<P::Value>) -> Result<()> {
+        expect_len("update", "values", values.len(), m.plan().matrix().csr().values().len())?;
+        let mut fresh = P::clone(m.plan());
+        fresh.update(values.as_slice())?;
+        m.replace(&Arc::new(fresh));
+        Ok(())
+    }
 }
-pub(crate) use sptrsv_by_column;

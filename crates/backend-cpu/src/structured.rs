@@ -13,7 +13,7 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::{Plan, Structured, System, Triangle, View};
 
 use crate::Cpu;
-use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::sptrsv::Solve;
 use crate::threads::SERIAL_BYTES;
 
 /// Rows between two words of progress: telling costs a cache line that others watch, and waiting for a line costs them its first rows.
@@ -191,8 +191,6 @@ fn wait(progress: &AtomicU32, rows: usize) -> usize {
         }
     }
 }
-
-sptrsv_by_column!(Structured);
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use spandrel_sptrsv::{Plan, Syncfree, System, View, Walk};
 
 use crate::Cpu;
 use crate::marks::{Marks, RUN, solve_serially, wait};
-use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::sptrsv::Solve;
 use crate::threads::Shared;
 use crate::vector::out_of_memory;
 
@@ -144,5 +144,3 @@ fn bits<T: Real>(value: T) -> u64 {
     word[..T::BYTES].copy_from_slice(bytemuck::bytes_of(&value));
     u64::from_ne_bytes(word)
 }
-
-sptrsv_by_column!(Syncfree);

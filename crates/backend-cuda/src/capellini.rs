@@ -10,7 +10,7 @@ use spandrel_sptrsv::{Capellini, Plan, System};
 
 use crate::launch::arg;
 use crate::module::CAPELLINI;
-use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+use crate::sptrsv::{Progress, Solve, TriangleRows};
 use crate::{Cuda, Vector};
 
 /// A plan in device memory.
@@ -53,5 +53,3 @@ impl<T: Real> Solve<Capellini<T>> for CudaCapellini<T> {
         unsafe { cuda.launch::<T>(&CAPELLINI, "sptrsv_capellini", grid, &mut arguments) }
     }
 }
-
-sptrsv_by_column!(Capellini);

@@ -10,7 +10,7 @@ use spandrel_sptrsv::{Elementwise, Plan, System};
 
 use crate::launch::arg;
 use crate::module::ELEMENTWISE;
-use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+use crate::sptrsv::{Progress, Solve, TriangleRows};
 use crate::{Cuda, Vector};
 
 /// A plan in device memory.
@@ -53,5 +53,3 @@ impl<T: Real> Solve<Elementwise<T>> for CudaElementwise<T> {
         unsafe { cuda.launch::<T>(&ELEMENTWISE, "sptrsv_elementwise", grid, &mut arguments) }
     }
 }
-
-sptrsv_by_column!(Elementwise);

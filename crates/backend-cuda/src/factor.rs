@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use spandrel_backend::factor::expect_factors;
-use spandrel_backend::{Error, Result};
+use spandrel_backend::{Error, Factorize, Load, Result};
 use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Factor, Levels, Pattern, Triangle};
 
@@ -109,8 +109,37 @@ pub(crate) struct Operands<'a, T> {
     pub(crate) upper: &'a mut Vector<T>,
 }
 
+/// A factorisation whose numeric phase runs on the device.
+pub(crate) trait Numeric: Factor {
+    /// Where A has entries.
+    fn entries(&self) -> Given<'_>;
+    /// The numeric phase, as [`Factorize::factorize`] says.
+    fn make(cuda: &Cuda, m: &CudaFactor<Self>, operands: Operands<'_, Self::Value>) -> Result<f64>;
+}
+
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+unsafe impl<F: Numeric> Load<F> for Cuda {
+    type Resident = CudaFactor<F>;
+
+    fn load(&self, host: Arc<F>) -> Result<CudaFactor<F>> {
+        CudaFactor::load(self, &host, &host.entries())
+    }
+}
+
+impl<F: Numeric> Factorize<F> for Cuda {
+    fn factorize(
+        &self,
+        m: &CudaFactor<F>,
+        values: &Vector<F::Value>,
+        lower: &mut Vector<F::Value>,
+        upper: &mut Vector<F::Value>,
+    ) -> Result<f64> {
+        F::make(self, m, Operands { values, lower, upper })
+    }
+}
+
 impl<T: Real, F: Factor<Value = T>> CudaFactor<F> {
-    pub(crate) fn load(cuda: &Cuda, factor: Arc<F>, given: &Given<'_>) -> Result<Self> {
+    fn load(cuda: &Cuda, factor: &Arc<F>, given: &Given<'_>) -> Result<Self> {
         let (stream, n) = (cuda.stream(), factor.nrows());
         let apart = matches!(given, Given::Apart);
         let levels = (!apart).then(|| Levels::of_pattern(factor.lower(), Triangle::Lower));
@@ -128,7 +157,7 @@ impl<T: Real, F: Factor<Value = T>> CudaFactor<F> {
             order: Buffer::from_host(stream, order, "the order of a factorisation")?,
             marks: Buffer::zeros(stream, if apart { 0 } else { n }, "the marks of a factorisation")?,
             state: Buffer::zeros(stream, STATE, "the state of a factorisation")?,
-            factor,
+            factor: Arc::clone(factor),
         })
     }
 

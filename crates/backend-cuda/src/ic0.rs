@@ -2,35 +2,20 @@
 //!
 //! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ic0.cu.
 
-use std::sync::Arc;
-
-use spandrel_backend::{Factorize, Load, Result};
+use spandrel_backend::Result;
 use spandrel_formats::Real;
 use spandrel_sptrsv::ic0::{judge, shifts};
 use spandrel_sptrsv::{Error, Factor, Ic0};
 
-use crate::factor::{CudaFactor, Given, Numbers, Operands, part, places};
+use crate::Cuda;
+use crate::factor::{CudaFactor, Given, Numbers, Numeric, Operands, part, places};
 use crate::module::IC0;
-use crate::{Cuda, Vector};
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
-unsafe impl<T: Real> Load<Ic0<T>> for Cuda {
-    type Resident = CudaFactor<Ic0<T>>;
-
-    fn load(&self, host: Arc<Ic0<T>>) -> Result<Self::Resident> {
-        let of = Arc::clone(&host);
-        CudaFactor::load(self, host, &Given::Begins(of.given_ptr()))
+impl<T: Real> Numeric for Ic0<T> {
+    fn entries(&self) -> Given<'_> {
+        Given::Begins(self.given_ptr())
     }
-}
-
-impl<T: Real> Factorize<Ic0<T>> for Cuda {
-    fn factorize(
-        &self,
-        m: &Self::Resident,
-        values: &Vector<T>,
-        lower: &mut Vector<T>,
-        upper: &mut Vector<T>,
-    ) -> Result<f64> {
+    fn make(cuda: &Cuda, m: &CudaFactor<Self>, mut operands: Operands<'_, T>) -> Result<f64> {
         let lanes = m.lanes();
         let kernel = match lanes {
             4 => "factorize4_ic0",
@@ -38,16 +23,15 @@ impl<T: Real> Factorize<Ic0<T>> for Cuda {
             16 => "factorize16_ic0",
             _ => "factorize32_ic0",
         };
-        let mut operands = Operands { values, lower, upper };
         let mut broken = None;
         for shift in shifts() {
             let numbers = Numbers { number: T::from_f64(T::UNIT_ROUNDOFF), shift: T::from_f64(shift) };
             // SAFETY: factorize{lanes}_ic0(task) on the pattern of L and where A's rows begin.
-            match unsafe { m.run(self, (&IC0, kernel, Some(lanes)), &mut operands, numbers)? } {
+            match unsafe { m.run(cuda, (&IC0, kernel, Some(lanes)), &mut operands, numbers)? } {
                 [None, None] => return Ok(shift),
                 [Some(row), _] => {
                     let begin = m.factor().given_ptr()[row] as usize;
-                    let given = part(values, begin..begin + m.factor().lower().row(row).len())?;
+                    let given = part(operands.values, begin..begin + m.factor().lower().row(row).len())?;
                     return m.judged(row, judge(row, &given));
                 }
                 [None, Some(row)] => broken = Some((row, shift)),

@@ -3,36 +3,23 @@
 //! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ilu0.cu.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use spandrel_backend::{Factorize, Load, Result};
+use spandrel_backend::Result;
 use spandrel_formats::Real;
 use spandrel_sptrsv::factor::judge;
 use spandrel_sptrsv::{Factor, Ilu0, Pattern};
 
-use crate::factor::{CudaFactor, Given, Numbers, Operands, part, places};
+use crate::Cuda;
+use crate::factor::{CudaFactor, Given, Numbers, Numeric, Operands, part, places};
 use crate::module::ILU0;
-use crate::{Cuda, Vector};
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
-unsafe impl<T: Real> Load<Ilu0<T>> for Cuda {
-    type Resident = CudaFactor<Ilu0<T>>;
-
-    fn load(&self, host: Arc<Ilu0<T>>) -> Result<Self::Resident> {
-        CudaFactor::load(self, host, &Given::Same)
+impl<T: Real> Numeric for Ilu0<T> {
+    fn entries(&self) -> Given<'_> {
+        Given::Same
     }
-}
-
-impl<T: Real> Factorize<Ilu0<T>> for Cuda {
-    fn factorize(
-        &self,
-        m: &Self::Resident,
-        values: &Vector<T>,
-        lower: &mut Vector<T>,
-        upper: &mut Vector<T>,
-    ) -> Result<f64> {
+    fn make(cuda: &Cuda, m: &CudaFactor<Self>, operands: Operands<'_, T>) -> Result<f64> {
         let given = |l: Range<usize>, u: Range<usize>| l.start + u.start..l.end + u.end;
-        eliminate(self, m, Operands { values, lower, upper }, |row| {
+        eliminate(cuda, m, operands, |row| {
             let rows = |pattern: &Pattern| places(pattern.row_ptr(), row);
             given(rows(m.factor().lower()), m.factor().upper().map_or(0..0, rows))
         })
@@ -42,7 +29,7 @@ impl<T: Real> Factorize<Ilu0<T>> for Cuda {
 /// A ~ L U, row by row. `given` gives the places of a row among A's values.
 ///
 /// # Errors
-/// As [`Factorize::factorize`].
+/// As [`Numeric::make`].
 pub(crate) fn eliminate<T: Real, F: Factor<Value = T>>(
     cuda: &Cuda,
     m: &CudaFactor<F>,

@@ -2,34 +2,19 @@
 //!
 //! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ilu0.cu.
 
-use std::sync::Arc;
-
-use spandrel_backend::{Factorize, Load, Result};
+use spandrel_backend::Result;
 use spandrel_formats::Real;
 use spandrel_sptrsv::Iluk;
 
-use crate::factor::{CudaFactor, Given, Operands, places};
+use crate::Cuda;
+use crate::factor::{CudaFactor, Given, Numeric, Operands, places};
 use crate::ilu0::eliminate;
-use crate::{Cuda, Vector};
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
-unsafe impl<T: Real> Load<Iluk<T>> for Cuda {
-    type Resident = CudaFactor<Iluk<T>>;
-
-    fn load(&self, host: Arc<Iluk<T>>) -> Result<Self::Resident> {
-        let of = Arc::clone(&host);
-        CudaFactor::load(self, host, &Given::Pattern(of.given()))
+impl<T: Real> Numeric for Iluk<T> {
+    fn entries(&self) -> Given<'_> {
+        Given::Pattern(self.given())
     }
-}
-
-impl<T: Real> Factorize<Iluk<T>> for Cuda {
-    fn factorize(
-        &self,
-        m: &Self::Resident,
-        values: &Vector<T>,
-        lower: &mut Vector<T>,
-        upper: &mut Vector<T>,
-    ) -> Result<f64> {
-        eliminate(self, m, Operands { values, lower, upper }, |row| places(m.factor().given().row_ptr(), row))
+    fn make(cuda: &Cuda, m: &CudaFactor<Self>, operands: Operands<'_, T>) -> Result<f64> {
+        eliminate(cuda, m, operands, |row| places(m.factor().given().row_ptr(), row))
     }
 }

@@ -10,18 +10,17 @@ use std::sync::Arc;
 
 use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use rayon::prelude::*;
-use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Error, Load, Order, Result};
 use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 use spandrel_sptrsv::levelset::{LANES, Schedule, Segment, Span};
 use spandrel_sptrsv::{Levelset, Plan, System};
 
-use crate::csr::not_recorded;
-use crate::device::gate_pointer;
 use crate::error::failed;
 use crate::launch::{Grid, arg};
 use crate::memory::Buffer;
 use crate::module::LEVELSET;
+use crate::sptrsv::Solve;
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
@@ -160,151 +159,112 @@ impl<T: Real> CudaLevelset<T> {
             }),
         }
     }
+}
 
-    /// # Safety
-    /// b and x are the addresses of `k` blocks of `nrows` elements each, the same or apart.
-    unsafe fn solve(&self, cuda: &Cuda, gate: Gate<'_, Cuda>, system: System, k: usize, b: u64, x: u64) -> Result<()> {
+impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
+    fn shape(&self) -> (usize, usize) {
+        (self.nrows, self.nnz)
+    }
+    fn order(&self, _system: System) -> Order {
+        Order::Stored
+    }
+    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let m = self.resident(system)?;
         let (order, slices, cols) = (m.order.pointer(), m.slices.pointer(), m.cols.pointer());
         let (from, values) = (m.from.as_ref().map_or(0, Buffer::pointer), self.values.pointer());
         let inv = m.inv_diag.as_ref().map_or(0, Buffer::pointer);
-        let (slots, progress, gate) = (self.slots.pointer(), self.progress.pointer(), gate_pointer(gate));
-        for column in 0..k {
-            let at = (column * self.nrows * T::BYTES) as u64;
-            let (b, x) = (b + at, x + at);
-            for (number, segment) in m.segments.iter().enumerate() {
-                let (first, end) = (segment.slices.start as u32, segment.slices.end as u32);
-                let last = u32::from(number + 1 == m.segments.len());
-                match segment.span {
-                    Span::Block => {
-                        let base = segment.positions.start as u32;
-                        let shift = segment.positions.len().next_power_of_two().trailing_zeros().min(self.ring);
-                        let warps = segment.slices.len().min(BLOCK_CREW / LANES);
-                        let mut grid = Grid::of(1, (warps * LANES) as u32);
-                        grid.shared = shared::<T>(shift) as u32;
-                        // SAFETY: sptrsv_block_levelset(order, slices, cols, from, values, inv, first, end, base, shift, b, x, slots,
-                        // progress, last, gate) with the shared memory that it uses; a slot for each of `nrows` positions.
-                        unsafe {
-                            cuda.launch::<T>(
-                                &LEVELSET,
-                                "sptrsv_block_levelset",
-                                grid,
-                                &mut [
-                                    arg(&order),
-                                    arg(&slices),
-                                    arg(&cols),
-                                    arg(&from),
-                                    arg(&values),
-                                    arg(&inv),
-                                    arg(&first),
-                                    arg(&end),
-                                    arg(&base),
-                                    arg(&shift),
-                                    arg(&b),
-                                    arg(&x),
-                                    arg(&slots),
-                                    arg(&progress),
-                                    arg(&last),
-                                    arg(&gate),
-                                ],
-                            )?;
-                        }
+        let (slots, progress) = (self.slots.pointer(), self.progress.pointer());
+        for (number, segment) in m.segments.iter().enumerate() {
+            let (first, end) = (segment.slices.start as u32, segment.slices.end as u32);
+            let last = u32::from(number + 1 == m.segments.len());
+            match segment.span {
+                Span::Block => {
+                    let base = segment.positions.start as u32;
+                    let shift = segment.positions.len().next_power_of_two().trailing_zeros().min(self.ring);
+                    let warps = segment.slices.len().min(BLOCK_CREW / LANES);
+                    let mut grid = Grid::of(1, (warps * LANES) as u32);
+                    grid.shared = shared::<T>(shift) as u32;
+                    // SAFETY: sptrsv_block_levelset(order, slices, cols, from, values, inv, first, end, base, shift, b, x, slots,
+                    // progress, last, gate) with the shared memory that it uses; a slot for each of `nrows` positions.
+                    unsafe {
+                        cuda.launch::<T>(
+                            &LEVELSET,
+                            "sptrsv_block_levelset",
+                            grid,
+                            &mut [
+                                arg(&order),
+                                arg(&slices),
+                                arg(&cols),
+                                arg(&from),
+                                arg(&values),
+                                arg(&inv),
+                                arg(&first),
+                                arg(&end),
+                                arg(&base),
+                                arg(&shift),
+                                arg(&b),
+                                arg(&x),
+                                arg(&slots),
+                                arg(&progress),
+                                arg(&last),
+                                arg(&gate),
+                            ],
+                        )?;
                     }
-                    Span::Grid => {
-                        let blocks = segment.slices.len().div_ceil(GRID_CREW / LANES);
-                        let grid = Grid::of(blocks.min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
-                        // SAFETY: sptrsv_grid_levelset(order, slices, cols, from, values, inv, first, end, b, x, slots, progress, last,
-                        // gate); a slot for each of `nrows` positions.
-                        unsafe {
-                            cuda.launch::<T>(
-                                &LEVELSET,
-                                "sptrsv_grid_levelset",
-                                grid,
-                                &mut [
-                                    arg(&order),
-                                    arg(&slices),
-                                    arg(&cols),
-                                    arg(&from),
-                                    arg(&values),
-                                    arg(&inv),
-                                    arg(&first),
-                                    arg(&end),
-                                    arg(&b),
-                                    arg(&x),
-                                    arg(&slots),
-                                    arg(&progress),
-                                    arg(&last),
-                                    arg(&gate),
-                                ],
-                            )?;
-                        }
+                }
+                Span::Grid => {
+                    let blocks = segment.slices.len().div_ceil(GRID_CREW / LANES);
+                    let grid = Grid::of(blocks.min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
+                    // SAFETY: sptrsv_grid_levelset(order, slices, cols, from, values, inv, first, end, b, x, slots, progress, last,
+                    // gate); a slot for each of `nrows` positions.
+                    unsafe {
+                        cuda.launch::<T>(
+                            &LEVELSET,
+                            "sptrsv_grid_levelset",
+                            grid,
+                            &mut [
+                                arg(&order),
+                                arg(&slices),
+                                arg(&cols),
+                                arg(&from),
+                                arg(&values),
+                                arg(&inv),
+                                arg(&first),
+                                arg(&end),
+                                arg(&b),
+                                arg(&x),
+                                arg(&slots),
+                                arg(&progress),
+                                arg(&last),
+                                arg(&gate),
+                            ],
+                        )?;
                     }
                 }
             }
         }
         Ok(())
     }
-}
-
-impl<T: Real> Sptrsv<Levelset<T>> for Cuda {
-    fn sptrsv_order(&self, _: &CudaLevelset<T>, _: System) -> Order {
-        Order::Stored
-    }
-
-    fn sptrsv(
-        &self,
-        gate: Gate<'_, Self>,
-        system: System,
-        m: &CudaLevelset<T>,
-        k: usize,
-        b: &Vector<T>,
-        x: &mut Vector<T>,
-    ) -> Result<()> {
-        expect_columns("sptrsv", "b", b.len(), m.nrows, k)?;
-        expect_columns("sptrsv", "x", x.len(), m.nrows, k)?;
-        // SAFETY: lengths compared above.
-        unsafe { m.solve(self, gate, system, k, b.pointer(), x.pointer()) }
-    }
-
-    fn sptrsv_in_place(
-        &self,
-        gate: Gate<'_, Self>,
-        system: System,
-        m: &CudaLevelset<T>,
-        k: usize,
-        x: &mut Vector<T>,
-    ) -> Result<()> {
-        expect_columns("sptrsv", "x", x.len(), m.nrows, k)?;
-        // SAFETY: the length is compared above.
-        unsafe { m.solve(self, gate, system, k, x.pointer(), x.pointer()) }
-    }
-
-    fn update(&self, m: &mut CudaLevelset<T>, plan: &Arc<Levelset<T>>) -> Result<()> {
-        let matrix = plan.matrix();
-        let (values, inv_diag) = (matrix.csr().values(), matrix.inv_diag());
-        expect_len("update", "plan", matrix.nrows(), m.nrows)?;
-        expect_len("update", "plan", values.len(), m.nnz)?;
-        m.values.write_at(0, &placed(&m.from, values))?;
-        for (system, resident) in [(System::Plain, Some(&m.plain)), (System::Transposed, m.transposed.as_ref())] {
+    fn replace(&mut self, plan: &Levelset<T>) -> Result<()> {
+        let (values, inv_diag) = (plan.matrix().csr().values(), plan.matrix().inv_diag());
+        self.values.write_at(0, &placed(&self.from, values))?;
+        for (system, resident) in [(System::Plain, Some(&self.plain)), (System::Transposed, self.transposed.as_ref())] {
             let Some(to) = resident.and_then(|r| r.inv_diag.as_ref()) else { continue };
             if let Some(inv) = permuted(plan.schedule(system)?, inv_diag) {
-                expect_len("update", "plan", inv.len(), m.nrows)?;
+                expect_len("update", "plan", inv.len(), self.nrows)?;
                 to.write_at(0, &inv)?;
             }
         }
         Ok(())
     }
-
-    fn update_from(&self, m: &mut CudaLevelset<T>, plan: &Arc<Levelset<T>>, values: &Vector<T>) -> Result<()> {
-        expect_len("update", "plan", plan.matrix().nrows(), m.nrows)?;
-        expect_len("update", "values", values.len(), m.nnz)?;
-        not_recorded(self, "new values of a triangle")?;
-        m.places.gather(self, values, &m.values, || m.from.clone())?;
-        for (system, resident) in [(System::Plain, Some(&mut m.plain)), (System::Transposed, m.transposed.as_mut())] {
+    fn adopt(&mut self, cuda: &Cuda, plan: &Levelset<T>, values: &Vector<T>) -> Result<()> {
+        self.places.gather(cuda, values, &self.values, || self.from.clone())?;
+        let systems = [(System::Plain, Some(&mut self.plain)), (System::Transposed, self.transposed.as_mut())];
+        for (system, resident) in systems {
             let Some(resident) = resident else { continue };
             let (Some(to), order) = (&resident.inv_diag, plan.schedule(system)?.order()) else { continue };
-            resident.diagonal.invert(self, values, to, || {
-                let places = diagonal(&**plan);
+            resident.diagonal.invert(cuda, values, to, || {
+                let places = diagonal(plan);
                 order.iter().map(|&row| places[row as usize]).collect()
             })?;
         }

@@ -1,7 +1,8 @@
 //! The CUDA backend: cudarc's driver interface and PTX that is part of the crate. It needs no CUDA toolkit to build and only
 //! NVIDIA's driver to run, and it never panics for want of either: [`probe()`] and [`Cuda::new`] give the reason.
 //!
-//! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`.
+//! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`. A plan of the triangular solve
+//! launches one column (`sptrsv.rs` has the rest), a factorisation one attempt (`factor.rs`).
 
 mod backend;
 mod bdia;

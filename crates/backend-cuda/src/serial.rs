@@ -10,7 +10,7 @@ use spandrel_sptrsv::{Serial, System};
 
 use crate::launch::{Grid, arg};
 use crate::module::SERIAL;
-use crate::sptrsv::{Solve, TriangleRows, sptrsv_by_column};
+use crate::sptrsv::{Solve, TriangleRows};
 use crate::{Cuda, Vector};
 
 /// A plan in device memory.
@@ -46,5 +46,3 @@ impl<T: Real> Solve<Serial<T>> for CudaSerial<T> {
         unsafe { cuda.launch::<T>(&SERIAL, "sptrsv_serial", Grid::of(1, 32), &mut arguments) }
     }
 }
-
-sptrsv_by_column!(Serial);

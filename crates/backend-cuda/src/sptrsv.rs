@@ -5,8 +5,10 @@
 //! Invariants: what a solve leaves in device memory (epoch, tickets, slots) is what the next one needs; the host writes it once, when a
 //! plan is loaded, so that a replayed graph goes on where the last solve ended.
 
+use std::sync::Arc;
+
 use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Error, Gate, Order, Result};
+use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
 use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Plan, System, Triangle, View};
 
@@ -35,7 +37,7 @@ pub(crate) trait Solve<P: Plan> {
     /// Enqueues x <- T^-1 b or T^-T b for one column, by addresses; b may be x.
     ///
     /// # Errors
-    /// [`Error::Triangle`] for a system that the plan was not analysed for; the driver's.
+    /// [`Error::Triangle`] or [`Error::Unsupported`] for a system that the plan was not analysed for; the driver's.
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()>;
     /// Takes over the values of an updated plan of the same pattern.
     fn replace(&mut self, plan: &P) -> Result<()>;
@@ -44,7 +46,7 @@ pub(crate) trait Solve<P: Plan> {
 }
 
 /// `k` columns, with b in x where there is no b.
-pub(crate) fn sptrsv<T: Real, P: Plan<Value = T>, S: Solve<P>>(
+fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     cuda: &Cuda,
     gate: Gate<'_, Cuda>,
     system: System,
@@ -66,76 +68,51 @@ pub(crate) fn sptrsv<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     (0..k).map(|column| (column * n * T::BYTES) as u64).try_for_each(|at| m.solve(cuda, gate, system, b + at, x + at))
 }
 
-/// New values of a plan.
-pub(crate) fn update<P: Plan, S: Solve<P>>(cuda: &Cuda, m: &mut S, plan: &P) -> Result<()> {
-    let (nrows, nnz) = m.shape();
-    expect_len("update", "plan", plan.matrix().nrows(), nrows)?;
-    expect_len("update", "plan", plan.matrix().csr().values().len(), nnz)?;
-    not_recorded(cuda, "new values of a triangle")?;
-    m.replace(plan)
+/// Every plan whose resident form is [`Solve`].
+impl<P: Plan> Sptrsv<P> for Cuda
+where
+    Cuda: Load<P>,
+    <Cuda as Load<P>>::Resident: Solve<P>,
+{
+    fn sptrsv_order(&self, m: &Self::Resident, system: System) -> Order {
+        m.order(system)
+    }
+    fn sptrsv(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        b: &Vector<P::Value>,
+        x: &mut Vector<P::Value>,
+    ) -> Result<()> {
+        columns(self, gate, system, m, k, Some(b), x)
+    }
+    fn sptrsv_in_place(
+        &self,
+        gate: Gate<'_, Self>,
+        system: System,
+        m: &Self::Resident,
+        k: usize,
+        x: &mut Vector<P::Value>,
+    ) -> Result<()> {
+        columns(self, gate, system, m, k, None, x)
+    }
+    fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()> {
+        let (nrows, nnz) = m.shape();
+        expect_len("update", "plan", plan.matrix().nrows(), nrows)?;
+        expect_len("update", "plan", plan.matrix().csr().values().len(), nnz)?;
+        not_recorded(self, "new values of a triangle")?;
+        m.replace(plan)
+    }
+    fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Vector<P::Value>) -> Result<()> {
+        let (nrows, nnz) = m.shape();
+        expect_len("update", "plan", plan.matrix().nrows(), nrows)?;
+        expect_len("update", "values", values.len(), nnz)?;
+        not_recorded(self, "new values of a triangle")?;
+        m.adopt(self, plan, values)
+    }
 }
-
-/// New values from the device.
-pub(crate) fn update_from<P: Plan, S: Solve<P>>(
-    cuda: &Cuda,
-    m: &mut S,
-    plan: &P,
-    values: &Vector<P::Value>,
-) -> Result<()> {
-    let (nrows, nnz) = m.shape();
-    expect_len("update", "plan", plan.matrix().nrows(), nrows)?;
-    expect_len("update", "values", values.len(), nnz)?;
-    not_recorded(cuda, "new values of a triangle")?;
-    m.adopt(cuda, plan, values)
-}
-
-/// Implements [`spandrel_backend::Sptrsv`] for a plan whose resident form is [`Solve`].
-macro_rules! sptrsv_by_column {
-    ($Plan:ident) => {
-        impl<T: ::spandrel_formats::Real> ::spandrel_backend::Sptrsv<$Plan<T>> for $crate::Cuda {
-            fn sptrsv_order(&self, m: &Self::Resident, system: ::spandrel_sptrsv::System) -> ::spandrel_backend::Order {
-                $crate::sptrsv::Solve::order(m, system)
-            }
-            fn sptrsv(
-                &self,
-                gate: ::spandrel_backend::Gate<'_, Self>,
-                system: ::spandrel_sptrsv::System,
-                m: &Self::Resident,
-                k: usize,
-                b: &$crate::Vector<T>,
-                x: &mut $crate::Vector<T>,
-            ) -> ::spandrel_backend::Result<()> {
-                $crate::sptrsv::sptrsv(self, gate, system, m, k, Some(b), x)
-            }
-            fn sptrsv_in_place(
-                &self,
-                gate: ::spandrel_backend::Gate<'_, Self>,
-                system: ::spandrel_sptrsv::System,
-                m: &Self::Resident,
-                k: usize,
-                x: &mut $crate::Vector<T>,
-            ) -> ::spandrel_backend::Result<()> {
-                $crate::sptrsv::sptrsv(self, gate, system, m, k, None, x)
-            }
-            fn update(
-                &self,
-                m: &mut Self::Resident,
-                plan: &::std::sync::Arc<$Plan<T>>,
-            ) -> ::spandrel_backend::Result<()> {
-                $crate::sptrsv::update(self, m, &**plan)
-            }
-            fn update_from(
-                &self,
-                m: &mut Self::Resident,
-                plan: &::std::sync::Arc<$Plan<T>>,
-                values: &$crate::Vector<T>,
-            ) -> ::spandrel_backend::Result<()> {
-                $crate::sptrsv::update_from(self, m, &**plan, values)
-            }
-        }
-    };
-}
-pub(crate) use sptrsv_by_column;
 
 /// `struct TriangleRows<T>`.
 #[derive(Clone, Copy, Debug)]

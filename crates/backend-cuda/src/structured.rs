@@ -8,17 +8,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Error, Load, Order, Result};
 use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Diagonal, Plan, Stages, Structured, System, Triangle};
 
-use crate::csr::not_recorded;
-use crate::device::gate_pointer;
 use crate::error::failed;
 use crate::launch::{Argument, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::STRUCTURED;
+use crate::sptrsv::Solve;
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
@@ -180,20 +179,14 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
     }
 }
 
-impl<T: Real> CudaStructured<T> {
-    fn solve(
-        &self,
-        cuda: &Cuda,
-        gate: Gate<'_, Cuda>,
-        system: System,
-        k: usize,
-        b: Option<&Vector<T>>,
-        x: &mut Vector<T>,
-    ) -> Result<()> {
-        if let Some(b) = b {
-            expect_columns("sptrsv", "b", b.len(), self.n, k)?;
-        }
-        expect_columns("sptrsv", "x", x.len(), self.n, k)?;
+impl<T: Real> Solve<Structured<T>> for CudaStructured<T> {
+    fn shape(&self) -> (usize, usize) {
+        (self.n, self.nnz)
+    }
+    fn order(&self, _system: System) -> Order {
+        Order::Own
+    }
+    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let walk = match (system, &self.transposed) {
             (System::Plain, _) => &self.plain,
             (System::Transposed, Some(walk)) => walk,
@@ -201,9 +194,6 @@ impl<T: Real> CudaStructured<T> {
                 return Err(unsupported("sptrsv", spandrel_sptrsv::Error::NotAnalyzed.to_string()));
             }
         };
-        if self.n == 0 {
-            return Ok(());
-        }
         let (magic, shift) = division(self.size[0]);
         let lines = LinesArg::<T> {
             ptr: walk.ptr.pointer(),
@@ -222,66 +212,21 @@ impl<T: Real> CudaStructured<T> {
             group: self.group,
             element: PhantomData,
         };
-        let gate = gate_pointer(gate);
-        for column in 0..k {
-            let offset = (column * self.n * T::BYTES) as u64;
-            let to = x.pointer() + offset;
-            let from = b.map_or(to, |b| b.pointer() + offset);
-            let mut arguments = [arg(&lines), arg(&from), arg(&to), arg(&gate)];
-            // SAFETY: {kernel}(lines, b, x, gate), lengths compared above; the state has a word for each queue and each mark.
-            unsafe { cuda.launch::<T>(&STRUCTURED, self.kernel, Grid::of(self.blocks, CREW), &mut arguments)? };
+        let mut arguments = [arg(&lines), arg(&b), arg(&x), arg(&gate)];
+        // SAFETY: {kernel}(lines, b, x, gate), vectors of n elements; the state has a word for each queue and each mark.
+        unsafe { cuda.launch::<T>(&STRUCTURED, self.kernel, Grid::of(self.blocks, CREW), &mut arguments) }
+    }
+    fn replace(&mut self, plan: &Structured<T>) -> Result<()> {
+        let inv_diag = plan.matrix().inv_diag();
+        expect_len("update", "plan", inv_diag.len(), self.inv_diag.len())?;
+        self.values.write_at(0, plan.matrix().csr().values())?;
+        self.inv_diag.write_at(0, inv_diag)
+    }
+    fn adopt(&mut self, cuda: &Cuda, plan: &Structured<T>, values: &Vector<T>) -> Result<()> {
+        if self.nnz > 0 {
+            self.values.copy_from(values.buffer())?;
         }
-        Ok(())
-    }
-}
-
-impl<T: Real> Sptrsv<Structured<T>> for Cuda {
-    fn sptrsv_order(&self, _: &CudaStructured<T>, _: System) -> Order {
-        Order::Own
-    }
-
-    /// One launch a column.
-    fn sptrsv(
-        &self,
-        gate: Gate<'_, Self>,
-        system: System,
-        m: &CudaStructured<T>,
-        k: usize,
-        b: &Vector<T>,
-        x: &mut Vector<T>,
-    ) -> Result<()> {
-        m.solve(self, gate, system, k, Some(b), x)
-    }
-
-    fn sptrsv_in_place(
-        &self,
-        gate: Gate<'_, Self>,
-        system: System,
-        m: &CudaStructured<T>,
-        k: usize,
-        x: &mut Vector<T>,
-    ) -> Result<()> {
-        m.solve(self, gate, system, k, None, x)
-    }
-
-    fn update(&self, m: &mut CudaStructured<T>, plan: &Arc<Structured<T>>) -> Result<()> {
-        let (values, inv_diag) = (plan.matrix().csr().values(), plan.matrix().inv_diag());
-        expect_len("update", "plan", plan.nrows(), m.n)?;
-        expect_len("update", "plan", values.len(), m.nnz)?;
-        expect_len("update", "plan", inv_diag.len(), m.inv_diag.len())?;
-        not_recorded(self, "new values of a triangle")?;
-        m.values.write_at(0, values)?;
-        m.inv_diag.write_at(0, inv_diag)
-    }
-
-    fn update_from(&self, m: &mut CudaStructured<T>, plan: &Arc<Structured<T>>, values: &Vector<T>) -> Result<()> {
-        expect_len("update", "plan", plan.nrows(), m.n)?;
-        expect_len("update", "values", values.len(), m.nnz)?;
-        not_recorded(self, "new values of a triangle")?;
-        if m.nnz > 0 {
-            m.values.copy_from(values.buffer())?;
-        }
-        m.diagonal.invert(self, values, &m.inv_diag, || diagonal(&**plan))
+        self.diagonal.invert(cuda, values, &self.inv_diag, || diagonal(plan))
     }
 }
 

@@ -12,7 +12,7 @@ use spandrel_sptrsv::{Plan, Syncfree, System, Walk};
 use crate::launch::arg;
 use crate::memory::Buffer;
 use crate::module::SYNCFREE;
-use crate::sptrsv::{Progress, Solve, TriangleRows, sptrsv_by_column};
+use crate::sptrsv::{Progress, Solve, TriangleRows};
 use crate::{Cuda, Vector};
 
 /// A plan in device memory.
@@ -140,8 +140,6 @@ impl<T: Real> Solve<Syncfree<T>> for CudaSyncfree<T> {
         }
     }
 }
-
-sptrsv_by_column!(Syncfree);
 
 #[cfg(test)]
 mod tests {

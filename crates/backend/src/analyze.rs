@@ -5,7 +5,7 @@ use std::fmt;
 use spandrel_formats::Format;
 use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle};
 
-use crate::error::{expect_columns, expect_len};
+use crate::sptrsv::expect_solve;
 use crate::{Error, Gate, Load, Mat, Result, Sptrsv};
 
 /// A triangle of a square matrix, and what is to be solved with it.
@@ -130,11 +130,8 @@ impl<B: Load<P>, P: Plan> ResidentTri<B, P> {
 }
 
 impl<P: Plan, B: Sptrsv<P>> ResidentTri<B, P> {
-    fn check(&self, system: System) -> Result<()> {
-        if self.systems.hold(system) {
-            return Ok(());
-        }
-        Err(Error::Unsupported { op: "sptrsv", noun: P::NAME, why: spandrel_sptrsv::Error::NotAnalyzed.to_string() })
+    fn check<const N: usize>(&self, system: System, k: usize, lengths: [(&'static str, usize); N]) -> Result<()> {
+        expect_solve(P::NAME, (self.nrows, self.systems), system, k, lengths)
     }
 
     /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
@@ -142,9 +139,7 @@ impl<P: Plan, B: Sptrsv<P>> ResidentTri<B, P> {
     /// # Errors
     /// [`Error::Shape`] unless b and x have `nrows` elements; [`Error::Unsupported`].
     pub fn sptrsv(&self, be: &B, gate: Gate<'_, B>, system: System, b: &B::Vector, x: &mut B::Vector) -> Result<()> {
-        expect_len("sptrsv", "b", be.len(b), self.nrows)?;
-        expect_len("sptrsv", "x", be.len(x), self.nrows)?;
-        self.check(system)?;
+        self.check(system, 1, [("b", be.len(b)), ("x", be.len(x))])?;
         be.sptrsv(gate, system, &self.resident, 1, b, x)
     }
 
@@ -153,8 +148,7 @@ impl<P: Plan, B: Sptrsv<P>> ResidentTri<B, P> {
     /// # Errors
     /// As [`ResidentTri::sptrsv`].
     pub fn sptrsv_in_place(&self, be: &B, gate: Gate<'_, B>, system: System, x: &mut B::Vector) -> Result<()> {
-        expect_len("sptrsv", "x", be.len(x), self.nrows)?;
-        self.check(system)?;
+        self.check(system, 1, [("x", be.len(x))])?;
         be.sptrsv_in_place(gate, system, &self.resident, 1, x)
     }
 
@@ -171,9 +165,7 @@ impl<P: Plan, B: Sptrsv<P>> ResidentTri<B, P> {
         b: &B::Vector,
         x: &mut B::Vector,
     ) -> Result<()> {
-        expect_columns("sptrsv", "B", be.len(b), self.nrows, k)?;
-        expect_columns("sptrsv", "X", be.len(x), self.nrows, k)?;
-        self.check(system)?;
+        self.check(system, k, [("B", be.len(b)), ("X", be.len(x))])?;
         be.sptrsv(gate, system, &self.resident, k, b, x)
     }
 }

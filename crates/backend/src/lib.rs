@@ -1,10 +1,11 @@
 //! The contract between solvers and the devices that run them.
 //!
 //! A [`Device`] is one ordered queue. A [`Backend<T>`] gives it vectors and scalars of an element type, so mixed precision is
-//! two bounds. Each operation on a matrix is a trait of its own ([`Spmv`], [`SpmvTransposed`], [`Spmm`]), dispatched
-//! statically. Scalars live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is
-//! gated. Sizes are validated above the backends, by [`Mat`] and the solvers' heads; a backend refuses a mismatch all the
-//! same and never touches memory outside its operands.
+//! two bounds. Each operation is a trait of its own (products [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve [`Sptrsv`];
+//! [`Factorize`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] between element types), dispatched statically. Scalars
+//! live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is gated. Sizes are validated above the
+//! backends, by [`Mat`], [`Tri`] and the solvers' heads; a backend refuses a mismatch all the same and never touches memory outside its
+//! operands.
 
 pub mod analyze;
 pub mod any_tri;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_sptrsv::{Plan, System};
+use spandrel_sptrsv::{Plan, System, Systems};
 
 use crate::error::{expect_columns, expect_len};
 use crate::{Backend, Error, Gate, Load, Order, Result};
@@ -22,7 +22,9 @@ pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
     /// before is not read. Each column has the bits of the solve of that column alone. Enqueues; may be recorded.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the transposed system of a plan that was analysed for the plain one.
+    /// [`Error::Shape`] unless b and x have `nrows * k` elements, with x as it was; [`Error::Unsupported`], or [`Error::Triangle`] of
+    /// [`spandrel_sptrsv::Error::NotAnalyzed`], for the transposed system of a plan that was analysed for the plain one ([`Tri`] says the
+    /// former of every plan); [`Error::Device`] where the device fails.
     fn sptrsv(
         &self,
         gate: Gate<'_, Self>,
@@ -61,6 +63,24 @@ pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
     /// [`Error::Shape`] unless there are as many values as entries; [`Error::OutOfMemory`]. A zero on the diagonal is refused by a backend
     /// that has the values in host memory, with the resident as before; elsewhere its reciprocal is infinite.
     fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Self::Vector) -> Result<()>;
+}
+
+/// Whether a triangle of so many rows, analysed for these systems, is solved with `k` columns of operands of these lengths.
+///
+/// # Errors
+/// [`Error::Shape`] for the first length that is another; then [`Error::Unsupported`].
+pub(crate) fn expect_solve<const N: usize>(
+    noun: &'static str,
+    (nrows, systems): (usize, Systems),
+    system: System,
+    k: usize,
+    lengths: [(&'static str, usize); N],
+) -> Result<()> {
+    lengths.into_iter().try_for_each(|(what, found)| expect_columns("sptrsv", what, found, nrows, k))?;
+    if systems.hold(system) {
+        return Ok(());
+    }
+    Err(Error::Unsupported { op: "sptrsv", noun, why: spandrel_sptrsv::Error::NotAnalyzed.to_string() })
 }
 
 /// A plan on a device: its resident form and its shape.
@@ -104,11 +124,8 @@ impl<B: Load<P>, P: Plan> Tri<B, P> {
 }
 
 impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
-    fn check(&self, system: System) -> Result<()> {
-        if self.plan.systems().hold(system) {
-            return Ok(());
-        }
-        Err(Error::Unsupported { op: "sptrsv", noun: P::NAME, why: spandrel_sptrsv::Error::NotAnalyzed.to_string() })
+    fn check<const N: usize>(&self, system: System, k: usize, lengths: [(&'static str, usize); N]) -> Result<()> {
+        expect_solve(P::NAME, (self.nrows(), self.plan.systems()), system, k, lengths)
     }
 
     /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
@@ -116,9 +133,7 @@ impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
     /// # Errors
     /// [`Error::Shape`] unless b and x have `nrows` elements; [`Error::Unsupported`].
     pub fn sptrsv(&self, be: &B, gate: Gate<'_, B>, system: System, b: &B::Vector, x: &mut B::Vector) -> Result<()> {
-        expect_len("sptrsv", "b", be.len(b), self.nrows())?;
-        expect_len("sptrsv", "x", be.len(x), self.nrows())?;
-        self.check(system)?;
+        self.check(system, 1, [("b", be.len(b)), ("x", be.len(x))])?;
         be.sptrsv(gate, system, &self.resident, 1, b, x)
     }
 
@@ -127,8 +142,7 @@ impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
     /// # Errors
     /// As [`Tri::sptrsv`].
     pub fn sptrsv_in_place(&self, be: &B, gate: Gate<'_, B>, system: System, x: &mut B::Vector) -> Result<()> {
-        expect_len("sptrsv", "x", be.len(x), self.nrows())?;
-        self.check(system)?;
+        self.check(system, 1, [("x", be.len(x))])?;
         be.sptrsv_in_place(gate, system, &self.resident, 1, x)
     }
 
@@ -145,9 +159,7 @@ impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
         b: &B::Vector,
         x: &mut B::Vector,
     ) -> Result<()> {
-        expect_columns("sptrsv", "B", be.len(b), self.nrows(), k)?;
-        expect_columns("sptrsv", "X", be.len(x), self.nrows(), k)?;
-        self.check(system)?;
+        self.check(system, k, [("B", be.len(b)), ("X", be.len(x))])?;
         be.sptrsv(gate, system, &self.resident, k, b, x)
     }
 

@@ -12,7 +12,7 @@
 
 use std::fmt;
 
-use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Operator, Preconditioner, Spmv};
+use spandrel_backend::{Coeff, Gate, Load, Mat, Operator, Preconditioner, Spmv};
 use spandrel_formats::{Bsr, Csr, Format, Offset, Real};
 
 use crate::{Error, Result};
@@ -189,22 +189,16 @@ unsafe impl<T: Real, B: Spmv<Bsr<T>>> Preconditioner<T, B> for BlockJacobi<T, B>
     fn len(&self) -> Option<usize> {
         Some(self.places.n)
     }
-    fn apply(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        r: &<B as Backend<T>>::Vector,
-        z: &mut <B as Backend<T>>::Vector,
-    ) -> spandrel_backend::Result<()> {
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         self.inverses.spmv(be, gate, Coeff::one(), r, Coeff::zero(), z)
     }
     fn apply_dot(
         &self,
         be: &B,
         gate: Gate<'_, B>,
-        r: &<B as Backend<T>>::Vector,
-        z: &mut <B as Backend<T>>::Vector,
-        rz: &mut <B as Backend<T>>::Scalar,
+        r: &B::Vector,
+        z: &mut B::Vector,
+        rz: &mut B::Scalar,
     ) -> spandrel_backend::Result<()> {
         self.inverses.apply_dot(be, gate, r, z, r, rz, None)
     }

@@ -7,15 +7,14 @@
 //! Methods for Sparse Linear Systems, 2003, algorithm 9.1.
 
 use std::fmt;
-use std::ops::ControlFlow;
 
-use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Step};
+use spandrel_backend::{Backend, Operator, Preconditioner, Quantity, Step};
 use spandrel_formats::Real;
 
+use crate::Result;
+use crate::entry::entry;
 use crate::graphs::Graphs;
-use crate::options::{Watcher, unwatched};
-use crate::segments::{self, End, Method, Pace, Shadow, Watched};
-use crate::{Options, Outcome, Result};
+use crate::segments::{self, End, Method, Segment, Watched};
 
 /// The workspace of CG for n unknowns: allocated once, used for any number of solves.
 pub struct Cg<T: Real, B: Backend<T>> {
@@ -57,82 +56,14 @@ impl<T: Real, B: Backend<T>> Cg<T, B> {
             graphs: Graphs::default(),
         })
     }
-
-    /// Solves A x = b from the x given (n elements, as b). Blocks; after the first solve it allocates nothing that grows with n
-    /// (the history grows with the iterations).
-    ///
-    /// # Errors
-    /// Sizes that contradict each other, options out of range, a backend that fails. Everything that the numbers do is in the
-    /// [`Outcome`].
-    pub fn solve(
-        &mut self,
-        be: &B,
-        a: &impl Operator<T, B>,
-        m: &impl Preconditioner<T, B>,
-        b: &B::Vector,
-        x: &mut B::Vector,
-        options: &Options,
-    ) -> Result<Outcome> {
-        self.solve_watched(be, a, m, b, x, options, &mut unwatched)
-    }
-
-    /// [`Cg::solve`] with a watcher, called at the begin and at each look of the host; it can interrupt.
-    ///
-    /// # Errors
-    /// As [`Cg::solve`].
-    pub fn solve_watched(
-        &mut self,
-        be: &B,
-        a: &impl Operator<T, B>,
-        m: &impl Preconditioner<T, B>,
-        b: &B::Vector,
-        x: &mut B::Vector,
-        options: &Options,
-        watcher: Watcher<'_>,
-    ) -> Result<Outcome> {
-        segments::solve(self, be, a, m, b, x, options, watcher)
-    }
-
-    /// Solves A x = b for each of several right-hand sides from the x of its place, one after the other, in this workspace: what was
-    /// captured for the first is replayed for the others. Each x has the bits of a solve of its own. Blocks; allocates one vector.
-    ///
-    /// The outcomes come in order; after one that was interrupted there are no more.
-    ///
-    /// # Errors
-    /// As [`Cg::solve`], and lists of different lengths. An error in the midst leaves the answers before it.
-    pub fn solve_many(
-        &mut self,
-        be: &B,
-        a: &impl Operator<T, B>,
-        m: &impl Preconditioner<T, B>,
-        b: &[B::Vector],
-        x: &mut [B::Vector],
-        options: &Options,
-        watcher: Option<Watcher<'_>>,
-    ) -> Result<Vec<Outcome>> {
-        segments::solve_many(self, be, a, m, b, x, options, watcher.unwrap_or(&mut unwatched))
-    }
 }
 
-/// Solves A x = b by CG in a workspace of its own. See [`Cg::solve`].
-///
-/// # Errors
-/// As [`Cg::solve`].
-pub fn cg<T: Real, B: Backend<T>>(
-    be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
-    b: &B::Vector,
-    x: &mut B::Vector,
-    options: &Options,
-) -> Result<Outcome> {
-    Cg::new(be, be.len(b))?.solve(be, a, m, b, x, options)
-}
+entry!(Cg, cg, "CG");
 
 /// One iteration.
-struct Iteration<'a, T: Real, B: Backend<T>, A, M> {
-    a: &'a A,
-    m: &'a M,
+struct Iteration<'a, T: Real, B: Backend<T>> {
+    a: &'a dyn Operator<T, B>,
+    m: &'a dyn Preconditioner<T, B>,
     x: &'a mut B::Vector,
     r: &'a mut B::Vector,
     p: &'a mut B::Vector,
@@ -146,7 +77,7 @@ struct Iteration<'a, T: Real, B: Backend<T>, A, M> {
 
 // SAFETY: one fixed sequence; `z` is there or not for as long as the step lives. Its vectors, scalars and monitor are borrowed
 // mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
-unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Step<B> for Iteration<'_, T, B, A, M> {
+unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, x, r, p, q, pq, rr, rz, z, monitor } = self;
@@ -168,7 +99,7 @@ unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> 
     }
 }
 
-impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Watched<B> for Iteration<'_, T, B, A, M> {
+impl<T: Real, B: Backend<T>> Watched<B> for Iteration<'_, T, B> {
     fn monitor(&self) -> &B::Monitor {
         self.monitor
     }
@@ -198,17 +129,8 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
         &mut self.graphs
     }
 
-    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(
-        &mut self,
-        be: &B,
-        a: &A,
-        m: &M,
-        x: &mut B::Vector,
-        monitor: &mut B::Monitor,
-        _: Shadow,
-        pace: Pace,
-        look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
-    ) -> Result<End> {
+    fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
+        let Segment { be, a, m, x, monitor, pace, look, .. } = on;
         let Self { n, r, p, q, pq, rr, rz, z, graphs, .. } = self;
         let z = if m.is_identity() {
             be.copy(None, r, p)?;

@@ -157,13 +157,7 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B>
     fn len(&self) -> Option<usize> {
         Some(self.factor.nrows())
     }
-    fn apply(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        r: &<B as Backend<T>>::Vector,
-        z: &mut <B as Backend<T>>::Vector,
-    ) -> spandrel_backend::Result<()> {
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         let middle = &mut *self.middle.borrow_mut();
         self.lower.spmv(be, gate, Coeff::one(), r, Coeff::zero(), middle)?;
         self.upper.spmv(be, gate, Coeff::one(), middle, Coeff::zero(), z)
@@ -172,9 +166,9 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B>
         &self,
         be: &B,
         gate: Gate<'_, B>,
-        r: &<B as Backend<T>>::Vector,
-        z: &mut <B as Backend<T>>::Vector,
-        rz: &mut <B as Backend<T>>::Scalar,
+        r: &B::Vector,
+        z: &mut B::Vector,
+        rz: &mut B::Scalar,
     ) -> spandrel_backend::Result<()> {
         let middle = &mut *self.middle.borrow_mut();
         self.lower.spmv(be, gate, Coeff::one(), r, Coeff::zero(), middle)?;

@@ -39,7 +39,7 @@ struct Scratch<V> {
 /// One triangle: G and 1/d.
 struct Sweeper<T: Real, B: Load<Csr<T>> + Backend<T>> {
     g: Mat<B, Csr<T>>,
-    inv_diag: Option<<B as Backend<T>>::Vector>,
+    inv_diag: Option<B::Vector>,
 }
 
 impl<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> fmt::Debug for JacobiSweeps<B, F> {
@@ -94,10 +94,10 @@ impl<T: Real, B: Spmv<Csr<T>>> Sweeper<T, B> {
         be: &B,
         gate: Gate<'_, B>,
         sweeps: usize,
-        r: &<B as Backend<T>>::Vector,
-        scaled: &mut <B as Backend<T>>::Vector,
-        other: &mut <B as Backend<T>>::Vector,
-        y: &mut <B as Backend<T>>::Vector,
+        r: &B::Vector,
+        scaled: &mut B::Vector,
+        other: &mut B::Vector,
+        y: &mut B::Vector,
     ) -> spandrel_backend::Result<()> {
         let first = match &self.inv_diag {
             Some(inv_diag) => {
@@ -181,13 +181,7 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B>
     fn len(&self) -> Option<usize> {
         Some(self.factor.nrows())
     }
-    fn apply(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        r: &<B as Backend<T>>::Vector,
-        z: &mut <B as Backend<T>>::Vector,
-    ) -> spandrel_backend::Result<()> {
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         let Scratch { middle, scaled, other } = &mut *self.scratch.borrow_mut();
         self.lower.sweep(be, gate, self.sweeps, r, scaled, other, middle)?;
         self.upper.sweep(be, gate, self.sweeps, middle, scaled, other, z)

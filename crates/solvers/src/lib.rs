@@ -11,6 +11,7 @@ pub mod cg;
 pub mod choose;
 pub mod device_factored;
 pub mod direct;
+mod entry;
 pub mod error;
 pub mod factored;
 pub mod gmres;

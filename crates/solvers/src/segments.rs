@@ -10,7 +10,8 @@
 //! [`crate::norm`], so that squares of norms stay in range; powers of two change no other bit. A segment asks for no less
 //! than u times what it began with, u the unit roundoff: the r that it begins from is b - A x rounded, an error of up to u ||r|| by
 //! the last rounding alone, so a smaller norm of its recurrence says nothing about x.
-//! Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
+//! Operators and preconditioners are dispatched dynamically from here on, so that a method is compiled once for each backend and not for each
+//! pair of them. Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
 
 use std::ops::ControlFlow;
 
@@ -80,6 +81,20 @@ pub(crate) struct End {
     pub(crate) residual: Option<f64>,
 }
 
+/// What a segment works on, and how.
+pub(crate) struct Segment<'a, T: Real, B: Backend<T>> {
+    pub(crate) be: &'a B,
+    pub(crate) a: &'a dyn Operator<T, B>,
+    pub(crate) m: &'a dyn Preconditioner<T, B>,
+    pub(crate) x: &'a mut B::Vector,
+    /// Armed for it.
+    pub(crate) monitor: &'a mut B::Monitor,
+    pub(crate) shadow: Shadow,
+    pub(crate) pace: Pace,
+    /// Called at each look of the host.
+    pub(crate) look: &'a mut dyn FnMut(Latest) -> ControlFlow<()>,
+}
+
 /// A Krylov method over its workspace.
 pub(crate) trait Method<T: Real, B: Backend<T>> {
     const NAME: &'static str;
@@ -99,18 +114,8 @@ pub(crate) trait Method<T: Real, B: Backend<T>> {
     fn norms(&mut self, be: &B, monitor: &B::Monitor) -> Result<Vec<f64>> {
         Ok(be.report(monitor)?.history)
     }
-    /// Runs from the residual in place until the monitor (armed) stops or `look` breaks off.
-    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(
-        &mut self,
-        be: &B,
-        a: &A,
-        m: &M,
-        x: &mut B::Vector,
-        monitor: &mut B::Monitor,
-        shadow: Shadow,
-        pace: Pace,
-        look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
-    ) -> Result<End>;
+    /// Runs from the residual in place until the monitor stops or `look` breaks off.
+    fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End>;
 }
 
 /// A step that owns (the borrow of) its monitor.
@@ -186,8 +191,8 @@ fn look_at<B: spandrel_backend::Device>(
 fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &B::Vector,
 ) -> Result<usize> {
@@ -279,8 +284,8 @@ fn quantity(cause: Cause) -> Option<Quantity> {
 pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &mut B::Vector,
     options: &Options,
@@ -299,8 +304,8 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
 pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &[B::Vector],
     x: &mut [B::Vector],
     options: &Options,
@@ -340,8 +345,8 @@ pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
 fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
+    a: &dyn Operator<T, B>,
+    m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &mut B::Vector,
     options: &Options,
@@ -442,7 +447,8 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                     begun,
                     scale: k,
                 };
-                let end = method.segment(be, a, m, x, &mut monitor, shadow, pace, &mut look)?;
+                let on = Segment { be, a, m, x: &mut *x, monitor: &mut monitor, shadow, pace, look: &mut look };
+                let end = method.segment(on)?;
                 scale_by(be, -k, x, method.between().1)?;
 
                 outcome.iterations += end.iterations;

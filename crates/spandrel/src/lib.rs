@@ -25,12 +25,13 @@
 //! # Ok::<(), spandrel::Error>(())
 //! ```
 //!
-//! But for the choice of a backend this crate only re-exports. Each of these modules is a crate of its own and can be depended on alone:
+//! This crate re-exports, and chooses: a backend (`default_backend`, `any`), plans for the triangles of a factorisation (`incomplete`)
+//! and of a multigrid hierarchy (`multigrid`). Each of these modules is a crate of its own and can be depended on alone:
 //!
 //! | module | crate | holds |
 //! |---|---|---|
 //! | [`formats`] | `spandrel-formats` | storage formats, conversions, Matrix Market, generators |
-//! | [`sptrsv`] | `spandrel-sptrsv` | triangles of a matrix, the dependencies between their rows |
+//! | [`sptrsv`] | `spandrel-sptrsv` | triangles of a matrix, plans of their solves, incomplete factorisations |
 //! | [`backend`] | `spandrel-backend` | the contract between solvers and devices |
 //! | [`solvers`] | `spandrel-solvers` | Krylov solvers, preconditioners, multigrid, outcomes |
 //! | `backend_cpu` | `spandrel-backend-cpu` | the CPU backend, feature `cpu` (default) |

@@ -1,8 +1,9 @@
-//! Triangles of a sparse matrix and the dependencies between their rows, on the host.
+//! Triangles of a sparse matrix, the dependencies between their rows, plans of their solves and incomplete factorisations, on the host.
 //!
 //! [`split`] takes a matrix apart, [`Triangular`] is a triangle that has been checked, [`Levels`] tells which of its rows can
-//! be solved at the same time, [`serial::solve`] is the solve that every other way of solving is compared with. A [`Factor`] makes
-//! triangles of a matrix: [`Ilu0`], [`Iluk`], [`Ic0`], and [`Ssor`], which eliminates nothing.
+//! be solved at the same time, [`serial::solve`] is the solve that every other way of solving is compared with. A [`Plan`] is what a
+//! device needs for one such way, and [`for_each_plan!`] lists them. A [`Factor`] makes triangles of a matrix: [`Ilu0`], [`Iluk`], [`Ic0`], and
+//! [`Ssor`], which eliminates nothing.
 
 pub mod capellini;
 pub mod choose;

@@ -26,7 +26,7 @@ use self::lines::Lines;
 use self::rows::{Arrays, INVERSE, STORED, UNIT, solve_plain};
 use self::schedule::Schedule;
 use self::transposed::solve_transposed;
-use crate::sptrsv::{Solve, sptrsv_by_column};
+use crate::sptrsv::Solve;
 use crate::vector::out_of_memory;
 use crate::{Cpu, CpuCsr};
 
@@ -128,8 +128,6 @@ impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
         Schedule::new(cpu, lattice, self.plan.sptrsv_bytes() as usize).run(cpu, work)
     }
 }
-
-sptrsv_by_column!(Sweep);
 
 impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cpu {
     /// The host's analysis of a copy of the triangle.

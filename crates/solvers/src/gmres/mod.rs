@@ -20,16 +20,15 @@
 mod least;
 
 use std::fmt;
-use std::ops::ControlFlow;
 
 use spandrel_backend::{Backend, Coeff, Latest, Operator, Preconditioner, Quantity, Step, Stop};
 use spandrel_formats::Real;
 
+use crate::entry::entry;
 use crate::graphs::Graphs;
 use crate::norm::{Norm, rounding};
-use crate::options::{Watcher, unwatched};
-use crate::segments::{self, Cause, End, Method, Pace, Shadow};
-use crate::{Error, Options, Outcome, Result};
+use crate::segments::{Cause, End, Method, Pace, Segment};
+use crate::{Error, Result};
 use least::{Column, Least};
 
 /// Where the preconditioner stands.
@@ -129,80 +128,13 @@ impl<T: Real, B: Backend<T>> Gmres<T, B> {
             graphs: Graphs::default(),
         })
     }
-
-    /// Solves A x = b from the x given (n elements, as b). Blocks; after the first solve it allocates nothing that grows with n
-    /// (the history grows with the iterations).
-    ///
-    /// [`Outcome::restarts`] counts every cycle after the first; [`Options::max_restarts`] limits only those that answer a breakdown or a
-    /// claim that the truth denied. [`Outcome::status`] is [`crate::Status::Stagnated`] where a whole cycle did not lower its norm:
-    /// the next would be the same.
-    ///
-    /// # Errors
-    /// Sizes that contradict each other, options out of range, a backend that fails. Everything that the numbers do is in the
-    /// [`Outcome`].
-    pub fn solve(
-        &mut self,
-        be: &B,
-        a: &impl Operator<T, B>,
-        m: &impl Preconditioner<T, B>,
-        b: &B::Vector,
-        x: &mut B::Vector,
-        options: &Options,
-    ) -> Result<Outcome> {
-        self.solve_watched(be, a, m, b, x, options, &mut unwatched)
-    }
-
-    /// [`Gmres::solve`] with a watcher, called at the begin of each cycle and at each look of the host inside; it can interrupt.
-    ///
-    /// # Errors
-    /// As [`Gmres::solve`].
-    pub fn solve_watched(
-        &mut self,
-        be: &B,
-        a: &impl Operator<T, B>,
-        m: &impl Preconditioner<T, B>,
-        b: &B::Vector,
-        x: &mut B::Vector,
-        options: &Options,
-        watcher: Watcher<'_>,
-    ) -> Result<Outcome> {
-        segments::solve(self, be, a, m, b, x, options, watcher)
-    }
-
-    /// Solves A x = b for each of several right-hand sides from the x of its place, one after the other, in this workspace: what was
-    /// captured for the first is replayed for the others. Each x has the bits of a solve of its own. Blocks; allocates one vector.
-    ///
-    /// The outcomes come in order; after one that was interrupted there are no more.
-    ///
-    /// # Errors
-    /// As [`Gmres::solve`], and lists of different lengths. An error in the midst leaves the answers before it.
-    pub fn solve_many(
-        &mut self,
-        be: &B,
-        a: &impl Operator<T, B>,
-        m: &impl Preconditioner<T, B>,
-        b: &[B::Vector],
-        x: &mut [B::Vector],
-        options: &Options,
-        watcher: Option<Watcher<'_>>,
-    ) -> Result<Vec<Outcome>> {
-        segments::solve_many(self, be, a, m, b, x, options, watcher.unwrap_or(&mut unwatched))
-    }
 }
 
-/// Solves A x = b by GMRES(30), preconditioned from the right, in a workspace of its own. See [`Gmres::solve`].
-///
-/// # Errors
-/// As [`Gmres::solve`].
-pub fn gmres<T: Real, B: Backend<T>>(
-    be: &B,
-    a: &impl Operator<T, B>,
-    m: &impl Preconditioner<T, B>,
-    b: &B::Vector,
-    x: &mut B::Vector,
-    options: &Options,
-) -> Result<Outcome> {
-    Gmres::new(be, be.len(b))?.solve(be, a, m, b, x, options)
+entry! {
+    /// [`Outcome::restarts`](crate::Outcome::restarts) counts every cycle after the first; [`Options::max_restarts`](crate::Options::max_restarts)
+    /// limits only those that answer a breakdown or a claim that the truth denied. [`Outcome::status`](crate::Outcome::status) is
+    /// [`Stagnated`](crate::Status::Stagnated) where a whole cycle did not lower its norm: the next would be the same.
+    Gmres, gmres, "GMRES(30), preconditioned from the right,"
 }
 
 /// 1 / s.
@@ -211,9 +143,9 @@ fn inverse<T: Real, S>(s: &S) -> Coeff<'_, T, S> {
 }
 
 /// Steps `from .. to` of a cycle.
-struct Stretch<'a, T: Real, B: Backend<T>, A, M> {
-    a: &'a A,
-    m: &'a M,
+struct Stretch<'a, T: Real, B: Backend<T>> {
+    a: &'a dyn Operator<T, B>,
+    m: &'a dyn Preconditioner<T, B>,
     placement: Placement,
     /// Free within a cycle.
     r: &'a mut B::Vector,
@@ -228,7 +160,7 @@ struct Stretch<'a, T: Real, B: Backend<T>, A, M> {
 
 // SAFETY: `from`, `to` and `placement` are fixed for as long as the step lives, and with them the sequence. Its vectors, scalars and monitor
 // are borrowed mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
-unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>> Step<B> for Stretch<'_, T, B, A, M> {
+unsafe impl<T: Real, B: Backend<T>> Step<B> for Stretch<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, r, w, basis, directions, h, monitor, .. } = self;
@@ -307,7 +239,7 @@ impl<T: Real, B: Backend<T>> Gmres<T, B> {
     }
 
     /// x <- x + what the steps done make of it; or false and nothing done, where that is no number.
-    fn update(&mut self, be: &B, m: &impl Preconditioner<T, B>, x: &mut B::Vector) -> Result<bool> {
+    fn update(&mut self, be: &B, m: &dyn Preconditioner<T, B>, x: &mut B::Vector) -> Result<bool> {
         let y: Vec<T> = self.least.solve().into_iter().map(T::from_f64).collect();
         if y.is_empty() {
             return Ok(true);
@@ -351,17 +283,8 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
         Ok(std::mem::take(&mut self.norms))
     }
 
-    fn segment<A: Operator<T, B>, M: Preconditioner<T, B>>(
-        &mut self,
-        be: &B,
-        a: &A,
-        m: &M,
-        x: &mut B::Vector,
-        monitor: &mut B::Monitor,
-        _: Shadow,
-        pace: Pace,
-        look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
-    ) -> Result<End> {
+    fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
+        let Segment { be, a, m, x, monitor, pace, look, .. } = on;
         let left = self.placement == Placement::Left && !m.is_identity();
         let placement = if m.is_identity() { Placement::Right } else { self.placement };
         if placement == Placement::Flexible {

@@ -1,0 +1,86 @@
+//! The ways into a Krylov method: one solve, one that is watched, several in one workspace, one in a workspace of its own. They are the same
+//! for every method, and so is what they promise.
+
+/// Gives a workspace that is a [`crate::segments::Method`] its `solve`, `solve_watched` and `solve_many`, and the function that makes one for
+/// a single solve. Doc comments before the names are what `solve` promises beyond that; the text is what the function solves by.
+macro_rules! entry {
+    ($(#[$more:meta])* $Method:ident, $function:ident, $by:literal) => {
+        impl<T: ::spandrel_formats::Real, B: ::spandrel_backend::Backend<T>> $Method<T, B> {
+            /// Solves A x = b from the x given (n elements, as b). Blocks; after the first solve it allocates nothing that grows with n
+            /// (the history grows with the iterations).
+            ///
+            $(#[$more])*
+            ///
+            /// # Errors
+            /// Sizes that contradict each other, options out of range, a backend that fails. Everything that the numbers do is in the
+            /// [`Outcome`](crate::Outcome).
+            pub fn solve(
+                &mut self,
+                be: &B,
+                a: &impl ::spandrel_backend::Operator<T, B>,
+                m: &impl ::spandrel_backend::Preconditioner<T, B>,
+                b: &B::Vector,
+                x: &mut B::Vector,
+                options: &$crate::Options,
+            ) -> $crate::Result<$crate::Outcome> {
+                $crate::segments::solve(self, be, a, m, b, x, options, &mut $crate::options::unwatched)
+            }
+
+            #[doc = concat!("[`", stringify!($Method), "::solve`] with a watcher, called before the first iteration, at every restart and at")]
+            /// each look of the host; it can interrupt.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($Method), "::solve`].")]
+            pub fn solve_watched(
+                &mut self,
+                be: &B,
+                a: &impl ::spandrel_backend::Operator<T, B>,
+                m: &impl ::spandrel_backend::Preconditioner<T, B>,
+                b: &B::Vector,
+                x: &mut B::Vector,
+                options: &$crate::Options,
+                watcher: $crate::Watcher<'_>,
+            ) -> $crate::Result<$crate::Outcome> {
+                $crate::segments::solve(self, be, a, m, b, x, options, watcher)
+            }
+
+            /// Solves A x = b for each of several right-hand sides from the x of its place, one after the other, in this workspace: what was
+            /// captured for the first is replayed for the others. Each x has the bits of a solve of its own. Blocks; allocates one vector.
+            ///
+            /// The outcomes come in order; after one that was interrupted there are no more.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($Method), "::solve`], and lists of different lengths.")]
+            /// An error in the midst leaves the answers before it.
+            pub fn solve_many(
+                &mut self,
+                be: &B,
+                a: &impl ::spandrel_backend::Operator<T, B>,
+                m: &impl ::spandrel_backend::Preconditioner<T, B>,
+                b: &[B::Vector],
+                x: &mut [B::Vector],
+                options: &$crate::Options,
+                watcher: Option<$crate::Watcher<'_>>,
+            ) -> $crate::Result<Vec<$crate::Outcome>> {
+                let mut unwatched = $crate::options::unwatched;
+                $crate::segments::solve_many(self, be, a, m, b, x, options, watcher.unwrap_or(&mut unwatched))
+            }
+        }
+
+        #[doc = concat!("Solves A x = b by ", $by, " in a workspace of its own. See [`", stringify!($Method), "::solve`].")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($Method), "::solve`].")]
+        pub fn $function<T: ::spandrel_formats::Real, B: ::spandrel_backend::Backend<T>>(
+            be: &B,
+            a: &impl ::spandrel_backend::Operator<T, B>,
+            m: &impl ::spandrel_backend::Preconditioner<T, B>,
+            b: &B::Vector,
+            x: &mut B::Vector,
+            options: &$crate::Options,
+        ) -> $crate::Result<$crate::Outcome> {
+            $Method::new(be, be.len(b))?.solve(be, a, m, b, x, options)
+        }
+    };
+}
+pub(crate) use entry;
