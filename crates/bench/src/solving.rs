@@ -30,12 +30,12 @@ pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result
     let threads = common.output.pool()?;
     let Limits { rtol, seconds, fill, factor_gib } = limits;
     let unknown = peers.iter().find(|p| !["faer", "none"].contains(&p.as_str()));
-    ensure!(unknown.is_none(), "no peer of whole solves on the CPU is called {}: faer, none", unknown.map_or("", |p| p));
-    let plan = grid::Plan {
-        rtol,
-        faer: peers.iter().any(|p| p == "faer"),
-        effort: common.output.effort(Backend::Cpu),
-    };
+    ensure!(
+        unknown.is_none(),
+        "no peer of whole solves on the CPU is called {}: faer, none",
+        unknown.map_or("", |p| p)
+    );
+    let plan = grid::Plan { rtol, faer: peers.iter().any(|p| p == "faer"), effort: common.output.effort(Backend::Cpu) };
     let (mut lines, mut others) = (Vec::new(), Vec::new());
     for case in common.cases()? {
         match grid::load(&case)? {
@@ -48,9 +48,10 @@ pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result
     }
     let limits = solve::Limits { rtol, seconds, fill, memory: (factor_gib * f64::from(1 << 30)) as u64 };
     let survey = solve::all(&others, &limits, threads)?;
-    let tallies = tally::tallies(&survey);
+    let (tallies, russell) = (tally::tallies(&survey), tally::russell(&survey));
     if !survey.is_empty() {
         println!("{}{}", solve::table(&survey), tally::words(&tallies));
+        println!("of the {} matrices of benchmark-russell {} are here", russell.listed, russell.here);
     }
     if !lines.is_empty() {
         print_lines(common, &lines)?;
@@ -64,6 +65,9 @@ pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result
     }
     for tally in &tallies {
         all.push(to_value(tally)?);
+    }
+    if !survey.is_empty() {
+        all.push(to_value(&russell)?);
     }
     let header = Header { copy_gbs: rate(&lines, "copy"), triad_gbs: rate(&lines, "triad"), ..Header::here(threads) };
     common.output.save(&header, &all)

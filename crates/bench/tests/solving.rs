@@ -4,6 +4,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use spandrel_backend_cpu::Cpu;
+use spandrel_bench::case::Case;
+use spandrel_bench::contender::Effort;
+use spandrel_bench::solve::grid::{self, Plan};
+use spandrel_formats::{Format, Traffic};
 
 fn bench(words: &str, more: &[&Path]) -> Output {
     let program = env!("CARGO_BIN_EXE_spandrel-bench");
@@ -25,7 +30,8 @@ fn record(words: &str, json: &Path, more: &[&Path]) -> Vec<Value> {
 /// A matrix in `dir` with entries (row, column, value), from 1.
 fn write(dir: &Path, name: &str, shape: (usize, usize), entries: &[(usize, usize, f64)]) -> std::path::PathBuf {
     let path = dir.join(name);
-    let mut text = format!("%%MatrixMarket matrix coordinate real general\n{} {} {}\n", shape.0, shape.1, entries.len());
+    let mut text =
+        format!("%%MatrixMarket matrix coordinate real general\n{} {} {}\n", shape.0, shape.1, entries.len());
     entries.iter().for_each(|(i, j, v)| text += &format!("{i} {j} {v}\n"));
     std::fs::write(&path, text).unwrap();
     path
@@ -66,12 +72,20 @@ fn every_class_is_solved_by_what_suits_it_and_counted() {
     let converged = "converged";
     assert_eq!(
         ways(&lines, "spd"),
-        [["cg", "jacobi", converged], ["cg", "ic0", converged], ["bicgstab", "jacobi", converged], ["direct", "llt", converged]]
+        [
+            ["cg", "jacobi", converged],
+            ["cg", "ic0", converged],
+            ["bicgstab", "jacobi", converged],
+            ["direct", "llt", converged]
+        ]
     );
     assert!(find("spd", "ic0")["shift"].as_f64().unwrap() > 0.0, "{}", find("spd", "ic0"));
     let found = ways(&lines, "indefinite");
     assert_eq!(found[1][..2], ["cg", "ic0"]);
-    assert!(found.contains(&["bicgstab", "ilu0", converged]) && found.ends_with(&[["direct", "lu", converged]]), "{found:?}");
+    assert!(
+        found.contains(&["bicgstab", "ilu0", converged]) && found.ends_with(&[["direct", "lu", converged]]),
+        "{found:?}"
+    );
     let found = ways(&lines, "fill");
     assert_eq!(found[1..3], [["bicgstab", "ilu0", "zero_pivot"], ["bicgstab", "ilu1", converged]]);
     assert_eq!(found[3..], [["gmres", "ilu1", converged], ["direct", "lu", converged]]);
@@ -79,7 +93,10 @@ fn every_class_is_solved_by_what_suits_it_and_counted() {
     // No fill stands in for the diagonal entry, so one attempt says it all.
     let found = ways(&lines, "hollow");
     assert_eq!((found[0][..2] == ["bicgstab", "none"], found.len()), (true, 3), "{found:?}");
-    assert_eq!((found[1], &find("hollow", "ilu0")["failed_row"]), (["bicgstab", "ilu0", "zero_pivot"], &Value::from(0)));
+    assert_eq!(
+        (found[1], &find("hollow", "ilu0")["failed_row"]),
+        (["bicgstab", "ilu0", "zero_pivot"], &Value::from(0))
+    );
     assert_eq!(ways(&lines, "tall"), [["direct", "qr", converged]]);
     assert!(ways(&lines, "broken") == [["read", "none", "error"]]);
 
@@ -131,4 +148,43 @@ fn a_grid_has_a_contest_with_faer() {
     assert!(!ways(&lines, "convdiff3d:4,peclet=1").is_empty());
     let output = bench("solve d3n27:4 --peers magic", &[]);
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("faer"));
+}
+
+const PLAN: Plan = Plan { rtol: 1e-8, faer: true, effort: Effort { rounds: 1, round_ms: 0.01 } };
+
+#[test]
+fn a_grid_is_solved_by_all_in_as_many_iterations() {
+    let case = Case::parse("d3n27:9");
+    let csr = grid::load(&case).unwrap().expect("a grid");
+    let lines = grid::run(&Cpu::new(), &case, &csr, &PLAN).unwrap();
+    let solves: Vec<_> = lines.iter().filter(|l| l.more.whole_ms.is_some()).collect();
+    let names: Vec<_> = solves.iter().map(|l| (l.noun.as_str(), l.contender)).collect();
+    assert!(names[..2] == [("csr", "spandrel"), ("dia", "spandrel")] && names[2].1 == "faer" && names.len() == 3);
+    let iterations: Vec<_> = solves.iter().map(|l| l.more.iterations.unwrap()).collect();
+    assert!(iterations.iter().all(|&i| i.abs_diff(iterations[0]) <= 1), "{iterations:?}");
+    for line in &solves {
+        assert!(line.more.residual.unwrap() <= 2e-8 && line.of_triad.is_some(), "{line:?}");
+        assert_eq!(line.ratio_to_best_peer.is_some(), line.contender == "spandrel");
+    }
+    assert!(solves[0].more.kernel.as_deref() == Some("ic0 by sweep"));
+    // A, L twice by values alone, 17 vectors.
+    let l = 2 * 8 * ((csr.nnz() + csr.nrows()) / 2) as u64;
+    assert_eq!(solves[0].bytes, csr.storage() + l + 17 * 8 * 729);
+    assert_eq!(lines.iter().filter(|l| l.op == "cg-part").count(), 3);
+}
+
+#[test]
+fn what_is_no_grid_or_not_for_cg_has_no_contest() {
+    for word in ["randspd:n=200,density=0.05,cond=10", "convdiff3d:6,peclet=10", "a/file.mtx"] {
+        assert!(grid::load(&Case::parse(word)).unwrap().is_none(), "{word}");
+    }
+    assert!(grid::load(&Case::parse("d3n27:9x")).is_err());
+}
+
+#[test]
+fn without_faer_there_is_no_ratio() {
+    let case = Case::parse("poisson2d:12");
+    let csr = grid::load(&case).unwrap().expect("a grid");
+    let lines = grid::run(&Cpu::new(), &case, &csr, &Plan { faer: false, ..PLAN }).unwrap();
+    assert!(lines.iter().all(|l| l.contender != "faer" && l.ratio_to_best_peer.is_none()));
 }

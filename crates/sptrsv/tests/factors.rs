@@ -347,7 +347,10 @@ fn fill_beyond_its_limit_is_refused_at_its_row() {
     // Rows 0 to 4 are full of 50.
     for (limit, at) in [(49, 4), (50, 5), (99, 9), (0, 0)] {
         let refused = error(1, limit);
-        assert!(matches!(refused, Err(Error::Fill { row, level: 1, limit: l }) if (row, l) == (at, limit)), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::Fill { row, level: 1, limit: l }) if (row, l) == (at, limit)),
+            "{refused:?}"
+        );
     }
 }
 

@@ -243,12 +243,7 @@ impl<A: LinOp<f64>> Contender for Faer<A> {
 }
 
 /// faer with the storage that its product is faster from: of a symmetric matrix the arrays are the same.
-fn faer_solver(
-    csr: &Csr<f64>,
-    lower: Csr<f64>,
-    shared: &Shared<'_>,
-    b: &[f64],
-) -> Result<Box<dyn Contender>> {
+fn faer_solver(csr: &Csr<f64>, lower: Csr<f64>, shared: &Shared<'_>, b: &[f64]) -> Result<Box<dyn Contender>> {
     let (n, bytes) = (csr.nrows(), shared.iteration(csr.storage()));
     let columns = Csc::from_csr(&lower)?;
     drop(lower);
@@ -257,10 +252,8 @@ fn faer_solver(
     let lower = Rc::new(Lower(SparseColMat::new(symbolic, columns.values().to_vec())));
     drop(columns);
     let (_, _, ptr, idx, values) = csr.clone().into_parts();
-    let rows = SparseRowMat::new(
-        SymbolicSparseRowMat::new_checked(n, n, ptr.clone(), None, idx.clone()),
-        values.clone(),
-    );
+    let rows =
+        SparseRowMat::new(SymbolicSparseRowMat::new_checked(n, n, ptr.clone(), None, idx.clone()), values.clone());
     let mut by_rows = Faer::new("csr", rows, &lower, b, bytes, shared.rtol);
     let columns = SparseColMat::new(SymbolicSparseColMat::new_checked(n, n, ptr, None, idx), values);
     let mut by_columns = Faer::new("csc", columns, &lower, b, bytes, shared.rtol);
@@ -406,48 +399,4 @@ pub fn run(be: &Cpu, case: &Case, csr: &Csr<f64>, plan: &Plan) -> Result<Vec<Lin
         }
     };
     Ok((0..contenders.len()).map(line).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PLAN: Plan = Plan { rtol: 1e-8, faer: true, effort: Effort { rounds: 1, round_ms: 0.01 } };
-
-    #[test]
-    fn a_grid_is_solved_by_all_in_as_many_iterations() {
-        let case = Case::parse("d3n27:9");
-        let csr = load(&case).unwrap().expect("a grid");
-        let lines = run(&Cpu::new(), &case, &csr, &PLAN).unwrap();
-        let solves: Vec<_> = lines.iter().filter(|l| l.more.whole_ms.is_some()).collect();
-        let names: Vec<_> = solves.iter().map(|l| (l.noun.as_str(), l.contender)).collect();
-        assert!(names[..2] == [("csr", "spandrel"), ("dia", "spandrel")] && names[2].1 == "faer" && names.len() == 3);
-        let iterations: Vec<_> = solves.iter().map(|l| l.more.iterations.unwrap()).collect();
-        assert!(iterations.iter().all(|&i| i.abs_diff(iterations[0]) <= 1), "{iterations:?}");
-        for line in &solves {
-            assert!(line.more.residual.unwrap() <= 2e-8 && line.of_triad.is_some(), "{line:?}");
-            assert_eq!(line.ratio_to_best_peer.is_some(), line.contender == "spandrel");
-        }
-        assert!(solves[0].more.kernel.as_deref() == Some("ic0 by sweep"));
-        // Storage, 14 places of L for all but the sides twice, 17 vectors.
-        let l = 2 * 8 * ((csr.nnz() + csr.nrows()) / 2) as u64;
-        assert_eq!(solves[0].bytes, csr.storage() + l + 17 * 8 * 729);
-        assert_eq!(lines.iter().filter(|l| l.op == "cg-part").count(), 4);
-    }
-
-    #[test]
-    fn what_is_no_grid_or_not_for_cg_goes_elsewhere() {
-        assert!(load(&Case::parse("randspd:n=200,density=0.05,cond=10")).unwrap().is_none());
-        assert!(load(&Case::parse("convdiff3d:6,peclet=10")).unwrap().is_none());
-        assert!(load(&Case::parse("a/file.mtx")).unwrap().is_none());
-        assert!(load(&Case::parse("d3n27:9x")).is_err());
-    }
-
-    #[test]
-    fn without_faer_there_is_no_ratio() {
-        let case = Case::parse("poisson2d:12");
-        let csr = load(&case).unwrap().expect("a grid");
-        let lines = run(&Cpu::new(), &case, &csr, &Plan { faer: false, ..PLAN }).unwrap();
-        assert!(lines.iter().all(|l| l.contender != "faer" && l.ratio_to_best_peer.is_none()));
-    }
 }
