@@ -291,7 +291,7 @@ pub fn error_line(op: &str, noun: &str, backend: &str, contender: &str, case: &s
 }
 
 /// ||b - A x|| / ||b||, and how far rounding may have moved it: gamma(k + 2) (|A| |x| + |b|) by rows, over ||b||, for either sum.
-fn residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
+pub(crate) fn residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
     let (mut found, mut moved, mut norm) = (0.0f64, 0.0f64, 0.0f64);
     for (i, b) in b.iter().enumerate() {
         let (cols, values) = csr.row(i);

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rayon::prelude::*;
 use spandrel_backend_cpu::Cpu;
 use spandrel_bench::case::{self, Case};
 use spandrel_bench::contender::Effort;
 use spandrel_bench::gpu::spmv::Force;
 use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::record::{self, Header};
-use spandrel_bench::{cg, hpcg, memory, paper, plot, read, solve, spmv};
+use spandrel_bench::{cg, hpcg, memory, paper, plot, read, spmv};
 use spandrel_formats::Machine;
 
 mod on_gpu;
 mod papers;
+mod solving;
 mod triangular;
 
 /// Benchmarks of Spandrel, its peers and the machine.
@@ -183,16 +183,15 @@ enum Command {
     /// An experiment of a paper, measured here
     #[command(subcommand)]
     Paper(Paper),
-    /// Whole solves of many matrices by CG, BiCGStab and direct: iterations, status, true residual
+    /// Whole solves of many matrices: iterations, status, true residual; on generated grids IC(0)-CG against faer
     Solve {
         #[command(flatten)]
         common: Common,
-        /// Stop criterion
-        #[arg(long, default_value_t = 1e-8)]
-        rtol: f64,
-        /// Seconds after which an iterative solve is interrupted (and says so)
-        #[arg(long, default_value_t = 60.0)]
-        seconds: f64,
+        #[command(flatten)]
+        limits: solving::Limits,
+        /// Peers on generated grids, `faer` or `none`
+        #[arg(long, value_delimiter = ',', default_value = "faer")]
+        peers: Vec<String>,
     },
     /// Reading Matrix Market files, against sprs (a generator's specification is written to a temporary file first)
     Read {
@@ -346,17 +345,7 @@ fn main() -> Result<()> {
         Command::Paper(Paper::Report(experiment)) => papers::run(&paper::report::PAPER, &experiment),
         Command::Paper(Paper::Hmec(experiment)) => papers::run(&paper::hmec::PAPER, &experiment),
         Command::Paper(Paper::Coo(experiment)) => papers::run(&paper::coo::PAPER, &experiment),
-        Command::Solve { common, rtol, seconds } => {
-            let threads = common.output.pool()?;
-            // Nothing here is compared in time, so the cores work on different matrices.
-            let each = |case: &Case| {
-                eprintln!("{}", case.name);
-                solve::run(&Cpu::with_threads(1)?, case, rtol, seconds)
-            };
-            let lines = common.cases()?.par_iter().map(each).collect::<Result<Vec<_>>>()?.concat();
-            println!("{}", solve::table(&lines));
-            common.output.save(&Header::here(threads), &lines)
-        }
+        Command::Solve { common, limits, peers } => solving::solve(&common, limits, &peers),
         Command::Read { common } => {
             let threads = common.output.pool()?;
             let mut lines = Vec::new();

@@ -93,6 +93,18 @@ pub enum Error {
         /// The row, from 0.
         row: usize,
     },
+    /// Factors with more entries than were allowed.
+    #[error(
+        "the factors of level {level} have more than {limit} entries by row {row}: allow more, ask for a lower level, or reorder the rows"
+    )]
+    Fill {
+        /// The first row behind which there are more, from 0.
+        row: usize,
+        /// The level of fill.
+        level: usize,
+        /// Entries that were allowed.
+        limit: usize,
+    },
     /// A pivot that is zero.
     #[error("the pivot of row {row} is zero: reorder the rows, or allow more fill")]
     ZeroPivot {

@@ -14,7 +14,7 @@ use spandrel_formats::{Csr, Ordinal, Real};
 
 use crate::factor::{around, eliminate, expect_values};
 use crate::triangle::square;
-use crate::{Factor, Factors, Pattern, Result};
+use crate::{Error, Factor, Factors, Pattern, Result};
 
 /// ILU(k) of one pattern. See the module's head.
 #[derive(Clone, Debug)]
@@ -32,6 +32,14 @@ impl<T: Real> Iluk<T> {
     /// # Errors
     /// As [`Factor::symbolic`].
     pub fn with_level(a: &Csr<T>, level: usize) -> Result<Self> {
+        Self::with_limit(a, level, usize::MAX)
+    }
+
+    /// As [`Iluk::with_level`] for factors of at most `limit` entries together: what more would take is neither computed nor stored.
+    ///
+    /// # Errors
+    /// As [`Factor::symbolic`]; [`Error::Fill`] with the first row behind which there are more entries.
+    pub fn with_limit(a: &Csr<T>, level: usize, limit: usize) -> Result<Self> {
         square(a)?;
         let n = a.row_ptr().len() - 1;
         // No level of n rows reaches n.
@@ -86,6 +94,9 @@ impl<T: Real> Iluk<T> {
             lower.push(before.iter().copied())?;
             upper.push(rest.iter().copied())?;
             levels.extend(rest.iter().map(|&j| level_of[j as usize]));
+            if lower.nnz() + upper.nnz() > limit {
+                return Err(Error::Fill { row: i, level, limit });
+            }
         }
         Ok(Self { level, a: Pattern::of(a), lower, upper, value: PhantomData })
     }

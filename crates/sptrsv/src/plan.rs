@@ -37,7 +37,7 @@ impl fmt::Display for System {
 pub enum Systems {
     /// T x = b alone.
     Plain,
-    /// T^T x = b also. Plans that need more than the triangle for it store indices, never a second copy of the values.
+    /// T^T x = b also. Plans that need more than the triangle for it store indices, never a second copy of the values; a device may hold one.
     Both,
 }
 

@@ -336,6 +336,25 @@ fn an_indefinite_matrix_is_shifted_and_the_shift_is_said() {
 }
 
 #[test]
+fn fill_beyond_its_limit_is_refused_at_its_row() {
+    // An arrow with its hub first: eliminating row 0 fills everything, two entries for each pair of the 9 other rows.
+    let mut entries: Vec<_> = (0..10).map(|i| (i, i, 10.0)).collect();
+    entries.extend((1..10).flat_map(|i| [(0, i, 1.0), (i, 0, 1.0)]));
+    let arrow = matrix(10, &entries);
+    let error = |level, limit| Iluk::with_limit(&arrow, level, limit).map(|made| made.nnz());
+    assert_eq!(error(1, 100).expect("as many as there are"), 100);
+    assert_eq!(error(0, 28).expect("no fill"), 28);
+    // Rows 0 to 4 are full of 50.
+    for (limit, at) in [(49, 4), (50, 5), (99, 9), (0, 0)] {
+        let refused = error(1, limit);
+        assert!(
+            matches!(refused, Err(Error::Fill { row, level: 1, limit: l }) if (row, l) == (at, limit)),
+            "{refused:?}"
+        );
+    }
+}
+
+#[test]
 fn no_rows_have_factors_too() {
     let none = Csr::<f64>::new(0, 0, vec![0], vec![], vec![]).expect("valid");
     assert_eq!(Ilu0::factor(&none).expect("nothing").lower.nrows(), 0);

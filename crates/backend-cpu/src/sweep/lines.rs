@@ -18,8 +18,6 @@ pub(super) struct Kind {
     pub(super) shift: Vec<isize>,
     /// Place of a term in the stencil.
     pub(super) place: Vec<usize>,
-    /// The term of each place in the stencil that the line has.
-    pub(super) term: Vec<usize>,
     /// Lengths of the runs of neighbouring rows among the terms, the first in the lowest four bits: 0x13 for three terms side by side
     /// and one. 0 where the last term is not the row before, or that is too narrow for the runs.
     pub(super) runs: u64,
@@ -31,7 +29,6 @@ pub(super) struct Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     size: [usize; 3],
-    stencil: Vec<[i32; 3]>,
     kinds: Vec<Kind>,
     /// A kind is `kinds[of_y[y] + of_z[z]]`.
     of_y: Vec<u32>,
@@ -47,10 +44,9 @@ impl Lines {
         let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
         let kind = |y: usize, z: usize| {
             let (dx, shift, place) = (Vec::new(), Vec::new(), Vec::new());
-            let mut kind = Kind { dx, shift, place, term: vec![usize::MAX; stencil.len()], runs: 0, interior: 0..nx };
+            let mut kind = Kind { dx, shift, place, runs: 0, interior: 0..nx };
             for (place, &[dx, dy, dz]) in stencil.iter().enumerate() {
                 if holds(y, dy, ny) && holds(z, dz, nz) {
-                    kind.term[place] = kind.place.len();
                     kind.dx.push(dx as isize);
                     kind.shift.push(dx as isize + nx as isize * (dy as isize + ny as isize * dz as isize));
                     kind.place.push(place);
@@ -64,7 +60,7 @@ impl Lines {
         };
         let kinds = zs.iter().flat_map(|&z| ys.iter().map(move |&y| (y, z))).map(|(y, z)| kind(y, z)).collect();
         let of_z = of_z.into_iter().map(|z| z * ys.len() as u32).collect();
-        Self { size, stencil: stencil.to_vec(), kinds, of_y, of_z }
+        Self { size, kinds, of_y, of_z }
     }
 
     /// Points of a line.
@@ -78,17 +74,6 @@ impl Lines {
     pub(super) fn kind(&self, line: usize) -> &Kind {
         let (y, z) = (line % self.size[1], line / self.size[1]);
         &self.kinds[(self.of_y[y] + self.of_z[z]) as usize]
-    }
-
-    /// The kinds of the lines, mirrored, in which a line's neighbours lie.
-    #[inline(always)]
-    pub(super) fn mirrored<'a>(&'a self, line: usize) -> impl Fn(usize) -> &'a Kind {
-        let (y, z) = (self.size[1] - 1 - line % self.size[1], self.size[2] - 1 - line / self.size[1]);
-        move |place| {
-            let [_, dy, dz] = self.stencil[place].map(|d| d as isize);
-            let (y, z) = (y.wrapping_add_signed(-dy), z.wrapping_add_signed(-dz));
-            &self.kinds[(self.of_y[y] + self.of_z[z]) as usize]
-        }
     }
 }
 

@@ -2,17 +2,17 @@
 //!
 //! Layout: of a whole lattice the triangle's own values, whose rows begin where `row_ptr` says for a line's first row and at a fixed
 //! distance after; otherwise an index-free copy, `[row][stencil]` with zeros for absent neighbours, rows in the order of the lower
-//! triangle. The transposed system reads the same values at the neighbours' rows.
+//! triangle. The transposed system has an index-free copy of its own, as the lower triangle of the mirrored grid: gathered from T, the terms of
+//! a row stand in as many cache lines, and the solve takes over twice as long.
 //! Threads: see [`schedule`]. Any number gives the same bits.
 //! Order: [`spandrel_sptrsv::serial`]'s. Zeros that stand for absent neighbours are multiplied: see [`spandrel_sptrsv::sweep`].
 //! Cost: |T| (stored values + 2 rows) bytes for T x = b on a whole lattice; 3 rows, for the reciprocals of the diagonal, otherwise, unless
-//! it is 1.
+//! it is 1. Memory: |T| (stencil x rows) for each copy.
 //! References: StructMG (arXiv 2506.21932) for lines that wait at the ends of ranges alone; Chen, Yang, Liu, Ma 2023.
 
 mod lines;
 mod rows;
 mod schedule;
-mod transposed;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,42 +23,82 @@ use spandrel_sptrsv::Error::NotAnalyzed;
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Triangle, Triangular, part};
 
 use self::lines::Lines;
-use self::rows::{Arrays, INVERSE, STORED, UNIT, solve_plain};
+use self::rows::{Arrays, INVERSE, STORED, UNIT, solve_rows};
 use self::schedule::Schedule;
-use self::transposed::solve_transposed;
 use crate::sptrsv::Solve;
 use crate::vector::out_of_memory;
 use crate::{Cpu, CpuCsr};
 
-/// A plan, shared with the host, the kinds of its lines and, unless its lattice is whole, its values index-free.
+/// A plan, shared with the host, the kinds of its lines and index-free values: those of T unless its lattice is whole, those of T^T where the plan
+/// holds that system.
 #[derive(Clone, Debug)]
 pub struct CpuSweep<T> {
     plan: Arc<Sweep<T>>,
     lines: Arc<Lines>,
     filled: Option<Arc<Vec<T>>>,
+    transposed: Option<Arc<Vec<T>>>,
 }
 
-/// The values index-free, over `out`: of an upper triangle from the end, so that they run as its own do.
-fn fill<T: Real>(plan: &Sweep<T>, out: &mut [T]) {
+/// Elements of the values index-free.
+fn places<T: Real>(plan: &Sweep<T>) -> usize {
+    plan.matrix().nrows().saturating_mul(plan.lattice().offsets().len())
+}
+
+/// Whether the solve of `system` runs against memory.
+fn is_flipped(triangle: Triangle, system: System) -> bool {
+    (triangle == Triangle::Upper) != (system == System::Transposed)
+}
+
+/// The values of T or T^T index-free, over `out`: where the solve runs against memory from the end, so that they run as it does.
+fn fill<T: Real>(plan: &Sweep<T>, system: System, out: &mut [T]) {
     let (matrix, lattice) = (plan.matrix(), plan.lattice());
     let (n, stencil, [nx, ny, nz]) = (matrix.nrows(), lattice.offsets(), lattice.size());
+    let shift = |o: &[i32; 3]| o[0] as isize + nx as isize * (o[1] as isize + ny as isize * o[2] as isize);
+    let shifts: Vec<isize> = stencil.iter().map(shift).collect();
     let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
-    for r in 0..n {
-        let (row, sign, flip) = match matrix.triangle() {
-            Triangle::Lower => (r, 1, false),
-            Triangle::Upper => (n - 1 - r, -1, true),
+    let is_lower = matrix.triangle() == Triangle::Lower;
+    let (flip, len) = (is_flipped(matrix.triangle(), system), out.len());
+    out.fill(T::zero());
+    let mut put = |r: usize, k: usize, value: T| {
+        // Term k of a row is term k of the neighbour's row of the transpose, which is counted from the other end.
+        let at = match system {
+            System::Plain => r,
+            System::Transposed => (n - 1 - r).wrapping_add_signed(-shifts[k]),
         };
+        let e = at * stencil.len() + k;
+        out[if flip { len - 1 - e } else { e }] = value;
+    };
+    for r in 0..n {
+        let row = if is_lower { r } else { n - 1 - r };
         let (cols, values) = matrix.off_diagonal(row);
+        // Entry i in the order of the lower triangle.
+        let entry = |i: usize| if is_lower { i } else { cols.len() - 1 - i };
+        if cols.len() == stencil.len() {
+            (0..cols.len()).for_each(|k| put(r, k, values[entry(k)]));
+            continue;
+        }
         let (x, y, z) = (r % nx, r / nx % ny, r / nx / ny);
+        let mut held = 0;
         for (k, o) in stencil.iter().enumerate() {
-            // Two neighbours may be at one difference of rows, but one of them alone lies inside the grid.
+            // Two neighbours may be at one difference of rows, but one of them alone lies inside the grid; those stand in the stencil's order.
             let inside = holds(x, o[0], nx) && holds(y, o[1], ny) && holds(z, o[2], nz);
-            let shift = i64::from(o[0]) + nx as i64 * (i64::from(o[1]) + ny as i64 * i64::from(o[2]));
-            let found = inside.then(|| cols.binary_search(&((row as i64 + sign * shift) as Ordinal)).ok()).flatten();
-            let e = r * stencil.len() + k;
-            out[if flip { n * stencil.len() - 1 - e } else { e }] = found.map_or(T::zero(), |e| values[e]);
+            let signed = if is_lower { shifts[k] } else { -shifts[k] };
+            if inside && held < cols.len() && cols[entry(held)] == row.wrapping_add_signed(signed) as Ordinal {
+                put(r, k, values[entry(held)]);
+                held += 1;
+            }
         }
     }
+}
+
+/// [`fill`] into new memory.
+fn filled<T: Real>(plan: &Sweep<T>, system: System) -> Result<Arc<Vec<T>>> {
+    let len = places(plan);
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| out_of_memory::<T>(len, "values of a sweep"))?;
+    values.resize(len, T::zero());
+    fill(plan, system, &mut values);
+    Ok(Arc::new(values))
 }
 
 // SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
@@ -67,18 +107,13 @@ unsafe impl<T: Real> Load<Sweep<T>> for Cpu {
 
     fn load(&self, host: Arc<Sweep<T>>) -> Result<CpuSweep<T>> {
         let lattice = host.lattice();
-        let filled = match lattice.is_whole() {
-            true => None,
-            false => {
-                let len = host.matrix().nrows().saturating_mul(lattice.offsets().len());
-                let mut values = Vec::new();
-                values.try_reserve_exact(len).map_err(|_| out_of_memory::<T>(len, "values of a sweep"))?;
-                values.resize(len, T::zero());
-                fill(&host, &mut values);
-                Some(Arc::new(values))
-            }
-        };
-        Ok(CpuSweep { lines: Arc::new(Lines::new(lattice)), filled, plan: host })
+        let copy = |wanted: bool, system| wanted.then(|| filled(&host, system)).transpose();
+        Ok(CpuSweep {
+            lines: Arc::new(Lines::new(lattice)),
+            filled: copy(!lattice.is_whole(), System::Plain)?,
+            transposed: copy(host.systems().hold(System::Transposed), System::Transposed)?,
+            plan: host,
+        })
     }
 }
 
@@ -89,41 +124,43 @@ impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
     fn replace(&mut self, plan: &Arc<Sweep<T>>) {
         // Of another grid, which the operation does not allow, it solves that one.
         if self.plan.lattice() != plan.lattice() {
-            let lattice = plan.lattice();
-            let len = plan.matrix().nrows() * lattice.offsets().len();
-            self.lines = Arc::new(Lines::new(lattice));
-            self.filled = (!lattice.is_whole()).then(|| Arc::new(vec![T::zero(); len]));
+            let copy = || Arc::new(vec![T::zero(); places(plan)]);
+            self.lines = Arc::new(Lines::new(plan.lattice()));
+            self.filled = (!plan.lattice().is_whole()).then(copy);
+            self.transposed = plan.systems().hold(System::Transposed).then(copy);
         }
         self.plan = Arc::clone(plan);
-        if let Some(filled) = &mut self.filled {
-            fill(plan, Arc::make_mut(filled).as_mut_slice());
+        for (values, system) in [(&mut self.filled, System::Plain), (&mut self.transposed, System::Transposed)] {
+            if let Some(values) = values {
+                fill(plan, system, Arc::make_mut(values).as_mut_slice());
+            }
         }
     }
     fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
-        if !self.plan.systems().hold(system) {
+        let (matrix, lattice) = (self.plan.matrix(), self.plan.lattice());
+        let filled = match system {
+            System::Plain => &self.filled,
+            System::Transposed => &self.transposed,
+        };
+        if !self.plan.systems().hold(system) || (filled.is_none() && system == System::Transposed) {
             return Err(NotAnalyzed.into());
         }
-        let (matrix, lattice) = (self.plan.matrix(), self.plan.lattice());
-        let filled = self.filled.as_ref().map(|values| values.as_slice());
+        let filled = filled.as_ref().map(|values| values.as_slice());
         let arrays = Arrays::new(matrix, filled, &self.lines, lattice, b, x);
         let simd = cpu.simd();
-        let flip = (self.plan.triangle() == Triangle::Upper) != (system == System::Transposed);
-        let diagonal = match (self.plan.diagonal(), system) {
-            (Diagonal::Unit, _) => UNIT,
-            (Diagonal::NonUnit, System::Plain) if self.filled.is_none() => STORED,
-            (Diagonal::NonUnit, _) => INVERSE,
+        let flip = is_flipped(self.plan.triangle(), system);
+        let diagonal = match self.plan.diagonal() {
+            Diagonal::Unit => UNIT,
+            Diagonal::NonUnit if filled.is_none() => STORED,
+            Diagonal::NonUnit => INVERSE,
         };
-        let work = |rows: Range<usize>| match (system, flip, diagonal) {
-            (System::Plain, false, UNIT) => solve_plain::<T, false, UNIT>(simd, &arrays, rows),
-            (System::Plain, false, STORED) => solve_plain::<T, false, STORED>(simd, &arrays, rows),
-            (System::Plain, false, _) => solve_plain::<T, false, INVERSE>(simd, &arrays, rows),
-            (System::Plain, true, UNIT) => solve_plain::<T, true, UNIT>(simd, &arrays, rows),
-            (System::Plain, true, STORED) => solve_plain::<T, true, STORED>(simd, &arrays, rows),
-            (System::Plain, true, _) => solve_plain::<T, true, INVERSE>(simd, &arrays, rows),
-            (System::Transposed, false, UNIT) => solve_transposed::<T, false, UNIT>(simd, &arrays, rows),
-            (System::Transposed, false, _) => solve_transposed::<T, false, INVERSE>(simd, &arrays, rows),
-            (System::Transposed, true, UNIT) => solve_transposed::<T, true, UNIT>(simd, &arrays, rows),
-            (System::Transposed, true, _) => solve_transposed::<T, true, INVERSE>(simd, &arrays, rows),
+        let work = |rows: Range<usize>| match (flip, diagonal) {
+            (false, UNIT) => solve_rows::<T, false, UNIT>(simd, &arrays, rows),
+            (false, STORED) => solve_rows::<T, false, STORED>(simd, &arrays, rows),
+            (false, _) => solve_rows::<T, false, INVERSE>(simd, &arrays, rows),
+            (true, UNIT) => solve_rows::<T, true, UNIT>(simd, &arrays, rows),
+            (true, STORED) => solve_rows::<T, true, STORED>(simd, &arrays, rows),
+            (true, _) => solve_rows::<T, true, INVERSE>(simd, &arrays, rows),
         };
         Schedule::new(cpu, lattice, self.plan.sptrsv_bytes() as usize).run(cpu, work)
     }

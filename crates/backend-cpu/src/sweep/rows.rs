@@ -30,16 +30,16 @@ pub(super) const STORED: u8 = 2;
 
 /// What a solve reads and writes.
 pub(super) struct Arrays<'a, T> {
-    pub(super) n: usize,
-    pub(super) lines: &'a Lines,
+    n: usize,
+    lines: &'a Lines,
     /// Where rows begin among the values; `None` where they are index-free.
-    pub(super) row_ptr: Option<&'a [Offset]>,
+    row_ptr: Option<&'a [Offset]>,
     /// Entries of an index-free row.
-    pub(super) stencil: usize,
+    stencil: usize,
     /// Diagonal entries of a row among the values, 0 or 1.
     diagonal: usize,
     triangle: Triangle,
-    pub(super) values: &'a [T],
+    values: &'a [T],
     inv_diag: &'a [T],
     b: *const T,
     x: *mut T,
@@ -80,7 +80,7 @@ impl<'a, T: Real> Arrays<'a, T> {
 
     /// Where row r of the lower triangle begins.
     #[inline(always)]
-    pub(super) fn start(&self, r: usize) -> usize {
+    fn start(&self, r: usize) -> usize {
         match (self.row_ptr, self.triangle) {
             (None, _) => r * self.stencil,
             (Some(ptr), Triangle::Lower) => ptr[r] as usize,
@@ -90,7 +90,7 @@ impl<'a, T: Real> Arrays<'a, T> {
 
     /// Values of a row with so many terms.
     #[inline(always)]
-    pub(super) fn width(&self, terms: usize) -> usize {
+    fn width(&self, terms: usize) -> usize {
         if self.row_ptr.is_some() { terms + self.diagonal } else { self.stencil }
     }
 }
@@ -108,7 +108,7 @@ fn zeroth<T, const FLIP: bool>(p: *const T, n: usize) -> *const T {
 }
 
 /// The arrays as pointers to their elements 0.
-pub(super) struct At<T, const FLIP: bool> {
+struct At<T, const FLIP: bool> {
     inv_diag: *const T,
     b: *const T,
     x: *mut T,
@@ -116,7 +116,7 @@ pub(super) struct At<T, const FLIP: bool> {
 
 impl<T: Real, const FLIP: bool> At<T, FLIP> {
     #[inline(always)]
-    pub(super) fn new(a: &Arrays<'_, T>) -> Self {
+    fn new(a: &Arrays<'_, T>) -> Self {
         Self {
             inv_diag: zeroth::<T, FLIP>(a.inv_diag.as_ptr(), a.inv_diag.len()),
             b: zeroth::<T, FLIP>(a.b, a.n),
@@ -126,14 +126,14 @@ impl<T: Real, const FLIP: bool> At<T, FLIP> {
     /// # Safety
     /// `r` is a row.
     #[inline(always)]
-    pub(super) unsafe fn b(&self, r: usize) -> T {
+    unsafe fn b(&self, r: usize) -> T {
         // SAFETY: the caller's promise.
         unsafe { *nth::<T, FLIP>(self.b, r as isize) }
     }
     /// # Safety
     /// `r` is a row that is solved.
     #[inline(always)]
-    pub(super) unsafe fn x(&self, r: isize) -> T {
+    unsafe fn x(&self, r: isize) -> T {
         // SAFETY: the caller's promise.
         unsafe { *nth::<T, FLIP>(self.x, r) }
     }
@@ -142,7 +142,7 @@ impl<T: Real, const FLIP: bool> At<T, FLIP> {
     /// # Safety
     /// `r` is a row that no other thread solves.
     #[inline(always)]
-    pub(super) unsafe fn finish<const DIAGONAL: u8>(&self, r: usize, s: T, d: *const T) -> T {
+    unsafe fn finish<const DIAGONAL: u8>(&self, r: usize, s: T, d: *const T) -> T {
         // SAFETY: the caller's promise; the reciprocals are those of all rows.
         unsafe {
             let x = match DIAGONAL {
@@ -180,11 +180,11 @@ pub(super) const MAX_RUNS: usize = 8;
 const MAX_TERMS: usize = 16;
 
 /// The terms of rows whose runs are RUNS: see [`Kind::runs`].
-pub(super) struct Terms<const RUNS: u64>;
+struct Terms<const RUNS: u64>;
 
 impl<const RUNS: u64> Terms<RUNS> {
     /// How many there are.
-    pub(super) const COUNT: usize = {
+    const COUNT: usize = {
         let (mut count, mut runs) = (0, RUNS);
         while runs > 0 {
             count += (runs & 15) as usize;
@@ -193,7 +193,7 @@ impl<const RUNS: u64> Terms<RUNS> {
         count
     };
     /// Run of each term, and its place there.
-    pub(super) const PLACES: [(usize, isize); MAX_TERMS] = {
+    const PLACES: [(usize, isize); MAX_TERMS] = {
         let mut places = [(0, 0); MAX_TERMS];
         let (mut k, mut g, mut i) = (0, 0, 0);
         while k < Self::COUNT {
@@ -209,7 +209,7 @@ impl<const RUNS: u64> Terms<RUNS> {
 
     /// Of each run what its first term has.
     #[inline(always)]
-    pub(super) fn first<V: Copy>(of_terms: &[V]) -> [V; MAX_RUNS] {
+    fn first<V: Copy>(of_terms: &[V]) -> [V; MAX_RUNS] {
         let mut first = [of_terms[0]; MAX_RUNS];
         for k in 0..Self::COUNT {
             if Self::PLACES[k].1 == 0 {
@@ -233,13 +233,12 @@ macro_rules! for_runs {
         }
     };
 }
-pub(super) use for_runs;
 
 simd_fn! {
-    /// Solves rows of T x = b. FLIP: of an upper triangle.
+    /// Solves rows. FLIP: against memory.
     ///
     /// The caller vouches for solved neighbours and for the invariants of [`Arrays`].
-    pub(super) fn solve_plain<T, const FLIP: bool, const DIAGONAL: u8>(a: &Arrays<'_, T>, rows: Range<usize>) {
+    pub(super) fn solve_rows<T, const FLIP: bool, const DIAGONAL: u8>(a: &Arrays<'_, T>, rows: Range<usize>) {
         let (nx, at) = (a.lines.len(), At::<T, FLIP>::new(a));
         let values = zeroth::<T, FLIP>(a.values.as_ptr(), a.values.len());
         let mut r = rows.start;

@@ -1,0 +1,74 @@
+//! `solve` on the CPU: generated grids by the contest of [`grid`], everything else by the survey of [`spandrel_bench::solve`].
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use serde_json::{Value, to_value};
+use spandrel_backend_cpu::Cpu;
+use spandrel_bench::record::Header;
+use spandrel_bench::solve::{self, grid, tally};
+
+use super::{Backend, Common, print_lines, rate};
+
+/// What ends a solve before its answer.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Limits {
+    /// Stop criterion
+    #[arg(long, default_value_t = 1e-8)]
+    rtol: f64,
+    /// Seconds after which an iterative solve is interrupted (and says so)
+    #[arg(long, default_value_t = 20.0)]
+    seconds: f64,
+    /// Entries that the factors of ILU(k) may have for each entry of the matrix
+    #[arg(long, default_value_t = 20, value_name = "TIMES")]
+    fill: usize,
+    /// GiB that a direct factor may take
+    #[arg(long, default_value_t = 4.0, value_name = "GIB")]
+    factor_gib: f64,
+}
+
+pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result<()> {
+    let threads = common.output.pool()?;
+    let Limits { rtol, seconds, fill, factor_gib } = limits;
+    let unknown = peers.iter().find(|p| !["faer", "none"].contains(&p.as_str()));
+    ensure!(
+        unknown.is_none(),
+        "no peer of whole solves on the CPU is called {}: faer, none",
+        unknown.map_or("", |p| p)
+    );
+    let plan = grid::Plan { rtol, faer: peers.iter().any(|p| p == "faer"), effort: common.output.effort(Backend::Cpu) };
+    let (mut lines, mut others) = (Vec::new(), Vec::new());
+    for case in common.cases()? {
+        match grid::load(&case)? {
+            Some(csr) => {
+                eprintln!("{}", case.name);
+                lines.extend(grid::run(&Cpu::new(), &case, &csr, &plan)?);
+            }
+            None => others.push(case),
+        }
+    }
+    let limits = solve::Limits { rtol, seconds, fill, memory: (factor_gib * f64::from(1 << 30)) as u64 };
+    let survey = solve::all(&others, &limits, threads)?;
+    let (tallies, russell) = (tally::tallies(&survey), tally::russell(&survey));
+    if !survey.is_empty() {
+        println!("{}{}", solve::table(&survey), tally::words(&tallies));
+        println!("of the {} matrices of benchmark-russell {} are here", russell.listed, russell.here);
+    }
+    if !lines.is_empty() {
+        print_lines(common, &lines)?;
+    }
+    let mut all: Vec<Value> = Vec::new();
+    for line in &lines {
+        all.push(to_value(line)?);
+    }
+    for line in &survey {
+        all.push(to_value(line)?);
+    }
+    for tally in &tallies {
+        all.push(to_value(tally)?);
+    }
+    if !survey.is_empty() {
+        all.push(to_value(&russell)?);
+    }
+    let header = Header { copy_gbs: rate(&lines, "copy"), triad_gbs: rate(&lines, "triad"), ..Header::here(threads) };
+    common.output.save(&header, &all)
+}
