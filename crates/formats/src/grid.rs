@@ -149,10 +149,11 @@ impl Grid {
         }
         let scalar = diagonals.ok_or(NotAGrid::TooManyDiagonals);
         match (scalar.and_then(|all| best(&candidates, &all, n, |extents| walk(runs, extents, &all))), system) {
-            (Ok(grid), _) if grid.exact => Ok(unknowns::merged(grid)),
-            (Ok(grid), Some(system)) if unknowns::explains_more(&system, &grid, csr.nnz() as u64) => Ok(system),
+            (Ok(grid), Some(system)) if !grid.exact && unknowns::explains_more(&system, &grid, csr.nnz() as u64) => {
+                Ok(system)
+            }
             (Err(_), Some(system)) => Ok(system),
-            (scalar, _) => scalar,
+            (scalar, _) => scalar.map(unknowns::merged),
         }
     }
 
@@ -498,11 +499,8 @@ fn ordered<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<Extents> {
     let n = csr.nrows();
     let mut found = candidates(n, diagonals, &line_ends(csr, diagonals));
     // Under the right extents a diagonal has, of its shortest difference, an entry in each place or (masked rows) in fewer.
-    let has_places =
-        |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) >= d.count);
-    found.sort_by_cached_key(|extents| {
-        (!extents.are_full(diagonals), !has_places(extents), extents.reach(diagonals))
-    });
+    let has_places = |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) >= d.count);
+    found.sort_by_cached_key(|extents| (!extents.are_full(diagonals), !has_places(extents), extents.reach(diagonals)));
     // One dimension is always an answer to compare with.
     if let Some(at) = found.iter().position(|e| e.size[0] == n).filter(|&at| at >= MAX_CANDIDATES) {
         found.swap(MAX_CANDIDATES - 1, at);

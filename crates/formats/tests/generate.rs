@@ -460,7 +460,8 @@ fn systems_are_definite_and_what_they_say() {
         let a = System::densities(3, unknowns, coupling, peclet).unwrap().on_grid::<f64>(size).unwrap();
         assert_eq!(a.nrows(), 24 * unknowns);
         for c in 0..unknowns {
-            let moved = Stencil::upwind(3, peclet * (c + 1) as f64 / unknowns as f64).unwrap().on_grid::<f64>(size).unwrap();
+            let moved =
+                Stencil::upwind(3, peclet * (c + 1) as f64 / unknowns as f64).unwrap().on_grid::<f64>(size).unwrap();
             let still = Stencil::star(3, 1).unwrap().on_grid::<f64>(size).unwrap();
             for p in 0..24 {
                 let (cols, values) = a.row(p * unknowns + c);
@@ -476,7 +477,11 @@ fn systems_are_definite_and_what_they_say() {
                             Coupling::Point => continue,
                         };
                         let col = j as usize * unknowns + other;
-                        assert_eq!((cols[entries] as usize, values[entries]), (col, expected), "{unknowns} {coupling:?}");
+                        assert_eq!(
+                            (cols[entries] as usize, values[entries]),
+                            (col, expected),
+                            "{unknowns} {coupling:?}"
+                        );
                         entries += 1;
                     }
                 }
@@ -494,7 +499,8 @@ fn systems_are_definite_and_what_they_say() {
         }
         assert!(!a.is_symmetric() && is_positive_definite(&sum.to_csr().unwrap()), "{unknowns} {coupling:?}");
     }
-    for wrong in [System::elasticity(1, 0.3), System::elasticity(2, 0.5), System::densities(3, 0, Coupling::Full, 0.0)] {
+    for wrong in [System::elasticity(1, 0.3), System::elasticity(2, 0.5), System::densities(3, 0, Coupling::Full, 0.0)]
+    {
         assert!(matches!(wrong, Err(Error::Invalid { format: "stencil", .. })));
     }
     assert!(System::densities(4, 2, Coupling::Full, 0.0).is_err());

@@ -88,7 +88,9 @@ fn it_says_so() {
 #[test]
 fn rows_may_hold_a_part() {
     let mixed = |i: usize| i.wrapping_mul(2_654_435_761) >> 7 & 15;
-    for (spec, unknowns) in [("elasticity3d:9x8x7", 3), ("system3d:9x8x7,b=2,coupling=full", 2), ("system2d:19x17,b=4", 4)] {
+    for (spec, unknowns) in
+        [("elasticity3d:9x8x7", 3), ("system3d:9x8x7,b=2,coupling=full", 2), ("system2d:19x17,b=4", 4)]
+    {
         let a = csr::<f64>(spec).unwrap();
         let size = Grid::detect(&a).unwrap().points();
         // Rows of the identity for some unknowns, or for all of a point, as where displacements are given.
@@ -118,7 +120,15 @@ fn short_lines_beside_longer_ones_are_unknowns() {
 
 #[test]
 fn one_unknown_a_point_stays_one() {
-    for spec in ["d3n7:12x10x6", "d3n27:12", "poisson2d:60x20", "poisson2d9:10x30", "banded:n=240,d=7", "tridiag:300", "gfem:n=24x20,p=0,dim=2"] {
+    for spec in [
+        "d3n7:12x10x6",
+        "d3n27:12",
+        "poisson2d:60x20",
+        "poisson2d9:10x30",
+        "banded:n=240,d=7",
+        "tridiag:300",
+        "gfem:n=24x20,p=0,dim=2",
+    ] {
         let a = csr::<f64>(spec).unwrap();
         assert_eq!(Grid::detect(&a).unwrap().unknowns, 1, "{spec}");
         let masked = filtered(&a, |i, j| i == j || i.wrapping_mul(2_654_435_761) >> 7 & 7 > 1);

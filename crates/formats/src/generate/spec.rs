@@ -265,7 +265,9 @@ impl std::fmt::Display for Spec {
                 write!(f, "{name}:")?;
                 match *name {
                     "poisson1d" | "tridiag" => write!(f, "{x}")?,
-                    "poisson2d" | "poisson2d9" | "convdiff2d" | "anisotropic2d" | "elasticity2d" | "system2d" => write!(f, "{x}x{y}")?,
+                    "poisson2d" | "poisson2d9" | "convdiff2d" | "anisotropic2d" | "elasticity2d" | "system2d" => {
+                        write!(f, "{x}x{y}")?
+                    }
                     _ => write!(f, "{x}x{y}x{z}")?,
                 }
                 write!(f, "{suffix}")?;

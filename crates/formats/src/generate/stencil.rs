@@ -52,8 +52,7 @@ pub(super) fn entries_before([nx, ny, nz]: [usize; 3], [dx, dy, dz]: [i32; 3], p
     let (y, z) = (line % ny, line / ny);
     let (in_x, in_y) = (inside(nx, nx, dx), inside(ny, ny, dy));
     let here = |at: usize, n: usize, d: i32| inside(at + 1, n, d) - inside(at, n, d);
-    inside(z, nz, dz) * in_y * in_x
-        + here(z, nz, dz) * (inside(y, ny, dy) * in_x + here(y, ny, dy) * inside(x, nx, dx))
+    inside(z, nz, dz) * in_y * in_x + here(z, nz, dz) * (inside(y, ny, dy) * in_x + here(y, ny, dy) * inside(x, nx, dx))
 }
 
 impl Stencil {

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{Diagonal, Extents, Grid, MAX_DIAGONALS, PERIOD, Runs, is_compact};
+use super::{Diagonal, Grid, MAX_DIAGONALS, PERIOD, Runs, is_compact};
 use crate::{Csr, Format, Offset, Ordinal, Real};
 
 /// Unknowns that a point may have, at most.
@@ -49,7 +49,7 @@ pub(super) fn explains_more(system: &Grid, scalar: &Grid, entries: u64) -> bool 
     system < scalar && 2 * (scalar - system) >= scalar.saturating_sub(entries)
 }
 
-/// An exact grid whose first axis is of few places that all couple, beside longer ones, with that axis as the unknowns of a point.
+/// A grid whose first axis is of few places that all couple, beside a longer one, with that axis as the unknowns of a point.
 pub(super) fn merged(grid: Grid) -> Grid {
     let [unknowns, ny, nz] = grid.size;
     let few = (2..=MAX_UNKNOWNS).contains(&unknowns) && ny > MAX_UNKNOWNS;
@@ -65,15 +65,10 @@ pub(super) fn merged(grid: Grid) -> Grid {
         }
     }
     let rows = rows.into_iter().map(|([dy, dz, dx], held)| ([dx, dy, dz], held));
-    from_rows([unknowns * ny, nz, 1], unknowns, rows, true)
+    from_rows([unknowns * ny, nz, 1], unknowns, rows, grid.exact)
 }
 
-fn from_rows(
-    size: [usize; 3],
-    unknowns: usize,
-    rows: impl Iterator<Item = ([i32; 3], u8)>,
-    exact: bool,
-) -> Grid {
+fn from_rows(size: [usize; 3], unknowns: usize, rows: impl Iterator<Item = ([i32; 3], u8)>, exact: bool) -> Grid {
     let mut rows: Vec<_> = rows.collect();
     rows.sort_unstable_by_key(|&([dx, dy, dz], _)| (dz, dy, dx));
     let (offsets, held) = rows.into_iter().unzip();
@@ -178,6 +173,10 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
     let grid = Grid::of_points(&Runs::of(&matrix)).ok()?;
     let [nx, ny, nz] = grid.size;
     let points = matrix.nrows();
+    // Then more unknowns are found with fewer points.
+    if unknowns * nx <= MAX_UNKNOWNS && merged(grid.clone()).unknowns > 1 {
+        return None;
+    }
 
     // Diagonals of points, each with the differences that it may mean.
     let mut diagonals: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
@@ -196,7 +195,8 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
             all.iter().copied().find(|&k| inside(&grid.offsets[k]))
         }
     };
-    let nothing = || Couplings { counts: vec![0; grid.offsets.len() * unknowns * unknowns], active: [0; MAX_UNKNOWNS], held: 0 };
+    let nothing =
+        || Couplings { counts: vec![0; grid.offsets.len() * unknowns * unknowns], active: [0; MAX_UNKNOWNS], held: 0 };
     let count = |range: Range<usize>| {
         let mut all = nothing();
         for point in range {
@@ -221,8 +221,7 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
         }
         Some(all)
     };
-    let couplings =
-        chunks(points).into_par_iter().map(count).try_reduce(nothing, |a, b| Some(a.and(b)))?;
+    let couplings = chunks(points).into_par_iter().map(count).try_reduce(nothing, |a, b| Some(a.and(b)))?;
 
     // On short lines any stencil looks like unknowns of fewer points, but does not couple all with all.
     let is_full = |k: usize| couplings.counts[k * unknowns * unknowns..][..unknowns * unknowns].iter().all(|&c| c > 0);
@@ -243,11 +242,14 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
     let expected: u128 =
         (0..unknowns).map(|c| u128::from(found.places_of(c)) * u128::from(couplings.active[c]) / points as u128).sum();
     let is_enough = found.exact || 2 * u128::from(couplings.held) >= expected;
-    (is_enough && is_compact(&found.offsets, found.size)).then_some(found)
+    // What all unknowns hold is one stencil, with more diagonals than one may have or for a reason that was given.
+    let are_alike = found.held.iter().all(|&held| u32::from(held) == (1 << unknowns) - 1);
+    (is_enough && !are_alike && is_compact(&found.offsets, found.size)).then_some(found)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Extents;
     use super::*;
 
     #[test]
@@ -265,6 +267,6 @@ mod tests {
             let sum: u64 = (0..3).map(|c| extents.places_of(offset, 3, c)).sum();
             assert_eq!(sum, extents.places(offset), "{offset:?}");
         }
-        assert_eq!([0, 1, 2].map(|c| extents.places_of([-4, 0, 0], 3, c)), [12, 12, 24]);
+        assert_eq!([0, 1, 2].map(|c| extents.places_of([-4, 0, 0], 3, c)), [12, 18, 18]);
     }
 }
