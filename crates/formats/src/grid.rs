@@ -144,9 +144,10 @@ impl Grid {
         // What looks like rows of one stencil is; anything else may be several unknowns a point, which is cheaper to look at.
         let looks_exact = diagonals.iter().zip(candidates.first()).any(|(all, extents)| extents.are_full(all));
         let system = if looks_exact { None } else { unknowns::find(csr, diagonals.as_deref()) };
-        if let Some(system) = system.as_ref().filter(|system| system.exact) {
-            return Ok(system.clone());
-        }
+        let system = match system {
+            Some((system, true)) => return Ok(system),
+            other => other.map(|(system, _)| system),
+        };
         let scalar = diagonals.ok_or(NotAGrid::TooManyDiagonals);
         match (scalar.and_then(|all| best(&candidates, &all, n, |extents| walk(runs, extents, &all))), system) {
             (Ok(grid), Some(system)) if !grid.exact && unknowns::explains_more(&system, &grid, csr.nnz() as u64) => {

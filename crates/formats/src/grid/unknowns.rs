@@ -24,9 +24,9 @@ const CHUNK: usize = 4096;
 /// Points that a first look is at, about.
 const SAMPLED: usize = 256;
 
-/// The grid under the number of unknowns, two or more, that fits the matrix best, if any does. `diagonals` are all that there are, where they
-/// are few.
-pub(super) fn find<T: Real>(csr: &Csr<T>, diagonals: Option<&[Diagonal]>) -> Option<Grid> {
+/// The grid under the number of unknowns, two or more, that fits the matrix best, if any does; and whether it is exact and no grid of one unknown a
+/// point can be. `diagonals` are all that there are, where they are few.
+pub(super) fn find<T: Real>(csr: &Csr<T>, diagonals: Option<&[Diagonal]>) -> Option<(Grid, bool)> {
     let mut best: Option<Grid> = None;
     for unknowns in 2..=MAX_UNKNOWNS {
         let plausible = csr.nrows().is_multiple_of(unknowns)
@@ -34,13 +34,28 @@ pub(super) fn find<T: Real>(csr: &Csr<T>, diagonals: Option<&[Diagonal]>) -> Opt
             && has_few_diagonals(csr, unknowns);
         let Some(found) = plausible.then(|| of_points(csr, unknowns)).flatten() else { continue };
         if found.exact {
-            return Some(found);
+            let is_certain = !is_a_grid_of_rows(&found);
+            return Some((found, is_certain));
         }
         if best.as_ref().is_none_or(|best| found.places() < best.places()) {
             best = Some(found);
         }
     }
-    best
+    best.map(|best| (best, false))
+}
+
+/// Whether the unknowns could be an axis of their own: there is one left, and whether an unknown holds another depends on how far apart they are.
+fn is_a_grid_of_rows(grid: &Grid) -> bool {
+    let b = grid.unknowns as i32;
+    // Held differences by axes: of unknowns, points along a line, lines.
+    let mut held = BTreeMap::new();
+    for (k, &[dx, dy, _]) in grid.offsets.iter().enumerate() {
+        for unknown in (0..b).filter(|&c| grid.is_held(k, c as usize)) {
+            let (points, other) = ((unknown + dx).div_euclid(b), (unknown + dx).rem_euclid(b));
+            *held.entry([other - unknown, points, dy]).or_insert(0) += 1;
+        }
+    }
+    grid.size[2] == 1 && held.iter().all(|(o, &count)| count == b - o[0].abs())
 }
 
 /// Whether a system that rows fill in part is a better answer than one unknown a point: it explains half of the places that are empty then.
