@@ -98,8 +98,9 @@ pub(crate) struct SolveArgs {
     ///
     /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
     /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
-    /// bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows, block-jacobi=auto of the unknowns of a point. mg is a multigrid V-cycle for matrices that
-    /// are a stencil on a grid, symmetric or not; mg=LEVELS has that many grids at most.
+    /// bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows, block-jacobi=auto of the unknowns of a
+    /// point. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not; mg=LEVELS has that many grids at
+    /// most.
     ///
     /// ilu0-jacobi=K and ic0-jacobi=K have K Jacobi sweeps, ilu0-isai and ic0-isai a sparse approximate inverse, in the place of each
     /// triangular solve: other preconditioners than ilu0 and ic0, which take more iterations.
