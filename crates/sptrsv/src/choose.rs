@@ -132,8 +132,7 @@ impl<T: Real> AnyPlan<T> {
             return (serial(), format!("{nnz} entries in {n} rows are {bytes} bytes, too few for a second core"));
         }
         if reuse < PAID_BACK {
-            let why =
-                format!("no grid for a sweep, and {reuse} solves do not pay an analysis of {nnz} entries back");
+            let why = format!("no grid for a sweep, and {reuse} solves do not pay an analysis of {nnz} entries back");
             return match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
                 (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
                 _ => (serial(), why),
@@ -184,8 +183,13 @@ fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems) -> Option<(Sweep
     let whole = if lattice.is_whole() { "every" } else { "not every" };
     let levels = lattice.levels();
     let why = match lattice.unknowns() {
-        1 => format!("a {x} x {y} x {z} grid with {points} neighbours before each point, {whole} row whole, {levels} levels"),
-        b => format!("a {} x {y} x {z} grid of {b} unknowns a point, coupled at {points} places before each row, {levels} levels", x / b),
+        1 => format!(
+            "a {x} x {y} x {z} grid with {points} neighbours before each point, {whole} row whole, {levels} levels"
+        ),
+        b => format!(
+            "a {} x {y} x {z} grid of {b} unknowns a point, coupled at {points} places before each row, {levels} levels",
+            x / b
+        ),
     };
     Some((plan, why))
 }

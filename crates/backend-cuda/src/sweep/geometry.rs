@@ -362,7 +362,9 @@ mod tests {
         all.push(vec![[0, 0, -1], [-1, 0, 0]]);
         let cube = |r: i32| move |i: i32| [i % (2 * r + 1) - r, i / (2 * r + 1) % (2 * r + 1) - r, 0];
         all.push((0..12).map(cube(2)).collect());
-        all.extend([(7, 2), (7, 3), (7, 5), (9, 2), (9, 5), (27, 2)].map(|(points, unknowns)| system(points, unknowns)));
+        all.extend(
+            [(7, 2), (7, 3), (7, 5), (9, 2), (9, 5), (27, 2)].map(|(points, unknowns)| system(points, unknowns)),
+        );
         all
     }
 

@@ -32,10 +32,7 @@ const CASES: [(&str, usize, &str, &str); 10] = [
 ];
 
 /// What these trials ask of a backend.
-pub trait Grids<T: Real>:
-    Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static
-{
-}
+pub trait Grids<T: Real>: Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static {}
 impl<T: Real, B: Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static> Grids<T> for B {}
 
 /// M^-1 by the sweep, or by level sets where the device has no schedule for it, and whether its bits are those of the plain loops.
@@ -90,13 +87,7 @@ fn product<T: Real>(a: &Csr<T>, x: &[T]) -> Vec<T> {
     (0..a.nrows()).map(row).collect()
 }
 
-fn check<T: Real, D: Grids<T>>(
-    fleet: &Fleet<D>,
-    spec: &str,
-    unknowns: usize,
-    solver: &str,
-    name: &str,
-) -> Verdict {
+fn check<T: Real, D: Grids<T>>(fleet: &Fleet<D>, spec: &str, unknowns: usize, solver: &str, name: &str) -> Verdict {
     let csr = converted::<T>(&crate::generated(spec)?)?;
     let grid = Grid::detect(&csr).map_err(|why| wrong(format!("{spec} is no grid: {why}")))?;
     if (grid.unknowns, grid.exact) != (unknowns, true) {
