@@ -8,18 +8,16 @@ use spandrel_backend::{
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Factor, Plan, Sweep, System};
 
-use crate::Cpu;
-
-/// The CPU but for sweeps.
+/// Another backend but for sweeps.
 #[derive(Debug)]
-pub(crate) struct Refusing(pub(crate) Cpu);
+pub(crate) struct Refusing<B>(pub(crate) B);
 
 const UNRECORDED: Error = Error::Shape { op: "capture", what: "a step", found: 0, expected: 0 };
 
-impl Device for Refusing {
+impl<B: Device> Device for Refusing<B> {
     const NAME: &'static str = "refusing";
     type Graph = ();
-    type Monitor = <Cpu as Device>::Monitor;
+    type Monitor = B::Monitor;
 
     fn describe(&self) -> String {
         self.0.describe()
@@ -44,91 +42,85 @@ impl Device for Refusing {
     }
 }
 
-type Vector<T> = <Cpu as Backend<T>>::Vector;
-type Scalar<T> = <Cpu as Backend<T>>::Scalar;
+impl<T: Real, B: Backend<T>> Backend<T> for Refusing<B> {
+    type Vector = B::Vector;
+    type Scalar = B::Scalar;
 
-impl<T: Real> Backend<T> for Refusing {
-    type Vector = Vector<T>;
-    type Scalar = Scalar<T>;
-
-    fn zeros(&self, len: usize) -> Result<Vector<T>> {
+    fn zeros(&self, len: usize) -> Result<B::Vector> {
         self.0.zeros(len)
     }
-    fn upload(&self, host: &[T]) -> Result<Vector<T>> {
+    fn upload(&self, host: &[T]) -> Result<B::Vector> {
         self.0.upload(host)
     }
-    fn write(&self, host: &[T], v: &mut Vector<T>) -> Result<()> {
+    fn write(&self, host: &[T], v: &mut B::Vector) -> Result<()> {
         self.0.write(host, v)
     }
-    fn download(&self, v: &Vector<T>) -> Result<Vec<T>> {
+    fn download(&self, v: &B::Vector) -> Result<Vec<T>> {
         self.0.download(v)
     }
-    fn len(&self, v: &Vector<T>) -> usize {
-        Backend::<T>::len(&self.0, v)
+    fn len(&self, v: &B::Vector) -> usize {
+        self.0.len(v)
     }
-    fn scalar(&self, value: T) -> Result<Scalar<T>> {
+    fn scalar(&self, value: T) -> Result<B::Scalar> {
         self.0.scalar(value)
     }
-    fn download_scalar(&self, s: &Scalar<T>) -> Result<T> {
+    fn download_scalar(&self, s: &B::Scalar) -> Result<T> {
         self.0.download_scalar(s)
     }
-    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Vector<T>) -> Result<()> {
+    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut B::Vector) -> Result<()> {
         self.0.fill(gate, value, y)
     }
-    fn copy(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &mut Vector<T>) -> Result<()> {
-        Backend::<T>::copy(&self.0, gate, x, y)
+    fn copy(&self, gate: Gate<'_, Self>, x: &B::Vector, y: &mut B::Vector) -> Result<()> {
+        self.0.copy(gate, x, y)
     }
     fn axpby(
         &self,
         gate: Gate<'_, Self>,
-        a: Coeff<'_, T, Scalar<T>>,
-        x: &Vector<T>,
-        b: Coeff<'_, T, Scalar<T>>,
-        y: &mut Vector<T>,
+        a: Coeff<'_, T, B::Scalar>,
+        x: &B::Vector,
+        b: Coeff<'_, T, B::Scalar>,
+        y: &mut B::Vector,
     ) -> Result<()> {
         self.0.axpby(gate, a, x, b, y)
     }
     fn axpbypcz(
         &self,
         gate: Gate<'_, Self>,
-        a: Coeff<'_, T, Scalar<T>>,
-        x: &Vector<T>,
-        b: Coeff<'_, T, Scalar<T>>,
-        y: &Vector<T>,
-        c: Coeff<'_, T, Scalar<T>>,
-        z: &mut Vector<T>,
+        a: Coeff<'_, T, B::Scalar>,
+        x: &B::Vector,
+        b: Coeff<'_, T, B::Scalar>,
+        y: &B::Vector,
+        c: Coeff<'_, T, B::Scalar>,
+        z: &mut B::Vector,
     ) -> Result<()> {
         self.0.axpbypcz(gate, a, x, b, y, c, z)
     }
-    fn hadamard(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &Vector<T>, z: &mut Vector<T>) -> Result<()> {
-        Backend::<T>::hadamard(&self.0, gate, x, y, z)
+    fn hadamard(&self, gate: Gate<'_, Self>, x: &B::Vector, y: &B::Vector, z: &mut B::Vector) -> Result<()> {
+        self.0.hadamard(gate, x, y, z)
     }
-    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Scalar<T>>, out: &mut Scalar<T>) -> Result<()> {
+    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, B::Scalar>, out: &mut B::Scalar) -> Result<()> {
         self.0.assign(gate, value, out)
     }
-    fn dot(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
-        Backend::<T>::dot(&self.0, gate, x, y, out)
+    fn dot(&self, gate: Gate<'_, Self>, x: &B::Vector, y: &B::Vector, out: &mut B::Scalar) -> Result<()> {
+        self.0.dot(gate, x, y, out)
     }
-    fn norm2(&self, gate: Gate<'_, Self>, x: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
-        Backend::<T>::norm2(&self.0, gate, x, out)
+    fn norm2(&self, gate: Gate<'_, Self>, x: &B::Vector, out: &mut B::Scalar) -> Result<()> {
+        self.0.norm2(gate, x, out)
     }
-    fn observe(&self, squared: &Scalar<T>, phase: Phase, monitor: &mut Self::Monitor) -> Result<()> {
-        Backend::<T>::observe(&self.0, squared, phase, monitor)
+    fn observe(&self, squared: &B::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()> {
+        self.0.observe(squared, phase, monitor)
     }
-    fn require_positive(&self, value: &Scalar<T>, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
-        Backend::<T>::require_positive(&self.0, value, what, monitor)
+    fn require_positive(&self, value: &B::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        self.0.require_positive(value, what, monitor)
     }
-    fn require_nonzero(&self, value: &Scalar<T>, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
-        Backend::<T>::require_nonzero(&self.0, value, what, monitor)
+    fn require_nonzero(&self, value: &B::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        self.0.require_nonzero(value, what, monitor)
     }
 }
 
-// SAFETY: as that of the CPU, whose residents these are.
-unsafe impl<H> Load<H> for Refusing
-where
-    Cpu: Load<H>,
-{
-    type Resident = <Cpu as Load<H>>::Resident;
+// SAFETY: as that of the other backend, whose residents these are.
+unsafe impl<H, B: Load<H>> Load<H> for Refusing<B> {
+    type Resident = B::Resident;
 
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
         let noun = std::any::type_name::<H>();
@@ -139,10 +131,7 @@ where
     }
 }
 
-impl<P: Plan> Sptrsv<P> for Refusing
-where
-    Cpu: Sptrsv<P> + Backend<P::Value, Vector = Vector<P::Value>>,
-{
+impl<P: Plan, B: Sptrsv<P>> Sptrsv<P> for Refusing<B> {
     fn sptrsv_order(&self, m: &Self::Resident, system: System) -> Order {
         self.0.sptrsv_order(m, system)
     }
@@ -175,16 +164,13 @@ where
     }
 }
 
-impl<F: Factor> Factorize<F> for Refusing
-where
-    Cpu: Factorize<F>,
-{
+impl<F: Factor, B: Factorize<F>> Factorize<F> for Refusing<B> {
     fn factorize(
         &self,
         m: &Self::Resident,
-        values: &<Self as Backend<F::Value>>::Vector,
-        lower: &mut <Self as Backend<F::Value>>::Vector,
-        upper: &mut <Self as Backend<F::Value>>::Vector,
+        values: &Self::Vector,
+        lower: &mut Self::Vector,
+        upper: &mut Self::Vector,
     ) -> Result<f64> {
         self.0.factorize(m, values, lower, upper)
     }
