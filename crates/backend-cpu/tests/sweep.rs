@@ -384,3 +384,37 @@ fn repeats_give_the_same_bits() {
         }
     }
 }
+
+/// The lattice of a system is found, and its rows, which lack what other unknowns hold, are solved with the bits of the serial solve.
+fn several_unknowns<T: Real>() {
+    let cpus = threads();
+    for (spec, unknowns, terms) in [
+        ("system2d:9x8,b=2", 2, 3),
+        ("system2d:13x7,b=3,coupling=full", 3, 10),
+        ("system2d:7x40,b=4", 4, 5),
+        ("system2d:8x9,b=5,coupling=full", 5, 18),
+        ("elasticity2d:17x6", 2, 10),
+        ("system3d:7x5x6,b=2,coupling=full", 2, 9),
+        ("system3d:6x5x7,b=3", 3, 5),
+        ("system3d:6x4x5,b=4,coupling=full", 4, 21),
+        ("system3d:7x4x3,b=5,coupling=full", 5, 27),
+        ("elasticity3d:6x7x5", 3, 49),
+    ] {
+        let mut a = spandrel_formats::generate::csr::<T>(spec).unwrap();
+        renew(&mut a, 5);
+        for (triangle, diagonal) in KINDS {
+            let t = Arc::new(Triangular::new(part(&a, triangle), triangle, diagonal).unwrap());
+            let plan = Sweep::analyze(t, Systems::Both).unwrap();
+            let lattice = plan.lattice();
+            assert_eq!((lattice.unknowns(), lattice.offsets().len()), (unknowns, terms), "{spec}");
+            assert!(!lattice.is_whole());
+            compare(&cpus, &plan, &format!("{spec} {triangle} {diagonal:?}"));
+        }
+    }
+}
+
+#[test]
+fn systems_have_the_bits_of_the_serial_solve() {
+    several_unknowns::<f64>();
+    several_unknowns::<f32>();
+}

@@ -1,11 +1,14 @@
 //! A triangle on a device by whichever plan was chosen for it.
 
-use spandrel_formats::Real;
+use std::sync::Arc;
+
+use spandrel_formats::{Machine, Real};
 use spandrel_sptrsv::{
-    AnyPlan, Capellini, Elementwise, Levelset, Serial, Structured, Sweep, Syncfree, System, for_each_plan,
+    AnyPlan, Capellini, Elementwise, Levelset, Serial, Structured, Sweep, Syncfree, System, Systems, Triangular,
+    for_each_plan,
 };
 
-use crate::{Backend, Gate, Result, Sptrsv, Tri};
+use crate::{Backend, Error, Gate, Result, Sptrsv, Tri};
 
 macro_rules! any_tri {
     ([] $(($stem:ident, $Plan:ident)),*) => {
@@ -31,6 +34,27 @@ macro_rules! any_tri {
                 Ok(match plan {
                     $(AnyPlan::$Plan(plan) => Self::$Plan(Tri::load(be, plan)?),)*
                 })
+            }
+            /// Loads the plan that [`AnyPlan::auto`] takes, or what [`AnyPlan::general`] takes where the device has no schedule for a grid; and
+            /// why. Blocks as the copy does; may not be recorded.
+            ///
+            /// # Errors
+            /// As [`Tri::load`], but for a grid that the device refuses.
+            pub fn auto(
+                be: &B,
+                matrix: &Arc<Triangular<T>>,
+                systems: Systems,
+                machine: Machine,
+                reuse: usize,
+            ) -> Result<(Self, String)> {
+                let (plan, why) = AnyPlan::auto(matrix, systems, machine, reuse);
+                match Self::load(be, plan) {
+                    Err(Error::Unsupported { why: refused, .. }) => {
+                        let (plan, why) = AnyPlan::general(matrix, systems, machine, reuse);
+                        Ok((Self::load(be, plan)?, format!("{why} ({refused})")))
+                    }
+                    loaded => Ok((loaded?, why)),
+                }
             }
             /// The plan's name.
             pub fn name(&self) -> &'static str {

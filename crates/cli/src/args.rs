@@ -98,8 +98,9 @@ pub(crate) struct SolveArgs {
     ///
     /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
     /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
-    /// bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows. mg is a multigrid V-cycle for matrices that
-    /// are a stencil on a grid, symmetric or not; mg=LEVELS has that many grids at most.
+    /// bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows, block-jacobi=auto of the unknowns of a
+    /// point. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not; mg=LEVELS has that many grids at
+    /// most.
     ///
     /// ilu0-jacobi=K and ic0-jacobi=K have K Jacobi sweeps, ilu0-isai and ic0-isai a sparse approximate inverse, in the place of each
     /// triangular solve: other preconditioners than ilu0 and ic0, which take more iterations.
@@ -276,8 +277,8 @@ pub(crate) enum PrecondName {
     Auto,
     None,
     Jacobi,
-    /// With the rows of a block.
-    BlockJacobi(usize),
+    /// With the rows of a block; without, the unknowns of a point of the grid.
+    BlockJacobi(Option<usize>),
     /// With its omega.
     Ssor(f64),
     Ilu0,
@@ -319,9 +320,10 @@ impl PrecondName {
             ("iluk", Some(level)) => {
                 level.parse().map(Self::Iluk).map_err(|_| "K is a level of fill, 0 or more, e.g. iluk=1".into())
             }
+            ("block-jacobi", Some("auto")) => Ok(Self::BlockJacobi(None)),
             ("block-jacobi", Some(rows)) => match rows.parse() {
-                Ok(rows) if (1..=MAX_BLOCK_DIM).contains(&rows) => Ok(Self::BlockJacobi(rows)),
-                _ => Err(format!("K is the rows of a block, 1 to {MAX_BLOCK_DIM}, e.g. block-jacobi=4")),
+                Ok(rows) if (1..=MAX_BLOCK_DIM).contains(&rows) => Ok(Self::BlockJacobi(Some(rows))),
+                _ => Err(format!("K is the rows of a block, 1 to {MAX_BLOCK_DIM}, e.g. block-jacobi=4, or auto")),
             },
             ("block-jacobi", None) => Err("say how many rows a block has, e.g. block-jacobi=4".into()),
             ("ilu0-jacobi", Some(count)) => sweeps(count).map(Self::Ilu0Jacobi),
@@ -360,7 +362,8 @@ impl std::fmt::Display for PrecondName {
             Self::Ilu0 => f.write_str("ilu0"),
             Self::Iluk(level) => write!(f, "iluk={level}"),
             Self::Ic0 => f.write_str("ic0"),
-            Self::BlockJacobi(rows) => write!(f, "block-jacobi={rows}"),
+            Self::BlockJacobi(None) => f.write_str("block-jacobi=auto"),
+            Self::BlockJacobi(Some(rows)) => write!(f, "block-jacobi={rows}"),
             Self::Ilu0Jacobi(sweeps) => write!(f, "ilu0-jacobi={sweeps}"),
             Self::Ic0Jacobi(sweeps) => write!(f, "ic0-jacobi={sweeps}"),
             Self::Ilu0Isai => f.write_str("ilu0-isai"),
@@ -481,7 +484,8 @@ mod tests {
             let text = if stem == "iluk" { "iluk=2" } else { stem };
             assert_eq!(PrecondName::parse(text).expect(stem).to_string(), text);
         }
-        let others = ["mg", "mg=4", "block-jacobi=4", "ilu0-jacobi=3", "ic0-jacobi=1", "ilu0-isai", "ic0-isai"];
+        let blocks = ["block-jacobi=4", "block-jacobi=auto"];
+        let others = ["mg", "mg=4", blocks[0], blocks[1], "ilu0-jacobi=3", "ic0-jacobi=1", "ilu0-isai", "ic0-isai"];
         for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0"].into_iter().chain(others) {
             assert_eq!(PrecondName::parse(text).expect(text).to_string(), text);
         }

@@ -79,9 +79,13 @@ struct DiagonalReport {
 #[derive(Serialize)]
 struct GridReport {
     found: bool,
+    /// Points along each axis.
     size: Option<[usize; 3]>,
     points: Option<usize>,
+    /// Differences of points.
     offsets: Option<Vec<[i32; 3]>>,
+    /// Of a point.
+    unknowns: Option<usize>,
     exact: Option<bool>,
     why_not: Option<String>,
 }
@@ -177,9 +181,10 @@ impl Report {
             grid: match Grid::detect(a) {
                 Ok(grid) => GridReport {
                     found: true,
-                    size: Some(grid.size),
-                    points: Some(grid.offsets.len()),
-                    offsets: Some(grid.offsets),
+                    size: Some(grid.points()),
+                    points: Some(grid.stencil().len()),
+                    offsets: Some(grid.stencil()),
+                    unknowns: Some(grid.unknowns),
                     exact: Some(grid.exact),
                     why_not: None,
                 },
@@ -188,6 +193,7 @@ impl Report {
                     size: None,
                     points: None,
                     offsets: None,
+                    unknowns: None,
                     exact: None,
                     why_not: Some(why.to_string()),
                 },
@@ -294,7 +300,11 @@ impl GridReport {
         match (&self.size, self.points, self.exact, &self.why_not) {
             (Some([x, y, z]), Some(points), Some(exact), _) => {
                 let rest = if exact { "every row has all its neighbours" } else { "some rows lack neighbours" };
-                format!("{x} x {y} x {z}, stencil of {points} points, {rest}")
+                let unknowns = match self.unknowns {
+                    Some(unknowns) if unknowns > 1 => format!(", {unknowns} unknowns a point"),
+                    _ => String::new(),
+                };
+                format!("{x} x {y} x {z}, stencil of {points} points{unknowns}, {rest}")
             }
             (_, _, _, why) => format!("no: {}", why.as_deref().unwrap_or("")),
         }

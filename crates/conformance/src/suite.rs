@@ -77,6 +77,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.extend(trials::of(&fleet, &cases, !selection.small));
         all.extend(trials::of_plans(&fleet, || Cpu::with_threads(2), selection.matrices.as_deref()));
         all.extend(trials::of_solvers(&fleet));
+        all.extend(trials::of_unknowns(&fleet));
         all.extend(trials::of_factors(&fleet, selection.matrices.as_deref()));
         trials::analyze::trials::<f32, _>(&fleet, &mut all);
         trials::analyze::trials::<f64, _>(&fleet, &mut all);
@@ -147,6 +148,7 @@ impl Gpu {
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
         all.extend(trials::of_solvers(own));
+        all.extend(trials::of_unknowns(own));
         all.extend(trials::of_solvers(held).into_iter().filter(|trial| trial.name.ends_with("-pair")));
         all.extend(trials::solvers_between(&cpu, own));
         all.extend(trials::solvers_between(&cpu, held));

@@ -14,11 +14,15 @@
 //!    refused where shorter differences would explain the matrix but for entries across the ends of lines.
 //!
 //! Among several answers: exact ones first, then the fewest differences, then the shortest.
+//!
+//! Several unknowns a point (row b p + c is unknown c of point p) are looked for where the rows are no exact grid: see [`unknowns`].
 //! Cost: every entry is read once, to find the [`Runs`] of rows; steps 1 and 4 look at a run's first row and where the run lies, for one
-//! candidate as a rule and at most [`MAX_CANDIDATES`]. Memory proportional to runs and diagonals.
+//! candidate as a rule and at most [`MAX_CANDIDATES`]. Memory proportional to runs and diagonals. Of several unknowns a point every entry is
+//! read twice more for each number of them that is tried.
 
 mod runs;
 mod sample;
+mod unknowns;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,21 +32,40 @@ use rayon::prelude::*;
 
 pub use self::runs::Runs;
 pub use self::sample::Sample;
+pub use self::unknowns::MAX_UNKNOWNS;
 use crate::{Csr, Format, Real};
 
 /// Matrices with more distinct diagonals are not looked at further.
 pub const MAX_DIAGONALS: usize = 64;
 /// How many extents are tried on the entries at most.
 pub const MAX_CANDIDATES: usize = 12;
+
 /// A grid in natural order and the stencil that its rows are part of.
+///
+/// With several unknowns a point the grid is that of the rows: a line of X points has b X rows, and what an unknown is coupled with is so many
+/// rows away. [`Grid::points`] and [`Grid::stencil`] tell of points.
+///
+/// ```
+/// use spandrel_formats::{Grid, generate};
+///
+/// let grid = Grid::detect(&generate::csr::<f64>("elasticity3d:8x7x6")?)?;
+/// assert_eq!((grid.unknowns, grid.points(), grid.size), (3, [8, 7, 6], [24, 7, 6]));
+/// assert_eq!(grid.to_string(), "8x7x6 grid, 27-point stencil, 3 unknowns a point");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// X, Y, Z. Extents of 1 come last: a 1 x 7 x 5 grid is found as 7 x 5 x 1, which numbers the rows alike.
+    /// X, Y, Z of the rows, r = x + X (y + Y z). Extents of 1 come last: a 1 x 7 x 5 grid is found as 7 x 5 x 1, which numbers the rows alike.
     pub size: [usize; 3],
-    /// The differences (dx, dy, dz) that occur, ascending by (dz, dy, dx), which is the order of a row's columns.
+    /// The differences (dx, dy, dz) of rows that occur, ascending by (dz, dy, dx), which is the order of a row's columns.
     pub offsets: Vec<[i32; 3]>,
-    /// Whether each row holds every neighbour inside the grid; otherwise some rows hold fewer (masked or identity rows).
+    /// Unknowns of a point, b: row b p + c is unknown c of point p. 1 as a rule.
+    pub unknowns: usize,
+    /// Whether each row holds every neighbour inside the grid that rows of its unknown hold; otherwise some rows hold fewer (masked or
+    /// identity rows).
     pub exact: bool,
+    /// For each difference a bit for each unknown whose rows hold it.
+    held: Vec<u8>,
 }
 
 /// Why a matrix is no grid.
@@ -84,7 +107,12 @@ pub enum NotAGrid {
 struct Diagonal {
     offset: i64,
     count: u64,
+    /// A bit for each i mod [`PERIOD`] that occurs.
+    rows: u64,
 }
+
+/// A multiple of every number of unknowns that is looked for.
+const PERIOD: usize = 60;
 
 impl Grid {
     /// Finds the grid of a matrix. See the module's head for rules and cost.
@@ -111,26 +139,65 @@ impl Grid {
         if n == 0 || csr.nnz() == 0 {
             return Err(NotAGrid::Empty);
         }
-        let diagonals = distinct_diagonals(runs).ok_or(NotAGrid::TooManyDiagonals)?;
-        let mut candidates = candidates(n, &diagonals, &line_ends(csr, &diagonals));
-
-        // Under the right extents a diagonal has, of its shortest difference, an entry in each place or (masked rows) in fewer.
-        let is_full =
-            |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) == d.count);
-        let has_places =
-            |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) >= d.count);
-        candidates.sort_by_cached_key(|extents| (!is_full(extents), !has_places(extents), extents.reach(&diagonals)));
-        // One dimension is always an answer to compare with.
-        if let Some(at) = candidates.iter().position(|e| e.size[0] == n).filter(|&at| at >= MAX_CANDIDATES) {
-            candidates.swap(MAX_CANDIDATES - 1, at);
+        let diagonals = distinct_diagonals(runs);
+        let candidates = diagonals.as_ref().map_or_else(Vec::new, |all| ordered(csr, all));
+        // What looks like rows of one stencil is; anything else may be several unknowns a point, which is cheaper to look at.
+        let looks_exact = diagonals.iter().zip(candidates.first()).any(|(all, extents)| extents.are_full(all));
+        let system = if looks_exact { None } else { unknowns::find(csr, diagonals.as_deref()) };
+        let system = match system {
+            Some((system, true)) => return Ok(system),
+            other => other.map(|(system, _)| system),
+        };
+        let scalar = diagonals.ok_or(NotAGrid::TooManyDiagonals);
+        match (scalar.and_then(|all| best(&candidates, &all, n, |extents| walk(runs, extents, &all))), system) {
+            (Ok(grid), Some(system)) if !grid.exact && unknowns::explains_more(&system, &grid, csr.nnz() as u64) => {
+                Ok(system)
+            }
+            (Err(_), Some(system)) => Ok(system),
+            (scalar, _) => scalar.map(unknowns::merged),
         }
-        best(&candidates, &diagonals, n, |extents| walk(runs, extents, &diagonals))
+    }
+
+    /// The grid of a matrix with entries and one unknown a point.
+    fn of_points<T: Real>(runs: &Runs<'_, T>) -> Result<Self, NotAGrid> {
+        let diagonals = distinct_diagonals(runs).ok_or(NotAGrid::TooManyDiagonals)?;
+        let candidates = ordered(runs.csr(), &diagonals);
+        best(&candidates, &diagonals, runs.csr().nrows(), |extents| walk(runs, extents, &diagonals))
     }
 
     /// Places of the stencil inside the grid: the entries of the exact matrix.
     pub fn places(&self) -> u64 {
-        let extents = Extents { size: self.size };
-        self.offsets.iter().map(|&offset| extents.places(offset)).sum()
+        (0..self.unknowns).map(|unknown| self.places_of(unknown)).sum()
+    }
+
+    /// Those in rows of one unknown.
+    fn places_of(&self, unknown: usize) -> u64 {
+        let (extents, b) = (Extents { size: self.size }, self.unknowns);
+        let held = self.offsets.iter().zip(&self.held).filter(|(_, held)| *held >> unknown & 1 == 1);
+        held.map(|(&offset, _)| extents.places_of(offset, b, unknown)).sum()
+    }
+
+    /// X, Y, Z of the points. One unknown a point: [`Grid::size`].
+    pub fn points(&self) -> [usize; 3] {
+        let [x, y, z] = self.size;
+        [x / self.unknowns.max(1), y, z]
+    }
+
+    /// The differences (dx, dy, dz) of points that occur, ascending by (dz, dy, dx). One unknown a point: [`Grid::offsets`].
+    pub fn stencil(&self) -> Vec<[i32; 3]> {
+        let b = self.unknowns as i32;
+        let mut found = Vec::new();
+        for (k, &[dx, dy, dz]) in self.offsets.iter().enumerate() {
+            found.extend((0..b).filter(|&c| self.is_held(k, c as usize)).map(|c| [(c + dx).div_euclid(b), dy, dz]));
+        }
+        found.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
+        found.dedup();
+        found
+    }
+
+    /// Whether rows of that unknown hold difference `k` of [`Grid::offsets`].
+    pub fn is_held(&self, k: usize, unknown: usize) -> bool {
+        unknown < self.unknowns && self.held.get(k).is_some_and(|held| held >> unknown & 1 == 1)
     }
 
     /// The number of dimensions with more than one point.
@@ -140,15 +207,18 @@ impl Grid {
 }
 
 impl std::fmt::Display for Grid {
-    /// `128x128x128 grid, 7-point stencil` and, unless exact, that rows are masked.
+    /// `128x128x128 grid, 7-point stencil`, how many unknowns a point has where there are several and, unless exact, that rows are masked.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [x, y, z] = self.size;
+        let [x, y, z] = self.points();
         match self.dims() {
             0 | 1 => write!(f, "{x} grid")?,
             2 => write!(f, "{x}x{y} grid")?,
             _ => write!(f, "{x}x{y}x{z} grid")?,
         }
-        write!(f, ", {}-point stencil", self.offsets.len())?;
+        write!(f, ", {}-point stencil", self.stencil().len())?;
+        if self.unknowns > 1 {
+            write!(f, ", {} unknowns a point", self.unknowns)?;
+        }
         if self.exact { Ok(()) } else { write!(f, ", some rows hold fewer") }
     }
 }
@@ -176,6 +246,21 @@ impl Extents {
     /// Points whose neighbour at `offset` lies inside.
     fn places(&self, offset: [i32; 3]) -> u64 {
         (0..3).map(|axis| (self.size[axis] as u64).saturating_sub(u64::from(offset[axis].unsigned_abs()))).product()
+    }
+
+    /// Whether each diagonal has an entry in every place of its shortest difference.
+    fn are_full(&self, diagonals: &[Diagonal]) -> bool {
+        diagonals.iter().all(|d| self.places(self.nearest(d.offset)) == d.count)
+    }
+
+    /// As [`Extents::places`], for the rows with x = `unknown` modulo `b` alone.
+    fn places_of(&self, [dx, dy, dz]: [i32; 3], b: usize, unknown: usize) -> u64 {
+        let before = |x: usize| ((x + b - 1 - unknown) / b) as u64;
+        let begin = dx.min(0).unsigned_abs() as usize;
+        let end = self.size[0].saturating_sub(dx.max(0) as usize);
+        let along = before(end).saturating_sub(before(begin));
+        let across = |axis: usize, d: i32| (self.size[axis] as u64).saturating_sub(u64::from(d.unsigned_abs()));
+        along * across(1, dy) * across(2, dz)
     }
 
     /// x and y of a row.
@@ -235,7 +320,8 @@ fn best(
             return Err(NotAGrid::TooSparse { held: found.held, places });
         }
     }
-    Ok(Grid { size: found.extents.size, offsets: found.offsets, exact: found.exact })
+    let held = vec![1; found.offsets.len()];
+    Ok(Grid { size: found.extents.size, offsets: found.offsets, unknowns: 1, exact: found.exact, held })
 }
 
 /// What the entries are under some extents.
@@ -325,16 +411,8 @@ impl Walked {
         self.offsets.iter().map(|&offset| self.extents.places(offset)).sum()
     }
 
-    /// Along each axis, a difference beyond half the extent comes with every shorter one.
     fn is_compact(&self) -> bool {
-        (0..3).all(|axis| {
-            let mut lengths: Vec<u32> =
-                self.offsets.iter().map(|o| o[axis].unsigned_abs()).filter(|&d| d > 0).collect();
-            lengths.sort_unstable();
-            lengths.dedup();
-            let longest = lengths.last().copied().unwrap_or(0) as usize;
-            2 * longest <= self.extents.size[axis] || lengths.len() == longest
-        })
+        is_compact(&self.offsets, self.extents.size)
     }
 
     /// Smaller is better: exact, fewest differences, shortest.
@@ -342,6 +420,17 @@ impl Walked {
         let reach = self.offsets.iter().flatten().map(|c| u64::from(c.unsigned_abs())).sum();
         (!self.exact, self.offsets.len(), reach)
     }
+}
+
+/// Along each axis, a difference beyond half the extent comes with every shorter one.
+fn is_compact(offsets: &[[i32; 3]], size: [usize; 3]) -> bool {
+    (0..3).all(|axis| {
+        let mut lengths: Vec<u32> = offsets.iter().map(|o| o[axis].unsigned_abs()).filter(|&d| d > 0).collect();
+        lengths.sort_unstable();
+        lengths.dedup();
+        let longest = lengths.last().copied().unwrap_or(0) as usize;
+        2 * longest <= size[axis] || lengths.len() == longest
+    })
 }
 
 /// How many extents `n` to add to bring `at` into 0..n, for `at` in -n..2n.
@@ -361,6 +450,10 @@ fn distinct_diagonals<T: Real>(runs: &Runs<'_, T>) -> Option<Vec<Diagonal>> {
                 break;
             }
             let count = (end - start) as u64;
+            let rows = match end - start {
+                PERIOD.. => u64::MAX,
+                _ => (start..end).fold(0, |rows, row| rows | 1 << (row % PERIOD)),
+            };
             let mut k = 0;
             for &j in csr.row(start).0 {
                 let offset = i64::from(j) - start as i64;
@@ -369,23 +462,25 @@ fn distinct_diagonals<T: Real>(runs: &Runs<'_, T>) -> Option<Vec<Diagonal>> {
                 }
                 if k < found.len() && found[k].offset == offset {
                     found[k].count += count;
+                    found[k].rows |= rows;
                 } else if found.len() == MAX_DIAGONALS {
                     too_many.store(true, Ordering::Relaxed);
                     break;
                 } else {
-                    found.insert(k, Diagonal { offset, count });
+                    found.insert(k, Diagonal { offset, count, rows });
                 }
             }
         }
         found
     };
     let parts: Vec<Vec<Diagonal>> = (0..runs.chunks()).into_par_iter().map(scan).collect();
-    let mut all = BTreeMap::new();
+    let mut all: BTreeMap<i64, Diagonal> = BTreeMap::new();
     for d in parts.into_iter().flatten() {
-        *all.entry(d.offset).or_insert(0) += d.count;
+        let sum = all.entry(d.offset).or_insert(Diagonal { count: 0, rows: 0, ..d });
+        (sum.count, sum.rows) = (sum.count + d.count, sum.rows | d.rows);
     }
     let found = !too_many.into_inner() && all.len() <= MAX_DIAGONALS;
-    found.then(|| all.into_iter().map(|(offset, count)| Diagonal { offset, count }).collect())
+    found.then(|| all.into_values().collect())
 }
 
 /// Lengths of the first line, where a row that lacks its next (or previous) point ends (or begins) it.
@@ -398,6 +493,20 @@ fn line_ends<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<usize> {
         }
     }
     ends
+}
+
+/// Candidates in the order in which they are walked.
+fn ordered<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<Extents> {
+    let n = csr.nrows();
+    let mut found = candidates(n, diagonals, &line_ends(csr, diagonals));
+    // Under the right extents a diagonal has, of its shortest difference, an entry in each place or (masked rows) in fewer.
+    let has_places = |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) >= d.count);
+    found.sort_by_cached_key(|extents| (!extents.are_full(diagonals), !has_places(extents), extents.reach(diagonals)));
+    // One dimension is always an answer to compare with.
+    if let Some(at) = found.iter().position(|e| e.size[0] == n).filter(|&at| at >= MAX_CANDIDATES) {
+        found.swap(MAX_CANDIDATES - 1, at);
+    }
+    found
 }
 
 /// Extents worth a look of a matrix of `n` rows, whose lines may have the lengths `lines`; one dimension always among them.

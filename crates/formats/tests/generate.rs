@@ -1,6 +1,6 @@
 //! Generators: each against a plain loop or the property that it promises, and every specification that is wrong.
 
-use spandrel_formats::generate::{Spec, Stencil, csr, is_spec, list};
+use spandrel_formats::generate::{Coupling, Spec, Stencil, System, csr, is_spec, list};
 use spandrel_formats::{Csr, Error, Format, Triplets};
 
 /// The stencil's matrix by the definition, one point at a time.
@@ -265,6 +265,10 @@ fn a_printed_specification_means_the_same() {
         "powerlaw:30",
         "random:n=30,nnz_per_row=2",
         "electrostatic:30",
+        "elasticity2d:5x4",
+        "elasticity3d:4,nu=0.25",
+        "system2d:5x4,b=3",
+        "system3d:4,b=5,coupling=full,peclet=0.5,seed=2",
     ] {
         let parsed = Spec::parse(spec).unwrap();
         let printed = parsed.to_string();
@@ -329,6 +333,11 @@ fn wrong_specifications_say_what_would_be_right() {
         "powerlaw:n=10,alpha=1",
         "random:n=3,nnz_per_row=4",
         "electrostatic:n=0",
+        "elasticity2d:4x4x4",
+        "elasticity3d:4,nu=0.5",
+        "system2d:4,b=1",
+        "system3d:4,b=6",
+        "system3d:4,coupling=both",
     ];
     let mut messages = String::new();
     for spec in wrong {
@@ -345,6 +354,7 @@ fn wrong_specifications_say_what_would_be_right() {
         "randspd:n=1e9,density=1,cond=2",
         "banded:n=1e9,d=101",
         "powerlaw:n=1e10",
+        "elasticity3d:1000",
     ] {
         assert!(matches!(csr::<f64>(spec), Err(Error::TooLarge { .. })), "{spec}");
     }
@@ -376,4 +386,122 @@ fn neighbours_as_far_as_integers_go_lie_outside() {
     let stencil = Stencil::new(far.map(|offset| (offset, 1.0)).chain([([0; 3], 2.0)]));
     let a = stencil.on_grid::<f64>([5, 4, 3]).unwrap();
     assert_eq!(a, Csr::identity(60).unwrap().map(|_: f64| 2.0));
+}
+
+/// Unknown 0's and 1's part of A u at the middle point of a 5 x 5 x 5 grid, u given at differences from it.
+fn middle(a: &Csr<f64>, dims: usize, u: impl Fn([f64; 3], usize) -> f64) -> Vec<f64> {
+    let depth = if dims == 3 { 5 } else { 1 };
+    let point = 12 + if dims == 3 { 50 } else { 0 };
+    let at = |row: usize| {
+        let p = row / dims;
+        [(p % 5) as f64 - 2.0, (p / 5 % 5) as f64 - 2.0, (p / 25) as f64 - (depth / 2) as f64]
+    };
+    let row = |i: usize| {
+        let (cols, values) = a.row(i);
+        cols.iter().zip(values).map(|(&j, &v)| v * u(at(j as usize), j as usize % dims)).sum()
+    };
+    (0..dims).map(|c| row(point * dims + c)).collect()
+}
+
+#[test]
+fn elasticity_is_the_operator_of_its_equations() {
+    let nu = 0.3;
+    let (lambda, mu) = (nu / ((1.0 + nu) * (1.0 - 2.0 * nu)), 0.5 / (1.0 + nu));
+    for dims in [2, 3] {
+        let a = csr::<f64>(&format!("elasticity{dims}d:5,nu={nu}")).unwrap();
+        assert!(a.is_symmetric());
+        let near = |u: &dyn Fn([f64; 3], usize) -> f64, expected: [f64; 3]| {
+            for (found, expected) in middle(&a, dims, u).into_iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-13, "{dims}: {found} {expected}");
+            }
+        };
+        // No force where nothing is strained, or evenly.
+        near(&|_, _| 1.0, [0.0; 3]);
+        near(&|[x, y, _], c| [-y, x, 0.0][c], [0.0; 3]);
+        near(&|[x, y, z], c| [x + 2.0 * y, z - y, 3.0 * x][c], [0.0; 3]);
+        // -div sigma of x^2 along x, and of x y along y.
+        near(&|[x, ..], c| if c == 0 { x * x } else { 0.0 }, [-2.0 * (lambda + 2.0 * mu), 0.0, 0.0]);
+        near(&|[x, ..], c| if c == 1 { x * x } else { 0.0 }, [0.0, -2.0 * mu, 0.0]);
+        near(&|[x, y, _], c| if c == 1 { x * y } else { 0.0 }, [-(lambda + mu), 0.0, 0.0]);
+    }
+}
+
+/// Whether A = L L^T exists, densely.
+fn is_positive_definite(a: &Csr<f64>) -> bool {
+    let n = a.nrows();
+    let mut l = vec![vec![0.0f64; n]; n];
+    for i in 0..n {
+        for j in 0..=i {
+            let s: f64 = a.get(i, j).unwrap_or(0.0) - (0..j).map(|k| l[i][k] * l[j][k]).sum::<f64>();
+            if i == j && s <= 0.0 {
+                return false;
+            }
+            l[i][j] = if i == j { s.sqrt() } else { s / l[j][j] };
+        }
+    }
+    true
+}
+
+#[test]
+fn systems_are_definite_and_what_they_say() {
+    for spec in [
+        "elasticity2d:5x4,nu=0.499",
+        "elasticity3d:4x3x3",
+        "system2d:5x4,b=2",
+        "system2d:4x3,b=5,coupling=full",
+        "system3d:3x4x2,b=3,coupling=full",
+        "system3d:3,b=4",
+    ] {
+        let a = csr::<f64>(spec).unwrap();
+        assert!(a.is_symmetric() && is_positive_definite(&a), "{spec}");
+    }
+    for (unknowns, coupling) in (2..=5).flat_map(|b| [Coupling::Point, Coupling::Full].map(|coupling| (b, coupling))) {
+        let (size, peclet) = ([4, 3, 2], 1.5);
+        let a = System::densities(3, unknowns, coupling, peclet).unwrap().on_grid::<f64>(size).unwrap();
+        assert_eq!(a.nrows(), 24 * unknowns);
+        for c in 0..unknowns {
+            let moved =
+                Stencil::upwind(3, peclet * (c + 1) as f64 / unknowns as f64).unwrap().on_grid::<f64>(size).unwrap();
+            let still = Stencil::star(3, 1).unwrap().on_grid::<f64>(size).unwrap();
+            for p in 0..24 {
+                let (cols, values) = a.row(p * unknowns + c);
+                let mut entries = 0;
+                for (&j, &moved) in moved.row(p).0.iter().zip(moved.row(p).1) {
+                    for other in 0..unknowns {
+                        let same = other == c;
+                        let expected = match coupling {
+                            Coupling::Full => 0.25 * still.get(p, j as usize).unwrap() + if same { moved } else { 0.0 },
+                            Coupling::Point if j as usize == p && same => moved + (unknowns - 1) as f64,
+                            Coupling::Point if j as usize == p => -1.0,
+                            Coupling::Point if same => moved,
+                            Coupling::Point => continue,
+                        };
+                        let col = j as usize * unknowns + other;
+                        assert_eq!(
+                            (cols[entries] as usize, values[entries]),
+                            (col, expected),
+                            "{unknowns} {coupling:?}"
+                        );
+                        entries += 1;
+                    }
+                }
+                assert_eq!(entries, cols.len());
+            }
+        }
+        // As symmetric part: positive definite.
+        let mut sum = Triplets::new(a.nrows(), a.nrows()).unwrap();
+        for i in 0..a.nrows() {
+            let (cols, values) = a.row(i);
+            for (&j, &v) in cols.iter().zip(values) {
+                let other = a.get(j as usize, i).unwrap();
+                sum.push(i, j as usize, v + other).unwrap();
+            }
+        }
+        assert!(!a.is_symmetric() && is_positive_definite(&sum.to_csr().unwrap()), "{unknowns} {coupling:?}");
+    }
+    for wrong in [System::elasticity(1, 0.3), System::elasticity(2, 0.5), System::densities(3, 0, Coupling::Full, 0.0)]
+    {
+        assert!(matches!(wrong, Err(Error::Invalid { format: "stencil", .. })));
+    }
+    assert!(System::densities(4, 2, Coupling::Full, 0.0).is_err());
 }

@@ -6,7 +6,19 @@ use spandrel_formats::{Csr, Format, Grid, NotAGrid, Triplets};
 
 /// The pattern that a grid stands for.
 fn pattern(grid: &Grid) -> Csr<f64> {
-    Stencil::new(grid.offsets.iter().map(|&offset| (offset, 1.0))).on_grid(grid.size).unwrap()
+    let all = Stencil::new(grid.offsets.iter().map(|&offset| (offset, 1.0))).on_grid(grid.size).unwrap();
+    if grid.unknowns == 1 {
+        return all;
+    }
+    // Of each row what its unknown holds.
+    let [nx, ny, _] = grid.size;
+    let at = |row: usize| [row % nx, row / nx % ny, row / nx / ny].map(|c| c as i32);
+    filtered(&all, |i, j| {
+        let (from, to) = (at(i), at(j));
+        let offset = [0, 1, 2].map(|axis| to[axis] - from[axis]);
+        let k = grid.offsets.iter().position(|&o| o == offset).unwrap();
+        grid.is_held(k, i % grid.unknowns)
+    })
 }
 
 /// The detected grid has exactly the matrix's pattern.

@@ -67,6 +67,11 @@ impl<P: Plan> Plans<P> {
             shift: triangles.shift,
         })
     }
+
+    /// The plan of the lower triangle and, unless the other factor is L^T, that of the upper.
+    pub fn iter(&self) -> impl Iterator<Item = &P> {
+        std::iter::once(&*self.lower).chain(self.upper.as_deref())
+    }
 }
 
 /// [`Triangles`] that several kinds of plan may be tried on.

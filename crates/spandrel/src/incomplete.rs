@@ -1,5 +1,5 @@
-//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid that the device has
-//! a schedule for, else level sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the
+//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown a point
+//! or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the
 //! factors are computed there, with the bits of the host's: the host looks at patterns alone.
 
 use spandrel_backend::{Backend, Factorize, Preconditioner, Sptrsv};
@@ -66,7 +66,7 @@ pub trait Incomplete<T: Real>:
         Self: Factorize<F>;
 }
 
-/// The sweep where the triangles are stencils and the device takes their grid, else the plan `Other`. The factors are computed once more where
+/// The sweep where the triangles are stencils, it pays and the device takes their grid, else the plan `Other`. The factors are computed once more where
 /// it does not, so that they need not be kept for that while the sweep's form is made.
 #[allow(dead_code)] // without a backend
 fn choose<T, Other, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
@@ -77,7 +77,7 @@ where
     F: Factor<Value = T>,
 {
     let mut triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
-    if let Ok(plans) = Plans::<Sweep<T>>::analyze(&triangles) {
+    if let Some(plans) = sweeps(&triangles) {
         drop(triangles);
         match load(be, factor.clone(), plans) {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
@@ -88,6 +88,12 @@ where
     let plans = Plans::<Other>::analyze(&triangles)?;
     drop(triangles);
     load(be, factor, plans)
+}
+
+/// The sweeps of the triangles, where they pay.
+#[allow(dead_code)] // without a backend
+fn sweeps<T: Real>(triangles: &SharedTriangles<T>) -> Option<Plans<Sweep<T>>> {
+    Plans::<Sweep<T>>::analyze(triangles).ok().filter(|plans| plans.iter().all(|plan| plan.pays()))
 }
 
 fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
@@ -111,7 +117,7 @@ where
 {
     let values = Backend::<T>::upload(be, values)?;
     let mut triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
-    if let Ok(plans) = Plans::<Sweep<T>>::analyze(&triangles) {
+    if let Some(plans) = sweeps(&triangles) {
         drop(triangles);
         match load_there(be, factor.clone(), plans, &values) {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
@@ -159,3 +165,70 @@ macro_rules! by_plans {
 by_plans!(Cpu, Levelset, choose);
 #[cfg(feature = "cuda-core")]
 by_plans!(Cuda, Capellini, choose_there);
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use std::sync::Arc;
+
+    use spandrel_backend::AnyTri;
+    use spandrel_formats::{Machine, generate};
+    use spandrel_sptrsv::{Diagonal, Systems, Triangle, Triangular, split};
+
+    use super::*;
+    use crate::refusing::Refusing;
+
+    /// z = M^-1 1.
+    fn applied<B: Backend<f64>>(be: &B, chosen: &Chosen<f64, B>, n: usize) -> Vec<f64> {
+        let (r, mut z) = (be.upload(&vec![1.0; n]).unwrap(), be.zeros(n).unwrap());
+        chosen.precond.apply(be, None, &r, &mut z).unwrap();
+        be.download(&z).unwrap()
+    }
+
+    #[test]
+    fn a_grid_without_a_schedule_on_the_device_takes_the_other_plan() {
+        let (cpu, refusing) = (Cpu::new(), Refusing(Cpu::new()));
+        for spec in ["poisson3d:12", "elasticity2d:20x16", "system3d:9x8x7,b=2,coupling=full,peclet=1"] {
+            let a = generate::csr::<f64>(spec).unwrap();
+            let n = a.row_ptr().len() - 1;
+            let swept = cpu.incomplete(Ilu0::symbolic(&a).unwrap(), a.values()).unwrap();
+            let factor = || Ilu0::symbolic(&a).unwrap();
+            let here = choose::<f64, Levelset<f64>, _, _>(&refusing, factor(), a.values()).unwrap();
+            let there = choose_there::<f64, Levelset<f64>, _, _>(&refusing, factor(), a.values()).unwrap();
+            assert_eq!([swept.plan, here.plan, there.plan], ["sweep", "levelset", "levelset"], "{spec}");
+            let z = applied(&cpu, &swept, n);
+            assert_eq!(applied(&refusing, &here, n), z, "{spec}");
+            assert_eq!(applied(&refusing, &there, n), z, "{spec}");
+        }
+    }
+
+    #[test]
+    fn so_does_any_triangle() {
+        let lower = split(&generate::csr::<f64>("poisson3d:40").unwrap()).unwrap().lower;
+        let matrix = Arc::new(Triangular::new(lower, Triangle::Lower, Diagonal::NonUnit).unwrap());
+        let refusing = Refusing(Cpu::new());
+        for machine in [Machine::Cpu, Machine::Gpu] {
+            let (here, _) = AnyTri::auto(&Cpu::new(), &matrix, Systems::Plain, machine, 10).unwrap();
+            let (there, why) = AnyTri::auto(&refusing, &matrix, Systems::Plain, machine, 10).unwrap();
+            assert_eq!(here.name(), "sweep");
+            assert!(there.name() != "sweep" && why.ends_with("(no schedule fits)"), "{} {why}", there.name());
+        }
+    }
+
+    #[test]
+    fn a_sweep_that_moves_more_than_level_sets_is_not_taken() {
+        // Blocks of five that hold one column of each neighbour: rows of four unknowns are zeros for the most part.
+        let full = generate::csr::<f64>("system2d:40x30,b=5,coupling=full").unwrap();
+        let mut triplets = crate::Triplets::new(6000, 6000).unwrap();
+        for i in 0..6000usize {
+            let (cols, values) = full.row(i);
+            for (&j, &v) in cols.iter().zip(values) {
+                if i / 5 == j as usize / 5 || (i + j as usize) % 5 == 4 {
+                    triplets.push(i, j as usize, v).unwrap();
+                }
+            }
+        }
+        let a = triplets.to_csr().unwrap();
+        let chosen = Cpu::new().incomplete(Ilu0::symbolic(&a).unwrap(), a.values()).unwrap();
+        assert_eq!(chosen.plan, "levelset");
+    }
+}

@@ -72,6 +72,8 @@ pub mod any;
 pub mod incomplete;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod multigrid;
+#[cfg(all(test, feature = "cpu"))]
+mod refusing;
 
 pub use spandrel_backend as backend;
 pub use spandrel_formats as formats;

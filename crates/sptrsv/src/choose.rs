@@ -116,18 +116,23 @@ for_each_plan!(any_plan);
 impl<T: Real> AnyPlan<T> {
     /// The plan that [`choose`] names, analysed, and why. Never fails: what no other plan takes, the serial one does.
     pub fn auto(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine, reuse: usize) -> (Self, String) {
+        let fits_one_core = machine == Machine::Cpu && serial_bytes(matrix) < ONE_CORE;
+        match (!fits_one_core).then(|| grid(matrix, systems)).flatten() {
+            Some((plan, why)) => (Self::Sweep(plan), why),
+            None => Self::general(matrix, systems, machine, reuse),
+        }
+    }
+
+    /// As [`AnyPlan::auto`] without the plan for grids: for a device that has no schedule for this one.
+    pub fn general(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine, reuse: usize) -> (Self, String) {
         let (n, nnz) = (matrix.nrows(), matrix.csr().nnz());
         let serial = || Self::Serial(Serial::new(Arc::clone(matrix), systems));
         let bytes = serial_bytes(matrix);
         if machine == Machine::Cpu && bytes < ONE_CORE {
             return (serial(), format!("{nnz} entries in {n} rows are {bytes} bytes, too few for a second core"));
         }
-        if let Some((plan, why)) = grid(matrix, systems) {
-            return (Self::Sweep(plan), why);
-        }
         if reuse < PAID_BACK {
-            let why =
-                format!("no grid of several lines, and {reuse} solves do not pay an analysis of {nnz} entries back");
+            let why = format!("no grid for a sweep, and {reuse} solves do not pay an analysis of {nnz} entries back");
             return match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
                 (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
                 _ => (serial(), why),
@@ -136,7 +141,7 @@ impl<T: Real> AnyPlan<T> {
         if machine == Machine::Gpu {
             let levels = Levels::of(matrix.csr(), matrix.triangle()).map_or(0, |levels| levels.count());
             let rows = n / levels.max(1);
-            let numbers = format!("no grid of several lines; {n} rows in {levels} levels, {rows} rows a level");
+            let numbers = format!("no grid for a sweep; {n} rows in {levels} levels, {rows} rows a level");
             if rows >= WIDE_LEVEL
                 && let Ok((plan, _)) = analyzed(matrix, systems)
             {
@@ -149,11 +154,11 @@ impl<T: Real> AnyPlan<T> {
         }
         let (plan, levels) = match analyzed(matrix, systems) {
             Ok(found) => found,
-            Err(error) => return (serial(), format!("no grid of several lines, and no levels either: {error}")),
+            Err(error) => return (serial(), format!("no grid for a sweep, and no levels either: {error}")),
         };
         let each = nnz / levels.max(1);
         let numbers =
-            format!("no grid of several lines; {n} rows and {nnz} entries in {levels} levels, {each} entries a level");
+            format!("no grid for a sweep; {n} rows and {nnz} entries in {levels} levels, {each} entries a level");
         if each < SHARED_LEVEL {
             return (serial(), format!("{numbers}, too few to share"));
         }
@@ -167,20 +172,25 @@ pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine, reuse: usi
     Choice { plan: plan.name(), why }
 }
 
-/// The sweep of a grid of more than one line, unless more of its stencil is absent than there.
+/// The sweep of a grid of more than one line, unless so much of its stencil is absent that it does not pay.
 fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems) -> Option<(Sweep<T>, String)> {
     let plan = Sweep::analyze(Arc::clone(matrix), systems).ok()?;
     let lattice = Arc::clone(plan.lattice());
     let ([x, y, z], points) = (lattice.size(), lattice.offsets().len());
-    let stencil = matrix.nrows() as u64 * points as u64;
-    if y * z < 2 || stencil > 2 * matrix.csr().nnz() as u64 {
+    if y * z < 2 || !plan.pays() {
         return None;
     }
     let whole = if lattice.is_whole() { "every" } else { "not every" };
     let levels = lattice.levels();
-    let why = format!(
-        "a {x} x {y} x {z} grid with {points} neighbours before each point, {whole} row whole, {levels} levels"
-    );
+    let why = match lattice.unknowns() {
+        1 => format!(
+            "a {x} x {y} x {z} grid with {points} neighbours before each point, {whole} row whole, {levels} levels"
+        ),
+        b => format!(
+            "a {} x {y} x {z} grid of {b} unknowns a point, coupled at {points} places before each row, {levels} levels",
+            x / b
+        ),
+    };
     Some((plan, why))
 }
 

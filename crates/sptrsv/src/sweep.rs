@@ -10,6 +10,9 @@
 //! zeros. These are multiplied, as in DIA: where x holds an infinity or a NaN, or a sum is zero, rows that lack neighbours may
 //! differ from [`crate::serial`] in NaNs and in the sign of a zero.
 //!
+//! Several unknowns a point are part of its line: X counts the rows of a line, and an unknown's couplings are differences of rows, which rows of
+//! other unknowns lack. Such a lattice is never whole. Where the zeros cost more than the columns that are not read, [`Sweep::pays`] says so.
+//!
 //! Order: [`crate::serial`]'s.
 //! Cost of the analysis: one parallel pass over the columns, that of [`Runs`]; what is then looked at are runs. Index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
 //! References: Lamport 1974, The parallel execution of DO loops (hyperplanes); Chen, Yang, Liu, Ma 2023, structured SpTRSV.
@@ -18,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Grid, Ordinal, Real, Runs};
+use spandrel_formats::{Format, Grid, Ordinal, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
 
@@ -27,6 +30,7 @@ use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
 pub struct Lattice {
     size: [usize; 3],
     offsets: Vec<[i32; 3]>,
+    unknowns: usize,
     whole: bool,
     stores_diagonal: bool,
 }
@@ -54,11 +58,15 @@ impl Lattice {
         let mut offsets = offsets.to_vec();
         offsets.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
         offsets.dedup();
-        Ok(Self { size, offsets, whole, stores_diagonal })
+        Ok(Self { size, offsets, unknowns: 1, whole, stores_diagonal })
     }
-    /// X, Y, Z.
+    /// X, Y, Z of the rows.
     pub fn size(&self) -> [usize; 3] {
         self.size
+    }
+    /// Unknowns of a point, which follow one another on a line; 1 as a rule. Solves do not ask.
+    pub fn unknowns(&self) -> usize {
+        self.unknowns
     }
     /// The stencil off the diagonal, lower, ascending by (dz, dy, dx): the order of a row's columns, and of its sum.
     pub fn offsets(&self) -> &[[i32; 3]] {
@@ -138,6 +146,16 @@ impl<T: Real> Sweep<T> {
     /// The grid and its stencil.
     pub fn lattice(&self) -> &Arc<Lattice> {
         &self.lattice
+    }
+
+    /// Whether a solve moves at most a third more bytes than one of level sets, which reads columns and the order of rows: zeros in the places of
+    /// many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one of level sets on a GPU
+    /// (record/h200-sptrsv.jsonl); on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost.
+    pub fn pays(&self) -> bool {
+        let (n, csr) = (self.matrix.nrows(), self.matrix.csr());
+        let inverses = self.matrix.inv_diag().len();
+        let general = (8 * n + (4 + T::BYTES) * csr.nnz() + T::BYTES * (inverses + 2 * n)) as u64;
+        self.lattice.whole || 3 * self.sptrsv_bytes() <= 4 * general
     }
 }
 
@@ -282,7 +300,7 @@ impl<T: Real> Plan for Sweep<T> {
         let sign = if matrix.triangle() == Triangle::Upper { -1 } else { 1 };
         let offsets: Vec<[i32; 3]> =
             grid.offsets.iter().filter(|&&o| o != [0; 3]).map(|o| o.map(|d| sign * d)).collect();
-        let lattice = Lattice::new(n, grid.size, &offsets, false, false)?;
+        let lattice = Lattice { unknowns: grid.unknowns, ..Lattice::new(n, grid.size, &offsets, false, false)? };
         Self::verified(&runs, &matrix, lattice, systems)
     }
     fn matrix(&self) -> &Arc<Triangular<T>> {

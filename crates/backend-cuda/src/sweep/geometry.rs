@@ -362,7 +362,21 @@ mod tests {
         all.push(vec![[0, 0, -1], [-1, 0, 0]]);
         let cube = |r: i32| move |i: i32| [i % (2 * r + 1) - r, i / (2 * r + 1) % (2 * r + 1) - r, 0];
         all.push((0..12).map(cube(2)).collect());
+        all.extend(
+            [(7, 2), (7, 3), (7, 5), (9, 2), (9, 5), (27, 2)].map(|(points, unknowns)| system(points, unknowns)),
+        );
         all
+    }
+
+    /// The lower half of a stencil whose points have so many unknowns, all coupled with all.
+    fn system(points: usize, unknowns: i32) -> Vec<[i32; 3]> {
+        let half = stencil(points).expect("a stencil with kernels").iter().copied().chain([[0; 3]]);
+        let reach = || 1 - unknowns..unknowns;
+        let rows = half.flat_map(|[dx, dy, dz]| reach().map(move |d| [unknowns * dx + d, dy, dz]));
+        let mut rows: Vec<[i32; 3]> = rows.filter(|o| (o[2], o[1], o[0]) < (0, 0, 0)).collect();
+        rows.sort_unstable_by_key(|&[dx, dy, dz]| (dz, dy, dx));
+        rows.dedup();
+        rows
     }
 
     /// What the head of kernels/sweep.cu promises, point by point.
@@ -454,6 +468,10 @@ mod tests {
     fn what_does_not_fit_is_said() {
         assert!(schedule([100_000, 1, 1], &[[-50_000, 0, 0]], false, 8, SHARED).is_err());
         assert!(schedule([1 << 31, 1, 1], &[[-1, 0, 0]], false, 8, SHARED).is_err());
+        // Three unknowns a point of 27 are 49 terms.
+        assert_eq!([system(27, 2).len(), system(27, 3).len()], [31, 49]);
+        let refused = schedule([48, 16, 16], &system(27, 3), false, 8, SHARED).expect_err("too many terms");
+        assert!(refused.contains("49 terms"), "{refused}");
         let long: Vec<[i32; 3]> = (0..41).map(|k| [-41 + k, 0, 0]).collect();
         assert!(schedule([100, 1, 1], &long, false, 8, SHARED).is_err());
     }

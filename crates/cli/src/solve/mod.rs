@@ -232,6 +232,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     };
     let not_finite = input::first_not_finite(&a).or_else(|| problem::first_not_finite("b", &b));
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
+    plan.choose_blocks(&problem.a)?;
     plan.choose_format(args, &problem.a, device, job.machine)?;
     lap.add_to(&mut seconds.analyze);
 

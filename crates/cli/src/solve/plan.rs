@@ -4,6 +4,7 @@ use spandrel::any::EveryFormat;
 use spandrel::backend::{Order, Spmv};
 use spandrel::solvers::{GmresOptions, Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
+use spandrel_formats::Grid;
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
 
 use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolvePrecision, SolverName};
@@ -149,6 +150,26 @@ impl Plan {
 }
 
 impl Plan {
+    /// Decides the rows of a block where they are to be the unknowns of a point, of the matrix in the numbering that it is solved in.
+    pub(super) fn choose_blocks<T: Real>(&mut self, a: &Csr<T>) -> Result<()> {
+        if self.precond != PrecondName::BlockJacobi(None) {
+            return Ok(());
+        }
+        let why = match Grid::detect(a) {
+            Ok(grid) if grid.unknowns > 1 => {
+                self.precond = PrecondName::BlockJacobi(Some(grid.unknowns));
+                self.precond_why = format!("{grid}");
+                return Ok(());
+            }
+            Ok(grid) => format!("a {grid} has one unknown a point"),
+            Err(why) => format!("this matrix is no grid: {why}"),
+        };
+        let message = format!(
+            "block-jacobi=auto takes the unknowns of a point, and {why}; say how many rows a block has, e.g. block-jacobi=4"
+        );
+        Err(Failure::new("unsupported", message))
+    }
+
     /// Decides the format, of the matrix in the numbering that it is solved in, for a device that is a `machine`.
     pub(super) fn choose_format<T: Real, B: EveryFormat<T>>(
         &mut self,

@@ -105,7 +105,8 @@ fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
             return Ok(Jacobi::new(device, a).and_then(|jacobi| plain(Box::new(jacobi))));
         }
         PrecondName::BlockJacobi(rows) => {
-            return Ok(BlockJacobi::new(device, a, rows).and_then(|blocks| plain(Box::new(blocks))));
+            // The plan has set them.
+            return Ok(BlockJacobi::new(device, a, rows.unwrap_or(1)).and_then(|blocks| plain(Box::new(blocks))));
         }
         PrecondName::Ilu0Jacobi(sweeps) => {
             return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ilu0<T>>::new(device, a, sweeps));

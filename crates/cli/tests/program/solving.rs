@@ -185,6 +185,32 @@ fn preconditioners_that_are_products() {
 }
 
 #[test]
+fn several_unknowns_a_point() {
+    for (matrix, unknowns, preconds) in [
+        ("elasticity2d:24x20", 2, ["ic0", "ssor"]),
+        ("elasticity3d:9x8x7", 3, ["ic0", "ssor"]),
+        ("system3d:9x8x7,b=4,coupling=full,peclet=2", 4, ["ilu0", "ilu0"]),
+        ("system2d:24x20,b=5", 5, ["ic0", "ilu0"]),
+    ] {
+        for precond in preconds {
+            let solver = if precond == "ilu0" { "bicgstab" } else { "cg" };
+            let object = solved(&["solve", matrix, "--solver", solver, "--precond", precond, "--backend", "cpu"]);
+            assert_eq!(object["factor"]["plan"], "sweep", "{object}");
+        }
+        let object = solved(&["solve", matrix, "--precond", "block-jacobi=auto", "--backend", "cpu"]);
+        assert_eq!(object["precond"], format!("block-jacobi={unknowns}"), "{object}");
+        let object = solved(&["solve", matrix, "--precond", "mg", "--backend", "cpu"]);
+        assert!(object["factor"]["levels"].as_u64() > Some(1), "{object}");
+        let (_, info) = run_json(&["info", matrix]);
+        assert_eq!(info["grid"]["unknowns"], unknowns, "{info}");
+    }
+    for matrix in ["poisson2d:8", "random:n=200,nnz_per_row=5"] {
+        let (code, object) = run_json(&["solve", matrix, "--precond", "block-jacobi=auto", "--backend", "cpu"]);
+        assert!(code != 0 && object["error"]["message"].as_str().unwrap().contains("block-jacobi=4"), "{object}");
+    }
+}
+
+#[test]
 fn two_precisions_reach_what_f64_reaches() {
     for precision in ["mixed", "refined"] {
         for (matrix, solver, preconds) in [

@@ -29,6 +29,7 @@ pub(crate) mod sptrsv_factors;
 pub(crate) mod sptrsv_refused;
 pub(crate) mod sptrsv_repeats;
 pub mod steps;
+pub mod unknowns;
 
 use std::path::Path;
 use std::rc::Rc;
@@ -131,6 +132,14 @@ pub fn of_solvers<D: pairs::Solves<f32> + pairs::Solves<f64>>(fleet: &Rc<Fleet<D
     let mut out = Vec::new();
     pairs::trials::<f32, D>(fleet, &mut out);
     pairs::trials::<f64, D>(fleet, &mut out);
+    out
+}
+
+/// Grids of several unknowns a point, from the recognition to the solution.
+pub fn of_unknowns<D: unknowns::Grids<f32> + unknowns::Grids<f64>>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    unknowns::trials::<f32, D>(fleet, &mut out);
+    unknowns::trials::<f64, D>(fleet, &mut out);
     out
 }
 

@@ -27,21 +27,21 @@ const SYSTEMS: [(&str, &str, bool); 3] = [
 ];
 /// Short, so that cycles are replayed.
 const RESTART: usize = 7;
-const LIMIT: usize = 3000;
+pub(super) const LIMIT: usize = 3000;
 
 /// What these trials ask of a backend.
 pub trait Solves<T: Real>: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + 'static {}
 impl<T: Real, B: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + 'static> Solves<T> for B {}
 
 /// A solver's refusal where a solve was expected.
-fn refused(error: spandrel_solvers::Error) -> Finding {
+pub(super) fn refused(error: spandrel_solvers::Error) -> Finding {
     match error {
         spandrel_solvers::Error::Backend(error) => error.into(),
         error => wrong(format!("expected a solve, got the error: {error}")),
     }
 }
 
-fn converted<T: Real>(csr: &Csr<f64>) -> Result<Csr<T>, Finding> {
+pub(super) fn converted<T: Real>(csr: &Csr<f64>) -> Result<Csr<T>, Finding> {
     let mut triplets = Triplets::new(csr.nrows(), csr.ncols())?;
     for i in 0..csr.nrows() {
         let (cols, values) = csr.row(i);
@@ -79,9 +79,12 @@ pub(super) fn precond<T: Real, D: Solves<T>>(
     }
 }
 
+/// A function of vectors.
+pub(super) type OnHost<T> = Box<dyn Fn(&[T]) -> Vec<T>>;
+
 /// M^-1 on the host.
-fn on_the_host<T: Real>(csr: &Csr<T>, name: &str) -> Result<Option<Box<dyn Fn(&[T]) -> Vec<T>>>, Finding> {
-    fn factored<T: Real, F: Factor<Value = T>>(csr: &Csr<T>) -> Result<Box<dyn Fn(&[T]) -> Vec<T>>, Finding> {
+pub(super) fn on_the_host<T: Real>(csr: &Csr<T>, name: &str) -> Result<Option<OnHost<T>>, Finding> {
+    fn factored<T: Real, F: Factor<Value = T>>(csr: &Csr<T>) -> Result<OnHost<T>, Finding> {
         let made = F::symbolic(csr).and_then(|f| f.triangles(f.numeric(csr.values())?)).map_err(wrong)?;
         let upper = match made.upper {
             Some(upper) => upper,
@@ -134,12 +137,12 @@ fn solve<T: Real, D: Solves<T>>(
     x.iter().zip(outcomes).map(|(x, outcome)| Ok((be.download(x)?, outcome))).collect()
 }
 
-fn options<T: Real>() -> Options {
+pub(super) fn options<T: Real>() -> Options {
     let rtol = if T::BYTES == 4 { 1e-4 } else { 1e-9 };
     Options { rtol, check_every: 4, max_iters: Some(LIMIT), ..Options::default() }
 }
 
-fn same<T: Real>(what: &str, found: &(Vec<T>, Outcome), wanted: &(Vec<T>, Outcome)) -> Verdict {
+pub(super) fn same<T: Real>(what: &str, found: &(Vec<T>, Outcome), wanted: &(Vec<T>, Outcome)) -> Verdict {
     if let Some(detail) = difference(&found.0, &wanted.0) {
         return Err(wrong(format!("x, {what}: {detail}")));
     }

@@ -11,10 +11,12 @@ mod gfem;
 mod random;
 mod spec;
 mod stencil;
+mod system;
 
 pub use gfem::Form;
 pub use spec::{Family, Spec, is_spec};
 pub use stencil::{MAX_RADIUS, Stencil};
+pub use system::{Coupling, System};
 
 use crate::{Csr, Real, Result};
 
@@ -75,6 +77,26 @@ pub fn list() -> &'static [Generator] {
             "anisotropic2d",
             "anisotropic2d:N[,eps=0.001] or anisotropic2d:XxY[,eps=0.001]",
             "2-D -u_xx - eps u_yy, 5 points, SPD; eps: the weaker direction's weight, 1e-12 to 1e12",
+        ),
+        generator(
+            "elasticity2d",
+            "elasticity2d:N[,nu=0.3] or elasticity2d:XxY[,nu=0.3]",
+            "linear elasticity, plane strain, bilinear elements: 9 points of 2 unknowns, SPD; nu: Poisson's ratio, 0 to 0.499",
+        ),
+        generator(
+            "elasticity3d",
+            "elasticity3d:N[,nu=0.3] or elasticity3d:XxYxZ[,nu=0.3]",
+            "linear elasticity, trilinear elements: 27 points of 3 unknowns, SPD; nu: Poisson's ratio, 0 to 0.499",
+        ),
+        generator(
+            "system2d",
+            "system2d:N[,b=2,coupling=point,peclet=0] or system2d:XxY[,b=2,coupling=full,peclet=0]",
+            "2-D diffusion of b unknowns a point, 2 to 5, that exchange at each point or drive one another (full); SPD, with peclet nonsymmetric",
+        ),
+        generator(
+            "system3d",
+            "system3d:N[,b=2,coupling=point,peclet=0] or system3d:XxYxZ[,b=2,coupling=full,peclet=0]",
+            "3-D diffusion of b unknowns a point, 2 to 5, that exchange at each point or drive one another (full); SPD, with peclet nonsymmetric",
         ),
         generator(
             "tridiag",

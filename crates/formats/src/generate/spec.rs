@@ -3,7 +3,8 @@
 use super::args::{Args, split};
 use super::gfem::{self, Form};
 use super::random::{self, Lengths};
-use super::{DEFAULT_SEED, Stencil, electrostatic, list};
+use super::{Coupling, DEFAULT_SEED, Stencil, System, electrostatic, list};
+use crate::grid::MAX_UNKNOWNS;
 use crate::{Csr, Error, Real, Result};
 
 /// What to generate. [`Spec::parse`] refuses what cannot be built for any other reason than its size.
@@ -19,6 +20,17 @@ pub enum Family {
         /// The stencil with its coefficients.
         stencil: Stencil,
         /// Parameters besides the size, as they are written (`,peclet=10`), for printing.
+        suffix: String,
+    },
+    /// Several unknowns at each point of a grid; `name` is the generator's, as in [`list`].
+    System {
+        /// `elasticity3d`, `system2d`, ...
+        name: &'static str,
+        /// X, Y, Z; 1 where the generator has fewer dimensions.
+        size: [usize; 3],
+        /// The blocks that couple them.
+        system: System,
+        /// Parameters besides the size, as they are written, for printing.
         suffix: String,
     },
     /// Random values on centred diagonals, symmetric positive definite.
@@ -132,6 +144,28 @@ impl Spec {
                 let eps = args.real("eps", 1e-12, 1e12, Some(1e-3))?;
                 (stencil(&args, 2, Stencil::anisotropic2d(eps), format!(",eps={eps}"))?, args.seed()?)
             }
+            name @ ("elasticity2d" | "elasticity3d") => {
+                let dims = if name == "elasticity2d" { 2 } else { 3 };
+                let args = args("n", &["nu"])?;
+                let nu = args.real("nu", 0.0, 0.499, Some(0.3))?;
+                let (size, system) = (args.extents("n", dims)?, System::elasticity(dims, nu)?);
+                (Family::System { name: generator.name, size, system, suffix: format!(",nu={nu}") }, args.seed()?)
+            }
+            name @ ("system2d" | "system3d") => {
+                let dims = if name == "system2d" { 2 } else { 3 };
+                let args = args("n", &["b", "coupling", "peclet"])?;
+                let b = args.count("b", 2, Some(2))?;
+                if b > MAX_UNKNOWNS {
+                    return Err(args.wrong(format!("b={b} unknowns a point are more than {MAX_UNKNOWNS}")));
+                }
+                let words = ["point", "full"];
+                let word = args.word("coupling", &words)?;
+                let peclet = args.real("peclet", 0.0, 1e12, Some(0.0))?;
+                let size = args.extents("n", dims)?;
+                let system = System::densities(dims, b, [Coupling::Point, Coupling::Full][word], peclet)?;
+                let suffix = format!(",b={b},coupling={},peclet={peclet}", words[word]);
+                (Family::System { name: generator.name, size, system, suffix }, args.seed()?)
+            }
             "tridiag" => {
                 let args = args("n", &["lower", "diag", "upper"])?;
                 let real = |key, default| args.real(key, -1e300, 1e300, Some(default));
@@ -210,6 +244,7 @@ impl Spec {
         let seed = self.seed;
         match self.family {
             Family::Stencil { size, ref stencil, .. } => stencil.on_grid(size),
+            Family::System { size, ref system, .. } => system.on_grid(size),
             Family::Banded { n, d } => random::banded(n, d, seed),
             Family::Gfem { size, p, dim: 2, form } => gfem::plane(size, p, form),
             Family::Gfem { size, p, form, .. } => gfem::line(size[0], p, form),
@@ -225,11 +260,14 @@ impl std::fmt::Display for Spec {
     /// The specification with every parameter, as [`Spec::parse`] reads it; the seed only where it is not the default.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.family {
-            Family::Stencil { name, size: [x, y, z], suffix, .. } => {
+            Family::Stencil { name, size: [x, y, z], suffix, .. }
+            | Family::System { name, size: [x, y, z], suffix, .. } => {
                 write!(f, "{name}:")?;
                 match *name {
                     "poisson1d" | "tridiag" => write!(f, "{x}")?,
-                    "poisson2d" | "poisson2d9" | "convdiff2d" | "anisotropic2d" => write!(f, "{x}x{y}")?,
+                    "poisson2d" | "poisson2d9" | "convdiff2d" | "anisotropic2d" | "elasticity2d" | "system2d" => {
+                        write!(f, "{x}x{y}")?
+                    }
                     _ => write!(f, "{x}x{y}x{z}")?,
                 }
                 write!(f, "{suffix}")?;

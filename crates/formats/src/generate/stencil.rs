@@ -38,6 +38,23 @@ fn check_dims(dims: usize) -> Result<()> {
     if (1..=3).contains(&dims) { Ok(()) } else { Err(invalid(format!("{dims} dimensions: 1, 2 or 3 are possible"))) }
 }
 
+/// Points before `point` of a grid whose neighbour at an offset lies inside: a closed form.
+pub(super) fn entries_before([nx, ny, nz]: [usize; 3], [dx, dy, dz]: [i32; 3], point: usize) -> u64 {
+    if nx * ny * nz == 0 {
+        return 0;
+    }
+    // Coordinates below `end` of 0..n whose neighbour at distance d is inside.
+    let inside = |end: usize, n: usize, d: i32| {
+        let (low, high) = (d.min(0).unsigned_abs() as usize, n.saturating_sub(d.max(0) as usize));
+        end.min(high).saturating_sub(low) as u64
+    };
+    let (x, line) = (point % nx, point / nx);
+    let (y, z) = (line % ny, line / ny);
+    let (in_x, in_y) = (inside(nx, nx, dx), inside(ny, ny, dy));
+    let here = |at: usize, n: usize, d: i32| inside(at + 1, n, d) - inside(at, n, d);
+    inside(z, nz, dz) * in_y * in_x + here(z, nz, dz) * (inside(y, ny, dy) * in_x + here(y, ny, dy) * inside(x, nx, dx))
+}
+
 impl Stencil {
     /// A stencil from points in any order, the sum of the coefficients where a point comes twice.
     pub fn new(points: impl IntoIterator<Item = ([i32; 3], f64)>) -> Self {
@@ -160,25 +177,9 @@ impl Stencil {
         by_rows(rows, rows, |row| self.row_start(size, row), |range, out| self.fill(size, range, out))
     }
 
-    /// Entries in the rows before `row`: a closed form per offset.
-    fn row_start(&self, [nx, ny, nz]: [usize; 3], row: usize) -> u64 {
-        if nx * ny * nz == 0 {
-            return 0;
-        }
-        // Coordinates below `end` of 0..n whose neighbour at distance d is inside.
-        let inside = |end: usize, n: usize, d: i32| {
-            let (low, high) = (d.min(0).unsigned_abs() as usize, n.saturating_sub(d.max(0) as usize));
-            end.min(high).saturating_sub(low) as u64
-        };
-        let (x, line) = (row % nx, row / nx);
-        let (y, z) = (line % ny, line / ny);
-        let count = |&[dx, dy, dz]: &[i32; 3]| {
-            let (in_x, in_y) = (inside(nx, nx, dx), inside(ny, ny, dy));
-            let here = |at: usize, n: usize, d: i32| inside(at + 1, n, d) - inside(at, n, d);
-            inside(z, nz, dz) * in_y * in_x
-                + here(z, nz, dz) * (inside(y, ny, dy) * in_x + here(y, ny, dy) * inside(x, nx, dx))
-        };
-        self.offsets.iter().map(count).sum()
+    /// Entries in the rows before `row`.
+    fn row_start(&self, size: [usize; 3], row: usize) -> u64 {
+        self.offsets.iter().map(|&offset| entries_before(size, offset, row)).sum()
     }
 
     fn fill<T: Real>(&self, [nx, ny, nz]: [usize; 3], range: std::ops::Range<usize>, out: &mut Rows<'_, T>) {

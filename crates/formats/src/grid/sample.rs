@@ -50,7 +50,8 @@ impl Sample {
         if counts.len() > MAX_DIAGONALS {
             return Err(NotAGrid::TooManyDiagonals);
         }
-        let diagonals: Vec<Diagonal> = counts.into_iter().map(|(offset, count)| Diagonal { offset, count }).collect();
+        let diagonals: Vec<Diagonal> =
+            counts.into_iter().map(|(offset, count)| Diagonal { offset, count, rows: u64::MAX }).collect();
         let mut extents = candidates(self.nrows, &diagonals, &self.lines);
         extents.sort_by_cached_key(|extents| extents.reach(&diagonals));
         if let Some(at) = extents.iter().position(|e| e.size[0] == self.nrows).filter(|&at| at >= MAX_CANDIDATES) {

@@ -4,8 +4,8 @@
 //! its n / 2 points 1, 3, 5, ... (any n, odd or even), and interpolated linearly, values outside the grid counting as zero; the coarse
 //! operator is P^T A P. Axes along which the matrix couples weakly are not halved (semicoarsening): of the second moments sum -a_ij d^2 of the
 //! axes, d the difference of coordinates, those under a quarter of the largest. So a point smoother is enough where the
-//! anisotropy follows the axes. Two to five unknowns a point, numbered point by point with full blocks, are each interpolated as one is (the
-//! unknown approach).
+//! anisotropy follows the axes. Two to five unknowns a point, numbered point by point, are each interpolated as one is (the unknown approach),
+//! whether or not their blocks are full.
 //!
 //! [`Hierarchy::injected`], for operators that are given: each grid has every second point of the one before along every axis, 0, 2, 4, ...,
 //! and a correction is added there alone. With the 27-point operator on every grid this is HPCG's.
@@ -27,8 +27,6 @@ pub const LEAST: usize = 4;
 const WEAK: f64 = 0.25;
 /// Rows that the moments are taken from, about.
 const SAMPLES: usize = 1 << 16;
-/// Unknowns that a point may have.
-const UNKNOWNS: std::ops::RangeInclusive<usize> = 2..=5;
 
 /// Grids of a cycle. See the module's head.
 #[derive(Clone, Debug)]
@@ -137,56 +135,13 @@ fn is_divisor<T: Real>(diagonal: Option<T>) -> bool {
     diagonal.is_some_and(|d| d.is_finite() && d != T::zero() && d.recip().is_finite())
 }
 
-/// The extents of the grid, and how many unknowns a point has.
+/// The extents of the grid of points, and how many unknowns each has.
 fn recognised<T: Real>(a: &Csr<T>) -> Result<([usize; 3], usize)> {
-    let scalar = match Grid::detect(a) {
-        Err(NotAGrid::NotSquare { nrows, ncols }) => return Err(Error::NotSquare { solver: "mg", nrows, ncols }),
-        other => other,
-    };
-    let Some(unknowns) = UNKNOWNS.rev().find(|&unknowns| is_blocked(a, unknowns)) else {
-        return scalar.map(|grid| (grid.size, 1)).map_err(|why| Error::NotAGrid { why });
-    };
-    // Unknowns as an axis of their own, which is too short to be halved, are as good; and short lines look like blocks.
-    if let Ok(grid) = &scalar
-        && grid.exact
-        && grid.size[0] == unknowns
-        && unknowns < LEAST
-    {
-        return Ok((grid.size, 1));
+    match Grid::detect(a) {
+        Ok(grid) => Ok((grid.points(), grid.unknowns)),
+        Err(NotAGrid::NotSquare { nrows, ncols }) => Err(Error::NotSquare { solver: "mg", nrows, ncols }),
+        Err(why) => Err(Error::NotAGrid { why }),
     }
-    let grid = Grid::detect(&points(a, unknowns)?).map_err(|why| Error::NotAGrid { why })?;
-    Ok((grid.size, unknowns))
-}
-
-/// Whether the matrix consists of full blocks of so many rows and columns.
-fn is_blocked<T: Real>(a: &Csr<T>, unknowns: usize) -> bool {
-    let whole = |cols: &[Ordinal]| {
-        cols.len().is_multiple_of(unknowns)
-            && cols.chunks(unknowns).all(|block| {
-                (block[0] as usize).is_multiple_of(unknowns)
-                    && block[unknowns - 1] - block[0] == unknowns as Ordinal - 1
-            })
-    };
-    a.nrows().is_multiple_of(unknowns)
-        && (0..a.nrows()).step_by(unknowns).all(|first| {
-            let cols = a.row(first).0;
-            whole(cols) && (first + 1..first + unknowns).all(|row| a.row(row).0 == cols)
-        })
-}
-
-/// The matrix with one entry for each block: the first of its diagonal.
-fn points<T: Real>(a: &Csr<T>, unknowns: usize) -> Result<Csr<T>> {
-    let n = a.nrows() / unknowns;
-    let mut row_ptr: Vec<Offset> = Vec::with_capacity(n + 1);
-    let (mut col_idx, mut values) = (Vec::new(), Vec::new());
-    row_ptr.push(0);
-    for point in 0..n {
-        let (cols, vals) = a.row(point * unknowns);
-        col_idx.extend(cols.iter().step_by(unknowns).map(|&col| col / unknowns as Ordinal));
-        values.extend(vals.iter().step_by(unknowns));
-        row_ptr.push(col_idx.len() as Offset);
-    }
-    Ok(Csr::new(n, n, row_ptr, col_idx, values)?)
 }
 
 /// Which axes are halved.

@@ -1,0 +1,149 @@
+//! Systems of partial differential equations on a grid: several unknowns at each point, numbered together, coupled by constant blocks.
+//!
+//! Layout: row b p + c is unknown c of point p = x + X (y + Y z). An entry couples it with an unknown of a neighbour; neighbours outside the grid
+//! are dropped (Dirichlet).
+//!
+//! | generator | unknowns | neighbours | blocks |
+//! |---|---|---|---|
+//! | `elasticity2d`, `elasticity3d` | displacements, 2 or 3 | box of radius 1 | full |
+//! | `system2d`, `system3d` | 2 to 5 densities | star of radius 1 | full at a point; beside it diagonal, or full with `coupling=full` |
+//!
+//! Elasticity: bilinear and trilinear elements on unit squares (plane strain) and cubes, Young's modulus 1. The bilinear form
+//! of the elements around a point is a sum of products of integrals along the axes, evaluated exactly: mass 1/6, 2/3, 1/6,
+//! stiffness -1, 2, -1, mixed 1/2, 0, -1/2. Symmetric positive definite, as a principal part of the form on all of space.
+//!
+//! Systems: unknown c diffuses and moves with the wind, upwind as in [`Stencil::upwind`], at a cell Peclet number of (c + 1) / b times
+//! `peclet`. With `coupling=point` each pair of unknowns at a point exchanges at rate 1 (one on the diagonal, minus one beside it), an
+//! M-matrix; with `coupling=full` the diffusion of each drives all others at a quarter (cross diffusion, I + 1 1^T / 4). Without wind symmetric
+//! positive definite, with it nonsymmetric with a positive definite symmetric part.
+//! Cost: the matrix itself; row starts are a closed form, rows are written in parallel.
+//! References: Hughes, The Finite Element Method, 1987, chapters 2 and 3; Murray, Mathematical Biology II, 2003, chapters 1 and 2.
+
+use super::Stencil;
+use super::fill::{Rows, by_rows};
+use super::stencil::entries_before;
+use crate::{Csr, Error, MAX_INDEX, Real, Result};
+
+/// The weight of a neighbour's other unknowns where cross diffusion couples them.
+const CROSS: f64 = 0.25;
+
+/// What couples unknowns beside the wind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coupling {
+    /// Exchange at each point.
+    Point,
+    /// Cross diffusion between points.
+    Full,
+}
+
+/// Constant blocks on a grid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct System {
+    unknowns: usize,
+    /// For each unknown its couplings by ascending column: difference of points, unknown there, coefficient.
+    rows: Vec<Vec<([i32; 3], usize, f64)>>,
+}
+
+impl System {
+    /// Linear elasticity in 2 (plane strain) or 3 dimensions, `nu` Poisson's ratio.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless `dims` is 2 or 3 and `nu` 0 or more and below 1/2.
+    pub fn elasticity(dims: usize, nu: f64) -> Result<Self> {
+        if !(2..=3).contains(&dims) || !(0.0..0.5).contains(&nu) {
+            let why = format!("elasticity in {dims} dimensions with nu = {nu}: 2 or 3, and 0 or more, below 0.5");
+            return Err(Error::Invalid { format: "stencil", why });
+        }
+        let lambda = nu / ((1.0 + nu) * (1.0 - 2.0 * nu));
+        let mu = 1.0 / (2.0 * (1.0 + nu));
+        let mass = |d: i32| if d == 0 { 2.0 / 3.0 } else { 1.0 / 6.0 };
+        let stiffness = |d: i32| if d == 0 { 2.0 } else { -1.0 };
+        // The integral of d_i of the function here times d_j of the one at `o`.
+        let form = |o: [i32; 3], i: usize, j: usize| {
+            let others: f64 = (0..dims).filter(|&axis| axis != i && axis != j).map(|axis| mass(o[axis])).product();
+            let along = if i == j { stiffness(o[i]) } else { f64::from(-o[i] * o[j]) / 4.0 };
+            along * others
+        };
+        let block = |o: [i32; 3], i: usize, j: usize| {
+            let laplacian: f64 = if i == j { (0..dims).map(|axis| form(o, axis, axis)).sum() } else { 0.0 };
+            lambda * form(o, i, j) + mu * (laplacian + form(o, j, i))
+        };
+        let box_of = Stencil::cubic(dims)?;
+        let row = |i| box_of.offsets().iter().flat_map(|&o| (0..dims).map(move |j| (o, j, block(o, i, j)))).collect();
+        Ok(Self { unknowns: dims, rows: (0..dims).map(row).collect() })
+    }
+
+    /// Densities that diffuse, move with the wind and act on one another, in `dims` dimensions.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] unless `dims` is 1, 2 or 3, `unknowns` 1 or more, and `peclet` finite and not negative.
+    pub fn densities(dims: usize, unknowns: usize, coupling: Coupling, peclet: f64) -> Result<Self> {
+        if unknowns == 0 {
+            return Err(Error::Invalid { format: "stencil", why: "a system of no unknowns: one or more".into() });
+        }
+        let still = Stencil::upwind(dims, 0.0)?;
+        let row = |c: usize| -> Result<Vec<_>> {
+            let moved = Stencil::upwind(dims, peclet * (c + 1) as f64 / unknowns as f64)?;
+            let mut row = Vec::new();
+            for ((&o, &moved), &still) in moved.offsets().iter().zip(moved.weights()).zip(still.weights()) {
+                for other in 0..unknowns {
+                    let weight = match (coupling, o == [0; 3], other == c) {
+                        (Coupling::Point, true, true) => moved + (unknowns - 1) as f64,
+                        (Coupling::Point, true, false) => -1.0,
+                        (Coupling::Point, false, false) => continue,
+                        (Coupling::Point, false, true) => moved,
+                        (Coupling::Full, _, true) => moved + CROSS * still,
+                        (Coupling::Full, _, false) => CROSS * still,
+                    };
+                    row.push((o, other, weight));
+                }
+            }
+            Ok(row)
+        };
+        Ok(Self { unknowns, rows: (0..unknowns).map(row).collect::<Result<_>>()? })
+    }
+
+    /// Unknowns of a point.
+    pub fn unknowns(&self) -> usize {
+        self.unknowns
+    }
+
+    /// The matrix on an X x Y x Z grid, neighbours outside dropped.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::OutOfMemory`].
+    pub fn on_grid<T: Real>(&self, size: [usize; 3]) -> Result<Csr<T>> {
+        let extents = || size.into_iter().chain([self.unknowns]);
+        let rows = extents().try_fold(1usize, |product, n| product.checked_mul(n)).filter(|&rows| rows <= MAX_INDEX);
+        let Some(rows) = rows else {
+            let count = extents().fold(1u64, |product, n| product.saturating_mul(n as u64));
+            return Err(Error::TooLarge { what: "rows", count, limit: MAX_INDEX as u64 });
+        };
+        by_rows(rows, rows, |row| self.row_start(size, row), |range, out| self.fill(size, range, out))
+    }
+
+    /// Entries in the rows before `row`.
+    fn row_start(&self, size: [usize; 3], row: usize) -> u64 {
+        let (point, unknown) = (row / self.unknowns, row % self.unknowns);
+        let before = |c: usize, point: usize| -> u64 {
+            self.rows[c].iter().map(|&(o, ..)| entries_before(size, o, point)).sum()
+        };
+        // Rows of the unknowns before this one have one point more.
+        (0..self.unknowns).map(|c| before(c, point + usize::from(c < unknown))).sum()
+    }
+
+    fn fill<T: Real>(&self, [nx, ny, nz]: [usize; 3], range: std::ops::Range<usize>, out: &mut Rows<'_, T>) {
+        let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
+        for row in range {
+            let (point, unknown) = (row / self.unknowns, row % self.unknowns);
+            let (x, y, z) = (point % nx, point / nx % ny, point / nx / ny);
+            for &([dx, dy, dz], other, weight) in &self.rows[unknown] {
+                if holds(x, dx, nx) && holds(y, dy, ny) && holds(z, dz, nz) {
+                    let shift = dx as isize + nx as isize * (dy as isize + ny as isize * dz as isize);
+                    out.push(point.wrapping_add_signed(shift) * self.unknowns + other, T::from_f64(weight));
+                }
+            }
+            out.end_row();
+        }
+    }
+}
