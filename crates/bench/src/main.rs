@@ -13,6 +13,7 @@ use spandrel_bench::case::{self, Case};
 use spandrel_bench::contender::Effort;
 use spandrel_bench::gpu::spmv::Force;
 use spandrel_bench::gpu::{self, Gpu, Provenance};
+use spandrel_bench::krylov::Method;
 use spandrel_bench::record::{self, Header};
 use spandrel_bench::{cg, hpcg, memory, paper, plot, read, solve, spmv};
 use spandrel_formats::Machine;
@@ -94,6 +95,15 @@ struct Device {
 enum Memory {
     Explicit,
     Managed,
+}
+
+/// A preconditioned method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Krylov {
+    /// With IC(0)
+    Cg,
+    /// With ILU(0)
+    Bicgstab,
 }
 
 /// Whether an iteration is a graph.
@@ -183,16 +193,32 @@ enum Command {
     /// An experiment of a paper, measured here
     #[command(subcommand)]
     Paper(Paper),
-    /// Whole solves of many matrices by CG, BiCGStab and direct: iterations, status, true residual
+    /// Whole solves of many matrices by CG, BiCGStab and direct: iterations, status, true residual; on a GPU IC(0)-CG and ILU(0)-BiCGStab
+    /// against the same of cuSPARSE and cuBLAS, set-up and solve
     Solve {
         #[command(flatten)]
         common: Common,
+        #[command(flatten)]
+        device: Device,
         /// Stop criterion
         #[arg(long, default_value_t = 1e-8)]
         rtol: f64,
-        /// Seconds after which an iterative solve is interrupted (and says so)
-        #[arg(long, default_value_t = 60.0)]
-        seconds: f64,
+        /// Seconds after which an iterative solve is interrupted (and says so); on a GPU also the time of a case's rounds (default: 60, on a
+        /// GPU 10)
+        #[arg(long)]
+        seconds: Option<f64>,
+        /// GPU: peers, `cusparse` (with cuBLAS) or `none`
+        #[arg(long, value_delimiter = ',', default_value = "cusparse")]
+        peers: Vec<String>,
+        /// GPU: pass over matrices of fewer entries
+        #[arg(long, default_value_t = 0)]
+        min_entries: usize,
+        /// GPU: methods, comma separated (default: what fits the matrix, of a symmetric generated one both)
+        #[arg(long, value_enum, value_delimiter = ',')]
+        methods: Vec<Krylov>,
+        /// GPU: ours also with the preconditioner in f32, and refined around solves in f32
+        #[arg(long)]
+        mixed: bool,
     },
     /// Reading Matrix Market files, against sprs (a generator's specification is written to a temporary file first)
     Read {
@@ -346,8 +372,24 @@ fn main() -> Result<()> {
         Command::Paper(Paper::Report(experiment)) => papers::run(&paper::report::PAPER, &experiment),
         Command::Paper(Paper::Hmec(experiment)) => papers::run(&paper::hmec::PAPER, &experiment),
         Command::Paper(Paper::Coo(experiment)) => papers::run(&paper::coo::PAPER, &experiment),
-        Command::Solve { common, rtol, seconds } => {
+        Command::Solve { common, device, rtol, seconds, peers, min_entries, methods, mixed } => {
             let threads = common.output.pool()?;
+            if device.backend == Backend::Cuda {
+                let methods = methods.into_iter().map(|method| match method {
+                    Krylov::Cg => Method::Cg,
+                    Krylov::Bicgstab => Method::BiCgStab,
+                });
+                let plan = gpu::solve::Plan {
+                    methods: methods.collect(),
+                    mixed,
+                    rtol,
+                    seconds: seconds.unwrap_or(10.0),
+                    effort: common.output.effort(device.backend),
+                    min_entries,
+                };
+                return on_gpu::solve(&common, &Gpu::open()?, device.provenance(), &plan, &peers);
+            }
+            let seconds = seconds.unwrap_or(60.0);
             // Nothing here is compared in time, so the cores work on different matrices.
             let each = |case: &Case| {
                 eprintln!("{}", case.name);
@@ -523,6 +565,20 @@ mod tests {
         assert_eq!(device.backend, Backend::Cuda);
         assert_eq!((memory, graph), (vec![Memory::Explicit, Memory::Managed], vec![Graph::On, Graph::Off]));
         assert_eq!((device.max_gib, device.commit.as_deref(), iterations), (Some(2.5), Some("c"), None));
+    }
+
+    #[test]
+    fn solves_on_a_gpu_have_methods_and_peers() {
+        let words =
+            "x solve d3n7:64 --backend cuda --methods cg,bicgstab --mixed --peers none --min-entries 50000 --seconds 5";
+        let Command::Solve { device, methods, mixed, peers, min_entries, seconds, .. } =
+            Cli::try_parse_from(words.split(' ')).unwrap().command
+        else {
+            panic!("another command")
+        };
+        assert_eq!((device.backend, mixed, min_entries, seconds), (Backend::Cuda, true, 50_000, Some(5.0)));
+        assert_eq!((methods, peers), (vec![Krylov::Cg, Krylov::Bicgstab], vec!["none".to_owned()]));
+        assert!(Cli::try_parse_from(["x", "solve", "d3n7:8", "--methods", "gmres"]).is_err());
     }
 
     #[test]
