@@ -146,6 +146,7 @@ where
     Ok(Made { m: Shared(Rc::new(made)), plan: P::NAME, shift })
 }
 
+#[allow(clippy::large_enum_variant)] // a contest has a handful
 enum Solver<T: Real> {
     Cg(Cg<T, Cuda>),
     BiCgStab(BiCgStab<T, Cuda>),
@@ -179,6 +180,7 @@ impl<T: Real> Solver<T> {
 }
 
 /// What it iterates with.
+#[allow(clippy::large_enum_variant)] // as above
 enum Way {
     /// In f64 throughout, or with a preconditioner that is in f32 within.
     Direct { solver: Solver<f64>, m: Box<dyn Preconditioner<f64, Cuda>> },
