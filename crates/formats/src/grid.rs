@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-pub use self::runs::Runs;
+pub use self::runs::{Runs, run_starts};
 pub use self::sample::Sample;
 use crate::{Csr, Format, Real};
 
