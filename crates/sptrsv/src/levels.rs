@@ -65,15 +65,23 @@ impl Levels {
                 let low = begin + triangle.row(at, blocks) * BLOCK;
                 let rows = low..end.min(low + BLOCK);
                 let (shift, block) = (low - begin, &mut block[..rows.len()]);
+                // Columns ascend: those that lie near are the last of a lower row, the first of an upper one.
+                let is_far = |j: usize| j.abs_diff(begin) >= rows.len();
+                let (far, near) = match triangle {
+                    Triangle::Lower => cols.split_at(cols.partition_point(|&j| is_far(j))),
+                    Triangle::Upper => {
+                        let (near, far) = cols.split_at(cols.partition_point(|&j| !is_far(j)));
+                        (far, near)
+                    }
+                };
                 block.fill(0);
-                for &j in cols.iter().filter(|&&j| j.abs_diff(begin) >= rows.len()) {
+                for &j in far {
                     let levels = &level_of[j + shift..j + shift + rows.len()];
                     block.iter_mut().zip(levels).for_each(|(most, &level)| *most = (*most).max(level + 1));
                 }
                 for t in 0..rows.len() {
                     let t = triangle.row(t, rows.len());
-                    let near = cols.iter().filter(|&&j| j.abs_diff(begin) < rows.len());
-                    level_of[low + t] = near.fold(block[t], |most, &j| most.max(level_of[j + shift + t] + 1));
+                    level_of[low + t] = near.iter().fold(block[t], |most, &j| most.max(level_of[j + shift + t] + 1));
                 }
             }
         }
