@@ -91,6 +91,61 @@ pub unsafe trait Operator<T: Real, B: Backend<T>> {
     }
 }
 
+// SAFETY: every operation is that of what the box holds, whose buffers do not move with it.
+unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B> + ?Sized> Operator<T, B> for Box<A> {
+    fn shape(&self) -> (usize, usize) {
+        (**self).shape()
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, x: &B::Vector, y: &mut B::Vector) -> Result<()> {
+        (**self).apply(be, gate, x, y)
+    }
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        y: &mut B::Vector,
+        w: &B::Vector,
+        wy: &mut B::Scalar,
+        yy: Option<&mut B::Scalar>,
+    ) -> Result<()> {
+        (**self).apply_dot(be, gate, x, y, w, wy, yy)
+    }
+    fn residual(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &B::Vector, r: &mut B::Vector) -> Result<()> {
+        (**self).residual(be, gate, b, x, r)
+    }
+    fn cg_iterations(
+        &self,
+        be: &B,
+        count: usize,
+        x: &mut B::Vector,
+        r: &mut B::Vector,
+        p: &mut B::Vector,
+        q: &mut B::Vector,
+        pq: &mut B::Scalar,
+        rr: &mut B::Scalar,
+        rz: &mut B::Scalar,
+        monitor: &mut B::Monitor,
+    ) -> Result<bool> {
+        (**self).cg_iterations(be, count, x, r, p, q, pq, rr, rz, monitor)
+    }
+    fn bicgstab_iterations(
+        &self,
+        be: &B,
+        count: usize,
+        shadow: &B::Vector,
+        x: &mut B::Vector,
+        r: &mut B::Vector,
+        p: &mut B::Vector,
+        v: &mut B::Vector,
+        t: &mut B::Vector,
+        scalars: [&mut B::Scalar; 7],
+        monitor: &mut B::Monitor,
+    ) -> Result<bool> {
+        (**self).bicgstab_iterations(be, count, shadow, x, r, p, v, t, scalars, monitor)
+    }
+}
+
 /// M^-1 as solvers see it: z <- M^-1 r, both of [`Preconditioner::len`] elements. CG needs it symmetric and positive definite.
 ///
 /// # Errors

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rayon::prelude::*;
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Gate, Mat, Operator, Preconditioner, Spmv, Sptrsv};
 use spandrel_backend_cpu::Cpu;
@@ -292,8 +293,7 @@ pub fn error_line(op: &str, noun: &str, backend: &str, contender: &str, case: &s
 
 /// ||b - A x|| / ||b||, and how far rounding may have moved it: gamma(k + 2) (|A| |x| + |b|) by rows, over ||b||, for either sum.
 pub(crate) fn residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
-    let (mut found, mut moved, mut norm) = (0.0f64, 0.0f64, 0.0f64);
-    for (i, b) in b.iter().enumerate() {
+    let row = |(i, b): (usize, &f64)| {
         let (cols, values) = csr.row(i);
         let (mut ax, mut size) = (0.0, b.abs());
         for (&j, v) in cols.iter().zip(values) {
@@ -301,10 +301,10 @@ pub(crate) fn residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
             size += (v * x[j as usize]).abs();
         }
         let k = (cols.len() + 2) as f64 * f64::UNIT_ROUNDOFF;
-        found += (b - ax) * (b - ax);
-        moved += (2.0 * k / (1.0 - k) * size).powi(2);
-        norm += b * b;
-    }
+        [(b - ax).powi(2), (2.0 * k / (1.0 - k) * size).powi(2), b * b]
+    };
+    let sum = |a: [f64; 3], b: [f64; 3]| [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
+    let [found, moved, norm] = b.par_iter().enumerate().map(row).reduce(|| [0.0; 3], sum);
     ((found / norm).sqrt(), (moved / norm).sqrt())
 }
 

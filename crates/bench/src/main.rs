@@ -12,6 +12,7 @@ use spandrel_bench::case::{self, Case};
 use spandrel_bench::contender::Effort;
 use spandrel_bench::gpu::spmv::Force;
 use spandrel_bench::gpu::{self, Gpu, Provenance};
+use spandrel_bench::krylov::Method;
 use spandrel_bench::record::{self, Header};
 use spandrel_bench::{cg, hpcg, memory, paper, plot, read, spmv};
 use spandrel_formats::Machine;
@@ -94,6 +95,15 @@ struct Device {
 enum Memory {
     Explicit,
     Managed,
+}
+
+/// A preconditioned method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Krylov {
+    /// With IC(0)
+    Cg,
+    /// With ILU(0)
+    Bicgstab,
 }
 
 /// Whether an iteration is a graph.
@@ -183,15 +193,27 @@ enum Command {
     /// An experiment of a paper, measured here
     #[command(subcommand)]
     Paper(Paper),
-    /// Whole solves of many matrices: iterations, status, true residual; on generated grids IC(0)-CG against faer
+    /// Whole solves of many matrices: iterations, status, true residual; on generated grids IC(0)-CG against faer; on a GPU IC(0)-CG and
+    /// ILU(0)-BiCGStab against the same of cuSPARSE and cuBLAS, set-up and solve
     Solve {
         #[command(flatten)]
         common: Common,
         #[command(flatten)]
         limits: solving::Limits,
-        /// Peers on generated grids, `faer` or `none`
-        #[arg(long, value_delimiter = ',', default_value = "faer")]
-        peers: Vec<String>,
+        /// Peers, comma separated, or `none` (default: faer, on generated grids; on a GPU cusparse, with cuBLAS)
+        #[arg(long, value_delimiter = ',')]
+        peers: Option<Vec<String>>,
+        #[command(flatten)]
+        device: Device,
+        /// GPU: pass over matrices of fewer entries
+        #[arg(long, default_value_t = 0)]
+        min_entries: usize,
+        /// GPU: methods, comma separated (default: what fits the matrix, of a symmetric generated one both)
+        #[arg(long, value_enum, value_delimiter = ',')]
+        methods: Vec<Krylov>,
+        /// GPU: ours also with the preconditioner in f32, and refined around solves in f32
+        #[arg(long)]
+        mixed: bool,
     },
     /// Reading Matrix Market files, against sprs (a generator's specification is written to a temporary file first)
     Read {
@@ -345,7 +367,27 @@ fn main() -> Result<()> {
         Command::Paper(Paper::Report(experiment)) => papers::run(&paper::report::PAPER, &experiment),
         Command::Paper(Paper::Hmec(experiment)) => papers::run(&paper::hmec::PAPER, &experiment),
         Command::Paper(Paper::Coo(experiment)) => papers::run(&paper::coo::PAPER, &experiment),
-        Command::Solve { common, limits, peers } => solving::solve(&common, limits, &peers),
+        Command::Solve { common, limits, peers, device, min_entries, methods, mixed } => {
+            let peers = peers
+                .unwrap_or_else(|| vec![if device.backend == Backend::Cuda { "cusparse" } else { "faer" }.to_owned()]);
+            if device.backend == Backend::Cpu {
+                return solving::solve(&common, limits, &peers);
+            }
+            common.output.pool()?;
+            let methods = methods.into_iter().map(|method| match method {
+                Krylov::Cg => Method::Cg,
+                Krylov::Bicgstab => Method::BiCgStab,
+            });
+            let plan = gpu::solve::Plan {
+                methods: methods.collect(),
+                mixed,
+                rtol: limits.rtol,
+                seconds: limits.seconds.unwrap_or(10.0),
+                effort: common.output.effort(device.backend),
+                min_entries,
+            };
+            on_gpu::solve(&common, &Gpu::open()?, device.provenance(), &plan, &peers)
+        }
         Command::Read { common } => {
             let threads = common.output.pool()?;
             let mut lines = Vec::new();
@@ -512,6 +554,20 @@ mod tests {
         assert_eq!(device.backend, Backend::Cuda);
         assert_eq!((memory, graph), (vec![Memory::Explicit, Memory::Managed], vec![Graph::On, Graph::Off]));
         assert_eq!((device.max_gib, device.commit.as_deref(), iterations), (Some(2.5), Some("c"), None));
+    }
+
+    #[test]
+    fn solves_on_a_gpu_have_methods_and_peers() {
+        let words =
+            "x solve d3n7:64 --backend cuda --methods cg,bicgstab --mixed --peers none --min-entries 50000 --seconds 5";
+        let Command::Solve { device, methods, mixed, peers, min_entries, seconds, .. } =
+            Cli::try_parse_from(words.split(' ')).unwrap().command
+        else {
+            panic!("another command")
+        };
+        assert_eq!((device.backend, mixed, min_entries, seconds), (Backend::Cuda, true, 50_000, Some(5.0)));
+        assert_eq!((methods, peers), (vec![Krylov::Cg, Krylov::Bicgstab], vec!["none".to_owned()]));
+        assert!(Cli::try_parse_from(["x", "solve", "d3n7:8", "--methods", "gmres"]).is_err());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use spandrel_bench::{hpcg, sptrsv};
 use spandrel_formats::Machine;
 
 use super::triangular::Job;
-use super::{Common, Device, Output, print_choices, print_lines, rate};
+use super::{Common, Device, Output, print_choices, print_lines, rate, write_markdown};
 
 /// Whether cuSPARSE is among the peers.
 fn wanted(peers: &[String]) -> Result<bool> {
@@ -161,6 +161,79 @@ pub(crate) fn factorize(common: &Common, gpu: &Gpu, mut provenance: Provenance, 
     Ok(())
 }
 
+/// Whole preconditioned solves.
+pub(crate) fn solve(
+    common: &Common,
+    gpu: &Gpu,
+    mut provenance: Provenance,
+    plan: &gpu::solve::Plan,
+    peers: &[String],
+) -> Result<()> {
+    let mut rest = Vec::new();
+    gpu.header(&provenance, None)?;
+    let libraries = libraries("solve", gpu, &mut provenance, peers, &mut rest)?;
+    let mut lines = Vec::new();
+    let written = |lines: &[gpu::solve::lines::Line], rest: &[Value], means: Vec<Value>| -> Result<()> {
+        let mut all = lines.iter().map(to_value).collect::<Result<Vec<_>, _>>()?;
+        all.extend(means);
+        all.extend_from_slice(rest);
+        common.output.save(&gpu.header(&provenance, None)?, &all)
+    };
+    for case in common.cases()? {
+        eprintln!("{}", case.name);
+        match gpu::solve::run(gpu, libraries.as_ref(), &case, plan) {
+            Ok(more) => lines.extend(more),
+            Err(why) => {
+                eprintln!("  left out: {why:#}");
+                rest.push(error_line("solve", "case", "f64", "spandrel", &case.name, &format!("{why:#}")));
+            }
+        }
+        // A device that has failed fails everything after: the record shall say so once.
+        gpu.check()?;
+        written(&lines, &rest, Vec::new())?;
+    }
+    let means = gpu::solve::lines::means(&lines);
+    println!("{}", gpu::solve::lines::table(&lines, false));
+    for left_out in &rest {
+        println!("left out: {} ({}): {}", left_out["case"], left_out["contender"], left_out["error"]);
+    }
+    for mean in &means {
+        println!(
+            "{} {}: solve {}, with set-up {}, to f64 {}; {} of {} converged, {} compared",
+            mean["noun"],
+            mean["precision"],
+            mean["ratio_to_best_peer"],
+            mean["ratio_with_setup"],
+            mean["ratio_to_f64"],
+            mean["converged"],
+            mean["cases"],
+            mean["compared"]
+        );
+    }
+    write_markdown(&common.output, &gpu::solve::lines::table(&lines, true))?;
+    written(&lines, &rest, means)
+}
+
+/// cuSPARSE with cuBLAS, where they are wanted and found.
+fn libraries(
+    op: &str,
+    gpu: &Gpu,
+    provenance: &mut Provenance,
+    peers: &[String],
+    rest: &mut Vec<Value>,
+) -> Result<Option<gpu::cg::Libraries>> {
+    if !wanted(peers)? {
+        return Ok(None);
+    }
+    let cusparse = peer(op, "cusparse", Cusparse::open(gpu), rest);
+    let cublas = peer(op, "cublas", Cublas::open(gpu), rest);
+    let libraries = cusparse.zip(cublas).map(|(cusparse, cublas)| gpu::cg::Libraries { cusparse, cublas });
+    if let Some(libraries) = &libraries {
+        provenance.libraries.push(libraries.cusparse.version()?);
+    }
+    Ok(libraries)
+}
+
 pub(crate) fn cg(
     common: &Common,
     gpu: &Gpu,
@@ -168,18 +241,9 @@ pub(crate) fn cg(
     plan: &gpu::cg::Plan,
     peers: &[String],
 ) -> Result<()> {
-    let (wanted, mut rest) = (wanted(peers)?, Vec::new());
+    let mut rest = Vec::new();
     gpu.header(&provenance, None)?;
-    let libraries = if wanted {
-        let cusparse = peer("cg", "cusparse", Cusparse::open(gpu), &mut rest);
-        let cublas = peer("cg", "cublas", Cublas::open(gpu), &mut rest);
-        cusparse.zip(cublas).map(|(cusparse, cublas)| gpu::cg::Libraries { cusparse, cublas })
-    } else {
-        None
-    };
-    if let Some(libraries) = &libraries {
-        provenance.libraries.push(libraries.cusparse.version()?);
-    }
+    let libraries = libraries("cg", gpu, &mut provenance, peers, &mut rest)?;
     let mut lines = Vec::new();
     for case in common.cases()? {
         eprintln!("{}", case.name);

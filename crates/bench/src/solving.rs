@@ -14,10 +14,10 @@ use super::{Backend, Common, print_lines, rate};
 pub(crate) struct Limits {
     /// Stop criterion
     #[arg(long, default_value_t = 1e-8)]
-    rtol: f64,
-    /// Seconds after which an iterative solve is interrupted (and says so)
-    #[arg(long, default_value_t = 20.0)]
-    seconds: f64,
+    pub(crate) rtol: f64,
+    /// Seconds after which an iterative solve is interrupted (and says so); on a GPU also the time of a case's rounds (default: 20, on a GPU 10)
+    #[arg(long)]
+    pub(crate) seconds: Option<f64>,
     /// Entries that the factors of ILU(k) may have for each entry of the matrix
     #[arg(long, default_value_t = 20, value_name = "TIMES")]
     fill: usize,
@@ -46,7 +46,12 @@ pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result
             None => others.push(case),
         }
     }
-    let limits = solve::Limits { rtol, seconds, fill, memory: (factor_gib * f64::from(1 << 30)) as u64 };
+    let limits = solve::Limits {
+        rtol,
+        seconds: seconds.unwrap_or(20.0),
+        fill,
+        memory: (factor_gib * f64::from(1 << 30)) as u64,
+    };
     let survey = solve::all(&others, &limits, threads)?;
     let (tallies, russell) = (tally::tallies(&survey), tally::russell(&survey));
     if !survey.is_empty() {

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 
-pub use self::runs::Runs;
+pub use self::runs::{Runs, run_starts};
 pub use self::sample::Sample;
 pub use self::unknowns::MAX_UNKNOWNS;
 use crate::{Csr, Format, Real};

@@ -16,10 +16,14 @@
 
 use std::fmt;
 
+use rayon::prelude::*;
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 use crate::triangle::square;
 use crate::{Diagonal, Error, Result, Triangle, Triangular};
+
+/// Rows, or elements, of a parallel task.
+const CHUNK: usize = 1 << 13;
 
 /// An incomplete factorisation: a noun of this workspace. A value of such a type is the result of the symbolic phase.
 pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
@@ -62,7 +66,11 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     }
     /// Ones in the place of the factors' values: for triangles whose values come later, from a device.
     fn unformed(&self) -> Factors<Self::Value> {
-        let ones = |pattern: &Pattern| vec![Self::Value::from_f64(1.0); pattern.nnz()];
+        let ones = |pattern: &Pattern| {
+            let mut ones = vec![Self::Value::from_f64(0.0); pattern.nnz()];
+            ones.par_chunks_mut(CHUNK).for_each(|part| part.fill(Self::Value::from_f64(1.0)));
+            ones
+        };
         Factors { lower: ones(self.lower()), upper: self.upper().map_or_else(Vec::new, ones), shift: 0.0 }
     }
     /// Factors with these values, as triangles with copies of the pattern. O(nnz).
@@ -175,9 +183,57 @@ impl Pattern {
         self.row_ptr.windows(2).map(|ends| (ends[1] - ends[0]) as usize).max().unwrap_or(0)
     }
     fn with<T: Real>(&self, values: Vec<T>) -> Result<Csr<T>> {
-        let n = self.nrows();
-        Ok(Csr::new(n, n, self.row_ptr.clone(), self.col_idx.clone(), values)?)
+        let (n, row_ptr, col_idx) = (self.nrows(), copied(&self.row_ptr), copied(&self.col_idx));
+        if values.len() != col_idx.len() {
+            return Ok(Csr::new(n, n, row_ptr, col_idx, values)?);
+        }
+        // SAFETY: pointers that begin at 0, never decrease and end at the number of columns, and in each row columns that ascend and are below n:
+        // whoever makes a pattern keeps to that, and here there are as many values.
+        Ok(unsafe { Csr::new_unchecked(n, n, row_ptr, col_idx, values) })
     }
+
+    /// Of each row of A, whose diagonal entry must be stored, what `part` takes: it is given the columns, and how many come before the diagonal.
+    pub(crate) fn of_parts<T: Real>(a: &Csr<T>, part: impl Fn(&[Ordinal], usize) -> &[Ordinal] + Sync) -> Result<Self> {
+        let mut row_ptr = vec![0 as Offset; a.row_ptr().len()];
+        // Where rows end in their chunk.
+        let count = |(chunk, ends): (usize, &mut [Offset])| -> Result<usize> {
+            let mut sum = 0;
+            for (i, end) in (chunk * CHUNK..).zip(ends) {
+                sum += part(a.row(i).0, around(a, i)?.0.len()).len();
+                *end = sum as Offset;
+            }
+            Ok(sum)
+        };
+        // In order, so that the first error is the first row's.
+        let sums: Vec<Result<usize>> = row_ptr[1..].par_chunks_mut(CHUNK).enumerate().map(count).collect();
+        let sums = sums.into_iter().collect::<Result<Vec<usize>>>()?;
+        let mut col_idx = vec![0 as Ordinal; sums.iter().sum()];
+        let (mut rest, mut base) = (&mut col_idx[..], 0);
+        let mut chunks = Vec::with_capacity(sums.len());
+        for &sum in &sums {
+            let (cols, behind) = rest.split_at_mut(sum);
+            chunks.push((base, cols));
+            (rest, base) = (behind, base + sum as Offset);
+        }
+        row_ptr[1..].par_chunks_mut(CHUNK).zip(chunks).enumerate().for_each(|(chunk, (ends, (base, cols)))| {
+            let mut at = 0;
+            for (i, end) in (chunk * CHUNK..).zip(ends) {
+                let (row, length) = (a.row(i).0, *end as usize - at);
+                let before = row.partition_point(|&j| (j as usize) < i);
+                cols[at..at + length].copy_from_slice(part(row, before));
+                at += length;
+                *end += base;
+            }
+        });
+        Ok(Self { row_ptr, col_idx })
+    }
+}
+
+/// A copy by all threads: fresh memory is slow to touch for one.
+fn copied(from: &[u32]) -> Vec<u32> {
+    let mut to = vec![0; from.len()];
+    to.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK)).for_each(|(to, from)| to.copy_from_slice(from));
+    to
 }
 
 /// Patterns of a matrix's strictly lower part and of the rest. Rows of the two, one after the other, are the matrix's rows.
@@ -191,15 +247,8 @@ impl Halves {
     /// Every row must store its diagonal entry.
     pub(crate) fn of<T: Real>(a: &Csr<T>) -> Result<Self> {
         square(a)?;
-        let n = a.row_ptr().len() - 1;
-        let half = (a.values().len() + n) / 2;
-        let mut halves = Self { lower: Pattern::with_capacity(n, half), upper: Pattern::with_capacity(n, half + n) };
-        for i in 0..n {
-            let (before, rest) = around(a, i)?;
-            halves.lower.push(before.iter().copied())?;
-            halves.upper.push(rest.iter().copied())?;
-        }
-        Ok(halves)
+        let lower = Pattern::of_parts(a, |cols, before| &cols[..before])?;
+        Ok(Self { lower, upper: Pattern::of_parts(a, |cols, before| &cols[before..])? })
     }
     /// Entries of the matrix before row `i`.
     pub(crate) fn start(&self, i: usize) -> usize {

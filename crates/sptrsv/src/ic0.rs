@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 
 use spandrel_formats::{Csr, Offset, Real};
 
-use crate::factor::{Slots, around, expect_values, with_fma};
+use crate::factor::{Slots, expect_values, with_fma};
 use crate::triangle::square;
 use crate::{Error, Factor, Factors, Pattern, Result};
 
@@ -68,12 +68,7 @@ impl<T: Real> Factor for Ic0<T> {
 
     fn symbolic(a: &Csr<T>) -> Result<Self> {
         square(a)?;
-        let n = a.row_ptr().len() - 1;
-        let mut lower = Pattern::with_capacity(n, (a.values().len() + n) / 2);
-        for i in 0..n {
-            let (before, rest) = around(a, i)?;
-            lower.push(before.iter().chain(&rest[..1]).copied())?;
-        }
+        let lower = Pattern::of_parts(a, |cols, before| &cols[..=before])?;
         Ok(Self { lower, row_ptr: a.row_ptr().to_vec(), value: PhantomData })
     }
     fn numeric(&self, values: &[T]) -> Result<Factors<T>> {

@@ -8,9 +8,13 @@
 use std::fmt;
 use std::ops::Range;
 
+use rayon::prelude::*;
 use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
 
 use crate::{Error, Result};
+
+/// Rows of a parallel task at least.
+const CHUNK: usize = 1 << 12;
 
 /// Which side of the diagonal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -139,11 +143,16 @@ impl<T: Real> Triangular<T> {
     /// first row that it is true of.
     pub fn new(csr: Csr<T>, triangle: Triangle, diagonal: Diagonal) -> Result<Self> {
         square(&csr)?;
-        for i in 0..csr.nrows() {
-            let (cols, _) = csr.row(i);
-            if let Some(&j) = cols.iter().find(|&&j| j as usize != i && !triangle.holds(i, j as usize)) {
-                return Err(Error::NotTriangular { triangle, row: i, col: j as usize });
-            }
+        // Columns ascend: one of them says it.
+        let furthest = |i: usize| match triangle {
+            Triangle::Lower => csr.row(i).0.last(),
+            Triangle::Upper => csr.row(i).0.first(),
+        };
+        let outside = |i: usize, j: usize| j != i && !triangle.holds(i, j);
+        let is_wrong = |&i: &usize| furthest(i).is_some_and(|&j| outside(i, j as usize));
+        if let Some(row) = (0..csr.nrows()).into_par_iter().with_min_len(CHUNK).find_first(is_wrong) {
+            let col = csr.row(row).0.iter().find(|&&j| outside(row, j as usize)).map_or(row, |&j| j as usize);
+            return Err(Error::NotTriangular { triangle, row, col });
         }
         let inv_diag = reciprocals(&csr, csr.values(), triangle, diagonal)?;
         Ok(Self { csr, triangle, diagonal, inv_diag })
@@ -214,7 +223,12 @@ fn reciprocals<T: Real>(csr: &Csr<T>, values: &[T], triangle: Triangle, diagonal
             Some(d) => Ok(T::one() / d),
         }
     };
-    (0..csr.nrows()).map(inverse).collect()
+    let mut made = vec![T::zero(); csr.nrows()];
+    let store = |(i, place): (usize, &mut T)| inverse(i).map(|inverse| *place = inverse).err();
+    match made.par_iter_mut().enumerate().with_min_len(CHUNK).find_map_first(store) {
+        Some(error) => Err(error),
+        None => Ok(made),
+    }
 }
 
 /// Where in a row of a triangle the diagonal entry stands: at the end of a lower row, at the start of an upper one.

@@ -362,3 +362,35 @@ fn no_rows_have_factors_too() {
     assert_eq!(Ic0::factor(&none).expect("nothing").lower.triangle(), Triangle::Lower);
     assert_eq!(Ssor::factor(&none).expect("nothing").lower.nrows(), 0);
 }
+
+#[test]
+fn patterns_of_many_rows_are_the_triangles_of_a() {
+    // More rows than a task has.
+    let a: Csr<f64> = generate::csr("poisson2d:150").expect("a matrix");
+    let parts = split(&a).expect("square");
+    let (ilu, ic) = (Ilu0::symbolic(&a).expect("factors"), Ic0::symbolic(&a).expect("factors"));
+    let upper = ilu.upper().expect("ILU(0) has two factors");
+    assert_eq!((ic.lower().row_ptr(), ic.lower().col_idx()), (parts.lower.row_ptr(), parts.lower.col_idx()));
+    assert_eq!((upper.row_ptr(), upper.col_idx()), (parts.upper.row_ptr(), parts.upper.col_idx()));
+    for i in 0..a.nrows() {
+        let cols = ic.lower().row(i);
+        assert_eq!(ilu.lower().row(i), &cols[..cols.len() - 1]);
+    }
+
+    let without = |rows: &[usize]| {
+        let (n, _, row_ptr, cols, values) = a.clone().into_parts();
+        let mut triplets = Triplets::new(n, n).expect("small");
+        for i in 0..n {
+            for k in row_ptr[i] as usize..row_ptr[i + 1] as usize {
+                if cols[k] as usize != i || !rows.contains(&i) {
+                    triplets.push(i, cols[k] as usize, values[k]).expect("inside");
+                }
+            }
+        }
+        triplets.to_csr().expect("small")
+    };
+    let lacking = without(&[20_000, 9_001, 12_345]);
+    for error in [error::<Ilu0<f64>>(&lacking), error::<Ic0<f64>>(&lacking)] {
+        assert!(matches!(error, Error::MissingPivot { row: 9_001 }), "{error}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Triangles, levels and the serial solve: properties over random matrices, each error with its row, one drawing.
 
 use proptest::prelude::*;
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Format, Real, Triplets, generate};
 use spandrel_sptrsv::{Diagonal, Error, Levels, Triangle, Triangular, serial, split};
 
 /// Doubled precision: an unevaluated sum of two f64 (Dekker 1971, A floating-point technique for extending the precision).
@@ -245,4 +245,33 @@ fn levels_of_a_6x6() {
     entries.extend(neighbours.iter().flat_map(|&(i, j)| [(i, j, -1.0), (j, i, -1.0)]));
     let a = matrix(6, &entries);
     insta::assert_snapshot!(drawing(&a, Triangle::Lower) + "\n" + &drawing(&a, Triangle::Upper));
+}
+
+#[test]
+fn levels_of_rows_in_runs_are_the_longest_chains() {
+    for spec in [
+        "d3n27:9x7x5",
+        "d3n13:150x3x2",
+        "d3n33:12",
+        "poisson2d:300x4",
+        "poisson1d:1000",
+        "banded:n=700,d=9",
+        "d3n7:40x30x9",
+    ] {
+        let a: Csr<f64> = generate::csr(spec).expect("a matrix");
+        let n = a.nrows();
+        for triangle in [Triangle::Lower, Triangle::Upper] {
+            let mut level_of = vec![0; n];
+            for k in 0..n {
+                let i = if triangle == Triangle::Lower { k } else { n - 1 - k };
+                let needed = a.row(i).0.iter().map(|&j| j as usize).filter(|&j| triangle.holds(i, j));
+                level_of[i] = needed.map(|j| level_of[j] + 1).max().unwrap_or(0);
+            }
+            let levels = Levels::of(&a, triangle).expect("square");
+            let mut expected = vec![Vec::new(); levels.count()];
+            level_of.iter().enumerate().for_each(|(i, &level)| expected[level].push(i as u32));
+            let found: Vec<_> = (0..levels.count()).map(|level| levels.rows(level).to_vec()).collect();
+            assert!(found == expected, "{spec}, {triangle}");
+        }
+    }
 }

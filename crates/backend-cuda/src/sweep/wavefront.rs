@@ -267,7 +267,11 @@ mod tests {
             [(7, 1, 2, 0, 1), (13, 1, 2, 0, 2), (15, 1, 3, 1, 2), (19, 2, 2, 1, 2), (27, 2, 3, 1, 2), (33, 2, 3, 1, 2)];
         for (points, by_line, by_plane, shear, kept) in expected {
             let found = Slopes::of(geometry::stencil(points).expect("a stencil"));
-            assert_eq!((found.by_line, found.by_plane, found.shear, found.kept), (by_line, by_plane, shear, kept), "{points}");
+            assert_eq!(
+                (found.by_line, found.by_plane, found.shear, found.kept),
+                (by_line, by_plane, shear, kept),
+                "{points}"
+            );
             assert!(found.kept * PLANES as i32 <= KEPT as i32, "{points}: {found:?}");
         }
     }
@@ -299,7 +303,9 @@ mod tests {
         let mut reads: Vec<(usize, i64, i64, i64)> = Vec::new();
         for o in offsets.iter().filter(|o| o[1] != 0 || o[2] != 0) {
             let of_line = || offsets.iter().filter(|other| other[1..] == o[1..]);
-            let newest = of_line().map(|o| o[0]).max().expect("a term") + s.by_line * (o[1] + s.shear * o[2]) + s.by_plane * o[2];
+            let newest = of_line().map(|o| o[0]).max().expect("a term")
+                + s.by_line * (o[1] + s.shear * o[2])
+                + s.by_plane * o[2];
             for plane in 0..PLANES as i32 {
                 for line in 0..LINES as i32 {
                     let (before, side, newest) = source(&s, o, newest, plane, line);
@@ -344,7 +350,8 @@ mod tests {
                             at.filter_map(move |r| beside(j, -r.1).map(|by| (by, *r)))
                                 .filter(move |(by, _)| copy_for(before, j, *by) == Some(kind))
                         };
-                        let free = readers(j).all(|(by, r)| done[reader][by] >= (k + 1 - shift(before, r.1) - r.3 - deep).min(batches));
+                        let free = readers(j)
+                            .all(|(by, r)| done[reader][by] >= (k + 1 - shift(before, r.1) - r.3 - deep).min(batches));
                         let over = j < turn || readers(j - turn).all(|(by, _)| done[reader][by] == batches);
                         if free && over {
                             copied[t][j][kind] += 1;
@@ -357,17 +364,25 @@ mod tests {
                     }
                     let come = reads.iter().filter(|r| r.0 <= t).all(|&(before, side, newest, _)| {
                         let Some(from) = beside(j, side) else { return true };
-                        let at = copy_for(before, from, j).map_or(done[t - before][from], |c| copied[t - before][from][c]);
+                        let at =
+                            copy_for(before, from, j).map_or(done[t - before][from], |c| copied[t - before][from][c]);
                         at >= (k + newest + 1 + shift(before, side)).min(batches)
                     });
-                    let near = |j: usize| reads.iter().filter(|r| r.0 == 0).filter_map(move |r| beside(j, -r.1).map(|by| (by, *r)));
+                    let near = |j: usize| {
+                        reads.iter().filter(|r| r.0 == 0).filter_map(move |r| beside(j, -r.1).map(|by| (by, *r)))
+                    };
                     let free = near(j).all(|(by, r)| {
                         copy_for(0, j, by).is_some() || done[t][by] >= (k + 1 - shift(0, r.1) - r.3 - deep).min(batches)
                     });
-                    let over = j < turn || near(j - turn).all(|(by, _)| copy_for(0, j - turn, by).is_some() || done[t][by] == batches);
+                    let over = j < turn
+                        || near(j - turn).all(|(by, _)| copy_for(0, j - turn, by).is_some() || done[t][by] == batches);
                     let slots = (0..3).all(|kind| {
                         let (before, reader) = if kind == 2 { (0, t) } else { (1, t + 1) };
-                        let taken = reads.iter().filter(|r| r.0 == before).filter_map(|r| beside(j, -r.1)).any(|by| copy_for(before, j, by) == Some(kind));
+                        let taken = reads
+                            .iter()
+                            .filter(|r| r.0 == before)
+                            .filter_map(|r| beside(j, -r.1))
+                            .any(|by| copy_for(before, j, by) == Some(kind));
                         reader >= tiles || !taken || copied[t][j][kind] > k - 1 - (NEAR / 4) as i64
                     });
                     if come && free && over && slots {
@@ -380,7 +395,10 @@ mod tests {
                 break;
             }
         }
-        assert!(done.iter().flatten().all(|&k| k == batches), "{size:?}, {points} points, {thread_blocks}: {a:?} stands still");
+        assert!(
+            done.iter().flatten().all(|&k| k == batches),
+            "{size:?}, {points} points, {thread_blocks}: {a:?} stands still"
+        );
     }
 
     #[test]
@@ -403,7 +421,10 @@ mod tests {
                 let offsets = geometry::stencil(points).expect("a stencil");
                 let found = schedule([edge; 3], offsets, 8, geometry::SHARED, 132).expect("a schedule");
                 assert_eq!(found.arg.parts, 4, "{points} points, {edge}: {found:?}");
-                assert!(found.arg.warps as usize >= if points == 33 { 2 } else { 3 } || edge == 64, "{points}, {edge}: {found:?}");
+                assert!(
+                    found.arg.warps as usize >= if points == 33 { 2 } else { 3 } || edge == 64,
+                    "{points}, {edge}: {found:?}"
+                );
             }
         }
     }

@@ -281,23 +281,10 @@ impl Contest<'_> {
         let (gpu, forms) = (self.gpu, Forms::new(self.gpu, self.csr));
         let b: Rc<Vector<f64>> = Rc::new(gpu.be.upload(&self.host)?);
         let y: Vector<f64> = gpu.be.zeros(b.len())?;
-        // The best algorithm for this matrix.
-        let mut trials = Vec::new();
-        for algorithm in Algorithm::ALL {
-            let timed =
-                forms.product(gpu, cusparse, algorithm, b.device_pointer(), y.device_pointer()).and_then(|product| {
-                    let label = Label { noun: String::new(), contender: "cusparse", kernel: None, bytes: 0 };
-                    Timed::new(gpu, label, TRIAL_CALLS, Box::new(move || product.enqueue()))
-                });
-            match timed {
-                Ok(timed) => trials.push((algorithm, timed)),
-                Err(why) => self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel())),
-            }
-        }
-        let timings = interleave(gpu, &mut trials.iter_mut().map(|(_, timed)| timed).collect::<Vec<_>>(), TRIAL)?;
-        let best = trials.iter().zip(&timings).min_by(|a, b| a.1.ms.total_cmp(&b.1.ms));
-        let algorithm = best.context("no algorithm of cuSPARSE runs")?.0.0;
-        drop(trials);
+        let algorithm =
+            best_algorithm(gpu, cusparse, &forms, [b.device_pointer(), y.device_pointer()], |algorithm, why| {
+                self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel()));
+            })?;
         for (place, way) in [(Scalars::Device, "device scalars, graph"), (Scalars::Host, "host scalars")] {
             let peer = Peer::new(gpu, cusparse, cublas, &forms, algorithm, &b, place)?;
             let label = Label {
@@ -325,6 +312,34 @@ impl Visit<f64> for Contest<'_> {
         }
         Ok(())
     }
+}
+
+/// The algorithm of cuSPARSE that multiplies this matrix fastest; `x` and `y` are addresses of its ncols and nrows elements. Those that do not
+/// run are told to `left_out`.
+///
+/// # Errors
+/// None of them runs; a device that fails.
+pub(crate) fn best_algorithm(
+    gpu: &Gpu,
+    cusparse: &Rc<Cusparse>,
+    forms: &Forms<f64>,
+    [x, y]: [u64; 2],
+    mut left_out: impl FnMut(Algorithm, anyhow::Error),
+) -> Result<Algorithm> {
+    let mut trials = Vec::new();
+    for algorithm in Algorithm::ALL {
+        let timed = forms.product(gpu, cusparse, algorithm, x, y).and_then(|product| {
+            let label = Label { noun: String::new(), contender: "cusparse", kernel: None, bytes: 0 };
+            Timed::new(gpu, label, TRIAL_CALLS, Box::new(move || product.enqueue()))
+        });
+        match timed {
+            Ok(timed) => trials.push((algorithm, timed)),
+            Err(why) => left_out(algorithm, why),
+        }
+    }
+    let timings = interleave(gpu, &mut trials.iter_mut().map(|(_, timed)| timed).collect::<Vec<_>>(), TRIAL)?;
+    let best = trials.iter().zip(&timings).min_by(|a, b| a.1.ms.total_cmp(&b.1.ms));
+    Ok(best.context("no algorithm of cuSPARSE runs")?.0.0)
 }
 
 /// Milliseconds of one iteration.

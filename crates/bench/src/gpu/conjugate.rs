@@ -1,21 +1,21 @@
 //! The peer of our CG: Hestenes and Stiefel's loop over cuSPARSE's product and cuBLAS's level 1, as NVIDIA's samples write it.
 //!
-//! With host scalars each dot product comes back to the host; with device scalars two kernels of one thread (quotient.ptx) divide,
+//! With host scalars each dot product comes back to the host; with device scalars kernels of one thread ([`Quotients`]) divide,
 //! and ten iterations at a time are one graph.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, ensure};
 use spandrel_backend::Backend;
 use spandrel_backend_cuda::Vector;
-use spandrel_backend_cuda::cudarc::driver::{CudaFunction, CudaGraph, result::launch_kernel};
-use spandrel_backend_cuda::cudarc::nvrtc::Ptx;
+use spandrel_backend_cuda::cudarc::driver::CudaGraph;
 
 use super::Gpu;
 use super::clock::capture;
 use super::cublas::{Cublas, Scalars};
 use super::cusparse::{Algorithm, Cusparse, Forms, Product};
+use super::quotients::Quotients;
 
 /// Iterations in one graph.
 pub(crate) const ITERATIONS: usize = 10;
@@ -43,8 +43,7 @@ pub(crate) struct Peer<'a> {
     p: Vector<f64>,
     q: Vector<f64>,
     scalars: Vector<f64>,
-    alpha: CudaFunction,
-    beta: CudaFunction,
+    quotients: Quotients,
     place: Scalars,
 }
 
@@ -62,9 +61,6 @@ impl<'a> Peer<'a> {
         let n = b.len();
         let zeros = || -> Result<Vector<f64>> { Ok(gpu.be.zeros(n)?) };
         let (p, q) = (zeros()?, zeros()?);
-        let module = gpu.stream().context().load_module(Ptx::from_src(include_str!("quotient.ptx")));
-        let module = module.context("loading the quotients")?;
-        let function = |name: &str| module.load_function(name).with_context(|| format!("kernel {name}"));
         let mut peer = Self {
             gpu,
             cublas: Rc::clone(cublas),
@@ -77,8 +73,7 @@ impl<'a> Peer<'a> {
             p,
             q,
             scalars: gpu.be.upload(&[1.0; 7])?,
-            alpha: function("alpha_f64")?,
-            beta: function("beta_f64")?,
+            quotients: Quotients::new(gpu)?,
             place,
         };
         if let Scalars::Device = place {
@@ -137,16 +132,6 @@ impl<'a> Peer<'a> {
         self.scalars.device_pointer() + 8 * at
     }
 
-    fn launch(&self, function: &CudaFunction, places: &[u64]) -> Result<()> {
-        let addresses: Vec<u64> = places.iter().map(|&at| self.scalar(at)).collect();
-        let mut arguments: Vec<*mut c_void> =
-            addresses.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast()).collect();
-        let stream = self.gpu.stream().cu_stream();
-        // SAFETY: the kernels take addresses of f64 in device memory, as many as the callers give; the context is bound.
-        unsafe { launch_kernel(function.cu_function(), (1, 1, 1), (1, 1, 1), 0, stream, &mut arguments) }
-            .context("launching a quotient")
-    }
-
     fn vectors(&self) -> [u64; 4] {
         [&self.x, &self.r, &self.p, &self.q].map(Vector::device_pointer)
     }
@@ -158,14 +143,16 @@ impl<'a> Peer<'a> {
         self.product.enqueue()?;                                                            // q = A p
         // SAFETY: vectors of n elements and scalars in device memory that this struct keeps.
         unsafe { self.cublas.dot(n, p, q, at(PQ) as *mut f64) }?;                           // p'q
-        self.launch(&self.alpha, &[RR, PQ, ALPHA, NEGATED])?;                               // alpha = r'r / p'q
+        // SAFETY: scalars in device memory that this struct keeps; the context is bound.
+        unsafe { self.quotients.alpha(self.gpu, [RR, PQ, ALPHA, NEGATED].map(at)) }?;       // alpha = r'r / p'q
         // SAFETY: as above.
         unsafe { self.cublas.axpy(n, at(ALPHA) as *const f64, p, x) }?;                     // x = x + alpha p
         // SAFETY: as above.
         unsafe { self.cublas.axpy(n, at(NEGATED) as *const f64, q, r) }?;                   // r = r - alpha q
         // SAFETY: as above.
         unsafe { self.cublas.dot(n, r, r, at(NEXT) as *mut f64) }?;                         // the next r'r
-        self.launch(&self.beta, &[NEXT, RR, BETA])?;                                        // beta = next / r'r
+        // SAFETY: as above.
+        unsafe { self.quotients.beta(self.gpu, [NEXT, RR, BETA].map(at)) }?;                // beta = next / r'r
         // SAFETY: as above.
         unsafe { self.cublas.scal(n, at(BETA) as *const f64, p) }?;
         // SAFETY: as above.

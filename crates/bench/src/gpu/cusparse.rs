@@ -220,9 +220,24 @@ impl<T: Real> Arrays<T> {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    /// Addresses of row pointers (or of what is in their place) and columns.
+    pub(super) fn index_addresses(&self, gpu: &Gpu) -> [u64; 2] {
+        [address(gpu, &self.indices[0]), address(gpu, &self.indices[1])]
+    }
+
+    /// The values.
+    pub(super) fn values(&self) -> &Vector<T> {
+        &self.values
+    }
 }
 
-fn upload(gpu: &Gpu, host: &[u32]) -> Result<Rc<CudaSlice<u32>>> {
+/// Where a slice is.
+pub(super) fn address<E>(gpu: &Gpu, slice: &CudaSlice<E>) -> u64 {
+    slice.device_ptr(gpu.stream()).0
+}
+
+pub(super) fn upload(gpu: &Gpu, host: &[u32]) -> Result<Rc<CudaSlice<u32>>> {
     // An empty slice has no address.
     let host = if host.is_empty() { &[0][..] } else { host };
     Ok(Rc::new(gpu.stream().clone_htod(host).context("uploading indices for cuSPARSE")?))
@@ -272,8 +287,7 @@ impl<T: Real> Product<T> {
         };
         let f = &library.functions;
         let kind = Self::kind();
-        let address = |slice: &CudaSlice<u32>| slice.device_ptr(gpu.stream()).0 as *mut c_void;
-        let [first, second] = [address(&arrays.indices[0]), address(&arrays.indices[1])];
+        let [first, second] = arrays.index_addresses(gpu).map(|at| at as *mut c_void);
         let values = arrays.values.device_pointer() as *mut c_void;
         let (rows, cols, nnz) = arrays.shape;
         let matrix = &mut product.matrix;

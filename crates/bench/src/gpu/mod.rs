@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use spandrel_backend::Device;
-use spandrel_backend_cuda::cudarc::driver::CudaStream;
+use spandrel_backend_cuda::cudarc::driver::{CudaStream, result, sys};
 use spandrel_backend_cuda::{Cuda, ptx};
 
 use crate::machine;
@@ -17,6 +17,7 @@ use crate::record::Header;
 pub mod cg;
 pub mod clock;
 mod conjugate;
+mod csr02;
 pub mod cublas;
 pub mod cusparse;
 pub mod factorize;
@@ -25,6 +26,8 @@ pub mod krylov;
 pub mod library;
 mod ours;
 pub mod plans;
+mod quotients;
+pub mod solve;
 pub mod spmv;
 mod spsv;
 pub mod sptrsv;
@@ -84,6 +87,42 @@ impl Gpu {
         let bytes = |gib: f64| (gib * f64::from(1u32 << 30)) as u64;
         let free = free as u64;
         Ok(Room { most: most_gib.map_or(free / 10 * 6, bytes), group: group_gib.map_or(free / 10 * 3, bytes) })
+    }
+
+    /// Gives memory that was freed back to the device, so that libraries which allocate for themselves have it.
+    ///
+    /// # Errors
+    /// A driver that refuses.
+    pub(crate) fn release_memory(&self) -> Result<()> {
+        self.bind()?;
+        self.stream().synchronize().context("before memory is released")?;
+        let context = self.stream().context();
+        if context.has_async_alloc() {
+            // SAFETY: the context is bound; what is in use stays.
+            unsafe {
+                result::device::get_default_mem_pool(context.cu_device())
+                    .and_then(|pool| sys::cuMemPoolTrimTo(pool, 0).result())
+            }
+            .context("releasing memory")?;
+        }
+        Ok(())
+    }
+
+    /// Whether the device still answers.
+    ///
+    /// # Errors
+    /// What it has failed with.
+    pub fn check(&self) -> Result<()> {
+        self.stream().synchronize().context("the device has failed")
+    }
+
+    /// Bytes that are free, after [`Gpu::release_memory`].
+    ///
+    /// # Errors
+    /// A driver that does not answer.
+    pub(crate) fn free_memory(&self) -> Result<u64> {
+        self.release_memory()?;
+        Ok(self.stream().context().mem_get_info().context("asking for free memory")?.0 as u64)
     }
 
     /// A header for this device.

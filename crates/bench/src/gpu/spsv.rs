@@ -1,7 +1,7 @@
 //! cuSPARSE's triangular solve as a peer: SpSV in CSR, on the backend's stream.
 //!
-//! A solve has a descriptor and a buffer of its own, and the library goes on using the buffer of the analysis. Load: the copies of the arrays
-//! and the allocation of that buffer. Analysis: `cusparseSpSV_analysis` alone, waited for, the median of three after one that loads
+//! An analysis has a descriptor and a buffer of its own, which the library goes on using. Load: the copies of the arrays and the allocation of
+//! that buffer. Analysis: `cusparseSpSV_analysis` alone, waited for, the median of three after one that loads
 //! kernels.
 //! Reference: cuSPARSE Library documentation, "cusparseSpSV()", "cusparseSpMatSetAttribute()".
 
@@ -10,15 +10,13 @@ use std::ptr::null_mut;
 use std::rc::Rc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
-use spandrel_backend::Backend;
-use spandrel_backend_cuda::Vector;
+use anyhow::{Context, Result};
 use spandrel_backend_cuda::cudarc::driver::{CudaSlice, DevicePtr, sys};
 use spandrel_formats::{Format, Real};
 use spandrel_sptrsv::{Diagonal, Triangle, Triangular};
 
 use super::Gpu;
-use super::cusparse::Cusparse;
+use super::cusparse::{Arrays, Cusparse};
 use super::library::{self, functions, succeeded};
 
 const NAME: &str = "cusparse";
@@ -27,9 +25,10 @@ const R_32F: c_int = 0;
 const R_64F: c_int = 1;
 /// cusparseIndexType_t: CUSPARSE_INDEX_32I.
 const INDEX_32I: c_int = 2;
-/// CUSPARSE_INDEX_BASE_ZERO, CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_SPSV_ALG_DEFAULT.
+/// CUSPARSE_INDEX_BASE_ZERO, CUSPARSE_OPERATION_NON_TRANSPOSE, CUSPARSE_OPERATION_TRANSPOSE, CUSPARSE_SPSV_ALG_DEFAULT.
 const BASE_ZERO: c_int = 0;
 const AS_IS: c_int = 0;
+const TRANSPOSED: c_int = 1;
 const DEFAULT: c_int = 0;
 /// cusparseSpMatAttribute_t: CUSPARSE_SPMAT_FILL_MODE (0 lower, 1 upper), CUSPARSE_SPMAT_DIAG_TYPE (0 non-unit, 1 unit).
 const FILL_MODE: c_int = 0;
@@ -60,17 +59,209 @@ functions! {
     }
 }
 
-/// x <- T^-1 b, analysed.
-pub(crate) struct Solve<T> {
+fn kind<T: Real>() -> c_int {
+    if T::BYTES == 4 { R_32F } else { R_64F }
+}
+
+/// A vector as the library knows it. Its elements outlive it.
+pub(crate) struct Dense {
+    pub(super) descriptor: *mut c_void,
+    destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+impl Dense {
+    fn with<T: Real>(f: &Functions, len: usize, at: sys::CUdeviceptr) -> Result<Self> {
+        let mut descriptor = null_mut();
+        // SAFETY: a live place for the descriptor; the caller vouches for the elements.
+        let status = unsafe { (f.create_vector)(&mut descriptor, len as i64, at as *mut c_void, kind::<T>()) };
+        succeeded(NAME, "cusparseCreateDnVec", status)?;
+        Ok(Self { descriptor, destroy: f.destroy_vector })
+    }
+
+    /// Of `len` elements at an address.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub(crate) fn new<T: Real>(len: usize, at: sys::CUdeviceptr) -> Result<Self> {
+        Self::with::<T>(&Functions::load(library::open(NAME, &["nvJitLink"])?)?, len, at)
+    }
+}
+
+impl Drop for Dense {
+    fn drop(&mut self) {
+        // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
+        unsafe { (self.destroy)(self.descriptor) };
+    }
+}
+
+/// A triangle on the device: the arrays of a CSR matrix, whose entries on the other side of the diagonal the library passes over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    pub(crate) n: usize,
+    pub(crate) nnz: usize,
+    pub(crate) row_ptr: u64,
+    pub(crate) cols: u64,
+    pub(crate) values: u64,
+    pub(crate) triangle: Triangle,
+    pub(crate) diagonal: Diagonal,
+    /// Whether T^T x = b is solved.
+    pub(crate) transposed: bool,
+}
+
+/// A triangle and its analysis. The arrays outlive it.
+pub(crate) struct Analysis<T> {
     library: Rc<Cusparse>,
     functions: Functions,
     matrix: *mut c_void,
-    b: *mut c_void,
-    x: *mut c_void,
     descriptor: *mut c_void,
+    operation: c_int,
     /// 1: the library reads it on the host.
     one: Box<T>,
-    buffer: CudaSlice<u8>,
+    buffer: Option<CudaSlice<u8>>,
+}
+
+impl<T: Real> Analysis<T> {
+    /// Describes the triangle.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub(crate) fn new(gpu: &Gpu, library: &Rc<Cusparse>, of: &Stored) -> Result<Self> {
+        let mut made = Self {
+            library: Rc::clone(library),
+            functions: Functions::load(library::open(NAME, &["nvJitLink"])?)?,
+            matrix: null_mut(),
+            descriptor: null_mut(),
+            operation: if of.transposed { TRANSPOSED } else { AS_IS },
+            one: Box::new(T::one()),
+            buffer: None,
+        };
+        gpu.bind()?;
+        let (n, nnz, f) = (of.n as i64, of.nnz as i64, &made.functions);
+        let [ptr, idx, values] = [of.row_ptr, of.cols, of.values].map(|at| at as *mut c_void);
+        // SAFETY: a live place for the descriptor; the caller vouches for the arrays.
+        let status = unsafe {
+            (f.create_csr)(&mut made.matrix, n, n, nnz, ptr, idx, values, INDEX_32I, INDEX_32I, BASE_ZERO, kind::<T>())
+        };
+        succeeded(NAME, "cusparseCreateCsr", status)?;
+        let upper = c_int::from(of.triangle == Triangle::Upper);
+        let unit = c_int::from(of.diagonal == Diagonal::Unit);
+        for (attribute, value) in [(FILL_MODE, upper), (DIAG_TYPE, unit)] {
+            let data = std::ptr::from_ref(&value).cast();
+            // SAFETY: a live descriptor and a value of the enumeration's size, which is copied.
+            let status = unsafe { (f.set_attribute)(made.matrix, attribute, data, size_of::<c_int>()) };
+            succeeded(NAME, "cusparseSpMatSetAttribute", status)?;
+        }
+        Ok(made)
+    }
+
+    /// Begins anew and makes room; says how many bytes more it took.
+    ///
+    /// # Errors
+    /// What the library says; out of memory.
+    pub(crate) fn reserve(&mut self, gpu: &Gpu, b: &Dense, x: &Dense) -> Result<u64> {
+        self.forget();
+        let f = &self.functions;
+        // SAFETY: a live place for the descriptor.
+        succeeded(NAME, "cusparseSpSV_createDescr", unsafe { (f.create)(&mut self.descriptor) })?;
+        let (one, mut bytes) = (std::ptr::from_ref(&*self.one).cast(), 0usize);
+        // SAFETY: live descriptors and a live scalar.
+        let status = unsafe {
+            (f.buffer_size)(
+                self.library.opened(),
+                self.operation,
+                one,
+                self.matrix,
+                b.descriptor,
+                x.descriptor,
+                kind::<T>(),
+                DEFAULT,
+                self.descriptor,
+                &mut bytes,
+            )
+        };
+        succeeded(NAME, "cusparseSpSV_bufferSize", status)?;
+        // The same triangle takes the same.
+        if self.buffer.as_ref().is_some_and(|buffer| buffer.len() >= bytes) {
+            return Ok(0);
+        }
+        self.buffer = Some(gpu.stream().alloc_zeros::<u8>(bytes.max(16)).context("cuSPARSE's buffer")?);
+        Ok(bytes as u64)
+    }
+
+    /// The analysis, after [`Analysis::reserve`].
+    ///
+    /// # Errors
+    /// What the library says.
+    pub(crate) fn analyze(&mut self, gpu: &Gpu, b: &Dense, x: &Dense) -> Result<()> {
+        let one = std::ptr::from_ref(&*self.one).cast();
+        let buffer = self.buffer.as_ref().map_or(0, |buffer| buffer.device_ptr(gpu.stream()).0);
+        // SAFETY: live descriptors and a live scalar, and the buffer of the size that was asked for.
+        let status = unsafe {
+            (self.functions.analysis)(
+                self.library.opened(),
+                self.operation,
+                one,
+                self.matrix,
+                b.descriptor,
+                x.descriptor,
+                kind::<T>(),
+                DEFAULT,
+                self.descriptor,
+                buffer as *mut c_void,
+            )
+        };
+        Ok(succeeded(NAME, "cusparseSpSV_analysis", status)?)
+    }
+
+    /// Enqueues x <- T^-1 b, of any vectors of the right length.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub(crate) fn enqueue(&self, b: &Dense, x: &Dense) -> Result<()> {
+        let one = std::ptr::from_ref(&*self.one).cast();
+        // SAFETY: live descriptors and a live scalar, the triangle analysed, its buffer kept.
+        let status = unsafe {
+            (self.functions.solve)(
+                self.library.opened(),
+                self.operation,
+                one,
+                self.matrix,
+                b.descriptor,
+                x.descriptor,
+                kind::<T>(),
+                DEFAULT,
+                self.descriptor,
+            )
+        };
+        Ok(succeeded(NAME, "cusparseSpSV_solve", status)?)
+    }
+}
+
+impl<T> Analysis<T> {
+    fn forget(&mut self) {
+        if !self.descriptor.is_null() {
+            // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
+            unsafe { (self.functions.destroy)(self.descriptor) };
+            self.descriptor = null_mut();
+        }
+    }
+}
+
+impl<T> Drop for Analysis<T> {
+    fn drop(&mut self) {
+        self.forget();
+        if !self.matrix.is_null() {
+            // SAFETY: as above.
+            unsafe { (self.functions.destroy_matrix)(self.matrix) };
+        }
+    }
+}
+
+/// x <- T^-1 b, analysed.
+pub(crate) struct Solve<T> {
+    analysis: Analysis<T>,
+    b: Dense,
+    x: Dense,
     /// Milliseconds.
     pub(crate) analyze_ms: f64,
     /// Milliseconds.
@@ -80,8 +271,7 @@ pub(crate) struct Solve<T> {
     /// Bytes on the device.
     pub(crate) storage: u64,
     // Held for their memory alone.
-    _indices: [CudaSlice<u32>; 2],
-    _values: Vector<T>,
+    _arrays: Arrays<T>,
 }
 
 impl<T: Real> Solve<T> {
@@ -97,98 +287,49 @@ impl<T: Real> Solve<T> {
         x: sys::CUdeviceptr,
     ) -> Result<Self> {
         let csr = matrix.csr();
-        ensure!(i32::try_from(csr.nnz()).is_ok(), "{} entries: cuSPARSE's 32-bit indices are signed", csr.nnz());
-        let functions = Functions::load(library::open(NAME, &["nvJitLink"])?)?;
-        gpu.bind()?;
         let begin = Instant::now();
-        // An empty slice has no address.
-        let upload = |host: &[u32]| {
-            let host = if host.is_empty() { &[0][..] } else { host };
-            gpu.stream().clone_htod(host).context("uploading indices for cuSPARSE")
-        };
-        let indices = [upload(csr.row_ptr())?, upload(csr.col_idx())?];
-        let values = gpu.be.upload(csr.values())?;
+        let arrays = Arrays::csr(gpu, csr)?;
         gpu.stream().synchronize().context("uploading for cuSPARSE")?;
         let loaded = begin.elapsed();
-        let arrays = (4 * csr.row_ptr().len() + (4 + T::BYTES) * csr.nnz()) as u64;
+        let [row_ptr, cols] = arrays.index_addresses(gpu);
+        let of = Stored {
+            n: csr.nrows(),
+            nnz: csr.nnz(),
+            row_ptr,
+            cols,
+            values: arrays.values().device_pointer(),
+            triangle: matrix.triangle(),
+            diagonal: matrix.diagonal(),
+            transposed: false,
+        };
+        let analysis = Analysis::new(gpu, library, &of)?;
+        let bytes = (4 * csr.row_ptr().len() + (4 + T::BYTES) * csr.nnz()) as u64;
         let mut solve = Self {
-            library: Rc::clone(library),
-            functions,
-            matrix: null_mut(),
-            b: null_mut(),
-            x: null_mut(),
-            descriptor: null_mut(),
-            one: Box::new(T::one()),
-            buffer: gpu.stream().alloc_zeros::<u8>(16).context("cuSPARSE's buffer")?,
+            b: Dense::with::<T>(&analysis.functions, csr.nrows(), b)?,
+            x: Dense::with::<T>(&analysis.functions, csr.nrows(), x)?,
+            analysis,
             analyze_ms: 0.0,
             load_ms: loaded.as_secs_f64() * 1e3,
-            bytes: arrays + (2 * T::BYTES * csr.nrows()) as u64,
-            storage: arrays,
-            _indices: indices,
-            _values: values,
+            bytes: bytes + (2 * T::BYTES * csr.nrows()) as u64,
+            storage: bytes,
+            _arrays: arrays,
         };
-        solve.describe(matrix, b, x, gpu)?;
         solve.analyze(gpu)?;
         Ok(solve)
-    }
-
-    fn kind() -> c_int {
-        if T::BYTES == 4 { R_32F } else { R_64F }
-    }
-
-    fn describe(&mut self, matrix: &Triangular<T>, b: sys::CUdeviceptr, x: sys::CUdeviceptr, gpu: &Gpu) -> Result<()> {
-        let (n, nnz) = (matrix.nrows() as i64, matrix.csr().nnz() as i64);
-        let address = |slice: &CudaSlice<u32>| slice.device_ptr(gpu.stream()).0 as *mut c_void;
-        let [ptr, idx] = [address(&self._indices[0]), address(&self._indices[1])];
-        let (values, kind, f) = (self._values.device_pointer() as *mut c_void, Self::kind(), &self.functions);
-        // SAFETY: a live place for the descriptor, device arrays of the lengths that the shape says, which this solve keeps.
-        let status = unsafe {
-            (f.create_csr)(&mut self.matrix, n, n, nnz, ptr, idx, values, INDEX_32I, INDEX_32I, BASE_ZERO, kind)
-        };
-        succeeded(NAME, "cusparseCreateCsr", status)?;
-        let upper = c_int::from(matrix.triangle() == Triangle::Upper);
-        let unit = c_int::from(matrix.diagonal() == Diagonal::Unit);
-        for (attribute, value) in [(FILL_MODE, upper), (DIAG_TYPE, unit)] {
-            let data = std::ptr::from_ref(&value).cast();
-            // SAFETY: a live descriptor and a value of the enumeration's size, which is copied.
-            let status = unsafe { (f.set_attribute)(self.matrix, attribute, data, size_of::<c_int>()) };
-            succeeded(NAME, "cusparseSpMatSetAttribute", status)?;
-        }
-        for (vector, at) in [(&mut self.b, b), (&mut self.x, x)] {
-            // SAFETY: a live place for the descriptor; the caller vouches for the vectors.
-            let status = unsafe { (f.create_vector)(vector, n, at as *mut c_void, kind) };
-            succeeded(NAME, "cusparseCreateDnVec", status)?;
-        }
-        Ok(())
     }
 
     fn analyze(&mut self, gpu: &Gpu) -> Result<()> {
         let mut samples = Vec::new();
         for round in 0..=ANALYSES {
-            self.forget();
-            // SAFETY: a live place for the descriptor.
-            succeeded(NAME, "cusparseSpSV_createDescr", unsafe { (self.functions.create)(&mut self.descriptor) })?;
-            let (f, one, kind) = (&self.functions, std::ptr::from_ref(&*self.one).cast(), Self::kind());
-            let (opened, matrix, b, x, descriptor) =
-                (self.library.opened(), self.matrix, self.b, self.x, self.descriptor);
-            let (mut bytes, begin) = (0usize, Instant::now());
-            // SAFETY: live descriptors and a live scalar.
-            let status =
-                unsafe { (f.buffer_size)(opened, AS_IS, one, matrix, b, x, kind, DEFAULT, descriptor, &mut bytes) };
-            succeeded(NAME, "cusparseSpSV_bufferSize", status)?;
-            // Asked in every round; the same triangle takes the same.
-            if bytes > self.buffer.len() {
-                self.buffer = gpu.stream().alloc_zeros::<u8>(bytes).context("cuSPARSE's buffer")?;
-                gpu.stream().synchronize().context("cuSPARSE's buffer")?;
-                self.load_ms += begin.elapsed().as_secs_f64() * 1e3;
-                self.storage += bytes as u64;
-            }
-            let buffer = self.buffer.device_ptr(gpu.stream()).0 as *mut c_void;
-            gpu.stream().synchronize().context("before cuSPARSE's analysis")?;
             let begin = Instant::now();
-            // SAFETY: live descriptors and a live scalar, and the buffer of the size that was asked for.
-            let status = unsafe { (f.analysis)(opened, AS_IS, one, matrix, b, x, kind, DEFAULT, descriptor, buffer) };
-            succeeded(NAME, "cusparseSpSV_analysis", status)?;
+            let bytes = self.analysis.reserve(gpu, &self.b, &self.x)?;
+            gpu.stream().synchronize().context("before cuSPARSE's analysis")?;
+            if bytes > 0 {
+                self.load_ms += begin.elapsed().as_secs_f64() * 1e3;
+                self.storage += bytes;
+            }
+            let begin = Instant::now();
+            self.analysis.analyze(gpu, &self.b, &self.x)?;
             gpu.stream().synchronize().context("cuSPARSE's analysis")?;
             if round > 0 {
                 samples.push(begin.elapsed().as_secs_f64() * 1e3);
@@ -204,47 +345,6 @@ impl<T: Real> Solve<T> {
     /// # Errors
     /// What the library says.
     pub(crate) fn enqueue(&self) -> Result<()> {
-        let one = std::ptr::from_ref(&*self.one).cast();
-        // SAFETY: live descriptors and a live scalar, the triangle analysed, its buffer kept.
-        let status = unsafe {
-            (self.functions.solve)(
-                self.library.opened(),
-                AS_IS,
-                one,
-                self.matrix,
-                self.b,
-                self.x,
-                Self::kind(),
-                DEFAULT,
-                self.descriptor,
-            )
-        };
-        Ok(succeeded(NAME, "cusparseSpSV_solve", status)?)
-    }
-}
-
-impl<T> Solve<T> {
-    /// Destroys the analysis.
-    fn forget(&mut self) {
-        if !self.descriptor.is_null() {
-            // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
-            unsafe { (self.functions.destroy)(self.descriptor) };
-            self.descriptor = null_mut();
-        }
-    }
-}
-
-impl<T> Drop for Solve<T> {
-    fn drop(&mut self) {
-        self.forget();
-        let f = &self.functions;
-        for (descriptor, destroy) in
-            [(self.matrix, f.destroy_matrix), (self.b, f.destroy_vector), (self.x, f.destroy_vector)]
-        {
-            if !descriptor.is_null() {
-                // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
-                unsafe { destroy(descriptor) };
-            }
-        }
+        self.analysis.enqueue(&self.b, &self.x)
     }
 }

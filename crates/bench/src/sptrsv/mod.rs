@@ -148,7 +148,7 @@ pub(crate) fn stopwatch<R>(work: impl FnOnce() -> R) -> (R, f64) {
 }
 
 /// Milliseconds from which on one timing of a preparation is enough.
-const LONG_MS: f64 = 300.0;
+pub(crate) const LONG_MS: f64 = 300.0;
 
 /// The result of `work` and the median of three timings of it, or of one long one. What came before is dropped first: preparations
 /// may be large.

@@ -25,17 +25,7 @@ pub struct Runs<'a, T> {
 impl<'a, T: Real> Runs<'a, T> {
     /// Finds them.
     pub fn of(csr: &'a Csr<T>) -> Self {
-        let n = csr.nrows();
-        let find = |chunk: usize| {
-            let (mut row, end) = (chunk * CHUNK, n.min((chunk + 1) * CHUNK));
-            let mut first = Vec::new();
-            while row < end {
-                first.push(row as Ordinal);
-                row = run_end(csr.row_ptr(), csr.col_idx(), row, end);
-            }
-            first
-        };
-        Self { csr, chunks: (0..n.div_ceil(CHUNK)).into_par_iter().map(find).collect() }
+        Self { csr, chunks: run_starts(csr.row_ptr(), csr.col_idx()) }
     }
 
     /// The matrix.
@@ -57,6 +47,25 @@ impl<'a, T: Real> Runs<'a, T> {
         let ends = first.iter().skip(1).map(|&row| row as usize).chain([end]);
         first.iter().map(|&row| row as usize).zip(ends).map(|(begin, end)| begin..end)
     }
+}
+
+/// The first row of each run of a pattern, row pointers and columns as in CSR, by chunks of rows. All of them together ascend, and a run ends
+/// where the next begins.
+///
+/// # Panics
+/// If a pointer lies outside `col_idx`, or there is none.
+pub fn run_starts(row_ptr: &[Offset], col_idx: &[Ordinal]) -> Vec<Vec<Ordinal>> {
+    let n = row_ptr.len() - 1;
+    let find = |chunk: usize| {
+        let (mut row, end) = (chunk * CHUNK, n.min((chunk + 1) * CHUNK));
+        let mut first = Vec::new();
+        while row < end {
+            first.push(row as Ordinal);
+            row = run_end(row_ptr, col_idx, row, end);
+        }
+        first
+    };
+    (0..n.div_ceil(CHUNK)).into_par_iter().map(find).collect()
 }
 
 /// Where the run that begins with `row` ends, at most at `end`. Blocks grow while they are part of it and shrink at its end, where it may

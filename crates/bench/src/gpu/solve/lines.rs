@@ -1,0 +1,258 @@
+//! What the record says of whole solves, as lines and as a table, and their geometric means.
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Setup;
+
+/// One contender on one case.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// `"solve"`.
+    pub op: &'static str,
+    /// `"cg"`, `"bicgstab"`.
+    pub noun: &'static str,
+    /// Element type of matrix and answer.
+    #[serde(rename = "type")]
+    pub element: &'static str,
+    /// `"f64"`, `"mixed"` (the preconditioner in f32), `"refined"` (around solves in f32).
+    pub precision: &'static str,
+    /// `"cuda"`.
+    pub backend: &'static str,
+    /// `"spandrel"`, `"cusparse+cublas"`.
+    pub contender: &'static str,
+    /// The matrix.
+    pub case: String,
+    /// Rows.
+    pub n: usize,
+    /// Entries.
+    pub nnz: usize,
+    /// `"ic0"`, `"ilu0"`.
+    pub precond: &'static str,
+    /// How products and triangular solves are done.
+    pub kernel: String,
+    /// alpha, where A + alpha diag(A) was factored; else 0.
+    pub shift: f64,
+    /// The word of the outcome; `"error"` with the reason beside; `"wrong_answer"` for one that claims what the residual denies.
+    pub status: String,
+    /// The reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Iterations.
+    pub iterations: usize,
+    /// Stop criterion.
+    pub rtol: f64,
+    /// ||b - A x|| / ||b|| as the contender says.
+    pub true_residual: Option<f64>,
+    /// The same summed anew on the host.
+    pub recomputed_residual: Option<f64>,
+    /// Median milliseconds of a solve from x = 0 on the device to an outcome that the host knows; of one that did not converge, its own.
+    pub ms: Option<f64>,
+    /// Fastest round.
+    pub ms_min: Option<f64>,
+    /// Slowest round.
+    pub ms_max: Option<f64>,
+    /// Rounds.
+    pub rounds: usize,
+    /// Milliseconds from the CSR matrix on the host to what solves, copies included.
+    pub setup_ms: Option<f64>,
+    /// Its parts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<Value>,
+    /// Of `setup_ms`, milliseconds of bringing the three arrays of the CSR matrix onto the device, by themselves.
+    pub transfer_ms: Option<f64>,
+    /// Milliseconds from the CSR matrix on the device, where the contender can begin there.
+    pub setup_resident_ms: Option<f64>,
+    /// Whether the iterations are within 2 %, or one, of the peer's.
+    pub same_iterations: Option<bool>,
+    /// Milliseconds of the peer's solve over ours, both answers right.
+    pub ratio_to_best_peer: Option<f64>,
+    /// The same of set-up and solve.
+    pub ratio_with_setup: Option<f64>,
+    /// Milliseconds of our solve in f64 over this one.
+    pub ratio_to_f64: Option<f64>,
+}
+
+impl Line {
+    /// Whether the answer is right.
+    pub fn is_right(&self) -> bool {
+        self.status == "converged"
+    }
+
+    fn ours(&self) -> bool {
+        self.contender == "spandrel"
+    }
+}
+
+/// The milliseconds of a set-up as they stand in a line.
+pub(super) fn parts(setup: &Setup) -> Value {
+    let rounded = |ms: f64| (ms * 1e6).round() / 1e6;
+    Value::Object(setup.parts.iter().map(|(part, ms)| (format!("{part}_ms"), json!(rounded(*ms)))).collect())
+}
+
+/// Fills in the ratios of the lines of one case and method.
+pub(super) fn compare(lines: &mut [Line]) {
+    let facts = |line: &Line| (line.iterations, line.ms, line.setup_ms);
+    let peer = lines.iter().find(|l| !l.ours() && l.is_right()).map(facts);
+    let plain = lines.iter().find(|l| l.ours() && l.precision == "f64" && l.is_right()).and_then(|l| l.ms);
+    for line in lines.iter_mut().filter(|l| l.ours() && l.is_right()) {
+        let Some(ms) = line.ms else { continue };
+        if line.precision != "f64" {
+            line.ratio_to_f64 = plain.map(|plain| plain / ms);
+        }
+        let Some((iterations, peer_ms, peer_setup)) = peer else { continue };
+        let apart = line.iterations.abs_diff(iterations);
+        line.same_iterations = Some(apart <= 1 || 50 * apart <= iterations);
+        line.ratio_to_best_peer = peer_ms.map(|peer| peer / ms);
+        let whole = |ms: Option<f64>, setup: Option<f64>| ms.zip(setup).map(|(ms, setup)| ms + setup);
+        line.ratio_with_setup = whole(peer_ms, peer_setup).zip(whole(Some(ms), line.setup_ms)).map(|(p, o)| p / o);
+    }
+}
+
+fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = ratios.fold((0.0, 0), |(sum, count), ratio| (sum + ratio.ln(), count + 1));
+    (count > 0).then(|| (sum / f64::from(count)).exp())
+}
+
+/// Geometric means of the ratios by method and precision, over the cases in which both sides are right, and how many these are of all.
+pub fn means(lines: &[Line]) -> Vec<Value> {
+    let mut out = Vec::new();
+    for noun in ["cg", "bicgstab", "all"] {
+        for precision in ["f64", "mixed", "refined"] {
+            let of = |l: &&Line| l.ours() && (noun == "all" || l.noun == noun) && l.precision == precision;
+            let all: Vec<&Line> = lines.iter().filter(of).collect();
+            if all.is_empty() {
+                continue;
+            }
+            let mean = |ratio: fn(&Line) -> Option<f64>| geometric_mean(all.iter().filter_map(|l| ratio(l)));
+            let compared = all.iter().filter(|l| l.ratio_to_best_peer.is_some()).count();
+            let converged = all.iter().filter(|l| l.is_right()).count();
+            out.push(json!({
+                "op": "solve", "noun": noun, "type": "f64", "precision": precision, "backend": "cuda", "contender": "spandrel",
+                "case": "geometric mean", "cases": all.len(), "converged": converged, "compared": compared,
+                "ratio_to_best_peer": mean(|l| l.ratio_to_best_peer), "ratio_with_setup": mean(|l| l.ratio_with_setup),
+                "ratio_to_f64": mean(|l| l.ratio_to_f64),
+            }));
+        }
+    }
+    out
+}
+
+/// The lines as a table; with `markdown` in that form.
+pub fn table(lines: &[Line], markdown: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
+    table.set_header([
+        "case",
+        "method",
+        "contender",
+        "kernel",
+        "status",
+        "iterations",
+        "residual",
+        "set-up ms",
+        "solve ms",
+        "solve",
+        "with set-up",
+        "to f64",
+    ]);
+    let ms = |v: Option<f64>| v.map_or(String::new(), |v| format!("{v:.3}"));
+    let times = |v: Option<f64>| v.map_or(String::new(), |v| format!("{v:.2}x"));
+    for l in lines {
+        let contender = if l.ours() { format!("spandrel, {}", l.precision) } else { l.contender.into() };
+        let status = l.error.as_ref().map_or(l.status.clone(), |why| format!("{}: {why}", l.status));
+        table.add_row([
+            l.case.clone(),
+            format!("{}-{}", l.precond, l.noun),
+            contender,
+            l.kernel.clone(),
+            status,
+            l.iterations.to_string(),
+            l.recomputed_residual.map_or(String::new(), |r| format!("{r:.1e}")),
+            ms(l.setup_ms),
+            ms(l.ms),
+            times(l.ratio_to_best_peer),
+            times(l.ratio_with_setup),
+            times(l.ratio_to_f64),
+        ]);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(crate) fn line(contender: &'static str, precision: &'static str, iterations: usize, ms: f64) -> Line {
+        Line {
+            op: "solve",
+            noun: "cg",
+            element: "f64",
+            precision,
+            backend: "cuda",
+            contender,
+            case: "d3n7:8".into(),
+            n: 512,
+            nnz: 3200,
+            precond: "ic0",
+            kernel: "dia, sweep".into(),
+            shift: 0.0,
+            status: "converged".into(),
+            error: None,
+            iterations,
+            rtol: 1e-8,
+            true_residual: Some(9e-9),
+            recomputed_residual: Some(9e-9),
+            ms: Some(ms),
+            ms_min: Some(ms),
+            ms_max: Some(ms),
+            rounds: 1,
+            setup_ms: Some(10.0),
+            setup: None,
+            transfer_ms: Some(1.0),
+            setup_resident_ms: None,
+            same_iterations: None,
+            ratio_to_best_peer: None,
+            ratio_with_setup: None,
+            ratio_to_f64: None,
+        }
+    }
+
+    #[test]
+    fn ratios_compare_right_answers_alone() {
+        let mut lines = vec![line("spandrel", "f64", 100, 2.0), line("cusparse+cublas", "f64", 102, 8.0)];
+        lines.push(line("spandrel", "mixed", 130, 1.0));
+        compare(&mut lines);
+        assert_eq!((lines[0].ratio_to_best_peer, lines[0].ratio_with_setup), (Some(4.0), Some(1.5)));
+        assert_eq!((lines[0].same_iterations, lines[2].same_iterations), (Some(true), Some(false)));
+        assert_eq!((lines[0].ratio_to_f64, lines[2].ratio_to_f64), (None, Some(2.0)));
+        assert_eq!(lines[1].ratio_to_best_peer, None);
+
+        let means = means(&lines);
+        let of = |noun: &str, precision: &str| {
+            means.iter().find(|m| m["noun"] == noun && m["precision"] == precision).cloned()
+        };
+        assert_eq!(of("all", "f64").expect("a mean")["ratio_to_best_peer"], 4.0);
+        assert!(of("bicgstab", "f64").is_none());
+
+        lines[1].status = "zero_pivot".into();
+        for line in &mut lines {
+            (line.ratio_to_best_peer, line.ratio_with_setup) = (None, None);
+        }
+        compare(&mut lines);
+        assert_eq!(lines[0].ratio_to_best_peer, None);
+        assert_eq!(super::means(&lines)[0]["compared"], 0);
+    }
+
+    #[test]
+    fn a_line_says_what_was_left_out() {
+        let mut failed = line("spandrel", "f64", 0, 1.0);
+        (failed.status, failed.error, failed.ms) = ("error".into(), Some("out of memory".into()), None);
+        let object = serde_json::to_value(&failed).expect("plain data");
+        assert_eq!((&object["status"], &object["error"]), (&json!("error"), &json!("out of memory")));
+        assert_eq!((&object["type"], object["ms"].is_null()), (&json!("f64"), true));
+        let text = table(&[failed], true);
+        assert!(text.starts_with('|') && text.contains("error: out of memory"), "{text}");
+    }
+}

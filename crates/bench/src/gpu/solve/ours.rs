@@ -1,0 +1,287 @@
+//! Our side: the public solvers with factors that the device computes, the product in the format that the library chooses; in f64, with the
+//! preconditioner in f32, and refined around solves in f32.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use spandrel_backend::{Backend, Device, Factorize, Gate, Mat, Operator, Preconditioner};
+use spandrel_backend_cuda::{Cuda, Vector};
+use spandrel_formats::{Bdia, Csr, Dia, Ell, Format, Hyb, Real, Sell, for_each_format};
+use spandrel_solvers::factored::{Plans, SharedTriangles};
+use spandrel_solvers::{BiCgStab, Cg, DeviceFactored, Error, Mixed, Options, Outcome, Progress, Refine};
+use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Plan, Sweep};
+
+use super::{Contender, Ended, Limits, Setup};
+use crate::gpu::Gpu;
+use crate::krylov::Method;
+use crate::sptrsv::stopwatch;
+
+/// A matrix in whichever format.
+pub(super) type Stored<T> = Box<dyn Operator<T, Cuda>>;
+
+/// The matrix of the host on the device in a format: made there of CSR where the backend converts, else here.
+///
+/// # Errors
+/// A matrix that does not fit the format; out of memory.
+pub(super) fn operator<T: Real>(gpu: &Gpu, stem: &str, csr: &Arc<Csr<T>>) -> Result<Stored<T>> {
+    let be = &gpu.be;
+    let rows = || Mat::<Cuda, Csr<T>>::load(be, Arc::clone(csr));
+    let made: Stored<T> = match stem {
+        "csr" => Box::new(rows()?),
+        "dia" => Box::new(rows()?.convert::<Dia<T>>(be)?),
+        "bdia" => Box::new(rows()?.convert::<Bdia<T>>(be)?),
+        "ell" => Box::new(rows()?.convert::<Ell<T>>(be)?),
+        "sell" => Box::new(rows()?.convert::<Sell<T>>(be)?),
+        "hyb" => Box::new(rows()?.convert::<Hyb<T>>(be)?),
+        other => {
+            macro_rules! host {
+                ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
+                    match other {
+                        $(stringify!($stem) => {
+                            Box::new(Mat::load(be, spandrel_formats::$Type::<T>::from_csr(csr)?)?)
+                        })*
+                        other => bail!("no format is called {other}"),
+                    }
+                };
+            }
+            for_each_format!(host)
+        }
+    };
+    be.synchronize()?;
+    Ok(made)
+}
+
+/// A preconditioner, and what there is to say of it.
+pub(super) struct Made<T: Real> {
+    pub(super) m: Shared<T>,
+    pub(super) plan: &'static str,
+    pub(super) shift: f64,
+}
+
+/// A preconditioner of several solvers.
+pub(super) struct Shared<T: Real>(Rc<dyn Preconditioner<T, Cuda>>);
+
+impl<T: Real> Clone for Shared<T> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+// SAFETY: every operation is that of what is shared, which is never replaced.
+unsafe impl<T: Real> Preconditioner<T, Cuda> for Shared<T> {
+    fn len(&self) -> Option<usize> {
+        self.0.len()
+    }
+    fn apply(&self, be: &Cuda, gate: Gate<'_, Cuda>, r: &Vector<T>, z: &mut Vector<T>) -> spandrel_backend::Result<()> {
+        self.0.apply(be, gate, r, z)
+    }
+}
+
+/// IC(0) for CG, ILU(0) for BiCGStab; says how long each part took: the symbolic phase, the plans of the solves, and what the device does.
+///
+/// # Errors
+/// Those of the factorisation; a device that fails.
+pub(super) fn preconditioner<T: Real>(gpu: &Gpu, method: Method, csr: &Csr<T>) -> Result<(Made<T>, Setup)>
+where
+    Cuda: Factorize<Ic0<T>> + Factorize<Ilu0<T>> + Backend<T, Vector = Vector<T>>,
+{
+    match method {
+        Method::Cg => factored::<T, Ic0<T>>(gpu, csr),
+        Method::BiCgStab => factored::<T, Ilu0<T>>(gpu, csr),
+    }
+}
+
+/// The plan of the two solves as the library takes it on a GPU: the sweep where the factors are stencils on a grid, else a thread a row.
+fn factored<T: Real, F: Factor<Value = T>>(gpu: &Gpu, csr: &Csr<T>) -> Result<(Made<T>, Setup)>
+where
+    Cuda: Factorize<F> + Backend<T, Vector = Vector<T>>,
+{
+    let mut setup = Setup::default();
+    let (factor, ms) = stopwatch(|| F::symbolic(csr));
+    let factor = factor.map_err(Error::from)?;
+    setup.push("symbolic", ms);
+    let (sweeps, ms) = stopwatch(|| -> spandrel_solvers::Result<_> {
+        let triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
+        Ok(Plans::<Sweep<T>>::analyze(&triangles).ok())
+    });
+    setup.push("plans", ms);
+    let (values, copy_ms) = stopwatch(|| Backend::<T>::upload(&gpu.be, csr.values()));
+    let values = values?;
+    if let Some(plans) = sweeps? {
+        let (made, ms) = stopwatch(|| loaded(gpu, factor.clone(), plans, &values));
+        match made {
+            Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
+            made => {
+                setup.push("factors", copy_ms + ms);
+                return Ok((made?, setup));
+            }
+        }
+    }
+    let (plans, ms) = stopwatch(|| -> spandrel_solvers::Result<_> {
+        let triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
+        Ok(Plans::<Capellini<T>>::analyze(&triangles)?)
+    });
+    setup.push("plans", ms);
+    let plans = plans?;
+    let (made, ms) = stopwatch(|| loaded(gpu, factor, plans, &values));
+    setup.push("factors", copy_ms + ms);
+    Ok((made?, setup))
+}
+
+fn loaded<P: Plan, F: Factor<Value = P::Value>>(
+    gpu: &Gpu,
+    factor: F,
+    plans: Plans<P>,
+    values: &Vector<P::Value>,
+) -> spandrel_solvers::Result<Made<P::Value>>
+where
+    Cuda: spandrel_backend::Sptrsv<P> + Factorize<F> + Backend<P::Value, Vector = Vector<P::Value>>,
+{
+    let made = DeviceFactored::<Cuda, P, F>::load(&gpu.be, factor, plans, values)?;
+    gpu.be.synchronize()?;
+    let shift = made.solves().shift();
+    Ok(Made { m: Shared(Rc::new(made)), plan: P::NAME, shift })
+}
+
+#[allow(clippy::large_enum_variant)] // a contest has a handful
+enum Solver<T: Real> {
+    Cg(Cg<T, Cuda>),
+    BiCgStab(BiCgStab<T, Cuda>),
+}
+
+impl<T: Real> Solver<T> {
+    fn new(gpu: &Gpu, method: Method, n: usize) -> Result<Self> {
+        Ok(match method {
+            Method::Cg => Self::Cg(Cg::new(&gpu.be, n)?),
+            Method::BiCgStab => Self::BiCgStab(BiCgStab::new(&gpu.be, n)?),
+        })
+    }
+}
+
+impl<T: Real> Solver<T> {
+    fn solve(
+        &mut self,
+        be: &Cuda,
+        a: &Stored<T>,
+        m: &impl Preconditioner<T, Cuda>,
+        b: &Vector<T>,
+        x: &mut Vector<T>,
+        options: &Options,
+        watch: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> spandrel_solvers::Result<Outcome> {
+        match self {
+            Solver::Cg(cg) => cg.solve_watched(be, a, m, b, x, options, watch),
+            Solver::BiCgStab(bicgstab) => bicgstab.solve_watched(be, a, m, b, x, options, watch),
+        }
+    }
+}
+
+/// What it iterates with.
+#[allow(clippy::large_enum_variant)] // as above
+enum Way {
+    /// In f64 throughout, or with a preconditioner that is in f32 within.
+    Direct { solver: Solver<f64>, m: Box<dyn Preconditioner<f64, Cuda>> },
+    /// Corrections in f32.
+    Refined { refine: Refine<Cuda>, solver: Solver<f32>, a: Stored<f32>, m: Shared<f32>, exponent: i32 },
+}
+
+/// One of ours in a workspace of its own.
+pub(super) struct Ours<'a> {
+    gpu: &'a Gpu,
+    way: Way,
+    a: Rc<Stored<f64>>,
+    b: Rc<Vector<f64>>,
+    x: Vector<f64>,
+    limits: Limits,
+}
+
+impl<'a> Ours<'a> {
+    fn with(gpu: &'a Gpu, a: &Rc<Stored<f64>>, b: &Rc<Vector<f64>>, limits: Limits, way: Way) -> Result<Self> {
+        Ok(Self { gpu, way, a: Rc::clone(a), b: Rc::clone(b), x: gpu.be.zeros(b.len())?, limits })
+    }
+
+    /// In f64.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn plain(
+        gpu: &'a Gpu,
+        method: Method,
+        a: &Rc<Stored<f64>>,
+        m: &Shared<f64>,
+        b: &Rc<Vector<f64>>,
+        limits: Limits,
+    ) -> Result<Self> {
+        let way = Way::Direct { solver: Solver::new(gpu, method, b.len())?, m: Box::new(m.clone()) };
+        Self::with(gpu, a, b, limits, way)
+    }
+
+    /// In f64 with a preconditioner of the narrowed matrix.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn mixed(
+        gpu: &'a Gpu,
+        method: Method,
+        a: &Rc<Stored<f64>>,
+        (m, exponent): (&Shared<f32>, i32),
+        b: &Rc<Vector<f64>>,
+        limits: Limits,
+    ) -> Result<Self> {
+        let m = Box::new(Mixed::new(&gpu.be, m.clone(), b.len(), exponent)?);
+        Self::with(gpu, a, b, limits, Way::Direct { solver: Solver::new(gpu, method, b.len())?, m })
+    }
+
+    /// Refined around solves with the narrowed matrix.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub(super) fn refined(
+        gpu: &'a Gpu,
+        method: Method,
+        a: &Rc<Stored<f64>>,
+        narrow: Stored<f32>,
+        (m, exponent): (&Shared<f32>, i32),
+        b: &Rc<Vector<f64>>,
+        limits: Limits,
+    ) -> Result<Self> {
+        let (refine, solver) = (Refine::new(&gpu.be, b.len())?, Solver::new(gpu, method, b.len())?);
+        Self::with(gpu, a, b, limits, Way::Refined { refine, solver, a: narrow, m: m.clone(), exponent })
+    }
+}
+
+impl Contender for Ours<'_> {
+    fn solve(&mut self) -> Result<Ended> {
+        let Limits { rtol, max_iters, seconds } = self.limits;
+        let options = Options { rtol, max_iters: Some(max_iters), history: false, ..Options::default() };
+        let start = Instant::now();
+        let mut watch = |_: Progress| match start.elapsed().as_secs_f64() > seconds {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
+        let Self { gpu, way, a, b, x, .. } = self;
+        let be = &gpu.be;
+        Backend::<f64>::fill(be, None, 0.0, x)?;
+        let outcome = match way {
+            Way::Direct { solver, m } => solver.solve(be, a, m, b, x, &options, &mut watch)?,
+            Way::Refined { refine, solver, a: narrow, m, exponent } => {
+                let inner = |be: &Cuda,
+                             r: &Vector<f32>,
+                             d: &mut Vector<f32>,
+                             options: &Options,
+                             watch: spandrel_solvers::Watcher<'_>| {
+                    solver.solve(be, narrow, m, r, d, options, watch)
+                };
+                refine.solve_watched(be, &**a, *exponent, inner, b, x, &options, &mut watch)?
+            }
+        };
+        Ok(Ended { status: outcome.status, iterations: outcome.iterations, true_residual: outcome.true_residual })
+    }
+
+    fn answer(&self) -> Result<Vec<f64>> {
+        Ok(self.gpu.be.download(&self.x)?)
+    }
+}
