@@ -16,7 +16,7 @@ pub(crate) struct Limits {
     #[arg(long, default_value_t = 1e-8)]
     rtol: f64,
     /// Seconds after which an iterative solve is interrupted (and says so)
-    #[arg(long, default_value_t = 20.0)]
+    #[arg(long, default_value_t = 40.0)]
     seconds: f64,
     /// Entries that the factors of ILU(k) may have for each entry of the matrix
     #[arg(long, default_value_t = 20, value_name = "TIMES")]
