@@ -15,7 +15,7 @@ pub(crate) struct Limits {
     /// Stop criterion
     #[arg(long, default_value_t = 1e-8)]
     pub(crate) rtol: f64,
-    /// Seconds after which an iterative solve is interrupted (and says so); on a GPU also the time of a case's rounds (default: 20, on a GPU 10)
+    /// Seconds after which an iterative solve is interrupted (and says so); on a GPU also the time of a case's rounds (default: 40, on a GPU 10)
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
     /// Entries that the factors of ILU(k) may have for each entry of the matrix
@@ -48,7 +48,7 @@ pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result
     }
     let limits = solve::Limits {
         rtol,
-        seconds: seconds.unwrap_or(20.0),
+        seconds: seconds.unwrap_or(40.0),
         fill,
         memory: (factor_gib * f64::from(1 << 30)) as u64,
     };
