@@ -560,13 +560,13 @@ mod tests {
     fn solves_on_a_gpu_have_methods_and_peers() {
         let words =
             "x solve d3n7:64 --backend cuda --methods cg,bicgstab --mixed --peers none --min-entries 50000 --seconds 5";
-        let Command::Solve { device, methods, mixed, peers, min_entries, seconds, .. } =
+        let Command::Solve { device, methods, mixed, peers, min_entries, limits, .. } =
             Cli::try_parse_from(words.split(' ')).unwrap().command
         else {
             panic!("another command")
         };
-        assert_eq!((device.backend, mixed, min_entries, seconds), (Backend::Cuda, true, 50_000, Some(5.0)));
-        assert_eq!((methods, peers), (vec![Krylov::Cg, Krylov::Bicgstab], vec!["none".to_owned()]));
+        assert_eq!((device.backend, mixed, min_entries, limits.seconds), (Backend::Cuda, true, 50_000, Some(5.0)));
+        assert_eq!((methods, peers), (vec![Krylov::Cg, Krylov::Bicgstab], Some(vec!["none".to_owned()])));
         assert!(Cli::try_parse_from(["x", "solve", "d3n7:8", "--methods", "gmres"]).is_err());
     }
 

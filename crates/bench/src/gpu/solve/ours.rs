@@ -111,7 +111,7 @@ where
     let (values, copy_ms) = stopwatch(|| Backend::<T>::upload(&gpu.be, csr.values()));
     let values = values?;
     if let Some(plans) = sweeps? {
-        let (made, ms) = stopwatch(|| loaded(gpu, factor.clone(), plans, &values));
+        let (made, ms) = stopwatch(|| loaded::<Sweep<T>, F>(gpu, factor.clone(), plans, &values));
         match made {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
             made => {
@@ -126,7 +126,7 @@ where
     });
     setup.push("plans", ms);
     let plans = plans?;
-    let (made, ms) = stopwatch(|| loaded(gpu, factor, plans, &values));
+    let (made, ms) = stopwatch(|| loaded::<Capellini<T>, F>(gpu, factor, plans, &values));
     setup.push("factors", copy_ms + ms);
     Ok((made?, setup))
 }
