@@ -15,6 +15,8 @@ pub mod reference;
 pub mod subject;
 // Unit tests need no backend, and compile in a fraction of the time without one.
 #[cfg(not(test))]
+pub mod soak;
+#[cfg(not(test))]
 pub mod suite;
 pub mod trial;
 pub mod trials;

@@ -165,10 +165,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A thread that ends the process where a triangular solve or a factorisation hangs: the trial's name goes to stderr, the exit status is a
 /// failure's.
-struct Watchdog(Sender<Option<String>>);
+pub(crate) struct Watchdog(Sender<Option<String>>);
 
 impl Watchdog {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (sender, receiver) = mpsc::channel::<Option<String>>();
         std::thread::spawn(move || {
             let mut watched = None;
@@ -196,7 +196,12 @@ impl Watchdog {
     /// From now on this trial is watched, if it is one that can hang.
     fn begins(&self, name: &str) {
         let hangs = ["sptrsv/", "factorize/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/");
-        let _gone = self.0.send(hangs.then(|| name.to_owned()));
+        self.watch(hangs.then(|| name.to_owned()));
+    }
+
+    /// From now on this is watched, or nothing.
+    pub(crate) fn watch(&self, name: Option<String>) {
+        let _gone = self.0.send(name);
     }
 }
 
