@@ -33,19 +33,19 @@ fn with_bytes(u: &mut Unstructured<'_>) -> Result<()> {
     for_each_format!(each, narrow, f32);
     // The parameters that `from_csr` chooses itself.
     let c = c % 40 + 1;
-    for stored in accepted(Sell::from_csr_with(csr, c, (windows % 4 * c).max(1))) {
+    if let Some(stored) = accepted(Sell::from_csr_with(csr, c, (windows % 4 * c).max(1))) {
         format_keeps(stored, csr);
     }
-    for stored in accepted(Bsr::from_csr_with(csr, block % 9 + 1)) {
+    if let Some(stored) = accepted(Bsr::from_csr_with(csr, block % 9 + 1)) {
         format_keeps(stored, csr);
     }
-    for stored in accepted(Hyb::from_csr_with(csr, width % 12)) {
+    if let Some(stored) = accepted(Hyb::from_csr_with(csr, width % 12)) {
         format_keeps(stored, csr);
     }
-    for stored in accepted(Bdia::from_csr_with(csr, gap % 9)) {
+    if let Some(stored) = accepted(Bdia::from_csr_with(csr, gap % 9)) {
         format_keeps(stored, csr);
     }
-    for stored in accepted(Hmec::from_csr_with(csr, blocks % 5 + 1)) {
+    if let Some(stored) = accepted(Hmec::from_csr_with(csr, blocks % 5 + 1)) {
         format_keeps(stored, csr);
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Fuzz targets: each takes any bytes and panics where a promise of the libraries is broken. What is refused must be a typed error.
 //!
 //! `fuzz_targets/NAME.rs` hands libFuzzer's bytes to `NAME::check`; `corpus/NAME` holds the inputs that are worth keeping, each finding
-//! among them. The test `corpus` of `spandrel-backend-cpu` compiles this file once more, with the stable compiler and without a fuzzer, and
+//! among them. The test `corpus` of `spandrel-conformance` compiles this file once more, with the stable compiler and without a fuzzer, and
 //! replays them.
 
 pub mod constructors;

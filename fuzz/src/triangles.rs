@@ -239,7 +239,8 @@ fn bounded<T: Real>(matrix: &Triangular<T>, b: &[T], x: &[T], what: &str) {
     }
     for i in 0..matrix.nrows() {
         let (cols, values) = matrix.off_diagonal(i);
-        let d = if matrix.diagonal() == Diagonal::Unit { 1.0 } else { matrix.csr().get(i, i).map_or(1.0, |d| d.as_f64()) };
+        let d =
+            if matrix.diagonal() == Diagonal::Unit { 1.0 } else { matrix.csr().get(i, i).map_or(1.0, |d| d.as_f64()) };
         let terms = cols.iter().zip(values).map(|(&j, v)| v.as_f64() * x[j as usize].as_f64());
         let (mut sum, mut size) = (d * x[i].as_f64() - b[i].as_f64(), (d * x[i].as_f64()).abs() + b[i].as_f64().abs());
         terms.for_each(|term| (sum, size) = (sum + term, size + term.abs()));

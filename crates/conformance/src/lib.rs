@@ -12,15 +12,15 @@ pub mod krylov;
 pub mod oracle;
 pub mod plain;
 pub mod reference;
+pub mod soak;
 pub mod subject;
 // Unit tests need no backend, and compile in a fraction of the time without one.
-#[cfg(not(test))]
-pub mod soak;
 #[cfg(not(test))]
 pub mod suite;
 pub mod trial;
 pub mod trials;
 pub mod triangle;
+mod watchdog;
 
 pub use case::Case;
 pub use plain::Plain;

@@ -46,6 +46,11 @@ fn norm2(v: impl Iterator<Item = f64>) -> f64 {
     largest * v.iter().map(|v| (v / largest).powi(2)).sum::<f64>().sqrt()
 }
 
+/// A NaN exceeds everything.
+fn exceeds(value: f64, bound: f64) -> bool {
+    value > bound || value.is_nan()
+}
+
 fn largest(v: impl Iterator<Item = f64>) -> f64 {
     v.fold(0.0, f64::max)
 }
@@ -147,13 +152,16 @@ pub(super) fn judge<T: Real>(
     if status.is_converged() {
         let wanted = (options.rtol * of_b).max(options.atol);
         let bound = (wanted + error) * (1.0 + g) / (1.0 - g) * EVALUATION;
-        if !(found <= bound) {
-            return Err(format!("converged with ||b - A x|| = {found:e}, more than {wanted:e} and rounding, {bound:e}"));
+        if exceeds(found, bound) {
+            return Err(format!(
+                "converged with ||b - A x|| = {found:e}, more than {wanted:e} and rounding, {bound:e}"
+            ));
         }
     }
     let claimed = outcome.true_residual * of_b;
     // Where b = 0 it is 0 by definition; a residual beyond the range of the type has no number.
-    if of_b > 0.0 && found < 1e15 && !((claimed - found).abs() <= (error + g * found) * (1.0 + g) * EVALUATION) {
+    let rounding = (error + g * found) * (1.0 + g) * EVALUATION;
+    if of_b > 0.0 && found < 1e15 && exceeds((claimed - found).abs(), rounding) {
         return Err(format!("||b - A x|| is claimed to be {claimed:e} and is {found:e}, rounding {error:e}"));
     }
     if status.is_converged()
@@ -163,9 +171,72 @@ pub(super) fn judge<T: Real>(
         let most = |rows: &[(f64, f64, usize)]| largest(rows.iter().map(|row| row.0));
         let bound = inverse * (most(&rows) + most(&of_direct)) * EVALUATION;
         let apart = largest(wide.iter().zip(direct).map(|(x, y)| (x - y).abs()));
-        if !(apart <= bound) {
+        if exceeds(apart, bound) {
             return Err(format!("x is {apart:e} from the direct solution, the bound is {bound:e}"));
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::numbers;
+
+    struct Solved {
+        a: Csr<f64>,
+        b: Vec<f64>,
+        x: Vec<f64>,
+        outcome: Outcome,
+    }
+
+    impl Solved {
+        fn new() -> Self {
+            let a = crate::generated("poisson2d:7x5").expect("a generator");
+            let (b, mut x) = (numbers(5, 35), vec![0.0; 35]);
+            let direct = Direct::new(a.clone(), &DirectOptions::default()).expect("a factor");
+            let outcome = direct.solve(&b, &mut x).expect("equal sizes");
+            Self { a, b, x, outcome }
+        }
+        fn judge(&self) -> Result<(), String> {
+            let reference = Reference::new(&self.a, &self.b).expect("a factor");
+            judge(&self.a, &self.b, &self.x, &Options::default(), &self.outcome, Some(&reference), true, "cg")
+        }
+        fn refused(&self, word: &str) {
+            let why = self.judge().expect_err(word);
+            assert!(why.contains(word), "{word}: {why}");
+        }
+    }
+
+    #[test]
+    fn what_is_true_passes() {
+        Solved::new().judge().expect("a direct solve");
+    }
+
+    #[test]
+    fn each_lie_is_found() {
+        let with = |change: &dyn Fn(&mut Solved)| {
+            let mut solved = Solved::new();
+            change(&mut solved);
+            solved
+        };
+        with(&|s| s.x[3] += 1e-5).refused("converged with");
+        with(&|s| s.x[3] = f64::NAN).refused("not finite");
+        with(&|s| s.outcome.true_residual += 1e-10).refused("claimed");
+        with(&|s| s.outcome.status = Status::IndefiniteMatrix).refused("positive definite");
+        with(&|s| s.outcome.status = Status::Interrupted).refused("nobody interrupts");
+        with(&|s| s.outcome.iterations = 701).refused("the limit is 700");
+        // Another system's answer, which its own status does not claim to be one.
+        let other = with(&|s| (s.x[3], s.outcome.status) = (2.0, Status::MaxIterations));
+        other.refused("claimed");
+    }
+
+    #[test]
+    fn the_inverse_is_bounded() {
+        let a = crate::generated("tridiag:3").expect("a generator");
+        let reference = Reference::new(&a, &[1.0; 3]).expect("a factor");
+        // The middle row of the inverse of (-1, 2, -1) is (1/2, 1, 1/2).
+        let inverse = reference.inverse.expect("three unknowns");
+        assert!((2.0..2.000001).contains(&inverse) && reference.definite && reference.norm == 4.0);
+    }
 }

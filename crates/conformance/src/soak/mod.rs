@@ -18,7 +18,7 @@ use spandrel_backend::Device;
 pub use solve::{Soaked, Subject};
 
 use crate::case::Stream;
-use crate::suite::Watchdog;
+use crate::watchdog::Watchdog;
 
 /// How often a line says how far it is.
 const REPORT: Duration = Duration::from_secs(60);
@@ -78,4 +78,3 @@ pub fn run<B: Subject>(be: &B, soak: &Soak, report: &mut dyn Write) -> Result<bo
     writeln!(report, "{done} cases in {:.0} s, nothing contradicted", begin.elapsed().as_secs_f64())?;
     Ok(true)
 }
-

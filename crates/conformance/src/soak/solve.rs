@@ -126,7 +126,10 @@ fn stored<T: Real, B: Soaked<T>>(be: &B, csr: &Csr<T>, name: &str) -> spandrel_s
 /// M^-1, and whether its bits are the same in every run.
 type Made<T, B> = spandrel_solvers::Result<(Boxed<T, B>, bool)>;
 
-fn factored<T: Real, P: Plan<Value = T>, F: Factor<Value = T>, B: Sptrsv<P> + 'static>(be: &B, csr: &Csr<T>) -> Made<T, B> {
+fn factored<T: Real, P: Plan<Value = T>, F: Factor<Value = T>, B: Sptrsv<P> + 'static>(
+    be: &B,
+    csr: &Csr<T>,
+) -> Made<T, B> {
     let made = Factored::<B, P, F>::new(be, csr)?;
     let repeats = made.is_stored_order(be);
     Ok((Box::new(made), repeats))
@@ -178,7 +181,9 @@ fn precond<T: Element, B: Subject + Soaked<T>>(s: &mut Stream, be: &B, csr: &Csr
             let sweeps = boxed(JacobiSweeps::<B, Ilu0<T>>::new(be, csr, size).map(|m| Box::new(m) as _), repeats);
             return (format!("{size} sweeps with ilu0"), sweeps);
         }
-        13 => ("approximate inverses of ilu0", boxed(Isai::<B, Ilu0<T>>::new(be, csr).map(|m| Box::new(m) as _), repeats)),
+        13 => {
+            ("approximate inverses of ilu0", boxed(Isai::<B, Ilu0<T>>::new(be, csr).map(|m| Box::new(m) as _), repeats))
+        }
         _ => match T::mixed(be, csr) {
             Some(made) if size < 4 => ("jacobi in f32", boxed(made, true)),
             _ => {
@@ -200,9 +205,9 @@ fn refusal(error: Error) -> Result<String, String> {
         return Ok(format!("refused: {status}"));
     }
     match error {
-        Error::Triangle(spandrel_sptrsv::Error::MissingPivot { .. } | spandrel_sptrsv::Error::MissingDiagonal { .. }) => {
-            Ok("refused: no diagonal".into())
-        }
+        Error::Triangle(
+            spandrel_sptrsv::Error::MissingPivot { .. } | spandrel_sptrsv::Error::MissingDiagonal { .. },
+        ) => Ok("refused: no diagonal".into()),
         Error::NotAGrid { .. }
         | Error::Triangle(
             spandrel_sptrsv::Error::NotAGrid { .. }
@@ -225,7 +230,12 @@ struct Case<'a, T, B> {
 }
 
 impl<T: Element, B: Subject + Soaked<T>> Case<'_, T, B> {
-    fn solve(&self, a: &Stored<T, B>, m: &Boxed<T, B>, options: &Options) -> spandrel_solvers::Result<(Outcome, Vec<T>)> {
+    fn solve(
+        &self,
+        a: &Stored<T, B>,
+        m: &Boxed<T, B>,
+        options: &Options,
+    ) -> spandrel_solvers::Result<(Outcome, Vec<T>)> {
         let (be, n) = (self.be, self.csr.nrows());
         let (b, mut x) = (Backend::<T>::upload(be, &self.b)?, Backend::<T>::upload(be, &self.x0)?);
         let outcome = match self.solver {
@@ -255,7 +265,12 @@ fn options<T: Real>(s: &mut Stream) -> Options {
 ///
 /// # Errors
 /// A contradiction, in words.
-fn of_type<T: Element, B: Subject + Soaked<T>>(be: &B, s: &mut Stream, system: &System, what: &mut String) -> Result<String, String> {
+fn of_type<T: Element, B: Subject + Soaked<T>>(
+    be: &B,
+    s: &mut Stream,
+    system: &System,
+    what: &mut String,
+) -> Result<String, String> {
     let csr = &system.a.map(T::from_f64);
     let narrow = |v: &[f64]| v.iter().map(|&v| T::from_f64(v)).collect::<Vec<T>>();
     let format = s.of(FORMATS);

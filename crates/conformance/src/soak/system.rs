@@ -80,7 +80,10 @@ fn wild(s: &mut Stream) -> spandrel_formats::Result<(String, Csr<f64>)> {
             triplets.push(i, i, value)?;
         }
     }
-    Ok((format!("wild {n}, symmetric {symmetric}, sign {sign}, dominance {dominance}, holes {holes}"), triplets.to_csr()?))
+    Ok((
+        format!("wild {n}, symmetric {symmetric}, sign {sign}, dominance {dominance}, holes {holes}"),
+        triplets.to_csr()?,
+    ))
 }
 
 /// A random order of n.
