@@ -1,4 +1,4 @@
-//! The chores of the house: `cargo xtask tidy | ptx | verify | results | fetch-matrices | ci`.
+//! The chores of the house: `cargo xtask tidy | ptx | verify | soak | results | fetch-matrices | ci`.
 //!
 //! Knows our crates by name only, to start their binaries; links none of them.
 
@@ -6,6 +6,7 @@ mod ci;
 mod fetch;
 mod ptx;
 mod results;
+mod soak;
 mod tidy;
 mod verify;
 
@@ -30,6 +31,8 @@ enum Chore {
     Ptx(ptx::Options),
     /// The conformance suite on every backend found, in release
     Verify(verify::Options),
+    /// Random systems on one backend, each held to what it claims, for some minutes, in release
+    Soak(soak::Options),
     /// docs/results.md from the records: the sources' figures beside ours, and the peers of today
     Results(results::Options),
     /// Matrices of the SuiteSparse Matrix Collection, each with its checksum
@@ -54,6 +57,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Chore::Tidy => tidy::run(&root),
         Chore::Ptx(options) => ptx::run(&root, &options),
         Chore::Verify(options) => verify::run(&root, &options),
+        Chore::Soak(options) => soak::run(&root, &options),
         Chore::Results(options) => results::run(&root, &options),
         Chore::FetchMatrices(options) => fetch::run(&root, &options),
         Chore::Ci => ci::run(&root),

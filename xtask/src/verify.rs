@@ -63,8 +63,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         println!("{}", pack(&executable, dir)?.display());
         return Ok(ExitCode::SUCCESS);
     }
-    let status = Command::new(&executable)
-        .args(options.arguments())
+    start(&executable, options.arguments())
+}
+
+/// Runs the suite's executable to its end, whose status is ours.
+pub(crate) fn start(executable: &Path, arguments: Vec<OsString>) -> Result<ExitCode> {
+    let status = Command::new(executable)
+        .args(arguments)
         .status()
         .with_context(|| format!("cannot start {}", executable.display()))?;
     Ok(match status.code() {
@@ -75,7 +80,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
 }
 
 /// The suite's executable, built now.
-fn build(root: &Path) -> Result<PathBuf> {
+pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(root)

@@ -125,13 +125,15 @@ const HEIGHT: u32 = 400;
 /// The legend below all charts: names a line for each chart beside another, and the height of a line.
 const NAMES: usize = 2;
 const STRIP: u32 = 22;
-/// More names than this make a chart as wide as two.
+/// More names than this, or names that would touch each other, make a chart as wide as two.
 const MANY: usize = 8;
+/// Width of a letter of a point's name, on average.
+const LETTER: u32 = 7;
+/// What the vertical axis and the margins take of a chart's width.
+const BESIDE: u32 = 108;
 /// Labels at an axis, at most; of powers of ten.
 const LABELS: usize = 11;
 const POWERS: usize = 5;
-/// Below the axis, where the names of points stand upright.
-const UPRIGHT: u32 = 120;
 
 /// Writes charts into one SVG, two a row (one, where points have many names).
 ///
@@ -163,15 +165,27 @@ fn legend(charts: &[Chart]) -> Vec<(String, RGBColor, bool)> {
     entries
 }
 
+/// Pixels of the longest name of a point.
+fn longest(chart: &Chart) -> u32 {
+    let Scale::Names(names) = &chart.x.scale else { return 0 };
+    LETTER * names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as u32
+}
+
 fn is_wide(chart: &Chart) -> bool {
-    matches!(&chart.x.scale, Scale::Names(names) if names.len() > MANY)
+    let Scale::Names(names) = &chart.x.scale else { return false };
+    names.len() > MANY || longest(chart) * names.len() as u32 > WIDTH - BESIDE
+}
+
+/// Below the axis, where the names of points stand upright.
+fn upright(chart: &Chart) -> u32 {
+    if is_wide(chart) { longest(chart) } else { 0 }
 }
 
 fn draw_all(path: &Path, charts: &[Chart]) -> Result<(), Box<dyn std::error::Error>> {
     let wide = charts.iter().any(is_wide);
     let across = if wide { 1 } else { charts.len().clamp(1, 2) };
     let width = if wide { 2 * WIDTH } else { WIDTH * across as u32 };
-    let height = HEIGHT + if wide { UPRIGHT } else { 0 };
+    let height = HEIGHT + charts.iter().map(upright).max().unwrap_or(0);
     let rows = charts.len().div_ceil(across) as u32;
     let entries = legend(charts);
     let names = NAMES * (width / WIDTH) as usize;
@@ -218,7 +232,7 @@ fn range(values: impl Iterator<Item = f64>, axis: &Axis, upright: bool) -> std::
             let (low, high) = (least.log10().floor(), most.log10().ceil());
             0.99 * power(low)..1.01 * power(high.max(low + 1.0))
         }
-        (true, false) if upright => least.min(0.0)..if most > 0.0 { most * 1.08 } else { 1.0 },
+        (true, false) if upright => 1.08 * least.min(0.0)..if most > 0.0 { most * 1.08 } else { 1.0 },
         (true, false) => {
             let beside = if most > least { 0.03 * (most - least) } else { 1.0 };
             least - beside..most + beside
@@ -237,13 +251,13 @@ where
     let points = || chart.curves.iter().flat_map(|c| c.points.iter().copied());
     let x = range(points().map(|p| p.0), &chart.x, false);
     let y = range(points().map(|p| p.1), &chart.y, true);
-    let upright = is_wide(chart);
+    let below = if is_wide(chart) { upright(chart) + 20 } else { 44 };
     let mut builder = ChartBuilder::on(area);
     builder
         .caption(&chart.title, ("sans-serif", 16))
         .margin(12)
         .margin_right(24)
-        .x_label_area_size(if upright { UPRIGHT + 20 } else { 44 })
+        .x_label_area_size(below)
         .y_label_area_size(72);
     match (chart.x.scale == Scale::Log, chart.y.scale == Scale::Log) {
         (false, false) => draw_on(chart, builder.build_cartesian_2d(x, y)?, area, entries),
@@ -288,7 +302,11 @@ where
             context.draw_series(points.iter().map(|&p| Circle::new(p, 4, WHITE.filled())))?;
             context.draw_series(points.iter().map(|&p| Circle::new(p, 4, colour.stroke_width(2))))?;
         } else {
-            context.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+            // No line over a name that has no point: something did not fit, or failed, there.
+            let names = matches!(chart.x.scale, Scale::Names(_));
+            for run in points.chunk_by(|a, b| !names || b.0 - a.0 < 1.5) {
+                context.draw_series(LineSeries::new(run.iter().copied(), colour.stroke_width(2)))?;
+            }
             context.draw_series(points.iter().map(|&p| Circle::new(p, 3, colour.filled())))?;
         }
     }
@@ -340,6 +358,14 @@ mod tests {
     fn numbers_are_short() {
         assert_eq!([0.001, 1.0, 33.0, 2e6, 1e-8].map(tick), ["0.001", "1", "33", "2e6", "1e-8"]);
         assert_eq!([1234.56, 0.012345, 123456.0, 1e-9].map(digits), ["1235", "0.01235", "123456", "1.00e-9"]);
+    }
+
+    #[test]
+    fn names_that_would_touch_stand_upright() {
+        let names = |name: &str, count| Scale::Names(vec![name.into(); count]);
+        assert!(!is_wide(&chart(names("bcspwr10*", 7))) && is_wide(&chart(names("electrostatic, 0.1M", 7))));
+        assert!(is_wide(&chart(names("a", MANY + 1))) && !is_wide(&chart(Scale::Log)));
+        assert_eq!((upright(&chart(names("a", 2))), upright(&chart(names("bcsstk33", 9)))), (0, 8 * LETTER));
     }
 
     #[test]

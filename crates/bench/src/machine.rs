@@ -3,7 +3,7 @@
 //! Bandwidth counts the bytes that the program names, as STREAM does (McCalpin 1995): copy 16 and triad 24 bytes an element of
 //! f64, plain stores. The read that a cache makes before it may write a line (write-allocate) is not counted.
 
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use rayon::prelude::*;
 
@@ -98,12 +98,13 @@ pub fn ask(program: &str, args: &[&str]) -> String {
         .unwrap_or_else(|| "unknown".into())
 }
 
-/// The commit that is measured, with `+changes` where the tree differs from it.
+/// The commit that is measured, with `+changes` where the tree differs from it; `unknown` outside a repository.
 pub fn commit() -> String {
-    let head = ask("git", &["rev-parse", "--short=12", "HEAD"]);
-    let clean = Command::new("git")
-        .args(["diff", "--quiet", "HEAD", "--", "crates", "Cargo.toml", "Cargo.lock"])
-        .status()
-        .is_ok_and(|s| s.success());
+    let git = |arguments: &[&str]| Command::new("git").args(arguments).stderr(Stdio::null()).output().ok();
+    let succeeded = |output: &Output| output.status.success();
+    let Some(head) = git(&["rev-parse", "--short=12", "HEAD"]).filter(succeeded) else { return "unknown".into() };
+    let head = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+    let clean =
+        git(&["diff", "--quiet", "HEAD", "--", "crates", "Cargo.toml", "Cargo.lock"]).is_some_and(|o| succeeded(&o));
     if clean { head } else { format!("{head}+changes") }
 }

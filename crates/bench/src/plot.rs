@@ -121,7 +121,7 @@ where
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..groups as f64, 0.0..top)?;
     // Labels stand between the ticks of a continuous axis: written by hand below.
-    chart.configure_mesh().disable_x_mesh().x_labels(0).y_desc(panel.unit).draw()?;
+    chart.configure_mesh().disable_x_mesh().x_labels(0).max_light_lines(4).y_desc(panel.unit).draw()?;
     if let Some((low, high, name)) = panel.range {
         let shade = RGBColor(200, 200, 200).mix(0.45).filled();
         chart.draw_series([Rectangle::new([(0.0, low), (groups as f64, high)], shade)])?;

@@ -12,6 +12,7 @@ pub mod krylov;
 pub mod oracle;
 pub mod plain;
 pub mod reference;
+pub mod soak;
 pub mod subject;
 // Unit tests need no backend, and compile in a fraction of the time without one.
 #[cfg(not(test))]
@@ -19,6 +20,7 @@ pub mod suite;
 pub mod trial;
 pub mod trials;
 pub mod triangle;
+mod watchdog;
 
 pub use case::Case;
 pub use plain::Plain;

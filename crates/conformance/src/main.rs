@@ -2,20 +2,28 @@
 //!
 //! Failing and skipped trials are printed with their reason; the last line is `N passed, N failed, N skipped`. Exit status: 0
 //! if nothing failed, 1 if something did or a required backend is missing, 2 for bad usage.
+//!
+//! `spandrel-conformance soak` runs random systems on one backend for some time, and stops at the first contradiction, with status 1.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
+use spandrel_backend_cpu::Cpu;
+use spandrel_backend_cuda::Cuda;
+use spandrel_conformance::soak::{self, Soak};
 use spandrel_conformance::suite::{self, Selection};
 
 /// Holds every backend to the contract.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Try this backend alone
     #[arg(long, value_name = "NAME", value_parser = suite::BACKENDS)]
     backend: Option<String>,
@@ -45,8 +53,38 @@ enum Required {
     Cuda,
 }
 
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Solve random systems, each held to what it claims, until the time is over or something is contradicted
+    Soak(SoakArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct SoakArgs {
+    /// The backend
+    #[arg(long, default_value = "cpu")]
+    backend: Required,
+    /// How long
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// Seed of every case; the clock's where it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Number of the first case
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// So many cases at most
+    #[arg(long, default_value_t = u64::MAX)]
+    cases: u64,
+}
+
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    let args = Args::parse();
+    let ended = match &args.command {
+        Some(Command::Soak(args)) => soak(args),
+        None => run(&args),
+    };
+    match ended {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         // A reader that has seen enough (`| head`) is no failure of the suite's, and no success either.
@@ -62,6 +100,22 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe))
+}
+
+/// Whether nothing was contradicted.
+fn soak(args: &SoakArgs) -> Result<bool> {
+    // The lower digits of the clock: short enough to be typed again.
+    let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let seed = args.seed.unwrap_or_else(|| clock() % 1_000_000_000);
+    let time = Duration::try_from_secs_f64(60.0 * args.minutes).context("--minutes")?;
+    let soak = Soak { seed, from: args.from, cases: args.cases, time };
+    let mut stdout = std::io::stdout().lock();
+    let kept = match args.backend {
+        Required::Cpu => soak::run(&Cpu::new(), &soak, &mut stdout)?,
+        Required::Cuda => soak::run(&Cuda::new()?, &soak, &mut stdout)?,
+    };
+    stdout.flush()?;
+    Ok(kept)
 }
 
 /// Whether nothing failed and nothing required is missing.

@@ -3,8 +3,6 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use spandrel_backend::{Result as DeviceResult, Trace};
@@ -15,6 +13,7 @@ use crate::case::{self, Case};
 use crate::subject::Fleet;
 use crate::trial::{Outcome, Tally, Trial, wrong};
 use crate::trials::{self, Bits};
+use crate::watchdog::Watchdog;
 
 /// What is asked of a run.
 #[derive(Clone, Debug, Default)]
@@ -160,44 +159,9 @@ impl Gpu {
     }
 }
 
-/// A trial of a spinning kernel that takes longer hangs, which on a GPU nothing but the end of the process ends.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A thread that ends the process where a triangular solve or a factorisation hangs: the trial's name goes to stderr, the exit status is a
-/// failure's.
-struct Watchdog(Sender<Option<String>>);
-
-impl Watchdog {
-    fn new() -> Self {
-        let (sender, receiver) = mpsc::channel::<Option<String>>();
-        std::thread::spawn(move || {
-            let mut watched = None;
-            loop {
-                let next = match &watched {
-                    Some(name) => match receiver.recv_timeout(PATIENCE) {
-                        Err(RecvTimeoutError::Timeout) => {
-                            eprintln!("FAILED  {name}\n        not done after {} s: it hangs", PATIENCE.as_secs());
-                            // `exit` would wait for what a driver does at the end of a process.
-                            std::process::abort();
-                        }
-                        other => other.ok(),
-                    },
-                    None => receiver.recv().ok(),
-                };
-                match next {
-                    Some(next) => watched = next,
-                    None => return,
-                }
-            }
-        });
-        Self(sender)
-    }
-
-    /// From now on this trial is watched, if it is one that can hang.
-    fn begins(&self, name: &str) {
-        let hangs = ["sptrsv/", "factorize/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/");
-        let _gone = self.0.send(hangs.then(|| name.to_owned()));
-    }
+/// Whether a trial is one that can hang.
+fn can_hang(name: &str) -> bool {
+    ["sptrsv/", "factorize/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/")
 }
 
 /// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve or a factorisation that
@@ -208,7 +172,7 @@ impl Watchdog {
 pub fn run(trials: Vec<Trial>, report: &mut dyn Write, mut json: Option<&mut dyn Write>) -> Result<Tally> {
     let (mut tally, watchdog) = (Tally::default(), Watchdog::new());
     for trial in trials {
-        watchdog.begins(&trial.name);
+        watchdog.watch(can_hang(&trial.name).then(|| trial.name.clone()));
         let record = trial.run();
         tally.count(record.outcome);
         match record.outcome {

@@ -113,7 +113,7 @@ thread_local! {
 }
 
 /// Runs `body` with a panic turned into its message and place, printed by nobody else.
-fn quietly<R>(body: impl FnOnce() -> R) -> Result<R, String> {
+pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> Result<R, String> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
         let outer = std::panic::take_hook();

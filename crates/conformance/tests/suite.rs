@@ -94,6 +94,21 @@ fn an_unknown_backend_is_named_with_the_known_ones() {
 }
 
 #[test]
+fn a_short_soak_contradicts_nothing() {
+    use spandrel_conformance::soak::{self, Soak};
+    let cpu = spandrel_backend_cpu::Cpu::with_threads(2).unwrap();
+    let mut report = Vec::new();
+    let soak = Soak { seed: 1, from: 0, cases: 400, time: std::time::Duration::MAX };
+    let kept = soak::run(&cpu, &soak, &mut report).unwrap();
+    let report = String::from_utf8_lossy(&report);
+    assert!(kept, "{report}");
+    // The same cases in the same order, and more than one way to end.
+    for word in ["converged", "max_iterations", "refused: no grid", "400 cases"] {
+        assert!(report.contains(word), "{word}: {report}");
+    }
+}
+
+#[test]
 fn names_are_unique_and_follow_the_grammar() {
     let trials = suite::select(&Selection::default()).unwrap();
     let mut seen = std::collections::HashSet::new();

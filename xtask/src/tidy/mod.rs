@@ -112,7 +112,7 @@ impl Tree {
 }
 
 /// Folders of the root that are the workspace's own.
-const PLACES: [&str; 6] = [".ci", "crates", "docs", "kernels", "record", "xtask"];
+const PLACES: [&str; 7] = [".ci", "crates", "docs", "fuzz", "kernels", "record", "xtask"];
 
 /// What git tracks or would track below `root`; none where git is not there or knows nothing of the folder.
 fn listed(root: &Path) -> Option<Vec<String>> {
