@@ -286,8 +286,7 @@ struct Waves {
                     in[s]++;
                     if (++qb[s] == chunks) {
                         qb[s] = 0;
-                        jb[s] += turn;
-                        of_b[s] = Chunks(*this, jb[s], e, l);
+                        of_b[s] = Chunks(*this, jb[s] += turn, e, l);
                     }
                 }
                 if (jx[s] < (int)g.blocks && __all_sync(ALL, progress_at(progress_of(0, jx[s])) >= 2 * qx[s] + 3)) {
@@ -302,8 +301,7 @@ struct Waves {
                     });
                     if (++qx[s] == chunks) {
                         qx[s] = 0;
-                        jx[s] += turn;
-                        of_x[s] = Chunks(*this, jx[s], e, l);
+                        of_x[s] = Chunks(*this, jx[s] += turn, e, l);
                     }
                 }
             });
@@ -498,11 +496,8 @@ struct Waves {
                     slot = 0;
                     parity ^= 1;
                 }
-                group[0] = group[1];
-                group[1] = group[2];
-                group[2] = group[3];
+                each<3>([&](auto i) { group[i] = group[i + 1], deep[i] = deep[i + 1]; });
                 group[3] = group[3] + 4 * PITCH == RING * 4 * PITCH ? 0 : group[3] + 4 * PITCH;
-                each<3>([&](auto i) { deep[i] = deep[i + 1]; });
                 deep[3] = deep[3] + 4 * PITCH == g.deep * 4 * PITCH ? 0 : deep[3] + 4 * PITCH;
                 now_x += 4;
             }
@@ -529,8 +524,7 @@ __device__ __forceinline__ void waves(const Wavefront& g, const T* values, const
     for (u32 at = slots + threadIdx.x * 4; at < progress; at += blockDim.x * 4) clear(at, 0);
     for (u32 i = threadIdx.x; i < g.warps * (g.depth + W::ROOMS); i += blockDim.x)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bars + i * 8), "r"(i % (g.depth + W::ROOMS) < g.depth ? 1 : 32) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
     u32 warp = __shfl_sync(ALL, threadIdx.x / 32, 0), tag = *(volatile u32*)(state + 2) + 1, used = 0, before[2] = {0, 0};
     W at{g, rings, kept, copies, rooms, stages, bars, slots, progress, moved, taken, threadIdx.x % 32, special_rank(), special_crew(), tag, 0, 0, 0, g.warps * g.parts};
     at.part = at.rank % g.parts;
