@@ -14,6 +14,7 @@
 //! triangular solver.
 
 use std::hint::spin_loop;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::yield_now;
@@ -25,6 +26,8 @@ use spandrel_sptrsv::levelset::Schedule;
 use spandrel_sptrsv::{Levelset, Plan, System, Triangle, View};
 
 use crate::Cpu;
+use crate::serial::solve_in_order;
+use crate::simd::simd_fn;
 use crate::sptrsv::Solve;
 use crate::threads::{SERIAL_BYTES, Shared};
 
@@ -292,7 +295,7 @@ impl<T: Real> Permuted<T> {
     }
 
     /// x of the row at position p, as [`View::solve_row`]; `all` are the triangle's values.
-    #[inline]
+    #[inline(always)]
     fn solve_row(&self, p: usize, b: T, all: &[T], x: impl Fn(usize) -> T) -> T {
         let entries = self.ptr[p] as usize..self.ptr[p + 1] as usize;
         let cols = &self.cols[entries.clone()];
@@ -344,12 +347,16 @@ unsafe impl<T: Real> Load<Levelset<T>> for Cpu {
     }
 }
 
-/// Row after row.
-fn solve_serially<T: Real>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
-    let n = x.len();
-    for k in 0..n {
-        let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
-        x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
+simd_fn! {
+    /// The rows at so many positions. The caller vouches that each is one worker's alone and that the rows which it needs are solved.
+    fn solve_part<T>(rows: &Permuted<T>, positions: Range<usize>, order: &[Ordinal], all: &[T], b: Option<&[T]>, shared: &Shared<T>) {
+        for (p, &row) in positions.clone().zip(&order[positions]) {
+            let i = row as usize;
+            // SAFETY: every row is in one part, and nobody reads its element before the part's counter has advanced.
+            let place = unsafe { shared.at(i) };
+            // SAFETY: the rows that this one needs are solved: by this worker before, or waited for.
+            *place = rows.solve_row(p, b.map_or(*place, |b| b[i]), all, |j| unsafe { shared.get(j) });
+        }
     }
 }
 
@@ -370,7 +377,7 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
         let view = self.plan.rows().view(system)?;
         let work = if system == System::Plain { &self.plain } else { &self.transposed };
         let Some(work) = work.as_ref().filter(|work| work.split.duties.len() <= cpu.threads().count()) else {
-            solve_serially(&view, b, x);
+            solve_in_order(cpu.simd(), &view, b, x);
             return Ok(());
         };
         let Work { split, rows } = work.as_ref();
@@ -382,7 +389,7 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
         cpu.threads().run(workers, |worker| match gathering.join(workers as u32, split.patience) {
             Found::Other => {}
             // SAFETY: one worker at most is alone, and the others have gone without touching x.
-            Found::Alone => solve_serially(&view, b, unsafe { shared.part(0..n) }),
+            Found::Alone => solve_in_order(cpu.simd(), &view, b, unsafe { shared.part(0..n) }),
             Found::All => {
                 let duty = &split.duties[worker];
                 let mut waits = duty.waits.iter().enumerate().peekable();
@@ -391,14 +398,7 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
                         counters[whose as usize].wait(until);
                     }
                     let positions = part.begin as usize..part.end as usize;
-                    for (p, &row) in positions.clone().zip(&order[positions]) {
-                        let i = row as usize;
-                        // SAFETY: every row is in one part, and nobody reads its element before the part's counter has advanced.
-                        let place = unsafe { shared.at(i) };
-                        // SAFETY: the rows that this one needs are solved: by this worker before, or waited for.
-                        *place =
-                            rows.solve_row(p, b.map_or(*place, |b| b[i]), view.values, |j| unsafe { shared.get(j) });
-                    }
+                    solve_part(cpu.simd(), rows, positions, order, view.values, b, &shared);
                     if part.advance > 0 {
                         counters[worker].0.store(part.advance, Ordering::Release);
                     }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Serial, System, Triangle};
+use spandrel_sptrsv::{Serial, System, Triangle, View};
 
 use crate::Cpu;
+use crate::simd::simd_fn;
 use crate::sptrsv::Solve;
 
 /// A plan, shared with the host.
@@ -31,12 +32,19 @@ impl<T: Real> Solve<Serial<T>> for CpuSerial<T> {
     fn replace(&mut self, plan: &Arc<Serial<T>>) {
         self.0 = Arc::clone(plan);
     }
-    fn solve(&self, _cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
-        let (view, n) = (self.0.rows().view(system)?, x.len());
+    fn solve(&self, cpu: &Cpu, system: System, b: Option<&[T]>, x: &mut [T]) -> Result<()> {
+        solve_in_order(cpu.simd(), &self.0.rows().view(system)?, b, x);
+        Ok(())
+    }
+}
+
+simd_fn! {
+    /// Row after row. The fused sums are the device's own instruction only where it is known to have one.
+    pub(crate) fn solve_in_order<T>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
+        let n = x.len();
         for k in 0..n {
             let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
             x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
         }
-        Ok(())
     }
 }

@@ -1,6 +1,7 @@
-//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown a point
-//! or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets on the CPU and a thread a row on a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the
-//! factors are computed there, with the bits of the host's: the host looks at patterns alone.
+//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
+//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets on the CPU and a thread a row on
+//! a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the factors are computed there, with the bits of the host's: the host
+//! looks at patterns alone.
 
 use spandrel_backend::{Backend, Factorize, Preconditioner, Sptrsv};
 use spandrel_formats::Real;

@@ -159,7 +159,7 @@ impl<T: Real> View<'_, T> {
     }
 
     /// x_i from b_i and the x before it, in the order of [`crate::serial`]; `x` gives solved elements.
-    #[inline]
+    #[inline(always)]
     pub fn solve_row(&self, i: usize, b: T, mut x: impl FnMut(usize) -> T) -> T {
         let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
         let value = |e: usize| self.values[self.from.map_or(e, |from| from[e] as usize)];

@@ -13,7 +13,18 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("spandrel-solvers", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
     ("spandrel", LIBRARIES),
     ("spandrel-conformance", LIBRARIES),
-    ("spandrel-bench", LIBRARIES),
+    (
+        "spandrel-bench",
+        &[
+            "spandrel",
+            "spandrel-formats",
+            "spandrel-sptrsv",
+            "spandrel-backend",
+            "spandrel-backend-cpu",
+            "spandrel-backend-cuda",
+            "spandrel-solvers",
+        ],
+    ),
     (
         "spandrel-cli",
         &[
