@@ -165,3 +165,30 @@ proptest! {
         assert_holds(&grid, &a);
     }
 }
+
+/// One entry too many or too few in a grid of one unknown a point is no second unknown.
+#[test]
+fn stray_entries_are_no_unknowns() {
+    for spec in ["poisson3d:37x11x9", "poisson3d:36x12x10", "d3n27:36x12x10", "poisson2d:60x24"] {
+        let a = csr::<f64>(spec).unwrap();
+        let n = a.nrows();
+        for row in [31, n / 2, n / 2 + 7] {
+            for col in [0, 12, n / 3, row - 19, row + 19, n - 1] {
+                let mut more = Triplets::new(n, n).unwrap();
+                for i in 0..n {
+                    let (cols, values) = a.row(i);
+                    cols.iter().zip(values).for_each(|(&j, &v)| more.push(i, j as usize, v).unwrap());
+                }
+                if !a.row(row).0.contains(&(col as u32)) {
+                    more.push(row, col, 1.0).unwrap();
+                }
+                if let Ok(grid) = Grid::detect(&more.to_csr().unwrap()) {
+                    assert_eq!(grid.unknowns, 1, "{spec} with ({row}, {col}): {grid}");
+                }
+            }
+            let fewer = filtered(&a, |i, j| i != row || j >= row);
+            let grid = Grid::detect(&fewer).unwrap();
+            assert_eq!(grid.unknowns, 1, "{spec} without the lower neighbours of {row}: {grid}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Whether what a solve claims is true, by bounds that are derived.
 //!
-//! Residual: b - A x is formed in doubled precision (r). The solver's own differs from it by at most e_i = gamma(k+2) (|A||x| + |b|)_i
-//! + (k+2) eta in row i of k entries, and its norm by a factor of 1 +- g, g = 2 gamma(37 L + 4) for the tree of L levels, the root and the
+//! Residual: b - A x is formed in doubled precision (r). The solver's own differs from it by at most e_i =
+//! gamma(k+2) (|A||x| + |b|)_i + (k+2) eta in row i of k entries, and its norm by a factor of 1 +- g, g = 2 gamma(37 L + 4) for the tree of L levels, the root and the
 //! quotient (see [`crate::oracle`]). So | ||r|| - true_residual ||b|| | <= (||e|| + g ||r||) (1 + g), and a converged solve has
 //! ||r|| <= (max(rtol ||b||, atol) + ||e||) (1 + g) / (1 - g).
 //! Error: with X near A^-1 (faer's, column by column) and delta = ||I - A X|| < 1, ||A^-1|| <= ||X|| / (1 - delta) in the maximum norm

@@ -5,7 +5,8 @@
 //! of that is compared with the entries, so that an answer is proved on every row.
 //!
 //! The smallest b under which rows hold all that they can is the answer; else the one that leaves the fewest places empty. A grid of few points a
-//! line needs full blocks: its lines could be unknowns as well. Diagonals that all unknowns share, as those of a masked grid of one unknown, are
+//! line needs full blocks: its lines could be unknowns as well. Unknowns differ where one has a difference in half of its rows or more that another
+//! has in none: a stray entry is no reason to see several. Diagonals that all unknowns share, as those of a masked grid of one unknown, are
 //! reason enough not to look: [`Diagonal::rows`] tells without another pass.
 //! Cost: two passes over the entries for each b that divides the rows and is not ruled out by diagonals or by a sample.
 
@@ -247,6 +248,12 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
 
     let mut rows: BTreeMap<[i32; 3], u8> = BTreeMap::new();
     let b = unknowns as i32;
+    // Rows of an unknown with a difference of rows.
+    let counted = |&[dx, dy, dz]: &[i32; 3], unknown: usize| {
+        let to = unknown as i32 + dx;
+        let k = grid.offsets.iter().position(|&o| o == [to.div_euclid(b), dy, dz]);
+        k.map_or(0, |k| couplings.counts[(k * unknowns + unknown) * unknowns + to.rem_euclid(b) as usize])
+    };
     for (at, _) in couplings.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let (unknown, other) = (at / unknowns % unknowns, at % unknowns);
         let [dx, dy, dz] = grid.offsets[at / unknowns / unknowns];
@@ -257,8 +264,13 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
     let expected: u128 =
         (0..unknowns).map(|c| u128::from(found.places_of(c)) * u128::from(couplings.active[c]) / points as u128).sum();
     let is_enough = found.exact || 2 * u128::from(couplings.held) >= expected;
-    // What all unknowns hold is one stencil, with more diagonals than one may have or for a reason that was given.
-    let are_alike = found.held.iter().all(|&held| u32::from(held) == (1 << unknowns) - 1);
+    // What all unknowns hold is one stencil, with more diagonals than one may have or for a reason that was given; so it is where they differ
+    // by entries that few rows have.
+    let are_alike = found.offsets.iter().zip(&found.held).all(|(offset, &held)| {
+        let common = |unknown: usize| 2 * counted(offset, unknown) >= couplings.active[unknown];
+        u32::from(held) == (1 << unknowns) - 1
+            || (0..unknowns).all(|unknown| held >> unknown & 1 == 0 || !common(unknown))
+    });
     (is_enough && !are_alike && is_compact(&found.offsets, found.size)).then_some(found)
 }
 
