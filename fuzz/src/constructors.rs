@@ -70,56 +70,70 @@ fn edited(u: &mut Unstructured<'_>, csr: &Csr<f64>) -> Result<()> {
     match u.arbitrary::<u8>()? % 13 {
         0 => {
             let (nrows, ncols, mut row_ptr, mut cols, mut values) = csr.clone().into_parts();
-            (edit(u, &mut row_ptr, index)?, edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+            edit(u, &mut row_ptr, index)?;
+            edit(u, &mut cols, index)?;
+            edit(u, &mut values, value)?;
             judge(Csr::new(size(u, nrows)?, size(u, ncols)?, row_ptr, cols, values));
         }
         1 => {
             let (nrows, ncols, mut rows, mut cols, mut values) = Coo::from(csr.clone()).into_parts();
-            (edit(u, &mut rows, index)?, edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+            edit(u, &mut rows, index)?;
+            edit(u, &mut cols, index)?;
+            edit(u, &mut values, value)?;
             judge(Coo::new(size(u, nrows)?, size(u, ncols)?, rows, cols, values));
         }
         2 => {
             let Ok(stored) = Csc::from_csr(csr) else { return Ok(()) };
             let (nrows, ncols, mut col_ptr, mut rows, mut values) = stored.into_parts();
-            (edit(u, &mut col_ptr, index)?, edit(u, &mut rows, index)?, edit(u, &mut values, value)?);
+            edit(u, &mut col_ptr, index)?;
+            edit(u, &mut rows, index)?;
+            edit(u, &mut values, value)?;
             judge(Csc::new(size(u, nrows)?, size(u, ncols)?, col_ptr, rows, values));
         }
         3 => {
             let Ok(stored) = Ell::from_csr(csr) else { return Ok(()) };
             let (nrows, ncols, width, mut cols, mut values) = stored.into_parts();
-            (edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+            edit(u, &mut cols, index)?;
+            edit(u, &mut values, value)?;
             judge(Ell::new(size(u, nrows)?, size(u, ncols)?, free_size(u, width)?, cols, values));
         }
         4 => {
             let c = usize::from(u.arbitrary::<u8>()? % 9) + 1;
             let Ok(stored) = Sell::from_csr_with(csr, c, 2 * c) else { return Ok(()) };
             let (nrows, ncols, c, sigma, mut ptr, mut perm, mut cols, mut values) = stored.into_parts();
-            (edit(u, &mut ptr, index)?, edit(u, &mut perm, index)?);
-            (edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+            edit(u, &mut ptr, index)?;
+            edit(u, &mut perm, index)?;
+            edit(u, &mut cols, index)?;
+            edit(u, &mut values, value)?;
             let (c, sigma) = (free_size(u, c)?, free_size(u, sigma)?);
             judge(Sell::new(size(u, nrows)?, size(u, ncols)?, c, sigma, ptr, perm, cols, values));
         }
         5 => {
             let Ok(stored) = Dia::from_csr(csr) else { return Ok(()) };
             let (nrows, ncols, mut offsets, mut values) = stored.into_parts();
-            (edit(u, &mut offsets, |u| Ok(index(u)? as i32 - 32))?, edit(u, &mut values, value)?);
+            edit(u, &mut offsets, |u| Ok(index(u)? as i32 - 32))?;
+            edit(u, &mut values, value)?;
             judge(Dia::new(size(u, nrows)?, size(u, ncols)?, offsets, values));
         }
         6 => {
             let Ok(stored) = Bdia::from_csr(csr) else { return Ok(()) };
             let (nrows, ncols, mut bands, mut values) = stored.into_parts();
             let band = |u: &mut Unstructured<'_>| Ok(Band { start: index(u)? as i32 - 32, width: index(u)? });
-            (edit(u, &mut bands, band)?, edit(u, &mut values, value)?);
+            edit(u, &mut bands, band)?;
+            edit(u, &mut values, value)?;
             judge(Bdia::new(size(u, nrows)?, size(u, ncols)?, bands, values));
         }
         7 => {
             let Ok(stored) = Hyb::from_csr(csr) else { return Ok(()) };
             let (ell, coo) = stored.into_parts();
             let (nrows, ncols, width, mut cols, mut values) = ell.into_parts();
-            (edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+            edit(u, &mut cols, index)?;
+            edit(u, &mut values, value)?;
             let ell = Ell::new(size(u, nrows)?, size(u, ncols)?, free_size(u, width)?, cols, values);
             let (nrows, ncols, mut rows, mut cols, mut values) = coo.into_parts();
-            (edit(u, &mut rows, index)?, edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+            edit(u, &mut rows, index)?;
+            edit(u, &mut cols, index)?;
+            edit(u, &mut values, value)?;
             let coo = Coo::new(size(u, nrows)?, size(u, ncols)?, rows, cols, values);
             if let (Ok(ell), Ok(coo)) = (ell, coo) {
                 judge(Hyb::new(ell, coo));
@@ -130,13 +144,18 @@ fn edited(u: &mut Unstructured<'_>, csr: &Csr<f64>) -> Result<()> {
             let Ok(stored) = Bsr::from_csr_with(csr, dim) else { return Ok(()) };
             if u.arbitrary::<bool>()? {
                 let (nrows, ncols, dim, mut row_ptr, mut cols, mut values) = stored.into_parts();
-                (edit(u, &mut row_ptr, index)?, edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+                edit(u, &mut row_ptr, index)?;
+                edit(u, &mut cols, index)?;
+                edit(u, &mut values, value)?;
                 judge(Bsr::new(size(u, nrows)?, size(u, ncols)?, free_size(u, dim)?, row_ptr, cols, values));
             } else {
                 let parts = Bsrx::from(stored).into_parts();
                 let (nrows, ncols, dim, mut start, mut end, mut cols, mut values, mut mask) = parts;
-                (edit(u, &mut start, index)?, edit(u, &mut end, index)?, edit(u, &mut cols, index)?);
-                (edit(u, &mut values, value)?, edit(u, &mut mask, index)?);
+                edit(u, &mut start, index)?;
+                edit(u, &mut end, index)?;
+                edit(u, &mut cols, index)?;
+                edit(u, &mut values, value)?;
+                edit(u, &mut mask, index)?;
                 let (nrows, ncols, dim) = (size(u, nrows)?, size(u, ncols)?, free_size(u, dim)?);
                 // Rows outside the mask keep what y held: no product of the whole matrix.
                 let all = mask.len() == start.len();
@@ -152,7 +171,8 @@ fn edited(u: &mut Unstructured<'_>, csr: &Csr<f64>) -> Result<()> {
             edit(u, &mut perm, index)?;
             if let Some(block) = blocks.pop() {
                 let (rows, width, mut cols, mut values) = block.into_parts();
-                (edit(u, &mut cols, index)?, edit(u, &mut values, value)?);
+                edit(u, &mut cols, index)?;
+                edit(u, &mut values, value)?;
                 blocks.extend(EllBlock::new(size(u, rows)?, free_size(u, width)?, size(u, ncols)?, cols, values));
             }
             let (nrows, ncols) = (size(u, nrows)?, size(u, ncols)?);

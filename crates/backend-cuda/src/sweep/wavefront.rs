@@ -339,8 +339,7 @@ mod tests {
             for t in (0..tiles).rev() {
                 for j in (0..blocks).rev() {
                     // The copies.
-                    for kind in 0..3 {
-                        let (before, reader) = if kind == 2 { (0, t) } else { (1, t + 1) };
+                    for (kind, (before, reader)) in [(1, t + 1), (1, t + 1), (0, t)].into_iter().enumerate() {
                         let k = copied[t][j][kind];
                         if reader >= tiles || k == batches || k >= done[t][j] {
                             continue;
