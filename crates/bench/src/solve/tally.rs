@@ -43,7 +43,7 @@ const RUSSELL: [&str; 32] = [
     "pres-cylin-3d-tet10-fine",
 ];
 
-/// Of the matrices of [`RUSSELL`] those that are here, a line of the record.
+/// Of the matrices of benchmark-russell those that are here, a line of the record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Russell {
     /// `"solve-russell"`.
