@@ -52,7 +52,7 @@ fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     Ok(())
 }
 
-/// Every plan whose resident form is [`Solve`].
+/// Every plan whose resident form is `Solve`.
 impl<P: Plan> Sptrsv<P> for Cpu
 where
     Cpu: Load<P>,

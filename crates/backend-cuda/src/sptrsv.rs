@@ -68,7 +68,7 @@ fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     (0..k).map(|column| (column * n * T::BYTES) as u64).try_for_each(|at| m.solve(cuda, gate, system, b + at, x + at))
 }
 
-/// Every plan whose resident form is [`Solve`].
+/// Every plan whose resident form is `Solve`.
 impl<P: Plan> Sptrsv<P> for Cuda
 where
     Cuda: Load<P>,
