@@ -15,7 +15,7 @@
 //!
 //! Among several answers: exact ones first, then the fewest differences, then the shortest.
 //!
-//! Several unknowns a point (row b p + c is unknown c of point p) are looked for where the rows are no exact grid: see [`unknowns`].
+//! Several unknowns a point (row b p + c is unknown c of point p) are looked for where the rows are no exact grid: see `unknowns`.
 //! Cost: every entry is read once, to find the [`Runs`] of rows; steps 1 and 4 look at a run's first row and where the run lies, for one
 //! candidate as a rule and at most [`MAX_CANDIDATES`]. Memory proportional to runs and diagonals. Of several unknowns a point every entry is
 //! read twice more for each number of them that is tried.
