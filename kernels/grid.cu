@@ -310,6 +310,12 @@ __device__ __forceinline__ void meet_points(const Places& g, const u32* row_ptr,
 #define ABREAST (LANES / (GRID_THREADS / WARP))
 #define NO_ENTRY 0xffffffffu
 
+// Neighbours that are stored at once.
+template <class T>
+struct alignas(2 * sizeof(T)) Pair {
+    T x, y;
+};
+
 template <class T>
 __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) {
     extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -356,15 +362,20 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
         }
         __syncthreads();
         T* to = values + plane * g.plane_values + (u64)step0 * g.width * g.lanes;
-        // In kernels/wavefront.cu's layout terms stand in pairs by lane.
-        auto place = [&](u32 j) -> u64 {
-            if (!g.blocks) return (u64)j * g.lanes + lane0 + lane;
-            u32 s = g.width == 1 ? j : __umulhi(j, g.magic), k = j - s * g.width, pairs = g.width / 2 * 2;
-            return (u64)s * g.width * LANES + (k < pairs ? k / 2 * 64 + lane * 2 + k % 2 : pairs * LANES + lane);
-        };
-        u32 rows_left = (g.steps - step0 < g.deep ? g.steps - step0 : g.deep) * g.width;
-        if (lane0 + lane < g.lanes)
-            for (u32 j = warp; j < rows_left; j += GRID_THREADS / WARP) to[place(j)] = tile[j * (LANES + 1) + lane];
+        u32 steps_left = g.steps - step0 < g.deep ? g.steps - step0 : g.deep;
+        if (g.blocks) {
+            // Terms stand in pairs by lane, an odd one by itself.
+            u32 units = (g.width + 1) / 2, s = warp / units, unit = warp % units;
+            while (s < steps_left) {
+                const T* of = tile + (s * g.width + 2 * unit) * (LANES + 1) + lane;
+                T* place = to + s * g.width * LANES + unit * (2 * LANES);
+                if (2 * unit + 1 < g.width) ((Pair<T>*)place)[lane] = {of[0], of[LANES + 1]};
+                else place[lane] = of[0];
+                for (unit += GRID_THREADS / WARP; unit >= units; unit -= units) s++;
+            }
+        } else if (lane0 + lane < g.lanes) {
+            for (u32 j = warp; j < steps_left * g.width; j += GRID_THREADS / WARP) to[(u64)j * g.lanes + lane0 + lane] = tile[j * (LANES + 1) + lane];
+        }
         __syncthreads();
     }
 }

@@ -238,8 +238,7 @@ struct Waves {
     // Eight rows of b or x of a block: an instruction is for points e of lines l, l + 1, l + 2, l + 3 of a plane.
     struct Chunks {
         static constexpr int FOURS = LINES / 4;
-        u32 present = 0;
-        i64 first = 0;
+        u32 present = 0, first = 0;  // modulo 2^32: only what is a point is used
         __device__ __forceinline__ Chunks() {}
         __device__ __forceinline__ Chunks(const Waves& at, int j, int e, int l) {
             const Wavefront& g = at.g;
@@ -247,14 +246,14 @@ struct Waves {
                 int y = j * LINES + l + m % FOURS * 4 - G::SHEAR * (m / FOURS);
                 if (y >= 0 && y < (int)g.ny && at.tile * PLANES + m / FOURS < g.nz) present |= 1u << m;
             });
-            first = ((i64)at.tile * PLANES * g.ny + j * LINES + l) * g.nx + e - G::BY_LINE * l;
-            if (g.mirrored) first = (i64)g.nx * g.ny * g.nz - 1 - first;
+            first = (at.tile * PLANES * g.ny + j * LINES + l) * g.nx + e - G::BY_LINE * l;
+            if (g.mirrored) first = g.nx * g.ny * g.nz - 1 - first;
         }
         // body(m, whether it is a point, its place from the first)
         template <class Body>
         __device__ __forceinline__ void visit(const Wavefront& g, int q, int x, const Body& body) const {
-            i64 sign = g.mirrored ? -1 : 1, by_line = sign * 4 * (i64)((int)g.nx - G::BY_LINE), by_plane = sign * ((i64)((int)g.ny - G::SHEAR) * g.nx - G::BY_PLANE);
-            i64 from = first + sign * 8 * q;
+            u32 sign = g.mirrored ? ~0u : 1, by_line = sign * 4 * (g.nx - G::BY_LINE), by_plane = sign * ((g.ny - G::SHEAR) * g.nx - G::BY_PLANE);
+            u32 from = first + sign * 8 * q;
             each<8>([&](auto m) {
                 bool point = (u32)(x + 8 * q - m % FOURS * 4 * G::BY_LINE - m / FOURS * G::BY_PLANE) < g.nx && (present >> m & 1);
                 body(m, point, from + m % FOURS * by_line + m / FOURS * by_plane);
@@ -279,7 +278,7 @@ struct Waves {
                 u32 w = m + s * g.movers;
                 if (jb[s] < (int)g.blocks && in[s] < out[s] + ROOMS) {
                     u32 number = before[s] + in[s], to = rooms + w * ROOM_B + (number % ROOMS * 8 + e) * PITCH + l * SIZE;
-                    of_b[s].visit(g, qb[s], skew, [&](auto i, bool point, i64 at) {
+                    of_b[s].visit(g, qb[s], skew, [&](auto i, bool point, u32 at) {
                         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to + i * 4 * SIZE), "l"(b + at), "n"((int)SIZE), "r"(point ? SIZE : 0) : "memory");
                     });
                     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bars_of(w) + (g.depth + number % ROOMS) * 8) : "memory");
@@ -296,7 +295,7 @@ struct Waves {
                     out[s]++;
                     __syncwarp();
                     if (lane == 0) publish(moved_of(w), 2 * out[s]);
-                    of_x[s].visit(g, qx[s], skew, [&](auto i, bool point, i64 at) {
+                    of_x[s].visit(g, qx[s], skew, [&](auto i, bool point, u32 at) {
                         if (point) x[at] = solved[i];
                     });
                     if (++qx[s] == chunks) {

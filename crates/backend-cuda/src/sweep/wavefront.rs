@@ -26,8 +26,10 @@ const PITCH: usize = 34;
 /// Rows of a block's own ring, and of b under way.
 const RING: usize = 16;
 const ROOM: usize = 32;
-/// Batches of coefficients under way.
-const DEPTH: usize = 2;
+/// Batches of coefficients that a warp may have under way, and those after which more of them are of no more use: a copy takes about as
+/// long as two batches.
+const DEPTHS: [usize; 3] = [4, 3, 2];
+const ENOUGH: usize = 3;
 /// What a block keeps for the next: lanes, and batches at least.
 const KEPT: usize = 8;
 const DEEP: usize = 8;
@@ -174,6 +176,16 @@ impl Wavefront {
     }
 }
 
+/// The warps of a thread block and what they share.
+struct Team {
+    warps: usize,
+    depth: usize,
+    deep: usize,
+    movers: usize,
+    threads: usize,
+    shared: usize,
+}
+
 fn schedule(
     size: [usize; 3],
     offsets: &[[i32; 3]],
@@ -198,12 +210,15 @@ fn schedule(
     let handed = LINES * wide(slopes.behind);
     let block_lag = wide(slopes.block_lag);
     let ring = PITCH * bytes;
-    // As many warps as blocks are at work at once, where a block costs the next one batch more than its lag.
-    let at_once = 1 + batches.div_ceil(block_lag + 1);
+    // Blocks that are at work at once, where a block costs the next one batch more than its lag.
+    let at_once = batches.div_ceil(block_lag + 1);
     let crew_most = CREW.min(1 << thread_blocks.max(1).ilog2());
     [PARTS, 2, 1].into_iter().filter(|&parts| parts <= crew_most && (parts == 1 || blocks > parts)).find_map(|parts| {
-        let most = at_once.min(blocks).div_ceil(parts).max(1);
-        (1..=most).rev().find_map(|warps| {
+        // No more warps than that, as they slow each other down.
+        let most = ((at_once + parts / 2) / parts).max(2).min(blocks.div_ceil(parts));
+        let ways = (1..=most).flat_map(|warps| DEPTHS.map(|depth| (warps, depth)));
+        // What keeps the memory busy is the number of batches under way.
+        let best = ways.filter_map(|(warps, depth)| {
             let turn = warps * parts;
             // All blocks of a turn but one, each so much ahead of the next, come to their end.
             let ahead = batches.div_ceil((turn - 1).max(1)).saturating_sub(block_lag);
@@ -215,44 +230,45 @@ fn schedule(
             let shared = ring * (warps * (RING + ROOM))
                 + ring * 4 * deep * (sets.div_ceil(LANES / KEPT) + sets.div_ceil(LANES / handed))
                 + 128
-                + warps * (DEPTH * (4 * width * LANES * bytes + 8) + ROOM)
+                + warps * (depth * (4 * width * LANES * bytes + 8) + ROOM)
                 + 16
                 + takers * NEAR * handed * 2 * bytes
                 + 4 * (5 * blocks + warps);
-            if threads > THREADS || shared > shared_most || (turn == 1 && blocks > 1) {
-                return None;
-            }
-            let narrow = |v: usize| u32::try_from(v).ok();
-            let crew = crew_most.min((tiles * parts).next_power_of_two());
-            let words = tiles.div_ceil(crew / parts) * blocks * rows * handed * bytes.div_ceil(4);
-            Some(Wavefront {
-                arg: WavefrontArg {
-                    nx: narrow(nx)?,
-                    ny: narrow(ny)?,
-                    nz: narrow(nz)?,
-                    by_line: narrow(wide(slopes.by_line))?,
-                    by_plane: narrow(wide(slopes.by_plane))?,
-                    shear: narrow(wide(slopes.shear))?,
-                    blocks: narrow(blocks)?,
-                    parts: narrow(parts)?,
-                    warps: narrow(warps)?,
-                    tiles: narrow(tiles)?,
-                    batches: narrow(batches)?,
-                    movers: narrow(movers)?,
-                    deep: narrow(deep)?,
-                    depth: narrow(DEPTH)?,
-                    mirrored: 0,
-                    unused: 0,
-                    tile_values: tile_values as u64,
-                },
-                terms: geometry::terms(offsets),
-                kernel,
-                threads,
-                shared,
-                crew,
-                values,
-                words,
-            })
+            let fits = threads <= THREADS && shared <= shared_most && (turn > 1 || blocks <= 1);
+            fits.then_some(Team { warps, depth, deep, movers, threads, shared })
+        });
+        let Team { warps, depth, deep, movers, threads, shared } =
+            best.max_by_key(|c| (c.warps * c.depth.min(ENOUGH), c.warps, c.depth))?;
+        let narrow = |v: usize| u32::try_from(v).ok();
+        let crew = crew_most.min((tiles * parts).next_power_of_two());
+        let words = tiles.div_ceil(crew / parts) * blocks * rows * handed * bytes.div_ceil(4);
+        Some(Wavefront {
+            arg: WavefrontArg {
+                nx: narrow(nx)?,
+                ny: narrow(ny)?,
+                nz: narrow(nz)?,
+                by_line: narrow(wide(slopes.by_line))?,
+                by_plane: narrow(wide(slopes.by_plane))?,
+                shear: narrow(wide(slopes.shear))?,
+                blocks: narrow(blocks)?,
+                parts: narrow(parts)?,
+                warps: narrow(warps)?,
+                tiles: narrow(tiles)?,
+                batches: narrow(batches)?,
+                movers: narrow(movers)?,
+                deep: narrow(deep)?,
+                depth: narrow(depth)?,
+                mirrored: 0,
+                unused: 0,
+                tile_values: tile_values as u64,
+            },
+            terms: geometry::terms(offsets),
+            kernel,
+            threads,
+            shared,
+            crew,
+            values,
+            words,
         })
     })
 }
@@ -420,10 +436,8 @@ mod tests {
                 let offsets = geometry::stencil(points).expect("a stencil");
                 let found = schedule([edge; 3], offsets, 8, geometry::SHARED, 132).expect("a schedule");
                 assert_eq!(found.arg.parts, 4, "{points} points, {edge}: {found:?}");
-                assert!(
-                    found.arg.warps as usize >= if points == 33 { 2 } else { 3 } || edge == 64,
-                    "{points}, {edge}: {found:?}"
-                );
+                let (warps, depth) = (found.arg.warps, found.arg.depth);
+                assert!(warps >= 2 && depth >= 2 && warps * depth >= 6, "{points}, {edge}: {found:?}");
             }
         }
     }
