@@ -10,7 +10,8 @@
 // that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, ZERO_DIAGONAL.
 // Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
 // of one line and hold the whole pattern, a row a lane otherwise. fill: a thread block takes 32 lanes and `deep` steps of a plane through
-// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two. split, order: a row a thread.
+// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two. split, order, reciprocals: a
+// row a thread.
 // Order: none is summed. A reciprocal is rounded once.
 // Bytes: check row pointers and columns once; fill row pointers, values of the side, and every place once (no column, where every row
 // holds all of its neighbours).
@@ -431,6 +432,15 @@ __device__ __forceinline__ void level_order(u32 nx, u32 ny, u32 sigma, u32 tau, 
     }
 }
 
+// The reciprocals of the diagonal, a row a thread; 1 where a row has no entry there.
+template <class T>
+__device__ __forceinline__ void reciprocals(const u32* row_ptr, const u32* cols, const T* from, u32 n, T* to) {
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (u64)gridDim.x * blockDim.x) {
+        u32 row = (u32)at, last = row_ptr[row + 1], e = lower_bound(cols, row_ptr[row], last, row);
+        to[row] = T(1) / (e < last && cols[e] == row ? from[e] : T(1));
+    }
+}
+
 // Structure has no type of its own; the names have one as all kernels do.
 #define GRID(T, t)                                                                               \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS) sample_grid_##t(const u32* row_ptr, const u32* cols, u32 n, u32 upper, u32* out, u32* line) { \
@@ -447,5 +457,8 @@ __device__ __forceinline__ void level_order(u32 nx, u32 ny, u32 sigma, u32 tau, 
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS) order_grid_##t(u32 nx, u32 ny, u32 sigma, u32 tau, u32 n, const u32* rank, const u32* place, u32* order) { \
         level_order(nx, ny, sigma, tau, n, rank, place, order);                                  \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS) reciprocals_grid_##t(const u32* row_ptr, const u32* cols, const T* from, u32 n, T* to) { \
+        reciprocals(row_ptr, cols, from, n, to);                                                 \
     }
 FOR_EACH_TYPE(GRID)

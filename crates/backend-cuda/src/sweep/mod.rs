@@ -132,25 +132,39 @@ impl<T: Real> CudaSweep<T> {
             Schedule::Waves(w) => [System::Plain, System::Transposed]
                 .into_iter()
                 .filter(|&s| self.systems.hold(s))
-                .try_for_each(|system| {
-                    let transposed = u32::from(system == System::Transposed);
-                    let mut wave = w.arg;
-                    wave.mirrored = u32::from((self.triangle == Triangle::Upper) != (transposed == 1));
-                    let values = if transposed == 1 { self.transposed.pointer() } else { self.values.pointer() };
-                    let mut arguments = [
-                        arg(&wave),
-                        arg(&w.terms),
-                        arg(&transposed),
-                        arg(&row_ptr),
-                        arg(&cols),
-                        arg(&from),
-                        arg(&inv_diag),
-                        arg(&values),
-                    ];
-                    // SAFETY: pack_wavefront(wave, terms, transposed, row_ptr, cols, from, inv_diag, values), likewise.
-                    unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments) }
-                }),
+                .try_for_each(|system| self.pack_waves(cuda, w, system, [row_ptr, cols], from, inv_diag)),
         }
+    }
+
+    /// As [`CudaSweep::pack_from`] for one system in waves. Of a matrix the entries on the other side of the diagonal are passed over, and
+    /// so is the diagonal.
+    fn pack_waves(
+        &self,
+        cuda: &Cuda,
+        w: &Wavefront,
+        system: System,
+        [row_ptr, cols]: [u64; 2],
+        from: u64,
+        inv_diag: u64,
+    ) -> Result<()> {
+        let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
+        let transposed = u32::from(system == System::Transposed);
+        let mut wave = w.arg;
+        wave.mirrored = u32::from((self.triangle == Triangle::Upper) != (transposed == 1));
+        let values = if transposed == 1 { self.transposed.pointer() } else { self.values.pointer() };
+        let mut arguments = [
+            arg(&wave),
+            arg(&w.terms),
+            arg(&transposed),
+            arg(&row_ptr),
+            arg(&cols),
+            arg(&from),
+            arg(&inv_diag),
+            arg(&values),
+        ];
+        // SAFETY: pack_wavefront(wave, terms, transposed, row_ptr, cols, from, inv_diag, values) of a triangle on that grid, or a matrix
+        // that has it; without reciprocals none is read; the buffers are freed in the queue's order, after it.
+        unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments) }
     }
 
     /// One column, by addresses; b may be x.

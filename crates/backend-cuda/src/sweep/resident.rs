@@ -9,7 +9,7 @@
 
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};
 use spandrel_formats::{Csr, Grid as Found, Real, Sample};
-use spandrel_sptrsv::{Diagonal, Lattice, Sweep, Systems, Triangle};
+use spandrel_sptrsv::{Diagonal, Lattice, Sweep, System, Systems, Triangle};
 
 use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
@@ -363,6 +363,24 @@ impl Cuda {
         words.read_at(0, &mut found)?;
         Ok(found)
     }
+
+    /// Brings the values of the transposed system to their places where it has its own, of a matrix that is proved.
+    fn fill_transposed<T: Real>(&self, m: &CudaCsr<T>, made: &CudaSweep<T>) -> Result<()> {
+        let Schedule::Waves(wave) = &made.schedule else { return Ok(()) };
+        if !made.systems.hold(System::Transposed) {
+            return Ok(());
+        }
+        let (row_ptr, cols, from) = m.arrays();
+        let (row_ptr, cols, from, n) = (row_ptr.pointer(), cols.pointer(), from.pointer(), m.nrows() as u32);
+        let inv_diag = Buffer::<T>::uninit(self.stream(), if made.unit { 0 } else { m.nrows() }, "reciprocals")?;
+        let to = if made.unit { 0 } else { inv_diag.pointer() };
+        if !made.unit {
+            let mut arguments = [arg(&row_ptr), arg(&cols), arg(&from), arg(&n), arg(&to)];
+            // SAFETY: reciprocals_grid(row_ptr, cols, from, n, to), room for one a row.
+            unsafe { self.launch::<T>(&GRID, "reciprocals_grid", Grid::rows(m.nrows()), &mut arguments)? };
+        }
+        made.pack_waves(self, wave, System::Transposed, [row_ptr, cols], from, to)
+    }
 }
 
 /// `sampled_row` of the kernels.
@@ -402,13 +420,13 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
                 (None, Err(why)) => return Err(contradiction.unwrap_or(why)),
             };
             let lattice = Lattice::new(nrows, size, &offsets, false, false)?;
-            // The transposed system of waves has values of its own, which no kernel here brings to their places.
-            let waves = if systems == Systems::Plain { self.waves::<T>(&lattice, None)? } else { None };
-            let schedule = match waves {
+            let schedule = match self.waves::<T>(&lattice, None)? {
                 Some(wave) => Schedule::Waves(wave),
                 None => Schedule::steps::<T>(&lattice, diagonal, self.shared_by_a_block()?)?,
             };
-            let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, false)?;
+            // The transposed system of waves has values of its own, of which those of absent neighbours stay as they are.
+            let zeroed = systems == Systems::Both && matches!(schedule, Schedule::Waves(_));
+            let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, zeroed)?;
             let found = self.prove_and_fill(from, &SidesArg::new(&lattice, triangle, &look), &made)?;
             if let Some(key) = reported(&found, OUTSIDE) {
                 let (row, col) = ((key >> 32) as usize, key as u32 as usize);
@@ -436,6 +454,7 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
                     return Err(Error::Triangle(wrong));
                 }
             }
+            self.fill_transposed(from, &made)?;
             return Ok(analyzed(&lattice, made));
         }
         Err(contradiction.unwrap_or_else(|| no_grid(format!("none of {GUESSES} guesses holds its rows"))))
