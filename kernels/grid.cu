@@ -1,5 +1,5 @@
-// A CSR matrix on the device as a stencil on a grid: rows to guess it from, the proof of a guess, and one triangle's values in the layout
-// of the sweep.
+// A CSR matrix on the device as a stencil on a grid: rows to guess it from, the proof of a guess, one triangle's values in the layout of the
+// sweep, and of a matrix that holds all of its stencil the patterns of both triangles and the order of the rows by levels.
 //
 // Layout: the side of a row is its entries on one side of the diagonal, the diagonal's included: the first ones of a row for a lower
 // triangle, the last ones for an upper one. `Sides` has its differences in the order of the columns. Packed values: those of
@@ -10,7 +10,8 @@
 // that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, ZERO_DIAGONAL.
 // Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
 // of one line and hold the whole pattern, a row a lane otherwise. fill: a thread block takes 32 lanes and `deep` steps of a plane through
-// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two.
+// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two. split, order, reciprocals: a
+// row a thread.
 // Order: none is summed. A reciprocal is rounded once.
 // Bytes: check row pointers and columns once; fill row pointers, values of the side, and every place once (no column, where every row
 // holds all of its neighbours).
@@ -380,6 +381,77 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
     }
 }
 
+// The lower half of a stencil that every row of a matrix has all of, inside the grid, with the diagonal. Twin: `HalfArg` of
+// crates/backend-cuda/src/sweep/factors.rs.
+struct Half {
+    u32 nx, ny, nz;
+    u32 count;          // offsets, ascending by (dz, dy, dx), each shorter than the grid along every axis
+    u32 with_diagonal;  // whether the lower part ends with it; else the upper part begins with it
+    int dx[SIDE_MOST], dy[SIDE_MOST], dz[SIDE_MOST], shift[SIDE_MOST];
+};
+
+// Of the coordinates 0..v those from which a step of d stays in 0..extent.
+__device__ __forceinline__ u32 staying(u32 v, u32 extent, int d) {
+    u32 begin = d < 0 ? (u32)-d : 0, length = extent - (u32)(d < 0 ? -d : d);
+    return v <= begin ? 0 : v - begin < length ? v - begin : length;
+}
+
+__device__ __forceinline__ bool stays(u32 v, u32 extent, int d) { return v < extent && v + (u32)d < extent; }
+
+// The points before (x, y, z) whose neighbour at this difference is inside the grid.
+__device__ __forceinline__ u32 neighbours_before(const Half& h, u32 x, u32 y, u32 z, int dx, int dy, int dz) {
+    u32 line = staying(h.nx, h.nx, dx), plane = line * staying(h.ny, h.ny, dy), count = staying(z, h.nz, dz) * plane;
+    if (stays(z, h.nz, dz)) {
+        count += staying(y, h.ny, dy) * line;
+        if (stays(y, h.ny, dy)) count += staying(x, h.nx, dx);
+    }
+    return count;
+}
+
+// Patterns of both parts of such a matrix, a row a thread; of the lower one alone, and the places of its diagonal entries, where it has them.
+__device__ __forceinline__ void split(const Half& h, u32 n, u32* lower_ptr, u32* lower_cols, u32* upper_ptr, u32* upper_cols, u32* diagonal) {
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at <= n; at += (u64)gridDim.x * blockDim.x) {
+        // The one behind the last row is the first point of a plane behind the last.
+        u32 row = (u32)at, x = row % h.nx, y = row / h.nx % h.ny, z = row / h.nx / h.ny;
+        u32 lower = h.with_diagonal ? row : 0, upper = row;
+        for (u32 k = 0; k < h.count; k++) {
+            lower += neighbours_before(h, x, y, z, h.dx[k], h.dy[k], h.dz[k]);
+            if (!h.with_diagonal) upper += neighbours_before(h, x, y, z, -h.dx[k], -h.dy[k], -h.dz[k]);
+        }
+        lower_ptr[row] = lower;
+        if (!h.with_diagonal) upper_ptr[row] = upper;
+        if (row == n) return;
+        for (u32 k = 0; k < h.count; k++)
+            if (stays(x, h.nx, h.dx[k]) && stays(y, h.ny, h.dy[k]) && stays(z, h.nz, h.dz[k])) lower_cols[lower++] = row + (u32)h.shift[k];
+        if (h.with_diagonal) {
+            diagonal[row] = lower;
+            lower_cols[lower] = row;
+            continue;
+        }
+        upper_cols[upper++] = row;
+        for (u32 k = h.count; k-- > 0;)
+            if (stays(x, h.nx, -h.dx[k]) && stays(y, h.ny, -h.dy[k]) && stays(z, h.nz, -h.dz[k])) upper_cols[upper++] = row - (u32)h.shift[k];
+    }
+}
+
+// Rows in the order of their levels x + sigma y + tau z, a row a thread: lines stand by the level that they begin at, so those with a point in
+// a level follow one another. place: where a level's rows begin, less its first line's place among the lines.
+__device__ __forceinline__ void level_order(u32 nx, u32 ny, u32 sigma, u32 tau, u32 n, const u32* rank, const u32* place, u32* order) {
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (u64)gridDim.x * blockDim.x) {
+        u32 row = (u32)at, line = row / nx, level = row % nx + sigma * (line % ny) + tau * (line / ny);
+        order[place[level] + rank[line]] = row;
+    }
+}
+
+// The reciprocals of the diagonal, a row a thread; 1 where a row has no entry there.
+template <class T>
+__device__ __forceinline__ void reciprocals(const u32* row_ptr, const u32* cols, const T* from, u32 n, T* to) {
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (u64)gridDim.x * blockDim.x) {
+        u32 row = (u32)at, last = row_ptr[row + 1], e = lower_bound(cols, row_ptr[row], last, row);
+        to[row] = T(1) / (e < last && cols[e] == row ? from[e] : T(1));
+    }
+}
+
 // Structure has no type of its own; the names have one as all kernels do.
 #define GRID(T, t)                                                                               \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS) sample_grid_##t(const u32* row_ptr, const u32* cols, u32 n, u32 upper, u32* out, u32* line) { \
@@ -390,5 +462,14 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS, 5) fill_grid_##t(const __grid_constant__ Places places, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) { \
         fill(places, row_ptr, cols, from, n, words, values);                                     \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS) split_grid_##t(const __grid_constant__ Half half, u32 n, u32* lower_ptr, u32* lower_cols, u32* upper_ptr, u32* upper_cols, u32* diagonal) { \
+        split(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal);                  \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS) order_grid_##t(u32 nx, u32 ny, u32 sigma, u32 tau, u32 n, const u32* rank, const u32* place, u32* order) { \
+        level_order(nx, ny, sigma, tau, n, rank, place, order);                                  \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS) reciprocals_grid_##t(const u32* row_ptr, const u32* cols, const T* from, u32 n, T* to) { \
+        reciprocals(row_ptr, cols, from, n, to);                                                 \
     }
 FOR_EACH_TYPE(GRID)

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use spandrel_backend::factor::expect_factors;
-use spandrel_backend::{Factorize, Load, Result};
+use spandrel_backend::{Assemble, Factorize, Load, Result};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor, for_each_factor};
 
@@ -52,6 +52,9 @@ macro_rules! factors {
                     factorize(m, values, lower, upper)
                 }
             }
+
+            // The host's way is as near here.
+            impl<T: Real> Assemble<$Type<T>> for Cpu {}
         )*
     };
 }

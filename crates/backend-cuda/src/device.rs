@@ -12,6 +12,7 @@ use crate::launch::{BLOCK, TreeArg};
 use crate::memory::Buffer;
 use crate::module::{Modules, Source};
 use crate::persistent::Exchange;
+use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, probe};
 
 /// A GPU as a device: one queue (a stream of its own) on the device's primary context.
@@ -25,6 +26,8 @@ pub struct Cuda {
     scratch: RefCell<Scratch>,
     exchange: RefCell<Exchange>,
     modules: Modules,
+    /// Held for as long as copies on the queue may use it.
+    _staging: Arc<Staging>,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
     capturing: Cell<bool>,
@@ -114,6 +117,7 @@ impl Cuda {
             scratch: RefCell::new(scratch),
             exchange: RefCell::default(),
             modules: Modules::default(),
+            _staging: Staging::of(&stream),
             stream,
             context,
             capturing: Cell::new(false),

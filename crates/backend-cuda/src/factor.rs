@@ -6,10 +6,12 @@
 //! A kernel says which row was wrong first; what is wrong with it the host says as it would have itself, from that row's values.
 //! Order: [`spandrel_sptrsv::factor`]'s. Cost: 4 bytes an entry of the patterns, 12 a row.
 
+use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
-use spandrel_backend::factor::expect_factors;
-use spandrel_backend::{Error, Factorize, Load, Result};
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Assemble, Assembled, Error, Factorize, Load, Result};
 use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Factor, Levels, Pattern, Triangle};
 
@@ -18,7 +20,8 @@ use crate::error::NAME;
 use crate::launch::{Argument, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::Source;
-use crate::{Cuda, Vector};
+use crate::sweep::{Parts, assemble};
+use crate::{Cuda, CudaCsr, Vector};
 
 /// Threads of a thread block, `FACTOR_THREADS` of the kernels.
 const THREADS: usize = 256;
@@ -51,9 +54,9 @@ unsafe impl<T: Real> Argument for TaskArg<T> {}
 
 /// A pattern in device memory.
 #[derive(Debug)]
-struct Index {
-    ptr: Buffer<Offset>,
-    cols: Option<Buffer<Ordinal>>,
+pub(crate) struct Index {
+    pub(crate) ptr: Buffer<Offset>,
+    pub(crate) cols: Option<Buffer<Ordinal>>,
 }
 
 impl Index {
@@ -63,8 +66,15 @@ impl Index {
             cols: Some(Buffer::from_host(cuda.stream(), pattern.col_idx(), "a factor's columns")?),
         })
     }
-    fn arg(&self) -> [u64; 2] {
+    /// Row pointers and columns, 0 for none.
+    pub(crate) fn arg(&self) -> [u64; 2] {
         [self.ptr.pointer(), self.cols.as_ref().map_or(0, Buffer::pointer)]
+    }
+    /// Places of a row's entries. Blocks.
+    fn places(&self, row: usize) -> Result<Range<usize>> {
+        let mut ends = [0; 2];
+        self.ptr.read_at(row, &mut ends)?;
+        Ok(ends[0] as usize..ends[1] as usize)
     }
 }
 
@@ -82,39 +92,61 @@ pub(crate) enum Given<'a> {
 
 /// The result of a symbolic phase in device memory.
 #[derive(Debug)]
-pub struct CudaFactor<F> {
-    factor: Arc<F>,
+pub struct CudaFactor<F: Factor> {
+    nrows: usize,
+    /// Of A, L and U.
+    entries: [usize; 3],
+    /// The kernels' `number`: [`Numeric::number`].
+    number: F::Value,
     lower: Index,
     upper: Option<Index>,
     given: Option<Index>,
     order: Buffer<Ordinal>,
     marks: Buffer<u32>,
     state: Buffer<u32>,
+    factor: PhantomData<fn() -> F>,
+}
+
+/// The patterns of a factorisation, made on the device, and an order of the rows in which each comes after those of its columns.
+#[derive(Debug)]
+pub(crate) struct Patterns {
+    pub(crate) nrows: usize,
+    /// Of A, L and U.
+    pub(crate) entries: [usize; 3],
+    pub(crate) lower: Index,
+    pub(crate) upper: Option<Index>,
+    /// As [`Given`] says.
+    pub(crate) given: Option<Index>,
+    pub(crate) order: Buffer<Ordinal>,
 }
 
 /// The rows that a run found wrong, the first of either kind.
 pub(crate) type Wrong = [Option<usize>; 2];
 
-/// Numbers of a run: `number` and `shift` of the kernels.
-#[derive(Clone, Copy)]
-pub(crate) struct Numbers<T> {
-    pub(crate) number: T,
-    pub(crate) shift: T,
-}
-
-/// Operands of a run.
+/// Operands of a run, of the lengths of the patterns; of A's values there may be more.
 pub(crate) struct Operands<'a, T> {
-    pub(crate) values: &'a Vector<T>,
+    pub(crate) values: &'a Buffer<T>,
     pub(crate) lower: &'a mut Vector<T>,
     pub(crate) upper: &'a mut Vector<T>,
 }
 
 /// A factorisation whose numeric phase runs on the device.
 pub(crate) trait Numeric: Factor {
+    /// What its factors take of a matrix, where that is known without a symbolic phase on the host.
+    const PARTS: Option<Parts> = None;
     /// Where A has entries.
     fn entries(&self) -> Given<'_>;
+    /// What the kernels take for `number`: the unit roundoff unless it says otherwise.
+    fn number(&self) -> Self::Value {
+        roundoff()
+    }
     /// The numeric phase, as [`Factorize::factorize`] says.
     fn make(cuda: &Cuda, m: &CudaFactor<Self>, operands: Operands<'_, Self::Value>) -> Result<f64>;
+}
+
+/// The unit roundoff.
+pub(crate) fn roundoff<T: Real>() -> T {
+    T::from_f64(T::UNIT_ROUNDOFF)
 }
 
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
@@ -122,7 +154,7 @@ unsafe impl<F: Numeric> Load<F> for Cuda {
     type Resident = CudaFactor<F>;
 
     fn load(&self, host: Arc<F>) -> Result<CudaFactor<F>> {
-        CudaFactor::load(self, &host, &host.entries())
+        load(self, &*host)
     }
 }
 
@@ -134,63 +166,113 @@ impl<F: Numeric> Factorize<F> for Cuda {
         lower: &mut Vector<F::Value>,
         upper: &mut Vector<F::Value>,
     ) -> Result<f64> {
-        F::make(self, m, Operands { values, lower, upper })
+        m.expect(values.len())?;
+        expect_len("factorize", "lower", lower.len(), m.entries[1])?;
+        expect_len("factorize", "upper", upper.len(), m.entries[2])?;
+        F::make(self, m, Operands { values: values.buffer(), lower, upper })
     }
 }
 
-impl<T: Real, F: Factor<Value = T>> CudaFactor<F> {
-    fn load(cuda: &Cuda, factor: &Arc<F>, given: &Given<'_>) -> Result<Self> {
-        let (stream, n) = (cuda.stream(), factor.nrows());
-        let apart = matches!(given, Given::Apart);
-        let levels = (!apart).then(|| Levels::of_pattern(factor.lower(), Triangle::Lower));
-        let order = levels.as_ref().map_or(&[][..], Levels::level_rows);
-        Ok(Self {
-            lower: Index::load(cuda, factor.lower())?,
-            upper: factor.upper().map(|upper| Index::load(cuda, upper)).transpose()?,
-            given: match given {
-                Given::Same | Given::Apart => None,
-                Given::Begins(ptr) => {
-                    Some(Index { ptr: Buffer::from_host(stream, ptr, "a matrix' row pointers")?, cols: None })
-                }
-                Given::Pattern(pattern) => Some(Index::load(cuda, pattern)?),
-            },
-            order: Buffer::from_host(stream, order, "the order of a factorisation")?,
-            marks: Buffer::zeros(stream, if apart { 0 } else { n }, "the marks of a factorisation")?,
-            state: Buffer::zeros(stream, STATE, "the state of a factorisation")?,
-            factor: Arc::clone(factor),
-        })
+impl<F: Numeric> Assemble<F> for Cuda {
+    fn assemble(&self, a: &CudaCsr<F::Value>) -> Result<Option<Box<dyn Assembled<F::Value, Self>>>> {
+        assemble::<F>(self, a)
+    }
+}
+
+fn load<F: Numeric>(cuda: &Cuda, factor: &F) -> Result<CudaFactor<F>> {
+    let (stream, given) = (cuda.stream(), factor.entries());
+    let apart = matches!(given, Given::Apart);
+    let levels = (!apart).then(|| Levels::of_pattern(factor.lower(), Triangle::Lower));
+    let order = levels.as_ref().map_or(&[][..], Levels::level_rows);
+    let patterns = Patterns {
+        nrows: factor.nrows(),
+        entries: [factor.nnz_given(), factor.lower().nnz(), factor.upper().map_or(0, Pattern::nnz)],
+        lower: Index::load(cuda, factor.lower())?,
+        upper: factor.upper().map(|upper| Index::load(cuda, upper)).transpose()?,
+        given: match given {
+            Given::Same | Given::Apart => None,
+            Given::Begins(ptr) => {
+                Some(Index { ptr: Buffer::from_host(stream, ptr, "a matrix' row pointers")?, cols: None })
+            }
+            Given::Pattern(pattern) => Some(Index::load(cuda, pattern)?),
+        },
+        order: Buffer::from_host(stream, order, "the order of a factorisation")?,
+    };
+    CudaFactor::of(cuda, patterns, factor.number())
+}
+
+impl<F: Factor> CudaFactor<F> {
+    /// Of patterns that are on the device.
+    pub(crate) fn of(cuda: &Cuda, patterns: Patterns, number: F::Value) -> Result<Self> {
+        let Patterns { nrows, entries, lower, upper, given, order } = patterns;
+        let marks = Buffer::zeros(cuda.stream(), order.len(), "the marks of a factorisation")?;
+        let state = Buffer::zeros(cuda.stream(), STATE, "the state of a factorisation")?;
+        Ok(Self { nrows, entries, number, lower, upper, given, order, marks, state, factor: PhantomData })
     }
 
-    /// The symbolic phase's result.
-    pub(crate) fn factor(&self) -> &F {
-        &self.factor
+    /// Whether there are as many values as A has entries.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub(crate) fn expect(&self, values: usize) -> Result<()> {
+        expect_len("factorize", "values", values, self.entries[0])
+    }
+
+    /// The kernels' `number`.
+    pub(crate) fn number(&self) -> F::Value {
+        self.number
+    }
+    /// The pattern of L.
+    pub(crate) fn lower(&self) -> &Index {
+        &self.lower
+    }
+    /// That of U, where the other factor is not L^T.
+    pub(crate) fn upper(&self) -> Option<&Index> {
+        self.upper.as_ref()
+    }
+
+    /// Places of a row among the entries of L and of U. Blocks.
+    pub(crate) fn places(&self, row: usize) -> Result<[Range<usize>; 2]> {
+        Ok([self.lower.places(row)?, self.upper.as_ref().map_or(Ok(0..0), |upper| upper.places(row))?])
+    }
+
+    /// Places of what is read of a row among A's entries. Blocks.
+    pub(crate) fn given_places(&self, row: usize) -> Result<Range<usize>> {
+        let [l, u] = self.places(row)?;
+        Ok(match &self.given {
+            None => l.start + u.start..l.end + u.end,
+            Some(given) if given.cols.is_some() => given.places(row)?,
+            Some(given) => {
+                let begin = given.places(row)?.start;
+                begin..begin + l.len()
+            }
+        })
     }
 
     /// Lanes of a row: as many as the rows that it is made of have entries off the diagonal in the mean, 4 to 32.
     pub(crate) fn lanes(&self) -> usize {
-        let (n, made_of) = (self.factor.nrows(), self.factor.upper().unwrap_or(self.factor.lower()));
-        made_of.nnz().saturating_sub(n).div_ceil(n.max(1)).next_power_of_two().clamp(4, WARP)
+        let made_of = self.entries[if self.upper.is_some() { 2 } else { 1 }];
+        made_of.saturating_sub(self.nrows).div_ceil(self.nrows.max(1)).next_power_of_two().clamp(4, WARP)
     }
 
     /// Enqueues `kernel` for rows that wait for each other, `lanes` lanes each, or for as many threads as rows where `lanes` is `None`, and
     /// tells what it found. Blocks.
     ///
     /// # Errors
-    /// [`Error::Shape`]; while a step is recorded; the driver's.
+    /// While a step is recorded; the driver's.
     ///
     /// # Safety
-    /// `kernel` of `source` takes a `Task<T>` of this factorisation's patterns.
+    /// `kernel` of `source` takes a `Task<T>` of this factorisation's patterns; the operands are as long as these say.
     pub(crate) unsafe fn run(
         &self,
         cuda: &Cuda,
         (source, kernel, lanes): (&Source, &'static str, Option<usize>),
-        operands: &mut Operands<'_, T>,
-        Numbers { number, shift }: Numbers<T>,
+        operands: &mut Operands<'_, F::Value>,
+        shift: F::Value,
     ) -> Result<Wrong> {
         let Operands { values, lower, upper } = operands;
-        expect_factors(&*self.factor, [values.len(), lower.len(), upper.len()])?;
         not_recorded(cuda, "an incomplete factorisation")?;
-        let n = self.factor.nrows();
+        let n = self.nrows;
         if n == 0 {
             return Ok([None; 2]);
         }
@@ -204,7 +286,7 @@ impl<T: Real, F: Factor<Value = T>> CudaFactor<F> {
             order: self.order.pointer(),
             marks: self.marks.pointer(),
             state: self.state.pointer(),
-            number,
+            number: self.number,
             shift,
             nrows: n as u32,
         };
@@ -213,7 +295,7 @@ impl<T: Real, F: Factor<Value = T>> CudaFactor<F> {
             None => Grid::of(n.div_ceil(THREADS), THREADS as u32),
         };
         // SAFETY: kernel(task), lengths compared above; the caller vouches for the kernel.
-        unsafe { cuda.launch::<T>(source, kernel, grid, &mut [arg(&task)])? };
+        unsafe { cuda.launch::<F::Value>(source, kernel, grid, &mut [arg(&task)])? };
         let mut found = [0; 2];
         self.state.read_at(FOUND, &mut found)?;
         // Complements, so that 0 is none.
@@ -241,15 +323,10 @@ fn grid(nrows: usize, lanes: usize, multiprocessors: usize) -> Grid {
 }
 
 /// Elements of a vector, for the few that an error is about. Blocks.
-pub(crate) fn part<T: Real>(of: &Vector<T>, range: std::ops::Range<usize>) -> Result<Vec<T>> {
+pub(crate) fn part<T: Real>(of: &Buffer<T>, range: Range<usize>) -> Result<Vec<T>> {
     let mut host = vec![T::zero(); range.len()];
-    of.buffer().read_at(range.start, &mut host)?;
+    of.read_at(range.start, &mut host)?;
     Ok(host)
-}
-
-/// Places of a row of a pattern.
-pub(crate) fn places(ptr: &[Offset], row: usize) -> std::ops::Range<usize> {
-    ptr[row] as usize..ptr[row + 1] as usize
 }
 
 #[cfg(test)]

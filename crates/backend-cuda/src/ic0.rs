@@ -5,13 +5,16 @@
 use spandrel_backend::Result;
 use spandrel_formats::Real;
 use spandrel_sptrsv::ic0::{judge, shifts};
-use spandrel_sptrsv::{Error, Factor, Ic0};
+use spandrel_sptrsv::{Error, Ic0};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Numbers, Numeric, Operands, part, places};
+use crate::factor::{CudaFactor, Given, Numeric, Operands, part};
 use crate::module::IC0;
+use crate::sweep::Parts;
 
 impl<T: Real> Numeric for Ic0<T> {
+    const PARTS: Option<Parts> = Some(Parts::Lower);
+
     fn entries(&self) -> Given<'_> {
         Given::Begins(self.given_ptr())
     }
@@ -25,14 +28,11 @@ impl<T: Real> Numeric for Ic0<T> {
         };
         let mut broken = None;
         for shift in shifts() {
-            let numbers = Numbers { number: T::from_f64(T::UNIT_ROUNDOFF), shift: T::from_f64(shift) };
             // SAFETY: factorize{lanes}_ic0(task) on the pattern of L and where A's rows begin.
-            match unsafe { m.run(cuda, (&IC0, kernel, Some(lanes)), &mut operands, numbers)? } {
+            match unsafe { m.run(cuda, (&IC0, kernel, Some(lanes)), &mut operands, T::from_f64(shift))? } {
                 [None, None] => return Ok(shift),
                 [Some(row), _] => {
-                    let begin = m.factor().given_ptr()[row] as usize;
-                    let given = part(operands.values, begin..begin + m.factor().lower().row(row).len())?;
-                    return m.judged(row, judge(row, &given));
+                    return m.judged(row, judge(row, &part(operands.values, m.given_places(row)?)?));
                 }
                 [None, Some(row)] => broken = Some((row, shift)),
             }
@@ -40,8 +40,8 @@ impl<T: Real> Numeric for Ic0<T> {
         // The first shift, 0, is always tried.
         let (row, shift) = broken.unwrap_or_default();
         // A pivot that is wrong stands where its root would.
-        let last = places(m.factor().lower().row_ptr(), row).end;
-        let pivot = part(operands.lower, last - 1..last)?[0].as_f64();
+        let [l, _] = m.places(row)?;
+        let pivot = part(operands.lower.buffer(), l.end - 1..l.end)?[0].as_f64();
         m.judged(row, Err(Error::NotPositive { row, pivot, shift }))
     }
 }

@@ -7,7 +7,7 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::Iluk;
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Numeric, Operands, places};
+use crate::factor::{CudaFactor, Given, Numeric, Operands};
 use crate::ilu0::eliminate;
 
 impl<T: Real> Numeric for Iluk<T> {
@@ -15,6 +15,6 @@ impl<T: Real> Numeric for Iluk<T> {
         Given::Pattern(self.given())
     }
     fn make(cuda: &Cuda, m: &CudaFactor<Self>, operands: Operands<'_, T>) -> Result<f64> {
-        eliminate(cuda, m, operands, |row| places(m.factor().given().row_ptr(), row))
+        eliminate(cuda, m, operands)
     }
 }

@@ -38,6 +38,7 @@ mod sell;
 mod serial;
 mod sptrsv;
 mod ssor;
+mod staging;
 mod structured;
 mod sweep;
 mod syncfree;

@@ -13,6 +13,7 @@ use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, result, sys};
 use spandrel_backend::{Error, Result};
 
 use crate::error::{NAME, failed, refused};
+use crate::staging::{LARGE, Staging};
 
 /// Who frees the memory.
 enum Owner {
@@ -112,6 +113,12 @@ impl<T: Pod> Buffer<T> {
             return Ok(());
         }
         self.bind("upload")?;
+        // SAFETY: the destination lies inside the buffer.
+        if size_of_val(host) >= LARGE
+            && unsafe { Staging::copy(&self.stream, self.address(at), bytemuck::cast_slice(host))? }
+        {
+            return Ok(());
+        }
         // SAFETY: the destination lies inside the buffer. The driver has read pageable memory when the call returns (CUDA Driver
         // API, "API synchronization behavior"), so `host` may go.
         unsafe { result::memcpy_htod_async(self.address(at), host, self.stream.cu_stream()) }

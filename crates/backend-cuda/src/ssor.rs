@@ -4,24 +4,26 @@
 
 use spandrel_backend::Result;
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Error, Factor, Ssor};
+use spandrel_sptrsv::{Error, Ssor};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Numbers, Numeric, Operands, part};
+use crate::factor::{CudaFactor, Given, Numeric, Operands, part};
 use crate::module::SSOR;
 
 impl<T: Real> Numeric for Ssor<T> {
     fn entries(&self) -> Given<'_> {
         Given::Apart
     }
+    fn number(&self) -> T {
+        T::from_f64(self.omega())
+    }
     fn make(cuda: &Cuda, m: &CudaFactor<Self>, mut operands: Operands<'_, T>) -> Result<f64> {
-        let omega = T::from_f64(m.factor().omega());
-        let numbers = Numbers { number: omega, shift: T::from_f64(2.0) - omega };
+        let shift = T::from_f64(2.0) - m.number();
         // SAFETY: factorize_ssor(task) on the patterns of L and U, whose rows are A's.
-        let wrong = unsafe { m.run(cuda, (&SSOR, "factorize_ssor", None), &mut operands, numbers)? };
+        let wrong = unsafe { m.run(cuda, (&SSOR, "factorize_ssor", None), &mut operands, shift)? };
         let [Some(row), _] = wrong else { return Ok(0.0) };
-        let end = m.factor().lower().row_ptr()[row + 1] as usize;
-        let diagonal = end + m.factor().upper().map_or(0, |upper| upper.row_ptr()[row] as usize);
+        let [l, u] = m.places(row)?;
+        let diagonal = l.end + u.start;
         let zero = part(operands.values, diagonal..diagonal + 1)?[0] == T::zero();
         m.judged(row, Err(if zero { Error::ZeroPivot { row } } else { Error::NotFinite { row } }))
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is one ordered queue. A [`Backend<T>`] gives it vectors and scalars of an element type, so mixed precision is
 //! two bounds. Each operation is a trait of its own (products [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve [`Sptrsv`];
-//! [`Factorize`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] between element types), dispatched statically. Scalars
+//! [`Factorize`], [`Assemble`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] between element types), dispatched statically. Scalars
 //! live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is gated. Sizes are validated above the
 //! backends, by [`Mat`], [`Tri`] and the solvers' heads; a backend refuses a mismatch all the same and never touches memory outside its
 //! operands.
@@ -24,7 +24,7 @@ pub use any_tri::{AnyTri, EveryPlan};
 pub use cast::{Cast, MixedPrecision};
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
-pub use factor::Factorize;
+pub use factor::{Assemble, Assembled, Factorize};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};

@@ -154,6 +154,8 @@ impl Gpu {
         all.extend(trials::of_factors(own, selection.matrices.as_deref()));
         trials::analyze::trials::<f32, _>(own, &mut all);
         trials::analyze::trials::<f64, _>(own, &mut all);
+        trials::assemble::trials::<f32, _>(own, &mut all);
+        trials::assemble::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
         all
     }
@@ -161,7 +163,7 @@ impl Gpu {
 
 /// Whether a trial is one that can hang.
 fn can_hang(name: &str) -> bool {
-    ["sptrsv/", "factorize/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/")
+    ["sptrsv/", "factorize/", "assemble/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/")
 }
 
 /// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve or a factorisation that

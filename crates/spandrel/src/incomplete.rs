@@ -1,10 +1,10 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
 //! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets on the CPU and a thread a row on
 //! a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the factors are computed there, with the bits of the host's: the host
-//! looks at patterns alone.
+//! looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
 
-use spandrel_backend::{Backend, Factorize, Preconditioner, Sptrsv};
-use spandrel_formats::Real;
+use spandrel_backend::{Assemble, Backend, Factorize, Mat, Preconditioner, Sptrsv};
+use spandrel_formats::{Csr, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{DeviceFactored, Error, Result};
 #[cfg(feature = "cuda-core")]
@@ -45,7 +45,7 @@ impl<T: Real, B: Backend<T>> std::fmt::Debug for Chosen<T, B> {
 
 /// A backend that chooses plans for incomplete factors.
 pub trait Incomplete<T: Real>:
-    Backend<T> + Factorize<Ilu0<T>> + Factorize<Iluk<T>> + Factorize<Ic0<T>> + Factorize<Ssor<T>> + 'static
+    Backend<T> + Assemble<Ilu0<T>> + Assemble<Iluk<T>> + Assemble<Ic0<T>> + Assemble<Ssor<T>> + 'static
 {
     /// Factors `values` on the pattern of `factor` (the symbolic phase's result), plans the two solves and brings them onto the device.
     ///
@@ -65,6 +65,34 @@ pub trait Incomplete<T: Real>:
     fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>
     where
         Self: Factorize<F>;
+
+    /// Factors a matrix that is on the device as well, with the factorisation's default parameters: there and without a look at the host's copy
+    /// where the backend has a way ([`Assemble::assemble`]), else as [`Incomplete::incomplete`] does from that copy.
+    ///
+    #[cfg_attr(feature = "cpu", doc = "```")]
+    #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
+    /// use std::sync::Arc;
+    /// use spandrel::{Mat, incomplete::Incomplete, sptrsv::Ilu0};
+    ///
+    /// let csr = Arc::new(spandrel::formats::generate::csr::<f64>("poisson3d:20")?);
+    /// let device = spandrel::Cpu::new();
+    /// let a = Mat::load(&device, Arc::clone(&csr))?;
+    /// assert_eq!(device.incomplete_of::<Ilu0<f64>>(&csr, &a)?.plan, "sweep");
+    /// # Ok::<(), spandrel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::Triangle`] for what the symbolic phase or the factorisation breaks down at; a backend that fails.
+    fn incomplete_of<F: Factor<Value = T>>(&self, csr: &Csr<T>, a: &Mat<Self, Csr<T>>) -> Result<Chosen<T, Self>>
+    where
+        Self: Assemble<F>,
+    {
+        let Some(made) = Assemble::<F>::assemble(self, a.resident())? else {
+            return self.incomplete(F::symbolic(csr)?, csr.values());
+        };
+        let (plan, nnz, shift, stored_order) = (made.plan(), made.nnz(), made.shift(), made.is_stored_order());
+        Ok(Chosen { precond: made, plan, nnz, shift, stored_order })
+    }
 }
 
 /// The sweep where the triangles are stencils, it pays and the device takes their grid, else the plan `Other`. The factors are computed once more where

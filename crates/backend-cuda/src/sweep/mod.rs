@@ -8,6 +8,7 @@
 //! Invariants: ticket, count of thread blocks that are done and number of the last solve are written by the host at load alone, so that a
 //! replayed graph goes on where the last solve ended. Both systems and all columns share them, as the queue orders solves.
 
+mod factors;
 mod geometry;
 mod resident;
 mod wavefront;
@@ -20,6 +21,7 @@ use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
 
+pub(crate) use self::factors::{Parts, assemble};
 use self::geometry::Geometry;
 use self::wavefront::Wavefront;
 use crate::csr::not_recorded;
@@ -107,19 +109,13 @@ impl<T: Real> CudaSweep<T> {
         let (stream, matrix) = (cuda.stream(), plan.matrix());
         let from = Buffer::from_host(stream, matrix.csr().values(), "a triangle's values")?;
         let inv_diag = Buffer::from_host(stream, matrix.inv_diag(), "a triangle's reciprocals")?;
-        self.pack_from(cuda, &pattern(cuda, plan)?, &from, &inv_diag)
+        self.pack_from(cuda, pattern(cuda, plan)?.each_ref().map(Buffer::pointer), from.pointer(), inv_diag.pointer())
     }
 
-    /// As [`CudaSweep::pack`], from device memory.
-    fn pack_from(
-        &self,
-        cuda: &Cuda,
-        [row_ptr, cols]: &[Buffer<u32>; 2],
-        from: &Buffer<T>,
-        inv_diag: &Buffer<T>,
-    ) -> Result<()> {
-        let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
-        let inv_diag = if self.unit { 0 } else { inv_diag.pointer() };
+    /// As [`CudaSweep::pack`], from device memory: addresses of row pointers and columns, values, and reciprocals of the diagonal, which are
+    /// not read for a unit one.
+    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols]: [u64; 2], from: u64, inv_diag: u64) -> Result<()> {
+        let inv_diag = if self.unit { 0 } else { inv_diag };
         let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
         match &self.schedule {
             Schedule::Nothing => Ok(()),
@@ -136,25 +132,39 @@ impl<T: Real> CudaSweep<T> {
             Schedule::Waves(w) => [System::Plain, System::Transposed]
                 .into_iter()
                 .filter(|&s| self.systems.hold(s))
-                .try_for_each(|system| {
-                    let transposed = u32::from(system == System::Transposed);
-                    let mut wave = w.arg;
-                    wave.mirrored = u32::from((self.triangle == Triangle::Upper) != (transposed == 1));
-                    let values = if transposed == 1 { self.transposed.pointer() } else { self.values.pointer() };
-                    let mut arguments = [
-                        arg(&wave),
-                        arg(&w.terms),
-                        arg(&transposed),
-                        arg(&row_ptr),
-                        arg(&cols),
-                        arg(&from),
-                        arg(&inv_diag),
-                        arg(&values),
-                    ];
-                    // SAFETY: pack_wavefront(wave, terms, transposed, row_ptr, cols, from, inv_diag, values), likewise.
-                    unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments) }
-                }),
+                .try_for_each(|system| self.pack_waves(cuda, w, system, [row_ptr, cols], from, inv_diag)),
         }
+    }
+
+    /// As [`CudaSweep::pack_from`] for one system in waves. Of a matrix the entries on the other side of the diagonal are passed over, and
+    /// so is the diagonal.
+    fn pack_waves(
+        &self,
+        cuda: &Cuda,
+        w: &Wavefront,
+        system: System,
+        [row_ptr, cols]: [u64; 2],
+        from: u64,
+        inv_diag: u64,
+    ) -> Result<()> {
+        let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
+        let transposed = u32::from(system == System::Transposed);
+        let mut wave = w.arg;
+        wave.mirrored = u32::from((self.triangle == Triangle::Upper) != (transposed == 1));
+        let values = if transposed == 1 { self.transposed.pointer() } else { self.values.pointer() };
+        let mut arguments = [
+            arg(&wave),
+            arg(&w.terms),
+            arg(&transposed),
+            arg(&row_ptr),
+            arg(&cols),
+            arg(&from),
+            arg(&inv_diag),
+            arg(&values),
+        ];
+        // SAFETY: pack_wavefront(wave, terms, transposed, row_ptr, cols, from, inv_diag, values) of a triangle on that grid, or a matrix
+        // that has it; without reciprocals none is read; the buffers are freed in the queue's order, after it.
+        unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments) }
     }
 
     /// One column, by addresses; b may be x.
@@ -363,7 +373,9 @@ impl<T: Real> Sptrsv<Sweep<T>> for Cuda {
             m.diagonal.invert(self, values, inv_diag, || diagonal(&**plan))?;
         }
         match (&m.pattern, &m.inv_diag) {
-            (Some(pattern), Some(inv_diag)) => m.pack_from(self, pattern, values.buffer(), inv_diag),
+            (Some(pattern), Some(inv_diag)) => {
+                m.pack_from(self, pattern.each_ref().map(Buffer::pointer), values.pointer(), inv_diag.pointer())
+            }
             _ => Ok(()),
         }
     }

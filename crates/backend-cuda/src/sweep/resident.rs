@@ -9,7 +9,7 @@
 
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};
 use spandrel_formats::{Csr, Grid as Found, Real, Sample};
-use spandrel_sptrsv::{Diagonal, Lattice, Sweep, Systems, Triangle};
+use spandrel_sptrsv::{Diagonal, Lattice, Sweep, System, Systems, Triangle};
 
 use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
@@ -19,7 +19,7 @@ use crate::module::GRID;
 use crate::{Cuda, CudaCsr};
 
 /// Differences of one side of the diagonal with it, and of both, at most, as in the kernels.
-const SIDE: usize = 41;
+pub(super) const SIDE: usize = 41;
 const BOTH: usize = 81;
 /// Rows of a sample, words of each, and columns among them, as in the kernels.
 const SAMPLED: usize = 256;
@@ -35,6 +35,7 @@ const GUESSES: usize = 64;
 
 /// The reports of the kernels, by their place.
 const OUTSIDE: usize = 0;
+const LACKING: usize = 1;
 const WITHOUT_DIAGONAL: usize = 2;
 const ZERO_DIAGONAL: usize = 3;
 const REPORTS: usize = 4;
@@ -92,7 +93,7 @@ pub(super) struct PlacesArg {
 unsafe impl Argument for PlacesArg {}
 
 /// The difference of rows that a difference of coordinates is.
-fn shift(o: [i32; 3], [nx, ny]: [usize; 2]) -> i32 {
+pub(super) fn shift(o: [i32; 3], [nx, ny]: [usize; 2]) -> i32 {
     (i64::from(o[0]) + nx as i64 * (i64::from(o[1]) + ny as i64 * i64::from(o[2]))) as i32
 }
 
@@ -276,17 +277,74 @@ impl Cuda {
         Ok(all)
     }
 
+    /// Compares every row with a lattice; what is found goes to the words.
+    fn prove<T: Real>(&self, m: &CudaCsr<T>, sides: &SidesArg, words: &Buffer<u64>) -> Result<()> {
+        let (row_ptr, cols, _) = m.arrays();
+        let (row_ptr, cols, n, to) = (row_ptr.pointer(), cols.pointer(), m.nrows() as u32, words.pointer());
+        let blocks = m.nrows().div_ceil(8 * THREADS as usize).min(16 * self.multiprocessors());
+        let mut arguments = [arg(sides), arg(&row_ptr), arg(&cols), arg(&n), arg(&to)];
+        // SAFETY: check_grid(sides, row_ptr, cols, n, words) of a square matrix of as many rows as the grid has points.
+        unsafe { self.launch::<T>(&GRID, "check_grid", Grid::of(blocks, THREADS), &mut arguments) }
+    }
+
+    /// The grid on which every row holds all neighbours of a stencil below the diagonal, the diagonal, and if asked for the stencil's mirror
+    /// image above it; `None` where there is none that the rows suggest. Blocks.
+    ///
+    /// # Errors
+    /// The first row that lacks its diagonal entry alone.
+    pub(super) fn whole_lattice<T: Real>(&self, m: &CudaCsr<T>, both: bool) -> Result<Option<Lattice>> {
+        let n = m.nrows();
+        let mut look = match self.look(m, Triangle::Lower) {
+            Err(Error::Triangle(_)) => return Ok(None),
+            look => look?,
+        };
+        let words = |lattice: &Lattice, triangle, look: &Look| -> Result<[u64; REPORTS]> {
+            let words = Buffer::<u64>::zeros(self.stream(), REPORTS, "what a matrix is")?;
+            self.prove(m, &SidesArg::new(lattice, triangle, look), &words)?;
+            let mut found = [0; REPORTS];
+            words.read_at(0, &mut found)?;
+            Ok(found)
+        };
+        let mut contradicting = Vec::new();
+        for _ in 0..GUESSES {
+            let Ok((size, offsets)) = look.guess(n, Triangle::Lower) else { return Ok(None) };
+            let Ok(lattice) = Lattice::new(n, size, &offsets, true, true) else { return Ok(None) };
+            let found = words(&lattice, Triangle::Lower, &look)?;
+            if let Some(key) = reported(&found, OUTSIDE) {
+                let row = (key >> 32) as usize;
+                // A row that a guess was made from is not in order.
+                if contradicting.contains(&row) {
+                    return Ok(None);
+                }
+                contradicting.push(row);
+                look.push(row, self.side(m, row, Triangle::Lower)?);
+                continue;
+            }
+            if reported(&found, LACKING).is_some() {
+                return Ok(None);
+            }
+            if let Some(row) = reported(&found, WITHOUT_DIAGONAL) {
+                return Err(Error::Triangle(spandrel_sptrsv::Error::MissingPivot { row: row as usize }));
+            }
+            if both {
+                let found = words(&lattice, Triangle::Upper, &look)?;
+                if [OUTSIDE, LACKING].into_iter().any(|place| reported(&found, place).is_some()) {
+                    return Ok(None);
+                }
+            }
+            return Ok(Some(lattice));
+        }
+        Ok(None)
+    }
+
     /// Compares every row with a lattice and, where all are part of it, brings the values to their places; what was found. Blocks.
     fn prove_and_fill<T: Real>(&self, m: &CudaCsr<T>, sides: &SidesArg, made: &CudaSweep<T>) -> Result<[u64; REPORTS]> {
         let words = Buffer::<u64>::zeros(self.stream(), REPORTS, "what a matrix is")?;
+        self.prove(m, sides, &words)?;
         let (row_ptr, cols, from) = m.arrays();
         let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
         let (n, to, values) = (m.nrows() as u32, words.pointer(), made.values.pointer());
         let most = 16 * self.multiprocessors();
-        let grid = Grid::of(m.nrows().div_ceil(8 * THREADS as usize).min(most), THREADS);
-        let mut arguments = [arg(sides), arg(&row_ptr), arg(&cols), arg(&n), arg(&to)];
-        // SAFETY: check_grid(sides, row_ptr, cols, n, words) of a square matrix of as many rows as the grid has points.
-        unsafe { self.launch::<T>(&GRID, "check_grid", grid, &mut arguments)? };
         let mirrored = made.triangle == Triangle::Upper;
         let places = match &made.schedule {
             Schedule::Steps(geometry) if geometry.values > 0 => Some(geometry.places(mirrored)),
@@ -304,6 +362,24 @@ impl Cuda {
         let mut found = [0; REPORTS];
         words.read_at(0, &mut found)?;
         Ok(found)
+    }
+
+    /// Brings the values of the transposed system to their places where it has its own, of a matrix that is proved.
+    fn fill_transposed<T: Real>(&self, m: &CudaCsr<T>, made: &CudaSweep<T>) -> Result<()> {
+        let Schedule::Waves(wave) = &made.schedule else { return Ok(()) };
+        if !made.systems.hold(System::Transposed) {
+            return Ok(());
+        }
+        let (row_ptr, cols, from) = m.arrays();
+        let (row_ptr, cols, from, n) = (row_ptr.pointer(), cols.pointer(), from.pointer(), m.nrows() as u32);
+        let inv_diag = Buffer::<T>::uninit(self.stream(), if made.unit { 0 } else { m.nrows() }, "reciprocals")?;
+        let to = if made.unit { 0 } else { inv_diag.pointer() };
+        if !made.unit {
+            let mut arguments = [arg(&row_ptr), arg(&cols), arg(&from), arg(&n), arg(&to)];
+            // SAFETY: reciprocals_grid(row_ptr, cols, from, n, to), room for one a row.
+            unsafe { self.launch::<T>(&GRID, "reciprocals_grid", Grid::rows(m.nrows()), &mut arguments)? };
+        }
+        made.pack_waves(self, wave, System::Transposed, [row_ptr, cols], from, to)
     }
 }
 
@@ -344,13 +420,13 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
                 (None, Err(why)) => return Err(contradiction.unwrap_or(why)),
             };
             let lattice = Lattice::new(nrows, size, &offsets, false, false)?;
-            // The transposed system of waves has values of its own, which no kernel here brings to their places.
-            let waves = if systems == Systems::Plain { self.waves::<T>(&lattice, None)? } else { None };
-            let schedule = match waves {
+            let schedule = match self.waves::<T>(&lattice, None)? {
                 Some(wave) => Schedule::Waves(wave),
                 None => Schedule::steps::<T>(&lattice, diagonal, self.shared_by_a_block()?)?,
             };
-            let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, false)?;
+            // The transposed system of waves has values of its own, of which those of absent neighbours stay as they are.
+            let zeroed = systems == Systems::Both && matches!(schedule, Schedule::Waves(_));
+            let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, zeroed)?;
             let found = self.prove_and_fill(from, &SidesArg::new(&lattice, triangle, &look), &made)?;
             if let Some(key) = reported(&found, OUTSIDE) {
                 let (row, col) = ((key >> 32) as usize, key as u32 as usize);
@@ -378,6 +454,7 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
                     return Err(Error::Triangle(wrong));
                 }
             }
+            self.fill_transposed(from, &made)?;
             return Ok(analyzed(&lattice, made));
         }
         Err(contradiction.unwrap_or_else(|| no_grid(format!("none of {GUESSES} guesses holds its rows"))))

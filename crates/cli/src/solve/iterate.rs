@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use spandrel::any::EveryFormat;
 use spandrel::backend::{Backend, Device, Spmv};
@@ -35,7 +36,7 @@ macro_rules! in_format {
 pub(super) use in_format;
 
 /// What makes the preconditioner of a matrix.
-pub(super) type Maker<'a, T, B> = dyn Fn(&Csr<T>) -> Result<solvers::Result<Made<T, B>>> + 'a;
+pub(super) type Maker<'a, T, B> = dyn Fn(&Arc<Csr<T>>) -> Result<solvers::Result<Made<T, B>>> + 'a;
 
 pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T> + Geometric<T>>(
     problem: Problem<T>,
@@ -67,12 +68,14 @@ fn solve_in<F: Format, B: Spmv<F>>(
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
+    let a = Arc::new(a);
     let Made { m, factor, fallback } = match maker(&a)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
-    let stored: F = store(a)?;
+    // Nobody else has it: a preconditioner keeps no matrix.
+    let stored: F = store(Arc::unwrap_or_clone(a))?;
     lap.add_to(&mut seconds.analyze);
 
     let a = Mat::load(device, stored)?;

@@ -1,5 +1,7 @@
 //! The iterative solve in f64 with a preconditioner in f32.
 
+use std::sync::Arc;
+
 use spandrel::any::EveryFormat;
 use spandrel::backend::{MixedPrecision, Spmv};
 use spandrel::incomplete::Incomplete;
@@ -19,9 +21,9 @@ pub(super) fn solve<B>(problem: Problem<f64>, plan: &Plan, device: &B, seconds: 
 where
     B: EveryFormat<f64> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + MixedPrecision,
 {
-    let narrowed = |a: &Csr<f64>| {
+    let narrowed = |a: &Arc<Csr<f64>>| {
         let Narrowed { matrix, exponent } = Narrowed::new(a);
-        let made = make::<f32, B>(device, &matrix, plan)?;
+        let made = make::<f32, B>(device, &Arc::new(matrix), plan)?;
         Ok(made.and_then(|Made { m, factor, fallback }| {
             Ok(Made { m: Box::new(Mixed::new(device, m, a.nrows(), exponent)?), factor, fallback })
         }))

@@ -1,14 +1,15 @@
 //! The preconditioner of an iterative solve: made from the matrix, on the device that solves.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use serde::Serialize;
-use spandrel::backend::Spmv;
+use spandrel::backend::{self, Assemble, Spmv};
 use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel::multigrid::Geometric;
 use spandrel::solvers::{self, BlockJacobi, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Multigrid};
 use spandrel::sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
-use spandrel::{Csr, Factorize, Preconditioner, Real};
+use spandrel::{Csr, Factorize, Mat, Preconditioner, Real};
 use spandrel_formats::Bsr;
 
 use super::plan::Plan;
@@ -49,7 +50,7 @@ pub(super) struct Made<T, B> {
 /// solver's: it may be an ending.
 pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     device: &B,
-    a: &Csr<T>,
+    a: &Arc<Csr<T>>,
     plan: &Plan,
 ) -> Result<solvers::Result<Made<T, B>>> {
     let first = named(device, a, plan.precond, plan.reproducible);
@@ -74,7 +75,7 @@ pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
 
 fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     device: &B,
-    a: &Csr<T>,
+    a: &Arc<Csr<T>>,
     precond: PrecondName,
     reproducible: bool,
 ) -> Result<solvers::Result<Made<T, B>>> {
@@ -117,9 +118,9 @@ fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
         PrecondName::Ilu0Isai => return approximate!("isai", Isai::<B, Ilu0<T>>::new(device, a)),
         PrecondName::Ic0Isai => return approximate!("isai", Isai::<B, Ic0<T>>::new(device, a)),
         PrecondName::Ssor(omega) => factored(device, Ssor::with_omega(a, omega), a),
-        PrecondName::Ilu0 => factored(device, Ilu0::symbolic(a), a),
+        PrecondName::Ilu0 => resident::<T, B, Ilu0<T>>(device, a),
         PrecondName::Iluk(level) => factored(device, Iluk::with_level(a, level), a),
-        PrecondName::Ic0 => factored(device, Ic0::symbolic(a), a),
+        PrecondName::Ic0 => resident::<T, B, Ic0<T>>(device, a),
         PrecondName::Mg(levels) => {
             let mg: Multigrid<T, B> = match Hierarchy::galerkin(a, levels).and_then(|grids| device.multigrid(&grids)) {
                 Ok(mg) => mg,
@@ -147,4 +148,16 @@ fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
     a: &Csr<T>,
 ) -> solvers::Result<Chosen<T, B>> {
     device.incomplete(symbolic?, a.values())
+}
+
+/// Of the matrix on the device, where that has room for it beside what else the set-up takes.
+fn resident<T: Real, B: Incomplete<T> + Assemble<F>, F: Factor<Value = T>>(
+    device: &B,
+    a: &Arc<Csr<T>>,
+) -> solvers::Result<Chosen<T, B>> {
+    match Mat::load(device, Arc::clone(a)) {
+        Ok(rows) => device.incomplete_of::<F>(a, &rows),
+        Err(backend::Error::OutOfMemory { .. }) => factored(device, F::symbolic(a), a),
+        Err(error) => Err(error.into()),
+    }
 }

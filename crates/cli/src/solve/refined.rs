@@ -2,6 +2,8 @@
 //!
 //! Cost: the f64 matrix stays beside the f32 one, in CSR, for the residuals; the iteration reads the f32 one in the chosen format.
 
+use std::sync::Arc;
+
 use spandrel::any::EveryFormat;
 use spandrel::backend::{Backend, MixedPrecision, Spmv};
 use spandrel::backend_cpu::Cpu;
@@ -25,13 +27,14 @@ where
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Narrowed { matrix, exponent } = Narrowed::new(&problem.a);
+    let matrix = Arc::new(matrix);
     lap.add_to(&mut seconds.analyze);
     let Made { m, factor, fallback } = match make(device, &matrix, plan)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
-    let narrow = (matrix, exponent, m);
+    let narrow = (Arc::unwrap_or_clone(matrix), exponent, m);
     let ending = spandrel_formats::for_each_format!(
         in_format,
         (f32, plan.format, solve_in, (problem, narrow, plan, device, seconds))

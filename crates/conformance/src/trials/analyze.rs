@@ -15,14 +15,14 @@ use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// A lower stencil by its name: how far it reaches, in how many dimensions, and which sums and maxima of |d| belong to it.
-struct Stencil {
-    name: &'static str,
+pub(super) struct Stencil {
+    pub(super) name: &'static str,
     reach: i32,
-    dims: usize,
+    pub(super) dims: usize,
     inside: fn(i32, i32) -> bool,
 }
 
-const STENCILS: [Stencil; 10] = [
+pub(super) const STENCILS: [Stencil; 10] = [
     Stencil { name: "d3n7", reach: 1, dims: 3, inside: |sum, _| sum == 1 },
     Stencil { name: "d3n13", reach: 2, dims: 3, inside: |sum, most| sum == most },
     Stencil { name: "d3n15", reach: 1, dims: 3, inside: |sum, _| sum == 1 || sum == 3 },
@@ -42,7 +42,7 @@ const LINES: [[usize; 3]; 4] = [[1, 1, 1], [6, 1, 1], [33, 1, 1], [1000, 1, 1]];
 
 impl Stencil {
     /// The lower half, ascending by (dz, dy, dx).
-    fn lower(&self) -> Vec<[i32; 3]> {
+    pub(super) fn lower(&self) -> Vec<[i32; 3]> {
         let along = |axis: usize| if axis < self.dims { -self.reach..=self.reach } else { 0..=0 };
         let all = along(2).flat_map(|dz| along(1).flat_map(move |dy| along(0).map(move |dx| [dx, dy, dz])));
         let holds = |o: &[i32; 3]| {
@@ -52,7 +52,7 @@ impl Stencil {
         all.filter(holds).collect()
     }
 
-    fn sizes(&self) -> &'static [[usize; 3]] {
+    pub(super) fn sizes(&self) -> &'static [[usize; 3]] {
         match self.dims {
             3 => &SOLID,
             2 => &FLAT,
@@ -62,10 +62,16 @@ impl Stencil {
 }
 
 /// Entries of a matrix, row by row.
-type Rows<T> = Vec<Vec<(u32, T)>>;
+pub(super) type Rows<T> = Vec<Vec<(u32, T)>>;
 
 /// A matrix on a grid: all of it or one triangle; from each row one in `lacking` of its neighbours missing (0: none).
-fn rows<T: Real>(size: [usize; 3], lower: &[[i32; 3]], side: Option<Triangle>, lacking: usize, name: &str) -> Rows<T> {
+pub(super) fn rows<T: Real>(
+    size: [usize; 3],
+    lower: &[[i32; 3]],
+    side: Option<Triangle>,
+    lacking: usize,
+    name: &str,
+) -> Rows<T> {
     let mut stream = Stream::new(seed(name));
     let mut count = 0;
     let of_lower = lower.iter().copied().filter(|_| side != Some(Triangle::Upper));
@@ -92,7 +98,7 @@ fn rows<T: Real>(size: [usize; 3], lower: &[[i32; 3]], side: Option<Triangle>, l
     (0..size.iter().product()).map(row).collect()
 }
 
-fn csr<T: Real>(rows: &Rows<T>) -> Result<Csr<T>, Finding> {
+pub(super) fn csr<T: Real>(rows: &Rows<T>) -> Result<Csr<T>, Finding> {
     let mut row_ptr = vec![0];
     for row in rows {
         row_ptr.push(row_ptr[row_ptr.len() - 1] + row.len() as u32);

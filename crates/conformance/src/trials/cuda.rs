@@ -46,12 +46,34 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
     push("queue/two-interleaved", interleaved);
     push("queue/beside-the-cpu", beside_the_cpu);
     push("queue/two-threads", threads);
+    push("upload/large", large_uploads);
     push("drop/every-order", dropped);
     push("drop/wrapped-while-in-use", |be, _| wrapped_and_dropped(be));
     push("wrap/another-stream", |be, _| wrapped::<f64>(be).and_then(|()| wrapped::<f32>(be)));
     push("wrap/raw", |be, _| raw(be));
     push("monitor/80000-observations", |be, _| history(be));
     push("monitor/70000-unseen-observations", |be, _| unseen(be));
+}
+
+/// Arrays that go through page-locked memory: one after the other without a wait, of all lengths around its size, from two queues, and over what
+/// was there.
+fn large_uploads(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
+    let numbers = |len: usize, from: usize| (0..len).map(|i| (i + from) as f64).collect::<Vec<_>>();
+    let other = open()?;
+    for len in [(1 << 20) - 1, 1 << 20, (2 << 20) + 1, 4 << 20, (5 << 20) + 3] {
+        let hosts = [0, 1, 2].map(|from| numbers(len, from));
+        let [first, second, third] = &hosts;
+        let (a, mut b, c) = (be.upload(first)?, other.upload(second)?, be.upload(second)?);
+        other.write(third, &mut b)?;
+        for (what, be, found, wanted) in
+            [("first", be, &a, first), ("another queue", &other, &b, third), ("second", be, &c, second)]
+        {
+            same(&format!("{len} elements, {what}"), &be.download(found)?, wanted)?;
+        }
+    }
+    let kept = be.upload(&numbers(3 << 20, 7))?;
+    drop(other);
+    same("after another queue has gone", &be.download(&kept)?, &numbers(3 << 20, 7))
 }
 
 fn same(what: &str, found: &[f64], wanted: &[f64]) -> Verdict {

@@ -97,7 +97,7 @@ impl<T: Real> Shared<T> {
 }
 
 /// Other values in the same places, as dominant.
-fn others<T: Real>(a: &Csr<T>) -> Vec<T> {
+pub(super) fn others<T: Real>(a: &Csr<T>) -> Vec<T> {
     let scale = |at: usize| T::from_f64(1.0 + 0.0625 * (at % 5) as f64);
     let mut values = a.values().to_vec();
     for i in 0..a.nrows() {

@@ -1,7 +1,8 @@
 //! `spandrel-bench solve --backend cuda`: whole preconditioned solves, CG with IC(0) and BiCGStab with ILU(0), ours against the same algorithm of
 //! cuSPARSE and cuBLAS.
 //!
-//! Set-up: from the CSR matrix on the host to what solves, copies included: the product's form, symbolic phase, factors, analysis and packing. Which
+//! Set-up: from the CSR matrix on the host to what solves, copies included: the product's form, symbolic phase, factors, analysis and packing, of
+//! one copy of the matrix. Which
 //! format, algorithm of SpMV and form of the triangles are fastest is found out before, at nobody's cost. A solve begins with x = 0 and
 //! b on the device and ends when the host knows the outcome and the true residual; its graphs are ours to capture within it, the
 //! peer's are there. Both look every 16 iterations; the peer is told how many it needs.
@@ -29,7 +30,7 @@ use spandrel_solvers::{Narrowed, SolverKind, Status};
 use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 
 use self::lines::{Line, compare, parts};
-use self::ours::{Made, Ours, Stored, operator, preconditioner};
+use self::ours::{Made, Ours, Stored, operator, ready, transferred};
 use self::peer::{Broken, Given, Peer};
 use self::triangles::{Parts, Way};
 use super::Gpu;
@@ -110,6 +111,10 @@ impl Setup {
     fn part(&self, name: &str) -> Option<f64> {
         self.parts.iter().find(|(part, _)| *part == name).map(|(_, ms)| *ms)
     }
+    fn without(mut self, name: &str) -> Self {
+        self.parts.retain(|(part, _)| *part != name);
+        self
+    }
     fn and(mut self, other: &Setup) -> Self {
         other.parts.iter().for_each(|&(part, ms)| self.push(part, ms));
         self
@@ -158,7 +163,7 @@ struct Underway<'a> {
 /// What is narrowed, and made of it.
 struct Narrow {
     made: Made<f32>,
-    matrix: Arc<Csr<f32>>,
+    a: Stored<f32>,
     exponent: i32,
     setup: Setup,
 }
@@ -297,28 +302,27 @@ impl<'a> Underway<'a> {
     /// Ours in f64, and in mixed precision where that is asked for. The shift that the factorisation took.
     fn add_ours(&self, method: Method, entries: &mut Vec<Entry<'a>>) -> f64 {
         let (gpu, csr, line) = (self.gpu, &self.csr, |precision| self.line(method, "spandrel", precision));
-        let made = prepared(|| operator(gpu, self.stem, csr)).map(|(a, ms)| (Rc::new(a), ms));
-        let (a, product) = match made {
-            Ok((a, ms)) => (a, Setup { parts: vec![("operator", ms)] }),
-            Err(why) => {
-                entries.push(self.failed(line("f64"), &why.context(self.stem)));
-                return 0.0;
-            }
-        };
         let mut shift = 0.0;
-        match set_up(|| preconditioner::<f64>(gpu, method, csr)) {
-            Ok((Made { m, plan, shift: alpha }, setup)) => {
+        let made = match set_up(|| ready::<f64>(gpu, method, self.stem, csr)) {
+            Ok(((Made { m, plan, shift: alpha }, a), setup)) => {
                 shift = alpha;
+                let a = Rc::new(a);
                 let ours = Ours::plain(gpu, method, &a, &m, &self.b, self.limits);
                 let kernel = format!("{}, {plan}", self.stem);
                 let line = Line { kernel, shift, ..line("f64") };
-                entries.push(self.judged(line, &product.clone().and(&setup), boxed(ours)));
+                entries.push(self.judged(line, &setup, boxed(ours)));
+                Ok((a, setup.without("factors")))
             }
-            Err(why) => entries.push(self.failed(line("f64"), &why)),
-        }
+            Err(why) => {
+                entries.push(self.failed(line("f64"), &why.context(self.stem)));
+                let alone = prepared(|| operator(gpu, self.stem, csr, transferred(gpu, csr)?));
+                alone.map(|(a, ms)| (Rc::new(a), Setup { parts: vec![("operator", ms)] }))
+            }
+        };
+        let Ok((a, product)) = made else { return shift };
         if self.plan.mixed {
             match self.narrow(method) {
-                Ok(narrow) => self.add_mixed(method, &a, &product, &narrow, entries),
+                Ok(narrow) => self.add_mixed(method, &a, &product, narrow, entries),
                 Err(why) => {
                     entries.extend(["mixed", "refined"].map(|precision| self.failed(line(precision), &why)));
                 }
@@ -330,9 +334,9 @@ impl<'a> Underway<'a> {
     fn narrow(&self, method: Method) -> Result<Narrow> {
         let (Narrowed { matrix, exponent }, ms) = prepared(|| Ok(Narrowed::new(&self.csr)))?;
         let matrix = Arc::new(matrix);
-        let (made, setup) = set_up(|| preconditioner::<f32>(self.gpu, method, &matrix))?;
+        let ((made, a), setup) = set_up(|| ready::<f32>(self.gpu, method, self.stem, &matrix))?;
         let setup = Setup { parts: vec![("narrow", ms)] }.and(&setup);
-        Ok(Narrow { made, matrix, exponent, setup })
+        Ok(Narrow { made, a, exponent, setup })
     }
 
     fn add_mixed(
@@ -340,27 +344,21 @@ impl<'a> Underway<'a> {
         method: Method,
         a: &Rc<Stored<f64>>,
         product: &Setup,
-        narrow: &Narrow,
+        narrow: Narrow,
         entries: &mut Vec<Entry<'a>>,
     ) {
-        let (gpu, Narrow { made, matrix, exponent, setup }) = (self.gpu, narrow);
+        let (gpu, Narrow { made, a: narrow, exponent, setup }) = (self.gpu, narrow);
         let line = |precision| Line {
             kernel: format!("{}, {} in f32", self.stem, made.plan),
             shift: made.shift,
             ..self.line(method, "spandrel", precision)
         };
-        let m = (&made.m, *exponent);
-        let setup = product.clone().and(setup);
+        let m = (&made.m, exponent);
         let mixed = Ours::mixed(gpu, method, a, m, &self.b, self.limits);
-        entries.push(self.judged(line("mixed"), &setup, boxed(mixed)));
-        match prepared(|| operator(gpu, self.stem, matrix)) {
-            Ok((narrow, ms)) => {
-                let setup = setup.and(&Setup { parts: vec![("operator", ms)] });
-                let refined = Ours::refined(gpu, method, a, narrow, m, &self.b, self.limits);
-                entries.push(self.judged(line("refined"), &setup, boxed(refined)));
-            }
-            Err(why) => entries.push(self.failed(line("refined"), &why)),
-        }
+        let all = product.clone().and(&setup);
+        entries.push(self.judged(line("mixed"), &product.clone().and(&setup.without("operator")), boxed(mixed)));
+        let refined = Ours::refined(gpu, method, a, narrow, m, &self.b, self.limits);
+        entries.push(self.judged(line("refined"), &all, boxed(refined)));
     }
 
     /// The peer, with whichever form of its triangles is faster.

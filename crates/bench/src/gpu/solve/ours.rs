@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use spandrel_backend::{Backend, Device, Factorize, Gate, Mat, Operator, Preconditioner};
+use spandrel::incomplete::{Chosen, Incomplete};
+use spandrel_backend::{Backend, Device, Gate, Mat, Operator, Preconditioner};
 use spandrel_backend_cuda::{Cuda, Vector};
 use spandrel_formats::{Bdia, Csr, Dia, Ell, Format, Hyb, Real, Sell, for_each_format};
-use spandrel_solvers::factored::{Plans, SharedTriangles};
-use spandrel_solvers::{BiCgStab, Cg, DeviceFactored, Error, Mixed, Options, Outcome, Progress, Refine};
-use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Plan, Sweep};
+use spandrel_solvers::{BiCgStab, Cg, Mixed, Options, Outcome, Progress, Refine};
+use spandrel_sptrsv::{Ic0, Ilu0};
 
 use super::{Contender, Ended, Limits, Setup};
 use crate::gpu::Gpu;
@@ -22,20 +22,32 @@ use crate::sptrsv::stopwatch;
 /// A matrix in whichever format.
 pub(super) type Stored<T> = Box<dyn Operator<T, Cuda>>;
 
-/// The matrix of the host on the device in a format: made there of CSR where the backend converts, else here.
+/// The rows of a matrix on the device.
+pub(super) type Rows<T> = Mat<Cuda, Csr<T>>;
+
+/// The rows of the matrix of the host.
+///
+/// # Errors
+/// Out of memory.
+pub(super) fn transferred<T: Real>(gpu: &Gpu, csr: &Arc<Csr<T>>) -> Result<Rows<T>> {
+    let rows = Mat::load(&gpu.be, Arc::clone(csr))?;
+    gpu.be.synchronize()?;
+    Ok(rows)
+}
+
+/// The matrix in a format: made on the device of its rows where the backend converts, else here.
 ///
 /// # Errors
 /// A matrix that does not fit the format; out of memory.
-pub(super) fn operator<T: Real>(gpu: &Gpu, stem: &str, csr: &Arc<Csr<T>>) -> Result<Stored<T>> {
+pub(super) fn operator<T: Real>(gpu: &Gpu, stem: &str, csr: &Arc<Csr<T>>, rows: Rows<T>) -> Result<Stored<T>> {
     let be = &gpu.be;
-    let rows = || Mat::<Cuda, Csr<T>>::load(be, Arc::clone(csr));
     let made: Stored<T> = match stem {
-        "csr" => Box::new(rows()?),
-        "dia" => Box::new(rows()?.convert::<Dia<T>>(be)?),
-        "bdia" => Box::new(rows()?.convert::<Bdia<T>>(be)?),
-        "ell" => Box::new(rows()?.convert::<Ell<T>>(be)?),
-        "sell" => Box::new(rows()?.convert::<Sell<T>>(be)?),
-        "hyb" => Box::new(rows()?.convert::<Hyb<T>>(be)?),
+        "csr" => Box::new(rows),
+        "dia" => Box::new(rows.convert::<Dia<T>>(be)?),
+        "bdia" => Box::new(rows.convert::<Bdia<T>>(be)?),
+        "ell" => Box::new(rows.convert::<Ell<T>>(be)?),
+        "sell" => Box::new(rows.convert::<Sell<T>>(be)?),
+        "hyb" => Box::new(rows.convert::<Hyb<T>>(be)?),
         other => {
             macro_rules! host {
                 ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
@@ -80,70 +92,40 @@ unsafe impl<T: Real> Preconditioner<T, Cuda> for Shared<T> {
     }
 }
 
-/// IC(0) for CG, ILU(0) for BiCGStab; says how long each part took: the symbolic phase, the plans of the solves, and what the device does.
+/// IC(0) for CG, ILU(0) for BiCGStab, as the library makes them on a GPU of a matrix that lies there.
 ///
 /// # Errors
 /// Those of the factorisation; a device that fails.
-pub(super) fn preconditioner<T: Real>(gpu: &Gpu, method: Method, csr: &Csr<T>) -> Result<(Made<T>, Setup)>
-where
-    Cuda: Factorize<Ic0<T>> + Factorize<Ilu0<T>> + Backend<T, Vector = Vector<T>>,
-{
-    match method {
-        Method::Cg => factored::<T, Ic0<T>>(gpu, csr),
-        Method::BiCgStab => factored::<T, Ilu0<T>>(gpu, csr),
-    }
+fn preconditioner<T: Real>(gpu: &Gpu, method: Method, csr: &Csr<T>, rows: &Rows<T>) -> Result<Made<T>> {
+    let be = &gpu.be;
+    let Chosen { precond, plan, shift, .. } = match method {
+        Method::Cg => be.incomplete_of::<Ic0<T>>(csr, rows)?,
+        Method::BiCgStab => be.incomplete_of::<Ilu0<T>>(csr, rows)?,
+    };
+    be.synchronize()?;
+    Ok(Made { m: Shared(Rc::from(precond)), plan, shift })
 }
 
-/// The plan of the two solves as the library takes it on a GPU: the sweep where the factors are stencils on a grid, else a thread a row.
-fn factored<T: Real, F: Factor<Value = T>>(gpu: &Gpu, csr: &Csr<T>) -> Result<(Made<T>, Setup)>
-where
-    Cuda: Factorize<F> + Backend<T, Vector = Vector<T>>,
-{
-    let mut setup = Setup::default();
-    let (factor, ms) = stopwatch(|| F::symbolic(csr));
-    let factor = factor.map_err(Error::from)?;
-    setup.push("symbolic", ms);
-    let (sweeps, ms) = stopwatch(|| -> spandrel_solvers::Result<_> {
-        let triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
-        Ok(Plans::<Sweep<T>>::analyze(&triangles).ok())
-    });
-    setup.push("plans", ms);
-    let (values, copy_ms) = stopwatch(|| Backend::<T>::upload(&gpu.be, csr.values()));
-    let values = values?;
-    if let Some(plans) = sweeps? {
-        let (made, ms) = stopwatch(|| loaded::<Sweep<T>, F>(gpu, factor.clone(), plans, &values));
-        match made {
-            Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
-            made => {
-                setup.push("factors", copy_ms + ms);
-                return Ok((made?, setup));
-            }
-        }
-    }
-    let (plans, ms) = stopwatch(|| -> spandrel_solvers::Result<_> {
-        let triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
-        Ok(Plans::<Capellini<T>>::analyze(&triangles)?)
-    });
-    setup.push("plans", ms);
-    let plans = plans?;
-    let (made, ms) = stopwatch(|| loaded::<Capellini<T>, F>(gpu, factor, plans, &values));
-    setup.push("factors", copy_ms + ms);
-    Ok((made?, setup))
-}
-
-fn loaded<P: Plan, F: Factor<Value = P::Value>>(
+/// What solves: the preconditioner, then the product's form, both of one copy of the matrix; says how long each part took.
+///
+/// # Errors
+/// As the parts.
+pub(super) fn ready<T: Real>(
     gpu: &Gpu,
-    factor: F,
-    plans: Plans<P>,
-    values: &Vector<P::Value>,
-) -> spandrel_solvers::Result<Made<P::Value>>
-where
-    Cuda: spandrel_backend::Sptrsv<P> + Factorize<F> + Backend<P::Value, Vector = Vector<P::Value>>,
-{
-    let made = DeviceFactored::<Cuda, P, F>::load(&gpu.be, factor, plans, values)?;
-    gpu.be.synchronize()?;
-    let shift = made.solves().shift();
-    Ok(Made { m: Shared(Rc::new(made)), plan: P::NAME, shift })
+    method: Method,
+    stem: &str,
+    csr: &Arc<Csr<T>>,
+) -> Result<((Made<T>, Stored<T>), Setup)> {
+    let mut setup = Setup::default();
+    let (rows, ms) = stopwatch(|| transferred(gpu, csr));
+    setup.push("transfer", ms);
+    let rows = rows?;
+    let (made, ms) = stopwatch(|| preconditioner(gpu, method, csr, &rows));
+    setup.push("factors", ms);
+    let made = made?;
+    let (a, ms) = stopwatch(|| operator(gpu, stem, csr, rows));
+    setup.push("operator", ms);
+    Ok(((made, a?), setup))
 }
 
 #[allow(clippy::large_enum_variant)] // a contest has a handful

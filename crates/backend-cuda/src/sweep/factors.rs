@@ -1,0 +1,366 @@
+//! Incomplete factors without fill of a matrix on the device whose rows hold all of a stencil on a grid, and the sweeps with them: patterns
+//! and the order of the rows are closed forms of the grid, so that nothing is made on the host but two small arrays of its lines and levels.
+//!
+//! Layout: [`HalfArg`] has the twin `Half` in kernels/grid.cu. Rows are taken by the levels x + sigma y + tau z of the smallest slopes; lines
+//! (of points along x) stand by the level that they begin at, so those with a point in a level follow one another, and a row's place is where
+//! its level begins plus the rank of its line less that of the level's first.
+//! Order: [`spandrel_sptrsv::factor`]'s, then the sweep's. Cost: the check of all columns, the numeric phase, and a pass over the factors
+//! into the plans' layouts, for an L whose transpose is solved with as well two; 4 bytes an entry of the patterns, 8 a row.
+//! Kernels: kernels/grid.cu, those of the factorisations, the packing ones of kernels/sweep.cu and kernels/wavefront.cu.
+
+use spandrel_backend::{Assembled, Backend, Error, Gate, Preconditioner, Result};
+use spandrel_formats::{Offset, Ordinal, Real};
+use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
+
+use super::resident::{SIDE, shift};
+use super::{CudaSweep, Schedule, geometry};
+use crate::csr::not_recorded;
+use crate::factor::{CudaFactor, Index, Numeric, Operands, Patterns, roundoff};
+use crate::launch::{Argument, Grid, arg};
+use crate::memory::Buffer;
+use crate::module::{GRID, TRIANGLE};
+use crate::{Cuda, CudaCsr, Vector};
+
+/// Threads of a thread block, as in the kernels, and thread blocks a multiprocessor at most.
+const THREADS: usize = 256;
+const BLOCKS: usize = 16;
+/// Levels that a grid may have however few its rows are.
+const FEW_LEVELS: usize = 4096;
+
+/// What a factorisation without fill takes of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// The lower triangle, for L; the other factor is L^T.
+    Lower,
+    /// The strictly lower triangle, for a unit L, and the rest, for U.
+    Both,
+}
+
+/// `struct Half`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct HalfArg {
+    size: [u32; 3],
+    count: u32,
+    with_diagonal: u32,
+    along: [[i32; SIDE]; 3],
+    shift: [i32; SIDE],
+}
+// SAFETY: `struct Half`: five u32, then arrays of i32.
+unsafe impl Argument for HalfArg {}
+
+/// A grid without axes of one point, the lower stencil on it, and what follows from them.
+struct Known {
+    size: [usize; 3],
+    offsets: Vec<[i32; 3]>,
+    nrows: usize,
+    /// Neighbours on one side of all points.
+    neighbours: usize,
+    parts: Parts,
+}
+
+impl Known {
+    /// None for more terms than the kernels take.
+    fn new(lattice: &Lattice, nrows: usize, parts: Parts) -> Option<Self> {
+        let (size, offsets) = geometry::canonical(lattice.size(), lattice.offsets());
+        let of = |o: &[i32; 3]| (0..3).map(|axis| size[axis] - o[axis].unsigned_abs() as usize).product::<usize>();
+        let neighbours = offsets.iter().map(of).sum();
+        (offsets.len() < SIDE).then_some(Self { size, offsets, nrows, neighbours, parts })
+    }
+
+    fn half(&self) -> HalfArg {
+        let (mut along, mut shifts) = ([[0; SIDE]; 3], [0; SIDE]);
+        for (k, &offset) in self.offsets.iter().enumerate() {
+            for axis in 0..3 {
+                along[axis][k] = offset[axis];
+            }
+            shifts[k] = shift(offset, [self.size[0], self.size[1]]);
+        }
+        HalfArg {
+            size: self.size.map(|extent| extent as u32),
+            count: self.offsets.len() as u32,
+            with_diagonal: u32::from(self.parts == Parts::Lower),
+            along,
+            shift: shifts,
+        }
+    }
+
+    /// Entries of L and of U.
+    fn entries(&self) -> [usize; 2] {
+        match self.parts {
+            Parts::Lower => [self.neighbours + self.nrows, 0],
+            Parts::Both => [self.neighbours, self.neighbours + self.nrows],
+        }
+    }
+
+    /// The slopes of the levels, the ranks of the lines, and for each level where its rows begin less the rank of its first line (which may
+    /// wrap); none for a grid of more levels than rows.
+    fn levels(&self) -> Result<Option<([usize; 2], Vec<u32>, Vec<u32>)>> {
+        let [nx, ny, nz] = self.size;
+        let (sigma, tau) = Lattice::new(self.nrows, self.size, &self.offsets, true, true)?.slopes(1);
+        let steps = sigma.checked_mul(ny - 1).zip(tau.checked_mul(nz - 1));
+        let levels = steps.and_then(|(y, z)| nx.checked_add(y)?.checked_add(z));
+        let Some(levels) = levels.filter(|&levels| levels <= self.nrows.max(FEW_LEVELS)) else { return Ok(None) };
+        let starts = || (0..nz).flat_map(|z| (0..ny).map(move |y| sigma * y + tau * z));
+        // Lines that begin before a level.
+        let mut begun = vec![0u32; levels + 1];
+        for start in starts() {
+            begun[start + 1] += 1;
+        }
+        for level in 0..levels {
+            begun[level + 1] += begun[level];
+        }
+        let mut next = begun.clone();
+        let mut rank = Vec::with_capacity(ny * nz);
+        for start in starts() {
+            rank.push(next[start]);
+            next[start] += 1;
+        }
+        let mut rows = 0;
+        let place = |level: usize| {
+            let ended = begun[(level + 1).saturating_sub(nx)];
+            let place = u32::wrapping_sub(rows, ended);
+            rows += begun[level + 1] - ended;
+            place
+        };
+        let places = (0..levels).map(place).collect();
+        Ok(Some(([sigma, tau], rank, places)))
+    }
+}
+
+/// The grid of a kernel with a row a thread.
+fn rows_grid(cuda: &Cuda, nrows: usize) -> Grid {
+    Grid::of(nrows.div_ceil(THREADS).min(BLOCKS * cuda.multiprocessors()).max(1), THREADS as u32)
+}
+
+/// The rows by their levels.
+fn order<T: Real>(cuda: &Cuda, known: &Known) -> Result<Option<Buffer<Ordinal>>> {
+    let Some(([sigma, tau], rank, place)) = known.levels()? else { return Ok(None) };
+    let rank = Buffer::from_host(cuda.stream(), &rank, "the ranks of a grid's lines")?;
+    let place = Buffer::from_host(cuda.stream(), &place, "the places of a grid's levels")?;
+    let order = Buffer::uninit(cuda.stream(), known.nrows, "the order of a factorisation")?;
+    let [nx, ny] = [known.size[0] as u32, known.size[1] as u32];
+    let (sigma, tau, n) = (sigma as u32, tau as u32, known.nrows as u32);
+    let (rank, place, to) = (rank.pointer(), place.pointer(), order.pointer());
+    let mut arguments = [arg(&nx), arg(&ny), arg(&sigma), arg(&tau), arg(&n), arg(&rank), arg(&place), arg(&to)];
+    // SAFETY: order_grid(nx, ny, sigma, tau, n, rank, place, order) with a rank for each line and a place for each level; the two are freed
+    // in the queue's order, after it.
+    unsafe { cuda.launch::<T>(&GRID, "order_grid", rows_grid(cuda, known.nrows), &mut arguments)? };
+    Ok(Some(order))
+}
+
+/// The patterns of the factors, and where L has its diagonal entries, if it has them. None where [`order`] gives none.
+fn patterns<T: Real>(cuda: &Cuda, known: &Known, a: &CudaCsr<T>) -> Result<Option<(Patterns, Buffer<Offset>)>> {
+    let (stream, n) = (cuda.stream(), known.nrows);
+    let Some(order) = order::<T>(cuda, known)? else { return Ok(None) };
+    let [l, u] = known.entries();
+    let index = |entries| -> Result<Index> {
+        Ok(Index {
+            ptr: Buffer::uninit(stream, n + 1, "a factor's row pointers")?,
+            cols: Some(Buffer::uninit(stream, entries, "a factor's columns")?),
+        })
+    };
+    let lower = index(l)?;
+    let (upper, given, diagonal) = match known.parts {
+        Parts::Lower => {
+            let ptr = cuda.duplicate(a.arrays().0, n + 1, "a matrix' row pointers")?;
+            (None, Some(Index { ptr, cols: None }), n)
+        }
+        Parts::Both => (Some(index(u)?), None, 0),
+    };
+    let diagonal = Buffer::uninit(stream, diagonal, "the places of a factor's diagonal")?;
+    let (half, rows, places) = (known.half(), n as u32, diagonal.pointer());
+    let ([lower_ptr, lower_cols], [upper_ptr, upper_cols]) = (lower.arg(), upper.as_ref().map_or([0; 2], Index::arg));
+    let mut arguments =
+        [arg(&half), arg(&rows), arg(&lower_ptr), arg(&lower_cols), arg(&upper_ptr), arg(&upper_cols), arg(&places)];
+    // SAFETY: split_grid(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal): room for n + 1 pointers and all entries of either
+    // part, and for n places with the diagonal in the lower one; n is the number of the grid's points.
+    unsafe { cuda.launch::<T>(&GRID, "split_grid", rows_grid(cuda, n + 1), &mut arguments)? };
+    let patterns = Patterns { nrows: n, entries: [a.nnz(), l, u], lower, upper, given, order };
+    Ok(Some((patterns, diagonal)))
+}
+
+/// Room for the sweep with a factor; none where no schedule fits its grid.
+fn room<T: Real>(
+    cuda: &Cuda,
+    lattice: &Lattice,
+    (triangle, diagonal, systems): (Triangle, Diagonal, Systems),
+    (nrows, nnz): (usize, usize),
+) -> Result<Option<CudaSweep<T>>> {
+    let schedule = match cuda.waves::<T>(lattice, None)? {
+        Some(wave) => Schedule::Waves(wave),
+        None => match Schedule::steps::<T>(lattice, diagonal, cuda.shared_by_a_block()?) {
+            Err(Error::Unsupported { .. }) => return Ok(None),
+            schedule => schedule?,
+        },
+    };
+    let mut made = cuda.place_sweep(schedule, nrows, triangle, diagonal, systems, true)?;
+    made.nnz = nnz;
+    Ok(Some(made))
+}
+
+/// Factors on the device with the sweeps that solve with them.
+struct Swept<F: Numeric> {
+    factor: CudaFactor<F>,
+    made: [Vector<F::Value>; 2],
+    lower: CudaSweep<F::Value>,
+    /// `None` where the other factor is L^T.
+    upper: Option<CudaSweep<F::Value>>,
+    /// Of L where that has its diagonal, else empty: rows of U begin with it.
+    diagonal: Buffer<Offset>,
+    inv_diag: Buffer<F::Value>,
+    shift: f64,
+}
+
+/// The set-up of [`spandrel_backend::Assemble::assemble`]: `None` where the factorisation has fill or parameters, where rows lack neighbours
+/// or have others, and for a grid without a schedule.
+///
+/// # Errors
+/// A row without a diagonal entry; what the factorisation breaks down at; the driver's; while a step is recorded.
+pub(crate) fn assemble<F: Numeric>(
+    cuda: &Cuda,
+    a: &CudaCsr<F::Value>,
+) -> Result<Option<Box<dyn Assembled<F::Value, Cuda>>>> {
+    not_recorded(cuda, "the set-up of a preconditioner")?;
+    let (n, parts) = (a.nrows(), F::PARTS);
+    let Some(parts) = parts.filter(|_| n > 0 && n == a.ncols()) else { return Ok(None) };
+    let Some(lattice) = cuda.whole_lattice(a, parts == Parts::Both)? else { return Ok(None) };
+    let Some(known) = Known::new(&lattice, n, parts) else { return Ok(None) };
+    let [l, u] = known.entries();
+    let (of_lower, of_upper) = match parts {
+        Parts::Lower => ((Triangle::Lower, Diagonal::NonUnit, Systems::Both), None),
+        Parts::Both => (
+            (Triangle::Lower, Diagonal::Unit, Systems::Plain),
+            Some((Triangle::Upper, Diagonal::NonUnit, Systems::Plain)),
+        ),
+    };
+    let Some(lower) = room(cuda, &lattice, of_lower, (n, l))? else { return Ok(None) };
+    let upper = match of_upper {
+        Some(of_upper) => match room(cuda, &lattice, of_upper, (n, u))? {
+            None => return Ok(None),
+            upper => upper,
+        },
+        None => None,
+    };
+    let Some((patterns, diagonal)) = patterns(cuda, &known, a)? else { return Ok(None) };
+    let mut swept = Swept::<F> {
+        factor: CudaFactor::of(cuda, patterns, roundoff())?,
+        made: [Backend::<F::Value>::zeros(cuda, l)?, Backend::<F::Value>::zeros(cuda, u)?],
+        lower,
+        upper,
+        diagonal,
+        inv_diag: Buffer::uninit(cuda.stream(), n, "a factor's reciprocals")?,
+        shift: 0.0,
+    };
+    swept.factor_anew(cuda, a.arrays().2)?;
+    Ok(Some(Box::new(swept)))
+}
+
+impl<F: Numeric> Swept<F> {
+    /// Factors these values and brings the factors to their places.
+    fn factor_anew(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<()> {
+        let [lower, upper] = &mut self.made;
+        self.shift = F::make(cuda, &self.factor, Operands { values, lower, upper })?;
+        let (of_lower, of_upper) = (self.factor.lower().arg(), self.factor.upper().map(Index::arg));
+        let [l, u] = [self.made[0].pointer(), self.made[1].pointer()];
+        let (places, from) = match of_upper {
+            Some([ptr, _]) => (ptr, u),
+            None => (self.diagonal.pointer(), l),
+        };
+        let (n, inv_diag) = (self.inv_diag.len() as u64, self.inv_diag.pointer());
+        let mut arguments = [arg(&n), arg(&places), arg(&from), arg(&inv_diag)];
+        // SAFETY: invert_triangle(n, places, values, to), the place of its diagonal entry for each of n rows.
+        unsafe { cuda.launch::<F::Value>(&TRIANGLE, "invert_triangle", Grid::rows(n as usize), &mut arguments)? };
+        self.lower.pack_from(cuda, of_lower, l, inv_diag)?;
+        match (&self.upper, of_upper) {
+            (Some(sweep), Some(of_upper)) => sweep.pack_from(cuda, of_upper, u, inv_diag),
+            _ => Ok(()),
+        }
+    }
+}
+
+// SAFETY: its buffers are those of the two sweeps, which nothing replaces; which solves are done depends on `upper` alone, which stays.
+unsafe impl<F: Numeric> Preconditioner<F::Value, Cuda> for Swept<F> {
+    fn len(&self) -> Option<usize> {
+        Some(self.lower.nrows)
+    }
+    fn apply(&self, cuda: &Cuda, gate: Gate<'_, Cuda>, r: &Vector<F::Value>, z: &mut Vector<F::Value>) -> Result<()> {
+        self.lower.columns(cuda, gate, System::Plain, 1, Some(r), z)?;
+        match &self.upper {
+            Some(upper) => upper.columns(cuda, gate, System::Plain, 1, None, z),
+            None => self.lower.columns(cuda, gate, System::Transposed, 1, None, z),
+        }
+    }
+}
+
+impl<F: Numeric> Assembled<F::Value, Cuda> for Swept<F> {
+    fn update(&mut self, cuda: &Cuda, values: &Vector<F::Value>) -> Result<()> {
+        self.factor.expect(values.len())?;
+        self.factor_anew(cuda, values.buffer())
+    }
+    fn made(&self) -> [&Vector<F::Value>; 2] {
+        self.made.each_ref()
+    }
+    fn plan(&self) -> &'static str {
+        Sweep::<F::Value>::NAME
+    }
+    fn nnz(&self) -> usize {
+        self.made.iter().map(Vector::len).sum()
+    }
+    fn shift(&self) -> f64 {
+        self.shift
+    }
+    fn is_stored_order(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_have_the_sizes_of_their_twins() {
+        assert_eq!(size_of::<HalfArg>(), 4 * (5 + 4 * SIDE));
+    }
+
+    /// The lower half of a full stencil of a reach along every axis, those that `inside` keeps.
+    fn lower(reach: i32, inside: impl Fn(i32) -> bool) -> Vec<[i32; 3]> {
+        let along = || -reach..=reach;
+        let all = along().flat_map(|dz| along().flat_map(move |dy| along().map(move |dx| [dx, dy, dz])));
+        let sum = |o: &[i32; 3]| o.iter().map(|d| d.abs()).sum();
+        all.filter(|o| (o[2], o[1], o[0]) < (0, 0, 0) && inside(sum(o))).collect()
+    }
+
+    #[test]
+    fn every_row_comes_after_those_that_it_needs() {
+        for offsets in [lower(1, |sum| sum == 1), lower(1, |_| true), lower(2, |sum| sum <= 3), Vec::new()] {
+            for size in [[1, 1, 1], [5, 1, 1], [1, 1, 9], [4, 7, 1], [1, 6, 5], [13, 7, 9], [2, 3, 4], [33, 5, 2]] {
+                let n = size.iter().product::<usize>();
+                let lattice = Lattice::new(n, size, &offsets, true, true).expect("a lattice");
+                let known = Known::new(&lattice, n, Parts::Both).expect("few terms");
+                let ([sigma, tau], rank, place) = known.levels().expect("levels").expect("few levels");
+                let [nx, ny, nz] = known.size;
+                let mut at = vec![usize::MAX; n];
+                let mut taken = vec![false; n];
+                let mut neighbours = 0;
+                let row_of = |[x, y, z]: [usize; 3]| x + nx * (y + ny * z);
+                for row in 0..n {
+                    let (line, level) = (row / nx, row % nx + sigma * (row / nx % ny) + tau * (row / nx / ny));
+                    at[row] = place[level].wrapping_add(rank[line]) as usize;
+                    assert!(!std::mem::replace(&mut taken[at[row]], true), "{size:?}: row {row}");
+                    let point = [row % nx, row / nx % ny, row / nx / ny];
+                    for o in &known.offsets {
+                        let to = [0, 1, 2].map(|axis: usize| point[axis].wrapping_add_signed(o[axis] as isize));
+                        if to[0] < nx && to[1] < ny && to[2] < nz {
+                            neighbours += 1;
+                            assert!(at[row_of(to)] < at[row], "{size:?}: row {row} before {to:?}");
+                            assert_eq!(row_of(to) as i64 - row as i64, i64::from(shift(*o, [nx, ny])));
+                        }
+                    }
+                }
+                assert_eq!(neighbours, known.neighbours, "{size:?}");
+            }
+        }
+    }
+}
