@@ -11,6 +11,7 @@
 // Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more.
 // Persistent (cg_csr, bicgstab_csr): rows as scalar and vector sum them; see include/persistent.cuh.
 // Variants: sm_90
+#include "parts.cuh"
 #include "persistent.cuh"
 
 // Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times, with 8 it would five times.
@@ -333,11 +334,6 @@ struct Classes {
     u32 lanes[CLASSES];      // a power of two up to 256, or SPLIT
 };
 
-// A piece of a split row; `first` and `count` are those of the row's pieces.
-struct Part {
-    u32 row, begin, end, first, count;
-};
-
 template <class T, bool SPLITS>
 __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     __shared__ T warp_sum[256 / WARP];
@@ -391,18 +387,7 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
     }
     if (split) {
         if (threadIdx.x >= WARP) return;
-        u32 last = 0;
-        if (lane == 0) {
-            pieces[at] = acc;
-            __threadfence();
-            last = last_ticket(tickets + part.first, part.count);
-        }
-        if (!__shfl_sync(ALL, last, 0)) return;
-        __threadfence();
-        acc = T(0);
-#pragma unroll 4
-        for (u32 i = lane; i < part.count; i += WARP) acc += __ldcg(pieces + part.first + i);
-        acc = halve(acc);
+        if (!last_part(part, at, acc, pieces, tickets)) return;
     }
     if (mine && lane == 0) finish_row(ca.value(), acc, cb.value(), y + row);
 }

@@ -253,8 +253,8 @@ impl<T: Real> CudaCsr<T> {
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
-                let (perm, classes, parts) = (bins.perm.pointer(), bins.classes, bins.parts.pointer());
-                let (pieces, tickets) = (bins.pieces.pointer(), bins.tickets.pointer());
+                let (perm, classes, [parts, sums, tickets]) =
+                    (bins.perm.pointer(), bins.classes, bins.parts.pointers());
                 let grid = Grid::of(bins.blocks(), 256);
                 let matrix = [arg(&row_ptr), arg(&col_idx), arg(&values), arg(&perm), arg(&classes)];
                 let vectors = [arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
@@ -264,8 +264,8 @@ impl<T: Real> CudaCsr<T> {
                     // none of them of split rows.
                     return unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", grid, &mut arguments) };
                 }
-                let mut arguments = [&matrix[..], &[arg(&parts), arg(&pieces), arg(&tickets)], &vectors[..]].concat();
-                // SAFETY: spmv_split_csr(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate), the thread
+                let mut arguments = [&matrix[..], &[arg(&parts), arg(&sums), arg(&tickets)], &vectors[..]].concat();
+                // SAFETY: spmv_split_csr(row_ptr, col_idx, values, perm, classes, parts, sums, tickets, a, x, b, y, gate), the thread
                 // blocks of all classes.
                 unsafe { cuda.launch::<T>(&CSR, "spmv_split_csr", grid, &mut arguments) }
             }
