@@ -1,12 +1,13 @@
 // COO: products with a matrix in coordinates.
 //
-// Layout: rows, cols, values of the entries, sorted by row, as on the host. The parallel product cuts them into pieces of whole rows,
-// pieces[i].x to .y, one a warp; rows too long for that come in parts (include/parts.cuh); `empty` lists the rows without entries.
+// Layout: rows, cols, values of the entries, sorted by row, as on the host, padded to a multiple of four entries with zeros, so that 16
+// bytes are read at a time. The parallel product cuts them into pieces of whole rows, pieces[i].x to .y, one a warp; a piece of more than
+// `limit` entries is one row, and longer ones come in parts (include/parts.cuh); `empty` lists the rows without entries.
 // Grid: spmv: thread blocks of 256: one for each part, then one for 8 pieces, then one for 1024 empty rows. spmv_serial: one thread.
 // spmv_stored, rows_from_csr: 32 rows a warp, 8 warps a thread block.
 // Order: spmv: from a multiple of four on, four entries one after the other, these by a segmented scan over the lanes, the steps of a
-// warp in turn; a long row: every 256th entry of a part by fma, the halving tree over the lanes, the warps in turn, the parts as
-// include/parts.cuh says. serial, stored: stored.
+// warp in turn; a row by itself: every 32nd entry by fma, the halving tree over the lanes; a row in parts: the same with every 256th, the
+// warps in turn, the parts as include/parts.cuh says. serial, stored: stored.
 // Bytes: entries 8 + |T|, of long rows 4 + |T|, x, y, 8 a piece, once. stored: 4 + |T|, row_ptr, x, y once.
 #include "parts.cuh"
 
@@ -30,32 +31,41 @@ __device__ __forceinline__ Four<double> load_four(const double* p) {
     return {v.x, v.y, w.x, w.y};
 }
 
-// Entries that each thread of a thread block asks for at once.
-#define AHEAD 4
+// Entries of a row by itself that each lane asks for at once.
+#define AHEAD 8
+
+// Entries begin + who, begin + who + OF, ... before `end` of one row.
+template <class T, int OF>
+__device__ __forceinline__ T add_share(u32 begin, u32 end, u32 who, const u32* cols, const T* values, const T* x) {
+    T acc = T(0);
+    for (u32 e = begin + who; e < end; e += AHEAD * OF) {
+        u32 j[AHEAD];
+        T v[AHEAD], of_x[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            u32 at = min(e + i * OF, end - 1);  // past the end, the last again, which is not added
+            j[i] = stream(cols + at);
+            v[i] = stream(values + at);
+        }
+        issued();
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) of_x[i] = __ldg(x + j[i]);
+        issued();
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            T sum = fma_rn(v[i], of_x[i], acc);
+            if (e + i * OF < end) acc = sum;
+        }
+    }
+    __syncwarp();
+    return acc;
+}
 
 // A part of a long row. Whole thread block of 256.
 template <class T>
 __device__ __forceinline__ void spmv_part(const Part& part, u32 at, const u32* cols, const T* values, T* sums, u32* tickets, T a, const T* x, T b, T* y) {
     __shared__ T warp_sum[256 / WARP];
-    T acc = T(0);
-    for (u32 e = part.begin + threadIdx.x; e < part.end; e += AHEAD * 256) {
-        u32 j[AHEAD];
-        T v[AHEAD], of_x[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (e + i * 256 < part.end) {
-                j[i] = stream(cols + e + i * 256);
-                v[i] = stream(values + e + i * 256);
-            }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (e + i * 256 < part.end) of_x[i] = __ldg(x + j[i]);
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++)
-            if (e + i * 256 < part.end) acc = fma_rn(v[i], of_x[i], acc);
-    }
-    __syncwarp();
-    acc = halve(acc);
+    T acc = halve(add_share<T, 256>(part.begin, part.end, threadIdx.x, cols, values, x));
     if (threadIdx.x % WARP == 0) warp_sum[threadIdx.x / WARP] = acc;
     __syncthreads();
     if (threadIdx.x >= WARP) return;
@@ -76,28 +86,18 @@ __device__ __forceinline__ void spmv_piece(const u32* rows, const u32* cols, con
         if (row != PADDING) finish_row(a, sum, b, y + row);
     };
     for (u32 base = begin / EACH * EACH; base < end; base += EACH * WARP) {
-        u32 at = base + EACH * lane;
-        Four<u32> r, j;
-        Four<T> v, of_x;
-        if (at + EACH <= end) {
-            r = load_four(rows + at);
-            j = load_four(cols + at);
-            v = load_four(values + at);
-        } else {
+        u32 at = base + EACH * lane, from = at < end ? at : (end - 1) / EACH * EACH;
+        Four<u32> r = load_four(rows + from), j = load_four(cols + from);
+        Four<T> v = load_four(values + from), of_x;
+        issued();
 #pragma unroll
-            for (int k = 0; k < EACH; k++)
-                if (at + k < end) {
-                    r.of[k] = __ldg(rows + at + k);
-                    j.of[k] = __ldg(cols + at + k);
-                    v.of[k] = __ldg(values + at + k);
-                }
-        }
+        for (int k = 0; k < EACH; k++) of_x.of[k] = __ldg(x + j.of[k]);
+        issued();
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             bool mine = at + k >= begin && at + k < end;
-            of_x.of[k] = T(0);
-            if (mine) of_x.of[k] = __ldg(x + j.of[k]);
-            if (!mine) v.of[k] = T(0);
+            of_x.of[k] = mine ? of_x.of[k] : T(0);
+            v.of[k] = mine ? v.of[k] : T(0);
             if (at + k >= end) r.of[k] = PADDING;
         }
         // What lies before the piece adds 0 to its first row.
@@ -144,7 +144,7 @@ __device__ __forceinline__ void spmv_piece(const u32* rows, const u32* cols, con
 }
 
 template <class T>
-__device__ __forceinline__ void spmv_pieces(const u32* __restrict__ rows, const u32* __restrict__ cols, const T* __restrict__ values, const uint2* __restrict__ pieces, u32 count, const Part* __restrict__ parts, u32 part_count, T* sums, u32* tickets, const u32* __restrict__ empty, u32 empties, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_pieces(const u32* __restrict__ rows, const u32* __restrict__ cols, const T* __restrict__ values, const uint2* __restrict__ pieces, u32 count, u32 limit, const Part* __restrict__ parts, u32 part_count, T* sums, u32* tickets, const u32* __restrict__ empty, u32 empties, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
     u32 block = blockIdx.x;
@@ -158,7 +158,12 @@ __device__ __forceinline__ void spmv_pieces(const u32* __restrict__ rows, const 
         u32 mine = block * 8 + threadIdx.x / WARP;
         if (mine >= count) return;  // whole warps
         uint2 piece = __ldg(pieces + mine);
-        spmv_piece(rows, cols, values, piece.x, piece.y, a, x, b, y);
+        if (piece.y - piece.x <= limit) {
+            spmv_piece(rows, cols, values, piece.x, piece.y, a, x, b, y);
+            return;
+        }
+        T acc = halve(add_share<T, WARP>(piece.x, piece.y, threadIdx.x % WARP, cols, values, x));
+        if (threadIdx.x % WARP == 0) finish_row(a, acc, b, y + __ldg(rows + piece.x));
         return;
     }
     block -= of_pieces;
@@ -226,8 +231,8 @@ __device__ __forceinline__ void spmv_stored(const u32* __restrict__ row_ptr, con
 }
 
 #define ENTRIES(T, t)                                                                            \
-    extern "C" __global__ void __launch_bounds__(256) spmv_coo_##t(const u32* rows, const u32* cols, const T* values, const uint2* pieces, u32 count, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_pieces(rows, cols, values, pieces, count, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_coo_##t(const u32* rows, const u32* cols, const T* values, const uint2* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_pieces(rows, cols, values, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(32) spmv_serial_coo_##t(const u32* rows, const u32* cols, const T* values, u32 nnz, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_serial(rows, cols, values, nnz, nrows, a, x, b, y, gate);                           \

@@ -1,6 +1,6 @@
 //! COO on the GPU.
 //!
-//! Layout: the host's, and where each row begins, which the stored order goes by. For the parallel product the rows are cut, when the
+//! Layout: the host's, padded to a multiple of four entries, and where each row begins, which the stored order goes by. For the parallel product the rows are cut, when the
 //! matrix is loaded, into pieces of whole rows, one a warp, long rows into parts, a thread block each; the empty rows are listed.
 //! Order: own for [`CooKernel::Parallel`], stored for the others; the same bits each time for all.
 //! Cost: [`spandrel_formats::Traffic::spmv`]; [`CooKernel::Stored`] reads where rows begin in the place of the row numbers.
@@ -14,6 +14,7 @@ use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Coo, Csr, Format, Offset, Ordinal, Real};
 
+use crate::csr::padded;
 use crate::device::gate_pointer;
 use crate::launch::{CoeffArg, Grid, arg};
 use crate::memory::Buffer;
@@ -29,7 +30,7 @@ const STEPS: usize = 16;
 /// Warps of the device's threads, twice over, before pieces grow.
 const WARPS: usize = 128;
 /// Entries of a row up to which a warp adds it, where a piece is no longer than that.
-const LONG: usize = 256;
+const LONG: usize = 512;
 /// Entries of a long row that a thread block adds.
 const PART: usize = 2048;
 
@@ -50,12 +51,15 @@ pub enum CooKernel {
 pub struct CudaCoo<T> {
     nrows: usize,
     ncols: usize,
+    nnz: usize,
     rows: Buffer<Ordinal>,
     cols: Buffer<Ordinal>,
     values: Buffer<T>,
     row_ptr: Buffer<Offset>,
     /// First entry and the one past the last of each warp's rows.
     pieces: Buffer<[u32; 2]>,
+    /// Entries of a piece of several rows at most.
+    limit: u32,
     parts: Parts<T>,
     /// The rows without entries.
     empty: Buffer<Ordinal>,
@@ -140,6 +144,7 @@ fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
 struct Plan<T> {
     row_ptr: Buffer<Offset>,
     pieces: Buffer<[u32; 2]>,
+    limit: u32,
     parts: Parts<T>,
     empty: Buffer<Ordinal>,
     kernel: CooKernel,
@@ -153,6 +158,7 @@ impl Cuda {
         Ok(Plan {
             row_ptr,
             pieces: Buffer::from_host(self.stream(), &cut.pieces, "the pieces of a matrix")?,
+            limit: piece as u32,
             parts: Parts::new(self, &cut.parts)?,
             empty: Buffer::from_host(self.stream(), &cut.empty, "the empty rows")?,
             kernel: if self.reproducible() { CooKernel::Stored } else { CooKernel::Parallel },
@@ -162,12 +168,12 @@ impl Cuda {
 
 impl<T: Real> CudaCoo<T> {
     fn new(
-        (nrows, ncols): (usize, usize),
+        (nrows, ncols, nnz): (usize, usize, usize),
         (rows, cols, values): (Buffer<Ordinal>, Buffer<Ordinal>, Buffer<T>),
         plan: Plan<T>,
     ) -> Self {
-        let Plan { row_ptr, pieces, parts, empty, kernel } = plan;
-        Self { nrows, ncols, rows, cols, values, row_ptr, pieces, parts, empty, kernel }
+        let Plan { row_ptr, pieces, limit, parts, empty, kernel } = plan;
+        Self { nrows, ncols, nnz, rows, cols, values, row_ptr, pieces, limit, parts, empty, kernel }
     }
 }
 
@@ -181,11 +187,11 @@ unsafe impl<T: Real> Load<Coo<T>> for Cuda {
         let row_ptr = Buffer::from_host(self.stream(), &begins, "where rows begin")?;
         let plan = self.coo_plan(row_ptr, &begins)?;
         let arrays = (
-            Buffer::from_host(self.stream(), rows, "a matrix's rows")?,
-            Buffer::from_host(self.stream(), host.cols(), "a matrix's columns")?,
-            Buffer::from_host(self.stream(), host.values(), "a matrix's values")?,
+            padded(self, rows, "a matrix's rows")?,
+            padded(self, host.cols(), "a matrix's columns")?,
+            padded(self, host.values(), "a matrix's values")?,
         );
-        Ok(CudaCoo::new((host.nrows(), host.ncols()), arrays, plan))
+        Ok(CudaCoo::new((host.nrows(), host.ncols(), host.nnz()), arrays, plan))
     }
 }
 
@@ -197,15 +203,18 @@ impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
         let (row_ptr, from_cols, from_values) = from.arrays();
         let own_row_ptr = self.duplicate(row_ptr, nrows + 1, "where rows begin")?;
         let plan = self.coo_plan(own_row_ptr, &host)?;
-        let rows = Buffer::<Ordinal>::uninit(self.stream(), nnz, "a matrix's rows")?;
-        let cols = self.duplicate(from_cols, nnz, "a matrix's columns")?;
-        let values = self.duplicate(from_values, nnz, "a matrix's values")?;
+        // CSR's columns and values are padded likewise.
+        let len = nnz.next_multiple_of(EACH);
+        let rows = Buffer::<Ordinal>::uninit(self.stream(), len, "a matrix's rows")?;
+        rows.write_at(nnz, &[0; EACH][..len - nnz])?;
+        let cols = self.duplicate(from_cols, len, "a matrix's columns")?;
+        let values = self.duplicate(from_values, len, "a matrix's values")?;
         let (begins, count, to) = (row_ptr.pointer(), nrows as u32, rows.pointer());
         let mut arguments = [arg(&begins), arg(&count), arg(&to)];
         // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows a thread block of 8 warps.
         unsafe { self.launch::<T>(&COO, "rows_from_csr_coo", Grid::of(nrows.div_ceil(256), 256), &mut arguments)? };
         let (storage, spmv_bytes) = Coo::<T>::traffic_of(nrows, ncols, nnz);
-        let resident = CudaCoo::new((nrows, ncols), (rows, cols, values), plan);
+        let resident = CudaCoo::new((nrows, ncols, nnz), (rows, cols, values), plan);
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
@@ -228,7 +237,7 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
         expect_len("spmv", "x", x.len(), m.ncols)?;
         expect_len("spmv", "y", y.len(), m.nrows)?;
         let (rows, cols, values) = (m.rows.pointer(), m.cols.pointer(), m.values.pointer());
-        let (nnz, nrows, row_ptr) = (m.values.len() as u32, m.nrows as u64, m.row_ptr.pointer());
+        let (nnz, nrows, row_ptr) = (m.nnz as u32, m.nrows as u64, m.row_ptr.pointer());
         let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
         match m.kernel {
             CooKernel::Serial => {
@@ -278,6 +287,7 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
                     arg(&values),
                     arg(&pieces),
                     arg(&count),
+                    arg(&m.limit),
                     arg(&parts),
                     arg(&part_count),
                     arg(&sums),
@@ -290,7 +300,7 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
                     arg(&y),
                     arg(&gate),
                 ];
-                // SAFETY: spmv_coo(rows, cols, values, pieces, count, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate),
+                // SAFETY: spmv_coo(rows, cols, values, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate),
                 // lengths compared above; pieces and parts name entries, and they and empty rows of y, each row once.
                 unsafe { self.launch::<T>(&COO, "spmv_coo", Grid::of(blocks, 256), &mut arguments) }
             }

@@ -57,7 +57,7 @@ pub struct CudaCsr<T> {
 }
 
 /// Host data and zeros up to a multiple of four elements.
-fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
+pub(crate) fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
     let buffer = Buffer::uninit(cuda.stream(), host.len().next_multiple_of(4), what)?;
     buffer.write_at(0, host)?;
     buffer.write_at(host.len(), &[E::zeroed(); 4][..buffer.len() - host.len()])?;
