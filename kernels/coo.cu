@@ -3,7 +3,8 @@
 // Layout: rows, cols, values of the entries, sorted by row, as on the host, padded to a multiple of four entries with zeros, so that 16
 // bytes are read at a time. The parallel product cuts them into pieces of whole rows, pieces[i].x to .y, one a warp; a piece of more than
 // `limit` entries is one row, and longer ones come in parts (include/parts.cuh); `empty` lists the rows without entries.
-// Grid: spmv: thread blocks of 256: one for each part, then one for 8 pieces, then one for 1024 empty rows. spmv_serial: one thread.
+// Grid: spmv: thread blocks of 256, or of 128 where no row comes in parts: one for each part, then a warp for each piece, then four empty
+// rows a thread. spmv_serial: one thread.
 // spmv_stored, rows_from_csr: 32 rows a warp, 8 warps a thread block.
 // Order: spmv: from a multiple of four on, four entries one after the other, these by a segmented scan over the lanes, the steps of a
 // warp in turn; a row by itself: every 32nd entry by fma, the halving tree over the lanes; a row in parts: the same with every 256th, the
@@ -153,9 +154,9 @@ __device__ __forceinline__ void spmv_pieces(const u32* __restrict__ rows, const 
         return;
     }
     block -= part_count;
-    u32 of_pieces = (count + 7) / 8;
+    u32 warps = blockDim.x / WARP, of_pieces = (count + warps - 1) / warps;
     if (block < of_pieces) {
-        u32 mine = block * 8 + threadIdx.x / WARP;
+        u32 mine = block * warps + threadIdx.x / WARP;
         if (mine >= count) return;  // whole warps
         uint2 piece = __ldg(pieces + mine);
         if (piece.y - piece.x <= limit) {
@@ -169,7 +170,7 @@ __device__ __forceinline__ void spmv_pieces(const u32* __restrict__ rows, const 
     block -= of_pieces;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        u32 i = block * 1024 + k * 256 + threadIdx.x;
+        u32 i = (block * 4 + k) * blockDim.x + threadIdx.x;
         if (i < empties) finish_row(a, T(0), b, y + __ldg(empty + i));
     }
 }

@@ -27,10 +27,22 @@ const EACH: usize = 4;
 const STEP: usize = 32 * EACH;
 /// The most steps of a piece.
 const STEPS: usize = 16;
-/// Warps of the device's threads, twice over, before pieces grow.
-const WARPS: usize = 128;
-/// Entries of a row up to which a warp adds it, where a piece is no longer than that.
-const LONG: usize = 512;
+/// Entries a multiprocessor from which on pieces are of two steps, and of four: rows of dozens of entries fill them better. And those a
+/// step from which on they grow further, for as many warps as the device has threads for twice over.
+const TWO_STEPS: usize = 3 << 10;
+const FOUR_STEPS: usize = 9 << 10;
+const MORE_STEPS: usize = STEP * 128;
+
+/// Entries of a piece for so many a multiprocessor.
+fn piece_of(entries: usize) -> usize {
+    let steps = match entries {
+        ..TWO_STEPS => 1,
+        TWO_STEPS..FOUR_STEPS => 2,
+        _ => (entries / MORE_STEPS).clamp(4, STEPS),
+    };
+    STEP * steps
+}
+
 /// Entries of a long row that a thread block adds.
 const PART: usize = 2048;
 
@@ -153,8 +165,9 @@ struct Plan<T> {
 impl Cuda {
     fn coo_plan<T: Real>(&self, row_ptr: Buffer<Offset>, host: &[Offset]) -> Result<Plan<T>> {
         let nnz = host.last().map_or(0, |&nnz| nnz as usize);
-        let piece = STEP * (nnz / (STEP * WARPS * self.multiprocessors())).clamp(1, STEPS);
-        let cut = cut(host, piece, piece.max(LONG));
+        let piece = piece_of(nnz / self.multiprocessors());
+        // A row of two pieces is still a warp's.
+        let cut = cut(host, piece, 2 * piece);
         Ok(Plan {
             row_ptr,
             pieces: Buffer::from_host(self.stream(), &cut.pieces, "the pieces of a matrix")?,
@@ -274,7 +287,8 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
             }
             CooKernel::Parallel => {
                 let (count, part_count, empties) = (m.pieces.len(), m.parts.len(), m.empty.len());
-                let blocks = part_count + count.div_ceil(8) + empties.div_ceil(1024);
+                let threads = if part_count == 0 { 128 } else { 256 };
+                let blocks = part_count + count.div_ceil(threads / 32) + empties.div_ceil(4 * threads);
                 if blocks == 0 {
                     return Ok(());
                 }
@@ -302,7 +316,7 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
                 ];
                 // SAFETY: spmv_coo(rows, cols, values, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate),
                 // lengths compared above; pieces and parts name entries, and they and empty rows of y, each row once.
-                unsafe { self.launch::<T>(&COO, "spmv_coo", Grid::of(blocks, 256), &mut arguments) }
+                unsafe { self.launch::<T>(&COO, "spmv_coo", Grid::of(blocks, threads as u32), &mut arguments) }
             }
         }
     }
@@ -364,6 +378,13 @@ mod tests {
         assert_eq!(pieces(&[257, 3, 256, 1]), [[257, 260], [260, 516], [516, 517]]);
         assert_eq!(cut(&begins(&[257, 3]), 128, 256).parts.len(), 1);
         assert_eq!(cut(&begins(&[256, 3]), 128, 256).parts.len(), 0);
+    }
+
+    #[test]
+    fn pieces_grow_with_the_matrix() {
+        let steps = |nnz: usize| piece_of(nnz / 132) / STEP;
+        assert_eq!([100_000, 405_503, 405_504, 1_216_511, 1_216_512].map(steps), [1, 1, 2, 2, 4]);
+        assert_eq!([10_813_439, 10_813_440, 14_600_000, 450_000_000].map(steps), [4, 5, 6, 16]);
     }
 
     #[test]

@@ -181,12 +181,14 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let (name, grid) = if self.spreads_thin(m.nrows) {
+        let (name, grid) = if self.few_blocks(m.nrows) {
+            ("spmv_few_ell", Grid::of(m.nrows.div_ceil(128), 128))
+        } else if self.spreads_thin(m.nrows) {
             ("spmv_small_ell", Grid::of(m.nrows.div_ceil(128), 128))
         } else {
             ("spmv_ell", Grid::rows(m.nrows))
         };
-        // SAFETY: both (cols, values, width, nrows, a, x, b, y, gate).
+        // SAFETY: all (cols, values, width, nrows, a, x, b, y, gate).
         unsafe { product.launch(self, &ELL, name, grid, &m.arguments()) }
     }
 

@@ -26,10 +26,38 @@ pub(super) struct Classes {
 // SAFETY: `struct Classes` of kernels/csr.cu: as many u32, in this order.
 unsafe impl Argument for Classes {}
 
+/// How classes are multiplied, the same order of summation with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClassesKernel {
+    /// No row comes in parts.
+    Whole,
+    /// Some do.
+    Split,
+    /// Millions of entries, with parts or without: every load of a step asked for at once.
+    Wide,
+}
+
+/// Entries a multiprocessor from which on that is faster: 1.6 million on 132.
+const WIDE: usize = 12 << 10;
+
+impl ClassesKernel {
+    fn of(nnz: usize, parts: usize, multiprocessors: usize) -> Self {
+        match parts {
+            _ if nnz >= WIDE * multiprocessors => Self::Wide,
+            0 => Self::Whole,
+            _ => Self::Split,
+        }
+    }
+}
+
 /// The rows in the order of their classes, and the parts of those that are split.
 #[derive(Debug)]
 pub(super) struct Bins<T> {
+    /// The row of each place, for [`ClassesKernel::Split`].
     pub(super) perm: Buffer<u32>,
+    /// Row, first entry, the one past the last, 0 of each place, for the others.
+    pub(super) places: Buffer<[u32; 4]>,
+    pub(super) kernel: ClassesKernel,
     pub(super) classes: Classes,
     pub(super) parts: Parts<T>,
 }
@@ -42,8 +70,22 @@ impl<T: Real> Bins<T> {
 
     pub(super) fn new(cuda: &Cuda, row_ptr: &[Offset]) -> Result<Self> {
         const WHAT: &str = "a matrix's classes of rows";
-        let (perm, classes, parts) = classify(row_ptr);
-        Ok(Self { perm: Buffer::from_host(cuda.stream(), &perm, WHAT)?, classes, parts: Parts::new(cuda, &parts)? })
+        let (mut perm, classes, parts) = classify(row_ptr);
+        let nnz = row_ptr.last().map_or(0, |&nnz| nnz as usize);
+        let kernel = ClassesKernel::of(nnz, parts.len(), cuda.multiprocessors());
+        let mut places = Vec::new();
+        if kernel != ClassesKernel::Split {
+            let place = |&row: &u32| [row, row_ptr[row as usize], row_ptr[row as usize + 1], 0];
+            places = perm.par_iter().map(place).collect();
+            perm.clear();
+        }
+        Ok(Self {
+            perm: Buffer::from_host(cuda.stream(), &perm, WHAT)?,
+            places: Buffer::from_host(cuda.stream(), &places, WHAT)?,
+            kernel,
+            classes,
+            parts: Parts::new(cuda, &parts)?,
+        })
     }
 }
 
@@ -103,5 +145,13 @@ mod tests {
         check(&parts, &ptr, ENTRIES_A_PIECE);
         assert!(classes.block.windows(2).all(|pair| pair[0] <= pair[1]));
         assert_eq!(classes.row[CLASSES] as usize, lengths.len());
+    }
+
+    #[test]
+    fn the_kernel_follows_parts_and_entries() {
+        let of = |nnz, parts| ClassesKernel::of(nnz, parts, 132);
+        assert_eq!([of(0, 0), of(1_622_015, 0)], [ClassesKernel::Whole; 2]);
+        assert_eq!(of(1_622_015, 2), ClassesKernel::Split);
+        assert_eq!([of(1_622_016, 0), of(1_622_016, 2)], [ClassesKernel::Wide; 2]);
     }
 }
