@@ -1,14 +1,16 @@
 // COO: products with a matrix in coordinates.
 //
-// Layout: rows, cols, values of the entries, sorted by row, as on the host. The parallel product cuts them into intervals of
-// `interval` entries (a multiple of 32), one a warp. A row that an interval's end cuts is carried: its sum in the interval where it
-// begins goes to tails[interval], those in the intervals after to heads[interval]; `chains` says which make up which row.
-// Grid: spmv: 8 warps a thread block. fold: see there. spmv_serial: one thread. spmv_stored: 32 rows a warp, 8 warps a thread block.
-// rows_from_csr: 32 rows a warp, 8 warps a thread block.
-// Order: spmv: four entries one after the other, these by a segmented scan over the lanes, the steps of a warp in turn, the carries
-// in turn; serial, stored: stored.
-// Bytes: entries 8 + |T|, x, y once. stored: 4 + |T|, row_ptr, x, y once.
-#include "spandrel.cuh"
+// Layout: rows, cols, values of the entries, sorted by row, as on the host, padded to a multiple of four entries with zeros, so that 16
+// bytes are read at a time. The parallel product cuts them into pieces of whole rows, pieces[i].x to .y, one a warp; a piece of more than
+// `limit` entries is one row, and longer ones come in parts (include/parts.cuh); `empty` lists the rows without entries.
+// Grid: spmv: thread blocks of 256, or of 128 where no row comes in parts: one for each part, then a warp for each piece, then four empty
+// rows a thread. spmv_serial: one thread.
+// spmv_stored, rows_from_csr: 32 rows a warp, 8 warps a thread block.
+// Order: spmv: from a multiple of four on, four entries one after the other, these by a segmented scan over the lanes, the steps of a
+// warp in turn; a row by itself: every 32nd entry by fma, the halving tree over the lanes; a row in parts: the same with every 256th, the
+// warps in turn, the parts as include/parts.cuh says. serial, stored: stored.
+// Bytes: entries 8 + |T|, of long rows 4 + |T|, x, y, 8 a piece, once. stored: 4 + |T|, row_ptr, x, y once.
+#include "parts.cuh"
 
 // Entries of a lane in one step.
 #define EACH 4
@@ -30,57 +32,80 @@ __device__ __forceinline__ Four<double> load_four(const double* p) {
     return {v.x, v.y, w.x, w.y};
 }
 
-// What becomes of a row's sum inside an interval. PADDING is the row of the positions behind the last entry; whatever is written for
-// it into heads or tails is not read.
-template <class T>
-struct Closer {
-    u32 head, tail;  // the rows that the interval's ends cut
-    T *to_head, *to_tail;
-    T a, b;
-    T* y;
+// Entries of a row by itself that each lane asks for at once.
+#define AHEAD 8
 
-    __device__ __forceinline__ void operator()(u32 row, T sum) const {
-        if (row == head) {
-            *to_head = sum;
-        } else if (row == tail) {
-            *to_tail = sum;
-        } else {
-            finish_row(a, sum, b, y + row);
+// Entries begin + who, begin + who + OF, ... before `end` of one row.
+template <class T, int OF>
+__device__ __forceinline__ T add_share(u32 begin, u32 end, u32 who, const u32* cols, const T* values, const T* x) {
+    T acc = T(0);
+    for (u32 e = begin + who; e < end; e += AHEAD * OF) {
+        u32 j[AHEAD];
+        T v[AHEAD], of_x[AHEAD];
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            u32 at = min(e + i * OF, end - 1);  // past the end, the last again, which is not added
+            j[i] = stream(cols + at);
+            v[i] = stream(values + at);
+        }
+        issued();
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) of_x[i] = __ldg(x + j[i]);
+        issued();
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            T sum = fma_rn(v[i], of_x[i], acc);
+            if (e + i * OF < end) acc = sum;
         }
     }
-};
+    __syncwarp();
+    return acc;
+}
 
+// A part of a long row. Whole thread block of 256.
 template <class T>
-__device__ __forceinline__ void spmv_intervals(const u32* __restrict__ rows, const u32* __restrict__ cols, const T* __restrict__ values, u32 nnz, u32 interval, T* heads, T* tails, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
-    u32 mine = blockIdx.x * 8 + threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    u64 from = (u64)mine * interval;
-    if (!open(gate) || from >= nnz) return;  // whole warps
-    u32 begin = (u32)from, end = nnz - begin < interval ? nnz : begin + interval;
-    u32 open_row = __ldg(rows + begin);
-    u32 head = begin > 0 && __ldg(rows + begin - 1) == open_row ? open_row : PADDING;
-    u32 tail = PADDING;
-    if (end < nnz && __ldg(rows + end) == __ldg(rows + end - 1)) tail = __ldg(rows + end);
-    Closer<T> close{head, tail, heads + mine, tails + mine, ca.value(), cb.value(), y};
+__device__ __forceinline__ void spmv_part(const Part& part, u32 at, const u32* cols, const T* values, T* sums, u32* tickets, T a, const T* x, T b, T* y) {
+    __shared__ T warp_sum[256 / WARP];
+    T acc = halve(add_share<T, 256>(part.begin, part.end, threadIdx.x, cols, values, x));
+    if (threadIdx.x % WARP == 0) warp_sum[threadIdx.x / WARP] = acc;
+    __syncthreads();
+    if (threadIdx.x >= WARP) return;
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int i = 1; i < 256 / WARP; i++) acc += warp_sum[i];
+    }
+    if (part.count > 1 && !last_part(part, at, acc, sums, tickets)) return;
+    if (threadIdx.x == 0) finish_row(a, acc, b, y + part.row);
+}
+
+// A piece: entries begin..end, whole rows. Whole warp. PADDING is the row of the positions behind the last entry.
+template <class T>
+__device__ __forceinline__ void spmv_piece(const u32* rows, const u32* cols, const T* values, u32 begin, u32 end, T a, const T* x, T b, T* y) {
+    u32 lane = threadIdx.x % WARP, open_row = PADDING;
     T carry = T(0);  // of the open row, from the steps before
-    for (u32 base = begin; base < end; base += EACH * WARP) {
-        u32 at = base + EACH * lane;
-        Four<u32> r, j;
-        Four<T> v, of_x;
-        if (end - base >= EACH * WARP) {
-            r = load_four(rows + at);
-            j = load_four(cols + at);
-            v = load_four(values + at);
+    auto close = [&](u32 row, T sum) {
+        if (row != PADDING) finish_row(a, sum, b, y + row);
+    };
+    for (u32 base = begin / EACH * EACH; base < end; base += EACH * WARP) {
+        u32 at = base + EACH * lane, from = at < end ? at : (end - 1) / EACH * EACH;
+        Four<u32> r = load_four(rows + from), j = load_four(cols + from);
+        Four<T> v = load_four(values + from), of_x;
+        issued();
 #pragma unroll
-            for (int k = 0; k < EACH; k++) of_x.of[k] = __ldg(x + j.of[k]);
-        } else {
+        for (int k = 0; k < EACH; k++) of_x.of[k] = __ldg(x + j.of[k]);
+        issued();
 #pragma unroll
-            for (int k = 0; k < EACH; k++) {
-                bool entry = at + k < end;
-                r.of[k] = entry ? __ldg(rows + at + k) : PADDING;
-                v.of[k] = entry ? __ldg(values + at + k) : T(0);
-                of_x.of[k] = entry ? __ldg(x + __ldg(cols + at + k)) : T(0);
-            }
+        for (int k = 0; k < EACH; k++) {
+            bool mine = at + k >= begin && at + k < end;
+            of_x.of[k] = mine ? of_x.of[k] : T(0);
+            v.of[k] = mine ? v.of[k] : T(0);
+            if (at + k >= end) r.of[k] = PADDING;
         }
+        // What lies before the piece adds 0 to its first row.
+#pragma unroll
+        for (int k = EACH - 2; k >= 0; k--)
+            if (at + k < begin) r.of[k] = r.of[k + 1];
+        if (base <= begin) open_row = __shfl_sync(ALL, r.of[0], 0);
         // The lane's own: its first segment may have begun before it, its last may go on behind it.
         T first = T(0), acc = fma_rn(v.of[0], of_x.of[0], T(0));
         bool whole = true;
@@ -119,46 +144,33 @@ __device__ __forceinline__ void spmv_intervals(const u32* __restrict__ rows, con
     if (lane == 0) close(open_row, carry);
 }
 
-// The rows that ends of intervals cut, and the rows without entries. Chain i is row chains[i].x, from interval .y to .z.
-// Grid: thread blocks of 256: one for each of the first `longs` chains, one for 256 further chains, one for 1024 empty rows.
 template <class T>
-__device__ __forceinline__ void fold(const uint4* chains, u32 count, u32 longs, const T* heads, const T* tails, const u32* empty, u32 empties, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
-    __shared__ T sums[256 / WARP];
+__device__ __forceinline__ void spmv_pieces(const u32* __restrict__ rows, const u32* __restrict__ cols, const T* __restrict__ values, const uint2* __restrict__ pieces, u32 count, u32 limit, const Part* __restrict__ parts, u32 part_count, T* sums, u32* tickets, const u32* __restrict__ empty, u32 empties, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
     u32 block = blockIdx.x;
-    if (block < longs) {
-        uint4 chain = chains[block];
-        T acc = T(0);
-#pragma unroll 4
-        for (u32 i = chain.y + 1 + threadIdx.x; i <= chain.z; i += 256) acc += heads[i];
-        acc = halve(acc);
-        if (threadIdx.x % WARP == 0) sums[threadIdx.x / WARP] = acc;
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            T sum = tails[chain.y];
-#pragma unroll
-            for (int i = 0; i < 256 / WARP; i++) sum += sums[i];
-            finish_row(a, sum, b, y + chain.x);
+    if (block < part_count) {
+        spmv_part(parts[block], block, cols, values, sums, tickets, a, x, b, y);
+        return;
+    }
+    block -= part_count;
+    u32 warps = blockDim.x / WARP, of_pieces = (count + warps - 1) / warps;
+    if (block < of_pieces) {
+        u32 mine = block * warps + threadIdx.x / WARP;
+        if (mine >= count) return;  // whole warps
+        uint2 piece = __ldg(pieces + mine);
+        if (piece.y - piece.x <= limit) {
+            spmv_piece(rows, cols, values, piece.x, piece.y, a, x, b, y);
+            return;
         }
+        T acc = halve(add_share<T, WARP>(piece.x, piece.y, threadIdx.x % WARP, cols, values, x));
+        if (threadIdx.x % WARP == 0) finish_row(a, acc, b, y + __ldg(rows + piece.x));
         return;
     }
-    block -= longs;
-    u32 others = (count - longs + 255) / 256;
-    if (block < others) {
-        u32 i = longs + block * 256 + threadIdx.x;
-        if (i >= count) return;
-        uint4 chain = chains[i];
-        T sum = tails[chain.y];
-#pragma unroll 4
-        for (u32 k = chain.y + 1; k <= chain.z; k++) sum += heads[k];
-        finish_row(a, sum, b, y + chain.x);
-        return;
-    }
-    block -= others;
+    block -= of_pieces;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        u32 i = block * 1024 + k * 256 + threadIdx.x;
+        u32 i = (block * 4 + k) * blockDim.x + threadIdx.x;
         if (i < empties) finish_row(a, T(0), b, y + __ldg(empty + i));
     }
 }
@@ -220,11 +232,8 @@ __device__ __forceinline__ void spmv_stored(const u32* __restrict__ row_ptr, con
 }
 
 #define ENTRIES(T, t)                                                                            \
-    extern "C" __global__ void __launch_bounds__(256) spmv_coo_##t(const u32* rows, const u32* cols, const T* values, u32 nnz, u32 interval, T* heads, T* tails, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_intervals(rows, cols, values, nnz, interval, heads, tails, a, x, b, y, gate);       \
-    }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256) fold_coo_##t(const uint4* chains, u32 count, u32 longs, const T* heads, const T* tails, const u32* empty, u32 empties, Coeff<T> a, Coeff<T> b, T* y, const Monitor* gate) { \
-        fold(chains, count, longs, heads, tails, empty, empties, a, b, y, gate);                 \
+    extern "C" __global__ void __launch_bounds__(256) spmv_coo_##t(const u32* rows, const u32* cols, const T* values, const uint2* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_pieces(rows, cols, values, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(32) spmv_serial_coo_##t(const u32* rows, const u32* cols, const T* values, u32 nnz, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_serial(rows, cols, values, nnz, nrows, a, x, b, y, gate);                           \

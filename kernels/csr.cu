@@ -8,9 +8,11 @@
 // the same number in a thread block, or a thread block a piece of a longer row. Balanced, 256 threads a tile.
 // Order: stored for staged and scalar; vector and binned by fma in each lane and a halving tree; balanced as the tiles cut the rows, sums
 // and carries in an order that the matrix fixes.
-// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more.
+// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more. Binned: 16 a row in
+// the place of row_ptr.
 // Persistent (cg_csr, bicgstab_csr): rows as scalar and vector sum them; see include/persistent.cuh.
 // Variants: sm_90
+#include "parts.cuh"
 #include "persistent.cuh"
 
 // Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times, with 8 it would five times.
@@ -329,21 +331,29 @@ FOR_EACH_TYPE(VECTOR_ENTRIES)
 #define SPLIT 512
 struct Classes {
     u32 block[CLASSES + 1];  // the first thread block of each; those past the last begin where the grid ends
-    u32 row[CLASSES + 1];    // the first place in `perm` of each
+    u32 row[CLASSES + 1];    // the first place of each
     u32 lanes[CLASSES];      // a power of two up to 256, or SPLIT
 };
 
-// A piece of a split row; `first` and `count` are those of the row's pieces.
-struct Part {
-    u32 row, begin, end, first, count;
-};
-
-template <class T, bool SPLITS>
-__device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
+// Where the row of a place lies: with TABLE at places[place], row, begin and end side by side, so that a short product waits for one load
+// less; else perm[place] and its row pointers. CLAMPED: for matrices of millions of entries, where all loads of a step are asked for at
+// once, past the end the last entry again; a short product is done sooner without those.
+template <class T, bool SPLITS, bool TABLE, bool CLAMPED>
+__device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const uint4* places, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     __shared__ T warp_sum[256 / WARP];
-    u32 c = 0;
-    while (c + 1 < CLASSES && blockIdx.x >= classes.block[c + 1]) c++;
-    u32 lanes = classes.lanes[c], at = blockIdx.x - classes.block[c];
+    u32 lanes = classes.lanes[0], first_block = classes.block[0], first = classes.row[0], past = classes.row[1];
+    if (!TABLE) {
+        u32 c = 0;
+        while (c + 1 < CLASSES && blockIdx.x >= classes.block[c + 1]) c++;
+        lanes = classes.lanes[c], first_block = classes.block[c], first = classes.row[c], past = classes.row[c + 1];
+    } else {
+        // Every comparison at once.
+#pragma unroll
+        for (int c = 1; c < CLASSES; c++)
+            if (blockIdx.x >= classes.block[c])
+                lanes = classes.lanes[c], first_block = classes.block[c], first = classes.row[c], past = classes.row[c + 1];
+    }
+    u32 at = blockIdx.x - first_block;
     bool split = SPLITS && lanes == SPLIT;
     if (split) lanes = 256;
     u32 lane = threadIdx.x % lanes, row = 0, begin = 0, end = 0;
@@ -354,31 +364,56 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
         row = part.row, begin = part.begin, end = part.end;
         mine = true;
     } else {
-        u32 place = classes.row[c] + at * (256 / lanes) + threadIdx.x / lanes;
-        mine = place < classes.row[c + 1];
-        if (mine) {
+        u32 place = first + at * (256 / lanes) + threadIdx.x / lanes;
+        mine = place < past;
+        if (mine && !TABLE) {
             row = perm[place];
             begin = row_ptr[row];
             end = row_ptr[row + 1];
+        } else if (mine) {
+            uint4 found = __ldg(places + place);
+            row = found.x, begin = found.y, end = found.z;
         }
     }
     if (!open(gate)) return;
     T acc = T(0);
-    for (u32 k = begin + lane; k < end; k += 4 * lanes) {
-        u32 col[4];
-        T value[4], got[4];
+    if (CLAMPED) {
+        for (u32 k = begin + lane; k < end; k += 4 * lanes) {
+            u32 col[4];
+            T value[4], got[4];
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (k + i * lanes < end) {
-                col[i] = stream(col_idx + k + i * lanes);
-                value[i] = stream(values + k + i * lanes);
+            for (int i = 0; i < 4; i++) {
+                u32 e = min(k + i * lanes, end - 1);
+                col[i] = stream(col_idx + e);
+                value[i] = stream(values + e);
             }
+            issued();
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (k + i * lanes < end) got[i] = __ldg(x + col[i]);
+            for (int i = 0; i < 4; i++) got[i] = __ldg(x + col[i]);
+            issued();
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (k + i * lanes < end) acc = fma_rn(value[i], got[i], acc);
+            for (int i = 0; i < 4; i++) {
+                T sum = fma_rn(value[i], got[i], acc);
+                if (k + i * lanes < end) acc = sum;
+            }
+        }
+    } else {
+        for (u32 k = begin + lane; k < end; k += 4 * lanes) {
+            u32 col[4];
+            T value[4], got[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (k + i * lanes < end) {
+                    col[i] = stream(col_idx + k + i * lanes);
+                    value[i] = stream(values + k + i * lanes);
+                }
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (k + i * lanes < end) got[i] = __ldg(x + col[i]);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (k + i * lanes < end) acc = fma_rn(value[i], got[i], acc);
+        }
     }
     __syncwarp();
     for (u32 d = (lanes < WARP ? lanes : WARP) / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d);
@@ -391,28 +426,20 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
     }
     if (split) {
         if (threadIdx.x >= WARP) return;
-        u32 last = 0;
-        if (lane == 0) {
-            pieces[at] = acc;
-            __threadfence();
-            last = last_ticket(tickets + part.first, part.count);
-        }
-        if (!__shfl_sync(ALL, last, 0)) return;
-        __threadfence();
-        acc = T(0);
-#pragma unroll 4
-        for (u32 i = lane; i < part.count; i += WARP) acc += __ldcg(pieces + part.first + i);
-        acc = halve(acc);
+        if (!last_part(part, at, acc, pieces, tickets)) return;
     }
     if (mine && lane == 0) finish_row(ca.value(), acc, cb.value(), y + row);
 }
 
 #define BINNED(T, t)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_binned<T, false>(row_ptr, col_idx, values, perm, classes, nullptr, nullptr, nullptr, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* col_idx, const T* values, const uint4* places, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_binned<T, false, true, false>(nullptr, col_idx, values, nullptr, places, classes, nullptr, nullptr, nullptr, a, x, b, y, gate); \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) spmv_wide_csr_##t(const u32* col_idx, const T* values, const uint4* places, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_binned<T, true, true, true>(nullptr, col_idx, values, nullptr, places, classes, parts, pieces, tickets, a, x, b, y, gate); \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256) spmv_split_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_binned<T, true>(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate); \
+        spmv_binned<T, true, false, false>(row_ptr, col_idx, values, perm, nullptr, classes, parts, pieces, tickets, a, x, b, y, gate); \
     }
 FOR_EACH_TYPE(BINNED)
 

@@ -1,11 +1,12 @@
 // ELL: products with a matrix whose rows are padded to one width.
 //
 // Layout: entry k of row i at i + nrows*k, as on the host; PADDING to the right.
-// Grid: 1024 rows a thread block of 256, four rows a thread; spmv_small: one row a thread; spmv_dot_small: one row a thread of
-// thread blocks of 1024.
+// Grid: 1024 rows a thread block of 256, four rows a thread; spmv_small, spmv_few: one row a thread of thread blocks of 128;
+// spmv_dot_small: one row a thread of thread blocks of 1024.
 // longest_row: any number of thread blocks of 256; fill_from_csr: of 128, 32 rows a warp at a time.
 // Order: stored; padding is skipped.
-// Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, x, y once.
+// Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, x, y once. spmv_few: values as
+// columns.
 // Persistent (cg_ell, bicgstab_ell): see include/persistent.cuh.
 #include "ell.cuh"
 #include "persistent.cuh"
@@ -32,6 +33,12 @@ struct EllRows {
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(128) spmv_small_ell_##t(const u32* cols, const T* values, u32 width, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_each_row(EllRows<T>{cols, values, width, x}, nrows, a, b, y, gate);                 \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(128) spmv_few_ell_##t(const u32* cols, const T* values, u32 width, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        u64 row = (u64)blockIdx.x * 128 + threadIdx.x;                                           \
+        if (!open(gate) || row >= nrows) return;                                                 \
+        T acc = packed_row(cols + row, values + row, nrows, width, x);                           \
+        finish_row(a.value(), acc, b.value(), y + row);                                          \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256) spmv_dot_ell_##t(const u32* cols, const T* values, u32 width, u64 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_rows(EllRows<T>{cols, values, width, x}, nrows, y, w, tree, gate);              \

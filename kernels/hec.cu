@@ -6,5 +6,5 @@
 // Bytes: as hmec.cu.
 #include "hmec.cuh"
 
-#define ENTRIES(T, t) HMEC_ENTRIES(hec, T, t)
+#define ENTRIES(T, t) HMEC_ENTRIES(hec, T, t) LANES_ENTRIES(lanes_hec, 1, T, t)
 FOR_EACH_TYPE(ENTRIES)

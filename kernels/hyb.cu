@@ -1,14 +1,16 @@
 // HYB: products with a matrix of a packed part and tails of the rows that stick out, in one kernel.
 //
 // Layout: packed part as ELL. Bit i % 32 of overflow[i/32].x says that row i has a tail, .y how many rows before row i/32*32 have
-// one; tail t is tail_ptr[t]..tail_ptr[t+1] of the COO part's columns and values, whose row numbers are not read.
+// one; tail t is tail_ptr[t]..tail_ptr[t+1] of the COO part's columns and values, whose row numbers are not read. These lie behind the
+// packed part's, from `tail_at` on.
 // Grid: thread blocks of 128 or 256; one for each row with a very long tail, then a warp for each further row with a long tail, then
-// a thread for each other row. spmv_dot, where no tail is long: as ell.cu.
+// a thread for each other row. spmv_lanes: see include/lanes.cuh. spmv_dot, where no tail is long: as ell.cu.
 // fill_from_csr: any number of thread blocks of 128, 32 rows a warp at a time, see include/walk.cuh.
 // Order: stored, but for rows with a long tail: there a tree over the lanes (include/ell.cuh). No such rows where results must be
-// reproducible.
+// reproducible. spmv_lanes: see include/lanes.cuh.
 // Bytes: ELL's, the tails' columns and values, 8 for 32 rows and 4 a tail.
 #include "ell.cuh"
+#include "lanes.cuh"
 #include "walk.cuh"
 
 template <class T>
@@ -71,10 +73,29 @@ struct HybRows {
     }
 };
 
+template <class T>
+struct HybPlaces {
+    HybRows<T> rows;
+    u32 tail_at;
+
+    __device__ __forceinline__ u32 heavy_row(u32 i) const { return (u32)rows.heavy_row(i); }
+    __device__ __forceinline__ bool is_heavy(u32 row) const { return rows.is_heavy(row); }
+    __device__ __forceinline__ u32 first_light() const { return 0; }
+    __device__ __forceinline__ u32 target(u32 row) const { return row; }
+    __device__ __forceinline__ Places<1> places(u32 row) const {
+        uint2 tail = rows.tail(row);
+        return {{row}, {(u32)rows.rows}, {rows.width}, tail_at + tail.x - rows.width, rows.width + (tail.y - tail.x)};
+    }
+};
+
 #define ROWS(T) HybRows<T>{cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, x}
 #define ENTRIES(T, t)                                                                            \
     extern "C" __global__ void __launch_bounds__(256) spmv_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, const u32* tail_cols, const T* tail_values, const u32* heavy_rows, u32 threshold, u32 longs, u32 heavy, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_tailed_rows(ROWS(T), nrows, longs, heavy, a, b, y, gate);                           \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) spmv_lanes_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, u32 tail_at, const u32* heavy_rows, u32 threshold, u32 longs, u32 heavy, u32 shift, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        HybRows<T> rows{cols, values, width, nrows, overflow, tail_ptr, nullptr, nullptr, heavy_rows, threshold, x}; \
+        spmv_lanes_rows(HybPlaces<T>{rows, tail_at}, cols, values, (u32)nrows, longs, heavy, shift, a, x, b, y, gate); \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_hyb_##t(const u32* cols, const T* values, u32 width, u64 nrows, const uint2* overflow, const u32* tail_ptr, const u32* tail_cols, const T* tail_values, const u32* heavy_rows, u32 threshold, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_rows(ROWS(T), nrows, y, w, tree, gate);                                         \

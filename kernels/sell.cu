@@ -2,11 +2,12 @@
 //
 // Layout: entry k of lane l of slice s at (slice_ptr[s] + k)*c + l, as on the host; sorted row r is lane r % c of slice r / c and
 // row perm[r] of y.
-// Grid: one sorted row a thread: thread blocks of 256. spmv_dot: 1024 rows a thread block of 256, four a thread one after the
+// Grid: one sorted row a thread: thread blocks of 256, spmv_few of 128. spmv_dot: 1024 rows a thread block of 256, four a thread one after the
 // other; spmv_dot_small: one a thread of thread blocks of 1024. Both only where perm keeps every 1024 rows together.
 // invert_perm: a row a thread of thread blocks of 256; fill_from_csr: any number of thread blocks of 128, 32 rows of CSR a warp at a time.
 // Order: stored; padding is skipped.
-// Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, perm, x, y once.
+// Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, perm, x, y once. spmv_few: values
+// as columns.
 // Persistent (cg_sell, bicgstab_sell): thread blocks take sorted rows; see include/persistent.cuh.
 #include "ell.cuh"
 #include "persistent.cuh"
@@ -49,6 +50,15 @@ struct SellRows {
 #define ENTRIES(T, t)                                                                            \
     extern "C" __global__ void __launch_bounds__(256) spmv_sell_##t(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_each_row(SellRows<T>{slice_ptr, perm, cols, values, c, x}, nrows, a, b, y, gate);   \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(128) spmv_few_sell_##t(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        u32 row = blockIdx.x * 128 + threadIdx.x;                                                \
+        if (!open(gate) || row >= nrows) return;                                                 \
+        u32 to = __ldg(perm + row), slice = row / c;                                             \
+        u32 from = __ldg(slice_ptr + slice), width = __ldg(slice_ptr + slice + 1) - from;        \
+        u64 at = (u64)from * c + (row - slice * c);                                              \
+        T acc = packed_row(cols + at, values + at, c, width, x);                                 \
+        finish_row(a.value(), acc, b.value(), y + to);                                           \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256) spmv_dot_sell_##t(const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u64 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_rows(SellRows<T>{slice_ptr, perm, cols, values, c, x}, nrows, y, w, tree, gate); \

@@ -107,6 +107,40 @@ __device__ __forceinline__ T add_packed_part(const u32* __restrict__ cols, const
     return acc;
 }
 
+// The sum of one row, in the stored order, AHEAD places at once: where rows are too few to hide a wait behind each other. Past the end the
+// last place is loaded again, in the place of padding x[0], and not added: no branch parts the loads.
+template <class T, int AHEAD>
+__device__ __forceinline__ T packed_row(const u32* __restrict__ cols, const T* __restrict__ values, u64 rows, u32 width, const T* __restrict__ x) {
+    T acc = T(0);
+    for (u32 first = 0; first < width; first += AHEAD) {
+        u32 j[AHEAD];
+        T v[AHEAD], of_x[AHEAD];
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            u64 at = min(first + u, width - 1) * rows;
+            j[u] = stream(cols + at);
+            v[u] = stream(values + at);
+        }
+        issued();
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) of_x[u] = __ldg(x + (j[u] == PADDING ? 0 : j[u]));
+        issued();
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            T sum = fma_rn(v[u], of_x[u], acc);
+            if (j[u] != PADDING && first + u < width) acc = sum;
+        }
+        if (j[AHEAD - 1] == PADDING) break;
+    }
+    return acc;
+}
+
+// The same with as many at once as are worth it.
+template <class T>
+__device__ __forceinline__ T packed_row(const u32* cols, const T* values, u64 rows, u32 width, const T* x) {
+    return width <= 8 ? packed_row<T, 8>(cols, values, rows, width, x) : packed_row<T, 16>(cols, values, rows, width, x);
+}
+
 // y = a A x + b y, one row a thread: for matrices that four rows a thread would not spread over the device.
 template <class T, class Rows>
 __device__ __forceinline__ void spmv_each_row(const Rows& m, u64 nrows, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {

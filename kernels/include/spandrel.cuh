@@ -133,6 +133,10 @@ __device__ __forceinline__ bool open(const Monitor* gate) {
 template <class T>
 __device__ __forceinline__ T stream(const T* p) { return __ldcs(p); }
 
+// What was loaded before is asked for before anything that follows. Without it the compiler puts loads off to where they are used, to save
+// registers, and a thread waits for one after the other. For the lanes that are here together; nothing need be common to them.
+__device__ __forceinline__ void issued() { __syncwarp(__activemask()); }
+
 // y = a acc + b y, with b = 0 never reading y.
 template <class T>
 __device__ __forceinline__ void finish_row(T a, T acc, T b, T* y) {

@@ -21,7 +21,39 @@ pub(crate) const HEAVY: usize = 32;
 /// Entries of a tail from which on a thread block does.
 pub(crate) const LONG: usize = 2048;
 
+/// Entries of a tail from which on a warp forms the row, where several lanes form the others, and from which on a thread block does.
+pub(crate) const HEAVY_OF_LANES: usize = 64;
+pub(crate) const LONG_OF_LANES: usize = 1024;
+/// Places of a row that each of its lanes has at least.
+const PLACES_A_LANE: usize = 3;
+/// Lanes that a multiprocessor is given at most: half of what it holds, as more only wait for each other.
+const LANES: usize = 1024;
+/// Threads of a thread block of `spmv_lanes_rows`.
+const LANES_THREADS: usize = 256;
+
+/// The number of lanes of a light row, as a power of two: 0 where rows fill the device with a thread each, or are short. `places`: those
+/// of the longest light row.
+fn lanes_shift(nrows: usize, places: usize, multiprocessors: usize) -> u32 {
+    let most = LANES * multiprocessors / nrows.max(1);
+    most.min(places / PLACES_A_LANE).clamp(1, 32).ilog2()
+}
+
 impl Cuda {
+    /// The number of lanes of the rows of a matrix with tails, as a power of two. 0, which is one in the stored order, where results must be
+    /// reproducible, or where places have no number of 32 bits.
+    pub(crate) fn lanes_shift(&self, nrows: usize, packed: usize, longest_tail: usize, stored: usize) -> u32 {
+        if self.reproducible() || u32::try_from(stored).is_err() {
+            return 0;
+        }
+        lanes_shift(nrows, packed + longest_tail.min(HEAVY_OF_LANES), self.multiprocessors())
+    }
+
+    /// The grid of `spmv_lanes_rows`.
+    pub(crate) fn lanes_grid(longs: usize, heavy: usize, light: usize, shift: u32) -> Grid {
+        let warps = (heavy - longs).div_ceil(LANES_THREADS / 32);
+        Grid::of(longs + warps + light.div_ceil(LANES_THREADS >> shift), LANES_THREADS as u32)
+    }
+
     /// The grid of `spmv_tailed_rows`: a thread block for each long row, a warp for each further heavy one, a thread for each other.
     pub(crate) fn tailed_grid(&self, longs: usize, heavy: usize, light: usize) -> Grid {
         let threads = if longs == 0 && self.spreads_thin(light) { 128 } else { 256 };
@@ -149,12 +181,14 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let (name, grid) = if self.spreads_thin(m.nrows) {
+        let (name, grid) = if self.few_blocks(m.nrows) {
+            ("spmv_few_ell", Grid::of(m.nrows.div_ceil(128), 128))
+        } else if self.spreads_thin(m.nrows) {
             ("spmv_small_ell", Grid::of(m.nrows.div_ceil(128), 128))
         } else {
             ("spmv_ell", Grid::rows(m.nrows))
         };
-        // SAFETY: both (cols, values, width, nrows, a, x, b, y, gate).
+        // SAFETY: all (cols, values, width, nrows, a, x, b, y, gate).
         unsafe { product.launch(self, &ELL, name, grid, &m.arguments()) }
     }
 
@@ -220,5 +254,26 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         unsafe {
             self.bicgstab_persistent(&resident, "bicgstab_ell", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_rows_of_few_get_lanes() {
+        // A device of 132 multiprocessors; shapes of matrices that were timed there.
+        let lanes = |nrows, places| 1 << lanes_shift(nrows, places, 132);
+        assert_eq!(lanes(8738, 141), 8);
+        assert_eq!(lanes(4884, 81), 16);
+        assert_eq!(lanes(15439, 59), 8);
+        assert_eq!(lanes(15600, 17), 4);
+        assert_eq!(lanes(30200, 4), 1);
+        assert_eq!(lanes(156_317, 44), 1);
+        // Three places a lane, and 1024 lanes a multiprocessor.
+        assert_eq!((lanes(1000, 5), lanes(1000, 6)), (1, 2));
+        assert_eq!((lanes(67_584, 100), lanes(67_585, 100)), (2, 1));
+        assert_eq!((lanes(0, 0), lanes(1, 10_000)), (1, 32));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Hec, Real};
 
-use crate::hmec::CudaHmec;
+use crate::hmec::{CudaHmec, Names};
 use crate::module::HEC;
 use crate::{Cuda, Scalar, Vector};
 
@@ -39,6 +39,7 @@ impl<T: Real> Spmv<Hec<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        m.0.product(self, (&HEC, "spmv_hec"), gate, a, x, b, y)
+        let lanes = "spmv_lanes_hec";
+        m.0.product(self, &HEC, Names { each: "spmv_hec", lanes, two: lanes }, gate, a, x, b, y)
     }
 }

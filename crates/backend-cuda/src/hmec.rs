@@ -1,9 +1,10 @@
 //! HMEC on the GPU, and what HEC shares with it.
 //!
-//! Layout: the host's; the blocks one behind the other in one array of columns and one of values, each block described by two words:
-//! where it begins, and `rows + 2^32 width`.
+//! Layout: the host's; the blocks one behind the other in one array of columns and one of values, then the rest's, each block described by
+//! two words: where it begins, and `rows + 2^32 width`.
 //! Order: stored where results must be reproducible; otherwise own: the leading sorted rows whose rest has [`HEAVY`] entries or more
-//! are formed by a warp or, from [`LONG`] on, by a thread block.
+//! are formed by a warp or, from [`LONG`] on, by a thread block. Where rows are few and long, and blocks at most two, several lanes form
+//! each of the others.
 //! Cost: [`spandrel_formats::Traffic::spmv`], in one launch: the paper's is a launch a block, with y read and written by each.
 //! Kernels: kernels/hmec.cu.
 
@@ -14,8 +15,8 @@ use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Format, Hmec, Offset, Ordinal, Real};
 
 use crate::device::gate_pointer;
-use crate::ell::{HEAVY, LONG};
-use crate::launch::{CoeffArg, arg};
+use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
+use crate::launch::{Argument, CoeffArg, arg};
 use crate::memory::Buffer;
 use crate::module::{HMEC, Source};
 use crate::{Cuda, Scalar, Vector};
@@ -31,18 +32,36 @@ pub struct CudaHmec<T> {
     values: Buffer<T>,
     rest_rows: u32,
     rest_ptr: Buffer<Offset>,
-    rest_cols: Buffer<Ordinal>,
-    rest_values: Buffer<T>,
+    /// Where the rest's columns and values begin.
+    rest_at: usize,
     longs: usize,
     heavy: usize,
+    /// Lanes of a light row, as a power of two.
+    shift: u32,
+    /// The first two blocks, without rows where there are none.
+    few: FewBlocks,
+}
+
+/// At most two blocks, as kernels with several lanes a row take them.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct FewBlocks([[u64; 2]; 2]);
+// SAFETY: `struct FewBlocks<2>` of kernels/include/hmec.cuh: two words a block. A kernel that takes one block reads the first alone.
+unsafe impl Argument for FewBlocks {}
+
+/// The kernels of a format: a thread a row, and several lanes a row for at most one block and for two.
+pub(crate) struct Names {
+    pub(crate) each: &'static str,
+    pub(crate) lanes: &'static str,
+    pub(crate) two: &'static str,
 }
 
 impl<T: Real> CudaHmec<T> {
     pub(crate) fn new(cuda: &Cuda, host: &Hmec<T>) -> Result<Self> {
         let (stream, rest) = (cuda.stream(), host.rest());
-        let positions = host.blocks().iter().map(|block| block.cols().len()).sum();
-        let cols = Buffer::uninit(stream, positions, "a matrix's columns")?;
-        let values = Buffer::uninit(stream, positions, "a matrix's values")?;
+        let positions: usize = host.blocks().iter().map(|block| block.cols().len()).sum();
+        let cols = Buffer::uninit(stream, positions + rest.nnz(), "a matrix's columns")?;
+        let values = Buffer::uninit(stream, positions + rest.nnz(), "a matrix's values")?;
         let mut blocks = Vec::with_capacity(host.blocks().len());
         let mut at = 0;
         for block in host.blocks() {
@@ -51,6 +70,19 @@ impl<T: Real> CudaHmec<T> {
             blocks.push([at as u64, block.rows() as u64 | (block.width() as u64) << 32]);
             at += block.cols().len();
         }
+        cols.write_at(positions, rest.col_idx())?;
+        values.write_at(positions, rest.values())?;
+        let packed = host.blocks().iter().map(|block| block.width()).sum();
+        // Rows are sorted: the first has the longest rest.
+        let longest = if rest.nrows() > 0 { rest.row_nnz(0) } else { 0 };
+        let mut few = FewBlocks::default();
+        let shift = if blocks.len() <= few.0.len() {
+            few.0[..blocks.len()].copy_from_slice(&blocks);
+            cuda.lanes_shift(host.nrows(), packed, longest, cols.len())
+        } else {
+            0
+        };
+        let (heavy, long) = if shift == 0 { (HEAVY, LONG) } else { (HEAVY_OF_LANES, LONG_OF_LANES) };
         let leading = |least: usize| {
             let short = |r: &usize| rest.row_nnz(*r) < least;
             if cuda.reproducible() { 0 } else { (0..rest.nrows()).find(short).unwrap_or(rest.nrows()) }
@@ -64,18 +96,20 @@ impl<T: Real> CudaHmec<T> {
             values,
             rest_rows: rest.nrows() as u32,
             rest_ptr: Buffer::from_host(stream, rest.row_ptr(), "a matrix's rows")?,
-            rest_cols: Buffer::from_host(stream, rest.col_idx(), "a matrix's columns")?,
-            rest_values: Buffer::from_host(stream, rest.values(), "a matrix's values")?,
-            longs: leading(LONG),
-            heavy: leading(HEAVY),
+            rest_at: positions,
+            longs: leading(long),
+            heavy: leading(heavy),
+            shift,
+            few,
         })
     }
 
-    /// y <- a A x + b y by a kernel of that signature.
+    /// y <- a A x + b y by one of these kernels.
     pub(crate) fn product(
         &self,
         cuda: &Cuda,
-        (source, name): (&Source, &'static str),
+        source: &Source,
+        names: Names,
         gate: Gate<'_, Cuda>,
         a: Coeff<'_, T, Scalar<T>>,
         x: &Vector<T>,
@@ -86,10 +120,37 @@ impl<T: Real> CudaHmec<T> {
         expect_len("spmv", "y", y.len(), self.nrows)?;
         let (perm, blocks, count) = (self.perm.pointer(), self.blocks.pointer(), self.blocks.len() as u32);
         let (cols, values) = (self.cols.pointer(), self.values.pointer());
-        let (rest_ptr, rest_cols) = (self.rest_ptr.pointer(), self.rest_cols.pointer());
-        let (rest_values, rest_rows) = (self.rest_values.pointer(), self.rest_rows);
+        let (rest_ptr, rest_rows) = (self.rest_ptr.pointer(), self.rest_rows);
+        let (rest_cols, rest_values) = (self.cols.address(self.rest_at), self.values.address(self.rest_at));
         let (nrows, longs, heavy) = (self.nrows as u64, self.longs as u32, self.heavy as u32);
         let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
+        if self.shift > 0 {
+            let rest_at = self.rest_at as u32;
+            let mut arguments = [
+                arg(&perm),
+                arg(&self.few),
+                arg(&cols),
+                arg(&values),
+                arg(&rest_ptr),
+                arg(&rest_at),
+                arg(&rest_rows),
+                arg(&nrows),
+                arg(&longs),
+                arg(&heavy),
+                arg(&self.shift),
+                arg(&a),
+                arg(&x),
+                arg(&b),
+                arg(&y),
+                arg(&gate),
+            ];
+            let grid = Cuda::lanes_grid(self.longs, self.heavy, self.nrows - self.heavy / 32 * 32, self.shift);
+            let name = if count <= 1 { names.lanes } else { names.two };
+            // SAFETY: NAME(perm, blocks, cols, values, rest_ptr, rest_at, rest_rows, nrows, longs, heavy, shift, a, x, b, y, gate), of one
+            // block or two as there are; fewer than 2^32 places, lengths compared above.
+            return unsafe { cuda.launch::<T>(source, name, grid, &mut arguments) };
+        }
+        let name = names.each;
         let mut arguments = [
             arg(&perm),
             arg(&blocks),
@@ -140,6 +201,7 @@ impl<T: Real> Spmv<Hmec<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        m.product(self, (&HMEC, "spmv_hmec"), gate, a, x, b, y)
+        let names = Names { each: "spmv_hmec", lanes: "spmv_lanes_hmec", two: "spmv_lanes_two_hmec" };
+        m.product(self, &HMEC, names, gate, a, x, b, y)
     }
 }

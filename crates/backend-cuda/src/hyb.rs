@@ -1,9 +1,10 @@
 //! HYB on the GPU.
 //!
 //! Layout: the ELL part as on the host; of the COO part the columns and values, and in the place of its row numbers a bit a row, the
-//! number of rows with a tail before every 32nd row, and where each tail begins: 8 bytes for 32 rows and 4 a tail.
+//! number of rows with a tail before every 32nd row, and where each tail begins: 8 bytes for 32 rows and 4 a tail. The columns and values of
+//! the tails lie behind those of the ELL part.
 //! Order: stored where results must be reproducible; otherwise own: rows whose tail has [`HEAVY`] entries or more are formed by a warp
-//! or, from [`LONG`] on, by a thread block.
+//! or, from [`LONG`] on, by a thread block. Where rows are few and long, several lanes form each of the others.
 //! Cost: [`spandrel_formats::Traffic::spmv`] less the row numbers of COO.
 //! Kernels: kernels/hyb.cu.
 
@@ -16,7 +17,7 @@ use spandrel_formats::{Csr, Format, Hyb, Offset, Ordinal, Real};
 
 use crate::coo::room;
 use crate::device::gate_pointer;
-use crate::ell::{HEAVY, LONG};
+use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
 use crate::launch::{CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::HYB;
@@ -33,11 +34,24 @@ pub struct CudaHyb<T> {
     /// For every 32 rows: a bit for each that has a tail, and how many before these 32 have one.
     overflow: Buffer<[u32; 2]>,
     tail_ptr: Buffer<Offset>,
-    tail_cols: Buffer<Ordinal>,
-    tail_values: Buffer<T>,
     /// By descending length of the tail.
     heavy_rows: Buffer<Ordinal>,
     longs: usize,
+    /// Entries of a tail that make its row heavy.
+    threshold: u32,
+    /// Lanes of a light row, as a power of two.
+    shift: u32,
+}
+
+impl<T: Real> CudaHyb<T> {
+    /// Where the tails' columns and values begin, which is behind the ELL part's.
+    fn tail_at(&self) -> usize {
+        self.nrows * self.width as usize
+    }
+
+    fn tails(&self) -> (u64, u64) {
+        (self.cols.address(self.tail_at()), self.values.address(self.tail_at()))
+    }
 }
 
 /// Which rows have tails, and where these begin.
@@ -46,6 +60,8 @@ struct Tails {
     ptr: Vec<Offset>,
     /// Row and length of the heavy ones, by descending length.
     heavy: Vec<(Ordinal, usize)>,
+    /// Entries of the longest tail.
+    longest: usize,
 }
 
 /// The tails by row and length, none empty, rows ascending.
@@ -55,10 +71,11 @@ fn tails(nrows: usize, runs: impl Iterator<Item = (Ordinal, usize)> + Clone) -> 
     let mut ptr = room(runs.clone().count() + 1, "where tails begin")?;
     ptr.push(0);
     let mut heavy = Vec::new();
-    let mut at = 0;
+    let (mut at, mut longest) = (0, 0);
     for (row, len) in runs {
         overflow[row as usize / 32][0] |= 1 << (row % 32);
         at += len;
+        longest = longest.max(len);
         ptr.push(at as Offset);
         if len >= HEAVY {
             heavy.push((row, len));
@@ -70,7 +87,7 @@ fn tails(nrows: usize, runs: impl Iterator<Item = (Ordinal, usize)> + Clone) -> 
         before += word[0].count_ones();
     }
     heavy.sort_by_key(|&(_, len)| Reverse(len));
-    Ok(Tails { overflow, ptr, heavy })
+    Ok(Tails { overflow, ptr, heavy, longest })
 }
 
 impl Cuda {
@@ -79,13 +96,15 @@ impl Cuda {
         &self,
         (nrows, ncols, width): (usize, usize, usize),
         (cols, values): (Buffer<Ordinal>, Buffer<T>),
-        (tail_cols, tail_values): (Buffer<Ordinal>, Buffer<T>),
         mut tails: Tails,
     ) -> Result<CudaHyb<T>> {
         if self.reproducible() {
             tails.heavy.clear();
         }
-        let heavy_rows: Vec<Ordinal> = tails.heavy.iter().map(|&(row, _)| row).collect();
+        let shift = self.lanes_shift(nrows, width, tails.longest, cols.len());
+        let (threshold, long) = if shift == 0 { (HEAVY, LONG) } else { (HEAVY_OF_LANES, LONG_OF_LANES) };
+        let heavy_rows: Vec<Ordinal> =
+            tails.heavy.iter().take_while(|&&(_, len)| len >= threshold).map(|&(row, _)| row).collect();
         Ok(CudaHyb {
             nrows,
             ncols,
@@ -94,10 +113,10 @@ impl Cuda {
             values,
             overflow: Buffer::from_host(self.stream(), &tails.overflow, "the rows with tails")?,
             tail_ptr: Buffer::from_host(self.stream(), &tails.ptr, "where tails begin")?,
-            tail_cols,
-            tail_values,
             heavy_rows: Buffer::from_host(self.stream(), &heavy_rows, "the rows with long tails")?,
-            longs: tails.heavy.partition_point(|&(_, len)| len >= LONG),
+            longs: tails.heavy.partition_point(|&(_, len)| len >= long),
+            threshold: threshold as u32,
+            shift,
         })
     }
 }
@@ -109,15 +128,14 @@ unsafe impl<T: Real> Load<Hyb<T>> for Cuda {
     fn load(&self, host: Arc<Hyb<T>>) -> Result<CudaHyb<T>> {
         let (ell, coo) = (host.ell(), host.coo());
         let tails = tails(host.nrows(), coo.rows().chunk_by(|a, b| a == b).map(|run| (run[0], run.len())))?;
-        let heads = (
-            Buffer::from_host(self.stream(), ell.cols(), "a matrix's columns")?,
-            Buffer::from_host(self.stream(), ell.values(), "a matrix's values")?,
-        );
-        let rest = (
-            Buffer::from_host(self.stream(), coo.cols(), "a matrix's columns")?,
-            Buffer::from_host(self.stream(), coo.values(), "a matrix's values")?,
-        );
-        self.hyb((host.nrows(), host.ncols(), ell.width()), heads, rest, tails)
+        let positions = ell.cols().len();
+        let cols = Buffer::uninit(self.stream(), positions + coo.nnz(), "a matrix's columns")?;
+        let values = Buffer::uninit(self.stream(), positions + coo.nnz(), "a matrix's values")?;
+        cols.write_at(0, ell.cols())?;
+        cols.write_at(positions, coo.cols())?;
+        values.write_at(0, ell.values())?;
+        values.write_at(positions, coo.values())?;
+        self.hyb((host.nrows(), host.ncols(), ell.width()), (cols, values), tails)
     }
 }
 
@@ -130,21 +148,14 @@ impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
         let lengths =
             (0..).zip(host.windows(2)).map(|(row, ptr)| (row, ((ptr[1] - ptr[0]) as usize).saturating_sub(width)));
         let tails = tails(nrows, lengths.filter(|&(_, len)| len > 0))?;
-        let (what_cols, what_values) = ("a matrix's columns", "a matrix's values");
-        let heads = (
-            Buffer::<Ordinal>::uninit(self.stream(), nrows * width, what_cols)?,
-            Buffer::<T>::uninit(self.stream(), nrows * width, what_values)?,
-        );
-        let rests = (
-            Buffer::<Ordinal>::uninit(self.stream(), rest, what_cols)?,
-            Buffer::<T>::uninit(self.stream(), rest, what_values)?,
-        );
-        let resident = self.hyb((nrows, ncols, width), heads, rests, tails)?;
+        let cols = Buffer::<Ordinal>::uninit(self.stream(), nrows * width + rest, "a matrix's columns")?;
+        let values = Buffer::<T>::uninit(self.stream(), nrows * width + rest, "a matrix's values")?;
+        let resident = self.hyb((nrows, ncols, width), (cols, values), tails)?;
         let (row_ptr, from_cols, from_values) = from.arrays();
         let (row_ptr, from_cols, from_values) = (row_ptr.pointer(), from_cols.pointer(), from_values.pointer());
         let (rows, overflow, tail_ptr) = (nrows as u32, resident.overflow.pointer(), resident.tail_ptr.pointer());
         let (cols, values, width) = (resident.cols.pointer(), resident.values.pointer(), resident.width);
-        let (tail_cols, tail_values) = (resident.tail_cols.pointer(), resident.tail_values.pointer());
+        let (tail_cols, tail_values) = resident.tails();
         let mut arguments = [
             arg(&row_ptr),
             arg(&from_cols),
@@ -184,10 +195,36 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         expect_len("spmv", "y", y.len(), m.nrows)?;
         let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
         let (overflow, tail_ptr) = (m.overflow.pointer(), m.tail_ptr.pointer());
-        let (tail_cols, tail_values) = (m.tail_cols.pointer(), m.tail_values.pointer());
-        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), HEAVY as u32);
+        let (tail_cols, tail_values) = m.tails();
+        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), m.threshold);
         let (longs, heavy) = (m.longs as u32, m.heavy_rows.len() as u32);
         let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
+        if m.shift > 0 {
+            let tail_at = m.tail_at() as u32;
+            let mut arguments = [
+                arg(&cols),
+                arg(&values),
+                arg(&width),
+                arg(&nrows),
+                arg(&overflow),
+                arg(&tail_ptr),
+                arg(&tail_at),
+                arg(&heavy_rows),
+                arg(&threshold),
+                arg(&longs),
+                arg(&heavy),
+                arg(&m.shift),
+                arg(&a),
+                arg(&x),
+                arg(&b),
+                arg(&y),
+                arg(&gate),
+            ];
+            let grid = Self::lanes_grid(m.longs, m.heavy_rows.len(), m.nrows, m.shift);
+            // SAFETY: spmv_lanes_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_at, heavy_rows, threshold, longs, heavy, shift, a,
+            // x, b, y, gate), fewer than 2^32 places, lengths compared above.
+            return unsafe { self.launch::<T>(&HYB, "spmv_lanes_hyb", grid, &mut arguments) };
+        }
         let mut arguments = [
             arg(&cols),
             arg(&values),
@@ -235,8 +272,8 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
         let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
         let (overflow, tail_ptr) = (m.overflow.pointer(), m.tail_ptr.pointer());
-        let (tail_cols, tail_values) = (m.tail_cols.pointer(), m.tail_values.pointer());
-        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), HEAVY as u32);
+        let (tail_cols, tail_values) = m.tails();
+        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), m.threshold);
         let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
         let mut arguments = [
             arg(&cols),

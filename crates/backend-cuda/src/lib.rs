@@ -32,6 +32,7 @@ mod levelset;
 mod memory;
 mod module;
 mod monitor;
+mod parts;
 mod persistent;
 pub mod probe;
 mod sell;

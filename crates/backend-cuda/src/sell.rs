@@ -158,8 +158,9 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
         let threads = if self.spreads_thin(m.nrows) { 128 } else { 256 };
         let grid = Grid::of(m.nrows.div_ceil(threads as usize), threads);
-        // SAFETY: spmv_sell(slice_ptr, perm, cols, values, c, nrows, a, x, b, y, gate); one row a thread.
-        unsafe { product.launch(self, &SELL, "spmv_sell", grid, &m.arguments()) }
+        let name = if self.few_blocks(m.nrows) { "spmv_few_sell" } else { "spmv_sell" };
+        // SAFETY: both (slice_ptr, perm, cols, values, c, nrows, a, x, b, y, gate); one row a thread, of 128 where they are few.
+        unsafe { product.launch(self, &SELL, name, grid, &m.arguments()) }
     }
 
     fn spmv_dot(

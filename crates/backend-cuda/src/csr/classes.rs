@@ -8,6 +8,7 @@ use super::choose::{ENTRIES_A_LANE_OF_SMALL, ENTRIES_A_PIECE};
 use crate::Cuda;
 use crate::launch::Argument;
 use crate::memory::Buffer;
+use crate::parts::{Part, Parts, split};
 
 /// Classes of rows, at most.
 const CLASSES: usize = 10;
@@ -25,26 +26,40 @@ pub(super) struct Classes {
 // SAFETY: `struct Classes` of kernels/csr.cu: as many u32, in this order.
 unsafe impl Argument for Classes {}
 
-/// A piece of a split row, entries begin..end, and which of all pieces are the row's.
-#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-pub(super) struct Part {
-    row: u32,
-    begin: u32,
-    end: u32,
-    first: u32,
-    count: u32,
+/// How classes are multiplied, the same order of summation with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClassesKernel {
+    /// No row comes in parts.
+    Whole,
+    /// Some do.
+    Split,
+    /// Millions of entries, with parts or without: every load of a step asked for at once.
+    Wide,
 }
 
-/// The rows in the order of their classes, and the pieces of those that are split.
+/// Entries a multiprocessor from which on that is faster: 1.6 million on 132.
+const WIDE: usize = 12 << 10;
+
+impl ClassesKernel {
+    fn of(nnz: usize, parts: usize, multiprocessors: usize) -> Self {
+        match parts {
+            _ if nnz >= WIDE * multiprocessors => Self::Wide,
+            0 => Self::Whole,
+            _ => Self::Split,
+        }
+    }
+}
+
+/// The rows in the order of their classes, and the parts of those that are split.
 #[derive(Debug)]
 pub(super) struct Bins<T> {
+    /// The row of each place, for [`ClassesKernel::Split`].
     pub(super) perm: Buffer<u32>,
+    /// Row, first entry, the one past the last, 0 of each place, for the others.
+    pub(super) places: Buffer<[u32; 4]>,
+    pub(super) kernel: ClassesKernel,
     pub(super) classes: Classes,
-    pub(super) parts: Buffer<Part>,
-    pub(super) pieces: Buffer<T>,
-    /// One a piece, the first of each row's in use; 0 between products.
-    pub(super) tickets: Buffer<u32>,
+    pub(super) parts: Parts<T>,
 }
 
 impl<T: Real> Bins<T> {
@@ -55,13 +70,21 @@ impl<T: Real> Bins<T> {
 
     pub(super) fn new(cuda: &Cuda, row_ptr: &[Offset]) -> Result<Self> {
         const WHAT: &str = "a matrix's classes of rows";
-        let (perm, classes, parts) = classify(row_ptr);
+        let (mut perm, classes, parts) = classify(row_ptr);
+        let nnz = row_ptr.last().map_or(0, |&nnz| nnz as usize);
+        let kernel = ClassesKernel::of(nnz, parts.len(), cuda.multiprocessors());
+        let mut places = Vec::new();
+        if kernel != ClassesKernel::Split {
+            let place = |&row: &u32| [row, row_ptr[row as usize], row_ptr[row as usize + 1], 0];
+            places = perm.par_iter().map(place).collect();
+            perm.clear();
+        }
         Ok(Self {
             perm: Buffer::from_host(cuda.stream(), &perm, WHAT)?,
+            places: Buffer::from_host(cuda.stream(), &places, WHAT)?,
+            kernel,
             classes,
-            parts: Buffer::from_host(cuda.stream(), &parts, WHAT)?,
-            pieces: Buffer::uninit(cuda.stream(), parts.len(), WHAT)?,
-            tickets: Buffer::zeros(cuda.stream(), parts.len(), WHAT)?,
+            parts: Parts::new(cuda, &parts)?,
         })
     }
 }
@@ -93,13 +116,7 @@ fn classify(row_ptr: &[Offset]) -> (Vec<u32>, Classes, Vec<Part>) {
             continue;
         }
         for &row in &perm[begin..] {
-            let (from, to) = (row_ptr[row as usize], row_ptr[row as usize + 1]);
-            let count = (to - from).div_ceil(ENTRIES_A_PIECE as u32);
-            let first = parts.len() as u32;
-            // Equal pieces, of whole 32 entries.
-            let size = (to - from).div_ceil(count).next_multiple_of(32);
-            let cut = |k: u32| from + (k * size).min(to - from);
-            parts.extend((0..count).map(|k| Part { row, begin: cut(k), end: cut(k + 1), first, count }));
+            split(&mut parts, row, row_ptr[row as usize], row_ptr[row as usize + 1], ENTRIES_A_PIECE);
         }
         block += parts.len() as u32;
     }
@@ -112,6 +129,7 @@ fn classify(row_ptr: &[Offset]) -> (Vec<u32>, Classes, Vec<Part>) {
 mod tests {
     use super::super::choose::tests::pointers;
     use super::*;
+    use crate::parts::tests::check;
 
     #[test]
     fn every_entry_is_in_one_class_or_piece() {
@@ -123,17 +141,17 @@ mod tests {
         seen.sort_unstable();
         assert!(seen.iter().enumerate().all(|(i, &row)| i as u32 == row));
         let split: Vec<u32> = perm.iter().copied().filter(|&row| lengths[row as usize] > 2048).collect();
-        for row in split {
-            let of_row: Vec<&Part> = parts.iter().filter(|part| part.row == row).collect();
-            assert_eq!(of_row[0].begin, ptr[row as usize]);
-            assert_eq!(of_row[of_row.len() - 1].end, ptr[row as usize + 1]);
-            assert!(of_row.windows(2).all(|pair| pair[0].end == pair[1].begin && pair[0].begin < pair[0].end));
-            assert!(
-                of_row.iter().all(|part| part.count as usize == of_row.len() && part.end - part.begin <= 2048 + 32)
-            );
-            assert_eq!(parts[of_row[0].first as usize], *of_row[0]);
-        }
+        assert!(parts.chunk_by(|a, b| a.row == b.row).map(|of_row| of_row[0].row).eq(split));
+        check(&parts, &ptr, ENTRIES_A_PIECE);
         assert!(classes.block.windows(2).all(|pair| pair[0] <= pair[1]));
         assert_eq!(classes.row[CLASSES] as usize, lengths.len());
+    }
+
+    #[test]
+    fn the_kernel_follows_parts_and_entries() {
+        let of = |nnz, parts| ClassesKernel::of(nnz, parts, 132);
+        assert_eq!([of(0, 0), of(1_622_015, 0)], [ClassesKernel::Whole; 2]);
+        assert_eq!(of(1_622_015, 2), ClassesKernel::Split);
+        assert_eq!([of(1_622_016, 0), of(1_622_016, 2)], [ClassesKernel::Wide; 2]);
     }
 }

@@ -19,7 +19,7 @@ use spandrel_formats::{Csr, Format, Offset, Real, Traffic};
 
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
-use self::classes::Bins;
+use self::classes::{Bins, ClassesKernel};
 use self::persistent::reach;
 use self::tiles::Tiles;
 use crate::device::gate_pointer;
@@ -57,7 +57,7 @@ pub struct CudaCsr<T> {
 }
 
 /// Host data and zeros up to a multiple of four elements.
-fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
+pub(crate) fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
     let buffer = Buffer::uninit(cuda.stream(), host.len().next_multiple_of(4), what)?;
     buffer.write_at(0, host)?;
     buffer.write_at(host.len(), &[E::zeroed(); 4][..buffer.len() - host.len()])?;
@@ -253,21 +253,24 @@ impl<T: Real> CudaCsr<T> {
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
-                let (perm, classes, parts) = (bins.perm.pointer(), bins.classes, bins.parts.pointer());
-                let (pieces, tickets) = (bins.pieces.pointer(), bins.tickets.pointer());
+                let (perm, places, classes) = (bins.perm.pointer(), bins.places.pointer(), bins.classes);
+                let [parts, sums, tickets] = bins.parts.pointers();
                 let grid = Grid::of(bins.blocks(), 256);
-                let matrix = [arg(&row_ptr), arg(&col_idx), arg(&values), arg(&perm), arg(&classes)];
+                let entries = [arg(&col_idx), arg(&values)];
+                let (places, rows) = ([arg(&places), arg(&classes)], [arg(&perm), arg(&classes)]);
+                let parts = [arg(&parts), arg(&sums), arg(&tickets)];
                 let vectors = [arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
-                if bins.parts.len() == 0 {
-                    let mut arguments = [matrix, vectors].concat();
-                    // SAFETY: spmv_binned_csr(row_ptr, col_idx, values, perm, classes, a, x, b, y, gate), the thread blocks of all classes,
-                    // none of them of split rows.
-                    return unsafe { cuda.launch::<T>(&CSR, "spmv_binned_csr", grid, &mut arguments) };
-                }
-                let mut arguments = [&matrix[..], &[arg(&parts), arg(&pieces), arg(&tickets)], &vectors[..]].concat();
-                // SAFETY: spmv_split_csr(row_ptr, col_idx, values, perm, classes, parts, pieces, tickets, a, x, b, y, gate), the thread
-                // blocks of all classes.
-                unsafe { cuda.launch::<T>(&CSR, "spmv_split_csr", grid, &mut arguments) }
+                let (name, mut arguments) = match bins.kernel {
+                    ClassesKernel::Whole => ("spmv_binned_csr", [&entries[..], &places, &vectors].concat()),
+                    ClassesKernel::Wide => ("spmv_wide_csr", [&entries[..], &places, &parts, &vectors].concat()),
+                    ClassesKernel::Split => {
+                        ("spmv_split_csr", [&[arg(&row_ptr)][..], &entries, &rows, &parts, &vectors].concat())
+                    }
+                };
+                // SAFETY: spmv_binned_csr(col_idx, values, places, classes, a, x, b, y, gate), no row in parts; spmv_wide_csr(col_idx, values,
+                // places, classes, parts, sums, tickets, a, x, b, y, gate); spmv_split_csr(row_ptr, col_idx, values, perm, classes, parts,
+                // sums, tickets, a, x, b, y, gate). The thread blocks of all classes; places and perm as the kernel goes by them.
+                unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
             }
             (CsrKernel::Staged, _) => {
                 let capacity = self.capacity as u32;
