@@ -101,18 +101,18 @@ impl GpuCost {
 /// stencils of 2 to 17 million rows, on an H200 (`record/h200-spmv.jsonl`). A row of CSR has as many lanes as its length asks for, so that
 /// none is a chain. [`None`] as in [`COSTS`].
 pub const GPU_COSTS: [(&str, Option<GpuCost>); 13] = [
-    ("coo", Some(GpuCost { call: 3800.0, efficiency: 0.97, step: 0.0 })),
-    ("csr", Some(GpuCost { call: 1950.0, efficiency: 0.93, step: 0.0 })),
-    ("csc", Some(GpuCost { call: 1960.0, efficiency: 0.93, step: 0.0 })),
-    ("ell", Some(GpuCost { call: 1750.0, efficiency: 1.00, step: 100.0 })),
-    ("sell", Some(GpuCost { call: 2000.0, efficiency: 0.92, step: 110.0 })),
+    ("coo", Some(GpuCost { call: 2000.0, efficiency: 0.97, step: 0.0 })),
+    ("csr", Some(GpuCost { call: 1850.0, efficiency: 0.93, step: 0.0 })),
+    ("csc", Some(GpuCost { call: 1860.0, efficiency: 0.93, step: 0.0 })),
+    ("ell", Some(GpuCost { call: 1750.0, efficiency: 1.00, step: 45.0 })),
+    ("sell", Some(GpuCost { call: 2000.0, efficiency: 0.92, step: 50.0 })),
     ("dia", Some(GpuCost { call: 1900.0, efficiency: 0.80, step: 105.0 })),
     ("bdia", Some(GpuCost { call: 1900.0, efficiency: 1.00, step: 40.0 })),
-    ("hyb", Some(GpuCost { call: 4500.0, efficiency: 0.97, step: 100.0 })),
+    ("hyb", Some(GpuCost { call: 2700.0, efficiency: 0.97, step: 45.0 })),
     ("bsr", Some(GpuCost { call: 2500.0, efficiency: 1.00, step: 25.0 })),
     ("bsrx", None),
-    ("hec", Some(GpuCost { call: 4500.0, efficiency: 0.95, step: 100.0 })),
-    ("hmec", Some(GpuCost { call: 4500.0, efficiency: 0.95, step: 100.0 })),
+    ("hec", Some(GpuCost { call: 2700.0, efficiency: 0.95, step: 45.0 })),
+    ("hmec", Some(GpuCost { call: 2700.0, efficiency: 0.95, step: 45.0 })),
     ("dense", Some(GpuCost { call: 1900.0, efficiency: 1.00, step: 30.0 })),
 ];
 
