@@ -113,11 +113,11 @@ impl<T: Pod> Buffer<T> {
             return Ok(());
         }
         self.bind("upload")?;
-        // SAFETY: the destination lies inside the buffer.
-        if size_of_val(host) >= LARGE
-            && unsafe { Staging::copy(&self.stream, self.address(at), bytemuck::cast_slice(host))? }
-        {
-            return Ok(());
+        if size_of_val(host) >= LARGE {
+            // SAFETY: the destination lies inside the buffer.
+            if unsafe { Staging::copy(&self.stream, self.address(at), bytemuck::cast_slice(host))? } {
+                return Ok(());
+            }
         }
         // SAFETY: the destination lies inside the buffer. The driver has read pageable memory when the call returns (CUDA Driver
         // API, "API synchronization behavior"), so `host` may go.

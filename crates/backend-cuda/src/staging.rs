@@ -7,7 +7,6 @@
 //! is one thread's: 5 to 12 GB/s, where the bus moves 25 to 55.
 
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
@@ -36,7 +35,9 @@ impl Half {
     fn new(context: &Arc<CudaContext>) -> std::result::Result<Self, DriverError> {
         let copied = context.new_event(None)?;
         // SAFETY: the context was bound by the event's constructor; the memory is freed by `drop` alone.
-        let pointer = unsafe { result::malloc_host(HALF, 0) }?.cast();
+        let pointer = unsafe { result::malloc_host(HALF, 0) }?.cast::<u8>();
+        // SAFETY: HALF bytes lie there. They are bytes of a value from here on.
+        unsafe { pointer.write_bytes(0, HALF) };
         Ok(Self { pointer, copied })
     }
 
@@ -45,16 +46,11 @@ impl Half {
         assert!(part.len() <= HALF, "a part fits its half");
         // An event that was never recorded has ended.
         self.copied.synchronize()?;
-        // SAFETY: so many bytes from there on are this half's, and nobody reads them, as the copy before has ended.
-        let room = unsafe { std::slice::from_raw_parts_mut(self.pointer.cast::<MaybeUninit<u8>>(), part.len()) };
-        room.par_chunks_mut(PIECE).zip(part.par_chunks(PIECE)).for_each(|(to, from)| {
-            to.write_copy_of_slice(from);
-        });
-        // SAFETY: the bytes were written above; the destination is the caller's word; the half stays until the event has passed.
-        unsafe {
-            let filled = std::slice::from_raw_parts(self.pointer, part.len());
-            result::memcpy_htod_async(to, filled, stream.cu_stream())?;
-        }
+        // SAFETY: HALF bytes from there on are this half's and have values, and nobody else reads them, as the copy before has ended.
+        let room = unsafe { std::slice::from_raw_parts_mut(self.pointer, part.len()) };
+        room.par_chunks_mut(PIECE).zip(part.par_chunks(PIECE)).for_each(|(to, from)| to.copy_from_slice(from));
+        // SAFETY: the destination is the caller's word; the half stays as it is until the event has passed.
+        unsafe { result::memcpy_htod_async(to, &*room, stream.cu_stream())? };
         self.copied.record(stream)
     }
 }

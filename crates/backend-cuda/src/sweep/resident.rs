@@ -4,7 +4,7 @@
 //! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` and `Places` in kernels/grid.cu.
 //! Order: a reciprocal of the diagonal is rounded once, as the host's.
 //! Cost: a few rows to the host and four words; columns and row pointers once; of the values those of the triangle once, and the packed ones
-//! once. Two waits, and two more for each row that contradicts what the sample suggests.
+//! once, of a transposed system that has its own once more. Two waits, and two more for each row that contradicts what the sample suggests.
 //! Kernels: kernels/grid.cu.
 
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};

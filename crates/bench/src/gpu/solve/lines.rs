@@ -60,7 +60,7 @@ pub struct Line {
     /// Its parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setup: Option<Value>,
-    /// Of `setup_ms`, milliseconds of bringing the three arrays of the CSR matrix onto the device, by themselves.
+    /// Of `setup_ms`, milliseconds of bringing the three arrays of the CSR matrix onto the device.
     pub transfer_ms: Option<f64>,
     /// Milliseconds from the CSR matrix on the device, where the contender can begin there.
     pub setup_resident_ms: Option<f64>,

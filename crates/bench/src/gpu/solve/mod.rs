@@ -156,8 +156,6 @@ struct Underway<'a> {
     limits: Limits,
     /// cuSPARSE's product, once it is known.
     algorithm: Option<Algorithm>,
-    /// Milliseconds of copying the matrix.
-    transfer_ms: f64,
 }
 
 /// What is narrowed, and made of it.
@@ -208,17 +206,9 @@ impl<'a> Underway<'a> {
     ) -> Result<Self> {
         let n = csr.nrows();
         let host = product(&csr, &right_hand_side(n));
-        let copied = || {
-            let pattern = [csr.row_ptr(), csr.col_idx()].map(|indices| super::cusparse::upload(gpu, indices));
-            let [row_ptr, cols] = pattern;
-            let copies = (row_ptr?, cols?, Backend::<f64>::upload(&gpu.be, csr.values())?);
-            gpu.be.synchronize()?;
-            Ok(copies)
-        };
-        let (_, transfer_ms) = prepared(copied)?;
         let limits = Limits { rtol: plan.rtol, max_iters: (20 * n).max(20), seconds: plan.seconds };
         let b = Rc::new(gpu.be.upload(&host)?);
-        Ok(Self { gpu, libraries, plan, case, csr, stem, host, b, limits, algorithm: None, transfer_ms })
+        Ok(Self { gpu, libraries, plan, case, csr, stem, host, b, limits, algorithm: None })
     }
 
     fn line(&self, method: Method, contender: &'static str, precision: &'static str) -> Line {
@@ -271,7 +261,7 @@ impl<'a> Underway<'a> {
     fn judged(&self, mut line: Line, setup: &Setup, made: Result<Box<dyn Contender + 'a>>) -> Entry<'a> {
         line.setup_ms = Some(setup.total());
         line.setup = Some(parts(setup));
-        line.transfer_ms = Some(self.transfer_ms);
+        line.transfer_ms = setup.part("transfer");
         let finite = |v: f64| v.is_finite().then_some(v);
         let solved = made.and_then(|mut contender| {
             let (ended, ms) = stopwatch(|| contender.solve());
