@@ -24,6 +24,8 @@ mod factor;
 mod hec;
 mod hmec;
 mod hyb;
+#[cfg(all(feature = "instances", debug_assertions, not(test)))]
+mod instances;
 mod levelset;
 mod marks;
 mod monitor;

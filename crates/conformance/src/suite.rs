@@ -3,15 +3,16 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use spandrel_backend::{Result as DeviceResult, Trace};
 use spandrel_backend_cpu::{Cpu, Simd};
 use spandrel_backend_cuda::Cuda;
 
 use crate::case::{self, Case};
 use crate::subject::Fleet;
-use crate::trial::{Outcome, Tally, Trial, wrong};
+use crate::trial::{Outcome, Record, Tally, Trial, wrong};
 use crate::trials::{self, Bits};
 use crate::watchdog::Watchdog;
 
@@ -166,6 +167,53 @@ fn can_hang(name: &str) -> bool {
     ["sptrsv/", "factorize/", "assemble/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/")
 }
 
+/// Runs the trials of a selection by several threads, each on devices of its own: trials share what they form with those of their
+/// thread alone. The report is that of [`run`].
+///
+/// # Errors
+/// As [`select`] and [`run`].
+pub fn run_together(selection: &Selection, threads: usize, report: &mut dyn Write) -> Result<Tally> {
+    let claimed = AtomicUsize::new(0);
+    // Every thread makes all trials, in one order, and runs those whose places it claims.
+    let work = || -> Result<Vec<(usize, Record)>> {
+        let (mut records, watchdog) = (Vec::new(), Watchdog::new());
+        let mut mine = claimed.fetch_add(1, Ordering::Relaxed);
+        for (place, trial) in select(selection)?.into_iter().enumerate() {
+            if place == mine {
+                watchdog.watch(can_hang(&trial.name).then(|| trial.name.clone()));
+                records.push((place, trial.run()));
+                mine = claimed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(records)
+    };
+    let mut records = std::thread::scope(|scope| -> Result<Vec<_>> {
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        let mut records = Vec::new();
+        for thread in threads {
+            records.extend(thread.join().map_err(|_| anyhow!("a thread of the suite panicked"))??);
+        }
+        Ok(records)
+    })?;
+    records.sort_unstable_by_key(|&(place, _)| place);
+    let mut tally = Tally::default();
+    for (_, record) in &records {
+        tell(record, &mut tally, report)?;
+    }
+    Ok(tally)
+}
+
+/// Counts a record, and reports what did not pass.
+fn tell(record: &Record, tally: &mut Tally, report: &mut dyn Write) -> Result<()> {
+    tally.count(record.outcome);
+    match record.outcome {
+        Outcome::Passed => {}
+        Outcome::Failed => writeln!(report, "FAILED  {}\n        {}", record.name, record.detail)?,
+        Outcome::Skipped => writeln!(report, "skipped {}\n        {}", record.name, record.detail)?,
+    }
+    Ok(())
+}
+
 /// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve or a factorisation that
 /// hangs ends the process with its name on stderr.
 ///
@@ -176,12 +224,7 @@ pub fn run(trials: Vec<Trial>, report: &mut dyn Write, mut json: Option<&mut dyn
     for trial in trials {
         watchdog.watch(can_hang(&trial.name).then(|| trial.name.clone()));
         let record = trial.run();
-        tally.count(record.outcome);
-        match record.outcome {
-            Outcome::Passed => {}
-            Outcome::Failed => writeln!(report, "FAILED  {}\n        {}", record.name, record.detail)?,
-            Outcome::Skipped => writeln!(report, "skipped {}\n        {}", record.name, record.detail)?,
-        }
+        tell(&record, &mut tally, report)?;
         if let Some(json) = json.as_deref_mut() {
             serde_json::to_writer(&mut *json, &record).context("writing a record")?;
             writeln!(json)?;

@@ -1,7 +1,7 @@
 //! Trials of incomplete factorisations on a device: the factors and the errors of the host, bit for bit, on the patterns of all triangles
 //! (with what mirrors them above the diagonal) and, where a folder is given, on real matrices.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,23 +21,45 @@ use crate::triangle::Case;
 /// Factorisations one after the other of a case that is repeated.
 const REPEATS: usize = 100;
 
+/// The host's factorisation, each matrix factored once for all devices and repetitions.
+struct OnHost<F: Factor> {
+    factor: Arc<F>,
+    made: RefCell<Vec<(Vec<F::Value>, Rc<HostFactors<F>>)>>,
+}
+
+/// What the host makes of a matrix.
+type HostFactors<F> = Result<Factors<<F as Factor>::Value>, spandrel_sptrsv::Error>;
+
+impl<F: Factor> OnHost<F> {
+    fn factors(&self, values: &[F::Value]) -> Rc<HostFactors<F>> {
+        let mut made = self.made.borrow_mut();
+        if let Some((_, factors)) = made.iter().find(|(of, _)| difference(of, values).is_none()) {
+            return factors.clone();
+        }
+        let factors = Rc::new(self.factor.numeric(values));
+        made.push((values.to_vec(), factors.clone()));
+        factors
+    }
+}
+
 /// A factorisation on one device: its resident and the operands.
 struct OnDevice<'b, D: Factorize<F>, F: Factor> {
     be: &'b D,
-    factor: Arc<F>,
+    host: &'b OnHost<F>,
     resident: <D as Load<F>>::Resident,
     vectors: [<D as Backend<F::Value>>::Vector; 3],
 }
 
 impl<'b, D: Factorize<F>, F: Factor> OnDevice<'b, D, F> {
-    fn new(be: &'b D, factor: &Arc<F>) -> Result<Self, Finding> {
+    fn new(be: &'b D, host: &'b OnHost<F>) -> Result<Self, Finding> {
+        let factor = &host.factor;
         let zeros = |len: usize| Backend::<F::Value>::zeros(be, len);
         let upper = factor.upper().map_or(0, Pattern::nnz);
         Ok(Self {
             be,
+            host,
             resident: Load::<F>::load(be, Arc::clone(factor))?,
             vectors: [zeros(factor.nnz_given())?, zeros(factor.lower().nnz())?, zeros(upper)?],
-            factor: Arc::clone(factor),
         })
     }
 
@@ -56,8 +78,7 @@ impl<'b, D: Factorize<F>, F: Factor> OnDevice<'b, D, F> {
 
     /// Compares them, or what they break down at, with the host's.
     fn compare(&mut self, values: &[F::Value], when: &str) -> Verdict {
-        let host = self.factor.numeric(values);
-        match (self.made(values)?, host) {
+        match (self.made(values)?, &*self.host.factors(values)) {
             (Ok(made), Ok(host)) => {
                 if made.shift.to_bits() != host.shift.to_bits() {
                     return Err(wrong(format!("{when}, shift: expected {:e}, found {:e}", host.shift, made.shift)));
@@ -73,7 +94,7 @@ impl<'b, D: Factorize<F>, F: Factor> OnDevice<'b, D, F> {
             (Err(Error::Triangle(made)), Err(host)) if made.to_string() == host.to_string() => Ok(()),
             (made, host) => Err(wrong(format!(
                 "{when}: expected {}, found {}",
-                host.map_or_else(|error| error.to_string(), |_| "factors".to_owned()),
+                host.as_ref().map_or_else(ToString::to_string, |_| "factors".to_owned()),
                 made.map_or_else(|error| error.to_string(), |_| "factors".to_owned()),
             ))),
         }
@@ -114,9 +135,9 @@ fn each<T: Real, F: Factor<Value = T>, D: Factorize<F>>(
     a: &Csr<T>,
     body: impl Fn(&mut OnDevice<'_, D, F>) -> Verdict,
 ) -> Verdict {
-    let factor = Arc::new(F::symbolic(a).map_err(wrong)?);
+    let host = OnHost { factor: Arc::new(F::symbolic(a).map_err(wrong)?), made: RefCell::default() };
     for (label, be) in &fleet.devices {
-        body(&mut OnDevice::new(be, &factor)?).map_err(|finding| match finding {
+        body(&mut OnDevice::new(be, &host)?).map_err(|finding| match finding {
             Finding::Wrong(text) => Finding::Wrong(format!("{label}: {text}")),
             other => other,
         })?;
