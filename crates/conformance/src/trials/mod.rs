@@ -5,6 +5,7 @@
 
 #[cfg(not(test))]
 pub(crate) mod analyze;
+#[cfg(not(test))]
 pub(crate) mod assemble;
 pub(crate) mod cast;
 pub(crate) mod checked;
