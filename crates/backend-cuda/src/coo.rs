@@ -1,7 +1,8 @@
 //! COO on the GPU.
 //!
-//! Layout: the host's, padded to a multiple of four entries, and where each row begins, which the stored order goes by. For the parallel product the rows are cut, when the
-//! matrix is loaded, into pieces of whole rows, one a warp, long rows into parts, a thread block each; the empty rows are listed.
+//! Layout: the host's, padded to a multiple of four entries, and where each row begins, which the stored order goes by. For the parallel
+//! product the rows are cut, when the matrix is loaded, into pieces of whole rows, one a warp, long rows into parts, a thread block each;
+//! the empty rows are listed.
 //! Order: own for [`CooKernel::Parallel`], stored for the others; the same bits each time for all.
 //! Cost: [`spandrel_formats::Traffic::spmv`]; [`CooKernel::Stored`] reads where rows begin in the place of the row numbers.
 //! Kernels: kernels/coo.cu. Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 4.4, whose
