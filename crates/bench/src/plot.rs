@@ -51,7 +51,7 @@ pub struct Panel {
     pub groups: Vec<String>,
     /// The bars of each group, in order.
     pub series: Vec<Series>,
-    /// A range behind the bars, with its name.
+    /// A range behind the bars, with its name in the legend.
     pub range: Option<(f64, f64, &'static str)>,
 }
 
@@ -79,25 +79,44 @@ pub(crate) const COLOURS: [RGBColor; 12] = [
 ];
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 360;
-/// Of the strip below all panels that says which colour is what: this many names a line, each line so high.
+/// Of the strip below all panels that says which colour is what: names a line at most, the height of a line, the width of a letter at most and
+/// what a name has beside it.
 const NAMES: usize = 3;
 const STRIP: u32 = 22;
+const LETTER: usize = 8;
+const SQUARE: usize = 44;
+const SHADE: RGBColor = RGBColor(230, 230, 230);
+
+/// Names with their colours, those of the series first.
+fn legend(panels: &[Panel]) -> Vec<(&str, RGBColor)> {
+    let series = panels.first().map_or(&[][..], |panel| &panel.series);
+    let of_series = series.iter().enumerate().map(|(k, s)| (s.name.as_str(), COLOURS[k % COLOURS.len()]));
+    let range = panels.iter().find_map(|panel| panel.range).map(|(_, _, name)| (name, SHADE));
+    of_series.chain(range).collect()
+}
+
+/// Names that stand on a line of such a width.
+fn names_a_line(names: &[(&str, RGBColor)], width: u32) -> usize {
+    let longest = names.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    (width as usize / (LETTER * longest + SQUARE)).clamp(1, NAMES)
+}
 
 fn draw_panels(path: &Path, panels: &[Panel]) -> Result<(), Box<dyn std::error::Error>> {
     let columns = panels.len().clamp(1, 2) as u32;
     let rows = panels.len().div_ceil(2) as u32;
-    let names: Vec<&str> = panels.first().map_or(Vec::new(), |p| p.series.iter().map(|s| s.name.as_str()).collect());
-    let strip = STRIP * names.len().div_ceil(NAMES) as u32 + 8;
+    let names = legend(panels);
+    let across = names_a_line(&names, WIDTH * columns);
+    let strip = STRIP * names.len().div_ceil(across) as u32 + 8;
     let root = SVGBackend::new(path, (WIDTH * columns, HEIGHT * rows + strip)).into_drawing_area();
     root.fill(&WHITE)?;
     let (above, below) = root.split_vertically(HEIGHT * rows);
     for (panel, area) in panels.iter().zip(above.split_evenly((rows as usize, columns as usize))) {
         draw_panel(panel, &area)?;
     }
-    for (k, name) in names.iter().enumerate() {
-        let at = (24 + (k % NAMES) as i32 * (WIDTH * columns) as i32 / NAMES as i32, (k / NAMES) as i32 * STRIP as i32);
+    for (k, (name, colour)) in names.iter().enumerate() {
+        let at = (24 + ((k % across) * (WIDTH * columns) as usize / across) as i32, (k / across) as i32 * STRIP as i32);
         let square = [at, (at.0 + 14, at.1 + 14)];
-        below.draw(&Rectangle::new(square, COLOURS[k % COLOURS.len()].filled()))?;
+        below.draw(&Rectangle::new(square, colour.filled()))?;
         below.draw(&Text::new((*name).to_owned(), (at.0 + 20, at.1 + 1), ("sans-serif", 14)))?;
     }
     root.present()?;
@@ -122,10 +141,10 @@ where
         .build_cartesian_2d(0.0..groups as f64, 0.0..top)?;
     // Labels stand between the ticks of a continuous axis: written by hand below.
     chart.configure_mesh().disable_x_mesh().x_labels(0).max_light_lines(4).y_desc(panel.unit).draw()?;
-    if let Some((low, high, name)) = panel.range {
+    if let Some((low, high, _)) = panel.range {
+        // Lines of the mesh show through: SHADE on white.
         let shade = RGBColor(200, 200, 200).mix(0.45).filled();
         chart.draw_series([Rectangle::new([(0.0, low), (groups as f64, high)], shade)])?;
-        chart.draw_series([Text::new(name, (0.02, high), ("sans-serif", 12))])?;
     }
     let width = 0.84 / panel.series.len().max(1) as f64;
     for (k, series) in panel.series.iter().enumerate() {
@@ -195,4 +214,28 @@ fn draw(path: &Path, title: &str, bars: &[&&Line], triad: Option<f64>) -> Result
     }
     root.present()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_legend_do_not_touch() {
+        let named = |names: &[&str], range: Option<(f64, f64, &'static str)>| Panel {
+            title: String::new(),
+            unit: "GB/s",
+            groups: Vec::new(),
+            series: names.iter().map(|&n| Series { name: n.into(), values: Vec::new(), notes: Vec::new() }).collect(),
+            range,
+        };
+        let panels = [named(&["baseline", "multi-stage without fetching ahead", "all"], None)];
+        let names = legend(&panels);
+        assert_eq!((names.len(), names_a_line(&names, WIDTH), names_a_line(&names, 2 * WIDTH)), (3, 2, 3));
+        let published = "Algorithm 2 on a V100, as published: 40.1 to 225.2";
+        let panels = [named(&["sweep"], None), named(&["sweep"], Some((40.1, 225.2, published)))];
+        assert_eq!(legend(&panels), [("sweep", COLOURS[0]), (published, SHADE)]);
+        assert_eq!(names_a_line(&legend(&panels), 2 * WIDTH), 2);
+        assert_eq!(names_a_line(&[], WIDTH), NAMES);
+    }
 }
