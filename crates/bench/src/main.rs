@@ -371,7 +371,7 @@ fn main() -> Result<()> {
             let peers = peers
                 .unwrap_or_else(|| vec![if device.backend == Backend::Cuda { "cusparse" } else { "faer" }.to_owned()]);
             if device.backend == Backend::Cpu {
-                return solving::solve(&common, limits, &peers);
+                return solving::solve(&common, &device, limits, &peers);
             }
             common.output.pool()?;
             let methods = methods.into_iter().map(|method| match method {

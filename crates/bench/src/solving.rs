@@ -4,10 +4,9 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::{Value, to_value};
 use spandrel_backend_cpu::Cpu;
-use spandrel_bench::record::Header;
 use spandrel_bench::solve::{self, grid, tally};
 
-use super::{Backend, Common, print_lines, rate};
+use super::{Backend, Common, Device, print_lines};
 
 /// What ends a solve before its answer.
 #[derive(Clone, Copy, Debug, Args)]
@@ -26,7 +25,7 @@ pub(crate) struct Limits {
     factor_gib: f64,
 }
 
-pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result<()> {
+pub(crate) fn solve(common: &Common, device: &Device, limits: Limits, peers: &[String]) -> Result<()> {
     let threads = common.output.pool()?;
     let Limits { rtol, seconds, fill, factor_gib } = limits;
     let unknown = peers.iter().find(|p| !["faer", "none"].contains(&p.as_str()));
@@ -74,6 +73,5 @@ pub(crate) fn solve(common: &Common, limits: Limits, peers: &[String]) -> Result
     if !survey.is_empty() {
         all.push(to_value(&russell)?);
     }
-    let header = Header { copy_gbs: rate(&lines, "copy"), triad_gbs: rate(&lines, "triad"), ..Header::here(threads) };
-    common.output.save(&header, &all)
+    common.output.save(&device.header(threads, &lines), &all)
 }
