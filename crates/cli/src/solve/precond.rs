@@ -155,9 +155,9 @@ fn resident<T: Real, B: Incomplete<T> + Assemble<F>, F: Factor<Value = T>>(
     device: &B,
     a: &Arc<Csr<T>>,
 ) -> solvers::Result<Chosen<T, B>> {
-    match Mat::load(device, Arc::clone(a)) {
-        Ok(rows) => device.incomplete_of::<F>(a, &rows),
-        Err(backend::Error::OutOfMemory { .. }) => factored(device, F::symbolic(a), a),
-        Err(error) => Err(error.into()),
+    let rows = Mat::load(device, Arc::clone(a)).map_err(solvers::Error::from);
+    match rows.and_then(|rows| device.incomplete_of::<F>(a, &rows)) {
+        Err(solvers::Error::Backend(backend::Error::OutOfMemory { .. })) => factored(device, F::symbolic(a), a),
+        made => made,
     }
 }

@@ -1,11 +1,11 @@
 //! `spandrel-bench solve --backend cuda`: whole preconditioned solves, CG with IC(0) and BiCGStab with ILU(0), ours against the same algorithm of
 //! cuSPARSE and cuBLAS.
 //!
-//! Set-up: from the CSR matrix on the host to what solves, copies included: the product's form, symbolic phase, factors, analysis and packing, of
-//! one copy of the matrix. Which
-//! format, algorithm of SpMV and form of the triangles are fastest is found out before, at nobody's cost. A solve begins with x = 0 and
-//! b on the device and ends when the host knows the outcome and the true residual; its graphs are ours to capture within it, the
-//! peer's are there. Both look every 16 iterations; the peer is told how many it needs.
+//! Set-up: from the CSR matrix on the host to what solves, copies included: the product's form, symbolic phase, factors, analysis and
+//! packing, of one copy of the matrix; ratios leave out the peer's form of the product (see [`lines`]). Which format, algorithm of SpMV and
+//! form of the triangles are fastest is found out before, at nobody's cost. A solve begins with x = 0 and b on the device and ends when
+//! the host knows the outcome and the true residual; its graphs are ours to capture within it, the peer's are there. Both look every 16
+//! iterations; the peer is told how many it needs.
 //! b = A x* with an x* without structure. An answer is right where the outcome says converged and the residual, summed anew on the
 //! host, is within the tolerance up to what rounding can do to that sum.
 //! Both factor A + alpha diag(A) where IC(0) of A breaks down, with the alpha that ours finds.
