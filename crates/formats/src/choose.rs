@@ -98,7 +98,7 @@ impl GpuCost {
 }
 
 /// Costs by format on a GPU: call and step from products of some thirty real matrices of 100,000 to two million entries, efficiency from
-/// stencils of 2 to 17 million rows, on an H200 (`record/h200-spmv.jsonl`). A row of CSR has as many lanes as its length asks for, so that
+/// stencils of 2 to 17 million rows, on an H200 (`record/h200-spmv.jsonl`, `record/h200-spmv-variants.txt`). A row of CSR has as many lanes as its length asks for, so that
 /// none is a chain. [`None`] as in [`COSTS`].
 pub const GPU_COSTS: [(&str, Option<GpuCost>); 13] = [
     ("coo", Some(GpuCost { call: 2000.0, efficiency: 0.97, step: 0.0 })),
