@@ -45,6 +45,27 @@ pub struct Effort {
     pub rounds: usize,
     /// A contender repeats its call until a round of it lasts this long.
     pub round_ms: f64,
+    /// No round begins after so many seconds, but for the first [`LEAST_ROUNDS`].
+    pub seconds: f64,
+}
+
+/// Rounds below which a median says little: done however long they take.
+pub const LEAST_ROUNDS: usize = 3;
+
+/// Milliseconds from which on a call is not tried for its number of repeats.
+const LONG_MS: f64 = 1000.0;
+
+impl Effort {
+    /// So many rounds, however long they take.
+    pub const fn new(rounds: usize, round_ms: f64) -> Self {
+        Self { rounds, round_ms, seconds: f64::INFINITY }
+    }
+
+    /// The rounds from now on.
+    pub(crate) fn rounds(self) -> impl Iterator<Item = usize> {
+        let start = Instant::now();
+        (0..self.rounds).take_while(move |&round| round < LEAST_ROUNDS || start.elapsed().as_secs_f64() < self.seconds)
+    }
 }
 
 /// Times the contenders, interleaved, and returns one timing each, in their order.
@@ -52,7 +73,10 @@ pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) ->
     let repeats: Vec<u32> = contenders
         .iter_mut()
         .map(|c| {
-            c.run();
+            // The first call warms what it uses; one that takes as long as that is long enough.
+            if clock(c.as_mut(), 1) >= LONG_MS {
+                return 1;
+            }
             let mut repeats = 1u32;
             loop {
                 let ms = clock(c.as_mut(), repeats) * f64::from(repeats);
@@ -65,7 +89,7 @@ pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) ->
         })
         .collect();
     let mut samples = vec![Vec::with_capacity(effort.rounds); contenders.len()];
-    for round in 0..effort.rounds {
+    for round in effort.rounds() {
         for k in 0..contenders.len() {
             // A different starting point each round: nobody always follows the same neighbour.
             let at = (k + round) % contenders.len();
@@ -117,9 +141,16 @@ mod tests {
     }
 
     #[test]
+    fn no_round_begins_when_the_time_is_up() {
+        let effort = Effort { seconds: 0.0, ..Effort::new(9, 1.0) };
+        assert_eq!([effort.rounds().count(), Effort::new(2, 1.0).rounds().count()], [LEAST_ROUNDS, 2]);
+        assert_eq!(Effort::new(9, 1.0).rounds().count(), 9);
+    }
+
+    #[test]
     fn a_hundred_times_the_work_takes_longer() {
         let mut both: Vec<Box<dyn Contender>> = vec![Box::new(Spin(1_000)), Box::new(Spin(100_000))];
-        let t = interleave(&mut both, Effort { rounds: 5, round_ms: 1.0 });
+        let t = interleave(&mut both, Effort::new(5, 1.0));
         assert!(t[1].ms > t[0].ms);
         assert!(t.iter().all(|t| t.min <= t.ms && t.ms <= t.max));
     }

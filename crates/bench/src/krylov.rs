@@ -507,7 +507,7 @@ mod tests {
         formats: &["csr", "hmec", "dense"],
         rtol: 1e-8,
         max_iters: 400,
-        effort: Effort { rounds: 1, round_ms: 0.01 },
+        effort: Effort::new(1, 0.01),
     };
 
     #[test]

@@ -62,6 +62,9 @@ struct Output {
     /// Least milliseconds of one contender in one round (default: 20, on a GPU 2)
     #[arg(long)]
     round_ms: Option<f64>,
+    /// No round of a case begins after so many seconds, but for the first three (default: none is left out; experiments of papers: 3)
+    #[arg(long)]
+    case_seconds: Option<f64>,
 }
 
 /// Where it runs.
@@ -262,7 +265,8 @@ impl Common {
 impl Output {
     fn effort(&self, backend: Backend) -> Effort {
         let usual = if backend == Backend::Cpu { 20.0 } else { 2.0 };
-        Effort { rounds: self.rounds.max(1), round_ms: self.round_ms.unwrap_or(usual) }
+        let seconds = self.case_seconds.unwrap_or(f64::INFINITY);
+        Effort { rounds: self.rounds.max(1), round_ms: self.round_ms.unwrap_or(usual), seconds }
     }
 
     /// Sizes rayon's global pool, which the machine's own bandwidth, the peers and the backend share.

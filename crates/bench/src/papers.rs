@@ -1,12 +1,12 @@
 //! `paper bdia | report | hmec | coo`: the experiment on either backend, its record, tables and figures.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json, to_value};
 use spandrel_backend_cpu::Cpu;
-use spandrel_bench::contender::Effort;
 use spandrel_bench::gpu::Gpu;
 use spandrel_bench::gpu::cublas::Cublas;
 use spandrel_bench::gpu::cusparse::Cusparse;
@@ -29,6 +29,9 @@ pub(crate) struct Experiment {
     /// Where the paper's own matrices lie, as .mtx or .mtx.gz; generated ones stand in for what is missing
     #[arg(long = "matrices", value_name = "DIR")]
     matrices: Option<PathBuf>,
+    /// No case begins after so many minutes: those left over are named as missing (default: no limit)
+    #[arg(long, value_name = "M")]
+    minutes: Option<f64>,
     /// No matrix of more rows (0: no limit)
     #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
     most_rows: usize,
@@ -37,17 +40,18 @@ pub(crate) struct Experiment {
 /// Rounds of `--quick`, at most, and its milliseconds of a round on a CPU.
 const QUICK_ROUNDS: usize = 3;
 const QUICK_ROUND_MS: f64 = 2.0;
+/// Seconds after which no round of a case begins, unless others are asked for: a solve that takes as long as that needs no eleven of them.
+const CASE_SECONDS: f64 = 3.0;
 
 pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
     let (output, device) = (&args.output, &args.device);
     let threads = output.pool()?;
     let gpu = device.backend == Backend::Cuda;
     let mut effort = output.effort(device.backend);
+    effort.seconds = output.case_seconds.unwrap_or(CASE_SECONDS);
     if args.quick {
-        effort = Effort {
-            rounds: effort.rounds.min(QUICK_ROUNDS),
-            round_ms: output.round_ms.unwrap_or(QUICK_ROUND_MS).min(effort.round_ms),
-        };
+        effort.rounds = effort.rounds.min(QUICK_ROUNDS);
+        effort.round_ms = output.round_ms.unwrap_or(QUICK_ROUND_MS).min(effort.round_ms);
     }
     let scope = Scope { gpu, quick: args.quick, matrices: args.matrices.as_deref(), most_rows: args.most_rows };
     let plan = (paper.jobs)(&scope)?;
@@ -75,18 +79,26 @@ pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
         }
     };
     let machine = header(&[])?.machine;
-    let (count, mut objects) = (plan.jobs.len(), Vec::new());
+    let count = plan.jobs.len();
+    let (start, minutes) = (Instant::now(), args.minutes.unwrap_or(f64::INFINITY));
     for (k, job) in plan.jobs.iter().enumerate() {
+        if start.elapsed().as_secs_f64() >= 60.0 * minutes {
+            eprintln!("{}/{count} {} ({} {}): time is up", k + 1, job.case.name, paper.name, job.figure);
+            let why = format!("not begun within {minutes} minutes");
+            rest.push(
+                json!({"op": "paper", "noun": paper.name, "case": job.case.name, "figure": job.figure, "missing": why}),
+            );
+            continue;
+        }
         eprintln!("{}/{count} {} ({} {})", k + 1, job.case.name, paper.name, job.figure);
         let found = bench.run(job, effort);
         lines.extend(found.lines);
         rest.extend(found.rest);
         // A run that is cut short keeps what it has.
-        objects = lines.iter().map(to_value).collect::<Result<Vec<Value>, _>>()?;
-        objects.extend_from_slice(&rest);
-        output.save(&header(&lines)?, &objects)?;
+        output.save(&header(&lines)?, &objects(&lines, &rest)?)?;
     }
     let found = Found { lines: &lines, rest: &rest, machine: &machine };
+    let mut objects = objects(&lines, &rest)?;
     objects.extend((paper.claims)(&found));
     output.save(&header(&lines)?, &objects)?;
     let text = paper.markdown(&found);
@@ -96,4 +108,11 @@ pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
         Some(dir) => paper.draw(dir, &found).context("drawing the figures"),
         None => Ok(()),
     }
+}
+
+/// What a record holds below its header.
+fn objects(lines: &[Line], rest: &[Value]) -> Result<Vec<Value>> {
+    let mut objects = lines.iter().map(to_value).collect::<Result<Vec<Value>, _>>()?;
+    objects.extend_from_slice(rest);
+    Ok(objects)
 }

@@ -166,6 +166,18 @@ fn every_matrix_of_hmec_is_measured_or_named() {
 }
 
 #[test]
+fn what_is_not_begun_in_time_is_named() {
+    let written = run("coo --most-rows 500 --minutes 0", &[]);
+    assert!(!written.objects.iter().any(|o| o["ms"].is_number()));
+    let left = |o: &&Value| o["missing"] == "not begun within 0 minutes";
+    for case in ["random:n=500,nnz_per_row=10", "powerlaw:n=500,alpha=3"] {
+        assert!(written.objects.iter().filter(left).any(|o| o["case"] == case && o["figure"].is_string()), "{case}");
+    }
+    // What is claimed is told all the same, with nothing to tell.
+    assert!(written.objects.iter().any(|o| o["here"].is_null() && o["what"].is_string()));
+}
+
+#[test]
 fn one_thread_and_power_laws_of_coo() {
     let written = run("coo --most-rows 500", &[]);
     let case = "random:n=500,nnz_per_row=10";

@@ -150,7 +150,7 @@ fn a_grid_has_a_contest_with_faer() {
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("faer"));
 }
 
-const PLAN: Plan = Plan { rtol: 1e-8, faer: true, effort: Effort { rounds: 1, round_ms: 0.01 } };
+const PLAN: Plan = Plan { rtol: 1e-8, faer: true, effort: Effort::new(1, 0.01) };
 
 #[test]
 fn a_grid_is_solved_by_all_in_as_many_iterations() {

@@ -34,7 +34,7 @@ use crate::record::{Line, More};
 
 /// Calls in the graphs and rounds by which the peer's algorithm is picked.
 const TRIAL_CALLS: u32 = 20;
-const TRIAL: Effort = Effort { rounds: 3, round_ms: 1.0 };
+const TRIAL: Effort = Effort::new(3, 1.0);
 /// Iterations after which all contenders must have come equally far: later on, what rounding does to CG tells them apart.
 const COMPARED: usize = 2 * ITERATIONS;
 /// Whole solves whose median is told.

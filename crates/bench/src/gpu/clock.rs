@@ -167,7 +167,7 @@ impl Timed<'_> {
 pub fn interleave(gpu: &Gpu, all: &mut [&mut Timed<'_>], effort: Effort) -> Result<Vec<Timing>> {
     let clock = Clock::new(gpu)?;
     let mut samples = vec![Vec::with_capacity(effort.rounds); all.len()];
-    for round in 0..effort.rounds {
+    for round in effort.rounds() {
         for k in 0..all.len() {
             // A different starting point each round: nobody always follows the same neighbour.
             let at = (k + round) % all.len();

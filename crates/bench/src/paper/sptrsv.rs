@@ -400,7 +400,7 @@ mod tests {
         let claims = claims(&lines);
         assert!(claims.iter().any(|c| c["here"].is_null()));
         assert!(!markdown(&lines).contains("Figure 6."));
-        let effort = Effort { rounds: 1, round_ms: 1.0 };
+        let effort = Effort::new(1, 1.0);
         for gpu in [false, true] {
             let contests = contests(gpu, &[8], effort);
             let staged: Vec<usize> = contests.iter().map(|(_, contest)| contest.staged.len()).collect();

@@ -502,7 +502,7 @@ pub fn run(gpu: &Gpu, libraries: Option<&Libraries>, case: &Case, plan: &Plan) -
     let stem = choose_for(&csr, Machine::Gpu).format;
     // Kernels are loaded when they are first asked for.
     let warm = small(case).unwrap_or_else(|| case.clone());
-    let few = Plan { effort: Effort { rounds: 1, round_ms: 0.0 }, ..plan.clone() };
+    let few = Plan { effort: Effort::new(1, 0.0), ..plan.clone() };
     let first = if warm.name == case.name { Arc::clone(&csr) } else { Arc::new(warm.load()?) };
     let mut loading = Underway::new(gpu, libraries, &few, &warm.name, first, stem)?;
     for &method in &methods {
@@ -529,7 +529,7 @@ mod tests {
         mixed: false,
         rtol: 1e-8,
         seconds: 1.0,
-        effort: Effort { rounds: 1, round_ms: 0.0 },
+        effort: Effort::new(1, 0.0),
         min_entries: 0,
     };
 
