@@ -89,7 +89,11 @@ fn same(found: &str, wanted: &str) -> bool {
 
 fn holds(line: &Line, wanted: &toml::Table) -> bool {
     wanted.iter().all(|(field, wanted)| {
-        let found = line.text(field);
+        // A matrix is itself, or the one that is in its place.
+        let found = match line.text("stands_in_for").rsplit('/').next() {
+            Some(name) if field == "case" && !name.is_empty() => name,
+            _ => line.text(field),
+        };
         match wanted {
             toml::Value::Array(list) => list.iter().filter_map(toml::Value::as_str).any(|wanted| same(found, wanted)),
             wanted => wanted.as_str().is_some_and(|wanted| same(found, wanted)),
@@ -188,7 +192,8 @@ impl Figure {
             .map_or("-".to_owned(), |theirs| digits(if self.less { theirs / value } else { value / theirs }));
         let case = match cases {
             0 => line.text("what").to_owned(),
-            1 => format!("`{}`", line.text("case")),
+            1 if line.text("stands_in_for").is_empty() => format!("`{}`", line.text("case")),
+            1 => format!("`{}` in its place", line.text("case")),
             cases => format!("{cases} cases"),
         };
         let ours = format!("{} {}", digits(value), self.unit);
@@ -312,6 +317,22 @@ mod tests {
         let (row, found) = row(&format!("value = 0.5\nunit = \"GF/s\"\n{ours}\n"), &records);
         assert!(found);
         assert_eq!(row, "| Table 1 | w | 0.500 GF/s | 2.00 GF/s | 4.00 | `a` | record/r.jsonl, GPU | abc |\n");
+    }
+
+    #[test]
+    fn a_matrix_in_the_place_of_another_is_named() {
+        let records = records(&[
+            r#"{"noun":"csr","case":"b","ms":3.0}"#,
+            r#"{"noun":"csr","case":"poisson2d:40","stands_in_for":"HB/b07","ms":2.0}"#,
+        ]);
+        let of = |case: &str| {
+            let ours =
+                format!("ours = {{ record = [\"record/r.jsonl\"], line = {{ case = \"{case}\" }}, take = \"ms\" }}");
+            row(&format!("value = 4\nunit = \"ms\"\nless = true\n{ours}\n"), &records)
+        };
+        assert!(of("b07").0.contains("| 2.00 ms | 2.00 | `poisson2d:40` in its place |"), "{}", of("b07").0);
+        assert!(of("b").0.contains("| 3.00 ms | 1.33 | `b` |"));
+        assert!(!of("poisson2d:40").1);
     }
 
     #[test]

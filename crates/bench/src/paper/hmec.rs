@@ -44,6 +44,8 @@ const CPU_SOLVE: usize = 5_000_000;
 
 /// Gains over CSR, as shares of its time: of one product (ct20stif), of BiCGStab (bcsstk33), of CG (sherman3).
 const GAINS: [f64; 3] = [0.3293, 0.3189, 0.1750];
+/// Of CG on sherman3 over HEC.
+const GAIN_OVER_HEC: f64 = 0.1329;
 /// Milliseconds of BiCGStab with HMEC on bcsstk33, and of CG with HMEC on sherman3.
 const BICGSTAB: (&str, f64) = ("bcsstk33", 16.32);
 const CG: (&str, f64) = ("sherman3", 27.85);
@@ -160,8 +162,12 @@ fn chart(title: &str, unit: &'static str, scale: Scale, places: &[Place<'_>], mu
 
 /// The share of CSR's time that HMEC saves, in a figure.
 fn gain(found: &Found<'_>, figure: &str, case: &str) -> Option<f64> {
+    gain_over("csr", found, figure, case)
+}
+
+fn gain_over(other: &str, found: &Found<'_>, figure: &str, case: &str) -> Option<f64> {
     let ms = |noun: &str| Some(whole(found.ours(figure, case, "f64", noun)?));
-    Some(1.0 - ms("hmec")? / ms("csr")?)
+    Some(1.0 - ms("hmec")? / ms(other)?)
 }
 
 fn figures(found: &Found<'_>) -> Vec<Figure> {
@@ -272,6 +278,10 @@ fn claims(found: &Found<'_>) -> Vec<Value> {
         let text = format!("the same on {matrix}");
         all.push(claim("hmec", figure, &text, json!(GAINS[k]), json!(at(figure, matrix))));
     }
+    let sherman3 = places(found, "7").into_iter().find(|p| p.named.is_some_and(|n| n.short() == "sherman3"));
+    let over_hec = sherman3.and_then(|p| gain_over("hec", found, "7", p.case));
+    let text = "share of HEC's time that HMEC(2) saves, sherman3";
+    all.push(claim("hmec", "7", text, json!(GAIN_OVER_HEC), json!(over_hec)));
     let gearbox = json!(1.0 - 3.287 / 0.952);
     all.push(claim(
         "hmec",
