@@ -47,7 +47,7 @@ fn the_grid_is_that_of_the_sweep() {
             let sweep = Sweep::analyze(matrix, Systems::Plain).expect("a grid");
             assert_eq!(plan.size(), size);
             assert_eq!(plan.size(), sweep.lattice().size());
-            assert_eq!(plan.stages(), Stages::ALL);
+            assert_eq!(plan.stages(), Stages::default());
             assert_eq!(plan.lines(), size[1] * size[2]);
         }
     }
@@ -94,7 +94,9 @@ fn no_grid_is_an_error() {
 fn plans_keep_their_parameters_and_count_their_bytes() {
     let matrix = triangle([6, 5, 4], false, Triangle::Upper);
     let plan = Structured::on_grid(Arc::clone(&matrix), [6, 5, 4], Systems::Both).expect("it fits");
-    assert_eq!(plan.storage(), plan.rows().storage() + 4 * 20, "an integer a line");
+    assert_eq!(plan.storage(), plan.rows().storage() + 4 * 120, "a mark a row");
+    let all = plan.clone().with_stages(Stages::ALL);
+    assert_eq!(all.storage(), all.rows().storage() + 4 * 20, "an integer a line");
     assert_eq!(plan.sptrsv_bytes(), plan.rows().sptrsv_bytes());
     let plain = plan.with_stages(Stages::NONE).with_queue_depth(0);
     assert_eq!((plain.stages(), plain.queue_depth()), (Stages::NONE, 1));

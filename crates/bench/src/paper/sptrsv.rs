@@ -183,6 +183,20 @@ pub fn claims(lines: &[Line]) -> Vec<Value> {
             gain(from, to),
         ));
     }
+    let marks = gain("baseline", "uncompressed, ld.acquire");
+    all.push(claim(
+        "6",
+        "gain in bandwidth, all but compression over the baseline, at the largest size",
+        Value::Null,
+        marks,
+    ));
+    let uncompressed = gain("uncompressed, ld.acquire", "all");
+    all.push(claim(
+        "7",
+        "gain in bandwidth, compressed over uncompressed, at the largest size",
+        Value::Null,
+        uncompressed,
+    ));
     let uncached = gain("compressed, ld.cg", "all");
     all.push(claim("4", "gain in bandwidth, ld.acquire over ld.cg, at the largest size", Value::Null, uncached));
     all
