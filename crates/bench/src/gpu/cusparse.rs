@@ -156,7 +156,7 @@ impl Drop for Cusparse {
 pub struct Arrays<T> {
     shape: (i64, i64, i64),
     bytes: u64,
-    indices: [Rc<CudaSlice<u32>>; 2],
+    indices: [Rc<Indices>; 2],
     values: Rc<Vector<T>>,
     /// Stored values, padding included, of sliced ELL.
     padded: i64,
@@ -222,8 +222,8 @@ impl<T: Real> Arrays<T> {
     }
 
     /// Addresses of row pointers (or of what is in their place) and columns.
-    pub(super) fn index_addresses(&self, gpu: &Gpu) -> [u64; 2] {
-        [address(gpu, &self.indices[0]), address(gpu, &self.indices[1])]
+    pub(super) fn index_addresses(&self) -> [u64; 2] {
+        [self.indices[0].device_pointer(), self.indices[1].device_pointer()]
     }
 
     /// The values.
@@ -237,10 +237,13 @@ pub(super) fn address<E>(gpu: &Gpu, slice: &CudaSlice<E>) -> u64 {
     slice.device_ptr(gpu.stream()).0
 }
 
-pub(super) fn upload(gpu: &Gpu, host: &[u32]) -> Result<Rc<CudaSlice<u32>>> {
+/// Indices on the device, by their bits: they come there the way that values of ours do, so that set-ups compare.
+pub(super) type Indices = Vector<f32>;
+
+pub(super) fn upload(gpu: &Gpu, host: &[u32]) -> Result<Rc<Indices>> {
     // An empty slice has no address.
     let host = if host.is_empty() { &[0][..] } else { host };
-    Ok(Rc::new(gpu.stream().clone_htod(host).context("uploading indices for cuSPARSE")?))
+    Ok(Rc::new(gpu.be.upload(bytemuck::cast_slice::<u32, f32>(host)).context("uploading indices for cuSPARSE")?))
 }
 
 /// y = A x by one algorithm.
@@ -255,7 +258,7 @@ pub struct Product<T> {
     scalars: Box<[T; 2]>,
     bytes: u64,
     // Held for their memory alone.
-    _indices: [Rc<CudaSlice<u32>>; 2],
+    _indices: [Rc<Indices>; 2],
     _values: Rc<Vector<T>>,
 }
 
@@ -287,7 +290,7 @@ impl<T: Real> Product<T> {
         };
         let f = &library.functions;
         let kind = Self::kind();
-        let [first, second] = arrays.index_addresses(gpu).map(|at| at as *mut c_void);
+        let [first, second] = arrays.index_addresses().map(|at| at as *mut c_void);
         let values = arrays.values.device_pointer() as *mut c_void;
         let (rows, cols, nnz) = arrays.shape;
         let matrix = &mut product.matrix;

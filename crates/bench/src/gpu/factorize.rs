@@ -29,7 +29,7 @@ const TIMES: usize = 3;
 fn peer(gpu: &Gpu, library: &Rc<Cusparse>, csr: &Csr<f64>, noun: &str) -> Result<[f64; 2]> {
     let arrays = Arrays::csr(gpu, csr)?;
     let mut values = Backend::<f64>::zeros(&gpu.be, csr.nnz())?;
-    let [row_ptr, cols] = arrays.index_addresses(gpu);
+    let [row_ptr, cols] = arrays.index_addresses();
     let place = Place { n: csr.nrows(), nnz: csr.nnz(), row_ptr, cols, values: values.device_pointer() };
     let mut timed = [Vec::new(), Vec::new()];
     for _ in 0..=TIMES {

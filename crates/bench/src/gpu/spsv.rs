@@ -291,7 +291,7 @@ impl<T: Real> Solve<T> {
         let arrays = Arrays::csr(gpu, csr)?;
         gpu.stream().synchronize().context("uploading for cuSPARSE")?;
         let loaded = begin.elapsed();
-        let [row_ptr, cols] = arrays.index_addresses(gpu);
+        let [row_ptr, cols] = arrays.index_addresses();
         let of = Stored {
             n: csr.nrows(),
             nnz: csr.nnz(),

@@ -191,7 +191,7 @@ impl<'a> Peer<'a> {
             Method::Cg => Ic0::<f64>::NAME,
             Method::BiCgStab => Ilu0::<f64>::NAME,
         };
-        let index = arrays.index_addresses(gpu);
+        let index = arrays.index_addresses();
         let place = Place { n, nnz, row_ptr: index[0], cols: index[1], values: factors.device_pointer() };
         let made = Csr02::new(gpu, cusparse, noun, place)?;
         made.analyze(gpu)?;

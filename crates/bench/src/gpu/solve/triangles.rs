@@ -11,12 +11,11 @@ use std::rc::Rc;
 use anyhow::{Context, Result};
 use spandrel_backend::Backend;
 use spandrel_backend_cuda::Vector;
-use spandrel_backend_cuda::cudarc::driver::CudaSlice;
 use spandrel_formats::Csr;
 use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Pattern, Triangle};
 
 use crate::gpu::Gpu;
-use crate::gpu::cusparse::{Cusparse, address, upload};
+use crate::gpu::cusparse::{Cusparse, Indices, address, upload};
 use crate::gpu::library::{self, functions, succeeded};
 use crate::gpu::spsv::{Dense, Stored};
 use crate::krylov::Method;
@@ -71,9 +70,9 @@ impl Way {
 /// One triangle's pattern on the device, with each entry's place in the matrix.
 struct Part {
     nnz: usize,
-    row_ptr: Rc<CudaSlice<u32>>,
-    cols: Rc<CudaSlice<u32>>,
-    places: Rc<CudaSlice<u32>>,
+    row_ptr: Rc<Indices>,
+    cols: Rc<Indices>,
+    places: Rc<Indices>,
 }
 
 impl Part {
@@ -129,7 +128,7 @@ pub(super) struct Triangles {
     pub(super) upper: Stored,
     // Held for their memory alone.
     _values: Vec<Vector<f64>>,
-    _indices: Vec<Rc<CudaSlice<u32>>>,
+    _indices: Vec<Rc<Indices>>,
 }
 
 /// Of the factors of a method that lie at `values` in the pattern of an n x n matrix with so many entries.
@@ -163,8 +162,8 @@ pub(super) fn triangles(
         let stored = Stored {
             n,
             nnz: part.nnz,
-            row_ptr: address(gpu, &part.row_ptr),
-            cols: address(gpu, &part.cols),
+            row_ptr: part.row_ptr.device_pointer(),
+            cols: part.cols.device_pointer(),
             values: made.device_pointer(),
             triangle,
             diagonal,
@@ -182,8 +181,8 @@ pub(super) fn triangles(
         None => {
             let (row_ptr, cols, made) = transposed(gpu, library, &f, &first)?;
             let stored = Stored {
-                row_ptr: address(gpu, &row_ptr),
-                cols: address(gpu, &cols),
+                row_ptr: row_ptr.device_pointer(),
+                cols: cols.device_pointer(),
                 values: made.device_pointer(),
                 triangle: Triangle::Upper,
                 ..first
@@ -210,7 +209,7 @@ fn gather(
     gpu.bind()?;
     let from = Dense::new::<f64>(nnz, values)?;
     let mut sparse = null_mut();
-    let (places, to) = (address(gpu, &part.places) as *mut c_void, made.device_pointer() as *mut c_void);
+    let (places, to) = (part.places.device_pointer() as *mut c_void, made.device_pointer() as *mut c_void);
     // SAFETY: a live place for the descriptor, arrays of so many elements, each place one of the matrix's.
     let status =
         unsafe { (f.create_sparse)(&mut sparse, nnz as i64, part.nnz as i64, places, to, INDEX_32I, BASE_ZERO, R_64F) };
@@ -229,15 +228,15 @@ fn transposed(
     library: &Rc<Cusparse>,
     f: &Functions,
     of: &Stored,
-) -> Result<(Rc<CudaSlice<u32>>, Rc<CudaSlice<u32>>, Vector<f64>)> {
+) -> Result<(Rc<Indices>, Rc<Indices>, Vector<f64>)> {
     gpu.bind()?;
-    let room = |len: usize| gpu.stream().alloc_zeros::<u32>(len.max(1)).context("room for a transpose");
+    let room = |len: usize| gpu.be.zeros(len.max(1)).context("room for a transpose");
     let (row_ptr, cols) = (room(of.n + 1)?, room(of.nnz)?);
     let made: Vector<f64> = gpu.be.zeros(of.nnz)?;
     let (n, nnz, opened) = (c_int::try_from(of.n)?, c_int::try_from(of.nnz)?, library.opened());
     let [from_ptr, from_cols, from_values] = [of.row_ptr, of.cols, of.values].map(|at| at as *const c_void);
     let [to_values, to_ptr, to_cols] =
-        [made.device_pointer(), address(gpu, &row_ptr), address(gpu, &cols)].map(|at| at as *mut c_void);
+        [made.device_pointer(), row_ptr.device_pointer(), cols.device_pointer()].map(|at| at as *mut c_void);
     let mut bytes = 0;
     // SAFETY: arrays of the lengths that are said.
     let status = unsafe {
