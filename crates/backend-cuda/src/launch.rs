@@ -95,8 +95,9 @@ pub(crate) struct ChecksArg {
     pub(crate) phase: u32,
     pub(crate) nonzero: u32,
     pub(crate) after: u32,
+    pub(crate) owes: u32,
 }
-// SAFETY: `struct Checks<T>`: two pointers, then seven u32.
+// SAFETY: `struct Checks<T>`: two pointers, then eight u32.
 unsafe impl Argument for ChecksArg {}
 
 /// An argument as the driver takes it.

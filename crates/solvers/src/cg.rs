@@ -93,7 +93,7 @@ unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
                 (&*z, &*rz_next, true)
             }
         };
-        be.cg_direction(z, rz_next, checked, rz, p, monitor)                            // r'z next > 0
+        be.cg_direction(z, rz_next, checked, rz, pq, p, x, monitor)                     // r'z next > 0
                                                                                         // p = z + (r'z next / r'z) p
                                                                                         // r'z = r'z next
     }
