@@ -73,6 +73,8 @@ fn shapes() -> Vec<(usize, Vec<usize>)> {
         (300, vec![16; 700]),
         (300, vec![32; 700]),
         (2000, stencil(300, 150)),
+        // More entries than every load of a step is asked for at once from, on devices of today.
+        (3000, stencil(18_500, 101)),
         (10_000, tailed),
         (1000, gaps),
         (4, (0..6000).map(|i| i % 3).collect()),
