@@ -165,14 +165,28 @@ struct FewRows {
         if (done < count) batch<N, 1, LOWER>(LOWER ? k0 - done : k0 + done, row, acc);
     }
 
-    // One row near an end of the matrix, added to acc.
+    // One row near an end of the matrix, added to acc, four diagonals in flight.
     template <bool LOWER>
     __device__ __forceinline__ T edge(u32 k0, u32 count, u64 row, T acc) const {
+        constexpr int W = 4;
 #pragma unroll 1
-        for (u32 done = 0; done < count; done++) {
-            u32 k = LOWER ? k0 - done : k0 + done;
-            i64 j = (i64)row + (LOWER ? -(i64)offsets.of[k] : (i64)offsets.of[k]);
-            if (j >= 0 && j < (i64)rows) acc = fma_rn(__ldg(values + k * rows + (LOWER ? (u64)j : row)), __ldg(x + j), acc);
+        for (u32 done = 0; done < count; done += W) {
+            T value[W], at_x[W];
+            bool there[W];
+#pragma unroll
+            for (int u = 0; u < W; u++) {
+                there[u] = done + u < count;
+                u32 k = there[u] ? (LOWER ? k0 - done - u : k0 + done + u) : 0;
+                i64 j = (i64)row + (LOWER ? -(i64)offsets.of[k] : (i64)offsets.of[k]);
+                there[u] = there[u] && j >= 0 && j < (i64)rows;
+                if (there[u]) {
+                    value[u] = __ldg(values + k * rows + (LOWER ? (u64)j : row));
+                    at_x[u] = __ldg(x + j);
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < W; u++)
+                if (there[u]) acc = fma_rn(value[u], at_x[u], acc);
         }
         return acc;
     }

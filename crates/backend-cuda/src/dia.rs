@@ -21,7 +21,7 @@ use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 /// Offsets that go by value (`FEW` of kernels/dia.cu).
 const FEW: usize = 8;
 /// Stored diagonals of a symmetric matrix up to which products with dot products go through several blocks of rows a thread block: with 4, on an
-/// H200 242 us in the place of 288 (7 points, 256^3); with 14 the second-level cache is what they wait for, and 818 in the place of 668.
+/// H200 242 us in the place of 288 (7 points, 256^3); with 7 as many, and with 14, where they wait for the second-level cache, 810 in the place of 674.
 const TAKEN: usize = 4;
 /// Thread blocks of 256 that a multiprocessor runs at once, and the most blocks of rows each goes through.
 const AT_ONCE: usize = 4;
