@@ -5,14 +5,14 @@
 // that 16 bytes are read at a time.
 // Grid: staged, a warp and a thread block 32 rows, with a dot product 1024 rows a thread block of any number of warps.
 // Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Binned, 256 threads of 1 to 256 lanes a row,
-// the same number in a thread block, or a thread block a piece of a longer row. Balanced, 256 threads a tile.
-// Order: stored for staged and scalar; vector and binned by fma in each lane and a halving tree; balanced as the tiles cut the rows, sums
-// and carries in an order that the matrix fixes.
-// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: two values a tile more. Binned: 16 a row in
-// the place of row_ptr.
+// the same number in a thread block, or a thread block a piece of a longer row. Long, 256 threads of 8 to 32 lanes a row. Balanced, see
+// include/marked.cuh.
+// Order: stored for staged and scalar; vector, long and binned by fma in each lane and a halving tree; balanced as include/marked.cuh says.
+// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: a bit an entry and
+// 16 a piece in the place of row_ptr. Binned: 16 a row.
 // Persistent (cg_csr, bicgstab_csr): rows as scalar and vector sum them; see include/persistent.cuh.
 // Variants: sm_90
-#include "parts.cuh"
+#include "marked.cuh"
 #include "persistent.cuh"
 
 // Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times, with 8 it would five times.
@@ -325,6 +325,50 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
 #define VECTOR_ENTRIES(T, t) VECTOR(T, t, 2) VECTOR(T, t, 4) VECTOR(T, t, 8) VECTOR(T, t, 16) VECTOR(T, t, 32)
 FOR_EACH_TYPE(VECTOR_ENTRIES)
 
+// The same sums for matrices of millions of entries: all loads of a step asked for at once, past the end the last entry again. DEPTH entries
+// a lane and step.
+template <class T, int LANES, int DEPTH>
+__device__ __forceinline__ void spmv_long(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+    u64 row = ((u64)blockIdx.x * 256 + threadIdx.x) / LANES;
+    u32 lane = threadIdx.x % LANES, begin = 0, end = 0;
+    if (row < nrows) {
+        begin = row_ptr[row];
+        end = row_ptr[row + 1];
+    }
+    if (!open(gate)) return;
+    T acc = T(0);
+    for (u32 k = begin + lane; k < end; k += DEPTH * LANES) {
+        u32 col[DEPTH];
+        T value[DEPTH], got[DEPTH];
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++) {
+            u32 e = min(k + i * LANES, end - 1);
+            col[i] = stream(col_idx + e);
+            value[i] = stream(values + e);
+        }
+        issued();
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++) got[i] = __ldg(x + col[i]);
+        issued();
+#pragma unroll
+        for (int i = 0; i < DEPTH; i++) {
+            T sum = fma_rn(value[i], got[i], acc);
+            if (k + i * LANES < end) acc = sum;
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int d = LANES / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d, LANES);
+    if (row < nrows && lane == 0) finish_row(ca.value(), acc, cb.value(), y + row);
+}
+
+#define LONG(T, t, LANES, DEPTH)                                                                 \
+    extern "C" __global__ void __launch_bounds__(256) spmv_long##LANES##_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_long<T, LANES, DEPTH>(row_ptr, col_idx, values, nrows, a, x, b, y, gate);           \
+    }
+#define LONG_ENTRIES(T, t) LONG(T, t, 8, 8) LONG(T, t, 16, 4) LONG(T, t, 32, 4)
+FOR_EACH_TYPE(LONG_ENTRIES)
+
 // Rows by length: every class of rows has its number of lanes a row, and its own thread blocks. Rows of a class of twice a thread block's
 // lanes come in pieces, a thread block each; the last to end adds the pieces up, in their order.
 #define CLASSES 10
@@ -443,133 +487,9 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
     }
 FOR_EACH_TYPE(BINNED)
 
-// Rows of any lengths: the merged sequence of entries and ends of rows, cut into tiles of equal length (Merrill & Garland,
-// Merge-based parallel sparse matrix-vector multiplication, 2016). A row cut by tiles is summed from its pieces by a second
-// kernel. An odd number of items a thread keeps the threads on different banks.
-#define ITEMS 7
-#define TILE_THREADS 256
-#define TILE (ITEMS * TILE_THREADS)
-
-// pieces[2 t]: of the row that tile t leaves unfinished; pieces[2 t + 1]: of the row that it finishes and did not begin.
-template <class T>
-__device__ __forceinline__ void spmv_balanced(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, T* pieces, const Monitor* gate) {
-    __shared__ T products[TILE];  // later the rows' sums
-    __shared__ u32 ends[TILE];    // of the rows that end in the tile, in its entries
-    __shared__ T warp_sum[TILE_THREADS / WARP];
-    __shared__ bool warp_ended[TILE_THREADS / WARP];
-    if (!open(gate)) return;
-    u32 tile = blockIdx.x, tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
-    u64 from = (u64)tile * TILE, to = from + TILE < items ? from + TILE : items;
-    u32 first_row = tile_rows[tile], rows = tile_rows[tile + 1] - first_row;
-    u32 first = (u32)(from - first_row), entries = (u32)(to - from) - rows;
-
-    u32 col[ITEMS];
-    T value[ITEMS], got[ITEMS];
-#pragma unroll
-    for (int i = 0; i < ITEMS; i++) {
-        u32 k = tid + i * TILE_THREADS;
-        if (k < entries) {
-            col[i] = stream(col_idx + first + k);
-            value[i] = stream(values + first + k);
-        }
-    }
-#pragma unroll 2
-    for (u32 j = tid; j < rows; j += TILE_THREADS) ends[j] = row_ptr[first_row + 1 + j] - first;
-#pragma unroll
-    for (int i = 0; i < ITEMS; i++)
-        if (tid + i * TILE_THREADS < entries) got[i] = __ldg(x + col[i]);
-#pragma unroll
-    for (int i = 0; i < ITEMS; i++)
-        if (tid + i * TILE_THREADS < entries) products[tid + i * TILE_THREADS] = value[i] * got[i];
-    __syncthreads();
-
-    // This thread's items begin after r ends of rows and k entries.
-    u32 all = rows + entries, d = min(tid * ITEMS, all), n = min((u32)ITEMS, all - d);
-    u32 lo = d > entries ? d - entries : 0, hi = min(d, rows);
-    while (lo < hi) {
-        u32 mid = (lo + hi) / 2;
-        if (ends[mid] < d - mid) lo = mid + 1;
-        else hi = mid;
-    }
-    u32 r = lo, k = d - lo;
-    T acc = T(0), sum_of[ITEMS];
-    u32 ended = 0;  // bit i: item i is the end of a row with sum_of[i]
-#pragma unroll
-    for (int i = 0; i < ITEMS; i++) {
-        sum_of[i] = T(0);
-        if (i < n) {
-            if (k < entries && (r >= rows || k < ends[r])) {
-                acc += products[k];
-                k++;
-            } else {
-                sum_of[i] = acc;
-                ended |= 1u << i;
-                acc = T(0);
-                r++;
-            }
-        }
-    }
-
-    // What earlier threads left unfinished of the row that is open here: a scan that restarts at every end.
-    T sum = acc;
-    bool any = ended != 0;
-#pragma unroll
-    for (int step = 1; step < WARP; step *= 2) {
-        T before = __shfl_up_sync(ALL, sum, step);
-        bool before_any = __shfl_up_sync(ALL, any, step);
-        if (lane >= step) {
-            if (!any) sum = before + sum;
-            any = any || before_any;
-        }
-    }
-    if (lane == WARP - 1) {
-        warp_sum[warp] = sum;
-        warp_ended[warp] = any;
-    }
-    T left = __shfl_up_sync(ALL, sum, 1);
-    bool left_any = __shfl_up_sync(ALL, any, 1);
-    __syncthreads();  // also: the products are read
-    T carry = T(0);
-    for (u32 v = 0; v < warp; v++) carry = warp_ended[v] ? warp_sum[v] : carry + warp_sum[v];
-    if (tid == TILE_THREADS - 1) pieces[2 * (u64)tile] = any ? sum : carry + sum;
-    if (lane > 0) carry = left_any ? left : carry + left;
-    r = lo;
-#pragma unroll
-    for (int i = 0; i < ITEMS; i++)
-        if (ended >> i & 1) {
-            products[r] = carry + sum_of[i];
-            carry = T(0);
-            r++;
-        }
-    __syncthreads();
-    T a = ca.value(), b = cb.value();
-    bool begun = rows > 0 && row_ptr[first_row] < first;
-    for (u32 j = tid; j < rows; j += TILE_THREADS) {
-        if (j == 0 && begun) pieces[2 * (u64)tile + 1] = products[0];
-        else finish_row(a, products[j], b, y + first_row + j);
-    }
-}
-
-// The rows cut by tiles: spans[3 s ..] is a row, the tile that begins it, the one that finishes it. A warp a row.
-template <class T>
-__device__ __forceinline__ void finish_spans(const u32* spans, u32 count, const T* pieces, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
-    u32 s = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
-    if (s >= count || !open(gate)) return;
-    T a = ca.value(), b = cb.value(), acc = T(0);
-    u32 row = spans[3 * (u64)s], first = spans[3 * (u64)s + 1], last = spans[3 * (u64)s + 2];
-#pragma unroll 4
-    for (u32 t = first + lane; t < last; t += WARP) acc += pieces[2 * (u64)t];
-    __syncwarp();
-    acc = halve(acc);
-    if (lane == 0) finish_row(a, acc + pieces[2 * (u64)last + 1], b, y + row);
-}
-
 #define BALANCED(T, t)                                                                           \
-    extern "C" __global__ void __launch_bounds__(256, 5) spmv_balanced_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* tile_rows, u64 items, Coeff<T> a, const T* x, Coeff<T> b, T* y, T* pieces, const Monitor* gate) { \
-        spmv_balanced(row_ptr, col_idx, values, tile_rows, items, a, x, b, y, pieces, gate);     \
-    }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(128) spmv_spans_csr_##t(const u32* spans, u32 count, const T* pieces, Coeff<T> a, Coeff<T> b, T* y, const Monitor* gate) { \
-        finish_spans(spans, count, pieces, a, b, y, gate);                                       \
+    extern "C" __global__ void __launch_bounds__(256) spmv_balanced_csr_##t(const u32* marks, const u32* col_idx, const T* values, const uint4* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* rows, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_marked(marks, col_idx, values, pieces, count, limit, parts, part_count, sums, tickets, rows, empty, empties, a, x, b, y, gate); \
     }
 FOR_EACH_TYPE(BALANCED)
 

@@ -2,7 +2,8 @@
 //
 // Layout: values[i + nrows*k] = A[i, i + offsets[k]], as on the host. Symmetric: only the diagonals with offset >= 0 are
 // stored, ascending; the entry of offset -d in row i is the one of +d in row i - d.
-// Grid: 1024 rows a thread block of 512, two rows a thread; several columns: 256 rows a thread block.
+// Grid: 1024 rows a thread block of 512, two rows a thread; several columns: 256 rows a thread block. spmv_dot_few: 1024 rows after another a
+// thread block of 256, four rows a thread.
 // Order: stored, ascending offsets; positions outside the matrix are skipped.
 // Bytes: values inside the matrix, x, y once. Symmetric: the stored half once, its second use from the cache.
 // The loads of several diagonals are in flight before the first product: without that the symmetric form, which asks the second-level
@@ -119,6 +120,137 @@ struct SymmetricDiaRows : DiaRows<T> {
         spmv_dot_rows<T, SymmetricDiaRows<T>, THREADS>(m, nrows, y, w, tree, gate);                                         \
     }
 FOR_EACH_TYPE(ENTRIES)
+
+// Offsets of a few diagonals, by value: no load waits for one of them.
+#define FEW 8
+struct FewOffsets {
+    int of[FEW];
+};
+
+// The symmetric form with few diagonals: ROWS_APART between the rows of a thread, whole batches of U diagonals in flight.
+template <class T, u32 ROWS_APART>
+struct FewRows {
+    static constexpr int U = 2;
+    const T* values;
+    const FewOffsets& offsets;
+    u32 diagonals;
+    u64 rows;
+    const T* x;
+
+    template <int N, int W, bool LOWER>
+    __device__ __forceinline__ void batch(u32 k0, u64 row, T (&acc)[N]) const {
+        T value[W][N], at_x[W][N];
+#pragma unroll
+        for (int u = 0; u < W; u++) {
+            u32 k = LOWER ? k0 - u : k0 + u;
+            u64 j = LOWER ? row - offsets.of[k] : row + offsets.of[k];
+            const T *diagonal = values + k * rows + (LOWER ? j : row), *of_x = x + j;
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                value[u][i] = __ldg(diagonal + i * ROWS_APART);
+                at_x[u][i] = __ldg(of_x + i * ROWS_APART);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < W; u++)
+#pragma unroll
+            for (int i = 0; i < N; i++) acc[i] = fma_rn(value[u][i], at_x[u][i], acc[i]);
+    }
+
+    template <int N, bool LOWER>
+    __device__ __forceinline__ void walk(u32 k0, u32 count, u64 row, T (&acc)[N]) const {
+        u32 done = 0;
+#pragma unroll 1
+        for (; done + U <= count; done += U) batch<N, U, LOWER>(LOWER ? k0 - done : k0 + done, row, acc);
+        if (done < count) batch<N, 1, LOWER>(LOWER ? k0 - done : k0 + done, row, acc);
+    }
+
+    // One row near an end of the matrix, added to acc, four diagonals in flight.
+    template <bool LOWER>
+    __device__ __forceinline__ T edge(u32 k0, u32 count, u64 row, T acc) const {
+        constexpr int W = 4;
+#pragma unroll 1
+        for (u32 done = 0; done < count; done += W) {
+            T value[W], at_x[W];
+            bool there[W];
+#pragma unroll
+            for (int u = 0; u < W; u++) {
+                there[u] = done + u < count;
+                u32 k = there[u] ? (LOWER ? k0 - done - u : k0 + done + u) : 0;
+                i64 j = (i64)row + (LOWER ? -(i64)offsets.of[k] : (i64)offsets.of[k]);
+                there[u] = there[u] && j >= 0 && j < (i64)rows;
+                if (there[u]) {
+                    value[u] = __ldg(values + k * rows + (LOWER ? (u64)j : row));
+                    at_x[u] = __ldg(x + j);
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < W; u++)
+                if (there[u]) acc = fma_rn(value[u], at_x[u], acc);
+        }
+        return acc;
+    }
+
+    template <int N>
+    __device__ __forceinline__ void accumulate(u64 row, T (&acc)[N]) const {
+        u64 last = row + (N - 1) * ROWS_APART, reach = offsets.of[diagonals - 1];
+        u32 mirrored = diagonals - (offsets.of[0] == 0 ? 1 : 0);
+        if (__all_sync(ALL, row >= reach && last + reach < rows)) {
+            walk<N, true>(diagonals - 1, mirrored, row, acc);
+            walk<N, false>(0, diagonals, row, acc);
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < N; i++) {
+                u64 r = row + i * ROWS_APART;
+                if (r >= rows) break;
+                T sum = edge<false>(0, diagonals, r, edge<true>(diagonals - 1, mirrored, r, T(0)));
+#pragma unroll
+                for (int s = 0; s < N; s++)
+                    if (s == i) acc[s] = sum;
+            }
+        }
+    }
+};
+
+#define FEW_THREADS 256
+
+// y = A x; w . y and, where tree.out[1] is given, y . y. A thread block goes through `depth` blocks of 1024 rows, `stride` of them from one to the
+// next: where that is about the reach of the matrix, what it read above the diagonal for one is in the first-level cache for the next, below
+// it; and the sums of one are formed by one warp while the others go on with the next.
+template <class T>
+__device__ __forceinline__ void spmv_dot_few(const T* values, const FewOffsets& offsets, u32 diagonals, u64 nrows, u32 stride, u32 depth, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
+    constexpr int N = BLOCK / FEW_THREADS;
+    __shared__ T shared_y[2][BLOCK], shared_w[2][BLOCK];
+    if (!open(gate)) return;
+    FewRows<T, FEW_THREADS> m{values, offsets, diagonals, nrows, x};
+    u64 block = (u64)(blockIdx.x / stride) * stride * depth + blockIdx.x % stride;
+    for (u32 step = 0; step < depth; step++, block += stride) {
+        u64 first = block * BLOCK, row = first + threadIdx.x;
+        if (first >= nrows) return;
+        u32 half = step % 2;
+        T acc[N] = {};
+        m.accumulate(row, acc);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            u32 at = threadIdx.x + i * FEW_THREADS;
+            if (first + at < nrows) {
+                y[first + at] = acc[i];
+                shared_y[half][at] = acc[i];
+                shared_w[half][at] = w[first + at];
+            }
+        }
+        // What is written next is the other half, which the warp that sums there has left before it comes here.
+        __syncthreads();
+        if (threadIdx.x / WARP == step % (FEW_THREADS / WARP)) block_dots(shared_y[half], shared_w[half], first, nrows, tree);
+    }
+}
+
+#define FEW_ENTRIES(T, t)                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 4) spmv_dot_few_dia_##t(                                      \
+        const T* values, const __grid_constant__ FewOffsets offsets, u32 diagonals, u64 nrows, u32 stride, u32 depth, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_few(values, offsets, diagonals, nrows, stride, depth, x, y, w, tree, gate);                                \
+    }
+FOR_EACH_TYPE(FEW_ENTRIES)
 
 // Y = a A X + b Y, four columns at a time: a row's values are read once for four.
 template <class T>

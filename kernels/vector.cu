@@ -253,6 +253,7 @@ struct Checks {
     u32 phase;
     u32 nonzero;        // whether the second sum must not be zero, as quantity `after`
     u32 after;
+    u32 owes;           // whether x has still to take the step
 };
 
 // Whether the step goes on. Every thread decides alike from scalars that this step does not write; one says so to the monitor.
@@ -277,6 +278,7 @@ __device__ __forceinline__ void conclude(const Checks<T>& checks, T first, T sec
     if (!monitor) return;
     if (checks.observe) monitor->observe(first, checks.phase);
     if (checks.nonzero) monitor->halt(Monitor::judge(second, false), checks.after);
+    if (checks.owes) monitor->owed = 1;
 }
 
 // The end of a step with K sums of the thread block's 1024 elements, x_k . y_k from shared memory.
@@ -325,9 +327,9 @@ __device__ __forceinline__ void cg_update(u64 n, const Coeff<T>& ca, const T* p,
     }
 FOR_EACH_TYPE(CG_UPDATE)
 
-// r = r - alpha v; r . r.
+// r = r - alpha v; r . r: the first half of BiCGStab, and the step of CG but for x.
 template <class T>
-__device__ __forceinline__ void bicgstab_half(u64 n, const Coeff<T>& ca, const T* v, T* r, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
+__device__ __forceinline__ void residual_step(u64 n, const Coeff<T>& ca, const T* v, T* r, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
     __shared__ T shared_r[BLOCK];
     T vv[4], vr[4], alpha;
     bool goes = true;
@@ -350,12 +352,12 @@ __device__ __forceinline__ void bicgstab_half(u64 n, const Coeff<T>& ca, const T
     if (goes) end_step<T, 1>(n, shared_r, shared_r, shared_r, shared_r, checks, tree, monitor);
 }
 
-#define BICGSTAB_HALF(T, t)                                                                                                 \
+#define RESIDUAL_STEP(T, t)                                                                                                 \
     extern "C" __global__ void __launch_bounds__(256)                                                                       \
-        bicgstab_half_vector_##t(u64 n, Coeff<T> a, const T* v, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) {   \
-        bicgstab_half(n, a, v, r, checks, tree, monitor);                                                                   \
+        residual_step_vector_##t(u64 n, Coeff<T> a, const T* v, T* r, Checks<T> checks, Tree<T> tree, Monitor* monitor) {   \
+        residual_step(n, a, v, r, checks, tree, monitor);                                                                   \
     }
-FOR_EACH_TYPE(BICGSTAB_HALF)
+FOR_EACH_TYPE(RESIDUAL_STEP)
 
 // x = fma(alpha, p, fma(omega, s, x)); r = r - omega t; r . r; shadow . r. `s` null: r before its update.
 template <class T>
@@ -427,13 +429,13 @@ __device__ __forceinline__ void hadamard_dot(u64 n, const T* d, const T* r, T* z
     }
 FOR_EACH_TYPE(HADAMARD_DOT)
 
-// The coefficients of a direction, read by one thread for its thread block. The last of the grid to have read them overwrites the
+// The coefficients of BiCGStab's direction, read by one thread for its thread block. The last of the grid to have read them overwrites the
 // scalar that they were made of.
 template <class T>
-__device__ __forceinline__ bool take_coefficients(const Coeff<T>& cb, const Coeff<T>* cc, T (&shared)[2], const T* from, T* to, u32* ticket) {
+__device__ __forceinline__ bool take_coefficients(const Coeff<T>& cb, const Coeff<T>& cc, T (&shared)[2], const T* from, T* to, u32* ticket) {
     if (threadIdx.x == 0) {
         shared[0] = cb.value();
-        shared[1] = cc ? cc->value() : T(0);
+        shared[1] = cc.value();
         __threadfence();
         if (last_ticket(ticket, gridDim.x)) *to = *from;
     }
@@ -441,36 +443,57 @@ __device__ __forceinline__ bool take_coefficients(const Coeff<T>& cb, const Coef
     return true;
 }
 
-// p = fma(1, z, b*p), then `to` = `from`: the end of an iteration of CG, whose coefficient b still needs what `to` held.
+// What the end of an iteration of CG has to do.
+#define STEPS 1u
+#define TURNS 2u
+
+// x = x + alpha p if it is owed; p = fma(1, z, b*p), then `to` = `from`: the end of an iteration of CG, whose coefficients still need what
+// `to` held. One thread of each thread block decides; all decide alike, and the last of them to have read writes.
 template <class T>
-__device__ __forceinline__ void cg_direction(u64 n, const T* z, const Coeff<T>& cb, T* p, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) {
+__device__ __forceinline__ void cg_direction(u64 n, const T* z, const Coeff<T>& cb, const Coeff<T>& ca, T* p, T* x, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) {
     __shared__ T coefficients[2];
-    T vz[4], vp[4];
+    __shared__ u32 does;
+    T vz[4], vp[4], vx[4];
     elementwise(
         n,
         [&](u64 i, int k) {
-            vz[k] = z[i];
             vp[k] = p[i];
+            vx[k] = x[i];
+            vz[k] = z[i];
         },
         [&] {
-            if (!open(monitor)) return false;
-            u32 reason = required ? Monitor::judge(*required, true) : RUNNING;
-            if (reason != RUNNING) {
-                if (blockIdx.x == 0 && threadIdx.x == 0) monitor->halt(reason, what);
-                return false;
+            if (threadIdx.x == 0) {
+                u32 todo = *(volatile u32*)&monitor->owed ? STEPS : 0;
+                if (open(monitor)) {
+                    u32 reason = required ? Monitor::judge(*required, true) : RUNNING;
+                    if (reason == RUNNING) todo |= TURNS;
+                    else if (blockIdx.x == 0) monitor->halt(reason, what);
+                }
+                if (todo) {
+                    coefficients[0] = todo & TURNS ? cb.value() : T(0);
+                    coefficients[1] = todo & STEPS ? ca.value() : T(0);
+                    __threadfence();
+                    if (last_ticket(ticket, gridDim.x)) {
+                        if (todo & TURNS) *to = *from;
+                        monitor->owed = 0;
+                    }
+                }
+                does = todo;
             }
-            return take_coefficients<T>(cb, nullptr, coefficients, from, to, ticket);
+            __syncthreads();
+            return does != 0;
         },
         [&](u64 i, int k) {
             T b = coefficients[0];
-            p[i] = b == T(0) ? vz[k] : fma_rn(T(1), vz[k], b * vp[k]);
+            if (does & STEPS) x[i] = fma_rn(coefficients[1], vp[k], vx[k]);
+            if (does & TURNS) p[i] = b == T(0) ? vz[k] : fma_rn(T(1), vz[k], b * vp[k]);
         });
 }
 
 #define CG_DIRECTION(T, t)                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256)                                                                       \
-        cg_direction_vector_##t(u64 n, const T* z, Coeff<T> b, T* p, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) { \
-        cg_direction(n, z, b, p, from, to, required, what, ticket, monitor);                                                \
+        cg_direction_vector_##t(u64 n, const T* z, Coeff<T> b, Coeff<T> a, T* p, T* x, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) { \
+        cg_direction(n, z, b, a, p, x, from, to, required, what, ticket, monitor);                                          \
     }
 FOR_EACH_TYPE(CG_DIRECTION)
 
@@ -481,7 +504,7 @@ FOR_EACH_TYPE(CG_DIRECTION)
         __shared__ T coefficients[2];                                                                                       \
         T one = T(1);                                                                                                       \
         axpbypcz(n, one, r, coefficients[0], v, coefficients[1], true, p, [&] {                                             \
-            return open(monitor) && take_coefficients<T>(cb, &cc, coefficients, from, to, ticket);                          \
+            return open(monitor) && take_coefficients<T>(cb, cc, coefficients, from, to, ticket);                          \
         });                                                                                                                 \
     }
 FOR_EACH_TYPE(BICGSTAB_DIRECTION)

@@ -81,6 +81,8 @@ struct Monitor {
     u64 drained;    // of these, taken over by the host
     u64 capacity;   // norms that `history` holds, a ring
     double* history;
+    u32 owed;       // whether x has still to take the step that r of CG has taken
+    u32 unused;
 
     // The squared norm of an iteration. One thread.
     template <class T>

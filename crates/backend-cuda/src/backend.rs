@@ -48,63 +48,25 @@ impl Cuda {
         }
     }
 
-    fn cg_update_checked<T: Real>(
+    fn residual_step_checked<T: Real>(
         &self,
+        op: &'static str,
         alpha: Coeff<'_, T, Scalar<T>>,
-        p: &Vector<T>,
-        q: &Vector<T>,
-        x: &mut Vector<T>,
+        v: &Vector<T>,
         r: &mut Vector<T>,
         rr: &mut Scalar<T>,
         checks: ChecksArg,
         monitor: u64,
     ) -> Result<()> {
-        let n = p.len();
-        expect_len("cg_update", "q", q.len(), n)?;
-        expect_len("cg_update", "x", x.len(), n)?;
-        expect_len("cg_update", "r", r.len(), n)?;
-        let tree = self.tree(n, [rr.pointer(), 0])?;
-        let (count, alpha) = (n as u64, CoeffArg::from(alpha));
-        let (p, q, x, r) = (p.pointer(), q.pointer(), x.pointer(), r.pointer());
-        // SAFETY: cg_update_vector(n, alpha, p, q, x, r, checks, tree, monitor) on vectors of n elements.
-        unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "cg_update_vector",
-                Grid::rows(n),
-                &mut [
-                    arg(&count),
-                    arg(&alpha),
-                    arg(&p),
-                    arg(&q),
-                    arg(&x),
-                    arg(&r),
-                    arg(&checks),
-                    arg(&tree),
-                    arg(&monitor),
-                ],
-            )
-        }
-    }
-
-    fn bicgstab_half_checked<T: Real>(
-        &self,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        v: &Vector<T>,
-        r: &mut Vector<T>,
-        ss: &mut Scalar<T>,
-        checks: ChecksArg,
-        monitor: u64,
-    ) -> Result<()> {
         let n = v.len();
-        expect_len("bicgstab_half", "r", r.len(), n)?;
-        let tree = self.tree(n, [ss.pointer(), 0])?;
+        expect_len(op, "r", r.len(), n)?;
+        let tree = self.tree(n, [rr.pointer(), 0])?;
         let (count, alpha, v, r) = (n as u64, CoeffArg::from(alpha), v.pointer(), r.pointer());
-        // SAFETY: bicgstab_half_vector(n, alpha, v, r, checks, tree, monitor) on vectors of n elements.
+        // SAFETY: residual_step_vector(n, alpha, v, r, checks, tree, monitor) on vectors of n elements.
         unsafe {
             self.launch::<T>(
                 &VECTOR,
-                "bicgstab_half_vector",
+                "residual_step_vector",
                 Grid::rows(n),
                 &mut [arg(&count), arg(&alpha), arg(&v), arg(&r), arg(&checks), arg(&tree), arg(&monitor)],
             )
@@ -343,7 +305,33 @@ impl<T: Real> Backend<T> for Cuda {
         r: &mut Vector<T>,
         rr: &mut Scalar<T>,
     ) -> Result<()> {
-        self.cg_update_checked(alpha, p, q, x, r, rr, ChecksArg::default(), gate_pointer(gate))
+        let n = p.len();
+        expect_len("cg_update", "q", q.len(), n)?;
+        expect_len("cg_update", "x", x.len(), n)?;
+        expect_len("cg_update", "r", r.len(), n)?;
+        let tree = self.tree(n, [rr.pointer(), 0])?;
+        let (count, alpha) = (n as u64, CoeffArg::from(alpha));
+        let (p, q, x, r) = (p.pointer(), q.pointer(), x.pointer(), r.pointer());
+        let (checks, monitor) = (ChecksArg::default(), gate_pointer(gate));
+        // SAFETY: cg_update_vector(n, alpha, p, q, x, r, checks, tree, monitor) on vectors of n elements.
+        unsafe {
+            self.launch::<T>(
+                &VECTOR,
+                "cg_update_vector",
+                Grid::rows(n),
+                &mut [
+                    arg(&count),
+                    arg(&alpha),
+                    arg(&p),
+                    arg(&q),
+                    arg(&x),
+                    arg(&r),
+                    arg(&checks),
+                    arg(&tree),
+                    arg(&monitor),
+                ],
+            )
+        }
     }
 
     fn bicgstab_half(
@@ -354,7 +342,7 @@ impl<T: Real> Backend<T> for Cuda {
         r: &mut Vector<T>,
         ss: &mut Scalar<T>,
     ) -> Result<()> {
-        self.bicgstab_half_checked(alpha, v, r, ss, ChecksArg::default(), gate_pointer(gate))
+        self.residual_step_checked("bicgstab_half", alpha, v, r, ss, ChecksArg::default(), gate_pointer(gate))
     }
 
     fn bicgstab_update(
@@ -399,6 +387,7 @@ impl<T: Real> Backend<T> for Cuda {
         }
     }
 
+    /// x takes its step in [`Backend::cg_direction`], which reads p anyway: that saves a reading of p.
     fn cg_step(
         &self,
         rz: &Scalar<T>,
@@ -410,15 +399,18 @@ impl<T: Real> Backend<T> for Cuda {
         rr: &mut Scalar<T>,
         monitor: &mut Monitor,
     ) -> Result<()> {
+        expect_len("cg_step", "p", p.len(), q.len())?;
+        expect_len("cg_step", "x", x.len(), q.len())?;
         let checks = ChecksArg {
             value: [pq.pointer(), 0],
             positive: 1,
             what: [Quantity::Curvature as u32, 0],
             observe: 1,
             phase: Phase::Full as u32,
+            owes: 1,
             ..ChecksArg::default()
         };
-        self.cg_update_checked(Coeff::ratio(rz, pq), p, q, x, r, rr, checks, monitor.pointer())
+        self.residual_step_checked("cg_step", Coeff::ratio(rz, pq), q, r, rr, checks, monitor.pointer())
     }
 
     fn cg_direction(
@@ -427,17 +419,20 @@ impl<T: Real> Backend<T> for Cuda {
         rz_next: &Scalar<T>,
         checked: bool,
         rz: &mut Scalar<T>,
+        pq: &Scalar<T>,
         p: &mut Vector<T>,
+        x: &mut Vector<T>,
         monitor: &mut Monitor,
     ) -> Result<()> {
         let n = z.len();
         expect_len("cg_direction", "p", p.len(), n)?;
-        let beta = CoeffArg::from(Coeff::ratio(rz_next, &*rz));
+        expect_len("cg_direction", "x", x.len(), n)?;
+        let (beta, alpha) = (CoeffArg::from(Coeff::ratio(rz_next, &*rz)), CoeffArg::from(Coeff::ratio(&*rz, pq)));
         let required = if checked { rz_next.pointer() } else { 0 };
         let what = Quantity::PreconditionedResidual as u32;
-        let (count, z, p) = (n as u64, z.pointer(), p.pointer());
+        let (count, z, p, x) = (n as u64, z.pointer(), p.pointer(), x.pointer());
         let (from, to, ticket, monitor) = (rz_next.pointer(), rz.pointer(), self.ticket(), monitor.pointer());
-        // SAFETY: cg_direction_vector(n, z, beta, p, from, to, required or null, what, ticket, monitor) on vectors of n elements.
+        // SAFETY: cg_direction_vector(n, z, beta, alpha, p, x, from, to, required or null, what, ticket, monitor) on vectors of n elements.
         unsafe {
             self.launch::<T>(
                 &VECTOR,
@@ -447,7 +442,9 @@ impl<T: Real> Backend<T> for Cuda {
                     arg(&count),
                     arg(&z),
                     arg(&beta),
+                    arg(&alpha),
                     arg(&p),
+                    arg(&x),
                     arg(&from),
                     arg(&to),
                     arg(&required),
@@ -475,7 +472,7 @@ impl<T: Real> Backend<T> for Cuda {
             phase: Phase::Half as u32,
             ..ChecksArg::default()
         };
-        self.bicgstab_half_checked(Coeff::ratio(rho, rv), v, r, ss, checks, monitor.pointer())
+        self.residual_step_checked("bicgstab_first", Coeff::ratio(rho, rv), v, r, ss, checks, monitor.pointer())
     }
 
     fn bicgstab_second(

@@ -120,15 +120,15 @@ fn pointers(nrows: usize, rows: &[Ordinal]) -> Result<Vec<Offset>> {
 
 /// What becomes of the rows in the parallel product.
 #[derive(Debug, Default)]
-struct Cut {
-    pieces: Vec<[u32; 2]>,
-    parts: Vec<Part>,
-    empty: Vec<Ordinal>,
+pub(crate) struct Cut {
+    pub(crate) pieces: Vec<[u32; 2]>,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) empty: Vec<Ordinal>,
 }
 
 /// Rows to pieces that a warp walks in `piece` entries, a multiple of [`EACH`], counted from a multiple of [`EACH`] on; a longer row is a
 /// piece of its own, and one of more than `long` entries comes in parts.
-fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
+pub(crate) fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
     let mut cut = Cut::default();
     let mut open: Option<[u32; 2]> = None;
     for (row, ptr) in (0..).zip(row_ptr.windows(2)) {

@@ -4,13 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaFunction, CudaGraph, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaGraph, CudaStream, result, sys};
 use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
 
 use crate::error::{NAME, failed};
 use crate::launch::{BLOCK, TreeArg};
 use crate::memory::Buffer;
-use crate::module::{Modules, Source};
+use crate::module::{Function, Modules, Source};
 use crate::persistent::Exchange;
 use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, probe};
@@ -162,7 +162,7 @@ impl Cuda {
         10 * self.info.compute_capability.0 + self.info.compute_capability.1
     }
 
-    pub(crate) fn function(&self, source: &Source, name: &'static str, element: &'static str) -> Result<CudaFunction> {
+    pub(crate) fn function(&self, source: &Source, name: &'static str, element: &'static str) -> Result<Function> {
         self.modules.function(&self.context, self.capability(), source, name, element)
     }
 

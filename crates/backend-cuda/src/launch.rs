@@ -95,8 +95,9 @@ pub(crate) struct ChecksArg {
     pub(crate) phase: u32,
     pub(crate) nonzero: u32,
     pub(crate) after: u32,
+    pub(crate) owes: u32,
 }
-// SAFETY: `struct Checks<T>`: two pointers, then seven u32.
+// SAFETY: `struct Checks<T>`: two pointers, then eight u32.
 unsafe impl Argument for ChecksArg {}
 
 /// An argument as the driver takes it.
@@ -271,7 +272,8 @@ impl ProductDot {
 }
 
 impl Cuda {
-    /// Enqueues the kernel `name_type` of a module. Does not block.
+    /// Enqueues the kernel `name_type` of a module; an early one may be launched while the kernel before it ends, and waits for it. Does
+    /// not block.
     ///
     /// # Safety
     /// `arguments` are those that the kernel declares, in order; every address among them is that of device memory as large as
@@ -284,10 +286,11 @@ impl Cuda {
         grid: Grid,
         arguments: &mut [*mut c_void],
     ) -> Result<()> {
+        use sys::CUlaunchAttributeID as Id;
         let function = self.function(source, name, T::NAME)?;
         if grid.shared > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            function.set_attribute(attribute, grid.shared as i32).map_err(|error| failed(name, error))?;
+            function.function.set_attribute(attribute, grid.shared as i32).map_err(|error| failed(name, error))?;
         }
         self.context().bind_to_thread().map_err(|error| failed(name, error))?;
         let blocks = u32::try_from(grid.blocks).map_err(|_| spandrel_backend::Error::Unsupported {
@@ -295,13 +298,21 @@ impl Cuda {
             noun: source.stem,
             why: format!("{} thread blocks, more than a grid holds", grid.blocks),
         })?;
-        let mut cluster = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue {
-                clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: grid.cluster, y: 1, z: 1 },
-            },
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let cluster = sys::CUlaunchAttributeValue {
+            clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: grid.cluster, y: 1, z: 1 },
         };
+        let early = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+        // The first `count` are meant.
+        let (mut attributes, mut count) = ([attribute(Id::CU_LAUNCH_ATTRIBUTE_IGNORE, early); 2], 0);
+        if grid.cluster > 1 {
+            attributes[count] = attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster);
+            count += 1;
+        }
+        if function.early() {
+            attributes[count] = attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, early);
+            count += 1;
+        }
         let config = sys::CUlaunchConfig {
             gridDimX: blocks,
             gridDimY: 1,
@@ -311,15 +322,16 @@ impl Cuda {
             blockDimZ: 1,
             sharedMemBytes: grid.shared,
             hStream: self.stream().cu_stream(),
-            attrs: &raw mut cluster,
-            numAttrs: u32::from(grid.cluster > 1),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count as u32,
         };
-        // SAFETY: the function belongs to the bound context; the configuration and its attribute live until the call returns; the caller
-        // vouches for the arguments.
+        // SAFETY: the function belongs to the bound context; the configuration and its attributes live until the call returns; the caller
+        // vouches for the arguments. A kernel launched early waits before it does anything (`Function::early`), and so ends after all
+        // work ahead of it, as the one behind it may rely on.
         unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,
-                function.cu_function(),
+                function.function.cu_function(),
                 arguments.as_mut_ptr(),
                 std::ptr::null_mut(),
             )

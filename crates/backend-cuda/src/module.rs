@@ -1,6 +1,10 @@
 //! The kernels: one PTX text a noun, embedded. The driver compiles what it loads, so a kernel is loaded by itself when it is first launched.
 //!
 //! A text may have a variant for a newer architecture, which is taken where the device has it.
+//!
+//! Early kernels: those of products and vectors are launched while the kernel before them ends (a programmatic dependent launch), on
+//! devices that can. Invariant: a kernel is [`Function::early`] if and only if its text was given the wait as its first instruction, here;
+//! so none touches memory before all work ahead of it in the queue has ended and is visible. See docs/adr/0032.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,13 +21,18 @@ use crate::error::failed;
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) stem: &'static str,
+    /// Whether its kernels are launched early where the device can: many small ones in a row.
+    early: bool,
     variants: &'static [(u32, &'static str)],
 }
 
 macro_rules! sources {
-    ($($NAME:ident = $stem:literal $([$newer:literal])?),* $(,)?) => {
+    (@early) => { false };
+    (@early early) => { true };
+    ($($NAME:ident = $stem:literal $([$newer:literal])? $($early:ident)?),* $(,)?) => {
         $(pub(crate) const $NAME: Source = Source {
             stem: $stem,
+            early: sources!(@early $($early)?),
             variants: &[
                 $(($newer, include_str!(concat!("../ptx/", $stem, ".sm_", $newer, ".ptx"))),)?
                 (75, include_str!(concat!("../ptx/", $stem, ".ptx"))),
@@ -35,20 +44,20 @@ macro_rules! sources {
 }
 
 sources! {
-    VECTOR = "vector",
-    COO = "coo",
-    DIA = "dia",
-    CSR = "csr" [90],
-    ELL = "ell",
-    HEC = "hec",
-    HMEC = "hmec",
-    HYB = "hyb",
-    SELL = "sell",
-    BDIA = "bdia",
-    BSR = "bsr",
-    BSRX = "bsrx",
-    DENSE = "dense",
-    SPARSE_VEC = "sparse_vec",
+    VECTOR = "vector" early,
+    COO = "coo" early,
+    DIA = "dia" early,
+    CSR = "csr" [90] early,
+    ELL = "ell" early,
+    HEC = "hec" early,
+    HMEC = "hmec" early,
+    HYB = "hyb" early,
+    SELL = "sell" early,
+    BDIA = "bdia" early,
+    BSR = "bsr" early,
+    BSRX = "bsrx" early,
+    DENSE = "dense" early,
+    SPARSE_VEC = "sparse_vec" early,
     STRUCTURED = "structured",
     SERIAL = "serial",
     ELEMENTWISE = "elementwise",
@@ -80,10 +89,41 @@ fn cut(text: &str, entry: &str) -> String {
     part
 }
 
+/// The oldest compute capability with early launches, and what a text is compiled for at least to say so.
+const HOPPER: u32 = 90;
+const TARGET: &str = "\n.target sm_";
+
+/// The instruction that ends when all kernels before this one have ended and what they wrote can be read.
+const WAIT: &str = "\tgriddepcontrol.wait;\n";
+
+/// The text of one kernel with the wait as its first instruction, before any of its threads reads, writes or returns; `None` where it is
+/// not as the compiler writes it.
+fn waiting(alone: &str) -> Option<String> {
+    let (head, body) = alone.split_once(ENTRY)?;
+    let (before, rest) = head.split_once(TARGET)?;
+    let (arch, after) = rest.split_once('\n')?;
+    let arch = arch.trim().parse::<u32>().ok()?.max(HOPPER);
+    let (signature, instructions) = body.split_once("\n{\n")?;
+    Some(format!("{before}{TARGET}{arch}\n{after}{ENTRY}{signature}\n{{\n{WAIT}{instructions}"))
+}
+
+/// A kernel, and whether it may be launched before the work ahead of it has ended: its first instruction waits for that.
+#[derive(Clone, Debug)]
+pub(crate) struct Function {
+    pub(crate) function: CudaFunction,
+    early: bool,
+}
+
+impl Function {
+    pub(crate) fn early(&self) -> bool {
+        self.early
+    }
+}
+
 /// Functions loaded, each from a module of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    functions: RefCell<HashMap<(&'static str, &'static str), CudaFunction>>,
+    functions: RefCell<HashMap<(&'static str, &'static str), Function>>,
 }
 
 impl Modules {
@@ -98,7 +138,7 @@ impl Modules {
         source: &Source,
         name: &'static str,
         element: &'static str,
-    ) -> Result<CudaFunction> {
+    ) -> Result<Function> {
         if let Some(function) = self.functions.borrow().get(&(name, element)) {
             return Ok(function.clone());
         }
@@ -107,9 +147,14 @@ impl Modules {
         let text = source.variants.iter().find(|(oldest, _)| *oldest <= capability).map_or("", |(_, text)| *text);
         // The text is ours and holds no zero byte; one would only end it early.
         debug_assert!(CString::new(text).is_ok());
-        let module = context.load_module(Ptx::from_src(cut(text, &entry))).map_err(|error| failed(&what(), error))?;
+        let alone = cut(text, &entry);
+        let waiting = if source.early && capability >= HOPPER { waiting(&alone) } else { None };
+        let early = waiting.is_some();
+        let alone = Ptx::from_src(waiting.unwrap_or(alone));
+        let module = context.load_module(alone).map_err(|error| failed(&what(), error))?;
         // The function keeps its module.
         let function = module.load_function(&entry).map_err(|error| failed(&what(), error))?;
+        let function = Function { function, early };
         self.functions.borrow_mut().insert((name, element), function.clone());
         Ok(function)
     }
@@ -153,5 +198,40 @@ mod tests {
                 assert_eq!(sum + before.len(), text.len(), "{}: every line is in one kernel", source.stem);
             }
         }
+    }
+
+    /// What a thread executes first: the first line that is no declaration.
+    fn first_instruction(alone: &str) -> &str {
+        let body = alone.split_once(ENTRY).and_then(|(_, entry)| entry.split_once("\n{\n")).expect("a kernel").1;
+        let declares =
+            |line: &&str| line.is_empty() || [".reg", ".shared", "//"].iter().any(|word| line.starts_with(word));
+        body.lines().map(str::trim).find(|line| !declares(line)).expect("an instruction")
+    }
+
+    #[test]
+    fn an_early_kernel_waits_before_all_else() {
+        for source in SOURCES.iter().filter(|source| source.early) {
+            for (_, text) in source.variants {
+                for entry in entries(text) {
+                    let plain = cut(text, entry);
+                    assert_ne!(first_instruction(&plain), WAIT.trim(), "{entry}");
+                    let early = waiting(&plain).expect("a text of the compiler's");
+                    assert_eq!(first_instruction(&early), WAIT.trim(), "{entry}");
+                    assert!(early.contains("\n.target sm_90\n") && !early.contains(".target sm_75"), "{entry}");
+                    // Nothing else has changed.
+                    let target = plain.lines().find(|line| line.starts_with(".target")).expect("a target");
+                    assert_eq!(early.replacen(WAIT, "", 1).replacen(".target sm_90", target, 1), plain, "{entry}");
+                }
+            }
+        }
+        let names: Vec<_> = SOURCES.iter().filter(|source| source.early).map(|source| source.stem).collect();
+        assert!(names.contains(&"vector") && names.contains(&"csr") && !names.contains(&"sweep"), "{names:?}");
+    }
+
+    #[test]
+    fn a_text_that_is_no_kernels_gets_no_wait() {
+        assert_eq!(waiting(""), None);
+        assert_eq!(waiting("\n.target sm_75\n.visible .entry a()\n{ ret; }\n"), None);
+        assert_eq!(waiting("\n.visible .entry a()\n{\n\tret;\n}\n"), None, "no target");
     }
 }

@@ -30,6 +30,9 @@ struct State {
     drained: u64,
     capacity: u64,
     history: u64,
+    /// Whether x has still to take CG's step: never between operations of a solve that the host looks at.
+    owed: u32,
+    unused: u32,
 }
 
 /// The device-resident record of an iteration.
@@ -66,6 +69,8 @@ impl State {
             drained: 0,
             capacity: CAPACITY as u64,
             history,
+            owed: 0,
+            unused: 0,
         }
     }
 

@@ -188,7 +188,8 @@ impl Cuda {
         let Some(layout) = layout(m, T::BYTES, self.multiprocessors(), shared, windows, extra) else {
             return Ok(false);
         };
-        let function = self.function(m.source, name, T::NAME)?;
+        // A cooperative launch is never early; the wait of an early kernel then ends at once.
+        let function = self.function(m.source, name, T::NAME)?.function;
         function
             .set_attribute(Of::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, layout.shared as i32)
             .map_err(|error| failed(name, error))?;

@@ -149,7 +149,7 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
         let size = host.size().map(|extent| if n == 0 { 0 } else { extent as u32 });
         let crew = host.queue_depth().clamp(1, size[1].max(1) as usize);
         let tickets = size[2] as usize * crew;
-        let function = self.function(&STRUCTURED, kernel, T::NAME)?;
+        let function = self.function(&STRUCTURED, kernel, T::NAME)?.function;
         let each = function
             .occupancy_max_active_blocks_per_multiprocessor(CREW, 0, None)
             .map_err(|error| failed(kernel, error))?;

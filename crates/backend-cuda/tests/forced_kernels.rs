@@ -1,11 +1,11 @@
-//! Every kernel that can be forced, of CSR, of COO and of bDIA, on rows of many shapes: the stored order bit for bit, the others inside the bound of
+//! Every kernel that can be forced, of CSR, of COO, of DIA and of bDIA, on rows of many shapes: the stored order bit for bit, the others inside the bound of
 //! their sums and the same at every repetition. Without a GPU the trials print why they are skipped.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Device, Error, Load, Spmm, Spmv, SpmvTransposed, Step};
-use spandrel_backend_cuda::{BdiaKernel, CooKernel, CsrKernel, Cuda, CudaCsr};
-use spandrel_formats::{Bdia, Coo, Csc, Csr, Format, Real};
+use spandrel_backend_cuda::{BdiaKernel, CooKernel, CsrKernel, Cuda, CudaCsr, CudaDia};
+use spandrel_formats::{Bdia, Coo, Csc, Csr, Dia, Format, Real};
 
 const KERNELS: [CsrKernel; 9] = [
     CsrKernel::Scalar,
@@ -73,6 +73,8 @@ fn shapes() -> Vec<(usize, Vec<usize>)> {
         (300, vec![16; 700]),
         (300, vec![32; 700]),
         (2000, stencil(300, 150)),
+        // More entries than every load of a step is asked for at once from, on devices of today.
+        (3000, stencil(18_500, 101)),
         (10_000, tailed),
         (1000, gaps),
         (4, (0..6000).map(|i| i % 3).collect()),
@@ -293,6 +295,70 @@ fn every_kernel_of_bands_on_every_shape() {
     if let Some(cuda) = device() {
         banded::<f64>(&cuda);
         banded::<f32>(&cuda);
+        cuda.synchronize().expect("nothing failed");
+    }
+}
+
+/// A symmetric matrix with entries on whole diagonals, `offsets` those at or above the main one, ascending.
+fn mirrored<T: Real>(n: usize, offsets: &[usize]) -> Csr<T> {
+    let (mut ptr, mut cols, mut values) = (vec![0], Vec::new(), Vec::new());
+    for i in 0..n {
+        let below = offsets.iter().rev().filter(|&&offset| offset > 0 && offset <= i).map(|offset| i - offset);
+        let above = offsets.iter().map(|offset| i + offset).filter(|&j| j < n);
+        for j in below.chain(above) {
+            cols.push(j as u32);
+            values.push(Numbers((i.min(j) * 31 + i.max(j)) as u64).next());
+        }
+        ptr.push(cols.len() as u32);
+    }
+    Csr::new(n, n, ptr, cols, values).expect("columns ascend")
+}
+
+/// Few diagonals and many rows: products with dot products by thread blocks that go through several blocks of rows, against the product without
+/// and the sums by themselves.
+fn few_diagonals<T: Real>(cuda: &Cuda) {
+    let n = 4 * 1024 * cuda.info().multiprocessors as usize + 777;
+    let mut numbers = Numbers(23);
+    for (n, offsets) in [
+        (n, vec![0]),
+        (n, vec![0, 1]),
+        (2 * n + 1, vec![1, 2, 700]),
+        (3 * n, vec![0, 1, 90, 8100]),
+        (5 * n + 11, vec![0, 4096]),
+        (n, vec![3, n / 3, n - 2]),
+        (n - n % 1024, vec![0, 511, 512, 1023]),
+    ] {
+        let m = mirrored::<T>(n, &offsets);
+        let what = format!("{} {n} rows, diagonals {offsets:?}", T::NAME);
+        let resident: CudaDia<T> = cuda.load(Arc::new(Dia::from_csr(&m).expect("converts"))).expect("loads");
+        assert!(resident.is_symmetric());
+        let (x, w) = (numbers.many::<T>(n), numbers.many::<T>(n));
+        let (device_x, w) = (cuda.upload(&x).expect("uploads"), cuda.upload(&w).expect("uploads"));
+        let mut y = cuda.upload(&vec![T::nan(); n]).expect("uploads");
+        Spmv::<Dia<T>>::spmv(cuda, None, Coeff::one(), &resident, &device_x, Coeff::zero(), &mut y)
+            .expect("multiplies");
+        let plain = cuda.download(&y).expect("downloads");
+        compare(&what, &m, true, T::one(), &x, T::zero(), &[], &plain);
+        let mut sums = [T::nan(); 4].map(|value| cuda.scalar(value).expect("a scalar"));
+        let [wy, yy, fused_wy, fused_yy] = &mut sums;
+        cuda.dot(None, &w, &y, wy).expect("sums");
+        cuda.dot(None, &y, &y, yy).expect("sums");
+        for both in [true, false, true] {
+            let mut y = cuda.upload(&vec![T::nan(); n]).expect("uploads");
+            let yy = both.then_some(&mut *fused_yy);
+            Spmv::<Dia<T>>::spmv_dot(cuda, None, &resident, &device_x, &mut y, &w, fused_wy, yy).expect("multiplies");
+            assert!(cuda.download(&y).expect("downloads") == plain, "{what}: spmv_dot has other bits");
+        }
+        let sums = sums.map(|sum| cuda.download_scalar(&sum).expect("downloads"));
+        assert!(sums[0] == sums[2] && sums[1] == sums[3], "{what}: sums {sums:?}");
+    }
+}
+
+#[test]
+fn products_with_few_diagonals_of_many_rows() {
+    if let Some(cuda) = device() {
+        few_diagonals::<f64>(&cuda);
+        few_diagonals::<f32>(&cuda);
         cuda.synchronize().expect("nothing failed");
     }
 }

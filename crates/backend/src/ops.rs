@@ -263,7 +263,8 @@ pub trait Backend<T: Real>: Device {
     }
 
     /// The middle of an iteration of CG, gated by its monitor: p'q > 0 or stop; [`Backend::cg_update`] with alpha = r'z / p'q;
-    /// rr observed as the norm of a full iteration.
+    /// rr observed as the norm of a full iteration. A device may leave x as it is until [`Backend::cg_direction`], which has to follow with
+    /// the same p, x, r'z, p'q and monitor, and reads p anyway.
     fn cg_step(
         &self,
         rz: &Self::Scalar,
@@ -281,16 +282,19 @@ pub trait Backend<T: Real>: Device {
     }
 
     /// The end of an iteration of CG, gated by its monitor: with `checked`, next r'z > 0 or stop; p <- z + (next r'z / r'z) p;
-    /// r'z <- next r'z.
+    /// r'z <- next r'z. Whatever the monitor says, x has then taken the step of the [`Backend::cg_step`] before, if that went through.
     fn cg_direction(
         &self,
         z: &Self::Vector,
         rz_next: &Self::Scalar,
         checked: bool,
         rz: &mut Self::Scalar,
+        pq: &Self::Scalar,
         p: &mut Self::Vector,
+        x: &mut Self::Vector,
         monitor: &mut Self::Monitor,
     ) -> Result<()> {
+        let _ = (pq, x); // x has taken its step
         if checked {
             self.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?;
         }

@@ -1,7 +1,7 @@
 //! The method of conjugate gradients for symmetric positive definite systems.
 //!
 //! Cost of an iteration beyond A's storage, in passes over vectors of n: 11 without a preconditioner (q: 2, update: 6, direction: 3), 14
-//! with Jacobi. The trace tests count it.
+//! with Jacobi. The trace tests count it. A device that puts x's step off to the direction does with one less.
 //! Order: that of the backend's operations; the same bits recorded or plain, for any `check_every`.
 //! Reference: Hestenes & Stiefel 1952, Methods of conjugate gradients for solving linear systems; preconditioned as in Saad, Iterative
 //! Methods for Sparse Linear Systems, 2003, algorithm 9.1.
@@ -93,7 +93,7 @@ unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
                 (&*z, &*rz_next, true)
             }
         };
-        be.cg_direction(z, rz_next, checked, rz, p, monitor)                            // r'z next > 0
+        be.cg_direction(z, rz_next, checked, rz, pq, p, x, monitor)                     // r'z next > 0
                                                                                         // p = z + (r'z next / r'z) p
                                                                                         // r'z = r'z next
     }

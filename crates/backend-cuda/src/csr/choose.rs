@@ -18,10 +18,10 @@ pub enum CsrKernel {
     /// each.
     Vector(u32),
     /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length, and those of thousands of
-    /// entries are cut into pieces that the last to end adds up. For rows of different lengths, also power-law ones.
+    /// entries are cut into pieces that the last to end adds up. For rows of different lengths.
     Binned,
-    /// Equal shares of rows and entries, whatever the rows' lengths; rows that cross a boundary are summed from pieces by a second launch.
-    /// Never chosen; for comparison with the classes of rows, as `spandrel-bench spmv --force` makes it.
+    /// A warp for every few hundred entries of whole rows, summed by segments; a thread block for each part of a long row. For large
+    /// matrices with rows of thousands of entries among short ones: power-law ones.
     Balanced,
 }
 
@@ -41,8 +41,9 @@ const SCALAR_MEAN: f64 = 2.0;
 const SCALAR_LONGEST: usize = 32;
 /// Entries a row in the mean from which several lanes a row are chosen: 32 rows are then more than a warp's room holds.
 const VECTOR_MEAN: f64 = 64.0;
-/// Entries that each of these lanes asks for at once (`AHEAD_OF_LANES` of kernels/csr.cu).
-const ENTRIES_A_LANE: f64 = 8.0;
+/// Entries of each of these lanes: two steps of eight with the fewest lanes that are taken there. With rows of 101 entries 8 lanes take 622
+/// us, 16 lanes 632 and 32 lanes 666 (record/h200-spmv-variants.txt).
+const ENTRIES_A_LANE: f64 = 16.0;
 /// How much longer than the mean the longest row may be for that.
 const VECTOR_LONGEST: f64 = 1.5;
 /// Rows a multiprocessor below which one lane a row leaves too little under way.
@@ -56,6 +57,8 @@ const BUSY_LANES: f64 = 0.8;
 const BYTES_PER_STEP: u64 = 128 << 10;
 /// Entries of a row that a thread block adds at most; longer ones come in pieces.
 pub(super) const ENTRIES_A_PIECE: usize = 2048;
+/// Entries a multiprocessor from which on every load of a step is asked for at once: 1.6 million on 132.
+const LARGE: usize = 12 << 10;
 /// A row that is never too long for a lane.
 const NEVER_LONG: usize = 64;
 /// Shared memory of a warp's staged entries, at most: 14 warps a multiprocessor with 227 KiB have then 200 KiB under way.
@@ -75,6 +78,11 @@ pub(super) const GROUP: usize = 32;
 pub(super) const SPARE: usize = 4;
 /// Sizes of groups that are told apart, in steps of [`GROUP`] entries.
 const BINS: usize = 128;
+
+/// Whether there are so many entries that the bytes under way decide.
+pub(super) fn large(nnz: usize, multiprocessors: usize) -> bool {
+    nnz >= LARGE * multiprocessors
+}
 
 /// What the choice is made from.
 #[derive(Clone, Debug)]
@@ -146,7 +154,8 @@ impl RowStats {
                 return lanes(ENTRIES_A_LANE);
             }
             if !short && (long || busy < BUSY_LANES || nrows < SMALL_ROWS * multiprocessors) {
-                return CsrKernel::Binned;
+                let power_law = self.longest > ENTRIES_A_PIECE && large(nnz, multiprocessors);
+                return if power_law { CsrKernel::Balanced } else { CsrKernel::Binned };
             }
         }
         if short { CsrKernel::Scalar } else { CsrKernel::Staged }
@@ -191,12 +200,14 @@ pub(super) mod tests {
         assert_eq!(chosen(&[7; 100_000], false), CsrKernel::Staged);
         assert_eq!(chosen(&[33; 100_000], false), CsrKernel::Staged);
         assert_eq!(chosen(&[33; 10_000], false), CsrKernel::Vector(16));
-        assert_eq!(chosen(&[100; 100_000], false), CsrKernel::Vector(16));
+        assert_eq!(chosen(&[100; 100_000], false), CsrKernel::Vector(8));
         assert_eq!(chosen(&[500; 100_000], false), CsrKernel::Vector(32));
         let mut tailed = vec![3; 200_000];
         tailed[77] = 50_000;
         assert_eq!(chosen(&tailed, false), CsrKernel::Binned);
         assert_eq!(chosen(&tailed, true), CsrKernel::Staged);
+        tailed.resize(600_000, 3);
+        assert_eq!(chosen(&tailed, false), CsrKernel::Balanced);
         assert_eq!(chosen(&[100; 100_000], true), CsrKernel::Staged);
     }
 

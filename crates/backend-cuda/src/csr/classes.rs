@@ -4,7 +4,7 @@ use rayon::prelude::*;
 use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
 
-use super::choose::{ENTRIES_A_LANE_OF_SMALL, ENTRIES_A_PIECE};
+use super::choose::{ENTRIES_A_LANE_OF_SMALL, ENTRIES_A_PIECE, large};
 use crate::Cuda;
 use crate::launch::Argument;
 use crate::memory::Buffer;
@@ -33,17 +33,14 @@ pub(super) enum ClassesKernel {
     Whole,
     /// Some do.
     Split,
-    /// Millions of entries, with parts or without: every load of a step asked for at once.
+    /// Large matrices, with parts or without: every load of a step asked for at once.
     Wide,
 }
-
-/// Entries a multiprocessor from which on that is faster: 1.6 million on 132.
-const WIDE: usize = 12 << 10;
 
 impl ClassesKernel {
     fn of(nnz: usize, parts: usize, multiprocessors: usize) -> Self {
         match parts {
-            _ if nnz >= WIDE * multiprocessors => Self::Wide,
+            _ if large(nnz, multiprocessors) => Self::Wide,
             0 => Self::Whole,
             _ => Self::Split,
         }

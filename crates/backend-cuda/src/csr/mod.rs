@@ -1,14 +1,14 @@
 //! CSR on the GPU.
 //!
-//! Layout: the host's arrays, `col_idx` and `values` padded to a multiple of four entries; for the balanced kernel, the cuts of its
-//! tiles. Which kernel multiplies is chosen at load from the lengths of the rows ([`CsrKernel`]), by the constants of `choose.rs`.
+//! Layout: the host's arrays, `col_idx` and `values` padded to a multiple of four entries; for the balanced kernel, the pieces of
+//! its warps. Which kernel multiplies is chosen at load from the lengths of the rows ([`CsrKernel`]), by the constants of `choose.rs`.
 //! Order: stored with the kernels by one lane a row, which are the only ones of a reproducible device; else the kernel's own, the same bits
 //! at every repetition. Cost: [`spandrel_formats::Traffic::spmv`]. Kernels: kernels/csr.cu.
 
 mod choose;
 mod classes;
 mod persistent;
-mod tiles;
+mod pieces;
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,10 +18,10 @@ use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, S
 use spandrel_formats::{Csr, Format, Offset, Real, Traffic};
 
 pub use self::choose::CsrKernel;
-use self::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
+use self::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES, large};
 use self::classes::{Bins, ClassesKernel};
 use self::persistent::reach;
-use self::tiles::Tiles;
+use self::pieces::Pieces;
 use crate::device::gate_pointer;
 use crate::error::{NAME, failed};
 use crate::launch::{BLOCK, CoeffArg, Grid, arg};
@@ -45,9 +45,11 @@ pub struct CudaCsr<T> {
     swizzled: bool,
     /// Whether no row is longer than [`SHORT`].
     short: bool,
+    /// Whether a step's loads are all asked for at once where several lanes share a row.
+    large: bool,
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
-    tiles: Option<Tiles<T>>,
+    pieces: Option<Pieces<T>>,
     bins: Option<Bins<T>>,
     /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
     /// in the mean of `PERSISTENT_ROWS`.
@@ -109,8 +111,8 @@ impl Cuda {
             CsrKernel::Binned => Some(Bins::new(self, host.row_ptr())?),
             _ => None,
         };
-        let tiles = match kernel {
-            CsrKernel::Balanced => Some(Tiles::new(self, host.row_ptr())?),
+        let pieces = match kernel {
+            CsrKernel::Balanced => Some(Pieces::new(self, host.row_ptr())?),
             _ => None,
         };
         Ok(CudaCsr {
@@ -125,7 +127,8 @@ impl Cuda {
             swizzled,
             short: !swizzled && stats.longest <= SHORT,
             dot_warps,
-            tiles,
+            pieces,
+            large: large(nnz, self.multiprocessors()),
             bins,
             reach: self.may_persist(nrows, ncols).then(|| reach(host)),
             transposed: OnceLock::new(),
@@ -221,35 +224,10 @@ impl<T: Real> CudaCsr<T> {
     fn product(&self, cuda: &Cuda, a: CoeffArg<T>, x: u64, b: CoeffArg<T>, y: u64, gate: u64) -> Result<()> {
         let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
         let nrows = self.nrows as u32;
-        match (self.kernel, &self.tiles) {
-            (CsrKernel::Balanced, Some(tiles)) => {
-                if tiles.count == 0 {
-                    return Ok(());
-                }
-                let (rows, items) = (tiles.rows.pointer(), (self.nrows + self.nnz) as u64);
-                let (spans, count, pieces) = (tiles.spans.pointer(), tiles.span_count, tiles.pieces.pointer());
-                let mut arguments = [
-                    arg(&row_ptr),
-                    arg(&col_idx),
-                    arg(&values),
-                    arg(&rows),
-                    arg(&items),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&pieces),
-                    arg(&gate),
-                ];
-                // SAFETY: spmv_balanced_csr(row_ptr, col_idx, values, tile_rows, items, a, x, b, y, pieces, gate), a thread block a tile.
-                unsafe { cuda.launch::<T>(&CSR, "spmv_balanced_csr", Grid::of(tiles.count, 256), &mut arguments)? };
-                if count == 0 {
-                    return Ok(());
-                }
-                let grid = Grid::of((count as usize).div_ceil(4), 128);
-                let mut arguments = [arg(&spans), arg(&count), arg(&pieces), arg(&a), arg(&b), arg(&y), arg(&gate)];
-                // SAFETY: spmv_spans_csr(spans, count, pieces, a, b, y, gate), a warp a span.
-                unsafe { cuda.launch::<T>(&CSR, "spmv_spans_csr", grid, &mut arguments) }
+        match (self.kernel, &self.pieces) {
+            (CsrKernel::Balanced, Some(pieces)) => {
+                // SAFETY: the pieces of this matrix, whose arrays are padded; the vectors' lengths were compared.
+                unsafe { pieces.product(cuda, (col_idx, values), (a, x), (b, y), gate) }
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
@@ -298,12 +276,15 @@ impl<T: Real> CudaCsr<T> {
                 unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
             }
             (CsrKernel::Scalar | CsrKernel::Vector(_) | CsrKernel::Balanced, _) => {
-                let (name, grid) = match self.kernel {
-                    CsrKernel::Vector(2) => ("spmv_vector2_csr", 2),
-                    CsrKernel::Vector(4) => ("spmv_vector4_csr", 4),
-                    CsrKernel::Vector(8) => ("spmv_vector8_csr", 8),
-                    CsrKernel::Vector(16) => ("spmv_vector16_csr", 16),
-                    CsrKernel::Vector(_) => ("spmv_vector32_csr", 32),
+                let (name, grid) = match (self.kernel, self.large) {
+                    (CsrKernel::Vector(2), _) => ("spmv_vector2_csr", 2),
+                    (CsrKernel::Vector(4), _) => ("spmv_vector4_csr", 4),
+                    (CsrKernel::Vector(8), false) => ("spmv_vector8_csr", 8),
+                    (CsrKernel::Vector(8), true) => ("spmv_long8_csr", 8),
+                    (CsrKernel::Vector(16), false) => ("spmv_vector16_csr", 16),
+                    (CsrKernel::Vector(16), true) => ("spmv_long16_csr", 16),
+                    (CsrKernel::Vector(_), false) => ("spmv_vector32_csr", 32),
+                    (CsrKernel::Vector(_), true) => ("spmv_long32_csr", 32),
                     _ => ("spmv_scalar_csr", 0),
                 };
                 let grid = match grid {
@@ -321,8 +302,8 @@ impl<T: Real> CudaCsr<T> {
                     arg(&y),
                     arg(&gate),
                 ];
-                // SAFETY: spmv_scalar_csr(row_ptr, col_idx, values, nrows, a, x, b, y, gate), 1024 rows a thread block; spmv_vector2_csr and
-                // so on with the same arguments, 256 threads of so many lanes a row.
+                // SAFETY: spmv_scalar_csr(row_ptr, col_idx, values, nrows, a, x, b, y, gate), 1024 rows a thread block; spmv_vector2_csr,
+                // spmv_long8_csr and so on with the same arguments, 256 threads of so many lanes a row.
                 unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
             }
         }

@@ -405,11 +405,13 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
         rz_next: &Self::Scalar,
         checked: bool,
         rz: &mut Self::Scalar,
+        pq: &Self::Scalar,
         p: &mut Self::Vector,
+        x: &mut Self::Vector,
         monitor: &mut Self::Monitor,
     ) -> Result<()> {
         self.launch("cg_direction", Some(&*monitor), self.passes::<T>(z, 3));
-        self.inner.cg_direction(z, rz_next, checked, rz, p, monitor)
+        self.inner.cg_direction(z, rz_next, checked, rz, pq, p, x, monitor)
     }
 
     fn bicgstab_first(

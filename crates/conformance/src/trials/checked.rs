@@ -18,9 +18,10 @@ use crate::trial::{Trial, Verdict, wrong};
 /// A step on vectors 0 to 5 and scalars 0 to 5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fused {
-    /// p, q, x, r are v0, v1, v2, v3; rz, pq, rr are s0, s1, s2.
+    /// p, q, x, r are v0, v1, v2, v3; rz, pq, rr are s0, s1, s2. With the direction behind it, after which x has to have taken its step: z
+    /// is v4, next rz s4, not checked.
     CgStep,
-    /// z, p are v0, v2; rz, next rz are s0, s1. Checked or not.
+    /// z, p, x are v0, v2, v3; rz, next rz, pq are s0, s1, s3. Checked or not. No step before: x stays.
     CgDirection(bool),
     /// v, r are v0, v3; rho, rv, ss are s0, s1, s2.
     BicgstabFirst,
@@ -231,8 +232,11 @@ fn run<T: Real, D: Backend<T>>(be: &D, step: Fused, situation: &Situation, len: 
         };
         let m = &mut monitor;
         match step {
-            CgStep => be.cg_step(s0, s1, v0, v1, v2, v3, s2, m)?,
-            CgDirection(checked) => be.cg_direction(v0, s1, checked, s0, v2, m)?,
+            CgStep => {
+                be.cg_step(s0, s1, v0, v1, v2, v3, s2, m)?;
+                be.cg_direction(v4, s4, false, s0, s1, v0, v2, m)?;
+            }
+            CgDirection(checked) => be.cg_direction(v0, s1, checked, s0, s3, v2, v3, m)?,
             BicgstabFirst => be.bicgstab_first(s0, s1, v0, v3, s2, m)?,
             BicgstabSecond(with_s) => {
                 be.bicgstab_second(s0, s1, s3, s4, v0, with_s.then_some(&*v4), v1, v5, v2, v3, s2, s5, m)?;
@@ -329,6 +333,10 @@ fn once<T: Real>(step: Fused, v: &mut [Vec<T>; 6], s: &mut [T; 6], rules: &mut R
                 axpby(-alpha, v1, T::one(), v3);
                 s[2] = tree_dot(v3, v3);
                 rules.observe(s[2], true);
+            }
+            if rules.runs() {
+                axpby(T::one(), v4, s[4] / s[0], v0);
+                s[0] = s[4];
             }
         }
         CgDirection(checked) => {

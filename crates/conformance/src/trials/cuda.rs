@@ -3,14 +3,15 @@
 //!
 //! Each takes the fleet's device for the proof that the others took no harm, and opens devices of its own for what it destroys.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Device, Error, Mat, Operator, Phase, Recorded, Result, Spmv, Step, Watch};
 use spandrel_backend_cpu::Cpu;
-use spandrel_backend_cuda::cudarc::driver::{DeviceRepr, DriverError};
+use spandrel_backend_cuda::cudarc::driver::{DeviceRepr, DriverError, result};
 use spandrel_backend_cuda::cudarc::nvrtc::Ptx;
-use spandrel_backend_cuda::{Cuda, Monitor};
+use spandrel_backend_cuda::{Cuda, Monitor, Scalar, Vector};
 use spandrel_formats::{Csr, Real, generate};
 use spandrel_solvers::{Cg, Jacobi, Options};
 
@@ -46,6 +47,7 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
     push("queue/two-interleaved", interleaved);
     push("queue/beside-the-cpu", beside_the_cpu);
     push("queue/two-threads", threads);
+    push("queue/among-copies", |be, _| among_copies(be));
     push("upload/large", large_uploads);
     push("drop/every-order", dropped);
     push("drop/wrapped-while-in-use", |be, _| wrapped_and_dropped(be));
@@ -203,6 +205,95 @@ fn beside_the_cpu(_: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
         there.run()?;
     }
     same("x of the GPU beside the CPU", &gpu.download(&there.step().x)?, &cpu.download(&here.step().x)?)
+}
+
+/// Small kernels that read what the one before, or the one before that, wrote, among copies and fills that are none of ours: what kernels that
+/// are launched while the one ahead still runs must wait for.
+struct Among(Rc<RefCell<Operands>>);
+
+struct Operands {
+    x: Vector<f64>,
+    y: Vector<f64>,
+    z: Vector<f64>,
+    one: Scalar<f64>,
+}
+
+/// Times that its sequence is repeated in a step.
+const IN_A_STEP: usize = 8;
+
+// SAFETY: one fixed sequence on buffers that the step holds; the trial, which shares them, writes into them between runs and replaces none.
+unsafe impl Step<Cuda> for Among {
+    fn enqueue(&mut self, be: &Cuda) -> Result<()> {
+        let Operands { x, y, z, one } = &mut *self.0.borrow_mut();
+        let refused = |why: DriverError| Error::Device { device: "cuda", why: format!("{why:?}") };
+        let (from, to, bytes, queue) = (y.device_pointer(), z.device_pointer(), 8 * y.len(), be.stream().cu_stream());
+        for _ in 0..IN_A_STEP {
+            be.axpby(None, Coeff::host(0.7), x, Coeff::host(0.3), y)?;
+            // Ends long before the one ahead of it, and does not touch what the one behind it reads.
+            be.assign(None, Coeff::host(1.0), one)?;
+            // SAFETY: as many elements each, of vectors that live as long as the step.
+            unsafe { result::memcpy_dtod_async(to, from, bytes, queue) }.map_err(refused)?;
+            be.axpby(None, Coeff::scalar(one), z, Coeff::host(-0.4), x)?;
+            be.assign(None, Coeff::host(1.0), one)?;
+            be.axpby(None, Coeff::host(0.25), x, Coeff::host(0.5), y)?;
+            // SAFETY: as above.
+            unsafe { result::memset_d8_async(to, 0, bytes, queue) }.map_err(refused)?;
+            be.axpby(None, Coeff::host(0.5), y, Coeff::host(1.0), z)?;
+            be.axpby(None, Coeff::host(1.0), z, Coeff::host(0.5), x)?;
+        }
+        Ok(())
+    }
+}
+
+/// The same by plain loops: x, y, z.
+fn among_plain([x, y, z]: &mut [Vec<f64>; 3]) {
+    let axpby =
+        |a: f64, x: &[f64], b: f64, y: &mut [f64]| y.iter_mut().zip(x).for_each(|(y, &x)| *y = a.mul_add(x, b * *y));
+    for _ in 0..IN_A_STEP {
+        axpby(0.7, x, 0.3, y);
+        z.copy_from_slice(y);
+        axpby(1.0, z, -0.4, x);
+        axpby(0.25, x, 0.5, y);
+        z.fill(0.0);
+        axpby(0.5, y, 1.0, z);
+        axpby(1.0, z, 0.5, x);
+    }
+}
+
+/// One graph replayed with a new input each time, and the same step plainly.
+fn among_copies(be: &Cuda) -> Verdict {
+    for (len, runs) in [(1, 1000), (15_600, 1000), (300_001, 100)] {
+        let prepare = || -> Result<_> {
+            let zeros = || be.zeros(len);
+            let operands = Operands { x: zeros()?, y: zeros()?, z: zeros()?, one: be.scalar(f64::NAN)? };
+            Ok(Rc::new(RefCell::new(operands)))
+        };
+        let (recorded, plain) = (prepare()?, prepare()?);
+        let mut steps = [("recorded", &recorded, true), ("plain", &plain, false)]
+            .map(|(name, operands, record)| (name, operands, Recorded::new(be, Among(operands.clone()), record)));
+        for run in 0..runs {
+            let mut wanted = [1, 2, 3].map(|k| numbers::<f64>(k + 3 * run, len));
+            for (_, operands, _) in &steps {
+                let Operands { x, y, z, .. } = &mut *operands.borrow_mut();
+                for (host, v) in wanted.iter().zip([x, y, z]) {
+                    be.write(host, v)?;
+                }
+            }
+            for (_, _, step) in &mut steps {
+                step.run()?;
+            }
+            among_plain(&mut wanted);
+            for (name, operands, _) in &steps {
+                let of = operands.borrow();
+                for (what, found, wanted) in
+                    [("x", &of.x, &wanted[0]), ("y", &of.y, &wanted[1]), ("z", &of.z, &wanted[2])]
+                {
+                    same(&format!("{what} of {len} elements, run {run}, {name}"), &be.download(found)?, wanted)?;
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// x of a whole solve.

@@ -410,9 +410,12 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
         rz_next: &Self::Scalar,
         checked: bool,
         rz: &mut Self::Scalar,
+        pq: &Self::Scalar,
         p: &mut Self::Vector,
+        x: &mut Self::Vector,
         monitor: &mut Self::Monitor,
     ) -> Result<()> {
+        let _ = (pq, x); // x has taken its step
         let late = self.flaw == Flaw::WritesPastCheck;
         if late {
             self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
