@@ -3,6 +3,8 @@
 //! a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the factors are computed there, with the bits of the host's: the host
 //! looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
 
+use std::borrow::Cow;
+
 use spandrel_backend::{Assemble, Backend, Factorize, Mat, Preconditioner, Sptrsv};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
@@ -87,8 +89,26 @@ pub trait Incomplete<T: Real>:
     where
         Self: Assemble<F>,
     {
+        self.incomplete_or::<F>(a, || Cow::Borrowed(csr))
+    }
+
+    /// As [`Incomplete::incomplete_of`] for a matrix of which the host has no copy, or not in this element type, until `host` makes it: it is asked
+    /// only where the device has no way. With [`Mat::narrow`] that is a preconditioner in f32 of a matrix in f64
+    /// ([`spandrel_solvers::Mixed`]).
+    ///
+    /// # Errors
+    /// As [`Incomplete::incomplete_of`].
+    fn incomplete_or<'a, F: Factor<Value = T>>(
+        &self,
+        a: &Mat<Self, Csr<T>>,
+        host: impl FnOnce() -> Cow<'a, Csr<T>>,
+    ) -> Result<Chosen<T, Self>>
+    where
+        Self: Assemble<F>,
+    {
         let Some(made) = Assemble::<F>::assemble(self, a.resident())? else {
-            return self.incomplete(F::symbolic(csr)?, csr.values());
+            let csr = host();
+            return self.incomplete(F::symbolic(&csr)?, csr.values());
         };
         let (plan, nnz, shift, stored_order) = (made.plan(), made.nnz(), made.shift(), made.is_stored_order());
         Ok(Chosen { precond: made, plan, nnz, shift, stored_order })

@@ -7,6 +7,7 @@
 
 mod choose;
 mod classes;
+mod narrow;
 mod persistent;
 mod tiles;
 
@@ -15,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use cudarc::driver::{result, sys};
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed};
-use spandrel_formats::{Csr, Format, Offset, Real, Traffic};
+use spandrel_formats::{Csr, Format, Offset, Real};
 
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES};
@@ -56,6 +57,14 @@ pub struct CudaCsr<T> {
     transposed: OnceLock<Box<CudaCsr<T>>>,
 }
 
+/// The arrays of [`CudaCsr`], and its reach.
+struct Arrays<T> {
+    row_ptr: Buffer<u32>,
+    col_idx: Buffer<u32>,
+    values: Buffer<T>,
+    reach: Option<(Reach, usize)>,
+}
+
 /// Host data and zeros up to a multiple of four elements.
 pub(crate) fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
     let buffer = Buffer::uninit(cuda.stream(), host.len().next_multiple_of(4), what)?;
@@ -91,9 +100,27 @@ impl Cuda {
     }
 
     pub(crate) fn load_csr<T: Real>(&self, host: &Csr<T>, forced: Option<CsrKernel>) -> Result<CudaCsr<T>> {
-        let (nrows, ncols, nnz) = (host.nrows(), host.ncols(), host.nnz());
-        let stats = RowStats::of(host.row_ptr());
-        let choice = || stats.choose(nrows, nnz, host.spmv(), self.multiprocessors(), self.reproducible());
+        let arrays = Arrays {
+            row_ptr: Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?,
+            col_idx: padded(self, host.col_idx(), "a matrix's columns")?,
+            values: padded(self, host.values(), "a matrix's values")?,
+            reach: self.may_persist(host.nrows(), host.ncols()).then(|| reach(host)),
+        };
+        self.make_csr((host.nrows(), host.ncols()), host.row_ptr(), arrays, forced)
+    }
+
+    /// A matrix of what lies on the device already, for which `row_ptr` says how long its rows are.
+    fn make_csr<T: Real>(
+        &self,
+        (nrows, ncols): (usize, usize),
+        row_ptr: &[Offset],
+        Arrays { row_ptr: on_device, col_idx, values, reach }: Arrays<T>,
+        forced: Option<CsrKernel>,
+    ) -> Result<CudaCsr<T>> {
+        let nnz = row_ptr[nrows] as usize;
+        let stats = RowStats::of(row_ptr);
+        let spmv = (4 * (nrows + 1) + (4 + T::BYTES) * nnz + (nrows + ncols) * T::BYTES) as u64;
+        let choice = || stats.choose(nrows, nnz, spmv, self.multiprocessors(), self.reproducible());
         let kernel = forced.unwrap_or_else(choice);
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
@@ -106,20 +133,20 @@ impl Cuda {
         let capacity = stats.capacity(nnz, limit - GROUP) + if swizzled { GROUP } else { SPARE };
         let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
         let bins = match kernel {
-            CsrKernel::Binned => Some(Bins::new(self, host.row_ptr())?),
+            CsrKernel::Binned => Some(Bins::new(self, row_ptr)?),
             _ => None,
         };
         let tiles = match kernel {
-            CsrKernel::Balanced => Some(Tiles::new(self, host.row_ptr())?),
+            CsrKernel::Balanced => Some(Tiles::new(self, row_ptr)?),
             _ => None,
         };
         Ok(CudaCsr {
             nrows,
             ncols,
             nnz,
-            row_ptr: Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?,
-            col_idx: padded(self, host.col_idx(), "a matrix's columns")?,
-            values: padded(self, host.values(), "a matrix's values")?,
+            row_ptr: on_device,
+            col_idx,
+            values,
             kernel,
             capacity,
             swizzled,
@@ -127,7 +154,7 @@ impl Cuda {
             dot_warps,
             tiles,
             bins,
-            reach: self.may_persist(nrows, ncols).then(|| reach(host)),
+            reach,
             transposed: OnceLock::new(),
         })
     }
