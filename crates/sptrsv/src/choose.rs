@@ -9,7 +9,7 @@ use std::sync::Arc;
 use spandrel_formats::{Format, Machine, Real};
 
 use crate::{
-    Capellini, Diagonal, Elementwise, Levels, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System,
+    Capellini, Diagonal, Elementwise, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System,
     Systems, Triangle, Triangular, for_each_plan,
 };
 
@@ -17,9 +17,6 @@ use crate::{
 const PAID_BACK: usize = 4;
 /// Entries of a level from which on two cores are faster than one: some microseconds of work, against a wait of half of one.
 const SHARED_LEVEL: usize = 2048;
-/// Rows of a level from which on level sets beat a thread a row on a GPU: they are behind at 6 to 593 rows a level and ahead at 1,380 in
-/// record/h200-sptrsv.jsonl.
-const WIDE_LEVEL: usize = 1024;
 /// Bytes below which waking a second core costs more than it does.
 const ONE_CORE: u64 = 1024 * 1024;
 
@@ -131,35 +128,23 @@ impl<T: Real> AnyPlan<T> {
         if machine == Machine::Cpu && bytes < ONE_CORE {
             return (serial(), format!("{nnz} entries in {n} rows are {bytes} bytes, too few for a second core"));
         }
+        let without_levels = |why: String| match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
+            (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
+            _ => (serial(), why),
+        };
         if reuse < PAID_BACK {
-            let why = format!("no grid for a sweep, and {reuse} solves do not pay an analysis of {nnz} entries back");
-            return match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
-                (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
-                _ => (serial(), why),
-            };
-        }
-        if machine == Machine::Gpu {
-            let levels = Levels::of(matrix.csr(), matrix.triangle()).map_or(0, |levels| levels.count());
-            let rows = n / levels.max(1);
-            let numbers = format!("no grid for a sweep; {n} rows in {levels} levels, {rows} rows a level");
-            if rows >= WIDE_LEVEL
-                && let Ok((plan, _)) = analyzed(matrix, systems)
-            {
-                return (Self::Levelset(plan), format!("{numbers}, solved {reuse} times"));
-            }
-            return match Capellini::analyze(Arc::clone(matrix), systems) {
-                Ok(plan) => (Self::Capellini(plan), format!("{numbers}: a thread a row waits least")),
-                Err(_) => (serial(), numbers),
-            };
+            let numbers = format!("{reuse} solves do not pay an analysis of {nnz} entries back");
+            return without_levels(format!("no grid for a sweep, and {numbers}"));
         }
         let (plan, levels) = match analyzed(matrix, systems) {
             Ok(found) => found,
-            Err(error) => return (serial(), format!("no grid for a sweep, and no levels either: {error}")),
+            Err(error) => return without_levels(format!("no grid for a sweep, and no levels either: {error}")),
         };
         let each = nnz / levels.max(1);
         let numbers =
             format!("no grid for a sweep; {n} rows and {nnz} entries in {levels} levels, {each} entries a level");
-        if each < SHARED_LEVEL {
+        // On a GPU they beat a thread a row whatever levels are like (docs/adr/0031).
+        if machine == Machine::Cpu && each < SHARED_LEVEL {
             return (serial(), format!("{numbers}, too few to share"));
         }
         (Self::Levelset(plan), format!("{numbers}, solved {reuse} times"))

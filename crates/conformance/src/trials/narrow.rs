@@ -54,10 +54,7 @@ pub(crate) fn trials<D: Narrows + 'static>(
 }
 
 /// The host's matrix, the device's with its exponent; nothing where the device has no way.
-fn both<D: Narrow>(
-    be: &D,
-    csr: &Csr<f64>,
-) -> Result<Option<(Narrowed, Mat<D, Csr<f32>>)>, crate::trial::Finding> {
+fn both<D: Narrow>(be: &D, csr: &Csr<f64>) -> Result<Option<(Narrowed, Mat<D, Csr<f32>>)>, crate::trial::Finding> {
     let wide = Mat::<D, Csr<f64>>::load(be, csr.clone())?;
     let Some((made, exponent)) = wide.narrow(be)? else { return Ok(None) };
     let host = Narrowed::new(csr);
