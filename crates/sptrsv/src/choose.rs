@@ -9,8 +9,8 @@ use std::sync::Arc;
 use spandrel_formats::{Format, Machine, Real};
 
 use crate::{
-    Capellini, Diagonal, Elementwise, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System,
-    Systems, Triangle, Triangular, for_each_plan,
+    Capellini, Diagonal, Elementwise, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System, Systems,
+    Triangle, Triangular, for_each_plan,
 };
 
 /// Solves from which on an analysis by levels is paid back: it takes about as long as so many serial ones.
