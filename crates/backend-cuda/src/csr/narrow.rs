@@ -5,7 +5,8 @@
 
 use spandrel_backend::{Backend, Cast, Coeff, Narrow, Result};
 
-use super::{Arrays, CudaCsr};
+use super::CudaCsr;
+use super::load::Arrays;
 use crate::memory::Buffer;
 use crate::{Cuda, Vector};
 
