@@ -7,7 +7,7 @@
 // and no fence is needed. `Progress` is advanced here, by the launch with `last`, when all of its thread blocks have read it.
 // Grid: sptrsv_block: one thread block of up to 512, warp w takes slices w, w + warps, ...; x of the last 2^shift positions of the
 // segment is also kept on chip, in slots that carry the lap around the ring. 2^shift slots and 64 numbers a warp of shared memory.
-// For levels of a row or two: lanes wait one after the other, so that a lane alone goes on at once.
+// For levels of a row: lanes wait one after the other, so that a lane alone goes on at once.
 // sptrsv_grid: any number of thread blocks of 256; a warp draws its slices by ticket, the next while it solves one. Its lanes wait
 // together, with the entries that come next under way.
 // Either way a slice waits for slices before it alone, which are solved, or held by a warp that runs.

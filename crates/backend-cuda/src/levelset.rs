@@ -27,8 +27,12 @@ use crate::{Cuda, Vector};
 /// Threads of a thread block that solves a segment alone, and of one of many: `BLOCK_CREW` and `GRID_CREW` of the kernels.
 const BLOCK_CREW: usize = 512;
 const GRID_CREW: usize = 256;
-/// Thread blocks of a grid on each multiprocessor.
+/// Thread blocks of a grid on each multiprocessor at most.
 const BLOCKS_EACH: usize = 2;
+/// Levels for whose slices, in the mean, a grid has warps, and thread blocks that it has at least: further ones would only look for what is long
+/// in coming, in the way of those whose turn it is (record/h200-sptrsv-variants.txt).
+const AHEAD: usize = 32;
+const FEW_BLOCKS: usize = 8;
 /// Positions that a thread block keeps on chip at most, as a power of two.
 const RING: u32 = 13;
 
@@ -45,7 +49,15 @@ struct Resident<T> {
     /// The same in device memory, and for the diagonal, for values that come from there.
     places: Places,
     diagonal: Places,
-    segments: Vec<Segment>,
+    /// Each with the thread blocks that its slices would keep in work.
+    segments: Vec<(Segment, usize)>,
+}
+
+/// Thread blocks for slices of so many levels.
+fn blocks(slices: usize, levels: usize) -> usize {
+    let warps = (AHEAD * slices).div_ceil(levels.max(1)).min(slices);
+    let few = FEW_BLOCKS.min(slices.div_ceil(GRID_CREW / LANES));
+    warps.div_ceil(GRID_CREW / LANES).max(few).max(1)
 }
 
 impl<T: Real> Resident<T> {
@@ -64,7 +76,16 @@ impl<T: Real> Resident<T> {
             from,
             places: Places::default(),
             diagonal: Places::default(),
-            segments: schedule.segments().to_vec(),
+            segments: schedule
+                .segments()
+                .iter()
+                .map(|segment| {
+                    let at =
+                        |position: usize| schedule.level_ptr().partition_point(|&begin| (begin as usize) < position);
+                    let levels = at(segment.positions.end) - at(segment.positions.start);
+                    (segment.clone(), blocks(segment.slices.len(), levels))
+                })
+                .collect(),
         })
     }
 }
@@ -157,7 +178,7 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
         let values = m.values.pointer();
         let inv = m.inv_diag.as_ref().map_or(0, Buffer::pointer);
         let (slots, progress) = (self.slots.pointer(), self.progress.pointer());
-        for (number, segment) in m.segments.iter().enumerate() {
+        for (number, (segment, blocks)) in m.segments.iter().enumerate() {
             let (first, end) = (segment.slices.start as u32, segment.slices.end as u32);
             let last = u32::from(number + 1 == m.segments.len());
             match segment.span {
@@ -195,8 +216,7 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                     }
                 }
                 Span::Grid => {
-                    let blocks = segment.slices.len().div_ceil(GRID_CREW / LANES);
-                    let grid = Grid::of(blocks.min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
+                    let grid = Grid::of((*blocks).min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
                     // SAFETY: sptrsv_grid_levelset(order, slices, cols, values, inv, first, end, b, x, slots, progress, last,
                     // gate); a slot for each of `nrows` positions.
                     unsafe {
@@ -263,6 +283,15 @@ mod tests {
         assert_eq!(on(99 << 10), (13, 12), "8.6");
         assert_eq!(on(64 << 10), (12, 11), "7.5");
         assert!(shared::<f64>(13) <= 227 << 10 && shared::<f32>(13) <= 99 << 10);
+    }
+
+    #[test]
+    fn grids_have_warps_for_the_slices_of_the_levels_that_come_next() {
+        assert_eq!(blocks(1, 1), 1);
+        assert_eq!(blocks(20, 20), 3, "no more than there are slices for");
+        assert_eq!(blocks(10_000, 10_000), FEW_BLOCKS);
+        assert_eq!(blocks(1574, 25), 197, "as many as slices");
+        assert_eq!(blocks(20_000, 100), 800);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
-//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets, as
-//! [`spandrel_sptrsv::AnyPlan::general`] takes for solves without number (docs/adr/0031). On a GPU the factors are computed there, with the bits of the host's: the host
-//! looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
+//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets; on a GPU a thread a row where
+//! rows are long ([`by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU the factors are computed there, with the bits of the host's:
+//! the host looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
 
 use std::borrow::Cow;
 
@@ -9,6 +9,7 @@ use spandrel_backend::{Assemble, Backend, Factorize, Mat, Preconditioner, Sptrsv
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{DeviceFactored, Error, Result};
+use spandrel_sptrsv::choose::by_levels;
 use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Ssor, Sweep};
 
 #[cfg(feature = "cpu")]
@@ -168,18 +169,15 @@ where
         }
         triangles = factor.triangles(factor.unformed())?.into();
     }
-    match Plans::<Levelset<T>>::analyze(&triangles) {
-        Ok(plans) => {
-            drop(triangles);
-            load_there(be, factor, plans, &values)
-        }
-        // More places than their slices count.
-        Err(_) => {
-            let plans = Plans::<Capellini<T>>::analyze(&triangles)?;
-            drop(triangles);
-            load_there(be, factor, plans, &values)
-        }
+    // They refuse more places than 32 bits count.
+    let levels = by_levels(triangles.lower()).then(|| Plans::<Levelset<T>>::analyze(&triangles));
+    if let Some(Ok(plans)) = levels {
+        drop(triangles);
+        return load_there(be, factor, plans, &values);
     }
+    let plans = Plans::<Capellini<T>>::analyze(&triangles)?;
+    drop(triangles);
+    load_there(be, factor, plans, &values)
 }
 
 fn load_there<P, B, F>(

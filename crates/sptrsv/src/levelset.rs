@@ -40,7 +40,7 @@ pub const CLASS: usize = 4;
 /// through the second-level cache (record/h200-sptrsv-variants.txt).
 const LEVEL: [f64; 2] = [400.0, 700.0];
 /// Nanoseconds of each further row of a level for a thread block alone: its lanes wait one after the other.
-const BESIDE: f64 = 250.0;
+const BESIDE: f64 = 350.0;
 /// Nanoseconds of a slice for a grid, which has more of them in work than any level has, and bytes in a nanosecond.
 const SLICE: f64 = 0.4;
 const RATE: f64 = 3000.0;
