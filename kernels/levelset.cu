@@ -1,13 +1,15 @@
 // Level sets: triangular solve over slices of rows in an order of execution.
 //
 // Layout: as on the host (crates/sptrsv/src/levelset.rs). slices[c] = (first place, first position, rows, entries of a row); entry k of
-// its l-th row at first + k rows + l, in the order of its sum; cols are positions, PADDING without an entry; values lie in
-// places, or, with `from`, at values[from[place]]; order[p] is the row at position p, inv[p] its 1/d, null for a unit diagonal.
+// its l-th row at first + k rows + l, in the order of its sum; cols are positions, PADDING without an entry, where values, which lie in
+// the same places, hold 0; order[p] is the row at position p, inv[p] its 1/d, null for a unit diagonal.
 // x is remembered in slots by position, each with the number of its solve (the epoch), so that data is its own flag: nothing is cleared
 // and no fence is needed. `Progress` is advanced here, by the launch with `last`, when all of its thread blocks have read it.
 // Grid: sptrsv_block: one thread block of up to 512, warp w takes slices w, w + warps, ...; x of the last 2^shift positions of the
 // segment is also kept on chip, in slots that carry the lap around the ring. 2^shift slots and 64 numbers a warp of shared memory.
-// sptrsv_grid: any number of thread blocks of 256; a warp draws its slices by ticket, the next while it solves one.
+// For levels of a row: lanes wait one after the other, so that a lane alone goes on at once.
+// sptrsv_grid: any number of thread blocks of 256; a warp draws its slices by ticket, the next while it solves one. Its lanes wait
+// together, with the entries that come next under way.
 // Either way a slice waits for slices before it alone, which are solved, or held by a warp that runs.
 // Order: stored, towards the diagonal; one fma an entry.
 // Bytes: places and slices once, b and x once; a slot a row written, read by who needs it.
@@ -92,7 +94,6 @@ struct Slices {
     const u32* order;
     const uint4* slices;
     const u32* cols;
-    const u32* from;
     const T* values;
     const T* inv;
 
@@ -101,14 +102,10 @@ struct Slices {
         return lane < slice.z ? __ldg(order + slice.y + lane) : 0;
     }
     // Does not ask whether there is an entry in the place: places without one hold 0, and loads need not wait for their columns.
-    __device__ __forceinline__ T value(u32 place) const {
-        if (!from) return __ldg(values + place);
-        u32 at = __ldg(from + place);
-        return at != PADDING ? __ldg(values + at) : T(0);
-    }
+    __device__ __forceinline__ T value(u32 place) const { return __ldg(values + place); }
 };
 
-// The sums of up to 32 rows, one a lane.
+// The sums of up to 32 rows, one a lane, each of which waits for itself.
 template <class T, class Known>
 __device__ __forceinline__ T subtract_each(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T s) {
     u32 p = slice.y + lane, rows = slice.z, steps = slice.w;
@@ -142,6 +139,51 @@ __device__ __forceinline__ T subtract_each(const Slices<T>& m, const Known& know
             }
             s = fma_rn(-t[i], slot[i].value(), s);
         }
+    }
+    return s;
+}
+
+// Entries of a row from one of them on.
+template <class T>
+struct Held {
+    u32 col[HELD];
+    T t[HELD];
+
+    __device__ __forceinline__ void bring(const Slices<T>& m, const uint4& slice, u32 done, u32 lane) {
+        u32 place = slice.x + lane + done * slice.z;
+#pragma unroll
+        for (int i = 0; i < HELD; i++) {
+            bool there = lane < slice.z && done + i < slice.w;
+            col[i] = there ? __ldg(m.cols + place + i * slice.z) : PADDING;
+            t[i] = there ? m.value(place + i * slice.z) : T(0);
+        }
+    }
+};
+
+// The same of a whole warp whose lanes wait together: each round asks for all that any of them lacks, so that entries which come one after the
+// other, in this lane and that, are one wait and not as many.
+template <class T, class Known>
+__device__ __forceinline__ T subtract_together(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T s) {
+    Held<T> held, ahead;
+    held.bring(m, slice, 0, lane);
+    for (u32 done = 0; done < slice.w; done += HELD) {
+        ahead.bring(m, slice, done + HELD, lane);
+        Slot<T> slot[HELD];
+        u32 missing = 0;
+#pragma unroll
+        for (int i = 0; i < HELD; i++) missing |= (u32)(held.col[i] != PADDING) << i;
+        do {
+#pragma unroll
+            for (int i = 0; i < HELD; i++)
+                if (missing >> i & 1) known.load(slot[i], held.col[i], false);
+#pragma unroll
+            for (int i = 0; i < HELD; i++)
+                if (missing >> i & 1 && known.holds(slot[i], held.col[i], false)) missing &= ~(1u << i);
+        } while (__any_sync(ALL, missing));
+#pragma unroll
+        for (int i = 0; i < HELD; i++)
+            if (held.col[i] != PADDING) s = fma_rn(-held.t[i], slot[i].value(), s);
+        held = ahead;
     }
     return s;
 }
@@ -183,8 +225,8 @@ __device__ __forceinline__ T subtract_long(const Slices<T>& m, const Known& know
 }
 
 // One slice. A whole warp; lane l has the number of the slice's l-th row.
-template <class T, class Known>
-__device__ __forceinline__ void solve_slice(const Slices<T>& m, const Known& known, const uint4& slice, u32 row, u32 lane, T* stage, const T* b, T* x) {
+template <class T, bool RING>
+__device__ __forceinline__ void solve_slice(const Slices<T>& m, const Known<T, RING>& known, const uint4& slice, u32 row, u32 lane, T* stage, const T* b, T* x) {
     u32 p = slice.y + lane;
     bool mine = lane < slice.z;
     // Read early: it waits for nothing.
@@ -192,6 +234,8 @@ __device__ __forceinline__ void solve_slice(const Slices<T>& m, const Known& kno
     T inv = m.inv && mine ? __ldg(m.inv + p) : T(0);
     if (slice.w > LONG) {
         s = subtract_long(m, known, slice, lane, stage, __shfl_sync(ALL, s, 0));
+    } else if (!RING) {
+        s = subtract_together(m, known, slice, lane, s);
     } else if (mine) {
         s = subtract_each(m, known, slice, lane, s);
     }
@@ -255,10 +299,10 @@ __device__ __forceinline__ void solve_by_grid(const Slices<T>& m, u32 first, u32
 }
 
 #define ENTRIES(T, t)                                                                            \
-    extern "C" __global__ void __launch_bounds__(BLOCK_CREW, 1) sptrsv_block_levelset_##t(const u32* order, const uint4* slices, const u32* cols, const u32* from, const T* values, const T* inv, u32 first, u32 end, u32 base, u32 shift, const T* b, T* x, u64* slots, Progress* progress, u32 last, const Monitor* gate) { \
-        solve_by_block(Slices<T>{order, slices, cols, from, values, inv}, first, end, base, shift, b, x, slots, progress, last, gate); \
+    extern "C" __global__ void __launch_bounds__(BLOCK_CREW, 1) sptrsv_block_levelset_##t(const u32* order, const uint4* slices, const u32* cols, const T* values, const T* inv, u32 first, u32 end, u32 base, u32 shift, const T* b, T* x, u64* slots, Progress* progress, u32 last, const Monitor* gate) { \
+        solve_by_block(Slices<T>{order, slices, cols, values, inv}, first, end, base, shift, b, x, slots, progress, last, gate); \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(GRID_CREW, 2) sptrsv_grid_levelset_##t(const u32* order, const uint4* slices, const u32* cols, const u32* from, const T* values, const T* inv, u32 first, u32 end, const T* b, T* x, u64* slots, Progress* progress, u32 last, const Monitor* gate) { \
-        solve_by_grid(Slices<T>{order, slices, cols, from, values, inv}, first, end, b, x, slots, progress, last, gate); \
+    extern "C" __global__ void __launch_bounds__(GRID_CREW, 2) sptrsv_grid_levelset_##t(const u32* order, const uint4* slices, const u32* cols, const T* values, const T* inv, u32 first, u32 end, const T* b, T* x, u64* slots, Progress* progress, u32 last, const Monitor* gate) { \
+        solve_by_grid(Slices<T>{order, slices, cols, values, inv}, first, end, b, x, slots, progress, last, gate); \
     }
 FOR_EACH_TYPE(ENTRIES)

@@ -5,7 +5,7 @@
 // are 0 between solves: whoever solves row i reads them last and clears them.
 // Grid: any number of thread blocks of 256. By columns: a warp a column, a ticket for `deep` of them. By rows: see include/sptrsv.cuh.
 // Order: by columns none, sums are atomic; x_i = (b_i + sum) / d_i with the products -t x_j rounded. By rows: n lanes and a halving tree.
-// Bytes: by columns entries (with `from`), offsets, reciprocals, degrees, b, x once; two atomics an entry. By rows: as elementwise.
+// Bytes: by columns entries, offsets, reciprocals, degrees, b, x once; two atomics an entry. By rows: as elementwise.
 #include "sptrsv.cuh"
 
 __device__ __forceinline__ u32 arrived_at(const u32* at) {

@@ -8,13 +8,12 @@
 #pragma once
 #include "exchange.cuh"
 
-// The rows of T or of T^T: row i's entries are ptr[i] .. ptr[i+1], entry e in column idx[e] with the value values[from[e]], or values[e]
-// without `from`. A stored diagonal entry is the last of a lower row and the first of an upper one.
+// The rows of T or of T^T: row i's entries are ptr[i] .. ptr[i+1], entry e in column idx[e] with the value values[e]. A stored diagonal entry
+// is the last of a lower row and the first of an upper one.
 template <class T>
 struct TriangleRows {
     const u32* ptr;
     const u32* idx;
-    const u32* from;    // null: each entry's own place
     const T* values;
     const T* inv_diag;  // null: a unit diagonal
     u32 nrows;
@@ -24,7 +23,7 @@ struct TriangleRows {
     __device__ __forceinline__ u32 row(u32 k) const { return lower ? k : nrows - 1 - k; }
     // The entry at a place of the walk towards the diagonal, which is last.
     __device__ __forceinline__ u32 entry(u32 begin, u32 len, u32 place) const { return lower ? begin + place : begin + len - 1 - place; }
-    __device__ __forceinline__ T value(u32 e) const { return __ldg(values + (from ? __ldg(from + e) : e)); }
+    __device__ __forceinline__ T value(u32 e) const { return __ldg(values + e); }
     // x of a row whose terms are subtracted.
     __device__ __forceinline__ T solved(u32 row, T s) const { return inv_diag ? s * __ldg(inv_diag + row) : s; }
 };

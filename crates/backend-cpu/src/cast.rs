@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Cast, Coeff, Gate, Result};
+use spandrel_backend::{Cast, Coeff, Gate, Narrow, Result};
 use spandrel_formats::Real;
 
 use crate::backend::GRANULE;
@@ -27,6 +27,9 @@ fn binade(bits: u64) -> f64 {
         exponent => f64::from_bits(exponent.clamp(1, 2045) << 52),
     }
 }
+
+// The host's way is as near here.
+impl Narrow for Cpu {}
 
 impl<S: Real, T: Real> Cast<S, T> for Cpu {
     fn binade(&self, gate: Gate<'_, Self>, x: &Vector<S>, out: &mut Scalar<f64>) -> Result<()> {

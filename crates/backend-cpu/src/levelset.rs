@@ -6,7 +6,9 @@
 //! Rows that are shared among workers are copied into the order of execution, where each worker reads them one after the other; x, b and
 //! the columns keep the user's numbering. T^T's values are read where the triangle has them.
 //! Invariants: one broadcast a solve. Nobody waits for a part before every worker runs; where they do not come together in time, one of
-//! them solves all of it serially, as it does where the estimate sees no gain.
+//! them solves all of it serially, as it does where the estimate sees no gain: rows out of their order cost a line of b and of x each, and
+//! beyond the reach of the TLB a walk of its tables as well, so that few cores are no faster than one with short rows of large systems; nor
+//! are they where rows take x from all over.
 //! Order: [`spandrel_sptrsv::serial`]'s, for any number of threads.
 //! Cost: parts and rows O(nnz) once, when the plan is loaded; 4 to 40 bytes a level and worker; for rows of T as many as the triangle
 //! has and 4 an entry, for rows of T^T 8 an entry.
@@ -34,6 +36,13 @@ use crate::threads::{SERIAL_BYTES, Shared};
 /// Nanoseconds of a row and of an entry, of one core.
 const ROW: u64 = 3;
 const ENTRY: u64 = 1;
+/// Nanoseconds more of a row that does not follow the one before it, by whether b and x together are within [`TLB_REACH`]: what natural and
+/// level order differ by on one core (record/cpu-sptrsv-variants.txt).
+const ASIDE: [u64; 2] = [15, 2];
+/// Bytes that 2048 pages of 4 KiB hold, as many as the second-level TLB of a core of today knows. Level order touches all pages at every level.
+const TLB_REACH: usize = 2048 << 12;
+/// Nanoseconds of an entry of x that another core wrote last, some of them under way at a time.
+const FOREIGN: u64 = 10;
 /// Nanoseconds from a counter's advance to the one who waits for it.
 const HOP: u64 = 500;
 /// Rounds of waiting before the core is offered to others.
@@ -77,12 +86,14 @@ impl Split {
         }
         let wide = |work: u64| work - work / workers as u64 > 2 * HOP;
         let Cuts { cuts, serial, parallel } = Cuts::of(schedule, view, workers, wide);
-        // Rows out of their order are read somewhat slower.
-        if 10 * parallel > 6 * serial {
+        // Less than a twentieth is not worth a second core.
+        let pays = |parallel: u64| 20 * parallel <= 19 * serial;
+        if !pays(parallel) {
             return None;
         }
-        let duties = duties(schedule, view, workers, &cuts);
-        Some(Self { duties, patience: PATIENCE.max(Duration::from_nanos(serial / 20)) })
+        let (duties, foreign) = duties(schedule, view, workers, &cuts);
+        let patience = PATIENCE.max(Duration::from_nanos(serial / 20));
+        pays(parallel + FOREIGN * foreign / workers as u64).then_some(Self { duties, patience })
     }
 }
 
@@ -98,20 +109,24 @@ struct Cuts {
 impl Cuts {
     /// Pieces of equal work of the levels that are `wide`, by their nanoseconds; others are the first worker's.
     fn of<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, wide: impl Fn(u64) -> bool) -> Self {
+        let order = schedule.order();
         let work = |p: u32| {
-            let row = schedule.order()[p as usize] as usize;
+            let row = order[p as usize] as usize;
             ROW + ENTRY * u64::from(view.ptr[row + 1] - view.ptr[row])
         };
+        let aside = ASIDE[usize::from(2 * T::BYTES * order.len() <= TLB_REACH)];
+        let follows = |p: u32| p > 0 && order[p as usize].abs_diff(order[p as usize - 1]) == 1;
+        let in_order = |p: u32| work(p) + if follows(p) { 0 } else { aside };
         let mut made = Self { cuts: Vec::with_capacity(schedule.levels() * workers), serial: 0, parallel: 0 };
         for level in schedule.level_ptr().windows(2) {
-            let all: u64 = (level[0]..level[1]).map(work).sum();
-            made.serial += all;
+            made.serial += (level[0]..level[1]).map(work).sum::<u64>();
+            let all: u64 = (level[0]..level[1]).map(in_order).sum();
             if wide(all) {
                 made.parallel += all.div_ceil(workers as u64) + HOP;
                 let (mut p, mut done) = (level[0], 0);
                 for worker in 1..=workers as u64 {
                     while p < level[1] && done < all * worker / workers as u64 {
-                        done += work(p);
+                        done += in_order(p);
                         p += 1;
                     }
                     made.cuts.push(p);
@@ -125,8 +140,8 @@ impl Cuts {
     }
 }
 
-/// The duties that follow from the cuts.
-fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts: &[u32]) -> Vec<Duty> {
+/// The duties that follow from the cuts, and how many entries take an x that another worker solves.
+fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts: &[u32]) -> (Vec<Duty>, u64) {
     let n = schedule.order().len();
     // The level and the worker of each row.
     let (mut level_of, mut owner) = (vec![0u32; n], vec![0u16; n]);
@@ -147,13 +162,16 @@ fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts
     let mut awaited = vec![0u32; workers * workers];
     let mut asked = vec![false; schedule.levels() * workers];
     let mut needed = vec![0u32; workers];
+    let mut foreign = 0;
     for level in 0..schedule.levels() {
         for (w, (begin, end)) in ranges(level).enumerate().filter(|(_, (begin, end))| begin < end) {
             needed.fill(0);
             for &row in &schedule.order()[begin as usize..end as usize] {
                 let (first, last) = (view.ptr[row as usize] as usize, view.ptr[row as usize + 1] as usize);
                 for &j in view.idx[first..last].iter().filter(|&&j| j != row) {
-                    let most = &mut needed[owner[j as usize] as usize];
+                    let from = owner[j as usize] as usize;
+                    foreign += u64::from(from != w);
+                    let most = &mut needed[from];
                     *most = (*most).max(level_of[j as usize] + 1);
                 }
             }
@@ -182,7 +200,7 @@ fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts
         }
         duty.parts = parts;
     }
-    duties
+    (duties, foreign)
 }
 
 /// A counter that has its cache lines to itself, the neighbour that is fetched along with one included.
@@ -427,7 +445,7 @@ mod tests {
     fn cut(plan: &Levelset<f64>, system: System, workers: usize) -> Split {
         let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
         let Cuts { cuts, .. } = Cuts::of(schedule, &view, workers, |_| true);
-        let duties = duties(schedule, &view, workers, &cuts);
+        let (duties, _) = duties(schedule, &view, workers, &cuts);
         Split { duties, patience: Duration::from_millis(2) }
     }
 
@@ -518,5 +536,30 @@ mod tests {
         assert!(split("poisson1d:100000").is_none(), "a level of one row after the other");
         assert!(split("poisson2d:20x20").is_none(), "below a megabyte");
         assert!(split("poisson3d:60x60x60").is_some());
+    }
+
+    #[test]
+    fn rows_that_two_cores_would_fetch_slower_stay_with_one() {
+        let large = plan("poisson3d:96", Triangle::Lower);
+        let (schedule, view) = (large.schedule(System::Plain).expect("both"), large.rows().view(System::Plain));
+        let (view, bytes) = (view.expect("both"), large.rows().sptrsv_bytes());
+        assert!(Split::of(schedule, &view, 2, bytes).is_none(), "short rows, pages beyond the TLB's");
+        assert!(Split::of(schedule, &view, 16, bytes).is_some());
+        // Ten levels; rows take two of the level before: near their own place, or anywhere.
+        let (width, levels) = (8000, 10);
+        for (step, shared) in [(1, true), (3001, false)] {
+            let mut triplets = Triplets::<f64>::new(width * levels, width * levels).expect("small");
+            for i in width..width * levels {
+                let before = (i / width - 1) * width;
+                for k in [i * step % width, (i * step + 1) % width] {
+                    triplets.push(i, before + k, 0.25).expect("inside");
+                }
+            }
+            let matrix = Triangular::new(triplets.to_csr().expect("small"), Triangle::Lower, Diagonal::Unit);
+            let plan = Levelset::analyze(Arc::new(matrix.expect("lower")), Systems::Plain).expect("any triangle");
+            let (schedule, view) = (plan.schedule(System::Plain).expect("plain"), plan.rows().view(System::Plain));
+            let split = Split::of(schedule, &view.expect("plain"), 2, plan.rows().sptrsv_bytes());
+            assert_eq!(split.is_some(), shared, "columns {step} apart");
+        }
     }
 }

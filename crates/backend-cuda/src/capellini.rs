@@ -40,10 +40,10 @@ impl<T: Real> Solve<Capellini<T>> for CudaCapellini<T> {
         Order::Stored
     }
     fn replace(&mut self, plan: &Capellini<T>) -> Result<()> {
-        self.rows.replace(plan)
+        self.rows.replace(|system| plan.rows().view(system))
     }
     fn adopt(&mut self, cuda: &Cuda, plan: &Capellini<T>, values: &Vector<T>) -> Result<()> {
-        self.rows.adopt(cuda, plan, values)
+        self.rows.adopt(cuda, plan, values, |system| plan.rows().view(system))
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let (rows, slots, progress) = (self.rows.arg(system)?, self.progress.slots(), self.progress.pointer());

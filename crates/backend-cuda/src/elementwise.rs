@@ -40,10 +40,10 @@ impl<T: Real> Solve<Elementwise<T>> for CudaElementwise<T> {
         Order::LaneTree(32)
     }
     fn replace(&mut self, plan: &Elementwise<T>) -> Result<()> {
-        self.rows.replace(plan)
+        self.rows.replace(|system| plan.rows().view(system))
     }
     fn adopt(&mut self, cuda: &Cuda, plan: &Elementwise<T>, values: &Vector<T>) -> Result<()> {
-        self.rows.adopt(cuda, plan, values)
+        self.rows.adopt(cuda, plan, values, |system| plan.rows().view(system))
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let (rows, slots, progress) = (self.rows.arg(system)?, self.progress.slots(), self.progress.pointer());

@@ -1,7 +1,7 @@
 //! The levelset plan on the GPU.
 //!
-//! Layout: the host's slices with their values in places; x remembered by position, in slots that carry the number of their solve.
-//! A segment of levels is a launch: of one thread block with the x of its last positions on chip, or of a grid.
+//! Layout: for each system the host's slices with their values in places; x remembered by position, in slots that carry the number of their
+//! solve. A segment of levels is a launch: of one thread block with the x of its last positions on chip, or of a grid.
 //! Invariants: the number of the last solve lies in device memory and is advanced by the kernels, so a recorded solve goes on where the
 //! last one ended; both systems use the same slots, all of which every solve writes.
 //! Order: stored. Cost: [`Plan::sptrsv_bytes`], and the slots. Kernels: kernels/levelset.cu.
@@ -12,8 +12,8 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Error, Load, Order, Result};
-use spandrel_formats::{Offset, Ordinal, PADDING, Real};
-use spandrel_sptrsv::levelset::{LANES, Schedule, Segment, Span};
+use spandrel_formats::{Format, Offset, Ordinal, PADDING, Real};
+use spandrel_sptrsv::levelset::{Index, LANES, Schedule, Segment, Span};
 use spandrel_sptrsv::{Levelset, Plan, System};
 
 use crate::error::failed;
@@ -27,40 +27,65 @@ use crate::{Cuda, Vector};
 /// Threads of a thread block that solves a segment alone, and of one of many: `BLOCK_CREW` and `GRID_CREW` of the kernels.
 const BLOCK_CREW: usize = 512;
 const GRID_CREW: usize = 256;
-/// Thread blocks of a grid on each multiprocessor.
+/// Thread blocks of a grid on each multiprocessor at most.
 const BLOCKS_EACH: usize = 2;
+/// Levels for whose slices, in the mean, a grid has warps, and thread blocks that it has at least: further ones would only look for what is long
+/// in coming, in the way of those whose turn it is (record/h200-sptrsv-variants.txt).
+const AHEAD: usize = 32;
+const FEW_BLOCKS: usize = 8;
 /// Positions that a thread block keeps on chip at most, as a power of two.
 const RING: u32 = 13;
 
-/// The order of execution of one system in device memory.
+/// The order of execution of one system in device memory, with its values in places.
 #[derive(Debug)]
 struct Resident<T> {
     order: Buffer<Ordinal>,
     slices: Buffer<[u32; 4]>,
     cols: Buffer<Ordinal>,
-    /// Where the value of each place is, where that is not the place itself.
-    from: Option<Buffer<u32>>,
+    values: Buffer<T>,
     inv_diag: Option<Buffer<T>>,
-    /// For values that come from the device.
+    /// For new values: where each is among the triangle's.
+    from: Vec<Offset>,
+    /// The same in device memory, and for the diagonal, for values that come from there.
+    places: Places,
     diagonal: Places,
-    segments: Vec<Segment>,
+    /// Each with the thread blocks that its slices would keep in work.
+    segments: Vec<(Segment, usize)>,
+}
+
+/// Thread blocks for slices of so many levels.
+fn blocks(slices: usize, levels: usize) -> usize {
+    let warps = (AHEAD * slices).div_ceil(levels.max(1)).min(slices);
+    let few = FEW_BLOCKS.min(slices.div_ceil(GRID_CREW / LANES));
+    warps.div_ceil(GRID_CREW / LANES).max(few).max(1)
 }
 
 impl<T: Real> Resident<T> {
-    fn load(cuda: &Cuda, schedule: &Schedule, cols: &[Ordinal], from: Option<&[u32]>, inv_diag: &[T]) -> Result<Self> {
-        let stream = cuda.stream();
-        let from = from.map(|from| Buffer::from_host(stream, from, "a plan's places")).transpose()?;
-        let inv_diag = permuted(schedule, inv_diag)
+    fn load(cuda: &Cuda, plan: &Levelset<T>, system: System) -> Result<Self> {
+        let (schedule, matrix, stream) = (plan.schedule(system)?, plan.matrix(), cuda.stream());
+        let Index { cols, from } = schedule.index(&plan.rows().view(system)?);
+        let inv_diag = permuted(schedule, matrix.inv_diag())
             .map(|inv| Buffer::from_host(stream, &inv, "the reciprocals of a diagonal"))
             .transpose()?;
         Ok(Self {
             order: Buffer::from_host(stream, schedule.order(), "a plan's order")?,
             slices: Buffer::from_host(stream, schedule.slices(), "a plan's slices")?,
-            cols: Buffer::from_host(stream, cols, "a plan's columns")?,
-            from,
+            cols: Buffer::from_host(stream, &cols, "a plan's columns")?,
+            values: Buffer::from_host(stream, &placed(&from, matrix.csr().values()), "a triangle's values")?,
             inv_diag,
+            from,
+            places: Places::default(),
             diagonal: Places::default(),
-            segments: schedule.segments().to_vec(),
+            segments: schedule
+                .segments()
+                .iter()
+                .map(|segment| {
+                    let at =
+                        |position: usize| schedule.level_ptr().partition_point(|&begin| (begin as usize) < position);
+                    let levels = at(segment.positions.end) - at(segment.positions.start);
+                    (segment.clone(), blocks(segment.slices.len(), levels))
+                })
+                .collect(),
         })
     }
 }
@@ -82,12 +107,6 @@ pub struct CudaLevelset<T> {
     nnz: usize,
     plain: Resident<T>,
     transposed: Option<Resident<T>>,
-    /// By place of the plain system.
-    values: Buffer<T>,
-    /// For new values: where each is among the triangle's.
-    from: Vec<Offset>,
-    /// The same in device memory, for values that come from there.
-    places: Places,
     slots: Buffer<u64>,
     /// The number of the last solve, then the tickets of the launch that runs.
     progress: Buffer<u32>,
@@ -111,36 +130,17 @@ unsafe impl<T: Real> Load<Levelset<T>> for Cuda {
 
     fn load(&self, host: Arc<Levelset<T>>) -> Result<CudaLevelset<T>> {
         let what = "loading a plan";
-        let matrix = host.matrix();
-        let (values, inv_diag) = (matrix.csr().values(), matrix.inv_diag());
         let (nrows, stream) = (host.nrows(), self.stream());
-        let schedule = host.schedule(System::Plain)?;
-        let index = schedule.index(&host.rows().view(System::Plain)?);
-        let plain = Resident::load(self, schedule, &index.cols, None, inv_diag)?;
-        let transposed = match host.schedule(System::Transposed) {
-            Err(_) => None,
-            Ok(schedule) => {
-                let mut place_of = vec![PADDING; values.len()];
-                for (place, &e) in index.from.iter().enumerate().filter(|&(_, &e)| e != PADDING) {
-                    place_of[e as usize] = place as u32;
-                }
-                let mut index = schedule.index(&host.rows().view(System::Transposed)?);
-                index.from.par_iter_mut().filter(|e| **e != PADDING).for_each(|e| *e = place_of[*e as usize]);
-                Some(Resident::load(self, schedule, &index.cols, Some(&index.from), inv_diag)?)
-            }
-        };
+        let both = host.systems().hold(System::Transposed);
         let most = self
             .context()
             .attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
             .map_err(|error| failed(what, error))?;
         Ok(CudaLevelset {
             nrows,
-            nnz: values.len(),
-            plain,
-            transposed,
-            values: Buffer::from_host(stream, &placed(&index.from, values), "a triangle's values")?,
-            from: index.from,
-            places: Places::default(),
+            nnz: host.matrix().csr().nnz(),
+            plain: Resident::load(self, &host, System::Plain)?,
+            transposed: both.then(|| Resident::load(self, &host, System::Transposed)).transpose()?,
             slots: Buffer::zeros(stream, nrows * (T::BYTES / 4), "slots of a triangular solve")?,
             progress: Buffer::zeros(stream, 4, "the progress of a triangular solve")?,
             ring: ring::<T>(usize::try_from(most).unwrap_or(0)),
@@ -159,6 +159,10 @@ impl<T: Real> CudaLevelset<T> {
             }),
         }
     }
+    fn residents(&mut self) -> impl Iterator<Item = (System, &mut Resident<T>)> {
+        let transposed = self.transposed.as_mut().map(|resident| (System::Transposed, resident));
+        std::iter::once((System::Plain, &mut self.plain)).chain(transposed)
+    }
 }
 
 impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
@@ -171,10 +175,10 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let m = self.resident(system)?;
         let (order, slices, cols) = (m.order.pointer(), m.slices.pointer(), m.cols.pointer());
-        let (from, values) = (m.from.as_ref().map_or(0, Buffer::pointer), self.values.pointer());
+        let values = m.values.pointer();
         let inv = m.inv_diag.as_ref().map_or(0, Buffer::pointer);
         let (slots, progress) = (self.slots.pointer(), self.progress.pointer());
-        for (number, segment) in m.segments.iter().enumerate() {
+        for (number, (segment, blocks)) in m.segments.iter().enumerate() {
             let (first, end) = (segment.slices.start as u32, segment.slices.end as u32);
             let last = u32::from(number + 1 == m.segments.len());
             match segment.span {
@@ -184,7 +188,7 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                     let warps = segment.slices.len().min(BLOCK_CREW / LANES);
                     let mut grid = Grid::of(1, (warps * LANES) as u32);
                     grid.shared = shared::<T>(shift) as u32;
-                    // SAFETY: sptrsv_block_levelset(order, slices, cols, from, values, inv, first, end, base, shift, b, x, slots,
+                    // SAFETY: sptrsv_block_levelset(order, slices, cols, values, inv, first, end, base, shift, b, x, slots,
                     // progress, last, gate) with the shared memory that it uses; a slot for each of `nrows` positions.
                     unsafe {
                         cuda.launch::<T>(
@@ -195,7 +199,6 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                                 arg(&order),
                                 arg(&slices),
                                 arg(&cols),
-                                arg(&from),
                                 arg(&values),
                                 arg(&inv),
                                 arg(&first),
@@ -213,9 +216,8 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                     }
                 }
                 Span::Grid => {
-                    let blocks = segment.slices.len().div_ceil(GRID_CREW / LANES);
-                    let grid = Grid::of(blocks.min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
-                    // SAFETY: sptrsv_grid_levelset(order, slices, cols, from, values, inv, first, end, b, x, slots, progress, last,
+                    let grid = Grid::of((*blocks).min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
+                    // SAFETY: sptrsv_grid_levelset(order, slices, cols, values, inv, first, end, b, x, slots, progress, last,
                     // gate); a slot for each of `nrows` positions.
                     unsafe {
                         cuda.launch::<T>(
@@ -226,7 +228,6 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                                 arg(&order),
                                 arg(&slices),
                                 arg(&cols),
-                                arg(&from),
                                 arg(&values),
                                 arg(&inv),
                                 arg(&first),
@@ -247,23 +248,22 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
     }
     fn replace(&mut self, plan: &Levelset<T>) -> Result<()> {
         let (values, inv_diag) = (plan.matrix().csr().values(), plan.matrix().inv_diag());
-        self.values.write_at(0, &placed(&self.from, values))?;
-        for (system, resident) in [(System::Plain, Some(&self.plain)), (System::Transposed, self.transposed.as_ref())] {
-            let Some(to) = resident.and_then(|r| r.inv_diag.as_ref()) else { continue };
-            if let Some(inv) = permuted(plan.schedule(system)?, inv_diag) {
-                expect_len("update", "plan", inv.len(), self.nrows)?;
+        for (system, resident) in self.residents() {
+            resident.values.write_at(0, &placed(&resident.from, values))?;
+            let inv = permuted(plan.schedule(system)?, inv_diag);
+            if let (Some(inv), Some(to)) = (inv, &resident.inv_diag) {
+                expect_len("update", "plan", inv.len(), to.len())?;
                 to.write_at(0, &inv)?;
             }
         }
         Ok(())
     }
     fn adopt(&mut self, cuda: &Cuda, plan: &Levelset<T>, values: &Vector<T>) -> Result<()> {
-        self.places.gather(cuda, values, &self.values, || self.from.clone())?;
-        let systems = [(System::Plain, Some(&mut self.plain)), (System::Transposed, self.transposed.as_mut())];
-        for (system, resident) in systems {
-            let Some(resident) = resident else { continue };
-            let (Some(to), order) = (&resident.inv_diag, plan.schedule(system)?.order()) else { continue };
-            resident.diagonal.invert(cuda, values, to, || {
+        for (system, resident) in self.residents() {
+            let Resident { values: placed, inv_diag, from, places, diagonal: at, .. } = resident;
+            places.gather(cuda, values, placed, || from.clone())?;
+            let (Some(to), order) = (inv_diag, plan.schedule(system)?.order()) else { continue };
+            at.invert(cuda, values, to, || {
                 let places = diagonal(plan);
                 order.iter().map(|&row| places[row as usize]).collect()
             })?;
@@ -283,6 +283,15 @@ mod tests {
         assert_eq!(on(99 << 10), (13, 12), "8.6");
         assert_eq!(on(64 << 10), (12, 11), "7.5");
         assert!(shared::<f64>(13) <= 227 << 10 && shared::<f32>(13) <= 99 << 10);
+    }
+
+    #[test]
+    fn grids_have_warps_for_the_slices_of_the_levels_that_come_next() {
+        assert_eq!(blocks(1, 1), 1);
+        assert_eq!(blocks(20, 20), 3, "no more than there are slices for");
+        assert_eq!(blocks(10_000, 10_000), FEW_BLOCKS);
+        assert_eq!(blocks(1574, 25), 197, "as many as slices");
+        assert_eq!(blocks(20_000, 100), 800);
     }
 
     #[test]

@@ -34,10 +34,10 @@ impl<T: Real> Solve<Serial<T>> for CudaSerial<T> {
         Order::Stored
     }
     fn replace(&mut self, plan: &Serial<T>) -> Result<()> {
-        self.0.replace(plan)
+        self.0.replace(|system| plan.rows().view(system))
     }
     fn adopt(&mut self, cuda: &Cuda, plan: &Serial<T>, values: &Vector<T>) -> Result<()> {
-        self.0.adopt(cuda, plan, values)
+        self.0.adopt(cuda, plan, values, |system| plan.rows().view(system))
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let rows = self.0.arg(system)?;

@@ -5,8 +5,10 @@
 //! Invariants: what a solve leaves in device memory (epoch, tickets, slots) is what the next one needs; the host writes it once, when a
 //! plan is loaded, so that a replayed graph goes on where the last solve ended.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Error, Gate, Load, Order, Result, Sptrsv};
 use spandrel_formats::{Offset, Ordinal, Real};
@@ -120,48 +122,63 @@ where
 pub(crate) struct RowsArg {
     ptr: u64,
     idx: u64,
-    from: u64,
     values: u64,
     inv_diag: u64,
     nrows: u32,
     lower: u32,
 }
-// SAFETY: `struct TriangleRows<T>`: five pointers, then two u32.
+// SAFETY: `struct TriangleRows<T>`: four pointers, then two u32.
 unsafe impl Argument for RowsArg {}
 
-/// Where the rows of one system have their entries.
+/// The rows of one system, with the values by row.
 #[derive(Debug)]
-struct Index {
+struct SystemRows<T> {
     ptr: Buffer<Offset>,
     idx: Buffer<Ordinal>,
-    from: Option<Buffer<Offset>>,
+    values: Buffer<T>,
+    /// Where the values are among the triangle's, for those that come from the device; not used where they are in its order.
+    from: Places,
     /// Whether the system is that of a lower triangle.
     lower: bool,
 }
 
-impl Index {
-    fn load<T: Real>(cuda: &Cuda, view: &View<'_, T>, triangle: Triangle) -> Result<Self> {
+impl<T: Real> SystemRows<T> {
+    fn load(cuda: &Cuda, view: &View<'_, T>, triangle: Triangle) -> Result<Self> {
         let stream = cuda.stream();
         Ok(Self {
             ptr: Buffer::from_host(stream, view.ptr, "a triangle's row pointers")?,
             idx: Buffer::from_host(stream, view.idx, "a triangle's columns")?,
-            from: view
-                .from
-                .map(|from| Buffer::from_host(stream, from, "the places of a triangle's values"))
-                .transpose()?,
+            values: Buffer::from_host(stream, &by_row(view), "a triangle's values")?,
+            from: Places::default(),
             lower: triangle == Triangle::Lower,
         })
     }
+
+    fn adopt(&mut self, cuda: &Cuda, view: &View<'_, T>, values: &Vector<T>) -> Result<()> {
+        match view.from {
+            None => self.values.copy_from(values.buffer()),
+            Some(from) => self.from.gather(cuda, values, &self.values, || from.to_vec()),
+        }
+    }
 }
 
-/// A triangle in device memory, with the rows (or the columns in their place) of each system that is solved.
+/// The values in the order of the rows' entries.
+fn by_row<'a, T: Real>(view: &View<'a, T>) -> Cow<'a, [T]> {
+    match view.from {
+        None => Cow::Borrowed(view.values),
+        Some(from) => Cow::Owned(from.par_iter().map(|&e| view.values[e as usize]).collect()),
+    }
+}
+
+/// A triangle in device memory, with the rows (or the columns in their place) of each system that is solved. Each system has its values in
+/// the order in which it reads them (docs/adr/0031).
 #[derive(Debug)]
 pub(crate) struct TriangleRows<T> {
     nrows: usize,
-    values: Buffer<T>,
+    nnz: usize,
     inv_diag: Buffer<T>,
-    plain: Index,
-    transposed: Option<Index>,
+    plain: SystemRows<T>,
+    transposed: Option<SystemRows<T>>,
     /// For values that come from the device.
     diagonal: Places,
 }
@@ -175,12 +192,13 @@ impl<T: Real> TriangleRows<T> {
     ) -> Result<Self> {
         let view = views(System::Plain)?;
         let both = plan.systems().hold(System::Transposed);
-        let transposed = both.then(|| Index::load(cuda, &views(System::Transposed)?, plan.triangle().transposed()));
+        let transposed =
+            both.then(|| SystemRows::load(cuda, &views(System::Transposed)?, plan.triangle().transposed()));
         Ok(Self {
             nrows: plan.nrows(),
-            values: Buffer::from_host(cuda.stream(), view.values, "a triangle's values")?,
+            nnz: view.values.len(),
             inv_diag: Buffer::from_host(cuda.stream(), view.inv_diag, "a triangle's reciprocals")?,
-            plain: Index::load(cuda, &view, plan.triangle())?,
+            plain: SystemRows::load(cuda, &view, plan.triangle())?,
             transposed: transposed.transpose()?,
             diagonal: Places::default(),
         })
@@ -188,36 +206,51 @@ impl<T: Real> TriangleRows<T> {
 
     /// Rows and entries.
     pub(crate) fn shape(&self) -> (usize, usize) {
-        (self.nrows, self.values.len())
+        (self.nrows, self.nnz)
     }
 
     /// A system as kernels take it.
     pub(crate) fn arg(&self, system: System) -> Result<RowsArg> {
-        let index = match (system, &self.transposed) {
+        let rows = match (system, &self.transposed) {
             (System::Plain, _) => &self.plain,
-            (System::Transposed, Some(index)) => index,
+            (System::Transposed, Some(rows)) => rows,
             (System::Transposed, None) => return Err(Error::Triangle(spandrel_sptrsv::Error::NotAnalyzed)),
         };
         Ok(RowsArg {
-            ptr: index.ptr.pointer(),
-            idx: index.idx.pointer(),
-            from: index.from.as_ref().map_or(0, Buffer::pointer),
-            values: self.values.pointer(),
+            ptr: rows.ptr.pointer(),
+            idx: rows.idx.pointer(),
+            values: rows.values.pointer(),
             inv_diag: if self.inv_diag.len() == 0 { 0 } else { self.inv_diag.pointer() },
             nrows: self.nrows as u32,
-            lower: u32::from(index.lower),
+            lower: u32::from(rows.lower),
         })
     }
 
-    /// New values and their reciprocals, at the same addresses.
-    pub(crate) fn replace<P: Plan<Value = T>>(&self, plan: &P) -> Result<()> {
-        self.values.write_at(0, plan.matrix().csr().values())?;
-        self.inv_diag.write_at(0, plan.matrix().inv_diag())
+    /// The systems that there are.
+    fn systems(&mut self) -> impl Iterator<Item = (System, &mut SystemRows<T>)> {
+        let transposed = self.transposed.as_mut().map(|rows| (System::Transposed, rows));
+        std::iter::once((System::Plain, &mut self.plain)).chain(transposed)
+    }
+
+    /// New values and their reciprocals, at the same addresses. `views` gives what it gave to [`TriangleRows::load`].
+    pub(crate) fn replace<'a>(&mut self, views: impl Fn(System) -> spandrel_sptrsv::Result<View<'a, T>>) -> Result<()> {
+        for (system, rows) in self.systems() {
+            rows.values.write_at(0, &by_row(&views(system)?))?;
+        }
+        self.inv_diag.write_at(0, views(System::Plain)?.inv_diag)
     }
 
     /// As [`TriangleRows::replace`] with values that are on the device.
-    pub(crate) fn adopt<P: Plan<Value = T>>(&mut self, cuda: &Cuda, plan: &P, values: &Vector<T>) -> Result<()> {
-        self.values.copy_from(values.buffer())?;
+    pub(crate) fn adopt<'a, P: Plan<Value = T>>(
+        &mut self,
+        cuda: &Cuda,
+        plan: &P,
+        values: &Vector<T>,
+        views: impl Fn(System) -> spandrel_sptrsv::Result<View<'a, T>>,
+    ) -> Result<()> {
+        for (system, rows) in self.systems() {
+            rows.adopt(cuda, &views(system)?, values)?;
+        }
         self.diagonal.invert(cuda, values, &self.inv_diag, || diagonal(plan))
     }
 }

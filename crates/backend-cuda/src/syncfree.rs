@@ -105,10 +105,16 @@ impl<T: Real> Solve<Syncfree<T>> for CudaSyncfree<T> {
         }
     }
     fn replace(&mut self, plan: &Syncfree<T>) -> Result<()> {
-        self.rows.replace(plan)
+        match self.by {
+            By::Columns { .. } => self.rows.replace(|system| plan.columns(system)),
+            By::Rows(_) => self.rows.replace(|system| plan.rows(system)),
+        }
     }
     fn adopt(&mut self, cuda: &Cuda, plan: &Syncfree<T>, values: &Vector<T>) -> Result<()> {
-        self.rows.adopt(cuda, plan, values)
+        match self.by {
+            By::Columns { .. } => self.rows.adopt(cuda, plan, values, |system| plan.columns(system)),
+            By::Rows(_) => self.rows.adopt(cuda, plan, values, |system| plan.rows(system)),
+        }
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let (rows, progress, n) = (self.rows.arg(system)?, self.progress.pointer(), self.rows.shape().0);

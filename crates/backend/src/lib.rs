@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is one ordered queue. A [`Backend<T>`] gives it vectors and scalars of an element type, so mixed precision is
 //! two bounds. Each operation is a trait of its own (products [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve [`Sptrsv`];
-//! [`Factorize`], [`Assemble`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] between element types), dispatched statically. Scalars
+//! [`Factorize`], [`Assemble`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] and [`Narrow`] between element types), dispatched statically. Scalars
 //! live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is gated. Sizes are validated above the
 //! backends, by [`Mat`], [`Tri`] and the solvers' heads; a backend refuses a mismatch all the same and never touches memory outside its
 //! operands.
@@ -21,7 +21,7 @@ pub mod trace;
 
 pub use analyze::{Analyze, Analyzed, Part, ResidentTri};
 pub use any_tri::{AnyTri, EveryPlan};
-pub use cast::{Cast, MixedPrecision};
+pub use cast::{Cast, MixedPrecision, Narrow};
 pub use device::{Device, Gate, Recorded, Step};
 pub use error::{Error, Result};
 pub use factor::{Assemble, Assembled, Factorize};

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_formats::{Format, Real};
+use spandrel_formats::{Csr, Format, Real};
 
 use crate::error::{expect_columns, expect_len};
-use crate::{Backend, Coeff, Convert, Converted, Gate, Load, Result, Spmm, Spmv, SpmvTransposed};
+use crate::{Backend, Coeff, Convert, Converted, Gate, Load, Narrow, Result, Spmm, Spmv, SpmvTransposed};
 
 /// A linear map as solvers see it: y <- A x on a backend.
 ///
@@ -204,6 +204,22 @@ impl<B: Load<F>, F> fmt::Debug for Mat<B, F> {
             .field("nnz", &self.nnz)
             .field("storage", &self.storage)
             .finish_non_exhaustive()
+    }
+}
+
+impl<B: Narrow> Mat<B, Csr<f64>> {
+    /// 2^-e of the same matrix in f32, and e, made on the device; this one stays. Blocks; may not be recorded. See [`Narrow::narrow`].
+    ///
+    /// # Errors
+    /// As [`Narrow::narrow`].
+    #[allow(clippy::type_complexity)] // as there
+    pub fn narrow(&self, be: &B) -> Result<Option<(Mat<B, Csr<f32>>, i32)>> {
+        let Some((resident, exponent)) = be.narrow(&self.resident)? else { return Ok(None) };
+        let Self { nrows, ncols, nnz, .. } = *self;
+        let (wide, narrow) = (size_of::<f64>() as u64, size_of::<f32>() as u64);
+        let storage = self.storage - (wide - narrow) * nnz as u64;
+        let spmv_bytes = self.spmv_bytes - (wide - narrow) * (nnz + nrows + ncols) as u64;
+        Ok(Some((Mat { resident, nrows, ncols, nnz, storage, spmv_bytes }, exponent)))
     }
 }
 

@@ -21,7 +21,7 @@ use spandrel_backend_cuda::Cuda;
 use spandrel_formats::{Csr, Format, Real, Traffic, for_each_format};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{BiCgStab, Cg, Identity, Options, Outcome, Status};
-use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Levelset, Plan as TriangularPlan, Sweep};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan as TriangularPlan, Sweep};
 use sprs::CsMatI;
 
 use crate::cg::right_hand_side;
@@ -80,21 +80,17 @@ macro_rules! declare {
 for_each_format!(declare);
 
 /// A backend to solve on.
-pub trait Place: EveryFormat + Sptrsv<Sweep<f64>> + Sptrsv<Self::Other> + 'static {
+pub trait Place: EveryFormat + Sptrsv<Sweep<f64>> + Sptrsv<Levelset<f64>> + 'static {
     /// In the record.
     const STEM: &'static str;
-    /// The plan for factors that are no stencils on a grid.
-    type Other: TriangularPlan<Value = f64>;
 }
 
 impl Place for Cpu {
     const STEM: &'static str = "cpu";
-    type Other = Levelset<f64>;
 }
 
 impl Place for Cuda {
     const STEM: &'static str = "cuda";
-    type Other = Capellini<f64>;
 }
 
 /// What came of one case.
@@ -333,8 +329,8 @@ fn factored<B: Place, F: Factor<Value = f64>>(be: &B, csr: &Csr<f64>) -> Result<
     if let Ok(plans) = Plans::<Sweep<f64>>::analyze(&triangles) {
         return Ok((Box::new(Factored::load(be, factor, plans)?), Sweep::<f64>::NAME));
     }
-    let plans = Plans::<B::Other>::analyze(&triangles)?;
-    Ok((Box::new(Factored::load(be, factor, plans)?), B::Other::NAME))
+    let plans = Plans::<Levelset<f64>>::analyze(&triangles)?;
+    Ok((Box::new(Factored::load(be, factor, plans)?), Levelset::<f64>::NAME))
 }
 
 fn attempt<'b, B: Place>(

@@ -145,6 +145,7 @@ impl Gpu {
         all.extend(trials::between(&cpu, held, cases, Bits::Demanded));
         all.extend(trials::grids_between(&cpu, held));
         trials::convert::trials(own, cases, !selection.small, &mut all);
+        trials::narrow::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
         all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
         all.extend(trials::of_solvers(own));

@@ -11,6 +11,8 @@
 //! Cost of y = A x: nnz (4 + |T|) + 4 (nrows + 1) + |T| (ncols + nrows) bytes.
 //! Order: stored. Reference: Tinney & Walker 1967; Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4.
 
+use rayon::prelude::*;
+
 use crate::counting::gather;
 use crate::index::{Offset, Ordinal, checked};
 use crate::{Error, Format, Real, Result, Traffic};
@@ -140,14 +142,20 @@ impl<T: Real> Csr<T> {
         })
     }
 
-    /// The same pattern with each value mapped by `f` (also to another element type).
-    pub fn map<U: Real>(&self, f: impl Fn(T) -> U) -> Csr<U> {
+    /// The largest magnitude of its finite values; 0 without one. In parallel.
+    pub fn largest_magnitude(&self) -> T {
+        let finite = self.values.par_iter().map(|v| v.abs()).filter(|v| v.is_finite());
+        finite.reduce(T::zero, T::max)
+    }
+
+    /// The same pattern with each value mapped by `f` (also to another element type), in parallel, as the copy of the pattern is made.
+    pub fn map<U: Real>(&self, f: impl Fn(T) -> U + Sync) -> Csr<U> {
         Csr {
             nrows: self.nrows,
             ncols: self.ncols,
-            row_ptr: self.row_ptr.clone(),
-            col_idx: self.col_idx.clone(),
-            values: self.values.iter().map(|&v| f(v)).collect(),
+            row_ptr: self.row_ptr.par_iter().copied().collect(),
+            col_idx: self.col_idx.par_iter().copied().collect(),
+            values: self.values.par_iter().map(|&v| f(v)).collect(),
         }
     }
 

@@ -82,6 +82,13 @@ pub struct SharedTriangles<T> {
     shift: f64,
 }
 
+impl<T> SharedTriangles<T> {
+    /// L.
+    pub fn lower(&self) -> &Arc<spandrel_sptrsv::Triangular<T>> {
+        &self.lower
+    }
+}
+
 impl<T> From<Triangles<T>> for SharedTriangles<T> {
     fn from(triangles: Triangles<T>) -> Self {
         Self { lower: Arc::new(triangles.lower), upper: triangles.upper.map(Arc::new), shift: triangles.shift }

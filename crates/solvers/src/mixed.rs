@@ -37,10 +37,9 @@ pub struct Narrowed {
 }
 
 impl Narrowed {
-    /// Narrows a matrix. On the host; one copy of the pattern.
+    /// Narrows a matrix. On the host, in parallel; one copy of the pattern. [`spandrel_backend::Narrow`] does it on a device.
     pub fn new(csr: &Csr<f64>) -> Self {
-        let finite = csr.values().iter().map(|v| v.abs()).filter(|v| v.is_finite());
-        let largest = finite.fold(0.0, f64::max);
+        let largest = csr.largest_magnitude();
         let exponent = if largest > 0.0 { exponent(largest).clamp(-1022, 1022) } else { 0 };
         let scale = power_of_two(-exponent);
         Self { matrix: csr.map(|v| (v * scale) as f32), exponent }

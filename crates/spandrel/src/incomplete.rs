@@ -1,17 +1,16 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
-//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets on the CPU and a thread a row on
-//! a GPU, where that waits least (record/h200-sptrsv.jsonl). On a GPU the factors are computed there, with the bits of the host's: the host
-//! looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
+//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets; on a GPU a thread a row where
+//! rows are long ([`by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU the factors are computed there, with the bits of the host's:
+//! the host looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
+
+use std::borrow::Cow;
 
 use spandrel_backend::{Assemble, Backend, Factorize, Mat, Preconditioner, Sptrsv};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{DeviceFactored, Error, Result};
-#[cfg(feature = "cuda-core")]
-use spandrel_sptrsv::Capellini;
-#[cfg(feature = "cpu")]
-use spandrel_sptrsv::Levelset;
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Plan, Ssor, Sweep};
+use spandrel_sptrsv::choose::by_levels;
+use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Ssor, Sweep};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -87,22 +86,39 @@ pub trait Incomplete<T: Real>:
     where
         Self: Assemble<F>,
     {
+        self.incomplete_or::<F>(a, || Cow::Borrowed(csr))
+    }
+
+    /// As [`Incomplete::incomplete_of`] for a matrix of which the host has no copy, or not in this element type, until `host` makes it: it is asked
+    /// only where the device has no way. With [`Mat::narrow`] that is a preconditioner in f32 of a matrix in f64
+    /// ([`spandrel_solvers::Mixed`]).
+    ///
+    /// # Errors
+    /// As [`Incomplete::incomplete_of`].
+    fn incomplete_or<'a, F: Factor<Value = T>>(
+        &self,
+        a: &Mat<Self, Csr<T>>,
+        host: impl FnOnce() -> Cow<'a, Csr<T>>,
+    ) -> Result<Chosen<T, Self>>
+    where
+        Self: Assemble<F>,
+    {
         let Some(made) = Assemble::<F>::assemble(self, a.resident())? else {
-            return self.incomplete(F::symbolic(csr)?, csr.values());
+            let csr = host();
+            return self.incomplete(F::symbolic(&csr)?, csr.values());
         };
         let (plan, nnz, shift, stored_order) = (made.plan(), made.nnz(), made.shift(), made.is_stored_order());
         Ok(Chosen { precond: made, plan, nnz, shift, stored_order })
     }
 }
 
-/// The sweep where the triangles are stencils, it pays and the device takes their grid, else the plan `Other`. The factors are computed once more where
+/// The sweep where the triangles are stencils, it pays and the device takes their grid, else level sets. The factors are computed once more where
 /// it does not, so that they need not be kept for that while the sweep's form is made.
 #[allow(dead_code)] // without a backend
-fn choose<T, Other, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
+fn choose<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
 where
     T: Real,
-    Other: Plan<Value = T>,
-    B: Sptrsv<Sweep<T>> + Sptrsv<Other> + 'static,
+    B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static,
     F: Factor<Value = T>,
 {
     let mut triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
@@ -114,7 +130,7 @@ where
         }
         triangles = factor.triangles(factor.numeric(values)?)?.into();
     }
-    let plans = Plans::<Other>::analyze(&triangles)?;
+    let plans = Plans::<Levelset<T>>::analyze(&triangles)?;
     drop(triangles);
     load(be, factor, plans)
 }
@@ -137,11 +153,10 @@ fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
 
 /// As [`choose`] with the numeric phase on the device.
 #[allow(dead_code)] // without a backend
-fn choose_there<T, Other, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
+fn choose_there<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
 where
     T: Real,
-    Other: Plan<Value = T>,
-    B: Sptrsv<Sweep<T>> + Sptrsv<Other> + Factorize<F> + 'static,
+    B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + Sptrsv<Capellini<T>> + Factorize<F> + 'static,
     F: Factor<Value = T>,
 {
     let values = Backend::<T>::upload(be, values)?;
@@ -154,7 +169,13 @@ where
         }
         triangles = factor.triangles(factor.unformed())?.into();
     }
-    let plans = Plans::<Other>::analyze(&triangles)?;
+    // They refuse more places than 32 bits count.
+    let levels = by_levels(triangles.lower()).then(|| Plans::<Levelset<T>>::analyze(&triangles));
+    if let Some(Ok(plans)) = levels {
+        drop(triangles);
+        return load_there(be, factor, plans, &values);
+    }
+    let plans = Plans::<Capellini<T>>::analyze(&triangles)?;
     drop(triangles);
     load_there(be, factor, plans, &values)
 }
@@ -178,22 +199,22 @@ where
 
 #[allow(unused_macros)] // as `choose`
 macro_rules! by_plans {
-    ($Backend:ident, $Other:ident, $choose:ident) => {
+    ($Backend:ident, $choose:ident) => {
         impl<T: Real> Incomplete<T> for $Backend {
             fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>
             where
                 Self: Factorize<F>,
             {
-                $choose::<T, $Other<T>, _, _>(self, factor, values)
+                $choose(self, factor, values)
             }
         }
     };
 }
 
 #[cfg(feature = "cpu")]
-by_plans!(Cpu, Levelset, choose);
+by_plans!(Cpu, choose);
 #[cfg(feature = "cuda-core")]
-by_plans!(Cuda, Capellini, choose_there);
+by_plans!(Cuda, choose_there);
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
@@ -221,8 +242,8 @@ mod tests {
             let n = a.row_ptr().len() - 1;
             let swept = cpu.incomplete(Ilu0::symbolic(&a).unwrap(), a.values()).unwrap();
             let factor = || Ilu0::symbolic(&a).unwrap();
-            let here = choose::<f64, Levelset<f64>, _, _>(&refusing, factor(), a.values()).unwrap();
-            let there = choose_there::<f64, Levelset<f64>, _, _>(&refusing, factor(), a.values()).unwrap();
+            let here = choose(&refusing, factor(), a.values()).unwrap();
+            let there = choose_there(&refusing, factor(), a.values()).unwrap();
             assert_eq!([swept.plan, here.plan, there.plan], ["sweep", "levelset", "levelset"], "{spec}");
             let z = applied(&cpu, &swept, n);
             assert_eq!(applied(&refusing, &here, n), z, "{spec}");

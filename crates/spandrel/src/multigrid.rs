@@ -1,15 +1,11 @@
 //! Multigrid with the plan that suits each grid's triangles, as for [`crate::incomplete`]: the sweep where they are stencils that the
-//! device has a schedule for, else level sets on the CPU and a thread a row on a GPU.
+//! device has a schedule for, else level sets.
 
 use spandrel_backend::{Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::multigrid::{Halves, Planned, Smoother};
 use spandrel_solvers::{Error, Hierarchy, Multigrid, Result};
-#[cfg(feature = "cuda-core")]
-use spandrel_sptrsv::Capellini;
-#[cfg(feature = "cpu")]
-use spandrel_sptrsv::Levelset;
-use spandrel_sptrsv::{Plan, Sweep};
+use spandrel_sptrsv::{Levelset, Sweep};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -42,18 +38,17 @@ pub trait Geometric<T: Real>: Spmv<Csr<T>> + 'static {
     fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>>;
 }
 
-/// The sweep, or the plan `Other` where it does not fit.
+/// The sweep, or level sets where it does not fit.
 #[allow(dead_code)] // without a backend
-fn choose<T, Other, B>(be: &B, halves: &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>
+fn choose<T, B>(be: &B, halves: &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>
 where
     T: Real,
-    Other: Plan<Value = T>,
-    B: Sptrsv<Sweep<T>> + Sptrsv<Other> + 'static,
+    B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static,
 {
     match Planned::<B, Sweep<T>>::new(be, halves) {
         Ok(sweep) => Ok(Box::new(sweep)),
         Err(Error::Triangle(_) | Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {
-            Ok(Box::new(Planned::<B, Other>::new(be, halves)?))
+            Ok(Box::new(Planned::<B, Levelset<T>>::new(be, halves)?))
         }
         Err(error) => Err(error),
     }
@@ -61,16 +56,16 @@ where
 
 #[allow(unused_macros)] // as `choose`
 macro_rules! by_plans {
-    ($Backend:ident, $Other:ident) => {
+    ($Backend:ident) => {
         impl<T: Real> Geometric<T> for $Backend {
             fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>> {
-                Multigrid::with(self, hierarchy, choose::<T, $Other<T>, _>)
+                Multigrid::with(self, hierarchy, choose)
             }
         }
     };
 }
 
 #[cfg(feature = "cpu")]
-by_plans!(Cpu, Levelset);
+by_plans!(Cpu);
 #[cfg(feature = "cuda-core")]
-by_plans!(Cuda, Capellini);
+by_plans!(Cuda);

@@ -1,7 +1,7 @@
 //! Which plan solves a triangle fastest, expected from its structure, the machine and how often it is solved with; and any plan as one type.
 //!
-//! A grid goes to the sweep, which needs no level to be looked up. Anything else is decided by what there is to solve in a level, and by
-//! whether an analysis is paid back.
+//! A grid goes to the sweep, which needs no level to be looked up. Anything else is decided by what there is to solve in a level, on a GPU by
+//! how long rows are, and by whether an analysis is paid back.
 //! Cost: the recognition of a grid, a pass or two over the entries; levels, one more. Plans made on the way are not made again.
 
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use spandrel_formats::{Format, Machine, Real};
 
 use crate::{
-    Capellini, Diagonal, Elementwise, Levels, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System,
-    Systems, Triangle, Triangular, for_each_plan,
+    Capellini, Diagonal, Elementwise, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System, Systems,
+    Triangle, Triangular, for_each_plan,
 };
 
 /// Solves from which on an analysis by levels is paid back: it takes about as long as so many serial ones.
 const PAID_BACK: usize = 4;
 /// Entries of a level from which on two cores are faster than one: some microseconds of work, against a wait of half of one.
 const SHARED_LEVEL: usize = 2048;
-/// Rows of a level from which on level sets beat a thread a row on a GPU: they are behind at 6 to 593 rows a level and ahead at 1,380 in
-/// record/h200-sptrsv.jsonl.
-const WIDE_LEVEL: usize = 1024;
+/// Entries off the diagonal of a row, in the mean, from which on a thread a row is faster on a GPU than level sets, whose lanes take eight at a time
+/// and wait for all of them: 1.4 times as fast at 33, at most 1.04 times at 2 to 29 (record/h200-sptrsv-variants.txt).
+const LONG_ROWS: usize = 32;
 /// Bytes below which waking a second core costs more than it does.
 const ONE_CORE: u64 = 1024 * 1024;
 
@@ -131,39 +131,35 @@ impl<T: Real> AnyPlan<T> {
         if machine == Machine::Cpu && bytes < ONE_CORE {
             return (serial(), format!("{nnz} entries in {n} rows are {bytes} bytes, too few for a second core"));
         }
+        let without_levels = |why: String| match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
+            (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
+            _ => (serial(), why),
+        };
         if reuse < PAID_BACK {
-            let why = format!("no grid for a sweep, and {reuse} solves do not pay an analysis of {nnz} entries back");
-            return match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
-                (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
-                _ => (serial(), why),
-            };
+            let numbers = format!("{reuse} solves do not pay an analysis of {nnz} entries back");
+            return without_levels(format!("no grid for a sweep, and {numbers}"));
         }
-        if machine == Machine::Gpu {
-            let levels = Levels::of(matrix.csr(), matrix.triangle()).map_or(0, |levels| levels.count());
-            let rows = n / levels.max(1);
-            let numbers = format!("no grid for a sweep; {n} rows in {levels} levels, {rows} rows a level");
-            if rows >= WIDE_LEVEL
-                && let Ok((plan, _)) = analyzed(matrix, systems)
-            {
-                return (Self::Levelset(plan), format!("{numbers}, solved {reuse} times"));
-            }
-            return match Capellini::analyze(Arc::clone(matrix), systems) {
-                Ok(plan) => (Self::Capellini(plan), format!("{numbers}: a thread a row waits least")),
-                Err(_) => (serial(), numbers),
-            };
+        if machine == Machine::Gpu && !by_levels(matrix) {
+            return without_levels(format!("no grid for a sweep; {nnz} entries in {n} rows, which are long"));
         }
         let (plan, levels) = match analyzed(matrix, systems) {
             Ok(found) => found,
-            Err(error) => return (serial(), format!("no grid for a sweep, and no levels either: {error}")),
+            Err(error) => return without_levels(format!("no grid for a sweep, and no levels either: {error}")),
         };
         let each = nnz / levels.max(1);
         let numbers =
             format!("no grid for a sweep; {n} rows and {nnz} entries in {levels} levels, {each} entries a level");
-        if each < SHARED_LEVEL {
+        if machine == Machine::Cpu && each < SHARED_LEVEL {
             return (serial(), format!("{numbers}, too few to share"));
         }
         (Self::Levelset(plan), format!("{numbers}, solved {reuse} times"))
     }
+}
+
+/// Whether level sets are what solves a triangle that is no grid fastest on a GPU, once their analysis is paid back, and not a thread a row
+/// (docs/adr/0031).
+pub fn by_levels<T: Real>(matrix: &Triangular<T>) -> bool {
+    matrix.csr().nnz() - matrix.inv_diag().len() < LONG_ROWS * matrix.nrows().max(1)
 }
 
 /// The plan expected to solve a triangle fastest on `machine`, `reuse` times after one analysis.

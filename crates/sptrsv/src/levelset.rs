@@ -9,8 +9,8 @@
 //! Columns are positions, not rows: what a device remembers of x for the rows to come is then read close to where it was written last,
 //! and a position below another is one that was handed out earlier. b and x stay in the user's numbering; each of their elements
 //! moves once.
-//! The values are the triangle's own, found by `from`: new ones are a gather, not an analysis. T^T has an order and an index of its own
-//! and the same values.
+//! The values are the triangle's own, found by `from`: new ones are a gather, not an analysis. T^T has an order and an index of its own;
+//! on a GPU both systems have their values in places.
 //!
 //! Segments: neighbouring levels that one thread block solves alone, its x on chip ([`Span::Block`]), or the whole grid ([`Span::Grid`]),
 //! whichever costs less, what changing between them costs included.
@@ -36,13 +36,14 @@ pub const LONG: usize = 64;
 /// Entries by which lengths of rows are told apart.
 pub const CLASS: usize = 4;
 
-/// What a level costs in nanoseconds: at least so much for a thread block alone, which hands x on through shared memory, and for a
-/// grid, which does so through the second-level cache.
-const LEVEL: [f64; 2] = [80.0, 700.0];
-/// Nanoseconds of a slice, where a thread block has 16 in work and a grid more than any level has.
-const SLICE: [f64; 2] = [50.0, 0.4];
-/// Bytes in a nanosecond.
-const RATE: [f64; 2] = [60.0, 3000.0];
+/// What a level costs in nanoseconds, at least: a thread block alone, which hands x on through shared memory, and a grid, which does so
+/// through the second-level cache (record/h200-sptrsv-variants.txt).
+const LEVEL: [f64; 2] = [400.0, 700.0];
+/// Nanoseconds of each further row of a level for a thread block alone: its lanes wait one after the other.
+const BESIDE: f64 = 350.0;
+/// Nanoseconds of a slice for a grid, which has more of them in work than any level has, and bytes in a nanosecond.
+const SLICE: f64 = 0.4;
+const RATE: f64 = 3000.0;
 /// Nanoseconds of going over from one to the other: a launch, and rows that are not yet under way.
 const CHANGE: f64 = 3000.0;
 
@@ -199,7 +200,8 @@ impl Schedule {
             close(begin, level[1], steps, &mut self.places);
             let (slices, rows) = ((self.slices.len() - first) as f64, (level[1] - level[0]) as usize);
             let bytes = ((self.places - places) * (4 + T::BYTES) + rows * (4 + 5 * T::BYTES)) as f64;
-            costs.push((first, [0, 1].map(|by| LEVEL[by].max(SLICE[by] * slices).max(bytes / RATE[by]))));
+            let alone = LEVEL[0] + BESIDE * (rows - 1) as f64;
+            costs.push((first, [alone, LEVEL[1].max(SLICE * slices).max(bytes / RATE)]));
         }
         match u32::try_from(self.places) {
             Ok(_) => Ok(costs),
@@ -354,13 +356,11 @@ impl<T: Real> Plan for Levelset<T> {
     fn update(&mut self, values: &[T]) -> Result<()> {
         self.rows.update(values)
     }
-    /// The slices with their values, the reciprocals; for T^T slices and the places of their values; what is remembered of x with
-    /// its epochs.
+    /// The slices of each system with their values, the reciprocals; what is remembered of x with its epochs.
     fn storage(&self) -> u64 {
         let inv = self.matrix().inv_diag().len();
-        let values = T::BYTES * (self.plain.places() + inv + 2 * self.nrows());
-        let transposed = self.transposed.as_ref().map_or(0, |t| t.storage() + (4 * t.places() + T::BYTES * inv) as u64);
-        self.plain.storage() + values as u64 + transposed
+        let of = |schedule: &Schedule| schedule.storage() + (T::BYTES * (schedule.places() + inv)) as u64;
+        of(&self.plain) + self.transposed.as_ref().map_or(0, |t| of(t)) + (2 * T::BYTES * self.nrows()) as u64
     }
     fn sptrsv_bytes(&self) -> u64 {
         let (n, inv) = (self.nrows(), self.matrix().inv_diag().len());

@@ -93,12 +93,16 @@ impl<T: Real> Rows<T> {
     pub fn update(&mut self, values: &[T]) -> Result<()> {
         Arc::make_mut(&mut self.matrix).set_values(values)
     }
-    /// Bytes: the triangle's arrays, the reciprocals, the index.
+    /// Bytes: the rows of each system, as many as the triangle's arrays are, and the reciprocals. A device that holds values once, as the
+    /// host does, has 4 bytes an entry in the place of the second copy.
     pub fn storage(&self) -> u64 {
+        let systems = if self.columns.is_some() { 2 } else { 1 };
+        systems * self.storage_of_rows() + (T::BYTES * self.matrix.inv_diag().len()) as u64
+    }
+    /// Bytes of the rows of one system, or of its columns, with their values.
+    pub(crate) fn storage_of_rows(&self) -> u64 {
         let csr = self.matrix.csr();
-        let arrays =
-            4 * csr.row_ptr().len() + (4 + T::BYTES) * csr.values().len() + T::BYTES * self.matrix.inv_diag().len();
-        arrays as u64 + self.columns.as_ref().map_or(0, |c| c.storage())
+        (4 * csr.row_ptr().len() + (4 + T::BYTES) * csr.values().len()) as u64
     }
     /// Bytes of a solve of T x = b: the triangle's arrays, the reciprocals, b and x.
     pub fn sptrsv_bytes(&self) -> u64 {

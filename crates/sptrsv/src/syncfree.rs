@@ -91,20 +91,19 @@ impl<T: Real> Plan for Syncfree<T> {
         self.rows.update(values)
     }
     fn storage(&self) -> u64 {
-        let (csr, n) = (self.matrix().csr(), self.nrows() as u64);
-        let indices = 4 * (csr.row_ptr().len() + csr.col_idx().len()) as u64;
+        let n = self.nrows() as u64;
         match (self.walk, self.systems) {
             (Walk::Rows, _) => self.rows.storage(),
             (Walk::Columns, Systems::Both) => self.rows.storage() + 8 * n,
-            // The triangle's own indices stay on the host.
-            (Walk::Columns, Systems::Plain) => self.rows.storage() + 4 * n - indices,
+            // The triangle's own rows stay on the host.
+            (Walk::Columns, Systems::Plain) => self.rows.storage() - self.rows.storage_of_rows() + 4 * n,
         }
     }
     fn sptrsv_bytes(&self) -> u64 {
         match self.walk {
             Walk::Rows => self.rows.sptrsv_bytes(),
-            // Each entry's place among the values, and the numbers of terms.
-            Walk::Columns => self.rows.sptrsv_bytes() + 4 * (self.matrix().csr().values().len() + self.nrows()) as u64,
+            // The numbers of terms.
+            Walk::Columns => self.rows.sptrsv_bytes() + 4 * self.nrows() as u64,
         }
     }
 }
@@ -149,10 +148,10 @@ mod tests {
     #[test]
     fn bytes() {
         let plain = Syncfree::analyze(lower(), Systems::Plain).unwrap();
-        // Offsets, indices, places, values, reciprocals, degrees.
-        assert_eq!(plain.storage(), 4 * (4 + 6 + 6) + 8 * (6 + 3) + 4 * 3);
+        // Offsets, indices, values, reciprocals, degrees.
+        assert_eq!(plain.storage(), 4 * (4 + 6) + 8 * (6 + 3) + 4 * 3);
         assert_eq!(plain.sptrsv_bytes(), plain.storage() + 8 * 2 * 3);
         let both = Syncfree::analyze(lower(), Systems::Both).unwrap();
-        assert_eq!(both.storage(), plain.storage() + 4 * (4 + 6) + 4 * 3);
+        assert_eq!(both.storage(), plain.storage() + 4 * (4 + 6) + 8 * 6 + 4 * 3);
     }
 }

@@ -64,3 +64,28 @@ fn any_plan_is_the_plan_that_it_names() {
     }
     assert!(AnyPlan::named("fastest", matrix, Systems::Plain).is_none());
 }
+
+#[test]
+fn long_rows_take_a_thread_each_on_a_gpu() {
+    for (reach, plan) in [(28, "levelset"), (40, "capellini")] {
+        // Unevenly far before their row, as on no grid.
+        let entries = (0..3000u32).map(|i| (0..reach).map(move |k| i.saturating_sub(7 * k + k % 3)).chain([i]));
+        let rows: Vec<Vec<u32>> =
+            entries.map(|row| row.collect::<std::collections::BTreeSet<_>>().into_iter().collect()).collect();
+        let ends = rows.iter().scan(0, |end, row| {
+            Some({
+                *end += row.len() as u32;
+                *end
+            })
+        });
+        let ptr: Vec<u32> = std::iter::once(0).chain(ends).collect();
+        let cols = rows.concat();
+        let values = vec![1.0; cols.len()];
+        let csr = Csr::new(3000, 3000, ptr, cols, values).expect("sorted");
+        for diagonal in [Diagonal::NonUnit, Diagonal::Unit] {
+            let matrix = Triangular::new(csr.clone(), Triangle::Lower, diagonal).expect("lower");
+            let found = choose(&Arc::new(matrix), Machine::Gpu, 100);
+            assert_eq!(found.plan, plan, "{reach} {diagonal:?}: {}", found.why);
+        }
+    }
+}

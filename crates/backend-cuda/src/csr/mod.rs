@@ -7,20 +7,22 @@
 
 mod choose;
 mod classes;
+mod load;
+mod narrow;
 mod persistent;
 mod pieces;
 
 use std::sync::{Arc, OnceLock};
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::result;
 use spandrel_backend::error::{expect_columns, expect_len};
 use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed};
-use spandrel_formats::{Csr, Format, Offset, Real, Traffic};
+use spandrel_formats::{Csr, Offset, Real};
 
 pub use self::choose::CsrKernel;
-use self::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES, large};
+use self::choose::{GROUP, STAGED_WARPS};
 use self::classes::{Bins, ClassesKernel};
-use self::persistent::reach;
+pub(crate) use self::load::padded;
 use self::pieces::Pieces;
 use crate::device::gate_pointer;
 use crate::error::{NAME, failed};
@@ -58,14 +60,6 @@ pub struct CudaCsr<T> {
     transposed: OnceLock<Box<CudaCsr<T>>>,
 }
 
-/// Host data and zeros up to a multiple of four elements.
-pub(crate) fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
-    let buffer = Buffer::uninit(cuda.stream(), host.len().next_multiple_of(4), what)?;
-    buffer.write_at(0, host)?;
-    buffer.write_at(host.len(), &[E::zeroed(); 4][..buffer.len() - host.len()])?;
-    Ok(buffer)
-}
-
 /// A kernel with so much dynamic shared memory: near 48 KiB a little more than that, as with the few bytes of its own that a kernel may
 /// have it would need the larger limit, which launches ask for above 48 KiB of dynamic memory.
 fn with_shared(grid: Grid, bytes: usize) -> Grid {
@@ -90,49 +84,6 @@ impl Cuda {
             return refuse(format!("{kernel:?} sums in an order of its own and the device is held to the stored one"));
         }
         self.load_csr(host, Some(kernel))
-    }
-
-    pub(crate) fn load_csr<T: Real>(&self, host: &Csr<T>, forced: Option<CsrKernel>) -> Result<CudaCsr<T>> {
-        let (nrows, ncols, nnz) = (host.nrows(), host.ncols(), host.nnz());
-        let stats = RowStats::of(host.row_ptr());
-        let choice = || stats.choose(nrows, nnz, host.spmv(), self.multiprocessors(), self.reproducible());
-        let kernel = forced.unwrap_or_else(choice);
-        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
-        let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
-        // Some of it for what kernels declare themselves.
-        let shared = (shared.max(48 << 10) as usize) - (1 << 10);
-        let entry = size_of::<u32>() + T::BYTES;
-        let limit = STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP;
-        let swizzled = 2 * stats.eights > nrows;
-        // Swizzled, a room is whole 128 bytes of either array.
-        let capacity = stats.capacity(nnz, limit - GROUP) + if swizzled { GROUP } else { SPARE };
-        let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
-        let bins = match kernel {
-            CsrKernel::Binned => Some(Bins::new(self, host.row_ptr())?),
-            _ => None,
-        };
-        let pieces = match kernel {
-            CsrKernel::Balanced => Some(Pieces::new(self, host.row_ptr())?),
-            _ => None,
-        };
-        Ok(CudaCsr {
-            nrows,
-            ncols,
-            nnz,
-            row_ptr: Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?,
-            col_idx: padded(self, host.col_idx(), "a matrix's columns")?,
-            values: padded(self, host.values(), "a matrix's values")?,
-            kernel,
-            capacity,
-            swizzled,
-            short: !swizzled && stats.longest <= SHORT,
-            dot_warps,
-            pieces,
-            large: large(nnz, self.multiprocessors()),
-            bins,
-            reach: self.may_persist(nrows, ncols).then(|| reach(host)),
-            transposed: OnceLock::new(),
-        })
     }
 }
 

@@ -131,7 +131,7 @@ where
 }
 
 /// A x twice, the second time fused with its sums, and these.
-fn products<F: Format, D: Spmv<F>>(
+pub(super) fn products<F: Format, D: Spmv<F>>(
     be: &D,
     mat: &Mat<D, F>,
     x: &[F::Value],

@@ -17,6 +17,7 @@ mod ours;
 mod peer;
 mod triangles;
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,11 +27,11 @@ use rayon::prelude::*;
 use spandrel_backend::{Backend, Device};
 use spandrel_backend_cuda::Vector;
 use spandrel_formats::{Csr, Format, Machine, choose_for};
-use spandrel_solvers::{Narrowed, SolverKind, Status};
+use spandrel_solvers::{SolverKind, Status};
 use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 
 use self::lines::{Line, compare, parts};
-use self::ours::{Made, Ours, Stored, operator, ready, transferred};
+use self::ours::{Made, Ours, Stored, operator, ready, ready_narrow, transferred};
 use self::peer::{Broken, Given, Peer};
 use self::triangles::{Parts, Way};
 use super::Gpu;
@@ -293,7 +294,7 @@ impl<'a> Underway<'a> {
     fn add_ours(&self, method: Method, entries: &mut Vec<Entry<'a>>) -> f64 {
         let (gpu, csr, line) = (self.gpu, &self.csr, |precision| self.line(method, "spandrel", precision));
         let mut shift = 0.0;
-        let made = match set_up(|| ready::<f64>(gpu, method, self.stem, csr)) {
+        let made = match set_up(|| ready(gpu, method, self.stem, csr)) {
             Ok(((Made { m, plan, shift: alpha }, a), setup)) => {
                 shift = alpha;
                 let a = Rc::new(a);
@@ -305,7 +306,7 @@ impl<'a> Underway<'a> {
             }
             Err(why) => {
                 entries.push(self.failed(line("f64"), &why.context(self.stem)));
-                let alone = prepared(|| operator(gpu, self.stem, csr, transferred(gpu, csr)?));
+                let alone = prepared(|| operator(gpu, self.stem, || Cow::Borrowed(&**csr), transferred(gpu, csr)?));
                 alone.map(|(a, ms)| (Rc::new(a), Setup { parts: vec![("operator", ms)] }))
             }
         };
@@ -322,10 +323,7 @@ impl<'a> Underway<'a> {
     }
 
     fn narrow(&self, method: Method) -> Result<Narrow> {
-        let (Narrowed { matrix, exponent }, ms) = prepared(|| Ok(Narrowed::new(&self.csr)))?;
-        let matrix = Arc::new(matrix);
-        let ((made, a), setup) = set_up(|| ready::<f32>(self.gpu, method, self.stem, &matrix))?;
-        let setup = Setup { parts: vec![("narrow", ms)] }.and(&setup);
+        let ((made, a, exponent), setup) = set_up(|| ready_narrow(self.gpu, method, self.stem, &self.csr))?;
         Ok(Narrow { made, a, exponent, setup })
     }
 

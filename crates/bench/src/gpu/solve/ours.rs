@@ -1,6 +1,8 @@
 //! Our side: the public solvers with factors that the device computes, the product in the format that the library chooses; in f64, with the
 //! preconditioner in f32, and refined around solves in f32.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel_backend::{Backend, Device, Gate, Mat, Operator, Preconditioner};
 use spandrel_backend_cuda::{Cuda, Vector};
 use spandrel_formats::{Bdia, Csr, Dia, Ell, Format, Hyb, Real, Sell, for_each_format};
-use spandrel_solvers::{BiCgStab, Cg, Mixed, Options, Outcome, Progress, Refine};
+use spandrel_solvers::{BiCgStab, Cg, Mixed, Narrowed, Options, Outcome, Progress, Refine};
 use spandrel_sptrsv::{Ic0, Ilu0};
 
 use super::{Contender, Ended, Limits, Setup};
@@ -35,11 +37,16 @@ pub(super) fn transferred<T: Real>(gpu: &Gpu, csr: &Arc<Csr<T>>) -> Result<Rows<
     Ok(rows)
 }
 
-/// The matrix in a format: made on the device of its rows where the backend converts, else here.
+/// The matrix in a format: made on the device of its rows where the backend converts, else of what `host` gives.
 ///
 /// # Errors
 /// A matrix that does not fit the format; out of memory.
-pub(super) fn operator<T: Real>(gpu: &Gpu, stem: &str, csr: &Arc<Csr<T>>, rows: Rows<T>) -> Result<Stored<T>> {
+pub(super) fn operator<'a, T: Real>(
+    gpu: &Gpu,
+    stem: &str,
+    host: impl FnOnce() -> Cow<'a, Csr<T>>,
+    rows: Rows<T>,
+) -> Result<Stored<T>> {
     let be = &gpu.be;
     let made: Stored<T> = match stem {
         "csr" => Box::new(rows),
@@ -53,7 +60,7 @@ pub(super) fn operator<T: Real>(gpu: &Gpu, stem: &str, csr: &Arc<Csr<T>>, rows: 
                 ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
                     match other {
                         $(stringify!($stem) => {
-                            Box::new(Mat::load(be, spandrel_formats::$Type::<T>::from_csr(csr)?)?)
+                            Box::new(Mat::load(be, spandrel_formats::$Type::<T>::from_csr(&host())?)?)
                         })*
                         other => bail!("no format is called {other}"),
                     }
@@ -96,11 +103,16 @@ unsafe impl<T: Real> Preconditioner<T, Cuda> for Shared<T> {
 ///
 /// # Errors
 /// Those of the factorisation; a device that fails.
-fn preconditioner<T: Real>(gpu: &Gpu, method: Method, csr: &Csr<T>, rows: &Rows<T>) -> Result<Made<T>> {
+fn preconditioner<'a, T: Real>(
+    gpu: &Gpu,
+    method: Method,
+    host: impl FnOnce() -> Cow<'a, Csr<T>>,
+    rows: &Rows<T>,
+) -> Result<Made<T>> {
     let be = &gpu.be;
     let Chosen { precond, plan, shift, .. } = match method {
-        Method::Cg => be.incomplete_of::<Ic0<T>>(csr, rows)?,
-        Method::BiCgStab => be.incomplete_of::<Ilu0<T>>(csr, rows)?,
+        Method::Cg => be.incomplete_or::<Ic0<T>>(rows, host)?,
+        Method::BiCgStab => be.incomplete_or::<Ilu0<T>>(rows, host)?,
     };
     be.synchronize()?;
     Ok(Made { m: Shared(Rc::from(precond)), plan, shift })
@@ -110,22 +122,63 @@ fn preconditioner<T: Real>(gpu: &Gpu, method: Method, csr: &Csr<T>, rows: &Rows<
 ///
 /// # Errors
 /// As the parts.
-pub(super) fn ready<T: Real>(
+pub(super) fn ready(
     gpu: &Gpu,
     method: Method,
     stem: &str,
-    csr: &Arc<Csr<T>>,
-) -> Result<((Made<T>, Stored<T>), Setup)> {
+    csr: &Arc<Csr<f64>>,
+) -> Result<((Made<f64>, Stored<f64>), Setup)> {
     let mut setup = Setup::default();
     let (rows, ms) = stopwatch(|| transferred(gpu, csr));
     setup.push("transfer", ms);
-    let rows = rows?;
-    let (made, ms) = stopwatch(|| preconditioner(gpu, method, csr, &rows));
+    let made = of_rows(gpu, method, stem, || Cow::Borrowed(&**csr), rows?, &mut setup)?;
+    Ok((made, setup))
+}
+
+fn of_rows<'a, T: Real>(
+    gpu: &Gpu,
+    method: Method,
+    stem: &str,
+    host: impl Fn() -> Cow<'a, Csr<T>>,
+    rows: Rows<T>,
+    setup: &mut Setup,
+) -> Result<(Made<T>, Stored<T>)> {
+    let (made, ms) = stopwatch(|| preconditioner(gpu, method, &host, &rows));
     setup.push("factors", ms);
     let made = made?;
-    let (a, ms) = stopwatch(|| operator(gpu, stem, csr, rows));
+    let (a, ms) = stopwatch(|| operator(gpu, stem, &host, rows));
     setup.push("operator", ms);
-    Ok(((made, a?), setup))
+    Ok((made, a?))
+}
+
+/// As [`ready`] in f32, with the exponent of what is narrowed. The rows in f64 are those of the product, whose copy is not counted again.
+///
+/// # Errors
+/// As [`ready`].
+#[allow(clippy::type_complexity)] // as there, and a number
+pub(super) fn ready_narrow(
+    gpu: &Gpu,
+    method: Method,
+    stem: &str,
+    csr: &Arc<Csr<f64>>,
+) -> Result<((Made<f32>, Stored<f32>, i32), Setup)> {
+    let wide = transferred(gpu, csr)?;
+    let mut setup = Setup::default();
+    let once = OnceCell::new();
+    let host = || once.get_or_init(|| Narrowed::new(csr));
+    let (narrow, ms) = stopwatch(|| -> Result<_> {
+        let narrow = match wide.narrow(&gpu.be)? {
+            Some(narrow) => narrow,
+            None => (Mat::load(&gpu.be, host().matrix.clone())?, host().exponent),
+        };
+        gpu.be.synchronize()?;
+        Ok(narrow)
+    });
+    setup.push("narrow", ms);
+    let (rows, exponent) = narrow?;
+    drop(wide);
+    let (made, a) = of_rows(gpu, method, stem, || Cow::Borrowed(&host().matrix), rows, &mut setup)?;
+    Ok(((made, a, exponent), setup))
 }
 
 #[allow(clippy::large_enum_variant)] // a contest has a handful
