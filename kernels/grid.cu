@@ -1,5 +1,5 @@
 // A CSR matrix on the device as a stencil on a grid: rows to guess it from, the proof of a guess, one triangle's values in the layout of the
-// sweep, and of a matrix that holds all of its stencil the patterns of both triangles and the order of the rows by levels.
+// sweep, for a whole stencil both in one pass, and of a matrix that holds all of its stencil the patterns of both triangles and the order of the rows by levels.
 //
 // Layout: the side of a row is its entries on one side of the diagonal, the diagonal's included: the first ones of a row for a lower
 // triangle, the last ones for an upper one. `Sides` has its differences in the order of the columns. Packed values: those of
@@ -10,11 +10,11 @@
 // that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, ZERO_DIAGONAL.
 // Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
 // of one line and hold the whole pattern, a row a lane otherwise. fill: a thread block takes 32 lanes and `deep` steps of a plane through
-// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two. split, order, reciprocals: a
+// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two. pack: as fill. split, order, reciprocals: a
 // row a thread.
 // Order: none is summed. A reciprocal is rounded once.
 // Bytes: check row pointers and columns once; fill row pointers, values of the side, and every place once (no column, where every row
-// holds all of its neighbours).
+// holds all of its neighbours); pack row pointers, columns and values of the side, and every place once.
 #include "spandrel.cuh"
 
 // Differences of one side, its diagonal included, and of both.
@@ -381,6 +381,114 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
     }
 }
 
+// What packing knows of a point: its terms inside the grid, its diagonal as the term after them, its row (NO_ROW: there is no point), and in which
+// entries that lies: `base` is where the first term is, from which those of an upper triangle go down, `end` what bounds them.
+struct Spot {
+    u32 inside, row, base, end;
+};
+
+// As check and fill in one pass, into the layout of kernels/wavefront.cu, for a side that holds all of its stencil in every row: where a row's
+// entries are follows from their number alone. An entry anywhere else, or none, is reported as LACKING, whatever it is, and ends
+// the pass: what was packed is then of no use, and check says what is wrong.
+template <class T>
+__device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) {
+    extern __shared__ __align__(16) unsigned char dynamic_shared[];
+    __shared__ Spot spots[GRID_THREADS];
+    __shared__ int shifts[SIDE_MOST];
+    T* tile = (T*)dynamic_shared;
+    u32 steps = (g.steps + g.deep - 1) / g.deep, tiles = steps * g.planes, planes = g.lines / g.ny;
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row_values = g.deep * g.width;
+    u32 line = threadIdx.x / g.deep % 8, plane = threadIdx.x / g.deep / 8;
+    if (threadIdx.x < g.terms) shifts[threadIdx.x] = g.shift[threadIdx.x];
+    // The row pointers of a tile's points are under way while the tile before is packed.
+    auto meet = [&](u32 at) {
+        Spot spot = {0, NO_ROW, 0, 0};
+        u32 block = at / steps, step = at % steps * g.deep + threadIdx.x % g.deep;
+        // A place before a line's first point wraps to one behind its last.
+        u32 x = step - g.by_line * line - g.by_plane * plane, y = block % g.blocks * 8 + line - g.shear * plane, z = block / g.blocks * 4 + plane;
+        if (at < tiles && plane < 4 && step < g.steps && x < g.nx && y < g.ny && z < planes) {
+            for (u32 k = 0; k < g.terms; k++) {
+                // No term leads to a later plane.
+                bool inside = x + (u32)g.dx[k] < g.nx && y + (u32)g.dy[k] < g.ny && (int)z + g.dz[k] >= 0;
+                spot.inside |= (u32)inside << k;
+            }
+            u32 row = (z * g.ny + y) * g.nx + x;
+            spot.row = g.mirrored ? n - 1 - row : row;
+            spot.base = row_ptr[spot.row];
+            spot.end = row_ptr[spot.row + 1];
+        }
+        return spot;
+    };
+    Spot next = meet(blockIdx.x);
+    bool wrong = false, stopped = false;
+    for (u32 at = blockIdx.x; at < tiles; at += gridDim.x) {
+        if (next.row != NO_ROW) {
+            u32 terms = (u32)__popc(next.inside), entries = next.end - next.base;
+            // The entry after the terms is the diagonal's; where that counts as 1 it may be another one, of the other side, or none.
+            if (entries < terms + !g.unit) {
+                wrong = true;
+                next.inside = 0;
+            } else if (entries > terms) {
+                next.inside |= 1u << g.terms;
+            }
+            if (g.mirrored) next.base = next.end - 1;
+        }
+        spots[threadIdx.x] = next;
+        if (wrong) *(volatile u64*)(words + LACKING) = ~0ull;
+        if (__syncthreads_or(wrong || stopped)) return;
+        stopped = *(volatile u64*)(words + LACKING) != 0;
+        next = meet(gridDim.x < tiles - at ? at + gridDim.x : tiles);
+        for (u32 j = lane; j < row_values; j += WARP) {
+            u32 s = __umulhi(j, g.magic), k = j - s * g.width;
+            T value[ABREAST];
+            u32 col[ABREAST], row[ABREAST], has = 0;
+#pragma unroll
+            for (u32 i = 0; i < ABREAST; i++) {
+                const Spot& p = spots[(warp + i * (GRID_THREADS / WARP)) * g.deep + s];
+                u32 before = (u32)__popc(p.inside & ((1u << k) - 1)), e = g.mirrored ? p.base - before : p.base + before;
+                row[i] = p.row;
+                value[i] = T(0);
+                col[i] = 0;
+                if (p.inside >> k & 1) {
+                    has |= 1u << i;
+                    value[i] = stream(from + e);
+                    col[i] = stream(cols + e);
+                }
+            }
+#pragma unroll
+            for (u32 i = 0; i < ABREAST; i++) {
+                bool here = has >> i & 1;
+                if (k < g.terms) {
+                    u32 expected = g.mirrored ? row[i] - (u32)shifts[k] : row[i] + (u32)shifts[k];
+                    wrong |= here && col[i] != expected;
+                } else if (g.unit) {
+                    wrong |= here && (g.mirrored ? col[i] > row[i] : col[i] < row[i]);
+                    value[i] = row[i] != NO_ROW ? T(1) : T(0);
+                } else {
+                    wrong |= here && col[i] != row[i];
+                    if (here && value[i] == T(0)) report(words + ZERO_DIAGONAL, row[i]);
+                }
+                tile[j * (LANES + 1) + warp + i * (GRID_THREADS / WARP)] = value[i];
+            }
+        }
+        __syncthreads();
+        // Terms stand in pairs by lane, an odd one by itself.
+        u32 block = at / steps, step = at % steps * g.deep, left = g.steps - step < g.deep ? g.steps - step : g.deep;
+        T* to = values + block * g.plane_values + (u64)step * g.width * LANES;
+        u32 units = (g.width + 1) / 2, s = warp / units, unit = warp % units;
+        while (s < left) {
+            const T* of = tile + (s * g.width + 2 * unit) * (LANES + 1) + lane;
+            T* place = to + s * g.width * LANES + unit * (2 * LANES);
+            // Where there is no point, the reciprocal is 0 as well.
+            auto stored = [&](u32 k, T v) { return k < g.terms || v == T(0) ? v : T(1) / v; };
+            if (2 * unit + 1 < g.width) ((Pair<T>*)place)[lane] = {of[0], stored(2 * unit + 1, of[LANES + 1])};
+            else place[lane] = stored(2 * unit, of[0]);
+            for (unit += GRID_THREADS / WARP; unit >= units; unit -= units) s++;
+        }
+    }
+    if (wrong) *(volatile u64*)(words + LACKING) = ~0ull;
+}
+
 // The lower half of a stencil that every row of a matrix has all of, inside the grid, with the diagonal. Twin: `HalfArg` of
 // crates/backend-cuda/src/sweep/factors.rs.
 struct Half {
@@ -462,6 +570,9 @@ __device__ __forceinline__ void reciprocals(const u32* row_ptr, const u32* cols,
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS, 5) fill_grid_##t(const __grid_constant__ Places places, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) { \
         fill(places, row_ptr, cols, from, n, words, values);                                     \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS, 5) pack_grid_##t(const __grid_constant__ Places places, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) { \
+        pack_proving(places, row_ptr, cols, from, n, words, values);                             \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS) split_grid_##t(const __grid_constant__ Half half, u32 n, u32* lower_ptr, u32* lower_cols, u32* upper_ptr, u32* upper_cols, u32* diagonal) { \
         split(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal);                  \
