@@ -383,9 +383,7 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
 
 // What packing knows of a point: its terms inside the grid, its diagonal as the term after them, its row (NO_ROW: there is no point), and in which
 // entries that lies: `base` is where the first term is, from which those of an upper triangle go down, `end` what bounds them.
-struct Spot {
-    u32 inside, row, base, end;
-};
+struct Spot { u32 inside, row, base, end; };
 
 // As check and fill in one pass, into the layout of kernels/wavefront.cu, for a side that holds all of its stencil in every row: where a row's
 // entries are follows from their number alone. An entry anywhere else, or none, is reported as LACKING, whatever it is, and ends
@@ -396,32 +394,50 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
     __shared__ Spot spots[GRID_THREADS];
     __shared__ int shifts[SIDE_MOST];
     T* tile = (T*)dynamic_shared;
-    u32 steps = (g.steps + g.deep - 1) / g.deep, tiles = steps * g.planes, planes = g.lines / g.ny;
+    u32 steps = (g.steps + g.deep - 1) / g.deep, planes = g.lines / g.ny, tiles = g.planes / g.blocks;
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row_values = g.deep * g.width;
-    u32 line = threadIdx.x / g.deep % 8, plane = threadIdx.x / g.deep / 8;
+    u32 line = threadIdx.x / g.deep % 8, plane = threadIdx.x / g.deep / 8, deep = threadIdx.x % g.deep;
     if (threadIdx.x < g.terms) shifts[threadIdx.x] = g.shift[threadIdx.x];
+    // Terms that lead at least so far along an axis, one way (no further than two points; no term leads to a later plane) and the other.
+    auto far = [&](const int* along, int least, int most) {
+        u32 those = 0;
+        for (u32 k = 0; k < g.terms; k++) those |= (u32)(along[k] >= least && along[k] <= most) << k;
+        return those;
+    };
+    u32 back_x[2] = {far(g.dx, -2, -1), far(g.dx, -2, -2)}, ahead_x[2] = {far(g.dx, 1, 2), far(g.dx, 2, 2)}, back_z[2] = {far(g.dz, -2, -1), far(g.dz, -2, -2)};
+    u32 back_y[2] = {far(g.dy, -2, -1), far(g.dy, -2, -2)}, ahead_y[2] = {far(g.dy, 1, 2), far(g.dy, 2, 2)};
+    // A tile of places: a block of the layout in a tile of its, and steps of it. Thread blocks go on by `stride`.
+    struct Tile { u32 step, block, tile; };
+    auto tile_of = [&](u32 at) { return Tile{at % steps, at / steps % g.blocks, at / steps / g.blocks}; };
+    Tile now = tile_of(blockIdx.x), stride = tile_of(gridDim.x);
+    auto go_on = [&](Tile t) {
+        t.step += stride.step, t.block += stride.block, t.tile += stride.tile;
+        if (t.step >= steps) t.step -= steps, t.block++;
+        if (t.block >= g.blocks) t.block -= g.blocks, t.tile++;
+        return t;
+    };
     // The row pointers of a tile's points are under way while the tile before is packed.
-    auto meet = [&](u32 at) {
+    auto meet = [&](const Tile& t) {
         Spot spot = {0, NO_ROW, 0, 0};
-        u32 block = at / steps, step = at % steps * g.deep + threadIdx.x % g.deep;
+        u32 step = t.step * g.deep + deep;
         // A place before a line's first point wraps to one behind its last.
-        u32 x = step - g.by_line * line - g.by_plane * plane, y = block % g.blocks * 8 + line - g.shear * plane, z = block / g.blocks * 4 + plane;
-        if (at < tiles && plane < 4 && step < g.steps && x < g.nx && y < g.ny && z < planes) {
-            for (u32 k = 0; k < g.terms; k++) {
-                // No term leads to a later plane.
-                bool inside = x + (u32)g.dx[k] < g.nx && y + (u32)g.dy[k] < g.ny && (int)z + g.dz[k] >= 0;
-                spot.inside |= (u32)inside << k;
-            }
+        u32 x = step - g.by_line * line - g.by_plane * plane, y = t.block * 8 + line - g.shear * plane, z = t.tile * 4 + plane;
+        if (t.tile < tiles && plane < 4 && step < g.steps && x < g.nx && y < g.ny && z < planes) {
+            u32 outside = (x < 1 ? back_x[0] : x < 2 ? back_x[1] : 0) | (x + 1 >= g.nx ? ahead_x[0] : x + 2 >= g.nx ? ahead_x[1] : 0);
+            outside |= (y < 1 ? back_y[0] : y < 2 ? back_y[1] : 0) | (y + 1 >= g.ny ? ahead_y[0] : y + 2 >= g.ny ? ahead_y[1] : 0);
+            outside |= z < 1 ? back_z[0] : z < 2 ? back_z[1] : 0;
+            spot.inside = ((1u << g.terms) - 1) & ~outside;
             u32 row = (z * g.ny + y) * g.nx + x;
             spot.row = g.mirrored ? n - 1 - row : row;
-            spot.base = row_ptr[spot.row];
-            spot.end = row_ptr[spot.row + 1];
+            spot.base = row_ptr[spot.row], spot.end = row_ptr[spot.row + 1];
         }
         return spot;
     };
-    Spot next = meet(blockIdx.x);
+    Spot next = meet(now);
     bool wrong = false, stopped = false;
-    for (u32 at = blockIdx.x; at < tiles; at += gridDim.x) {
+    u32 units = (g.width + 1) / 2, first_s = warp / units, first_unit = warp % units, more_s = GRID_THREADS / WARP / units, more_units = GRID_THREADS / WARP % units;
+    while (now.tile < tiles) {
+        Tile after = go_on(now);
         if (next.row != NO_ROW) {
             u32 terms = (u32)__popc(next.inside), entries = next.end - next.base;
             // The entry after the terms is the diagonal's; where that counts as 1 it may be another one, of the other side, or none.
@@ -437,18 +453,15 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
         if (wrong) *(volatile u64*)(words + LACKING) = ~0ull;
         if (__syncthreads_or(wrong || stopped)) return;
         stopped = *(volatile u64*)(words + LACKING) != 0;
-        next = meet(gridDim.x < tiles - at ? at + gridDim.x : tiles);
+        next = meet(after);
         for (u32 j = lane; j < row_values; j += WARP) {
-            u32 s = __umulhi(j, g.magic), k = j - s * g.width;
+            u32 s = __umulhi(j, g.magic), k = j - s * g.width, col[ABREAST], row[ABREAST], has = 0;
             T value[ABREAST];
-            u32 col[ABREAST], row[ABREAST], has = 0;
 #pragma unroll
             for (u32 i = 0; i < ABREAST; i++) {
                 const Spot& p = spots[(warp + i * (GRID_THREADS / WARP)) * g.deep + s];
                 u32 before = (u32)__popc(p.inside & ((1u << k) - 1)), e = g.mirrored ? p.base - before : p.base + before;
-                row[i] = p.row;
-                value[i] = T(0);
-                col[i] = 0;
+                row[i] = p.row, col[i] = 0, value[i] = T(0);
                 if (p.inside >> k & 1) {
                     has |= 1u << i;
                     value[i] = stream(from + e);
@@ -459,8 +472,7 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
             for (u32 i = 0; i < ABREAST; i++) {
                 bool here = has >> i & 1;
                 if (k < g.terms) {
-                    u32 expected = g.mirrored ? row[i] - (u32)shifts[k] : row[i] + (u32)shifts[k];
-                    wrong |= here && col[i] != expected;
+                    wrong |= here && col[i] != (g.mirrored ? row[i] - (u32)shifts[k] : row[i] + (u32)shifts[k]);
                 } else if (g.unit) {
                     wrong |= here && (g.mirrored ? col[i] > row[i] : col[i] < row[i]);
                     value[i] = row[i] != NO_ROW ? T(1) : T(0);
@@ -473,9 +485,8 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
         }
         __syncthreads();
         // Terms stand in pairs by lane, an odd one by itself.
-        u32 block = at / steps, step = at % steps * g.deep, left = g.steps - step < g.deep ? g.steps - step : g.deep;
-        T* to = values + block * g.plane_values + (u64)step * g.width * LANES;
-        u32 units = (g.width + 1) / 2, s = warp / units, unit = warp % units;
+        u32 step = now.step * g.deep, left = g.steps - step < g.deep ? g.steps - step : g.deep, s = first_s, unit = first_unit;
+        T* to = values + (now.tile * g.blocks + now.block) * g.plane_values + (u64)step * g.width * LANES;
         while (s < left) {
             const T* of = tile + (s * g.width + 2 * unit) * (LANES + 1) + lane;
             T* place = to + s * g.width * LANES + unit * (2 * LANES);
@@ -483,8 +494,10 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
             auto stored = [&](u32 k, T v) { return k < g.terms || v == T(0) ? v : T(1) / v; };
             if (2 * unit + 1 < g.width) ((Pair<T>*)place)[lane] = {of[0], stored(2 * unit + 1, of[LANES + 1])};
             else place[lane] = stored(2 * unit, of[0]);
-            for (unit += GRID_THREADS / WARP; unit >= units; unit -= units) s++;
+            s += more_s, unit += more_units;
+            if (unit >= units) unit -= units, s++;
         }
+        now = after;
     }
     if (wrong) *(volatile u64*)(words + LACKING) = ~0ull;
 }
