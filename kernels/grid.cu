@@ -1,5 +1,5 @@
 // A CSR matrix on the device as a stencil on a grid: rows to guess it from, the proof of a guess, one triangle's values in the layout of the
-// sweep, and of a matrix that holds all of its stencil the patterns of both triangles and the order of the rows by levels.
+// sweep, for a whole stencil both in one pass, and of a matrix that holds all of its stencil the patterns of both triangles and the order of the rows by levels.
 //
 // Layout: the side of a row is its entries on one side of the diagonal, the diagonal's included: the first ones of a row for a lower
 // triangle, the last ones for an upper one. `Sides` has its differences in the order of the columns. Packed values: those of
@@ -10,11 +10,11 @@
 // that zeroed words are ready and the largest wins: OUTSIDE, LACKING, WITHOUT_DIAGONAL, ZERO_DIAGONAL.
 // Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
 // of one line and hold the whole pattern, a row a lane otherwise. fill: a thread block takes 32 lanes and `deep` steps of a plane through
-// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two. split, order, reciprocals: a
+// shared memory, 33 values for each step and term; `deep` is 8 or less, a power of two. pack: as fill. split, order, reciprocals: a
 // row a thread.
 // Order: none is summed. A reciprocal is rounded once.
 // Bytes: check row pointers and columns once; fill row pointers, values of the side, and every place once (no column, where every row
-// holds all of its neighbours).
+// holds all of its neighbours); pack row pointers, columns and values of the side, and every place once.
 #include "spandrel.cuh"
 
 // Differences of one side, its diagonal included, and of both.
@@ -381,6 +381,127 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
     }
 }
 
+// What packing knows of a point: its terms inside the grid, its diagonal as the term after them, its row (NO_ROW: there is no point), and in which
+// entries that lies: `base` is where the first term is, from which those of an upper triangle go down, `end` what bounds them.
+struct Spot { u32 inside, row, base, end; };
+
+// As check and fill in one pass, into the layout of kernels/wavefront.cu, for a side that holds all of its stencil in every row: where a row's
+// entries are follows from their number alone. An entry anywhere else, or none, is reported as LACKING, whatever it is, and ends
+// the pass: what was packed is then of no use, and check says what is wrong.
+template <class T>
+__device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) {
+    extern __shared__ __align__(16) unsigned char dynamic_shared[];
+    __shared__ Spot spots[GRID_THREADS];
+    __shared__ int shifts[SIDE_MOST];
+    T* tile = (T*)dynamic_shared;
+    u32 steps = (g.steps + g.deep - 1) / g.deep, planes = g.lines / g.ny, tiles = g.planes / g.blocks;
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row_values = g.deep * g.width;
+    u32 line = threadIdx.x / g.deep % 8, plane = threadIdx.x / g.deep / 8, deep = threadIdx.x % g.deep;
+    if (threadIdx.x < g.terms) shifts[threadIdx.x] = g.shift[threadIdx.x];
+    // Terms that lead at least so far along an axis, one way (no further than two points; no term leads to a later plane) and the other.
+    auto far = [&](const int* along, int least, int most) {
+        u32 those = 0;
+        for (u32 k = 0; k < g.terms; k++) those |= (u32)(along[k] >= least && along[k] <= most) << k;
+        return those;
+    };
+    u32 back_x[2] = {far(g.dx, -2, -1), far(g.dx, -2, -2)}, ahead_x[2] = {far(g.dx, 1, 2), far(g.dx, 2, 2)}, back_z[2] = {far(g.dz, -2, -1), far(g.dz, -2, -2)};
+    u32 back_y[2] = {far(g.dy, -2, -1), far(g.dy, -2, -2)}, ahead_y[2] = {far(g.dy, 1, 2), far(g.dy, 2, 2)};
+    // A tile of places: a block of the layout in a tile of its, and steps of it. Thread blocks go on by `stride`.
+    struct Tile { u32 step, block, tile; };
+    auto tile_of = [&](u32 at) { return Tile{at % steps, at / steps % g.blocks, at / steps / g.blocks}; };
+    Tile now = tile_of(blockIdx.x), stride = tile_of(gridDim.x);
+    auto go_on = [&](Tile t) {
+        t.step += stride.step, t.block += stride.block, t.tile += stride.tile;
+        if (t.step >= steps) t.step -= steps, t.block++;
+        if (t.block >= g.blocks) t.block -= g.blocks, t.tile++;
+        return t;
+    };
+    // The row pointers of a tile's points are under way while the tile before is packed.
+    auto meet = [&](const Tile& t) {
+        Spot spot = {0, NO_ROW, 0, 0};
+        u32 step = t.step * g.deep + deep;
+        // A place before a line's first point wraps to one behind its last.
+        u32 x = step - g.by_line * line - g.by_plane * plane, y = t.block * 8 + line - g.shear * plane, z = t.tile * 4 + plane;
+        if (t.tile < tiles && plane < 4 && step < g.steps && x < g.nx && y < g.ny && z < planes) {
+            u32 outside = (x < 1 ? back_x[0] : x < 2 ? back_x[1] : 0) | (x + 1 >= g.nx ? ahead_x[0] : x + 2 >= g.nx ? ahead_x[1] : 0);
+            outside |= (y < 1 ? back_y[0] : y < 2 ? back_y[1] : 0) | (y + 1 >= g.ny ? ahead_y[0] : y + 2 >= g.ny ? ahead_y[1] : 0);
+            outside |= z < 1 ? back_z[0] : z < 2 ? back_z[1] : 0;
+            spot.inside = ((1u << g.terms) - 1) & ~outside;
+            u32 row = (z * g.ny + y) * g.nx + x;
+            spot.row = g.mirrored ? n - 1 - row : row;
+            spot.base = row_ptr[spot.row], spot.end = row_ptr[spot.row + 1];
+        }
+        return spot;
+    };
+    Spot next = meet(now);
+    bool wrong = false, stopped = false;
+    u32 units = (g.width + 1) / 2, first_s = warp / units, first_unit = warp % units, more_s = GRID_THREADS / WARP / units, more_units = GRID_THREADS / WARP % units;
+    while (now.tile < tiles) {
+        Tile after = go_on(now);
+        if (next.row != NO_ROW) {
+            u32 terms = (u32)__popc(next.inside), entries = next.end - next.base;
+            // The entry after the terms is the diagonal's; where that counts as 1 it may be another one, of the other side, or none.
+            if (entries < terms + !g.unit) {
+                wrong = true;
+                next.inside = 0;
+            } else if (entries > terms) {
+                next.inside |= 1u << g.terms;
+            }
+            if (g.mirrored) next.base = next.end - 1;
+        }
+        spots[threadIdx.x] = next;
+        if (wrong) *(volatile u64*)(words + LACKING) = ~0ull;
+        if (__syncthreads_or(wrong || stopped)) return;
+        stopped = *(volatile u64*)(words + LACKING) != 0;
+        next = meet(after);
+        for (u32 j = lane; j < row_values; j += WARP) {
+            u32 s = __umulhi(j, g.magic), k = j - s * g.width, col[ABREAST], row[ABREAST], has = 0;
+            T value[ABREAST];
+#pragma unroll
+            for (u32 i = 0; i < ABREAST; i++) {
+                const Spot& p = spots[(warp + i * (GRID_THREADS / WARP)) * g.deep + s];
+                u32 before = (u32)__popc(p.inside & ((1u << k) - 1)), e = g.mirrored ? p.base - before : p.base + before;
+                row[i] = p.row, col[i] = 0, value[i] = T(0);
+                if (p.inside >> k & 1) {
+                    has |= 1u << i;
+                    value[i] = stream(from + e);
+                    col[i] = stream(cols + e);
+                }
+            }
+#pragma unroll
+            for (u32 i = 0; i < ABREAST; i++) {
+                bool here = has >> i & 1;
+                if (k < g.terms) {
+                    wrong |= here && col[i] != (g.mirrored ? row[i] - (u32)shifts[k] : row[i] + (u32)shifts[k]);
+                } else if (g.unit) {
+                    wrong |= here && (g.mirrored ? col[i] > row[i] : col[i] < row[i]);
+                    value[i] = row[i] != NO_ROW ? T(1) : T(0);
+                } else {
+                    wrong |= here && col[i] != row[i];
+                    if (here && value[i] == T(0)) report(words + ZERO_DIAGONAL, row[i]);
+                }
+                tile[j * (LANES + 1) + warp + i * (GRID_THREADS / WARP)] = value[i];
+            }
+        }
+        __syncthreads();
+        // Terms stand in pairs by lane, an odd one by itself.
+        u32 step = now.step * g.deep, left = g.steps - step < g.deep ? g.steps - step : g.deep, s = first_s, unit = first_unit;
+        T* to = values + (now.tile * g.blocks + now.block) * g.plane_values + (u64)step * g.width * LANES;
+        while (s < left) {
+            const T* of = tile + (s * g.width + 2 * unit) * (LANES + 1) + lane;
+            T* place = to + s * g.width * LANES + unit * (2 * LANES);
+            // Where there is no point, the reciprocal is 0 as well.
+            auto stored = [&](u32 k, T v) { return k < g.terms || v == T(0) ? v : T(1) / v; };
+            if (2 * unit + 1 < g.width) ((Pair<T>*)place)[lane] = {of[0], stored(2 * unit + 1, of[LANES + 1])};
+            else place[lane] = stored(2 * unit, of[0]);
+            s += more_s, unit += more_units;
+            if (unit >= units) unit -= units, s++;
+        }
+        now = after;
+    }
+    if (wrong) *(volatile u64*)(words + LACKING) = ~0ull;
+}
+
 // The lower half of a stencil that every row of a matrix has all of, inside the grid, with the diagonal. Twin: `HalfArg` of
 // crates/backend-cuda/src/sweep/factors.rs.
 struct Half {
@@ -462,6 +583,9 @@ __device__ __forceinline__ void reciprocals(const u32* row_ptr, const u32* cols,
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS, 5) fill_grid_##t(const __grid_constant__ Places places, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) { \
         fill(places, row_ptr, cols, from, n, words, values);                                     \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(GRID_THREADS, 5) pack_grid_##t(const __grid_constant__ Places places, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) { \
+        pack_proving(places, row_ptr, cols, from, n, words, values);                             \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS) split_grid_##t(const __grid_constant__ Half half, u32 n, u32* lower_ptr, u32* lower_cols, u32* upper_ptr, u32* upper_cols, u32* diagonal) { \
         split(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal);                  \

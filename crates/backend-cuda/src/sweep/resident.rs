@@ -5,6 +5,8 @@
 //! Order: a reciprocal of the diagonal is rounded once, as the host's.
 //! Cost: a few rows to the host and four words; columns and row pointers once; of the values those of the triangle once, and the packed ones
 //! once, of a transposed system that has its own once more. Two waits, and two more for each row that contradicts what the sample suggests.
+//! On clusters a matrix whose rows hold all of the stencil is proved and packed in one pass; that begins for any other matrix too, is given
+//! up at the first row that differs, and costs one more wait.
 //! Kernels: kernels/grid.cu.
 
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};
@@ -30,6 +32,8 @@ const LANES: usize = 32;
 const THREADS: u32 = 256;
 /// Dynamic shared memory of a thread block that fills, at most: what it may have unasked, less its own.
 const SHARED: usize = 38 << 10;
+/// Thread blocks that pack, a multiprocessor: as many as one runs at once.
+const PACKING: usize = 5;
 /// Guesses at a grid before the matrix is taken for none.
 const GUESSES: usize = 64;
 
@@ -337,6 +341,25 @@ impl Cuda {
         Ok(None)
     }
 
+    /// Compares every row with a lattice that holds all of it and brings the values to their places, in one pass: the reports, or `None` for a
+    /// matrix or a layout of another kind, whose places are not filled. Blocks.
+    fn pack_whole<T: Real>(&self, m: &CudaCsr<T>, made: &CudaSweep<T>) -> Result<Option<[u64; REPORTS]>> {
+        let Schedule::Waves(wave) = &made.schedule else { return Ok(None) };
+        let words = Buffer::<u64>::zeros(self.stream(), REPORTS, "what a matrix is")?;
+        let (row_ptr, cols, from) = m.arrays();
+        let (row_ptr, cols, from) = (row_ptr.pointer(), cols.pointer(), from.pointer());
+        let (n, to, values) = (m.nrows() as u32, words.pointer(), made.values.pointer());
+        let (places, tiles, shared) = wave.places(made.triangle == Triangle::Upper, made.unit).tiled(T::BYTES);
+        let grid = Grid { shared: shared as u32, ..Grid::of(tiles.min(PACKING * self.multiprocessors()), THREADS) };
+        let mut arguments = [arg(&places), arg(&row_ptr), arg(&cols), arg(&from), arg(&n), arg(&to), arg(&values)];
+        // SAFETY: pack_grid(places, row_ptr, cols, from, n, words, values) of a square matrix of as many rows as the grid has points, columns
+        // ascending; values has a place for each step, term and lane of each block.
+        unsafe { self.launch::<T>(&GRID, "pack_grid", grid, &mut arguments)? };
+        let mut found = [0; REPORTS];
+        words.read_at(0, &mut found)?;
+        Ok((found[LACKING] == 0).then_some(found))
+    }
+
     /// Compares every row with a lattice and, where all are part of it, brings the values to their places; what was found. Blocks.
     fn prove_and_fill<T: Real>(&self, m: &CudaCsr<T>, sides: &SidesArg, made: &CudaSweep<T>) -> Result<[u64; REPORTS]> {
         let words = Buffer::<u64>::zeros(self.stream(), REPORTS, "what a matrix is")?;
@@ -427,7 +450,10 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
             // The transposed system of waves has values of its own, of which those of absent neighbours stay as they are.
             let zeroed = systems == Systems::Both && matches!(schedule, Schedule::Waves(_));
             let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, zeroed)?;
-            let found = self.prove_and_fill(from, &SidesArg::new(&lattice, triangle, &look), &made)?;
+            let found = match self.pack_whole(from, &made)? {
+                Some(found) => found,
+                None => self.prove_and_fill(from, &SidesArg::new(&lattice, triangle, &look), &made)?,
+            };
             if let Some(key) = reported(&found, OUTSIDE) {
                 let (row, col) = ((key >> 32) as usize, key as u32 as usize);
                 let outside = Error::Triangle(spandrel_sptrsv::Error::OutsideStencil { row, col });

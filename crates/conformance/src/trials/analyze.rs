@@ -120,8 +120,13 @@ where
             out.push(Trial::new(name.clone(), move || on_grid::<T, D>(fleet.first(), stencil, size, &name)));
         }
         let name = format!("analyze/sweep/{}/{}/{}-refused", T::NAME, fleet.name, stencil.name);
-        let fleet = fleet.clone();
-        out.push(Trial::new(name.clone(), move || refused::<T, D>(fleet.first(), stencil, &name)));
+        let here = fleet.clone();
+        out.push(Trial::new(name.clone(), move || refused::<T, D>(here.first(), stencil, &name)));
+        if stencil.dims == 3 {
+            let name = format!("analyze/sweep/{}/{}/{}-large", T::NAME, fleet.name, stencil.name);
+            let here = fleet.clone();
+            out.push(Trial::new(name.clone(), move || large::<T, D>(here.first(), stencil, &name)));
+        }
     }
 }
 
@@ -149,6 +154,51 @@ where
                         }
                     }
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A grid of more pieces than a device packs at once; the same with one entry far on that is lacking, zero or elsewhere, where most of it is packed by
+/// the time that this is seen.
+fn large<T: Real, D>(be: &D, stencil: &Stencil, name: &str) -> Verdict
+where
+    D: Analyze<Csr<T>, Sweep<T>> + Sptrsv<Sweep<T>>,
+{
+    let (lower, size) = (stencil.lower(), [40, 90, 60]);
+    let n: usize = size.iter().product();
+    for triangle in [Triangle::Lower, Triangle::Upper] {
+        let good = rows::<T>(size, &lower, Some(triangle), 0, name);
+        let wanted = Part { grid: Some((size, &lower)), ..Part::new(triangle, Diagonal::NonUnit, Systems::Plain) };
+        let host = csr(&good)?;
+        same::<T, D>(be, &host, &Mat::load(be, host.clone())?, &wanted)?;
+        // Past the points that are packed first, whichever end that is.
+        for row in [n / 2 + 17, n - n / 9, n / 9] {
+            let diagonal = good[row].iter().position(|&(col, _)| col as usize == row).unwrap_or(0);
+            let mut fewer = good.clone();
+            fewer[row].remove(if diagonal == 0 { good[row].len() - 1 } else { 0 });
+            let host = csr(&fewer)?;
+            same::<T, D>(be, &host, &Mat::load(be, host.clone())?, &wanted)?;
+            let refusal = |rows: &Rows<T>| -> Result<_, Finding> {
+                let matrix = Mat::load(be, csr(rows)?)?;
+                Ok(ResidentTri::<D, Sweep<T>>::analyze(be, &matrix, &wanted).map(|_| ()))
+            };
+            let mut zero = good.clone();
+            zero[row][diagonal].1 = T::zero();
+            match refusal(&zero)? {
+                Err(Refusal::Triangle(Error::ZeroDiagonal { row: found })) if found == row => {}
+                other => return Err(wrong(format!("{triangle}, zero on the diagonal of row {row}: {other:?}"))),
+            }
+            // As many entries as before, one of them in another column.
+            let col = if triangle == Triangle::Lower { row - size[0] / 2 } else { row + size[0] / 2 };
+            let mut elsewhere = good.clone();
+            elsewhere[row].remove(if diagonal == 0 { good[row].len() - 1 } else { 0 });
+            let at = elsewhere[row].partition_point(|&(c, _)| (c as usize) < col);
+            elsewhere[row].insert(at, (col as u32, T::one()));
+            match refusal(&elsewhere)? {
+                Err(Refusal::Triangle(Error::OutsideStencil { row: r, col: c })) if (r, c) == (row, col) => {}
+                other => return Err(wrong(format!("{triangle}, an entry at ({row}, {col}): {other:?}"))),
             }
         }
     }
