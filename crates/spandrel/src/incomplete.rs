@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use spandrel_backend::{Assemble, Backend, Factorize, Mat, Preconditioner, Sptrsv};
-use spandrel_formats::{Csr, Real};
+use spandrel_formats::{Csr, Machine, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{DeviceFactored, Error, Result};
 use spandrel_sptrsv::choose::by_levels;
@@ -122,7 +122,7 @@ where
     F: Factor<Value = T>,
 {
     let mut triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
-    if let Some(plans) = sweeps(&triangles) {
+    if let Some(plans) = sweeps(&triangles, Machine::Cpu) {
         drop(triangles);
         match load(be, factor.clone(), plans) {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
@@ -137,8 +137,8 @@ where
 
 /// The sweeps of the triangles, where they pay.
 #[allow(dead_code)] // without a backend
-fn sweeps<T: Real>(triangles: &SharedTriangles<T>) -> Option<Plans<Sweep<T>>> {
-    Plans::<Sweep<T>>::analyze(triangles).ok().filter(|plans| plans.iter().all(|plan| plan.pays()))
+fn sweeps<T: Real>(triangles: &SharedTriangles<T>, machine: Machine) -> Option<Plans<Sweep<T>>> {
+    Plans::<Sweep<T>>::analyze(triangles).ok().filter(|plans| plans.iter().all(|plan| plan.pays(machine)))
 }
 
 fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
@@ -161,7 +161,7 @@ where
 {
     let values = Backend::<T>::upload(be, values)?;
     let mut triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
-    if let Some(plans) = sweeps(&triangles) {
+    if let Some(plans) = sweeps(&triangles, Machine::Gpu) {
         drop(triangles);
         match load_there(be, factor.clone(), plans, &values) {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
@@ -221,7 +221,7 @@ mod tests {
     use std::sync::Arc;
 
     use spandrel_backend::AnyTri;
-    use spandrel_formats::{Machine, generate};
+    use spandrel_formats::generate;
     use spandrel_sptrsv::{Diagonal, Systems, Triangle, Triangular, split};
 
     use super::*;
@@ -249,6 +249,24 @@ mod tests {
             assert_eq!(applied(&refusing, &here, n), z, "{spec}");
             assert_eq!(applied(&refusing, &there, n), z, "{spec}");
         }
+    }
+
+    #[test]
+    fn several_unknowns_a_point_go_by_level_sets_on_a_gpu() {
+        let cpu = Cpu::new();
+        for (spec, there) in [("poisson3d:12", "sweep"), ("elasticity2d:20x16", "levelset")] {
+            let a = generate::csr::<f64>(spec).unwrap();
+            let factor = || Ilu0::symbolic(&a).unwrap();
+            let here = choose(&cpu, factor(), a.values()).unwrap();
+            let chosen = choose_there(&cpu, factor(), a.values()).unwrap();
+            assert_eq!([here.plan, chosen.plan], ["sweep", there], "{spec}");
+            let n = a.row_ptr().len() - 1;
+            assert_eq!(applied(&cpu, &chosen, n), applied(&cpu, &here, n), "{spec}");
+        }
+        let lower = split(&generate::csr::<f64>("elasticity2d:40x40").unwrap()).unwrap().lower;
+        let matrix = Arc::new(Triangular::new(lower, Triangle::Lower, Diagonal::NonUnit).unwrap());
+        let plan = |machine| spandrel_sptrsv::AnyPlan::auto(&matrix, Systems::Plain, machine, 10).0.name();
+        assert_eq!(plan(Machine::Gpu), "levelset");
     }
 
     #[test]

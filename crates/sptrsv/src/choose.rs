@@ -117,7 +117,7 @@ impl<T: Real> AnyPlan<T> {
     /// The plan that [`choose`] names, analysed, and why. Never fails: what no other plan takes, the serial one does.
     pub fn auto(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine, reuse: usize) -> (Self, String) {
         let fits_one_core = machine == Machine::Cpu && serial_bytes(matrix) < ONE_CORE;
-        match (!fits_one_core).then(|| grid(matrix, systems)).flatten() {
+        match (!fits_one_core).then(|| grid(matrix, systems, machine)).flatten() {
             Some((plan, why)) => (Self::Sweep(plan), why),
             None => Self::general(matrix, systems, machine, reuse),
         }
@@ -169,11 +169,11 @@ pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine, reuse: usi
 }
 
 /// The sweep of a grid of more than one line, unless so much of its stencil is absent that it does not pay.
-fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems) -> Option<(Sweep<T>, String)> {
+fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<(Sweep<T>, String)> {
     let plan = Sweep::analyze(Arc::clone(matrix), systems).ok()?;
     let lattice = Arc::clone(plan.lattice());
     let ([x, y, z], points) = (lattice.size(), lattice.offsets().len());
-    if y * z < 2 || !plan.pays() {
+    if y * z < 2 || !plan.pays(machine) {
         return None;
     }
     let whole = if lattice.is_whole() { "every" } else { "not every" };

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Format, Grid, Ordinal, Real, Runs};
+use spandrel_formats::{Format, Grid, Machine, Ordinal, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
 
@@ -148,10 +148,15 @@ impl<T: Real> Sweep<T> {
         &self.lattice
     }
 
-    /// Whether a solve moves at most a third more bytes than one of level sets, which reads columns and the order of rows: zeros in the places of
-    /// many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one of level sets on a GPU
-    /// (record/h200-sptrsv.jsonl); on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost.
-    pub fn pays(&self) -> bool {
+    /// Whether a solve is expected to be faster than one of level sets: it moves at most a third more bytes, as level sets read columns and the order
+    /// of rows, and zeros in the places of many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one
+    /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. Several unknowns
+    /// a point do not pay on a GPU, where such a sweep takes four times as long as level sets, with 20 as with 1600 rows a level
+    /// (record/h200-sptrsv.jsonl).
+    pub fn pays(&self, machine: Machine) -> bool {
+        if machine == Machine::Gpu && self.lattice.unknowns() > 1 {
+            return false;
+        }
         let (n, csr) = (self.matrix.nrows(), self.matrix.csr());
         let inverses = self.matrix.inv_diag().len();
         let general = (8 * n + (4 + T::BYTES) * csr.nnz() + T::BYTES * (inverses + 2 * n)) as u64;

@@ -19,6 +19,7 @@ pub(crate) mod formats;
 pub(crate) mod level1;
 pub(crate) mod monitor;
 pub(crate) mod multigrid;
+#[cfg(not(test))]
 pub(crate) mod narrow;
 pub mod pairs;
 pub(crate) mod precond;
