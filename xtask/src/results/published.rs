@@ -238,7 +238,8 @@ impl Source {
         let mut out = String::new();
         for file in files {
             let lines = records.of(file);
-            let Some(first) = lines.first() else { continue };
+            let said = || lines.iter().filter(|line| line.text("op") == "paper");
+            let Some(first) = said().next_back().or(lines.first()) else { continue };
             out += &format!(
                 "\n`spandrel-bench paper {}`, {file}, {}, commit {}, {}:\n\n| figure | what | published | ours |\n|---|---|---:|---:|\n",
                 self.name,
@@ -246,19 +247,37 @@ impl Source {
                 first.header.commit,
                 first.header.date
             );
-            for line in lines.iter().filter(|line| line.text("op") == "paper") {
+            // Cases of a figure that are missing for one reason are a row.
+            let mut missing: Vec<(&str, String, Vec<&str>)> = Vec::new();
+            for line in said() {
                 let what = [line.text("what"), line.text("case")].into_iter().find(|text| !text.is_empty());
-                let ours = match line.fields.get("missing") {
-                    Some(why) => format!("missing: {}", in_words(why)),
-                    None => in_words(&line.fields["here"]),
+                let (figure, what) = (line.text("figure"), what.unwrap_or_default());
+                let Some(why) = line.fields.get("missing").map(in_words) else {
+                    let [published, here] = ["published", "here"].map(|field| in_words(&line.fields[field]));
+                    out += &format!("| {figure} | {what} | {published} | {here} |\n");
+                    continue;
                 };
-                let published = in_words(&line.fields["published"]);
-                out += &format!("| {} | {} | {published} | {ours} |\n", line.text("figure"), what.unwrap_or_default());
+                match missing.iter_mut().find(|known| (known.0, &known.1) == (figure, &why)) {
+                    Some((_, _, cases)) => cases.push(what),
+                    None => missing.push((figure, why, vec![what])),
+                }
+            }
+            for (figure, why, cases) in missing {
+                let named = match cases.as_slice() {
+                    [first, .., last] if cases.len() > MOST_NAMED => {
+                        format!("{first} to {last}, {} cases", cases.len())
+                    }
+                    _ => cases.join(", "),
+                };
+                out += &format!("| {figure} | {named} | - | missing: {why} |\n");
             }
         }
         out
     }
 }
+
+/// So many cases that are missing for one reason have their names told.
+const MOST_NAMED: usize = 4;
 
 fn in_words(value: &Value) -> String {
     match value {
@@ -391,5 +410,10 @@ mod tests {
             said.contains("| 5 | w | 40.1 to 225 | - |") && said.contains("| 5 | c | - | missing: no file |"),
             "{said}"
         );
+        let late =
+            |case: usize| format!("{{\"op\":\"paper\",\"figure\":\"6\",\"case\":\"d{case}\",\"missing\":\"late\"}}");
+        let late: Vec<String> = (1..=5).map(late).collect();
+        records.add("record/h200-paper-s.jsonl", &format!("{HEADER}\n{}", late.join("\n"))).expect("lines");
+        assert!(source.claims(&records).contains("| 6 | d1 to d5, 5 cases | - | missing: late |"));
     }
 }
