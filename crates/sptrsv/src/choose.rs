@@ -17,8 +17,9 @@ use crate::{
 const PAID_BACK: usize = 4;
 /// Entries of a level from which on two cores are faster than one: some microseconds of work, against a wait of half of one.
 const SHARED_LEVEL: usize = 2048;
-/// Entries off the diagonal of a row, in the mean, from which on a thread a row is faster on a GPU than level sets, whose lanes take eight at a time
-/// and wait for all of them: 1.4 times as fast at 33, at most 1.04 times at 2 to 29 (record/h200-sptrsv-variants.txt).
+/// Entries off the diagonal of a row, in the mean, from which on a thread a row is taken on a GPU in the place of level sets, whose lanes take eight at
+/// a time and wait for all of them: 1.8 times as fast at 33. Of 15 factors with 2 to 13 it is faster on two, at most 1.11 times; of 8
+/// with 14 to 29 on four, 1.12 to 1.26 times, and slower on three: lengths do not tell which (record/h200-sptrsv.jsonl).
 const LONG_ROWS: usize = 32;
 /// Bytes below which waking a second core costs more than it does.
 const ONE_CORE: u64 = 1024 * 1024;

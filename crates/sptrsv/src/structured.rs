@@ -44,7 +44,7 @@ impl Stages {
 
 impl Default for Stages {
     /// All but `compressed`: warps that wait for one integer a line stand in each other's way on a GPU of today, where one mark a row is 3 to
-    /// 40 % faster on every stencil (record/h200-structured.jsonl).
+    /// 40 % faster on every stencil (record/h200-structured.jsonl, h200-paper-sptrsv.jsonl).
     fn default() -> Self {
         Self { compressed: false, ..Self::ALL }
     }

@@ -52,12 +52,11 @@ const CG: (&str, f64) = ("sherman3", 27.85);
 /// Entries below which CSR is the fastest.
 const CROSSOVER: f64 = 30_000.0;
 
-fn intro(gpu: bool) -> String {
-    let plan = if gpu { "a thread a row (Capellini)" } else { "level sets" };
-    format!(
+fn intro(_: bool) -> String {
+    String::from(
         "f64. `*`: generated in the place of a matrix that is not there. `'`: the values are those of the pattern's graph Laplacian, because \
-         the file has none, or the method fails on them. Solves end at a residual of 1e-8, b = A x*; triangular solves by {plan}, or the sweep \
-         where the factors are stencils. Published numbers are of a GTX 1050."
+         the file has none, or the method fails on them. Solves end at a residual of 1e-8, b = A x*; triangular solves by level sets, or the sweep \
+         where the factors are stencils. Published numbers are of a GTX 1050.",
     )
 }
 

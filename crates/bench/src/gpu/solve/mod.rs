@@ -409,7 +409,7 @@ impl<'a> Underway<'a> {
         self.add_peer(method, shift, &mut entries);
         self.gpu.stream().synchronize().context("the device has failed")?;
         let start = Instant::now();
-        for round in 0..self.plan.effort.rounds {
+        for round in self.plan.effort.rounds() {
             if round > 0 && start.elapsed().as_secs_f64() > self.plan.seconds {
                 break;
             }
