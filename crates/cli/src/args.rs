@@ -131,6 +131,9 @@ pub(crate) struct SolveArgs {
     /// Iterations between two looks at the residual by the host. Default 16. It changes no bit of x.
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) check_every: Option<usize>,
+    /// Iterations of cg or bicgstab in a row without a smaller residual after which the solve ends as stagnated. Default: never.
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Stopping")]
+    pub(crate) stagnation: Option<usize>,
 
     /// Where to run. auto: the GPU where one is found, else the CPU.
     #[arg(long, value_enum, default_value_t = BackendName::Auto, help_heading = "Machine")]

@@ -36,6 +36,10 @@ pub struct Options {
     /// How often the residual may be replaced by b - A x and the direction restarted, where the recurrence has run away from
     /// the truth or BiCGStab has broken down. Default 20.
     pub max_restarts: usize,
+    /// Ends as [`crate::Status::Stagnated`] once so many iterations of CG or BiCGStab in a row (at least 1) left the least residual norm of the
+    /// recurrence as it was; the host looks each time they are over, whatever `check_every` says. GMRES says it of a cycle, without
+    /// being asked. Default `None`, for never: CG may rightly stand still for hundreds of iterations before it falls.
+    pub stagnation: Option<usize>,
 }
 
 impl Default for Options {
@@ -50,6 +54,7 @@ impl Default for Options {
             persistent: true,
             divergence: 1e8,
             max_restarts: 20,
+            stagnation: None,
         }
     }
 }
@@ -70,6 +75,9 @@ impl Options {
         }
         if self.divergence.is_nan() || self.divergence <= 1.0 {
             return bad("divergence", self.divergence);
+        }
+        if self.stagnation == Some(0) {
+            return bad("stagnation", 0.0);
         }
         Ok(())
     }

@@ -38,6 +38,8 @@ pub(crate) struct Pace {
     pub(crate) recorded: bool,
     pub(crate) persistent: bool,
     pub(crate) check_every: usize,
+    /// Iterations that may pass without a smaller residual norm.
+    pub(crate) stagnation: Option<usize>,
     /// Iterations that are left to this segment; its monitor has the same limit.
     pub(crate) max_iters: usize,
     /// What the residual norm must come down to.
@@ -54,7 +56,18 @@ const LONGEST_RUN: usize = 1 << 16;
 impl Pace {
     /// Runs until the next look: never past the limit, where a monitor stops.
     pub(crate) fn until_next_look(self, done: usize) -> usize {
-        self.check_every.min(LONGEST_RUN).min(self.max_iters.saturating_sub(done)).max(1)
+        let window = self.stagnation.map_or(usize::MAX, |window| window - done % window);
+        self.check_every.min(LONGEST_RUN).min(window).min(self.max_iters.saturating_sub(done)).max(1)
+    }
+
+    /// Whether the window that ends with the last of these norms, one per iteration, brought none below the least before it.
+    fn stagnates(self, norms: &[f64]) -> bool {
+        let Some(window) = self.stagnation.filter(|window| !norms.is_empty() && norms.len() % window == 0) else {
+            return false;
+        };
+        let (before, last) = norms.split_at(norms.len() - window);
+        let least = |norms: &[f64], from: f64| norms.iter().fold(from, |least, norm| least.min(*norm));
+        least(last, f64::INFINITY) >= least(before, self.begun)
     }
 }
 
@@ -67,7 +80,8 @@ pub(crate) enum Cause {
     Watcher,
     /// Its length was reached.
     Cycle,
-    /// The cycle before did not lower the norm that the method minimises: neither would any other.
+    /// The cycle before did not lower the norm that the method minimises: neither would any other. Or a window of iterations without a
+    /// smaller residual norm.
     Standstill,
 }
 
@@ -180,9 +194,12 @@ fn look_at<B: spandrel_backend::Device>(
         );
         return Err(spandrel_backend::Error::Device { device: B::NAME, why }.into());
     }
+    let at_window = pace.stagnation.is_some_and(|window| runs.is_multiple_of(window));
     let cause = match latest.stop {
         Some(stop) => Some(Cause::Stop(stop)),
-        None => look(latest).is_break().then_some(Cause::Watcher),
+        None if look(latest).is_break() => Some(Cause::Watcher),
+        None if at_window && pace.stagnates(&be.report(monitor)?.history) => Some(Cause::Standstill),
+        None => None,
     };
     Ok(cause.map(|cause| End { cause, iterations: latest.iterations, residual: latest.residual }))
 }
@@ -442,6 +459,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                     recorded: options.recorded,
                     persistent: options.persistent,
                     check_every: options.check_every,
+                    stagnation: options.stagnation,
                     max_iters: watch.max_iters,
                     threshold: watch.threshold,
                     begun,

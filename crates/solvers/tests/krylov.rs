@@ -305,6 +305,50 @@ fn the_iteration_limit_is_kept() {
 }
 
 #[test]
+fn a_window_without_a_smaller_residual_ends_a_solve() {
+    let be = Cpu::new();
+    // Eigenvalues over three decades: the residuals of both methods go up and down for a hundred iterations.
+    let a = diagonal::<f64>(&(0..200).map(|i| 10f64.powf(i as f64 * 3.0 / 199.0)).collect::<Vec<_>>());
+    let b = uneven(200);
+    for method in [Krylov::Cg, Krylov::BiCgStab] {
+        let free = Options { rtol: 1e-6, max_iters: Some(20_000), ..Options::default() };
+        let (whole, _) = solve(&be, method, &a, &b, &free);
+        assert!(whole.iterations > 100 && whole.restarts == 0, "{method:?} {whole:?}");
+        let mut ended = 0;
+        for window in [1, 2, 3, 7, 20, 1000] {
+            let least = |norms: &[f64]| norms.iter().fold(f64::INFINITY, |least, norm| least.min(*norm));
+            let last = (1..)
+                .map(|k| k * window)
+                .take_while(|end| *end <= whole.iterations)
+                .find(|end| least(&whole.history[end - window + 1..=*end]) >= least(&whole.history[..=end - window]));
+            for (check_every, recorded) in [(1, true), (16, false), (1 << 20, true)] {
+                let options = Options { stagnation: Some(window), check_every, recorded, ..free };
+                let (outcome, x) = solve(&be, method, &a, &b, &options);
+                honest(&a, &x, &b, &outcome);
+                match last {
+                    Some(end) => {
+                        assert_eq!(
+                            (outcome.status, outcome.iterations),
+                            (Status::Stagnated, end),
+                            "{method:?} {window}"
+                        );
+                        assert_eq!(outcome.history, whole.history[..=end]);
+                        ended += 1;
+                    }
+                    None => assert_eq!(outcome, whole, "{method:?} {window}"),
+                }
+            }
+        }
+        assert!(ended > 3, "{method:?} never stood still");
+    }
+    let options = Options { stagnation: Some(0), ..Options::default() };
+    let (b, mut x) = (be.upload(&[1.0]).unwrap(), Backend::<f64>::zeros(&be, 1).unwrap());
+    let one = Mat::load(&be, diagonal::<f64>(&[1.0])).unwrap();
+    let refused = Cg::new(&be, 1).unwrap().solve(&be, &one, &Identity, &b, &mut x, &options);
+    assert!(matches!(refused, Err(Error::Option { name: "stagnation", .. })), "{refused:?}");
+}
+
+#[test]
 fn a_watcher_sees_the_residual_fall_and_can_stop_it() {
     let be = Cpu::new();
     let a = Mat::load(&be, stencil::<f64>(40, 0.0)).unwrap();

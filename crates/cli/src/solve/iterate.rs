@@ -220,6 +220,7 @@ pub(super) fn options(plan: &Plan) -> Options {
         atol: plan.atol,
         max_iters: Some(plan.max_iters),
         check_every: plan.check_every,
+        stagnation: plan.stagnation,
         ..Options::default()
     }
 }

@@ -32,6 +32,7 @@ pub(super) struct Plan {
     pub(super) atol: f64,
     pub(super) max_iters: usize,
     pub(super) check_every: usize,
+    pub(super) stagnation: Option<usize>,
     /// Of GMRES.
     pub(super) restart: usize,
 }
@@ -144,6 +145,7 @@ impl Plan {
             atol: args.atol,
             max_iters: Options { max_iters: args.max_iters, ..Options::default() }.iteration_limit(a.nrows()),
             check_every: args.check_every.unwrap_or(Options::default().check_every),
+            stagnation: args.stagnation,
             restart: args.restart.unwrap_or(GmresOptions::default().restart),
         })
     }

@@ -114,7 +114,7 @@ impl Report<'_> {
             line("numbers", format!("reordered by {}, x in the matrix's own numbering", self.reorder));
         }
         text.push('\n');
-        let _ = writeln!(text, "{}", self.verdict());
+        let _ = writeln!(text, "{}", self.verdict(args.stagnation.is_some()));
         if let Some(error) = self.forward_error {
             let _ = writeln!(text, "forward error ||x - 1|| / ||1|| = {error:.2e}");
         }
@@ -139,7 +139,7 @@ impl Report<'_> {
         text
     }
 
-    fn verdict(&self) -> String {
+    fn verdict(&self, limited: bool) -> String {
         let note = self.message.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
         let restarts = match self.restarts {
             0 => String::new(),
@@ -166,6 +166,9 @@ impl Report<'_> {
             "breakdown" | "diverged" => "\ntry --solver direct, or another --precond",
             "stagnated" if self.solver == "gmres" => {
                 "\na cycle gained nothing: raise --restart, or try another --precond"
+            }
+            "stagnated" if limited => {
+                "\nno smaller residual in --stagnation iterations, or rounding allows no more: raise it, or try another --precond"
             }
             "stagnated" if self.precision == "f32" => {
                 "\nthis is what f32 gives: use --precision f64, or a larger --rtol"

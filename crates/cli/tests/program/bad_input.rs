@@ -338,6 +338,7 @@ fn bad_usage() {
     misused(&["spmv", "poisson2d:4", "--precision", "mixed"]);
     misused(&["solve", "poisson2d:4", "--threads", "0"]);
     misused(&["solve", "poisson2d:4", "--check-every", "0"]);
+    misused(&["solve", "poisson2d:4", "--stagnation", "0"]);
     for rtol in ["--rtol=-1e-8", "--rtol=nan", "--rtol=inf", "--rtol=tiny", "--atol=-1"] {
         misused(&["solve", "poisson2d:4", rtol]);
     }

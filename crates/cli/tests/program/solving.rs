@@ -386,6 +386,16 @@ fn the_same_bits_for_any_number_of_threads() {
 }
 
 #[test]
+fn a_solve_that_stands_still_is_ended_where_that_is_asked_for() {
+    let args = ["solve", "randspd:n=300,density=0.02,cond=1e5", "--precond", "none", "--solver", "cg"];
+    let free = solved(&args);
+    let (code, object) = run_json(&[&args[..], &["--stagnation", "1"]].concat());
+    assert_eq!((code, object["status"].as_str()), (3, Some("stagnated")), "{object}");
+    assert!(object["iterations"].as_u64() < free["iterations"].as_u64(), "{object}");
+    solved(&[&args[..], &["--stagnation", "10000"]].concat());
+}
+
+#[test]
 fn history_and_plot_are_written() {
     let folder = Folder::new();
     let (csv, svg) = (folder.name("h.csv"), folder.name("p.svg"));
