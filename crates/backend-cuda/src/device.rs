@@ -83,24 +83,27 @@ fn words(len: usize) -> usize {
 }
 
 impl Cuda {
-    /// The first device that the driver shows.
+    /// The first device that the driver shows and the kernels run on ([`DeviceInfo::check`]).
     ///
     /// # Errors
-    /// The probe's reason as [`Error::Device`]; what the driver says against a context there.
+    /// The probe's reason as [`Error::Device`], the first device's where all are too old; what the driver says against a context there.
     pub fn new() -> Result<Self> {
-        Self::on(0)
+        let found = probe().map_err(|reason| Error::Device { device: NAME, why: reason.to_string() })?;
+        Self::on(found.iter().position(|info| info.check().is_ok()).unwrap_or(0))
     }
 
     /// The device with that number among those that [`probe()`] lists.
     ///
     /// # Errors
-    /// As [`Cuda::new`], and for a number that the list does not have.
+    /// As [`Cuda::new`], for a number that the list does not have, and for a device older than
+    /// [`NEEDED_CAPABILITY`](crate::NEEDED_CAPABILITY).
     pub fn on(ordinal: usize) -> Result<Self> {
         let unusable = |why: String| Error::Device { device: NAME, why };
         let found = probe().map_err(|reason| unusable(reason.to_string()))?;
         let Some(info) = found.get(ordinal).cloned() else {
             return Err(unusable(format!("there is no device {ordinal}: the driver shows {}", found.len())));
         };
+        info.check().map_err(|reason| unusable(reason.to_string()))?;
         let context = CudaContext::new(ordinal).map_err(|error| failed("opening the device", error))?;
         // SAFETY: done before the first allocation. Every buffer is used on the one stream that it was made on; what comes from
         // elsewhere is waited for in `wrap`.

@@ -16,6 +16,9 @@ use libloading::Library;
 /// The oldest driver that is accepted: CUDA 12.4, in the driver's own encoding (1000 * major + 10 * minor).
 pub const NEEDED_VERSION: i32 = 12_040;
 
+/// The oldest compute capability that the kernels are built for: that of the baseline in crates/backend-cuda/ptx.
+pub const NEEDED_CAPABILITY: (u32, u32) = (7, 5);
+
 /// Where the driver's library is looked for, by the names of its installers on Linux and Windows.
 const LIBRARY_NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
 
@@ -58,6 +61,20 @@ impl fmt::Display for DeviceInfo {
     }
 }
 
+impl DeviceInfo {
+    /// Whether the kernels run on it.
+    ///
+    /// # Errors
+    /// [`CudaUnavailable::DeviceTooOld`].
+    pub fn check(&self) -> Result<(), CudaUnavailable> {
+        let (found, need) = (self.compute_capability, NEEDED_CAPABILITY);
+        if found < need {
+            return Err(CudaUnavailable::DeviceTooOld { name: self.name.clone(), found, need });
+        }
+        Ok(())
+    }
+}
+
 /// Why no GPU can be used, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -89,6 +106,19 @@ pub enum CudaUnavailable {
     /// The driver works and shows no device to this process.
     #[error("the CUDA driver shows no device: check nvidia-smi and the environment variable CUDA_VISIBLE_DEVICES")]
     NoDevice,
+    /// The device asked for is of an older generation than the kernels are built for.
+    #[error(
+        "{name} has compute capability {}.{}, the kernels need {}.{} or newer: use another GPU, or the CPU",
+        .found.0, .found.1, .need.0, .need.1
+    )]
+    DeviceTooOld {
+        /// The model.
+        name: String,
+        /// What it has.
+        found: (u32, u32),
+        /// What is needed, [`NEEDED_CAPABILITY`].
+        need: (u32, u32),
+    },
 }
 
 /// What usually helps against a code of `CUresult`.

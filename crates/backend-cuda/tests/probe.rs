@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use spandrel_backend_cuda::{CudaUnavailable, DeviceInfo, NEEDED_VERSION, probe};
+use spandrel_backend_cuda::{CudaUnavailable, DeviceInfo, NEEDED_CAPABILITY, NEEDED_VERSION, probe};
 
 /// Probes files that these trials wrote, absent ones, and ones that no loader accepts.
 fn probe_at<P: AsRef<std::ffi::OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInfo>, CudaUnavailable> {
@@ -15,6 +15,10 @@ fn probe_at<P: AsRef<std::ffi::OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInfo
 
 /// A driver with `count` devices of 80 GiB; `init` is what cuInit answers, `total` what the memory query answers.
 fn driver_source(init: i32, version: i32, count: i32, total: i32) -> String {
+    source_of_capability(9, 0, init, version, count, total)
+}
+
+fn source_of_capability(major: i32, minor: i32, init: i32, version: i32, count: i32, total: i32) -> String {
     format!(
         r#"#include <string.h>
         int cuInit(unsigned flags) {{ return flags == 0 ? {init} : 1; }}
@@ -23,7 +27,7 @@ fn driver_source(init: i32, version: i32, count: i32, total: i32) -> String {
         int cuDeviceGet(int *d, int i) {{ *d = i + 40; return i < {count} ? 0 : 101; }}
         int cuDeviceGetName(char *s, int len, int d) {{ memset(s, 'G', len); if (d == 40) strcpy(s, "Stand-in"); return 0; }}
         int cuDeviceTotalMem_v2(unsigned long *b, int d) {{ *b = 80ul << 30; return {total}; }}
-        int cuDeviceGetAttribute(int *v, int a, int d) {{ *v = a == 75 ? 9 : a == 76 ? 0 : a == 16 ? 132 : -1; return 0; }}"#
+        int cuDeviceGetAttribute(int *v, int a, int d) {{ *v = a == 75 ? {major} : a == 76 ? {minor} : a == 16 ? 132 : -1; return 0; }}"#
     )
 }
 
@@ -136,6 +140,22 @@ fn two_devices() {
         "0: Stand-in, 80.0 GiB, 132 multiprocessors, compute capability 9.0, driver for CUDA 13.0"
     );
     assert_eq!(devices[1].name.len(), 255, "a name without an end is cut at the buffer");
+}
+
+#[test]
+fn a_device_of_an_older_generation_is_refused() {
+    for (major, minor, refused) in [(7, 0, true), (6, 1, true), (7, 5, false), (8, 0, false)] {
+        let Some(answer) = ask(&source_of_capability(major, minor, 0, 13_000, 1, 0)) else { return };
+        let devices = answer.expect("the driver works, and lists what it has");
+        let found = (major as u32, minor as u32);
+        let why = CudaUnavailable::DeviceTooOld { name: "Stand-in".into(), found, need: NEEDED_CAPABILITY };
+        assert_eq!(devices[0].check(), if refused { Err(why) } else { Ok(()) });
+    }
+    let old = CudaUnavailable::DeviceTooOld { name: "Tesla P4".into(), found: (6, 1), need: NEEDED_CAPABILITY };
+    assert_eq!(
+        old.to_string(),
+        "Tesla P4 has compute capability 6.1, the kernels need 7.5 or newer: use another GPU, or the CPU"
+    );
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl From<&DeviceInfo> for Gpu {
     }
 }
 
-/// The GPUs that the driver shows, and whether the first, which is the one used, can be opened.
+/// The GPUs that the driver shows, and whether the first that the kernels run on, which is the one used, can be opened.
 #[cfg(feature = "cuda")]
 fn cuda() -> CudaListing {
     let found = match probe() {
@@ -66,7 +66,7 @@ fn cuda() -> CudaListing {
         Err(why) => return CudaListing { usable: false, why: why.to_string(), devices: Vec::new() },
     };
     let (usable, why) = match Cuda::new() {
-        Ok(_) => (true, "the first is used by --backend auto and cuda".to_string()),
+        Ok(cuda) => (true, format!("device {} is used by --backend auto and cuda", cuda.info().ordinal)),
         Err(spandrel::backend::Error::Device { why, .. }) => (false, why),
         Err(error) => (false, error.to_string()),
     };
