@@ -147,11 +147,19 @@ struct Stage {
 // Where row `row` begins; rows past the last are empty.
 __device__ __forceinline__ u32 begin_of(const u32* row_ptr, u32 row, u32 nrows) { return row_ptr[min(row, nrows)]; }
 
+// What the warps that come `ahead` groups later wait for first is asked into the second-level cache: their row pointers, 128 bytes each, which
+// else come from memory one after the other with their entries.
+__device__ __forceinline__ void ask_pointers(const u32* row_ptr, u32 first, u32 ahead, u32 nrows, u32 lane) {
+    u64 row = (u64)first + (u64)ahead * GROUP + lane * 8;
+    if (lane < GROUP / 8 && row <= nrows) asm volatile("prefetch.global.L2 [%0];" ::"l"(row_ptr + row));
+}
+
 template <class T, bool SWIZZLED, int DEPTH>
-__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, u32 ahead, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
     if (first >= nrows) return;
+    ask_pointers(row_ptr, first, ahead, nrows, lane);
     u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
@@ -192,8 +200,8 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
 }
 
 #define STAGED(T, t, name, SWIZZLED, DEPTH, BOUNDS)                                                             \
-    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate);   \
+    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, u32 ahead, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, ahead, a, x, b, y, gate);   \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate); \

@@ -20,7 +20,7 @@ use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, S
 use spandrel_formats::{Csr, Offset, Real};
 
 pub use self::choose::CsrKernel;
-use self::choose::{GROUP, STAGED_WARPS};
+use self::choose::{GROUP, STAGED_AHEAD, STAGED_WARPS};
 use self::classes::{Bins, ClassesKernel};
 pub(crate) use self::load::padded;
 use self::marked::Marked;
@@ -206,8 +206,10 @@ impl<T: Real> CudaCsr<T> {
                     (_, true) => "spmv_short_csr",
                     _ => "spmv_csr",
                 };
-                let own = [row_ptr.into(), col_idx.into(), values.into(), nrows.into(), (self.capacity as u32).into()];
-                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
+                let ahead = (STAGED_AHEAD * cuda.multiprocessors()) as u32;
+                let sizes: [Own<'_>; 3] = [nrows.into(), (self.capacity as u32).into(), ahead.into()];
+                let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &sizes].concat();
+                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, capacity, ahead, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
                 // room for `capacity` entries.
                 unsafe { product.launch(cuda, &CSR, name, grid, &own) }
             }

@@ -1,7 +1,7 @@
 //! The sweep of a matrix that lies on the device: the grid from some rows, its proof by one pass over the columns, the values to their
 //! places; none of it leaves the device but the sample and what the kernels report.
 //!
-//! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` and `Places` in kernels/grid.cu.
+//! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` in kernels/grid.cu and `Places` in kernels/include/side_values.cuh.
 //! Order: a reciprocal of the diagonal is rounded once, as the host's.
 //! Cost: a few rows to the host and four words; columns and row pointers once; of the values those of the triangle once, and the packed ones
 //! once, of a transposed system that has its own once more. Two waits, and two more for each row that contradicts what the sample suggests.
