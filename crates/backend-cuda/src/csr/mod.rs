@@ -24,9 +24,8 @@ use self::choose::{GROUP, STAGED_AHEAD, STAGED_WARPS};
 use self::classes::{Bins, ClassesKernel};
 pub(crate) use self::load::padded;
 use self::marked::Marked;
-use crate::device::gate_pointer;
 use crate::error::{NAME, failed};
-use crate::launch::{BLOCK, Grid, Own, Product, arg};
+use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::CSR;
 use crate::persistent::Reach;
@@ -272,25 +271,15 @@ impl<T: Real> CudaCsr<T> {
                 None => Ok(()),
             };
         }
-        let tree = cuda.tree(self.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
-        let (nrows, capacity) = (self.nrows as u32, self.capacity as u32);
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let product = ProductDot::new(cuda, (self.nrows, self.ncols), gate, x, y, w, wy, yy)?;
+        let arrays = [self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer()].map(Own::from);
+        let mut own = [&arrays[..], &[(self.nrows as u32).into()]].concat();
         if self.kernel == CsrKernel::Scalar {
-            let mut arguments = [
-                arg(&row_ptr),
-                arg(&col_idx),
-                arg(&values),
-                arg(&nrows),
-                arg(&x),
-                arg(&y),
-                arg(&w),
-                arg(&tree),
-                arg(&gate),
-            ];
-            // SAFETY: spmv_dot_scalar_csr(row_ptr, col_idx, values, nrows, x, y, w, tree, gate), lengths compared above.
-            return unsafe { cuda.launch::<T>(&CSR, "spmv_dot_scalar_csr", Grid::rows(self.nrows), &mut arguments) };
+            let grid = Grid::rows(self.nrows);
+            // SAFETY: spmv_dot_scalar_csr(row_ptr, col_idx, values, nrows, x, y, w, tree, gate).
+            return unsafe { product.launch::<T>(cuda, &CSR, "spmv_dot_scalar_csr", grid, &own, None) };
         }
+        own.push((self.capacity as u32).into());
         let grid = Grid::of(self.nrows.div_ceil(BLOCK), 32 * self.dot_warps as u32);
         let grid = with_shared(grid, 2 * BLOCK * T::BYTES + self.staging(self.dot_warps));
         let name = match (self.swizzled, self.short) {
@@ -298,21 +287,9 @@ impl<T: Real> CudaCsr<T> {
             (_, true) => "spmv_dot_short_csr",
             _ => "spmv_dot_csr",
         };
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&col_idx),
-            arg(&values),
-            arg(&nrows),
-            arg(&capacity),
-            arg(&x),
-            arg(&y),
-            arg(&w),
-            arg(&tree),
-            arg(&gate),
-        ];
         // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate), also swizzled or for short rows: 1024 rows a thread block, with
-        // room for their y and w and for `capacity` entries a warp; lengths compared above.
-        unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
+        // room for their y and w and for `capacity` entries a warp.
+        unsafe { product.launch::<T>(cuda, &CSR, name, grid, &own, None) }
     }
 
     pub(crate) fn spmv_transposed(
