@@ -70,8 +70,8 @@ pub(super) const SHORT: usize = 8;
 /// Warps of a thread block of the staged product: each room is then free for the next group as soon as its own warp is done, which was
 /// worth 3 to 15 % on stencils of 7 to 33 points against four warps.
 pub(super) const STAGED_WARPS: usize = 1;
-/// Warps a multiprocessor by which the staged product asks for row pointers ahead, about as many as it has under way: 2.6 to 12 % on stencils of
-/// 7 to 33 points at 256^3 (record/h200-spmv-variants.txt).
+/// Warps a multiprocessor by which the staged product asks for row pointers ahead, about as many as it has under way: 4 to 7 % less time on stencils
+/// of 7 to 33 points at 256^3, where they come from memory (record/h200-spmv-variants.txt).
 pub(super) const STAGED_AHEAD: usize = 16;
 /// Warps of a thread block of the one with a dot product, which has 1024 rows.
 pub(super) const STAGED_DOT_WARPS: usize = 8;
