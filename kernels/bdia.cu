@@ -229,20 +229,22 @@ __device__ __forceinline__ T small_sum(const T* values, u64 stride, u32 diagonal
     });
 }
 
-#define SMALL(T, t, U)                                                                           \
-    extern "C" __global__ void __launch_bounds__(SMALL_ROWS, 12) spmv_small##U##_bdia_##t(const T* values, u64 stride, u32 diagonals, u32 bands, const __grid_constant__ Offsets offsets, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+#define SMALL(T, t, U, BLOCKS)                                                                       \
+    extern "C" __global__ void __launch_bounds__(SMALL_ROWS, BLOCKS) spmv_small##U##_bdia_##t(const T* values, u64 stride, u32 diagonals, u32 bands, const __grid_constant__ Offsets offsets, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         u64 row = (u64)blockIdx.x * SMALL_ROWS + threadIdx.x;                                    \
         if (!open(gate) || row >= nrows) return;                                                 \
         T sum = small_sum<U>(values, stride, diagonals, bands, offsets, (u32)row, (u32)ncols, x); \
         finish_row(a.value(), sum, b.value(), y + row);                                          \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(SMALL_ROWS, 12) spmv_dot_small##U##_bdia_##t(const T* values, u64 stride, u32 diagonals, u32 bands, const __grid_constant__ Offsets offsets, u64 nrows, u64 ncols, const T* x, T* y, const T* w, u32* arrivals, Tree<T> tree, const Monitor* gate) { \
+    extern "C" __global__ void __launch_bounds__(SMALL_ROWS, BLOCKS) spmv_dot_small##U##_bdia_##t(const T* values, u64 stride, u32 diagonals, u32 bands, const __grid_constant__ Offsets offsets, u64 nrows, u64 ncols, const T* x, T* y, const T* w, u32* arrivals, Tree<T> tree, const Monitor* gate) { \
         if (!open(gate)) return;                                                                 \
         u64 row = (u64)blockIdx.x * SMALL_ROWS + threadIdx.x;                                    \
         if (row < nrows) y[row] = small_sum<U>(values, stride, diagonals, bands, offsets, (u32)row, (u32)ncols, x); \
         dots_of_parts(y, w, nrows, SMALL_ROWS, arrivals, tree);                                  \
     }
-#define SMALL_ENTRIES(T, t) SMALL(T, t, 4) SMALL(T, t, 8) SMALL(T, t, 12) SMALL(T, t, 16)
+// Diagonals in flight, thread blocks of a multiprocessor: the registers of many pay where all rows are under way at once. Twin: `SMALL` of
+// crates/backend-cuda/src/bdia.rs.
+#define SMALL_ENTRIES(T, t) SMALL(T, t, 4, 12) SMALL(T, t, 8, 12) SMALL(T, t, 12, 12) SMALL(T, t, 16, 12) SMALL(T, t, 22, 8) SMALL(T, t, 34, 4) SMALL(T, t, 44, 4)
 FOR_EACH_TYPE(SMALL_ENTRIES)
 
 // Diagonals in flight.

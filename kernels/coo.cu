@@ -1,113 +1,66 @@
 // COO: products with a matrix in coordinates.
 //
 // Layout: rows, cols, values of the entries, sorted by row, as on the host, padded to a multiple of four entries with zeros, so that 16
-// bytes are read at a time. The parallel product cuts them into pieces of whole rows, pieces[i].x to .y, one a warp; a piece of more than
-// `limit` entries is one row, and longer ones come in parts (include/parts.cuh); `empty` lists the rows without entries.
-// Grid: spmv: thread blocks of 256, or of 128 where no row comes in parts: one for each part, then a warp for each piece, then four empty
-// rows a thread. spmv_serial: one thread.
-// spmv_stored, rows_from_csr: 32 rows a warp, 8 warps a thread block.
-// Order: spmv: from a multiple of four on, four entries one after the other, these by a segmented scan over the lanes, the steps of a
-// warp in turn; a row by itself: every 32nd entry by fma, the halving tree over the lanes; a row in parts: the same with every 256th, the
-// warps in turn, the parts as include/parts.cuh says. serial, stored: stored.
+// bytes are read at a time. The parallel product cuts them into pieces of whole rows, pieces[i].x to .y, see include/pieces.cuh.
+// Grid: spmv: see include/pieces.cuh. spmv_serial: one thread. spmv_stored, rows_from_csr: 32 rows a warp, 8 warps a thread block.
+// Order: spmv: as include/pieces.cuh says. serial, stored: stored.
 // Bytes: entries 8 + |T|, of long rows 4 + |T|, x, y, 8 a piece, once. stored: 4 + |T|, row_ptr, x, y once.
 #include "pieces.cuh"
 
-// A piece: entries begin..end, whole rows. Whole warp. PADDING is the row of the positions behind the last entry.
+// Rows by number. PADDING is the row of the positions behind the last entry of a piece.
 template <class T>
-__device__ __forceinline__ void spmv_piece(const u32* rows, const u32* cols, const T* values, u32 begin, u32 end, T a, const T* x, T b, T* y) {
-    u32 lane = threadIdx.x % WARP, open_row = PADDING;
-    T carry = T(0);  // of the open row, from the steps before
-    auto close = [&](u32 row, T sum) {
-        if (row != PADDING) finish_row(a, sum, b, y + row);
-    };
-    for (u32 base = begin / EACH * EACH; base < end; base += EACH * WARP) {
-        u32 at = base + EACH * lane, from = at < end ? at : (end - 1) / EACH * EACH;
-        Four<u32> r = load_four(rows + from), j = load_four(cols + from);
-        Four<T> v = load_four(values + from), of_x;
-        issued();
-#pragma unroll
-        for (int k = 0; k < EACH; k++) of_x.of[k] = __ldg(x + j.of[k]);
-        issued();
-#pragma unroll
-        for (int k = 0; k < EACH; k++) {
-            bool mine = at + k >= begin && at + k < end;
-            of_x.of[k] = mine ? of_x.of[k] : T(0);
-            v.of[k] = mine ? v.of[k] : T(0);
-            if (at + k >= end) r.of[k] = PADDING;
-        }
-        // What lies before the piece adds 0 to its first row.
-#pragma unroll
-        for (int k = EACH - 2; k >= 0; k--)
-            if (at + k < begin) r.of[k] = r.of[k + 1];
-        if (base <= begin) open_row = __shfl_sync(ALL, r.of[0], 0);
-        // The lane's own: its first segment may have begun before it, its last may go on behind it.
-        T first = T(0), acc = fma_rn(v.of[0], of_x.of[0], T(0));
-        bool whole = true;
-#pragma unroll
-        for (int k = 1; k < EACH; k++) {
-            if (r.of[k] != r.of[k - 1]) {
-                if (whole) {
-                    first = acc;
-                } else {
-                    close(r.of[k - 1], acc);
-                }
-                whole = false;
-                acc = T(0);
-            }
-            acc = fma_rn(v.of[k], of_x.of[k], acc);
-        }
-        // Sums of the lanes' last segments up to each lane.
-        u32 before = __shfl_up_sync(ALL, r.of[EACH - 1], 1);
-        if (lane == 0) before = open_row;
-        bool joins = before == r.of[0];
-        if (lane == 0 && whole && joins) acc = carry + acc;
-        u32 starts = __ballot_sync(ALL, !(whole && joins)) & (ALL >> (WARP - 1 - lane));
-        u32 reach = starts ? lane - (WARP - 1 - __clz(starts)) : lane;  // lanes before this one in its last segment
-#pragma unroll
-        for (int d = 1; d < WARP; d *= 2) {
-            T other = __shfl_up_sync(ALL, acc, d);
-            if (d <= reach) acc = other + acc;
-        }
-        T into = __shfl_up_sync(ALL, acc, 1);
-        if (lane == 0) into = carry;
-        if (!joins) close(before, into);
-        if (!whole) close(r.of[0], joins ? into + first : first);
-        carry = __shfl_sync(ALL, acc, WARP - 1);
-        open_row = __shfl_sync(ALL, r.of[EACH - 1], WARP - 1);
-    }
-    if (lane == 0) close(open_row, carry);
-}
+struct NumberedEntries {
+    const u32* __restrict__ rows;
+    const u32* __restrict__ cols;
+    const T* __restrict__ values;
+    const uint2* __restrict__ pieces;
 
-template <class T>
-__device__ __forceinline__ void spmv_pieces(const u32* __restrict__ rows, const u32* __restrict__ cols, const T* __restrict__ values, const uint2* __restrict__ pieces, u32 count, u32 limit, const Part* __restrict__ parts, u32 part_count, T* sums, u32* tickets, const u32* __restrict__ empty, u32 empties, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
-    if (!open(gate)) return;
-    T a = ca.value(), b = cb.value();
-    u32 block = blockIdx.x;
-    if (block < part_count) {
-        spmv_part(parts[block], block, cols, values, sums, tickets, a, x, b, y);
-        return;
-    }
-    block -= part_count;
-    u32 warps = blockDim.x / WARP, of_pieces = (count + warps - 1) / warps;
-    if (block < of_pieces) {
-        u32 mine = block * warps + threadIdx.x / WARP;
-        if (mine >= count) return;  // whole warps
-        uint2 piece = __ldg(pieces + mine);
-        if (piece.y - piece.x <= limit) {
-            spmv_piece(rows, cols, values, piece.x, piece.y, a, x, b, y);
-            return;
-        }
-        T acc = halve(add_share<T, WARP>(piece.x, piece.y, threadIdx.x % WARP, cols, values, x));
-        if (threadIdx.x % WARP == 0) finish_row(a, acc, b, y + __ldg(rows + piece.x));
-        return;
-    }
-    block -= of_pieces;
+    __device__ __forceinline__ u32 row(const uint2& piece) const { return __ldg(rows + piece.x); }
+
+    __device__ __forceinline__ void walk(const uint2& piece, T a, const T* x, T b, T* y) const {
+        u32 begin = piece.x, end = piece.y, lane = threadIdx.x % WARP, open_row = PADDING;
+        T carry = T(0);  // of the open row, from the steps before
+        auto close = [&](u32 row, T sum) {
+            if (row != PADDING) finish_row(a, sum, b, y + row);
+        };
+        for (u32 base = begin / EACH * EACH; base < end; base += EACH * WARP) {
+            u32 at = base + EACH * lane, from = at < end ? at : (end - 1) / EACH * EACH;
+            Four<u32> r = load_four(rows + from);
+            Four<T> v, of_x;
+            take_four(cols, values, from, at, begin, end, x, v, of_x);
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
-        u32 i = (block * 4 + k) * blockDim.x + threadIdx.x;
-        if (i < empties) finish_row(a, T(0), b, y + __ldg(empty + i));
+            for (int k = 0; k < EACH; k++)
+                if (at + k >= end) r.of[k] = PADDING;
+            // What lies before the piece adds 0 to its first row.
+#pragma unroll
+            for (int k = EACH - 2; k >= 0; k--)
+                if (at + k < begin) r.of[k] = r.of[k + 1];
+            if (base <= begin) open_row = __shfl_sync(ALL, r.of[0], 0);
+            // The lane's own: its first row may have begun before it, its last may go on behind it.
+            T first = T(0), acc = fma_rn(v.of[0], of_x.of[0], T(0));
+            bool whole = true;
+#pragma unroll
+            for (int k = 1; k < EACH; k++) {
+                if (r.of[k] != r.of[k - 1]) {
+                    if (whole) first = acc;
+                    else close(r.of[k - 1], acc);
+                    whole = false;
+                    acc = T(0);
+                }
+                acc = fma_rn(v.of[k], of_x.of[k], acc);
+            }
+            u32 before = __shfl_up_sync(ALL, r.of[EACH - 1], 1);
+            if (lane == 0) before = open_row;
+            bool joins = before == r.of[0];
+            if (lane == 0 && whole && joins) acc = carry + acc;
+            T into = scan_rows(__ballot_sync(ALL, !(whole && joins)), acc, carry);
+            if (!joins) close(before, into);
+            if (!whole) close(r.of[0], joins ? into + first : first);
+            open_row = __shfl_sync(ALL, r.of[EACH - 1], WARP - 1);
+        }
+        if (lane == 0) close(open_row, carry);
     }
-}
+};
 
 // One thread, entry by entry: what the parallel product is held against.
 template <class T>
@@ -167,7 +120,7 @@ __device__ __forceinline__ void spmv_stored(const u32* __restrict__ row_ptr, con
 
 #define ENTRIES(T, t)                                                                            \
     extern "C" __global__ void __launch_bounds__(256) spmv_coo_##t(const u32* rows, const u32* cols, const T* values, const uint2* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_pieces(rows, cols, values, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
+        spmv_pieces(NumberedEntries<T>{rows, cols, values, pieces}, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(32) spmv_serial_coo_##t(const u32* rows, const u32* cols, const T* values, u32 nnz, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_serial(rows, cols, values, nnz, nrows, a, x, b, y, gate);                           \

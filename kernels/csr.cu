@@ -6,8 +6,8 @@
 // Grid: staged, a warp and a thread block 32 rows, with a dot product 1024 rows a thread block of any number of warps.
 // Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Binned, 256 threads of 1 to 256 lanes a row,
 // the same number in a thread block, or a thread block a piece of a longer row. Long, 256 threads of 8 to 32 lanes a row. Balanced, see
-// include/marked.cuh.
-// Order: stored for staged and scalar; vector, long and binned by fma in each lane and a halving tree; balanced as include/marked.cuh says.
+// include/pieces.cuh.
+// Order: stored for staged and scalar; vector, long and binned by fma in each lane and a halving tree; balanced as include/pieces.cuh says.
 // Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: a bit an entry and
 // 16 a piece in the place of row_ptr. Binned: 16 a row.
 // Persistent (cg_csr, bicgstab_csr): rows as scalar and vector sum them; see include/persistent.cuh.
@@ -147,11 +147,19 @@ struct Stage {
 // Where row `row` begins; rows past the last are empty.
 __device__ __forceinline__ u32 begin_of(const u32* row_ptr, u32 row, u32 nrows) { return row_ptr[min(row, nrows)]; }
 
+// What the warps that come `ahead` groups later wait for first is asked into the second-level cache: their row pointers, 128 bytes each, which
+// else come from memory one after the other with their entries.
+__device__ __forceinline__ void ask_pointers(const u32* row_ptr, u32 first, u32 ahead, u32 nrows, u32 lane) {
+    u64 row = (u64)first + (u64)ahead * GROUP + lane * 8;
+    if (lane < GROUP / 8 && row <= nrows) asm volatile("prefetch.global.L2 [%0];" ::"l"(row_ptr + row));
+}
+
 template <class T, bool SWIZZLED, int DEPTH>
-__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, u32 ahead, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
     if (first >= nrows) return;
+    ask_pointers(row_ptr, first, ahead, nrows, lane);
     u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
@@ -192,8 +200,8 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
 }
 
 #define STAGED(T, t, name, SWIZZLED, DEPTH, BOUNDS)                                                             \
-    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate);   \
+    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, u32 ahead, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, ahead, a, x, b, y, gate);   \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate); \
@@ -285,50 +293,34 @@ struct CsrRows {
     }
 FOR_EACH_TYPE(SCALAR)
 
-// Some lanes a row.
-template <class T, int LANES>
-__device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
-    u64 row = ((u64)blockIdx.x * 256 + threadIdx.x) / LANES;
-    u32 lane = threadIdx.x % LANES, begin = 0, end = 0;
-    if (row < nrows) {
-        begin = row_ptr[row];
-        end = row_ptr[row + 1];
-    }
-    if (!open(gate)) return;
-    T a = ca.value(), b = cb.value(), acc = T(0);
-    for (u32 k = begin + lane; k < end; k += AHEAD_OF_LANES * LANES) {
-        u32 col[AHEAD_OF_LANES];
-        T value[AHEAD_OF_LANES], got[AHEAD_OF_LANES];
+// The entries from, from + step, ... before `end`, AHEAD asked for at once where there are so many: a test a load, which a short product is
+// done sooner with than with `add_share` of include/pieces.cuh, and a matrix of millions of entries later.
+template <class T, int AHEAD_OF_LANE>
+__device__ __forceinline__ T add_few(u32 from, u32 end, u32 step, const u32* cols, const T* values, const T* x) {
+    T acc = T(0);
+    for (u32 e = from; e < end; e += AHEAD_OF_LANE * step) {
+        u32 j[AHEAD_OF_LANE];
+        T v[AHEAD_OF_LANE], of_x[AHEAD_OF_LANE];
 #pragma unroll
-        for (int i = 0; i < AHEAD_OF_LANES; i++)
-            if (k + i * LANES < end) {
-                col[i] = stream(col_idx + k + i * LANES);
-                value[i] = stream(values + k + i * LANES);
+        for (int i = 0; i < AHEAD_OF_LANE; i++)
+            if (e + i * step < end) {
+                j[i] = stream(cols + e + i * step);
+                v[i] = stream(values + e + i * step);
             }
 #pragma unroll
-        for (int i = 0; i < AHEAD_OF_LANES; i++)
-            if (k + i * LANES < end) got[i] = __ldg(x + col[i]);
+        for (int i = 0; i < AHEAD_OF_LANE; i++)
+            if (e + i * step < end) of_x[i] = __ldg(x + j[i]);
 #pragma unroll
-        for (int i = 0; i < AHEAD_OF_LANES; i++)
-            if (k + i * LANES < end) acc = fma_rn(value[i], got[i], acc);
+        for (int i = 0; i < AHEAD_OF_LANE; i++)
+            if (e + i * step < end) acc = fma_rn(v[i], of_x[i], acc);
     }
     __syncwarp();
-#pragma unroll
-    for (int d = LANES / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d, LANES);
-    if (row < nrows && lane == 0) finish_row(a, acc, b, y + row);
+    return acc;
 }
 
-#define VECTOR(T, t, LANES)                                                                      \
-    extern "C" __global__ void __launch_bounds__(256) spmv_vector##LANES##_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_vector<T, LANES>(row_ptr, col_idx, values, nrows, a, x, b, y, gate);                \
-    }
-#define VECTOR_ENTRIES(T, t) VECTOR(T, t, 2) VECTOR(T, t, 4) VECTOR(T, t, 8) VECTOR(T, t, 16) VECTOR(T, t, 32)
-FOR_EACH_TYPE(VECTOR_ENTRIES)
-
-// The same sums for matrices of millions of entries: all loads of a step asked for at once, past the end the last entry again. DEPTH entries
-// a lane and step.
-template <class T, int LANES, int DEPTH>
-__device__ __forceinline__ void spmv_long(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+// Some lanes a row, DEPTH entries of each asked for at once. CLAMPED: for matrices of millions of entries, see `add_few`.
+template <class T, int LANES, int DEPTH, bool CLAMPED>
+__device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     u64 row = ((u64)blockIdx.x * 256 + threadIdx.x) / LANES;
     u32 lane = threadIdx.x % LANES, begin = 0, end = 0;
     if (row < nrows) {
@@ -336,38 +328,22 @@ __device__ __forceinline__ void spmv_long(const u32* row_ptr, const u32* col_idx
         end = row_ptr[row + 1];
     }
     if (!open(gate)) return;
-    T acc = T(0);
-    for (u32 k = begin + lane; k < end; k += DEPTH * LANES) {
-        u32 col[DEPTH];
-        T value[DEPTH], got[DEPTH];
-#pragma unroll
-        for (int i = 0; i < DEPTH; i++) {
-            u32 e = min(k + i * LANES, end - 1);
-            col[i] = stream(col_idx + e);
-            value[i] = stream(values + e);
-        }
-        issued();
-#pragma unroll
-        for (int i = 0; i < DEPTH; i++) got[i] = __ldg(x + col[i]);
-        issued();
-#pragma unroll
-        for (int i = 0; i < DEPTH; i++) {
-            T sum = fma_rn(value[i], got[i], acc);
-            if (k + i * LANES < end) acc = sum;
-        }
-    }
-    __syncwarp();
+    // A short product does not wait for its coefficients behind the sum; to a long one their registers are worth more.
+    T a = CLAMPED ? T(0) : ca.value(), b = CLAMPED ? T(0) : cb.value();
+    T acc = CLAMPED ? add_share<T, DEPTH>(begin + lane, end, LANES, col_idx, values, x) : add_few<T, DEPTH>(begin + lane, end, LANES, col_idx, values, x);
 #pragma unroll
     for (int d = LANES / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d, LANES);
-    if (row < nrows && lane == 0) finish_row(ca.value(), acc, cb.value(), y + row);
+    if (row < nrows && lane == 0) finish_row(CLAMPED ? ca.value() : a, acc, CLAMPED ? cb.value() : b, y + row);
 }
 
-#define LONG(T, t, LANES, DEPTH)                                                                 \
-    extern "C" __global__ void __launch_bounds__(256) spmv_long##LANES##_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_long<T, LANES, DEPTH>(row_ptr, col_idx, values, nrows, a, x, b, y, gate);           \
+#define VECTOR(T, t, name, LANES, DEPTH, CLAMPED)                                                \
+    extern "C" __global__ void __launch_bounds__(256) spmv_##name##LANES##_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_vector<T, LANES, DEPTH, CLAMPED>(row_ptr, col_idx, values, nrows, a, x, b, y, gate); \
     }
-#define LONG_ENTRIES(T, t) LONG(T, t, 8, 8) LONG(T, t, 16, 4) LONG(T, t, 32, 4)
-FOR_EACH_TYPE(LONG_ENTRIES)
+#define FEW(T, t, LANES) VECTOR(T, t, vector, LANES, AHEAD_OF_LANES, false)
+#define LONG(T, t, LANES, DEPTH) VECTOR(T, t, long, LANES, DEPTH, true)
+#define VECTOR_ENTRIES(T, t) FEW(T, t, 2) FEW(T, t, 4) FEW(T, t, 8) FEW(T, t, 16) FEW(T, t, 32) LONG(T, t, 8, 8) LONG(T, t, 16, 4) LONG(T, t, 32, 4)
+FOR_EACH_TYPE(VECTOR_ENTRIES)
 
 // Rows by length: every class of rows has its number of lanes a row, and its own thread blocks. Rows of a class of twice a thread block's
 // lanes come in pieces, a thread block each; the last to end adds the pieces up, in their order.
@@ -380,8 +356,7 @@ struct Classes {
 };
 
 // Where the row of a place lies: with TABLE at places[place], row, begin and end side by side, so that a short product waits for one load
-// less; else perm[place] and its row pointers. CLAMPED: for matrices of millions of entries, where all loads of a step are asked for at
-// once, past the end the last entry again; a short product is done sooner without those.
+// less; else perm[place] and its row pointers. CLAMPED: for matrices of millions of entries, see `add_few`.
 template <class T, bool SPLITS, bool TABLE, bool CLAMPED>
 __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const uint4* places, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     __shared__ T warp_sum[256 / WARP];
@@ -420,46 +395,7 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
         }
     }
     if (!open(gate)) return;
-    T acc = T(0);
-    if (CLAMPED) {
-        for (u32 k = begin + lane; k < end; k += 4 * lanes) {
-            u32 col[4];
-            T value[4], got[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                u32 e = min(k + i * lanes, end - 1);
-                col[i] = stream(col_idx + e);
-                value[i] = stream(values + e);
-            }
-            issued();
-#pragma unroll
-            for (int i = 0; i < 4; i++) got[i] = __ldg(x + col[i]);
-            issued();
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                T sum = fma_rn(value[i], got[i], acc);
-                if (k + i * lanes < end) acc = sum;
-            }
-        }
-    } else {
-        for (u32 k = begin + lane; k < end; k += 4 * lanes) {
-            u32 col[4];
-            T value[4], got[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (k + i * lanes < end) {
-                    col[i] = stream(col_idx + k + i * lanes);
-                    value[i] = stream(values + k + i * lanes);
-                }
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (k + i * lanes < end) got[i] = __ldg(x + col[i]);
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (k + i * lanes < end) acc = fma_rn(value[i], got[i], acc);
-        }
-    }
-    __syncwarp();
+    T acc = CLAMPED ? add_share<T, 4>(begin + lane, end, lanes, col_idx, values, x) : add_few<T, 4>(begin + lane, end, lanes, col_idx, values, x);
     for (u32 d = (lanes < WARP ? lanes : WARP) / 2; d > 0; d /= 2) acc += __shfl_down_sync(ALL, acc, d);
     if (lanes > WARP) {  // the same in the whole thread block
         u32 warp = threadIdx.x / WARP;
@@ -488,8 +424,8 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
 FOR_EACH_TYPE(BINNED)
 
 #define BALANCED(T, t)                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) spmv_balanced_csr_##t(const u32* marks, const u32* col_idx, const T* values, const uint4* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* rows, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_marked(marks, col_idx, values, pieces, count, limit, parts, part_count, sums, tickets, rows, empty, empties, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_balanced_csr_##t(const u32* marks, const u32* rows, const u32* col_idx, const T* values, const uint4* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_pieces(MarkedEntries<T>{marks, rows, col_idx, values, pieces}, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
     }
 FOR_EACH_TYPE(BALANCED)
 

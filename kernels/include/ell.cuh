@@ -107,29 +107,38 @@ __device__ __forceinline__ T add_packed_part(const u32* __restrict__ cols, const
     return acc;
 }
 
+// acc and N places of a row, of which j and v are under way: first, first + step, ... as far as they are before `end` and no padding, in the
+// place of which x[0] is loaded, so that no branch parts the loads.
+template <class T, int N>
+__device__ __forceinline__ T add_under_way(const u32 (&j)[N], const T (&v)[N], u32 first, u32 step, u32 end, const T* x, T acc) {
+    T of_x[N];
+    issued();
+#pragma unroll
+    for (int u = 0; u < N; u++) of_x[u] = __ldg(x + (j[u] == PADDING ? 0 : j[u]));
+    issued();
+#pragma unroll
+    for (int u = 0; u < N; u++) {
+        T sum = fma_rn(v[u], of_x[u], acc);
+        if (j[u] != PADDING && first + u * step < end) acc = sum;
+    }
+    return acc;
+}
+
 // The sum of one row, in the stored order, AHEAD places at once: where rows are too few to hide a wait behind each other. Past the end the
-// last place is loaded again, in the place of padding x[0], and not added: no branch parts the loads.
+// last place is loaded again, and not added.
 template <class T, int AHEAD>
 __device__ __forceinline__ T packed_row(const u32* __restrict__ cols, const T* __restrict__ values, u64 rows, u32 width, const T* __restrict__ x) {
     T acc = T(0);
     for (u32 first = 0; first < width; first += AHEAD) {
         u32 j[AHEAD];
-        T v[AHEAD], of_x[AHEAD];
+        T v[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             u64 at = min(first + u, width - 1) * rows;
             j[u] = stream(cols + at);
             v[u] = stream(values + at);
         }
-        issued();
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) of_x[u] = __ldg(x + (j[u] == PADDING ? 0 : j[u]));
-        issued();
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            T sum = fma_rn(v[u], of_x[u], acc);
-            if (j[u] != PADDING && first + u < width) acc = sum;
-        }
+        acc = add_under_way(j, v, first, 1, width, x, acc);
         if (j[AHEAD - 1] == PADDING) break;
     }
     return acc;

@@ -6,7 +6,7 @@
 // Order: n lanes take every n-th place of a row, packed part and tail as one, by fma; the halving tree over those of a warp, then the warps
 // in turn.
 #pragma once
-#include "spandrel.cuh"
+#include "ell.cuh"
 
 // Places that each lane asks for at once: with eight, lanes of few places spend more on those that they have not than they gain.
 #define PLACES_AHEAD 4
@@ -23,7 +23,7 @@ __device__ __forceinline__ T add_places(const u32* __restrict__ cols, const T* _
     T acc = T(0);
     for (u32 first = who; first < row.total; first += PLACES_AHEAD * of) {
         u32 j[PLACES_AHEAD];
-        T v[PLACES_AHEAD], of_x[PLACES_AHEAD];
+        T v[PLACES_AHEAD];
 #pragma unroll
         for (int u = 0; u < PLACES_AHEAD; u++) {
             u32 k = min(first + u * of, row.total - 1);  // past the end, the last again, which is not added
@@ -33,15 +33,7 @@ __device__ __forceinline__ T add_places(const u32* __restrict__ cols, const T* _
             j[u] = stream(cols + at);
             v[u] = stream(values + at);
         }
-        issued();
-#pragma unroll
-        for (int u = 0; u < PLACES_AHEAD; u++) of_x[u] = __ldg(x + (j[u] == PADDING ? 0 : j[u]));
-        issued();
-#pragma unroll
-        for (int u = 0; u < PLACES_AHEAD; u++) {
-            T sum = fma_rn(v[u], of_x[u], acc);
-            if (j[u] != PADDING && first + u * of < row.total) acc = sum;
-        }
+        acc = add_under_way(j, v, first, of, row.total, x, acc);
     }
     return acc;
 }

@@ -33,12 +33,17 @@ const TILE: u32 = 32 << 10;
 /// Rows of a thread block of `small` and of `single`.
 const SMALL_ROWS: usize = 64;
 const SINGLE_ROWS: usize = 128;
-/// `small` by its diagonals in flight, with and without dot products.
-const SMALL: [(usize, &str, &str); 4] = [
-    (4, "spmv_small4_bdia", "spmv_dot_small4_bdia"),
-    (8, "spmv_small8_bdia", "spmv_dot_small8_bdia"),
-    (12, "spmv_small12_bdia", "spmv_dot_small12_bdia"),
-    (16, "spmv_small16_bdia", "spmv_dot_small16_bdia"),
+/// `small` by its diagonals in flight, with the thread blocks that a multiprocessor has room for, without and with dot products. More than 16
+/// in flight are for a single band, and pay where that room holds all rows at once: of 15,600 rows with 33 diagonals 2.24 us with 12, 2.06 with
+/// 34; of 120,000 rows 5.33 and 5.94 (record/h200-spmv-variants.txt).
+const SMALL: [(usize, Option<usize>, &str, &str); 7] = [
+    (4, None, "spmv_small4_bdia", "spmv_dot_small4_bdia"),
+    (8, None, "spmv_small8_bdia", "spmv_dot_small8_bdia"),
+    (12, None, "spmv_small12_bdia", "spmv_dot_small12_bdia"),
+    (16, None, "spmv_small16_bdia", "spmv_dot_small16_bdia"),
+    (22, Some(8), "spmv_small22_bdia", "spmv_dot_small22_bdia"),
+    (34, Some(4), "spmv_small34_bdia", "spmv_dot_small34_bdia"),
+    (44, Some(4), "spmv_small44_bdia", "spmv_dot_small44_bdia"),
 ];
 /// Pieces and offsets that go by value.
 const NEAR_PIECES: usize = 16;
@@ -156,6 +161,8 @@ pub struct CudaBdia<T> {
     stride: usize,
     values: Buffer<T>,
     kernel: BdiaKernel,
+    /// Its entries, without and with dot products, if it is [`BdiaKernel::Small`].
+    small: (&'static str, &'static str),
     table: Table,
     /// If thread blocks have fewer than 1024 rows: a 0 for each block of 1024 rows, where the parts of a block that end are counted during
     /// a fused dot product.
@@ -209,10 +216,7 @@ impl<T: Real> CudaBdia<T> {
                 let grid = Grid { shared: TILE + windows, ..parts(STAGED_ROWS, 256) };
                 (["spmv_staged_bdia", "spmv_dot_staged_bdia"], [grid; 2])
             }
-            BdiaKernel::Small => {
-                let (plain, dot) = small(self.diagonals as usize);
-                ([plain, dot], [parts(SMALL_ROWS, SMALL_ROWS as u32); 2])
-            }
+            BdiaKernel::Small => ([self.small.0, self.small.1], [parts(SMALL_ROWS, SMALL_ROWS as u32); 2]),
         }
     }
 
@@ -237,10 +241,13 @@ impl<T: Real> CudaBdia<T> {
     }
 }
 
-/// The entries of `small` that go through so many diagonals in the fewest rounds, of these the ones with the fewest in flight.
-fn small(diagonals: usize) -> (&'static str, &'static str) {
-    let fewest = SMALL.iter().min_by_key(|(flight, ..)| diagonals.div_ceil(*flight));
-    fewest.map_or(("", ""), |&(_, plain, dot)| (plain, dot))
+/// The entries of `small` that go through so many diagonals in the fewest rounds, of these the ones with the fewest in flight, among those
+/// that suit so many rows and bands.
+fn small(nrows: usize, diagonals: usize, bands: usize, multiprocessors: usize) -> (&'static str, &'static str) {
+    let holds = |room: usize| bands == 1 && nrows.div_ceil(SMALL_ROWS) <= room * multiprocessors;
+    let suiting = SMALL.iter().filter(|(_, room, ..)| room.is_none_or(holds));
+    let fewest = suiting.min_by_key(|(flight, ..)| diagonals.div_ceil(*flight));
+    fewest.map_or(("", ""), |&(_, _, plain, dot)| (plain, dot))
 }
 
 /// Elements from one diagonal's beginning to the next one's.
@@ -291,8 +298,9 @@ impl Cuda {
             Buffer::from_host(self.stream(), offsets, "a matrix's offsets").map(|offsets| (offsets, reach))
         });
         let offsets = offsets.transpose()?;
+        let small = small(nrows, diagonals as usize, bands.len(), self.multiprocessors());
         let bands = bands.len() as u32;
-        Ok(CudaBdia { nrows, ncols, bands, diagonals, stride, values, kernel, table, arrivals, offsets })
+        Ok(CudaBdia { nrows, ncols, bands, diagonals, stride, values, kernel, small, table, arrivals, offsets })
     }
 
     fn pieces(&self, (pieces, extent): (Vec<Piece>, u32)) -> Result<Table> {
@@ -491,12 +499,17 @@ mod tests {
 
     #[test]
     fn the_fewest_rounds_with_the_fewest_in_flight() {
-        let named = |diagonals| small(diagonals).0;
+        let named = |nrows, diagonals| small(nrows, diagonals, 1, 132).0;
         for (diagonals, name) in [(0, SMALL[0]), (3, SMALL[0]), (5, SMALL[1]), (9, SMALL[2]), (16, SMALL[3])] {
-            assert_eq!(named(diagonals), name.1);
+            assert_eq!(named(15_600, diagonals), name.2);
+            assert_eq!(named(120_000, diagonals), name.2);
         }
-        for (diagonals, name) in [(17, SMALL[2]), (27, SMALL[3]), (33, SMALL[2]), (65, SMALL[3]), (101, SMALL[3])] {
-            assert_eq!(named(diagonals), name.1);
+        for (diagonals, few, many) in [(17, 4, 2), (27, 5, 3), (33, 5, 2), (41, 6, 3), (65, 5, 3), (101, 5, 3)] {
+            assert_eq!(named(15_600, diagonals), SMALL[few].2);
+            assert_eq!(named(120_000, diagonals), SMALL[many].2);
         }
+        // 8 thread blocks on each of 132 multiprocessors, and one more.
+        assert_eq!([67_584, 67_585].map(|nrows| named(nrows, 17)), [SMALL[4].2, SMALL[2].2]);
+        assert_eq!(small(15_600, 33, 2, 132).0, SMALL[2].2);
     }
 }

@@ -11,20 +11,17 @@
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Coo, Csr, Format, Offset, Ordinal, Real};
 
 use crate::csr::padded;
-use crate::device::gate_pointer;
-use crate::launch::{CoeffArg, Grid, arg};
+use crate::launch::{Grid, Product, arg};
 use crate::memory::Buffer;
 use crate::module::COO;
-use crate::parts::{Part, Parts, split};
+use crate::pieces::{EACH, Pieces, cut};
 use crate::{Cuda, CudaCsr, Scalar, Vector};
 
-/// Entries of a lane in a step (`EACH` of kernels/coo.cu), and of a warp.
-const EACH: usize = 4;
+/// Entries of a warp in a step.
 const STEP: usize = 32 * EACH;
 /// The most steps of a piece.
 const STEPS: usize = 16;
@@ -43,9 +40,6 @@ fn piece_of(entries: usize) -> usize {
     };
     STEP * steps
 }
-
-/// Entries of a long row that a thread block adds.
-const PART: usize = 2048;
 
 /// How a product with a COO matrix is formed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,13 +63,7 @@ pub struct CudaCoo<T> {
     cols: Buffer<Ordinal>,
     values: Buffer<T>,
     row_ptr: Buffer<Offset>,
-    /// First entry and the one past the last of each warp's rows.
-    pieces: Buffer<[u32; 2]>,
-    /// Entries of a piece of several rows at most.
-    limit: u32,
-    parts: Parts<T>,
-    /// The rows without entries.
-    empty: Buffer<Ordinal>,
+    pieces: Pieces<[u32; 2], T>,
     kernel: CooKernel,
 }
 
@@ -118,48 +106,10 @@ fn pointers(nrows: usize, rows: &[Ordinal]) -> Result<Vec<Offset>> {
     Ok(row_ptr)
 }
 
-/// What becomes of the rows in the parallel product.
-#[derive(Debug, Default)]
-pub(crate) struct Cut {
-    pub(crate) pieces: Vec<[u32; 2]>,
-    pub(crate) parts: Vec<Part>,
-    pub(crate) empty: Vec<Ordinal>,
-}
-
-/// Rows to pieces that a warp walks in `piece` entries, a multiple of [`EACH`], counted from a multiple of [`EACH`] on; a longer row is a
-/// piece of its own, and one of more than `long` entries comes in parts.
-pub(crate) fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
-    let mut cut = Cut::default();
-    let mut open: Option<[u32; 2]> = None;
-    for (row, ptr) in (0..).zip(row_ptr.windows(2)) {
-        let (begin, end) = (ptr[0], ptr[1]);
-        if begin == end {
-            cut.empty.push(row);
-        } else if (end - begin) as usize > long {
-            cut.pieces.extend(open.take());
-            split(&mut cut.parts, row, begin, end, PART);
-        } else {
-            let from = match open {
-                Some([from, _]) if end as usize - from as usize / EACH * EACH <= piece => from,
-                _ => {
-                    cut.pieces.extend(open);
-                    begin
-                }
-            };
-            open = Some([from, end]);
-        }
-    }
-    cut.pieces.extend(open);
-    cut
-}
-
 /// What a matrix has beside its arrays.
 struct Plan<T> {
     row_ptr: Buffer<Offset>,
-    pieces: Buffer<[u32; 2]>,
-    limit: u32,
-    parts: Parts<T>,
-    empty: Buffer<Ordinal>,
+    pieces: Pieces<[u32; 2], T>,
     kernel: CooKernel,
 }
 
@@ -171,10 +121,7 @@ impl Cuda {
         let cut = cut(host, piece, 2 * piece);
         Ok(Plan {
             row_ptr,
-            pieces: Buffer::from_host(self.stream(), &cut.pieces, "the pieces of a matrix")?,
-            limit: piece as u32,
-            parts: Parts::new(self, &cut.parts)?,
-            empty: Buffer::from_host(self.stream(), &cut.empty, "the empty rows")?,
+            pieces: Pieces::new(self, &cut, &cut.pieces, piece)?,
             kernel: if self.reproducible() { CooKernel::Stored } else { CooKernel::Parallel },
         })
     }
@@ -186,8 +133,8 @@ impl<T: Real> CudaCoo<T> {
         (rows, cols, values): (Buffer<Ordinal>, Buffer<Ordinal>, Buffer<T>),
         plan: Plan<T>,
     ) -> Self {
-        let Plan { row_ptr, pieces, limit, parts, empty, kernel } = plan;
-        Self { nrows, ncols, nnz, rows, cols, values, row_ptr, pieces, limit, parts, empty, kernel }
+        let Plan { row_ptr, pieces, kernel } = plan;
+        Self { nrows, ncols, nnz, rows, cols, values, row_ptr, pieces, kernel }
     }
 }
 
@@ -248,76 +195,23 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
         let (rows, cols, values) = (m.rows.pointer(), m.cols.pointer(), m.values.pointer());
-        let (nnz, nrows, row_ptr) = (m.nnz as u32, m.nrows as u64, m.row_ptr.pointer());
-        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
         match m.kernel {
             CooKernel::Serial => {
-                let mut arguments = [
-                    arg(&rows),
-                    arg(&cols),
-                    arg(&values),
-                    arg(&nnz),
-                    arg(&nrows),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
-                // SAFETY: spmv_serial_coo(rows, cols, values, nnz, nrows, a, x, b, y, gate), lengths compared above; one thread.
-                unsafe { self.launch::<T>(&COO, "spmv_serial_coo", Grid::of(1, 1), &mut arguments) }
+                let own = [rows.into(), cols.into(), values.into(), (m.nnz as u32).into(), (m.nrows as u64).into()];
+                // SAFETY: spmv_serial_coo(rows, cols, values, nnz, nrows, a, x, b, y, gate); one thread.
+                unsafe { product.launch(self, &COO, "spmv_serial_coo", Grid::of(1, 1), &own) }
             }
             CooKernel::Stored => {
-                let mut arguments = [
-                    arg(&row_ptr),
-                    arg(&cols),
-                    arg(&values),
-                    arg(&nrows),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
+                let own = [m.row_ptr.pointer().into(), cols.into(), values.into(), (m.nrows as u64).into()];
                 let grid = Grid::of(m.nrows.div_ceil(256), 256);
-                // SAFETY: spmv_stored_coo(row_ptr, cols, values, nrows, a, x, b, y, gate), lengths compared above.
-                unsafe { self.launch::<T>(&COO, "spmv_stored_coo", grid, &mut arguments) }
+                // SAFETY: spmv_stored_coo(row_ptr, cols, values, nrows, a, x, b, y, gate).
+                unsafe { product.launch(self, &COO, "spmv_stored_coo", grid, &own) }
             }
             CooKernel::Parallel => {
-                let (count, part_count, empties) = (m.pieces.len(), m.parts.len(), m.empty.len());
-                let threads = if part_count == 0 { 128 } else { 256 };
-                let blocks = part_count + count.div_ceil(threads / 32) + empties.div_ceil(4 * threads);
-                if blocks == 0 {
-                    return Ok(());
-                }
-                let (pieces, [parts, sums, tickets], empty) =
-                    (m.pieces.pointer(), m.parts.pointers(), m.empty.pointer());
-                let (count, part_count, empties) = (count as u32, part_count as u32, empties as u32);
-                let mut arguments = [
-                    arg(&rows),
-                    arg(&cols),
-                    arg(&values),
-                    arg(&pieces),
-                    arg(&count),
-                    arg(&m.limit),
-                    arg(&parts),
-                    arg(&part_count),
-                    arg(&sums),
-                    arg(&tickets),
-                    arg(&empty),
-                    arg(&empties),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
-                // SAFETY: spmv_coo(rows, cols, values, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate),
-                // lengths compared above; pieces and parts name entries, and they and empty rows of y, each row once.
-                unsafe { self.launch::<T>(&COO, "spmv_coo", Grid::of(blocks, threads as u32), &mut arguments) }
+                // SAFETY: spmv_coo(rows, cols, values, ...); the pieces of this matrix, whose arrays are padded.
+                unsafe { m.pieces.launch(&product, self, &COO, "spmv_coo", &[rows, cols, values]) }
             }
         }
     }
@@ -326,60 +220,6 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parts::tests::check;
-
-    fn begins(lengths: &[u32]) -> Vec<Offset> {
-        std::iter::once(0)
-            .chain(lengths.iter().scan(0, |at, len| {
-                *at += len;
-                Some(*at)
-            }))
-            .collect()
-    }
-
-    #[test]
-    fn every_row_is_whole_in_a_piece_or_in_parts_or_empty() {
-        let lengths: Vec<u32> = (0..5000u32)
-            .map(|i| match i % 13 {
-                0 => 0,
-                1 if i % 7 == 0 => 257 + 61 * i,
-                2 => 256,
-                3 => 126 + i % 5,
-                _ => i * i % 40,
-            })
-            .collect();
-        let ptr = begins(&lengths);
-        let cut = cut(&ptr, 128, 256);
-        check(&cut.parts, &ptr, PART);
-        let mut covered = vec![0; lengths.len()];
-        cut.empty.iter().for_each(|&row| {
-            assert_eq!(lengths[row as usize], 0);
-            covered[row as usize] += 1;
-        });
-        cut.parts.chunk_by(|a, b| a.row == b.row).for_each(|of_row| covered[of_row[0].row as usize] += 1);
-        for &[begin, end] in &cut.pieces {
-            let first = ptr.partition_point(|&p| p <= begin) - 1;
-            let rows: Vec<usize> =
-                (first..lengths.len()).take_while(|&i| ptr[i] < end).filter(|&i| lengths[i] > 0).collect();
-            assert_eq!((ptr[rows[0]], ptr[rows[rows.len() - 1] + 1]), (begin, end));
-            assert!(rows.len() == 1 || end - begin / 4 * 4 <= 128);
-            rows.iter().for_each(|&row| covered[row] += 1);
-        }
-        assert!(covered.iter().all(|&times| times == 1));
-    }
-
-    #[test]
-    fn pieces_are_as_long_as_they_may_be() {
-        let pieces = |lengths: &[u32]| cut(&begins(lengths), 128, 256).pieces;
-        assert!(pieces(&[]).is_empty() && pieces(&[0, 0]).is_empty());
-        assert_eq!(pieces(&[64, 0, 64]), [[0, 128]]);
-        assert_eq!(pieces(&[64, 65]), [[0, 64], [64, 129]]);
-        // Four entries are read together: the second piece begins within them.
-        assert_eq!(pieces(&[125, 64, 64, 3]), [[0, 125], [125, 189], [189, 256]]);
-        assert_eq!(pieces(&[257, 3, 256, 1]), [[257, 260], [260, 516], [516, 517]]);
-        assert_eq!(cut(&begins(&[257, 3]), 128, 256).parts.len(), 1);
-        assert_eq!(cut(&begins(&[256, 3]), 128, 256).parts.len(), 0);
-    }
 
     #[test]
     fn pieces_grow_with_the_matrix() {

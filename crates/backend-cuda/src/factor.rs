@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
+use spandrel_backend::factor::expect_entries;
 use spandrel_backend::{Assemble, Assembled, Error, Factorize, Load, Result};
 use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Factor, Levels, Pattern, Triangle};
@@ -166,9 +167,7 @@ impl<F: Numeric> Factorize<F> for Cuda {
         lower: &mut Vector<F::Value>,
         upper: &mut Vector<F::Value>,
     ) -> Result<f64> {
-        m.expect(values.len())?;
-        expect_len("factorize", "lower", lower.len(), m.entries[1])?;
-        expect_len("factorize", "upper", upper.len(), m.entries[2])?;
+        expect_entries(m.entries, [values.len(), lower.len(), upper.len()])?;
         F::make(self, m, Operands { values: values.buffer(), lower, upper })
     }
 }

@@ -10,13 +10,11 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Format, Hmec, Offset, Ordinal, Real};
 
-use crate::device::gate_pointer;
 use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
-use crate::launch::{Argument, CoeffArg, arg};
+use crate::launch::{Argument, Own, Product};
 use crate::memory::Buffer;
 use crate::module::{HMEC, Source};
 use crate::{Cuda, Scalar, Vector};
@@ -116,65 +114,28 @@ impl<T: Real> CudaHmec<T> {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), self.ncols)?;
-        expect_len("spmv", "y", y.len(), self.nrows)?;
-        let (perm, blocks, count) = (self.perm.pointer(), self.blocks.pointer(), self.blocks.len() as u32);
-        let (cols, values) = (self.cols.pointer(), self.values.pointer());
-        let (rest_ptr, rest_rows) = (self.rest_ptr.pointer(), self.rest_rows);
-        let (rest_cols, rest_values) = (self.cols.address(self.rest_at), self.values.address(self.rest_at));
-        let (nrows, longs, heavy) = (self.nrows as u64, self.longs as u32, self.heavy as u32);
-        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
-        if self.shift > 0 {
-            let rest_at = self.rest_at as u32;
-            let mut arguments = [
-                arg(&perm),
-                arg(&self.few),
-                arg(&cols),
-                arg(&values),
-                arg(&rest_ptr),
-                arg(&rest_at),
-                arg(&rest_rows),
-                arg(&nrows),
-                arg(&longs),
-                arg(&heavy),
-                arg(&self.shift),
-                arg(&a),
-                arg(&x),
-                arg(&b),
-                arg(&y),
-                arg(&gate),
-            ];
-            let grid = Cuda::lanes_grid(self.longs, self.heavy, self.nrows - self.heavy / 32 * 32, self.shift);
-            let name = if count <= 1 { names.lanes } else { names.two };
-            // SAFETY: NAME(perm, blocks, cols, values, rest_ptr, rest_at, rest_rows, nrows, longs, heavy, shift, a, x, b, y, gate), of one
-            // block or two as there are; fewer than 2^32 places, lengths compared above.
-            return unsafe { cuda.launch::<T>(source, name, grid, &mut arguments) };
-        }
-        let name = names.each;
-        let mut arguments = [
-            arg(&perm),
-            arg(&blocks),
-            arg(&count),
-            arg(&cols),
-            arg(&values),
-            arg(&rest_ptr),
-            arg(&rest_cols),
-            arg(&rest_values),
-            arg(&rest_rows),
-            arg(&nrows),
-            arg(&longs),
-            arg(&heavy),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
+        let product = Product::new((self.nrows, self.ncols), gate, a, x, b, y)?;
+        let entries = [self.cols.pointer(), self.values.pointer(), self.rest_ptr.pointer()].map(Own::from);
+        let rows: [Own<'_>; 4] =
+            [self.rest_rows.into(), (self.nrows as u64).into(), (self.longs as u32).into(), (self.heavy as u32).into()];
+        let perm = Own::from(self.perm.pointer());
         // The light rows' first thread block begins at a multiple of 32.
-        let grid = cuda.tailed_grid(self.longs, self.heavy, self.nrows - self.heavy / 32 * 32);
+        let light = self.nrows - self.heavy / 32 * 32;
+        if self.shift > 0 {
+            let (name, rest) =
+                (if self.blocks.len() <= 1 { names.lanes } else { names.two }, [(self.rest_at as u32).into()]);
+            let own = [&[perm, Own::from(&self.few)][..], &entries, &rest, &rows, &[self.shift.into()]].concat();
+            let grid = Cuda::lanes_grid(self.longs, self.heavy, light, self.shift);
+            // SAFETY: NAME(perm, blocks, cols, values, rest_ptr, rest_at, rest_rows, nrows, longs, heavy, shift, a, x, b, y, gate), of one
+            // block or two as there are; fewer than 2^32 places.
+            return unsafe { product.launch(cuda, source, name, grid, &own) };
+        }
+        let blocks: [Own<'_>; 2] = [self.blocks.pointer().into(), (self.blocks.len() as u32).into()];
+        let rest = [self.cols.address(self.rest_at), self.values.address(self.rest_at)].map(Own::from);
+        let own = [&[perm][..], &blocks, &entries, &rest, &rows].concat();
         // SAFETY: NAME(perm, blocks, count, cols, values, rest_ptr, rest_cols, rest_values, rest_rows, nrows, longs, heavy, a, x, b, y,
-        // gate), both HEC's and HMEC's; lengths compared above.
-        unsafe { cuda.launch::<T>(source, name, grid, &mut arguments) }
+        // gate), both HEC's and HMEC's.
+        unsafe { product.launch(cuda, source, names.each, cuda.tailed_grid(self.longs, self.heavy, light), &own) }
     }
 }
 

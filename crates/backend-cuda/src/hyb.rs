@@ -16,9 +16,8 @@ use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Re
 use spandrel_formats::{Csr, Format, Hyb, Offset, Ordinal, Real};
 
 use crate::coo::room;
-use crate::device::gate_pointer;
 use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
-use crate::launch::{CoeffArg, Grid, arg};
+use crate::launch::{Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::HYB;
 use crate::{Cuda, CudaCsr, Scalar, Vector};
@@ -49,8 +48,18 @@ impl<T: Real> CudaHyb<T> {
         self.nrows * self.width as usize
     }
 
-    fn tails(&self) -> (u64, u64) {
-        (self.cols.address(self.tail_at()), self.values.address(self.tail_at()))
+    /// Addresses of the tails' columns and values.
+    fn tails(&self) -> [u64; 2] {
+        [self.cols.address(self.tail_at()), self.values.address(self.tail_at())]
+    }
+
+    /// What products take of it: cols, values, width, nrows, overflow, tail_ptr, then `tails`, heavy_rows, threshold.
+    fn arguments(&self, tails: &[Own<'static>]) -> Vec<Own<'static>> {
+        let packed: [Own<'_>; 4] =
+            [self.cols.pointer().into(), self.values.pointer().into(), self.width.into(), (self.nrows as u64).into()];
+        let begins = [self.overflow.pointer(), self.tail_ptr.pointer()].map(Own::from);
+        let heavy: [Own<'_>; 2] = [self.heavy_rows.pointer().into(), self.threshold.into()];
+        [&packed[..], &begins, tails, &heavy].concat()
     }
 }
 
@@ -155,7 +164,7 @@ impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
         let (row_ptr, from_cols, from_values) = (row_ptr.pointer(), from_cols.pointer(), from_values.pointer());
         let (rows, overflow, tail_ptr) = (nrows as u32, resident.overflow.pointer(), resident.tail_ptr.pointer());
         let (cols, values, width) = (resident.cols.pointer(), resident.values.pointer(), resident.width);
-        let (tail_cols, tail_values) = resident.tails();
+        let [tail_cols, tail_values] = resident.tails();
         let mut arguments = [
             arg(&row_ptr),
             arg(&from_cols),
@@ -191,63 +200,22 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
-        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
-        let (overflow, tail_ptr) = (m.overflow.pointer(), m.tail_ptr.pointer());
-        let (tail_cols, tail_values) = m.tails();
-        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), m.threshold);
-        let (longs, heavy) = (m.longs as u32, m.heavy_rows.len() as u32);
-        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
+        let counts = [m.longs as u32, m.heavy_rows.len() as u32].map(Own::from);
         if m.shift > 0 {
-            let tail_at = m.tail_at() as u32;
-            let mut arguments = [
-                arg(&cols),
-                arg(&values),
-                arg(&width),
-                arg(&nrows),
-                arg(&overflow),
-                arg(&tail_ptr),
-                arg(&tail_at),
-                arg(&heavy_rows),
-                arg(&threshold),
-                arg(&longs),
-                arg(&heavy),
-                arg(&m.shift),
-                arg(&a),
-                arg(&x),
-                arg(&b),
-                arg(&y),
-                arg(&gate),
-            ];
+            let mut own = m.arguments(&[(m.tail_at() as u32).into()]);
+            own.extend(counts.into_iter().chain([m.shift.into()]));
             let grid = Self::lanes_grid(m.longs, m.heavy_rows.len(), m.nrows, m.shift);
             // SAFETY: spmv_lanes_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_at, heavy_rows, threshold, longs, heavy, shift, a,
-            // x, b, y, gate), fewer than 2^32 places, lengths compared above.
-            return unsafe { self.launch::<T>(&HYB, "spmv_lanes_hyb", grid, &mut arguments) };
+            // x, b, y, gate), fewer than 2^32 places.
+            return unsafe { product.launch(self, &HYB, "spmv_lanes_hyb", grid, &own) };
         }
-        let mut arguments = [
-            arg(&cols),
-            arg(&values),
-            arg(&width),
-            arg(&nrows),
-            arg(&overflow),
-            arg(&tail_ptr),
-            arg(&tail_cols),
-            arg(&tail_values),
-            arg(&heavy_rows),
-            arg(&threshold),
-            arg(&longs),
-            arg(&heavy),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
+        let mut own = m.arguments(&m.tails().map(Own::from));
+        own.extend(counts);
         let grid = self.tailed_grid(m.longs, m.heavy_rows.len(), m.nrows);
         // SAFETY: spmv_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, longs, heavy,
-        // a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&HYB, "spmv_hyb", grid, &mut arguments) }
+        // a, x, b, y, gate).
+        unsafe { product.launch(self, &HYB, "spmv_hyb", grid, &own) }
     }
 
     fn spmv_dot(
@@ -269,31 +237,10 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
             self.dot(gate, w, y, wy)?;
             return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
         }
-        let tree = self.tree(m.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (cols, values, width, nrows) = (m.cols.pointer(), m.values.pointer(), m.width, m.nrows as u64);
-        let (overflow, tail_ptr) = (m.overflow.pointer(), m.tail_ptr.pointer());
-        let (tail_cols, tail_values) = m.tails();
-        let (heavy_rows, threshold) = (m.heavy_rows.pointer(), m.threshold);
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&cols),
-            arg(&values),
-            arg(&width),
-            arg(&nrows),
-            arg(&overflow),
-            arg(&tail_ptr),
-            arg(&tail_cols),
-            arg(&tail_values),
-            arg(&heavy_rows),
-            arg(&threshold),
-            arg(&x),
-            arg(&y),
-            arg(&w),
-            arg(&tree),
-            arg(&gate),
-        ];
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let own = m.arguments(&m.tails().map(Own::from));
         // SAFETY: spmv_dot_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, x, y, w,
-        // tree, gate), lengths compared above.
-        unsafe { self.launch::<T>(&HYB, "spmv_dot_hyb", Grid::rows(m.nrows), &mut arguments) }
+        // tree, gate).
+        unsafe { product.launch::<T>(self, &HYB, "spmv_dot_hyb", Grid::rows(m.nrows), &own, None) }
     }
 }

@@ -166,8 +166,24 @@ impl<T: Real> Product<T> {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<Self> {
-        expect_len("spmv", "x", x.len(), ncols)?;
-        expect_len("spmv", "y", y.len(), nrows)?;
+        Self::named("spmv", (nrows, ncols), gate, a, x, b, y)
+    }
+
+    /// The same as a step of the operation `op`.
+    ///
+    /// # Errors
+    /// Vectors of other lengths.
+    pub(crate) fn named(
+        op: &'static str,
+        (nrows, ncols): (usize, usize),
+        gate: Gate<'_, Cuda>,
+        a: Coeff<'_, T, Scalar<T>>,
+        x: &Vector<T>,
+        b: Coeff<'_, T, Scalar<T>>,
+        y: &mut Vector<T>,
+    ) -> Result<Self> {
+        expect_len(op, "x", x.len(), ncols)?;
+        expect_len(op, "y", y.len(), nrows)?;
         Ok(Self { a: a.into(), x: x.pointer(), b: b.into(), y: y.pointer(), gate: gate_pointer(gate) })
     }
 
@@ -187,6 +203,12 @@ impl<T: Real> Product<T> {
         expect_columns("spmm", "x", x.len(), ncols, k)?;
         expect_columns("spmm", "y", y.len(), nrows, k)?;
         Ok(Self { a: a.into(), x: x.pointer(), b: b.into(), y: y.pointer(), gate: gate_pointer(gate) })
+    }
+
+    /// That of one of these columns.
+    pub(crate) fn of_column(&self, (nrows, ncols): (usize, usize), column: usize) -> Self {
+        let at = |base: u64, len: usize| base + (len * column * T::BYTES) as u64;
+        Self { x: at(self.x, ncols), y: at(self.y, nrows), ..*self }
     }
 
     /// The address of x.

@@ -34,6 +34,7 @@ mod module;
 mod monitor;
 mod parts;
 mod persistent;
+mod pieces;
 pub mod probe;
 mod sell;
 mod serial;

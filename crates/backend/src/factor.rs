@@ -75,8 +75,15 @@ pub trait Assembled<T: Real, B: Backend<T>>: Preconditioner<T, B> {
 ///
 /// # Errors
 /// [`crate::Error::Shape`].
-pub fn expect_factors<F: Factor>(factor: &F, [values, lower, upper]: [usize; 3]) -> Result<()> {
-    expect_len("factorize", "values", values, factor.nnz_given())?;
-    expect_len("factorize", "lower", lower, factor.lower().nnz())?;
-    expect_len("factorize", "upper", upper, factor.upper().map_or(0, Pattern::nnz))
+pub fn expect_factors<F: Factor>(factor: &F, found: [usize; 3]) -> Result<()> {
+    expect_entries([factor.nnz_given(), factor.lower().nnz(), factor.upper().map_or(0, Pattern::nnz)], found)
+}
+
+/// The same where the entries of A, of L and of U are known alone.
+///
+/// # Errors
+/// [`crate::Error::Shape`].
+pub fn expect_entries(entries: [usize; 3], found: [usize; 3]) -> Result<()> {
+    let of_each = ["values", "lower", "upper"].into_iter().zip(found).zip(entries);
+    of_each.into_iter().try_for_each(|((what, found), entries)| expect_len("factorize", what, found, entries))
 }

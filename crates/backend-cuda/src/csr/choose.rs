@@ -68,8 +68,12 @@ const FITTING: f64 = 0.95;
 /// Entries of the longest row up to which the staged kernel for short rows is taken (`AHEAD_OF_SHORT` of kernels/csr.cu).
 pub(super) const SHORT: usize = 8;
 /// Warps of a thread block of the staged product: each room is then free for the next group as soon as its own warp is done, which was
-/// worth 3 to 15 % on stencils of 7 to 33 points against four warps. And of the one with a dot product (1024 rows a thread block).
+/// worth 3 to 15 % on stencils of 7 to 33 points against four warps.
 pub(super) const STAGED_WARPS: usize = 1;
+/// Warps a multiprocessor by which the staged product asks for row pointers ahead, about as many as it has under way: 4 to 7 % less time on stencils
+/// of 7 to 33 points at 256^3, where they come from memory (record/h200-spmv-variants.txt).
+pub(super) const STAGED_AHEAD: usize = 16;
+/// Warps of a thread block of the one with a dot product, which has 1024 rows.
 pub(super) const STAGED_DOT_WARPS: usize = 8;
 
 /// Rows of a warp of the staged kernel, and the entries that its room is a multiple of.

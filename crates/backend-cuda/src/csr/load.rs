@@ -10,8 +10,8 @@ use spandrel_formats::{Csr, Format, Offset, Real};
 
 use super::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES, large};
 use super::classes::Bins;
+use super::marked::Marked;
 use super::persistent::reach;
-use super::pieces::Pieces;
 use super::{CsrKernel, CudaCsr};
 use crate::Cuda;
 use crate::error::failed;
@@ -74,7 +74,7 @@ impl Cuda {
             _ => None,
         };
         let pieces = match kernel {
-            CsrKernel::Balanced => Some(Pieces::new(self, row_ptr)?),
+            CsrKernel::Balanced => Some(Marked::new(self, row_ptr)?),
             _ => None,
         };
         Ok(CudaCsr {

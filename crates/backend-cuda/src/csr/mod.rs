@@ -8,25 +8,24 @@
 mod choose;
 mod classes;
 mod load;
+mod marked;
 mod narrow;
 mod persistent;
-mod pieces;
 
 use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result;
-use spandrel_backend::error::{expect_columns, expect_len};
+use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed};
 use spandrel_formats::{Csr, Offset, Real};
 
 pub use self::choose::CsrKernel;
-use self::choose::{GROUP, STAGED_WARPS};
+use self::choose::{GROUP, STAGED_AHEAD, STAGED_WARPS};
 use self::classes::{Bins, ClassesKernel};
 pub(crate) use self::load::padded;
-use self::pieces::Pieces;
-use crate::device::gate_pointer;
+use self::marked::Marked;
 use crate::error::{NAME, failed};
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
+use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::CSR;
 use crate::persistent::Reach;
@@ -51,7 +50,7 @@ pub struct CudaCsr<T> {
     large: bool,
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
-    pieces: Option<Pieces<T>>,
+    pieces: Option<Marked<T>>,
     bins: Option<Bins<T>>,
     /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
     /// in the mean of `PERSISTENT_ROWS`.
@@ -171,38 +170,34 @@ impl<T: Real> CudaCsr<T> {
         warps * self.capacity * (size_of::<u32>() + T::BYTES)
     }
 
-    /// y <- a A x + b y for vectors given by their addresses: `ncols` and `nrows` elements.
-    fn product(&self, cuda: &Cuda, a: CoeffArg<T>, x: u64, b: CoeffArg<T>, y: u64, gate: u64) -> Result<()> {
+    /// y <- a A x + b y.
+    fn product(&self, cuda: &Cuda, product: &Product<T>) -> Result<()> {
         let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
         let nrows = self.nrows as u32;
         match (self.kernel, &self.pieces) {
             (CsrKernel::Balanced, Some(pieces)) => {
-                // SAFETY: the pieces of this matrix, whose arrays are padded; the vectors' lengths were compared.
-                unsafe { pieces.product(cuda, (col_idx, values), (a, x), (b, y), gate) }
+                // SAFETY: the pieces of this matrix, whose arrays are padded.
+                unsafe { pieces.launch(product, cuda, (col_idx, values)) }
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
-                let (perm, places, classes) = (bins.perm.pointer(), bins.places.pointer(), bins.classes);
-                let [parts, sums, tickets] = bins.parts.pointers();
-                let grid = Grid::of(bins.blocks(), 256);
-                let entries = [arg(&col_idx), arg(&values)];
-                let (places, rows) = ([arg(&places), arg(&classes)], [arg(&perm), arg(&classes)]);
-                let parts = [arg(&parts), arg(&sums), arg(&tickets)];
-                let vectors = [arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
-                let (name, mut arguments) = match bins.kernel {
-                    ClassesKernel::Whole => ("spmv_binned_csr", [&entries[..], &places, &vectors].concat()),
-                    ClassesKernel::Wide => ("spmv_wide_csr", [&entries[..], &places, &parts, &vectors].concat()),
+                let (perm, places) = (bins.perm.pointer(), bins.places.pointer());
+                let entries = [col_idx, values].map(Own::from);
+                let [places, perm] = [places, perm].map(|rows| [Own::from(rows), Own::from(&bins.classes)]);
+                let parts = bins.parts.pointers().map(Own::from);
+                let (name, own) = match bins.kernel {
+                    ClassesKernel::Whole => ("spmv_binned_csr", [&entries[..], &places].concat()),
+                    ClassesKernel::Wide => ("spmv_wide_csr", [&entries[..], &places, &parts].concat()),
                     ClassesKernel::Split => {
-                        ("spmv_split_csr", [&[arg(&row_ptr)][..], &entries, &rows, &parts, &vectors].concat())
+                        ("spmv_split_csr", [&[Own::from(row_ptr)][..], &entries, &perm, &parts].concat())
                     }
                 };
                 // SAFETY: spmv_binned_csr(col_idx, values, places, classes, a, x, b, y, gate), no row in parts; spmv_wide_csr(col_idx, values,
                 // places, classes, parts, sums, tickets, a, x, b, y, gate); spmv_split_csr(row_ptr, col_idx, values, perm, classes, parts,
                 // sums, tickets, a, x, b, y, gate). The thread blocks of all classes; places and perm as the kernel goes by them.
-                unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
+                unsafe { product.launch(cuda, &CSR, name, Grid::of(bins.blocks(), 256), &own) }
             }
             (CsrKernel::Staged, _) => {
-                let capacity = self.capacity as u32;
                 let grid = Grid::of(self.nrows.div_ceil(GROUP * STAGED_WARPS), 32 * STAGED_WARPS as u32);
                 let grid = with_shared(grid, self.staging(STAGED_WARPS));
                 let name = match (self.swizzled, self.short) {
@@ -210,21 +205,12 @@ impl<T: Real> CudaCsr<T> {
                     (_, true) => "spmv_short_csr",
                     _ => "spmv_csr",
                 };
-                let mut arguments = [
-                    arg(&row_ptr),
-                    arg(&col_idx),
-                    arg(&values),
-                    arg(&nrows),
-                    arg(&capacity),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
-                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, capacity, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
+                let ahead = (STAGED_AHEAD * cuda.multiprocessors()) as u32;
+                let sizes: [Own<'_>; 3] = [nrows.into(), (self.capacity as u32).into(), ahead.into()];
+                let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &sizes].concat();
+                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, capacity, ahead, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
                 // room for `capacity` entries.
-                unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
+                unsafe { product.launch(cuda, &CSR, name, grid, &own) }
             }
             (CsrKernel::Scalar | CsrKernel::Vector(_) | CsrKernel::Balanced, _) => {
                 let (name, grid) = match (self.kernel, self.large) {
@@ -242,20 +228,10 @@ impl<T: Real> CudaCsr<T> {
                     0 => Grid::rows(self.nrows),
                     lanes => Grid::of(self.nrows.div_ceil(256 / lanes), 256),
                 };
-                let mut arguments = [
-                    arg(&row_ptr),
-                    arg(&col_idx),
-                    arg(&values),
-                    arg(&nrows),
-                    arg(&a),
-                    arg(&x),
-                    arg(&b),
-                    arg(&y),
-                    arg(&gate),
-                ];
+                let own = [row_ptr.into(), col_idx.into(), values.into(), nrows.into()];
                 // SAFETY: spmv_scalar_csr(row_ptr, col_idx, values, nrows, a, x, b, y, gate), 1024 rows a thread block; spmv_vector2_csr,
                 // spmv_long8_csr and so on with the same arguments, 256 threads of so many lanes a row.
-                unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
+                unsafe { product.launch(cuda, &CSR, name, grid, &own) }
             }
         }
     }
@@ -271,9 +247,7 @@ impl<T: Real> CudaCsr<T> {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len(op, "x", x.len(), self.ncols)?;
-        expect_len(op, "y", y.len(), self.nrows)?;
-        self.product(cuda, a.into(), x.pointer(), b.into(), y.pointer(), gate_pointer(gate))
+        self.product(cuda, &Product::named(op, (self.nrows, self.ncols), gate, a, x, b, y)?)
     }
 
     pub(crate) fn spmv_dot(
@@ -297,25 +271,15 @@ impl<T: Real> CudaCsr<T> {
                 None => Ok(()),
             };
         }
-        let tree = cuda.tree(self.nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
-        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
-        let (nrows, capacity) = (self.nrows as u32, self.capacity as u32);
-        let (x, y, w, gate) = (x.pointer(), y.pointer(), w.pointer(), gate_pointer(gate));
+        let product = ProductDot::new(cuda, (self.nrows, self.ncols), gate, x, y, w, wy, yy)?;
+        let arrays = [self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer()].map(Own::from);
+        let mut own = [&arrays[..], &[(self.nrows as u32).into()]].concat();
         if self.kernel == CsrKernel::Scalar {
-            let mut arguments = [
-                arg(&row_ptr),
-                arg(&col_idx),
-                arg(&values),
-                arg(&nrows),
-                arg(&x),
-                arg(&y),
-                arg(&w),
-                arg(&tree),
-                arg(&gate),
-            ];
-            // SAFETY: spmv_dot_scalar_csr(row_ptr, col_idx, values, nrows, x, y, w, tree, gate), lengths compared above.
-            return unsafe { cuda.launch::<T>(&CSR, "spmv_dot_scalar_csr", Grid::rows(self.nrows), &mut arguments) };
+            let grid = Grid::rows(self.nrows);
+            // SAFETY: spmv_dot_scalar_csr(row_ptr, col_idx, values, nrows, x, y, w, tree, gate).
+            return unsafe { product.launch::<T>(cuda, &CSR, "spmv_dot_scalar_csr", grid, &own, None) };
         }
+        own.push((self.capacity as u32).into());
         let grid = Grid::of(self.nrows.div_ceil(BLOCK), 32 * self.dot_warps as u32);
         let grid = with_shared(grid, 2 * BLOCK * T::BYTES + self.staging(self.dot_warps));
         let name = match (self.swizzled, self.short) {
@@ -323,21 +287,9 @@ impl<T: Real> CudaCsr<T> {
             (_, true) => "spmv_dot_short_csr",
             _ => "spmv_dot_csr",
         };
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&col_idx),
-            arg(&values),
-            arg(&nrows),
-            arg(&capacity),
-            arg(&x),
-            arg(&y),
-            arg(&w),
-            arg(&tree),
-            arg(&gate),
-        ];
         // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate), also swizzled or for short rows: 1024 rows a thread block, with
-        // room for their y and w and for `capacity` entries a warp; lengths compared above.
-        unsafe { cuda.launch::<T>(&CSR, name, grid, &mut arguments) }
+        // room for their y and w and for `capacity` entries a warp.
+        unsafe { product.launch::<T>(cuda, &CSR, name, grid, &own, None) }
     }
 
     pub(crate) fn spmv_transposed(
@@ -475,34 +427,19 @@ impl<T: Real> Spmm<Csr<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_columns("spmm", "x", x.len(), m.ncols, k)?;
-        expect_columns("spmm", "y", y.len(), m.nrows, k)?;
-        let (a, b, gate) = (CoeffArg::from(a), CoeffArg::from(b), gate_pointer(gate));
-        let (x, y) = (x.pointer(), y.pointer());
+        let shape = (m.nrows, m.ncols);
+        let product = Product::of_columns(shape, k, gate, a, x, b, y)?;
         if !m.kernel.stored() {
-            let at = |base: u64, len: usize, column: usize| base + (len * column * T::BYTES) as u64;
-            return (0..k).try_for_each(|c| m.product(self, a, at(x, m.ncols, c), b, at(y, m.nrows, c), gate));
+            return (0..k).try_for_each(|column| m.product(self, &product.of_column(shape, column)));
         }
         let (row_ptr, col_idx, values) = (m.row_ptr.pointer(), m.col_idx.pointer(), m.values.pointer());
-        let (nrows, ncols, capacity, k) = (m.nrows as u32, m.ncols as u64, m.capacity as u32, k as u64);
         let grid = Grid::of(m.nrows.div_ceil(GROUP * STAGED_WARPS), 32 * STAGED_WARPS as u32);
         let grid = with_shared(grid, m.staging(STAGED_WARPS));
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&col_idx),
-            arg(&values),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&capacity),
-            arg(&k),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
+        let sizes: [Own<'_>; 4] =
+            [(m.nrows as u32).into(), (m.ncols as u64).into(), (m.capacity as u32).into(), (k as u64).into()];
+        let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &sizes].concat();
         // SAFETY: spmm_csr(row_ptr, col_idx, values, nrows, ncols, capacity, k, a, x, b, y, gate), a warp 32 rows, each with room for
-        // `capacity` entries; lengths compared above.
-        unsafe { self.launch::<T>(&CSR, "spmm_csr", grid, &mut arguments) }
+        // `capacity` entries.
+        unsafe { product.launch(self, &CSR, "spmm_csr", grid, &own) }
     }
 }

@@ -1,7 +1,7 @@
 //! Incomplete factors without fill of a matrix on the device whose rows hold all of a stencil on a grid, and the sweeps with them: patterns
 //! and the order of the rows are closed forms of the grid, so that nothing is made on the host but two small arrays of its lines and levels.
 //!
-//! Layout: [`HalfArg`] has the twin `Half` in kernels/grid.cu. Rows are taken by the levels x + sigma y + tau z of the smallest slopes; lines
+//! Layout: [`HalfArg`] has the twin `Half` in kernels/include/half.cuh. Rows are taken by the levels x + sigma y + tau z of the smallest slopes; lines
 //! (of points along x) stand by the level that they begin at, so those with a point in a level follow one another, and a row's place is where
 //! its level begins plus the rank of its line less that of the level's first.
 //! Order: [`spandrel_sptrsv::factor`]'s, then the sweep's. Cost: the check of all columns, the numeric phase, and a pass over the factors

@@ -1,7 +1,7 @@
 //! The sweep of a matrix that lies on the device: the grid from some rows, its proof by one pass over the columns, the values to their
 //! places; none of it leaves the device but the sample and what the kernels report.
 //!
-//! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` and `Places` in kernels/grid.cu.
+//! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` in kernels/grid.cu and `Places` in kernels/include/side_values.cuh.
 //! Order: a reciprocal of the diagonal is rounded once, as the host's.
 //! Cost: a few rows to the host and four words; columns and row pointers once; of the values those of the triangle once, and the packed ones
 //! once, of a transposed system that has its own once more. Two waits, and two more for each row that contradicts what the sample suggests.
@@ -281,6 +281,24 @@ impl Cuda {
         Ok(all)
     }
 
+    /// Takes a row that contradicts a guess among those that guesses are made from, and those that did; false for one that had been taken: it is
+    /// not in order. Blocks.
+    fn learn<T: Real>(
+        &self,
+        m: &CudaCsr<T>,
+        look: &mut Look,
+        contradicting: &mut Vec<usize>,
+        row: usize,
+        triangle: Triangle,
+    ) -> Result<bool> {
+        let new = !contradicting.contains(&row);
+        if new {
+            contradicting.push(row);
+            look.push(row, self.side(m, row, triangle)?);
+        }
+        Ok(new)
+    }
+
     /// Compares every row with a lattice; what is found goes to the words.
     fn prove<T: Real>(&self, m: &CudaCsr<T>, sides: &SidesArg, words: &Buffer<u64>) -> Result<()> {
         let (row_ptr, cols, _) = m.arrays();
@@ -315,13 +333,9 @@ impl Cuda {
             let Ok(lattice) = Lattice::new(n, size, &offsets, true, true) else { return Ok(None) };
             let found = words(&lattice, Triangle::Lower, &look)?;
             if let Some(key) = reported(&found, OUTSIDE) {
-                let row = (key >> 32) as usize;
-                // A row that a guess was made from is not in order.
-                if contradicting.contains(&row) {
+                if !self.learn(m, &mut look, &mut contradicting, (key >> 32) as usize, Triangle::Lower)? {
                     return Ok(None);
                 }
-                contradicting.push(row);
-                look.push(row, self.side(m, row, Triangle::Lower)?);
                 continue;
             }
             if reported(&found, LACKING).is_some() {
@@ -457,13 +471,10 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
             if let Some(key) = reported(&found, OUTSIDE) {
                 let (row, col) = ((key >> 32) as usize, key as u32 as usize);
                 let outside = Error::Triangle(spandrel_sptrsv::Error::OutsideStencil { row, col });
-                // A row that a guess was made from is not in order.
-                if grid.is_some() || contradicting.contains(&row) {
+                if grid.is_some() || !self.learn(from, &mut look, &mut contradicting, row, triangle)? {
                     return Err(outside);
                 }
                 contradiction = Some(outside);
-                contradicting.push(row);
-                look.push(row, self.side(from, row, triangle)?);
                 continue;
             }
             if diagonal == Diagonal::NonUnit {

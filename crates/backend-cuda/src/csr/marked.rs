@@ -7,26 +7,23 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Ordinal, Real};
 
 use crate::Cuda;
-use crate::coo::{Cut, cut};
-use crate::launch::{CoeffArg, Grid, arg};
+use crate::launch::Product;
 use crate::memory::Buffer;
 use crate::module::CSR;
-use crate::parts::Parts;
+use crate::pieces::{Cut, Pieces, cut};
 
 /// Entries of a piece: two steps of a warp. Longer pieces leave the last warps alone with theirs.
 const PIECE: usize = 256;
 
 /// The pieces, the rows that are no part of them, and where rows begin.
 #[derive(Debug)]
-pub(super) struct Pieces<T> {
+pub(super) struct Marked<T> {
     /// Bit e % 32 of word e / 32: whether a row begins with entry e.
     marks: Buffer<u32>,
     /// First entry, the one past the last, the first row among those that have entries, 0.
-    list: Buffer<[u32; 4]>,
-    parts: Parts<T>,
+    pieces: Pieces<[u32; 4], T>,
     /// The rows that have entries, where there are others.
     rows: Option<Buffer<Ordinal>>,
-    empty: Buffer<Ordinal>,
 }
 
 /// What of the entries begins a row.
@@ -49,7 +46,7 @@ fn ranked(row_ptr: &[Offset], cut: &Cut) -> Vec<[u32; 4]> {
     cut.pieces.par_iter().map(|&[begin, end]| [begin, end, rank(begin) as u32, 0]).collect()
 }
 
-impl<T: Real> Pieces<T> {
+impl<T: Real> Marked<T> {
     pub(super) fn new(cuda: &Cuda, row_ptr: &[Offset]) -> Result<Self> {
         const WHAT: &str = "a matrix's pieces";
         let cut = cut(row_ptr, PIECE, 2 * PIECE);
@@ -59,66 +56,26 @@ impl<T: Real> Pieces<T> {
         };
         Ok(Self {
             marks: Buffer::from_host(cuda.stream(), &marks(row_ptr), WHAT)?,
-            list: Buffer::from_host(cuda.stream(), &ranked(row_ptr, &cut), WHAT)?,
-            parts: Parts::new(cuda, &cut.parts)?,
+            pieces: Pieces::new(cuda, &cut, &ranked(row_ptr, &cut), PIECE)?,
             rows: if cut.empty.is_empty() { None } else { Some(nonempty()?) },
-            empty: Buffer::from_host(cuda.stream(), &cut.empty, WHAT)?,
         })
     }
 
     /// Enqueues y <- a A x + b y.
     ///
     /// # Safety
-    /// These are the pieces of the matrix with these columns and values, padded to a multiple of four entries; x and y are vectors of its
-    /// columns and rows, and `gate` a monitor or 0.
-    pub(super) unsafe fn product(
-        &self,
-        cuda: &Cuda,
-        (col_idx, values): (u64, u64),
-        (a, x): (CoeffArg<T>, u64),
-        (b, y): (CoeffArg<T>, u64),
-        gate: u64,
-    ) -> Result<()> {
-        let (count, part_count, empties) = (self.list.len(), self.parts.len(), self.empty.len());
-        let threads = if part_count == 0 { 128 } else { 256 };
-        let blocks = part_count + count.div_ceil(threads / 32) + empties.div_ceil(4 * threads);
-        if blocks == 0 {
-            return Ok(());
-        }
-        let (marks, pieces, [parts, sums, tickets]) =
-            (self.marks.pointer(), self.list.pointer(), self.parts.pointers());
-        let (rows, empty) = (self.rows.as_ref().map_or(0, Buffer::pointer), self.empty.pointer());
-        let (count, limit, part_count, empties) = (count as u32, PIECE as u32, part_count as u32, empties as u32);
-        let mut arguments = [
-            arg(&marks),
-            arg(&col_idx),
-            arg(&values),
-            arg(&pieces),
-            arg(&count),
-            arg(&limit),
-            arg(&parts),
-            arg(&part_count),
-            arg(&sums),
-            arg(&tickets),
-            arg(&rows),
-            arg(&empty),
-            arg(&empties),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
-        ];
-        // SAFETY: spmv_balanced_csr(marks, col_idx, values, pieces, count, limit, parts, part_count, sums, tickets, rows, empty, empties, a, x, b,
-        // y, gate); pieces and parts name entries, and they and empty rows of y, each row once; the caller vouches for the rest.
-        unsafe { cuda.launch::<T>(&CSR, "spmv_balanced_csr", Grid::of(blocks, threads as u32), &mut arguments) }
+    /// These are the pieces of the matrix with these columns and values, padded to a multiple of four entries; the product is one with it.
+    pub(super) unsafe fn launch(&self, product: &Product<T>, cuda: &Cuda, (col_idx, values): (u64, u64)) -> Result<()> {
+        let entries = [self.marks.pointer(), self.rows.as_ref().map_or(0, Buffer::pointer), col_idx, values];
+        // SAFETY: spmv_balanced_csr(marks, rows, col_idx, values, ...); the caller vouches for the rest.
+        unsafe { self.pieces.launch(product, cuda, &CSR, "spmv_balanced_csr", &entries) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::choose::tests::pointers;
     use super::*;
+    use crate::pieces::tests::begins;
 
     /// By marks and ranks alone every entry is in its row.
     #[test]
@@ -126,7 +83,7 @@ mod tests {
         let uneven: Vec<u32> =
             (0..4000u32).map(|i| if i % 5 == 0 { 0 } else { i * i % 97 + (i % 811 / 810) * 700 }).collect();
         for lengths in [vec![], vec![0, 0], vec![3], vec![0, 0, 5, 0, 1, 300, 0, 9, 0], vec![2; 900], uneven] {
-            let ptr = pointers(&lengths);
+            let ptr = begins(&lengths);
             let (marks, cut) = (marks(&ptr), cut(&ptr, PIECE, 2 * PIECE));
             let rows: Vec<usize> = (0..lengths.len()).filter(|&row| lengths[row] > 0).collect();
             let mut found = vec![usize::MAX; ptr[lengths.len()] as usize];
