@@ -4,7 +4,7 @@
 const WORDS: [(&str, &str); 43] = [
     ("coo", "triplets sorted by row"),
     ("csr", "compressed rows"),
-    ("csc", "compressed columns; products go by a transposed index made at load"),
+    ("csc", "compressed columns, multiplied on a GPU by the kernels of CSR"),
     ("ell", "rows padded to one width"),
     ("sell", "SELL-C-sigma, slices of rows padded each to its own width; cuSPARSE's sliced ELL"),
     ("dia", "whole diagonals"),
