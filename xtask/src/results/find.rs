@@ -135,6 +135,13 @@ impl Ours {
         found.collect()
     }
 
+    /// Whether a line is of a case that is asked for by name.
+    pub(crate) fn names_case(&self, line: &Line) -> bool {
+        let case: toml::Table =
+            self.line.iter().filter(|(field, _)| *field == "case").map(|(f, c)| (f.clone(), c.clone())).collect();
+        !case.is_empty() && holds(line, &case)
+    }
+
     /// The numbers of all cases, in the order of the record.
     pub(crate) fn all<'a>(&self, records: &'a Records) -> Vec<Found<'a>> {
         let of_files = self.record.iter().map(|file| self.all_in(records.of(file)));

@@ -124,6 +124,17 @@ mod tests {
     }
 
     #[test]
+    fn each_source_was_run_to_its_end_on_a_cpu() {
+        let root = crate::root().expect("the workspace");
+        let records = Records::read(&root.join("record")).expect("records");
+        for name in ["bdia", "report", "hmec", "sptrsv", "coo"] {
+            let file = format!("record/cpu-paper-{name}.jsonl");
+            assert!(records.of(&file).iter().any(|line| line.number("ms").is_some()), "{file}");
+            assert!(!records.of(&file).iter().any(|line| line.text("missing").contains("not begun")), "{file}");
+        }
+    }
+
+    #[test]
     fn the_first_line_that_differs_is_named() {
         assert_eq!(differs("a\nb\n", "a\nb\n"), None);
         assert_eq!(differs("a\nb\n", "a\nc\n"), Some(2));

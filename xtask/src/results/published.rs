@@ -84,16 +84,17 @@ impl Figure {
         if !self.missing.is_empty() {
             return self.missing.clone();
         }
+        let cut = |file: &str, is_of: &dyn Fn(&Line) -> bool| {
+            let line = records.of(file).iter().find(|line| line.text("missing").contains(CUT) && is_of(line))?;
+            Some(format!("{file} was ended by its time ({})", line.text("missing")))
+        };
         if let Some(ours) = &self.ours {
-            return format!("no such line in {}", ours.record.join(", "));
+            let ended = ours.record.iter().find_map(|file| cut(file, &|line| ours.names_case(line)));
+            return ended.unwrap_or_else(|| format!("no such line in {}", ours.record.join(", ")));
         }
         let files = records.papers(name);
         let Some(file) = files.first() else { return format!("no record of `spandrel-bench paper {name}`") };
-        let cut = records.of(file).iter().map(|line| line.text("missing")).find(|why| why.contains(CUT));
-        cut.map_or_else(
-            || format!("no such claim in {}", files.join(", ")),
-            |why| format!("{file} was ended by its time ({why})"),
-        )
+        cut(file, &|_| true).unwrap_or_else(|| format!("no such claim in {}", files.join(", ")))
     }
 
     fn row(&self, name: &str, records: &Records) -> Row {
@@ -517,6 +518,9 @@ mod tests {
         ];
         records.add("record/h200-paper-s.jsonl", &gpu.join("\n")).expect("lines");
         let row = source.figure[0].row("s", &records);
+        let of_case =
+            "value = 1\nours = { record = [\"record/h200-paper-s.jsonl\"], line = { case = \"c\" }, take = \"ms\" }";
+        assert!(whole_row(of_case, &records).text.contains("missing: record/h200-paper-s.jsonl was ended by its time"));
         let why = "missing: record/h200-paper-s.jsonl was ended by its time (not begun within 1 minutes)";
         assert!(!row.found && row.text.contains(why), "{}", row.text);
         assert!(source.claims(&records).contains("| 9 | mean over d | 1.50 | not in this run's time |"));
