@@ -27,3 +27,5 @@ pub mod outcome {}
 pub mod new_format {}
 #[doc = include_str!("own-operator.md")]
 pub mod own_operator {}
+#[doc = include_str!("papers.md")]
+pub mod papers {}

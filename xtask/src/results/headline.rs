@@ -1,17 +1,17 @@
-//! Our tables against the peers of today: products, triangular solves, CG; each row the fastest of ours against the fastest of theirs.
+//! Our tables against the peers of today: products and iterations; each row the fastest of ours against the fastest of theirs.
 
 use std::collections::HashMap;
 
+use super::find::geometric;
 use super::number::digits;
 use super::record::{Header, Line, Records};
 
-/// A table: what is said above it, the record, the operation and the name of the column with the times.
+/// A table: what is said above it, the record, and the operation.
 struct Table {
     heading: &'static str,
     about: &'static str,
     record: &'static str,
     op: &'static str,
-    rate: &'static str,
 }
 
 const TABLES: [Table; 5] = [
@@ -20,15 +20,6 @@ const TABLES: [Table; 5] = [
         about: "y = A x in the fastest of our formats against the fastest of cuSPARSE's, each with its preprocessing done before.",
         record: "record/h200-spmv.jsonl",
         op: "spmv",
-        rate: "gbs",
-    },
-    Table {
-        heading: "SpTRSV on a GPU",
-        about: "T x = b by the fastest of our plans against cuSPARSE's SpSV. GB/s are effective: the bytes of the CSR matrix and of two vectors \
-                over the time. Matrices by name are lower factors of ILU(0).",
-        record: "record/h200-sptrsv.jsonl",
-        op: "sptrsv",
-        rate: "effective_gbs",
     },
     Table {
         heading: "CG on a GPU",
@@ -36,21 +27,24 @@ const TABLES: [Table; 5] = [
                 with or without a graph, whichever is faster.",
         record: "record/h200-cg.jsonl",
         op: "cg",
-        rate: "gbs",
     },
     Table {
         heading: "SpMV on a CPU",
         about: "The same against sprs, faer and nalgebra-sparse.",
         record: "record/cpu-spmv.jsonl",
         op: "spmv",
-        rate: "gbs",
     },
     Table {
         heading: "CG on a CPU",
         about: "The same against CG with the products of sprs and faer.",
         record: "record/cpu-cg.jsonl",
         op: "cg",
-        rate: "gbs",
+    },
+    Table {
+        heading: "Whole solves on a CPU",
+        about: "An iteration of CG with IC(0) against faer's solver with the same factors, applied by its triangular solves; both iterate equally often.",
+        record: "record/cpu-solve.jsonl",
+        op: "cg",
     },
 ];
 
@@ -58,31 +52,31 @@ const TABLES: [Table; 5] = [
 const LISTED: usize = 40;
 
 /// A case with the best of both sides.
-struct Row<'a> {
-    ours: &'a Line,
-    theirs: &'a Line,
+pub(crate) struct Row<'a> {
+    pub(crate) ours: &'a Line,
+    pub(crate) theirs: &'a Line,
 }
 
 impl Row<'_> {
-    fn ratio(&self) -> f64 {
+    pub(crate) fn ratio(&self) -> f64 {
         ms(self.theirs) / ms(self.ours)
     }
     /// A generator's text has a colon, a matrix from a file has none.
-    fn is_generated(&self) -> bool {
+    pub(crate) fn is_generated(&self) -> bool {
         self.ours.text("case").contains(':')
     }
 }
 
-fn ms(line: &Line) -> f64 {
+pub(crate) fn ms(line: &Line) -> f64 {
     line.number("ms").unwrap_or(f64::INFINITY)
 }
 
-/// One row a case and type, in the order of the record: the fastest line of each side, in the last run that has both.
-fn rows<'a>(lines: &'a [Line], op: &str) -> Vec<Row<'a>> {
-    let mut order: Vec<(&str, &str)> = Vec::new();
-    let mut cases: HashMap<(&str, &str), Vec<&Line>> = HashMap::new();
+/// One row a case, type and triangle, in the order of the record: the fastest line of each side, in the last run that has both.
+pub(crate) fn rows<'a>(lines: &'a [Line], op: &str) -> Vec<Row<'a>> {
+    let mut order: Vec<[&str; 3]> = Vec::new();
+    let mut cases: HashMap<[&str; 3], Vec<&Line>> = HashMap::new();
     for line in lines.iter().filter(|line| line.text("op") == op && line.number("ms").is_some()) {
-        let case = (line.text("case"), line.text("type"));
+        let case = ["case", "type", "triangle"].map(|field| line.text(field));
         if line.text("contender") != "machine" {
             let of_case = cases.entry(case).or_default();
             if of_case.is_empty() {
@@ -104,7 +98,7 @@ fn rows<'a>(lines: &'a [Line], op: &str) -> Vec<Row<'a>> {
     order.iter().filter_map(|case| both(&cases[case])).collect()
 }
 
-fn name(line: &Line) -> String {
+pub(crate) fn name(line: &Line) -> String {
     match line.text("kernel").split(',').next().unwrap_or_default().trim() {
         "" => line.text("noun").to_owned(),
         kernel => format!("{}, {kernel}", line.text("noun")),
@@ -116,7 +110,7 @@ fn summary(rows: &[&Row<'_>]) -> Option<String> {
     let ratios: Vec<f64> = rows.iter().map(|row| row.ratio()).collect();
     let least = ratios.iter().copied().min_by(f64::total_cmp)?;
     let most = ratios.iter().copied().max_by(f64::total_cmp)?;
-    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+    let mean = geometric(&ratios);
     let behind = ratios.iter().filter(|ratio| **ratio < 1.0).count();
     Some(format!(
         "{} in number: geometric mean of the ratios {}, least {}, most {}; slower than the best peer in {behind}",
@@ -140,10 +134,7 @@ fn table(table: &Table, records: &Records) -> String {
         }
     }
     let listed = if files.len() > LISTED { generated } else { rows.iter().collect() };
-    let unit = if table.rate == "gbs" { "GB/s" } else { "effective GB/s" };
-    out += &format!(
-        "\n| case | type | ours | ms | {unit} | best peer | ms | ratio | record, machine | commit |\n|---|---|---|---:|---:|---|---:|---:|---|---|\n"
-    );
+    out += "\n| case | type | ours | ms | GB/s | best peer | ms | ratio | record, machine | commit |\n|---|---|---|---:|---:|---|---:|---:|---|---|\n";
     for row in listed {
         let (ours, theirs) = (row.ours, row.theirs);
         out += &format!(
@@ -152,7 +143,7 @@ fn table(table: &Table, records: &Records) -> String {
             ours.text("type"),
             name(ours),
             digits(ms(ours)),
-            ours.number(table.rate).map_or("-".to_owned(), digits),
+            ours.number("gbs").map_or("-".to_owned(), digits),
             theirs.text("contender"),
             name(theirs),
             digits(ms(theirs)),
@@ -167,9 +158,7 @@ fn table(table: &Table, records: &Records) -> String {
 
 /// All tables.
 pub(crate) fn section(records: &Records) -> String {
-    let mut out = String::from("\n## Against the peers of today\n");
-    TABLES.iter().for_each(|one| out += &table(one, records));
-    out
+    TABLES.iter().map(|one| table(one, records)).collect()
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The sources' figures beside ours.
 //!
-//! A figure of `docs/published.toml` says where ours is: a record, which of its lines, and what is taken of them. For each case the line
-//! with the least time counts, of the last run in the record that has the case.
+//! A figure of `docs/published.toml` says where ours is (see [`super::find`]); a GPU's record comes first, a CPU's fills in where it has none.
 
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::find::{Found, Ours, same};
 use super::number::digits;
 use super::record::{Line, Records};
 
@@ -26,6 +26,9 @@ struct Source {
     title: String,
     by: String,
     machine: String,
+    /// Its matrices, by name: half of them at least have to be measured.
+    #[serde(default)]
+    matrices: Vec<String>,
     figure: Vec<Figure>,
 }
 
@@ -50,125 +53,51 @@ struct Figure {
     /// Without either, what is missing.
     #[serde(default)]
     missing: String,
-}
-
-/// Where a figure of ours is.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Ours {
-    /// Files, the first that has such lines.
-    record: Vec<String>,
-    /// Fields that a line must have: a text (a `*` in it stands for anything) or a list of texts.
-    line: toml::Table,
-    /// With it, not a field but the ratio of times is taken: of the fastest line of these, for the same case, to ours.
-    over: Option<toml::Table>,
-    /// A field, or `gflops`, two operations an entry; for ratios, the field with the time (`ms` without it).
+    /// What bounds ours where it is behind, or what the figure says where there is no ratio: a sentence, with its record or decision.
     #[serde(default)]
-    take: String,
-    /// Of several cases: `least`, `most` or `mean`.
-    #[serde(default)]
-    of: String,
+    why: String,
 }
 
-/// A number of ours and the line that it is from, the first of several.
-struct Found<'a> {
-    value: f64,
-    line: &'a Line,
-    cases: usize,
-}
-
-/// Whether a text is the wanted one, in which a `*` stands for anything.
-fn same(found: &str, wanted: &str) -> bool {
-    match wanted.split_once('*') {
-        Some((begin, end)) => {
-            found.len() >= begin.len() + end.len() && found.starts_with(begin) && found.ends_with(end)
-        }
-        None => found == wanted,
-    }
-}
-
-fn holds(line: &Line, wanted: &toml::Table) -> bool {
-    wanted.iter().all(|(field, wanted)| {
-        // A matrix is itself, or the one that is in its place.
-        let found = match line.text("stands_in_for").rsplit('/').next() {
-            Some(name) if field == "case" && !name.is_empty() => name,
-            _ => line.text(field),
-        };
-        match wanted {
-            toml::Value::Array(list) => list.iter().filter_map(toml::Value::as_str).any(|wanted| same(found, wanted)),
-            wanted => wanted.as_str().is_some_and(|wanted| same(found, wanted)),
-        }
-    })
-}
-
-impl Ours {
-    /// The field with the time.
-    fn time(&self) -> &str {
-        if self.over.is_some() && !self.take.is_empty() { &self.take } else { "ms" }
-    }
-
-    /// The fastest of the lines of a case that hold, of the last run.
-    fn fastest<'a>(&self, lines: &'a [Line], case: &str, wanted: &toml::Table) -> Option<&'a Line> {
-        let of_case = || lines.iter().filter(|line| line.text("case") == case && holds(line, wanted));
-        let last = of_case().next_back()?;
-        let timed = of_case().filter(|line| line.header == last.header && line.number(self.time()).is_some());
-        timed.min_by(|a, b| {
-            a.number(self.time()).unwrap_or(f64::MAX).total_cmp(&b.number(self.time()).unwrap_or(f64::MAX))
-        })
-    }
-
-    fn value(&self, lines: &[Line], line: &Line) -> Option<f64> {
-        let ms = line.number(self.time())?;
-        match (&self.over, self.take.as_str()) {
-            (Some(over), _) => {
-                let other = self.fastest(lines, line.text("case"), over)?;
-                Some(other.number(self.time())? / ms)
-            }
-            (None, "gflops") => Some(2.0 * line.number("nnz")? / ms / 1e6),
-            (None, field) => line.number(field),
-        }
-    }
-
-    fn find<'a>(&self, records: &'a Records) -> Option<Found<'a>> {
-        self.record.iter().find_map(|file| self.find_in(records.of(file)))
-    }
-
-    fn find_in<'a>(&self, lines: &'a [Line]) -> Option<Found<'a>> {
-        let mut cases: Vec<&str> = Vec::new();
-        for line in lines.iter().filter(|line| holds(line, &self.line)) {
-            if !cases.contains(&line.text("case")) {
-                cases.push(line.text("case"));
-            }
-        }
-        let valued = cases.iter().filter_map(|case| {
-            let line = self.fastest(lines, case, &self.line)?;
-            Some((self.value(lines, line)?, line))
-        });
-        let all: Vec<(f64, &Line)> = valued.collect();
-        let first = all.first()?;
-        let (value, line) = match self.of.as_str() {
-            "least" => *all.iter().min_by(|a, b| a.0.total_cmp(&b.0))?,
-            "most" => *all.iter().max_by(|a, b| a.0.total_cmp(&b.0))?,
-            "mean" => (all.iter().map(|(value, _)| value).sum::<f64>() / all.len() as f64, first.1),
-            _ => *first,
-        };
-        Some(Found { value, line, cases: if self.of == "mean" { all.len() } else { 1 } })
-    }
+/// A row of a source's table.
+struct Row {
+    text: String,
+    found: bool,
+    /// What is said below the table.
+    why: Option<String>,
 }
 
 impl Figure {
-    /// The number of ours; that of a claim has no case.
-    fn find<'a>(&self, name: &str, records: &'a Records) -> Option<Found<'a>> {
+    /// The number of ours, the cases that it is a mean of, and whether it is the bench's own claim, which has no case.
+    fn find<'a>(&self, name: &str, records: &'a Records) -> Option<(Found<'a>, Vec<Found<'a>>, bool)> {
         if let Some(ours) = &self.ours {
-            return ours.find(records);
+            return ours.find(records).map(|(found, all)| (found, all, false));
         }
         let wanted = self.claim.as_ref()?;
-        let mut lines = records.with_name(&format!("-paper-{name}.")).into_iter().flat_map(|file| records.of(file));
-        let line = lines.find(|line| line.text("op") == "paper" && same(line.text("what"), wanted))?;
-        Some(Found { value: line.number("here")?, line, cases: 0 })
+        let mut lines = records.papers(name).into_iter().flat_map(|file| records.of(file));
+        let claimed = |line: &&Line| line.text("op") == "paper" && same(line.text("what"), wanted);
+        let line = lines.find(|line| claimed(line) && line.number("here").is_some())?;
+        Some((Found { value: line.number("here")?, line }, vec![], true))
     }
 
-    fn row(&self, name: &str, records: &Records) -> (String, bool) {
+    /// Why there is no number.
+    fn why_missing(&self, name: &str, records: &Records) -> String {
+        if !self.missing.is_empty() {
+            return self.missing.clone();
+        }
+        let cut = |file: &str, is_of: &dyn Fn(&Line) -> bool| {
+            let line = records.of(file).iter().find(|line| line.text("missing").contains(CUT) && is_of(line))?;
+            Some(format!("{file} was ended by its time ({})", line.text("missing")))
+        };
+        if let Some(ours) = &self.ours {
+            let ended = ours.record.iter().find_map(|file| cut(file, &|line| ours.names_case(line)));
+            return ended.unwrap_or_else(|| format!("no such line in {}", ours.record.join(", ")));
+        }
+        let files = records.papers(name);
+        let Some(file) = files.first() else { return format!("no record of `spandrel-bench paper {name}`") };
+        cut(file, &|_| true).unwrap_or_else(|| format!("no such claim in {}", files.join(", ")))
+    }
+
+    fn row(&self, name: &str, records: &Records) -> Row {
         let published = match &self.value {
             Value::Number(number) => {
                 format!("{} {}", number.as_f64().map_or("-".into(), digits), self.unit).trim_end().to_owned()
@@ -176,104 +105,199 @@ impl Figure {
             Value::String(words) => words.clone(),
             other => other.to_string(),
         };
-        let found = self.find(name, records);
         let what = &self.what;
-        let Some(Found { value, line, cases }) = found else {
-            let why = match (&self.ours, self.missing.as_str()) {
-                (_, why) if !why.is_empty() => why.to_owned(),
-                (Some(ours), _) => format!("no such line in {}", ours.record.join(", ")),
-                (None, _) => format!("no record of `spandrel-bench paper {name}`"),
-            };
-            return (format!("| {} | {what} | {published} | missing: {why} | - | | | |\n", self.place), false);
+        let Some((Found { value, line }, all, is_claim)) = self.find(name, records) else {
+            let why = self.why_missing(name, records);
+            let text = format!("| {} | {what} | {published} | missing: {why} | - | | | |\n", self.place);
+            return Row { text, found: false, why: None };
         };
-        let ratio = self
-            .value
-            .as_f64()
-            .map_or("-".to_owned(), |theirs| digits(if self.less { theirs / value } else { value / theirs }));
-        let case = match cases {
-            0 => line.text("what").to_owned(),
-            1 if line.text("stands_in_for").is_empty() => format!("`{}`", line.text("case")),
-            1 => format!("`{}` in its place", line.text("case")),
-            cases => format!("{cases} cases"),
+        let ratio = self.value.as_f64().map(|theirs| if self.less { theirs / value } else { value / theirs });
+        let case = match (all.as_slice(), line.stands_in_for()) {
+            _ if is_claim => line.text("what").to_owned(),
+            ([first, .., last], _) => {
+                format!("`{}` to `{}`, {} cases", first.line.text("case"), last.line.text("case"), all.len())
+            }
+            (_, Some(_)) => format!("`{}` in its place", line.text("case")),
+            (_, None) => format!("`{}`", line.text("case")),
         };
+        let on = if line.file.starts_with("record/cpu-") { ", **on a CPU**" } else { "" };
         let ours = format!("{} {}", digits(value), self.unit);
-        let (machine, commit) = (line.machine(), &line.header.commit);
-        (
-            format!(
-                "| {} | {what} | {published} | {} | {ratio} | {case} | {}, {machine} | {commit} |\n",
-                self.place,
-                ours.trim_end(),
-                line.file
-            ),
-            true,
-        )
+        let text = format!(
+            "| {} | {what} | {published} | {} | {} | {case}{on} | {}, {} | {} |\n",
+            self.place,
+            ours.trim_end(),
+            ratio.map_or("-".to_owned(), digits),
+            line.file,
+            line.machine(),
+            line.header.commit
+        );
+        let is_behind = ratio.is_none_or(|ratio| ratio < 1.0);
+        let why = match self.why.as_str() {
+            "" if ratio.is_some() && is_behind => Some("not looked into."),
+            "" => None,
+            why => is_behind.then_some(why),
+        };
+        Row { text, found: true, why: why.map(|why| format!("- {}, {what}: {why}\n", self.place)) }
     }
 }
 
+/// What `spandrel-bench paper` says of cases that its time ended before.
+const CUT: &str = "not begun within";
+
 impl Source {
+    /// Whether all of a source's figures stand beside ours, and half of its matrices were measured.
+    fn state(&self, missing: usize, records: &Records) -> String {
+        let lines = || records.papers(&self.name).into_iter().flat_map(|file| records.of(file));
+        let measured = || lines().filter(|line| line.number("ms").is_some() && line.text("contender") == "spandrel");
+        let mut open: Vec<String> = Vec::new();
+        let mut matrices = String::new();
+        if !self.matrices.is_empty() {
+            let is_itself =
+                |name: &&String| measured().any(|l| l.stands_in_for().is_none() && l.text("case") == **name);
+            let is_stood_in = |name: &&String| measured().any(|l| l.stands_in_for() == Some(name));
+            let (there, others): (Vec<&String>, Vec<&String>) = self.matrices.iter().partition(is_itself);
+            let stood_in = others.iter().filter(|name| is_stood_in(name)).count();
+            let all = self.matrices.len();
+            matrices = format!(
+                "{} of {all} matrices are measured, {stood_in} by stand-ins of like size and structure, named below",
+                there.len()
+            );
+            let neither = others.len() - stood_in;
+            if 2 * there.len() < all || neither > 0 {
+                open.push(format!("{matrices}; half of them have to be"));
+            }
+        }
+        if missing > 0 {
+            open.push(format!("{missing} of {} figures are missing", self.figure.len()));
+        }
+        let mut cut: Vec<(&str, &str)> = Vec::new();
+        for line in lines().filter(|line| line.text("missing").contains(CUT)) {
+            let case = (line.text("figure"), line.text("case"));
+            let is_known = cut.contains(&case) || is_measured(lines(), case.0, case.1);
+            if !is_known {
+                cut.push(case);
+            }
+        }
+        if !cut.is_empty() {
+            open.push(format!(
+                "{} cases of `spandrel-bench paper {}` were not begun in its time",
+                cut.len(),
+                self.name
+            ));
+        }
+        match open.is_empty() {
+            true if matrices.is_empty() => format!("Closed: all {} figures stand beside ours", self.figure.len()),
+            true => format!("Closed: {matrices}; all {} figures stand beside ours", self.figure.len()),
+            false => format!("Open: {}", open.join("; ")),
+        }
+    }
+
     fn section(&self, records: &Records) -> String {
-        let rows: Vec<(String, bool)> = self.figure.iter().map(|figure| figure.row(&self.name, records)).collect();
-        let missing = rows.iter().filter(|(_, found)| !found).count();
+        let rows: Vec<Row> = self.figure.iter().map(|figure| figure.row(&self.name, records)).collect();
+        let missing = rows.iter().filter(|row| !row.found).count();
         let mut out = format!(
-            "\n### {}: {}\n\n{}. Theirs on {}. {} of {} figures are missing.\n\n",
+            "\n### {}: {}\n\n{}. Theirs on {}.\n\n**{}.**\n\n",
             self.name,
             self.title,
             self.by,
             self.machine,
-            missing,
-            rows.len()
+            self.state(missing, records)
         );
         out += "| place | what | published | ours | ratio | case | record, machine | commit |\n|---|---|---:|---:|---:|---|---|---|\n";
-        rows.iter().for_each(|(row, _)| out += row);
+        rows.iter().for_each(|row| out += &row.text);
+        if rows.iter().any(|row| row.why.is_some()) {
+            out += "\nWhy, where ours is behind or there is no ratio:\n\n";
+            rows.iter().filter_map(|row| row.why.as_deref()).for_each(|why| out += why);
+        }
         out += &self.claims(records);
         out
     }
 
     /// What `spandrel-bench paper` says itself: lines with `published` and `here`, or `missing`.
     fn claims(&self, records: &Records) -> String {
-        let files = records.with_name(&format!("-paper-{}.", self.name));
+        let files = records.papers(&self.name);
         if files.is_empty() {
             return format!("\nMissing: `record/h200-paper-{0}.jsonl`, from `spandrel-bench paper {0}`.\n", self.name);
         }
-        let mut out = String::new();
-        for file in files {
-            let lines = records.of(file);
-            let said = || lines.iter().filter(|line| line.text("op") == "paper");
-            let Some(first) = said().next_back().or(lines.first()) else { continue };
-            out += &format!(
-                "\n`spandrel-bench paper {}`, {file}, {}, commit {}, {}:\n\n| figure | what | published | ours |\n|---|---|---:|---:|\n",
-                self.name,
-                first.machine(),
-                first.header.commit,
-                first.header.date
-            );
-            // Cases of a figure that are missing for one reason are a row.
-            let mut missing: Vec<(&str, String, Vec<&str>)> = Vec::new();
-            for line in said() {
-                let what = [line.text("what"), line.text("case")].into_iter().find(|text| !text.is_empty());
-                let (figure, what) = (line.text("figure"), what.unwrap_or_default());
-                let Some(why) = line.fields.get("missing").map(in_words) else {
-                    let [published, here] = ["published", "here"].map(|field| in_words(&line.fields[field]));
-                    out += &format!("| {figure} | {what} | {published} | {here} |\n");
-                    continue;
-                };
-                match missing.iter_mut().find(|known| (known.0, &known.1) == (figure, &why)) {
-                    Some((_, _, cases)) => cases.push(what),
-                    None => missing.push((figure, why, vec![what])),
+        files.into_iter().map(|file| self.claims_of(file, records.of(file))).collect()
+    }
+
+    fn claims_of(&self, file: &str, lines: &[Line]) -> String {
+        let said = || lines.iter().filter(|line| line.text("op") == "paper");
+        let Some(first) = said().next_back().or(lines.first()) else { return String::new() };
+        let mut out = format!(
+            "\n`spandrel-bench paper {}`, {file}, {}, commit {}, {}:\n\n| figure | what | published | ours |\n|---|---|---:|---:|\n",
+            self.name,
+            first.machine(),
+            first.header.commit,
+            first.header.date
+        );
+        let was_cut = said().any(|line| line.text("missing").contains(CUT));
+        // Cases of a figure that are missing for one reason are a row.
+        let mut missing: Vec<(&str, String, Vec<&str>)> = Vec::new();
+        for line in said() {
+            let what = [line.text("what"), line.text("case")].into_iter().find(|text| !text.is_empty());
+            let (figure, what) = (line.text("figure"), what.unwrap_or_default());
+            let Some(why) = line.fields.get("missing").map(in_words) else {
+                let [published, mut here] = ["published", "here"].map(|field| in_words(&line.fields[field]));
+                if line.fields["here"].is_null() && was_cut {
+                    here = "not in this run's time".to_owned();
                 }
+                out += &format!("| {figure} | {what} | {published} | {here} |\n");
+                continue;
+            };
+            if is_measured(lines.iter(), figure, what) {
+                continue;
             }
-            for (figure, why, cases) in missing {
-                let named = match cases.as_slice() {
-                    [first, .., last] if cases.len() > MOST_NAMED => {
-                        format!("{first} to {last}, {} cases", cases.len())
-                    }
-                    _ => cases.join(", "),
-                };
-                out += &format!("| {figure} | {named} | - | missing: {why} |\n");
+            match missing.iter_mut().find(|known| (known.0, &known.1) == (figure, &why)) {
+                Some((_, _, cases)) => cases.push(what),
+                None => missing.push((figure, why, vec![what])),
             }
         }
-        out
+        for (figure, why, cases) in missing {
+            let named = match cases.as_slice() {
+                [first, .., last] if cases.len() > MOST_NAMED => {
+                    format!("{first} to {last}, {} cases", cases.len())
+                }
+                _ => cases.join(", "),
+            };
+            out += &format!("| {figure} | {named} | - | missing: {why} |\n");
+        }
+        out + &earlier(file, lines, first)
     }
+}
+
+/// Whether a case of a figure has a time; a line may be of several figures.
+fn is_measured<'a>(mut lines: impl Iterator<Item = &'a Line>, figure: &str, case: &str) -> bool {
+    let is_of = |line: &Line| line.text("figure") == figure || line.text("figure").split(' ').any(|one| one == figure);
+    lines.any(|line| line.text("case") == case && is_of(line) && line.number("ms").is_some())
+}
+
+/// What earlier runs in a record have that the last has not.
+fn earlier(file: &str, lines: &[Line], last: &Line) -> String {
+    let mut figures: Vec<(&Line, &str, Vec<&str>)> = Vec::new();
+    let ours = |line: &&Line| {
+        line.header != last.header && line.number("ms").is_some() && line.text("contender") == "spandrel"
+    };
+    for line in lines.iter().filter(ours) {
+        let (figure, case) = (line.text("figure"), line.text("case"));
+        match figures.iter_mut().find(|known| known.0.header == line.header && known.1 == figure) {
+            Some((_, _, cases)) if cases.contains(&case) => {}
+            Some((_, _, cases)) => cases.push(case),
+            None => figures.push((line, figure, vec![case])),
+        }
+    }
+    let said: Vec<String> = figures
+        .iter()
+        .filter(|(_, figure, _)| !figure.is_empty())
+        .map(|(line, figure, cases)| {
+            format!("figure {figure} on {} cases (commit {})", cases.len(), line.header.commit)
+        })
+        .collect();
+    if said.is_empty() {
+        return String::new();
+    }
+    format!("\nAn earlier run in {file} has {}.\n", said.join(", "))
 }
 
 /// So many cases that are missing for one reason have their names told.
@@ -320,6 +344,11 @@ mod tests {
     }
 
     fn row(figure: &str, records: &Records) -> (String, bool) {
+        let row = whole_row(figure, records);
+        (row.text, row.found)
+    }
+
+    fn whole_row(figure: &str, records: &Records) -> Row {
         let text = format!(
             "[[source]]\nname = \"s\"\ntitle = \"t\"\nby = \"b\"\nmachine = \"m\"\n[[source.figure]]\nplace = \"Table 1\"\nwhat = \"w\"\n{figure}"
         );
@@ -369,7 +398,7 @@ mod tests {
                 "value = 1.5\nours = {{ record = [\"record/r.jsonl\"], line = {{ contender = \"spandrel\" }}, over = {{ contender = \"peer\" }}, of = \"{of}\" }}\n"
             )
         };
-        assert!(row(&ours("mean"), &records).0.contains("| 1.50 | 3.00 | 2.00 | 2 cases |"));
+        assert!(row(&ours("mean"), &records).0.contains("| 1.50 | 3.00 | 2.00 | `a` to `b`, 2 cases |"));
         assert!(row(&ours("most"), &records).0.contains("| 4.00 | 2.67 | `b` |"));
         assert!(row(&ours("least"), &records).0.contains("| 2.00 | 1.33 | `a` |"));
     }
@@ -415,5 +444,116 @@ mod tests {
         let late: Vec<String> = (1..=5).map(late).collect();
         records.add("record/h200-paper-s.jsonl", &format!("{HEADER}\n{}", late.join("\n"))).expect("lines");
         assert!(source.claims(&records).contains("| 6 | d1 to d5, 5 cases | - | missing: late |"));
+    }
+
+    #[test]
+    fn what_is_behind_says_why() {
+        let records = records(&[
+            r#"{"case":"a","contender":"spandrel","ms":2.0}"#,
+            r#"{"case":"a","contender":"peer","ms":2.5}"#,
+        ]);
+        let of = |more: &str| {
+            let ours = "ours = { record = [\"record/r.jsonl\"], line = { contender = \"spandrel\" }, over = { contender = \"peer\" }";
+            whole_row(&format!("{ours}{more}"), &records)
+        };
+        assert_eq!(of(" }\nvalue = 2.5\nwhy = \"bytes.\"").why.as_deref(), Some("- Table 1, w: bytes.\n"));
+        assert_eq!(of(" }\nvalue = 2.5").why.as_deref(), Some("- Table 1, w: not looked into.\n"));
+        assert_eq!(of(" }\nvalue = 1.25\nwhy = \"bytes.\"").why, None);
+        // A share of time saved: 1 - 2 / 2.5.
+        assert!(of(", share = true }\nvalue = 0.1").text.contains("| 0.100 | 0.200 | 2.00 | `a` |"));
+    }
+
+    #[test]
+    fn a_ratio_is_of_one_run() {
+        let mut records = Records::default();
+        let newer = HEADER.replace("abc", "def");
+        let lines = [
+            HEADER,
+            r#"{"case":"a","contender":"spandrel","ms":2.0}"#,
+            r#"{"case":"a","contender":"peer","ms":4.0}"#,
+            &newer,
+            r#"{"case":"a","contender":"spandrel","ms":1.0}"#,
+        ];
+        records.add("record/r.jsonl", &lines.join("\n")).expect("lines");
+        let over = "ours = { record = [\"record/r.jsonl\"], line = { contender = \"spandrel\" }, over = { contender = \"peer\" } }";
+        let (text, _) = row(&format!("value = 1\n{over}\n"), &records);
+        assert!(text.contains("| 2.00 | 2.00 | `a` | record/r.jsonl, GPU | abc |"), "{text}");
+    }
+
+    #[test]
+    fn a_source_is_closed_with_half_of_its_matrices() {
+        let text = "[[source]]\nname = \"s\"\ntitle = \"t\"\nby = \"b\"\nmachine = \"m\"\nmatrices = [\"m1\", \"m2\", \"m3\"]\nfigure = []\n";
+        let source = &Published::parse(text).expect("a source").source[0];
+        let state = |lines: &[&str], missing| {
+            let mut records = Records::default();
+            records.add("record/h200-paper-s.jsonl", &format!("{HEADER}\n{}", lines.join("\n"))).expect("lines");
+            source.state(missing, &records)
+        };
+        let m1 = r#"{"case":"m1","contender":"spandrel","figure":"4 6","ms":1.0}"#;
+        let m2 = r#"{"case":"m2","contender":"spandrel","figure":"6","ms":1.0}"#;
+        let m3 = r#"{"case":"poisson2d:9","stands_in_for":"HB/m3","contender":"spandrel","figure":"6","ms":1.0}"#;
+        let cut = r#"{"op":"paper","case":"m1","figure":"6","missing":"not begun within 1 minutes"}"#;
+        let later = r#"{"op":"paper","case":"m1","figure":"7","missing":"not begun within 1 minutes"}"#;
+        let closed = "Closed: 2 of 3 matrices are measured, 1 by stand-ins of like size and structure, named below; all 0 figures stand beside ours";
+        assert_eq!(state(&[m1, m2, m3, cut], 0), closed, "what another run measured is not cut");
+        assert_eq!(
+            state(&[m1, m3], 0),
+            "Open: 1 of 3 matrices are measured, 1 by stand-ins of like size and structure, named below; half of them have to be"
+        );
+        assert_eq!(
+            state(&[m1, m2, m3, later], 1),
+            "Open: 1 of 0 figures are missing; 1 cases of `spandrel-bench paper s` were not begun in its time"
+        );
+    }
+
+    #[test]
+    fn a_run_that_was_cut_says_so_and_a_cpus_figure_fills_in() {
+        let text = "[[source]]\nname = \"s\"\ntitle = \"t\"\nby = \"b\"\nmachine = \"m\"\n[[source.figure]]\nplace = \"Figure 9\"\nwhat = \"w\"\nvalue = 1.5\nclaim = \"mean*\"\nwhy = \"bytes.\"\n";
+        let source = &Published::parse(text).expect("a source").source[0];
+        let mut records = Records::default();
+        let gpu = [
+            HEADER,
+            r#"{"op":"paper","figure":"9","what":"mean over d","published":1.5,"here":null}"#,
+            r#"{"op":"paper","figure":"9","case":"c","missing":"not begun within 1 minutes"}"#,
+        ];
+        records.add("record/h200-paper-s.jsonl", &gpu.join("\n")).expect("lines");
+        let row = source.figure[0].row("s", &records);
+        let of_case =
+            "value = 1\nours = { record = [\"record/h200-paper-s.jsonl\"], line = { case = \"c\" }, take = \"ms\" }";
+        assert!(whole_row(of_case, &records).text.contains("missing: record/h200-paper-s.jsonl was ended by its time"));
+        let why = "missing: record/h200-paper-s.jsonl was ended by its time (not begun within 1 minutes)";
+        assert!(!row.found && row.text.contains(why), "{}", row.text);
+        assert!(source.claims(&records).contains("| 9 | mean over d | 1.50 | not in this run's time |"));
+        let cpu = [
+            &HEADER.replace("0: GPU", "Xeon"),
+            r#"{"op":"paper","figure":"9","what":"mean over d","published":1.5,"here":1.8}"#,
+        ];
+        records.add("record/cpu-paper-s.jsonl", &cpu.join("\n")).expect("lines");
+        let row = source.figure[0].row("s", &records);
+        assert!(
+            row.text.contains("| 1.50 | 1.80 | 1.20 | mean over d, **on a CPU** | record/cpu-paper-s.jsonl, Xeon |"),
+            "{}",
+            row.text
+        );
+    }
+
+    #[test]
+    fn figures_of_an_earlier_run_are_named() {
+        let mut records = Records::default();
+        let newer = HEADER.replace("abc", "def");
+        let lines = [
+            HEADER,
+            r#"{"op":"cg","figure":"7","case":"c","contender":"spandrel","ms":1.0}"#,
+            &newer,
+            r#"{"op":"paper","figure":"7","case":"c","missing":"not begun within 1 minutes"}"#,
+        ];
+        records.add("record/h200-paper-s.jsonl", &lines.join("\n")).expect("lines");
+        let text = "[[source]]\nname = \"s\"\ntitle = \"t\"\nby = \"b\"\nmachine = \"m\"\nfigure = []\n";
+        let said = Published::parse(text).expect("a source").source[0].claims(&records);
+        assert!(
+            said.contains("An earlier run in record/h200-paper-s.jsonl has figure 7 on 1 cases (commit abc)."),
+            "{said}"
+        );
+        assert!(!said.contains("| 7 | c |"), "{said}");
     }
 }

@@ -35,6 +35,10 @@ impl Line {
     pub(crate) fn number(&self, field: &str) -> Option<f64> {
         self.fields[field].as_f64()
     }
+    /// The name of the matrix that this one is in the place of.
+    pub(crate) fn stands_in_for(&self) -> Option<&str> {
+        self.text("stands_in_for").rsplit('/').next().filter(|name| !name.is_empty())
+    }
     /// The machine in a word.
     pub(crate) fn machine(&self) -> String {
         short(&self.header.machine)
@@ -92,27 +96,32 @@ impl Records {
     pub(crate) fn of(&self, file: &str) -> &[Line] {
         self.lines.get(file).map_or(&[], Vec::as_slice)
     }
-    /// The files whose name has this in it.
-    pub(crate) fn with_name(&self, part: &str) -> Vec<&str> {
-        self.lines.keys().filter(|file| file.contains(part)).map(String::as_str).collect()
+    /// The records of `spandrel-bench paper NAME`, those of GPUs first.
+    pub(crate) fn papers(&self, name: &str) -> Vec<&str> {
+        let part = format!("-paper-{name}.");
+        let mut files: Vec<&str> = self.lines.keys().filter(|file| file.contains(&part)).map(String::as_str).collect();
+        files.sort_by_key(|file| file.starts_with("record/cpu-"));
+        files
     }
 
     /// What each machine is.
     pub(crate) fn legend(&self) -> String {
-        let mut found: Vec<(String, String)> = Vec::new();
+        let mut found: Vec<(String, String, String)> = Vec::new();
         for line in self.lines.values().flatten() {
             let whole = line.header.machine.split_once(": ").map_or(line.header.machine.as_str(), |(_, whole)| whole);
-            let driver =
-                if line.header.driver.is_empty() { String::new() } else { format!("; driver {}", line.header.driver) };
-            let pair = (line.machine(), format!("{whole}{driver}"));
-            if !found.contains(&pair) {
-                found.push(pair);
+            let driver = &line.header.driver;
+            // Runs that needed no library name the driver alone.
+            match found.iter_mut().find(|(name, known, _)| *name == line.machine() && known == whole) {
+                Some((_, _, known)) if driver.starts_with(known.as_str()) => known.clone_from(driver),
+                Some((_, _, known)) if known.starts_with(driver.as_str()) => {}
+                _ => found.push((line.machine(), whole.to_owned(), driver.clone())),
             }
         }
         found.sort();
         let mut out = String::from("\n## Machines\n\n| machine | is |\n|---|---|\n");
-        for (name, whole) in found.iter().filter(|(name, _)| !name.is_empty()) {
-            out += &format!("| {name} | {whole} |\n");
+        for (name, whole, driver) in found.iter().filter(|(name, ..)| !name.is_empty()) {
+            let driver = if driver.is_empty() { String::new() } else { format!("; driver {driver}") };
+            out += &format!("| {name} | {whole}{driver} |\n");
         }
         out
     }
@@ -135,6 +144,13 @@ mod tests {
         assert_eq!((a.header.commit.as_str(), b.header.commit.as_str()), ("x", "y"));
         assert!(records.of("record/other.jsonl").is_empty());
         assert!(records.legend().contains("| NVIDIA H200 | NVIDIA H200, 139.8 GiB |"));
+        // With a library named in one run and none in another it is one machine.
+        let driver = |driver: &str| header("z").replace("\"commit\"", &format!("\"driver\":\"{driver}\",\"commit\""));
+        let text = format!("{}{{\"op\":\"a\"}}\n{}{{\"op\":\"b\"}}\n", driver("580"), driver("580, cuSPARSE 12"));
+        let mut two = Records::default();
+        two.add("record/r.jsonl", &text).expect("lines");
+        assert_eq!(two.legend().matches("| NVIDIA H200 |").count(), 1);
+        assert!(two.legend().contains("139.8 GiB; driver 580, cuSPARSE 12 |"), "{}", two.legend());
         let error = records.add("record/bad.jsonl", "{}\nspmv 12\n").unwrap_err();
         assert!(error.to_string().contains("record/bad.jsonl:2"), "{error:#}");
     }
