@@ -87,3 +87,34 @@ where
     };
     solve_with(problem, plan, device, seconds, &narrowed)
 }
+
+#[cfg(test)]
+mod tests {
+    use spandrel::any::{AnyBackend, Choice, Complete, Task};
+
+    use super::*;
+
+    /// The rows in f32, whether the host narrowed for them, and e.
+    struct Rows(Arc<Csr<f64>>);
+
+    impl Task for Rows {
+        type Output = (usize, bool, i32);
+        fn run<B: Complete<f64> + Complete<f32> + Narrow>(self, device: &B) -> Self::Output {
+            let narrowing = Narrowing::<B>::of(&self.0, None);
+            let rows = narrowing.rows(device).expect("rows in f32");
+            let by_host = narrowing.host.get().is_some();
+            (rows.nnz(), by_host, narrowing.exponent())
+        }
+    }
+
+    #[test]
+    fn a_gpu_narrows_for_itself() {
+        let a = Arc::new(spandrel_formats::generate::csr::<f64>("d3n27:12").expect("a matrix"));
+        let expected = Narrowed::new(&a).exponent;
+        for choice in [Choice::Cpu, Choice::Auto] {
+            let device = AnyBackend::open(choice).expect("a backend");
+            let found = device.run(Rows(Arc::clone(&a)));
+            assert_eq!(found, (a.nnz(), device.name() == "cpu", expected), "{}", device.name());
+        }
+    }
+}
