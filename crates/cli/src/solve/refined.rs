@@ -28,25 +28,28 @@ where
     B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Narrow,
 {
     let perm = problem.take_permutation();
-    let ending =
+    let mut ending: Ending<f64> =
         spandrel_formats::for_each_format!(in_format, (f32, plan.format, solve_in, (problem, plan, device, seconds)))?;
-    let mut ending = ending;
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }
 
-/// The narrowed matrix in format `F`; in CSR it never comes to the host where the device narrows.
-fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Narrow>(device: &B, narrowing: Narrowing<'_, B>) -> Result<Mat<B, F>>
-where
-    B: Spmv<Csr<f32>> + 'static,
-{
+/// The narrowed matrix in format `F`, on its way to the device, with its exponent; in CSR it never comes to the host where the device narrows.
+fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f32>> + Narrow + 'static>(
+    device: &B,
+    narrowing: Narrowing<'_, B>,
+    (lap, analyze): (&mut Lap, &mut f64),
+) -> Result<(Mat<B, F>, i32)> {
     if F::NAME == Csr::<f32>::NAME {
         let rows: Box<dyn Any> = Box::new(narrowing.rows(device)?);
         if let Ok(rows) = rows.downcast::<Mat<B, F>>() {
-            return Ok(*rows);
+            return Ok((*rows, narrowing.exponent()));
         }
     }
-    Ok(Mat::load(device, store::<F>(Arc::unwrap_or_clone(narrowing.into_host()))?)?)
+    let exponent = narrowing.exponent();
+    let stored: F = store(Arc::unwrap_or_clone(narrowing.into_host()))?;
+    lap.add_to(analyze);
+    Ok((Mat::load(device, stored)?, exponent))
 }
 
 fn solve_in<F, B>(problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
@@ -65,11 +68,9 @@ where
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
-    let exponent = narrowing.exponent();
     lap.add_to(&mut seconds.setup);
-    let narrow = in_f32::<F, B>(device, narrowing)?;
+    let (narrow, exponent) = in_f32::<F, B>(device, narrowing, (&mut lap, &mut seconds.analyze))?;
     drop(a);
-    lap.add_to(&mut seconds.analyze);
     let n = wide.nrows();
     let b_device = Backend::<f64>::upload(device, &b)?;
     drop(b);
