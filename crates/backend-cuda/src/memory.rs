@@ -13,7 +13,7 @@ use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, result, sys};
 use spandrel_backend::{Error, Result};
 
 use crate::error::{NAME, failed, refused};
-use crate::staging::{LARGE, Staging};
+use crate::staging::{LARGE, Part, Staging};
 
 /// Who frees the memory.
 enum Owner {
@@ -73,11 +73,7 @@ impl<T: Pod> Buffer<T> {
     /// As [`Buffer::uninit`], every byte 0.
     pub(crate) fn zeros(stream: &Arc<CudaStream>, len: usize, what: &'static str) -> Result<Self> {
         let buffer = Self::uninit(stream, len, what)?;
-        if len > 0 {
-            // SAFETY: the range is that of the buffer just allocated on this stream.
-            unsafe { result::memset_d8_async(buffer.pointer, 0, len * size_of::<T>(), stream.cu_stream()) }
-                .map_err(|error| failed(what, error))?;
-        }
+        buffer.clear_from(0)?;
         Ok(buffer)
     }
 
@@ -108,21 +104,26 @@ impl<T: Pod> Buffer<T> {
 
     /// Overwrites elements from `at` on with host data. Returns once the host's data has been read.
     pub(crate) fn write_at(&self, at: usize, host: &[T]) -> Result<()> {
+        write_all(&[self.write(at, host)])
+    }
+
+    /// The same, yet to be done: see [`write_all`].
+    pub(crate) fn write<'a>(&'a self, at: usize, host: &'a [T]) -> Write<'a> {
         assert!(at.checked_add(host.len()).is_some_and(|end| end <= self.len), "a write stays inside its buffer");
-        if host.is_empty() {
+        Write { stream: &self.stream, part: Part { to: self.address(at), bytes: bytemuck::cast_slice(host) } }
+    }
+
+    /// Zeros every byte of the elements from `at` on. Stream-ordered; does not block.
+    pub(crate) fn clear_from(&self, at: usize) -> Result<()> {
+        assert!(at <= self.len, "what is cleared lies inside its buffer");
+        if at == self.len {
             return Ok(());
         }
-        self.bind("upload")?;
-        if size_of_val(host) >= LARGE {
-            // SAFETY: the destination lies inside the buffer.
-            if unsafe { Staging::copy(&self.stream, self.address(at), bytemuck::cast_slice(host))? } {
-                return Ok(());
-            }
-        }
-        // SAFETY: the destination lies inside the buffer. The driver has read pageable memory when the call returns (CUDA Driver
-        // API, "API synchronization behavior"), so `host` may go.
-        unsafe { result::memcpy_htod_async(self.address(at), host, self.stream.cu_stream()) }
-            .map_err(|error| failed("upload", error))
+        self.bind("clear")?;
+        let bytes = (self.len - at) * size_of::<T>();
+        // SAFETY: the range lies inside the buffer.
+        unsafe { result::memset_d8_async(self.address(at), 0, bytes, self.stream.cu_stream()) }
+            .map_err(|error| failed("clear", error))
     }
 
     /// Overwrites it with a buffer of the same length. Stream-ordered; does not block.
@@ -174,6 +175,32 @@ impl<T: Pod> Buffer<T> {
     pub(crate) fn address(&self, at: usize) -> sys::CUdeviceptr {
         self.pointer + (at * size_of::<T>()) as u64
     }
+}
+
+/// Host data on its way to a part of a buffer.
+pub(crate) struct Write<'a> {
+    stream: &'a Arc<CudaStream>,
+    part: Part<'a>,
+}
+
+/// Does writes to buffers of one queue, no two to the same elements: large ones share the page-locked memory, so that none waits for the end of
+/// another. Returns once the host's data has been read.
+pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
+    let Some(Write { stream, .. }) = writes.first() else { return Ok(()) };
+    assert!(writes.iter().all(|write| Arc::ptr_eq(write.stream, stream)), "writes are of one queue");
+    let parts: Vec<Part<'_>> = writes.iter().map(|write| write.part).filter(|part| !part.bytes.is_empty()).collect();
+    stream.context().bind_to_thread().map_err(|error| failed("upload", error))?;
+    let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
+    // SAFETY: each destination lies inside a buffer of this queue, and the caller has them apart.
+    if bytes >= LARGE && unsafe { Staging::copy(stream, &parts)? } {
+        return Ok(());
+    }
+    for Part { to, bytes } in parts {
+        // SAFETY: as above. The driver has read pageable memory when the call returns (CUDA Driver API, "API synchronization
+        // behavior"), so the host's data may go.
+        unsafe { result::memcpy_htod_async(to, bytes, stream.cu_stream()) }.map_err(|error| failed("upload", error))?;
+    }
+    Ok(())
 }
 
 impl<T> Buffer<T> {

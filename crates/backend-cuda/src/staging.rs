@@ -1,12 +1,16 @@
-//! Copies of large arrays from pageable host memory: through page-locked memory, one half of it filled by several threads while the copy of
-//! the other is under way.
+//! Copies from pageable host memory: through page-locked memory, which several threads fill while copies out of it are under way.
 //!
-//! Invariants: a half is written only after the copy from it that was enqueued last has ended; the memory is freed after all of them. It
+//! Layout: lanes of two slots. A thread that fills has a lane for itself: it takes the next piece of what is copied, fills the slot whose copy is
+//! the older, enqueues the copy to where the piece belongs and goes on with the other slot, so that nobody waits for anybody else.
+//! Invariants: a slot is written only after the copy from it that was enqueued last has ended; the memory is freed after all of them. It
 //! belongs to a device's handle, and a queue finds it for as long as that lives.
-//! Cost: [`HALF`] bytes of page-locked memory twice, from the first large copy of a handle on. The driver's own way through pageable memory
-//! is one thread's: 5 to 12 GB/s, where the bus moves 25 to 55.
+//! Cost: [`PIECE`] bytes of page-locked memory for each slot, once a thread first wants it: 0.9 ms each. The driver's own way through pageable memory
+//! is one thread's. On the host of an H200, whose bus moves 55 GB/s (record/h200-upload-variants.txt): pageable 9 to 16 GB/s; two halves
+//! of 16 MiB that all threads fill before they are sent 16 to 40; this way 39 to 52. Smaller pieces are slower, as the bus reads what is
+//! still in a core's cache at half its speed; so the first fills of a copy, whose turn comes at once, go past the cache.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
@@ -15,47 +19,59 @@ use spandrel_backend::Result;
 
 use crate::error::failed;
 
-/// Bytes of a half: its copy takes longer than to share it out among threads.
-const HALF: usize = 16 << 20;
-/// Bytes that a thread copies at once.
-const PIECE: usize = 1 << 20;
+/// Bytes of a slot: what a thread copies at once.
+const PIECE: usize = 2 << 20;
+/// Bytes of a piece at least, and of which it is a multiple: below, sharing out takes longer than copying.
+const GRAIN: usize = 128 << 10;
+/// Threads that fill at most: that many outrun the bus.
+const LANES: usize = 8;
 /// Bytes from which a copy is made this way.
-pub(crate) const LARGE: usize = 8 << 20;
+pub(crate) const LARGE: usize = 512 << 10;
 
-/// A half of the page-locked memory, and the end of the copy from it.
-struct Half {
+/// Where some bytes of the host are to be on the device.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) to: sys::CUdeviceptr,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// A piece of page-locked memory, and the end of the copy from it.
+struct Slot {
     pointer: *mut u8,
     copied: CudaEvent,
 }
 
-// SAFETY: the memory is the half's own; its address and the event may be used from any thread, by one at a time.
-unsafe impl Send for Half {}
+// SAFETY: the memory is the slot's own; its address and the event may be used from any thread, by one at a time.
+unsafe impl Send for Slot {}
 
-impl Half {
+impl Slot {
     fn new(context: &Arc<CudaContext>) -> std::result::Result<Self, DriverError> {
         let copied = context.new_event(None)?;
         // SAFETY: the context was bound by the event's constructor; the memory is freed by `drop` alone.
-        let pointer = unsafe { result::malloc_host(HALF, 0) }?.cast::<u8>();
-        // SAFETY: HALF bytes lie there. They are bytes of a value from here on.
-        unsafe { pointer.write_bytes(0, HALF) };
+        let pointer = unsafe { result::malloc_host(PIECE, 0) }?.cast::<u8>();
+        // SAFETY: PIECE bytes lie there. They are bytes of a value from here on.
+        unsafe { pointer.write_bytes(0, PIECE) };
         Ok(Self { pointer, copied })
     }
 
-    /// Fills it with `part`, which is no longer than it is, and enqueues the copy to `to`.
-    fn send(&mut self, stream: &CudaStream, to: sys::CUdeviceptr, part: &[u8]) -> std::result::Result<(), DriverError> {
-        assert!(part.len() <= HALF, "a part fits its half");
-        // An event that was never recorded has ended.
+    /// Fills it with a part, which is no longer than it is, past the cache if asked for, and enqueues the copy.
+    fn send(&mut self, stream: &CudaStream, part: Part<'_>, past: bool) -> std::result::Result<(), DriverError> {
+        assert!(part.bytes.len() <= PIECE, "a part fits its slot");
+        // An event that was never recorded has ended. The context is this thread's from here on.
         self.copied.synchronize()?;
-        // SAFETY: HALF bytes from there on are this half's and have values, and nobody else reads them, as the copy before has ended.
-        let room = unsafe { std::slice::from_raw_parts_mut(self.pointer, part.len()) };
-        room.par_chunks_mut(PIECE).zip(part.par_chunks(PIECE)).for_each(|(to, from)| to.copy_from_slice(from));
-        // SAFETY: the destination is the caller's word; the half stays as it is until the event has passed.
-        unsafe { result::memcpy_htod_async(to, &*room, stream.cu_stream())? };
+        // SAFETY: PIECE bytes from there on are this slot's and have values, and nobody else reads them, as the copy before has ended.
+        let room = unsafe { std::slice::from_raw_parts_mut(self.pointer, part.bytes.len()) };
+        match past {
+            true => copy_past_the_cache(part.bytes, room),
+            false => room.copy_from_slice(part.bytes),
+        }
+        // SAFETY: the destination is the caller's word; the slot stays as it is until the event has passed.
+        unsafe { result::memcpy_htod_async(part.to, &*room, stream.cu_stream())? };
         self.copied.record(stream)
     }
 }
 
-impl Drop for Half {
+impl Drop for Slot {
     fn drop(&mut self) {
         let context = self.copied.context();
         let freed = context.bind_to_thread().and_then(|()| self.copied.synchronize()).and_then(|()| {
@@ -66,11 +82,61 @@ impl Drop for Half {
     }
 }
 
+/// Copies without leaving the copy in the processor's caches.
+#[cfg(target_arch = "x86_64")]
+fn copy_past_the_cache(from: &[u8], to: &mut [u8]) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    assert_eq!(from.len(), to.len(), "a copy fills its destination");
+    // SAFETY: every bit pattern is that of a vector of integers.
+    let (head, wide, _) = unsafe { to.align_to_mut::<__m128i>() };
+    let (begin, end) = (head.len(), head.len() + size_of_val(wide));
+    for (to, from) in wide.iter_mut().zip(from[begin..end].chunks_exact(size_of::<__m128i>())) {
+        // SAFETY: 16 bytes lie at either; the destination is aligned; SSE2 is part of every x86-64.
+        unsafe { _mm_stream_si128(to, _mm_loadu_si128(from.as_ptr().cast())) };
+    }
+    // SAFETY: SSE2 again. What was streamed is in memory before anything that follows.
+    unsafe { _mm_sfence() };
+    to[..begin].copy_from_slice(&from[..begin]);
+    to[end..].copy_from_slice(&from[end..]);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn copy_past_the_cache(from: &[u8], to: &mut [u8]) {
+    to.copy_from_slice(from);
+}
+
+/// Up to [`SLOTS`] slots.
+type Lane = Vec<Slot>;
+const SLOTS: usize = 2;
+
+/// Sends pieces until none is left, or until there is no memory for a slot.
+fn drain(
+    lane: &mut Lane,
+    context: &Arc<CudaContext>,
+    stream: &CudaStream,
+    pieces: &[Part<'_>],
+    next: &AtomicUsize,
+) -> std::result::Result<(), DriverError> {
+    for turn in 0.. {
+        if lane.len() < SLOTS && lane.len() <= turn && next.load(Ordering::Relaxed) < pieces.len() {
+            // Memory that cannot be locked is no error: fewer slots do, and the driver has a way without.
+            lane.extend(Slot::new(context));
+        }
+        if lane.is_empty() {
+            break;
+        }
+        let Some(&piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+        let at = turn % lane.len();
+        lane[at].send(stream, piece, turn < SLOTS)?;
+    }
+    Ok(())
+}
+
 /// The page-locked memory of one queue. See the module's head.
 pub(crate) struct Staging {
     context: Arc<CudaContext>,
-    /// Nothing before the first large copy.
-    halves: Mutex<Option<[Half; 2]>>,
+    /// Empty before the first large copy.
+    lanes: Mutex<[Lane; LANES]>,
 }
 
 impl fmt::Debug for Staging {
@@ -91,41 +157,97 @@ fn address(stream: &Arc<CudaStream>) -> usize {
     Arc::as_ptr(stream) as usize
 }
 
+/// The bytes of the parts in pieces for so many lanes, in their order.
+fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Part<'a>> {
+    let total: usize = parts.iter().map(|part| part.bytes.len()).sum();
+    // Twice for each slot where there is enough of it, so that filling and copying overlap.
+    let piece = (total / (4 * lanes)).next_multiple_of(GRAIN).min(PIECE);
+    let of = |part: &Part<'a>| {
+        let to = part.to;
+        part.bytes.chunks(piece).enumerate().map(move |(at, bytes)| Part { to: to + (at * piece) as u64, bytes })
+    };
+    parts.iter().flat_map(of).collect()
+}
+
 impl Staging {
     /// For copies on a queue, which find it while it lives.
     pub(crate) fn of(stream: &Arc<CudaStream>) -> Arc<Self> {
-        let staging = Arc::new(Self { context: stream.context().clone(), halves: Mutex::new(None) });
+        let staging = Arc::new(Self { context: stream.context().clone(), lanes: Mutex::default() });
         let mut known = locked(&KNOWN);
         known.retain(|(queue, staging)| *queue != address(stream) && staging.strong_count() > 0);
         known.push((address(stream), Arc::downgrade(&staging)));
         staging
     }
 
-    /// Copies large host data to `to`, in the queue's order, and returns once the data has been read; false, and nothing done, where there
-    /// is no page-locked memory for the queue.
+    /// Copies host data in the queue's order, all parts as one, and returns once the data has been read; false, and nothing done, where there is
+    /// no page-locked memory for the queue.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// As many bytes as `host` has lie from `to` on in memory of this queue's context.
-    pub(crate) unsafe fn copy(stream: &Arc<CudaStream>, to: sys::CUdeviceptr, host: &[u8]) -> Result<bool> {
+    /// Each part has the room of its bytes in memory of this queue's context, which no other part has.
+    pub(crate) unsafe fn copy(stream: &Arc<CudaStream>, parts: &[Part<'_>]) -> Result<bool> {
         let known = locked(&KNOWN).iter().find(|(queue, _)| *queue == address(stream)).map(|(_, own)| own.clone());
         let Some(staging) = known.and_then(|own| own.upgrade()) else { return Ok(false) };
-        let mut halves = locked(&staging.halves);
-        let halves = match &mut *halves {
-            Some(halves) => halves,
-            none => {
-                // Memory that cannot be locked is no error: the driver has a way without.
-                let made = Half::new(&staging.context).and_then(|one| Ok([one, Half::new(&staging.context)?]));
-                let Ok(made) = made else { return Ok(false) };
-                none.insert(made)
+        let most = LANES.min(rayon::current_num_threads());
+        let pieces = pieces(parts, most);
+        let mut lanes = locked(&staging.lanes);
+        let next = AtomicUsize::new(0);
+        let wanted = lanes.par_iter_mut().take(most.min(pieces.len())).with_max_len(1);
+        wanted
+            .try_for_each(|lane| drain(lane, &staging.context, stream, &pieces, &next))
+            .map_err(|error| failed("upload", error))?;
+        // Each lane that has a slot went on to the last piece.
+        let sent = next.load(Ordering::Relaxed);
+        assert!(sent == 0 || sent >= pieces.len(), "a lane with a slot leaves no piece");
+        Ok(sent > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_past_the_cache_are_copies() {
+        let from: Vec<u8> = (0..300u32).map(|at| (at * 7 + at / 256) as u8).collect();
+        for begin in 0..20 {
+            for len in [0, 1, 15, 16, 17, 64, 200, 257] {
+                let mut to = vec![0xa5; 300];
+                copy_past_the_cache(&from[300 - len..], &mut to[begin..begin + len]);
+                assert_eq!(to[begin..begin + len], from[300 - len..], "{len} bytes from {begin} on");
+                assert!(to[..begin].iter().chain(&to[begin + len..]).all(|&byte| byte == 0xa5), "{len} {begin}");
             }
-        };
-        for (at, part) in host.chunks(HALF).enumerate() {
-            let to = to + (at * HALF) as u64;
-            halves[at % 2].send(stream, to, part).map_err(|error| failed("upload", error))?;
         }
-        Ok(true)
+    }
+
+    #[test]
+    fn pieces_are_the_parts() {
+        let host: Vec<u8> = (0..5 * PIECE + 17).map(|at| (at / 251) as u8).collect();
+        let (first, rest) = host.split_at(3 * GRAIN + 5);
+        for (parts, lanes) in [(vec![&host[..]], 8), (vec![first, rest], 8), (vec![first, rest, &[]], 1)] {
+            let mut to = 1 << 40;
+            let parts: Vec<Part<'_>> = parts
+                .into_iter()
+                .map(|bytes| {
+                    to += bytes.len() as u64 + 256;
+                    Part { to: to - bytes.len() as u64, bytes }
+                })
+                .collect();
+            let pieces = pieces(&parts, lanes);
+            let mut left = pieces.iter();
+            for part in &parts {
+                let mut at = 0;
+                while at < part.bytes.len() {
+                    let piece = left.next().expect("a piece for every byte");
+                    assert!(!piece.bytes.is_empty() && piece.bytes.len() <= PIECE);
+                    assert_eq!((piece.to, piece.bytes.as_ptr()), (part.to + at as u64, part.bytes[at..].as_ptr()));
+                    at += piece.bytes.len();
+                }
+                assert_eq!(at, part.bytes.len());
+            }
+            assert!(left.next().is_none() && pieces.len() >= 2 * lanes.min(4));
+        }
     }
 }

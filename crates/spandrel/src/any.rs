@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use spandrel_backend::{Backend, Device, Error, MixedPrecision, Result, SparseVector, Spmm, Spmv, SpmvTransposed};
+use spandrel_backend::{Backend, Device, Error, Narrow, Result, SparseVector, Spmm, Spmv, SpmvTransposed};
 use spandrel_formats::choose::Machine;
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
 
@@ -88,7 +88,7 @@ pub trait Task {
     /// What comes of it.
     type Output;
     /// Does the work, best in a function of one element type as above: where both bounds are in sight, every call must say which it means.
-    fn run<B: Complete<f64> + Complete<f32> + MixedPrecision>(self, device: &B) -> Self::Output;
+    fn run<B: Complete<f64> + Complete<f32> + Narrow>(self, device: &B) -> Self::Output;
 }
 
 /// Which backend [`AnyBackend::open`] is to open.

@@ -131,7 +131,7 @@ impl RowStats {
             a.bins.iter_mut().zip(b.bins).for_each(|(a, b)| *a += b);
             a
         };
-        (0..groups).into_par_iter().with_min_len(1 << 12).fold(Self::new, add).reduce(Self::new, merge)
+        (0..groups).into_par_iter().with_min_len(1 << 9).fold(Self::new, add).reduce(Self::new, merge)
     }
 
     /// The kernel for rows like these.

@@ -2,7 +2,8 @@
 //!
 //! Layout and cost: see [`super`].
 
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
 use spandrel_backend::Result;
@@ -16,46 +17,61 @@ use super::{CsrKernel, CudaCsr};
 use crate::Cuda;
 use crate::error::failed;
 use crate::launch::BLOCK;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, write_all};
 use crate::persistent::Reach;
 
-/// The arrays of [`CudaCsr`], and its reach.
+/// The arrays of [`CudaCsr`], its reach, and what is known of its rows.
 pub(super) struct Arrays<T> {
-    pub(super) row_ptr: Buffer<u32>,
-    pub(super) col_idx: Buffer<u32>,
+    pub(super) row_ptr: Arc<Buffer<u32>>,
+    pub(super) col_idx: Arc<Buffer<u32>>,
     pub(super) values: Buffer<T>,
     pub(super) reach: Option<(Reach, usize)>,
+    pub(super) stats: RowStats,
+}
+
+/// Room for so many elements and zeros up to a multiple of four of them.
+fn room<E: bytemuck::Pod>(cuda: &Cuda, len: usize, what: &'static str) -> Result<Buffer<E>> {
+    let buffer = Buffer::uninit(cuda.stream(), len.next_multiple_of(4), what)?;
+    buffer.clear_from(len)?;
+    Ok(buffer)
 }
 
 /// Host data and zeros up to a multiple of four elements.
 pub(crate) fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
-    let buffer = Buffer::uninit(cuda.stream(), host.len().next_multiple_of(4), what)?;
+    let buffer = room(cuda, host.len(), what)?;
     buffer.write_at(0, host)?;
-    buffer.write_at(host.len(), &[E::zeroed(); 4][..buffer.len() - host.len()])?;
     Ok(buffer)
 }
 
 impl Cuda {
     pub(crate) fn load_csr<T: Real>(&self, host: &Csr<T>, forced: Option<CsrKernel>) -> Result<CudaCsr<T>> {
+        let row_ptr = Buffer::uninit(self.stream(), host.row_ptr().len(), "a matrix's row pointers")?;
+        let col_idx = room(self, host.nnz(), "a matrix's columns")?;
+        let values = room(self, host.nnz(), "a matrix's values")?;
+        write_all(&[
+            row_ptr.write(0, host.row_ptr()),
+            col_idx.write(0, host.col_idx()),
+            values.write(0, host.values()),
+        ])?;
         let arrays = Arrays {
-            row_ptr: Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?,
-            col_idx: padded(self, host.col_idx(), "a matrix's columns")?,
-            values: padded(self, host.values(), "a matrix's values")?,
+            row_ptr: Arc::new(row_ptr),
+            col_idx: Arc::new(col_idx),
+            values,
             reach: self.may_persist(host.nrows(), host.ncols()).then(|| reach(host)),
+            stats: RowStats::of(host.row_ptr()),
         };
-        self.make_csr((host.nrows(), host.ncols()), host.row_ptr(), arrays, forced)
+        let row_ptr = || Ok(Cow::Borrowed(host.row_ptr()));
+        self.make_csr((host.nrows(), host.ncols(), host.nnz()), row_ptr, arrays, forced)
     }
 
-    /// A matrix of what lies on the device already, for which `row_ptr` says how long its rows are.
-    pub(super) fn make_csr<T: Real>(
+    /// A matrix of what lies on the device already; `rows` gives the row pointers to the kernels that go by classes or pieces of them.
+    pub(super) fn make_csr<'a, T: Real>(
         &self,
-        (nrows, ncols): (usize, usize),
-        row_ptr: &[Offset],
-        Arrays { row_ptr: on_device, col_idx, values, reach }: Arrays<T>,
+        (nrows, ncols, nnz): (usize, usize, usize),
+        rows: impl FnOnce() -> Result<Cow<'a, [Offset]>>,
+        Arrays { row_ptr, col_idx, values, reach, stats }: Arrays<T>,
         forced: Option<CsrKernel>,
     ) -> Result<CudaCsr<T>> {
-        let nnz = row_ptr[nrows] as usize;
-        let stats = RowStats::of(row_ptr);
         let spmv = (4 * (nrows + 1) + (4 + T::BYTES) * nnz + (nrows + ncols) * T::BYTES) as u64;
         let choice = || stats.choose(nrows, nnz, spmv, self.multiprocessors(), self.reproducible());
         let kernel = forced.unwrap_or_else(choice);
@@ -69,19 +85,16 @@ impl Cuda {
         // Swizzled, a room is whole 128 bytes of either array.
         let capacity = stats.capacity(nnz, limit - GROUP) + if swizzled { GROUP } else { SPARE };
         let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
-        let bins = match kernel {
-            CsrKernel::Binned => Some(Bins::new(self, row_ptr)?),
-            _ => None,
-        };
-        let pieces = match kernel {
-            CsrKernel::Balanced => Some(Marked::new(self, row_ptr)?),
-            _ => None,
+        let (bins, pieces) = match kernel {
+            CsrKernel::Binned => (Some(Bins::new(self, &rows()?)?), None),
+            CsrKernel::Balanced => (None, Some(Marked::new(self, &rows()?)?)),
+            _ => (None, None),
         };
         Ok(CudaCsr {
             nrows,
             ncols,
             nnz,
-            row_ptr: on_device,
+            row_ptr,
             col_idx,
             values,
             kernel,
@@ -93,6 +106,7 @@ impl Cuda {
             large: large(nnz, self.multiprocessors()),
             bins,
             reach,
+            stats,
             transposed: OnceLock::new(),
         })
     }

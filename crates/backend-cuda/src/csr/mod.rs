@@ -20,7 +20,7 @@ use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, S
 use spandrel_formats::{Csr, Offset, Real};
 
 pub use self::choose::CsrKernel;
-use self::choose::{GROUP, STAGED_AHEAD, STAGED_WARPS};
+use self::choose::{GROUP, RowStats, STAGED_AHEAD, STAGED_WARPS};
 use self::classes::{Bins, ClassesKernel};
 pub(crate) use self::load::padded;
 use self::marked::Marked;
@@ -37,8 +37,9 @@ pub struct CudaCsr<T> {
     nrows: usize,
     ncols: usize,
     nnz: usize,
-    row_ptr: Buffer<u32>,
-    col_idx: Buffer<u32>,
+    /// The pattern, which is never written again, may be that of a matrix in the other precision as well.
+    row_ptr: Arc<Buffer<u32>>,
+    col_idx: Arc<Buffer<u32>>,
     values: Buffer<T>,
     kernel: CsrKernel,
     /// Entries of a warp's room, and whether they change places there (rows of lengths that meet on the same banks).
@@ -55,6 +56,7 @@ pub struct CudaCsr<T> {
     /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
     /// in the mean of `PERSISTENT_ROWS`.
     reach: Option<(Reach, usize)>,
+    stats: RowStats,
     /// The transpose, from the first product with it on.
     transposed: OnceLock<Box<CudaCsr<T>>>,
 }

@@ -1,7 +1,11 @@
 //! A CSR matrix in f32 of one in f64, both on the GPU.
 //!
-//! Order: element-wise. Cost: the values three times (the largest of them, whether all are finite, the cast), a copy of the pattern, row
-//! pointers on the host. Kernels: kernels/vector.cu.
+//! Layout: the pattern is that of the one in f64, whose memory both have.
+//! Order: element-wise. Cost: the values twice (the largest of them, the cast), a third time where they might not be finite; two waits.
+//! Kernels: kernels/vector.cu.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use spandrel_backend::{Backend, Cast, Coeff, Narrow, Result};
 
@@ -13,6 +17,16 @@ use crate::{Cuda, Vector};
 /// e of 2^e, a normal number.
 fn exponent(power: f64) -> i32 {
     (power.to_bits() >> 52) as i32 - 1023
+}
+
+impl Cuda {
+    /// The same memory, which is freed in its queue's order: a copy where that queue is another one.
+    fn shared(&self, from: &Arc<Buffer<u32>>, what: &'static str) -> Result<Arc<Buffer<u32>>> {
+        Ok(match Arc::ptr_eq(from.stream(), self.stream()) {
+            true => Arc::clone(from),
+            false => Arc::new(self.duplicate(from, from.len(), what)?),
+        })
+    }
 }
 
 impl Narrow for Cuda {
@@ -38,13 +52,15 @@ impl Narrow for Cuda {
         let mut narrow: Vector<f32> = unsafe { self.wrap_raw(values.pointer(), values.len())? };
         Cast::<f64, f32>::cast(self, None, Coeff::host(1.0 / power), &wide, &mut narrow)?;
         let arrays = Arrays {
-            row_ptr: self.duplicate(&a.row_ptr, a.row_ptr.len(), "a matrix's row pointers")?,
-            col_idx: self.duplicate(&a.col_idx, a.col_idx.len(), "a matrix's columns")?,
+            row_ptr: self.shared(&a.row_ptr, "a matrix's row pointers")?,
+            col_idx: self.shared(&a.col_idx, "a matrix's columns")?,
             values,
             reach: a.reach,
+            stats: a.stats.clone(),
         };
-        let row_ptr = a.row_ptr.to_host("a matrix's row pointers")?;
-        Ok(Some((self.make_csr((a.nrows, a.ncols), &row_ptr, arrays, None)?, exponent(power))))
+        let row_ptr = || a.row_ptr.to_host("a matrix's row pointers").map(Cow::Owned);
+        let made = self.make_csr((a.nrows, a.ncols, a.nnz), row_ptr, arrays, None)?;
+        Ok(Some((made, exponent(power))))
     }
 }
 

@@ -282,10 +282,10 @@ impl Contest<'_> {
         let (gpu, forms) = (self.gpu, Forms::new(self.gpu, self.csr));
         let b: Rc<Vector<f64>> = Rc::new(gpu.be.upload(&self.host)?);
         let y: Vector<f64> = gpu.be.zeros(b.len())?;
-        let algorithm =
-            best_algorithm(gpu, cusparse, &forms, [b.device_pointer(), y.device_pointer()], |algorithm, why| {
-                self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel()));
-            })?;
+        let at = [b.device_pointer(), y.device_pointer()];
+        let algorithm = algorithms_by_speed(gpu, cusparse, &forms, at, |algorithm, why| {
+            self.left_out(algorithm.noun(), "cusparse", &why.context(algorithm.kernel()));
+        })?[0];
         for (place, way) in [(Scalars::Device, "device scalars, graph"), (Scalars::Host, "host scalars")] {
             let peer = Peer::new(gpu, cusparse, cublas, &forms, algorithm, &b, place)?;
             let label = Label {
@@ -315,18 +315,18 @@ impl Visit<f64> for Contest<'_> {
     }
 }
 
-/// The algorithm of cuSPARSE that multiplies this matrix fastest; `x` and `y` are addresses of its ncols and nrows elements. Those that do not
-/// run are told to `left_out`.
+/// The algorithms of cuSPARSE that multiply this matrix, at least one, the fastest first; `x` and `y` are addresses of its ncols and nrows elements.
+/// Those that do not run are told to `left_out`.
 ///
 /// # Errors
 /// None of them runs; a device that fails.
-pub(crate) fn best_algorithm(
+pub(crate) fn algorithms_by_speed(
     gpu: &Gpu,
     cusparse: &Rc<Cusparse>,
     forms: &Forms<f64>,
     [x, y]: [u64; 2],
     mut left_out: impl FnMut(Algorithm, anyhow::Error),
-) -> Result<Algorithm> {
+) -> Result<Vec<Algorithm>> {
     let mut trials = Vec::new();
     for algorithm in Algorithm::ALL {
         let timed = forms.product(gpu, cusparse, algorithm, x, y).and_then(|product| {
@@ -339,8 +339,11 @@ pub(crate) fn best_algorithm(
         }
     }
     let timings = interleave(gpu, &mut trials.iter_mut().map(|(_, timed)| timed).collect::<Vec<_>>(), TRIAL)?;
-    let best = trials.iter().zip(&timings).min_by(|a, b| a.1.ms.total_cmp(&b.1.ms));
-    Ok(best.context("no algorithm of cuSPARSE runs")?.0.0)
+    let mut ranked: Vec<(f64, Algorithm)> =
+        trials.iter().zip(&timings).map(|(trial, timing)| (timing.ms, trial.0)).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    ensure!(!ranked.is_empty(), "no algorithm of cuSPARSE runs");
+    Ok(ranked.into_iter().map(|(_, algorithm)| algorithm).collect())
 }
 
 /// Milliseconds of one iteration.

@@ -95,6 +95,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether it multiplies the CSR matrix as it came, so that no other form is made.
+    pub fn takes_rows(self) -> bool {
+        matches!(self, Self::Csr1 | Self::Csr2)
+    }
+
     /// The algorithm's name among those of its format.
     pub fn kernel(self) -> &'static str {
         match self {

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use spandrel::any::{Complete, Task};
-use spandrel::backend::MixedPrecision;
+use spandrel::backend::Narrow;
 use spandrel::backend_cpu::Cpu;
 use spandrel::solvers::direct::Factorable;
 use spandrel::solvers::{Outcome, SolverKind, Status};
@@ -197,7 +197,7 @@ struct Job<'a> {
 
 impl Task for Job<'_> {
     type Output = Result<bool>;
-    fn run<B: Complete<f64> + Complete<f32> + MixedPrecision>(self, device: &B) -> Result<bool> {
+    fn run<B: Complete<f64> + Complete<f32> + Narrow>(self, device: &B) -> Result<bool> {
         match self.args.precision {
             SolvePrecision::F64 => solve::<f64, B>(&self, device, iterate::solve),
             SolvePrecision::F32 => solve::<f32, B>(&self, device, iterate::solve),

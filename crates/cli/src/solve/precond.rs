@@ -1,10 +1,11 @@
 //! The preconditioner of an iterative solve: made from the matrix, on the device that solves.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::sync::Arc;
 
 use serde::Serialize;
-use spandrel::backend::{self, Assemble, Spmv};
+use spandrel::backend::{self, Assemble, Load, Spmv};
 use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel::multigrid::Geometric;
 use spandrel::solvers::{self, BlockJacobi, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Multigrid};
@@ -46,11 +47,28 @@ pub(super) struct Made<T, B> {
     pub(super) fallback: Option<PrecondFallback>,
 }
 
+/// A matrix that a preconditioner is made of.
+pub(super) trait Given<T: Real, B: Load<Csr<T>>> {
+    /// On the host.
+    fn host(&self) -> &Arc<Csr<T>>;
+    /// On the device.
+    fn rows(&self, device: &B) -> backend::Result<Mat<B, Csr<T>>>;
+}
+
+impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Arc<Csr<T>> {
+    fn host(&self) -> &Arc<Csr<T>> {
+        self
+    }
+    fn rows(&self, device: &B) -> backend::Result<Mat<B, Csr<T>>> {
+        Mat::load(device, Arc::clone(self))
+    }
+}
+
 /// The preconditioner that the plan names, or the one that stands for it where `auto` chose it and it cannot be had. The inner error is the
 /// solver's: it may be an ending.
 pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     device: &B,
-    a: &Arc<Csr<T>>,
+    a: &impl Given<T, B>,
     plan: &Plan,
 ) -> Result<solvers::Result<Made<T, B>>> {
     let first = named(device, a, plan.precond, plan.reproducible);
@@ -75,7 +93,7 @@ pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
 
 fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
     device: &B,
-    a: &Arc<Csr<T>>,
+    given: &impl Given<T, B>,
     precond: PrecondName,
     reproducible: bool,
 ) -> Result<solvers::Result<Made<T, B>>> {
@@ -100,32 +118,35 @@ fn named<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
             }
         };
     }
+    // What goes by the rows on the device need not be on the host.
+    let host = || given.host();
     let chosen = match precond {
         PrecondName::None | PrecondName::Auto => return Ok(plain(Box::new(Identity))),
         PrecondName::Jacobi => {
-            return Ok(Jacobi::new(device, a).and_then(|jacobi| plain(Box::new(jacobi))));
+            return Ok(Jacobi::new(device, host()).and_then(|jacobi| plain(Box::new(jacobi))));
         }
         PrecondName::BlockJacobi(rows) => {
             // The plan has set them.
-            return Ok(BlockJacobi::new(device, a, rows.unwrap_or(1)).and_then(|blocks| plain(Box::new(blocks))));
+            return Ok(BlockJacobi::new(device, host(), rows.unwrap_or(1)).and_then(|blocks| plain(Box::new(blocks))));
         }
         PrecondName::Ilu0Jacobi(sweeps) => {
-            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ilu0<T>>::new(device, a, sweeps));
+            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ilu0<T>>::new(device, host(), sweeps));
         }
         PrecondName::Ic0Jacobi(sweeps) => {
-            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ic0<T>>::new(device, a, sweeps));
+            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ic0<T>>::new(device, host(), sweeps));
         }
-        PrecondName::Ilu0Isai => return approximate!("isai", Isai::<B, Ilu0<T>>::new(device, a)),
-        PrecondName::Ic0Isai => return approximate!("isai", Isai::<B, Ic0<T>>::new(device, a)),
-        PrecondName::Ssor(omega) => factored(device, Ssor::with_omega(a, omega), a),
-        PrecondName::Ilu0 => resident::<T, B, Ilu0<T>>(device, a),
-        PrecondName::Iluk(level) => factored(device, Iluk::with_level(a, level), a),
-        PrecondName::Ic0 => resident::<T, B, Ic0<T>>(device, a),
+        PrecondName::Ilu0Isai => return approximate!("isai", Isai::<B, Ilu0<T>>::new(device, host())),
+        PrecondName::Ic0Isai => return approximate!("isai", Isai::<B, Ic0<T>>::new(device, host())),
+        PrecondName::Ssor(omega) => factored(device, Ssor::with_omega(host(), omega), host()),
+        PrecondName::Ilu0 => resident::<T, B, Ilu0<T>>(device, given),
+        PrecondName::Iluk(level) => factored(device, Iluk::with_level(host(), level), host()),
+        PrecondName::Ic0 => resident::<T, B, Ic0<T>>(device, given),
         PrecondName::Mg(levels) => {
-            let mg: Multigrid<T, B> = match Hierarchy::galerkin(a, levels).and_then(|grids| device.multigrid(&grids)) {
-                Ok(mg) => mg,
-                Err(error) => return Ok(Err(error)),
-            };
+            let mg: Multigrid<T, B> =
+                match Hierarchy::galerkin(host(), levels).and_then(|grids| device.multigrid(&grids)) {
+                    Ok(mg) => mg,
+                    Err(error) => return Ok(Err(error)),
+                };
             held(mg.is_stored_order(device), mg.plan())?;
             let (plan, nnz, levels) = (mg.plan(), mg.nnz(), mg.sizes().len());
             let factor = FactorReport { plan, approximate: false, nnz, shift: 0.0, levels };
@@ -153,11 +174,13 @@ fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
 /// Of the matrix on the device, where that has room for it beside what else the set-up takes.
 fn resident<T: Real, B: Incomplete<T> + Assemble<F>, F: Factor<Value = T>>(
     device: &B,
-    a: &Arc<Csr<T>>,
+    given: &impl Given<T, B>,
 ) -> solvers::Result<Chosen<T, B>> {
-    let rows = Mat::load(device, Arc::clone(a)).map_err(solvers::Error::from);
-    match rows.and_then(|rows| device.incomplete_of::<F>(a, &rows)) {
-        Err(solvers::Error::Backend(backend::Error::OutOfMemory { .. })) => factored(device, F::symbolic(a), a),
+    let rows = given.rows(device).map_err(solvers::Error::from);
+    match rows.and_then(|rows| device.incomplete_or::<F>(&rows, || Cow::Borrowed(&**given.host()))) {
+        Err(solvers::Error::Backend(backend::Error::OutOfMemory { .. })) => {
+            factored(device, F::symbolic(given.host()), given.host())
+        }
         made => made,
     }
 }

@@ -2,19 +2,22 @@
 //!
 //! Cost: the f64 matrix stays beside the f32 one, in CSR, for the residuals; the iteration reads the f32 one in the chosen format.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use spandrel::any::EveryFormat;
-use spandrel::backend::{Backend, MixedPrecision, Spmv};
+use spandrel::backend::{Backend, Narrow, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
-use spandrel::solvers::{self, BiCgStab, Cg, Narrowed, Options, Outcome, Refine, SolverKind, Watcher};
-use spandrel::{Csr, Device, Format, Mat, Preconditioner};
+use spandrel::solvers::{self, BiCgStab, Cg, Options, Outcome, Refine, SolverKind, Watcher};
+use spandrel::{Csr, Device, Format, Mat};
+use spandrel_formats::Bsr;
 
 use super::iterate::{gmres, in_format, options, preconditioned, run, store, watched};
+use super::mixed::Narrowing;
 use super::plan::Plan;
-use super::precond::{Made, make};
+use super::precond::{Given, Made, make};
 use super::problem::{Problem, restore};
 use super::{Ending, Lap, Seconds, judge};
 use crate::failure::Result;
@@ -22,41 +25,52 @@ use crate::interrupt;
 
 pub(super) fn solve<B>(mut problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
-    B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + MixedPrecision,
+    B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Narrow,
 {
-    let mut lap = Lap::start();
     let perm = problem.take_permutation();
-    let Narrowed { matrix, exponent } = Narrowed::new(&problem.a);
-    let matrix = Arc::new(matrix);
-    lap.add_to(&mut seconds.analyze);
-    let Made { m, factor, fallback } = match make(device, &matrix, plan)? {
-        Ok(made) => made,
-        Err(error) => return judge(Err(error), plan.solver),
-    };
-    lap.add_to(&mut seconds.setup);
-    let narrow = (Arc::unwrap_or_clone(matrix), exponent, m);
-    let ending = spandrel_formats::for_each_format!(
-        in_format,
-        (f32, plan.format, solve_in, (problem, narrow, plan, device, seconds))
-    )?;
-    let mut ending = preconditioned(ending, factor, fallback);
+    let mut ending: Ending<f64> =
+        spandrel_formats::for_each_format!(in_format, (f32, plan.format, solve_in, (problem, plan, device, seconds)))?;
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }
 
-fn solve_in<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f64>> + MixedPrecision>(
-    problem: Problem<f64>,
-    (matrix, exponent, m): (Csr<f32>, i32, Box<dyn Preconditioner<f32, B>>),
-    plan: &Plan,
+/// The narrowed matrix in format `F`, on its way to the device, with its exponent; in CSR it never comes to the host where the device narrows.
+fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f32>> + Narrow + 'static>(
     device: &B,
-    seconds: &mut Seconds,
-) -> Result<Ending<f64>> {
+    narrowing: Narrowing<'_, B>,
+    (lap, analyze): (&mut Lap, &mut f64),
+) -> Result<(Mat<B, F>, i32)> {
+    if F::NAME == Csr::<f32>::NAME {
+        let rows: Box<dyn Any> = Box::new(narrowing.rows(device)?);
+        if let Ok(rows) = rows.downcast::<Mat<B, F>>() {
+            return Ok((*rows, narrowing.exponent()));
+        }
+    }
+    let exponent = narrowing.exponent();
+    let stored: F = store(Arc::unwrap_or_clone(narrowing.into_host()))?;
+    lap.add_to(analyze);
+    Ok((Mat::load(device, stored)?, exponent))
+}
+
+fn solve_in<F, B>(problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
+where
+    F: Format<Value = f32>,
+    B: Spmv<F> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Spmv<Csr<f32>> + Narrow,
+{
     let mut lap = Lap::start();
-    let stored: F = store(matrix)?;
-    lap.add_to(&mut seconds.analyze);
     let Problem { a, b, x0, .. } = problem;
-    let narrow = Mat::<B, F>::load(device, stored)?;
-    let wide = Mat::<B, Csr<f64>>::load(device, a)?;
+    let a = Arc::new(a);
+    let wide = Mat::<B, Csr<f64>>::load(device, Arc::clone(&a))?;
+    device.synchronize()?;
+    lap.add_to(&mut seconds.load);
+    let narrowing = Narrowing::of(&a, Some(&wide));
+    let Made { m, factor, fallback } = match make::<f32, B>(device, &narrowing, plan)? {
+        Ok(made) => made,
+        Err(error) => return judge(Err(error), plan.solver),
+    };
+    lap.add_to(&mut seconds.setup);
+    let (narrow, exponent) = in_f32::<F, B>(device, narrowing, (&mut lap, &mut seconds.analyze))?;
+    drop(a);
     let n = wide.nrows();
     let b_device = Backend::<f64>::upload(device, &b)?;
     drop(b);
@@ -109,5 +123,5 @@ fn solve_in<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f64>> + MixedPrecision
         Ok(Ending::new(outcome, Backend::<f64>::download(device, &x)?, solver))
     });
     lap.add_to(&mut seconds.solve);
-    judge(ending, plan.solver)
+    Ok(preconditioned(judge(ending, plan.solver)?, factor, fallback))
 }

@@ -57,12 +57,12 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
     push("monitor/70000-unseen-observations", |be, _| unseen(be));
 }
 
-/// Arrays that go through page-locked memory: one after the other without a wait, of all lengths around its size, from two queues, and over what
-/// was there.
+/// Arrays that go through page-locked memory: one after the other without a wait, of all lengths around its pieces and the size from which they do,
+/// from two queues, over what was there, and the arrays of a matrix together.
 fn large_uploads(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     let numbers = |len: usize, from: usize| (0..len).map(|i| (i + from) as f64).collect::<Vec<_>>();
     let other = open()?;
-    for len in [(1 << 20) - 1, 1 << 20, (2 << 20) + 1, 4 << 20, (5 << 20) + 3] {
+    for len in [(1 << 16) - 1, 1 << 16, (1 << 16) + 1, (1 << 18) + 5, 1 << 20, (2 << 20) + 1, (5 << 20) + 3] {
         let hosts = [0, 1, 2].map(|from| numbers(len, from));
         let [first, second, third] = &hosts;
         let (a, mut b, c) = (be.upload(first)?, other.upload(second)?, be.upload(second)?);
@@ -72,6 +72,15 @@ fn large_uploads(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
         {
             same(&format!("{len} elements, {what}"), &be.download(found)?, wanted)?;
         }
+    }
+    for n in [30_001u32, 200_003, 1_000_000] {
+        let values = numbers(n as usize, 1);
+        let cols = (0..n).rev().collect();
+        let a = Mat::load(be, Csr::new(n as usize, n as usize, (0..=n).collect(), cols, values.clone())?)?;
+        let (x, mut y) = (be.upload(&numbers(n as usize, 0))?, be.upload(&vec![f64::NAN; n as usize])?);
+        a.spmv(be, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
+        let wanted: Vec<f64> = values.iter().zip((0..n).rev()).map(|(v, x)| v * f64::from(x)).collect();
+        same(&format!("a matrix of {n} entries"), &be.download(&y)?, &wanted)?;
     }
     let kept = be.upload(&numbers(3 << 20, 7))?;
     drop(other);

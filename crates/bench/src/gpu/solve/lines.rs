@@ -64,11 +64,11 @@ pub struct Line {
     pub transfer_ms: Option<f64>,
     /// Milliseconds from the CSR matrix on the device, where the contender can begin there.
     pub setup_resident_ms: Option<f64>,
-    /// Whether the iterations are within 2 %, or one, of the peer's.
+    /// Whether the iterations are within 2 %, or one, of those of the peer's fastest solve.
     pub same_iterations: Option<bool>,
-    /// Milliseconds of the peer's solve over ours, both answers right.
+    /// Milliseconds of the peer's fastest solve over ours, both answers right.
     pub ratio_to_best_peer: Option<f64>,
-    /// The same of set-up and solve, the peer's without the form of its product: it could do with CSR's.
+    /// Milliseconds of its least set-up and solve over ours: of one run of the peer, its own form of the product counted where it has one.
     pub ratio_with_setup: Option<f64>,
     /// Milliseconds of our solve in f64 over this one.
     pub ratio_to_f64: Option<f64>,
@@ -83,6 +83,11 @@ impl Line {
     fn ours(&self) -> bool {
         self.contender == "spandrel"
     }
+
+    /// Milliseconds of set-up and solve.
+    fn whole_ms(&self) -> Option<f64> {
+        self.ms.zip(self.setup_ms).map(|(ms, setup)| ms + setup)
+    }
 }
 
 /// The milliseconds of a set-up as they stand in a line.
@@ -91,29 +96,29 @@ pub(super) fn parts(setup: &Setup) -> Value {
     Value::Object(setup.parts.iter().map(|(part, ms)| (format!("{part}_ms"), json!(rounded(*ms)))).collect())
 }
 
-/// What a peer's set-up takes at least: without its own form of the product, which CSR's would do in the place of. Its solve is
-/// that with the form, so what is compared is less than either way takes.
-fn least_setup(line: &Line) -> Option<f64> {
-    let form = line.setup.as_ref().and_then(|parts| parts["operator_ms"].as_f64()).unwrap_or(0.0);
-    line.setup_ms.map(|ms| ms - form)
+/// The least of some milliseconds, where there are any.
+fn least(of: impl Iterator<Item = f64>) -> Option<f64> {
+    of.min_by(f64::total_cmp)
 }
 
-/// Fills in the ratios of the lines of one case and method.
+/// Fills in the ratios of the lines of one case and method. The peer may be there several times: solves are compared with its fastest solve, whole
+/// times with its least whole time, so that each is what one of its ways takes.
 pub(super) fn compare(lines: &mut [Line]) {
-    let facts = |line: &Line| (line.iterations, line.ms, least_setup(line));
-    let peer = lines.iter().find(|l| !l.ours() && l.is_right()).map(facts);
+    let peers = || lines.iter().filter(|l| !l.ours() && l.is_right());
+    let peer_ms = least(peers().filter_map(|l| l.ms));
+    let peer_whole = least(peers().filter_map(Line::whole_ms));
+    let iterations = peers().filter(|l| l.ms == peer_ms).map(|l| l.iterations).next();
     let plain = lines.iter().find(|l| l.ours() && l.precision == "f64" && l.is_right()).and_then(|l| l.ms);
     for line in lines.iter_mut().filter(|l| l.ours() && l.is_right()) {
         let Some(ms) = line.ms else { continue };
         if line.precision != "f64" {
             line.ratio_to_f64 = plain.map(|plain| plain / ms);
         }
-        let Some((iterations, peer_ms, peer_setup)) = peer else { continue };
+        let Some(iterations) = iterations else { continue };
         let apart = line.iterations.abs_diff(iterations);
         line.same_iterations = Some(apart <= 1 || 50 * apart <= iterations);
         line.ratio_to_best_peer = peer_ms.map(|peer| peer / ms);
-        let whole = |ms: Option<f64>, setup: Option<f64>| ms.zip(setup).map(|(ms, setup)| ms + setup);
-        line.ratio_with_setup = whole(peer_ms, peer_setup).zip(whole(Some(ms), line.setup_ms)).map(|(p, o)| p / o);
+        line.ratio_with_setup = peer_whole.zip(line.whole_ms()).map(|(peer, own)| peer / own);
     }
 }
 
@@ -232,11 +237,14 @@ pub(super) mod tests {
         lines.push(line("spandrel", "mixed", 130, 1.0));
         compare(&mut lines);
         assert_eq!((lines[0].ratio_to_best_peer, lines[0].ratio_with_setup), (Some(4.0), Some(1.5)));
-        lines[1].setup = Some(json!({"operator_ms": 6.0, "factors_ms": 4.0}));
+        // A way of the peer that solves more slowly and is sooner ready.
+        lines.push(Line { setup_ms: Some(2.0), ..line("cusparse+cublas", "f64", 120, 9.0) });
         compare(&mut lines);
-        assert_eq!(lines[0].ratio_with_setup, Some(1.0), "a form of the product is no need");
-        lines[1].setup = None;
+        assert_eq!((lines[0].ratio_to_best_peer, lines[0].same_iterations), (Some(4.0), Some(true)));
+        assert_eq!(lines[0].ratio_with_setup, Some(11.0 / 12.0), "one run's set-up with the other's solve");
+        lines[3].status = "max_iterations".into();
         compare(&mut lines);
+        assert_eq!(lines[0].ratio_with_setup, Some(1.5), "a whole time without an answer");
         assert_eq!((lines[0].same_iterations, lines[2].same_iterations), (Some(true), Some(false)));
         assert_eq!((lines[0].ratio_to_f64, lines[2].ratio_to_f64), (None, Some(2.0)));
         assert_eq!(lines[1].ratio_to_best_peer, None);

@@ -2,8 +2,9 @@
 //! cuSPARSE and cuBLAS.
 //!
 //! Set-up: from the CSR matrix on the host to what solves, copies included: the product's form, symbolic phase, factors, analysis and
-//! packing, of one copy of the matrix; ratios leave out the peer's form of the product (see [`lines`]). Which format, algorithm of SpMV and
-//! form of the triangles are fastest is found out before, at nobody's cost. A solve begins with x = 0 and b on the device and ends when
+//! packing, of one copy of the matrix. Which format, algorithm of SpMV and form of the triangles are fastest is found out before, at nobody's
+//! cost; the peer comes with its fastest product of all and with its fastest of the CSR rows, for which nothing is converted, and a ratio is to
+//! the better of the two in what it compares (see [`lines`]). A solve begins with x = 0 and b on the device and ends when
 //! the host knows the outcome and the true residual; its graphs are ours to capture within it, the peer's are there. Both look every 16
 //! iterations; the peer is told how many it needs.
 //! b = A x* with an x* without structure. An answer is right where the outcome says converged and the residual, summed anew on the
@@ -15,6 +16,7 @@
 pub mod lines;
 mod ours;
 mod peer;
+mod theirs;
 mod triangles;
 
 use std::borrow::Cow;
@@ -32,12 +34,11 @@ use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 
 use self::lines::{Line, compare, parts};
 use self::ours::{Made, Ours, Stored, operator, ready, ready_narrow, transferred};
-use self::peer::{Broken, Given, Peer};
-use self::triangles::{Parts, Way};
+use self::peer::Broken;
 use super::Gpu;
-use super::cg::{Libraries, best_algorithm};
+use super::cg::Libraries;
 use super::clock::median;
-use super::cusparse::{Algorithm, Forms};
+use super::cusparse::Algorithm;
 use crate::case::Case;
 use crate::cg::right_hand_side;
 use crate::contender::Effort;
@@ -45,8 +46,8 @@ use crate::krylov::{Method, residual};
 use crate::sptrsv::{LONG_MS, prepared, stopwatch};
 
 /// Bytes on the device for each entry: with all contenders of f64 side by side, and of both precisions.
-const BYTES_PLAIN: u64 = 110;
-const BYTES_MIXED: u64 = 150;
+const BYTES_PLAIN: u64 = 160;
+const BYTES_MIXED: u64 = 200;
 /// Vectors beside.
 const VECTORS: u64 = 40;
 /// Points along an axis of the grid that kernels are loaded with.
@@ -122,16 +123,20 @@ impl Setup {
     }
 }
 
-/// The result of a set-up and the median of three of them by their sums, or of one that is long; what came before is dropped first.
+/// The result of a set-up and the median of three of them by their sums, or the second of one that is long: the first one maps the device's
+/// memory. What came before is dropped first.
 fn set_up<R>(mut make: impl FnMut() -> Result<(R, Setup)>) -> Result<(R, Setup)> {
     let mut all: Vec<Setup> = Vec::new();
     loop {
         let (made, setup) = make()?;
         let long = setup.total() > LONG_MS;
-        all.push(setup);
-        if long || all.len() == 3 {
+        all.push(setup.clone());
+        if long && all.len() == 2 {
+            return Ok((made, setup));
+        }
+        if all.len() == 3 {
             all.sort_by(|a, b| a.total().total_cmp(&b.total()));
-            return Ok((made, all.swap_remove(all.len() / 2)));
+            return Ok((made, all.swap_remove(1)));
         }
     }
 }
@@ -155,8 +160,8 @@ struct Underway<'a> {
     host: Vec<f64>,
     b: Rc<Vector<f64>>,
     limits: Limits,
-    /// cuSPARSE's product, once it is known.
-    algorithm: Option<Algorithm>,
+    /// cuSPARSE's products, once they are known.
+    algorithms: Vec<Algorithm>,
 }
 
 /// What is narrowed, and made of it.
@@ -209,7 +214,7 @@ impl<'a> Underway<'a> {
         let host = product(&csr, &right_hand_side(n));
         let limits = Limits { rtol: plan.rtol, max_iters: (20 * n).max(20), seconds: plan.seconds };
         let b = Rc::new(gpu.be.upload(&host)?);
-        Ok(Self { gpu, libraries, plan, case, csr, stem, host, b, limits, algorithm: None })
+        Ok(Self { gpu, libraries, plan, case, csr, stem, host, b, limits, algorithms: Vec::new() })
     }
 
     fn line(&self, method: Method, contender: &'static str, precision: &'static str) -> Line {
@@ -349,64 +354,12 @@ impl<'a> Underway<'a> {
         entries.push(self.judged(line("refined"), &all, boxed(refined)));
     }
 
-    /// The peer, with whichever form of its triangles is faster.
-    fn add_peer(&mut self, method: Method, shift: f64, entries: &mut Vec<Entry<'a>>) {
-        let Some(libraries) = self.libraries else { return };
-        let line = Line { shift, ..self.line(method, "cusparse+cublas", "f64") };
-        match self.peer(libraries, method, shift) {
-            Ok((peer, setup, kernel)) => {
-                let mut entry = self.judged(Line { kernel, ..line }, &setup, boxed(Ok(peer)));
-                entry.line.setup_resident_ms = setup.part("transfer").map(|transfer| setup.total() - transfer);
-                entries.push(entry);
-            }
-            Err(why) => entries.push(self.failed(line, &why)),
-        }
-    }
-
-    fn peer(&mut self, libraries: &'a Libraries, method: Method, shift: f64) -> Result<(Peer<'a>, Setup, String)> {
-        let (gpu, csr) = (self.gpu, Arc::clone(&self.csr));
-        let algorithm = match self.algorithm {
-            Some(known) => known,
-            None => {
-                let y: Vector<f64> = gpu.be.zeros(csr.nrows())?;
-                let at = [self.b.device_pointer(), y.device_pointer()];
-                let forms = Forms::new(gpu, &csr);
-                let best = best_algorithm(gpu, &libraries.cusparse, &forms, at, |algorithm, why| {
-                    eprintln!("  {} {}: {why:#}", algorithm.noun(), algorithm.kernel());
-                })?;
-                *self.algorithm.insert(best)
-            }
-        };
-        let given = |way| -> Result<Given<'a, '_>> {
-            let values = if shift > 0.0 { Some(gpu.be.upload(&shifted(&csr, shift))?) } else { None };
-            let parts = if way == Way::Split { Some(Parts::new(gpu, &csr, method)?) } else { None };
-            Ok(Given { gpu, libraries, method, csr: &csr, shifted: values, algorithm, parts, b: Rc::clone(&self.b) })
-        };
-        let mut best: Option<(f64, Way)> = None;
-        let mut failure = None;
-        for way in Way::ALL {
-            let ms =
-                given(way).and_then(|given| Peer::new(&given, self.limits)).and_then(|(peer, _)| peer.application_ms());
-            match ms {
-                Ok(ms) if best.is_none_or(|(least, _)| ms < least) => best = Some((ms, way)),
-                Ok(_) => {}
-                Err(why) => failure = Some(why),
-            }
-        }
-        let Some((_, way)) = best else { return Err(failure.context("no way to try")?) };
-        let given = given(way)?;
-        let (peer, setup) = set_up(|| Peer::new(&given, self.limits))?;
-        let captured = if peer.is_captured() { "graph" } else { "no graph" };
-        let product = format!("{} {}", algorithm.noun(), algorithm.kernel());
-        Ok((peer, setup, format!("{product}, SpSV of triangles {}, {captured}", way.as_str())))
-    }
-
     /// All contenders of one method.
     fn contest(&mut self, method: Method) -> Result<Vec<Line>> {
         let mut entries = Vec::new();
         let shift = self.add_ours(method, &mut entries);
         self.gpu.stream().synchronize().context("the device has failed")?;
-        self.add_peer(method, shift, &mut entries);
+        self.add_peers(method, shift, &mut entries);
         self.gpu.stream().synchronize().context("the device has failed")?;
         let start = Instant::now();
         for round in self.plan.effort.rounds() {
@@ -557,6 +510,22 @@ mod tests {
         for (k, &col) in row.iter().enumerate() {
             assert_eq!(values[begin + k], if col == 13 { 9.0 } else { -1.0 });
         }
+    }
+
+    #[test]
+    fn no_set_up_that_counts_is_the_first() {
+        let timed = |all: [f64; 3]| {
+            let mut made = 0;
+            let (last, setup) = set_up(|| {
+                made += 1;
+                Ok((made, Setup { parts: vec![("all", all[made - 1])] }))
+            })
+            .expect("a set-up");
+            (last, setup.total())
+        };
+        assert_eq!(timed([9.0, 1.0, 2.0]), (3, 2.0));
+        assert_eq!(timed([2.0 * LONG_MS, 1.5 * LONG_MS, 0.0]), (2, 1.5 * LONG_MS));
+        assert_eq!(timed([2.0 * LONG_MS, 1.0, 2.0]), (3, 2.0));
     }
 
     #[test]
