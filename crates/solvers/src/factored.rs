@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Gate, Load, Order, Preconditioner, Sptrsv, Tri};
-use spandrel_formats::{Csr, Format};
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Plan, System, Systems, Triangles};
+use spandrel_formats::{Csr, Format, Machine};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Plan, System, Systems, Triangles, Triangular};
 
 use crate::{Error, Result};
 
@@ -59,8 +59,23 @@ impl<P: Plan> Plans<P> {
     /// # Errors
     /// Those of [`Plan::analyze`], for either triangle.
     pub fn analyze(triangles: &SharedTriangles<P::Value>) -> spandrel_sptrsv::Result<Self> {
+        Self::analyzed(triangles, P::analyze)
+    }
+
+    /// As [`Plans::analyze`] by [`Plan::analyze_for`].
+    ///
+    /// # Errors
+    /// As [`Plans::analyze`].
+    pub fn analyze_for(triangles: &SharedTriangles<P::Value>, machine: Machine) -> spandrel_sptrsv::Result<Self> {
+        Self::analyzed(triangles, |triangle, systems| P::analyze_for(triangle, systems, machine))
+    }
+
+    fn analyzed(
+        triangles: &SharedTriangles<P::Value>,
+        analyze: impl Fn(Arc<Triangular<P::Value>>, Systems) -> spandrel_sptrsv::Result<P>,
+    ) -> spandrel_sptrsv::Result<Self> {
         let systems = if triangles.upper.is_some() { Systems::Plain } else { Systems::Both };
-        let plan = |triangle: &Arc<_>| P::analyze(Arc::clone(triangle), systems).map(Arc::new);
+        let plan = |triangle: &Arc<_>| analyze(Arc::clone(triangle), systems).map(Arc::new);
         Ok(Self {
             lower: plan(&triangles.lower)?,
             upper: triangles.upper.as_ref().map(plan).transpose()?,
@@ -77,14 +92,14 @@ impl<P: Plan> Plans<P> {
 /// [`Triangles`] that several kinds of plan may be tried on.
 #[derive(Clone, Debug)]
 pub struct SharedTriangles<T> {
-    lower: Arc<spandrel_sptrsv::Triangular<T>>,
-    upper: Option<Arc<spandrel_sptrsv::Triangular<T>>>,
+    lower: Arc<Triangular<T>>,
+    upper: Option<Arc<Triangular<T>>>,
     shift: f64,
 }
 
 impl<T> SharedTriangles<T> {
     /// L.
-    pub fn lower(&self) -> &Arc<spandrel_sptrsv::Triangular<T>> {
+    pub fn lower(&self) -> &Arc<Triangular<T>> {
         &self.lower
     }
 }
