@@ -97,7 +97,11 @@ impl Schedule {
     /// # Errors
     /// [`spandrel_formats::Error::TooLarge`] where the padded slices have more places than 32 bits count.
     pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
-        let Ranked { level_of, lengths, level_ptr } = levels(view);
+        Self::ranked::<T>(levels(view))
+    }
+
+    /// The schedule of rows whose levels are known.
+    pub(crate) fn ranked<T: Real>(Ranked { level_of, lengths, level_ptr }: Ranked) -> Result<Self> {
         let mut order = by_level(&level_of, &level_ptr);
         let mut parts = cut::<T>(&mut order, &level_ptr, &lengths);
         let places = parts.iter().map(|part| part.places).sum::<usize>();
@@ -241,35 +245,61 @@ pub(crate) fn off_diagonal<T>(view: &View<'_, T>, row: usize) -> Range<usize> {
 }
 
 /// Rows by their levels, and how long they are.
-struct Ranked {
+pub(crate) struct Ranked {
     level_of: Vec<Ordinal>,
     /// Entries off the diagonal.
     lengths: Vec<Ordinal>,
+    /// Where each level begins.
     level_ptr: Vec<Offset>,
 }
 
-/// The level and the length of each row, and where each level begins.
+impl Ranked {
+    fn nothing(n: usize) -> Self {
+        Self { level_of: vec![0; n], lengths: vec![0; n], level_ptr: vec![0] }
+    }
+
+    /// Of so many rows, whose level and length are asked for in the order of their solve.
+    pub(crate) fn by(n: usize, mut of: impl FnMut(usize) -> (Ordinal, usize)) -> Self {
+        let mut ranked = Self::nothing(n);
+        (0..n).for_each(|row| {
+            let (level, length) = of(row);
+            ranked.put(row, level, length);
+        });
+        ranked.summed()
+    }
+
+    /// A row; levels come one by one.
+    #[inline]
+    fn put(&mut self, row: usize, level: Ordinal, length: usize) {
+        (self.level_of[row], self.lengths[row]) = (level, length as Ordinal);
+        if level as usize + 1 == self.level_ptr.len() {
+            self.level_ptr.push(0);
+        }
+        self.level_ptr[level as usize + 1] += 1;
+    }
+
+    fn summed(mut self) -> Self {
+        for level in 1..self.level_ptr.len() {
+            self.level_ptr[level] += self.level_ptr[level - 1];
+        }
+        self
+    }
+}
+
+/// The level and the length of each row.
 fn levels<T: Real>(view: &View<'_, T>) -> Ranked {
     let n = view.ptr.len() - 1;
-    let (mut level_of, mut lengths) = (vec![0 as Ordinal; n], vec![0 as Ordinal; n]);
-    let mut level_ptr: Vec<Offset> = vec![0];
+    let mut ranked = Ranked::nothing(n);
     let mut rank = |i: usize| {
         let cols = &view.idx[off_diagonal(view, i)];
-        let level = cols.iter().fold(0, |level, &j| level.max(level_of[j as usize] + 1));
-        (level_of[i], lengths[i]) = (level, cols.len() as Ordinal);
-        if level as usize + 1 == level_ptr.len() {
-            level_ptr.push(0);
-        }
-        level_ptr[level as usize + 1] += 1;
+        let level = cols.iter().fold(0, |level, &j| level.max(ranked.level_of[j as usize] + 1));
+        ranked.put(i, level, cols.len());
     };
     match view.triangle {
         Triangle::Lower => (0..n).for_each(&mut rank),
         Triangle::Upper => (0..n).rev().for_each(&mut rank),
     }
-    for level in 1..level_ptr.len() {
-        level_ptr[level] += level_ptr[level - 1];
-    }
-    Ranked { level_of, lengths, level_ptr }
+    ranked.summed()
 }
 
 /// The rows by level, ascending inside a level.
