@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Gate, Load, Order, Preconditioner, Sptrsv, Tri};
-use spandrel_formats::{Csr, Format, Machine};
+use spandrel_formats::{Csr, Format};
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Plan, System, Systems, Triangles, Triangular};
 
 use crate::{Error, Result};
@@ -59,23 +59,19 @@ impl<P: Plan> Plans<P> {
     /// # Errors
     /// Those of [`Plan::analyze`], for either triangle.
     pub fn analyze(triangles: &SharedTriangles<P::Value>) -> spandrel_sptrsv::Result<Self> {
-        Self::analyzed(triangles, P::analyze)
+        Self::planned(triangles, |triangle, systems| P::analyze(Arc::clone(triangle), systems))
     }
 
-    /// As [`Plans::analyze`] by [`Plan::analyze_for`].
+    /// Plans each of them in another way.
     ///
     /// # Errors
-    /// As [`Plans::analyze`].
-    pub fn analyze_for(triangles: &SharedTriangles<P::Value>, machine: Machine) -> spandrel_sptrsv::Result<Self> {
-        Self::analyzed(triangles, |triangle, systems| P::analyze_for(triangle, systems, machine))
-    }
-
-    fn analyzed(
+    /// Those of the way.
+    pub fn planned<E>(
         triangles: &SharedTriangles<P::Value>,
-        analyze: impl Fn(Arc<Triangular<P::Value>>, Systems) -> spandrel_sptrsv::Result<P>,
-    ) -> spandrel_sptrsv::Result<Self> {
+        plan: impl Fn(&Arc<Triangular<P::Value>>, Systems) -> std::result::Result<P, E>,
+    ) -> std::result::Result<Self, E> {
         let systems = if triangles.upper.is_some() { Systems::Plain } else { Systems::Both };
-        let plan = |triangle: &Arc<_>| analyze(Arc::clone(triangle), systems).map(Arc::new);
+        let plan = |triangle: &Arc<_>| plan(triangle, systems).map(Arc::new);
         Ok(Self {
             lower: plan(&triangles.lower)?,
             upper: triangles.upper.as_ref().map(plan).transpose()?,

@@ -138,7 +138,7 @@ where
 /// The sweeps of the triangles, where they pay.
 #[allow(dead_code)] // without a backend
 fn sweeps<T: Real>(triangles: &SharedTriangles<T>, machine: Machine) -> Option<Plans<Sweep<T>>> {
-    Plans::<Sweep<T>>::analyze_for(triangles, machine).ok().filter(|plans| plans.iter().all(|plan| plan.pays(machine)))
+    Plans::planned(triangles, |triangle, systems| Sweep::paying(triangle, systems, machine).ok_or(())).ok()
 }
 
 fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(

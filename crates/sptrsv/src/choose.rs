@@ -177,10 +177,10 @@ pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine, reuse: usi
 
 /// The sweep of a grid of more than one line, unless so much of its stencil is absent that it does not pay.
 fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<(Sweep<T>, String)> {
-    let plan = Sweep::analyze_for(Arc::clone(matrix), systems, machine).ok()?;
+    let plan = Sweep::paying(matrix, systems, machine)?;
     let lattice = Arc::clone(plan.lattice());
     let ([x, y, z], points) = (lattice.size(), lattice.offsets().len());
-    if y * z < 2 || !plan.pays(machine) {
+    if y * z < 2 {
         return None;
     }
     let whole = if lattice.is_whole() { "every" } else { "not every" };

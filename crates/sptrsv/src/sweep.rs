@@ -261,6 +261,27 @@ impl<T: Real> Sweep<T> {
         Err(Error::NotAGrid { plan: Self::NAME, why: format!("none of {GUESSES} guesses holds its rows") })
     }
 
+    /// The plan where it is expected to pay on a machine. On a GPU several unknowns a point are not looked for but as an axis of their own: what has
+    /// kernels has one.
+    pub fn paying(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<Self> {
+        let pays = |plan: &Self| plan.pays(machine);
+        match machine {
+            Machine::Cpu => Self::analyze(Arc::clone(matrix), systems).ok().filter(pays),
+            Machine::Gpu => Self::sampled(matrix, systems).ok().filter(pays).or_else(|| {
+                let runs = Runs::of(matrix.csr());
+                let grid = Grid::of_points(&runs).ok()?;
+                Self::found(&runs, matrix, &grid, systems).ok().filter(pays)
+            }),
+        }
+    }
+
+    /// The plan on a grid that was found, once every row is part of it.
+    fn found(runs: &Runs<'_, T>, matrix: &Arc<Triangular<T>>, grid: &Grid, systems: Systems) -> Result<Self> {
+        let offsets = lower(&grid.offsets, matrix.triangle());
+        let lattice = Lattice::new(matrix.nrows(), grid.size, &offsets, false, false)?;
+        Self::verified(runs, matrix, Lattice { unknowns: grid.unknowns, ..lattice }, systems)
+    }
+
     /// Whether a solve is expected to be faster than one of level sets: it moves at most a third more bytes, as level sets read columns and the order
     /// of rows, and zeros in the places of many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one
     /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. On a GPU the
@@ -420,14 +441,10 @@ impl<T: Real> Plan for Sweep<T> {
         }
         let runs = Runs::of(matrix.csr());
         let grid = Grid::of_runs(&runs).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
-        let offsets = lower(&grid.offsets, matrix.triangle());
-        let lattice = Lattice { unknowns: grid.unknowns, ..Lattice::new(n, grid.size, &offsets, false, false)? };
-        Self::verified(&runs, &matrix, lattice, systems)
+        Self::found(&runs, &matrix, &grid, systems)
     }
-    /// On a GPU a look at some rows comes first, whose lattice is taken where it pays.
     fn analyze_for(matrix: Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Result<Self> {
-        let sampled = (machine == Machine::Gpu).then(|| Self::sampled(&matrix, systems).ok()).flatten();
-        match sampled.filter(|plan| plan.pays(machine)) {
+        match (machine == Machine::Gpu).then(|| Self::paying(&matrix, systems, machine)).flatten() {
             Some(plan) => Ok(plan),
             None => Self::analyze(matrix, systems),
         }
