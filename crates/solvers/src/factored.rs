@@ -98,6 +98,10 @@ impl<T> SharedTriangles<T> {
     pub fn lower(&self) -> &Arc<Triangular<T>> {
         &self.lower
     }
+    /// U, unless it is L^T.
+    pub fn upper(&self) -> Option<&Arc<Triangular<T>>> {
+        self.upper.as_ref()
+    }
 }
 
 impl<T> From<Triangles<T>> for SharedTriangles<T> {

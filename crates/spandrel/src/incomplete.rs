@@ -169,8 +169,9 @@ where
         }
         triangles = factor.triangles(factor.unformed())?.into();
     }
+    let both = std::iter::once(&**triangles.lower()).chain(triangles.upper().map(|upper| &**upper));
     // They refuse more places than 32 bits count.
-    let levels = by_levels(triangles.lower()).then(|| Plans::<Levelset<T>>::analyze(&triangles));
+    let levels = by_levels(both).then(|| Plans::<Levelset<T>>::analyze(&triangles));
     if let Some(Ok(plans)) = levels {
         drop(triangles);
         return load_there(be, factor, plans, &values);

@@ -158,10 +158,15 @@ impl<T: Real> AnyPlan<T> {
     }
 }
 
-/// Whether level sets are what solves a triangle that is no grid fastest on a GPU, once their analysis is paid back, and not a thread a row
-/// (docs/adr/0033).
-pub fn by_levels<T: Real>(matrix: &Triangular<T>) -> bool {
-    latency(matrix).is_none_or(|latency| latency.level_sets <= latency.threads)
+/// Whether level sets are what solves triangles that are no grid fastest on a GPU, one after the other, once their analysis is paid back, and not a
+/// thread a row (docs/adr/0033).
+pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular<T>>) -> bool {
+    let (mut level_sets, mut threads) = (0.0, 0.0);
+    for latency in triangles.into_iter().filter_map(latency) {
+        level_sets += latency.level_sets;
+        threads += latency.threads;
+    }
+    level_sets <= threads
 }
 
 /// What a GPU is expected to take by level sets and by a thread a row; `None` where there are more places than level sets count.
