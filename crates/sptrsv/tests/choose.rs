@@ -85,6 +85,18 @@ fn chains_inside_warps_take_a_thread_a_row_on_a_gpu() {
     // A level of one row of each block would be one for every row of the chain; in a warp a step is shorter.
     let chains = chosen(&blocks(16, 8, 400));
     assert_eq!(chains.plan, "capellini", "{}", chains.why);
+    // With a diagonal whose reciprocal is waited for at the end of each row, a step of the chain is longer.
+    let with_diagonal = {
+        let unit = blocks(16, 8, 400);
+        let mut triplets = Triplets::new(unit.nrows(), unit.nrows()).expect("small");
+        for i in 0..unit.nrows() {
+            unit.csr().row(i).0.iter().for_each(|&j| triplets.push(i, j as usize, 0.1).expect("inside"));
+            triplets.push(i, i, 2.0).expect("inside");
+        }
+        Triangular::new(triplets.to_csr().expect("small"), Triangle::Lower, Diagonal::NonUnit).expect("lower")
+    };
+    let chains = chosen(&Arc::new(with_diagonal));
+    assert_eq!(chains.plan, "levelset", "{}", chains.why);
     // Neighbouring rows that need nothing of each other.
     let wide = chosen(&layered(40, 700));
     assert_eq!(wide.plan, "levelset", "{}", wide.why);
