@@ -158,11 +158,21 @@ impl Grid {
         }
     }
 
-    /// The grid of a matrix with entries and one unknown a point.
-    fn of_points<T: Real>(runs: &Runs<'_, T>) -> Result<Self, NotAGrid> {
+    /// As [`Grid::of_runs`] for one unknown a point alone.
+    ///
+    /// # Errors
+    /// [`NotAGrid`], the reason.
+    pub fn of_points<T: Real>(runs: &Runs<'_, T>) -> Result<Self, NotAGrid> {
+        let csr = runs.csr();
+        if csr.nrows() != csr.ncols() {
+            return Err(NotAGrid::NotSquare { nrows: csr.nrows(), ncols: csr.ncols() });
+        }
+        if csr.nrows() == 0 || csr.nnz() == 0 {
+            return Err(NotAGrid::Empty);
+        }
         let diagonals = distinct_diagonals(runs).ok_or(NotAGrid::TooManyDiagonals)?;
-        let candidates = ordered(runs.csr(), &diagonals);
-        best(&candidates, &diagonals, runs.csr().nrows(), |extents| walk(runs, extents, &diagonals))
+        let candidates = ordered(csr, &diagonals);
+        best(&candidates, &diagonals, csr.nrows(), |extents| walk(runs, extents, &diagonals))
     }
 
     /// Places of the stencil inside the grid: the entries of the exact matrix.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use spandrel_backend::{Gate, Load, Order, Preconditioner, Sptrsv, Tri};
 use spandrel_formats::{Csr, Format};
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Plan, System, Systems, Triangles};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Plan, System, Systems, Triangles, Triangular};
 
 use crate::{Error, Result};
 
@@ -59,8 +59,19 @@ impl<P: Plan> Plans<P> {
     /// # Errors
     /// Those of [`Plan::analyze`], for either triangle.
     pub fn analyze(triangles: &SharedTriangles<P::Value>) -> spandrel_sptrsv::Result<Self> {
+        Self::planned(triangles, |triangle, systems| P::analyze(Arc::clone(triangle), systems))
+    }
+
+    /// Plans each of them in another way.
+    ///
+    /// # Errors
+    /// Those of the way.
+    pub fn planned<E>(
+        triangles: &SharedTriangles<P::Value>,
+        plan: impl Fn(&Arc<Triangular<P::Value>>, Systems) -> std::result::Result<P, E>,
+    ) -> std::result::Result<Self, E> {
         let systems = if triangles.upper.is_some() { Systems::Plain } else { Systems::Both };
-        let plan = |triangle: &Arc<_>| P::analyze(Arc::clone(triangle), systems).map(Arc::new);
+        let plan = |triangle: &Arc<_>| plan(triangle, systems).map(Arc::new);
         Ok(Self {
             lower: plan(&triangles.lower)?,
             upper: triangles.upper.as_ref().map(plan).transpose()?,
@@ -77,15 +88,19 @@ impl<P: Plan> Plans<P> {
 /// [`Triangles`] that several kinds of plan may be tried on.
 #[derive(Clone, Debug)]
 pub struct SharedTriangles<T> {
-    lower: Arc<spandrel_sptrsv::Triangular<T>>,
-    upper: Option<Arc<spandrel_sptrsv::Triangular<T>>>,
+    lower: Arc<Triangular<T>>,
+    upper: Option<Arc<Triangular<T>>>,
     shift: f64,
 }
 
 impl<T> SharedTriangles<T> {
     /// L.
-    pub fn lower(&self) -> &Arc<spandrel_sptrsv::Triangular<T>> {
+    pub fn lower(&self) -> &Arc<Triangular<T>> {
         &self.lower
+    }
+    /// U, unless it is L^T.
+    pub fn upper(&self) -> Option<&Arc<Triangular<T>>> {
+        self.upper.as_ref()
     }
 }
 

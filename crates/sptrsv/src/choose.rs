@@ -1,26 +1,23 @@
 //! Which plan solves a triangle fastest, expected from its structure, the machine and how often it is solved with; and any plan as one type.
 //!
-//! A grid goes to the sweep, which needs no level to be looked up. Anything else is decided by what there is to solve in a level, on a GPU by
-//! how long rows are, and by whether an analysis is paid back.
-//! Cost: the recognition of a grid, a pass or two over the entries; levels, one more. Plans made on the way are not made again.
+//! A grid goes to the sweep, which needs no level to be looked up. Anything else is decided by whether an analysis is paid back and by what there is
+//! to solve in a level, on a GPU by the latencies of both ways of solving ([`Latency`]).
+//! Cost: the recognition of a grid, a pass or two over the entries; levels, one more; on a GPU two over some rows. Plans made on the way are
+//! not made again.
 
 use std::sync::Arc;
 
 use spandrel_formats::{Format, Machine, Real};
 
 use crate::{
-    Capellini, Diagonal, Elementwise, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System, Systems,
-    Triangle, Triangular, for_each_plan,
+    Capellini, Diagonal, Elementwise, Latency, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System,
+    Systems, Triangle, Triangular, View, for_each_plan,
 };
 
 /// Solves from which on an analysis by levels is paid back: it takes about as long as so many serial ones.
 const PAID_BACK: usize = 4;
 /// Entries of a level from which on two cores are faster than one: some microseconds of work, against a wait of half of one.
 const SHARED_LEVEL: usize = 2048;
-/// Entries off the diagonal of a row, in the mean, from which on a thread a row is taken on a GPU in the place of level sets, whose lanes take eight at
-/// a time and wait for all of them: 1.8 times as fast at 33. Of 15 factors with 2 to 13 it is faster on two, at most 1.11 times; of 8
-/// with 14 to 29 on four, 1.12 to 1.26 times, and slower on three: lengths do not tell which (record/h200-sptrsv.jsonl).
-const LONG_ROWS: usize = 32;
 /// Bytes below which waking a second core costs more than it does.
 const ONE_CORE: u64 = 1024 * 1024;
 
@@ -140,8 +137,12 @@ impl<T: Real> AnyPlan<T> {
             let numbers = format!("{reuse} solves do not pay an analysis of {nnz} entries back");
             return without_levels(format!("no grid for a sweep, and {numbers}"));
         }
-        if machine == Machine::Gpu && !by_levels(matrix) {
-            return without_levels(format!("no grid for a sweep; {nnz} entries in {n} rows, which are long"));
+        if let Some(latency) = (machine == Machine::Gpu).then(|| latency(matrix)).flatten()
+            && latency.threads < latency.level_sets
+        {
+            let Latency { rows, level_sets, threads } = latency;
+            let expected = format!("{threads:.0} us are expected for {rows} rows, and {level_sets:.0} by level sets");
+            return without_levels(format!("no grid for a sweep; {nnz} entries in {n} rows, {expected}"));
         }
         let (plan, levels) = match analyzed(matrix, systems) {
             Ok(found) => found,
@@ -157,10 +158,20 @@ impl<T: Real> AnyPlan<T> {
     }
 }
 
-/// Whether level sets are what solves a triangle that is no grid fastest on a GPU, once their analysis is paid back, and not a thread a row
-/// (docs/adr/0031).
-pub fn by_levels<T: Real>(matrix: &Triangular<T>) -> bool {
-    matrix.csr().nnz() - matrix.inv_diag().len() < LONG_ROWS * matrix.nrows().max(1)
+/// Whether level sets are what solves triangles that are no grid fastest on a GPU, one after the other, once their analysis is paid back, and not a
+/// thread a row (docs/adr/0033).
+pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular<T>>) -> bool {
+    let (mut level_sets, mut threads) = (0.0, 0.0);
+    for latency in triangles.into_iter().filter_map(latency) {
+        level_sets += latency.level_sets;
+        threads += latency.threads;
+    }
+    level_sets <= threads
+}
+
+/// What a GPU is expected to take by level sets and by a thread a row; `None` where there are more places than level sets count.
+fn latency<T: Real>(matrix: &Triangular<T>) -> Option<Latency> {
+    Latency::of(&View::of(matrix)).ok()
 }
 
 /// The plan expected to solve a triangle fastest on `machine`, `reuse` times after one analysis.
@@ -171,10 +182,10 @@ pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine, reuse: usi
 
 /// The sweep of a grid of more than one line, unless so much of its stencil is absent that it does not pay.
 fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<(Sweep<T>, String)> {
-    let plan = Sweep::analyze(Arc::clone(matrix), systems).ok()?;
+    let plan = Sweep::paying(matrix, systems, machine)?;
     let lattice = Arc::clone(plan.lattice());
     let ([x, y, z], points) = (lattice.size(), lattice.offsets().len());
-    if y * z < 2 || !plan.pays(machine) {
+    if y * z < 2 {
         return None;
     }
     let whole = if lattice.is_whole() { "every" } else { "not every" };

@@ -47,6 +47,11 @@ const RATE: f64 = 3000.0;
 /// Nanoseconds of going over from one to the other: a launch, and rows that are not yet under way.
 const CHANGE: f64 = 3000.0;
 
+/// Classes of lengths.
+const CLASSES: usize = LONG / CLASS + 2;
+/// Rows of a task, about.
+const CHUNK: usize = 8192;
+
 /// Who solves a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
@@ -92,11 +97,28 @@ impl Schedule {
     /// # Errors
     /// [`spandrel_formats::Error::TooLarge`] where the padded slices have more places than 32 bits count.
     pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
-        let n = view.ptr.len() - 1;
-        let (level_of, mut level_ptr) = levels(view);
-        let order = by_length(view, &level_of, &mut level_ptr);
-        let mut schedule = Self { order, level_ptr, slices: Vec::new(), places: 0, segments: Vec::new() };
-        let costs = schedule.cut(view, n)?;
+        Self::ranked::<T>(levels(view))
+    }
+
+    /// The schedule of rows whose levels are known.
+    pub(crate) fn ranked<T: Real>(Ranked { level_of, lengths, level_ptr }: Ranked) -> Result<Self> {
+        let mut order = by_level(&level_of, &level_ptr);
+        let mut parts = cut::<T>(&mut order, &level_ptr, &lengths);
+        let places = parts.iter().map(|part| part.places).sum::<usize>();
+        if u32::try_from(places).is_err() {
+            let limit = u64::from(u32::MAX);
+            return Err(spandrel_formats::Error::TooLarge { what: "places", count: places as u64, limit }.into());
+        }
+        let mut slices = Vec::with_capacity(parts.iter().map(|part| part.slices.len()).sum());
+        let mut costs = Vec::with_capacity(level_ptr.len() - 1);
+        let mut base = 0;
+        for part in &mut parts {
+            let first = slices.len();
+            slices.extend(part.slices.iter().map(|&[place, at, rows, steps]| [base + place, at, rows, steps]));
+            costs.extend(part.costs.iter().map(|&(slice, cost)| (first + slice, cost)));
+            base += part.places as u32;
+        }
+        let mut schedule = Self { order, level_ptr, slices, places, segments: Vec::new() };
         schedule.segments = schedule.divide(&costs);
         Ok(schedule)
     }
@@ -142,8 +164,7 @@ impl Schedule {
     /// The entries of the slices, made in one parallel pass. `view` is what the schedule was made of.
     pub fn index<T: Real>(&self, view: &View<'_, T>) -> Index {
         let positions = self.positions();
-        let mut cols = vec![PADDING; self.places];
-        let mut from = vec![PADDING; self.places];
+        let (mut cols, mut from) = (padded(self.places), padded(self.places));
         let step = self.slices.len().div_ceil(8 * rayon::current_num_threads()).max(64);
         let mut tasks = Vec::new();
         let (mut cols_left, mut from_left) = (&mut cols[..], &mut from[..]);
@@ -174,44 +195,6 @@ impl Schedule {
             }
         });
         Index { cols, from }
-    }
-
-    /// Cuts the levels into slices; gives for each level its first slice, and what it costs a thread block and a grid.
-    fn cut<T: Real>(&mut self, view: &View<'_, T>, n: usize) -> Result<Vec<(usize, [f64; 2])>> {
-        let mut costs = Vec::with_capacity(self.levels());
-        self.slices.reserve(n.div_ceil(LANES) + self.levels());
-        for level in self.level_ptr.windows(2) {
-            let (first, places) = (self.slices.len(), self.places);
-            let (mut begin, mut steps) = (level[0], 0);
-            let mut close = |begin: u32, end: u32, steps: usize, places: &mut usize| {
-                self.slices.push([*places as u32, begin, end - begin, steps as u32]);
-                *places += (end - begin) as usize * steps;
-            };
-            for p in level[0]..level[1] {
-                let len = off_diagonal(view, self.order[p as usize] as usize).len();
-                let rows = (p - begin) as usize;
-                let sparse = len.next_multiple_of(CLASS) * 2 < steps;
-                if rows == LANES || (rows > 0 && (steps > LONG || sparse)) {
-                    close(begin, p, steps, &mut self.places);
-                    (begin, steps) = (p, 0);
-                }
-                steps = steps.max(len);
-            }
-            close(begin, level[1], steps, &mut self.places);
-            let (slices, rows) = ((self.slices.len() - first) as f64, (level[1] - level[0]) as usize);
-            let bytes = ((self.places - places) * (4 + T::BYTES) + rows * (4 + 5 * T::BYTES)) as f64;
-            let alone = LEVEL[0] + BESIDE * (rows - 1) as f64;
-            costs.push((first, [alone, LEVEL[1].max(SLICE * slices).max(bytes / RATE)]));
-        }
-        match u32::try_from(self.places) {
-            Ok(_) => Ok(costs),
-            Err(_) => Err(spandrel_formats::Error::TooLarge {
-                what: "places",
-                count: self.places as u64,
-                limit: u64::from(u32::MAX),
-            }
-            .into()),
-        }
     }
 
     /// The cheapest sequence of spans, by dynamic programming over the levels.
@@ -246,6 +229,11 @@ impl Schedule {
     }
 }
 
+/// So many places without an entry. Written by all threads, as the system's part of new memory is most of what that takes.
+fn padded(places: usize) -> Vec<u32> {
+    (0..places).into_par_iter().with_min_len(CHUNK).map(|_| PADDING).collect()
+}
+
 /// The entries of a row off its diagonal.
 pub(crate) fn off_diagonal<T>(view: &View<'_, T>, row: usize) -> Range<usize> {
     let (begin, end) = (view.ptr[row] as usize, view.ptr[row + 1] as usize);
@@ -256,57 +244,167 @@ pub(crate) fn off_diagonal<T>(view: &View<'_, T>, row: usize) -> Range<usize> {
     }
 }
 
-/// The level of each row, and where each level begins.
-fn levels<T: Real>(view: &View<'_, T>) -> (Vec<Ordinal>, Vec<Offset>) {
-    let n = view.ptr.len() - 1;
-    let mut level_of = vec![0 as Ordinal; n];
-    let mut level_ptr: Vec<Offset> = vec![0];
-    for k in 0..n {
-        let i = view.triangle.row(k, n);
-        let cols = &view.idx[off_diagonal(view, i)];
-        let level = cols.iter().map(|&j| level_of[j as usize] + 1).max().unwrap_or(0);
-        level_of[i] = level;
-        if level as usize + 1 == level_ptr.len() {
-            level_ptr.push(0);
-        }
-        level_ptr[level as usize + 1] += 1;
-    }
-    for level in 1..level_ptr.len() {
-        level_ptr[level] += level_ptr[level - 1];
-    }
-    (level_of, level_ptr)
+/// Rows by their levels, and how long they are.
+pub(crate) struct Ranked {
+    level_of: Vec<Ordinal>,
+    /// Entries off the diagonal.
+    lengths: Vec<Ordinal>,
+    /// Where each level begins.
+    level_ptr: Vec<Offset>,
 }
 
-/// The rows by level, then by class of length, then ascending: two counting sorts, the finer key first.
-fn by_length<T: Real>(view: &View<'_, T>, level_of: &[Ordinal], level_ptr: &mut [Offset]) -> Vec<Ordinal> {
-    const CLASSES: usize = LONG / CLASS + 2;
-    let n = level_of.len();
-    let class = |row: usize| {
-        let len = off_diagonal(view, row).len();
-        CLASSES - 1 - if len > LONG { CLASSES - 1 } else { len.div_ceil(CLASS) }
-    };
-    let mut next = [0usize; CLASSES];
-    (0..n).for_each(|row| next[class(row)] += 1);
-    let mut rows: Vec<Ordinal> = (0..n as Ordinal).collect();
-    if !next.contains(&n) {
-        let mut begin = 0;
-        for at in &mut next {
-            begin += std::mem::replace(at, begin);
-        }
-        for row in 0..n {
-            let at = &mut next[class(row)];
-            rows[*at] = row as Ordinal;
-            *at += 1;
-        }
+impl Ranked {
+    fn nothing(n: usize) -> Self {
+        Self { level_of: vec![0; n], lengths: vec![0; n], level_ptr: vec![0] }
     }
+
+    /// Of so many rows, whose level and length are asked for in the order of their solve.
+    pub(crate) fn by(n: usize, mut of: impl FnMut(usize) -> (Ordinal, usize)) -> Self {
+        let mut ranked = Self::nothing(n);
+        (0..n).for_each(|row| {
+            let (level, length) = of(row);
+            ranked.put(row, level, length);
+        });
+        ranked.summed()
+    }
+
+    /// A row; levels come one by one.
+    #[inline]
+    fn put(&mut self, row: usize, level: Ordinal, length: usize) {
+        (self.level_of[row], self.lengths[row]) = (level, length as Ordinal);
+        if level as usize + 1 == self.level_ptr.len() {
+            self.level_ptr.push(0);
+        }
+        self.level_ptr[level as usize + 1] += 1;
+    }
+
+    fn summed(mut self) -> Self {
+        for level in 1..self.level_ptr.len() {
+            self.level_ptr[level] += self.level_ptr[level - 1];
+        }
+        self
+    }
+}
+
+/// The level and the length of each row.
+fn levels<T: Real>(view: &View<'_, T>) -> Ranked {
+    let n = view.ptr.len() - 1;
+    let mut ranked = Ranked::nothing(n);
+    let mut rank = |i: usize| {
+        let cols = &view.idx[off_diagonal(view, i)];
+        let level = cols.iter().fold(0, |level, &j| level.max(ranked.level_of[j as usize] + 1));
+        ranked.put(i, level, cols.len());
+    };
+    match view.triangle {
+        Triangle::Lower => (0..n).for_each(&mut rank),
+        Triangle::Upper => (0..n).rev().for_each(&mut rank),
+    }
+    ranked.summed()
+}
+
+/// The rows by level, ascending inside a level.
+fn by_level(level_of: &[Ordinal], level_ptr: &[Offset]) -> Vec<Ordinal> {
     let mut next = level_ptr.to_vec();
-    let mut order = vec![0 as Ordinal; n];
-    for row in rows {
-        let at = &mut next[level_of[row as usize] as usize];
-        order[*at as usize] = row;
+    let mut order = vec![0 as Ordinal; level_of.len()];
+    for (row, &level) in level_of.iter().enumerate() {
+        let at = &mut next[level as usize];
+        order[*at as usize] = row as Ordinal;
         *at += 1;
     }
     order
+}
+
+/// Neighbouring levels, cut into slices.
+struct Part {
+    /// As [`Schedule::slices`], the first place that of the part.
+    slices: Vec<[u32; 4]>,
+    places: usize,
+    /// Of each level its first slice in the part, and what it costs a thread block and a grid.
+    costs: Vec<(usize, [f64; 2])>,
+}
+
+/// Puts the rows of each level in order of their lengths and cuts levels into slices, in parallel over runs of levels.
+fn cut<T: Real>(order: &mut [Ordinal], level_ptr: &[Offset], lengths: &[Ordinal]) -> Vec<Part> {
+    let (levels, mut tasks, mut left, mut first) = (level_ptr.len() - 1, Vec::new(), order, 0);
+    while first < levels {
+        let begin = level_ptr[first] as usize;
+        let end = level_ptr.partition_point(|&ptr| (ptr as usize) < begin + CHUNK).clamp(first + 1, levels);
+        let rows;
+        (rows, left) = left.split_at_mut(level_ptr[end] as usize - begin);
+        tasks.push((&level_ptr[first..=end], rows));
+        first = end;
+    }
+    let solve = |(level_ptr, rows): (&[Offset], &mut [Ordinal])| {
+        let mut part = Part {
+            slices: Vec::with_capacity(rows.len() / LANES + level_ptr.len()),
+            places: 0,
+            costs: Vec::with_capacity(level_ptr.len() - 1),
+        };
+        let mut keys = Vec::new();
+        for level in level_ptr.windows(2) {
+            let (begin, end) = ((level[0] - level_ptr[0]) as usize, (level[1] - level_ptr[0]) as usize);
+            by_length(&mut rows[begin..end], lengths, &mut keys);
+            part.cut::<T>(&rows[begin..end], level[0], lengths);
+        }
+        part
+    };
+    tasks.into_par_iter().map(solve).collect()
+}
+
+/// Puts the rows of a level, which ascend, in classes of length, longest first, ascending inside a class. `keys` is scratch.
+fn by_length(rows: &mut [Ordinal], lengths: &[Ordinal], keys: &mut Vec<u64>) {
+    let class = |row: Ordinal| {
+        let len = lengths[row as usize] as usize;
+        CLASSES - 1 - if len > LONG { CLASSES - 1 } else { len.div_ceil(CLASS) }
+    };
+    let first = class(rows[0]);
+    if rows.iter().all(|&row| class(row) == first) {
+        return;
+    }
+    keys.clear();
+    keys.extend(rows.iter().map(|&row| (class(row) as u64) << 32 | u64::from(row)));
+    if rows.len() <= LANES {
+        keys.sort_unstable();
+        rows.iter_mut().zip(keys).for_each(|(row, key)| *row = *key as Ordinal);
+        return;
+    }
+    let mut next = [0usize; CLASSES];
+    keys.iter().for_each(|key| next[(key >> 32) as usize] += 1);
+    let mut begin = 0;
+    for at in &mut next {
+        begin += std::mem::replace(at, begin);
+    }
+    for key in keys {
+        let at = &mut next[(*key >> 32) as usize];
+        rows[*at] = *key as Ordinal;
+        *at += 1;
+    }
+}
+
+impl Part {
+    /// Adds the rows of a level, the first of which is at a position.
+    fn cut<T: Real>(&mut self, rows: &[Ordinal], position: Offset, lengths: &[Ordinal]) {
+        let (first, places) = (self.slices.len(), self.places);
+        let (mut begin, mut steps) = (0, 0);
+        let mut close = |begin: usize, end: usize, steps: usize| {
+            self.slices.push([self.places as u32, position + begin as u32, (end - begin) as u32, steps as u32]);
+            self.places += (end - begin) * steps;
+        };
+        for (p, &row) in rows.iter().enumerate() {
+            let len = lengths[row as usize] as usize;
+            let sparse = len.next_multiple_of(CLASS) * 2 < steps;
+            if p - begin == LANES || (p > begin && (steps > LONG || sparse)) {
+                close(begin, p, steps);
+                (begin, steps) = (p, 0);
+            }
+            steps = steps.max(len);
+        }
+        close(begin, rows.len(), steps);
+        let slices = (self.slices.len() - first) as f64;
+        let bytes = ((self.places - places) * (4 + T::BYTES) + rows.len() * (4 + 5 * T::BYTES)) as f64;
+        let alone = LEVEL[0] + BESIDE * (rows.len() - 1) as f64;
+        self.costs.push((first, [alone, LEVEL[1].max(SLICE * slices).max(bytes / RATE)]));
+    }
 }
 
 /// The plan by level sets: see the module's head.

@@ -115,14 +115,15 @@ impl<T: Real> Rows<T> {
     /// # Errors
     /// [`Error::NotAnalyzed`] for the transposed system without its index.
     pub fn view(&self, system: System) -> Result<View<'_, T>> {
-        let csr = self.matrix.csr();
-        let triangle = self.matrix.triangle();
-        let (ptr, idx, from, triangle) = match (system, &self.columns) {
-            (System::Plain, _) => (csr.row_ptr(), csr.col_idx(), None, triangle),
-            (System::Transposed, Some(c)) => (c.col_ptr(), c.row_idx(), Some(c.from()), triangle.transposed()),
-            (System::Transposed, None) => return Err(Error::NotAnalyzed),
-        };
-        Ok(View { ptr, idx, from, values: csr.values(), inv_diag: self.matrix.inv_diag(), triangle })
+        let rows = View::of(&self.matrix);
+        match (system, &self.columns) {
+            (System::Plain, _) => Ok(rows),
+            (System::Transposed, Some(c)) => {
+                let triangle = rows.triangle.transposed();
+                Ok(View { ptr: c.col_ptr(), idx: c.row_idx(), from: Some(c.from()), triangle, ..rows })
+            }
+            (System::Transposed, None) => Err(Error::NotAnalyzed),
+        }
     }
 }
 
@@ -144,7 +145,13 @@ pub struct View<'a, T> {
     pub triangle: Triangle,
 }
 
-impl<T: Real> View<'_, T> {
+impl<'a, T: Real> View<'a, T> {
+    /// The rows of a triangle.
+    pub fn of(matrix: &'a Triangular<T>) -> Self {
+        let (csr, inv_diag, triangle) = (matrix.csr(), matrix.inv_diag(), matrix.triangle());
+        Self { ptr: csr.row_ptr(), idx: csr.col_idx(), from: None, values: csr.values(), inv_diag, triangle }
+    }
+
     /// The `k`-th row to solve; also, which `k` a row is.
     #[inline]
     pub fn row(&self, k: usize) -> usize {

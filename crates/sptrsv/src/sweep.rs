@@ -17,13 +17,64 @@
 //! Cost of the analysis: one parallel pass over the columns, that of [`Runs`]; what is then looked at are runs. Index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
 //! References: Lamport 1974, The parallel execution of DO loops (hyperplanes); Chen, Yang, Liu, Ma 2023, structured SpTRSV.
 
+use std::cell::LazyCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use spandrel_formats::grid::Sample;
 use spandrel_formats::{Format, Grid, Machine, Ordinal, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
+
+/// Guesses at a grid from some rows before a matrix is taken for none.
+pub const GUESSES: usize = 64;
+/// Rows among which the end of the first line is looked for, as on a device.
+const FIRST_LINE: usize = 1 << 16;
+
+/// The lower halves of the stencils that a GPU has kernels for: of 5, 7, 9, 13, 15, 19, 27 and 33 points. Those of any other stencil take
+/// 1.6 us a step with 5 terms, 2.6 with 10 and 3.3 with 13, where a level of level sets takes about one (record/h200-sptrsv.jsonl).
+pub const STENCILS: [&[[i32; 3]]; 8] = [
+    &[[0, -1, 0], [-1, 0, 0]],
+    &[[0, 0, -1], [0, -1, 0], [-1, 0, 0]],
+    &[[-1, -1, 0], [0, -1, 0], [1, -1, 0], [-1, 0, 0]],
+    &[[0, 0, -2], [0, 0, -1], [0, -2, 0], [0, -1, 0], [-2, 0, 0], [-1, 0, 0]],
+    &[[-1, -1, -1], [1, -1, -1], [0, 0, -1], [-1, 1, -1], [1, 1, -1], [0, -1, 0], [-1, 0, 0]],
+    &[[0, -1, -1], [-1, 0, -1], [0, 0, -1], [1, 0, -1], [0, 1, -1], [-1, -1, 0], [0, -1, 0], [1, -1, 0], [-1, 0, 0]],
+    &[
+        [-1, -1, -1],
+        [0, -1, -1],
+        [1, -1, -1],
+        [-1, 0, -1],
+        [0, 0, -1],
+        [1, 0, -1],
+        [-1, 1, -1],
+        [0, 1, -1],
+        [1, 1, -1],
+        [-1, -1, 0],
+        [0, -1, 0],
+        [1, -1, 0],
+        [-1, 0, 0],
+    ],
+    &[
+        [0, 0, -2],
+        [-1, -1, -1],
+        [0, -1, -1],
+        [1, -1, -1],
+        [-1, 0, -1],
+        [0, 0, -1],
+        [1, 0, -1],
+        [-1, 1, -1],
+        [0, 1, -1],
+        [1, 1, -1],
+        [0, -2, 0],
+        [-1, -1, 0],
+        [0, -1, 0],
+        [1, -1, 0],
+        [-2, 0, 0],
+        [-1, 0, 0],
+    ],
+];
 
 /// A grid and the lower stencil on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,12 +150,38 @@ impl Lattice {
         let tau = self.offsets.iter().filter(|o| o[2] < 0).map(plane).max().unwrap_or(0);
         (sigma as usize, tau as usize)
     }
+    /// The grid without axes of a single point, and of its stencil what can lie inside. Rows keep their numbers, terms their order.
+    pub fn canonical(&self) -> ([usize; 3], Vec<[i32; 3]>) {
+        canonical(self.size, &self.offsets)
+    }
+    /// Whether a GPU has kernels for the stencil: it is one of [`STENCILS`].
+    pub fn has_kernels(&self) -> bool {
+        STENCILS.contains(&&self.canonical().1[..])
+    }
     /// Number of levels x + sigma y + tau z.
     pub fn levels(&self) -> usize {
         let (sigma, tau) = self.slopes(1);
         let [x, y, z] = self.size;
         if x * y * z == 0 { 0 } else { x + sigma * (y - 1) + tau * (z - 1) }
     }
+}
+
+/// See [`Lattice::canonical`].
+pub fn canonical(size: [usize; 3], offsets: &[[i32; 3]]) -> ([usize; 3], Vec<[i32; 3]>) {
+    let axes: Vec<usize> = (0..3).filter(|&axis| size[axis] > 1).collect();
+    let mut extents = [1; 3];
+    for (to, &from) in axes.iter().enumerate() {
+        extents[to] = size[from];
+    }
+    let fits = |o: &&[i32; 3]| (0..3).all(|axis| (o[axis].unsigned_abs() as usize) < size[axis]);
+    let moved = |o: &[i32; 3]| {
+        let mut offset = [0; 3];
+        for (to, &from) in axes.iter().enumerate() {
+            offset[to] = o[from];
+        }
+        offset
+    };
+    (extents, offsets.iter().filter(fits).map(moved).collect())
 }
 
 /// The plan of the sweep. See the module's head.
@@ -148,13 +225,69 @@ impl<T: Real> Sweep<T> {
         &self.lattice
     }
 
+    /// Plans from a look at some rows, as a device does: the grid that they suggest, proved on every row. Several unknowns a point of a plane may be
+    /// an axis of their own then, as those of elasticity in the plane, whose lattice is [2, X, Y] with 27 points.
+    ///
+    /// # Errors
+    /// [`Error::NotAGrid`], [`Error::OutsideStencil`].
+    fn sampled(matrix: &Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
+        let (n, csr, triangle) = (matrix.nrows(), matrix.csr(), matrix.triangle());
+        let mut sample = Sample::new(n);
+        // Where a row first lacks the point beside it the line may end.
+        let beside = |i: usize| match triangle {
+            Triangle::Lower => csr.get(i + 1, i),
+            Triangle::Upper => csr.get(i, i + 1),
+        };
+        if let Some(i) = (0..n.saturating_sub(1).min(FIRST_LINE)).find(|&i| beside(i).is_none()) {
+            sample.line_may_have(i + 1);
+        }
+        for row in (0..n.min(Sample::ROWS)).map(|at| Sample::row(n, at)) {
+            sample.push(row, csr.row(row).0.to_vec());
+        }
+        let runs = LazyCell::new(|| Runs::of(csr));
+        let mut contradicting = Vec::new();
+        for _ in 0..GUESSES {
+            let grid = sample.guess().map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
+            let lattice = Lattice::new(n, grid.size, &lower(&grid.offsets, triangle), false, false)?;
+            match Self::verified(&runs, matrix, lattice, systems) {
+                // A row that a guess was made from is not in order.
+                Err(Error::OutsideStencil { row, .. }) if !contradicting.contains(&row) => {
+                    contradicting.push(row);
+                    sample.push(row, csr.row(row).0.to_vec());
+                }
+                other => return other,
+            }
+        }
+        Err(Error::NotAGrid { plan: Self::NAME, why: format!("none of {GUESSES} guesses holds its rows") })
+    }
+
+    /// The plan where it is expected to pay on a machine. On a GPU several unknowns a point are not looked for but as an axis of their own: what has
+    /// kernels has one.
+    pub fn paying(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<Self> {
+        let pays = |plan: &Self| plan.pays(machine);
+        match machine {
+            Machine::Cpu => Self::analyze(Arc::clone(matrix), systems).ok().filter(pays),
+            Machine::Gpu => Self::sampled(matrix, systems).ok().filter(pays).or_else(|| {
+                let runs = Runs::of(matrix.csr());
+                let grid = Grid::of_points(&runs).ok()?;
+                Self::found(&runs, matrix, &grid, systems).ok().filter(pays)
+            }),
+        }
+    }
+
+    /// The plan on a grid that was found, once every row is part of it.
+    fn found(runs: &Runs<'_, T>, matrix: &Arc<Triangular<T>>, grid: &Grid, systems: Systems) -> Result<Self> {
+        let offsets = lower(&grid.offsets, matrix.triangle());
+        let lattice = Lattice::new(matrix.nrows(), grid.size, &offsets, false, false)?;
+        Self::verified(runs, matrix, Lattice { unknowns: grid.unknowns, ..lattice }, systems)
+    }
+
     /// Whether a solve is expected to be faster than one of level sets: it moves at most a third more bytes, as level sets read columns and the order
     /// of rows, and zeros in the places of many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one
-    /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. Several unknowns
-    /// a point do not pay on a GPU, where such a sweep takes four times as long as level sets, with 20 as with 1600 rows a level
-    /// (record/h200-sptrsv.jsonl).
+    /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. On a GPU the
+    /// stencil has to be one of [`STENCILS`] besides: any other takes longer for a step than level sets for a level, of which there are no more.
     pub fn pays(&self, machine: Machine) -> bool {
-        if machine == Machine::Gpu && self.lattice.unknowns() > 1 {
+        if machine == Machine::Gpu && !self.lattice.has_kernels() {
             return false;
         }
         let (n, csr) = (self.matrix.nrows(), self.matrix.csr());
@@ -162,6 +295,12 @@ impl<T: Real> Sweep<T> {
         let general = (8 * n + (4 + T::BYTES) * csr.nnz() + T::BYTES * (inverses + 2 * n)) as u64;
         self.lattice.whole || 3 * self.sptrsv_bytes() <= 4 * general
     }
+}
+
+/// The stencil of a triangle as that of the lower one, without the diagonal.
+fn lower(offsets: &[[i32; 3]], triangle: Triangle) -> Vec<[i32; 3]> {
+    let sign = if triangle == Triangle::Upper { -1 } else { 1 };
+    offsets.iter().filter(|&&o| o != [0; 3]).map(|o| o.map(|d| sign * d)).collect()
 }
 
 /// What rows hold of their stencil.
@@ -302,11 +441,13 @@ impl<T: Real> Plan for Sweep<T> {
         }
         let runs = Runs::of(matrix.csr());
         let grid = Grid::of_runs(&runs).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
-        let sign = if matrix.triangle() == Triangle::Upper { -1 } else { 1 };
-        let offsets: Vec<[i32; 3]> =
-            grid.offsets.iter().filter(|&&o| o != [0; 3]).map(|o| o.map(|d| sign * d)).collect();
-        let lattice = Lattice { unknowns: grid.unknowns, ..Lattice::new(n, grid.size, &offsets, false, false)? };
-        Self::verified(&runs, &matrix, lattice, systems)
+        Self::found(&runs, &matrix, &grid, systems)
+    }
+    fn analyze_for(matrix: Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Result<Self> {
+        match (machine == Machine::Gpu).then(|| Self::paying(&matrix, systems, machine)).flatten() {
+            Some(plan) => Ok(plan),
+            None => Self::analyze(matrix, systems),
+        }
     }
     fn matrix(&self) -> &Arc<Triangular<T>> {
         &self.matrix

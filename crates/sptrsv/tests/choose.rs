@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use spandrel_formats::{Csr, Machine, Triplets, generate};
-use spandrel_sptrsv::{AnyPlan, Diagonal, Plan, Serial, Systems, Triangle, Triangular, choose, split};
+use spandrel_sptrsv::{
+    AnyPlan, Diagonal, Latency, Plan, Serial, Sweep, Systems, Triangle, Triangular, View, choose, split,
+};
 
 fn lower(a: &Csr<f64>) -> Arc<Triangular<f64>> {
     let lower = split(a).expect("square").lower;
@@ -66,26 +68,74 @@ fn any_plan_is_the_plan_that_it_names() {
 }
 
 #[test]
-fn long_rows_take_a_thread_each_on_a_gpu() {
-    for (reach, plan) in [(28, "levelset"), (40, "capellini")] {
-        // Unevenly far before their row, as on no grid.
-        let entries = (0..3000u32).map(|i| (0..reach).map(move |k| i.saturating_sub(7 * k + k % 3)).chain([i]));
-        let rows: Vec<Vec<u32>> =
-            entries.map(|row| row.collect::<std::collections::BTreeSet<_>>().into_iter().collect()).collect();
-        let ends = rows.iter().scan(0, |end, row| {
-            Some({
-                *end += row.len() as u32;
-                *end
-            })
-        });
-        let ptr: Vec<u32> = std::iter::once(0).chain(ends).collect();
-        let cols = rows.concat();
-        let values = vec![1.0; cols.len()];
-        let csr = Csr::new(3000, 3000, ptr, cols, values).expect("sorted");
-        for diagonal in [Diagonal::NonUnit, Diagonal::Unit] {
-            let matrix = Triangular::new(csr.clone(), Triangle::Lower, diagonal).expect("lower");
-            let found = choose(&Arc::new(matrix), Machine::Gpu, 100);
-            assert_eq!(found.plan, plan, "{reach} {diagonal:?}: {}", found.why);
+fn chains_inside_warps_take_a_thread_a_row_on_a_gpu() {
+    // Rows in blocks of `size`, each of which needs all before it in its block and `far` rows of the sixth block before.
+    let blocks = |size: usize, far: usize, blocks: usize| {
+        let mut triplets = Triplets::new(size * blocks, size * blocks).expect("small");
+        for i in 0..size * blocks {
+            let begin = i / size * size;
+            (begin..i).for_each(|j| triplets.push(i, j, 0.1).expect("inside"));
+            let before = |k: usize| begin.checked_sub(6 * size).map(|at| at + (i * 7 + k * 5) % size);
+            let cols: std::collections::BTreeSet<_> = (0..far).filter_map(before).collect();
+            cols.into_iter().for_each(|j| triplets.push(i, j, 0.1).expect("inside"));
         }
+        lower(&triplets.to_csr().expect("small"))
+    };
+    let chosen = |matrix: &Arc<Triangular<f64>>| choose(matrix, Machine::Gpu, 100);
+    // A level of one row of each block would be one for every row of the chain; in a warp a step is shorter.
+    let chains = chosen(&blocks(16, 8, 400));
+    assert_eq!(chains.plan, "capellini", "{}", chains.why);
+    // With a diagonal whose reciprocal is waited for at the end of each row, a step of the chain is longer.
+    let with_diagonal = {
+        let unit = blocks(16, 8, 400);
+        let mut triplets = Triplets::new(unit.nrows(), unit.nrows()).expect("small");
+        for i in 0..unit.nrows() {
+            unit.csr().row(i).0.iter().for_each(|&j| triplets.push(i, j as usize, 0.1).expect("inside"));
+            triplets.push(i, i, 2.0).expect("inside");
+        }
+        Triangular::new(triplets.to_csr().expect("small"), Triangle::Lower, Diagonal::NonUnit).expect("lower")
+    };
+    let chains = chosen(&Arc::new(with_diagonal));
+    assert_eq!(chains.plan, "levelset", "{}", chains.why);
+    // Neighbouring rows that need nothing of each other.
+    let wide = chosen(&layered(40, 700));
+    assert_eq!(wide.plan, "levelset", "{}", wide.why);
+    // What a triangle is chosen by is the same for the upper one that mirrors it.
+    for matrix in [blocks(16, 8, 400), layered(40, 700)] {
+        let n = matrix.nrows();
+        let mirrored = {
+            let mut triplets = Triplets::new(n, n).expect("small");
+            for i in 0..n {
+                let (cols, _) = matrix.csr().row(i);
+                cols.iter().for_each(|&j| triplets.push(n - 1 - i, n - 1 - j as usize, 0.1).expect("inside"));
+            }
+            triplets.to_csr().expect("small")
+        };
+        let mirrored = Triangular::new(mirrored, Triangle::Upper, Diagonal::Unit).expect("upper");
+        let found = [&*matrix, &mirrored].map(|matrix| Latency::of(&View::of(matrix)).expect("few places"));
+        assert_eq!(found[0], found[1]);
     }
+}
+
+#[test]
+fn several_unknowns_a_point_of_a_plane_are_an_axis_on_a_gpu() {
+    let of = |spec: &str| lower(&generate::csr(spec).expect("a known generator"));
+    let lattice = |matrix: &Arc<Triangular<f64>>, machine| {
+        let plan = Sweep::analyze_for(Arc::clone(matrix), Systems::Plain, machine).expect("a grid");
+        let lattice = plan.lattice();
+        (lattice.size(), lattice.unknowns(), lattice.offsets().len(), plan.pays(machine))
+    };
+    let plane = of("elasticity2d:60x50");
+    assert_eq!(lattice(&plane, Machine::Gpu), ([2, 60, 50], 1, 13, true));
+    assert_eq!(lattice(&plane, Machine::Cpu), ([120, 50, 1], 2, 10, true));
+    assert_eq!(choose(&plane, Machine::Gpu, 100).plan, "sweep");
+    // No axis is left for those of a point in space, and kernels of any stencil take longer than level sets.
+    let space = of("system3d:14,b=3");
+    assert_eq!(lattice(&space, Machine::Gpu), ([42, 14, 14], 3, 5, false));
+    assert_eq!(choose(&space, Machine::Gpu, 100).plan, "levelset");
+    assert_eq!(choose(&of("system3d:24,b=3"), Machine::Cpu, 100).plan, "sweep");
+    // The upper triangle has the same lattice.
+    let upper = split(&generate::csr::<f64>("elasticity2d:60x50").expect("a known generator")).expect("square").upper;
+    let upper = Arc::new(Triangular::new(upper, Triangle::Upper, Diagonal::NonUnit).expect("a triangle"));
+    assert_eq!(lattice(&upper, Machine::Gpu), ([2, 60, 50], 1, 13, true));
 }

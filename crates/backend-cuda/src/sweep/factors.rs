@@ -13,7 +13,7 @@ use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
 
 use super::resident::{SIDE, shift};
-use super::{CudaSweep, Schedule, geometry};
+use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
 use crate::factor::{CudaFactor, Index, Numeric, Operands, Patterns, roundoff};
 use crate::launch::{Argument, Grid, arg};
@@ -62,7 +62,7 @@ struct Known {
 impl Known {
     /// None for more terms than the kernels take.
     fn new(lattice: &Lattice, nrows: usize, parts: Parts) -> Option<Self> {
-        let (size, offsets) = geometry::canonical(lattice.size(), lattice.offsets());
+        let (size, offsets) = lattice.canonical();
         let of = |o: &[i32; 3]| (0..3).map(|axis| size[axis] - o[axis].unsigned_abs() as usize).product::<usize>();
         let neighbours = offsets.iter().map(of).sum();
         (offsets.len() < SIDE).then_some(Self { size, offsets, nrows, neighbours, parts })

@@ -6,6 +6,7 @@
 
 use spandrel_backend::{Error, Result};
 use spandrel_formats::Real;
+use spandrel_sptrsv::sweep::{STENCILS, canonical};
 use spandrel_sptrsv::{Lattice, Plan, Sweep};
 
 use super::resident::PlacesArg;
@@ -81,28 +82,20 @@ impl Kernels {
     }
 }
 
-macro_rules! kernels {
-    ($($points:literal, $depth:literal: $plain:literal, $transposed:literal, [$([$dx:literal, $dy:literal, $dz:literal]),* $(,)?];)*) => {
-        [$(Kernels { offsets: &[$([$dx, $dy, $dz]),*], depth: $depth, plain: $plain, transposed: $transposed }),*]
-    };
+/// Those of the `at`-th of [`STENCILS`].
+const fn kernels(at: usize, depth: usize, plain: &'static str, transposed: &'static str) -> Kernels {
+    Kernels { offsets: STENCILS[at], depth, plain, transposed }
 }
 
-const KERNELS: [Kernels; 8] = kernels![
-    5, 10: "sptrsv5_sweep", "sptrsv_transposed5_sweep", [[0, -1, 0], [-1, 0, 0]];
-    7, 10: "sptrsv7_sweep", "sptrsv_transposed7_sweep", [[0, 0, -1], [0, -1, 0], [-1, 0, 0]];
-    9, 8: "sptrsv9_sweep", "sptrsv_transposed9_sweep", [[-1, -1, 0], [0, -1, 0], [1, -1, 0], [-1, 0, 0]];
-    13, 6: "sptrsv13_sweep", "sptrsv_transposed13_sweep",
-        [[0, 0, -2], [0, 0, -1], [0, -2, 0], [0, -1, 0], [-2, 0, 0], [-1, 0, 0]];
-    15, 6: "sptrsv15_sweep", "sptrsv_transposed15_sweep",
-        [[-1, -1, -1], [1, -1, -1], [0, 0, -1], [-1, 1, -1], [1, 1, -1], [0, -1, 0], [-1, 0, 0]];
-    19, 5: "sptrsv19_sweep", "sptrsv_transposed19_sweep",
-        [[0, -1, -1], [-1, 0, -1], [0, 0, -1], [1, 0, -1], [0, 1, -1], [-1, -1, 0], [0, -1, 0], [1, -1, 0], [-1, 0, 0]];
-    27, 5: "sptrsv27_sweep", "sptrsv_transposed27_sweep",
-        [[-1, -1, -1], [0, -1, -1], [1, -1, -1], [-1, 0, -1], [0, 0, -1], [1, 0, -1], [-1, 1, -1], [0, 1, -1], [1, 1, -1],
-         [-1, -1, 0], [0, -1, 0], [1, -1, 0], [-1, 0, 0]];
-    33, 4: "sptrsv33_sweep", "sptrsv_transposed33_sweep",
-        [[0, 0, -2], [-1, -1, -1], [0, -1, -1], [1, -1, -1], [-1, 0, -1], [0, 0, -1], [1, 0, -1], [-1, 1, -1], [0, 1, -1],
-         [1, 1, -1], [0, -2, 0], [-1, -1, 0], [0, -1, 0], [1, -1, 0], [-2, 0, 0], [-1, 0, 0]];
+const KERNELS: [Kernels; STENCILS.len()] = [
+    kernels(0, 10, "sptrsv5_sweep", "sptrsv_transposed5_sweep"),
+    kernels(1, 10, "sptrsv7_sweep", "sptrsv_transposed7_sweep"),
+    kernels(2, 8, "sptrsv9_sweep", "sptrsv_transposed9_sweep"),
+    kernels(3, 6, "sptrsv13_sweep", "sptrsv_transposed13_sweep"),
+    kernels(4, 6, "sptrsv15_sweep", "sptrsv_transposed15_sweep"),
+    kernels(5, 5, "sptrsv19_sweep", "sptrsv_transposed19_sweep"),
+    kernels(6, 5, "sptrsv27_sweep", "sptrsv_transposed27_sweep"),
+    kernels(7, 4, "sptrsv33_sweep", "sptrsv_transposed33_sweep"),
 ];
 
 /// Those of any other stencil.
@@ -121,24 +114,6 @@ pub(super) struct Geometry {
     pub(super) values: usize,
     /// Words of 64 bits of what is handed on.
     pub(super) words: usize,
-}
-
-/// A grid without axes of a single point, and of its stencil what can lie inside. Rows keep their numbers, terms their order.
-pub(super) fn canonical(size: [usize; 3], offsets: &[[i32; 3]]) -> ([usize; 3], Vec<[i32; 3]>) {
-    let axes: Vec<usize> = (0..3).filter(|&axis| size[axis] > 1).collect();
-    let mut extents = [1; 3];
-    for (to, &from) in axes.iter().enumerate() {
-        extents[to] = size[from];
-    }
-    let fits = |o: &&[i32; 3]| (0..3).all(|axis| (o[axis].unsigned_abs() as usize) < size[axis]);
-    let moved = |o: &[i32; 3]| {
-        let mut offset = [0; 3];
-        for (to, &from) in axes.iter().enumerate() {
-            offset[to] = o[from];
-        }
-        offset
-    };
-    (extents, offsets.iter().filter(fits).map(moved).collect())
 }
 
 /// A stencil of at most [`TERMS`] terms as the kernels take it.

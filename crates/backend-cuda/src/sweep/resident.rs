@@ -11,6 +11,7 @@
 
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};
 use spandrel_formats::{Csr, Grid as Found, Real, Sample};
+use spandrel_sptrsv::sweep::GUESSES;
 use spandrel_sptrsv::{Diagonal, Lattice, Sweep, System, Systems, Triangle};
 
 use super::{CudaSweep, Schedule};
@@ -24,7 +25,7 @@ use crate::{Cuda, CudaCsr};
 pub(super) const SIDE: usize = 41;
 const BOTH: usize = 81;
 /// Rows of a sample, words of each, and columns among them, as in the kernels.
-const SAMPLED: usize = 256;
+const SAMPLED: usize = Sample::ROWS;
 const SAMPLE_WORDS: usize = 46;
 const SAMPLE_COLS: usize = 44;
 /// Lanes of the layout that a thread block fills at once, and its threads.
@@ -34,8 +35,6 @@ const THREADS: u32 = 256;
 const SHARED: usize = 38 << 10;
 /// Thread blocks that pack, a multiprocessor: as many as one runs at once.
 const PACKING: usize = 5;
-/// Guesses at a grid before the matrix is taken for none.
-const GUESSES: usize = 64;
 
 /// The reports of the kernels, by their place.
 const OUTSIDE: usize = 0;
@@ -173,7 +172,7 @@ impl Look {
                 return Err(no_grid(format!("a row holds {count} entries on one side of its diagonal")));
             }
             look.other_side |= row[1] != 0;
-            look.push(sampled_row(n, at), row[2..2 + count].to_vec());
+            look.push(Sample::row(n, at), row[2..2 + count].to_vec());
         }
         Ok(look)
     }
@@ -420,15 +419,6 @@ impl Cuda {
     }
 }
 
-/// `sampled_row` of the kernels.
-fn sampled_row(n: usize, at: usize) -> usize {
-    if n <= SAMPLED {
-        return at;
-    }
-    let part = (at / 16 * 40_503 + 24_593) & 0xffff;
-    (((n - 16) * part) >> 16) + at % 16
-}
-
 impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
     fn analyze(&self, from: &CudaCsr<T>, part: &Part<'_>) -> Result<Analyzed<CudaSweep<T>>> {
         not_recorded(self, "an analysis")?;
@@ -512,7 +502,7 @@ mod tests {
     fn samples_stay_inside() {
         for n in [1, 16, 255, 256, 257, 300, 1 << 20, (1 << 31) - 1] {
             for at in 0..SAMPLED.min(n) {
-                assert!(sampled_row(n, at) < n, "{n} {at}");
+                assert!(Sample::row(n, at) < n, "{n} {at}");
             }
         }
     }

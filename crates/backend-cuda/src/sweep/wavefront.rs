@@ -145,7 +145,7 @@ impl Wavefront {
     /// The schedule of a grid with so many bytes of shared memory for a thread block, in a grid of so many thread blocks at most, if a kernel
     /// is for its stencil and one fits.
     pub(super) fn of<T: Real>(lattice: &Lattice, shared: usize, blocks: usize) -> Option<Self> {
-        let (size, offsets) = geometry::canonical(lattice.size(), lattice.offsets());
+        let (size, offsets) = lattice.canonical();
         schedule(size, &offsets, T::BYTES, shared.min(geometry::SHARED), blocks)
     }
 

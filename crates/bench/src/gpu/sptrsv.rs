@@ -119,7 +119,7 @@ impl<'a, T: Real> Underway<'a, T> {
         Cuda: Sptrsv<P> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
         <Cuda as Load<P>>::Resident: 'static,
     {
-        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix))?;
+        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix, Machine::Gpu))?;
         let storage = plan.storage();
         let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
         anyhow::ensure!(

@@ -95,7 +95,7 @@ impl<'a, T: Real> Underway<'a, T> {
     where
         Cpu: Sptrsv<P> + Backend<T>,
     {
-        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix))?;
+        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix, Machine::Cpu))?;
         let plan = Arc::new(plan);
         let (tri, load_ms) = prepared(|| Ok(Tri::<Cpu, P>::load(self.be, Arc::clone(&plan))?))?;
         let x = self.be.zeros(self.problem.facts.n)?;

@@ -6,7 +6,8 @@
 use std::rc::Rc;
 
 use spandrel_backend::{Coeff, Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Dia, Format, Grid, Real};
+use spandrel_formats::{Csr, Dia, Format, Grid, Machine, Real};
+use spandrel_solvers::factored::{Plans, SharedTriangles};
 use spandrel_solvers::{BiCgStab, Cg, Error, Factored, Options, Outcome};
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Ssor, Sweep};
 
@@ -61,6 +62,27 @@ fn precond<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<(Bo
     }
 }
 
+/// M^-1 by the sweep as a program plans it for a GPU, where unknowns may be an axis; `None` where that does not pay.
+fn for_a_gpu<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<Option<Boxed<T, D>>, Finding> {
+    fn planned<T: Real, D: Grids<T>, F: Factor<Value = T>>(
+        be: &D,
+        csr: &Csr<T>,
+    ) -> Result<Option<Boxed<T, D>>, Finding> {
+        let failed = |error| refused(Error::Triangle(error));
+        let factor = F::symbolic(csr).map_err(failed)?;
+        let numeric = factor.numeric(csr.values()).map_err(failed)?;
+        let triangles: SharedTriangles<T> = factor.triangles(numeric).map_err(failed)?.into();
+        let paying = |triangle: &_, systems| Sweep::paying(triangle, systems, Machine::Gpu).ok_or(());
+        let Ok(plans) = Plans::planned(&triangles, paying) else { return Ok(None) };
+        Ok(Some(Box::new(Factored::load(be, factor, plans).map_err(refused)?)))
+    }
+    match name {
+        "ilu0" => planned::<T, D, Ilu0<T>>(be, csr),
+        "ic0" => planned::<T, D, Ic0<T>>(be, csr),
+        _ => planned::<T, D, Ssor<T>>(be, csr),
+    }
+}
+
 /// One solve by the product of diagonals.
 fn solve<T: Real, D: Grids<T>>(
     be: &D,
@@ -107,6 +129,20 @@ fn check<T: Real, D: Grids<T>>(fleet: &Fleet<D>, spec: &str, unknowns: usize, so
             if let Some(detail) = difference(&be.download(&z)?, &host(&r)) {
                 return Err(wrong(format!("{label}: M^-1 r against the serial solves: {detail}")));
             }
+        }
+        match for_a_gpu::<T, D>(be, &csr, name)? {
+            Some(m) => {
+                let mut z = be.upload(&vec![T::nan(); n])?;
+                m.apply(be, None, &x, &mut z)?;
+                let z = be.download(&z)?;
+                if let Some(detail) = host.as_ref().and_then(|host| difference(&z, &host(&r))) {
+                    return Err(wrong(format!("{label}: M^-1 r as planned for a GPU: {detail}")));
+                }
+            }
+            None if spec.starts_with("elasticity2d") => {
+                return Err(wrong("the unknowns of a plane's points are no axis for a GPU"));
+            }
+            None => {}
         }
         if diagonals {
             let mut y = be.upload(&vec![T::nan(); n])?;

@@ -18,6 +18,19 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// Rows of a sample at most, without those that contradict a guess.
+    pub const ROWS: usize = 256;
+
+    /// The row that is the `at`-th of the sample of a matrix of so many: all of them where they are few, else runs of 16 neighbours. Twin:
+    /// `sampled_row` of kernels/grid.cu.
+    pub fn row(nrows: usize, at: usize) -> usize {
+        if nrows <= Self::ROWS {
+            return at;
+        }
+        let part = (at / 16 * 40_503 + 24_593) & 0xffff;
+        (((nrows - 16) * part) >> 16) + at % 16
+    }
+
     /// No row yet, of a matrix of so many.
     pub fn new(nrows: usize) -> Self {
         Self { nrows, ..Self::default() }

@@ -1,0 +1,296 @@
+//! How long a GPU takes for a triangle without a grid by level sets and by a thread a row, from what their kernels do: both are waits, not bytes.
+//!
+//! What is played is what decides when a row is known (kernels/levelset.cu, kernels/include/sptrsv.cuh), with the time of each action:
+//! - Level sets: the warp of a slice takes eight entries of each of its rows at a time, in a round that ends when all of them are there; the next
+//!   eight are asked for after that. Its rows are known together.
+//! - A thread a row: the warp of 32 neighbouring rows looks once for what its rows lack of rows of other warps, among the four entries that each
+//!   has at hand; then it goes on in steps as long as each of them ends a row, which rows of the same warp may need. So a chain inside a warp
+//!   costs a step a row, and one that leaves it a hop besides.
+//!
+//! Cost: of at most [`PLAYED`] rows the entries twice.
+
+use std::ops::Range;
+
+use spandrel_formats::{Offset, Ordinal, PADDING, Real};
+
+use crate::levelset::{LANES, LONG, Ranked, Schedule, Span, off_diagonal};
+use crate::{Result, Triangle, View};
+
+/// Rows that are played at most, from the middle of a triangle: what they need of rows before is there.
+pub const PLAYED: usize = 8192;
+
+/// Nanoseconds by level sets: until a row that is known is seen by a warp that waits for it, of a round, and of the end of a slice.
+const SEEN: u32 = 400;
+const ROUND: u32 = 400;
+const END: u32 = 400;
+/// Entries of a round, and of a long row's.
+const HELD: usize = 8;
+/// Nanoseconds of a level that a thread block alone solves, and of each further row of it.
+const ALONE: u32 = 350;
+const BESIDE: u32 = 350;
+
+/// Nanoseconds by a thread a row: until a row that is known is seen by another warp, of a look at what rows of others have, and of a step.
+const HOP: u32 = 500;
+const LOOK: u32 = 200;
+const STEP: u32 = 700;
+/// Nanoseconds of a step that ends a row of a diagonal that is not 1, besides: its reciprocal is asked for when the sum is there. Level sets have it by then.
+const INVERSE: u32 = 200;
+/// Entries that a thread has at hand.
+const AT_HAND: usize = 4;
+
+/// The expected times of one solve of some neighbouring rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// The rows.
+    pub rows: usize,
+    /// Microseconds by level sets.
+    pub level_sets: f64,
+    /// Microseconds by a thread a row.
+    pub threads: f64,
+}
+
+impl Latency {
+    /// Plays both solves of a system's middle rows.
+    ///
+    /// # Errors
+    /// As [`Schedule::of`].
+    pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
+        let n = view.ptr.len() - 1;
+        let count = n.min(PLAYED);
+        let first = (n - count) / 2;
+        let part = Part::of(view, first..first + count);
+        let by_levels = || Schedule::ranked::<T>(part.ranked()).map(|schedule| part.by_levels(&schedule));
+        let (level_sets, threads) = rayon::join(by_levels, || part.by_threads());
+        let microseconds = |nanoseconds: u32| f64::from(nanoseconds) / 1000.0;
+        Ok(Self { rows: count, level_sets: microseconds(level_sets?), threads: microseconds(threads) })
+    }
+}
+
+/// Neighbouring rows of a system, numbered from the first one to be solved: where the entries of each begin, and the rows that they need in the
+/// order of the sum, [`PADDING`] for one that is solved before all of these.
+struct Part {
+    ptr: Vec<Offset>,
+    needs: Vec<Ordinal>,
+    /// Whether rows have an entry on the diagonal, which a thread a row walks over.
+    diagonal: bool,
+}
+
+impl Part {
+    fn of<T: Real>(view: &View<'_, T>, rows: Range<usize>) -> Self {
+        let (mut ptr, mut needs) = (Vec::with_capacity(rows.len() + 1), Vec::new());
+        ptr.push(0);
+        let inside = |place: usize| if place < rows.len() { place as Ordinal } else { PADDING };
+        match view.triangle {
+            Triangle::Lower => rows.clone().for_each(|row| {
+                let cols = &view.idx[off_diagonal(view, row)];
+                needs.extend(cols.iter().map(|&col| inside((col as usize).wrapping_sub(rows.start))));
+                ptr.push(needs.len() as Offset);
+            }),
+            Triangle::Upper => rows.clone().rev().for_each(|row| {
+                let cols = &view.idx[off_diagonal(view, row)];
+                needs.extend(cols.iter().rev().map(|&col| inside((rows.end - 1).wrapping_sub(col as usize))));
+                ptr.push(needs.len() as Offset);
+            }),
+        }
+        Self { ptr, needs, diagonal: !view.inv_diag.is_empty() }
+    }
+
+    fn rows(&self) -> usize {
+        self.ptr.len() - 1
+    }
+    /// What a row needs, one after the other.
+    fn needs(&self, row: usize) -> &[Ordinal] {
+        &self.needs[self.ptr[row] as usize..self.ptr[row + 1] as usize]
+    }
+
+    /// Levels among these rows.
+    fn ranked(&self) -> Ranked {
+        let mut level_of = vec![0 as Ordinal; self.rows()];
+        Ranked::by(self.rows(), |row| {
+            let needs = self.needs(row);
+            let above = needs.iter().filter_map(|&of| level_of.get(of as usize)).max();
+            level_of[row] = above.map_or(0, |&level| level + 1);
+            (level_of[row], needs.len())
+        })
+    }
+
+    /// When the last row is known, by level sets.
+    fn by_levels(&self, schedule: &Schedule) -> u32 {
+        let mut known = vec![0u32; self.rows()];
+        let (mut clock, mut level) = (0u32, 0);
+        for segment in schedule.segments() {
+            let begin = clock;
+            if segment.span == Span::Block {
+                while (schedule.level_ptr()[level] as usize) < segment.positions.end {
+                    let rows = &schedule.order()
+                        [schedule.level_ptr()[level] as usize..schedule.level_ptr()[level + 1] as usize];
+                    clock = clock.saturating_add(ALONE + BESIDE * (rows.len() - 1) as u32);
+                    rows.iter().for_each(|&row| known[row as usize] = clock);
+                    level += 1;
+                }
+                continue;
+            }
+            for &[_, position, rows, steps] in &schedule.slices()[segment.slices.clone()] {
+                let held = if steps as usize > LONG { LANES } else { HELD };
+                let rows = &schedule.order()[position as usize..(position + rows) as usize];
+                // The last that each round waits for; long rows have more rounds, one after the other.
+                let mut latest = [0u32; LONG / HELD];
+                let mut t = begin;
+                for &row in rows {
+                    for (round, needs) in self.needs(row as usize).chunks(held).enumerate() {
+                        let seen = |last: u32, &of: &Ordinal| {
+                            last.max(known.get(of as usize).map_or(0, |&known| known + SEEN))
+                        };
+                        let last = needs.iter().fold(0, seen);
+                        match latest.get_mut(round).filter(|_| held == HELD) {
+                            Some(latest) => *latest = last.max(*latest),
+                            None => t = (t + ROUND).max(last),
+                        }
+                    }
+                }
+                if held == HELD {
+                    let rounds = (steps as usize).div_ceil(HELD);
+                    t = latest[..rounds].iter().fold(t, |t, &last| (t + ROUND).max(last));
+                }
+                t += END;
+                rows.iter().for_each(|&row| known[row as usize] = t);
+                clock = clock.max(t);
+            }
+            level = schedule.level_ptr().partition_point(|&at| (at as usize) < segment.positions.end);
+        }
+        clock
+    }
+
+    /// When the last row is known, by a thread a row.
+    fn by_threads(&self) -> u32 {
+        let count = self.rows();
+        let mut known = vec![0u32; count];
+        let mut end = 0u32;
+        for first in (0..count).step_by(LANES) {
+            end = end.max(self.warp(first..count.min(first + LANES), &mut known));
+        }
+        end
+    }
+
+    /// The rows of a warp; when the last of them is known.
+    fn warp(&self, rows: Range<usize>, known: &mut [u32]) -> u32 {
+        let mut lanes = [Lane { needs: &[], entries: 0, done: 0, looks: 0 }; LANES];
+        for (lane, row) in lanes.iter_mut().zip(rows.clone()) {
+            lane.needs = self.needs(row);
+            lane.entries = lane.needs.len() + usize::from(self.diagonal);
+        }
+        // Sets of lanes: that may go on, and for each lane of the warp those that wait for it.
+        let mut ready = u32::MAX >> (LANES - rows.len());
+        let mut waiting = [0u32; LANES];
+        // From when on a look ends a lane's waiting.
+        let mut seen_from = [u32::MAX; LANES];
+        let (mut left, mut looks, mut solved) = (rows.len(), 0u32, 0u32);
+        let mut t = 0u32;
+        while left > 0 {
+            if ready == 0 {
+                t = t.max(seen_from.iter().fold(u32::MAX, |first, &from| first.min(from)));
+            }
+            let looked = t;
+            looks += 1;
+            for (at, from) in seen_from.iter_mut().enumerate() {
+                let is_seen = *from <= looked;
+                ready |= u32::from(is_seen) << at;
+                *from = if is_seen { u32::MAX } else { *from };
+            }
+            t = t.saturating_add(LOOK);
+            loop {
+                let (mut ended, mut next) = (0u32, 0u32);
+                for at in bits(ready) {
+                    match lanes[at].go_on(rows.start, known, solved, looks, looked) {
+                        Outcome::Solved => ended |= 1 << at,
+                        Outcome::Moved => next |= 1 << at,
+                        Outcome::Far(from) => seen_from[at] = from,
+                        Outcome::Near(of) => waiting[of] |= 1 << at,
+                    }
+                }
+                ready = next;
+                t = t.saturating_add(STEP);
+                if self.diagonal && ended != 0 {
+                    t = t.saturating_add(INVERSE);
+                }
+                for at in bits(ended) {
+                    known[rows.start + at] = t;
+                    ready |= waiting[at];
+                }
+                solved |= ended;
+                left -= ended.count_ones() as usize;
+                if ended == 0 || left == 0 {
+                    break;
+                }
+            }
+        }
+        t
+    }
+}
+
+/// A row under way.
+#[derive(Clone, Copy)]
+struct Lane<'a> {
+    needs: &'a [Ordinal],
+    /// Entries, that on the diagonal the last of them.
+    entries: usize,
+    /// Entries that are done.
+    done: usize,
+    /// Looks before the entries at hand came there.
+    looks: u32,
+}
+
+impl Lane<'_> {
+    /// Its part of a step of the warp whose rows begin with `first`, the `solved` of them known, after so many looks, the last at `looked`: the
+    /// entries at hand, as far as they are there.
+    fn go_on(&mut self, first: usize, known: &[u32], solved: u32, looks: u32, looked: u32) -> Outcome {
+        let end = self.entries.min(self.done - self.done % AT_HAND + AT_HAND);
+        while self.done < end {
+            let Some(&needed) = self.needs.get(self.done) else {
+                self.done += 1;
+                continue;
+            };
+            let needed = needed as usize;
+            let near = needed.wrapping_sub(first);
+            if near < LANES {
+                if solved >> near & 1 == 0 {
+                    return Outcome::Near(near);
+                }
+            } else {
+                let from = known.get(needed).map_or(0, |&known| known + (HOP - LOOK));
+                if self.looks >= looks || from > looked {
+                    return Outcome::Far(from);
+                }
+            }
+            self.done += 1;
+        }
+        if self.done == self.entries {
+            return Outcome::Solved;
+        }
+        // What comes to hand now is looked for next time.
+        self.looks = looks;
+        Outcome::Moved
+    }
+}
+
+/// How far a lane came in a step.
+enum Outcome {
+    Solved,
+    /// To the next entries.
+    Moved,
+    /// It needs a row of another warp, which a look finds from that time on.
+    Far(u32),
+    /// It needs that row of the warp.
+    Near(usize),
+}
+
+/// The members of a set.
+fn bits(mut set: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = set.trailing_zeros() as usize;
+        (set != 0).then(|| {
+            set &= set - 1;
+            at
+        })
+    })
+}
