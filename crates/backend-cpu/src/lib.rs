@@ -40,6 +40,7 @@ mod structured;
 mod sweep;
 mod syncfree;
 mod threads;
+mod turns;
 mod vector;
 
 pub use bdia::CpuBdia;

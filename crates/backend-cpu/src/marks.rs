@@ -1,10 +1,10 @@
-//! Rows that wait for each other: solves by workers that hand rows out by a ticket, and marks of the rows that are solved.
+//! Rows that wait for each other: solves by workers that draw rows in order, and marks of the rows that are solved.
 //!
 //! Layout: a mark for each run of `grain` rows in the order of the solve: the number of the solve, then how many rows of the run are solved.
-//! Progress: runs of rows are drawn in the order of the solve by workers that run already (the caller is one of them), and a row waits for
-//! rows of its own run or of runs drawn before. The first run that is not done can always go on.
+//! Progress: [`crate::turns`]'s; a row waits for rows of its own run or of runs drawn before.
 //! Order: [`spandrel_sptrsv::serial`]'s, whoever solves a row.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,11 +13,16 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::View;
 
 use crate::Cpu;
+use crate::serial::solve_in_order;
+use crate::simd::simd_fn;
 use crate::threads::Shared;
+use crate::turns::{Patience, Turns};
 use crate::vector::out_of_memory;
 
 /// Rows of a run that is drawn.
 pub(crate) const RUN: usize = 64;
+/// Rows of a mark between two of its values: each costs a cache line that others watch.
+const STRIDE: usize = 8;
 
 /// The marks of a plan. One solve at a time has them.
 #[derive(Debug)]
@@ -55,7 +60,7 @@ impl Marks {
     ) -> Result<()> {
         let n = x.len();
         if cpu.threads().tasks(usize::try_from(bytes).unwrap_or(usize::MAX)) == 1 {
-            solve_serially(view, b, x);
+            solve_in_order(cpu.simd(), view, b, x);
             return Ok(());
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,60 +75,65 @@ impl Marks {
             *epoch = 0;
         }
         *epoch += 1;
-        let (tag, grain, marks) = (u64::from(*epoch) << 32, self.grain, &marks[..wanted]);
-        let x = Shared::new(x);
-        cpu.threads().run(n.div_ceil(RUN), |run| {
-            let first = run * RUN;
-            // The mark seen last and what it said: rows often wait for the same one.
-            let mut seen = (usize::MAX, 0);
-            for k in first..n.min(first + RUN) {
-                let i = view.row(k);
-                // SAFETY: row i is this worker's, and others read it after its mark alone.
-                let own = unsafe { x.read(i) };
-                let solved = view.solve_row(i, b.map_or(own, |b| b[i]), |j| {
-                    let k = view.row(j);
-                    if k < first {
-                        let (at, target) = (k / grain, tag + (k % grain) as u64 + 1);
-                        if seen.0 != at || seen.1 < target {
-                            seen = (at, wait(|| marks[at].load(Ordering::Acquire), |mark| *mark >= target));
-                        }
-                    }
-                    // SAFETY: x_j is written: by this worker, or before the mark that was read.
-                    unsafe { x.read(j) }
-                });
-                // SAFETY: as above.
-                unsafe { *x.at(i) = solved };
-                marks[k / grain].store(tag + (k % grain) as u64 + 1, Ordering::Release);
-            }
-        });
+        let (tag, marks) = (u64::from(*epoch) << 32, &marks[..wanted]);
+        let rows = Rows { view, b, x: Shared::new(x), marks, tag, grain: self.grain };
+        let work = |range: Range<usize>, patience: &mut Patience<'_>| solve_run(cpu.simd(), &rows, range, patience);
+        Turns::new(n, RUN, bytes).run(cpu.threads(), cpu.threads().count(), work);
         Ok(())
     }
 }
 
-/// One row after the other.
-pub(crate) fn solve_serially<T: Real>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
-    for k in 0..x.len() {
-        let i = view.row(k);
-        x[i] = view.solve_row(i, b.map_or(x[i], |b| b[i]), |j| x[j]);
-    }
+/// What the workers of a solve share.
+struct Rows<'a, T> {
+    view: &'a View<'a, T>,
+    b: Option<&'a [T]>,
+    x: Shared<T>,
+    marks: &'a [AtomicU64],
+    tag: u64,
+    grain: usize,
 }
 
-/// Looks until what is seen will do.
-#[inline]
-pub(crate) fn wait<V>(look: impl Fn() -> V, enough: impl Fn(&V) -> bool) -> V {
-    let mut vain = 0u32;
-    loop {
-        let seen = look();
-        if enough(&seen) {
-            return seen;
+simd_fn! {
+    /// Rows of one run, this worker's alone; gives the first that is not solved.
+    fn solve_run<T>(rows: &Rows<'_, T>, range: Range<usize>, patience: &mut Patience<'_>) -> usize {
+        let Rows { view, b, x, marks, tag, grain } = *rows;
+        let first = range.start / RUN * RUN;
+        let end = range.end;
+        // Positions of rows known to be solved, by the mark seen last: rows often wait for the same one. A grain is a power of two.
+        let mut known = 0..0;
+        let (bits, inside) = (grain.trailing_zeros(), grain - 1);
+        let mut in_time = true;
+        for k in range {
+            let i = view.row(k);
+            // SAFETY: row i is this worker's, and others read it after its mark alone.
+            let own = unsafe { x.read(i) };
+            let solved = view.solve_row(i, b.map_or(own, |b| b[i]), |j| {
+                let k = view.row(j);
+                if k < first && !known.contains(&k) && in_time {
+                    let (at, target) = (k >> bits, tag + (k & inside) as u64 + 1);
+                    match patience.wait(|| marks[at].load(Ordering::Acquire), |mark| *mark >= target) {
+                        Some(mark) => known = at << bits..(at << bits) + (mark - tag) as usize,
+                        None => in_time = false,
+                    }
+                }
+                // What nobody has told of is not touched.
+                if !in_time {
+                    return T::zero();
+                }
+                // SAFETY: x_j is written: in this run, by this worker or one who left it, or before the mark that was read.
+                unsafe { x.read(j) }
+            });
+            if !in_time {
+                return k;
+            }
+            // SAFETY: as above.
+            unsafe { *x.at(i) = solved };
+            let of_grain = (k & inside) + 1;
+            if of_grain % STRIDE == 0 || of_grain == grain || k + 1 == end {
+                marks[k >> bits].store(tag + of_grain as u64, Ordering::Release);
+            }
         }
-        vain += 1;
-        if vain < 100 {
-            std::hint::spin_loop();
-        } else {
-            // There may be fewer processors than workers.
-            std::thread::yield_now();
-        }
+        end
     }
 }
 

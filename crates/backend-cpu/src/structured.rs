@@ -1,10 +1,10 @@
 //! The structured plan on the CPU: lines of a grid as tasks of workers, progress one integer a line.
 //!
-//! Workers draw lines in the order of the walk; a row waits for the rows on lines before its own. Those were drawn before, by workers that
-//! run: one worker alone gets through, so no pool can be too small. One fork-join a solve.
+//! Workers draw lines in the order of the walk; a row waits for the rows on lines before its own.
+//! Progress: [`crate::turns`]'s: one worker alone gets through, so no pool can be too small. One fork-join a solve.
 //! Order: [`spandrel_sptrsv::serial`]'s.
 
-use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,13 +13,13 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::{Plan, Structured, System, Triangle, View};
 
 use crate::Cpu;
+use crate::simd::simd_fn;
 use crate::sptrsv::Solve;
 use crate::threads::SERIAL_BYTES;
+use crate::turns::{Patience, Turns};
 
 /// Rows between two words of progress: telling costs a cache line that others watch, and waiting for a line costs them its first rows.
 const STRIDE: usize = 8;
-/// Looks at a word of progress before the processor is left to others.
-const LOOKS: usize = 200;
 
 /// A plan, shared with the host, and room for the progress of its solves.
 #[derive(Clone, Debug)]
@@ -60,17 +60,18 @@ impl<T: Real> CpuStructured<T> {
             x: Solution(x.as_mut_ptr()),
             n,
             width: self.plan.size()[0],
-            next: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
         };
         if workers <= 1 {
-            work.alone();
+            solve_alone(cpu.simd(), &work);
             return Ok(());
         }
         let mut progress = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
         progress.resize_with(self.plan.lines(), AtomicU32::default);
         progress.iter_mut().for_each(|rows| *rows.get_mut() = 0);
-        cpu.threads().run(workers, |_| work.draw(&progress));
+        let line =
+            |rows: Range<usize>, patience: &mut Patience<'_>| solve_line(cpu.simd(), &work, &progress, rows, patience);
+        Turns::new(n, work.width, self.plan.sptrsv_bytes()).run(cpu.threads(), workers, line);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
         Ok(())
     }
@@ -89,8 +90,6 @@ struct Lines<'a, T> {
     n: usize,
     /// Rows of a line.
     width: usize,
-    /// The line to be drawn next.
-    next: AtomicUsize,
     /// All lines below are known to be solved.
     done: AtomicUsize,
 }
@@ -105,60 +104,30 @@ impl<T: Real> Lines<'_, T> {
         }
     }
 
-    /// Solves row `w` of the walk; `ready` is told the row of the walk of each element before it is read.
+    /// Solves row `w` of the walk; `ready` is told the row of the walk of each element before it is read, and says whether it may be. False where
+    /// one may not: then the row is as it was.
     ///
     /// # Safety
-    /// Nobody else touches x of this row; rows of the walk that `ready` has returned for, of those before `w`, are solved and visible.
+    /// Nobody else touches x of this row; rows of the walk that `ready` has allowed, of those before `w`, are solved and visible.
     #[inline(always)]
-    unsafe fn row(&self, w: usize, ready: impl Fn(usize)) {
+    unsafe fn row(&self, w: usize, mut ready: impl FnMut(usize) -> bool) -> bool {
         let (i, x) = (self.image(w), self.x.0);
         // SAFETY: i < n, and x is borrowed mutably by the solve; without b it is in x, as nobody has written it yet.
         let b = self.b.map_or_else(|| unsafe { x.add(i).read() }, |b| b[i]);
+        let mut all = true;
         let solved = self.view.solve_row(i, b, |j| {
-            ready(self.image(j));
-            // SAFETY: a column of the triangle, j < n, of a row before this one, which is solved once `ready` has returned.
+            all = all && ready(self.image(j));
+            if !all {
+                return T::zero();
+            }
+            // SAFETY: a column of the triangle, j < n, of a row before this one, which is solved as `ready` has allowed it.
             unsafe { x.add(j).read() }
         });
-        // SAFETY: as for b.
-        unsafe { x.add(i).write(solved) };
-    }
-
-    /// All rows, on the calling thread.
-    fn alone(&self) {
-        for w in 0..self.n {
-            // SAFETY: the solve has x alone, and rows before w are solved.
-            unsafe { self.row(w, |_| ()) };
+        if all {
+            // SAFETY: as for b.
+            unsafe { x.add(i).write(solved) };
         }
-    }
-
-    /// A worker: draws lines until none is left.
-    fn draw(&self, progress: &[AtomicU32]) {
-        // What this worker has seen solved: all lines below, and of one line the rows below.
-        let below = Cell::new(0);
-        let seen = Cell::new((0, 0));
-        loop {
-            let line = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(own) = progress.get(line) else { return };
-            below.set(self.advance(progress) * self.width);
-            let first = line * self.width;
-            let ready = |c: usize| {
-                if c >= first || c < below.get() || (seen.get().0..seen.get().1).contains(&c) {
-                    return;
-                }
-                let at = c / self.width;
-                let start = at * self.width;
-                let rows = wait(&progress[at], c - start + 1);
-                seen.set((start, start + rows));
-            };
-            for k in 0..self.width {
-                // SAFETY: the line is drawn by this worker alone; `ready` returns once the row is of this line, or its line has told of it,
-                // which was acquired.
-                unsafe { self.row(first + k, ready) };
-                if (k + 1) % STRIDE == 0 || k + 1 == self.width {
-                    own.store((k + 1) as u32, Ordering::Release);
-                }
-            }
-        }
+        all
     }
 
     /// The number of lines from the first on that are solved, each of them acquired.
@@ -175,20 +144,47 @@ impl<T: Real> Lines<'_, T> {
     }
 }
 
-/// Waits until a line has so many rows solved, and gives how many it has.
-fn wait(progress: &AtomicU32, rows: usize) -> usize {
-    let mut looks = 0;
-    loop {
-        let found = progress.load(Ordering::Acquire) as usize;
-        if found >= rows {
-            return found;
+simd_fn! {
+    /// All rows, on the calling thread.
+    fn solve_alone<T>(lines: &Lines<'_, T>) {
+        for w in 0..lines.n {
+            // SAFETY: the solve has x alone, and rows before w are solved.
+            unsafe { lines.row(w, |_| true) };
         }
-        looks += 1;
-        if looks % LOOKS == 0 {
-            std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
+    }
+
+    /// Rows of one line of the walk, this worker's alone; gives the first that is not solved.
+    fn solve_line<T>(lines: &Lines<'_, T>, progress: &[AtomicU32], rows: Range<usize>, patience: &mut Patience<'_>) -> usize {
+        // What this worker has seen solved: all lines below, and of one line the rows below.
+        let width = lines.width;
+        let below = lines.advance(progress) * width;
+        let mut seen = 0..0;
+        let (line, end) = (rows.start / width, rows.end);
+        let first = line * width;
+        for w in rows {
+            let ready = |c: usize| {
+                if c >= first || c < below || seen.contains(&c) {
+                    return true;
+                }
+                let start = c / width * width;
+                let told = patience.wait(
+                    || progress[c / width].load(Ordering::Acquire) as usize,
+                    |&rows| rows > c - start,
+                );
+                seen = told.map_or(0..0, |rows| start..start + rows);
+                told.is_some()
+            };
+            // SAFETY: the line is this worker's alone; `ready` allows rows of this line, solved by this worker or by one who left it, and
+            // rows that their line has told of, which was acquired.
+            if !unsafe { lines.row(w, ready) } {
+                return w;
+            }
+            let solved = w - first + 1;
+            if solved % STRIDE == 0 || solved == width {
+                progress[line].store(solved as u32, Ordering::Release);
+            }
         }
+        end
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! By columns: workers draw runs of columns in order. Who has solved x_j adds -t_ij x_j to the sums of the rows that wait for it, by
 //! compare and exchange, and then one to the number of terms that have come there; that number is what row i waits for. Whoever solves
-//! row i clears both.
-//! Progress: as in `marks`.
+//! row i clears both. A worker whom the others have left to itself adds without.
+//! Progress: [`crate::turns`]'s.
 //! Order: by columns none; [`spandrel_sptrsv::serial`]'s where a solve moves so little that it stays serial, and by rows.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,9 +15,11 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::{Plan, Syncfree, System, View, Walk};
 
 use crate::Cpu;
-use crate::marks::{Marks, RUN, solve_serially, wait};
+use crate::marks::{Marks, RUN};
+use crate::serial::solve_in_order;
 use crate::sptrsv::Solve;
 use crate::threads::Shared;
+use crate::turns::{Patience, Turns};
 use crate::vector::out_of_memory;
 
 /// A plan, shared with the host, and its marks or sums.
@@ -79,7 +82,7 @@ impl<T: Real> Solve<Syncfree<T>> for CpuSyncfree<T> {
             return self.marks.solve(cpu, &rows, bytes, b, x);
         }
         if cpu.threads().tasks(usize::try_from(bytes).unwrap_or(usize::MAX)) == 1 {
-            solve_serially(&rows, b, x);
+            solve_in_order(cpu.simd(), &rows, b, x);
             return Ok(());
         }
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +92,7 @@ impl<T: Real> Solve<Syncfree<T>> for CpuSyncfree<T> {
             sums.degrees[which] = self.plan.degrees(system)?;
         }
         let Sums { degrees, arrivals, sums } = &*sums;
-        solve_columns(cpu, &rows, &self.plan.columns(system)?, &degrees[which], arrivals, sums, b, x);
+        solve_columns(cpu, &rows, &self.plan.columns(system)?, bytes, &degrees[which], arrivals, sums, b, x);
         Ok(())
     }
 }
@@ -98,6 +101,7 @@ fn solve_columns<T: Real>(
     cpu: &Cpu,
     rows: &View<'_, T>,
     columns: &View<'_, T>,
+    bytes: u64,
     degrees: &[u32],
     arrivals: &[AtomicU32],
     sums: &[AtomicU64],
@@ -106,14 +110,17 @@ fn solve_columns<T: Real>(
 ) {
     let n = x.len();
     let x = Shared::new(x);
-    cpu.threads().run(n.div_ceil(RUN), |run| {
-        for k in run * RUN..n.min((run + 1) * RUN) {
+    let work = |range: Range<usize>, patience: &mut Patience<'_>| {
+        let (end, alone) = (range.end, patience.is_alone());
+        for k in range {
             let j = rows.row(k);
             // SAFETY: column j is this worker's alone, and with it x_j.
             let at = unsafe { x.at(j) };
             let mut s = b.map_or(*at, |b| b[j]);
             if degrees[j] > 0 {
-                wait(|| arrivals[j].load(Ordering::Acquire), |&count| count == degrees[j]);
+                if patience.wait(|| arrivals[j].load(Ordering::Acquire), |&count| count == degrees[j]).is_none() {
+                    return k;
+                }
                 s += value(sums[j].load(Ordering::Relaxed));
                 // Every term has come: nobody else touches these before the next solve, which the lock orders.
                 arrivals[j].store(0, Ordering::Relaxed);
@@ -125,14 +132,22 @@ fn solve_columns<T: Real>(
                 if i != j {
                     let t = columns.values[columns.from.map_or(e, |from| from[e] as usize)];
                     let term = -(t * *at);
-                    let add = |sum| Some(bits(value::<T>(sum) + term));
-                    // It never gives up.
-                    let _ = sums[i].fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-                    arrivals[i].fetch_add(1, Ordering::Release);
+                    let add = |sum| bits(value::<T>(sum) + term);
+                    if alone {
+                        // Nobody adds between these.
+                        sums[i].store(add(sums[i].load(Ordering::Relaxed)), Ordering::Relaxed);
+                        arrivals[i].store(arrivals[i].load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    } else {
+                        // It never gives up.
+                        let _ = sums[i].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| Some(add(sum)));
+                        arrivals[i].fetch_add(1, Ordering::Release);
+                    }
                 }
             }
         }
-    });
+        end
+    };
+    Turns::new(n, RUN, bytes).run(cpu.threads(), cpu.threads().count(), work);
 }
 
 /// The value whose bits a word holds, and the word.

@@ -308,3 +308,50 @@ fn behind_a_closed_gate_nothing_is_written() {
     let (matrix, _) = triangles::<f64>("chain", SMALL, Triangle::Lower, Diagonal::NonUnit);
     for_each_plan!(gate_of_every_plan, matrix);
 }
+
+/// More workers than processors, which others use as well.
+fn solve_on_a_busy_machine<P: Plan<Value = f64>>(plan: P, matrix: &Triangular<f64>)
+where
+    Cpu: Sptrsv<P> + Load<P>,
+{
+    let (cpu, n) = (Cpu::with_threads(4 * processors()).unwrap(), matrix.nrows());
+    let mut random = Random(3);
+    let host: Vec<f64> = (0..n).map(|_| random.value()).collect();
+    let (tri, b) = (Tri::load(&cpu, plan).unwrap(), cpu.upload(&host).unwrap());
+    for _ in 0..10 {
+        let mut x = cpu.upload(&vec![f64::NAN; n]).unwrap();
+        tri.sptrsv(&cpu, None, System::Plain, &b, &mut x).unwrap();
+        within_bound(matrix, &host, x.as_slice(), P::NAME);
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+macro_rules! solve_on_a_busy_machine_by_every_plan {
+    ([$matrix:ident] $(($stem:ident, $Plan:ident)),*) => {
+        $(if let Some(plan) = analyzed::<$Plan<f64>>(&$matrix) {
+            solve_on_a_busy_machine(plan, &$matrix);
+        })*
+    };
+}
+
+/// Seconds, where workers that go on waiting for one whose processor others have taken need minutes.
+#[test]
+fn solves_end_beside_busy_threads() {
+    let (matrix, _) = triangles::<f64>("grid", LARGE, Triangle::Lower, Diagonal::NonUnit);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 * processors() {
+            scope.spawn(|| while !done.load(std::sync::atomic::Ordering::Relaxed) {});
+        }
+        // Ends them whatever comes.
+        let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for_each_plan!(solve_on_a_busy_machine_by_every_plan, matrix);
+            solve_on_a_busy_machine(Syncfree::with_walk(Arc::clone(&matrix), Systems::Plain, Walk::Rows), &matrix);
+        }));
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended.unwrap_or_else(|failure| std::panic::resume_unwind(failure));
+    });
+}

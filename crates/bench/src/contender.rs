@@ -53,7 +53,7 @@ pub struct Effort {
 pub const LEAST_ROUNDS: usize = 3;
 
 /// Milliseconds from which on a call is not tried for its number of repeats.
-const LONG_MS: f64 = 1000.0;
+const LONG_MS: f64 = 100.0;
 
 impl Effort {
     /// So many rounds, however long they take.
@@ -70,11 +70,15 @@ impl Effort {
 
 /// Times the contenders, interleaved, and returns one timing each, in their order.
 pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) -> Vec<Timing> {
+    let mut samples = vec![Vec::with_capacity(effort.rounds + 1); contenders.len()];
     let repeats: Vec<u32> = contenders
         .iter_mut()
-        .map(|c| {
-            // The first call warms what it uses; one that takes as long as that is long enough.
-            if clock(c.as_mut(), 1) >= LONG_MS {
+        .zip(&mut samples)
+        .map(|(c, samples)| {
+            // The first call warms what it uses; of one that takes as long as that, and was made before to be checked, it is a round's.
+            let ms = clock(c.as_mut(), 1);
+            if ms >= LONG_MS {
+                samples.push(ms / c.calls() as f64);
                 return 1;
             }
             let mut repeats = 1u32;
@@ -88,11 +92,13 @@ pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) ->
             }
         })
         .collect();
-    let mut samples = vec![Vec::with_capacity(effort.rounds); contenders.len()];
     for round in effort.rounds() {
         for k in 0..contenders.len() {
             // A different starting point each round: nobody always follows the same neighbour.
             let at = (k + round) % contenders.len();
+            if round + 1 == LEAST_ROUNDS && samples[at].len() == LEAST_ROUNDS {
+                continue;
+            }
             samples[at].push(clock(contenders[at].as_mut(), repeats[at]) / contenders[at].calls() as f64);
         }
     }

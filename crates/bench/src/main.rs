@@ -62,7 +62,7 @@ struct Output {
     /// Least milliseconds of one contender in one round (default: 20, on a GPU 2)
     #[arg(long)]
     round_ms: Option<f64>,
-    /// No round of a case begins after so many seconds, but for the first three (default: none is left out; bdia, report, hmec and coo: 3)
+    /// No round of a case begins after so many seconds, but for the first three (default: none is left out; bdia, report, hmec and coo: 1.5)
     #[arg(long)]
     case_seconds: Option<f64>,
 }

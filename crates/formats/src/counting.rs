@@ -1,7 +1,12 @@
 //! Counting sort: entries gathered by row (or column) from an order in which the other index ascends.
 //!
-//! Cost: one pass over the keys, one over the entries, and the arrays of the result: the pointers are their own cursors.
+//! Cost: one pass over the keys, one over the entries, and the arrays of the result: the pointers are their own cursors. In parallel each
+//! task takes a range of keys, for which it looks in every row twice, and has a cursor for each of them.
 //! Reference: Gustavson, Two fast algorithms for sparse matrices: multiplication and permuted transposition, 1978.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
 
 use crate::index::{Offset, Ordinal};
 use crate::padding::zeroed;
@@ -44,6 +49,68 @@ pub(crate) fn gather<T: Real>(
     Ok((ptr, others, values))
 }
 
+/// Entries for which a task is worth its looks at the rows of others' keys.
+const TASK: usize = 1 << 18;
+
+/// As [`gather`] of `rows` whose keys ascend, given as CSR's arrays: each key's entries by row, in parallel.
+///
+/// # Errors
+/// [`crate::Error::OutOfMemory`].
+pub(crate) fn transposed<T: Real>(
+    n: usize,
+    row_ptr: &[Offset],
+    col_idx: &[Ordinal],
+    row_values: &[T],
+) -> Result<Gathered<T>> {
+    let nnz = col_idx.len();
+    let tasks = (nnz / TASK).clamp(1, 2 * rayon::current_num_threads());
+    let width = n.div_ceil(tasks).max(1);
+    let mut ptr: Vec<Offset> = zeroed(n + 1, "pointers")?;
+    ptr[1..].par_chunks_mut(width).enumerate().for_each(|(task, counts)| {
+        let first = task * width;
+        scan(row_ptr, col_idx, first..first + counts.len(), |_, e| counts[col_idx[e] as usize - first] += 1);
+    });
+    let mut sum = 0;
+    for p in &mut ptr {
+        sum += *p;
+        *p = sum;
+    }
+    let mut others: Vec<Ordinal> = zeroed(nnz, "indices")?;
+    let mut values: Vec<T> = zeroed(nnz, "values")?;
+    let (mut others_left, mut values_left) = (&mut others[..], &mut values[..]);
+    let mut parts = Vec::with_capacity(tasks);
+    for first in (0..n).step_by(width) {
+        let end = n.min(first + width);
+        let (others_here, others_rest) = others_left.split_at_mut((ptr[end] - ptr[first]) as usize);
+        let (values_here, values_rest) = values_left.split_at_mut(others_here.len());
+        (others_left, values_left) = (others_rest, values_rest);
+        parts.push((first..end, zeroed::<Offset>(end - first, "cursors")?, others_here, values_here));
+    }
+    parts.into_par_iter().for_each(|(keys, mut cursors, others, values)| {
+        let first = keys.start;
+        cursors.iter_mut().zip(&ptr[keys.clone()]).for_each(|(cursor, &begin)| *cursor = begin - ptr[first]);
+        scan(row_ptr, col_idx, keys, |i, e| {
+            let cursor = &mut cursors[col_idx[e] as usize - first];
+            others[*cursor as usize] = i as Ordinal;
+            values[*cursor as usize] = row_values[e];
+            *cursor += 1;
+        });
+    });
+    Ok((ptr, others, values))
+}
+
+/// Row by row the entries whose keys are in the range: which row, and where among all.
+#[inline(always)]
+fn scan(row_ptr: &[Offset], col_idx: &[Ordinal], keys: Range<usize>, mut visit: impl FnMut(usize, usize)) {
+    for (i, ends) in row_ptr.windows(2).enumerate() {
+        let (begin, end) = (ends[0] as usize, ends[1] as usize);
+        let row = &col_idx[begin..end];
+        let first = if keys.start == 0 { 0 } else { row.partition_point(|&j| (j as usize) < keys.start) };
+        let inside = row[first..].iter().take_while(|&&j| (j as usize) < keys.end).count();
+        (begin + first..begin + first + inside).for_each(|e| visit(i, e));
+    }
+}
+
 /// `n + 2` elements: 0, then the pointers.
 fn shifted(n: usize, keys: impl Iterator<Item = Ordinal>) -> Result<Vec<Offset>> {
     let mut ptr: Vec<Offset> = zeroed(n + 2, "pointers")?;
@@ -54,4 +121,26 @@ fn shifted(n: usize, keys: impl Iterator<Item = Ordinal>) -> Result<Vec<Offset>>
         *p = sum;
     }
     Ok(ptr)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Csr, Format, generate};
+
+    #[test]
+    fn ranges_of_keys_come_to_the_same_as_one_pass() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for spec in ["random:n=60000,nnz_per_row=15", "powerlaw:n=40000,alpha=1.8", "poisson2d:3"] {
+            let csr: Csr<f64> = generate::csr(spec).unwrap();
+            let entries = (0..csr.nrows()).flat_map(|i| {
+                let (cols, values) = csr.row(i);
+                cols.iter().zip(values).map(move |(&j, &v)| (j, i as Ordinal, v))
+            });
+            let expected = gather(csr.ncols(), csr.col_idx().iter().copied(), entries).unwrap();
+            let found = pool.install(|| transposed(csr.ncols(), csr.row_ptr(), csr.col_idx(), csr.values()).unwrap());
+            assert!(found == expected, "{spec}, {} entries", csr.nnz());
+        }
+        assert!(generate::csr::<f64>("powerlaw:n=40000,alpha=1.8").unwrap().nnz() > 3 * TASK);
+    }
 }

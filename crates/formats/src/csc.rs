@@ -16,7 +16,7 @@
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4; Duff, Grimes, Lewis, Sparse matrix
 //! test problems, 1989.
 
-use crate::counting::gather;
+use crate::counting::{gather, transposed};
 use crate::csr::{check_ascending, check_pointers};
 use crate::index::{Offset, Ordinal, checked};
 use crate::{Coo, Csr, Error, Format, Real, Result, Traffic};
@@ -183,8 +183,7 @@ impl<T: Real> Format for Csc<T> {
     }
     /// By counting rows, straight from the borrowed columns.
     fn to_csr(&self) -> Result<Csr<T>> {
-        let keys = self.row_idx.iter().copied();
-        let (row_ptr, col_idx, values) = gather(self.nrows, keys, self.entries())?;
+        let (row_ptr, col_idx, values) = transposed(self.nrows, &self.col_ptr, &self.row_idx, &self.values)?;
         // SAFETY: the rows lie inside, the columns ascend in each row since they are taken in order, the pointers count them.
         Ok(unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, col_idx, values) })
     }

@@ -13,7 +13,7 @@
 
 use rayon::prelude::*;
 
-use crate::counting::gather;
+use crate::counting::transposed;
 use crate::index::{Offset, Ordinal, checked};
 use crate::{Error, Format, Real, Result, Traffic};
 
@@ -172,11 +172,7 @@ impl<T: Real> Csr<T> {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn try_transpose(&self) -> Result<Self> {
-        let entries = (0..self.nrows).flat_map(|i| {
-            let (cols, values) = self.row(i);
-            cols.iter().zip(values).map(move |(&j, &v)| (j, i as Ordinal, v))
-        });
-        let (row_ptr, col_idx, values) = gather(self.ncols, self.col_idx.iter().copied(), entries)?;
+        let (row_ptr, col_idx, values) = transposed(self.ncols, &self.row_ptr, &self.col_idx, &self.values)?;
         Ok(Self { nrows: self.ncols, ncols: self.nrows, row_ptr, col_idx, values })
     }
 

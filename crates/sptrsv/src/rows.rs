@@ -175,15 +175,16 @@ impl<'a, T: Real> View<'a, T> {
         let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
         let value = |e: usize| self.values[self.from.map_or(e, |from| from[e] as usize)];
         let mut s = b;
-        let mut term = |e: usize| {
+        // One body for both triangles: two calls of a closure are not inlined, and lose the instructions of who calls this.
+        for k in 0..end - begin {
+            let e = match self.triangle {
+                Triangle::Lower => begin + k,
+                Triangle::Upper => end - 1 - k,
+            };
             let j = self.idx[e] as usize;
             if j != i {
                 s = (-value(e)).mul_add(x(j), s);
             }
-        };
-        match self.triangle {
-            Triangle::Lower => (begin..end).for_each(&mut term),
-            Triangle::Upper => (begin..end).rev().for_each(&mut term),
         }
         match self.inv_diag.get(i) {
             Some(&inv) => s * inv,

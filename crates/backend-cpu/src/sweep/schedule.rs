@@ -4,17 +4,17 @@
 //! in order and solves its blocks one after the other. Before a block it waits until the units that its neighbours lie in are
 //! solved so far: one counter of solved rows for each unit, stored with release order after a block and loaded with acquire order.
 //!
-//! Progress: units are taken in order by threads that run, and a unit waits for earlier ones alone; the first unfinished one waits
-//! for none. One thread thus suffices, and threads that come late find nothing left.
+//! Progress: [`crate::turns`]'s; a unit waits for earlier ones alone. One thread thus suffices, and threads that come late find nothing left.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use spandrel_backend::Result;
 use spandrel_sptrsv::sweep::Lattice;
 
 use crate::Cpu;
 use crate::threads::SERIAL_BYTES;
+use crate::turns::{Patience, Turns};
 
 /// Rows of a block, where units are planes; whole lines.
 const PLANE_BLOCK: usize = 1024;
@@ -24,13 +24,13 @@ const LINE_BLOCK: usize = 256;
 const UNITS_PER_THREAD: usize = 8;
 /// Counters are so many words apart, so that no two share a cache line.
 const APART: usize = 8;
-/// Looks at a counter between which the processor is kept; after them it is offered to others.
-const SPINS: usize = 1 << 6;
 
 /// How the rows are dealt out. See the module's head.
 #[derive(Debug)]
 pub(super) struct Schedule {
     rows: usize,
+    /// Bytes of a solve.
+    bytes: u64,
     /// Rows of a unit, and of a block.
     unit: usize,
     block: usize,
@@ -48,14 +48,21 @@ impl Schedule {
         let offsets = || lattice.offsets().iter().filter(reachable).map(|o| o.map(|d| d as isize));
         let planes = || {
             let block = nx * (PLANE_BLOCK / nx).max(1);
-            Self::of(nx * ny, block, nx * ny * nz, threads, offsets().map(|[dx, dy, dz]| (-dz, dx + nx as isize * dy)))
+            Self::of(
+                nx * ny,
+                block,
+                nx * ny * nz,
+                bytes as u64,
+                threads,
+                offsets().map(|[dx, dy, dz]| (-dz, dx + nx as isize * dy)),
+            )
         };
         let lines = || {
             let steps = offsets().map(|[dx, dy, dz]| (-(dy + ny as isize * dz), dx));
-            Self::of(nx, LINE_BLOCK.min(nx), nx * ny * nz, threads, steps)
+            Self::of(nx, LINE_BLOCK.min(nx), nx * ny * nz, bytes as u64, threads, steps)
         };
         if threads == 1 {
-            return Self { rows: nx * ny * nz, unit: 1, block: 1, behind: Vec::new(), workers: 1 };
+            return Self { rows: nx * ny * nz, bytes: 0, unit: 1, block: 1, behind: Vec::new(), workers: 1 };
         }
         if nz >= UNITS_PER_THREAD * threads {
             return planes();
@@ -69,6 +76,7 @@ impl Schedule {
         unit: usize,
         block: usize,
         rows: usize,
+        bytes: u64,
         threads: usize,
         neighbours: impl Iterator<Item = (isize, isize)>,
     ) -> Self {
@@ -82,7 +90,7 @@ impl Schedule {
         // A thread is so far behind the one before it.
         let lag = block + behind.iter().map(|b| b.1.max(0) as usize).max().unwrap_or(0);
         let workers = threads.min(rows / unit).min(unit.div_ceil(lag));
-        Self { rows, unit, block, behind, workers }
+        Self { rows, bytes, unit, block, behind, workers }
     }
 
     /// Runs `work` on ranges that cover the rows, each after those that it needs.
@@ -99,39 +107,35 @@ impl Schedule {
             words.fill(0.0);
             // SAFETY: both are 64 bits at the alignment of 64 bits, all zero; the borrow is exclusive while the counters live.
             let solved = unsafe { std::slice::from_raw_parts(words.as_mut_ptr().cast::<AtomicU64>(), words.len()) };
-            let next = AtomicUsize::new(0);
-            cpu.threads().run(self.workers, |_| {
-                loop {
-                    let unit = next.fetch_add(1, Ordering::Relaxed);
-                    if unit >= units {
-                        break;
-                    }
-                    self.solve_unit(unit, solved, &work);
-                }
-            });
+            let unit = |rows: Range<usize>, patience: &mut Patience<'_>| self.solve_unit(rows, solved, &work, patience);
+            Turns::new(self.rows, self.unit, self.bytes).run(cpu.threads(), self.workers, unit);
         })
     }
 
-    fn solve_unit(&self, unit: usize, solved: &[AtomicU64], work: &impl Fn(Range<usize>)) {
-        let mut begin = 0;
+    /// Rows of one unit; gives the first that is not solved.
+    fn solve_unit(
+        &self,
+        rows: Range<usize>,
+        solved: &[AtomicU64],
+        work: &impl Fn(Range<usize>),
+        patience: &mut Patience<'_>,
+    ) -> usize {
+        let unit = rows.start / self.unit;
+        let first = unit * self.unit;
+        let mut begin = rows.start - first;
         while begin < self.unit {
             let end = self.unit.min(begin + self.block);
             for &(before, ahead) in self.behind.iter().filter(|b| b.0 <= unit) {
-                let needed = end.saturating_add_signed(ahead).min(self.unit);
-                wait(&solved[(unit - before) * APART], needed as u64);
+                let needed = end.saturating_add_signed(ahead).min(self.unit) as u64;
+                let counter = &solved[(unit - before) * APART];
+                if patience.wait(|| counter.load(Ordering::Acquire), |&rows| rows >= needed).is_none() {
+                    return first + begin;
+                }
             }
-            work(unit * self.unit + begin..unit * self.unit + end);
+            work(first + begin..first + end);
             solved[unit * APART].store(end as u64, Ordering::Release);
             begin = end;
         }
-    }
-}
-
-/// Waits until a counter is at `needed`.
-fn wait(counter: &AtomicU64, needed: u64) {
-    let mut looks = 0;
-    while counter.load(Ordering::Acquire) < needed {
-        looks += 1;
-        if looks % SPINS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        rows.end
     }
 }

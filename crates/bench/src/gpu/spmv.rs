@@ -17,7 +17,7 @@ use spandrel_backend_cuda::{BdiaKernel, CooKernel, CsrKernel, Cuda, Scalar, Vect
 use spandrel_formats::choose::{Machine, choose_for};
 use spandrel_formats::{Bdia, Bsr, Coo, Csr, Format, Real};
 
-use super::clock::{self, CALLS, Label, Timed, interleave};
+use super::clock::{self, Label, Timed, interleave};
 use super::cusparse::{Algorithm, Cusparse, Forms};
 use super::formats::{self, Visit};
 use super::{Gpu, Room, ours};
@@ -29,7 +29,7 @@ use crate::spmv::{Choice, Reference, SERIAL, operand};
 /// Elements of each side of the copy: 1 GiB of f64.
 const COPY_LEN: usize = 1 << 27;
 /// Copies in one graph.
-const COPIES: u32 = 8;
+const COPIES: u32 = 4;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -154,9 +154,7 @@ impl<'a, T: Real> Contest<'a, T> {
 
     /// Captures a contender and compares its answer, which must replace NaN.
     fn ready(&self, label: Label, enqueue: clock::Enqueue<'a>) -> Result<Timed<'a>> {
-        let slow = label.kernel.as_deref() == Some(SERIAL);
-        let mut timed =
-            if slow { Timed::fitted(self.gpu, label, enqueue) } else { Timed::new(self.gpu, label, CALLS, enqueue) }?;
+        let mut timed = Timed::fitted(self.gpu, label, enqueue)?;
         self.gpu.be.fill(None, T::from_f64(f64::NAN), &mut self.operands.y.borrow_mut())?;
         timed.replay(self.gpu)?;
         let answer: Vec<T> = self.gpu.be.download(&self.operands.y.borrow())?;
@@ -368,9 +366,12 @@ impl<T: Real> Visit<T> for Contest<'_, T> {
         if !self.wanted(F::NAME) {
             return Ok(());
         }
-        let added = F::from_csr(&self.csr)
+        // Where the format is CSR, it is there.
+        let there = (&self.csr as &dyn Any).downcast_ref::<Arc<F>>().cloned();
+        let format = there.map_or_else(|| F::from_csr(&self.csr).map(Arc::new), Ok);
+        let added = format
             .map_err(anyhow::Error::from)
-            .and_then(|format| self.add(None, Arc::new(format), |be, host| Load::<F>::load(be, host)));
+            .and_then(|format| self.add(None, format, |be, host| Load::<F>::load(be, host)));
         if let Err(why) = added {
             self.left_out(F::NAME, "spandrel", &why);
         }
