@@ -8,7 +8,7 @@ mod problems;
 use faer::dyn_stack::{MemBuffer, MemStack, StackReq};
 use faer::matrix_free::bicgstab::{BicgParams, bicgstab, bicgstab_scratch};
 use faer::matrix_free::conjugate_gradient::{CgParams, conjugate_gradient, conjugate_gradient_scratch};
-use faer::matrix_free::{IdentityPrecond, InitialGuessStatus, LinOp, Precond};
+use faer::matrix_free::{IdentityPrecond, LinOp, Precond};
 use faer::sparse::{SparseRowMat, SymbolicSparseRowMat};
 use faer::{MatMut, MatRef, Par};
 use problems::{stencil, uneven};
@@ -97,6 +97,9 @@ enum Method {
     BiCgStab,
 }
 
+/// A preconditioner of ours.
+type Boxed = Box<dyn Preconditioner<f64, Cpu>>;
+
 /// faer's iterations, and its x.
 fn theirs(method: Method, a: &Csr<f64>, m: impl Precond<f64>, b: &[f64]) -> (usize, Vec<f64>) {
     let n = b.len();
@@ -107,12 +110,7 @@ fn theirs(method: Method, a: &Csr<f64>, m: impl Precond<f64>, b: &[f64]) -> (usi
     let iterations = match method {
         Method::Cg => {
             let mut stack = MemBuffer::new(conjugate_gradient_scratch(&m, mat.as_ref(), 1, par));
-            let params = CgParams {
-                rel_tolerance: RTOL,
-                initial_guess: InitialGuessStatus::Zero,
-                max_iters: 2000,
-                ..Default::default()
-            };
+            let params = CgParams { rel_tolerance: RTOL, max_iters: 2000, ..Default::default() };
             let stack = MemStack::new(&mut stack);
             conjugate_gradient(x.as_mut(), &m, mat.as_ref(), b.as_ref(), params, |_| {}, par, stack)
                 .expect("it converges")
@@ -121,12 +119,7 @@ fn theirs(method: Method, a: &Csr<f64>, m: impl Precond<f64>, b: &[f64]) -> (usi
         Method::BiCgStab => {
             let none = IdentityPrecond { dim: n };
             let mut stack = MemBuffer::new(bicgstab_scratch(&none, &m, mat.as_ref(), 1, par));
-            let params = BicgParams {
-                rel_tolerance: RTOL,
-                initial_guess: InitialGuessStatus::Zero,
-                max_iters: 2000,
-                ..Default::default()
-            };
+            let params = BicgParams { rel_tolerance: RTOL, max_iters: 2000, ..Default::default() };
             let stack = MemStack::new(&mut stack);
             bicgstab(x.as_mut(), none, &m, mat.as_ref(), b.as_ref(), params, |_| {}, par, stack)
                 .expect("it converges")
@@ -136,7 +129,7 @@ fn theirs(method: Method, a: &Csr<f64>, m: impl Precond<f64>, b: &[f64]) -> (usi
     (iterations, (0..n).map(|i| x[(i, 0)]).collect())
 }
 
-fn ours(method: Method, csr: &Csr<f64>, m: &dyn Preconditioner<f64, Cpu>, be: &Cpu, b: &[f64]) -> (usize, Vec<f64>) {
+fn ours(method: Method, csr: &Csr<f64>, m: &Boxed, be: &Cpu, b: &[f64]) -> (usize, Vec<f64>) {
     let a = Mat::<Cpu, Csr<f64>>::load(be, csr.clone()).unwrap();
     let (b, mut x) = (be.upload(b).unwrap(), be.zeros(csr.nrows()).unwrap());
     let options = Options { rtol: RTOL, ..Options::default() };
@@ -166,24 +159,24 @@ fn as_many_iterations_as_faer() {
         let a = stencil::<f64>(size, convection);
         let b = uneven::<f64>(a.nrows());
         let (n, what) = (a.nrows(), format!("{size} x {size} points, convection {convection}"));
-        let jacobi = Jacobi::new(&be, &a).unwrap();
+        let jacobi = || Jacobi::new(&be, &a).unwrap();
         let reciprocals = || Reciprocals((0..n).map(|i| a.get(i, i).unwrap().recip()).collect());
-        let ilu0 = Factored::<Cpu, Serial<f64>, Ilu0<f64>>::new(&be, &a).unwrap();
+        let ilu0 = || Factored::<Cpu, Serial<f64>, Ilu0<f64>>::new(&be, &a).unwrap();
         for method in [Method::Cg, Method::BiCgStab] {
             if convection != 0.0 && method == Method::Cg {
                 continue;
             }
-            let each = |label: &str, m: &dyn Preconditioner<f64, Cpu>, theirs: (usize, Vec<f64>)| {
-                compare(&format!("{what}, {label}"), method, ours(method, &a, m, &be, &b), theirs);
+            let each = |label: &str, m: Boxed, theirs: (usize, Vec<f64>)| {
+                compare(&format!("{what}, {label}"), method, ours(method, &a, &m, &be, &b), theirs);
             };
-            each("none", &Identity, theirs(method, &a, IdentityPrecond { dim: n }, &b));
-            each("jacobi", &jacobi, theirs(method, &a, reciprocals(), &b));
+            each("none", Box::new(Identity), theirs(method, &a, IdentityPrecond { dim: n }, &b));
+            each("jacobi", Box::new(jacobi()), theirs(method, &a, reciprocals(), &b));
             if convection == 0.0 {
                 let ic0 = Factored::<Cpu, Serial<f64>, Ic0<f64>>::new(&be, &a).unwrap();
-                each("ic0", &ic0, theirs(method, &a, Substitution::of::<Ic0<f64>>(&a), &b));
+                each("ic0", Box::new(ic0), theirs(method, &a, Substitution::of::<Ic0<f64>>(&a), &b));
             }
             // Of a symmetric matrix the product of the factors is symmetric too.
-            each("ilu0", &ilu0, theirs(method, &a, Substitution::of::<Ilu0<f64>>(&a), &b));
+            each("ilu0", Box::new(ilu0()), theirs(method, &a, Substitution::of::<Ilu0<f64>>(&a), &b));
         }
     }
 }
