@@ -1,4 +1,5 @@
-//! `cargo xtask verify`: builds the conformance suite in release and runs it, or packs it for a machine without cargo.
+//! `cargo xtask verify`: builds the conformance suite in release and runs it, or packs it, with the tests that need a GPU, for a machine
+//! without cargo.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,6 +14,14 @@ const PACKAGE: &str = "spandrel-conformance";
 
 /// Built along with it: with the program's features switched on too, both share one build of every library below them.
 const ALONGSIDE: &str = "spandrel-cli";
+const PROGRAM: &str = "spandrel";
+
+/// Tests outside the suite that a GPU alone can pass or fail: package, test, and the filter of those among them.
+const TESTS: [(&str, &str, &str); 3] = [
+    ("spandrel-backend-cuda", "forced_kernels", ""),
+    ("spandrel-backend-cuda", "sweep", ""),
+    (ALONGSIDE, "program", "gpu::"),
+];
 
 /// What the suite is asked to do; passed through to it.
 #[derive(Args, Clone, Debug, Default)]
@@ -33,7 +42,8 @@ pub(crate) struct Options {
     /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike; without it they are skipped
     #[arg(long, value_name = "DIR")]
     matrices: Option<PathBuf>,
-    /// Copies the executable, which holds its cases, to a folder and runs nothing
+    /// Copies the executable, which holds its cases, to a folder, beside it the tests that need a GPU and verify.sh, which runs all of them
+    /// there; runs nothing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "filter", "require", "json", "matrices"])]
     pack: Option<PathBuf>,
 }
@@ -60,7 +70,13 @@ impl Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let executable = build(root)?;
     if let Some(dir) = &options.pack {
-        println!("{}", pack(&executable, dir)?.display());
+        let mut files = vec![executable];
+        files.extend(built(root, &["build", "-p", ALONGSIDE], &[PROGRAM])?);
+        for (package, test, _) in TESTS {
+            files.extend(built(root, &["test", "--no-run", "-p", package, "--test", test], &[test])?);
+        }
+        let names = [PACKAGE, PROGRAM].into_iter().chain(TESTS.map(|(_, test, _)| test));
+        println!("{}", pack(&names.zip(files).collect::<Vec<_>>(), dir)?.display());
         return Ok(ExitCode::SUCCESS);
     }
     start(&executable, options.arguments())
@@ -81,33 +97,62 @@ pub(crate) fn start(executable: &Path, arguments: Vec<OsString>) -> Result<ExitC
 
 /// The suite's executable, built now.
 pub(crate) fn build(root: &Path) -> Result<PathBuf> {
+    let mut found = built(root, &["build", "-p", PACKAGE, "-p", ALONGSIDE], &[PACKAGE])?;
+    found.pop().with_context(|| format!("{PACKAGE} has no executable of its own name"))
+}
+
+/// The executables of these targets, in order, as cargo makes them in release when asked like this.
+fn built(root: &Path, ask: &[&str], targets: &[&str]) -> Result<Vec<PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(root)
-        .args(["build", "--release", "-p", PACKAGE, "-p", ALONGSIDE, "--message-format", "json-render-diagnostics"])
+        .args(ask)
+        .args(["--release", "--message-format", "json-render-diagnostics"])
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cannot start cargo")?;
     if !output.status.success() {
-        bail!("{PACKAGE} does not build");
+        bail!("{} does not build", targets.join(", "));
     }
+    let mut found = vec![None; targets.len()];
     for message in Message::parse_stream(output.stdout.as_slice()) {
         if let Message::CompilerArtifact(artifact) = message?
-            && artifact.target.name == PACKAGE
+            && let Some(place) = targets.iter().position(|name| artifact.target.name == *name)
             && let Some(executable) = artifact.executable
         {
-            return Ok(executable.into());
+            found[place] = Some(executable.into());
         }
     }
-    bail!("{PACKAGE} has no executable of its own name")
+    let each = found.into_iter().zip(targets);
+    each.map(|(found, name)| found.with_context(|| format!("{name} has no executable of its own name"))).collect()
 }
 
-/// Copies the executable and returns where to.
-fn pack(executable: &Path, dir: &Path) -> Result<PathBuf> {
+/// What runs a packed suite and the tests beside it.
+fn script() -> String {
+    let mut text = String::from(
+        "#!/bin/sh\n\
+         # All that a GPU can show, each part with its count; a missing GPU is a failure. Arguments go to the suite.\n\
+         cd \"$(dirname \"$0\")\" || exit 1\n\
+         export SPANDREL_REQUIRE=cuda SPANDREL_PROGRAM=\"$PWD/spandrel\"\n\
+         failed=0\n",
+    );
+    for (_, test, filter) in TESTS {
+        // Alone, as one of them looks how much memory is free.
+        text += &format!("echo {test}\n./{test} --test-threads 1 {filter} || failed=1\n");
+    }
+    text + &format!("echo {PACKAGE}\n./{PACKAGE} --backend cuda --require cuda \"$@\" || failed=1\nexit $failed\n")
+}
+
+/// Copies executables under their names, the first of which is returned as it lies there, with a script that runs them.
+fn pack(files: &[(&str, PathBuf)], dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let packed = dir.join(executable.file_name().context("an executable has a name")?);
-    fs::copy(executable, &packed).with_context(|| format!("cannot write {}", packed.display()))?;
-    Ok(packed)
+    for (name, file) in files {
+        fs::copy(file, dir.join(name)).with_context(|| format!("cannot write {name} to {}", dir.display()))?;
+    }
+    let to = dir.join("verify.sh");
+    fs::write(&to, script()).with_context(|| format!("cannot write {}", to.display()))?;
+    let (first, _) = files.first().context("nothing to pack")?;
+    Ok(dir.join(first))
 }
 
 #[cfg(test)]
@@ -134,14 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_suite_is_one_file() {
+    fn a_pack_is_the_suite_with_the_tests_that_need_a_gpu() {
         let base = std::env::temp_dir().join(format!("spandrel-xtask-pack-{}", std::process::id()));
         let dir = base.join("to");
         fs::create_dir_all(&base).expect("temporary folder");
         let suite = base.join("suite");
         fs::write(&suite, "binary").expect("writable");
-        assert_eq!(pack(&suite, &dir).expect("copies"), dir.join("suite"));
-        assert_eq!(fs::read_dir(&dir).expect("made").count(), 1);
+        let files = [(PACKAGE, suite.clone()), ("sweep", suite)];
+        assert_eq!(pack(&files, &dir).expect("copies"), dir.join(PACKAGE));
+        assert_eq!(fs::read_dir(&dir).expect("made").count(), 3);
+        let script = fs::read_to_string(dir.join("verify.sh")).expect("written");
+        assert!(script.contains("./program --test-threads 1 gpu:: || failed=1"), "{script}");
+        assert!(script.ends_with("--backend cuda --require cuda \"$@\" || failed=1\nexit $failed\n"), "{script}");
         fs::remove_dir_all(&base).expect("own folder");
     }
 }

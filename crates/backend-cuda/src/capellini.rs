@@ -10,7 +10,7 @@ use spandrel_sptrsv::{Capellini, Plan, System};
 
 use crate::launch::arg;
 use crate::module::CAPELLINI;
-use crate::sptrsv::{Progress, Solve, TriangleRows};
+use crate::sptrsv::{CountsSolves, Progress, Solve, TriangleRows};
 use crate::{Cuda, Vector};
 
 /// A plan in device memory.
@@ -29,6 +29,12 @@ unsafe impl<T: Real> Load<Capellini<T>> for Cuda {
             rows: TriangleRows::load(self, &*host, |system| host.rows().view(system))?,
             progress: Progress::new::<T>(self, host.nrows())?,
         })
+    }
+}
+
+impl<T: Real> CountsSolves for CudaCapellini<T> {
+    fn pretend(&self, solves: u32) -> Result<()> {
+        self.progress.pretend(solves)
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Cuda {
     context: Arc<CudaContext>,
     capturing: Cell<bool>,
     reproducible: bool,
+    /// Thread blocks of a launch whose warps wait for each other, at most.
+    waiting_blocks: usize,
 }
 
 /// Room for block results. What was handed out once stays, for the graphs that have its address.
@@ -125,6 +127,7 @@ impl Cuda {
             context,
             capturing: Cell::new(false),
             reproducible: false,
+            waiting_blocks: usize::MAX,
         })
     }
 
@@ -134,6 +137,28 @@ impl Cuda {
     #[must_use]
     pub fn with_reproducible(self, reproducible: bool) -> Self {
         Self { reproducible, ..self }
+    }
+
+    /// The same device with at most so many thread blocks, at least one, in a launch whose warps wait for each other: for the proof that
+    /// progress never depends on how many run at once. Applies to what is loaded from now on.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_waiting_blocks(self, most: usize) -> Self {
+        Self { waiting_blocks: most.max(1), ..self }
+    }
+
+    /// So many thread blocks, or as many as may wait for each other.
+    pub(crate) fn waiting(&self, blocks: usize) -> usize {
+        blocks.min(self.waiting_blocks)
+    }
+
+    /// Loads a kernel of that text as those of the backend are loaded.
+    ///
+    /// # Errors
+    /// [`Error::Device`] for what the driver refuses.
+    #[doc(hidden)]
+    pub fn load_text(&self, text: &str) -> Result<()> {
+        Modules::load(&self.context, "the kernel given", text.into(), "given").map(drop)
     }
 
     /// Whether it is held to orders that the CPU shares.

@@ -290,7 +290,10 @@ impl<F: Factor> CudaFactor<F> {
             nrows: n as u32,
         };
         let grid = match lanes {
-            Some(lanes) => grid(n, lanes, cuda.multiprocessors()),
+            Some(lanes) => {
+                let all = grid(n, lanes, cuda.multiprocessors());
+                Grid { blocks: cuda.waiting(all.blocks), ..all }
+            }
             None => Grid::of(n.div_ceil(THREADS), THREADS as u32),
         };
         // SAFETY: kernel(task), lengths compared above; the caller vouches for the kernel.

@@ -20,7 +20,7 @@ use crate::error::failed;
 use crate::launch::{Grid, arg};
 use crate::memory::Buffer;
 use crate::module::LEVELSET;
-use crate::sptrsv::Solve;
+use crate::sptrsv::{CountsSolves, Solve};
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
@@ -165,6 +165,12 @@ impl<T: Real> CudaLevelset<T> {
     }
 }
 
+impl<T: Real> CountsSolves for CudaLevelset<T> {
+    fn pretend(&self, solves: u32) -> Result<()> {
+        self.progress.write_at(0, &[solves])
+    }
+}
+
 impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
     fn shape(&self) -> (usize, usize) {
         (self.nrows, self.nnz)
@@ -216,7 +222,8 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                     }
                 }
                 Span::Grid => {
-                    let grid = Grid::of((*blocks).min(BLOCKS_EACH * cuda.multiprocessors()), GRID_CREW as u32);
+                    let most = BLOCKS_EACH * cuda.multiprocessors();
+                    let grid = Grid::of(cuda.waiting((*blocks).min(most)), GRID_CREW as u32);
                     // SAFETY: sptrsv_grid_levelset(order, slices, cols, values, inv, first, end, b, x, slots, progress, last,
                     // gate); a slot for each of `nrows` positions.
                     unsafe {

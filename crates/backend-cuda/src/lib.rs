@@ -73,6 +73,8 @@ pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_CAPABILITY, NEEDED_VERSION, 
 pub use sell::CudaSell;
 pub use serial::CudaSerial;
 pub use sparse_vec::CudaSparseVec;
+#[doc(hidden)]
+pub use sptrsv::CountsSolves;
 pub use structured::CudaStructured;
 pub use sweep::CudaSweep;
 pub use syncfree::CudaSyncfree;

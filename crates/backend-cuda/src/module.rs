@@ -150,13 +150,20 @@ impl Modules {
         let alone = cut(text, &entry);
         let waiting = if source.early && capability >= HOPPER { waiting(&alone) } else { None };
         let early = waiting.is_some();
-        let alone = Ptx::from_src(waiting.unwrap_or(alone));
-        let module = context.load_module(alone).map_err(|error| failed(&what(), error))?;
-        // The function keeps its module.
-        let function = module.load_function(&entry).map_err(|error| failed(&what(), error))?;
+        let function = Self::load(context, &what(), waiting.unwrap_or(alone), &entry)?;
         let function = Function { function, early };
         self.functions.borrow_mut().insert((name, element), function.clone());
         Ok(function)
+    }
+
+    /// The kernel `entry` of a text.
+    ///
+    /// # Errors
+    /// PTX that the driver refuses, or that has no such kernel.
+    pub(crate) fn load(context: &Arc<CudaContext>, what: &str, text: String, entry: &str) -> Result<CudaFunction> {
+        let module = context.load_module(Ptx::from_src(text)).map_err(|error| failed(what, error))?;
+        // The function keeps its module.
+        module.load_function(entry).map_err(|error| failed(what, error))
     }
 }
 

@@ -47,6 +47,16 @@ pub(crate) trait Solve<P: Plan> {
     fn adopt(&mut self, cuda: &Cuda, plan: &P, values: &Vector<P::Value>) -> Result<()>;
 }
 
+/// A resident that counts its solves modulo 2^32: for the trial that numbers may wrap.
+#[doc(hidden)]
+pub trait CountsSolves {
+    /// Makes a resident that was not solved with yet what it is after so many solves. Blocks as the copy does.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn pretend(&self, solves: u32) -> Result<()>;
+}
+
 /// `k` columns, with b in x where there is no b.
 fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     cuda: &Cuda,
@@ -275,6 +285,10 @@ impl Progress {
     pub(crate) fn pointer(&self) -> u64 {
         self.progress.pointer()
     }
+    /// Makes it what it is after so many solves, but for the slots, which hold no number of a later one.
+    pub(crate) fn pretend(&self, solves: u32) -> Result<()> {
+        self.progress.write_at(0, &[solves])
+    }
     /// The address of the slots.
     pub(crate) fn slots(&self) -> u64 {
         self.slots.pointer()
@@ -285,7 +299,8 @@ impl Cuda {
     /// The grid of warps that draw tickets for rows solved by `lanes` lanes each, and how many such rows after one another a lane has of
     /// each ticket.
     pub(crate) fn solve_grid(&self, nrows: usize, lanes: usize) -> (Grid, u32) {
-        solve_grid(nrows, lanes, self.multiprocessors())
+        let (grid, deep) = solve_grid(nrows, lanes, self.multiprocessors());
+        (Grid { blocks: self.waiting(grid.blocks), ..grid }, deep)
     }
 }
 

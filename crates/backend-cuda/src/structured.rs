@@ -17,7 +17,7 @@ use crate::error::failed;
 use crate::launch::{Argument, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::STRUCTURED;
-use crate::sptrsv::Solve;
+use crate::sptrsv::{CountsSolves, Solve};
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
@@ -154,6 +154,7 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
             .occupancy_max_active_blocks_per_multiprocessor(CREW, 0, None)
             .map_err(|error| failed(kernel, error))?;
         let blocks = (each as usize * self.multiprocessors()).min(tickets.div_ceil(WARPS)).max(1);
+        let blocks = self.waiting(blocks);
         let off_diagonal = if host.diagonal() == Diagonal::NonUnit { nnz - n } else { nnz };
         let marks = if stages.compressed { host.lines() } else { n };
         let words = if n == 0 { HEAD } else { HEAD + size[2] as usize + marks };
@@ -176,6 +177,18 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
             kernel,
             blocks,
         })
+    }
+}
+
+impl<T: Real> CountsSolves for CudaStructured<T> {
+    fn pretend(&self, solves: u32) -> Result<()> {
+        let [width, height, depth] = self.size;
+        let queues = depth as usize;
+        self.state.write_at(0, &[solves])?;
+        self.state.write_at(HEAD, &vec![solves.wrapping_mul(height + self.crew); queues])?;
+        let marks = self.state.len() - HEAD - queues;
+        let each = if marks == self.n { 1 } else { width };
+        self.state.write_at(HEAD + queues, &vec![solves.wrapping_mul(each); marks])
     }
 }
 

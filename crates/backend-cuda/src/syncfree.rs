@@ -12,7 +12,7 @@ use spandrel_sptrsv::{Plan, Syncfree, System, Walk};
 use crate::launch::arg;
 use crate::memory::Buffer;
 use crate::module::SYNCFREE;
-use crate::sptrsv::{Progress, Solve, TriangleRows};
+use crate::sptrsv::{CountsSolves, Progress, Solve, TriangleRows};
 use crate::{Cuda, Vector};
 
 /// A plan in device memory.
@@ -91,6 +91,12 @@ unsafe impl<T: Real> Load<Syncfree<T>> for Cuda {
                 }
             }
         })
+    }
+}
+
+impl<T: Real> CountsSolves for CudaSyncfree<T> {
+    fn pretend(&self, solves: u32) -> Result<()> {
+        self.progress.pretend(solves)
     }
 }
 

@@ -19,8 +19,15 @@ const KERNELS: [CsrKernel; 9] = [
     CsrKernel::Balanced,
 ];
 
+/// The GPU. Without one a trial is skipped and says so, or fails where `SPANDREL_REQUIRE` is `cuda`.
 fn device() -> Option<Cuda> {
-    Cuda::new().map_err(|why| eprintln!("skipped: {why}")).ok()
+    let required = std::env::var_os("SPANDREL_REQUIRE").is_some_and(|name| name == "cuda");
+    Cuda::new()
+        .map_err(|why| {
+            assert!(!required, "cuda is required and cannot be tried: {why}");
+            eprintln!("skipped: {why}");
+        })
+        .ok()
 }
 
 /// Numbers in [-1, 1) that a seed fixes.

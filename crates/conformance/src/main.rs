@@ -106,7 +106,9 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
 fn soak(args: &SoakArgs) -> Result<bool> {
     // The lower digits of the clock: short enough to be typed again.
     let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    let seed = args.seed.unwrap_or_else(|| clock() % 1_000_000_000);
+    // Two that begin in one millisecond have process numbers of their own; a prime spreads those over all seeds.
+    let own = 15_485_863 * u64::from(std::process::id());
+    let seed = args.seed.unwrap_or_else(|| (clock() + own) % 1_000_000_000);
     let time = Duration::try_from_secs_f64(60.0 * args.minutes).context("--minutes")?;
     let soak = Soak { seed, from: args.from, cases: args.cases, time };
     let mut stdout = std::io::stdout().lock();

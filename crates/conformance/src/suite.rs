@@ -115,6 +115,8 @@ const CUDA: &str = "suite/all/all/cuda/probe";
 /// The first GPU, as it is and held to the orders that the CPU shares.
 struct Gpu {
     own: Rc<Fleet<Cuda>>,
+    /// The same beside one that has kernels whose warps wait for each other run as one thread block: they must not need more.
+    waiting: Rc<Fleet<Cuda>>,
     reproducible: Rc<Fleet<Cuda>>,
 }
 
@@ -129,13 +131,22 @@ impl Gpu {
             let device = device.map_err(|error| error.to_string())?;
             Ok::<_, String>(Rc::new(Fleet { name: name.into(), ..Fleet::single(device) }))
         };
-        Ok(Self { own: fleet("cuda", Cuda::new())?, reproducible: fleet("cuda-reproducible", reproducible())? })
+        let mut waiting =
+            Fleet { name: "cuda".into(), ..Fleet::single(Cuda::new().map_err(|error| error.to_string())?) };
+        let alone = Cuda::new().map_err(|error| error.to_string())?.with_waiting_blocks(1);
+        waiting.devices.push(("one thread block".into(), alone));
+        let waiting = Rc::new(waiting);
+        Ok(Self {
+            own: fleet("cuda", Cuda::new())?,
+            waiting,
+            reproducible: fleet("cuda-reproducible", reproducible())?,
+        })
     }
 
     /// Everything of the device as it is; of the reproducible one the formats that it multiplies in another way; both against the
     /// CPU; what only a GPU can fail; and the real matrices.
     fn trials(&self, selection: &Selection, cases: &[Rc<Case>]) -> Vec<Trial> {
-        let Self { own, reproducible: held } = self;
+        let Self { own, waiting, reproducible: held } = self;
         let mut all = trials::of(own, cases, !selection.small);
         let differing = trials::differing(own, held);
         let other = |trial: &Trial| trial.name.split('/').nth(1).is_some_and(|noun| differing.contains(&noun));
@@ -147,13 +158,16 @@ impl Gpu {
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::narrow::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
-        all.extend(trials::of_plans(own, Cuda::new, selection.matrices.as_deref()));
+        trials::persistent::trials::<f32>(own, &mut all);
+        trials::persistent::trials::<f64>(own, &mut all);
+        all.extend(trials::of_plans(waiting, Cuda::new, selection.matrices.as_deref()));
+        all.extend(trials::of_wraps(waiting));
         all.extend(trials::of_solvers(own));
         all.extend(trials::of_unknowns(own));
         all.extend(trials::of_solvers(held).into_iter().filter(|trial| trial.name.ends_with("-pair")));
         all.extend(trials::solvers_between(&cpu, own));
         all.extend(trials::solvers_between(&cpu, held));
-        all.extend(trials::of_factors(own, selection.matrices.as_deref()));
+        all.extend(trials::of_factors(waiting, selection.matrices.as_deref()));
         trials::analyze::trials::<f32, _>(own, &mut all);
         trials::analyze::trials::<f64, _>(own, &mut all);
         trials::assemble::trials::<f32, _>(own, &mut all);

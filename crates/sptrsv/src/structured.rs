@@ -19,7 +19,8 @@ use spandrel_formats::{Grid, Real};
 use crate::{Error, Plan, Result, Rows, Systems, Triangular};
 
 /// The optimisations of the method, each of them a switch. A device has a kernel for some sets alone and refuses the others when a plan
-/// is loaded; they change speed, never what is solved. The CPU takes any set and solves the same way.
+/// is loaded; they change speed, never what is solved. The CPU takes any set and solves the same way. The GPU's sets are those of the source's
+/// figures: there `predication` is switched with `compressed` or without, never alone, and `acquire` only with everything but `compressed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stages {
     /// Entries of several consecutive rows go to the lanes of a warp at once; without it a warp takes one row at a time.

@@ -30,6 +30,7 @@ use crate::error::failed;
 use crate::launch::{BLOCK, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::{SWEEP, WAVEFRONT};
+use crate::sptrsv::CountsSolves;
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
@@ -82,6 +83,12 @@ fn pattern<T: Real>(cuda: &Cuda, plan: &Sweep<T>) -> Result<[Buffer<u32>; 2]> {
         Buffer::from_host(cuda.stream(), csr.row_ptr(), "a triangle's row pointers")?,
         Buffer::from_host(cuda.stream(), csr.col_idx(), "a triangle's columns")?,
     ])
+}
+
+impl<T: Real> CountsSolves for CudaSweep<T> {
+    fn pretend(&self, solves: u32) -> Result<()> {
+        self.state.write_at(2, &[solves])
+    }
 }
 
 impl<T: Real> CudaSweep<T> {
@@ -261,7 +268,8 @@ impl Cuda {
     fn waves<T: Real>(&self, lattice: &Lattice, blocks: Option<usize>) -> Result<Option<Wavefront>> {
         let shared = self.shared_by_a_block()?;
         let clusters = self.capability() >= CLUSTERS;
-        Ok(clusters.then(|| Wavefront::of::<T>(lattice, shared, blocks.unwrap_or(usize::MAX))).flatten())
+        let most = self.waiting(blocks.unwrap_or(usize::MAX));
+        Ok(clusters.then(|| Wavefront::of::<T>(lattice, shared, most)).flatten())
     }
 
     /// Bytes of shared memory that a thread block may have.
@@ -302,7 +310,7 @@ impl Cuda {
             systems,
             unit: diagonal == Diagonal::Unit,
             schedule,
-            blocks: useful.min(self.multiprocessors()).max(1),
+            blocks: self.waiting(useful.min(self.multiprocessors()).max(1)),
             values: room(values, "a triangle's packed values")?,
             transposed: room(transposed, "a triangle's packed values, transposed")?,
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,

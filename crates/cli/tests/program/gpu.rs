@@ -13,11 +13,13 @@ fn cuda() -> Value {
     run_with_gpu(&["devices"]).1["cuda"].clone()
 }
 
-/// Whether there is a GPU; a note where there is none, as the test then shows little.
+/// Whether there is a GPU. Without one a test is skipped and says so, or fails where `SPANDREL_REQUIRE` is `cuda`.
 fn usable() -> bool {
     let cuda = cuda();
+    let required = std::env::var_os("SPANDREL_REQUIRE").is_some_and(|name| name == "cuda");
     if cuda["usable"] != true {
-        eprintln!("not tried on a GPU: {}", cuda["why"]);
+        assert!(!required, "cuda is required and cannot be tried: {}", cuda["why"]);
+        eprintln!("skipped: {}", cuda["why"]);
     }
     cuda["usable"] == true
 }
@@ -57,6 +59,46 @@ fn cuda_is_the_gpu_or_an_error_with_the_reason() {
         };
         assert_eq!((code, &object["error"]["kind"]), (1, &expected.into()), "{object}");
         assert!(object["error"]["message"].as_str().unwrap().contains(cuda["why"].as_str().unwrap()), "{object}");
+    }
+}
+
+/// SIGKILL in the middle of a solve there: the device goes on, with as much free memory as before.
+#[test]
+#[cfg(all(unix, feature = "cuda"))]
+fn a_killed_solve_leaves_nothing_on_the_gpu() {
+    use spandrel::backend_cuda::{Cuda, cudarc::driver::result};
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    if !usable() {
+        return;
+    }
+    let be = Cuda::new().expect("it is usable");
+    let free = || {
+        be.stream().context().bind_to_thread().expect("a context");
+        result::mem_get_info().expect("a context is bound").0
+    };
+    let before = free();
+    // 400 MB of matrix and vectors, and more iterations than there is time for.
+    let mut child = Command::new(program())
+        .args(["solve", "anisotropic2d:2000,eps=0.0001", "--precond", "none", "--rtol", "1e-13"])
+        .args(["--max-iters", "100000000", "--backend", "cuda"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    signals::await_handler(&mut child);
+    let during = free();
+    assert!(during + (100 << 20) < before, "the solve holds no memory: {before} bytes free before, {during} during");
+    child.kill().expect("a child");
+    assert!(!child.wait().expect("a child").success());
+    let (code, object) = run_with_gpu(&["solve", "poisson2d:100", "--backend", "cuda"]);
+    assert_eq!((code, &object["status"]), (0, &"converged".into()), "{object}");
+    // Other tests hold some of it for a while; what is lost stays lost.
+    let begin = Instant::now();
+    while free() + (16 << 20) < before {
+        assert!(begin.elapsed().as_secs() < 60, "{} bytes are missing", before.saturating_sub(free()));
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -24,9 +24,14 @@ const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
 /// The driver's variable that names the GPUs that a program sees: none, where it is empty.
 const HIDES_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
+/// The program's file: cargo's, or where there is none the one that `SPANDREL_PROGRAM` names.
+fn program() -> std::ffi::OsString {
+    std::env::var_os("SPANDREL_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_spandrel").into())
+}
+
 /// The program, with a fixed width for its help, and on the CPU whatever the machine has: the tests of [`gpu`] show it the GPUs.
 fn spandrel() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
+    let mut command = Command::new(program());
     command.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE").env(HIDES_GPUS, "");
     command
 }

@@ -8,7 +8,7 @@ use super::*;
 /// Runs a solve and returns its peak resident memory in bytes with its object. The kernel's count is read while it runs, so
 /// a peak in its last milliseconds could be missed; the iteration holds the most until the end.
 fn peak(args: &[&str]) -> (u64, Value) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+    let mut child = Command::new(program())
         .env(HIDES_GPUS, "")
         .args(args)
         .stdout(Stdio::piped())

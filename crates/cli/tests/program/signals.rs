@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::*;
 
 fn start(args: &[&str], stdout: Stdio) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_spandrel"))
+    Command::new(program())
         .env(HIDES_GPUS, "")
         .args(args)
         .stdout(stdout)
@@ -97,7 +97,7 @@ const LONG: [&str; 8] =
     ["solve", "anisotropic2d:700,eps=0.0001", "--precond", "none", "--rtol", "1e-13", "--max-iters", "100000000"];
 
 /// Waits until the program listens for Ctrl-C, which it does once the matrix is there, and a little longer.
-fn await_handler(child: &mut Child) {
+pub(super) fn await_handler(child: &mut Child) {
     /// SIGINT in the mask of caught signals.
     const SIGINT: u64 = 1 << 1;
     let begin = Instant::now();
@@ -148,7 +148,7 @@ fn ctrl_c_ends_a_direct_solve_at_once() {
     /// SIGINT.
     const INTERRUPT: i32 = 2;
     // Fill of a cube: far more than a minute of factoring.
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spandrel"))
+    let mut child = Command::new(program())
         .env(HIDES_GPUS, "")
         .args(["solve", "poisson3d:60", "--solver", "direct"])
         .stdout(Stdio::null())

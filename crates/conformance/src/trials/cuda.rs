@@ -10,7 +10,6 @@ use std::sync::Arc;
 use spandrel_backend::{Backend, Coeff, Device, Error, Mat, Operator, Phase, Recorded, Result, Spmv, Step, Watch};
 use spandrel_backend_cpu::Cpu;
 use spandrel_backend_cuda::cudarc::driver::{DeviceRepr, DriverError, result};
-use spandrel_backend_cuda::cudarc::nvrtc::Ptx;
 use spandrel_backend_cuda::{Cuda, Monitor, Scalar, Vector};
 use spandrel_formats::{Csr, Real, generate};
 use spandrel_solvers::{Cg, Jacobi, Options};
@@ -42,6 +41,7 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
         }));
     };
     push("memory/exhausted", |be, _| exhausted(be));
+    push("memory/filled", |be, _| super::exhausted::filled_up(be));
     push("open/no-such-device", |_, _| no_such_device());
     push("open/refused-ptx", |be, _| refused_ptx(be));
     push("queue/two-interleaved", interleaved);
@@ -107,7 +107,7 @@ fn healthy(be: &Cuda) -> Verdict {
     same("an update", &be.download(&dy)?, &wanted)
 }
 
-/// 2^45 bytes are refused as such, for every kind of request, and nothing else is.
+/// 2^45 bytes are refused as such, and nothing else is.
 fn exhausted(be: &Cuda) -> Verdict {
     let refused = |what: &str, result: Option<Error>| match result {
         Some(Error::OutOfMemory { bytes, .. }) if bytes >= 1 << 45 => Ok(()),
@@ -132,11 +132,14 @@ fn no_such_device() -> Verdict {
     Ok(())
 }
 
-/// The driver refuses text that is not PTX, and PTX of a version that it does not know; neither harms what is loaded.
+/// Text that is not PTX, PTX of a version that no driver knows, and PTX without the kernel are refused where kernels are loaded, as an error of
+/// the device that names what was loaded; none harms what is loaded.
 fn refused_ptx(be: &Cuda) -> Verdict {
-    for text in ["this is no PTX", ".version 99.9\n.target sm_75\n.address_size 64\n"] {
-        if be.stream().context().load_module(Ptx::from_src(text)).is_ok() {
-            return Err(wrong(format!("the driver loads {text:?}")));
+    let empty = ".version 7.0\n.target sm_75\n.address_size 64\n";
+    for text in ["this is no PTX", ".version 99.9\n.target sm_75\n.address_size 64\n", empty] {
+        match be.load_text(text) {
+            Err(Error::Device { device: "cuda", why }) if why.contains("the kernel given") => {}
+            other => return Err(wrong(format!("{text:?}: expected a typed refusal, found {other:?}"))),
         }
         healthy(be)?;
     }

@@ -13,6 +13,8 @@ pub(crate) mod checked;
 pub(crate) mod convert;
 #[cfg(not(test))]
 pub(crate) mod cuda;
+#[cfg(not(test))]
+pub(crate) mod exhausted;
 pub(crate) mod factorize;
 pub(crate) mod faults;
 pub(crate) mod formats;
@@ -22,6 +24,8 @@ pub(crate) mod multigrid;
 #[cfg(not(test))]
 pub(crate) mod narrow;
 pub mod pairs;
+#[cfg(not(test))]
+pub(crate) mod persistent;
 pub(crate) mod precond;
 pub(crate) mod product;
 pub(crate) mod repeats;
@@ -32,6 +36,9 @@ pub(crate) mod sptrsv;
 pub(crate) mod sptrsv_factors;
 pub(crate) mod sptrsv_refused;
 pub(crate) mod sptrsv_repeats;
+pub(crate) mod sptrsv_ways;
+#[cfg(not(test))]
+pub(crate) mod sptrsv_wraps;
 pub mod steps;
 pub mod unknowns;
 
@@ -267,10 +274,13 @@ where
     };
     match triangle::all() {
         Ok(cases) => {
-            for case in cases.into_iter().map(Rc::new) {
-                triangles::<f32, D>(fleet, open, &case, &mut out);
-                triangles::<f64, D>(fleet, open, &case, &mut out);
+            let cases: Vec<_> = cases.into_iter().map(Rc::new).collect();
+            for case in &cases {
+                triangles::<f32, D>(fleet, open, case, &mut out);
+                triangles::<f64, D>(fleet, open, case, &mut out);
             }
+            sptrsv_ways::trials::<f32, D>(fleet, &cases, &mut out);
+            sptrsv_ways::trials::<f64, D>(fleet, &cases, &mut out);
         }
         Err(error) => out.push(unreadable("cases", format!("{error:#}"))),
     }
@@ -283,6 +293,17 @@ where
         Some(Err(error)) => out.push(unreadable("ilu0", error.to_string())),
         None => {}
     }
+    out
+}
+
+/// What the numbers of solves do where they wrap.
+#[cfg(not(test))]
+pub(crate) fn of_wraps(fleet: &Rc<Fleet<spandrel_backend_cuda::Cuda>>) -> Vec<Trial> {
+    let mut out = Vec::new();
+    // Cases that cannot be read are reported by the plans' own trials.
+    let cases: Vec<_> = triangle::all().unwrap_or_default().into_iter().map(Rc::new).collect();
+    sptrsv_wraps::trials::<f32>(fleet, &cases, &mut out);
+    sptrsv_wraps::trials::<f64>(fleet, &cases, &mut out);
     out
 }
 

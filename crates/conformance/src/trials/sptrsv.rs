@@ -404,6 +404,10 @@ pub(crate) fn values<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>, 
             sound(what, &problem.b, expected, many)?;
         }
         if order == Order::Unordered {
+            for (label, other) in &subjects[1..] {
+                let x = other.solve(&ask)?;
+                problem.check(system, false, b, column, &x).map_err(context(format!("{system}, {label}")))?;
+            }
             continue;
         }
         differing(&in_place, &x).map_err(context(format!("{system}, in place against x of its own")))?;

@@ -18,11 +18,13 @@ use crate::trial::{Finding, Trial, Verdict, wrong};
 const RUNS: usize = 1000;
 /// Runs of a system, form or place that is not the first: what differs there is not how often it can be done.
 const FEWER: usize = 100;
+/// Solves of each of the two systems beside another queue.
+const BESIDE: usize = RUNS / 2;
 /// Different right-hand sides among them.
 const INPUTS: usize = 7;
 
 /// Whether a form is that of which most runs are made.
-fn is_first<T: Real>(checked: &Checked<T>) -> bool {
+pub(crate) fn is_first<T: Real>(checked: &Checked<T>) -> bool {
     (checked.problem.matrix.triangle(), checked.problem.matrix.diagonal()) == (Triangle::Lower, Diagonal::NonUnit)
 }
 
@@ -69,6 +71,17 @@ pub(crate) fn repeated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
 
 /// One graph, a new right-hand side each time; the gate closed now and then; new values under way.
 pub(crate) fn recorded<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -> Verdict {
+    recorded_times(subjects, checked, &|system, in_place| {
+        if is_first(checked) && system == System::Plain && !in_place { RUNS } else { FEWER }
+    })
+}
+
+/// The same with so many runs of a system, in place or not.
+pub(crate) fn recorded_times<T: Real>(
+    subjects: &Subjects<'_, T>,
+    checked: &Checked<T>,
+    runs: &dyn Fn(System, bool) -> usize,
+) -> Verdict {
     let (_, subject) = &subjects[0];
     let values = checked.problem.other_values();
     let other = Checked::new("other values".into(), checked.problem.with_values(&values).map_err(wrong)?)?;
@@ -77,8 +90,7 @@ pub(crate) fn recorded<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
     let closed = |run: usize| run > 2 && (run % 11 == 5 || run % 11 == 9 || run % 11 == 10);
     for (which, system) in SYSTEMS.into_iter().enumerate() {
         for in_place in [false, true] {
-            let first = is_first(checked) && system == System::Plain && !in_place;
-            let count = if first { RUNS } else { FEWER };
+            let count = runs(system, in_place);
             // New values come before this run.
             let update = count * 16 / 25;
             let order = subject.order(system);
@@ -145,7 +157,7 @@ pub(crate) fn beside<P, D>(
             let verdict = each::<P, D>(&fleet, &shared, 1, |subjects, checked| {
                 let (_, subject) = &subjects[0];
                 let n = checked.problem.nrows();
-                for run in 0..20 {
+                for run in 0..if is_first(checked) { BESIDE } else { 20 } {
                     for (system, expected) in SYSTEMS.into_iter().zip(&checked.x) {
                         let b = &checked.problem.b[..n];
                         let x = subject.solve(&Ask::new(system, b))?;
