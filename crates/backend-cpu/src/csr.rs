@@ -7,7 +7,8 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, SpmvTransposed};
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, SpmvTransposed, UpdateValues};
 use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
 
 use crate::csc::{Scatter, spmv_scattered};
@@ -31,13 +32,25 @@ impl<T> CpuCsr<T> {
     }
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: what is loaded never changes but by `update_values`, for which it is borrowed mutably, and operations with it write to their operands alone.
 unsafe impl<T: Real> Load<Csr<T>> for Cpu {
     type Resident = CpuCsr<T>;
 
     fn load(&self, host: Arc<Csr<T>>) -> Result<CpuCsr<T>> {
         let partition = by_entries::<T>(self, host.row_ptr());
         Ok(CpuCsr { host, partition, transposed: OnceLock::new() })
+    }
+}
+
+/// A host matrix that is in use elsewhere is copied first. Blocks; the partitions, which are of the pattern, stay.
+impl<T: Real> UpdateValues<Csr<T>> for Cpu {
+    fn update_values(&self, m: &mut CpuCsr<T>, values: &[T]) -> Result<()> {
+        expect_len("update_values", "values", values.len(), m.host.nnz())?;
+        Arc::make_mut(&mut m.host).values_mut().copy_from_slice(values);
+        Ok(())
+    }
+    fn update_values_from(&self, m: &mut CpuCsr<T>, values: &Vector<T>) -> Result<()> {
+        self.update_values(m, values.as_slice())
     }
 }
 

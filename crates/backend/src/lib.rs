@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is one ordered queue. A [`Backend<T>`] gives it vectors and scalars of an element type, so mixed precision is
 //! two bounds. Each operation is a trait of its own (products [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve [`Sptrsv`];
-//! [`Factorize`], [`Assemble`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] and [`Narrow`] between element types), dispatched statically. Scalars
+//! [`Factorize`], [`Assemble`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] and [`Narrow`] between element types; [`UpdateValues`]), dispatched statically. Scalars
 //! live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is gated. Sizes are validated above the
 //! backends, by [`Mat`], [`Tri`] and the solvers' heads; a backend refuses a mismatch all the same and never touches memory outside its
 //! operands.
@@ -18,6 +18,7 @@ pub mod operator;
 pub mod ops;
 pub mod sptrsv;
 pub mod trace;
+pub mod update_values;
 
 pub use analyze::{Analyze, Analyzed, Part, ResidentTri};
 pub use any_tri::{AnyTri, EveryPlan};
@@ -30,6 +31,7 @@ pub use operator::{Mat, Operator, Preconditioner};
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
 pub use sptrsv::{Sptrsv, Tri};
 pub use trace::Trace;
+pub use update_values::UpdateValues;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -273,6 +273,9 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     pub fn resident(&self) -> &B::Resident {
         &self.resident
     }
+    pub(crate) fn resident_mut(&mut self) -> &mut B::Resident {
+        &mut self.resident
+    }
 }
 
 impl<F: Format, B: Spmv<F>> Mat<B, F> {

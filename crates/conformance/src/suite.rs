@@ -81,6 +81,8 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.extend(trials::of_factors(&fleet, selection.matrices.as_deref()));
         trials::analyze::trials::<f32, _>(&fleet, &mut all);
         trials::analyze::trials::<f64, _>(&fleet, &mut all);
+        trials::new_values::trials::<f32, _>(&fleet, &mut all);
+        trials::new_values::trials::<f64, _>(&fleet, &mut all);
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -170,6 +172,8 @@ impl Gpu {
         all.extend(trials::of_factors(waiting, selection.matrices.as_deref()));
         trials::analyze::trials::<f32, _>(own, &mut all);
         trials::analyze::trials::<f64, _>(own, &mut all);
+        trials::new_values::trials::<f32, _>(own, &mut all);
+        trials::new_values::trials::<f64, _>(own, &mut all);
         trials::assemble::trials::<f32, _>(own, &mut all);
         trials::assemble::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));

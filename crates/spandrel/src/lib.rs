@@ -87,7 +87,7 @@ pub use spandrel_backend_cuda as backend_cuda;
 
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub use any::AnyBackend;
-pub use backend::{Backend, Coeff, Device, Factorize, Gate, Load, Mat, Operator, Preconditioner, Spmv};
+pub use backend::{Backend, Coeff, Device, Factorize, Gate, Load, Mat, Operator, Preconditioner, Spmv, UpdateValues};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::Cpu;
 #[cfg(feature = "cuda-core")]

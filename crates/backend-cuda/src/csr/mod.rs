@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result;
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed};
+use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues};
 use spandrel_formats::{Csr, Offset, Real};
 
 pub use self::choose::CsrKernel;
@@ -443,5 +443,14 @@ impl<T: Real> Spmm<Csr<T>> for Cuda {
         // SAFETY: spmm_csr(row_ptr, col_idx, values, nrows, ncols, capacity, k, a, x, b, y, gate), a warp 32 rows, each with room for
         // `capacity` entries.
         unsafe { product.launch(self, &CSR, "spmm_csr", grid, &own) }
+    }
+}
+
+impl<T: Real> UpdateValues<Csr<T>> for Cuda {
+    fn update_values(&self, m: &mut CudaCsr<T>, values: &[T]) -> Result<()> {
+        m.update_values(self, values)
+    }
+    fn update_values_from(&self, m: &mut CudaCsr<T>, values: &Vector<T>) -> Result<()> {
+        m.update_values_from(self, values)
     }
 }

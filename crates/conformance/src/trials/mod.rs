@@ -23,6 +23,8 @@ pub(crate) mod monitor;
 pub(crate) mod multigrid;
 #[cfg(not(test))]
 pub(crate) mod narrow;
+#[cfg(not(test))]
+pub(crate) mod new_values;
 pub mod pairs;
 #[cfg(not(test))]
 pub(crate) mod persistent;

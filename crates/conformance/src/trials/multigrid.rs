@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use spandrel_backend::{Mat, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Format, Real, product};
-use spandrel_solvers::{Cg, Hierarchy, Multigrid, Options, Outcome};
+use spandrel_solvers::{BiCgStab, Cg, Gmres, Hierarchy, Multigrid, Options, Outcome};
 use spandrel_sptrsv::Sweep;
 
 use crate::case::{numbers, seed};
@@ -186,11 +186,27 @@ fn solve<T: Real, D>(be: &D, hierarchy: &Hierarchy<'_, T>, options: &Options) ->
 where
     D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
 {
+    solve_by("cg", be, hierarchy, options)
+}
+
+fn solve_by<T: Real, D>(
+    method: &str,
+    be: &D,
+    hierarchy: &Hierarchy<'_, T>,
+    options: &Options,
+) -> Result<(Vec<T>, Outcome), Finding>
+where
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+{
     let csr = hierarchy.operator(0).ok_or_else(|| wrong("a hierarchy without a grid"))?;
     let m = Multigrid::new::<Sweep<T>>(be, hierarchy)?;
     let a = Mat::<D, Csr<T>>::load(be, csr.clone())?;
     let (b, mut x) = (be.upload(&numbers(97, csr.nrows()))?, be.zeros(csr.nrows())?);
-    let outcome = Cg::new(be, csr.nrows())?.solve(be, &a, &m, &b, &mut x, options)?;
+    let outcome = match method {
+        "cg" => Cg::new(be, csr.nrows())?.solve(be, &a, &m, &b, &mut x, options)?,
+        "bicgstab" => BiCgStab::new(be, csr.nrows())?.solve(be, &a, &m, &b, &mut x, options)?,
+        _ => Gmres::new(be, csr.nrows())?.solve(be, &a, &m, &b, &mut x, options)?,
+    };
     Ok((be.download(&x)?, outcome))
 }
 
@@ -218,6 +234,14 @@ where
     same("run 2 against run 1", &solve(be, hierarchy, &first)?, &solved)?;
     for (label, other) in &fleet.devices[1..] {
         same(label, &solve(other, hierarchy, &first)?, &solved)?;
+    }
+    for method in ["bicgstab", "gmres"] {
+        let solved = solve_by(method, be, hierarchy, &first)?;
+        if !solved.1.status.is_converged() {
+            return Err(wrong(format!("{method}: expected to converge, found {:?}", solved.1)));
+        }
+        let plain = solve_by(method, be, hierarchy, &Options { recorded: false, check_every: 7, ..first })?;
+        same(&format!("{method}, plain against recorded"), &plain, &solved)?;
     }
     Ok(())
 }

@@ -18,6 +18,8 @@ use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 const SOLVERS: [&str; 3] = ["cg", "bicgstab", "gmres"];
+/// GMRES with a preconditioner in other places; on the last system alone.
+const PLACED: [&str; 2] = ["gmres-left", "gmres-flexible"];
 const PRECONDS: [&str; 6] = ["none", "jacobi", "ssor", "ilu0", "iluk", "ic0"];
 /// (name, specification, symmetric positive definite)
 const SYSTEMS: [(&str, &str, bool); 3] = [
@@ -129,7 +131,12 @@ fn solve<T: Real, D: Solves<T>>(
         "cg" => Cg::new(be, n).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None)),
         "bicgstab" => BiCgStab::new(be, n).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None)),
         _ => {
-            let shape = GmresOptions { restart: RESTART, placement: Placement::Right };
+            let placement = match solver {
+                "gmres-left" => Placement::Left,
+                "gmres-flexible" => Placement::Flexible,
+                _ => Placement::Right,
+            };
+            let shape = GmresOptions { restart: RESTART, placement };
             Gmres::with(be, n, &shape).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None))
         }
     }
@@ -168,7 +175,8 @@ fn check<T: Real, D: Solves<T>>(fleet: &Fleet<D>, solver: &str, name: &str, spec
             return Err(wrong(format!("expected convergence, found {outcome:?}")));
         }
     }
-    if stored && Spmv::<Csr<T>>::order(be) == Order::Stored {
+    // The plain loops have the preconditioner to the right.
+    if stored && Spmv::<Csr<T>>::order(be) == Order::Stored && !PLACED.contains(&solver) {
         let host = on_the_host(&csr, name)?;
         for (b, (x, outcome)) in b.iter().zip(&found) {
             let system = System { a: &csr, m: host.as_deref(), b, rtol: first.rtol, limit: LIMIT };
@@ -208,10 +216,15 @@ fn fits(solver: &str, name: &str, symmetric: bool) -> bool {
     symmetric || (solver != "cg" && name != "ic0")
 }
 
+/// The methods for a system.
+fn solvers(symmetric: bool) -> impl Iterator<Item = &'static str> {
+    SOLVERS.into_iter().chain(PLACED.into_iter().filter(move |_| !symmetric))
+}
+
 /// Every method with every preconditioner on one backend, and what ends in another way.
 pub(crate) fn trials<T: Real, D: Solves<T>>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     for (case, spec, symmetric) in SYSTEMS {
-        for solver in SOLVERS {
+        for solver in solvers(symmetric) {
             for name in PRECONDS.into_iter().filter(|name| fits(solver, name, symmetric)) {
                 let fleet = fleet.clone();
                 let label = format!("{solver}-{name}/csr/{}/{}/{case}-pair", T::NAME, fleet.name);
@@ -241,7 +254,7 @@ pub(crate) fn between<T: Real, D: Solves<T>, E: Solves<T>>(
         return;
     }
     for (case, spec, symmetric) in SYSTEMS {
-        for solver in SOLVERS {
+        for solver in solvers(symmetric) {
             for name in PRECONDS.into_iter().filter(|name| fits(solver, name, symmetric)) {
                 let (left, right) = (left.clone(), right.clone());
                 let label = format!("{solver}-{name}/csr/{}/{}+{}/{case}-pair", T::NAME, left.name, right.name);

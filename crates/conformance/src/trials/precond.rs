@@ -7,7 +7,8 @@ use spandrel_backend::{Backend, Mat, MixedPrecision, Order, Preconditioner, Reco
 use spandrel_formats::{Bsr, Csr, Format};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
-    BiCgStab, BlockJacobi, Cg, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options, Outcome, Refine,
+    BiCgStab, BlockJacobi, Cg, Gmres, GmresOptions, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options, Outcome,
+    Placement, Refine,
 };
 use spandrel_sptrsv::{Ic0, Ilu0};
 
@@ -22,6 +23,11 @@ pub(crate) trait Products:
 {
 }
 impl<B: MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>>> Products for B {}
+
+/// The methods; GMRES with each placement of a preconditioner.
+const METHODS: [&str; 5] = ["cg", "bicgstab", "gmres", "gmres-left", "gmres-flexible"];
+/// Short, so that cycles are replayed.
+const RESTART: usize = 20;
 
 type Wide<D> = <D as Backend<f64>>::Vector;
 type Boxed<D> = Box<dyn Preconditioner<f64, D>>;
@@ -89,16 +95,20 @@ fn options() -> Options {
 fn solved<D: Products + 'static>(
     be: &D,
     noun: &str,
+    method: &str,
     a: &Csr<f64>,
     options: &Options,
 ) -> Result<(Outcome, Vec<f64>), Finding> {
     let (m, n) = (make(be, noun, a).map_err(wrong)?, a.nrows());
     let device = Mat::<D, Csr<f64>>::load(be, a.clone())?;
     let (b, mut x) = (Backend::<f64>::upload(be, &numbers(5, n))?, Backend::<f64>::zeros(be, n)?);
-    let outcome = if noun.ends_with("ilu0") {
-        BiCgStab::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options)
-    } else {
-        Cg::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options)
+    let gmres = |placement| Gmres::with(be, n, &GmresOptions { restart: RESTART, placement }).map_err(wrong);
+    let outcome = match method {
+        "cg" => Cg::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options),
+        "bicgstab" => BiCgStab::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options),
+        "gmres" => gmres(Placement::Right)?.solve(be, &device, &m, &b, &mut x, options),
+        "gmres-left" => gmres(Placement::Left)?.solve(be, &device, &m, &b, &mut x, options),
+        _ => gmres(Placement::Flexible)?.solve(be, &device, &m, &b, &mut x, options),
     };
     Ok((outcome.map_err(wrong)?, Backend::<f64>::download(be, &x)?))
 }
@@ -154,13 +164,33 @@ fn check<D: Products + 'static>(fleet: &Fleet<D>, noun: &str, format: &str, spec
             same(&format!("run {run} of a graph"), &Backend::<f64>::download(be, &recorded.step().z)?, &z)?;
         }
     }
-    let solve = solved(be, noun, &a, &options())?;
+    solves(fleet, noun, usual(noun), format, &a)
+}
+
+/// A solve converges, and has the same bits plain and on every device.
+fn solves<D: Products + 'static>(fleet: &Fleet<D>, noun: &str, method: &str, format: &str, a: &Csr<f64>) -> Verdict {
+    let be = fleet.first();
+    let solve = solved(be, noun, method, a, &options())?;
     converged(&solve, 1e-10)?;
-    if repeats {
+    if repeats(be, format) && repeats(be, "csr") {
         let plain = Options { recorded: false, check_every: 7, ..options() };
-        same_solve("plain against recorded", &solved(be, noun, &a, &plain)?, &solve)?;
+        same_solve("plain against recorded", &solved(be, noun, method, a, &plain)?, &solve)?;
+        for (label, other) in &fleet.devices[1..] {
+            same_solve(label, &solved(other, noun, method, a, &options())?, &solve)?;
+        }
     }
     Ok(())
+}
+
+/// The method that a preconditioner is tried with everywhere.
+fn usual(noun: &str) -> &'static str {
+    if noun.ends_with("ilu0") { "bicgstab" } else { "cg" }
+}
+
+/// The others: a product of two unlike factors is no preconditioner of CG's.
+fn others(noun: &str) -> impl Iterator<Item = &'static str> {
+    let usual = usual(noun);
+    METHODS.into_iter().filter(move |&method| method != usual && (method != "cg" || usual == "cg"))
 }
 
 fn refinement<D: Products>(fleet: &Fleet<D>, spec: &str) -> Verdict {
@@ -189,6 +219,14 @@ pub(crate) fn trials<D: Products + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<
             let fleet = fleet.clone();
             let name = format!("{noun}/{format}/f64/{}/{case}", fleet.name);
             out.push(Trial::new(name, move || check(&fleet, noun, format, spec)));
+        }
+        // Once with each of the other methods.
+        for (noun, format) in NOUNS.into_iter().filter(|_| spec == SPECS[0]) {
+            for method in others(noun) {
+                let fleet = fleet.clone();
+                let name = format!("{method}-{noun}/{format}/f64/{}/{case}", fleet.name);
+                out.push(Trial::new(name, move || solves(&fleet, noun, method, format, &crate::generated(spec)?)));
+            }
         }
         let fleet = fleet.clone();
         let name = format!("refine-cg/csr/f64/{}/{case}", fleet.name);
@@ -227,10 +265,24 @@ pub(crate) fn pair<D: Products + 'static, E: Products + 'static>(
                 same("one backend against the other", &of_left, &of_right)?;
                 same_solve(
                     "one backend against the other",
-                    &solved(l, noun, &a, &options())?,
-                    &solved(r, noun, &a, &options())?,
+                    &solved(l, noun, usual(noun), &a, &options())?,
+                    &solved(r, noun, usual(noun), &a, &options())?,
                 )
             }));
+        }
+        for (noun, format) in NOUNS.into_iter().filter(|_| spec == SPECS[0]) {
+            for method in others(noun) {
+                let (left, right) = (left.clone(), right.clone());
+                let name = format!("{method}-{noun}/{format}/f64/{}+{}/{case}", left.name, right.name);
+                out.push(Trial::new(name, move || {
+                    let (a, l, r) = (crate::generated(spec)?, left.first(), right.first());
+                    same_solve(
+                        "one backend against the other",
+                        &solved(l, noun, method, &a, &options())?,
+                        &solved(r, noun, method, &a, &options())?,
+                    )
+                }));
+            }
         }
         let (left, right) = (left.clone(), right.clone());
         let name = format!("refine-cg/csr/f64/{}+{}/{case}", left.name, right.name);
