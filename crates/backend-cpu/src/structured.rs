@@ -180,7 +180,7 @@ simd_fn! {
                 return w;
             }
             let solved = w - first + 1;
-            if solved % STRIDE == 0 || solved == width {
+            if solved.is_multiple_of(STRIDE) || solved == width {
                 progress[line].store(solved as u32, Ordering::Release);
             }
         }

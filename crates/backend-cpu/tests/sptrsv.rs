@@ -344,7 +344,11 @@ fn solves_end_beside_busy_threads() {
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 * processors() {
-            scope.spawn(|| while !done.load(std::sync::atomic::Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         // Ends them whatever comes.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {

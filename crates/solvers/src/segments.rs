@@ -62,7 +62,8 @@ impl Pace {
 
     /// Whether the window that ends with the last of these norms, one per iteration, brought none below the least before it.
     fn stagnates(self, norms: &[f64]) -> bool {
-        let Some(window) = self.stagnation.filter(|window| !norms.is_empty() && norms.len() % window == 0) else {
+        let Some(window) = self.stagnation.filter(|window| !norms.is_empty() && norms.len().is_multiple_of(*window))
+        else {
             return false;
         };
         let (before, last) = norms.split_at(norms.len() - window);

@@ -105,7 +105,7 @@ where
         let factors = numbers::<T>(round, nnz);
         let mut fresh = csr.clone();
         if round < 3 {
-            fresh.values_mut().iter_mut().zip(&factors).for_each(|(v, f)| *v = *v * (T::from_f64(1.5) + *f));
+            fresh.values_mut().iter_mut().zip(&factors).for_each(|(v, f)| *v *= T::from_f64(1.5) + *f);
         }
         if round % 2 == 0 {
             a.update_values(be, fresh.values())?;
