@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use rayon::prelude::*;
 use spandrel_formats::{Csr, Error, Format, Real, generate, matrix_market};
 
 use crate::failure::{Failure, Result};
@@ -76,7 +77,7 @@ fn explain(error: Error, advice: &str) -> Failure {
 
 /// The first entry of `a` that is infinite or NaN, in words.
 pub(crate) fn first_not_finite<T: Real>(a: &Csr<T>) -> Option<String> {
-    let at = a.values().iter().position(|v| !v.is_finite())?;
+    let at = a.values().par_iter().with_min_len(1 << 16).position_first(|v| !v.is_finite())?;
     let row = a.row_ptr().partition_point(|&start| start as usize <= at) - 1;
     let word = not_finite_word(a.values()[at]);
     Some(format!("the matrix's entry at row {}, column {} (counted from 1) is {word}", row + 1, a.col_idx()[at] + 1))

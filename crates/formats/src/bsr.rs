@@ -178,21 +178,27 @@ fn merge_block_row<'a, T: Real>(
     }
 }
 
-/// Blocks in each block row: a stamp per block column, one pass over the entries.
+/// Blocks in each block row: a stamp per block column, one pass over the entries, ranges of block rows in parallel.
 pub(crate) fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
-    let mut stamps: Vec<u32> = zeroed(csr.ncols().div_ceil(b), "stamps of block columns")?;
-    let mut counts = Vec::with_capacity(csr.nrows().div_ceil(b) + 1);
-    for (i, rows) in csr.row_ptr()[..csr.nrows()].chunks(b).enumerate() {
-        let end = csr.row_ptr()[i * b + rows.len()] as usize;
-        let stamp = i as u32 + 1;
-        let mut count = 0;
-        for &j in &csr.col_idx()[rows[0] as usize..end] {
-            let seen = &mut stamps[j as usize / b];
-            count += Offset::from(*seen != stamp);
-            *seen = stamp;
+    let (nrows, columns) = (csr.nrows(), csr.ncols().div_ceil(b));
+    // Each range has stamps of its own, all of them together no more than entries.
+    let ranges = (csr.nnz() / columns.max(1)).clamp(1, rayon::current_num_threads());
+    let mut counts: Vec<Offset> = zeroed(nrows.div_ceil(b), "blocks of block rows")?;
+    let range = counts.len().div_ceil(ranges).max(1);
+    counts.par_chunks_mut(range).enumerate().try_for_each(|(part, counts)| {
+        let mut stamps: Vec<u32> = zeroed(columns, "stamps of block columns")?;
+        for (k, count) in counts.iter_mut().enumerate() {
+            let first = (part * range + k) * b;
+            let (begin, end) = (csr.row_ptr()[first], csr.row_ptr()[nrows.min(first + b)]);
+            let stamp = k as u32 + 1;
+            for &j in &csr.col_idx()[begin as usize..end as usize] {
+                let seen = &mut stamps[j as usize / b];
+                *count += Offset::from(*seen != stamp);
+                *seen = stamp;
+            }
         }
-        counts.push(count);
-    }
+        Ok(())
+    })?;
     Ok(counts)
 }
 

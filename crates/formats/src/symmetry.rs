@@ -18,6 +18,11 @@ impl<T: Real> Csr<T> {
     pub fn is_symmetric(&self) -> bool {
         self.nrows() == self.ncols() && mirrored(self, |v, mirror| v == mirror.unwrap_or_else(T::zero))
     }
+
+    /// Whether every row has an entry on the diagonal, of which `holds` is true. A search in each row, rows in parallel.
+    pub fn diagonal_holds(&self, holds: impl Fn(T) -> bool + Sync) -> bool {
+        rows(self).all(|i| self.get(i, i).is_some_and(&holds))
+    }
 }
 
 /// Whether `agree(a_ij, a_ji)` holds for every entry of a square matrix; the second is [`None`] where nothing is stored.

@@ -233,3 +233,31 @@ proptest! {
         prop_assert_eq!(stats.symmetry == Symmetry::Symmetric, nrows == ncols && all.iter().all(mirrored));
     }
 }
+
+#[test]
+fn blocks_are_counted_alike_in_one_range_and_in_many() {
+    let a = csr::<f64>("random:n=4099,nnz_per_row=9").unwrap();
+    for b in [1, 2, 3] {
+        let mut blocks = std::collections::BTreeSet::new();
+        for i in 0..a.nrows() {
+            blocks.extend(a.row(i).0.iter().map(|&j| (i / b, j as usize / b)));
+        }
+        for threads in [1, 2, 7] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let bsr = pool.install(|| Bsr::from_csr_with(&a, b)).unwrap();
+            let rows = (0..bsr.block_rows()).map(|i| bsr.row_ptr()[i] as usize..bsr.row_ptr()[i + 1] as usize);
+            let found = rows.enumerate().flat_map(|(i, row)| bsr.col_idx()[row].iter().map(move |&j| (i, j as usize)));
+            assert!(found.eq(blocks.iter().copied()), "{b} {threads}");
+        }
+    }
+}
+
+#[test]
+fn a_diagonal_holds_where_every_row_has_it() {
+    let grid = csr::<f64>("poisson2d:70").unwrap();
+    assert!(grid.diagonal_holds(|d| d == 4.0) && !grid.diagonal_holds(|d| d < 4.0));
+    for rows in [5000, 4999] {
+        let entries: Vec<_> = (0..rows).map(|i| (i, i, 1.0)).collect();
+        assert_eq!(from_entries(5000, 5000, &entries).diagonal_holds(|d| d > 0.0), rows == 5000);
+    }
+}

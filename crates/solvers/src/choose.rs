@@ -66,7 +66,7 @@ impl SolverKind {
         let symmetric = csr.nrows() == csr.ncols() && csr.is_symmetric();
         let (solver, solver_why) = if csr.nrows() != csr.ncols() {
             (SolverKind::Direct, "the matrix is not square, so the answer is one of least squares")
-        } else if !diagonal(csr, |d| d > T::zero()) {
+        } else if !csr.diagonal_holds(|d| d > T::zero()) {
             (SolverKind::BiCgStab, "the diagonal is not positive throughout, so the matrix is not positive definite")
         } else if !symmetric {
             (SolverKind::BiCgStab, "the matrix is not symmetric")
@@ -78,11 +78,6 @@ impl SolverKind {
     }
 }
 
-/// Whether every diagonal entry is stored and `holds`.
-fn diagonal<T: Real>(csr: &Csr<T>, holds: impl Fn(T) -> bool) -> bool {
-    (0..csr.nrows()).all(|i| csr.get(i, i).is_some_and(&holds))
-}
-
 impl PrecondKind {
     /// Chooses for a method and a matrix that is symmetric or not, with the reason and what to take where a factorisation breaks down:
     /// IC(0) where the matrix is symmetric with a positive diagonal, ILU(0) for the methods that need no symmetric preconditioner, where
@@ -91,11 +86,11 @@ impl PrecondKind {
         if solver == SolverKind::Direct {
             return (PrecondKind::None, "a direct solve needs none", PrecondKind::None);
         }
-        if !diagonal(csr, |d| d.is_finite() && d.recip().is_finite()) {
+        if !csr.diagonal_holds(|d| d.is_finite() && d.recip().is_finite()) {
             let why = "the diagonal has an entry that is zero or infinite, which neither Jacobi nor a factorisation can invert";
             return (PrecondKind::None, why, PrecondKind::None);
         }
-        let (best, why) = if symmetric && diagonal(csr, |d| d > T::zero()) {
+        let (best, why) = if symmetric && csr.diagonal_holds(|d| d > T::zero()) {
             (PrecondKind::Ic0, "the matrix is symmetric with a positive diagonal")
         } else if solver == SolverKind::Cg {
             (PrecondKind::Jacobi, "the matrix has no symmetric factors, and CG needs those")
