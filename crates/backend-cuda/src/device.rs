@@ -13,7 +13,7 @@ use crate::memory::Buffer;
 use crate::module::{Function, Modules, Source};
 use crate::persistent::Exchange;
 use crate::staging::Staging;
-use crate::{DeviceInfo, Monitor, probe};
+use crate::{DeviceInfo, Monitor, first_usable, probe};
 
 /// A GPU as a device: one queue (a stream of its own) on the device's primary context.
 ///
@@ -90,8 +90,8 @@ impl Cuda {
     /// # Errors
     /// The probe's reason as [`Error::Device`], the first device's where all are too old; what the driver says against a context there.
     pub fn new() -> Result<Self> {
-        let found = probe().map_err(|reason| Error::Device { device: NAME, why: reason.to_string() })?;
-        Self::on(found.iter().position(|info| info.check().is_ok()).unwrap_or(0))
+        let first = first_usable().map_err(|reason| Error::Device { device: NAME, why: reason.to_string() })?;
+        Self::on(first.ordinal)
     }
 
     /// The device with that number among those that [`probe()`] lists.

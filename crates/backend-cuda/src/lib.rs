@@ -69,7 +69,7 @@ pub use hyb::CudaHyb;
 pub use levelset::CudaLevelset;
 pub use module::ptx;
 pub use monitor::Monitor;
-pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_CAPABILITY, NEEDED_VERSION, probe, probe_at};
+pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_CAPABILITY, NEEDED_VERSION, first_usable, probe, probe_at};
 pub use sell::CudaSell;
 pub use serial::CudaSerial;
 pub use sparse_vec::CudaSparseVec;

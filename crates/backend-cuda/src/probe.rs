@@ -158,6 +158,21 @@ pub fn probe() -> Result<Vec<DeviceInfo>, CudaUnavailable> {
     unsafe { probe_at(&LIBRARY_NAMES) }
 }
 
+/// The first of [`probe()`]'s devices that the kernels run on.
+///
+/// # Errors
+/// As [`probe()`], and the first device's [`CudaUnavailable::DeviceTooOld`] where all are too old.
+pub fn first_usable() -> Result<DeviceInfo, CudaUnavailable> {
+    pick(probe()?)
+}
+
+fn pick(mut found: Vec<DeviceInfo>) -> Result<DeviceInfo, CudaUnavailable> {
+    let first = found.iter().position(|info| info.check().is_ok()).unwrap_or(0);
+    // The list is never empty.
+    let info = found.swap_remove(first);
+    info.check().map(|()| info)
+}
+
 /// As [`probe()`], with the names or paths of the driver's library given. They are tried in order; the first that is a driver
 /// answers.
 ///
@@ -295,5 +310,26 @@ fn succeeded(code: c_int) -> Result<(), CudaUnavailable> {
         CUDA_SUCCESS => Ok(()),
         CUDA_ERROR_NO_DEVICE => Err(CudaUnavailable::NoDevice),
         code => Err(CudaUnavailable::InitFailed(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_device_that_the_kernels_run_on_is_picked() {
+        let device = |ordinal, compute_capability| DeviceInfo {
+            ordinal,
+            name: "Stand-in".into(),
+            memory: 1 << 30,
+            compute_capability,
+            multiprocessors: 1,
+            driver_version: NEEDED_VERSION,
+        };
+        let mixed = pick(vec![device(0, (6, 1)), device(1, (7, 5)), device(2, (9, 0))]);
+        assert_eq!(mixed.map(|info| info.ordinal), Ok(1));
+        let old = pick(vec![device(0, (6, 1)), device(1, (7, 0))]);
+        assert!(matches!(old, Err(CudaUnavailable::DeviceTooOld { found: (6, 1), .. })), "{old:?}");
     }
 }

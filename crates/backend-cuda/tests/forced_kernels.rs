@@ -1,8 +1,11 @@
 //! Every kernel that can be forced, of CSR, of COO, of DIA and of bDIA, on rows of many shapes: the stored order bit for bit, the others inside the bound of
 //! their sums and the same at every repetition. Without a GPU the trials print why they are skipped.
 
+mod gpu;
+
 use std::sync::Arc;
 
+use gpu::device;
 use spandrel_backend::{Backend, Coeff, Device, Error, Load, Spmm, Spmv, SpmvTransposed, Step};
 use spandrel_backend_cuda::{BdiaKernel, CooKernel, CsrKernel, Cuda, CudaCsr, CudaDia};
 use spandrel_formats::{Bdia, Coo, Csc, Csr, Dia, Format, Real};
@@ -18,17 +21,6 @@ const KERNELS: [CsrKernel; 9] = [
     CsrKernel::Binned,
     CsrKernel::Balanced,
 ];
-
-/// The GPU. Without one a trial is skipped and says so, or fails where `SPANDREL_REQUIRE` is `cuda`.
-fn device() -> Option<Cuda> {
-    let required = std::env::var_os("SPANDREL_REQUIRE").is_some_and(|name| name == "cuda");
-    Cuda::new()
-        .map_err(|why| {
-            assert!(!required, "cuda is required and cannot be tried: {why}");
-            eprintln!("skipped: {why}");
-        })
-        .ok()
-}
 
 /// Numbers in [-1, 1) that a seed fixes.
 struct Numbers(u64);

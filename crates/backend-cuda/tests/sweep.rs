@@ -1,23 +1,15 @@
 //! The sweep against the serial solve, in bits: every stencil that has kernels and some that have none, grids of odd sizes, lines and planes
 //! of one point, one thread block and many, both triangles, both systems, both diagonals. Without a GPU the trials print why they are skipped.
 
+mod gpu;
+
 use std::sync::Arc;
 
+use gpu::device;
 use spandrel_backend::{Backend, Device, Load, Sptrsv};
 use spandrel_backend_cuda::{Cuda, CudaSweep};
 use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Systems, Triangle, Triangular, serial};
-
-/// The GPU. Without one a trial is skipped and says so, or fails where `SPANDREL_REQUIRE` is `cuda`.
-fn device() -> Option<Cuda> {
-    let required = std::env::var_os("SPANDREL_REQUIRE").is_some_and(|name| name == "cuda");
-    Cuda::new()
-        .map_err(|why| {
-            assert!(!required, "cuda is required and cannot be tried: {why}");
-            eprintln!("skipped: {why}");
-        })
-        .ok()
-}
 
 /// Numbers in [-1, 1) that a seed fixes.
 struct Numbers(u64);

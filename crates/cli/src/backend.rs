@@ -68,13 +68,8 @@ pub(crate) const NO_CUDA: &str = "this build of spandrel runs on the CPU only, i
 /// Whether there is a GPU to ask for.
 #[cfg(feature = "cuda")]
 fn gpu() -> Result<()> {
-    let usable = spandrel::backend_cuda::probe().and_then(|found| {
-        let mut checked: Vec<_> = found.iter().map(|info| info.check()).collect();
-        let first = checked.iter().position(|answer| answer.is_ok()).unwrap_or(0);
-        checked.swap_remove(first)
-    });
-    match usable {
-        Ok(()) => Ok(()),
+    match spandrel::backend_cuda::first_usable() {
+        Ok(_) => Ok(()),
         Err(why) => Err(Failure::new("no_gpu", format!("no GPU: {why}; or run with --backend cpu"))),
     }
 }
