@@ -1,36 +1,44 @@
-//! BiCGStab for general square systems, preconditioned from the right, leaving after the half step where that is enough.
+//! BiCGStab for general square systems, leaving after the half step where that is enough.
+//!
+//! Preconditioning ([`Placement`]): from the right the norm that is watched is that of the residual; p^ and s^ are kept, so that an M^-1 that
+//! differs from step to step is no harm. From the left the recurrence is that of M^-1 A x = M^-1 b, and it ends once the norm of M^-1 r has
+//! fallen by as much as the residual should. Either way `converged` is said of the true residual alone.
 //!
 //! Every scalar is a quotient of device scalars: alpha = rho / r0'v, omega = t's / t't, beta = (rho next / r0'v) (t't / t's), and
 //! beta omega = rho next / r0'v. No product of them is ever stored, so none underflows before the quotient is formed.
 //! Cost of an iteration: A's storage twice and 19 passes over vectors of n without a preconditioner (v: 3, half: 3, t: 2, update: 7,
-//! direction: 4), 27 with Jacobi. The listings of the trace tests are these numbers.
+//! direction: 4), 27 with Jacobi. From the left the two pairs of dot products are passes of their own: 6 more. The listings of the trace tests are these numbers.
 //! Order: that of the backend's operations; the same bits recorded or plain, for any `check_every`.
 //! Reference: van der Vorst 1992, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the solution of nonsymmetric linear
 //! systems; the half-step exit as in Cheng et al. 2018.
 
 use std::fmt;
 
-use spandrel_backend::{Backend, Coeff, Operator, Preconditioner, Quantity, Step, Stop};
+use spandrel_backend::{Backend, Coeff, Latest, Operator, Preconditioner, Quantity, Step, Stop, Watch};
 use spandrel_formats::Real;
 
 use crate::Result;
 use crate::entry::entry;
+use crate::gmres::Placement;
 use crate::graphs::Graphs;
 use crate::norm::norm;
-use crate::segments::{self, Cause, End, Method, Segment, Shadow, Watched};
+use crate::segments::{self, Cause, End, Method, Pace, Segment, Shadow, Watched};
 
 /// The workspace of BiCGStab for n unknowns: allocated once, used for any number of solves.
 pub struct BiCgStab<T: Real, B: Backend<T>> {
     n: usize,
-    /// r, and s between the halves.
+    placement: Placement,
+    /// r, and s between the halves; M^-1 of either from the left.
     r: B::Vector,
     shadow: B::Vector,
     p: B::Vector,
     v: B::Vector,
     t: B::Vector,
     scalars: Scalars<B::Scalar>,
-    /// M^-1 p and M^-1 s: only where there is a preconditioner.
-    hats: Option<(B::Vector, B::Vector)>,
+    /// Only where there is a preconditioner: M^-1 p and M^-1 s, or A p and A s from the left, one after the other in the first.
+    hats: Vec<B::Vector>,
+    /// The residual's norm in units of the norm that the monitor watches.
+    unit: f64,
     monitor: Option<B::Monitor>,
     graphs: Graphs<B>,
 }
@@ -49,16 +57,27 @@ struct Scalars<S> {
 
 impl<T: Real, B: Backend<T>> fmt::Debug for BiCgStab<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BiCgStab").field("n", &self.n).finish_non_exhaustive()
+        f.debug_struct("BiCgStab").field("n", &self.n).field("placement", &self.placement).finish_non_exhaustive()
     }
 }
 
 impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
-    /// Five vectors; two more are allocated by the first solve with a preconditioner, and a monitor by the first solve.
+    /// Preconditioned from the right. Five vectors; two more are allocated by the first solve with a preconditioner, and a monitor by the
+    /// first solve.
     ///
     /// # Errors
     /// Out of memory.
     pub fn new(be: &B, n: usize) -> Result<Self> {
+        Self::with(be, n, Placement::Right)
+    }
+
+    /// As [`BiCgStab::new`], preconditioned where it is asked for; from the left one vector more in place of two. From the right the
+    /// method is flexible as it is. From the left the history holds the norm of M^-1 r over what it began a segment with, times the true
+    /// residual there; its squares have to be in range, as those of the residual are by scaling.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn with(be: &B, n: usize, placement: Placement) -> Result<Self> {
         let scalar = || be.scalar(T::zero());
         let scalars = Scalars {
             rho: scalar()?,
@@ -71,13 +90,15 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
         };
         Ok(Self {
             n,
+            placement,
             r: be.zeros(n)?,
             shadow: be.zeros(n)?,
             p: be.zeros(n)?,
             v: be.zeros(n)?,
             t: be.zeros(n)?,
             scalars,
-            hats: None,
+            hats: Vec::new(),
+            unit: 1.0,
             monitor: None,
             graphs: Graphs::default(),
         })
@@ -85,6 +106,42 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
 }
 
 entry!(BiCgStab, bicgstab, "BiCGStab");
+
+impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
+    /// r <- M^-1 r, with the monitor and the pace in its units; the end of the segment where nothing can be begun with that.
+    fn turn_left(
+        &mut self,
+        be: &B,
+        m: &dyn Preconditioner<T, B>,
+        monitor: &mut B::Monitor,
+        pace: &mut Pace,
+    ) -> Result<Option<End>> {
+        m.apply(be, None, &self.r, &mut self.t)?;
+        be.copy(None, &self.t, &mut self.r)?;
+        let begun = norm(be, &self.r, &mut self.t, &mut self.scalars.rr)?;
+        let unit = pace.begun / begun.value();
+        if !(unit.is_finite() && unit > 0.0) {
+            let stop = if begun.is_zero() { Stop::Zero } else { Stop::NotFinite };
+            return Ok(Some(End { cause: Cause::Stop(stop(Quantity::Residual)), iterations: 0, residual: None }));
+        }
+        self.unit = unit;
+        let watch =
+            Watch { threshold: pace.threshold / unit, divergence: pace.divergence / unit, max_iters: pace.max_iters };
+        be.rearm(monitor, &watch)?;
+        *pace = Pace { threshold: watch.threshold, divergence: watch.divergence, begun: begun.value(), ..*pace };
+        Ok(None)
+    }
+}
+
+/// What a preconditioner needs.
+enum Hats<'a, V> {
+    /// There is none.
+    None,
+    /// M^-1 p and M^-1 s.
+    Right(&'a mut V, &'a mut V),
+    /// A p, then A s.
+    Left(&'a mut V),
+}
 
 /// One iteration.
 struct Iteration<'a, T: Real, B: Backend<T>> {
@@ -97,34 +154,51 @@ struct Iteration<'a, T: Real, B: Backend<T>> {
     v: &'a mut B::Vector,
     t: &'a mut B::Vector,
     scalars: &'a mut Scalars<B::Scalar>,
-    hats: Option<&'a mut (B::Vector, B::Vector)>,
+    hats: Hats<'a, B::Vector>,
     monitor: &'a mut B::Monitor,
 }
 
-// SAFETY: one fixed sequence; `hats` are there or not for as long as the step lives. Its vectors, scalars and monitor are
+// SAFETY: one fixed sequence; `hats` are of one kind for as long as the step lives. Its vectors, scalars and monitor are
 // borrowed, A and M are borrowed and keep their own buffers by the contracts of their traits.
 unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, x, r, shadow, p, v, t, scalars, hats, monitor } = self;
         let Scalars { rho, rho_next, rv, ss, ts, tt, rr } = &mut **scalars;
-        let (mut p_hat, mut s_hat) = match hats {
-            Some((p_hat, s_hat)) => (Some(p_hat), Some(s_hat)),
-            None => (None, None),
-        };
-        if let Some(p_hat) = &mut p_hat {
-            m.apply(be, Some(&**monitor), p, p_hat)?;                                   // p^ = M^-1 p
+        let gate = Some(&**monitor);
+        match hats {
+            Hats::None => a.apply_dot(be, gate, p, v, shadow, rv, None)?,               // v = A p, r0'v
+            Hats::Right(p_hat, _) => {
+                m.apply(be, gate, p, p_hat)?;                                           // p^ = M^-1 p
+                a.apply_dot(be, gate, p_hat, v, shadow, rv, None)?;                     // v = A p^, r0'v
+            }
+            Hats::Left(q) => {
+                a.apply(be, gate, p, q)?;
+                m.apply(be, gate, q, v)?;                                               // v = M^-1 A p
+                be.dot(gate, shadow, v, rv)?;
+            }
         }
-        let p_hat = p_hat.as_deref().unwrap_or(p);
-        a.apply_dot(be, Some(&**monitor), p_hat, v, shadow, rv, None)?;                 // v = A p^, r0'v
         be.bicgstab_first(rho, rv, v, r, ss, monitor)?;                                 // r0'v != 0, alpha = rho / r0'v
                                                                                         // s = r - alpha v, s's
                                                                                         // ||s|| small enough?
-        if let Some(s_hat) = &mut s_hat {
-            m.apply(be, Some(&**monitor), r, s_hat)?;                                   // s^ = M^-1 s
+        let gate = Some(&**monitor);
+        match hats {
+            Hats::None => a.apply_dot(be, gate, r, t, r, ts, Some(tt))?,                // t = A s, t's, t't
+            Hats::Right(_, s_hat) => {
+                m.apply(be, gate, r, s_hat)?;                                           // s^ = M^-1 s
+                a.apply_dot(be, gate, s_hat, t, r, ts, Some(tt))?;                      // t = A s^, t's, t't
+            }
+            Hats::Left(q) => {
+                a.apply(be, gate, r, q)?;
+                m.apply(be, gate, q, t)?;                                               // t = M^-1 A s
+                be.dot(gate, t, r, ts)?;
+                be.dot(gate, t, t, tt)?;
+            }
         }
-        let s_hat = s_hat.as_deref();
-        a.apply_dot(be, Some(&**monitor), s_hat.unwrap_or(r), t, r, ts, Some(tt))?;     // t = A s^, t's, t't
+        let (p_hat, s_hat) = match hats {
+            Hats::Right(p_hat, s_hat) => (&**p_hat, Some(&**s_hat)),
+            _ => (&**p, None),
+        };
         be.bicgstab_second(rho, rv, ts, tt, p_hat, s_hat, t, shadow,                    // t't, t's != 0, omega = t's / t't
             x, r, rr, rho_next, monitor)?;                                              // x = x + alpha p^ + omega s^
                                                                                         // r = s - omega t, r'r, r0'r
@@ -141,7 +215,7 @@ impl<T: Real, B: Backend<T>> Watched<B> for Iteration<'_, T, B> {
     }
     fn leap(&mut self, be: &B, count: usize) -> Result<bool> {
         let Self { a, x, r, shadow, p, v, t, scalars, hats, monitor, .. } = self;
-        if hats.is_some() {
+        if !matches!(hats, Hats::None) {
             return Ok(false);
         }
         let Scalars { rho, rho_next, rv, ss, ts, tt, rr } = &mut **scalars;
@@ -166,18 +240,28 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
     fn graphs(&mut self) -> &mut Graphs<B> {
         &mut self.graphs
     }
+    fn norms(&mut self, be: &B, monitor: &B::Monitor) -> Result<Vec<f64>> {
+        let unit = self.unit;
+        Ok(be.report(monitor)?.history.into_iter().map(|norm| norm * unit).collect())
+    }
 
     fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
-        let Segment { be, a, m, x, monitor, shadow, pace, look } = on;
-        if !m.is_identity() && self.hats.is_none() {
-            self.hats = Some((be.zeros(self.n)?, be.zeros(self.n)?));
+        let Segment { be, a, m, x, monitor, shadow, mut pace, look } = on;
+        let left = self.placement == Placement::Left && !m.is_identity();
+        let wanted = if m.is_identity() { 0 } else { 2 - usize::from(left) };
+        while self.hats.len() < wanted {
+            self.hats.push(be.zeros(self.n)?);
         }
+        self.unit = 1.0;
+        if left && let Some(end) = self.turn_left(be, m, monitor, &mut pace)? {
+            return Ok(end);
+        }
+        let unit = self.unit;
+        let look = &mut |latest: Latest| look(Latest { residual: latest.residual.map(|norm| norm * unit), ..latest });
         let Self { r, shadow: r0, p, v, t, scalars, hats, graphs, .. } = self;
-        let mut hats = if m.is_identity() { None } else { hats.as_mut() };
-
         be.copy(None, r, r0)?;
         if shadow == Shadow::Tilted {
-            // v is still A M^-1 r of the segment that found r'v = 0, up to a factor; with it r0'r = r'r and r0'v > 0.
+            // v is still A M^-1 r (M^-1 A r from the left) of the segment that found r'v = 0, up to a factor; with it r0'r = r'r and r0'v > 0.
             let tilt = norm(be, r, t, &mut scalars.rr)?.over(norm(be, v, t, &mut scalars.rr)?);
             if tilt.is_finite() {
                 be.axpby(None, Coeff::host(T::from_f64(tilt)), v, Coeff::one(), r0)?;
@@ -187,12 +271,18 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
         be.dot(None, r0, r, &mut scalars.rho)?;
         be.require_nonzero(&scalars.rho, Quantity::Rho, monitor)?;
 
-        let step = Iteration { a, m, x, r, shadow: r0, p, v, t, scalars, hats: hats.as_deref_mut(), monitor };
+        let by = match &mut hats[..wanted] {
+            [p_hat, s_hat] => Hats::Right(p_hat, s_hat),
+            [q] => Hats::Left(q),
+            _ => Hats::None,
+        };
+        let step = Iteration { a, m, x: &mut *x, r, shadow: r0, p, v, t, scalars, hats: by, monitor };
         // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
-        let end = unsafe { segments::repeat(be, step, graphs, pace, look) }?;
+        let mut end = unsafe { segments::repeat(be, step, graphs, pace, look) }?;
+        end.residual = end.residual.map(|norm| norm * unit);
         let half = [Stop::ConvergedHalf, Stop::Zero(Quantity::Stabilizer), Stop::Zero(Quantity::Omega)];
         if half.iter().any(|&stop| end.cause == Cause::Stop(stop)) {
-            let p_hat = hats.map_or(&*p, |(p_hat, _)| &*p_hat);
+            let p_hat = if wanted == 2 { &hats[0] } else { p };
             be.axpby(None, Coeff::ratio(&scalars.rho, &scalars.rv), p_hat, Coeff::one(), x)?; // x = x + alpha p^
         }
         Ok(end)

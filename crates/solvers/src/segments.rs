@@ -42,8 +42,9 @@ pub(crate) struct Pace {
     pub(crate) stagnation: Option<usize>,
     /// Iterations that are left to this segment; its monitor has the same limit.
     pub(crate) max_iters: usize,
-    /// What the residual norm must come down to.
+    /// What the residual norm must come down to, and beyond which it has diverged.
     pub(crate) threshold: f64,
+    pub(crate) divergence: f64,
     /// The residual norm that the segment begins with.
     pub(crate) begun: f64,
     /// Residual and x are times two to this power.
@@ -463,6 +464,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                     stagnation: options.stagnation,
                     max_iters: watch.max_iters,
                     threshold: watch.threshold,
+                    divergence: watch.divergence,
                     begun,
                     scale: k,
                 };

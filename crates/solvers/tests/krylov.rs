@@ -8,7 +8,7 @@ use problems::{ALL, Krylov, diagonal, drift, gamma, honest, judged, matrix, norm
 use spandrel_backend::{Backend, Mat, Spmv};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::{BiCgStab, Cg, Error, Identity, Jacobi, Options, Status};
+use spandrel_solvers::{BiCgStab, Cg, Error, Identity, Jacobi, Options, Placement, Status};
 
 fn converges<T: Real>(rtol: f64)
 where
@@ -429,4 +429,64 @@ fn jacobi_names_the_row_that_it_cannot_invert() {
     }
     let missing = matrix::<f64>(2, 2, &[(0, 0, 1.0), (1, 0, 1.0)]);
     assert!(matches!(Jacobi::new(&be, &missing), Err(Error::Diagonal { row: 1, found: "missing" })));
+}
+
+/// M with powers of two on its diagonal scales without rounding: from the left it is the method on M^-1 A x = M^-1 b, bit for bit.
+#[test]
+fn bicgstab_from_the_left_is_that_of_the_scaled_system() {
+    let be = Cpu::new();
+    let n = 400;
+    let power = |i: usize| 2f64.powi((i * 7 % 11) as i32 - 5);
+    let (mut scaled, mut rows) = (Vec::new(), Vec::new());
+    let plain = stencil::<f64>(20, 0.3);
+    for i in 0..n {
+        let (cols, values) = plain.row(i);
+        for (&j, &v) in cols.iter().zip(values) {
+            // With a diagonal of ones, so that Jacobi's reciprocals are those powers.
+            let v = if j as usize == i { 1.0 } else { v / 4.5 };
+            scaled.push((i, j as usize, v));
+            rows.push((i, j as usize, v * power(i)));
+        }
+    }
+    let (a, scaled) = (matrix::<f64>(n, n, &rows), matrix::<f64>(n, n, &scaled));
+    let jacobi = Jacobi::new(&be, &a).unwrap();
+    let c = uneven(n);
+    let b: Vec<f64> = c.iter().enumerate().map(|(i, c)| c * power(i)).collect();
+    let from = |a: &Csr<f64>, b: &[f64], left: bool, options: &Options| {
+        let (b, mut x) = (be.upload(b).unwrap(), be.zeros(n).unwrap());
+        let a = Mat::load(&be, a.clone()).unwrap();
+        let mut solver = BiCgStab::with(&be, n, if left { Placement::Left } else { Placement::Right }).unwrap();
+        let outcome = match left {
+            true => solver.solve(&be, &a, &jacobi, &b, &mut x, options),
+            false => solver.solve(&be, &a, &Identity, &b, &mut x, options),
+        };
+        (outcome.unwrap(), be.download(&x).unwrap())
+    };
+    for recorded in [true, false] {
+        let some = Options { rtol: 1e-300, max_iters: Some(9), recorded, persistent: false, ..Options::default() };
+        let (left, x) = from(&a, &b, true, &some);
+        let (right, wanted) = from(&scaled, &c, false, &some);
+        assert_eq!((left.status, right.status), (Status::MaxIterations, Status::MaxIterations));
+        assert_eq!(x, wanted);
+        // Norms in units of the residual that the segment begins with: what is left of each is one quotient and one product.
+        let unit = right.history[0] / left.history[0];
+        for (left, right) in left.history.iter().zip(&right.history) {
+            assert!((left * unit / right - 1.0).abs() <= 8.0 * f64::EPSILON, "{left} {right}");
+        }
+    }
+    let (outcome, x) = from(&a, &b, true, &Options { rtol: 1e-10, ..Options::default() });
+    assert_eq!(outcome.status, Status::Converged);
+    honest(&a, &x, &b, &outcome);
+    // A diverging limit and the watcher speak in the residual's units too.
+    let mut seen = Vec::new();
+    let (b, mut x) = (be.upload(&b).unwrap(), be.zeros(n).unwrap());
+    let mut solver = BiCgStab::with(&be, n, Placement::Left).unwrap();
+    let mut watcher = |progress: spandrel_solvers::Progress| {
+        seen.push(progress.residual);
+        ControlFlow::Continue(())
+    };
+    let options = Options { rtol: 1e-6, check_every: 1, ..Options::default() };
+    let device = Mat::load(&be, a).unwrap();
+    let outcome = solver.solve_watched(&be, &device, &jacobi, &b, &mut x, &options, &mut watcher).unwrap();
+    assert_eq!(outcome.history[..seen.len()], seen[..]);
 }

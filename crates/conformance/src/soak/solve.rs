@@ -240,7 +240,7 @@ impl<T: Element, B: Subject + Soaked<T>> Case<'_, T, B> {
         let (b, mut x) = (Backend::<T>::upload(be, &self.b)?, Backend::<T>::upload(be, &self.x0)?);
         let outcome = match self.solver {
             "cg" => Cg::<T, B>::new(be, n)?.solve(be, a, m, &b, &mut x, options)?,
-            "bicgstab" => BiCgStab::<T, B>::new(be, n)?.solve(be, a, m, &b, &mut x, options)?,
+            "bicgstab" => BiCgStab::<T, B>::with(be, n, self.gmres.placement)?.solve(be, a, m, &b, &mut x, options)?,
             _ => Gmres::<T, B>::with(be, n, &self.gmres)?.solve(be, a, m, &b, &mut x, options)?,
         };
         Ok((outcome, Backend::<T>::download(be, &x)?))
@@ -279,7 +279,7 @@ fn of_type<T: Element, B: Subject + Soaked<T>>(
     let gmres = GmresOptions { restart: s.between(1, 40), placement };
     let options = options::<T>(s);
     *what += &format!("; {} in {format} by {solver}", T::NAME);
-    if solver == "gmres" {
+    if solver != "cg" {
         *what += &format!("({}, {placement:?})", gmres.restart);
     }
     let (name, made) = precond::<T, B>(s, be, csr);

@@ -18,8 +18,8 @@ use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 const SOLVERS: [&str; 3] = ["cg", "bicgstab", "gmres"];
-/// GMRES with a preconditioner in other places; on the last system alone.
-const PLACED: [&str; 2] = ["gmres-left", "gmres-flexible"];
+/// Methods with a preconditioner in other places; on the last system alone.
+const PLACED: [&str; 3] = ["bicgstab-left", "gmres-left", "gmres-flexible"];
 const PRECONDS: [&str; 6] = ["none", "jacobi", "ssor", "ilu0", "iluk", "ic0"];
 /// (name, specification, symmetric positive definite)
 const SYSTEMS: [(&str, &str, bool); 3] = [
@@ -130,6 +130,9 @@ fn solve<T: Real, D: Solves<T>>(
     let outcomes = match solver {
         "cg" => Cg::new(be, n).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None)),
         "bicgstab" => BiCgStab::new(be, n).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None)),
+        "bicgstab-left" => {
+            BiCgStab::with(be, n, Placement::Left).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None))
+        }
         _ => {
             let placement = match solver {
                 "gmres-left" => Placement::Left,

@@ -24,8 +24,8 @@ pub(crate) trait Products:
 }
 impl<B: MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>>> Products for B {}
 
-/// The methods; GMRES with each placement of a preconditioner.
-const METHODS: [&str; 5] = ["cg", "bicgstab", "gmres", "gmres-left", "gmres-flexible"];
+/// The methods, with each placement of a preconditioner.
+const METHODS: [&str; 6] = ["cg", "bicgstab", "bicgstab-left", "gmres", "gmres-left", "gmres-flexible"];
 /// Short, so that cycles are replayed.
 const RESTART: usize = 20;
 
@@ -106,6 +106,10 @@ fn solved<D: Products + 'static>(
     let outcome = match method {
         "cg" => Cg::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options),
         "bicgstab" => BiCgStab::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options),
+        "bicgstab-left" => {
+            let mut left = BiCgStab::with(be, n, Placement::Left).map_err(wrong)?;
+            left.solve(be, &device, &m, &b, &mut x, options)
+        }
         "gmres" => gmres(Placement::Right)?.solve(be, &device, &m, &b, &mut x, options),
         "gmres-left" => gmres(Placement::Left)?.solve(be, &device, &m, &b, &mut x, options),
         _ => gmres(Placement::Flexible)?.solve(be, &device, &m, &b, &mut x, options),
