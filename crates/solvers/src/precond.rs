@@ -49,6 +49,20 @@ impl<T: Real, B: Backend<T>> Jacobi<T, B> {
         let inv_diag = be.upload(&inverse_diagonal(csr)?)?;
         Ok(Self { n: be.len(&inv_diag), inv_diag })
     }
+
+    /// Inverts the diagonal of another matrix of the same size: no new address, so recorded steps see the new one. Blocks; may not be
+    /// recorded.
+    ///
+    /// # Errors
+    /// As [`Jacobi::new`], and [`Error::Size`] for another size; after an error everything is as before.
+    pub fn update(&mut self, be: &B, csr: &Csr<T>) -> Result<()> {
+        let inverse = inverse_diagonal(csr)?;
+        if inverse.len() != self.n {
+            return Err(Error::Size { solver: "jacobi", what: "the matrix", found: inverse.len(), expected: self.n });
+        }
+        be.copy(None, &be.upload(&inverse)?, &mut self.inv_diag)?;
+        Ok(())
+    }
 }
 
 /// 1 / a_ii for each row.

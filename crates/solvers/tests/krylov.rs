@@ -490,3 +490,20 @@ fn bicgstab_from_the_left_is_that_of_the_scaled_system() {
     let outcome = solver.solve_watched(&be, &device, &jacobi, &b, &mut x, &options, &mut watcher).unwrap();
     assert_eq!(outcome.history[..seen.len()], seen[..]);
 }
+
+#[test]
+fn jacobi_takes_another_diagonal_of_its_size() {
+    let be = Cpu::new();
+    let (a, b) = (diagonal::<f64>(&[1.0, 2.0, 4.0]), diagonal::<f64>(&[8.0, 0.5, -2.0]));
+    let mut m = Jacobi::new(&be, &a).unwrap();
+    let apply = |m: &Jacobi<f64, Cpu>| {
+        let (r, mut z) = (be.upload(&[1.0; 3]).unwrap(), be.zeros(3).unwrap());
+        spandrel_backend::Preconditioner::apply(m, &be, None, &r, &mut z).unwrap();
+        be.download(&z).unwrap()
+    };
+    assert!(matches!(m.update(&be, &diagonal(&[1.0; 4])), Err(Error::Size { found: 4, expected: 3, .. })));
+    assert!(matches!(m.update(&be, &diagonal(&[1.0, 0.0, 1.0])), Err(Error::Diagonal { row: 1, .. })));
+    assert_eq!(apply(&m), [1.0, 0.5, 0.25]);
+    m.update(&be, &b).unwrap();
+    assert_eq!(apply(&m), [0.125, 2.0, -0.5]);
+}

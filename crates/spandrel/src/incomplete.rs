@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use spandrel_backend::{Assemble, Backend, Factorize, Mat, Preconditioner, Sptrsv};
+use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Mat, Preconditioner, Sptrsv};
 use spandrel_formats::{Csr, Machine, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{DeviceFactored, Error, Result};
@@ -17,11 +17,49 @@ use crate::Cpu;
 #[cfg(feature = "cuda-core")]
 use crate::Cuda;
 
+/// A preconditioner that takes new values of the matrix that it was made of.
+pub trait Renew<T: Real, B: Backend<T>>: Preconditioner<T, B> {
+    /// Factors new values on the pattern of the old, in stored order; alpha of the shift, as [`Chosen::shift`]. No symbolic phase, no
+    /// analysis, no new addresses, so recorded steps see the new factors. On a GPU nothing of them goes through the host. Blocks; may not be
+    /// recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Triangle`] for what the factorisation breaks down at, and for another number of values; a backend that fails. After an
+    /// error of the factorisation the preconditioner is as before.
+    fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64>;
+}
+
+impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Renew<P::Value, B> for Factored<B, P, F> {
+    fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64> {
+        self.update(be, &be.download(values)?)?;
+        Ok(self.shift())
+    }
+}
+
+impl<P, B, F> Renew<P::Value, B> for DeviceFactored<B, P, F>
+where
+    P: Plan,
+    F: Factor<Value = P::Value>,
+    B: Sptrsv<P> + Factorize<F> + Backend<P::Value>,
+{
+    fn renew(&mut self, be: &B, values: &<B as Backend<P::Value>>::Vector) -> Result<f64> {
+        self.update(be, values)?;
+        Ok(self.solves().shift())
+    }
+}
+
+impl<T: Real, B: Backend<T>> Renew<T, B> for Box<dyn Assembled<T, B>> {
+    fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64> {
+        (**self).update(be, values)?;
+        Ok(self.shift())
+    }
+}
+
 /// A preconditioner with what was chosen for it.
 #[non_exhaustive]
 pub struct Chosen<T: Real, B: Backend<T>> {
     /// The preconditioner.
-    pub precond: Box<dyn Preconditioner<T, B>>,
+    pub precond: Box<dyn Renew<T, B>>,
     /// The plan that solves with its triangles, [`Plan::NAME`].
     pub plan: &'static str,
     /// Entries of the factors.
@@ -30,6 +68,29 @@ pub struct Chosen<T: Real, B: Backend<T>> {
     pub shift: f64,
     /// Whether it has the same bits on every backend: see [`Factored::is_stored_order`].
     pub stored_order: bool,
+}
+
+impl<T: Real, B: Backend<T>> Chosen<T, B> {
+    /// New values on the pattern of the old, as the steps of a time or Newton iteration bring them. See [`Renew::renew`].
+    ///
+    #[cfg_attr(feature = "cpu", doc = "```")]
+    #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
+    /// use spandrel::{Backend, incomplete::Incomplete, sptrsv::{Factor, Ilu0}};
+    ///
+    /// let csr = spandrel::formats::generate::csr::<f64>("poisson3d:20")?;
+    /// let device = spandrel::Cpu::new();
+    /// let mut m = device.incomplete(Ilu0::symbolic(&csr)?, csr.values())?;
+    /// let next: Vec<f64> = csr.values().iter().map(|v| 2.0 * v).collect();
+    /// m.update(&device, &device.upload(&next)?)?;
+    /// # Ok::<(), spandrel::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update(&mut self, be: &B, values: &B::Vector) -> Result<()> {
+        self.shift = self.precond.renew(be, values)?;
+        Ok(())
+    }
 }
 
 impl<T: Real, B: Backend<T>> std::fmt::Debug for Chosen<T, B> {
@@ -108,7 +169,7 @@ pub trait Incomplete<T: Real>:
             return self.incomplete(F::symbolic(&csr)?, csr.values());
         };
         let (plan, nnz, shift, stored_order) = (made.plan(), made.nnz(), made.shift(), made.is_stored_order());
-        Ok(Chosen { precond: made, plan, nnz, shift, stored_order })
+        Ok(Chosen { precond: Box::new(made), plan, nnz, shift, stored_order })
     }
 }
 
@@ -266,6 +327,37 @@ mod tests {
             let n = a.row_ptr().len() - 1;
             assert_eq!(applied(&cpu, &chosen, n), applied(&cpu, &here, n), "{spec}");
         }
+    }
+
+    #[test]
+    fn new_values_have_the_bits_of_a_new_preconditioner() {
+        let cpu = Cpu::new();
+        let refusing = Refusing(Cpu::new());
+        let a = generate::csr::<f64>("poisson3d:9").unwrap();
+        let b = generate::csr::<f64>("d3n7:9").unwrap();
+        assert_eq!(a.values().len(), b.values().len());
+        let scaled: Vec<f64> = b.values().iter().enumerate().map(|(k, v)| v * (1.0 + (k % 5) as f64 / 64.0)).collect();
+        let next = cpu.upload(&scaled).unwrap();
+        let check = |mut chosen: Chosen<f64, Cpu>, wanted: Chosen<f64, Cpu>| {
+            let before = applied(&cpu, &chosen, 729);
+            let short = cpu.upload(&scaled[1..]).unwrap();
+            assert!(chosen.update(&cpu, &short).is_err());
+            assert_eq!(applied(&cpu, &chosen, 729), before);
+            chosen.update(&cpu, &next).unwrap();
+            assert_eq!(applied(&cpu, &chosen, 729), applied(&cpu, &wanted, 729));
+            assert_eq!(chosen.shift, wanted.shift);
+            assert_ne!(applied(&cpu, &chosen, 729), before);
+        };
+        let ilu0 = || Ilu0::symbolic(&a).unwrap();
+        check(cpu.incomplete(ilu0(), a.values()).unwrap(), cpu.incomplete(ilu0(), &scaled).unwrap());
+        check(choose_there(&cpu, ilu0(), a.values()).unwrap(), cpu.incomplete(ilu0(), &scaled).unwrap());
+        let ic0 = || Ic0::symbolic(&a).unwrap();
+        check(cpu.incomplete(ic0(), a.values()).unwrap(), cpu.incomplete(ic0(), &scaled).unwrap());
+        // Without a schedule: level sets.
+        let mut there = choose_there(&refusing, ilu0(), a.values()).unwrap();
+        there.update(&refusing, &refusing.upload(&scaled).unwrap()).unwrap();
+        let wanted = applied(&cpu, &cpu.incomplete(ilu0(), &scaled).unwrap(), 729);
+        assert_eq!(applied(&refusing, &there, 729), wanted);
     }
 
     #[test]
