@@ -78,9 +78,14 @@ fn explain(error: Error, advice: &str) -> Failure {
 /// The first entry of `a` that is infinite or NaN, in words.
 pub(crate) fn first_not_finite<T: Real>(a: &Csr<T>) -> Option<String> {
     let at = a.values().par_iter().with_min_len(1 << 16).position_first(|v| !v.is_finite())?;
+    Some(not_finite_at(a, at))
+}
+
+/// The entry of `a` at a place among its values, in words.
+pub(crate) fn not_finite_at<T: Real>(a: &Csr<T>, at: usize) -> String {
     let row = a.row_ptr().partition_point(|&start| start as usize <= at) - 1;
     let word = not_finite_word(a.values()[at]);
-    Some(format!("the matrix's entry at row {}, column {} (counted from 1) is {word}", row + 1, a.col_idx()[at] + 1))
+    format!("the matrix's entry at row {}, column {} (counted from 1) is {word}", row + 1, a.col_idx()[at] + 1)
 }
 
 /// What a value that is not finite is. An infinite `f32` may be finite in the file.

@@ -16,9 +16,10 @@
 //! Reference: Wang, Ren, Tian, Efficient sparse matrix-vector multiplication and CG solver optimization on GPU, 2013;
 //! generalised here from one band to a list.
 
-use crate::dia::{check_diagonals, flip, gather, occupied, positions, spread};
+use crate::dia::{check_diagonals, flip, gather, positions, spread};
 use crate::index::checked;
 use crate::padding::{fits, nonzeros};
+use crate::survey::occupied;
 use crate::{Csr, Dia, Error, Format, Real, Result, Traffic};
 
 /// The most absent diagonals that are filled rather than begin a new band. See the module's head for why.

@@ -187,19 +187,62 @@ pub(crate) fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset
     let range = counts.len().div_ceil(ranges).max(1);
     counts.par_chunks_mut(range).enumerate().try_for_each(|(part, counts)| {
         let mut stamps: Vec<u32> = zeroed(columns, "stamps of block columns")?;
-        for (k, count) in counts.iter_mut().enumerate() {
-            let first = (part * range + k) * b;
-            let (begin, end) = (csr.row_ptr()[first], csr.row_ptr()[nrows.min(first + b)]);
-            let stamp = k as u32 + 1;
-            for &j in &csr.col_idx()[begin as usize..end as usize] {
-                let seen = &mut stamps[j as usize / b];
-                *count += Offset::from(*seen != stamp);
-                *seen = stamp;
-            }
+        let first = part * range;
+        // A division by a constant is a multiplication.
+        match b {
+            2 => stamp::<T, 2>(csr, b, first, counts, &mut stamps),
+            3 => stamp::<T, 3>(csr, b, first, counts, &mut stamps),
+            4 => stamp::<T, 4>(csr, b, first, counts, &mut stamps),
+            6 => stamp::<T, 6>(csr, b, first, counts, &mut stamps),
+            8 => stamp::<T, 8>(csr, b, first, counts, &mut stamps),
+            _ => stamp::<T, 0>(csr, b, first, counts, &mut stamps),
         }
         Ok(())
     })?;
     Ok(counts)
+}
+
+/// Counts the blocks of the block rows from `first` on; `B` is `b`, or 0 for any.
+fn stamp<T: Real, const B: usize>(csr: &Csr<T>, b: usize, first: usize, counts: &mut [Offset], stamps: &mut [u32]) {
+    let b = if B == 0 { b } else { B };
+    for (k, count) in counts.iter_mut().enumerate() {
+        let row = (first + k) * b;
+        let (begin, end) = (csr.row_ptr()[row], csr.row_ptr()[csr.nrows().min(row + b)]);
+        let stamp = k as u32 + 1;
+        for &j in &csr.col_idx()[begin as usize..end as usize] {
+            let seen = &mut stamps[j as usize / b];
+            *count += Offset::from(*seen != stamp);
+            *seen = stamp;
+        }
+    }
+}
+
+/// Block rows that lie together in [`blocks_of_some`], and its parts.
+const TOGETHER: usize = 16;
+const PARTS: usize = 1024;
+
+/// Blocks, and entries, in some of 1024 parts of the block rows; a part is spread over the matrix.
+pub(crate) fn blocks_of_some<T: Real>(csr: &Csr<T>, b: usize, parts: std::ops::Range<usize>) -> (usize, usize) {
+    let groups = csr.nrows().div_ceil(b).div_ceil(TOGETHER);
+    let count = |found: &mut Vec<Ordinal>, group: usize| {
+        let (mut blocks, mut entries) = (0, 0);
+        let first = group * TOGETHER * b;
+        for row in (first..csr.nrows().min(first + TOGETHER * b)).step_by(b) {
+            let (begin, end) = (csr.row_ptr()[row], csr.row_ptr()[csr.nrows().min(row + b)]);
+            let cols = &csr.col_idx()[begin as usize..end as usize];
+            found.clear();
+            found.extend(cols.iter().map(|&j| (j as usize / b) as Ordinal));
+            found.sort_unstable();
+            found.dedup();
+            blocks += found.len();
+            entries += cols.len();
+        }
+        (blocks, entries)
+    };
+    let in_parts = |part: usize| (part..groups).into_par_iter().step_by(PARTS);
+    let sum = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
+    let chosen = parts.into_par_iter().flat_map(in_parts);
+    chosen.map_init(Vec::new, count).reduce(|| (0, 0), sum)
 }
 
 pub(crate) fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u128 {

@@ -3,16 +3,17 @@
 //!
 //! Each format's bytes are those of its [`crate::Traffic::spmv`] after [`Format::from_csr`], to the byte, from the same rules
 //! (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices) and under the same limits on padding.
-//! Cost: a few passes over the entries; a byte per possible diagonal and a stamp per block column of memory.
+//! Cost: a [`Survey`] and a pass over the entries for each size of block, unless a part of them shows that blocks cannot win; a stamp per
+//! block column of memory.
 
 use rayon::prelude::*;
 
 use crate::bdia::{self, group};
-use crate::bsr::{Bsr, count_blocks, storage_bytes};
-use crate::dia::{occupied, positions};
-use crate::hmec::{self, plan, rows_longer_than};
+use crate::bsr::{BLOCK_DIMS, Bsr, blocks_of_some, count_blocks, storage_bytes};
+use crate::dia::positions;
+use crate::hmec::{self, plan};
 use crate::padding::{fits, sort_descending};
-use crate::{Csr, Error, Format, Hyb, Ordinal, Real, Result, Traffic, dense, ell, sell};
+use crate::{Csr, Error, Format, Hyb, Ordinal, Real, Result, Survey, Traffic, dense, ell, sell};
 
 /// What the product runs on: whose costs decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +148,7 @@ pub struct Candidate {
 pub struct Choice {
     /// The format with the least expected time; CSR among equals.
     pub format: &'static str,
-    /// Every format in the order of the registry.
+    /// Every format in the order of the registry, but for what [`Survey::choose`] leaves out.
     pub candidates: Vec<Candidate>,
     /// One sentence: `7 diagonals, 58.7 MB per product against csr's 104.2 MB`.
     pub why: String,
@@ -174,7 +175,19 @@ pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
 
 /// As [`choose()`], for the machine that the product runs on.
 pub fn choose_for<T: Real>(csr: &Csr<T>, machine: Machine) -> Choice {
-    let candidates = candidates(csr, machine);
+    let survey = Survey::look(csr, machine == Machine::Gpu);
+    best_of(csr, machine, candidates(csr, &survey, machine, true))
+}
+
+impl Survey {
+    /// The choice of [`choose_for`] for the matrix that was surveyed. Where blocks cannot change it they are not counted, and BSR and BSRX are
+    /// not among its candidates.
+    pub fn choose<T: Real>(&self, csr: &Csr<T>, machine: Machine) -> Choice {
+        best_of(csr, machine, candidates(csr, self, machine, false))
+    }
+}
+
+fn best_of<T: Real>(csr: &Csr<T>, machine: Machine, candidates: Vec<Candidate>) -> Choice {
     let weighted = |c: &Candidate| c.nanoseconds;
     let own = csr.spmv();
     let mut best = candidates.iter().find(|c| c.name == "csr");
@@ -221,16 +234,14 @@ fn megabytes(bytes: u64) -> String {
     }
 }
 
-/// Bytes, shape and expected time of each format.
-fn candidates<T: Real>(csr: &Csr<T>, machine: Machine) -> Vec<Candidate> {
+/// Bytes, shape and expected time of each format; blocks only where they may be the best of all but CSR, unless `every` one is asked for.
+fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: bool) -> Vec<Candidate> {
     let (nrows, ncols, nnz) = (csr.nrows() as u64, csr.ncols() as u64, csr.nnz() as u64);
     let size = T::BYTES as u64;
     let entry = 4 + size;
     let vectors = (nrows + ncols) * size;
-    let longer = rows_longer_than(csr);
+    let (longer, diagonals) = (&survey.longer, &survey.offsets);
     let longest = longer.iter().take_while(|&&rows| rows > 0).count();
-    let diagonals = occupied(csr);
-    let blocks = blocks(csr);
 
     let padded = |name: &'static str, bytes: u128| fits::<T>(name, bytes, csr.nrows(), csr.nnz());
     let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
@@ -242,14 +253,20 @@ fn candidates<T: Real>(csr: &Csr<T>, machine: Machine) -> Vec<Candidate> {
     let bands = group(offsets, bdia::GAP);
     let filled: Vec<i32> = bands.iter().flat_map(|band| band.start..band.start + band.width as i32).collect();
     let inside = |offsets: &[i32]| positions(csr.nrows(), csr.ncols(), offsets.iter().copied());
-    let known = |of: &dyn Fn() -> Result<u64>| match &diagonals {
+    let known = |of: &dyn Fn() -> Result<u64>| match diagonals {
         Ok(_) => of(),
         Err(error) => Err(Error::Invalid { format: "dia", why: error.to_string() }),
     };
-    let width = Hyb::choose_width(csr);
+    let width = Hyb::<T>::width_by(csr.nrows(), longer);
     let (slice_widths, slices) = slices(csr);
 
-    let measure = |name: &str| -> (String, u64, Result<u64>) {
+    let in_blocks = |name: &str, b: usize, blocks: u128| {
+        let rows = csr.nrows().div_ceil(b) as u64;
+        let indices = if name == "bsr" { 4 * (rows + 1) } else { 12 * rows };
+        blocks as u64 * (4 + (b * b) as u64 * size) + indices + vectors
+    };
+
+    let measure = |name: &str, blocks: Option<&Result<(usize, u128)>>| -> (String, u64, Result<u64>) {
         match name {
             "coo" => ("sorted triplets".into(), nnz, Ok(nnz * (8 + size) + vectors)),
             "csc" => ("compressed columns".into(), nnz, Ok(nnz * entry + 4 * (ncols + 1) + vectors)),
@@ -290,18 +307,19 @@ fn candidates<T: Real>(csr: &Csr<T>, machine: Machine) -> Vec<Candidate> {
                     bytes,
                 )
             }
-            "bsr" | "bsrx" => match &blocks {
-                Ok((b, blocks)) => {
-                    let rows = csr.nrows().div_ceil(*b) as u64;
-                    let indices = if name == "bsr" { 4 * (rows + 1) } else { 12 * rows };
+            "bsr" | "bsrx" => match blocks {
+                Some(Ok((b, blocks))) => {
                     let bytes = padded("bsr", storage_bytes::<T>(csr.nrows(), *b, *blocks))
-                        .map(|()| *blocks as u64 * (4 + (b * b) as u64 * size) + indices + vectors);
+                        .map(|()| in_blocks(name, *b, *blocks));
                     (format!("blocks of {b} x {b}"), (*blocks as u64).saturating_mul((b * b) as u64), bytes)
                 }
-                Err(why) => (String::new(), 0, Err(Error::Invalid { format: "bsr", why: why.to_string() })),
+                Some(Err(why)) => (String::new(), 0, Err(Error::Invalid { format: "bsr", why: why.to_string() })),
+                None => {
+                    (String::new(), 0, Err(Error::Invalid { format: "bsr", why: "blocks were not counted".into() }))
+                }
             },
             "hec" | "hmec" => {
-                let shapes = plan(&longer, if name == "hec" { 1 } else { hmec::DEFAULT_P });
+                let shapes = plan(longer, if name == "hec" { 1 } else { hmec::DEFAULT_P });
                 let (mut taken, mut bytes, mut packed, mut places) = (0, 0, 0, 0);
                 for &(rows, width) in &shapes {
                     packed += longer[taken..taken + width].iter().sum::<usize>() as u64;
@@ -326,7 +344,7 @@ fn candidates<T: Real>(csr: &Csr<T>, machine: Machine) -> Vec<Candidate> {
         }
     };
     // A GPU keeps the upper half of a symmetric matrix by diagonals, and reads the values of the lower one from its cache.
-    let halved = |name: &str| machine == Machine::Gpu && name == "dia" && csr.is_symmetric();
+    let halved = |name: &str| machine == Machine::Gpu && name == "dia" && survey.symmetric;
     let upper: Vec<i32> = offsets.iter().copied().filter(|&offset| offset >= 0).collect();
     let gpu = |name: &str, bytes: u64| {
         let (_, cost) = GPU_COSTS.iter().find(|cost| cost.0 == name)?;
@@ -339,29 +357,64 @@ fn candidates<T: Real>(csr: &Csr<T>, machine: Machine) -> Vec<Candidate> {
         };
         cost.map(|cost| cost.of(bytes, chain as u64))
     };
-    COSTS
-        .iter()
-        .map(|&(name, cost)| {
-            let (mut shape, places, bytes) = measure(name);
-            let spmv = bytes.map_err(|error| match error {
-                Error::DoesNotFit { why, .. } | Error::Invalid { why, .. } => why,
-                other => other.to_string(),
-            });
-            let mut moved = spmv.as_ref().copied().unwrap_or(0);
-            if spmv.is_ok() && halved(name) {
-                moved -= (places - inside(&upper)) * size;
-                if upper.len() < offsets.len() {
-                    shape.push_str(&format!(", {} of them stored", upper.len()));
-                }
-            }
+    let time = |name: &str, cost: Option<Cost>, places: u64, bytes: u64, moved: u64| match machine {
+        Machine::Cpu => {
             let segments = if name == "csc" { ncols } else { nrows };
-            let nanoseconds = spmv.as_ref().ok().and_then(|&bytes| match machine {
-                Machine::Cpu => cost.map(|cost| cost.of(segments, places, nnz, bytes)),
-                Machine::Gpu => gpu(name, moved),
-            });
-            Candidate { name, spmv, shape, places, nanoseconds, moved }
+            cost.map(|cost| cost.of(segments, places, nnz, bytes))
+        }
+        Machine::Gpu => gpu(name, moved),
+    };
+    let candidate = |name: &'static str, cost: Option<Cost>, blocks: Option<&Result<(usize, u128)>>| {
+        let (mut shape, places, bytes) = measure(name, blocks);
+        let spmv = bytes.map_err(|error| match error {
+            Error::DoesNotFit { why, .. } | Error::Invalid { why, .. } => why,
+            other => other.to_string(),
+        });
+        let mut moved = spmv.as_ref().copied().unwrap_or(0);
+        if spmv.is_ok() && halved(name) {
+            moved -= (places - inside(&upper)) * size;
+            if upper.len() < offsets.len() {
+                shape.push_str(&format!(", {} of them stored", upper.len()));
+            }
+        }
+        let nanoseconds = spmv.as_ref().ok().and_then(|&bytes| time(name, cost, places, bytes, moved));
+        Candidate { name, spmv, shape, places, nanoseconds, moved }
+    };
+    let of_blocks = |name: &str| matches!(name, "bsr" | "bsrx");
+    let mut candidates: Vec<Candidate> =
+        COSTS.iter().filter(|(name, _)| !of_blocks(name)).map(|&(name, cost)| candidate(name, cost, None)).collect();
+    let others = candidates.iter().filter(|other| other.name != "csr").filter_map(|other| other.nanoseconds);
+    let least = others.min_by(f64::total_cmp).unwrap_or(f64::INFINITY);
+    let cost = COSTS.iter().find(|cost| cost.0 == "bsr").and_then(|cost| cost.1);
+    let slower = |b: usize, blocks: u128| {
+        let (places, bytes) = (blocks as u64 * (b * b) as u64, in_blocks("bsr", b, blocks));
+        time("bsr", cost, places, bytes, bytes).is_none_or(|time| time > least)
+    };
+    if every || !blocks_lose(csr, slower) {
+        let blocks = blocks(csr);
+        for (at, &(name, cost)) in COSTS.iter().enumerate().filter(|(_, cost)| of_blocks(cost.0)) {
+            candidates.insert(at, candidate(name, cost, Some(&blocks)));
+        }
+    }
+    candidates
+}
+
+/// Whether blocks of every size are more than `slower` allows, as a part of their rows shows: there they are counted, and elsewhere they are
+/// at least as many as hold the entries.
+fn blocks_lose<T: Real>(csr: &Csr<T>, slower: impl Fn(usize, u128) -> bool + Sync) -> bool {
+    BLOCK_DIMS.par_iter().all(|&b| {
+        let at_least = |entries: usize| entries.div_ceil(b * b) as u128;
+        if slower(b, at_least(csr.nnz())) {
+            return true;
+        }
+        // Four times as much each time, so that what decides late costs little more than it alone.
+        let (mut blocks, mut entries, mut from) = (0, 0, 0);
+        [1, 4, 16, 64, 256].into_iter().any(|to| {
+            let (more, of_entries) = blocks_of_some(csr, b, from..to);
+            (blocks, entries, from) = (blocks + more, entries + of_entries, to);
+            slower(b, blocks as u128 + at_least(csr.nnz() - entries))
         })
-        .collect()
+    })
 }
 
 /// BSR's block size and number of blocks.

@@ -14,12 +14,12 @@
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4; Bell & Garland 2008, section 3.1.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use rayon::prelude::*;
 
 use crate::index::{Offset, checked};
 use crate::padding::{assemble, chunk_rows, fits, nonzeros, row_chunks, zeroed};
+use crate::survey::occupied;
 use crate::{Bdia, Csr, Error, Format, Ordinal, Real, Result, Traffic};
 
 /// A matrix by diagonals. See the module's head for layout and invariants.
@@ -123,24 +123,6 @@ pub(crate) fn check_diagonals<T: Real>(
         nnz += nonzeros(column);
     }
     checked(nnz, "entries").map(|nnz| nnz as usize)
-}
-
-/// Offsets of the diagonals that hold entries, ascending: one pass over the entries, one byte per possible diagonal.
-pub(crate) fn occupied<T: Real>(csr: &Csr<T>) -> Result<Vec<i32>> {
-    let (nrows, ncols) = (csr.nrows(), csr.ncols());
-    let marks: Vec<u8> = zeroed(nrows + ncols, "marks of diagonals")?;
-    let marks: Vec<AtomicU8> = marks.into_iter().map(AtomicU8::new).collect();
-    (0..nrows).into_par_iter().with_min_len(4096).for_each(|i| {
-        for &j in csr.row(i).0 {
-            let mark = &marks[j as usize + nrows - i];
-            // A plain load first: the line stays shared between threads once the mark is set.
-            if mark.load(Ordering::Relaxed) == 0 {
-                mark.store(1, Ordering::Relaxed);
-            }
-        }
-    });
-    let set = |(at, mark): (usize, AtomicU8)| (mark.into_inner() != 0).then_some((at as i64 - nrows as i64) as i32);
-    Ok(marks.into_iter().enumerate().filter_map(set).collect())
 }
 
 /// The values of `csr` on the diagonals `offsets`, which cover its pattern.

@@ -25,6 +25,7 @@ use std::ops::Range;
 use crate::ell::{bytes, check_packed, pack, packed_len};
 use crate::index::{Offset, Ordinal, checked};
 use crate::padding::{assemble, check_perm, sort_descending, zeroed};
+use crate::survey::longer;
 use crate::{Csr, Error, Format, Hec, PADDING, Real, Result, Traffic};
 
 /// Blocks unless asked otherwise: the paper measures HMEC(2).
@@ -252,15 +253,9 @@ impl<T: Real> Hmec<T> {
 /// Rows with more than k entries, for k = 0 up to the longest row.
 pub(crate) fn rows_longer_than<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     let longest = (0..csr.nrows()).map(|i| csr.row_nnz(i)).max().unwrap_or(0);
-    let mut longer = vec![0; longest + 1];
-    for i in 0..csr.nrows() {
-        longer[csr.row_nnz(i)] += 1;
-    }
-    let mut rows = 0;
-    for count in longer.iter_mut().rev() {
-        rows += std::mem::replace(count, rows);
-    }
-    longer
+    let mut lengths = vec![0; longest + 1];
+    (0..csr.nrows()).for_each(|i| lengths[csr.row_nnz(i)] += 1);
+    longer(lengths)
 }
 
 /// Shapes (rows, width) of the blocks: the rule, on the numbers of rows with more than k entries.

@@ -108,14 +108,13 @@ impl<T: Real> Hyb<T> {
         let longest = lengths().max().unwrap_or(0);
         let mut of_length = vec![0usize; longest + 1];
         lengths().for_each(|len| of_length[len] += 1);
-        let mut rows = nrows;
-        for (len, count) in of_length.iter().enumerate() {
-            rows -= count;
-            if RELATIVE_SPEED * rows < nrows || rows < BREAKEVEN {
-                return len;
-            }
-        }
-        longest
+        Self::width_by(nrows, &crate::survey::longer(of_length))
+    }
+
+    /// The same by the numbers of rows with more than k entries.
+    pub(crate) fn width_by(nrows: usize, longer: &[usize]) -> usize {
+        let few = |&rows: &usize| RELATIVE_SPEED * rows < nrows || rows < BREAKEVEN;
+        longer.iter().position(few).unwrap_or(longer.len() - 1)
     }
 
     /// How many entries lie past `width`, if the storage fits.

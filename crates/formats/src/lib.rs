@@ -32,6 +32,7 @@ pub mod reorder;
 pub mod sell;
 pub mod sparse_vec;
 pub mod stats;
+pub mod survey;
 mod symmetry;
 pub mod traffic;
 pub mod triplets;
@@ -59,6 +60,7 @@ pub use real::Real;
 pub use sell::Sell;
 pub use sparse_vec::SparseVec;
 pub use stats::{Stats, Symmetry};
+pub use survey::Survey;
 pub use traffic::Traffic;
 pub use triplets::Triplets;
 

@@ -5,7 +5,8 @@
 
 use rayon::prelude::*;
 
-use crate::dia::{occupied, positions};
+use crate::dia::positions;
+use crate::survey::occupied;
 use crate::symmetry::mirrored;
 use crate::{Csr, Format, Real};
 

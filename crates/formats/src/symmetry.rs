@@ -1,7 +1,11 @@
 //! Symmetry: entries compared with their mirror images.
 //!
-//! Cost: for each entry a look into the row of its mirror image (a scan of short rows, a search in long ones), rows in
-//! parallel, up to the first that differs; no transpose and no other memory.
+//! Cost: for each entry above the diagonal a look into the row of its mirror image, rows in parallel, up to the first that differs; no
+//! transpose and no other memory. Where rows repeat each other the mirror images stand where they did for the row before; elsewhere
+//! they are looked for (a scan of short rows, a search in long ones). Entries below are only counted: where as many stand below as have been
+//! met as mirror images, each of them was one.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -16,13 +20,92 @@ impl<T: Real> Csr<T> {
     /// Whether A = A^T exactly: values equal as numbers (0 = -0, NaN differs from itself), and an absent entry is a zero.
     /// False where the matrix is not square.
     pub fn is_symmetric(&self) -> bool {
-        self.nrows() == self.ncols() && mirrored(self, |v, mirror| v == mirror.unwrap_or_else(T::zero))
+        let Some(mirrors) = Mirrors::of(self) else { return false };
+        let chunks = (0..self.nrows().div_ceil(CHUNK)).into_par_iter();
+        let rows = |chunk: usize| chunk * CHUNK..self.nrows().min((chunk + 1) * CHUNK);
+        match chunks.map(|chunk| mirrors.unmatched(rows(chunk))).try_reduce(|| 0, |a, b| Some(a + b)) {
+            Some(0) => true,
+            Some(_) => mirrored_or_zero(self),
+            None => false,
+        }
     }
 
     /// Whether every row has an entry on the diagonal, of which `holds` is true. A search in each row, rows in parallel.
     pub fn diagonal_holds(&self, holds: impl Fn(T) -> bool + Sync) -> bool {
         rows(self).all(|i| self.get(i, i).is_some_and(&holds))
     }
+}
+
+/// Entries above the diagonal beside their mirror images.
+pub(crate) struct Mirrors<'a, T>(&'a Csr<T>);
+
+/// Places of mirror images that are remembered, by the place of the entry in its row.
+const REMEMBERED: usize = 64;
+
+impl<'a, T: Real> Mirrors<'a, T> {
+    /// Of a square matrix.
+    pub(crate) fn of(csr: &'a Csr<T>) -> Option<Self> {
+        (csr.nrows() == csr.ncols()).then_some(Self(csr))
+    }
+
+    /// The entries below the diagonal less those above it that have a mirror image; [`None`] where an entry on or above it, or one in the
+    /// first of these rows, differs from its mirror image (an absent one is a zero). A symmetric matrix has none left in all rows together,
+    /// or zeros.
+    pub(crate) fn unmatched(&self, rows: Range<usize>) -> Option<i64> {
+        let csr = self.0;
+        let (row_ptr, col_idx, values) = (csr.row_ptr(), csr.col_idx(), csr.values());
+        // Triangles are told by it without a look at the rest.
+        let first = unmatched(csr, rows.start, |_, v, mirror| v == mirror.unwrap_or_else(T::zero));
+        if first.is_some() {
+            return None;
+        }
+        let mut unmatched = 0;
+        let mut below = 0;
+        // From the end of the mirror image's row; 0 for unknown.
+        let mut remembered = [0; REMEMBERED];
+        for i in rows {
+            let (begin, end) = (row_ptr[i] as usize, row_ptr[i + 1] as usize);
+            let cols = &col_idx[begin..end];
+            let before = |&j: &u32| (j as usize) < i;
+            let still =
+                (below == 0 || cols.get(below - 1).is_some_and(before)) && cols.get(below).is_none_or(|j| !before(j));
+            if !still {
+                below = cols.partition_point(before);
+            }
+            unmatched += below as i64;
+            for (k, (&j, &v)) in cols[below..].iter().zip(&values[begin + below..end]).enumerate() {
+                if j as usize == i {
+                    if v.is_nan() {
+                        return None;
+                    }
+                    continue;
+                }
+                let (first, last) = (row_ptr[j as usize] as usize, row_ptr[j as usize + 1] as usize);
+                let place = &mut remembered[k % REMEMBERED];
+                let mut at = last.wrapping_sub(*place);
+                if !(first..last).contains(&at) || col_idx[at] as usize != i {
+                    let Some(found) = find(&col_idx[first..last], i as u32) else {
+                        if v.is_zero() {
+                            continue;
+                        }
+                        return None;
+                    };
+                    at = first + found;
+                    *place = last - at;
+                }
+                if v != values[at] {
+                    return None;
+                }
+                unmatched -= 1;
+            }
+        }
+        Some(unmatched)
+    }
+}
+
+/// Whether each entry equals its mirror image, an absent one being a zero.
+pub(crate) fn mirrored_or_zero<T: Real>(csr: &Csr<T>) -> bool {
+    mirrored(csr, |v, mirror| v == mirror.unwrap_or_else(T::zero))
 }
 
 /// Whether `agree(a_ij, a_ji)` holds for every entry of a square matrix; the second is [`None`] where nothing is stored.
@@ -50,10 +133,15 @@ fn unmatched<T: Real>(csr: &Csr<T>, i: usize, agree: impl Fn(bool, T, Option<T>)
 
 fn entry<T: Real>(csr: &Csr<T>, i: usize, j: u32) -> Option<T> {
     let (cols, values) = csr.row(i);
+    find(cols, j).map(|k| values[k])
+}
+
+/// Where `j` stands.
+fn find(cols: &[u32], j: u32) -> Option<usize> {
     if cols.len() > SHORT {
-        return cols.binary_search(&j).ok().map(|k| values[k]);
+        return cols.binary_search(&j).ok();
     }
     // Without a branch per column: how many lie before j is where j would be.
     let before = cols.iter().map(|&col| usize::from(col < j)).sum::<usize>();
-    (cols.get(before) == Some(&j)).then(|| values[before])
+    (cols.get(before) == Some(&j)).then_some(before)
 }

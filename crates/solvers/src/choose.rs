@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Format, Real, Survey};
 
 /// A method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,17 +63,21 @@ impl SolverKind {
     ///
     /// A symmetric matrix with a positive diagonal may still be indefinite; CG then says so.
     pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
-        let symmetric = csr.nrows() == csr.ncols() && csr.is_symmetric();
-        let (solver, solver_why) = if csr.nrows() != csr.ncols() {
+        Self::choose_by(&Survey::of(csr), csr.nrows() == csr.ncols())
+    }
+
+    /// As [`SolverKind::choose`] of a matrix that has been looked at.
+    pub fn choose_by(survey: &Survey, square: bool) -> Choice {
+        let (solver, solver_why) = if !square {
             (SolverKind::Direct, "the matrix is not square, so the answer is one of least squares")
-        } else if !csr.diagonal_holds(|d| d > T::zero()) {
+        } else if !survey.positive_diagonal {
             (SolverKind::BiCgStab, "the diagonal is not positive throughout, so the matrix is not positive definite")
-        } else if !symmetric {
+        } else if !survey.symmetric {
             (SolverKind::BiCgStab, "the matrix is not symmetric")
         } else {
             (SolverKind::Cg, "the matrix is symmetric with a positive diagonal")
         };
-        let (precond, precond_why, plain) = PrecondKind::choose(csr, solver, symmetric);
+        let (precond, precond_why, plain) = PrecondKind::choose_by(survey, solver);
         Choice { solver, solver_why, precond, precond_why, plain }
     }
 }
@@ -83,14 +87,24 @@ impl PrecondKind {
     /// IC(0) where the matrix is symmetric with a positive diagonal, ILU(0) for the methods that need no symmetric preconditioner, where
     /// the diagonal has no zero; else Jacobi, else none. O(n log(row)).
     pub fn choose<T: Real>(csr: &Csr<T>, solver: SolverKind, symmetric: bool) -> (Self, &'static str, Self) {
+        let invertible = csr.diagonal_holds(|d| d.is_finite() && d.recip().is_finite());
+        Self::of(solver, symmetric, invertible, csr.diagonal_holds(|d| d > T::zero()))
+    }
+
+    /// As [`PrecondKind::choose`] for a matrix that has been looked at.
+    pub fn choose_by(survey: &Survey, solver: SolverKind) -> (Self, &'static str, Self) {
+        Self::of(solver, survey.symmetric, survey.invertible_diagonal, survey.positive_diagonal)
+    }
+
+    fn of(solver: SolverKind, symmetric: bool, invertible: bool, positive: bool) -> (Self, &'static str, Self) {
         if solver == SolverKind::Direct {
             return (PrecondKind::None, "a direct solve needs none", PrecondKind::None);
         }
-        if !csr.diagonal_holds(|d| d.is_finite() && d.recip().is_finite()) {
+        if !invertible {
             let why = "the diagonal has an entry that is zero or infinite, which neither Jacobi nor a factorisation can invert";
             return (PrecondKind::None, why, PrecondKind::None);
         }
-        let (best, why) = if symmetric && csr.diagonal_holds(|d| d > T::zero()) {
+        let (best, why) = if symmetric && positive {
             (PrecondKind::Ic0, "the matrix is symmetric with a positive diagonal")
         } else if solver == SolverKind::Cg {
             (PrecondKind::Jacobi, "the matrix has no symmetric factors, and CG needs those")

@@ -15,6 +15,7 @@ use crate::Cpu;
 use crate::Cuda;
 use crate::incomplete::Incomplete;
 use crate::multigrid::Geometric;
+use crate::rows::Rows;
 
 macro_rules! declare {
     ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
@@ -26,11 +27,12 @@ macro_rules! declare {
 spandrel_formats::for_each_format!(declare);
 
 /// A backend with everything that the contract has for one element type: [`EveryFormat`], sparse vectors, the transposed and many-column
-/// products of the formats that have them, preconditioners by triangular solves, and multigrid.
+/// products of the formats that have them, preconditioners by triangular solves, multigrid, and formats made of the rows on the device.
 pub trait Complete<T: Real>:
     EveryFormat<T>
     + Incomplete<T>
     + Geometric<T>
+    + Rows<T>
     + SparseVector<T>
     + SpmvTransposed<Csr<T>>
     + SpmvTransposed<Csc<T>>
@@ -44,6 +46,7 @@ impl<T: Real, B> Complete<T> for B where
     B: EveryFormat<T>
         + Incomplete<T>
         + Geometric<T>
+        + Rows<T>
         + SparseVector<T>
         + SpmvTransposed<Csr<T>>
         + SpmvTransposed<Csc<T>>

@@ -74,6 +74,7 @@ pub mod incomplete;
 pub mod multigrid;
 #[cfg(all(test, feature = "cpu"))]
 mod refusing;
+pub mod rows;
 
 pub use spandrel_backend as backend;
 pub use spandrel_formats as formats;

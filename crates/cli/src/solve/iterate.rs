@@ -1,22 +1,25 @@
 //! The iterative solve: the format, the preconditioner, the method, and the one fallback of `auto`.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::io::Write;
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use spandrel::any::EveryFormat;
-use spandrel::backend::{Backend, Device, Spmv};
+use spandrel::backend::{self, Backend, Device, Load, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
+use spandrel::rows::Rows;
 use spandrel::solvers::{
     self, BiCgStab, Cg, Gmres, GmresOptions, Options, Outcome, Progress, SolverKind, Status, Watcher,
 };
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
-use super::precond::{FactorReport, Made, PrecondFallback, make};
+use super::precond::{FactorReport, Given, Made, PrecondFallback, make};
 use super::problem::{Problem, restore};
 use super::{Ending, Fallback, Lap, Seconds, judge};
 use crate::failure::{Failure, Result};
@@ -36,9 +39,9 @@ macro_rules! in_format {
 pub(super) use in_format;
 
 /// What makes the preconditioner of a matrix.
-pub(super) type Maker<'a, T, B> = dyn Fn(&Arc<Csr<T>>) -> Result<solvers::Result<Made<T, B>>> + 'a;
+pub(super) type Maker<'a, T, B> = dyn Fn(&Supply<T, B>) -> Result<solvers::Result<Made<T, B>>> + 'a;
 
-pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T> + Geometric<T>>(
+pub(super) fn solve<T: Real, B: EveryFormat<T> + Rows<T> + Incomplete<T> + Geometric<T>>(
     problem: Problem<T>,
     plan: &Plan,
     device: &B,
@@ -48,7 +51,7 @@ pub(super) fn solve<T: Real, B: EveryFormat<T> + Incomplete<T> + Geometric<T>>(
 }
 
 /// As [`solve`] with a preconditioner that `maker` makes.
-pub(super) fn solve_with<T: Real, B: EveryFormat<T>>(
+pub(super) fn solve_with<T: Real, B: EveryFormat<T> + Rows<T>>(
     problem: Problem<T>,
     plan: &Plan,
     device: &B,
@@ -58,7 +61,7 @@ pub(super) fn solve_with<T: Real, B: EveryFormat<T>>(
     spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds, maker)))
 }
 
-fn solve_in<F: Format, B: Spmv<F>>(
+fn solve_in<F: Format, B: Spmv<F> + Rows<F::Value>>(
     mut problem: Problem<F::Value>,
     plan: &Plan,
     device: &B,
@@ -68,17 +71,13 @@ fn solve_in<F: Format, B: Spmv<F>>(
     let mut lap = Lap::start();
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
-    let a = Arc::new(a);
-    let Made { m, factor, fallback } = match maker(&a)? {
+    let supply = Supply::new(a);
+    let Made { m, factor, fallback } = match maker(&supply)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
-    // Nobody else has it: a preconditioner keeps no matrix.
-    let stored: F = store(Arc::unwrap_or_clone(a))?;
-    lap.add_to(&mut seconds.analyze);
-
-    let a = Mat::load(device, stored)?;
+    let a = supply.stored::<F>(device, &mut lap, seconds)?;
     let b_device = device.upload(&b)?;
     drop(b);
     // Transfers that still run belong to this phase.
@@ -119,15 +118,101 @@ fn rehearse<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     Ok(device.synchronize()?)
 }
 
+/// A matrix of the host, and its rows on the device from when they are first asked for there.
+pub(super) struct Supply<T: Real, B: Load<Csr<T>>> {
+    host: Arc<Csr<T>>,
+    rows: RefCell<Option<Rc<Mat<B, Csr<T>>>>>,
+}
+
+impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
+    pub(super) fn new(host: impl Into<Arc<Csr<T>>>) -> Self {
+        Self { host: host.into(), rows: RefCell::new(None) }
+    }
+
+    pub(super) fn into_host(self) -> Arc<Csr<T>> {
+        self.host
+    }
+}
+
+impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Supply<T, B> {
+    fn host(&self) -> &Arc<Csr<T>> {
+        &self.host
+    }
+    fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>> {
+        if let Some(rows) = &*self.rows.borrow() {
+            return Ok(Rc::clone(rows));
+        }
+        let rows = Rc::new(Mat::load(device, Arc::clone(&self.host))?);
+        *self.rows.borrow_mut() = Some(Rc::clone(&rows));
+        Ok(rows)
+    }
+    fn free(&self) {
+        self.rows.take();
+    }
+}
+
+impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
+    /// In format `F` on the device: made there where the device converts and has room for both, else made here.
+    fn stored<F: Format<Value = T>>(self, device: &B, lap: &mut Lap, seconds: &mut Seconds) -> Result<Mat<B, F>>
+    where
+        B: Spmv<F> + Rows<T>,
+    {
+        if B::converts::<F>() {
+            let rows = self.rows(device);
+            lap.add_to(&mut seconds.load);
+            self.free();
+            let made = converted(device, rows);
+            lap.add_to(&mut seconds.analyze);
+            if let Some(made) = made? {
+                unmapped_later(self.into_host());
+                return Ok(made);
+            }
+        }
+        let Self { host, rows } = self;
+        // They may be the host's.
+        drop(rows);
+        // Nobody else has it: a preconditioner keeps no matrix.
+        let stored: F = store(Arc::unwrap_or_clone(host))?;
+        lap.add_to(&mut seconds.analyze);
+        Ok(Mat::load(device, stored)?)
+    }
+}
+
+/// Format `F` of rows on the device that nothing else holds; [`None`] where that has no room for it, or no conversion.
+pub(super) fn converted<F, B>(device: &B, rows: backend::Result<Rc<Mat<B, Csr<F::Value>>>>) -> Result<Option<Mat<B, F>>>
+where
+    F: Format,
+    B: Spmv<F> + Rows<F::Value>,
+{
+    let made = rows.map(Rc::into_inner).and_then(|rows| match rows {
+        Some(rows) => device.stored::<F>(rows),
+        None => Ok(None),
+    });
+    match made {
+        Err(backend::Error::OutOfMemory { .. }) => Ok(None),
+        made => Ok(made?),
+    }
+}
+
+/// Gives a large matrix's memory back beside the solve: page by page that takes tenths of a second.
+pub(super) fn unmapped_later<A: Send + 'static>(host: A) {
+    // Where no thread is to be had the closure is dropped here, and the matrix with it.
+    drop(std::thread::Builder::new().spawn(move || drop(host)));
+}
+
 /// `a` in format `F`; CSR itself is moved, every other format drops it once it has what it needs.
 pub(super) fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
-    let boxed: Box<dyn Any> = Box::new(a);
+    let boxed: Box<dyn Any + Send> = Box::new(a);
     let boxed = match boxed.downcast::<F>() {
         Ok(same) => return Ok(*same),
         Err(boxed) => boxed,
     };
     match boxed.downcast_ref::<Csr<F::Value>>() {
-        Some(csr) => Ok(F::from_csr(csr)?),
+        Some(csr) => {
+            let stored = F::from_csr(csr)?;
+            unmapped_later(boxed);
+            Ok(stored)
+        }
         None => Err(Failure::new("unsupported", format!("{} cannot be made from this matrix", F::NAME))),
     }
 }

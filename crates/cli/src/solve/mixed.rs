@@ -1,17 +1,19 @@
 //! The iterative solve in f64 with a preconditioner in f32.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use spandrel::any::EveryFormat;
 use spandrel::backend::{self, Load, Narrow, Spmv};
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
+use spandrel::rows::Rows;
 use spandrel::solvers::{Mixed, Narrowed};
 use spandrel::{Csr, Format, Mat};
 use spandrel_formats::Bsr;
 
-use super::iterate::solve_with;
+use super::iterate::{Supply, solve_with};
 use super::plan::Plan;
 use super::precond::{Given, Made, make};
 use super::problem::Problem;
@@ -24,27 +26,27 @@ fn narrowed(wide: &Csr<f64>) -> (Arc<Csr<f32>>, i32) {
 }
 
 /// 2^-e of a matrix in f32: narrowed on the device for what is made there, on the host, once, for what is made of it here.
-pub(super) struct Narrowing<'a, B: Load<Csr<f64>>> {
-    wide: &'a Arc<Csr<f64>>,
-    /// The same on the device, where it is there already.
-    resident: Option<&'a Mat<B, Csr<f64>>>,
+pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
+    wide: &'a Supply<f64, B>,
+    rows: RefCell<Option<Rc<Mat<B, Csr<f32>>>>>,
     host: OnceCell<(Arc<Csr<f32>>, i32)>,
     /// What the device said.
     exponent: Cell<Option<i32>>,
 }
 
-impl<'a, B: Load<Csr<f64>>> Narrowing<'a, B> {
-    pub(super) fn of(wide: &'a Arc<Csr<f64>>, resident: Option<&'a Mat<B, Csr<f64>>>) -> Self {
-        Self { wide, resident, host: OnceCell::new(), exponent: Cell::new(None) }
+impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
+    pub(super) fn of(wide: &'a Supply<f64, B>) -> Self {
+        Self { wide, rows: RefCell::new(None), host: OnceCell::new(), exponent: Cell::new(None) }
     }
 
     fn narrowed(&self) -> &(Arc<Csr<f32>>, i32) {
-        self.host.get_or_init(|| narrowed(self.wide))
+        self.host.get_or_init(|| narrowed(self.wide.host()))
     }
 
     /// That of the host, which nothing else holds then.
     pub(super) fn into_host(self) -> Arc<Csr<f32>> {
-        let (matrix, _) = self.host.into_inner().unwrap_or_else(|| narrowed(self.wide));
+        self.rows.take();
+        let (matrix, _) = self.host.into_inner().unwrap_or_else(|| narrowed(self.wide.host()));
         matrix
     }
 
@@ -59,30 +61,37 @@ impl<B: Narrow> Given<f32, B> for Narrowing<'_, B> {
         &self.narrowed().0
     }
 
-    fn rows(&self, device: &B) -> backend::Result<Mat<B, Csr<f32>>> {
-        let made = match self.resident {
-            Some(wide) => wide.narrow(device)?,
-            None => Mat::<B, Csr<f64>>::load(device, Arc::clone(self.wide))?.narrow(device)?,
-        };
-        match made {
+    fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<f32>>>> {
+        if let Some(rows) = &*self.rows.borrow() {
+            return Ok(Rc::clone(rows));
+        }
+        let rows = match self.wide.rows(device)?.narrow(device)? {
             Some((narrow, exponent)) => {
                 self.exponent.set(Some(exponent));
-                Ok(narrow)
+                narrow
             }
-            None => Mat::load(device, Arc::clone(&self.narrowed().0)),
-        }
+            None => Mat::load(device, Arc::clone(&self.narrowed().0))?,
+        };
+        let rows = Rc::new(rows);
+        *self.rows.borrow_mut() = Some(Rc::clone(&rows));
+        Ok(rows)
+    }
+
+    fn free(&self) {
+        self.rows.take();
+        self.wide.free();
     }
 }
 
 pub(super) fn solve<B>(problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
-    B: EveryFormat<f64> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Narrow,
+    B: EveryFormat<f64> + Rows<f64> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Narrow,
 {
-    let narrowed = |a: &Arc<Csr<f64>>| {
-        let narrowing = Narrowing::of(a, None);
+    let narrowed = |a: &Supply<f64, B>| {
+        let narrowing = Narrowing::of(a);
         let made = make::<f32, B>(device, &narrowing, plan)?;
         Ok(made.and_then(|Made { m, factor, fallback }| {
-            Ok(Made { m: Box::new(Mixed::new(device, m, a.nrows(), narrowing.exponent())?), factor, fallback })
+            Ok(Made { m: Box::new(Mixed::new(device, m, a.host().nrows(), narrowing.exponent())?), factor, fallback })
         }))
     };
     solve_with(problem, plan, device, seconds, &narrowed)
@@ -100,7 +109,8 @@ mod tests {
     impl Task for Rows {
         type Output = (usize, bool, i32);
         fn run<B: Complete<f64> + Complete<f32> + Narrow>(self, device: &B) -> Self::Output {
-            let narrowing = Narrowing::<B>::of(&self.0, None);
+            let wide = Supply::new(self.0);
+            let narrowing = Narrowing::<B>::of(&wide);
             let rows = narrowing.rows(device).expect("rows in f32");
             let by_host = narrowing.host.get().is_some();
             (rows.nnz(), by_host, narrowing.exponent())

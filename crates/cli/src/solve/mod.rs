@@ -24,7 +24,7 @@ use spandrel::solvers::direct::Factorable;
 use spandrel::solvers::{Outcome, SolverKind, Status};
 use spandrel::{Device, Format};
 use spandrel_formats::choose::Machine;
-use spandrel_formats::matrix_market;
+use spandrel_formats::{Survey, matrix_market};
 
 use crate::args::{BackendName, SolveArgs, SolvePrecision, SolverName};
 use crate::failure::{Failure, Result};
@@ -219,7 +219,8 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     let x0 = problem::first_guess(args, &a)?;
     lap.add_to(&mut seconds.read);
 
-    let mut plan = Plan::make(args, &a)?;
+    let survey = Survey::of(&a);
+    let mut plan = Plan::make(args, &a, &survey)?;
     if plan.solver == SolverKind::Direct && args.backend == BackendName::Cuda {
         return Err(direct_on_a_gpu());
     }
@@ -230,10 +231,13 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         nnz: a.nnz(),
         symmetric: plan.symmetric,
     };
-    let not_finite = input::first_not_finite(&a).or_else(|| problem::first_not_finite("b", &b));
+    let not_finite = survey.not_finite.map(|at| input::not_finite_at(&a, at));
+    let not_finite = not_finite.or_else(|| problem::first_not_finite("b", &b));
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
+    let survey = if problem.is_renumbered() { Survey::of(&problem.a) } else { survey };
     plan.choose_blocks(&problem.a)?;
-    plan.choose_format(args, &problem.a, device, job.machine)?;
+    plan.choose_format(args, (&problem.a, &survey), device, job.machine)?;
+    drop(survey);
     lap.add_to(&mut seconds.analyze);
 
     let mut ending = match (not_finite, plan.solver) {

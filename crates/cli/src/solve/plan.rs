@@ -4,8 +4,8 @@ use spandrel::any::EveryFormat;
 use spandrel::backend::{Order, Spmv};
 use spandrel::solvers::{GmresOptions, Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
-use spandrel_formats::Grid;
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
+use spandrel_formats::{Grid, Survey};
 
 use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolvePrecision, SolverName};
 use crate::failure::{Failure, Result};
@@ -49,8 +49,8 @@ fn named(kind: PrecondKind) -> PrecondName {
 
 impl Plan {
     /// All but the format, which is for [`Plan::choose_format`].
-    pub(super) fn make<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Self> {
-        let auto = SolverKind::choose(a);
+    pub(super) fn make<T: Real>(args: &SolveArgs, a: &Csr<T>, survey: &Survey) -> Result<Self> {
+        let auto = SolverKind::choose_by(survey, a.nrows() == a.ncols());
         let (solver, solver_why) = match args.solver {
             SolverName::Auto => (auto.solver, auto.solver_why),
             SolverName::Cg => (SolverKind::Cg, ASKED_FOR),
@@ -85,8 +85,7 @@ impl Plan {
                 "a direct solve orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
             ));
         }
-        // CG is only chosen for a symmetric matrix: no second pass over the entries then.
-        let symmetric = auto.solver == SolverKind::Cg || a.is_symmetric();
+        let symmetric = survey.symmetric;
         let mut precond_else = None;
         let (precond, precond_why) = match (solver, args.precond) {
             (SolverKind::Direct, PrecondName::Auto | PrecondName::None) => {
@@ -99,7 +98,7 @@ impl Plan {
                 ));
             }
             (_, PrecondName::Auto) => {
-                let (best, why, plain) = PrecondKind::choose(a, solver, symmetric);
+                let (best, why, plain) = PrecondKind::choose_by(survey, solver);
                 precond_else = Some(named(plain)).filter(|_| plain != best);
                 (named(best), why)
             }
@@ -176,7 +175,7 @@ impl Plan {
     pub(super) fn choose_format<T: Real, B: EveryFormat<T>>(
         &mut self,
         args: &SolveArgs,
-        a: &Csr<T>,
+        (a, survey): (&Csr<T>, &Survey),
         device: &B,
         machine: Machine,
     ) -> Result<()> {
@@ -202,11 +201,14 @@ impl Plan {
             return Ok(());
         }
         // The same format everywhere is part of the same bits everywhere.
-        let choice = choose_for(a, if args.reproducible { Machine::Cpu } else { machine });
+        let machine = if args.reproducible { Machine::Cpu } else { machine };
+        let choice = survey.choose(a, machine);
         (self.format, self.format_why) = if !args.reproducible || shared.contains(&choice.format) {
             (choice.format, choice.why)
         } else {
-            let allowed = choice.candidates.iter().filter(|candidate| shared.contains(&candidate.name));
+            // Blocks too, which the choice may have left out.
+            let every = choose_for(a, machine).candidates;
+            let allowed = every.iter().filter(|candidate| shared.contains(&candidate.name));
             let cost = |candidate: &&Candidate| candidate.nanoseconds.unwrap_or(f64::INFINITY);
             let best = allowed.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or("csr", |best| best.name);
             (best, format!("the fastest expected among the reproducible; {} would be faster", choice.format))

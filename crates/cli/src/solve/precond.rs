@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Write;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -51,17 +52,10 @@ pub(super) struct Made<T, B> {
 pub(super) trait Given<T: Real, B: Load<Csr<T>>> {
     /// On the host.
     fn host(&self) -> &Arc<Csr<T>>;
-    /// On the device.
-    fn rows(&self, device: &B) -> backend::Result<Mat<B, Csr<T>>>;
-}
-
-impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Arc<Csr<T>> {
-    fn host(&self) -> &Arc<Csr<T>> {
-        self
-    }
-    fn rows(&self, device: &B) -> backend::Result<Mat<B, Csr<T>>> {
-        Mat::load(device, Arc::clone(self))
-    }
+    /// On the device, where they stay.
+    fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>>;
+    /// Frees those on the device that nothing else holds.
+    fn free(&self);
 }
 
 /// The preconditioner that the plan names, or the one that stands for it where `auto` chose it and it cannot be had. The inner error is the
@@ -179,6 +173,7 @@ fn resident<T: Real, B: Incomplete<T> + Assemble<F>, F: Factor<Value = T>>(
     let rows = given.rows(device).map_err(solvers::Error::from);
     match rows.and_then(|rows| device.incomplete_or::<F>(&rows, || Cow::Borrowed(&**given.host()))) {
         Err(solvers::Error::Backend(backend::Error::OutOfMemory { .. })) => {
+            given.free();
             factored(device, F::symbolic(given.host()), given.host())
         }
         made => made,

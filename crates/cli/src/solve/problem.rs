@@ -40,6 +40,10 @@ impl<T: Real> Problem<T> {
         Ok(Self { a: renumbered, b: perm.apply(&b)?, x0: x0.map(|x| perm.apply(&x)).transpose()?, perm: Some(perm) })
     }
 
+    pub(super) fn is_renumbered(&self) -> bool {
+        self.perm.is_some()
+    }
+
     /// The permutation, for [`restore`], once matrix and vectors have gone their ways.
     pub(super) fn take_permutation(&mut self) -> Option<Permutation> {
         self.perm.take()

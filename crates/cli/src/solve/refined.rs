@@ -2,7 +2,6 @@
 //!
 //! Cost: the f64 matrix stays beside the f32 one, in CSR, for the residuals; the iteration reads the f32 one in the chosen format.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use spandrel::any::EveryFormat;
@@ -10,11 +9,14 @@ use spandrel::backend::{Backend, Narrow, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
+use spandrel::rows::Rows;
 use spandrel::solvers::{self, BiCgStab, Cg, Options, Outcome, Refine, SolverKind, Watcher};
 use spandrel::{Csr, Device, Format, Mat};
 use spandrel_formats::Bsr;
 
-use super::iterate::{gmres, in_format, options, preconditioned, run, store, watched};
+use super::iterate::{
+    Supply, converted, gmres, in_format, options, preconditioned, run, store, unmapped_later, watched,
+};
 use super::mixed::Narrowing;
 use super::plan::Plan;
 use super::precond::{Given, Made, make};
@@ -25,7 +27,7 @@ use crate::interrupt;
 
 pub(super) fn solve<B>(mut problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
-    B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Narrow,
+    B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Rows<f32> + Narrow,
 {
     let perm = problem.take_permutation();
     let mut ending: Ending<f64> =
@@ -35,15 +37,18 @@ where
 }
 
 /// The narrowed matrix in format `F`, on its way to the device, with its exponent; in CSR it never comes to the host where the device narrows.
-fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f32>> + Narrow + 'static>(
+fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Rows<f32> + Narrow>(
     device: &B,
     narrowing: Narrowing<'_, B>,
     (lap, analyze): (&mut Lap, &mut f64),
 ) -> Result<(Mat<B, F>, i32)> {
-    if F::NAME == Csr::<f32>::NAME {
-        let rows: Box<dyn Any> = Box::new(narrowing.rows(device)?);
-        if let Ok(rows) = rows.downcast::<Mat<B, F>>() {
-            return Ok((*rows, narrowing.exponent()));
+    if <B as Rows<f32>>::converts::<F>() {
+        let rows = narrowing.rows(device);
+        narrowing.free();
+        let made = converted(device, rows)?;
+        lap.add_to(analyze);
+        if let Some(made) = made {
+            return Ok((made, narrowing.exponent()));
         }
     }
     let exponent = narrowing.exponent();
@@ -55,22 +60,22 @@ fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f32>> + Narrow + 'static
 fn solve_in<F, B>(problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
     F: Format<Value = f32>,
-    B: Spmv<F> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Spmv<Csr<f32>> + Narrow,
+    B: Spmv<F> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Rows<f32> + Narrow,
 {
     let mut lap = Lap::start();
     let Problem { a, b, x0, .. } = problem;
-    let a = Arc::new(a);
-    let wide = Mat::<B, Csr<f64>>::load(device, Arc::clone(&a))?;
+    let supply = Supply::new(a);
+    let wide = supply.rows(device)?;
     device.synchronize()?;
     lap.add_to(&mut seconds.load);
-    let narrowing = Narrowing::of(&a, Some(&wide));
+    let narrowing = Narrowing::of(&supply);
     let Made { m, factor, fallback } = match make::<f32, B>(device, &narrowing, plan)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
     let (narrow, exponent) = in_f32::<F, B>(device, narrowing, (&mut lap, &mut seconds.analyze))?;
-    drop(a);
+    unmapped_later(supply.into_host());
     let n = wide.nrows();
     let b_device = Backend::<f64>::upload(device, &b)?;
     drop(b);
@@ -85,21 +90,21 @@ where
                 let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
                     cg.solve_watched(be, &narrow, &m, r, d, options, watcher)
                 };
-                refine.solve_watched(device, &wide, exponent, inner, &b_device, x, options, watcher)
+                refine.solve_watched(device, &*wide, exponent, inner, &b_device, x, options, watcher)
             }
             SolverKind::Gmres => {
                 let mut gmres = gmres::<f32, B>(device, n, plan.restart)?;
                 let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
                     gmres.solve_watched(be, &narrow, &m, r, d, options, watcher)
                 };
-                refine.solve_watched(device, &wide, exponent, inner, &b_device, x, options, watcher)
+                refine.solve_watched(device, &*wide, exponent, inner, &b_device, x, options, watcher)
             }
             _ => {
                 let mut bicgstab = BiCgStab::<f32, B>::new(device, n)?;
                 let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
                     bicgstab.solve_watched(be, &narrow, &m, r, d, options, watcher)
                 };
-                refine.solve_watched(device, &wide, exponent, inner, &b_device, x, options, watcher)
+                refine.solve_watched(device, &*wide, exponent, inner, &b_device, x, options, watcher)
             }
         };
         outcome

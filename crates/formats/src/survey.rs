@@ -1,0 +1,205 @@
+//! One look at every entry of a matrix: what solver, preconditioner and format are chosen by.
+//!
+//! Cost: one parallel pass over rows, in which an entry above the diagonal also reads its mirror image. Rows repeat themselves, so a row is
+//! first held against the one before it, moved by a column: where they agree its diagonals are marked already and its mirror images stand
+//! where those of the row before stood in their rows. A byte per possible diagonal and a number per row length of memory.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use rayon::prelude::*;
+
+use crate::padding::zeroed;
+use crate::symmetry::{Mirrors, mirrored_or_zero};
+use crate::{Csr, Format, Ordinal, Real, Result};
+
+/// Rows of a task: their entries stay in a core's cache from one look to the next.
+const CHUNK: usize = 1024;
+
+/// What one look at every entry tells.
+///
+/// ```
+/// use spandrel_formats::{Machine, Survey, generate};
+///
+/// let a = generate::csr::<f64>("poisson2d:1000")?;
+/// let survey = Survey::of(&a);
+/// assert!(survey.symmetric && survey.positive_diagonal && survey.not_finite.is_none());
+/// assert_eq!(survey.choose(&a, Machine::Gpu).format, "dia");
+/// # Ok::<(), spandrel_formats::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Survey {
+    /// A = A^T exactly: [`Csr::is_symmetric`].
+    pub symmetric: bool,
+    /// Every row has an entry on the diagonal that is above zero.
+    pub positive_diagonal: bool,
+    /// Every row has a finite entry on the diagonal whose reciprocal is finite.
+    pub invertible_diagonal: bool,
+    /// Where, among the values, the first stands that is infinite or NaN.
+    pub not_finite: Option<usize>,
+    /// Rows with more than k entries.
+    pub(crate) longer: Vec<usize>,
+    /// Column minus row of the diagonals that hold entries, ascending.
+    pub(crate) offsets: Result<Vec<i32>>,
+}
+
+impl Survey {
+    /// Looks at `csr`. Rows in parallel.
+    pub fn of<T: Real>(csr: &Csr<T>) -> Self {
+        Self::look(csr, true)
+    }
+
+    /// As [`Survey::of`]; where symmetry is not asked for, it is not found.
+    pub(crate) fn look<T: Real>(csr: &Csr<T>, symmetry: bool) -> Self {
+        let n = csr.nrows();
+        let marks = marks(n, csr.ncols());
+        let mirrors = Mirrors::of(csr).filter(|_| symmetry);
+        let symmetric = AtomicBool::new(mirrors.is_some());
+        let seen = |mut seen: Seen, chunk: usize| {
+            let rows = chunk * CHUNK..n.min((chunk + 1) * CHUNK);
+            seen.values(csr, &rows);
+            seen.rows(csr, &rows, marks.as_deref().ok());
+            if symmetric.load(Ordering::Relaxed) {
+                match mirrors.as_ref().and_then(|mirrors| mirrors.unmatched(rows)) {
+                    Some(unmatched) => seen.unmatched += unmatched,
+                    None => symmetric.store(false, Ordering::Relaxed),
+                }
+            }
+            seen
+        };
+        let chunks = (0..n.div_ceil(CHUNK)).into_par_iter();
+        let seen = chunks.fold(Seen::default, seen).reduce(Seen::default, Seen::and);
+        let symmetric = symmetric.into_inner()
+            // An entry below the diagonal without one above it is symmetric where it is zero.
+            && (seen.unmatched == 0 || mirrored_or_zero(csr));
+        Self {
+            symmetric,
+            positive_diagonal: !seen.not_positive,
+            invertible_diagonal: !seen.not_invertible,
+            not_finite: seen.not_finite,
+            longer: longer(seen.lengths),
+            offsets: marks.map(|marks| marked(marks, n)),
+        }
+    }
+}
+
+/// What was seen in some of the rows.
+#[derive(Default)]
+struct Seen {
+    not_positive: bool,
+    not_invertible: bool,
+    not_finite: Option<usize>,
+    /// Rows of each length.
+    lengths: Vec<usize>,
+    /// Entries below the diagonal less those above it that have a mirror image.
+    unmatched: i64,
+}
+
+impl Seen {
+    fn and(mut self, mut other: Self) -> Self {
+        if self.lengths.len() < other.lengths.len() {
+            std::mem::swap(&mut self.lengths, &mut other.lengths);
+        }
+        self.lengths.iter_mut().zip(&other.lengths).for_each(|(a, b)| *a += b);
+        Self {
+            not_positive: self.not_positive | other.not_positive,
+            not_invertible: self.not_invertible | other.not_invertible,
+            not_finite: self.not_finite.into_iter().chain(other.not_finite).min(),
+            lengths: self.lengths,
+            unmatched: self.unmatched + other.unmatched,
+        }
+    }
+
+    fn values<T: Real>(&mut self, csr: &Csr<T>, rows: &Range<usize>) {
+        let first = csr.row_ptr()[rows.start] as usize;
+        let values = &csr.values()[first..csr.row_ptr()[rows.end] as usize];
+        // Without a way out in the loop, which is then one of vectors.
+        if self.not_finite.is_none() && !values.iter().fold(true, |finite, v| finite & v.is_finite()) {
+            self.not_finite = values.iter().position(|v| !v.is_finite()).map(|at| first + at);
+        }
+    }
+
+    fn rows<T: Real>(&mut self, csr: &Csr<T>, rows: &Range<usize>, marks: Option<&[AtomicU8]>) {
+        let mut before: &[Ordinal] = &[];
+        let mut at = usize::MAX;
+        for i in rows.clone() {
+            let (cols, values) = csr.row(i);
+            if self.lengths.len() <= cols.len() {
+                self.lengths.resize(cols.len() + 1, 0);
+            }
+            self.lengths[cols.len()] += 1;
+            if !follows(before, cols) {
+                at = cols.partition_point(|&j| (j as usize) < i);
+                if let Some(marks) = marks {
+                    mark(marks, csr.nrows() - i, cols);
+                }
+            }
+            before = cols;
+            let diagonal = cols.get(at).filter(|&&j| j as usize == i).map(|_| values[at]);
+            self.not_positive |= !diagonal.is_some_and(|d| d > T::zero());
+            self.not_invertible |= !diagonal.is_some_and(|d| d.is_finite() && d.recip().is_finite());
+        }
+    }
+}
+
+/// Whether these are the columns before, each moved by one.
+#[inline]
+fn follows(before: &[Ordinal], cols: &[Ordinal]) -> bool {
+    before.len() == cols.len() && before.iter().zip(cols).fold(true, |same, (&b, &j)| same & (b + 1 == j))
+}
+
+/// A mark for each possible diagonal.
+fn marks(nrows: usize, ncols: usize) -> Result<Vec<AtomicU8>> {
+    let marks: Vec<u8> = zeroed(nrows + ncols, "marks of diagonals")?;
+    Ok(marks.into_iter().map(AtomicU8::new).collect())
+}
+
+/// Marks the diagonals of a row's entries: column c's mark stands at c + `from`.
+#[inline]
+fn mark(marks: &[AtomicU8], from: usize, cols: &[Ordinal]) {
+    for &j in cols {
+        let mark = &marks[j as usize + from];
+        // A plain load first: the line stays shared between threads once the mark is set.
+        if mark.load(Ordering::Relaxed) == 0 {
+            mark.store(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The marked diagonals, ascending.
+fn marked(mut marks: Vec<AtomicU8>, nrows: usize) -> Vec<i32> {
+    let few = marks.par_chunks_mut(1 << 16).enumerate().map(|(chunk, marks)| {
+        let set = marks.iter_mut().enumerate().filter_map(|(at, mark)| (*mark.get_mut() != 0).then_some(at));
+        set.map(|at| ((chunk << 16) as i64 + at as i64 - nrows as i64) as i32).collect::<Vec<_>>()
+    });
+    few.flatten_iter().collect()
+}
+
+/// Offsets of the diagonals that hold entries, ascending: one pass over the entries, one byte per possible diagonal.
+pub(crate) fn occupied<T: Real>(csr: &Csr<T>) -> Result<Vec<i32>> {
+    let n = csr.nrows();
+    let marks = marks(n, csr.ncols())?;
+    (0..n.div_ceil(CHUNK)).into_par_iter().for_each(|chunk| {
+        let mut before: &[Ordinal] = &[];
+        for i in chunk * CHUNK..n.min((chunk + 1) * CHUNK) {
+            let cols = csr.row(i).0;
+            if !follows(before, cols) {
+                mark(&marks, n - i, cols);
+            }
+            before = cols;
+        }
+    });
+    Ok(marked(marks, n))
+}
+
+/// Rows with more than k entries, of the numbers of rows with k.
+pub(crate) fn longer(mut lengths: Vec<usize>) -> Vec<usize> {
+    if lengths.is_empty() {
+        lengths.push(0);
+    }
+    let mut rows = 0;
+    for count in lengths.iter_mut().rev() {
+        rows += std::mem::replace(count, rows);
+    }
+    lengths
+}
