@@ -18,7 +18,7 @@
 
 use crate::dia::{check_diagonals, flip, gather, positions, spread};
 use crate::index::checked;
-use crate::padding::{fits, nonzeros};
+use crate::padding::fits;
 use crate::survey::occupied;
 use crate::{Csr, Dia, Error, Format, Real, Result, Traffic};
 
@@ -138,8 +138,8 @@ impl<T: Real> Bdia<T> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
         let bands = Self::fitting(nrows, &occupied(csr)?, csr.nnz(), gap)?;
         let offsets: Vec<i32> = diagonals(&bands).collect();
-        let values = spread(csr, &offsets)?;
-        Ok(Self { nrows, ncols, bands, values, nnz: nonzeros(csr.values()) })
+        let (values, nnz) = spread(csr, &offsets)?;
+        Ok(Self { nrows, ncols, bands, values, nnz })
     }
 }
 

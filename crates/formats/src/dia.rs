@@ -19,7 +19,7 @@ use rayon::prelude::*;
 
 use crate::index::{Offset, checked};
 use crate::padding::{assemble, chunk_rows, fits, nonzeros, row_chunks, zeroed};
-use crate::survey::occupied;
+use crate::survey::{follows, occupied};
 use crate::{Bdia, Csr, Error, Format, Ordinal, Real, Result, Traffic};
 
 /// A matrix by diagonals. See the module's head for layout and invariants.
@@ -125,24 +125,45 @@ pub(crate) fn check_diagonals<T: Real>(
     checked(nnz, "entries").map(|nnz| nnz as usize)
 }
 
-/// The values of `csr` on the diagonals `offsets`, which cover its pattern.
-pub(crate) fn spread<T: Real>(csr: &Csr<T>, offsets: &[i32]) -> Result<Vec<T>> {
+/// Rows of which each diagonal is written at once: diagonals whose elements are a power of two apart push each other out of a cache.
+const TOGETHER: usize = 64;
+
+/// The values of `csr` on the diagonals `offsets`, which cover its pattern, and how many of them are not zero.
+pub(crate) fn spread<T: Real>(csr: &Csr<T>, offsets: &[i32]) -> Result<(Vec<T>, usize)> {
     let nrows = csr.nrows();
     let mut values: Vec<T> = zeroed(nrows * offsets.len(), "values")?;
-    row_chunks(&mut values, nrows).into_par_iter().enumerate().for_each(|(chunk, mut diagonals)| {
-        for (r, i) in chunk_rows(chunk, nrows).enumerate() {
-            let (cols, row_values) = csr.row(i);
+    let chunks = row_chunks(&mut values, nrows).into_par_iter().enumerate();
+    let nnz = chunks.map(|(chunk, mut diagonals)| {
+        let rows = chunk_rows(chunk, nrows);
+        let mut nnz = 0;
+        let mut on = Vec::new();
+        let mut i = rows.start;
+        while i < rows.end {
+            let cols = csr.row(i).0;
+            let alike = |&i: &usize| follows(csr.row(i - 1).0, csr.row(i).0);
+            let end = i + 1 + (i + 1..rows.end.min(i + TOGETHER)).take_while(alike).count();
+            on.clear();
             let mut k = 0;
-            for (&j, &v) in cols.iter().zip(row_values) {
+            for &j in cols {
                 let offset = (i64::from(j) - i as i64) as i32;
                 while offsets[k] < offset {
                     k += 1;
                 }
-                diagonals[k][r] = v;
+                on.push(k);
             }
+            let entries = &csr.values()[csr.row_ptr()[i] as usize..csr.row_ptr()[end] as usize];
+            nnz += entries.iter().filter(|v| !v.is_zero()).count();
+            let first = i - rows.start;
+            for (e, &k) in on.iter().enumerate() {
+                let entries = entries[e..].iter().step_by(on.len());
+                diagonals[k][first..first + end - i].iter_mut().zip(entries).for_each(|(to, &v)| *to = v);
+            }
+            i = end;
         }
+        nnz
     });
-    Ok(values)
+    let nnz = nnz.sum();
+    Ok((values, nnz))
 }
 
 /// The entries that are not zero, as CSR.
@@ -240,8 +261,8 @@ impl<T: Real> Format for Dia<T> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
         let offsets = occupied(csr)?;
         Self::check_storage(nrows, offsets.len(), csr.nnz())?;
-        let values = spread(csr, &offsets)?;
-        Ok(Self { nrows, ncols, offsets, values, nnz: nonzeros(csr.values()) })
+        let (values, nnz) = spread(csr, &offsets)?;
+        Ok(Self { nrows, ncols, offsets, values, nnz })
     }
     fn to_csr(&self) -> Result<Csr<T>> {
         gather(self.nrows, self.ncols, &self.offsets, &self.values)

@@ -144,7 +144,7 @@ impl Seen {
 
 /// Whether these are the columns before, each moved by one.
 #[inline]
-fn follows(before: &[Ordinal], cols: &[Ordinal]) -> bool {
+pub(crate) fn follows(before: &[Ordinal], cols: &[Ordinal]) -> bool {
     before.len() == cols.len() && before.iter().zip(cols).fold(true, |same, (&b, &j)| same & (b + 1 == j))
 }
 

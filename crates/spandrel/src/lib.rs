@@ -74,6 +74,7 @@ pub mod incomplete;
 pub mod multigrid;
 #[cfg(all(test, feature = "cpu"))]
 mod refusing;
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod rows;
 
 pub use spandrel_backend as backend;

@@ -73,9 +73,11 @@ converted!("coo" Coo, "ell" Ell, "sell" Sell, "dia" Dia, "bdia" Bdia, "hyb" Hyb)
 mod tests {
     use std::sync::Arc;
 
+    use spandrel_backend::Operator;
     use spandrel_formats::{Dia, generate};
 
     use super::*;
+    use crate::any::{AnyBackend, Complete, Task};
 
     #[test]
     fn rows_stay_rows_and_the_cpu_makes_no_other_format() {
@@ -85,5 +87,55 @@ mod tests {
         assert!(Cpu::new().stored::<Dia<f64>>(rows()).unwrap().is_none());
         let same = Cpu::new().stored::<Csr<f64>>(rows()).unwrap().unwrap();
         assert_eq!((same.nrows(), same.nnz()), (csr.nrows(), csr.nnz()));
+    }
+
+    /// The bits of A x in format `F` made of rows on the device, beside those of the host's; whether the device converts.
+    fn products<F: Format<Value = f64>, B: Spmv<F> + Rows<f64>>(device: &B, csr: &Arc<Csr<f64>>) -> bool {
+        let x: Vec<f64> = (0..csr.ncols()).map(|j| 1.0 / (j + 1) as f64).collect();
+        let x = device.upload(&x).unwrap();
+        let bits = |a: &Mat<B, F>| {
+            let mut y = device.upload(&vec![f64::NAN; csr.nrows()]).unwrap();
+            a.apply(device, None, &x, &mut y).unwrap();
+            device.download(&y).unwrap().into_iter().map(f64::to_bits).collect::<Vec<_>>()
+        };
+        let made = device.stored::<F>(Mat::load(device, Arc::clone(csr)).unwrap()).unwrap();
+        let loaded = Mat::load(device, F::from_csr(csr).unwrap()).unwrap();
+        assert_eq!(made.is_some(), B::converts::<F>() || F::NAME == "csr", "{}", F::NAME);
+        if let Some(made) = &made {
+            assert_eq!(bits(made), bits(&loaded), "{}", F::NAME);
+            let sizes = |a: &Mat<B, F>| (a.nrows(), a.ncols(), a.nnz(), a.storage(), a.spmv_bytes());
+            assert_eq!(sizes(made), sizes(&loaded), "{}", F::NAME);
+        }
+        B::converts::<F>()
+    }
+
+    macro_rules! every {
+        ([$device:ident $csr:ident] $(($stem:ident, $Type:ident)),*) => {
+            [$((stringify!($stem), products::<spandrel_formats::$Type<f64>, _>($device, $csr))),*]
+        };
+    }
+
+    struct Products(Arc<Csr<f64>>);
+
+    impl Task for Products {
+        type Output = Vec<&'static str>;
+        fn run<B: Complete<f64> + Complete<f32>>(self, device: &B) -> Self::Output {
+            let csr = &self.0;
+            let made = spandrel_formats::for_each_format!(every, device, csr);
+            made.into_iter().filter(|&(_, converts)| converts).map(|(stem, _)| stem).collect()
+        }
+    }
+
+    #[test]
+    fn what_is_made_of_rows_is_what_would_have_been_loaded() {
+        let (device, _) = AnyBackend::auto().unwrap();
+        for spec in ["d3n27:7", "convdiff2d:17", "powerlaw:n=200"] {
+            let made = device.run(Products(Arc::new(generate::csr(spec).unwrap())));
+            let expected: &[&str] = match device.name() {
+                "cuda" => &["coo", "csr", "ell", "sell", "dia", "bdia", "hyb"],
+                _ => &[],
+            };
+            assert_eq!(made, expected, "{spec}");
+        }
     }
 }
