@@ -27,7 +27,7 @@ struct NumberedEntries {
             u32 at = base + EACH * lane, from = at < end ? at : (end - 1) / EACH * EACH;
             Four<u32> r = load_four(rows + from);
             Four<T> v, of_x;
-            take_four(cols, values, from, at, begin, end, x, v, of_x);
+            take_four<T, true>(cols, values, 0, from, at, begin, end, x, v, of_x);
 #pragma unroll
             for (int k = 0; k < EACH; k++)
                 if (at + k >= end) r.of[k] = PADDING;

@@ -1,8 +1,8 @@
 // CSR: products by rows held in shared memory, by a thread or some lanes a row, and by equal shares of rows and entries.
 // CSC uses these kernels too, with its rows or its columns as the rows.
 //
-// Layout: row_ptr, col_idx and values as on the host; col_idx and values padded to a multiple of four entries with zeros, so
-// that 16 bytes are read at a time.
+// Layout: row_ptr, col_idx and values as on the host. Columns and values are read 16 bytes at a time and lie at multiples of that; the last
+// entries, if they are not four, by themselves, so that nothing past them is read: the arrays may be somebody else's.
 // Grid: staged, a warp and a thread block 32 rows, with a dot product 1024 rows a thread block of any number of warps.
 // Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Binned, 256 threads of 1 to 256 lanes a row,
 // the same number in a thread block, or a thread block a piece of a longer row. Long, 256 threads of 8 to 32 lanes a row. Balanced, see
@@ -11,7 +11,9 @@
 // Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: a bit an entry and
 // 16 a piece in the place of row_ptr. Binned: 16 a row.
 // Persistent (cg_csr, bicgstab_csr): rows as scalar and vector sum them; see include/persistent.cuh.
+// check_rows, check_columns: see include/checked.cuh.
 // Variants: sm_90
+#include "checked.cuh"
 #include "marked.cuh"
 #include "persistent.cuh"
 
@@ -76,12 +78,12 @@ template <class T, bool SWIZZLED>
 struct Stage {
     const u32* col_idx;
     const T* values;
-    u32 capacity;
+    u32 nnz, capacity;
     T* shared_values;
     u32* shared_cols;
 
-    __device__ __forceinline__ Stage(const u32* col_idx, const T* values, u32 capacity, unsigned char* room, u32 warp)
-        : col_idx(col_idx), values(values), capacity(capacity) {
+    __device__ __forceinline__ Stage(const u32* col_idx, const T* values, u32 nnz, u32 capacity, unsigned char* room, u32 warp)
+        : col_idx(col_idx), values(values), nnz(nnz), capacity(capacity) {
         unsigned char* own = room + (u64)warp * capacity * (sizeof(T) + sizeof(u32));
         shared_values = (T*)own;
         shared_cols = (u32*)(own + capacity * sizeof(T));
@@ -90,6 +92,14 @@ struct Stage {
     // Entries first .. first + count; `first` is a multiple of four. A whole warp, before and after which it is in step.
     __device__ __forceinline__ void fetch(u32 first, u32 count, u32 lane) const {
         u32 quads = (count + 3) / 4;
+        if (first + 4 * quads > nnz) {  // the last group alone
+            quads = count / 4;
+            u32 at = 4 * quads + lane;
+            if (at < count) {
+                shared_cols[place<SWIZZLED, u32>(at)] = __ldg(col_idx + first + at);
+                shared_values[place<SWIZZLED, T>(at)] = __ldg(values + first + at);
+            }
+        }
         bring<u32, SWIZZLED>(shared_cols, col_idx + first, quads, lane);
         bring<T, SWIZZLED>(shared_values, values + first, quads * (sizeof(T) / 4), lane);
         arrived();
@@ -155,7 +165,7 @@ __device__ __forceinline__ void ask_pointers(const u32* row_ptr, u32 first, u32 
 }
 
 template <class T, bool SWIZZLED, int DEPTH>
-__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, u32 ahead, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, u32 ahead, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
     if (first >= nrows) return;
@@ -163,20 +173,20 @@ __device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_i
     u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
-    Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared, warp);
+    Stage<T, SWIZZLED> stage(col_idx, values, nnz, capacity, dynamic_shared, warp);
     T acc = stage.template row<DEPTH>(begin, end, x, lane);
     if (row < nrows) finish_row(a, acc, b, y + row);
 }
 
 // Dynamic shared memory: the block's 1024 y, its w, then a room a warp.
 template <class T, bool SWIZZLED, int DEPTH>
-__device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
+__device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     if (!open(gate)) return;
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
     u32 first = blockIdx.x * BLOCK;
     if (no_rows<T>(first, nrows, tree)) return;
     T *shared_y = (T*)dynamic_shared, *shared_w = shared_y + BLOCK;
-    Stage<T, SWIZZLED> stage(col_idx, values, capacity, dynamic_shared + 2 * BLOCK * sizeof(T), warp);
+    Stage<T, SWIZZLED> stage(col_idx, values, nnz, capacity, dynamic_shared + 2 * BLOCK * sizeof(T), warp);
     u32 row = first + warp * GROUP + lane;
     u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
 #pragma unroll 1
@@ -200,25 +210,25 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
 }
 
 #define STAGED(T, t, name, SWIZZLED, DEPTH, BOUNDS)                                                             \
-    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, u32 ahead, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, ahead, a, x, b, y, gate);   \
+    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, u32 ahead, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, nnz, capacity, ahead, a, x, b, y, gate);   \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
-        spmv_dot_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate); \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, nnz, capacity, x, y, w, tree, gate); \
     }
 #define STAGED_ENTRIES(T, t) STAGED(T, t, , false, AHEAD, (32)) STAGED(T, t, swizzled_, true, AHEAD, (32)) STAGED(T, t, short_, false, AHEAD_OF_SHORT, (32, 17))
 FOR_EACH_TYPE(STAGED_ENTRIES)
 
 // Y = a A X + b Y, four columns at a time in the order of the staged product; a group that fits its room is brought once.
 template <class T>
-__device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 capacity, u64 k, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 nnz, u32 capacity, u64 k, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
     if (first >= nrows) return;
     u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
     if (!open(gate)) return;
     T a = ca.value(), b = cb.value();
-    Stage<T, false> stage(col_idx, values, capacity, dynamic_shared, warp);
+    Stage<T, false> stage(col_idx, values, nnz, capacity, dynamic_shared, warp);
     u32 group = __shfl_sync(ALL, begin, 0) & ~3u, last = __shfl_sync(ALL, end, WARP - 1);
     bool whole = last - group <= capacity;
     for (u64 c = 0; c < k; c += 4) {
@@ -238,8 +248,8 @@ __device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_i
 }
 
 #define SPMM(T, t)                                                                               \
-    extern "C" __global__ void __launch_bounds__(128, 6) spmm_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 capacity, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmm_staged<T>(row_ptr, col_idx, values, nrows, ncols, capacity, k, a, x, b, y, gate);   \
+    extern "C" __global__ void __launch_bounds__(128, 6) spmm_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 nnz, u32 capacity, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmm_staged<T>(row_ptr, col_idx, values, nrows, ncols, nnz, capacity, k, a, x, b, y, gate);   \
     }
 FOR_EACH_TYPE(SPMM)
 
@@ -424,10 +434,20 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
 FOR_EACH_TYPE(BINNED)
 
 #define BALANCED(T, t)                                                                           \
-    extern "C" __global__ void __launch_bounds__(256) spmv_balanced_csr_##t(const u32* marks, const u32* rows, const u32* col_idx, const T* values, const uint4* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_pieces(MarkedEntries<T>{marks, rows, col_idx, values, pieces}, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_balanced_csr_##t(const u32* marks, const u32* rows, const u32* col_idx, const T* values, u32 nnz, const uint4* pieces, u32 count, u32 limit, const Part* parts, u32 part_count, T* sums, u32* tickets, const u32* empty, u32 empties, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmv_pieces(MarkedEntries<T>{marks, rows, col_idx, values, nnz, pieces}, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate); \
     }
 FOR_EACH_TYPE(BALANCED)
+
+// Structure has no type of its own; the names have one as all kernels do.
+#define CHECK(T, t)                                                                              \
+    extern "C" __global__ void __launch_bounds__(CHECK_THREADS) check_rows_csr_##t(const u32* row_ptr, u32 nrows, u64* words) { \
+        check_rows(row_ptr, nrows, words);                                                       \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) check_columns_csr_##t(const u32* row_ptr, const u32* col_idx, u32 nrows, u32 ncols, u64* words) { \
+        check_columns<T>(row_ptr, col_idx, nrows, ncols, words);                                 \
+    }
+FOR_EACH_TYPE(CHECK)
 
 #define KRYLOV(T, t) PERSISTENT(T, t, csr, (const u32* row_ptr, const u32* col_idx, const T* values, u32 lanes), (KeptCsr<T>{row_ptr, col_idx, values, n, lanes}))
 FOR_EACH_TYPE(KRYLOV)

@@ -12,6 +12,7 @@ struct MarkedEntries {
     const u32* __restrict__ rows;
     const u32* __restrict__ cols;
     const T* __restrict__ values;
+    u32 nnz;
     const uint4* __restrict__ pieces;
 
     // The i-th of the rows that have entries.
@@ -27,7 +28,7 @@ struct MarkedEntries {
             u32 at = base + EACH * lane, from = at < end ? at : (end - 1) / EACH * EACH;
             u32 bits = __ldg(marks + from / 32);
             Four<T> v, of_x;
-            take_four(cols, values, from, at, begin, end, x, v, of_x);
+            take_four<T, false>(cols, values, nnz, from, at, begin, end, x, v, of_x);
             u32 begins = 0;  // bit k: a row of the piece begins with the lane's entry k
 #pragma unroll
             for (int k = 0; k < EACH; k++)

@@ -1,7 +1,7 @@
 // Products by pieces of whole rows: a warp each, long rows in parts, empty rows by a list. What COO and the balanced CSR share, whichever way
 // an entry finds its row.
 //
-// Layout: columns and values of the entries, those of a row side by side, padded to a multiple of four entries. A piece of more than `limit`
+// Layout: columns and values of the entries, those of a row side by side; where PADDED says so, padded to a multiple of four entries. A piece of more than `limit`
 // entries is one row, longer ones come in parts (include/parts.cuh); `empty` lists the rows without entries.
 // Grid: thread blocks of 256, or of 128 where no row comes in parts: one for each part, then a warp for each piece, then four empty rows a
 // thread.
@@ -30,12 +30,22 @@ __device__ __forceinline__ Four<double> load_four(const double* p) {
     return {v.x, v.y, w.x, w.y};
 }
 
-// The lane's entries of a step of a piece, from `at` on; `from` is where they are read, also behind the piece. What is not between `begin` and
-// `end` counts as 0.
-template <class T>
-__device__ __forceinline__ void take_four(const u32* cols, const T* values, u32 from, u32 at, u32 begin, u32 end, const T* x, Four<T>& v, Four<T>& of_x) {
-    Four<u32> j = load_four(cols + from);
-    v = load_four(values + from);
+// The lane's entries of a step of a piece, from `at` on; `from` is where they are read, also behind the piece, but not past the `nnz` of all
+// unless these are padded. What is not between `begin` and `end` counts as 0.
+template <class T, bool PADDED>
+__device__ __forceinline__ void take_four(const u32* cols, const T* values, u32 nnz, u32 from, u32 at, u32 begin, u32 end, const T* x, Four<T>& v, Four<T>& of_x) {
+    Four<u32> j;
+    if (PADDED || from + EACH <= nnz) {
+        j = load_four(cols + from);
+        v = load_four(values + from);
+    } else {
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            u32 e = min(from + k, nnz - 1);
+            j.of[k] = stream(cols + e);
+            v.of[k] = stream(values + e);
+        }
+    }
     issued();
 #pragma unroll
     for (int k = 0; k < EACH; k++) of_x.of[k] = __ldg(x + j.of[k]);

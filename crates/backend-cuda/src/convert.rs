@@ -8,7 +8,6 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
 
 use crate::csr::not_recorded;
-use crate::error::failed;
 use crate::launch::{Grid, arg};
 use crate::memory::Buffer;
 use crate::module::DIA;
@@ -144,15 +143,8 @@ impl Cuda {
         len: usize,
         what: &'static str,
     ) -> Result<Buffer<E>> {
-        assert!(len <= from.len(), "a copy stays inside its buffer");
         let to = Buffer::uninit(self.stream(), len, what)?;
-        if len > 0 {
-            self.context().bind_to_thread().map_err(|error| failed(what, error))?;
-            let (bytes, stream) = (len * size_of::<E>(), self.stream().cu_stream());
-            // SAFETY: both are device memory of at least len elements, and of different buffers.
-            unsafe { cudarc::driver::result::memcpy_dtod_async(to.pointer(), from.pointer(), bytes, stream) }
-                .map_err(|error| failed(what, error))?;
-        }
+        to.copy_first(from, len)?;
         Ok(to)
     }
 }

@@ -14,8 +14,7 @@ use bytemuck::Pod;
 use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Coo, Csr, Format, Offset, Ordinal, Real};
 
-use crate::csr::padded;
-use crate::launch::{Grid, Product, arg};
+use crate::launch::{Grid, Own, Product, arg};
 use crate::memory::Buffer;
 use crate::module::COO;
 use crate::pieces::{EACH, Pieces, cut};
@@ -138,6 +137,20 @@ impl<T: Real> CudaCoo<T> {
     }
 }
 
+/// Room for so many elements and zeros up to a multiple of [`EACH`] of them.
+fn padded_room<E: Pod>(cuda: &Cuda, len: usize, what: &'static str) -> Result<Buffer<E>> {
+    let buffer = Buffer::uninit(cuda.stream(), len.next_multiple_of(EACH), what)?;
+    buffer.clear_from(len)?;
+    Ok(buffer)
+}
+
+/// Host data and zeros up to a multiple of [`EACH`] elements.
+fn padded<E: Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
+    let buffer = padded_room(cuda, host.len(), what)?;
+    buffer.write_at(0, host)?;
+    Ok(buffer)
+}
+
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
 unsafe impl<T: Real> Load<Coo<T>> for Cuda {
     type Resident = CudaCoo<T>;
@@ -164,12 +177,11 @@ impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
         let (row_ptr, from_cols, from_values) = from.arrays();
         let own_row_ptr = self.duplicate(row_ptr, nrows + 1, "where rows begin")?;
         let plan = self.coo_plan(own_row_ptr, &host)?;
-        // CSR's columns and values are padded likewise.
-        let len = nnz.next_multiple_of(EACH);
-        let rows = Buffer::<Ordinal>::uninit(self.stream(), len, "a matrix's rows")?;
-        rows.write_at(nnz, &[0; EACH][..len - nnz])?;
-        let cols = self.duplicate(from_cols, len, "a matrix's columns")?;
-        let values = self.duplicate(from_values, len, "a matrix's values")?;
+        let rows = padded_room::<Ordinal>(self, nnz, "a matrix's rows")?;
+        let cols = padded_room(self, nnz, "a matrix's columns")?;
+        cols.copy_first(from_cols, nnz)?;
+        let values = padded_room(self, nnz, "a matrix's values")?;
+        values.copy_first(from_values, nnz)?;
         let (begins, count, to) = (row_ptr.pointer(), nrows as u32, rows.pointer());
         let mut arguments = [arg(&begins), arg(&count), arg(&to)];
         // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows a thread block of 8 warps.
@@ -211,7 +223,7 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
             }
             CooKernel::Parallel => {
                 // SAFETY: spmv_coo(rows, cols, values, ...); the pieces of this matrix, whose arrays are padded.
-                unsafe { m.pieces.launch(&product, self, &COO, "spmv_coo", &[rows, cols, values]) }
+                unsafe { m.pieces.launch(&product, self, &COO, "spmv_coo", &[rows, cols, values].map(Own::from)) }
             }
         }
     }

@@ -49,7 +49,7 @@ mod vector;
 
 pub use coo::{CooKernel, CudaCoo};
 pub use csc::CudaCsc;
-pub use csr::{CsrKernel, CudaCsr};
+pub use csr::{CsrKernel, CudaCsr, RawCsr};
 mod sparse_vec;
 
 pub use bdia::{BdiaKernel, CudaBdia};

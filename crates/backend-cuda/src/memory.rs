@@ -95,6 +95,11 @@ impl<T: Pod> Buffer<T> {
         Self { pointer, len, stream: stream.clone(), owner, element: PhantomData }
     }
 
+    /// Whether the memory is of somebody whose promise is not for as long as this lives.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        matches!(self.owner, Owner::Elsewhere)
+    }
+
     /// # Safety
     /// `pointer` is that of `len` elements of memory of this stream's context, which outlive the buffer and are used by nobody
     /// else meanwhile.
@@ -129,15 +134,20 @@ impl<T: Pod> Buffer<T> {
     /// Overwrites it with a buffer of the same length. Stream-ordered; does not block.
     pub(crate) fn copy_from(&self, from: &Self) -> Result<()> {
         assert_eq!(self.len, from.len, "a copy fills its buffer");
-        if self.len == 0 {
+        self.copy_first(from, self.len)
+    }
+
+    /// Overwrites its first `len` elements with those of another buffer. Stream-ordered; does not block.
+    pub(crate) fn copy_first(&self, from: &Self, len: usize) -> Result<()> {
+        assert!(len <= self.len.min(from.len), "a copy stays inside its buffers");
+        // New values may have been written where they are wanted.
+        if len == 0 || self.pointer == from.pointer {
             return Ok(());
         }
         self.bind("copy")?;
         // SAFETY: as many elements lie in both buffers, which are of one device and live until the queue has passed the copy.
-        unsafe {
-            result::memcpy_dtod_async(self.pointer, from.pointer, self.len * size_of::<T>(), self.stream.cu_stream())
-        }
-        .map_err(|error| failed("copy", error))
+        unsafe { result::memcpy_dtod_async(self.pointer, from.pointer, len * size_of::<T>(), self.stream.cu_stream()) }
+            .map_err(|error| failed("copy", error))
     }
 
     /// Copies elements from `at` on to the host. Blocks.

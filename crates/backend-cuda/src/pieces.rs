@@ -74,18 +74,18 @@ impl<P: bytemuck::Pod, T: Real> Pieces<P, T> {
         })
     }
 
-    /// Enqueues the product, with the addresses of what the kernel knows entries by before everything else.
+    /// Enqueues the product, with what the kernel knows entries by before everything else.
     ///
     /// # Safety
     /// `name` of `source` takes (entries, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate), and the
-    /// entries are those of the matrix that was cut, columns and values padded to a multiple of four; the product is one with it.
+    /// entries are those of the matrix that was cut, laid out as the kernel says; the product is one with it.
     pub(crate) unsafe fn launch(
         &self,
         product: &Product<T>,
         cuda: &Cuda,
         source: &Source,
         name: &'static str,
-        entries: &[u64],
+        entries: &[Own<'_>],
     ) -> Result<()> {
         let (count, part_count, empties) = (self.list.len(), self.parts.len(), self.empty.len());
         let threads = if part_count == 0 { 128 } else { 256 };
@@ -94,7 +94,7 @@ impl<P: bytemuck::Pod, T: Real> Pieces<P, T> {
             return Ok(());
         }
         let [parts, sums, tickets] = self.parts.pointers();
-        let mut own: Vec<Own<'_>> = entries.iter().map(|&address| address.into()).collect();
+        let mut own = entries.to_vec();
         let list: [Own<'_>; 3] = [self.list.pointer().into(), (count as u32).into(), self.limit.into()];
         let long: [Own<'_>; 4] = [parts.into(), (part_count as u32).into(), sums.into(), tickets.into()];
         let empty: [Own<'_>; 2] = [self.empty.pointer().into(), (empties as u32).into()];

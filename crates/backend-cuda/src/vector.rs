@@ -55,6 +55,13 @@ impl Cuda {
     /// # Errors
     /// A slice of another device; an error of work enqueued before.
     pub fn wrap<T: Real + cudarc::driver::DeviceRepr>(&self, slice: CudaSlice<T>) -> Result<Vector<T>> {
+        let buffer = self.adopt(slice)?;
+        self.reserve(buffer.len())?;
+        Ok(Vector { buffer })
+    }
+
+    /// A slice of the same device as a buffer. Blocks until the slice's own stream is idle.
+    pub(crate) fn adopt<E: bytemuck::Pod + Send>(&self, slice: CudaSlice<E>) -> Result<Buffer<E>> {
         if slice.context() != self.context() {
             return Err(spandrel_backend::Error::Device {
                 device: crate::error::NAME,
@@ -66,8 +73,7 @@ impl Cuda {
             });
         }
         slice.stream().synchronize().map_err(|error| crate::error::failed("wrap", error))?;
-        self.reserve(slice.len())?;
-        Ok(Vector { buffer: Buffer::wrap(self.stream(), slice) })
+        Ok(Buffer::wrap(self.stream(), slice))
     }
 
     /// A vector over `len` elements of device memory that somebody else owns, without a copy.

@@ -235,6 +235,16 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
         Ok(Self { resident: be.load(host)?, nrows, ncols, nnz, storage, spmv_bytes })
     }
 
+    /// A matrix of what lies on the device already, with the sizes that the backend says of it. Does nothing else.
+    ///
+    /// # Safety
+    /// `made` is a matrix of the format's invariants with so many rows and columns, and with what it says of its entries: operations index
+    /// without a check on the strength of them. What it uses of somebody else's is as the backend asks for.
+    pub unsafe fn from_resident(nrows: usize, ncols: usize, made: Converted<B::Resident>) -> Self {
+        let Converted { resident, nnz, storage, spmv_bytes } = made;
+        Self { resident, nrows, ncols, nnz, storage, spmv_bytes }
+    }
+
     /// The same matrix in another format, made on the device; this one stays. Blocks; may not be recorded. See [`Convert`].
     ///
     /// # Errors
@@ -245,8 +255,8 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
         B: Convert<F, G>,
     {
         let made = <B as Convert<F, G>>::convert(be, &self.resident)?;
-        let Converted { resident, nnz, storage, spmv_bytes } = made;
-        Ok(Mat { resident, nrows: self.nrows, ncols: self.ncols, nnz, storage, spmv_bytes })
+        // SAFETY: what `Convert` makes is the same matrix.
+        Ok(unsafe { Mat::from_resident(self.nrows, self.ncols, made) })
     }
 
     /// Number of rows.

@@ -160,6 +160,7 @@ impl Gpu {
         trials::convert::trials(own, cases, !selection.small, &mut all);
         trials::narrow::trials(own, cases, !selection.small, &mut all);
         trials::cuda::trials(own, Cuda::new, &mut all);
+        trials::wrapped::trials(own, cases, &mut all);
         trials::persistent::trials::<f32>(own, &mut all);
         trials::persistent::trials::<f64>(own, &mut all);
         all.extend(trials::of_plans(waiting, Cuda::new, selection.matrices.as_deref()));

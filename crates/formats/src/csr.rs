@@ -76,6 +76,13 @@ impl<T: Real> Csr<T> {
         check_ascending(format, "col_idx", row_ptr, col_idx, ncols)
     }
 
+    /// Bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv`].
+    pub fn traffic_of(nrows: usize, ncols: usize, nnz: usize) -> (u64, u64) {
+        let value = T::BYTES as u64;
+        let storage = nnz as u64 * (4 + value) + 4 * (nrows as u64 + 1);
+        (storage, storage + (nrows + ncols) as u64 * value)
+    }
+
     /// The parts, without a copy.
     pub fn into_parts(self) -> CsrParts<T> {
         (self.nrows, self.ncols, self.row_ptr, self.col_idx, self.values)
@@ -205,10 +212,10 @@ impl<T: Real> Csr<T> {
 
 impl<T: Real> Traffic for Csr<T> {
     fn storage(&self) -> u64 {
-        (self.values.len() * (4 + T::BYTES) + 4 * (self.nrows + 1)) as u64
+        Self::traffic_of(self.nrows, self.ncols, self.values.len()).0
     }
     fn spmv(&self) -> u64 {
-        self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
+        Self::traffic_of(self.nrows, self.ncols, self.values.len()).1
     }
     fn flops(&self) -> u64 {
         2 * self.values.len() as u64

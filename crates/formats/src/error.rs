@@ -69,6 +69,14 @@ pub enum Error {
         /// Position in it.
         at: usize,
     },
+    /// What is wrong with one row, where that is known: of a matrix that is checked where it lies.
+    #[error("row {row}: {error}")]
+    InRow {
+        /// The row.
+        row: usize,
+        /// What is wrong there.
+        error: Box<Error>,
+    },
     /// Something else that the format's invariants forbid.
     #[error("{format}: {why}")]
     Invalid {

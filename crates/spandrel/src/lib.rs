@@ -50,7 +50,8 @@
 //! `cuda-core` together with one of `cuda-12040`, `cuda-12080` and `cuda-13000`.
 //!
 //! What lies on the GPU already is used in place: `Cuda::wrap` takes over a slice of cudarc's (which `backend_cuda` re-exports), the unsafe
-//! `Cuda::wrap_raw` borrows from a device pointer, and `Vector::device_pointer` leads out again.
+//! `Cuda::wrap_raw` borrows from a device pointer, and `Vector::device_pointer` leads out again; `Cuda::wrap_csr` and `Cuda::wrap_raw_csr` are
+//! the same for a matrix.
 //!
 #![cfg_attr(feature = "cuda-core", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda-core"), doc = "```ignore")]

@@ -78,10 +78,11 @@ pub(super) const STAGED_DOT_WARPS: usize = 8;
 
 /// Rows of a warp of the staged kernel, and the entries that its room is a multiple of.
 pub(super) const GROUP: usize = 32;
-/// Entries of a warp's room beyond a multiple of [`GROUP`]: a group of equal rows begins at up to three entries past a multiple of four.
+/// Entries of a warp's room beyond a multiple of [`GROUP`]: a group of equal rows begins at up to three entries past a multiple of four. Twin:
+/// `SPARE` of kernels/include/checked.cuh.
 pub(super) const SPARE: usize = 4;
-/// Sizes of groups that are told apart, in steps of [`GROUP`] entries.
-const BINS: usize = 128;
+/// Sizes of groups that are told apart, in steps of [`GROUP`] entries. Twin: `BINS` there.
+pub(super) const BINS: usize = 128;
 
 /// Whether there are so many entries that the bytes under way decide.
 pub(super) fn large(nnz: usize, multiprocessors: usize) -> bool {
@@ -94,11 +95,11 @@ pub(super) struct RowStats {
     /// Entries of the longest row.
     pub(super) longest: usize,
     /// Steps of all warps with a lane a row: the longest row of each group.
-    steps: u64,
+    pub(super) steps: u64,
     /// Rows of 8, 16, 24, ... entries: in shared memory their beginnings share banks.
     pub(super) eights: usize,
     /// Entries in groups by the room that these need; the last bin takes what is larger.
-    bins: [u64; BINS],
+    pub(super) bins: [u64; BINS],
 }
 
 impl RowStats {

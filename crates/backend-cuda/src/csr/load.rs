@@ -29,25 +29,11 @@ pub(super) struct Arrays<T> {
     pub(super) stats: RowStats,
 }
 
-/// Room for so many elements and zeros up to a multiple of four of them.
-fn room<E: bytemuck::Pod>(cuda: &Cuda, len: usize, what: &'static str) -> Result<Buffer<E>> {
-    let buffer = Buffer::uninit(cuda.stream(), len.next_multiple_of(4), what)?;
-    buffer.clear_from(len)?;
-    Ok(buffer)
-}
-
-/// Host data and zeros up to a multiple of four elements.
-pub(crate) fn padded<E: bytemuck::Pod>(cuda: &Cuda, host: &[E], what: &'static str) -> Result<Buffer<E>> {
-    let buffer = room(cuda, host.len(), what)?;
-    buffer.write_at(0, host)?;
-    Ok(buffer)
-}
-
 impl Cuda {
     pub(crate) fn load_csr<T: Real>(&self, host: &Csr<T>, forced: Option<CsrKernel>) -> Result<CudaCsr<T>> {
         let row_ptr = Buffer::uninit(self.stream(), host.row_ptr().len(), "a matrix's row pointers")?;
-        let col_idx = room(self, host.nnz(), "a matrix's columns")?;
-        let values = room(self, host.nnz(), "a matrix's values")?;
+        let col_idx = Buffer::uninit(self.stream(), host.nnz(), "a matrix's columns")?;
+        let values = Buffer::uninit(self.stream(), host.nnz(), "a matrix's values")?;
         write_all(&[
             row_ptr.write(0, host.row_ptr()),
             col_idx.write(0, host.col_idx()),

@@ -7,7 +7,7 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Ordinal, Real};
 
 use crate::Cuda;
-use crate::launch::Product;
+use crate::launch::{Own, Product};
 use crate::memory::Buffer;
 use crate::module::CSR;
 use crate::pieces::{Cut, Pieces, cut};
@@ -64,10 +64,17 @@ impl<T: Real> Marked<T> {
     /// Enqueues y <- a A x + b y.
     ///
     /// # Safety
-    /// These are the pieces of the matrix with these columns and values, padded to a multiple of four entries; the product is one with it.
-    pub(super) unsafe fn launch(&self, product: &Product<T>, cuda: &Cuda, (col_idx, values): (u64, u64)) -> Result<()> {
-        let entries = [self.marks.pointer(), self.rows.as_ref().map_or(0, Buffer::pointer), col_idx, values];
-        // SAFETY: spmv_balanced_csr(marks, rows, col_idx, values, ...); the caller vouches for the rest.
+    /// These are the pieces of the matrix with these columns and values, at multiples of 16 bytes; the product is one with it.
+    pub(super) unsafe fn launch(
+        &self,
+        product: &Product<T>,
+        cuda: &Cuda,
+        (col_idx, values, nnz): (u64, u64, usize),
+    ) -> Result<()> {
+        let rows = self.rows.as_ref().map_or(0, Buffer::pointer);
+        let entries = [self.marks.pointer(), rows, col_idx, values].map(Own::from);
+        let entries = [&entries[..], &[(nnz as u32).into()]].concat();
+        // SAFETY: spmv_balanced_csr(marks, rows, col_idx, values, nnz, ...); the caller vouches for the rest.
         unsafe { self.pieces.launch(product, cuda, &CSR, "spmv_balanced_csr", &entries) }
     }
 }

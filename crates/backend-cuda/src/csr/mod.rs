@@ -1,7 +1,6 @@
 //! CSR on the GPU.
 //!
-//! Layout: the host's arrays, `col_idx` and `values` padded to a multiple of four entries; for the balanced kernel, the pieces of
-//! its warps. Which kernel multiplies is chosen at load from the lengths of the rows ([`CsrKernel`]), by the constants of `choose.rs`.
+//! Layout: the host's arrays, `col_idx` and `values` at multiples of 16 bytes; for the balanced kernel, the pieces of its warps. Which kernel multiplies is chosen at load from the lengths of the rows ([`CsrKernel`]), by the constants of `choose.rs`.
 //! Order: stored with the kernels by one lane a row, which are the only ones of a reproducible device; else the kernel's own, the same bits
 //! at every repetition. Cost: [`spandrel_formats::Traffic::spmv`]. Kernels: kernels/csr.cu.
 
@@ -11,10 +10,10 @@ mod load;
 mod marked;
 mod narrow;
 mod persistent;
+mod wrap;
 
 use std::sync::{Arc, OnceLock};
 
-use cudarc::driver::result;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues};
 use spandrel_formats::{Csr, Offset, Real};
@@ -22,9 +21,9 @@ use spandrel_formats::{Csr, Offset, Real};
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, STAGED_AHEAD, STAGED_WARPS};
 use self::classes::{Bins, ClassesKernel};
-pub(crate) use self::load::padded;
 use self::marked::Marked;
-use crate::error::{NAME, failed};
+pub use self::wrap::RawCsr;
+use crate::error::NAME;
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::CSR;
@@ -121,7 +120,8 @@ impl<T: Real> CudaCsr<T> {
         self.values.write_at(0, values)
     }
 
-    /// As [`CudaCsr::update_values`], from device memory: enqueues a copy and does not block.
+    /// As [`CudaCsr::update_values`], from device memory: enqueues a copy and does not block. Nothing is copied where they lie in the matrix'
+    /// own memory, of a wrapped one, and were written there.
     ///
     /// # Errors
     /// As [`CudaCsr::update_values`].
@@ -129,14 +129,7 @@ impl<T: Real> CudaCsr<T> {
         expect_len("update_values_from", "values", values.len(), self.nnz)?;
         not_recorded(device, "new values of a matrix")?;
         self.transposed.take();
-        if self.nnz == 0 {
-            return Ok(());
-        }
-        device.context().bind_to_thread().map_err(|error| failed("update_values_from", error))?;
-        let (to, from, bytes) = (self.values.pointer(), values.pointer(), self.nnz * T::BYTES);
-        // SAFETY: both are device memory of at least nnz elements, and of different buffers.
-        unsafe { result::memcpy_dtod_async(to, from, bytes, device.stream().cu_stream()) }
-            .map_err(|error| failed("update_values_from", error))
+        self.values.copy_first(values.buffer(), self.nnz)
     }
 
     /// The transpose, made from what lies on the device at the first call.
@@ -146,10 +139,8 @@ impl<T: Real> CudaCsr<T> {
         }
         not_recorded(cuda, "the first product with a transpose, which stores it,")?;
         let row_ptr = self.row_ptr.to_host("a matrix's row pointers")?;
-        let mut col_idx = self.col_idx.to_host("a matrix's columns")?;
-        let mut values = self.values.to_host("a matrix's values")?;
-        col_idx.truncate(self.nnz);
-        values.truncate(self.nnz);
+        let col_idx = self.col_idx.to_host("a matrix's columns")?;
+        let values = self.values.to_host("a matrix's values")?;
         // SAFETY: the pattern is that of the CSR matrix that was loaded; nothing writes it on the device.
         let host = unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, col_idx, values) };
         let transposed = host.try_transpose()?;
@@ -178,8 +169,8 @@ impl<T: Real> CudaCsr<T> {
         let nrows = self.nrows as u32;
         match (self.kernel, &self.pieces) {
             (CsrKernel::Balanced, Some(pieces)) => {
-                // SAFETY: the pieces of this matrix, whose arrays are padded.
-                unsafe { pieces.launch(product, cuda, (col_idx, values)) }
+                // SAFETY: the pieces of this matrix, whose arrays are aligned.
+                unsafe { pieces.launch(product, cuda, (col_idx, values, self.nnz)) }
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
@@ -208,9 +199,10 @@ impl<T: Real> CudaCsr<T> {
                     _ => "spmv_csr",
                 };
                 let ahead = (STAGED_AHEAD * cuda.multiprocessors()) as u32;
-                let sizes: [Own<'_>; 3] = [nrows.into(), (self.capacity as u32).into(), ahead.into()];
+                let (nnz, capacity) = (self.nnz as u32, self.capacity as u32);
+                let sizes: [Own<'_>; 4] = [nrows.into(), nnz.into(), capacity.into(), ahead.into()];
                 let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &sizes].concat();
-                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, capacity, ahead, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
+                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, nnz, capacity, ahead, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
                 // room for `capacity` entries.
                 unsafe { product.launch(cuda, &CSR, name, grid, &own) }
             }
@@ -281,7 +273,7 @@ impl<T: Real> CudaCsr<T> {
             // SAFETY: spmv_dot_scalar_csr(row_ptr, col_idx, values, nrows, x, y, w, tree, gate).
             return unsafe { product.launch::<T>(cuda, &CSR, "spmv_dot_scalar_csr", grid, &own, None) };
         }
-        own.push((self.capacity as u32).into());
+        own.extend([Own::from(self.nnz as u32), (self.capacity as u32).into()]);
         let grid = Grid::of(self.nrows.div_ceil(BLOCK), 32 * self.dot_warps as u32);
         let grid = with_shared(grid, 2 * BLOCK * T::BYTES + self.staging(self.dot_warps));
         let name = match (self.swizzled, self.short) {
@@ -289,7 +281,7 @@ impl<T: Real> CudaCsr<T> {
             (_, true) => "spmv_dot_short_csr",
             _ => "spmv_dot_csr",
         };
-        // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, capacity, x, y, w, tree, gate), also swizzled or for short rows: 1024 rows a thread block, with
+        // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, nnz, capacity, x, y, w, tree, gate), also swizzled or for short rows: 1024 rows a thread block, with
         // room for their y and w and for `capacity` entries a warp.
         unsafe { product.launch::<T>(cuda, &CSR, name, grid, &own, None) }
     }
@@ -437,10 +429,10 @@ impl<T: Real> Spmm<Csr<T>> for Cuda {
         let (row_ptr, col_idx, values) = (m.row_ptr.pointer(), m.col_idx.pointer(), m.values.pointer());
         let grid = Grid::of(m.nrows.div_ceil(GROUP * STAGED_WARPS), 32 * STAGED_WARPS as u32);
         let grid = with_shared(grid, m.staging(STAGED_WARPS));
-        let sizes: [Own<'_>; 4] =
-            [(m.nrows as u32).into(), (m.ncols as u64).into(), (m.capacity as u32).into(), (k as u64).into()];
-        let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &sizes].concat();
-        // SAFETY: spmm_csr(row_ptr, col_idx, values, nrows, ncols, capacity, k, a, x, b, y, gate), a warp 32 rows, each with room for
+        let shape: [Own<'_>; 2] = [(m.nrows as u32).into(), (m.ncols as u64).into()];
+        let sizes: [Own<'_>; 3] = [(m.nnz as u32).into(), (m.capacity as u32).into(), (k as u64).into()];
+        let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &shape, &sizes].concat();
+        // SAFETY: spmm_csr(row_ptr, col_idx, values, nrows, ncols, nnz, capacity, k, a, x, b, y, gate), a warp 32 rows, each with room for
         // `capacity` entries.
         unsafe { product.launch(self, &CSR, "spmm_csr", grid, &own) }
     }

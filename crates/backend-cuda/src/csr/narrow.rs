@@ -20,9 +20,10 @@ fn exponent(power: f64) -> i32 {
 }
 
 impl Cuda {
-    /// The same memory, which is freed in its queue's order: a copy where that queue is another one.
+    /// The same memory, which is freed in its queue's order: a copy where that queue is another one, or where it is lent to the other matrix
+    /// alone.
     fn shared(&self, from: &Arc<Buffer<u32>>, what: &'static str) -> Result<Arc<Buffer<u32>>> {
-        Ok(match Arc::ptr_eq(from.stream(), self.stream()) {
+        Ok(match Arc::ptr_eq(from.stream(), self.stream()) && !from.is_borrowed() {
             true => Arc::clone(from),
             false => Arc::new(self.duplicate(from, from.len(), what)?),
         })

@@ -43,6 +43,8 @@ pub(crate) mod sptrsv_ways;
 pub(crate) mod sptrsv_wraps;
 pub mod steps;
 pub mod unknowns;
+#[cfg(not(test))]
+pub(crate) mod wrapped;
 
 use std::path::Path;
 use std::rc::Rc;

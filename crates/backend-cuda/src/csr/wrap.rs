@@ -1,0 +1,258 @@
+//! CSR that lies on the GPU already: taken over or borrowed without a copy, and checked there.
+//!
+//! Layout: as loaded; what the check counts has its places in kernels/include/checked.cuh. Invariants: those of [`Csr`], found true before a
+//! kernel relies on them. Cost: row pointers twice and columns once at the speed of the device's memory, some waits; row pointers go to the
+//! host where the kernel that multiplies asks for it ([`super::CsrKernel`]).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaSlice, DeviceRepr, sys};
+use spandrel_backend::{Converted, Error, Mat, Result};
+use spandrel_formats::{Csr, Error as Wrong, Offset, Ordinal, Real, index};
+
+use super::choose::{BINS, RowStats};
+use super::load::Arrays;
+use super::{CudaCsr, not_recorded};
+use crate::Cuda;
+use crate::error::NAME;
+use crate::launch::{Grid, arg};
+use crate::memory::Buffer;
+use crate::module::CSR;
+use crate::persistent::Reach;
+
+/// Where a CSR matrix lies in device memory, for [`Cuda::wrap_raw_csr`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawCsr {
+    /// Number of rows.
+    pub nrows: usize,
+    /// Number of columns.
+    pub ncols: usize,
+    /// Number of stored entries.
+    pub nnz: usize,
+    /// Address of `nrows + 1` row pointers, `u32`.
+    pub row_ptr: sys::CUdeviceptr,
+    /// Address of `nnz` columns, `u32`, a multiple of 16.
+    pub col_idx: sys::CUdeviceptr,
+    /// Address of `nnz` values, a multiple of 16.
+    pub values: sys::CUdeviceptr,
+}
+
+/// What columns and values lie at a multiple of, as kernels read so many bytes at a time.
+const ALIGNED: u64 = 16;
+
+/// Rows of a warp at a time, and threads of a thread block (`CHECK_ROWS`, `CHECK_THREADS` of kernels/include/checked.cuh).
+const ROWS: usize = 128;
+const THREADS: usize = 256;
+/// Thread blocks a multiprocessor at most: two for each that it holds.
+const BLOCKS: usize = 16;
+
+/// Places of what is found (kernels/include/checked.cuh).
+const WRONG_POINTER: usize = 0;
+const WRONG_COLUMN: usize = 1;
+const LONGEST: usize = 2;
+const STEPS: usize = 3;
+const EIGHTS: usize = 4;
+const MOST: usize = 5;
+const BELOW: usize = 6;
+const ABOVE: usize = 7;
+const OF_BINS: usize = 8;
+const WORDS: usize = OF_BINS + BINS;
+
+fn in_row(row: usize, error: Wrong) -> Error {
+    Error::Format(Wrong::InRow { row, error: Box::new(error) })
+}
+
+/// # Errors
+/// [`Error::Unsupported`] for an address that is no multiple of [`ALIGNED`].
+fn expect_aligned(array: &str, address: u64) -> Result<()> {
+    if address.is_multiple_of(ALIGNED) {
+        return Ok(());
+    }
+    let why = format!(
+        "{array} lie {} bytes past a multiple of {ALIGNED}, and kernels read so many at a time: put them at the beginning of an allocation",
+        address % ALIGNED
+    );
+    Err(Error::Unsupported { op: "wrap", noun: "csr", why })
+}
+
+/// The first of a row's columns that is wrong, of those that begin at entry `begin`.
+fn wrong_column(cols: &[Ordinal], begin: usize, bound: usize) -> Option<Wrong> {
+    let (format, array) = ("csr", "col_idx");
+    (0..cols.len()).find_map(|k| {
+        let at = begin + k;
+        if cols[k] as usize >= bound {
+            return Some(Wrong::IndexOutOfRange { format, array, at, found: i64::from(cols[k]), bound });
+        }
+        (k > 0 && cols[k] <= cols[k - 1]).then_some(Wrong::Unsorted { format, array, at })
+    })
+}
+
+/// The arrays of a matrix of so many rows, columns and entries, lengths compared.
+struct Given<T> {
+    shape: (usize, usize, usize),
+    row_ptr: Buffer<Offset>,
+    col_idx: Buffer<Ordinal>,
+    values: Buffer<T>,
+}
+
+impl Cuda {
+    /// A CSR matrix of slices allocated with cudarc on the same device, without a copy: it has them from here on, and frees them in the order of
+    /// their own streams. Columns and values lie at multiples of 16 bytes, as every allocation does; nothing is asked for past their ends. The
+    /// matrix is a loaded one in everything else, with the same bits. Blocks: the slices' streams are waited for, and the structure is
+    /// checked on the device. May not be recorded.
+    ///
+    /// # Errors
+    /// Those of [`Csr::new`] as [`Error::Format`], for what is wrong with the structure in a
+    /// [`InRow`](spandrel_formats::Error::InRow) that names the row; [`Error::Unsupported`] for slices that are not aligned; a slice of
+    /// another device; an error of work enqueued before; [`Error::OutOfMemory`]. The slices are then freed.
+    pub fn wrap_csr<T: Real + DeviceRepr>(
+        &self,
+        nrows: usize,
+        ncols: usize,
+        row_ptr: CudaSlice<Offset>,
+        col_idx: CudaSlice<Ordinal>,
+        values: CudaSlice<T>,
+    ) -> Result<Mat<Self, Csr<T>>> {
+        let length = |array, found, expected| {
+            if found == expected { Ok(()) } else { Err(Wrong::Length { format: "csr", array, found, expected }) }
+        };
+        length("row_ptr", row_ptr.len(), nrows.saturating_add(1))?;
+        length("values", values.len(), col_idx.len())?;
+        let shape = (nrows, ncols, col_idx.len());
+        let (row_ptr, col_idx, values) = (self.adopt(row_ptr)?, self.adopt(col_idx)?, self.adopt(values)?);
+        self.wrap_checked(Given { shape, row_ptr, col_idx, values })
+    }
+
+    /// A CSR matrix over device memory that somebody else owns, without a copy. As [`Cuda::wrap_csr`] in everything else; dropping it leaves
+    /// the memory as it is. What gives the matrix new values writes them there.
+    ///
+    /// The owner may write other values between operations, in the order of this backend's queue (a [`Vector`](crate::Vector) over the same
+    /// memory, by [`Cuda::wrap_raw`], may be what they are written with), and says so by
+    /// [`CudaCsr::update_values_from`] with that vector, which then copies nothing.
+    ///
+    /// # Errors
+    /// As [`Cuda::wrap_csr`] without what is of slices.
+    ///
+    /// # Safety
+    /// The addresses are those of as many elements as [`RawCsr`] says, in memory of this backend's device, aligned to their types; work that
+    /// wrote them has ended. They outlive the matrix and every recorded step that uses it. Until then nobody writes row pointers and columns,
+    /// and nobody reads or writes the values while an operation of the matrix is under way.
+    pub unsafe fn wrap_raw_csr<T: Real>(&self, raw: RawCsr) -> Result<Mat<Self, Csr<T>>> {
+        let RawCsr { nrows, ncols, nnz, row_ptr, col_idx, values } = raw;
+        let stream = self.stream();
+        // SAFETY: the caller's promise; what is not one for as long as the buffers live is copied for others (`Buffer::is_borrowed`).
+        let (row_ptr, col_idx, values) = unsafe {
+            let row_ptr = Buffer::borrow(stream, row_ptr, nrows.saturating_add(1));
+            (row_ptr, Buffer::borrow(stream, col_idx, nnz), Buffer::borrow(stream, values, nnz))
+        };
+        self.wrap_checked(Given { shape: (nrows, ncols, nnz), row_ptr, col_idx, values })
+    }
+
+    fn wrap_checked<T: Real>(&self, given: Given<T>) -> Result<Mat<Self, Csr<T>>> {
+        not_recorded(self, "wrapping a matrix")?;
+        let (nrows, ncols, nnz) = given.shape;
+        index::checked(nrows, "rows")?;
+        index::checked(ncols, "columns")?;
+        index::checked(nnz, "entries")?;
+        expect_aligned("columns", given.col_idx.pointer())?;
+        expect_aligned("values", given.values.pointer())?;
+        let (stats, reach) = self.check_csr(&given)?;
+        let Given { shape, row_ptr, col_idx, values } = given;
+        let (row_ptr, col_idx) = (Arc::new(row_ptr), Arc::new(col_idx));
+        let pointers = row_ptr.clone();
+        let rows = || pointers.to_host("a matrix's row pointers").map(Cow::Owned);
+        let resident: CudaCsr<T> =
+            self.make_csr(shape, rows, Arrays { row_ptr, col_idx, values, reach, stats }, None)?;
+        let (storage, spmv_bytes) = Csr::<T>::traffic_of(nrows, ncols, nnz);
+        // SAFETY: checked above.
+        Ok(unsafe { Mat::from_resident(nrows, ncols, Converted { resident, nnz, storage, spmv_bytes }) })
+    }
+
+    /// Whether the arrays are a matrix, and what its products want to know of the rows. Blocks.
+    fn check_csr<T: Real>(&self, given: &Given<T>) -> Result<(RowStats, Option<(Reach, usize)>)> {
+        let Given { shape: (nrows, ncols, nnz), row_ptr, col_idx, .. } = given;
+        let (nrows, ncols, nnz) = (*nrows, *ncols, *nnz);
+        let words = Buffer::<u64>::zeros(self.stream(), WORDS, "what a matrix is")?;
+        let (pointers, cols, to) = (row_ptr.pointer(), col_idx.pointer(), words.pointer());
+        let (rows, bound) = (nrows as u32, ncols as u32);
+        if nrows > 0 {
+            let blocks = nrows.div_ceil(ROWS * THREADS / 32).min(BLOCKS * self.multiprocessors());
+            let mut arguments = [arg(&pointers), arg(&rows), arg(&to)];
+            // SAFETY: check_rows_csr(row_ptr, nrows, words), a warp 128 rows at a time.
+            unsafe { self.launch::<T>(&CSR, "check_rows_csr", Grid::of(blocks, THREADS as u32), &mut arguments)? };
+        }
+        let mut found = vec![0; WORDS];
+        words.read_at(0, &mut found)?;
+        let wrong = |found: &[u64], place: usize| (found[place] != 0).then(|| !found[place] as usize);
+        let pointer = |at: usize| -> Result<Offset> {
+            let mut value = [0];
+            row_ptr.read_at(at, &mut value)?;
+            Ok(value[0])
+        };
+        let refused = |at: usize, found: Offset| {
+            let error = Wrong::Pointer { format: "csr", array: "row_ptr", at, found: u64::from(found) };
+            Err(in_row(at.saturating_sub(1), error))
+        };
+        let (first, last) = (pointer(0)?, pointer(nrows)?);
+        if first != 0 {
+            return refused(0, first);
+        }
+        if let Some(row) = wrong(&found, WRONG_POINTER) {
+            return refused(row + 1, pointer(row + 1)?);
+        }
+        if last as usize != nnz {
+            return refused(nrows, last);
+        }
+        if nnz > 0 {
+            let mut arguments = [arg(&pointers), arg(&cols), arg(&rows), arg(&bound), arg(&to)];
+            let grid = self.walk_grid(nrows);
+            // SAFETY: check_columns_csr(row_ptr, col_idx, nrows, ncols, words), after row pointers that are right.
+            unsafe { self.launch::<T>(&CSR, "check_columns_csr", grid, &mut arguments)? };
+            words.read_at(0, &mut found)?;
+        }
+        if let Some(row) = wrong(&found, WRONG_COLUMN) {
+            let (begin, end) = (pointer(row)? as usize, pointer(row + 1)? as usize);
+            let mut of_row = vec![0; end.saturating_sub(begin)];
+            col_idx.read_at(begin, &mut of_row)?;
+            return Err(match wrong_column(&of_row, begin, ncols) {
+                Some(error) => in_row(row, error),
+                None => Error::Device {
+                    device: NAME,
+                    why: format!("row {row} changed while the matrix was checked: wait for what writes it"),
+                },
+            });
+        }
+        let mut stats = RowStats::of(&[0]);
+        (stats.longest, stats.steps, stats.eights) = (found[LONGEST] as usize, found[STEPS], found[EIGHTS] as usize);
+        stats.bins.copy_from_slice(&found[OF_BINS..]);
+        let reach = self.may_persist(nrows, ncols).then(|| {
+            let reach = Reach { below: found[BELOW] as usize, above: found[ABOVE] as usize };
+            (reach, (found[MOST] as usize).div_ceil(ROWS))
+        });
+        Ok((stats, reach))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_wrong_column_is_found_as_the_host_finds_it() {
+        for (cols, bound) in [(vec![0, 2, 2], 5), (vec![3, 1, 9], 5), (vec![0, 9, 1], 5), (vec![7], 7), (vec![1, 4], 5)]
+        {
+            let nnz = cols.len() as u32;
+            let host = Csr::new(1, bound, vec![0, nnz], cols.clone(), vec![1.0; cols.len()]).err();
+            let here = wrong_column(&cols, 0, bound);
+            assert_eq!(here.map(|e| e.to_string()), host.map(|e| e.to_string()), "{cols:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_aligned_or_refused() {
+        assert!(expect_aligned("values", 0x7f00_0000_0010).is_ok());
+        let refused = expect_aligned("values", 0x7f00_0000_0008).unwrap_err().to_string();
+        assert!(refused.contains("values lie 8 bytes past a multiple of 16"), "{refused}");
+    }
+}
