@@ -17,6 +17,7 @@ use spandrel_bench::record::{self, Header};
 use spandrel_bench::{cg, hpcg, memory, paper, plot, read, spmv};
 use spandrel_formats::Machine;
 
+mod converting;
 mod on_gpu;
 mod papers;
 mod solving;
@@ -193,6 +194,8 @@ enum Command {
         #[arg(long, value_delimiter = ',', default_value = "cusparse")]
         peers: Vec<String>,
     },
+    /// Another format of a matrix that lies on a GPU in CSR: made there, or built by the host and uploaded
+    Convert(converting::Contest),
     /// An experiment of a paper, measured here
     #[command(subcommand)]
     Paper(Paper),
@@ -366,6 +369,7 @@ fn main() -> Result<()> {
             common.output.pool()?;
             on_gpu::factorize(&common, &Gpu::open()?, device.provenance(), &peers)
         }
+        Command::Convert(contest) => converting::run(&contest),
         Command::Paper(Paper::Sptrsv(experiment)) => triangular::experiment(&experiment),
         Command::Paper(Paper::Bdia(experiment)) => papers::run(&paper::bdia::PAPER, &experiment),
         Command::Paper(Paper::Report(experiment)) => papers::run(&paper::report::PAPER, &experiment),

@@ -138,6 +138,9 @@ pub(crate) struct SolveArgs {
     /// Where to run. auto: the GPU where one is found, else the CPU.
     #[arg(long, value_enum, default_value_t = BackendName::Auto, help_heading = "Machine")]
     pub(crate) backend: BackendName,
+    /// The GPU with this number, as `spandrel devices` lists them. Default: the first that can be used.
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) device: Option<usize>,
     /// Threads. Default: one per core.
     #[arg(long, value_name = "N", value_parser = thread_count, help_heading = "Machine")]
     pub(crate) threads: Option<usize>,
@@ -202,6 +205,9 @@ pub(crate) struct SpmvArgs {
     /// Where to run. auto: the GPU where one is found, else the CPU.
     #[arg(long, value_enum, default_value_t = BackendName::Auto)]
     pub(crate) backend: BackendName,
+    /// The GPU with this number, as `spandrel devices` lists them. Default: the first that can be used.
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<usize>,
     /// Threads. Default: one per core.
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub(crate) threads: Option<usize>,

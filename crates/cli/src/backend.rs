@@ -29,11 +29,21 @@ impl Why {
     }
 }
 
-/// What was asked for; `auto` is the first GPU that can be used, else the CPU.
+/// What was asked for; `auto` is the first GPU that can be used, else the CPU. A number is that of a GPU.
 ///
 /// # Errors
-/// Kind `no_gpu` with the probe's reason, `unsupported` in a build without CUDA, `device` with what the driver says.
-pub(crate) fn open(name: BackendName) -> Result<Opened> {
+/// Kind `usage` for a number that no GPU has, and one beside the CPU; `no_gpu` with the probe's reason, `unsupported` in a build without CUDA,
+/// `device` with what the driver says.
+pub(crate) fn open(name: BackendName, number: Option<usize>) -> Result<Opened> {
+    if let Some(number) = number {
+        if name == BackendName::Cpu {
+            let why =
+                format!("--device {number} is a GPU, and --backend cpu leaves them alone: leave one of the two out");
+            return Err(Failure::new("usage", why));
+        }
+        numbered(number)?;
+        return Ok(Opened { device: AnyBackend::open(Choice::Gpu(number))?, why: asked_for() });
+    }
     match name {
         BackendName::Auto => {
             let (device, missing) = AnyBackend::auto()?;
@@ -80,6 +90,28 @@ fn gpu() -> Result<()> {
     Err(Failure::new("unsupported", format!("{NO_CUDA}; build with it, or run with --backend cpu")))
 }
 
+/// Whether there is a GPU with that number, and the kernels run on it.
+#[cfg(feature = "cuda")]
+fn numbered(number: usize) -> Result<()> {
+    let no_gpu = |why: String| Failure::new("no_gpu", format!("no GPU: {why}; or run with --backend cpu"));
+    let found = spandrel::backend_cuda::probe().map_err(|why| no_gpu(why.to_string()))?;
+    let info = found.get(number).ok_or_else(|| none_such(number, found.len()))?;
+    info.check().map_err(|why| no_gpu(why.to_string()))
+}
+
+#[cfg(feature = "cuda")]
+fn none_such(number: usize, found: usize) -> Failure {
+    let last = found.saturating_sub(1);
+    let shown = if found == 1 { "the driver shows one, 0".to_owned() } else { format!("the driver shows 0 to {last}") };
+    Failure::new("usage", format!("there is no GPU {number}: {shown}; see `spandrel devices`"))
+}
+
+/// Whether there is a GPU with that number.
+#[cfg(not(feature = "cuda"))]
+fn numbered(_: usize) -> Result<()> {
+    gpu()
+}
+
 /// The machine that `--backend auto` would run on, without opening it.
 pub(crate) fn machine() -> Machine {
     if gpu().is_ok() { Machine::Gpu } else { Machine::Cpu }
@@ -95,4 +127,17 @@ pub(crate) fn set_threads(count: Option<usize>) -> Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(count).build_global().map_err(|error| {
         Failure::new("device", format!("{count} threads could not be started ({error}); ask for fewer"))
     })
+}
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_no_gpu_has_is_bad_usage() {
+        let one = none_such(1, 1);
+        assert_eq!(one.kind, "usage");
+        assert!(one.message.starts_with("there is no GPU 1: the driver shows one, 0;"), "{one}");
+        assert!(none_such(9, 8).message.contains("the driver shows 0 to 7;"));
+    }
 }

@@ -30,6 +30,8 @@ use failure::{Failure, Result};
 const FAILED: u8 = 1;
 /// Exit status of a usage error, as clap has it.
 const MISUSED: u8 = 2;
+/// Kind of a usage error.
+const USAGE: &str = "usage";
 /// Exit status of a solve that did not converge.
 const NOT_CONVERGED: u8 = 3;
 
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(NOT_CONVERGED),
         Err(failure) => {
             report(&failure, json);
-            ExitCode::from(FAILED)
+            ExitCode::from(if failure.kind == USAGE { MISUSED } else { FAILED })
         }
     }
 }
@@ -83,7 +85,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if std::env::args_os().any(|arg| arg == "--json") {
         let text = error.render().to_string();
         let message = text.trim_start_matches("error: ").trim_end();
-        let object = serde_json::json!({"error": {"kind": "usage", "message": message}});
+        let object = serde_json::json!({"error": {"kind": USAGE, "message": message}});
         let _ = output::print_json(&object);
     }
     ExitCode::from(MISUSED)

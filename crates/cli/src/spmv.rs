@@ -87,7 +87,7 @@ enum Measured {
 }
 
 pub(crate) fn run(args: &SpmvArgs) -> Result<()> {
-    backend::open(args.backend)?.device.run(Job(args))
+    backend::open(args.backend, args.device)?.device.run(Job(args))
 }
 
 struct Job<'a>(&'a SpmvArgs);

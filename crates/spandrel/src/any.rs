@@ -102,8 +102,10 @@ pub enum Choice {
     Auto,
     /// The CPU.
     Cpu,
-    /// The GPU, or an error.
+    /// The first GPU that can be used, or an error.
     Cuda,
+    /// The GPU with this number among those that the driver shows, or an error.
+    Gpu(usize),
 }
 
 /// One of the backends that the features have.
@@ -133,12 +135,13 @@ impl AnyBackend {
     /// Opens what was chosen.
     ///
     /// # Errors
-    /// [`Error::Device`]: for [`Choice::Cuda`] why no GPU can be used; for a backend that the features leave out, which feature brings it.
+    /// [`Error::Device`]: for [`Choice::Cuda`] and [`Choice::Gpu`] why no GPU, or not this one, can be used; for a backend that the features leave out, which feature brings it.
     pub fn open(choice: Choice) -> Result<Self> {
         match choice {
             Choice::Auto => Self::auto().map(|(device, _)| device),
             Choice::Cpu => Self::cpu(),
             Choice::Cuda => Self::cuda(),
+            Choice::Gpu(ordinal) => Self::gpu(ordinal),
         }
     }
 
@@ -166,6 +169,16 @@ impl AnyBackend {
         return Ok(AnyBackend::Cuda(Cuda::new()?));
         #[cfg(not(feature = "cuda-core"))]
         return Err(left_out("cuda"));
+    }
+
+    fn gpu(ordinal: usize) -> Result<Self> {
+        #[cfg(feature = "cuda-core")]
+        return Ok(AnyBackend::Cuda(Cuda::on(ordinal)?));
+        #[cfg(not(feature = "cuda-core"))]
+        {
+            let _ = ordinal;
+            Err(left_out("cuda"))
+        }
     }
 
     /// The same device held to orders of summation that both backends share: see `Cuda::with_reproducible`. The CPU always is.

@@ -3,6 +3,7 @@
 //!
 //! `--check` fails where a page is not what the records say: a step of CI.
 
+mod conversions;
 mod find;
 mod headline;
 mod legend;
@@ -88,6 +89,7 @@ fn pages(root: &Path) -> Result<[(&'static str, String); 2]> {
     out += &headline::section(&records);
     out += &solves::converging(&records);
     out += &triangles::section(&records);
+    out += &conversions::section(&records);
     out += &solves::section(&records);
     out += &legend::section();
     out += &records.legend();

@@ -17,6 +17,7 @@ use crate::record::Header;
 pub mod cg;
 pub mod clock;
 mod conjugate;
+pub mod convert;
 mod csr02;
 pub mod cublas;
 pub mod cusparse;

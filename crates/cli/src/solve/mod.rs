@@ -168,19 +168,25 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
     output::distinct(&outputs, &[("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())])?;
     let begin = Instant::now();
     let opened = match (args.solver, args.backend) {
-        (SolverName::Direct, BackendName::Cuda) => return Err(direct_on_a_gpu()),
-        (SolverName::Direct, _) => backend::open(BackendName::Cpu)?,
-        (_, name) => backend::open(name)?,
+        // A number beside the CPU is told first.
+        (SolverName::Direct, name) if name != BackendName::Cpu && wants_gpu(args) => return Err(direct_on_a_gpu()),
+        (SolverName::Direct, _) => backend::open(BackendName::Cpu, args.device)?,
+        (_, name) => backend::open(name, args.device)?,
     };
     let device = opened.device.with_reproducible(args.reproducible);
     let machine = device.machine();
     device.run(Job { args, targets: &targets, begin, open: begin.elapsed().as_secs_f64(), machine, why: &opened.why })
 }
 
+/// Whether a GPU was asked for, so that nothing else will do.
+fn wants_gpu(args: &SolveArgs) -> bool {
+    args.backend == BackendName::Cuda || args.device.is_some()
+}
+
 fn direct_on_a_gpu() -> Failure {
     Failure::new(
         "unsupported",
-        "a direct solve factors on the CPU; leave out --backend cuda, or use --solver cg, bicgstab or gmres",
+        "a direct solve factors on the CPU; leave out --backend cuda and --device, or use --solver cg, bicgstab or gmres",
     )
 }
 
@@ -221,7 +227,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
 
     let survey = Survey::of(&a);
     let mut plan = Plan::make(args, &a, &survey)?;
-    if plan.solver == SolverKind::Direct && args.backend == BackendName::Cuda {
+    if plan.solver == SolverKind::Direct && wants_gpu(args) {
         return Err(direct_on_a_gpu());
     }
     let matrix = MatrixReport {

@@ -132,12 +132,27 @@ fn generators_that_do_not_exist_or_are_misspelt() {
 }
 
 #[test]
+fn a_number_is_a_gpus() {
+    for command in ["solve", "spmv"] {
+        let (code, object) = run_json(&[command, "poisson2d:4", "--backend", "cpu", "--device", "0"]);
+        assert_eq!((code, &object["error"]["kind"]), (2, &"usage".into()), "{object}");
+        assert!(object["error"]["message"].as_str().unwrap().contains("--device 0"), "{object}");
+        let (code, object) = run_json(&[command, "poisson2d:4", "--device", "first"]);
+        assert_eq!((code, &object["error"]["kind"]), (2, &"usage".into()), "{object}");
+    }
+    let (code, object) = run_json(&["solve", "poisson2d:4", "--solver", "direct", "--device", "0"]);
+    assert_eq!((code, &object["error"]["kind"]), (1, &"unsupported".into()), "{object}");
+}
+
+#[test]
 fn a_gpu_that_is_not_there() {
     for command in ["solve", "spmv"] {
         let expected = if cfg!(feature = "cuda") { "no_gpu" } else { "unsupported" };
-        let (code, object) = run_json(&[command, "poisson2d:4", "--backend", "cuda"]);
-        assert_eq!((code, &object["error"]["kind"]), (1, &expected.into()), "{object}");
-        assert!(object["error"]["message"].as_str().unwrap().contains("--backend cpu"), "{object}");
+        for which in [["--backend", "cuda"], ["--device", "0"], ["--device", "7"]] {
+            let (code, object) = run_json(&[&[command, "poisson2d:4"], &which[..]].concat());
+            assert_eq!((code, &object["error"]["kind"]), (1, &expected.into()), "{object}");
+            assert!(object["error"]["message"].as_str().unwrap().contains("--backend cpu"), "{object}");
+        }
     }
 }
 

@@ -62,6 +62,29 @@ fn cuda_is_the_gpu_or_an_error_with_the_reason() {
     }
 }
 
+/// The numbers are those of `devices`; the one after the last is bad usage.
+#[test]
+fn a_number_takes_that_gpu() {
+    if !usable() {
+        return;
+    }
+    let devices = cuda()["devices"].as_array().unwrap().clone();
+    for (number, device) in devices.iter().enumerate() {
+        assert_eq!(device["ordinal"], number, "{device}");
+        for args in [["solve", "poisson2d:20", "--device"], ["spmv", "poisson2d:20", "--device"]] {
+            let (code, object) = run_with_gpu(&[&args[..], &[&number.to_string()]].concat());
+            assert_eq!((code, &object["backend"]), (0, &"cuda".into()), "{object}");
+            let described = object["device"].as_str().unwrap_or_default();
+            assert!(described.is_empty() || described.starts_with(&format!("{number}: ")), "{object}");
+        }
+    }
+    for number in [devices.len(), 1000] {
+        let (code, object) = run_with_gpu(&["solve", "poisson2d:4", "--device", &number.to_string()]);
+        assert_eq!((code, &object["error"]["kind"]), (2, &"usage".into()), "{object}");
+        assert!(object["error"]["message"].as_str().unwrap().contains(&number.to_string()), "{object}");
+    }
+}
+
 /// SIGKILL in the middle of a solve there: the device goes on, with as much free memory as before.
 #[test]
 #[cfg(all(unix, feature = "cuda"))]
