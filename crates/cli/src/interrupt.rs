@@ -8,12 +8,16 @@ use crate::failure::{Failure, Result};
 const KILLED: i32 = 130;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
+static LISTENING: AtomicBool = AtomicBool::new(false);
 
-/// Installs the handler: called where something looks at [`asked`]. Before this, Ctrl-C ends the program at once.
+/// Installs the handler, once however often it is called: where something looks at [`asked`]. Before this, Ctrl-C ends the program at once.
 ///
 /// # Errors
 /// Kind `io`, if the system refuses.
 pub(crate) fn listen() -> Result<()> {
+    if LISTENING.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
     ctrlc::set_handler(|| {
         if ASKED.swap(true, Ordering::SeqCst) {
             std::process::exit(KILLED);

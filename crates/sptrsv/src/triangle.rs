@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
@@ -118,6 +119,74 @@ pub fn part<T: Real>(csr: &Csr<T>, triangle: Triangle) -> Result<Csr<T>> {
     Ok(Csr::new(n, n, row_ptr, col_idx, values)?)
 }
 
+/// I + D^-1 L and I + D^-1 U of A = L + D + U, ones not stored and each value divided by its row's diagonal entry, rounded once.
+#[derive(Clone, Debug)]
+pub struct Halves<T> {
+    /// I + D^-1 L.
+    pub lower: Arc<Triangular<T>>,
+    /// I + D^-1 U.
+    pub upper: Arc<Triangular<T>>,
+}
+
+impl<T: Real> Halves<T> {
+    /// Takes them out of a matrix with these [`divisors`]; rows in parallel.
+    ///
+    /// # Errors
+    /// [`Error::NotSquare`]; [`Error::Shape`] unless there is a divisor for each row.
+    pub fn of(csr: &Csr<T>, divisors: &[T]) -> Result<Self> {
+        square(csr)?;
+        let n = csr.nrows();
+        if divisors.len() != n {
+            return Err(Error::Shape { what: "the diagonal", found: divisors.len(), expected: n });
+        }
+        // Entries before the diagonal, once for all: counted without a branch for each, as rows are short.
+        let before = |i: usize| csr.row(i).0.iter().map(|&j| Ordinal::from((j as usize) < i)).sum::<Ordinal>();
+        let before: Vec<Ordinal> = (0..n).into_par_iter().with_min_len(CHUNK).map(before).collect();
+        let half = |triangle| -> Result<_> {
+            let kept = |i: usize| {
+                let (cols, below) = (csr.row(i).0, before[i] as usize);
+                match triangle {
+                    Triangle::Lower => 0..below,
+                    Triangle::Upper => below + usize::from(cols.get(below) == Some(&(i as Ordinal)))..cols.len(),
+                }
+            };
+            let fill = |i: usize, cols: &mut [Ordinal], values: &mut [T]| {
+                let ((from, vals), kept, divisor) = (csr.row(i), kept(i), divisors[i]);
+                cols.copy_from_slice(&from[kept.clone()]);
+                values.iter_mut().zip(&vals[kept]).for_each(|(value, &v)| *value = v / divisor);
+            };
+            let csr = Csr::from_rows(n, n, |i| kept(i).len(), fill)?;
+            Ok(Arc::new(Triangular::new(csr, triangle, Diagonal::Unit)?))
+        };
+        Ok(Self { lower: half(Triangle::Lower)?, upper: half(Triangle::Upper)? })
+    }
+}
+
+/// The diagonal of a square matrix, every entry fit to be divided by: finite, not zero, its reciprocal finite. Rows in parallel.
+///
+/// # Errors
+/// [`Error::NotSquare`]; [`Error::MissingDiagonal`], [`Error::ZeroDiagonal`], [`Error::NotFinite`], each with the first row that it is true of.
+pub fn divisors<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
+    square(csr)?;
+    let entry = |row: usize| match csr.get(row, row) {
+        None => Err(Error::MissingDiagonal { row }),
+        Some(d) if d == T::zero() => Err(Error::ZeroDiagonal { row }),
+        Some(d) if !d.is_finite() || !d.recip().is_finite() => Err(Error::NotFinite { row }),
+        Some(d) => Ok(d),
+    };
+    filled(csr.nrows(), entry)
+}
+
+/// What `entry` makes of each row, in parallel, or the first row's error.
+fn filled<T: Real>(nrows: usize, entry: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let mut made = vec![T::zero(); nrows];
+    let store = |(i, place): (usize, &mut T)| entry(i).map(|entry| *place = entry).err();
+    match made.par_iter_mut().enumerate().with_min_len(CHUNK).find_map_first(store) {
+        Some(error) => Err(error),
+        None => Ok(made),
+    }
+}
+
 pub(crate) fn square<T: Real>(csr: &Csr<T>) -> Result<()> {
     if csr.nrows() != csr.ncols() {
         return Err(Error::NotSquare { nrows: csr.nrows(), ncols: csr.ncols() });
@@ -223,12 +292,7 @@ fn reciprocals<T: Real>(csr: &Csr<T>, values: &[T], triangle: Triangle, diagonal
             Some(d) => Ok(T::one() / d),
         }
     };
-    let mut made = vec![T::zero(); csr.nrows()];
-    let store = |(i, place): (usize, &mut T)| inverse(i).map(|inverse| *place = inverse).err();
-    match made.par_iter_mut().enumerate().with_min_len(CHUNK).find_map_first(store) {
-        Some(error) => Err(error),
-        None => Ok(made),
-    }
+    filled(csr.nrows(), inverse)
 }
 
 /// Where in a row of a triangle the diagonal entry stands: at the end of a lower row, at the start of an upper one.

@@ -1,5 +1,7 @@
 //! The direct solve: factor on the host, solve, refine.
 
+use std::sync::Arc;
+
 use spandrel::Format;
 use spandrel::solvers::direct::Factorable;
 use spandrel::solvers::{Direct, DirectOptions, SolverKind};
@@ -19,7 +21,7 @@ pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds
     let columns = a.ncols();
     let least_squares = a.nrows() != columns;
     let factored = || {
-        let mut direct = Direct::analyze(a, &options)?;
+        let mut direct = Direct::analyze(Arc::unwrap_or_clone(a), &options)?;
         lap.add_to(&mut seconds.analyze);
         spinner.say(format!("factoring by {}", direct.method().as_str()));
         direct.factor()?;

@@ -171,8 +171,8 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
         let Self { host, rows } = self;
         // They may be the host's.
         drop(rows);
-        // Nobody else has it: a preconditioner keeps no matrix.
-        let stored: F = store(Arc::unwrap_or_clone(host))?;
+        // Nobody else has it as a rule: a preconditioner keeps no matrix.
+        let stored: Arc<F> = store(host)?;
         lap.add_to(&mut seconds.analyze);
         Ok(Mat::load(device, stored)?)
     }
@@ -200,18 +200,18 @@ pub(super) fn unmapped_later<A: Send + 'static>(host: A) {
     drop(std::thread::Builder::new().spawn(move || drop(host)));
 }
 
-/// `a` in format `F`; CSR itself is moved, every other format drops it once it has what it needs.
-pub(super) fn store<F: Format>(a: Csr<F::Value>) -> Result<F> {
+/// `a` in format `F`; CSR itself is shared, every other format drops it once it has what it needs.
+pub(super) fn store<F: Format>(a: Arc<Csr<F::Value>>) -> Result<Arc<F>> {
     let boxed: Box<dyn Any + Send> = Box::new(a);
-    let boxed = match boxed.downcast::<F>() {
+    let boxed = match boxed.downcast::<Arc<F>>() {
         Ok(same) => return Ok(*same),
         Err(boxed) => boxed,
     };
-    match boxed.downcast_ref::<Csr<F::Value>>() {
+    match boxed.downcast_ref::<Arc<Csr<F::Value>>>() {
         Some(csr) => {
             let stored = F::from_csr(csr)?;
             unmapped_later(boxed);
-            Ok(stored)
+            Ok(Arc::new(stored))
         }
         None => Err(Failure::new("unsupported", format!("{} cannot be made from this matrix", F::NAME))),
     }
@@ -237,7 +237,7 @@ pub(super) fn gmres<T: Real, B: Backend<T>>(device: &B, n: usize, restart: usize
 }
 
 /// Two notes as one.
-fn joined(first: String, second: Option<String>) -> String {
+pub(super) fn joined(first: String, second: Option<String>) -> String {
     match second {
         Some(second) => format!("{first}; {second}"),
         None => first,

@@ -26,7 +26,7 @@ use spandrel::{Device, Format};
 use spandrel_formats::choose::Machine;
 use spandrel_formats::{Survey, matrix_market};
 
-use crate::args::{BackendName, SolveArgs, SolvePrecision, SolverName};
+use crate::args::{BackendName, PrecondName, SolveArgs, SolvePrecision, SolverName};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Target};
 use crate::plot::Convergence;
@@ -115,6 +115,29 @@ impl<T> Ending<T> {
             precond_fallback: None,
             factor: None,
         }
+    }
+
+    /// Whether another preconditioner may do what this one did not.
+    fn came_to_nothing(&self) -> bool {
+        use Status as S;
+        let is_stuck = match self.status {
+            S::IndefiniteMatrix | S::IndefinitePreconditioner | S::Breakdown | S::Diverged | S::ZeroPivot => true,
+            // Sooner it is rounding that allows no more, with any preconditioner.
+            S::Stagnated => self.iterations >= plan::STAGNANT,
+            _ => false,
+        };
+        is_stuck && self.precond_fallback.is_none()
+    }
+
+    /// Says that it stands for a solve with the plan's preconditioner, and that nowhere else.
+    fn took_over(&mut self, first: &Self, plan: &Plan) {
+        let why = format!("{} ended as {} after {} iterations", first.solver, first.status.as_str(), first.iterations);
+        let to = self.precond_fallback.take().map_or_else(|| PrecondName::Ic0.to_string(), |next| next.to);
+        let switch = format!("{} came to nothing ({why}), so {to} took its place", plan.precond);
+        // Nobody is left to tell where stderr is closed.
+        drop(writeln!(std::io::stderr(), "note: --precond auto: {switch}"));
+        self.note = Some(iterate::joined(switch, self.note.take()));
+        self.precond_fallback = Some(PrecondFallback { from: plan.precond.to_string(), to, why });
     }
 
     /// An end before there was an x.
@@ -242,15 +265,21 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
     let survey = if problem.is_renumbered() { Survey::of(&problem.a) } else { survey };
     plan.choose_blocks(&problem.a)?;
+    plan.choose_multigrid(args, &problem.a, job.machine);
     plan.choose_format(args, (&problem.a, &survey), device, job.machine)?;
     drop(survey);
     lap.add_to(&mut seconds.analyze);
 
+    let second = plan.second().map(|second| (second, problem.clone()));
     let mut ending = match (not_finite, plan.solver) {
         (Some(why), solver) => Ending::without_answer(Status::NotFinite, why, solver),
         (None, SolverKind::Direct) => direct::solve(problem, &plan, &mut seconds)?,
         (None, _) => iterate(problem, &plan, device, &mut seconds)?,
     };
+    if let Some((second, problem)) = second.filter(|_| ending.came_to_nothing()) {
+        let first = std::mem::replace(&mut ending, iterate(problem, &second, device, &mut seconds)?);
+        ending.took_over(&first, &plan);
+    }
     seconds.total = job.begin.elapsed().as_secs_f64();
 
     let forward_error = match &ending.x {

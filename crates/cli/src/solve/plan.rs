@@ -2,6 +2,7 @@
 
 use spandrel::any::EveryFormat;
 use spandrel::backend::{Order, Spmv};
+use spandrel::solvers::multigrid::Expected;
 use spandrel::solvers::{GmresOptions, Options, PrecondKind, SolverKind};
 use spandrel::{Csr, Format, Real};
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
@@ -11,6 +12,8 @@ use crate::args::{FORMATS, PrecondName, ReorderName, SolveArgs, SolvePrecision, 
 use crate::failure::{Failure, Result};
 
 const ASKED_FOR: &str = "as asked for";
+/// Iterations without a smaller residual after which multigrid that `auto` took has come to nothing: it needs a tenth of them for the whole.
+pub(super) const STAGNANT: usize = 100;
 
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -169,6 +172,36 @@ impl Plan {
             "block-jacobi=auto takes the unknowns of a point, and {why}; say how many rows a block has, e.g. block-jacobi=4"
         );
         Err(Failure::new("unsupported", message))
+    }
+
+    /// Takes multigrid in the place of IC(0) where `auto` chose that and [`Expected`] says that it pays, of the matrix in the numbering that it is
+    /// solved in. Not where bits or precisions of the preconditioner matter: reproducible answers keep what every backend does alike.
+    pub(super) fn choose_multigrid<T: Real>(&mut self, args: &SolveArgs, a: &Csr<T>, machine: Machine) {
+        let narrow = matches!(args.precision, SolvePrecision::Mixed | SolvePrecision::Refined);
+        let is_open = args.precond == PrecondName::Auto && self.precond == PrecondName::Ic0;
+        if !is_open || self.solver != SolverKind::Cg || args.reproducible || narrow {
+            return;
+        }
+        let Ok(expected) = Expected::of(a, machine, rayon::current_num_threads()) else { return };
+        if expected.pays() {
+            let share = (100.0 * expected.mg / expected.ic0).ceil();
+            self.precond_why = format!(
+                "a {}, diagonally dominant: {share} % of the time expected with ic0 and its {:.0} iterations",
+                expected.grid, expected.iterations
+            );
+            (self.precond, self.precond_else) = (PrecondName::Mg(None), Some(PrecondName::Ic0));
+        }
+    }
+
+    /// What is tried once where `auto` took multigrid and the solve comes to nothing. The first attempt then leaves all else to it.
+    pub(super) fn second(&mut self) -> Option<Self> {
+        if self.precond_else != Some(PrecondName::Ic0) {
+            return None;
+        }
+        let second = Self { precond: PrecondName::Ic0, precond_else: Some(PrecondName::Jacobi), ..self.clone() };
+        self.solver_is_auto = false;
+        self.stagnation = self.stagnation.or(Some(STAGNANT));
+        Some(second)
     }
 
     /// Decides the format, of the matrix in the numbering that it is solved in, for a device that is a `machine`.

@@ -1,6 +1,7 @@
 //! What is solved: the right-hand side, the first guess, and their renumbering.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use spandrel::{Csr, Format, Real};
 use spandrel_formats::permutation::Permutation;
@@ -10,10 +11,10 @@ use crate::args::{ReorderName, SolveArgs};
 use crate::failure::{Failure, Result};
 use crate::input;
 
-/// A system, renumbered if that was asked for. `perm` leads back.
-#[derive(Debug)]
+/// A system, renumbered if that was asked for. `perm` leads back. Clones share the matrix.
+#[derive(Clone, Debug)]
 pub(super) struct Problem<T> {
-    pub(super) a: Csr<T>,
+    pub(super) a: Arc<Csr<T>>,
     pub(super) b: Vec<T>,
     pub(super) x0: Option<Vec<T>>,
     perm: Option<Permutation>,
@@ -23,7 +24,7 @@ impl<T: Real> Problem<T> {
     /// P A P^T, P b, P x0; the matrix in its old numbering is dropped.
     pub(super) fn renumbered(by: ReorderName, a: Csr<T>, b: Vec<T>, x0: Option<Vec<T>>) -> Result<Self> {
         if by == ReorderName::None {
-            return Ok(Self { a, b, x0, perm: None });
+            return Ok(Self { a: Arc::new(a), b, x0, perm: None });
         }
         if a.nrows() != a.ncols() {
             return Err(Failure::new(
@@ -37,7 +38,12 @@ impl<T: Real> Problem<T> {
         };
         let renumbered = perm.permute_symmetric(&a)?;
         drop(a);
-        Ok(Self { a: renumbered, b: perm.apply(&b)?, x0: x0.map(|x| perm.apply(&x)).transpose()?, perm: Some(perm) })
+        Ok(Self {
+            a: Arc::new(renumbered),
+            b: perm.apply(&b)?,
+            x0: x0.map(|x| perm.apply(&x)).transpose()?,
+            perm: Some(perm),
+        })
     }
 
     pub(super) fn is_renumbered(&self) -> bool {

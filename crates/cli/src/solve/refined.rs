@@ -52,7 +52,7 @@ fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Rows<f32> + Narrow>(
         }
     }
     let exponent = narrowing.exponent();
-    let stored: F = store(Arc::unwrap_or_clone(narrowing.into_host()))?;
+    let stored: Arc<F> = store(narrowing.into_host())?;
     lap.add_to(analyze);
     Ok((Mat::load(device, stored)?, exponent))
 }

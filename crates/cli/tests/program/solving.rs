@@ -82,6 +82,65 @@ fn auto_takes_the_factors_that_the_matrix_has() {
 }
 
 #[test]
+fn auto_takes_multigrid_for_large_grids() {
+    let large = "poisson2d:200";
+    let object = solved(&["solve", large, "--backend", "cpu"]);
+    assert_eq!((&object["precond"], &object["precond_fallback"]), (&"mg".into(), &Value::Null), "{object}");
+    assert!(object["iterations"].as_u64().unwrap() < 10, "{object}");
+    let why = object["why"]["precond"].as_str().unwrap();
+    assert!(why.starts_with("a 200x200 grid, 5-point stencil, diagonally dominant: "), "{why}");
+    // Small, no M-matrix, no grid in this numbering, of bits or precisions that ic0 is for, a method that takes any preconditioner.
+    for args in [
+        ["poisson2d:40", "--rtol", "1e-8"],
+        ["elasticity2d:60", "--rtol", "1e-8"],
+        [large, "--reorder", "rcm"],
+        [large, "--precision", "mixed"],
+        [large, "--precision", "refined"],
+    ] {
+        let [matrix, option, value] = args;
+        let object = solved(&["solve", matrix, "--backend", "cpu", option, value]);
+        assert_eq!((&object["precond"], &object["precond_fallback"]), (&"ic0".into(), &Value::Null), "{object}");
+    }
+    assert_eq!(solved(&["solve", large, "--backend", "cpu", "--reproducible"])["precond"], "ic0");
+    assert_eq!(solved(&["solve", large, "--backend", "cpu", "--solver", "bicgstab"])["precond"], "ic0");
+    let (_, object) = run_json(&["solve", large, "--backend", "cpu", "--precision", "f32"]);
+    assert_eq!(object["precond"], "mg", "{object}");
+}
+
+#[test]
+fn multigrid_that_comes_to_nothing_is_given_up_once() {
+    // The Laplacian without a boundary that holds: constants vanish, and b = 1 is no image. Any method diverges.
+    let n = 160;
+    let inside = |x: usize, y: usize| (x < n && y < n).then(|| x + n * y);
+    let mut entries = Vec::new();
+    for (x, y) in (0..n * n).map(|i| (i % n, i / n)) {
+        let neighbours =
+            [inside(x + 1, y), inside(x, y + 1), inside(x.wrapping_sub(1), y), inside(x, y.wrapping_sub(1))];
+        let row = x + n * y + 1;
+        entries.push(format!("{row} {row} {}", neighbours.iter().flatten().count()));
+        entries.extend(neighbours.iter().flatten().map(|col| format!("{row} {} -1", col + 1)));
+    }
+    let head = format!("%%MatrixMarket matrix coordinate real general\n{0} {0} {1}\n", n * n, entries.len());
+    let folder = Folder::new();
+    let free = folder.file("free.mtx", &format!("{head}{}\n", entries.join("\n")));
+    let args = ["solve", &free, "--backend", "cpu", "--max-iters", "300", "--solver", "cg"];
+    let (_, object) = run_json(&args);
+    assert_eq!(object["precond_fallback"]["from"], "mg", "{object}");
+    assert_eq!((&object["precond_fallback"]["to"], &object["precond"]), (&"ic0".into(), &"ic0".into()));
+    let why = object["precond_fallback"]["why"].as_str().unwrap();
+    assert!(why.starts_with("cg ended as diverged after "), "{object}");
+    assert!(object["message"].as_str().unwrap().contains("so ic0 took its place"), "{object}");
+    let said = String::from_utf8(run(&args).stderr.clone()).unwrap();
+    assert!(said.contains("note: --precond auto: mg came to nothing"), "{said}");
+    let (_, object) = run_json(&[&args[..], &["--precond", "mg"]].concat());
+    let found = (&object["precond"], &object["precond_fallback"]);
+    assert_eq!(found, (&"mg".into(), &Value::Null), "asked for, it is no choice");
+    // What rounding ends is no fault of the preconditioner.
+    let (_, object) = run_json(&["solve", "poisson2d:200", "--backend", "cpu", "--rtol", "1e-30"]);
+    assert_eq!((&object["precond"], object["status"].as_str()), (&"mg".into(), Some("stagnated")), "{object}");
+}
+
+#[test]
 fn gmres_has_a_cycle() {
     let iterations = |restart: &str| {
         let object = solved(&[

@@ -400,7 +400,7 @@ impl Level {
             Ok(triplets.to_csr()?)
         };
         let (lower, upper, diagonal) = (strict(true)?, strict(false)?, a.diagonal());
-        let down = match hierarchy.interpolation(level).map(|p| p.map(|v| v.as_f64())) {
+        let down = match hierarchy.interpolation(level)?.map(|p| p.map(|v| v.as_f64())) {
             Some(p) => {
                 let transposed = p.transpose();
                 Some(Down {

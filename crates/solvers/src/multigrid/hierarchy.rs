@@ -11,22 +11,22 @@
 //! and a correction is added there alone. With the 27-point operator on every grid this is HPCG's.
 //!
 //! Restriction is the transpose of interpolation in both, so that the cycle is symmetric where the operators are.
-//! Cost: two sparse products a grid, [`spandrel_formats::product`]; host memory of about the operators and their products.
+//! Cost: that of [`spandrel_formats::coarse`] for each grid, on the host and in parallel; memory of the coarse operators.
 //! References: Briggs, Henson, McCormick, A Multigrid Tutorial, 2000; Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 5.1
 //! (semicoarsening); Dongarra, Heroux, Luszczek, HPCG benchmark, 2015.
 
 use std::borrow::Cow;
 
-use spandrel_formats::{Csr, Format, Grid, NotAGrid, Offset, Ordinal, Real, product};
+use spandrel_formats::{Coarsening, Csr, Format, Grid, Injection, NotAGrid, Real, Stencil};
 
 use crate::{Error, Result};
 
 /// An axis of fewer points is not halved any more.
 pub const LEAST: usize = 4;
 /// An axis with less than this of the largest moment is not halved.
-const WEAK: f64 = 0.25;
+pub(super) const WEAK: f64 = 0.25;
 /// Rows that the moments are taken from, about.
-const SAMPLES: usize = 1 << 16;
+pub(super) const SAMPLES: usize = 1 << 16;
 
 /// Grids of a cycle. See the module's head.
 #[derive(Clone, Debug)]
@@ -39,9 +39,40 @@ pub struct Hierarchy<'a, T: Real> {
 #[derive(Clone, Debug)]
 pub(super) struct Stage<'a, T: Real> {
     pub(super) a: Cow<'a, Csr<T>>,
-    pub(super) size: [usize; 3],
-    /// From the next grid to this one; none on the coarsest.
-    pub(super) interpolation: Option<Csr<T>>,
+    size: [usize; 3],
+    /// To the next grid; none on the coarsest.
+    next: Option<Next>,
+}
+
+/// How the next grid comes from one.
+#[derive(Clone, Debug)]
+enum Next {
+    /// Of a matrix that is this stencil.
+    Linear(Coarsening, Stencil),
+    Injected(Injection),
+}
+
+/// A grid's operator and how the next comes from it.
+pub(super) struct Way<'h, T> {
+    a: &'h Csr<T>,
+    next: &'h Next,
+}
+
+impl<T: Real> Way<'_, T> {
+    /// P^T L with its rows divided.
+    pub(super) fn restricted_lower(&self, divisors: &[T]) -> spandrel_formats::Result<Csr<T>> {
+        match self.next {
+            Next::Linear(to, stencil) => to.restricted_lower(self.a, stencil, divisors),
+            Next::Injected(to) => to.restricted_lower(self.a, divisors),
+        }
+    }
+    /// U P with its rows divided.
+    pub(super) fn prolonged_upper(&self, divisors: &[T]) -> spandrel_formats::Result<Csr<T>> {
+        match self.next {
+            Next::Linear(to, stencil) => to.prolonged_upper(self.a, stencil, divisors),
+            Next::Injected(to) => to.prolonged_upper(self.a, divisors),
+        }
+    }
 }
 
 impl<'a, T: Real> Hierarchy<'a, T> {
@@ -51,21 +82,22 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     /// # Errors
     /// [`Error::NotSquare`]; [`Error::NotAGrid`] with the reason; operators of more entries than fit.
     pub fn galerkin(a: &'a Csr<T>, levels: Option<usize>) -> Result<Self> {
-        let (size, unknowns) = recognised(a)?;
-        let mut stages = vec![Stage { a: Cow::Borrowed(a), size, interpolation: None }];
+        let mut stencil = recognised(a)?;
+        let (size, unknowns) = (stencil.size(), stencil.unknowns());
+        let mut stages = vec![Stage { a: Cow::Borrowed(a), size, next: None }];
         while stages.len() < levels.unwrap_or(usize::MAX) {
             let Some(fine) = stages.last_mut() else { break };
-            let halved = halved(&fine.a, fine.size, unknowns);
+            let halved = halved(&fine.a, &stencil)?;
             if halved == [false; 3] {
                 break;
             }
-            let (interpolation, size) = linear::<T>(fine.size, halved, unknowns)?;
-            let coarse = product(&interpolation.try_transpose()?, &product(&fine.a, &interpolation)?)?;
-            if !(0..coarse.nrows()).all(|i| is_divisor(coarse.get(i, i))) {
+            let to = Coarsening::new(fine.size, halved, unknowns);
+            let (coarse, next) = to.galerkin(&fine.a, &stencil)?;
+            if !coarse.diagonal_holds(|d| d.is_finite() && d != T::zero() && d.recip().is_finite()) {
                 break;
             }
-            fine.interpolation = Some(interpolation);
-            stages.push(Stage { a: Cow::Owned(coarse), size, interpolation: None });
+            fine.next = Some(Next::Linear(to, std::mem::replace(&mut stencil, next)));
+            stages.push(Stage { a: Cow::Owned(coarse), size: to.coarse(), next: None });
         }
         Ok(Self { stages, unknowns })
     }
@@ -88,16 +120,16 @@ impl<'a, T: Real> Hierarchy<'a, T> {
                 let expected = points.unwrap_or(usize::MAX);
                 return Err(Error::Size { solver: "mg", what: "an operator", found: nrows, expected });
             }
-            let mut interpolation = None;
+            let mut next = None;
             let fine = size;
             if level < last {
                 if let Some(&odd) = size.iter().find(|&extent| extent % 2 == 1) {
                     return Err(Error::Size { solver: "mg", what: "an axis", found: odd, expected: odd + 1 });
                 }
-                interpolation = Some(injection(size)?);
+                next = Some(Next::Injected(Injection::new(size)?));
                 size = size.map(|extent| extent / 2);
             }
-            stages.push(Stage { a, size: fine, interpolation });
+            stages.push(Stage { a, size: fine, next });
         }
         if stages.is_empty() {
             return Err(Error::Size { solver: "mg", what: "the list of operators", found: 0, expected: 1 });
@@ -117,9 +149,16 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     pub fn unknowns(&self) -> usize {
         self.unknowns
     }
-    /// The interpolation to a grid from the next.
-    pub fn interpolation(&self, level: usize) -> Option<&Csr<T>> {
-        self.stages.get(level)?.interpolation.as_ref()
+    /// The interpolation to a grid from the next, made anew: the cycle needs its products alone. None to the coarsest.
+    ///
+    /// # Errors
+    /// Entries of more than fit.
+    pub fn interpolation(&self, level: usize) -> Result<Option<Csr<T>>> {
+        Ok(match self.stages.get(level).and_then(|stage| stage.next.as_ref()) {
+            None => None,
+            Some(Next::Linear(to, _)) => Some(to.interpolation()?),
+            Some(Next::Injected(to)) => Some(to.interpolation()?),
+        })
     }
     /// The operator of a grid, 0 the finest.
     pub fn operator(&self, level: usize) -> Option<&Csr<T>> {
@@ -128,130 +167,40 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     pub(super) fn stages(&self) -> &[Stage<'a, T>] {
         &self.stages
     }
+    /// From a grid to the next.
+    pub(super) fn way(&self, level: usize) -> Option<Way<'_, T>> {
+        let Stage { a, next, .. } = self.stages.get(level)?;
+        Some(Way { a, next: next.as_ref()? })
+    }
 }
 
-/// Whether a diagonal entry has a finite reciprocal.
-fn is_divisor<T: Real>(diagonal: Option<T>) -> bool {
-    diagonal.is_some_and(|d| d.is_finite() && d != T::zero() && d.recip().is_finite())
-}
-
-/// The extents of the grid of points, and how many unknowns each has.
-fn recognised<T: Real>(a: &Csr<T>) -> Result<([usize; 3], usize)> {
+/// What the matrix is on which grid.
+fn recognised<T: Real>(a: &Csr<T>) -> Result<Stencil> {
     match Grid::detect(a) {
-        Ok(grid) => Ok((grid.points(), grid.unknowns)),
+        Ok(grid) => Ok(Stencil::of(&grid)),
         Err(NotAGrid::NotSquare { nrows, ncols }) => Err(Error::NotSquare { solver: "mg", nrows, ncols }),
         Err(why) => Err(Error::NotAGrid { why }),
     }
 }
 
 /// Which axes are halved.
-fn halved<T: Real>(a: &Csr<T>, size: [usize; 3], unknowns: usize) -> [bool; 3] {
-    let moments = moments(a, size, unknowns);
+fn halved<T: Real>(a: &Csr<T>, stencil: &Stencil) -> Result<[bool; 3]> {
+    let second = stencil.moments(a, SAMPLES)?.second;
+    Ok(strong(stencil.size(), [second[0][0], second[1][1], second[2][2]]))
+}
+
+/// The axes that are halved of those of these extents and moments.
+pub(super) fn strong(size: [usize; 3], moments: [f64; 3]) -> [bool; 3] {
     let long = size.map(|extent| extent >= LEAST);
     let largest = (0..3).filter(|&axis| long[axis]).map(|axis| moments[axis]).fold(0.0, f64::max);
     // Without a coupling that counts, all.
     std::array::from_fn(|axis| long[axis] && (largest.is_nan() || moments[axis] >= WEAK * largest || largest <= 0.0))
 }
 
-/// sum -a_ij d^2 over rows of the matrix, d the difference of coordinates along each axis: what the operator multiplies the second
-/// derivatives of a smooth function by. Of several unknowns, entries between an unknown and itself count.
-fn moments<T: Real>(a: &Csr<T>, size: [usize; 3], unknowns: usize) -> [f64; 3] {
-    let at = |point: usize| [point % size[0], point / size[0] % size[1], point / size[0] / size[1]];
-    let mut moments = [0.0; 3];
-    // Odd, so that rows of every place in a line of 2^k points come.
-    for row in (0..a.nrows()).step_by((a.nrows() / SAMPLES) | 1) {
-        let (cols, values) = a.row(row);
-        let here = at(row / unknowns);
-        for (&col, value) in cols.iter().zip(values).filter(|entry| *entry.0 as usize % unknowns == row % unknowns) {
-            let there = at(col as usize / unknowns);
-            for (moment, (there, here)) in moments.iter_mut().zip(there.into_iter().zip(here)) {
-                *moment -= value.as_f64() * (there as f64 - here as f64).powi(2);
-            }
-        }
-    }
-    moments
-}
-
-/// The matrix with the rows that `row` lists for each point, columns ascending, the same for each unknown.
-fn by_rows<T: Real>(
-    size: [usize; 3],
-    coarse: [usize; 3],
-    unknowns: usize,
-    mut row: impl FnMut([usize; 3], &mut Vec<(Ordinal, T)>),
-) -> Result<Csr<T>> {
-    let n = size.iter().product::<usize>() * unknowns;
-    let mut row_ptr: Vec<Offset> = Vec::with_capacity(n + 1);
-    let (mut col_idx, mut values, mut entries) = (Vec::new(), Vec::new(), Vec::new());
-    row_ptr.push(0);
-    for z in 0..size[2] {
-        for y in 0..size[1] {
-            for x in 0..size[0] {
-                entries.clear();
-                row([x, y, z], &mut entries);
-                for unknown in 0..unknowns {
-                    col_idx.extend(entries.iter().map(|entry| entry.0 * unknowns as Ordinal + unknown as Ordinal));
-                    values.extend(entries.iter().map(|entry| entry.1));
-                    row_ptr.push(spandrel_formats::index::checked(col_idx.len(), "entries of an interpolation")?);
-                }
-            }
-        }
-    }
-    Ok(Csr::new(n, coarse.iter().product::<usize>() * unknowns, row_ptr, col_idx, values)?)
-}
-
-/// Coarse points of an axis that a point is interpolated from, with weights.
-fn parents(point: usize, coarse: usize, halved: bool) -> impl Iterator<Item = (usize, f64)> {
-    let pair = match (halved, point % 2) {
-        (false, _) => [Some((point, 1.0)), None],
-        (true, 1) => [Some((point / 2, 1.0)), None],
-        (true, _) => [(point / 2).checked_sub(1).map(|before| (before, 0.5)), Some((point / 2, 0.5))],
-    };
-    pair.into_iter().flatten().filter(move |parent| parent.0 < coarse)
-}
-
-/// Linear interpolation along the halved axes, from the points 1, 3, 5, ... of each; and the extents of those.
-fn linear<T: Real>(size: [usize; 3], halved: [bool; 3], unknowns: usize) -> Result<(Csr<T>, [usize; 3])> {
-    let coarse: [usize; 3] = std::array::from_fn(|axis| if halved[axis] { size[axis] / 2 } else { size[axis] });
-    let matrix = by_rows(size, coarse, unknowns, |point, row| {
-        for (z, wz) in parents(point[2], coarse[2], halved[2]) {
-            for (y, wy) in parents(point[1], coarse[1], halved[1]) {
-                for (x, wx) in parents(point[0], coarse[0], halved[0]) {
-                    row.push(((x + coarse[0] * (y + coarse[1] * z)) as Ordinal, T::from_f64(wx * wy * wz)));
-                }
-            }
-        }
-    })?;
-    Ok((matrix, coarse))
-}
-
-/// Each coarse point's value to the point with twice its coordinates, nothing elsewhere.
-fn injection<T: Real>(size: [usize; 3]) -> Result<Csr<T>> {
-    let coarse = size.map(|extent| extent / 2);
-    by_rows(size, coarse, 1, |[x, y, z], row| {
-        if (x | y | z).is_multiple_of(2) {
-            row.push(((x / 2 + coarse[0] * (y / 2 + coarse[1] * (z / 2))) as Ordinal, T::one()));
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use spandrel_formats::generate;
-
-    #[test]
-    fn a_line_is_interpolated_linearly() {
-        let (p, coarse) = linear::<f64>([7, 1, 1], [true, false, false], 1).unwrap();
-        assert_eq!(coarse, [3, 1, 1]);
-        let dense: Vec<Vec<f64>> = (0..7).map(|i| (0..3).map(|j| p.get(i, j).unwrap_or(0.0)).collect()).collect();
-        assert_eq!(dense[0], [0.5, 0.0, 0.0]);
-        assert_eq!(dense[1], [1.0, 0.0, 0.0]);
-        assert_eq!(dense[2], [0.5, 0.5, 0.0]);
-        assert_eq!(dense[5], [0.0, 0.0, 1.0]);
-        assert_eq!(dense[6], [0.0, 0.0, 0.5]);
-        let (p, coarse) = linear::<f64>([4, 1, 1], [true, false, false], 1).unwrap();
-        assert_eq!((coarse[0], p.row(3).1, p.row(2).1), (2, &[1.0][..], &[0.5, 0.5][..]));
-    }
 
     #[test]
     fn a_line_keeps_its_operator() {
@@ -278,7 +227,7 @@ mod tests {
         let on = |spec: &str| Cow::Owned(generate::csr::<f64>(spec).unwrap());
         let grids = Hierarchy::injected(vec![on("d3n27:4x4x4"), on("d3n27:2x2x2")], [4, 4, 4]).unwrap();
         assert_eq!(grids.sizes(), [[4, 4, 4], [2, 2, 2]]);
-        let p = grids.interpolation(0).unwrap();
+        let p = grids.interpolation(0).unwrap().unwrap();
         assert_eq!((p.nnz(), p.get(42, 7)), (8, Some(1.0)));
         assert!(matches!(Hierarchy::injected(vec![on("d3n27:4x4x4")], [4, 4, 5]), Err(Error::Size { .. })));
         let odd = vec![on("d3n27:3x4x4"), on("d3n27:2x2x2")];

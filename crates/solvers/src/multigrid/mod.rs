@@ -20,6 +20,7 @@
 //! References: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015; Briggs, Henson, McCormick, A Multigrid Tutorial, 2000; Eisenstat 1981,
 //! Efficient implementation of a class of preconditioned conjugate gradient methods (the triangles' trick).
 
+mod expected;
 mod hierarchy;
 mod smoother;
 
@@ -27,12 +28,13 @@ use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real, product};
-use spandrel_sptrsv::{Plan, Triangle};
+use spandrel_formats::{Csr, Format, Real};
+use spandrel_sptrsv::Plan;
+use spandrel_sptrsv::triangle::divisors;
 
+pub use expected::{Expected, NotExpected};
 pub use hierarchy::{Hierarchy, LEAST};
 pub use smoother::{Halves, Planned, Smoother};
-use smoother::{scale_rows, strict};
 
 use crate::Result;
 
@@ -93,41 +95,25 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         mut smoother: impl FnMut(&B, &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>,
     ) -> Result<Self> {
         let stages = hierarchy.stages();
-        let mut diagonals =
-            stages.iter().map(|stage| diagonal(&stage.a)).collect::<Result<Vec<_>>>()?.into_iter().peekable();
-        let mut inv_diag = None;
+        let diagonal = |stage: &hierarchy::Stage<'_, T>| Ok(divisors(&stage.a)?);
+        let diagonals = stages.iter().map(diagonal).collect::<Result<Vec<Vec<T>>>>()?;
         let mut levels = Vec::with_capacity(stages.len());
-        for stage in stages {
-            let diagonal = diagonals.next().unwrap_or_default();
-            if inv_diag.is_none() {
-                let inverted: Vec<T> = diagonal.iter().map(|d| d.recip()).collect();
-                inv_diag = Some(be.upload(&inverted)?);
-            }
-            let (lower, upper) = (strict(&stage.a, Triangle::Lower)?, strict(&stage.a, Triangle::Upper)?);
-            let down = match (&stage.interpolation, diagonals.peek()) {
-                (Some(p), Some(coarse)) => {
-                    let mut restrict = product(&p.try_transpose()?, &lower)?;
-                    scale_rows(&mut restrict, |i| coarse[i]);
-                    let mut prolong = product(&upper, p)?;
-                    scale_rows(&mut prolong, |i| diagonal[i]);
-                    Some(Down {
-                        d: RefCell::new(be.zeros(p.nrows())?),
-                        e: RefCell::new(be.zeros(p.ncols())?),
-                        restrict: Mat::load(be, restrict)?,
-                        prolong: Mat::load(be, prolong)?,
-                    })
-                }
+        for (level, stage) in stages.iter().enumerate() {
+            let n = stage.a.nrows();
+            let down = match (hierarchy.way(level), diagonals.get(level + 1)) {
+                (Some(way), Some(coarse)) => Some(Down {
+                    restrict: Mat::load(be, way.restricted_lower(coarse)?)?,
+                    prolong: Mat::load(be, way.prolonged_upper(&diagonals[level])?)?,
+                    d: RefCell::new(be.zeros(n)?),
+                    e: RefCell::new(be.zeros(coarse.len())?),
+                }),
                 _ => None,
             };
-            let halves = Halves::new(lower, upper, &diagonal)?;
-            let n = diagonal.len();
+            let halves = Halves::of(&stage.a, &diagonals[level])?;
             levels.push(Level { n, smoother: smoother(be, &halves)?, s: RefCell::new(be.zeros(n)?), down });
         }
-        let inv_diag = match inv_diag {
-            Some(inv_diag) => inv_diag,
-            None => be.zeros(0)?,
-        };
-        Ok(Self { inv_diag, levels, sizes: hierarchy.sizes() })
+        let inverted: Vec<T> = diagonals.first().into_iter().flatten().map(|d| d.recip()).collect();
+        Ok(Self { inv_diag: be.upload(&inverted)?, levels, sizes: hierarchy.sizes() })
     }
 
     /// The extents X, Y, Z of each grid, finest first.
@@ -186,18 +172,6 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         be.axpby(gate, one(), d, one(), s)?;                                            // s = s + t
         smoother.upper(be, gate, s, z)                                                  // z = (I + U')^-1 s
     }
-}
-
-/// The diagonal, every entry fit to be divided by.
-fn diagonal<T: Real>(a: &Csr<T>) -> Result<Vec<T>> {
-    use spandrel_sptrsv::Error as E;
-    let entry = |row| match a.get(row, row) {
-        None => Err(E::MissingDiagonal { row }),
-        Some(d) if d == T::zero() => Err(E::ZeroDiagonal { row }),
-        Some(d) if !d.is_finite() || !d.recip().is_finite() => Err(E::NotFinite { row }),
-        Some(d) => Ok(d),
-    };
-    Ok((0..a.nrows()).map(entry).collect::<spandrel_sptrsv::Result<Vec<T>>>()?)
 }
 
 // SAFETY: one fixed sequence of operations on its own vectors and matrices, which are made with it and never replaced: the cells are

@@ -4,59 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Gate, Load, Order, Sptrsv, Tri};
-use spandrel_formats::{Csr, Format, Offset, Real};
-use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle, Triangular};
+use spandrel_formats::{Format, Real};
+pub use spandrel_sptrsv::triangle::Halves;
+use spandrel_sptrsv::{Plan, System, Systems};
 
 use crate::Result;
-
-/// I + D^-1 L and I + D^-1 U of A = L + D + U, ones not stored.
-#[derive(Clone, Debug)]
-pub struct Halves<T> {
-    /// I + D^-1 L.
-    pub lower: Arc<Triangular<T>>,
-    /// I + D^-1 U.
-    pub upper: Arc<Triangular<T>>,
-}
-
-impl<T: Real> Halves<T> {
-    /// Takes strict triangles and divides their rows by `diagonal`.
-    pub(super) fn new(lower: Csr<T>, upper: Csr<T>, diagonal: &[T]) -> Result<Self> {
-        let half = |mut csr: Csr<T>, triangle| -> Result<_> {
-            scale_rows(&mut csr, |i| diagonal[i]);
-            Ok(Arc::new(Triangular::new(csr, triangle, Diagonal::Unit)?))
-        };
-        Ok(Self { lower: half(lower, Triangle::Lower)?, upper: half(upper, Triangle::Upper)? })
-    }
-}
-
-/// Divides the rows of a matrix, each value rounded once.
-pub(super) fn scale_rows<T: Real>(csr: &mut Csr<T>, divisor: impl Fn(usize) -> T) {
-    let row_ptr: Vec<Offset> = csr.row_ptr().to_vec();
-    let values = csr.values_mut();
-    for (i, ends) in row_ptr.windows(2).enumerate() {
-        let d = divisor(i);
-        values[ends[0] as usize..ends[1] as usize].iter_mut().for_each(|v| *v /= d);
-    }
-}
-
-/// The entries below (or above) the diagonal.
-pub(super) fn strict<T: Real>(a: &Csr<T>, triangle: Triangle) -> Result<Csr<T>> {
-    let n = a.nrows();
-    let mut row_ptr: Vec<Offset> = Vec::with_capacity(n + 1);
-    let (mut col_idx, mut values) = (Vec::with_capacity(a.nnz() / 2), Vec::with_capacity(a.nnz() / 2));
-    row_ptr.push(0);
-    for i in 0..n {
-        let (cols, vals) = a.row(i);
-        let kept = match triangle {
-            Triangle::Lower => 0..cols.partition_point(|&j| (j as usize) < i),
-            Triangle::Upper => cols.partition_point(|&j| j as usize <= i)..cols.len(),
-        };
-        col_idx.extend_from_slice(&cols[kept.clone()]);
-        values.extend_from_slice(&vals[kept]);
-        row_ptr.push(col_idx.len() as Offset);
-    }
-    Ok(Csr::new(n, n, row_ptr, col_idx, values)?)
-}
 
 /// Solves with the [`Halves`] of one grid on a device.
 ///

@@ -1,0 +1,351 @@
+//! Products of the stencil with the interpolations of the axes, line by line.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::Place;
+use super::axis::{Axis, Mode, Table, Term};
+use super::load::{Loader, Near};
+use crate::csr::{begins, pieces};
+use crate::index::{Offset, Ordinal, checked};
+use crate::padding::zeroed;
+use crate::{Csr, Error, Real, Result};
+
+/// Points of a line that are taken at once at most.
+const SEGMENT: usize = 4096;
+/// Segments of a task. The first of them lacks what the ones before had summed along z: one line of 2 x 16 again.
+const TASK: usize = 16;
+
+/// What is summed to what.
+pub(super) struct Gather<'a, T> {
+    axes: [Axis; 3],
+    loader: Loader<'a, T>,
+    tables: Tables,
+}
+
+/// What goes to which place, axis after axis: by the class along z, then that along y, then that along x.
+pub(super) struct Tables {
+    z: Vec<Table>,
+    y: Vec<Table>,
+    x: Vec<Table>,
+}
+
+/// Points `xs` of the line of the result at `y`, `z`.
+struct Segment {
+    xs: Range<usize>,
+    y: usize,
+    z: usize,
+}
+
+/// An entry of a row: difference along the line, what its column adds to the base's, which place.
+type Entry = (i32, Ordinal, u32);
+
+/// The places of a segment's rows inside the grid.
+#[derive(Default)]
+struct Rows {
+    /// For each class along x, and unknown.
+    lists: Vec<Vec<Entry>>,
+    before: i64,
+    after: i64,
+}
+
+/// Lines at work.
+struct Work<T> {
+    near: Near,
+    rows: Rows,
+    /// A line as it is loaded.
+    loaded: Vec<T>,
+    /// Lines summed along z, by y modulo 3, and which they are: first x, y, row along z.
+    ring: [(Option<[usize; 3]>, Vec<T>); 3],
+    /// Summed along y too.
+    plane: Vec<T>,
+    /// And along x, for each class.
+    done: Vec<Vec<T>>,
+}
+
+impl Tables {
+    pub(super) fn new(axes: &[Axis; 3], places: &[Place]) -> Self {
+        let next = |axis: usize, before: &[Table]| -> Vec<Table> {
+            let classes = |table: &Table| -> Vec<Table> {
+                (0..axes[axis].classes()).map(|class| axes[axis].table(axis, class, &table.places)).collect()
+            };
+            before.iter().flat_map(classes).collect()
+        };
+        let z = next(2, &[Table { places: places.to_vec(), terms: Vec::new() }]);
+        let y = next(1, &z);
+        let x = next(0, &y);
+        Self { z, y, x }
+    }
+
+    /// The places of rows of each kind.
+    pub(super) fn places(&self) -> impl ExactSizeIterator<Item = &[Place]> {
+        self.x.iter().map(|table| &table.places[..])
+    }
+}
+
+impl<'a, T: Real> Gather<'a, T> {
+    pub(super) fn new(axes: [Axis; 3], loader: Loader<'a, T>) -> Self {
+        Self { tables: Tables::new(&axes, &loader.places), axes, loader }
+    }
+
+    /// Which of the last tables.
+    fn at(&self, [x, y, z]: [usize; 3]) -> usize {
+        (z * self.axes[1].classes() + y) * self.axes[0].classes() + x
+    }
+
+    /// The product, its rows divided.
+    pub(super) fn run(&self, divisors: Option<&[T]>) -> Result<Csr<T>> {
+        let b = self.loader.unknowns();
+        let [nx, ny, nz] = self.axes.map(|axis| axis.rows());
+        let (nrows, ncols) = (nx * ny * nz * b, self.axes.iter().map(Axis::cols).product::<usize>() * b);
+        if let Some(divisors) = divisors.filter(|divisors| divisors.len() != nrows) {
+            return Err(Error::Shape { op: "coarsen", what: "divisors", found: divisors.len(), expected: nrows });
+        }
+        let of_line = nx.div_ceil(SEGMENT);
+        let segment = |k: usize| {
+            let (line, begin) = (k / of_line, k % of_line * SEGMENT);
+            Segment { xs: begin..nx.min(begin + SEGMENT), y: line % ny, z: line / ny }
+        };
+        let count = of_line * ny * nz;
+        let task = |task: usize| (task * TASK..count.min((task + 1) * TASK)).map(segment);
+        let tasks = count.div_ceil(TASK);
+
+        let total = |of: usize| {
+            let mut rows = Rows::default();
+            task(of).map(|segment| self.length(&segment, &mut rows)).sum::<usize>()
+        };
+        let mut totals: Vec<usize> = (0..tasks).into_par_iter().map(total).collect();
+        let lengths = totals.clone();
+        let nnz = begins(&mut totals);
+        checked(nnz, "entries")?;
+        let mut row_ptr: Vec<Offset> = zeroed(nrows + 1, "row pointers")?;
+        let mut col_idx: Vec<Ordinal> = zeroed(nnz, "columns")?;
+        let mut values: Vec<T> = zeroed(nnz, "values")?;
+        let points = |of: usize| task(of).map(|segment| segment.xs.len() * b).sum::<usize>();
+        let ends = pieces(&mut row_ptr[1..], (0..tasks).map(points));
+        let cols = pieces(&mut col_idx, lengths.iter().copied());
+        let vals = pieces(&mut values, lengths.iter().copied());
+        let out: Vec<Out<'_, T>> = (ends.into_iter().zip(cols).zip(vals).zip(totals))
+            .map(|(((ends, cols), values), begin)| Out { ends, cols, values, begin, row: 0, at: 0 })
+            .collect();
+        let fill = |work: &mut Work<T>, (of, mut out): (usize, Out<'_, T>)| {
+            task(of).try_for_each(|segment| {
+                self.sum(&segment, work)?;
+                self.write(&segment, work, divisors, &mut out);
+                Ok(())
+            })
+        };
+        out.into_par_iter().enumerate().map_init(|| self.work(), fill).collect::<Result<()>>()?;
+        Csr::new(nrows, ncols, row_ptr, col_idx, values)
+    }
+
+    fn work(&self) -> Work<T> {
+        let rows = self.axes[0].rows().min(SEGMENT);
+        let (fine, most) = (self.len(), |tables: &[Table]| tables.iter().map(|t| t.places.len()).max().unwrap_or(0));
+        let lines = |places: usize, len: usize| vec![T::zero(); places * len];
+        let is_kept = |axis: usize| self.axes[axis].mode == Mode::Keep;
+        let done = if is_kept(0) { 0 } else { most(&self.tables.x) };
+        Work {
+            near: Near::default(),
+            rows: Rows::default(),
+            loaded: lines(if is_kept(2) { 0 } else { self.loader.places.len() }, fine),
+            ring: std::array::from_fn(|_| (None, lines(most(&self.tables.z), fine))),
+            plane: lines(if is_kept(1) { 0 } else { most(&self.tables.y) }, fine),
+            done: vec![lines(done, padded(rows)); self.axes[0].classes()],
+        }
+    }
+
+    /// Points that a line has room for while at work, one past the end among them.
+    fn len(&self) -> usize {
+        padded(2 * self.axes[0].rows().min(SEGMENT) + 1)
+    }
+
+    /// The sums of a segment's rows: in `done`, or in what came before where x is not halved.
+    fn sum(&self, segment: &Segment, work: &mut Work<T>) -> Result<()> {
+        let [x, y, z] = &self.axes;
+        let Work { near, loaded, ring, plane, done, .. } = work;
+        let (xs, len) = (x.span(&segment.xs), self.len());
+        let class_z = segment.z % z.classes();
+        // Past the end there are only zeros.
+        let inside = |axis: &Axis, row: usize, by: i32| {
+            Some((axis.centre(row) as i64 + i64::from(by)) as usize).filter(|&at| at < axis.fine)
+        };
+        for &(by, _) in y.children() {
+            let Some(line) = inside(y, segment.y, by) else { continue };
+            let (is, sums) = &mut ring[line % 3];
+            let wanted = Some([xs.start, line, segment.z]);
+            if *is == wanted {
+                continue;
+            }
+            *is = None;
+            if z.mode == Mode::Keep {
+                self.loader.load([line, segment.z], &xs, len, sums, near)?;
+            } else {
+                let table = &self.tables.z[class_z];
+                let sums = &mut sums[..table.places.len() * len];
+                sums.fill(T::zero());
+                for (child, &(by, _)) in z.children().iter().enumerate() {
+                    let Some(at) = inside(z, segment.z, by) else { continue };
+                    self.loader.load([line, at], &xs, len, loaded, near)?;
+                    add(&table.terms[child], loaded, sums, len);
+                }
+            }
+            *is = wanted;
+        }
+        let class_y = class_z * y.classes() + segment.y % y.classes();
+        let lines = if y.mode == Mode::Keep {
+            &ring[segment.y % 3].1
+        } else {
+            let table = &self.tables.y[class_y];
+            let sums = &mut plane[..table.places.len() * len];
+            sums.fill(T::zero());
+            for (child, &(by, _)) in y.children().iter().enumerate() {
+                if let Some(line) = inside(y, segment.y, by) {
+                    add(&table.terms[child], &ring[line % 3].1, sums, len);
+                }
+            }
+            &*plane
+        };
+        if x.mode == Mode::Keep {
+            return Ok(());
+        }
+        for (class, sums) in done.iter_mut().enumerate() {
+            let table = &self.tables.x[class_y * x.classes() + class];
+            let room = padded(x.rows().min(SEGMENT));
+            // The first row of the class, which are as many as fit; segments begin with an even row.
+            let count = (segment.xs.len() - class.min(segment.xs.len())).div_ceil(x.classes());
+            let first = x.centre(segment.xs.start + class) - xs.start;
+            let sums = &mut sums[..table.places.len() * room];
+            sums.fill(T::zero());
+            for (terms, &(by, _)) in table.terms.iter().zip(x.children()) {
+                let from = (first as i64 + i64::from(by)) as usize;
+                for &(to, place, weight) in terms {
+                    let weight = T::from_f64(weight);
+                    let sums = &mut sums[to as usize * room..][..count];
+                    let line = &lines[place as usize * len + from..][..(2 * count).saturating_sub(1)];
+                    for (sum, pair) in sums.iter_mut().zip(line.chunks(2)) {
+                        *sum += weight * pair[0];
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the places of a segment's rows.
+    fn list(&self, segment: &Segment, rows: &mut Rows) {
+        let ([x, y, z], b) = (&self.axes, self.loader.unknowns());
+        let [nx, ny, nz] = [x, y, z].map(|axis| axis.cols() as i64);
+        let (base_y, base_z) = (y.base(segment.y) as i64, z.base(segment.z) as i64);
+        let inside = |at: i64, d: i32, n: i64| (0..n).contains(&(at + i64::from(d)));
+        rows.lists.resize_with(x.classes() * b, Vec::new);
+        rows.lists.iter_mut().for_each(Vec::clear);
+        (rows.before, rows.after) = (0, 0);
+        for class in 0..x.classes() {
+            let table = self.at([class, segment.y % y.classes(), segment.z % z.classes()]);
+            for (k, place) in self.tables.x[table].places.iter().enumerate() {
+                let [dx, dy, dz] = place.d;
+                if inside(base_y, dy, ny) && inside(base_z, dz, nz) {
+                    let by = i64::from(dx) + nx * (i64::from(dy) + ny * i64::from(dz));
+                    let by = by * b as i64 + i64::from(place.col);
+                    rows.lists[class * b + usize::from(place.row)].push((dx, by as Ordinal, k as u32));
+                    rows.before = rows.before.max(-i64::from(dx));
+                    rows.after = rows.after.max(i64::from(dx));
+                }
+            }
+        }
+    }
+
+    /// Calls `each` with point, unknown and places of each row: all of them, or near the ends of the line those that are inside.
+    fn each_row(&self, segment: &Segment, rows: &Rows, mut each: impl FnMut(usize, usize, &[Entry])) {
+        let (axis, b) = (&self.axes[0], self.loader.unknowns());
+        let n = axis.cols() as i64;
+        let mut near = Vec::new();
+        for x in segment.xs.clone() {
+            let base = axis.base(x) as i64;
+            for unknown in 0..b {
+                let list = &rows.lists[x % axis.classes() * b + unknown];
+                if base >= rows.before && base + rows.after < n {
+                    each(x, unknown, list);
+                } else {
+                    near.clear();
+                    near.extend(list.iter().filter(|p| (0..n).contains(&(base + i64::from(p.0)))));
+                    each(x, unknown, &near);
+                }
+            }
+        }
+    }
+
+    /// Entries of a segment's rows.
+    fn length(&self, segment: &Segment, rows: &mut Rows) -> usize {
+        self.list(segment, rows);
+        let mut length = 0;
+        self.each_row(segment, rows, |_, _, list| length += list.len());
+        length
+    }
+
+    /// Writes a segment's rows, whose sums are made.
+    fn write(&self, segment: &Segment, work: &mut Work<T>, divisors: Option<&[T]>, out: &mut Out<'_, T>) {
+        self.list(segment, &mut work.rows);
+        let ([x, y, z], b) = (&self.axes, self.loader.unknowns());
+        let (lines, len, step) = match (x.mode, y.mode) {
+            (Mode::Keep, Mode::Keep) => (std::slice::from_ref(&work.ring[segment.y % 3].1), self.len(), 1),
+            (Mode::Keep, _) => (std::slice::from_ref(&work.plane), self.len(), 1),
+            _ => (&work.done[..], padded(x.rows().min(SEGMENT)), x.classes()),
+        };
+        let base_line = x.cols() * (y.base(segment.y) + y.cols() * z.base(segment.z));
+        let first = x.rows() * (segment.y + y.rows() * segment.z);
+        self.each_row(segment, &work.rows, |at, unknown, list| {
+            let base = ((x.base(at) + base_line) * b) as Ordinal;
+            let (sums, k) = (&lines[at % step], (at - segment.xs.start) / step);
+            let (cols, values) = out.next(list.len());
+            for ((col, value), &(_, by, place)) in cols.iter_mut().zip(values.iter_mut()).zip(list) {
+                *col = base.wrapping_add(by);
+                *value = sums[place as usize * len + k];
+            }
+            if let Some(divisors) = divisors {
+                let divisor = divisors[(first + at) * b + unknown];
+                values.iter_mut().for_each(|value| *value /= divisor);
+            }
+        });
+    }
+}
+
+/// Rows of a task to be written one after the other.
+struct Out<'o, T> {
+    ends: &'o mut [Offset],
+    cols: &'o mut [Ordinal],
+    values: &'o mut [T],
+    /// Entries before the task's.
+    begin: usize,
+    row: usize,
+    at: usize,
+}
+
+impl<T> Out<'_, T> {
+    /// Places for a row of so many entries.
+    fn next(&mut self, entries: usize) -> (&mut [Ordinal], &mut [T]) {
+        let places = self.at..self.at + entries;
+        self.at = places.end;
+        self.ends[self.row] = (self.begin + self.at) as Offset;
+        self.row += 1;
+        (&mut self.cols[places.clone()], &mut self.values[places])
+    }
+}
+
+/// sums += weight * lines, for each term.
+fn add<T: Real>(terms: &[Term], lines: &[T], sums: &mut [T], len: usize) {
+    for &(to, from, weight) in terms {
+        let weight = T::from_f64(weight);
+        let (to, from) = (to as usize * len, from as usize * len);
+        for (sum, value) in sums[to..to + len].iter_mut().zip(&lines[from..from + len]) {
+            *sum += weight * *value;
+        }
+    }
+}
+
+/// A length at least so long whose multiples fall on different lines of a cache.
+fn padded(len: usize) -> usize {
+    (len.div_ceil(8) | 1) * 8
+}

@@ -1,0 +1,216 @@
+//! Matrices between a grid and the next coarser one, of a matrix A that is a stencil on the grid: P^T A P, and what a cycle with Gauss-Seidel
+//! steps takes in the place of A, D_c^-1 P^T L and D^-1 U P.
+//!
+//! A [`Coarsening`] halves some axes: of n points 1, 3, 5, ... remain, n / 2 of them, and P interpolates between them linearly, values outside
+//! the grid counting as zero. P is the product of such interpolations along one axis each, so that a product with it is formed an axis at a
+//! time, z first: with 27 points about four additions for each entry of A, where the sum over both ends of an entry has eleven.
+//! Weights are 1 and 1/2, so that additions alone round.
+//!
+//! Layout while at work: a line of points at a time, a stencil's place after the other and each along the line, so that an axis is halved by
+//! additions of whole lines; absent entries are zeros there. Rows of a result hold every place of its stencil inside the grid, also where a sum
+//! has no term (at masked rows of A, and at the end of an axis of even extent).
+//! Order: of the children along an axis by coordinate, of their entries by place; the same for any number of threads.
+//! Cost: one and a half readings of A where z is halved, else one; a few lines of memory for each thread beside the result.
+//! References: Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 7.7.4 (Galerkin operators as stencils).
+
+mod axis;
+mod gather;
+mod interpolation;
+mod load;
+
+use crate::{Csr, Grid, Real, Result};
+
+pub use interpolation::Injection;
+
+use axis::{Axis, Mode};
+use gather::{Gather, Tables};
+use load::Loader;
+
+/// A place of a stencil: the entry of unknown `row` of a point in the column of unknown `col` of the point at `d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    d: [i32; 3],
+    row: u8,
+    col: u8,
+}
+
+impl Place {
+    /// A row's entries ascend by this, and rows of a point by unknown.
+    fn key(&self) -> (i32, i32, i32, u8, u8) {
+        let [dx, dy, dz] = self.d;
+        (dz, dy, dx, self.row, self.col)
+    }
+}
+
+/// A stencil on a grid of points in natural order: what each row of a matrix holds at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stencil {
+    size: [usize; 3],
+    unknowns: usize,
+    /// Ascending by [`Place::key`].
+    places: Vec<Place>,
+}
+
+/// Entries of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    All,
+    /// Below the diagonal.
+    Lower,
+    /// Above it.
+    Upper,
+}
+
+impl Part {
+    fn holds(self, place: &Place) -> bool {
+        let [dx, dy, dz] = place.d;
+        let side = (dz, dy, dx, place.col).cmp(&(0, 0, 0, place.row));
+        match self {
+            Part::All => true,
+            Part::Lower => side.is_lt(),
+            Part::Upper => side.is_gt(),
+        }
+    }
+}
+
+impl Stencil {
+    /// That of a grid.
+    pub fn of(grid: &Grid) -> Self {
+        let unknowns = grid.unknowns.max(1);
+        let b = unknowns as i32;
+        let mut places = Vec::new();
+        for (k, &[dx, dy, dz]) in grid.offsets.iter().enumerate() {
+            for row in (0..b).filter(|&row| grid.is_held(k, row as usize)) {
+                let d = [(row + dx).div_euclid(b), dy, dz];
+                places.push(Place { d, row: row as u8, col: (row + dx).rem_euclid(b) as u8 });
+            }
+        }
+        places.sort_unstable_by_key(Place::key);
+        Self { size: grid.points(), unknowns, places }
+    }
+
+    /// X, Y, Z of the points.
+    pub fn size(&self) -> [usize; 3] {
+        self.size
+    }
+    /// Unknowns of a point, numbered together.
+    pub fn unknowns(&self) -> usize {
+        self.unknowns
+    }
+
+    /// Entries of a point's rows inside the grid.
+    pub fn entries(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Moments of the matrix, from about `samples` of its rows.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for a matrix of other rows; [`crate::Error::Invalid`] for an entry outside the stencil.
+    pub fn moments<T: Real>(&self, a: &Csr<T>, samples: usize) -> Result<Moments> {
+        Loader::new(a, self, Part::All)?.moments(samples)
+    }
+}
+
+/// Sums over rows of a matrix, those of [`Stencil::moments`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moments {
+    /// -a_ij d_k d_l, d the difference of coordinates: what the operator multiplies the second derivatives of a smooth function by, twice.
+    /// Of several unknowns, entries between an unknown and itself count.
+    pub second: [[f64; 3]; 3],
+    /// a_ii.
+    pub diagonal: f64,
+}
+
+impl Moments {
+    fn plus(&self, other: &Self) -> Self {
+        let second = std::array::from_fn(|k| std::array::from_fn(|l| self.second[k][l] + other.second[k][l]));
+        Self { second, diagonal: self.diagonal + other.diagonal }
+    }
+}
+
+/// Which axes of a grid are halved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coarsening {
+    fine: [usize; 3],
+    halved: [bool; 3],
+    unknowns: usize,
+}
+
+impl Coarsening {
+    /// Halves axes of a grid of so many points and unknowns at each. An axis of one point stays.
+    pub fn new(fine: [usize; 3], halved: [bool; 3], unknowns: usize) -> Self {
+        Self { fine, halved: std::array::from_fn(|axis| halved[axis] && fine[axis] > 1), unknowns }
+    }
+
+    /// X, Y, Z of the points that remain.
+    pub fn coarse(&self) -> [usize; 3] {
+        std::array::from_fn(|axis| if self.halved[axis] { self.fine[axis] / 2 } else { self.fine[axis] })
+    }
+
+    /// The stencil of P^T A P.
+    pub fn stencil(&self, of: &Stencil) -> Stencil {
+        let tables = Tables::new(&self.axes(Mode::Both), &of.places);
+        let places = tables.places().next().map(<[Place]>::to_vec).unwrap_or_default();
+        Stencil { size: self.coarse(), unknowns: self.unknowns, places }
+    }
+
+    /// Entries of P^T L and of U P at most, of a matrix that is the stencil.
+    pub fn entries(&self, of: &Stencil) -> [usize; 2] {
+        [(Mode::Rows, Part::Lower), (Mode::Columns, Part::Upper)].map(|(mode, part)| {
+            let (axes, places) = (self.axes(mode), of.places.iter().copied().filter(|place| part.holds(place)));
+            let tables = Tables::new(&axes, &places.collect::<Vec<_>>());
+            let kinds = tables.places();
+            let rows = axes.iter().map(Axis::rows).product::<usize>() / kinds.len().max(1);
+            rows * kinds.map(<[Place]>::len).sum::<usize>()
+        })
+    }
+
+    /// P^T A P and its stencil.
+    ///
+    /// ```
+    /// use spandrel_formats::{Coarsening, Grid, Stencil, generate};
+    ///
+    /// // The Laplacian of twice the spacing, times h, is half the stencil.
+    /// let a = generate::csr::<f64>("poisson1d:15")?;
+    /// let stencil = Stencil::of(&Grid::detect(&a)?);
+    /// let (coarse, _) = Coarsening::new([15, 1, 1], [true, false, false], 1).galerkin(&a, &stencil)?;
+    /// assert_eq!(coarse.row(3), (&[2u32, 3, 4][..], &[-0.5, 1.0, -0.5][..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for a matrix of other rows; [`crate::Error::Invalid`] for an entry outside the stencil;
+    /// [`crate::Error::TooLarge`], [`crate::Error::OutOfMemory`].
+    pub fn galerkin<T: Real>(&self, a: &Csr<T>, stencil: &Stencil) -> Result<(Csr<T>, Stencil)> {
+        let gather = Gather::new(self.axes(Mode::Both), Loader::new(a, stencil, Part::All)?);
+        Ok((gather.run(None)?, self.stencil(stencil)))
+    }
+
+    /// P^T L with its rows divided by `divisors`, L the entries below the diagonal.
+    ///
+    /// # Errors
+    /// Those of [`Coarsening::galerkin`], and [`crate::Error::Shape`] unless there is a divisor for each row.
+    pub fn restricted_lower<T: Real>(&self, a: &Csr<T>, stencil: &Stencil, divisors: &[T]) -> Result<Csr<T>> {
+        Gather::new(self.axes(Mode::Rows), Loader::new(a, stencil, Part::Lower)?).run(Some(divisors))
+    }
+
+    /// U P with its rows divided by `divisors`, U the entries above the diagonal.
+    ///
+    /// # Errors
+    /// Those of [`Coarsening::restricted_lower`].
+    pub fn prolonged_upper<T: Real>(&self, a: &Csr<T>, stencil: &Stencil, divisors: &[T]) -> Result<Csr<T>> {
+        Gather::new(self.axes(Mode::Columns), Loader::new(a, stencil, Part::Upper)?).run(Some(divisors))
+    }
+
+    fn axes(&self, mode: Mode) -> [Axis; 3] {
+        std::array::from_fn(|axis| Axis {
+            mode: if self.halved[axis] { mode } else { Mode::Keep },
+            fine: self.fine[axis],
+            coarse: self.coarse()[axis],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Diagonal dominance of matrices whose entries off the diagonal are not positive.
+//!
+//! Cost: every entry is read once, rows in parallel, up to the first row that is none.
+
+use rayon::prelude::*;
+
+use crate::{Csr, Format, Real};
+
+/// Rows per parallel task.
+const CHUNK: usize = 1024;
+
+impl<T: Real> Csr<T> {
+    /// The least of (a_ii - sum |a_ij|) / a_ii over the rows, j other than i, of a square matrix whose diagonal is positive and whose other
+    /// entries are not; 0 where it is negative by no more than what the sum may round by. [`None`] where it is more negative, and of other
+    /// matrices: with a symmetric matrix that has it, every eigenvalue is at least as much of the smallest diagonal entry (Gershgorin), up to
+    /// rounding. Rows in parallel.
+    pub fn dominance(&self) -> Option<f64> {
+        let of_row = |i: usize| {
+            let (cols, values) = self.row(i);
+            let (mut diagonal, mut others, mut is_one) = (0.0, 0.0, true);
+            for (&j, v) in cols.iter().zip(values) {
+                if j as usize == i {
+                    diagonal += v.as_f64();
+                } else {
+                    is_one &= *v <= T::zero();
+                    others -= v.as_f64();
+                }
+            }
+            let surplus = (diagonal - others) / diagonal;
+            let rounding = 2.0 * cols.len() as f64 * T::UNIT_ROUNDOFF;
+            (is_one && diagonal > 0.0 && surplus >= -rounding).then(|| surplus.max(0.0))
+        };
+        if self.nrows() != self.ncols() {
+            return None;
+        }
+        (0..self.nrows())
+            .into_par_iter()
+            .with_min_len(CHUNK)
+            .map(of_row)
+            .try_reduce(|| f64::INFINITY, |one, other| Some(one.min(other)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate;
+
+    #[test]
+    fn the_least_row_counts() {
+        let a =
+            Csr::new(3, 3, vec![0, 2, 5, 7], vec![0, 1, 0, 1, 2, 1, 2], vec![4.0, -1.0, -1.0, 4.0, -2.0, -2.0, 4.0]);
+        let mut a = a.unwrap();
+        assert_eq!(a.dominance(), Some(0.25));
+        a.values_mut()[1] = 1.0;
+        assert_eq!(a.dominance(), None, "a positive entry");
+        a.values_mut()[1] = -4.5;
+        assert_eq!(a.dominance(), None, "outweighed");
+        a.values_mut()[1] = f64::NAN;
+        assert_eq!(a.dominance(), None);
+        assert_eq!(Csr::new(1, 2, vec![0, 1], vec![0], vec![1.0]).unwrap().dominance(), None);
+        assert_eq!(generate::csr::<f32>("d3n27:5").unwrap().dominance(), Some(0.0));
+        // A row that sums to zero but for rounding.
+        let thirds = Csr::new(1, 1, vec![0, 1], vec![0], vec![0.3]).unwrap();
+        assert_eq!(thirds.dominance(), Some(1.0));
+    }
+
+    #[test]
+    fn what_a_sum_rounds_by_is_no_deficit() {
+        let (cols, values) = (vec![0, 1, 2, 3], vec![0.1 + 0.2 + 0.3, -0.3, -0.2, -0.1]);
+        let row = |i: u32| (i, 1.0);
+        let (mut col_idx, mut all) = (cols, values);
+        for i in 1..4 {
+            col_idx.push(row(i).0);
+            all.push(row(i).1);
+        }
+        let a = Csr::new(4, 4, vec![0, 4, 5, 6, 7], col_idx, all).unwrap();
+        assert_eq!(a.dominance(), Some(0.0));
+    }
+}

@@ -1,0 +1,215 @@
+//! Whether CG with the multigrid cycle is expected to be done before CG with IC(0), set-up included, and for which matrices that is said at all.
+//!
+//! Safe is a symmetric matrix with a positive diagonal, no positive entry off it and weakly dominant rows: it is positive semidefinite
+//! (Gershgorin), so are its coarse operators P^T A P, and so the cycle is symmetric and positive, whatever the coefficients are. In the norm of A a
+//! cycle leaves no more of an error than its own Gauss-Seidel steps do. Entries that are not positive are what interpolation along the
+//! axes is right for; couplings that are strong across the axes alone, which point smoothers do not serve, show as mixed moments and are refused.
+//!
+//! Iterations with IC(0): CG's bound sqrt(k) / 2 ln(2 / eps) for diagonal scaling, k = 2 / lambda, lambda = dominance + sum over the axes of
+//! pi^2 M / (2 (n + 1)^2) / D for the smoothest function on the grid, M and D its moments and diagonal; over [`GAIN`], or [`LINES`] where an axis
+//! couples weakly, as IC(0) is nearly exact along the strong one. With the cycle [`CYCLES`].
+//!
+//! Times: bytes over the machine's rate ([`spandrel_formats::choose`]), on a GPU a step of a sweep for each level besides. What a set-up on the host
+//! does with a preconditioner is as much work as moving its bytes [`SETUP`] times. On a CPU threads do both and cancel; a GPU waits for the
+//! host's threads and the bus, so that larger grids pay there than on a CPU, and planes sooner than boxes.
+//! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 4.
+
+use spandrel_formats::choose::{GPU_NANOSECONDS_PER_BYTE, NANOSECONDS_PER_BYTE};
+use spandrel_formats::{Coarsening, Csr, Format, Grid, Machine, NotAGrid, Real, Stencil};
+
+use super::hierarchy::{SAMPLES, WEAK, strong};
+
+/// Iterations that CG's bound for diagonal scaling has for one with IC(0): 5.6 to 9 on squares and cubes of 16 to 512 points a side
+/// (record/cpu-multigrid.txt).
+const GAIN: f64 = 8.0;
+/// The same where an axis couples less than a quarter as strongly as another: 9 at a tenth, 34 at a thousandth. The larger, as mg gains least
+/// there.
+const LINES: f64 = 32.0;
+/// Iterations with the cycle for the same eight digits: 4 to 6 there, and one to spare.
+const CYCLES: f64 = 7.0;
+/// What is done on the host to set a preconditioner up, in times of moving its bytes (a share of one core's): 17 to 26 for the cycle.
+const SETUP: f64 = 20.0;
+/// Nanoseconds of a level of a sweep on a GPU (record/h200-sptrsv.jsonl).
+const LEVEL: f64 = 270.0;
+/// Nanoseconds a byte to a GPU over the bus: 50 GB/s (record/h200-upload-variants.txt).
+const BUS: f64 = 0.02;
+/// The tolerance that iterations are counted to.
+const EPSILON: f64 = 1e-8;
+
+/// What CG is expected to take with either preconditioner.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expected {
+    /// The matrix is this.
+    pub grid: Grid,
+    /// Iterations with IC(0).
+    pub iterations: f64,
+    /// Milliseconds with IC(0), set-up included.
+    pub ic0: f64,
+    /// Milliseconds with the cycle, set-up included.
+    pub mg: f64,
+}
+
+/// Why nothing is expected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotExpected {
+    /// No grid.
+    #[error(transparent)]
+    NotAGrid(#[from] NotAGrid),
+    /// A positive entry off the diagonal, or a row that it outweighs.
+    #[error("an entry off the diagonal is positive, or outweighs it with others")]
+    NotDominant,
+    /// Couplings across the axes.
+    #[error("couplings are strong across the axes")]
+    Askew,
+    /// Fewer points than two grids have.
+    #[error("the grid has one level")]
+    Small,
+}
+
+impl Expected {
+    /// For a symmetric matrix, which is the caller's word, on a machine whose host has so many threads. A few passes over the entries in
+    /// parallel; a look at a sample of rows.
+    ///
+    /// # Errors
+    /// [`NotExpected`], the reason.
+    pub fn of<T: Real>(a: &Csr<T>, machine: Machine, threads: usize) -> Result<Self, NotExpected> {
+        let dominance = a.dominance().ok_or(NotExpected::NotDominant)?;
+        let grid = Grid::detect(a)?;
+        let mut stencil = Stencil::of(&grid);
+        let moments = stencil.moments(a, SAMPLES).map_err(|_| NotExpected::NotDominant)?;
+        let size = stencil.size();
+        // Per row, and of the diagonal.
+        let second = moments.second.map(|row| row.map(|moment| moment / moments.diagonal));
+        let mut axes: [f64; 3] = std::array::from_fn(|k| second[k][k]);
+        // Of a 2 x 2 block the eigenvalues are as (1 - r) to (1 + r).
+        let skew = |(k, l): (usize, usize)| second[k][l].abs() / (axes[k] * axes[l]).sqrt();
+        if [(0, 1), (0, 2), (1, 2)].into_iter().any(|pair| (1.0 - skew(pair)) / (1.0 + skew(pair)) < WEAK) {
+            return Err(NotExpected::Askew);
+        }
+        let smooth = |k: usize| axes[k] * std::f64::consts::PI.powi(2) / (2.0 * (size[k] as f64 + 1.0).powi(2));
+        let lambda = dominance + (0..3).filter(|&k| size[k] > 1).map(smooth).sum::<f64>();
+        let first = strong(size, axes);
+        let is_even = (0..3).all(|k| first[k] || size[k] < super::LEAST);
+        let gain = if is_even { GAIN } else { LINES };
+        let iterations = ((2.0 / lambda).sqrt() / 2.0 * (2.0 / EPSILON).ln() / gain).max(1.0);
+
+        let (n, unknowns, element) = (a.nrows() as f64, stencil.unknowns() as f64, T::BYTES as f64);
+        // Levels of a sweep with the stencil's own slopes are about those of slopes 1, 1, or 1, 2, 4 where neighbours on all sides count.
+        let slopes = if stencil.entries() as f64 / unknowns > 2.0 * 3.0 + 1.0 { [1.0, 2.0, 4.0] } else { [1.0; 3] };
+        let levels = |size: [usize; 3]| (0..3).map(|k| size[k] as f64 * slopes[k]).sum::<f64>();
+        let common = (4.0 + element) * a.nnz() as f64 + 13.0 * element * n;
+        let incomplete = element * (a.nnz() as f64 + 5.0 * n);
+        let (mut cycle, mut waits) = (3.0 * element * n, 0.0);
+        let mut halved = first;
+        let mut count = 0;
+        loop {
+            let points = stencil.size().iter().product::<usize>() as f64;
+            let rows = points * unknowns;
+            let triangles = element * (points * stencil.entries() as f64 + 3.0 * rows);
+            if halved == [false; 3] {
+                (cycle, waits) = (cycle + triangles, waits + 2.0 * levels(stencil.size()));
+                break;
+            }
+            let to = Coarsening::new(stencil.size(), halved, stencil.unknowns());
+            let between: usize = to.entries(&stencil).iter().sum();
+            cycle += 2.0 * triangles + 14.0 * element * rows + (4.0 + element) * between as f64;
+            waits += 4.0 * levels(stencil.size());
+            (0..3).filter(|&k| halved[k]).for_each(|k| axes[k] /= 4.0);
+            stencil = to.stencil(&stencil);
+            halved = strong(stencil.size(), axes);
+            count += 1;
+        }
+        if count == 0 {
+            return Err(NotExpected::Small);
+        }
+        // Nanoseconds a byte of an iteration and of the host's work, and of a level; the set-up of IC(0) is the device's.
+        let (byte, level) = match machine {
+            Machine::Cpu => (NANOSECONDS_PER_BYTE / threads.max(1) as f64, 0.0),
+            Machine::Gpu => (GPU_NANOSECONDS_PER_BYTE, LEVEL),
+        };
+        let host =
+            SETUP * NANOSECONDS_PER_BYTE / threads.max(1) as f64 + if machine == Machine::Gpu { BUS } else { 0.0 };
+        let ic0 = iterations * ((common + incomplete) * byte + 2.0 * levels(size) * level) + SETUP * incomplete * byte;
+        let mg = CYCLES * ((common + cycle) * byte + waits * level) + cycle * host;
+        Ok(Self { grid, iterations, ic0: ic0 * 1e-6, mg: mg * 1e-6 })
+    }
+
+    /// Whether the cycle is expected to be done first.
+    pub fn pays(&self) -> bool {
+        self.mg < self.ic0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_formats::generate;
+
+    fn expected(spec: &str, machine: Machine) -> Result<Expected, NotExpected> {
+        Expected::of(&generate::csr::<f64>(spec).unwrap(), machine, 16)
+    }
+
+    #[test]
+    fn large_grids_pay_and_small_ones_do_not() {
+        for (small, large) in [
+            ("poisson2d:32", "poisson2d:160"),
+            ("poisson2d9:32", "poisson2d9:256"),
+            ("d3n7:24", "d3n7:100"),
+            ("d3n27:16", "d3n27:90"),
+        ] {
+            let (few, many) = (expected(small, Machine::Cpu).unwrap(), expected(large, Machine::Cpu).unwrap());
+            assert!(!few.pays(), "{small}: {few:?}");
+            assert!(many.pays(), "{large}: {many:?}");
+            assert!(many.iterations > few.iterations);
+        }
+    }
+
+    #[test]
+    fn a_gpu_waits_for_its_host() {
+        let (box_, plane) = ("d3n7:64", "poisson2d:512");
+        assert!(!expected(box_, Machine::Gpu).unwrap().pays());
+        assert!(expected(plane, Machine::Gpu).unwrap().pays());
+        let a = generate::csr::<f64>("poisson2d:512").unwrap();
+        let by = |threads| Expected::of(&a, Machine::Gpu, threads).unwrap().mg;
+        assert!(by(1) > by(16));
+    }
+
+    #[test]
+    fn a_dominant_diagonal_needs_no_cycle() {
+        let mut a = generate::csr::<f64>("poisson2d:200").unwrap();
+        assert!(Expected::of(&a, Machine::Cpu, 2).unwrap().pays());
+        for i in 0..a.nrows() {
+            let at = a.row_ptr()[i] as usize + a.row(i).0.partition_point(|&j| (j as usize) < i);
+            a.values_mut()[at] += 1.0;
+        }
+        let found = Expected::of(&a, Machine::Cpu, 2).unwrap();
+        assert!(!found.pays() && found.iterations < 20.0, "{found:?}");
+    }
+
+    #[test]
+    fn what_is_not_safe_is_refused() {
+        assert_eq!(expected("elasticity2d:20", Machine::Cpu), Err(NotExpected::NotDominant));
+        assert!(matches!(
+            expected("electrostatic:n=300", Machine::Cpu),
+            Err(NotExpected::NotDominant | NotExpected::NotAGrid(_))
+        ));
+        assert!(matches!(expected("poisson2d:2x2", Machine::Cpu), Err(NotExpected::Small)));
+        // Coupled along one diagonal of the plane alone, all but.
+        let n = 40;
+        let mut triplets = spandrel_formats::Triplets::new(n * n, n * n).unwrap();
+        for (x, y) in (0..n * n).map(|i| (i % n, i / n)) {
+            let i = x + n * y;
+            triplets.push(i, i, 2.04).unwrap();
+            for (dx, dy, v) in
+                [(1, 1, -1.0), (-1, -1, -1.0), (1, 0, -0.01), (-1, 0, -0.01), (0, 1, -0.01), (0, -1, -0.01)]
+            {
+                let (u, w) = (x as i64 + dx, y as i64 + dy);
+                if (0..n as i64).contains(&u) && (0..n as i64).contains(&w) {
+                    triplets.push(i, (u + n as i64 * w) as usize, v).unwrap();
+                }
+            }
+        }
+        let askew = triplets.to_csr().unwrap();
+        assert_eq!(Expected::of(&askew, Machine::Cpu, 2), Err(NotExpected::Askew));
+    }
+}
