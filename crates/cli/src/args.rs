@@ -91,10 +91,12 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_name = "M", value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
     /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or approximately
-    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai. auto: ic0 or ilu0, jacobi where that fails.
+    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai. auto: mg, ic0 or ilu0, ic0 or jacobi where that fails.
     ///
     /// auto: ic0 for a symmetric matrix with a positive diagonal, ilu0 for others whose diagonal has no zero (with cg jacobi), none for
-    /// the rest. Where the factorisation breaks down, jacobi takes its place and the report says so.
+    /// the rest. Where the factorisation breaks down, jacobi takes its place and the report says so. With cg, mg in the place of ic0 for
+    /// grids so large that it is expected to be done first, if the diagonal is weakly dominant and no other entry is positive; ic0 takes
+    /// over where it comes to nothing. Not with --reproducible, nor with --precision mixed or refined.
     ///
     /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
     /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with

@@ -9,7 +9,7 @@ use problems::{Krylov, honest, solve_from, uneven};
 use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, Preconditioner, Trace};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, generate};
+use spandrel_formats::{Csr, Format, Real, generate, product};
 use spandrel_solvers::{Error, Hierarchy, Multigrid, Options, Ssor, Status};
 use spandrel_sptrsv::{Levelset, Sweep};
 
@@ -158,6 +158,37 @@ fn several(a: &Csr<f64>, unknowns: usize) -> Csr<f64> {
         }
     }
     problems::matrix(n, n, &entries)
+}
+
+#[test]
+fn coarse_operators_are_those_of_the_interpolation() {
+    let scalar = generate::csr::<f64>("d3n7:9x8x7").unwrap();
+    let matrices = [
+        generate::csr::<f64>("d3n27:12x9x7").unwrap(),
+        generate::csr::<f64>("anisotropic2d:33x16,eps=0.01").unwrap(),
+        generate::csr::<f64>("convdiff3d:9,peclet=0.5").unwrap(),
+        several(&scalar, 3),
+    ];
+    for (which, mut a) in matrices.into_iter().enumerate() {
+        a.values_mut().iter_mut().enumerate().for_each(|(k, v)| *v *= 1.0 + (k % 11) as f64 / 30.0);
+        let grids = Hierarchy::galerkin(&a, None).unwrap();
+        assert!(grids.levels() > 2 && grids.interpolation(grids.levels() - 1).unwrap().is_none());
+        for level in 1..grids.levels() {
+            let p = grids.interpolation(level - 1).unwrap().unwrap();
+            let triple = |a: &Csr<f64>| product(&p.transpose(), &product(a, &p).unwrap()).unwrap();
+            let (fine, coarse) = (grids.operator(level - 1).unwrap(), grids.operator(level).unwrap());
+            let (exact, magnitudes) = (triple(fine), triple(&fine.map(f64::abs)));
+            for i in 0..coarse.nrows() {
+                // Both sum fewer terms than this.
+                let bound = |j: u32| 1000.0 * f64::EPSILON * magnitudes.get(i, j as usize).unwrap_or(0.0);
+                for (&j, v) in coarse.row(i).0.iter().zip(coarse.row(i).1) {
+                    let wanted = exact.get(i, j as usize).unwrap_or(0.0);
+                    assert!((v - wanted).abs() <= bound(j), "{which}, level {level}, ({i}, {j}): {v}, {wanted}");
+                }
+                assert!(exact.row(i).0.iter().all(|&j| coarse.get(i, j as usize).is_some()), "{which} {level} {i}");
+            }
+        }
+    }
 }
 
 #[test]
