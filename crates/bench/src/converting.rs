@@ -63,5 +63,8 @@ pub(crate) fn run(contest: &Contest) -> Result<()> {
         }
     }
     println!("{}", convert::table(&lines, false));
+    for error in lines.iter().filter(|line| line.get("error").is_some()) {
+        println!("left out: {} {}: {}", error["case"], error["noun"], error["error"]);
+    }
     super::write_markdown(&common.output, &convert::table(&lines, true))
 }
