@@ -12,6 +12,7 @@ use spandrel_formats::{Bsr, Format, Real};
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::BSR;
+use crate::runs::Index;
 use crate::{Cuda, Scalar, Vector};
 
 /// A BSR matrix in device memory.
@@ -73,9 +74,11 @@ unsafe impl<T: Real> Load<Bsr<T>> for Cuda {
     type Resident = CudaBsr<T>;
 
     fn load(&self, host: Arc<Bsr<T>>) -> Result<CudaBsr<T>> {
-        let row_ptr = Buffer::from_host(self.stream(), host.row_ptr(), "a matrix's row pointers")?;
-        let col_idx = Buffer::from_host(self.stream(), host.col_idx(), "a matrix's columns")?;
-        let values = Buffer::from_host(self.stream(), host.values(), "a matrix's values")?;
+        let row_ptr = Buffer::uninit(self.stream(), host.row_ptr().len(), "a matrix's row pointers")?;
+        let col_idx = Buffer::uninit(self.stream(), host.col_idx().len(), "a matrix's columns")?;
+        let values = Buffer::uninit(self.stream(), host.values().len(), "a matrix's values")?;
+        let index = Index { row_ptr: (&row_ptr, host.row_ptr()), col_idx: (&col_idx, host.col_idx()) };
+        self.write_rows(&index, vec![values.write(0, host.values())])?;
         let groups = host.nrows().div_ceil(BLOCK).max(1);
         let arrivals = Buffer::zeros(self.stream(), groups, "counts of finished rows")?;
         // Below 2^31, as every constructor checks.

@@ -62,10 +62,9 @@ pub(crate) struct Index {
 
 impl Index {
     fn load(cuda: &Cuda, pattern: &Pattern) -> Result<Self> {
-        Ok(Self {
-            ptr: Buffer::from_host(cuda.stream(), pattern.row_ptr(), "a factor's row pointers")?,
-            cols: Some(Buffer::from_host(cuda.stream(), pattern.col_idx(), "a factor's columns")?),
-        })
+        let of = ["a factor's row pointers", "a factor's columns"];
+        let [ptr, cols] = cuda.load_rows(pattern.row_ptr(), pattern.col_idx(), of)?;
+        Ok(Self { ptr, cols: Some(cols) })
     }
     /// Row pointers and columns, 0 for none.
     pub(crate) fn arg(&self) -> [u64; 2] {

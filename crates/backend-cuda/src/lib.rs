@@ -36,6 +36,7 @@ mod parts;
 mod persistent;
 mod pieces;
 pub mod probe;
+mod runs;
 mod sell;
 mod serial;
 mod sptrsv;

@@ -193,16 +193,21 @@ pub(crate) struct Write<'a> {
     part: Part<'a>,
 }
 
+impl<'a> Write<'a> {
+    /// As a copy on that queue, which is its buffer's.
+    fn of(&self, stream: &Arc<CudaStream>) -> Part<'a> {
+        assert!(Arc::ptr_eq(self.stream, stream), "writes are of one queue");
+        self.part
+    }
+}
+
 /// Does writes to buffers of one queue, no two to the same elements: large ones share the page-locked memory, so that none waits for the end of
 /// another. Returns once the host's data has been read.
 pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
-    let Some(Write { stream, .. }) = writes.first() else { return Ok(()) };
-    assert!(writes.iter().all(|write| Arc::ptr_eq(write.stream, stream)), "writes are of one queue");
-    let parts: Vec<Part<'_>> = writes.iter().map(|write| write.part).filter(|part| !part.bytes.is_empty()).collect();
-    stream.context().bind_to_thread().map_err(|error| failed("upload", error))?;
+    let Some((stream, parts)) = parts(writes)? else { return Ok(()) };
     let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
     // SAFETY: each destination lies inside a buffer of this queue, and the caller has them apart.
-    if bytes >= LARGE && unsafe { Staging::copy(stream, &parts)? } {
+    if bytes >= LARGE && unsafe { Staging::copy(stream, &parts, None)? } {
         return Ok(());
     }
     for Part { to, bytes } in parts {
@@ -211,6 +216,27 @@ pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
         unsafe { result::memcpy_htod_async(to, bytes, stream.cu_stream()) }.map_err(|error| failed("upload", error))?;
     }
     Ok(())
+}
+
+/// As [`write_all`], of one write at least, while threads do other work and find more that is to be written to buffers of the same queue:
+/// each call of `beside`, with a number below that of rayon's threads which no two calls at the same time have, does some of it, until it gives
+/// `None`. False where not everything could be written; that may be tried again in any way.
+pub(crate) fn write_beside<'a, const N: usize>(
+    writes: &[Write<'a>],
+    beside: &(dyn Fn(usize) -> Option<[Write<'a>; N]> + Sync),
+) -> Result<bool> {
+    let Some((stream, parts)) = parts(writes)? else { return Ok(false) };
+    let more = |worker: usize| beside(worker).map(|writes| writes.map(|write| write.of(stream)).to_vec());
+    // SAFETY: each destination lies inside a buffer of this queue, and the caller has them apart.
+    unsafe { Staging::copy(stream, &parts, Some(&more)) }
+}
+
+/// The queue of some writes, and those that are not empty.
+fn parts<'a>(writes: &[Write<'a>]) -> Result<Option<(&'a Arc<CudaStream>, Vec<Part<'a>>)>> {
+    let Some(Write { stream, .. }) = writes.first() else { return Ok(None) };
+    let parts = writes.iter().map(|write| write.of(stream)).filter(|part| !part.bytes.is_empty()).collect();
+    stream.context().bind_to_thread().map_err(|error| failed("upload", error))?;
+    Ok(Some((stream, parts)))
 }
 
 impl<T> Buffer<T> {

@@ -71,6 +71,7 @@ sources! {
     IC0 = "ic0",
     SSOR = "ssor",
     GRID = "grid",
+    RUNS = "runs",
 }
 
 /// What kernels of a text begin with, its declarations before them.

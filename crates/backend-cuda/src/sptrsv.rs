@@ -155,9 +155,10 @@ struct SystemRows<T> {
 impl<T: Real> SystemRows<T> {
     fn load(cuda: &Cuda, view: &View<'_, T>, triangle: Triangle) -> Result<Self> {
         let stream = cuda.stream();
+        let [ptr, idx] = cuda.load_rows(view.ptr, view.idx, ["a triangle's row pointers", "a triangle's columns"])?;
         Ok(Self {
-            ptr: Buffer::from_host(stream, view.ptr, "a triangle's row pointers")?,
-            idx: Buffer::from_host(stream, view.idx, "a triangle's columns")?,
+            ptr,
+            idx,
             values: Buffer::from_host(stream, &by_row(view), "a triangle's values")?,
             from: Places::default(),
             lower: triangle == Triangle::Lower,

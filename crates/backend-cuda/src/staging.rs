@@ -1,7 +1,8 @@
 //! Copies from pageable host memory: through page-locked memory, which several threads fill while copies out of it are under way.
 //!
 //! Layout: lanes of two slots. A thread that fills has a lane for itself: it takes the next piece of what is copied, fills the slot whose copy is
-//! the older, enqueues the copy to where the piece belongs and goes on with the other slot, so that nobody waits for anybody else.
+//! the older, enqueues the copy to where the piece belongs and goes on with the other slot, so that nobody waits for anybody else. While a
+//! lane's older copy is under way its thread may do other work, which threads without a lane do as well, and which may find more to copy.
 //! Invariants: a slot is written only after the copy from it that was enqueued last has ended; the memory is freed after all of them. It
 //! belongs to a device's handle, and a queue finds it for as long as that lives.
 //! Cost: [`PIECE`] bytes of page-locked memory for each slot, once a thread first wants it: 0.9 ms each. The driver's own way through pageable memory
@@ -54,19 +55,30 @@ impl Slot {
         Ok(Self { pointer, copied })
     }
 
-    /// Fills it with a part, which is no longer than it is, past the cache if asked for, and enqueues the copy.
-    fn send(&mut self, stream: &CudaStream, part: Part<'_>, past: bool) -> std::result::Result<(), DriverError> {
-        assert!(part.bytes.len() <= PIECE, "a part fits its slot");
+    /// Fills it with a batch and enqueues the copies, one for all parts that go side by side; past the cache if asked for.
+    fn send(&mut self, stream: &CudaStream, batch: &[Part<'_>], past: bool) -> std::result::Result<(), DriverError> {
+        let bytes: usize = batch.iter().map(|part| part.bytes.len()).sum();
+        assert!(bytes <= PIECE, "a batch fits its slot");
         // An event that was never recorded has ended. The context is this thread's from here on.
         self.copied.synchronize()?;
         // SAFETY: PIECE bytes from there on are this slot's and have values, and nobody else reads them, as the copy before has ended.
-        let room = unsafe { std::slice::from_raw_parts_mut(self.pointer, part.bytes.len()) };
-        match past {
-            true => copy_past_the_cache(part.bytes, room),
-            false => room.copy_from_slice(part.bytes),
+        let room = unsafe { std::slice::from_raw_parts_mut(self.pointer, bytes) };
+        let mut rest = &mut *room;
+        for part in batch {
+            let (to, after) = rest.split_at_mut(part.bytes.len());
+            match past {
+                true => copy_past_the_cache(part.bytes, to),
+                false => to.copy_from_slice(part.bytes),
+            }
+            rest = after;
         }
-        // SAFETY: the destination is the caller's word; the slot stays as it is until the event has passed.
-        unsafe { result::memcpy_htod_async(part.to, &*room, stream.cu_stream())? };
+        let mut from = 0;
+        for beside in batch.chunk_by(|part, next| part.to + part.bytes.len() as u64 == next.to) {
+            let end = from + beside.iter().map(|part| part.bytes.len()).sum::<usize>();
+            // SAFETY: the destination is the caller's word; the slot stays as it is until the event has passed.
+            unsafe { result::memcpy_htod_async(beside[0].to, &room[from..end], stream.cu_stream())? };
+            from = end;
+        }
         self.copied.record(stream)
     }
 }
@@ -109,26 +121,84 @@ fn copy_past_the_cache(from: &[u8], to: &mut [u8]) {
 type Lane = Vec<Slot>;
 const SLOTS: usize = 2;
 
-/// Sends pieces until none is left, or until there is no memory for a slot.
+/// Work of the host beside copies: does some of it, as the worker of that number, and gives what is to be copied too; `None` once there is
+/// none left.
+pub(crate) type Beside<'a, 'b> = &'b (dyn Fn(usize) -> Option<Vec<Part<'a>>> + Sync);
+
+/// What is to be sent, and the work beside it.
+struct Work<'a, 'b> {
+    pieces: Vec<Batch<'a>>,
+    next: AtomicUsize,
+    /// What the work beside has found by now.
+    more: Mutex<Vec<Part<'a>>>,
+    beside: Option<Beside<'a, 'b>>,
+}
+
+impl<'a> Work<'a, '_> {
+    /// Does some of the work beside the copies; false if none is left.
+    fn look(&self, worker: usize) -> bool {
+        let Some(found) = self.beside.and_then(|beside| beside(worker)) else { return false };
+        locked(&self.more).extend(found.into_iter().filter(|part| !part.bytes.is_empty()));
+        true
+    }
+
+    fn take(&self) -> Option<Batch<'a>> {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        self.pieces.get(next).cloned().or_else(|| taken(&mut locked(&self.more)))
+    }
+
+    /// Whether there is anything to take.
+    fn waits(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.pieces.len() || !locked(&self.more).is_empty()
+    }
+}
+
+/// A slot's worth of what there is, from its end.
+fn taken<'a>(parts: &mut Vec<Part<'a>>) -> Option<Batch<'a>> {
+    let (mut batch, mut room) = (Batch::new(), PIECE);
+    while room > 0 {
+        let Some(part) = parts.pop() else { break };
+        let (bytes, rest) = part.bytes.split_at(room.min(part.bytes.len()));
+        if !rest.is_empty() {
+            parts.push(Part { to: part.to + bytes.len() as u64, bytes: rest });
+        }
+        room -= bytes.len();
+        batch.push(Part { bytes, ..part });
+    }
+    // Pieces are found in about their order: sorted, most go side by side, in few copies.
+    batch.sort_unstable_by_key(|part| part.to);
+    (!batch.is_empty()).then_some(batch)
+}
+
+/// Sends pieces until none is left, or until there is no memory for a slot. Works beside that while the older of its copies is under way, and
+/// after the last piece.
 fn drain(
     lane: &mut Lane,
+    worker: usize,
     context: &Arc<CudaContext>,
     stream: &CudaStream,
-    pieces: &[Part<'_>],
-    next: &AtomicUsize,
+    work: &Work<'_, '_>,
 ) -> std::result::Result<(), DriverError> {
     for turn in 0.. {
-        if lane.len() < SLOTS && lane.len() <= turn && next.load(Ordering::Relaxed) < pieces.len() {
+        if lane.len() < SLOTS && lane.len() <= turn && work.waits() {
             // Memory that cannot be locked is no error: fewer slots do, and the driver has a way without.
             lane.extend(Slot::new(context));
         }
         if lane.is_empty() {
             break;
         }
-        let Some(&piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
         let at = turn % lane.len();
-        lane[at].send(stream, piece, turn < SLOTS)?;
+        while !lane[at].copied.is_complete() && work.look(worker) {}
+        let piece = loop {
+            match work.take() {
+                None if work.look(worker) => {}
+                taken => break taken,
+            }
+        };
+        let Some(piece) = piece else { return Ok(()) };
+        lane[at].send(stream, &piece, turn < SLOTS)?;
     }
+    while work.look(worker) {}
     Ok(())
 }
 
@@ -157,16 +227,31 @@ fn address(stream: &Arc<CudaStream>) -> usize {
     Arc::as_ptr(stream) as usize
 }
 
-/// The bytes of the parts in pieces for so many lanes, in their order.
-fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Part<'a>> {
+/// Parts that are sent from one slot.
+type Batch<'a> = Vec<Part<'a>>;
+
+/// The bytes of the parts in pieces for so many lanes, in their order; small parts share one.
+fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
     let total: usize = parts.iter().map(|part| part.bytes.len()).sum();
     // Twice for each slot where there is enough of it, so that filling and copying overlap.
     let piece = (total / (4 * lanes)).next_multiple_of(GRAIN).min(PIECE);
-    let of = |part: &Part<'a>| {
-        let to = part.to;
-        part.bytes.chunks(piece).enumerate().map(move |(at, bytes)| Part { to: to + (at * piece) as u64, bytes })
-    };
-    parts.iter().flat_map(of).collect()
+    let (mut pieces, mut open, mut room) = (Vec::new(), Batch::new(), piece);
+    for part in parts {
+        let (mut to, mut bytes) = (part.to, part.bytes);
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            open.push(Part { to, bytes: now });
+            to += now.len() as u64;
+            room -= now.len();
+            bytes = later;
+            if room == 0 {
+                pieces.push(std::mem::take(&mut open));
+                room = piece;
+            }
+        }
+    }
+    pieces.extend((!open.is_empty()).then_some(open));
+    pieces
 }
 
 impl Staging {
@@ -179,29 +264,52 @@ impl Staging {
         staging
     }
 
-    /// Copies host data in the queue's order, all parts as one, and returns once the data has been read; false, and nothing done, where there is
-    /// no page-locked memory for the queue.
+    /// Copies host data in the queue's order, all parts as one, and returns once the data has been read; false, and not all of it done, where
+    /// there is no page-locked memory for the queue. Threads that wait for a copy, and those that have no lane, do the work `beside` meanwhile, and
+    /// what that finds is copied too.
     ///
     /// # Errors
     /// The driver's.
     ///
     /// # Safety
-    /// Each part has the room of its bytes in memory of this queue's context, which no other part has.
-    pub(crate) unsafe fn copy(stream: &Arc<CudaStream>, parts: &[Part<'_>]) -> Result<bool> {
+    /// Each part, of those that are found as well, has the room of its bytes in memory of this queue's context, which no other part has.
+    pub(crate) unsafe fn copy<'a>(
+        stream: &Arc<CudaStream>,
+        parts: &[Part<'a>],
+        beside: Option<Beside<'a, '_>>,
+    ) -> Result<bool> {
         let known = locked(&KNOWN).iter().find(|(queue, _)| *queue == address(stream)).map(|(_, own)| own.clone());
         let Some(staging) = known.and_then(|own| own.upgrade()) else { return Ok(false) };
-        let most = LANES.min(rayon::current_num_threads());
-        let pieces = pieces(parts, most);
+        let threads = rayon::current_num_threads();
+        let most = LANES.min(threads);
         let mut lanes = locked(&staging.lanes);
-        let next = AtomicUsize::new(0);
-        let wanted = lanes.par_iter_mut().take(most.min(pieces.len())).with_max_len(1);
-        wanted
-            .try_for_each(|lane| drain(lane, &staging.context, stream, &pieces, &next))
-            .map_err(|error| failed("upload", error))?;
-        // Each lane that has a slot went on to the last piece.
-        let sent = next.load(Ordering::Relaxed);
-        assert!(sent == 0 || sent >= pieces.len(), "a lane with a slot leaves no piece");
-        Ok(sent > 0)
+        let mut work = Work { pieces: pieces(parts, most), next: AtomicUsize::new(0), more: Mutex::default(), beside };
+        loop {
+            let workers = if beside.is_some() { threads } else { most.min(work.pieces.len()) };
+            let with_lanes = lanes.iter_mut().take(most).map(Some).chain(std::iter::repeat_with(|| None));
+            let wanted: Vec<_> = with_lanes.take(workers).enumerate().collect();
+            let drained = wanted.into_par_iter().with_max_len(1).try_for_each(|(worker, lane)| match lane {
+                Some(lane) => drain(lane, worker, &staging.context, stream, &work),
+                None => {
+                    while work.look(worker) {}
+                    Ok(())
+                }
+            });
+            drained.map_err(|error| failed("upload", error))?;
+            // Each lane that has a slot went on to the last piece.
+            let sent = work.next.load(Ordering::Relaxed);
+            assert!(sent == 0 || sent >= work.pieces.len(), "a lane with a slot leaves no piece");
+            if sent == 0 && !work.pieces.is_empty() {
+                return Ok(false);
+            }
+            // What was found when no lane was left.
+            let left = std::mem::take(&mut *locked(&work.more));
+            if left.is_empty() {
+                return Ok(true);
+            }
+            work =
+                Work { pieces: pieces(&left, most), next: AtomicUsize::new(0), more: Mutex::default(), beside: None };
+        }
     }
 }
 
@@ -236,12 +344,13 @@ mod tests {
                 })
                 .collect();
             let pieces = pieces(&parts, lanes);
-            let mut left = pieces.iter();
+            assert!(pieces.iter().all(|batch| batch.iter().map(|part| part.bytes.len()).sum::<usize>() <= PIECE));
+            let mut left = pieces.iter().flatten();
             for part in &parts {
                 let mut at = 0;
                 while at < part.bytes.len() {
                     let piece = left.next().expect("a piece for every byte");
-                    assert!(!piece.bytes.is_empty() && piece.bytes.len() <= PIECE);
+                    assert!(!piece.bytes.is_empty());
                     assert_eq!((piece.to, piece.bytes.as_ptr()), (part.to + at as u64, part.bytes[at..].as_ptr()));
                     at += piece.bytes.len();
                 }
@@ -249,5 +358,33 @@ mod tests {
             }
             assert!(left.next().is_none() && pieces.len() >= 2 * lanes.min(4));
         }
+    }
+
+    #[test]
+    fn what_was_found_fills_slots() {
+        let host: Vec<u8> = (0..3 * PIECE).map(|at| (at / 251) as u8).collect();
+        let mut to = 1 << 40;
+        let lens = [5, PIECE - 5, 7, PIECE, PIECE / 2, 100];
+        let mut parts: Vec<Part<'_>> = lens
+            .iter()
+            .map(|&len| {
+                to += 2 * PIECE as u64;
+                Part { to, bytes: &host[..len] }
+            })
+            .collect();
+        let wanted = parts.clone();
+        let (mut sent, mut batches) = (vec![0; lens.len()], 0);
+        while let Some(batch) = taken(&mut parts) {
+            batches += 1;
+            assert!(batch.iter().map(|part| part.bytes.len()).sum::<usize>() <= PIECE);
+            for part in batch {
+                let of = wanted.iter().rposition(|whole| whole.to <= part.to).expect("a part that was there");
+                assert_eq!(part.to, wanted[of].to + sent[of] as u64, "each part from its beginning on");
+                assert_eq!(part.bytes.as_ptr(), wanted[of].bytes[sent[of]..].as_ptr());
+                sent[of] += part.bytes.len();
+            }
+        }
+        assert_eq!(sent, lens);
+        assert_eq!(batches, lens.iter().sum::<usize>().div_ceil(PIECE), "full ones");
     }
 }

@@ -17,8 +17,9 @@ use super::{CsrKernel, CudaCsr};
 use crate::Cuda;
 use crate::error::failed;
 use crate::launch::BLOCK;
-use crate::memory::{Buffer, write_all};
+use crate::memory::Buffer;
 use crate::persistent::Reach;
+use crate::runs::Index;
 
 /// The arrays of [`CudaCsr`], its reach, and what is known of its rows.
 pub(super) struct Arrays<T> {
@@ -34,11 +35,8 @@ impl Cuda {
         let row_ptr = Buffer::uninit(self.stream(), host.row_ptr().len(), "a matrix's row pointers")?;
         let col_idx = Buffer::uninit(self.stream(), host.nnz(), "a matrix's columns")?;
         let values = Buffer::uninit(self.stream(), host.nnz(), "a matrix's values")?;
-        write_all(&[
-            row_ptr.write(0, host.row_ptr()),
-            col_idx.write(0, host.col_idx()),
-            values.write(0, host.values()),
-        ])?;
+        let index = Index { row_ptr: (&row_ptr, host.row_ptr()), col_idx: (&col_idx, host.col_idx()) };
+        self.write_rows(&index, vec![values.write(0, host.values())])?;
         let arrays = Arrays {
             row_ptr: Arc::new(row_ptr),
             col_idx: Arc::new(col_idx),

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues};
-use spandrel_formats::{Csr, Offset, Real};
+use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, STAGED_AHEAD, STAGED_WARPS};
@@ -108,6 +108,15 @@ impl<T: Real> CudaCsr<T> {
         self.kernel
     }
 
+    /// Row pointers, `nrows` + 1 of them, and the `nnz` columns, as they lie on the device. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] of the host; what the driver says.
+    pub fn download_pattern(&self) -> Result<(Vec<Offset>, Vec<Ordinal>)> {
+        let row_ptr = self.row_ptr.to_host("a matrix's row pointers")?;
+        Ok((row_ptr, self.col_idx.to_host("a matrix's columns")?))
+    }
+
     /// Overwrites the values, `nnz` of them in the order of the entries; the pattern stays. Enqueues; returns once the host's data has been
     /// read; may not be recorded. The next transposed product makes its plan anew.
     ///
@@ -138,8 +147,7 @@ impl<T: Real> CudaCsr<T> {
             return Ok(transposed);
         }
         not_recorded(cuda, "the first product with a transpose, which stores it,")?;
-        let row_ptr = self.row_ptr.to_host("a matrix's row pointers")?;
-        let col_idx = self.col_idx.to_host("a matrix's columns")?;
+        let (row_ptr, col_idx) = self.download_pattern()?;
         let values = self.values.to_host("a matrix's values")?;
         // SAFETY: the pattern is that of the CSR matrix that was loaded; nothing writes it on the device.
         let host = unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, col_idx, values) };

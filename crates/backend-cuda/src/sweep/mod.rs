@@ -79,10 +79,7 @@ pub struct CudaSweep<T> {
 /// Row pointers and columns.
 fn pattern<T: Real>(cuda: &Cuda, plan: &Sweep<T>) -> Result<[Buffer<u32>; 2]> {
     let csr = plan.matrix().csr();
-    Ok([
-        Buffer::from_host(cuda.stream(), csr.row_ptr(), "a triangle's row pointers")?,
-        Buffer::from_host(cuda.stream(), csr.col_idx(), "a triangle's columns")?,
-    ])
+    cuda.load_rows(csr.row_ptr(), csr.col_idx(), ["a triangle's row pointers", "a triangle's columns"])
 }
 
 impl<T: Real> CountsSolves for CudaSweep<T> {

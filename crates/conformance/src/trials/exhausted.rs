@@ -56,6 +56,7 @@ fn typed(error: spandrel_solvers::Error) -> Error {
 /// succeed: each ends in success or in a lack of memory, and the device goes on.
 pub(super) fn filled_up(be: &Cuda) -> Verdict {
     let host: Arc<Csr<f64>> = Arc::new(generate::csr("d3n7:48x48x48")?);
+    let large: Arc<Csr<f64>> = Arc::new(generate::csr("d3n7:88x88x88")?);
     let n = 48 * 48 * 48;
     let lower = part(&host, Triangle::Lower).map_err(wrong)?;
     let triangle = Arc::new(Triangular::new(lower, Triangle::Lower, Diagonal::NonUnit).map_err(wrong)?);
@@ -63,6 +64,7 @@ pub(super) fn filled_up(be: &Cuda) -> Verdict {
     let b = numbers::<f64>(3, n);
     let requests: Vec<Request<'_>> = vec![
         ("load/csr", Box::new(|be| Mat::<Cuda, Csr<f64>>::load(be, host.clone()).map(drop))),
+        ("load/runs", Box::new(|be| Mat::<Cuda, Csr<f64>>::load(be, large.clone()).map(drop))),
         ("convert/ell", Box::new(|be| loaded.convert::<Ell<f64>>(be).map(drop))),
         ("convert/sell", Box::new(|be| loaded.convert::<Sell<f64>>(be).map(drop))),
         ("convert/dia", Box::new(|be| loaded.convert::<Dia<f64>>(be).map(drop))),

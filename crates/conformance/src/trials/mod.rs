@@ -32,6 +32,8 @@ pub(crate) mod precond;
 pub(crate) mod product;
 pub(crate) mod repeats;
 pub mod reproducible;
+#[cfg(not(test))]
+pub(crate) mod runs;
 pub(crate) mod solve;
 pub(crate) mod sparse;
 pub(crate) mod sptrsv;

@@ -1,0 +1,185 @@
+//! Row pointers and columns on their way to the device: as runs where rows repeat the ones before them.
+//!
+//! Layout: see [`find`]. Pieces of whole rows, some 2 MiB of both arrays each; each goes as its runs, which the device writes out, or as it
+//! is. What lies on the device then is the same.
+//! Invariants: a piece's runs are all of its rows, so that every word of both arrays is written once, by a copy or by the kernel; the first row
+//! pointer by a copy.
+//! Cost: the bytes of the runs in the place of the piece's, no more than a third of them, and as much memory on the device until they are
+//! written out; threads look for runs while the bus is busy with other arrays (docs/adr/0037). Kernels: kernels/runs.cu.
+
+mod find;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use spandrel_backend::{Error, Result};
+use spandrel_formats::{Offset, Ordinal};
+
+use self::find::{Found, Piece, Rows, Run};
+use crate::Cuda;
+use crate::launch::{Grid, arg};
+use crate::memory::{Buffer, Write, write_all, write_beside};
+use crate::module::RUNS;
+
+/// Words of row pointers and columns from which runs are looked for. These are 0.33 ms of the bus; the second turn of copies and the kernel take
+/// 0.2 to 0.3 (record/h200-upload-variants.txt).
+const LEAST: usize = 1 << 22;
+/// Words of a piece at least, and of which it is a multiple.
+const GRAIN: usize = 32 << 10;
+/// Words of a piece at most: those of a slot, but for room for the row that passes the end.
+const PIECE: usize = (512 << 10) - GRAIN;
+/// Threads of a thread block, and entries that each of its warps takes at once, as in the kernel.
+const THREADS: u32 = 256;
+const CHUNK: usize = 1024;
+
+/// What is looked through, and what was found.
+struct Look<'a> {
+    rows: Rows<'a>,
+    /// Words of a piece.
+    piece: usize,
+    next: AtomicUsize,
+    /// Of each thread that looks.
+    found: Vec<Mutex<Found>>,
+}
+
+impl<'a> Look<'a> {
+    fn new(rows: Rows<'a>) -> Self {
+        let threads = rayon::current_num_threads();
+        let words = rows.count() + rows.cols.len();
+        Self {
+            rows,
+            piece: (words / (8 * threads)).next_multiple_of(GRAIN).min(PIECE),
+            next: AtomicUsize::new(0),
+            found: (0..threads).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Looks at one more piece: its rows if it is to be sent as it is, none if it was found to be runs; `None` after the last.
+    fn piece(&self, worker: usize) -> Option<Range<usize>> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed).checked_mul(self.piece)?;
+        let rows = self.rows.at(at)..self.rows.at(at + self.piece);
+        if rows.start == self.rows.count() {
+            return None;
+        }
+        if rows.is_empty() {
+            return Some(rows);
+        }
+        let mut found = self.found[worker].lock().unwrap_or_else(PoisonError::into_inner);
+        Some(if found.add(self.rows, rows.clone()) { 0..0 } else { rows })
+    }
+}
+
+/// Row pointers and columns in device memory, and those of the host that go there.
+pub(crate) struct Index<'a> {
+    pub(crate) row_ptr: (&'a Buffer<Offset>, &'a [Offset]),
+    pub(crate) col_idx: (&'a Buffer<Ordinal>, &'a [Ordinal]),
+}
+
+impl<'a> Index<'a> {
+    /// The copies of some rows.
+    fn of(&self, rows: Range<usize>) -> [Write<'a>; 2] {
+        let (ptr, cols) = (self.row_ptr.1, self.col_idx.1);
+        let entries = ptr[rows.start] as usize..ptr[rows.end] as usize;
+        [
+            self.row_ptr.0.write(rows.start + 1, &ptr[rows.start + 1..=rows.end]),
+            self.col_idx.0.write(entries.start, &cols[entries]),
+        ]
+    }
+
+    /// The copies of all of them.
+    fn whole(&self) -> [Write<'a>; 2] {
+        [self.row_ptr.0.write(0, self.row_ptr.1), self.col_idx.0.write(0, self.col_idx.1)]
+    }
+}
+
+impl Cuda {
+    /// Brings the rows of a matrix, valid ones of `n` + 1 pointers, to the device, and what else is to be written. Enqueues; returns once the
+    /// host's data has been read. Allocates where it finds runs, and does without them where there is no room; may not be recorded.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn write_rows<'a>(&self, index: &Index<'a>, mut others: Vec<Write<'a>>) -> Result<()> {
+        let (row_ptr, cols) = (index.row_ptr.1, index.col_idx.1);
+        if row_ptr.len() + cols.len() < LEAST {
+            others.extend(index.whole());
+            return write_all(&others);
+        }
+        let look = Look::new(Rows { ptr: row_ptr, cols });
+        others.push(index.row_ptr.0.write(0, &row_ptr[..1]));
+        let piece = |worker| look.piece(worker).map(|rows| index.of(rows));
+        if !write_beside(&others, &piece)? {
+            others.extend(index.whole());
+            return write_all(&others);
+        }
+        let each = look.piece;
+        let found: Vec<Found> =
+            look.found.into_iter().map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
+        match self.expand(index, &found, each) {
+            // The runs have no room there; the arrays have theirs.
+            Err(Error::OutOfMemory { .. }) => write_all(&index.whole()),
+            done => done,
+        }
+    }
+
+    /// Row pointers and columns of a matrix on the device, as [`Cuda::write_rows`] brings them there.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; the driver's.
+    pub(crate) fn load_rows(
+        &self,
+        row_ptr: &[Offset],
+        col_idx: &[Ordinal],
+        [ptr_what, cols_what]: [&'static str; 2],
+    ) -> Result<[Buffer<u32>; 2]> {
+        let to_ptr = Buffer::uninit(self.stream(), row_ptr.len(), ptr_what)?;
+        let to_cols = Buffer::uninit(self.stream(), col_idx.len(), cols_what)?;
+        self.write_rows(&Index { row_ptr: (&to_ptr, row_ptr), col_idx: (&to_cols, col_idx) }, Vec::new())?;
+        Ok([to_ptr, to_cols])
+    }
+
+    /// Sends runs and writes them out.
+    fn expand(&self, index: &Index<'_>, found: &[Found], each: usize) -> Result<()> {
+        const WHAT: &str = "the runs of a matrix's rows";
+        let (mut runs, mut words) = (0, 0);
+        let mut pieces: Vec<Piece> = Vec::new();
+        for part in found {
+            let of = |piece: &Piece| Piece {
+                run: piece.run + runs as u32,
+                end_run: piece.end_run + runs as u32,
+                words: piece.words + words as u32,
+                ..*piece
+            };
+            pieces.extend(part.pieces.iter().map(of));
+            runs += part.runs.len();
+            words += part.words.len();
+        }
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        // All in one buffer, so that few copies bring them.
+        let sizes = [size_of_val(&*pieces) / size_of::<u32>(), runs * size_of::<Run>() / size_of::<u32>(), words];
+        let to = Buffer::uninit(self.stream(), sizes.iter().sum(), WHAT)?;
+        let begins = [0, sizes[0], sizes[0] + sizes[1]];
+        let mut writes = vec![to.write(0, bytemuck::cast_slice(&pieces))];
+        let mut at = begins[1];
+        for part in found {
+            writes.push(to.write(at, bytemuck::cast_slice(&part.runs)));
+            at += size_of_val(&*part.runs) / size_of::<u32>();
+        }
+        for part in found {
+            writes.push(to.write(at, &part.words));
+            at += part.words.len();
+        }
+        write_all(&writes)?;
+        let parts = each.div_ceil(CHUNK * THREADS as usize / 32) as u32;
+        let grid = Grid::of(pieces.len() * parts as usize, THREADS);
+        let addresses = begins.map(|begin| to.address(begin));
+        let (row_ptr, cols) = (index.row_ptr.0.pointer(), index.col_idx.0.pointer());
+        let [pieces, runs, words] = &addresses;
+        let mut arguments = [arg(pieces), arg(&parts), arg(runs), arg(words), arg(&row_ptr), arg(&cols)];
+        // SAFETY: expand_runs(pieces, parts, runs, words, row_ptr, cols); `parts` thread blocks for each piece, whose rows and entries lie
+        // inside both arrays, and whose runs are all of them. What was sent is freed in the queue's order.
+        unsafe { self.launch::<f64>(&RUNS, "expand_runs", grid, &mut arguments) }
+    }
+}
