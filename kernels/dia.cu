@@ -288,20 +288,38 @@ FOR_EACH_TYPE(SPMM)
 FOR_EACH_TYPE(KRYLOV)
 
 // Which diagonals hold entries: bit col - row + nrows of `marks`. A bit only ever goes from 0 to 1, so a stale look at its word costs
-// one more atomic and no bit is lost; once it is set the word is only read, by 32 rows of a stencil at the same place at once.
+// one more atomic and no bit is lost. A thread block remembers some of the bits that it has seen set, by a hash of their places: a stencil's
+// diagonals are looked up on chip.
+#define REMEMBERED_BITS 8
 template <class T>
 struct MarkDiagonals {
     struct Row {};
     volatile u32* marks;
     u32 nrows;
+    volatile u32* remembered;  // 2^REMEMBERED_BITS words: a place + 1, 0 for none
 
     __device__ __forceinline__ Row open(u32) const { return {}; }
     __device__ __forceinline__ void visit(Row&, u32 row, u32, u32 col, T) const {
-        u32 at = col + (nrows - row), bit = 1u << at % 32;
+        u32 at = col + (nrows - row), bit = 1u << at % 32, slot = at * 2654435761u >> (32 - REMEMBERED_BITS);
+        if (remembered[slot] == at + 1) return;
         if (!(marks[at / 32] & bit)) atomicOr((u32*)marks + at / 32, bit);
+        remembered[slot] = at + 1;
     }
     __device__ __forceinline__ void close(const Row&, u32, u32) const {}
 };
+
+// The words of marks that are not 0, with their places, in any order, behind their number; of more than `most` the number alone.
+__device__ __forceinline__ void list_marks(const u32* marks, u32 words, u32 most, u32* list) {
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x) {
+        u32 word = marks[i];
+        if (!word) continue;
+        u32 at = atomicAdd(list, 1u);
+        if (at < most) {
+            list[1 + 2 * at] = i;
+            list[2 + 2 * at] = word;
+        }
+    }
+}
 
 // Where `offset`, which is there, stands among offsets[from .. count).
 __device__ __forceinline__ u32 find_offset(const int* offsets, u32 from, u32 count, int offset) {
@@ -372,8 +390,14 @@ struct CompareMirror {
 
 #define FROM_CSR(T, t)                                                                           \
     extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) mark_diagonals_dia_##t(const u32* row_ptr, const u32* cols, u32 nrows, u32* marks) { \
-        MarkDiagonals<T> visitor{marks, nrows};                                                  \
+        __shared__ u32 remembered[1 << REMEMBERED_BITS];                                         \
+        for (u32 i = threadIdx.x; i < 1 << REMEMBERED_BITS; i += WALK_THREADS) remembered[i] = 0; \
+        __syncthreads();                                                                         \
+        MarkDiagonals<T> visitor{marks, nrows, remembered};                                      \
         walk_rows<T, false>(row_ptr, cols, (const T*)nullptr, nrows, visitor);                   \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) list_diagonals_dia_##t(const u32* marks, u32 words, u32 most, u32* list) { \
+        list_marks(marks, words, most, list);                                                    \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) fill_from_csr_dia_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, const int* offsets, u32 diagonals, u32 first, u64 stride, T* out, u64* counts) { \
         FillDiagonals<T> visitor{offsets, diagonals, first, stride, out, 0, 0, 0};               \
@@ -384,7 +408,7 @@ struct CompareMirror {
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(WALK_THREADS, 8) compare_mirror_dia_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, const int* offsets, u32 diagonals, u32 first, const T* upper, u64* differing) { \
         CompareMirror<T> visitor{offsets, diagonals, first, nrows, upper, false};                \
-        walk_rows<T, true>(row_ptr, cols, values, nrows, visitor);                               \
+        walk_rows<T, true, true>(row_ptr, cols, values, nrows, visitor);                               \
         add_count(differing, visitor.differs);                                                   \
     }
 FOR_EACH_TYPE(FROM_CSR)

@@ -5,8 +5,7 @@
 // Layout: sides and reports as include/side.cuh says; `Sides` has a side's differences in the order of the columns.
 // sample: SAMPLE_WORDS words a row: entries of the side (more than SAMPLE_COLS are not counted), whether there are others, columns.
 // Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
-// of one line and hold the whole pattern, a row a lane otherwise. fill, pack: see include/side_values.cuh. split, order, reciprocals: a row a
-// thread.
+// of one line and hold the whole pattern, a row a lane otherwise. fill, pack: see include/side_values.cuh. split, order: a row a thread.
 // Order: none is summed.
 // Bytes: check row pointers and columns once; the others see the headers.
 #include "half.cuh"
@@ -203,8 +202,5 @@ __device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const 
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS) order_grid_##t(u32 nx, u32 ny, u32 sigma, u32 tau, u32 n, const u32* rank, const u32* place, u32* order) { \
         level_order(nx, ny, sigma, tau, n, rank, place, order);                                  \
-    }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(GRID_THREADS) reciprocals_grid_##t(const u32* row_ptr, const u32* cols, const T* from, u32 n, T* to) { \
-        reciprocals(row_ptr, cols, from, n, to);                                                 \
     }
 FOR_EACH_TYPE(GRID)

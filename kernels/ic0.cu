@@ -6,7 +6,7 @@
 // l_ij^2, j ascending; l_ii = sqrt(s). Lanes look for the terms of a sum, all of them form it.
 // Bytes: the values of A's lower triangle, the factor, patterns and order once; for each l_ik the columns of row k of L and the values
 // that the row has a place for.
-#include "factor.cuh"
+#include "grid_factor.cuh"
 
 // Kinds of what is wrong: a row of A that no shift mends, a pivot that is not positive.
 #define NOT_MENDED 0
@@ -109,3 +109,108 @@ struct Cholesky {
     }
 #define FACTORIZE_BY_ALL_LANES(T, t) FACTORIZE(T, t, 4) FACTORIZE(T, t, 8) FACTORIZE(T, t, 16) FACTORIZE(T, t, 32)
 FOR_EACH_TYPE(FACTORIZE_BY_ALL_LANES)
+
+// On a grid, a point a lane.
+template <class T, int POINTS>
+struct GridCholesky {
+    using A = Aside<T, POINTS>;
+    using C = Common<POINTS>;
+    using S = Stencil<POINTS>;
+    using L = Lines<POINTS>;
+    static constexpr bool BOTH = false;
+    static constexpr int TERMS = A::TERMS, COUNT = A::COUNT;
+    // What is brought from neighbours at once: from all of them, of large stencils from those of a line.
+    static constexpr int TURNS = POINTS <= 27 && POINTS != 13 ? 1 : COUNT + 1;
+    const Task<T>& task;
+    const OnGrid<T>& g;
+    // Of the point on each line that is at this x: its terms, its pivot. The last line is the point's own.
+    T* terms[COUNT + 1];
+    T* pivots[COUNT + 1];
+    T w[TERMS], pivot;
+
+    __device__ __forceinline__ void begin(int y, int z, bool here, i64 row, int x) {
+        terms[COUNT] = g.lower + A::first(row, threadIdx.x);
+        pivots[COUNT] = g.pivots + row * 32 + threadIdx.x;
+        each<COUNT>([&](auto c) {
+            int yy = y + L::dy(c), zz = z + L::dz(c);
+            bool in = here && yy >= 0 && yy < (int)g.ny && zz >= 0;
+            Spread s = in ? A::spread(g, yy, zz) : Spread{0, 0};
+            terms[c] = g.lower + A::first(s.row + x, s.lane);
+            pivots[c] = g.pivots + (s.row + x) * 32 + s.lane;
+        });
+    }
+
+    __device__ __forceinline__ void step() {
+        each<COUNT + 1>([&](auto c) { terms[c] += A::STEP, pivots[c] += 32; });
+    }
+
+    __device__ __forceinline__ void take(u32 before, u32, const T* from, bool on) {
+        each<TERMS>([&](auto k) {
+            w[k] = T(0);
+            if (before >> k & 1) w[k] = __ldg(from + __popc(before & ((1u << k) - 1)));
+        });
+        pivot = T(1);
+        if (on) pivot = __ldg(from + __popc(before));
+    }
+
+    __device__ __forceinline__ void make(u32 number, u32 before, u32, bool on) {
+        T whole = fma_rn(task.shift, pivot, pivot), s = whole;
+        bool mended = pivot > T(0) && finite((double)pivot);
+        each<TERMS>([&](auto k) { mended = mended && finite((double)w[k]); });
+        each<TURNS>([&](auto turn) {
+            constexpr int begins = TURNS == 1 ? 0 : L::first(turn), count = (TURNS == 1 ? TERMS : L::first((int)turn + 1)) - begins;
+            // Of a row that it is made of: the pivot and the terms that lead to columns of its own.
+            T other[count], term[count][TERMS];
+            each<count>([&](auto i) {
+                constexpr int k = begins + (int)i, c = L::of(k);
+                bool in = before >> k & 1;
+                other[i] = T(1);
+                if (in) other[i] = made_at(pivots[c] + S::dx(k) * 32);
+                each<TERMS>([&](auto q) {
+                    constexpr int to = C::sum(k, q);
+                    if constexpr (to >= 0) {
+                        term[i][q] = T(0);
+                        if (in) term[i][q] = made_at(terms[c] + (S::dx(k) * A::STEP + A::term(q)));
+                    }
+                });
+            });
+            each<count>([&](auto i) {
+                constexpr int k = begins + (int)i;
+                T sum = w[k];
+                each<TERMS>([&](auto q) {
+                    constexpr int to = C::sum(k, q);
+                    if constexpr (to >= 0) sum = fma_rn(-w[to >= 0 ? to : 0], term[i][q], sum);
+                });
+                w[k] = before >> k & 1 ? sum / other[i] : T(0);
+            });
+        });
+        each<TERMS>([&](auto k) { s = fma_rn(-w[k], w[k], s); });
+        bool positive = s > task.number * whole && finite((double)s);
+        pivot = positive ? sqrt_rn(s) : s;
+        if (on && !(mended && positive)) {
+            if (!mended) task.state->blame(NOT_MENDED, number);
+            if (!positive) task.state->blame(BROKEN, number);
+        }
+        put_terms<T, POINTS>(terms[COUNT], w);
+        if (on) *pivots[COUNT] = pivot;
+    }
+
+    __device__ __forceinline__ void end(u32 number, u32 before, u32, bool on) const {
+        terms[COUNT][A::last(threadIdx.x)] = on ? T(1) / pivot : T(0);
+        if (!on) return;
+        T* to = task.l + __ldg(task.lower.ptr + number);
+        each<TERMS>([&](auto k) {
+            if (before >> k & 1) to[__popc(before & ((1u << k) - 1))] = w[k];
+        });
+        to[__popc(before)] = pivot;
+    }
+};
+
+#define FACTORIZE_ON_GRID(T, t, POINTS)                                                          \
+    extern "C" __global__ void __launch_bounds__(ON_GRID_THREADS) factorize_grid##POINTS##_ic0_##t(Task<T> task, OnGrid<T> g) { \
+        GridCholesky<T, POINTS> method = {task, g};                                              \
+        factor_blocks<T, POINTS>(task, g, method);                                               \
+    }
+#define FACTORIZE_ON_GRIDS(T, t)                                                                 \
+    FACTORIZE_ON_GRID(T, t, 7) FACTORIZE_ON_GRID(T, t, 13) FACTORIZE_ON_GRID(T, t, 15) FACTORIZE_ON_GRID(T, t, 19) FACTORIZE_ON_GRID(T, t, 27) FACTORIZE_ON_GRID(T, t, 33)
+FOR_EACH_TYPE(FACTORIZE_ON_GRIDS)

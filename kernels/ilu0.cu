@@ -7,7 +7,7 @@
 // takes its terms one by one.
 // Bytes: A's values, the factors, patterns and order once; for each l_ik the columns and values of row k of U. Places are looked for in
 // the row, on chip: lists of them would be 8 bytes for each term, more than the columns that they save.
-#include "factor.cuh"
+#include "grid_factor.cuh"
 
 template <class T, int LANES>
 struct Elimination {
@@ -121,3 +121,127 @@ struct Elimination {
     }
 #define FACTORIZE_BY_ALL_LANES(T, t) FACTORIZE(T, t, 4) FACTORIZE(T, t, 8) FACTORIZE(T, t, 16) FACTORIZE(T, t, 32)
 FOR_EACH_TYPE(FACTORIZE_BY_ALL_LANES)
+
+// On a grid, a point a lane. Rows of U are read where the sweep of the mirrored grid has them.
+template <class T, int POINTS>
+struct GridElimination {
+    using A = Aside<T, POINTS>;
+    using C = Common<POINTS>;
+    using S = Stencil<POINTS>;
+    using L = Lines<POINTS>;
+    static constexpr bool BOTH = true;
+    static constexpr int TERMS = A::TERMS, COUNT = A::COUNT, PLACES = 2 * TERMS + 1;
+    // What is brought from neighbours at once: from all of them, of large stencils from those of a line.
+    static constexpr int TURNS = POINTS <= 13 ? 1 : COUNT + 1;
+    const Task<T>& task;
+    const OnGrid<T>& g;
+    // Of the point on each line that is at this x: U's terms, its pivot. The last line is the point's own.
+    T* terms[COUNT + 1];
+    T* pivots[COUNT + 1];
+    T* lower;
+    int mirrored_lane;
+    T w[PLACES];  // lower terms, the diagonal, upper ones
+
+    __device__ __forceinline__ void begin(int y, int z, bool here, i64 row, int x) {
+        lower = g.lower + A::first(row, threadIdx.x);
+        each<COUNT + 1>([&](auto c) {
+            constexpr int line = (int)c < COUNT ? (int)c : 0;
+            int yy = y + ((int)c < COUNT ? L::dy(line) : 0), zz = z + ((int)c < COUNT ? L::dz(line) : 0);
+            bool in = here && yy >= 0 && yy < (int)g.ny && zz >= 0;
+            Spread s = in ? A::spread(g, yy, zz) : Spread{0, 0}, m = in ? A::mirrored(g, yy, zz) : Spread{0, 0};
+            terms[c] = g.upper + A::first(m.row - x, m.lane);
+            pivots[c] = g.pivots + (s.row + x) * 32 + s.lane;
+            mirrored_lane = m.lane;
+        });
+    }
+
+    __device__ __forceinline__ void step() {
+        each<COUNT + 1>([&](auto c) { terms[c] -= A::STEP, pivots[c] += 32; });
+        lower += A::STEP;
+    }
+
+    __device__ __forceinline__ void take(u32 before, u32 after, const T* from, bool on) {
+        each<TERMS>([&](auto k) {
+            w[k] = T(0);
+            if (before >> k & 1) w[k] = __ldg(from + __popc(before & ((1u << k) - 1)));
+        });
+        from += __popc(before);
+        w[TERMS] = T(1);
+        if (on) w[TERMS] = __ldg(from);
+        // The terms opposite to those of larger k come before that of term k.
+        each<TERMS>([&](auto k) {
+            w[2 * TERMS - k] = T(0);
+            if (after >> k & 1) w[2 * TERMS - k] = __ldg(from + 1 + __popc(after >> k >> 1));
+        });
+    }
+
+    __device__ __forceinline__ void make(u32 number, u32 before, u32 after, bool on) {
+        T largest = T(0);
+        each<PLACES>([&](auto f) {
+            T size = magnitude(w[f]);
+            if (size > largest) largest = size;
+        });
+        each<TURNS>([&](auto turn) {
+            constexpr int begins = TURNS == 1 ? 0 : L::first(turn), count = (TURNS == 1 ? TERMS : L::first((int)turn + 1)) - begins;
+            T other[count], term[count][TERMS];
+            each<count>([&](auto i) {
+                constexpr int k = begins + (int)i, c = L::of(k);
+                bool in = before >> k & 1;
+                other[i] = T(1);
+                if (in) other[i] = made_at(pivots[c] + S::dx(k) * 32);
+                each<TERMS>([&](auto q) {
+                    constexpr int to = C::sum(k, 2 * TERMS - (int)q);
+                    if constexpr (to >= 0) {
+                        term[i][q] = T(0);
+                        if (in) term[i][q] = made_at(terms[c] + (A::term(q) - S::dx(k) * A::STEP));
+                    }
+                });
+            });
+            each<count>([&](auto i) {
+                constexpr int k = begins + (int)i;
+                w[k] = before >> k & 1 ? w[k] / other[i] : T(0);
+                each<TERMS>([&](auto q) {
+                    constexpr int to = C::sum(k, 2 * TERMS - (int)q);
+                    if constexpr (to >= 0) w[to >= 0 ? to : 0] = fma_rn(-w[k], term[i][q], w[to >= 0 ? to : 0]);
+                });
+            });
+        });
+        bool fine = finite((double)w[TERMS]);
+        each<TERMS>([&](auto k) {
+            // What fell outside the grid.
+            w[2 * TERMS - k] = after >> k & 1 ? w[2 * TERMS - k] : T(0);
+            fine = fine && finite((double)w[k]) && finite((double)w[2 * TERMS - k]);
+        });
+        T pivot = w[TERMS];
+        if (!on) return;
+        if (!(fine && pivot != T(0) && magnitude(pivot) > task.number * largest)) task.state->blame(0, number);
+        T upper[TERMS];
+        each<TERMS>([&](auto k) { upper[k] = w[2 * TERMS - k]; });
+        put_terms<T, POINTS>(terms[COUNT], upper);
+        *pivots[COUNT] = pivot;
+    }
+
+    __device__ __forceinline__ void end(u32 number, u32 before, u32 after, bool on) const {
+        put_terms<T, POINTS>(lower, w);
+        lower[A::last(threadIdx.x)] = on ? T(1) : T(0);
+        if (!on) return;
+        terms[COUNT][A::last(mirrored_lane)] = T(1) / w[TERMS];
+        T *l = task.l + __ldg(task.lower.ptr + number), *u = task.u + __ldg(task.upper.ptr + number);
+        each<TERMS>([&](auto k) {
+            if (before >> k & 1) l[__popc(before & ((1u << k) - 1))] = w[k];
+        });
+        u[0] = w[TERMS];
+        each<TERMS>([&](auto k) {
+            if (after >> k & 1) u[1 + __popc(after >> k >> 1)] = w[2 * TERMS - k];
+        });
+    }
+};
+
+#define FACTORIZE_ON_GRID(T, t, POINTS)                                                          \
+    extern "C" __global__ void __launch_bounds__(ON_GRID_THREADS) factorize_grid##POINTS##_ilu0_##t(Task<T> task, OnGrid<T> g) { \
+        GridElimination<T, POINTS> method = {task, g};                                           \
+        factor_blocks<T, POINTS>(task, g, method);                                               \
+    }
+#define FACTORIZE_ON_GRIDS(T, t)                                                                 \
+    FACTORIZE_ON_GRID(T, t, 7) FACTORIZE_ON_GRID(T, t, 13) FACTORIZE_ON_GRID(T, t, 15) FACTORIZE_ON_GRID(T, t, 19) FACTORIZE_ON_GRID(T, t, 27) FACTORIZE_ON_GRID(T, t, 33)
+FOR_EACH_TYPE(FACTORIZE_ON_GRIDS)

@@ -19,9 +19,9 @@
 // Progress: clusters draw tiles by ticket in the order of planes, and wait for earlier tickets and for each other alone; thread blocks of
 // a cluster run together. Which waits cannot form a circle: see crates/backend-cuda/src/sweep/wavefront.rs.
 // Coefficients come by bulk copies, `depth` batches ahead.
-// The transposed system is packed apart, as the lower triangle of the mirrored grid.
+// The transposed system has packed values of its own, as the lower triangle of the mirrored grid.
 // Grid: clusters of thread blocks of 32 (solvers + takers + movers) threads. Dynamic shared memory: `shared` of that file.
-// pack: any number of thread blocks of 256, a row a thread.
+// pack: any number of thread blocks of 256, a row a thread. mirror: the same, a row of the layout a warp.
 // Order: stored (columns ascending in the lower triangle that the grid stands for, the reciprocal last).
 // Bytes: width values (with the rows' ends some rows / nx of them), b, x a row; 2 (f32: 1) words of 8 bytes each way for every point handed on between clusters.
 #include "cluster.cuh"
@@ -506,9 +506,9 @@ __device__ __forceinline__ void waves(const Wavefront& g, const T* values, const
 #endif
 }
 
-// A row's entries to the places of their terms in the rows of the equations that they belong to; `values` held zeros.
+// A row's entries to the places of their terms; `values` held zeros.
 template <class T>
-__device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, u32 transposed, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) {
+__device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) {
     u64 n = (u64)g.nx * g.ny * g.nz;
     u32 width = terms.count + 1;
     auto place = [&](u64 row, u32 k) {
@@ -521,13 +521,39 @@ __device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, u32
         u64 self = g.mirrored ? n - 1 - r : r;
         for (u32 e = row_ptr[r]; e < row_ptr[r + 1]; e++) {
             if (cols[e] == r) continue;
-            u64 other = g.mirrored ? n - 1 - cols[e] : cols[e], row = transposed ? other : self, operand = transposed ? self : other;
-            int x = (int)(row % g.nx), y = (int)(row / g.nx % g.ny), z = (int)(row / g.nx / g.ny);
+            u64 operand = g.mirrored ? n - 1 - cols[e] : cols[e];
+            int x = (int)(self % g.nx), y = (int)(self / g.nx % g.ny), z = (int)(self / g.nx / g.ny);
             int dx = (int)(operand % g.nx) - x, dy = (int)(operand / g.nx % g.ny) - y, dz = (int)(operand / g.nx / g.ny) - z;
             for (u32 k = 0; k < terms.count; k++)
-                if (terms.dx[k] == dx && terms.dy[k] == dy && terms.dz[k] == dz) *place(row, k) = from[e];
+                if (terms.dx[k] == dx && terms.dy[k] == dy && terms.dz[k] == dz) *place(self, k) = from[e];
         }
         *place(self, terms.count) = inv_diag ? inv_diag[r] : T(1);
+    }
+}
+
+// The packed values of a system to those of the transposed one, a warp for each row of the layout. Term k of a point is term k of the mirrored
+// image of its neighbour, and what lies side by side in one layout does so in the other. Every place is written.
+template <class T>
+__device__ __forceinline__ void mirror(const Wavefront& g, const Terms& terms, const T* __restrict__ from, T* __restrict__ to) {
+    struct alignas(2 * sizeof(T)) Pair { T x, y; };
+    u32 lane = threadIdx.x % WARP, plane = lane / LINES, a = lane % LINES, width = terms.count + 1, rows = 4 * (g.batches - 1), all = rows * g.blocks * g.tiles;
+    for (u32 at = (blockIdx.x * blockDim.x + threadIdx.x) / WARP; at < all; at += gridDim.x * blockDim.x / WARP) {
+        u32 x = at % rows - g.by_line * a - g.by_plane * plane, block = at / rows, y = block % g.blocks * LINES + a - g.shear * plane, z = block / g.blocks * PLANES + plane;
+        bool on = x < g.nx && y < g.ny && z < g.nz;
+        // Of a unit diagonal the reciprocals are ones as well.
+        auto value = [&](u32 k) {
+            u32 xx = x, yy = y, zz = z;
+            if (k < terms.count) xx += (u32)terms.dx[k], yy += (u32)terms.dy[k], zz += (u32)terms.dz[k];
+            if (!on || xx >= g.nx || yy >= g.ny || zz >= g.nz) return T(0);
+            xx = g.nx - 1 - xx, yy = g.ny - 1 - yy, zz = g.nz - 1 - zz;
+            u32 of_plane = zz % PLANES, line = yy + g.shear * of_plane, of_line = line % LINES, lane = of_plane * LINES + of_line;
+            u64 row = (u64)(zz / PLANES * g.blocks + line / LINES) * rows + xx + g.by_line * of_line + g.by_plane * of_plane;
+            return __ldg(from + row * (width * 32) + (k < width / 2 * 2 ? k / 2 * 64 + lane * 2 + k % 2 : width / 2 * 64 + lane));
+        };
+        T* row = to + (u64)at * (width * 32);
+#pragma unroll 4
+        for (u32 u = 0; u < width / 2; u++) ((Pair*)(row + u * 64))[lane] = {value(2 * u), value(2 * u + 1)};
+        if (width % 2) row[width / 2 * 64 + lane] = value(width - 1);
     }
 }
 
@@ -538,7 +564,10 @@ __device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, u32
     }
 #define WAVEFRONTS(T, t)                                                                         \
     WAVEFRONT(T, t, 7) WAVEFRONT(T, t, 13) WAVEFRONT(T, t, 15) WAVEFRONT(T, t, 19) WAVEFRONT(T, t, 27) WAVEFRONT(T, t, 33) \
-    extern "C" __global__ void __launch_bounds__(256) pack_wavefront_##t(const __grid_constant__ Wavefront g, const __grid_constant__ Terms terms, u32 transposed, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) { \
-        pack(g, terms, transposed, row_ptr, cols, from, inv_diag, values);                       \
+    extern "C" __global__ void __launch_bounds__(256) pack_wavefront_##t(const __grid_constant__ Wavefront g, const __grid_constant__ Terms terms, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) { \
+        pack(g, terms, row_ptr, cols, from, inv_diag, values);                                   \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) mirror_wavefront_##t(const __grid_constant__ Wavefront g, const __grid_constant__ Terms terms, const T* from, T* to) { \
+        mirror(g, terms, from, to);                                                              \
     }
 FOR_EACH_TYPE(WAVEFRONTS)

@@ -1,7 +1,6 @@
-// Matrices that hold all of a stencil on a grid, for their incomplete factors: the patterns of both triangles, the order of the rows by levels, the
-// reciprocals of the diagonal.
+// Matrices that hold all of a stencil on a grid, for their incomplete factors: the patterns of both triangles, the order of the rows by levels.
 //
-// Grid: any number of thread blocks, a row a thread. Bytes: what is written once; reciprocals a diagonal entry a row.
+// Grid: any number of thread blocks, a row a thread. Bytes: what is written once.
 #pragma once
 #include "side.cuh"
 
@@ -32,7 +31,7 @@ __device__ __forceinline__ u32 neighbours_before(const Half& h, u32 x, u32 y, u3
     return count;
 }
 
-// Patterns of both parts of such a matrix, a row a thread; of the lower one alone, and the places of its diagonal entries, where it has them.
+// Patterns of both parts of such a matrix, a row a thread, or where their rows begin alone; of the lower one alone, and the places of its diagonal entries, where it has them.
 __device__ __forceinline__ void split(const Half& h, u32 n, u32* lower_ptr, u32* lower_cols, u32* upper_ptr, u32* upper_cols, u32* diagonal) {
     for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at <= n; at += (u64)gridDim.x * blockDim.x) {
         // The one behind the last row is the first point of a plane behind the last.
@@ -45,6 +44,7 @@ __device__ __forceinline__ void split(const Half& h, u32 n, u32* lower_ptr, u32*
         lower_ptr[row] = lower;
         if (!h.with_diagonal) upper_ptr[row] = upper;
         if (row == n) return;
+        if (!lower_cols) continue;
         for (u32 k = 0; k < h.count; k++)
             if (stays(x, h.nx, h.dx[k]) && stays(y, h.ny, h.dy[k]) && stays(z, h.nz, h.dz[k])) lower_cols[lower++] = row + (u32)h.shift[k];
         if (h.with_diagonal) {
@@ -64,14 +64,5 @@ __device__ __forceinline__ void level_order(u32 nx, u32 ny, u32 sigma, u32 tau, 
     for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (u64)gridDim.x * blockDim.x) {
         u32 row = (u32)at, line = row / nx, level = row % nx + sigma * (line % ny) + tau * (line / ny);
         order[place[level] + rank[line]] = row;
-    }
-}
-
-// The reciprocals of the diagonal, a row a thread; 1 where a row has no entry there.
-template <class T>
-__device__ __forceinline__ void reciprocals(const u32* row_ptr, const u32* cols, const T* from, u32 n, T* to) {
-    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (u64)gridDim.x * blockDim.x) {
-        u32 row = (u32)at, last = row_ptr[row + 1], e = lower_bound(cols, row_ptr[row], last, row);
-        to[row] = T(1) / (e < last && cols[e] == row ? from[e] : T(1));
     }
 }

@@ -1,6 +1,6 @@
-// A walk over the rows of a CSR matrix for what is made of them: a warp takes 32 rows, brings eight entries of each at once to shared
-// memory side by side, then each lane goes on along its row. Rows of similar length write to neighbouring places in the same step.
-// Rows longer than LONG_ROW are left to all lanes together.
+// A walk over the rows of a CSR matrix for what is made of them: a warp takes 32 rows and brings them to shared memory as they lie, side by
+// side, then each lane goes on along its row. Rows of similar length write to neighbouring places in the same step. Of rows that together
+// have more than SPAN entries eight of each are brought at once, and rows longer than LONG_ROW are left to all lanes together.
 //
 // A visitor gives
 //   struct Row                                                    what it remembers of a row; of a long row, each lane for itself
@@ -14,18 +14,23 @@
 #define WALK_THREADS 128
 #define WALK_CHUNK 8
 #define LONG_ROW 512u
+// Entries that a warp has room for: of 28 a row.
+#define SPAN 896u
+// Entries of a lane under way.
+#define WALK_AHEAD 8
 
-template <class T>
+template <class T, bool VALUES>
 struct WalkTile {
-    u32 cols[WARP * (WALK_CHUNK + 1)];
-    T values[WARP * (WALK_CHUNK + 1)];
+    u32 cols[SPAN];
+    T values[VALUES ? SPAN : 1];
 };
 
-// VALUES: whether values are read at all. Grid: thread blocks of WALK_THREADS, any number of them.
-template <class T, bool VALUES, class Visitor>
+// VALUES: whether values are read at all. BELOW: of rows that are not long no more is visited than the entries below the diagonal and a few after
+// them. Grid: thread blocks of WALK_THREADS, any number of them.
+template <class T, bool VALUES, bool BELOW = false, class Visitor>
 __device__ __forceinline__ void walk_rows(const u32* __restrict__ row_ptr, const u32* __restrict__ cols, const T* __restrict__ values, u32 nrows, Visitor& visitor) {
-    __shared__ WalkTile<T> tiles[WALK_THREADS / WARP];
-    WalkTile<T>& tile = tiles[threadIdx.x / WARP];
+    __shared__ WalkTile<T, VALUES> tiles[WALK_THREADS / WARP];
+    WalkTile<T, VALUES>& tile = tiles[threadIdx.x / WARP];
     u32 lane = threadIdx.x % WARP, groups = nrows / WARP + (nrows % WARP != 0);
     u32 warp = blockIdx.x * (WALK_THREADS / WARP) + threadIdx.x / WARP, warps = gridDim.x * (WALK_THREADS / WARP);
     for (u32 group = warp; group < groups; group += warps) {
@@ -35,6 +40,36 @@ __device__ __forceinline__ void walk_rows(const u32* __restrict__ row_ptr, const
             begin = __ldg(row_ptr + row);
             len = __ldg(row_ptr + row + 1) - begin;
             here = visitor.open(row);
+        }
+        u32 of_all = __shfl_sync(ALL, begin, 0), span = __shfl_sync(ALL, begin + len, group * WARP + WARP <= nrows ? WARP - 1 : nrows % WARP - 1) - of_all;
+        if (span <= SPAN) {
+            __syncwarp();  // the rows before have been read
+            for (u32 from = lane; from < span; from += WARP * WALK_AHEAD) {
+                u32 col[WALK_AHEAD];
+                T value[WALK_AHEAD];
+#pragma unroll
+                for (u32 i = 0; i < WALK_AHEAD; i++) {
+                    u32 e = from + i * WARP;
+                    col[i] = e < span ? __ldg(cols + of_all + e) : 0;
+                    if (VALUES) value[i] = e < span ? __ldg(values + of_all + e) : T(0);
+                }
+#pragma unroll
+                for (u32 i = 0; i < WALK_AHEAD; i++) {
+                    u32 e = from + i * WARP;
+                    if (e >= span) continue;
+                    tile.cols[e] = col[i];
+                    if (VALUES) tile.values[e] = value[i];
+                }
+            }
+            __syncwarp();
+            u32 mine = begin - of_all;
+            for (u32 e = 0; e < len; e++) {
+                u32 col = tile.cols[mine + e];
+                if (BELOW && col >= row) break;
+                visitor.visit(here, row, e, col, VALUES ? tile.values[mine + e] : T(0));
+            }
+            if (row < nrows) visitor.close(here, row, len);
+            continue;
         }
         u32 shorter = len > LONG_ROW ? 0 : len, longest = shorter;
 #pragma unroll
@@ -66,6 +101,11 @@ __device__ __forceinline__ void walk_rows(const u32* __restrict__ row_ptr, const
             for (u32 k = 0; k < WALK_CHUNK; k++) {
                 u32 at = lane * (WALK_CHUNK + 1) + k;
                 if (from + k < shorter) visitor.visit(here, row, from + k, tile.cols[at], VALUES ? tile.values[at] : T(0));
+            }
+            if (BELOW) {
+                bool more = from + WALK_CHUNK < shorter && tile.cols[lane * (WALK_CHUNK + 1) + WALK_CHUNK - 1] < row;
+                if (!more) shorter = 0;
+                if (!__any_sync(ALL, more)) break;
             }
         }
         // Uniform in the warp: every lane sees the same ballot.

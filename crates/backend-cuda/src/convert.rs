@@ -1,7 +1,7 @@
 //! What the conversions of a resident CSR matrix have in common: the formats' files hold one each.
 //!
-//! Cost: the walks read the entries once each at the speed of the device's memory; what goes to the host are the occupied diagonals (a
-//! bit each) for DIA and bDIA, a number for ELL, row pointers for SELL, COO and HYB.
+//! Cost: the walks read the entries once each at the speed of the device's memory; what goes to the host are the occupied diagonals for DIA
+//! and bDIA (a list, of very many a bit each), a number for ELL, row pointers for SELL, COO and HYB.
 //! Kernels: kernels/include/walk.cuh and the formats'.
 
 use spandrel_backend::Result;
@@ -17,6 +17,8 @@ use crate::{Cuda, CudaCsr};
 /// times what it holds at once, so that the last ones leave little idle.
 const WALK_THREADS: usize = 128;
 const WALK_BLOCKS: usize = 32;
+/// Words of 32 marks with an occupied diagonal that are listed for the host; where there are more it takes all words.
+const LISTED: usize = 1024;
 
 /// Entries that are not zero, by their place, and entries that differ from their mirror image (the `counts` of kernels/dia.cu).
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,11 +65,23 @@ impl Cuda {
         let mut arguments = [arg(&row_ptr), arg(&cols), arg(&nrows), arg(&to)];
         // SAFETY: mark_diagonals_dia(row_ptr, cols, nrows, marks), a bit for each diagonal.
         unsafe { self.launch::<T>(&DIA, "mark_diagonals_dia", self.walk_grid(m.nrows()), &mut arguments)? };
-        let marks = marks.to_host("marks of diagonals")?;
+        let (words, most) = (marks.len() as u32, LISTED as u32);
+        let list = Buffer::<u32>::zeros(self.stream(), 1 + 2 * LISTED, "a list of diagonals")?;
+        let (from, to) = (marks.pointer(), list.pointer());
+        let grid = Grid::of(marks.len().div_ceil(256).clamp(1, 4 * self.multiprocessors()), 256);
+        let mut arguments = [arg(&from), arg(&words), arg(&most), arg(&to)];
+        // SAFETY: list_diagonals_dia(marks, words, most, list), room for a number and so many pairs.
+        unsafe { self.launch::<T>(&DIA, "list_diagonals_dia", grid, &mut arguments)? };
+        let list = list.to_host("a list of diagonals")?;
+        let mut marked: Vec<(u32, u32)> = match list[0] as usize {
+            count if count <= LISTED => list[1..].chunks_exact(2).take(count).map(|pair| (pair[0], pair[1])).collect(),
+            _ => (0..).zip(marks.to_host("marks of diagonals")?).filter(|&(_, word)| word != 0).collect(),
+        };
+        marked.sort_unstable();
         let mut offsets = Vec::new();
-        for (at, mut word) in marks.into_iter().enumerate() {
+        for (at, mut word) in marked {
             while word != 0 {
-                let bit = 32 * at as i64 + i64::from(word.trailing_zeros());
+                let bit = 32 * i64::from(at) + i64::from(word.trailing_zeros());
                 // Below the number of rows and columns both ways.
                 offsets.push((bit - m.nrows() as i64) as i32);
                 word &= word - 1;

@@ -53,6 +53,78 @@ struct TaskArg<T> {
 // SAFETY: `struct Task<T>`: twelve pointers, two T and one u32; both compilers pad its end to 8 bytes.
 unsafe impl<T: Real> Argument for TaskArg<T> {}
 
+/// Stencils on grids that kernels are for, by their points.
+pub(crate) const POINTS: [usize; 6] = [7, 13, 15, 19, 27, 33];
+/// Warps of a multiprocessor that draw blocks of lines, each a thread block: on a cube of 256^3 two or three of them have work at a time; with
+/// eight those that wait slow the others down by a tenth (record/h200-sweep-variants.txt).
+const BLOCKS_OF_LINES: usize = 4;
+
+/// `struct OnGrid<T>`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct OnGridArg {
+    size: [u32; 3],
+    blocks: u32,
+    tiles: u32,
+    rows: u32,
+    lower: u64,
+    upper: u64,
+    pivots: u64,
+}
+// SAFETY: `struct OnGrid<T>`: six u32, then three pointers.
+unsafe impl Argument for OnGridArg {}
+
+/// A grid in the blocks of the sweep, for a factorisation that goes by them ([`Share::Blocks`]). The order of its [`Patterns`] is that of blocks.
+#[derive(Debug)]
+pub(crate) struct OnGrid<T> {
+    /// The stencil's place among [`POINTS`].
+    stencil: usize,
+    arg: OnGridArg,
+    /// Of every place of a point.
+    #[allow(dead_code)] // held for its address
+    pivots: Buffer<T>,
+}
+
+impl<T: Real> OnGrid<T> {
+    /// Of a stencil of so many points, on a grid of so many tiles of blocks of rows of 32 places; none without kernels for it.
+    pub(crate) fn new(
+        cuda: &Cuda,
+        points: usize,
+        size: [u32; 3],
+        [tiles, blocks, rows]: [u32; 3],
+    ) -> Result<Option<Self>> {
+        let Some(stencil) = POINTS.iter().position(|&of| of == points) else { return Ok(None) };
+        let places = tiles as usize * blocks as usize * rows as usize * WARP;
+        let pivots = Buffer::uninit(cuda.stream(), places, "the pivots of a factorisation")?;
+        let arg = OnGridArg { size, blocks, tiles, rows, lower: 0, upper: 0, pivots: pivots.pointer() };
+        Ok(Some(Self { stencil, arg, pivots }))
+    }
+
+    /// # Safety
+    /// These are addresses of packed values in the layout of kernels/wavefront.cu, of L, and of U (whose places without a point are zeros) or
+    /// 0 where that is L^T, which live for as long as runs follow.
+    pub(crate) unsafe fn aim(&mut self, lower: u64, upper: u64) {
+        (self.arg.lower, self.arg.upper) = (lower, upper);
+    }
+}
+
+/// Kernels of a factorisation whose rows wait for each other: for 4, 8, 16 and 32 lanes a row, and for [`POINTS`].
+pub(crate) struct Kernels {
+    pub(crate) by_lanes: [&'static str; 4],
+    pub(crate) on_grid: [&'static str; 6],
+}
+
+/// How the rows of a run are handed out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Share {
+    /// So many lanes a row, rows wait for others.
+    Lanes(usize),
+    /// As many threads as rows, none waits.
+    Threads,
+    /// A warp takes a block of lines of a grid.
+    Blocks,
+}
+
 /// A pattern in device memory.
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -104,6 +176,7 @@ pub struct CudaFactor<F: Factor> {
     order: Buffer<Ordinal>,
     marks: Buffer<u32>,
     state: Buffer<u32>,
+    on_grid: Option<OnGrid<F::Value>>,
     factor: PhantomData<fn() -> F>,
 }
 
@@ -196,16 +269,37 @@ fn load<F: Numeric>(cuda: &Cuda, factor: &F) -> Result<CudaFactor<F>> {
         },
         order: Buffer::from_host(stream, order, "the order of a factorisation")?,
     };
-    CudaFactor::of(cuda, patterns, factor.number())
+    CudaFactor::of(cuda, patterns, None, factor.number())
 }
 
 impl<F: Factor> CudaFactor<F> {
-    /// Of patterns that are on the device.
-    pub(crate) fn of(cuda: &Cuda, patterns: Patterns, number: F::Value) -> Result<Self> {
+    /// Of patterns that are on the device; with a grid their order is that of its blocks.
+    pub(crate) fn of(
+        cuda: &Cuda,
+        patterns: Patterns,
+        on_grid: Option<OnGrid<F::Value>>,
+        number: F::Value,
+    ) -> Result<Self> {
         let Patterns { nrows, entries, lower, upper, given, order } = patterns;
         let marks = Buffer::zeros(cuda.stream(), order.len(), "the marks of a factorisation")?;
         let state = Buffer::zeros(cuda.stream(), STATE, "the state of a factorisation")?;
-        Ok(Self { nrows, entries, number, lower, upper, given, order, marks, state, factor: PhantomData })
+        Ok(Self { nrows, entries, number, lower, upper, given, order, marks, state, on_grid, factor: PhantomData })
+    }
+
+    /// The grid, where the factorisation goes by its blocks.
+    pub(crate) fn on_grid(&mut self) -> Option<&mut OnGrid<F::Value>> {
+        self.on_grid.as_mut()
+    }
+
+    /// The kernel to run and how it shares the rows out.
+    pub(crate) fn kernel(&self, of: &Kernels) -> (&'static str, Share) {
+        match &self.on_grid {
+            Some(grid) => (of.on_grid[grid.stencil], Share::Blocks),
+            None => {
+                let lanes = self.lanes();
+                (of.by_lanes[lanes.ilog2() as usize - 2], Share::Lanes(lanes))
+            }
+        }
     }
 
     /// Whether there are as many values as A has entries.
@@ -248,23 +342,23 @@ impl<F: Factor> CudaFactor<F> {
     }
 
     /// Lanes of a row: as many as the rows that it is made of have entries off the diagonal in the mean, 4 to 32.
-    pub(crate) fn lanes(&self) -> usize {
+    fn lanes(&self) -> usize {
         let made_of = self.entries[if self.upper.is_some() { 2 } else { 1 }];
         made_of.saturating_sub(self.nrows).div_ceil(self.nrows.max(1)).next_power_of_two().clamp(4, WARP)
     }
 
-    /// Enqueues `kernel` for rows that wait for each other, `lanes` lanes each, or for as many threads as rows where `lanes` is `None`, and
-    /// tells what it found. Blocks.
+    /// Enqueues `kernel`, whose rows are handed out as `share` says, and tells what it found. Blocks.
     ///
     /// # Errors
     /// While a step is recorded; the driver's.
     ///
     /// # Safety
-    /// `kernel` of `source` takes a `Task<T>` of this factorisation's patterns; the operands are as long as these say.
+    /// `kernel` of `source` takes a `Task<T>` of this factorisation's patterns, with [`Share::Blocks`] an `OnGrid<T>` too, which is aimed; the
+    /// operands are as long as these say.
     pub(crate) unsafe fn run(
         &self,
         cuda: &Cuda,
-        (source, kernel, lanes): (&Source, &'static str, Option<usize>),
+        (source, kernel, share): (&Source, &'static str, Share),
         operands: &mut Operands<'_, F::Value>,
         shift: F::Value,
     ) -> Result<Wrong> {
@@ -288,15 +382,22 @@ impl<F: Factor> CudaFactor<F> {
             shift,
             nrows: n as u32,
         };
-        let grid = match lanes {
-            Some(lanes) => {
-                let all = grid(n, lanes, cuda.multiprocessors());
-                Grid { blocks: cuda.waiting(all.blocks), ..all }
+        let waiting = |all: Grid| Grid { blocks: cuda.waiting(all.blocks), ..all };
+        let grid = match share {
+            Share::Lanes(lanes) => waiting(grid(n, lanes, cuda.multiprocessors())),
+            Share::Threads => Grid::of(n.div_ceil(THREADS), THREADS as u32),
+            Share::Blocks => {
+                self.marks.clear_from(0)?;
+                let most = BLOCKS_OF_LINES * cuda.multiprocessors().max(1);
+                waiting(Grid::of(self.order.len().min(most), WARP as u32))
             }
-            None => Grid::of(n.div_ceil(THREADS), THREADS as u32),
         };
-        // SAFETY: kernel(task), lengths compared above; the caller vouches for the kernel.
-        unsafe { cuda.launch::<F::Value>(source, kernel, grid, &mut [arg(&task)])? };
+        let mut arguments = vec![arg(&task)];
+        if let (Share::Blocks, Some(on_grid)) = (share, &self.on_grid) {
+            arguments.push(arg(&on_grid.arg));
+        }
+        // SAFETY: kernel(task), or kernel(task, on_grid), lengths compared above; the caller vouches for the kernel.
+        unsafe { cuda.launch::<F::Value>(source, kernel, grid, &mut arguments)? };
         let mut found = [0; 2];
         self.state.read_at(FOUND, &mut found)?;
         // Complements, so that 0 is none.
@@ -337,6 +438,7 @@ mod tests {
     #[test]
     fn a_task_has_the_size_of_its_twin() {
         assert_eq!((size_of::<TaskArg<f32>>(), size_of::<TaskArg<f64>>()), (112, 120));
+        assert_eq!(size_of::<OnGridArg>(), 6 * 4 + 3 * 8);
     }
 
     #[test]

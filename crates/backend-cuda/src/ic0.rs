@@ -8,9 +8,21 @@ use spandrel_sptrsv::ic0::{judge, shifts};
 use spandrel_sptrsv::{Error, Ic0};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Numeric, Operands, part};
+use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, part};
 use crate::module::IC0;
 use crate::sweep::Parts;
+
+const KERNELS: Kernels = Kernels {
+    by_lanes: ["factorize4_ic0", "factorize8_ic0", "factorize16_ic0", "factorize32_ic0"],
+    on_grid: [
+        "factorize_grid7_ic0",
+        "factorize_grid13_ic0",
+        "factorize_grid15_ic0",
+        "factorize_grid19_ic0",
+        "factorize_grid27_ic0",
+        "factorize_grid33_ic0",
+    ],
+};
 
 impl<T: Real> Numeric for Ic0<T> {
     const PARTS: Option<Parts> = Some(Parts::Lower);
@@ -19,17 +31,11 @@ impl<T: Real> Numeric for Ic0<T> {
         Given::Begins(self.given_ptr())
     }
     fn make(cuda: &Cuda, m: &CudaFactor<Self>, mut operands: Operands<'_, T>) -> Result<f64> {
-        let lanes = m.lanes();
-        let kernel = match lanes {
-            4 => "factorize4_ic0",
-            8 => "factorize8_ic0",
-            16 => "factorize16_ic0",
-            _ => "factorize32_ic0",
-        };
+        let (kernel, share) = m.kernel(&KERNELS);
         let mut broken = None;
         for shift in shifts() {
-            // SAFETY: factorize{lanes}_ic0(task) on the pattern of L and where A's rows begin.
-            match unsafe { m.run(cuda, (&IC0, kernel, Some(lanes)), &mut operands, T::from_f64(shift))? } {
+            // SAFETY: factorize{lanes}_ic0(task), or factorize_grid{points}_ic0(task, on_grid), on the pattern of L and where A's rows begin.
+            match unsafe { m.run(cuda, (&IC0, kernel, share), &mut operands, T::from_f64(shift))? } {
                 [None, None] => return Ok(shift),
                 [Some(row), _] => {
                     return m.judged(row, judge(row, &part(operands.values, m.given_places(row)?)?));

@@ -8,9 +8,21 @@ use spandrel_sptrsv::factor::judge;
 use spandrel_sptrsv::{Factor, Ilu0};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Numeric, Operands, part};
+use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, part};
 use crate::module::ILU0;
 use crate::sweep::Parts;
+
+const KERNELS: Kernels = Kernels {
+    by_lanes: ["factorize4_ilu0", "factorize8_ilu0", "factorize16_ilu0", "factorize32_ilu0"],
+    on_grid: [
+        "factorize_grid7_ilu0",
+        "factorize_grid13_ilu0",
+        "factorize_grid15_ilu0",
+        "factorize_grid19_ilu0",
+        "factorize_grid27_ilu0",
+        "factorize_grid33_ilu0",
+    ],
+};
 
 impl<T: Real> Numeric for Ilu0<T> {
     const PARTS: Option<Parts> = Some(Parts::Both);
@@ -32,15 +44,10 @@ pub(crate) fn eliminate<T: Real, F: Numeric + Factor<Value = T>>(
     m: &CudaFactor<F>,
     mut operands: Operands<'_, T>,
 ) -> Result<f64> {
-    let lanes = m.lanes();
-    let kernel = match lanes {
-        4 => "factorize4_ilu0",
-        8 => "factorize8_ilu0",
-        16 => "factorize16_ilu0",
-        _ => "factorize32_ilu0",
-    };
-    // SAFETY: factorize{lanes}_ilu0(task) on the patterns of L, of U and, where that is another, of A.
-    let [Some(row), _] = (unsafe { m.run(cuda, (&ILU0, kernel, Some(lanes)), &mut operands, T::zero())? }) else {
+    let (kernel, share) = m.kernel(&KERNELS);
+    // SAFETY: factorize{lanes}_ilu0(task) on the patterns of L, of U and, where that is another, of A; or factorize_grid{points}_ilu0(task,
+    // on_grid).
+    let [Some(row), _] = (unsafe { m.run(cuda, (&ILU0, kernel, share), &mut operands, T::zero())? }) else {
         return Ok(0.0);
     };
     let Operands { values, lower, upper } = operands;

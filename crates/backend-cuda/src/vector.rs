@@ -20,6 +20,11 @@ impl<T: Real> Vector<T> {
         Ok(Self { buffer: Buffer::zeros(stream, len, "a vector")? })
     }
 
+    /// Not initialised: for what is written whole before it is read.
+    pub(crate) fn uninit(stream: &Arc<CudaStream>, len: usize) -> Result<Self> {
+        Ok(Self { buffer: Buffer::uninit(stream, len, "a vector")? })
+    }
+
     pub(crate) fn from_host(stream: &Arc<CudaStream>, host: &[T]) -> Result<Self> {
         Ok(Self { buffer: Buffer::from_host(stream, host, "a vector")? })
     }

@@ -4,18 +4,21 @@
 //! Layout: [`HalfArg`] has the twin `Half` in kernels/include/half.cuh. Rows are taken by the levels x + sigma y + tau z of the smallest slopes; lines
 //! (of points along x) stand by the level that they begin at, so those with a point in a level follow one another, and a row's place is where
 //! its level begins plus the rank of its line less that of the level's first.
-//! Order: [`spandrel_sptrsv::factor`]'s, then the sweep's. Cost: the check of all columns, the numeric phase, and a pass over the factors
-//! into the plans' layouts, for an L whose transpose is solved with as well two; 4 bytes an entry of the patterns, 8 a row.
+//! Where the sweep goes by blocks of lines (kernels/wavefront.cu), so does the factorisation (kernels/include/grid_factor.cuh), and leaves its
+//! factors in the sweep's layout as well: then no columns and no order of the rows are made.
+//! Order: [`spandrel_sptrsv::factor`]'s, then the sweep's. Cost: the check of all columns, and the numeric phase, which writes both copies of the
+//! factors; for an L whose transpose is solved with a pass over the packed values; 4 bytes a row of either factor. Elsewhere a pass over
+//! the factors into the plans' layouts, 4 bytes an entry of the patterns, 8 a row.
 //! Kernels: kernels/grid.cu, those of the factorisations, the packing ones of kernels/sweep.cu and kernels/wavefront.cu.
 
-use spandrel_backend::{Assembled, Backend, Error, Gate, Preconditioner, Result};
+use spandrel_backend::{Assembled, Error, Gate, Preconditioner, Result};
 use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
 
 use super::resident::{SIDE, shift};
 use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
-use crate::factor::{CudaFactor, Index, Numeric, Operands, Patterns, roundoff};
+use crate::factor::{CudaFactor, Index, Numeric, OnGrid, Operands, Patterns, roundoff};
 use crate::launch::{Argument, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::{GRID, TRIANGLE};
@@ -149,16 +152,25 @@ fn order<T: Real>(cuda: &Cuda, known: &Known) -> Result<Option<Buffer<Ordinal>>>
     Ok(Some(order))
 }
 
-/// The patterns of the factors, and where L has its diagonal entries, if it has them. None where [`order`] gives none.
-fn patterns<T: Real>(cuda: &Cuda, known: &Known, a: &CudaCsr<T>) -> Result<Option<(Patterns, Buffer<Offset>)>> {
+/// The patterns of the factors, and where L has its diagonal entries, if it has them: row pointers alone, with this order of `blocks` in the
+/// place of that of the rows, where that is given. None where [`order`] gives none.
+fn patterns<T: Real>(
+    cuda: &Cuda,
+    known: &Known,
+    a: &CudaCsr<T>,
+    blocks: Option<Vec<u32>>,
+) -> Result<Option<(Patterns, Buffer<Offset>)>> {
     let (stream, n) = (cuda.stream(), known.nrows);
-    let Some(order) = order::<T>(cuda, known)? else { return Ok(None) };
+    let whole = blocks.is_none();
+    let order = match blocks {
+        Some(blocks) => Some(Buffer::from_host(stream, &blocks, "the order of a factorisation")?),
+        None => order::<T>(cuda, known)?,
+    };
+    let Some(order) = order else { return Ok(None) };
     let [l, u] = known.entries();
     let index = |entries| -> Result<Index> {
-        Ok(Index {
-            ptr: Buffer::uninit(stream, n + 1, "a factor's row pointers")?,
-            cols: Some(Buffer::uninit(stream, entries, "a factor's columns")?),
-        })
+        let cols = whole.then(|| Buffer::uninit(stream, entries, "a factor's columns")).transpose()?;
+        Ok(Index { ptr: Buffer::uninit(stream, n + 1, "a factor's row pointers")?, cols })
     };
     let lower = index(l)?;
     let (upper, given, diagonal) = match known.parts {
@@ -168,19 +180,20 @@ fn patterns<T: Real>(cuda: &Cuda, known: &Known, a: &CudaCsr<T>) -> Result<Optio
         }
         Parts::Both => (Some(index(u)?), None, 0),
     };
+    let diagonal = if whole { diagonal } else { 0 };
     let diagonal = Buffer::uninit(stream, diagonal, "the places of a factor's diagonal")?;
     let (half, rows, places) = (known.half(), n as u32, diagonal.pointer());
     let ([lower_ptr, lower_cols], [upper_ptr, upper_cols]) = (lower.arg(), upper.as_ref().map_or([0; 2], Index::arg));
     let mut arguments =
         [arg(&half), arg(&rows), arg(&lower_ptr), arg(&lower_cols), arg(&upper_ptr), arg(&upper_cols), arg(&places)];
     // SAFETY: split_grid(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal): room for n + 1 pointers and all entries of either
-    // part, and for n places with the diagonal in the lower one; n is the number of the grid's points.
+    // part, and for n places with the diagonal in the lower one, or with no columns for the pointers; n is the number of the grid's points.
     unsafe { cuda.launch::<T>(&GRID, "split_grid", rows_grid(cuda, n + 1), &mut arguments)? };
     let patterns = Patterns { nrows: n, entries: [a.nnz(), l, u], lower, upper, given, order };
     Ok(Some((patterns, diagonal)))
 }
 
-/// Room for the sweep with a factor; none where no schedule fits its grid.
+/// Room for the sweep with a factor; none where no schedule fits its grid. All places of L's in waves are written by whoever factors.
 fn room<T: Real>(
     cuda: &Cuda,
     lattice: &Lattice,
@@ -194,7 +207,8 @@ fn room<T: Real>(
             schedule => schedule?,
         },
     };
-    let mut made = cuda.place_sweep(schedule, nrows, triangle, diagonal, systems, true)?;
+    let zeroed = triangle == Triangle::Upper || !matches!(schedule, Schedule::Waves(_));
+    let mut made = cuda.place_sweep(schedule, nrows, triangle, diagonal, systems, zeroed)?;
     made.nnz = nnz;
     Ok(Some(made))
 }
@@ -206,10 +220,16 @@ struct Swept<F: Numeric> {
     lower: CudaSweep<F::Value>,
     /// `None` where the other factor is L^T.
     upper: Option<CudaSweep<F::Value>>,
-    /// Of L where that has its diagonal, else empty: rows of U begin with it.
-    diagonal: Buffer<Offset>,
-    inv_diag: Buffer<F::Value>,
+    /// What packing needs where the factorisation does not pack.
+    inverse: Option<Inverse<F::Value>>,
     shift: f64,
+}
+
+/// Reciprocals of a diagonal.
+struct Inverse<T> {
+    /// The places of L's where it has its diagonal, else empty: rows of U begin with it.
+    diagonal: Buffer<Offset>,
+    values: Buffer<T>,
 }
 
 /// The set-up of [`spandrel_backend::Assemble::assemble`]: `None` where the factorisation has fill or parameters, where rows lack neighbours
@@ -242,32 +262,86 @@ pub(crate) fn assemble<F: Numeric>(
         },
         None => None,
     };
-    let Some((patterns, diagonal)) = patterns(cuda, &known, a)? else { return Ok(None) };
+    let on_grid = match &lower.schedule {
+        Schedule::Waves(wave) => OnGrid::new(cuda, 2 * known.offsets.len() + 1, wave.size(), wave.in_blocks())?,
+        Schedule::Nothing | Schedule::Steps(_) => None,
+    };
+    let blocks = match (&on_grid, &lower.schedule) {
+        (Some(_), Schedule::Waves(wave)) => Some(wave.blocks_in_time()),
+        _ => None,
+    };
+    let Some((patterns, diagonal)) = patterns(cuda, &known, a, blocks)? else { return Ok(None) };
+    let inverse = match &on_grid {
+        Some(_) => None,
+        None => Some(Inverse { diagonal, values: Buffer::uninit(cuda.stream(), n, "a factor's reciprocals")? }),
+    };
+    cuda.reserve(l.max(u))?;
     let mut swept = Swept::<F> {
-        factor: CudaFactor::of(cuda, patterns, roundoff())?,
-        made: [Backend::<F::Value>::zeros(cuda, l)?, Backend::<F::Value>::zeros(cuda, u)?],
+        factor: CudaFactor::of(cuda, patterns, on_grid, roundoff())?,
+        made: [Vector::uninit(cuda.stream(), l)?, Vector::uninit(cuda.stream(), u)?],
         lower,
         upper,
-        diagonal,
-        inv_diag: Buffer::uninit(cuda.stream(), n, "a factor's reciprocals")?,
+        inverse,
         shift: 0.0,
     };
-    swept.factor_anew(cuda, a.arrays().2)?;
+    swept.factor(cuda, a.arrays().2)?;
     Ok(Some(Box::new(swept)))
 }
 
 impl<F: Numeric> Swept<F> {
-    /// Factors these values and brings the factors to their places.
+    /// Factors these values and brings the factors to their places. Where the factorisation packs, those are of no use after an error.
+    fn factor(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<()> {
+        let (lower, upper) = (self.lower.values.pointer(), self.upper.as_ref().map_or(0, |u| u.values.pointer()));
+        if let Some(on_grid) = self.factor.on_grid() {
+            // SAFETY: the places of the two sweeps, which stay where they are for as long as the factorisation; those of the upper one
+            // without a point are zeros from the beginning, and nobody writes there.
+            unsafe { on_grid.aim(lower, upper) };
+        }
+        self.shift = self.run(cuda, values)?;
+        self.pack(cuda)
+    }
+
+    /// As [`Swept::factor`], but that an error leaves the places as they were.
     fn factor_anew(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<()> {
+        let beside = match self.factor.on_grid() {
+            None => None,
+            Some(on_grid) => {
+                let (stream, what) = (cuda.stream(), "a factor's new packed values");
+                let lower = Buffer::<F::Value>::uninit(stream, self.lower.values.len(), what)?;
+                let of_upper = |u: &CudaSweep<_>| Buffer::<F::Value>::zeros(stream, u.values.len(), what);
+                let upper = self.upper.as_ref().map(of_upper).transpose()?;
+                // SAFETY: buffers of the lengths of the sweeps' places, zeros where they must be; they live until this run has ended, and
+                // every other run aims first.
+                unsafe { on_grid.aim(lower.pointer(), upper.as_ref().map_or(0, Buffer::pointer)) };
+                Some((lower, upper))
+            }
+        };
+        self.shift = self.run(cuda, values)?;
+        if let Some((lower, upper)) = &beside {
+            self.lower.values.copy_from(lower)?;
+            if let (Some(sweep), Some(upper)) = (&self.upper, upper) {
+                sweep.values.copy_from(upper)?;
+            }
+        }
+        self.pack(cuda)
+    }
+
+    /// The numeric phase; the shift.
+    fn run(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<f64> {
         let [lower, upper] = &mut self.made;
-        self.shift = F::make(cuda, &self.factor, Operands { values, lower, upper })?;
+        F::make(cuda, &self.factor, Operands { values, lower, upper })
+    }
+
+    /// What is left to be brought to its place.
+    fn pack(&self, cuda: &Cuda) -> Result<()> {
+        let Some(Inverse { diagonal, values }) = &self.inverse else { return self.lower.pack_transposed(cuda) };
         let (of_lower, of_upper) = (self.factor.lower().arg(), self.factor.upper().map(Index::arg));
         let [l, u] = [self.made[0].pointer(), self.made[1].pointer()];
         let (places, from) = match of_upper {
             Some([ptr, _]) => (ptr, u),
-            None => (self.diagonal.pointer(), l),
+            None => (diagonal.pointer(), l),
         };
-        let (n, inv_diag) = (self.inv_diag.len() as u64, self.inv_diag.pointer());
+        let (n, inv_diag) = (values.len() as u64, values.pointer());
         let mut arguments = [arg(&n), arg(&places), arg(&from), arg(&inv_diag)];
         // SAFETY: invert_triangle(n, places, values, to), the place of its diagonal entry for each of n rows.
         unsafe { cuda.launch::<F::Value>(&TRIANGLE, "invert_triangle", Grid::rows(n as usize), &mut arguments)? };

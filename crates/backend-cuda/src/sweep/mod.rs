@@ -34,6 +34,7 @@ use crate::sptrsv::CountsSolves;
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
 
+const WARP: usize = 32;
 /// The first compute capability whose thread blocks come in clusters, 10 major + minor.
 const CLUSTERS: u32 = 90;
 
@@ -133,42 +134,32 @@ impl<T: Real> CudaSweep<T> {
                 // none is read; the buffers are freed in the queue's order, after it.
                 unsafe { cuda.launch::<T>(&SWEEP, "pack_sweep", grid, &mut arguments) }
             }
-            Schedule::Waves(w) => [System::Plain, System::Transposed]
-                .into_iter()
-                .filter(|&s| self.systems.hold(s))
-                .try_for_each(|system| self.pack_waves(cuda, w, system, [row_ptr, cols], from, inv_diag)),
+            Schedule::Waves(w) => {
+                let mut wave = w.arg;
+                wave.mirrored = u32::from(self.triangle == Triangle::Upper);
+                let values = self.values.pointer();
+                let mut arguments =
+                    [arg(&wave), arg(&w.terms), arg(&row_ptr), arg(&cols), arg(&from), arg(&inv_diag), arg(&values)];
+                // SAFETY: pack_wavefront(wave, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid; without reciprocals
+                // none is read; the buffers are freed in the queue's order, after it.
+                unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments)? };
+                self.pack_transposed(cuda)
+            }
         }
     }
 
-    /// As [`CudaSweep::pack_from`] for one system in waves. Of a matrix the entries on the other side of the diagonal are passed over, and
-    /// so is the diagonal.
-    fn pack_waves(
-        &self,
-        cuda: &Cuda,
-        w: &Wavefront,
-        system: System,
-        [row_ptr, cols]: [u64; 2],
-        from: u64,
-        inv_diag: u64,
-    ) -> Result<()> {
-        let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
-        let transposed = u32::from(system == System::Transposed);
-        let mut wave = w.arg;
-        wave.mirrored = u32::from((self.triangle == Triangle::Upper) != (transposed == 1));
-        let values = if transposed == 1 { self.transposed.pointer() } else { self.values.pointer() };
-        let mut arguments = [
-            arg(&wave),
-            arg(&w.terms),
-            arg(&transposed),
-            arg(&row_ptr),
-            arg(&cols),
-            arg(&from),
-            arg(&inv_diag),
-            arg(&values),
-        ];
-        // SAFETY: pack_wavefront(wave, terms, transposed, row_ptr, cols, from, inv_diag, values) of a triangle on that grid, or a matrix
-        // that has it; without reciprocals none is read; the buffers are freed in the queue's order, after it.
-        unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments) }
+    /// The values of the transposed system, where it has its own, from the packed ones.
+    fn pack_transposed(&self, cuda: &Cuda) -> Result<()> {
+        let Schedule::Waves(w) = &self.schedule else { return Ok(()) };
+        if !self.systems.hold(System::Transposed) {
+            return Ok(());
+        }
+        let [tiles, blocks, rows] = w.in_blocks().map(|count| count as usize);
+        let grid = Grid::of((tiles * blocks * rows).div_ceil(256 / WARP).min(8 * cuda.multiprocessors()), 256);
+        let (from, to) = (self.values.pointer(), self.transposed.pointer());
+        let mut arguments = [arg(&w.arg), arg(&w.terms), arg(&from), arg(&to)];
+        // SAFETY: mirror_wavefront(wave, terms, from, to), both with every place of the layout, of one grid.
+        unsafe { cuda.launch::<T>(&WAVEFRONT, "mirror_wavefront", grid, &mut arguments) }
     }
 
     /// One column, by addresses; b may be x.
@@ -277,7 +268,7 @@ impl Cuda {
         Ok((shared as usize).saturating_sub(1 << 10))
     }
 
-    /// Room for a plan, its values zeros or not written.
+    /// Room for a plan, its values zeros or not written; those of a transposed system are not, as all of them are made from the others.
     fn place_sweep<T: Real>(
         &self,
         schedule: Schedule,
@@ -297,9 +288,8 @@ impl Cuda {
             }
         };
         let stream = self.stream();
-        let room = |values, what| {
-            if zeroed { Buffer::zeros(stream, values, what) } else { Buffer::uninit(stream, values, what) }
-        };
+        let what = "a triangle's packed values";
+        let values = if zeroed { Buffer::zeros(stream, values, what) } else { Buffer::uninit(stream, values, what) };
         Ok(CudaSweep {
             nrows,
             nnz: 0,
@@ -308,8 +298,8 @@ impl Cuda {
             unit: diagonal == Diagonal::Unit,
             schedule,
             blocks: self.waiting(useful.min(self.multiprocessors()).max(1)),
-            values: room(values, "a triangle's packed values")?,
-            transposed: room(transposed, "a triangle's packed values, transposed")?,
+            values: values?,
+            transposed: Buffer::uninit(stream, transposed, "a triangle's packed values, transposed")?,
             exchange: Buffer::zeros(stream, words, "what tiles of a grid hand on")?,
             state: Buffer::zeros(stream, 4, "the state of a sweep")?,
             pattern: None,

@@ -4,7 +4,7 @@
 //! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` in kernels/grid.cu and `Places` in kernels/include/side_values.cuh.
 //! Order: a reciprocal of the diagonal is rounded once, as the host's.
 //! Cost: a few rows to the host and four words; columns and row pointers once; of the values those of the triangle once, and the packed ones
-//! once, of a transposed system that has its own once more. Two waits, and two more for each row that contradicts what the sample suggests.
+//! once, those of a transposed system that has its own from them. Two waits, and two more for each row that contradicts what the sample suggests.
 //! On clusters a matrix whose rows hold all of the stencil is proved and packed in one pass; that begins for any other matrix too, is given
 //! up at the first row that differs, and costs one more wait.
 //! Kernels: kernels/grid.cu.
@@ -12,7 +12,7 @@
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};
 use spandrel_formats::{Csr, Grid as Found, Real, Sample};
 use spandrel_sptrsv::sweep::GUESSES;
-use spandrel_sptrsv::{Diagonal, Lattice, Sweep, System, Systems, Triangle};
+use spandrel_sptrsv::{Diagonal, Lattice, Sweep, Triangle};
 
 use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
@@ -399,24 +399,6 @@ impl Cuda {
         words.read_at(0, &mut found)?;
         Ok(found)
     }
-
-    /// Brings the values of the transposed system to their places where it has its own, of a matrix that is proved.
-    fn fill_transposed<T: Real>(&self, m: &CudaCsr<T>, made: &CudaSweep<T>) -> Result<()> {
-        let Schedule::Waves(wave) = &made.schedule else { return Ok(()) };
-        if !made.systems.hold(System::Transposed) {
-            return Ok(());
-        }
-        let (row_ptr, cols, from) = m.arrays();
-        let (row_ptr, cols, from, n) = (row_ptr.pointer(), cols.pointer(), from.pointer(), m.nrows() as u32);
-        let inv_diag = Buffer::<T>::uninit(self.stream(), if made.unit { 0 } else { m.nrows() }, "reciprocals")?;
-        let to = if made.unit { 0 } else { inv_diag.pointer() };
-        if !made.unit {
-            let mut arguments = [arg(&row_ptr), arg(&cols), arg(&from), arg(&n), arg(&to)];
-            // SAFETY: reciprocals_grid(row_ptr, cols, from, n, to), room for one a row.
-            unsafe { self.launch::<T>(&GRID, "reciprocals_grid", Grid::rows(m.nrows()), &mut arguments)? };
-        }
-        made.pack_waves(self, wave, System::Transposed, [row_ptr, cols], from, to)
-    }
 }
 
 impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
@@ -451,9 +433,7 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
                 Some(wave) => Schedule::Waves(wave),
                 None => Schedule::steps::<T>(&lattice, diagonal, self.shared_by_a_block()?)?,
             };
-            // The transposed system of waves has values of its own, of which those of absent neighbours stay as they are.
-            let zeroed = systems == Systems::Both && matches!(schedule, Schedule::Waves(_));
-            let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, zeroed)?;
+            let made = self.place_sweep::<T>(schedule, nrows, triangle, diagonal, systems, false)?;
             let found = match self.pack_whole(from, &made)? {
                 Some(found) => found,
                 None => self.prove_and_fill(from, &SidesArg::new(&lattice, triangle, &look), &made)?,
@@ -481,7 +461,7 @@ impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cuda {
                     return Err(Error::Triangle(wrong));
                 }
             }
-            self.fill_transposed(from, &made)?;
+            made.pack_transposed(self)?;
             return Ok(analyzed(&lattice, made));
         }
         Err(contradiction.unwrap_or_else(|| no_grid(format!("none of {GUESSES} guesses holds its rows"))))

@@ -170,6 +170,29 @@ impl Wavefront {
         }
     }
 
+    /// Tiles, blocks of a tile, and rows of a block.
+    pub(super) fn in_blocks(&self) -> [u32; 3] {
+        [self.arg.tiles, self.arg.blocks, 4 * (self.arg.batches - 1)]
+    }
+
+    /// Points of the grid along every axis.
+    pub(super) fn size(&self) -> [u32; 3] {
+        [self.arg.nx, self.arg.ny, self.arg.nz]
+    }
+
+    /// The blocks of all tiles (tile by tile) by the time of their first row: then a block comes after those that a factorisation in blocks waits
+    /// for (kernels/include/grid_factor.cuh), and those at work at the same time are neighbours.
+    pub(super) fn blocks_in_time(&self) -> Vec<u32> {
+        let WavefrontArg { by_line, by_plane, shear, blocks, tiles, .. } = self.arg;
+        let (by_block, by_tile) = (LINES as u32 * by_line, PLANES as u32 * (by_plane + shear * by_line));
+        let begins =
+            |&at: &u32| u64::from(at / blocks) * u64::from(by_tile) + u64::from(at % blocks) * u64::from(by_block);
+        let mut all: Vec<u32> = (0..tiles * blocks).collect();
+        // Blocks of earlier tiles stay before those of later ones that begin at the same time.
+        all.sort_by_key(begins);
+        all
+    }
+
     /// Thread blocks that have work, whole clusters of them.
     pub(super) fn useful(&self) -> usize {
         (self.arg.tiles as usize * self.arg.parts as usize).next_multiple_of(self.crew)
@@ -289,6 +312,34 @@ mod tests {
                 "{points}"
             );
             assert!(found.kept * PLANES as i32 <= KEPT as i32, "{points}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_come_after_those_that_they_wait_for() {
+        for (points, _) in KERNELS {
+            let offsets = geometry::stencil(points).expect("a stencil");
+            let s = Slopes::of(offsets);
+            let time = |o: &[i32; 3]| o[0] + s.by_line * o[1] + (s.by_plane + s.shear * s.by_line) * o[2];
+            assert!(offsets.iter().all(|o| time(o) < 0), "{points}: an operand is older");
+            for size in [[9, 10, 6], [64, 64, 64], [40, 300, 20], [3, 3, 90]] {
+                let found = schedule(size, offsets, 8, geometry::SHARED, 100).expect("a schedule");
+                let (order, [tiles, blocks, _]) = (found.blocks_in_time(), found.in_blocks());
+                let mut at = vec![usize::MAX; (tiles * blocks) as usize];
+                for (place, &block) in order.iter().enumerate() {
+                    assert_eq!(std::mem::replace(&mut at[block as usize], place), usize::MAX);
+                }
+                for (block, &place) in at.iter().enumerate() {
+                    let (tile, j) = (block as u32 / blocks, block as u32 % blocks);
+                    let waits = [(0, -1), (1, 0), (1, 1)].into_iter().filter(|&(back, side)| {
+                        tile >= back && (0..i64::from(blocks)).contains(&(i64::from(j) + side))
+                    });
+                    for (back, side) in waits {
+                        let other = i64::from((tile - back) * blocks + j) + side;
+                        assert!(at[other as usize] < place, "{points} {size:?}: block {j} of tile {tile}");
+                    }
+                }
+            }
         }
     }
 
