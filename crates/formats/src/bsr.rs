@@ -217,9 +217,9 @@ fn stamp<T: Real, const B: usize>(csr: &Csr<T>, b: usize, first: usize, counts: 
     }
 }
 
-/// Block rows that lie together in [`blocks_of_some`], and its parts.
+/// Block rows that lie together in [`blocks_of_some`], and what a part of them is.
 const TOGETHER: usize = 16;
-const PARTS: usize = 1024;
+pub(crate) const PARTS: usize = 1024;
 
 /// Blocks, and entries, in some of 1024 parts of the block rows; a part is spread over the matrix.
 pub(crate) fn blocks_of_some<T: Real>(csr: &Csr<T>, b: usize, parts: std::ops::Range<usize>) -> (usize, usize) {
@@ -239,7 +239,9 @@ pub(crate) fn blocks_of_some<T: Real>(csr: &Csr<T>, b: usize, parts: std::ops::R
         }
         (blocks, entries)
     };
-    let in_parts = |part: usize| (part..groups).into_par_iter().step_by(PARTS);
+    let strides = groups.clamp(1, PARTS);
+    let parts = (parts.start * strides).div_ceil(PARTS)..(parts.end * strides).div_ceil(PARTS);
+    let in_parts = |part: usize| (part..groups).into_par_iter().step_by(strides);
     let sum = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
     let chosen = parts.into_par_iter().flat_map(in_parts);
     chosen.map_init(Vec::new, count).reduce(|| (0, 0), sum)

@@ -9,7 +9,7 @@
 use rayon::prelude::*;
 
 use crate::bdia::{self, group};
-use crate::bsr::{BLOCK_DIMS, Bsr, blocks_of_some, count_blocks, storage_bytes};
+use crate::bsr::{BLOCK_DIMS, Bsr, PARTS, blocks_of_some, count_blocks, storage_bytes};
 use crate::dia::positions;
 use crate::hmec::{self, plan};
 use crate::padding::{fits, sort_descending};
@@ -407,9 +407,9 @@ fn blocks_lose<T: Real>(csr: &Csr<T>, slower: impl Fn(usize, u128) -> bool + Syn
         if slower(b, at_least(csr.nnz())) {
             return true;
         }
-        // Four times as much each time, so that what decides late costs little more than it alone.
+        // Four times as much each time, so that what decides late costs little more than it alone; a sixteenth, so that in vain is cheap.
         let (mut blocks, mut entries, mut from) = (0, 0, 0);
-        [1, 4, 16, 64, 256].into_iter().any(|to| {
+        [1, 4, 16, PARTS / 16].into_iter().any(|to| {
             let (more, of_entries) = blocks_of_some(csr, b, from..to);
             (blocks, entries, from) = (blocks + more, entries + of_entries, to);
             slower(b, blocks as u128 + at_least(csr.nnz() - entries))
