@@ -115,6 +115,7 @@ fn preconditioner<'a, T: Real>(
         Method::BiCgStab => be.incomplete_or::<Ilu0<T>>(rows, host)?,
     };
     be.synchronize()?;
+    let precond: Box<dyn Preconditioner<T, Cuda>> = precond;
     Ok(Made { m: Shared(Rc::from(precond)), plan, shift })
 }
 
