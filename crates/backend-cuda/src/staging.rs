@@ -234,7 +234,7 @@ type Batch<'a> = Vec<Part<'a>>;
 fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
     let total: usize = parts.iter().map(|part| part.bytes.len()).sum();
     // Twice for each slot where there is enough of it, so that filling and copying overlap.
-    let piece = (total / (4 * lanes)).next_multiple_of(GRAIN).min(PIECE);
+    let piece = (total / (4 * lanes)).max(1).next_multiple_of(GRAIN).min(PIECE);
     let (mut pieces, mut open, mut room) = (Vec::new(), Batch::new(), piece);
     for part in parts {
         let (mut to, mut bytes) = (part.to, part.bytes);
@@ -327,6 +327,16 @@ mod tests {
                 assert_eq!(to[begin..begin + len], from[300 - len..], "{len} bytes from {begin} on");
                 assert!(to[..begin].iter().chain(&to[begin + len..]).all(|&byte| byte == 0xa5), "{len} {begin}");
             }
+        }
+    }
+
+    #[test]
+    fn few_bytes_are_one_piece() {
+        for len in [0, 1, 4, 31, 32, GRAIN] {
+            let host = vec![1; len];
+            let pieces = pieces(&[Part { to: 64, bytes: &host }], LANES);
+            assert_eq!(pieces.iter().flatten().map(|part| part.bytes.len()).sum::<usize>(), len);
+            assert_eq!(pieces.len(), usize::from(len > 0), "{len}");
         }
     }
 
