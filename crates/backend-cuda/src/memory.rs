@@ -115,7 +115,10 @@ impl<T: Pod> Buffer<T> {
     /// The same, yet to be done: see [`write_all`].
     pub(crate) fn write<'a>(&'a self, at: usize, host: &'a [T]) -> Write<'a> {
         assert!(at.checked_add(host.len()).is_some_and(|end| end <= self.len), "a write stays inside its buffer");
-        Write { stream: &self.stream, part: Part { to: self.address(at), bytes: bytemuck::cast_slice(host) } }
+        Write {
+            stream: &self.stream,
+            part: Part { of: self.pointer, to: self.address(at), bytes: bytemuck::cast_slice(host) },
+        }
     }
 
     /// Zeros every byte of the elements from `at` on. Stream-ordered; does not block.
@@ -210,7 +213,7 @@ pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
     if bytes >= LARGE && unsafe { Staging::copy(stream, &parts, None)? } {
         return Ok(());
     }
-    for Part { to, bytes } in parts {
+    for Part { to, bytes, .. } in parts {
         // SAFETY: as above. The driver has read pageable memory when the call returns (CUDA Driver API, "API synchronization
         // behavior"), so the host's data may go.
         unsafe { result::memcpy_htod_async(to, bytes, stream.cu_stream()) }.map_err(|error| failed("upload", error))?;

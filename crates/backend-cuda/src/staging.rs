@@ -32,8 +32,17 @@ pub(crate) const LARGE: usize = 512 << 10;
 /// Where some bytes of the host are to be on the device.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
+    /// Where the allocation begins that it is part of: no copy goes across the end of one.
+    pub(crate) of: sys::CUdeviceptr,
     pub(crate) to: sys::CUdeviceptr,
     pub(crate) bytes: &'a [u8],
+}
+
+impl Part<'_> {
+    /// Whether the next one lies behind it in the same allocation.
+    fn goes_on(&self, next: &Part<'_>) -> bool {
+        self.of == next.of && self.to + self.bytes.len() as u64 == next.to
+    }
 }
 
 /// A piece of page-locked memory, and the end of the copy from it.
@@ -55,7 +64,7 @@ impl Slot {
         Ok(Self { pointer, copied })
     }
 
-    /// Fills it with a batch and enqueues the copies, one for all parts that go side by side; past the cache if asked for.
+    /// Fills it with a batch and enqueues the copies, one for all parts that go side by side to one allocation; past the cache if asked for.
     fn send(&mut self, stream: &CudaStream, batch: &[Part<'_>], past: bool) -> std::result::Result<(), DriverError> {
         let bytes: usize = batch.iter().map(|part| part.bytes.len()).sum();
         assert!(bytes <= PIECE, "a batch fits its slot");
@@ -73,7 +82,7 @@ impl Slot {
             rest = after;
         }
         let mut from = 0;
-        for beside in batch.chunk_by(|part, next| part.to + part.bytes.len() as u64 == next.to) {
+        for beside in batch.chunk_by(Part::goes_on) {
             let end = from + beside.iter().map(|part| part.bytes.len()).sum::<usize>();
             // SAFETY: the destination is the caller's word; the slot stays as it is until the event has passed.
             unsafe { result::memcpy_htod_async(beside[0].to, &room[from..end], stream.cu_stream())? };
@@ -160,7 +169,7 @@ fn taken<'a>(parts: &mut Vec<Part<'a>>) -> Option<Batch<'a>> {
         let Some(part) = parts.pop() else { break };
         let (bytes, rest) = part.bytes.split_at(room.min(part.bytes.len()));
         if !rest.is_empty() {
-            parts.push(Part { to: part.to + bytes.len() as u64, bytes: rest });
+            parts.push(Part { to: part.to + bytes.len() as u64, bytes: rest, ..part });
         }
         room -= bytes.len();
         batch.push(Part { bytes, ..part });
@@ -240,7 +249,7 @@ fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
         let (mut to, mut bytes) = (part.to, part.bytes);
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(room.min(bytes.len()));
-            open.push(Part { to, bytes: now });
+            open.push(Part { to, bytes: now, ..*part });
             to += now.len() as u64;
             room -= now.len();
             bytes = later;
@@ -331,10 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn copies_end_with_their_allocation() {
+        let bytes = [0; 8];
+        let part = Part { of: 256, to: 504, bytes: &bytes };
+        assert!(part.goes_on(&Part { to: 512, ..part }));
+        assert!(!part.goes_on(&Part { to: 520, ..part }));
+        assert!(!part.goes_on(&Part { of: 512, to: 512, ..part }), "side by side, but of two buffers");
+    }
+
+    #[test]
     fn few_bytes_are_one_piece() {
         for len in [0, 1, 4, 31, 32, GRAIN] {
             let host = vec![1; len];
-            let pieces = pieces(&[Part { to: 64, bytes: &host }], LANES);
+            let pieces = pieces(&[Part { of: 64, to: 64, bytes: &host }], LANES);
             assert_eq!(pieces.iter().flatten().map(|part| part.bytes.len()).sum::<usize>(), len);
             assert_eq!(pieces.len(), usize::from(len > 0), "{len}");
         }
@@ -350,7 +368,7 @@ mod tests {
                 .into_iter()
                 .map(|bytes| {
                     to += bytes.len() as u64 + 256;
-                    Part { to: to - bytes.len() as u64, bytes }
+                    Part { of: 1 << 40, to: to - bytes.len() as u64, bytes }
                 })
                 .collect();
             let pieces = pieces(&parts, lanes);
@@ -379,7 +397,7 @@ mod tests {
             .iter()
             .map(|&len| {
                 to += 2 * PIECE as u64;
-                Part { to, bytes: &host[..len] }
+                Part { of: 0, to, bytes: &host[..len] }
             })
             .collect();
         let wanted = parts.clone();
