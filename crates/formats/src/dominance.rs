@@ -67,14 +67,13 @@ mod tests {
 
     #[test]
     fn what_a_sum_rounds_by_is_no_deficit() {
-        let (cols, values) = (vec![0, 1, 2, 3], vec![0.1 + 0.2 + 0.3, -0.3, -0.2, -0.1]);
-        let row = |i: u32| (i, 1.0);
-        let (mut col_idx, mut all) = (cols, values);
-        for i in 1..4 {
-            col_idx.push(row(i).0);
-            all.push(row(i).1);
-        }
-        let a = Csr::new(4, 4, vec![0, 4, 5, 6, 7], col_idx, all).unwrap();
-        assert_eq!(a.dominance(), Some(0.0));
+        let of = |diagonal: f64, others: [f64; 3]| {
+            let values = std::iter::once(diagonal).chain(others).chain([1.0; 3]).collect();
+            Csr::new(4, 4, vec![0, 4, 5, 6, 7], vec![0, 1, 2, 3, 1, 2, 3], values).unwrap().dominance()
+        };
+        // 0.1 + 0.2 + 0.3 rounds to more than 0.3 + 0.2 + 0.1, in this order as in the sum.
+        assert_eq!(of(0.3 + 0.2 + 0.1, [-0.1, -0.2, -0.3]), Some(0.0));
+        assert!(of(0.1 + 0.2 + 0.3, [-0.3, -0.2, -0.1]).is_some_and(|surplus| surplus < 1e-15));
+        assert_eq!(of(0.6 * (1.0 - 1e-14), [-0.1, -0.2, -0.3]), None);
     }
 }
