@@ -2,7 +2,7 @@
 //! uploaded.
 //!
 //! A time ends when the device is idle and is a median: of the host's work of three, or one that is long, of the device's of
-//! [`TIMES`]; the first of each is not counted, as it compiles kernels and makes room. Bytes are those that a conversion must move, the CSR matrix read and the
+//! `TIMES`; the first of each is not counted, as it compiles kernels and makes room. Bytes are those that a conversion must move, the CSR matrix read and the
 //! made one written once; the copy is the faster of the device's own. Host, upload and device end with matrices of the same products, bit for
 //! bit. CSR itself stands for the arrays that are used where they lie: what the device does is their check, row pointers twice and columns once.
 
