@@ -1,7 +1,7 @@
 // DIA: products with a matrix by diagonals.
 //
 // Layout: values[i + nrows*k] = A[i, i + offsets[k]], as on the host. Symmetric: only the diagonals with offset >= 0 are
-// stored, ascending; the entry of offset -d in row i is the one of +d in row i - d.
+// stored, ascending; the entry of offset -d in row i is the one of +d in row i - d. Narrow: values of f64 that f32 holds, in f32 (in_f32; for the type f64 alone).
 // Grid: 1024 rows a thread block of 512, two rows a thread; several columns: 256 rows a thread block. spmv_dot_few: 1024 rows after another a
 // thread block of 256, four rows a thread.
 // Order: stored, ascending offsets; positions outside the matrix are skipped.
@@ -18,10 +18,10 @@
 
 #define THREADS 512
 
-// One step of a walk: which diagonal, where its value lies for a row, and which column it meets.
-template <class T>
+// One step of a walk: which diagonal, where its value lies for a row, and which column it meets. V: what values are stored as.
+template <class T, class V = T>
 struct DiaRows {
-    const T* values;
+    const V* values;
     const int* offsets;
     u32 diagonals;
     u64 rows, ncols;
@@ -32,13 +32,14 @@ struct DiaRows {
     // acc[i] += the entries of diagonals k0, k0 + sign, ... (`count`) in rows row + i*step; LOWER: those of the mirrored diagonals.
     template <int N, int U, bool INSIDE, bool LOWER>
     __device__ __forceinline__ void batch(i64 k0, u64 row, u32 step, u64 nrows, T (&acc)[N]) const {
-        T value[U][N], at_x[U][N];
+        V value[U][N];
+        T at_x[U][N];
         bool there[U][N];
 #pragma unroll
         for (int u = 0; u < U; u++) {
             i64 k = LOWER ? k0 - u : k0 + u;
             i64 offset = LOWER ? -(i64)offsets[k] : (i64)offsets[k];
-            const T* diagonal = values + (u64)k * rows;
+            const V* diagonal = values + (u64)k * rows;
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 u64 r = row + i * step;
@@ -54,7 +55,7 @@ struct DiaRows {
         for (int u = 0; u < U; u++)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                if (there[u][i]) acc[i] = fma_rn(value[u][i], at_x[u][i], acc[i]);
+                if (there[u][i]) acc[i] = fma_rn(T(value[u][i]), at_x[u][i], acc[i]);
     }
 
     template <int N, bool INSIDE, bool LOWER>
@@ -78,8 +79,8 @@ struct DiaRows {
 };
 
 // The upper half: the farthest of the mirrored diagonals first, then the stored ones.
-template <class T>
-struct SymmetricDiaRows : DiaRows<T> {
+template <class T, class V = T>
+struct SymmetricDiaRows : DiaRows<T, V> {
     template <int N>
     __device__ __forceinline__ void accumulate(u64 row, u32 step, u64 nrows, T (&acc)[N]) const {
         if (this->diagonals == 0) return;
@@ -98,28 +99,30 @@ struct SymmetricDiaRows : DiaRows<T> {
     }
 };
 
-#define ENTRIES(T, t)                                                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_dia_##t(                                                  \
-        const T* values, const int* offsets, u32 diagonals, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        DiaRows<T> m{values, offsets, diagonals, nrows, ncols, x};                                                          \
-        spmv_rows<T, DiaRows<T>, THREADS>(m, nrows, a, b, y, gate);                                                         \
+#define FORMS(T, V, t, in_f32)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_##in_f32##dia_##t(                                        \
+        const V* values, const int* offsets, u32 diagonals, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        DiaRows<T, V> m{values, offsets, diagonals, nrows, ncols, x};                                                       \
+        spmv_rows<T, DiaRows<T, V>, THREADS>(m, nrows, a, b, y, gate);                                                      \
     }                                                                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_dot_dia_##t(                                              \
-        const T* values, const int* offsets, u32 diagonals, u64 nrows, u64 ncols, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
-        DiaRows<T> m{values, offsets, diagonals, nrows, ncols, x};                                                          \
-        spmv_dot_rows<T, DiaRows<T>, THREADS>(m, nrows, y, w, tree, gate);                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_dot_##in_f32##dia_##t(                                    \
+        const V* values, const int* offsets, u32 diagonals, u64 nrows, u64 ncols, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        DiaRows<T, V> m{values, offsets, diagonals, nrows, ncols, x};                                                       \
+        spmv_dot_rows<T, DiaRows<T, V>, THREADS>(m, nrows, y, w, tree, gate);                                               \
     }                                                                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_symmetric_dia_##t(                                        \
-        const T* values, const int* offsets, u32 diagonals, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        SymmetricDiaRows<T> m{{values, offsets, diagonals, nrows, nrows, x}};                                               \
-        spmv_rows<T, SymmetricDiaRows<T>, THREADS>(m, nrows, a, b, y, gate);                                                \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_##in_f32##symmetric_dia_##t(                              \
+        const V* values, const int* offsets, u32 diagonals, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        SymmetricDiaRows<T, V> m{{values, offsets, diagonals, nrows, nrows, x}};                                            \
+        spmv_rows<T, SymmetricDiaRows<T, V>, THREADS>(m, nrows, a, b, y, gate);                                             \
     }                                                                                                                       \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_dot_symmetric_dia_##t(                                    \
-        const T* values, const int* offsets, u32 diagonals, u64 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
-        SymmetricDiaRows<T> m{{values, offsets, diagonals, nrows, nrows, x}};                                               \
-        spmv_dot_rows<T, SymmetricDiaRows<T>, THREADS>(m, nrows, y, w, tree, gate);                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_dot_##in_f32##symmetric_dia_##t(                          \
+        const V* values, const int* offsets, u32 diagonals, u64 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        SymmetricDiaRows<T, V> m{{values, offsets, diagonals, nrows, nrows, x}};                                            \
+        spmv_dot_rows<T, SymmetricDiaRows<T, V>, THREADS>(m, nrows, y, w, tree, gate);                                      \
     }
+#define ENTRIES(T, t) FORMS(T, T, t, )
 FOR_EACH_TYPE(ENTRIES)
+FORMS(double, float, f64, in_f32_)
 
 // Offsets of a few diagonals, by value: no load waits for one of them.
 #define FEW 8
@@ -128,10 +131,10 @@ struct FewOffsets {
 };
 
 // The symmetric form with few diagonals: ROWS_APART between the rows of a thread, whole batches of U diagonals in flight.
-template <class T, u32 ROWS_APART>
+template <class T, class V, u32 ROWS_APART>
 struct FewRows {
     static constexpr int U = 2;
-    const T* values;
+    const V* values;
     const FewOffsets& offsets;
     u32 diagonals;
     u64 rows;
@@ -139,12 +142,14 @@ struct FewRows {
 
     template <int N, int W, bool LOWER>
     __device__ __forceinline__ void batch(u32 k0, u64 row, T (&acc)[N]) const {
-        T value[W][N], at_x[W][N];
+        V value[W][N];
+        T at_x[W][N];
 #pragma unroll
         for (int u = 0; u < W; u++) {
             u32 k = LOWER ? k0 - u : k0 + u;
             u64 j = LOWER ? row - offsets.of[k] : row + offsets.of[k];
-            const T *diagonal = values + k * rows + (LOWER ? j : row), *of_x = x + j;
+            const V* diagonal = values + k * rows + (LOWER ? j : row);
+            const T* of_x = x + j;
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 value[u][i] = __ldg(diagonal + i * ROWS_APART);
@@ -154,7 +159,7 @@ struct FewRows {
 #pragma unroll
         for (int u = 0; u < W; u++)
 #pragma unroll
-            for (int i = 0; i < N; i++) acc[i] = fma_rn(value[u][i], at_x[u][i], acc[i]);
+            for (int i = 0; i < N; i++) acc[i] = fma_rn(T(value[u][i]), at_x[u][i], acc[i]);
     }
 
     template <int N, bool LOWER>
@@ -171,7 +176,8 @@ struct FewRows {
         constexpr int W = 4;
 #pragma unroll 1
         for (u32 done = 0; done < count; done += W) {
-            T value[W], at_x[W];
+            V value[W];
+            T at_x[W];
             bool there[W];
 #pragma unroll
             for (int u = 0; u < W; u++) {
@@ -186,7 +192,7 @@ struct FewRows {
             }
 #pragma unroll
             for (int u = 0; u < W; u++)
-                if (there[u]) acc = fma_rn(value[u], at_x[u], acc);
+                if (there[u]) acc = fma_rn(T(value[u]), at_x[u], acc);
         }
         return acc;
     }
@@ -217,12 +223,12 @@ struct FewRows {
 // y = A x; w . y and, where tree.out[1] is given, y . y. A thread block goes through `depth` blocks of 1024 rows, `stride` of them from one to the
 // next: where that is about the reach of the matrix, what it read above the diagonal for one is in the first-level cache for the next, below
 // it; and the sums of one are formed by one warp while the others go on with the next.
-template <class T>
-__device__ __forceinline__ void spmv_dot_few(const T* values, const FewOffsets& offsets, u32 diagonals, u64 nrows, u32 stride, u32 depth, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
+template <class T, class V>
+__device__ __forceinline__ void spmv_dot_few(const V* values, const FewOffsets& offsets, u32 diagonals, u64 nrows, u32 stride, u32 depth, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     constexpr int N = BLOCK / FEW_THREADS;
     __shared__ T shared_y[2][BLOCK], shared_w[2][BLOCK];
     if (!open(gate)) return;
-    FewRows<T, FEW_THREADS> m{values, offsets, diagonals, nrows, x};
+    FewRows<T, V, FEW_THREADS> m{values, offsets, diagonals, nrows, x};
     u64 block = (u64)(blockIdx.x / stride) * stride * depth + blockIdx.x % stride;
     for (u32 step = 0; step < depth; step++, block += stride) {
         u64 first = block * BLOCK, row = first + threadIdx.x;
@@ -245,25 +251,27 @@ __device__ __forceinline__ void spmv_dot_few(const T* values, const FewOffsets& 
     }
 }
 
-#define FEW_ENTRIES(T, t)                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 4) spmv_dot_few_dia_##t(                                      \
-        const T* values, const __grid_constant__ FewOffsets offsets, u32 diagonals, u64 nrows, u32 stride, u32 depth, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
-        spmv_dot_few(values, offsets, diagonals, nrows, stride, depth, x, y, w, tree, gate);                                \
+#define FEW_FORM(T, V, t, in_f32)                                                                                           \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 4) spmv_dot_##in_f32##few_dia_##t(                            \
+        const V* values, const __grid_constant__ FewOffsets offsets, u32 diagonals, u64 nrows, u32 stride, u32 depth, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
+        spmv_dot_few<T, V>(values, offsets, diagonals, nrows, stride, depth, x, y, w, tree, gate);                          \
     }
+#define FEW_ENTRIES(T, t) FEW_FORM(T, T, t, )
 FOR_EACH_TYPE(FEW_ENTRIES)
+FEW_FORM(double, float, f64, in_f32_)
 
 // Y = a A X + b Y, four columns at a time: a row's values are read once for four.
-template <class T>
-__device__ __forceinline__ void spmm(const T* values, const int* offsets, u32 diagonals, bool symmetric, u64 nrows, u64 ncols, u64 k, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
+template <class T, class V>
+__device__ __forceinline__ void spmm(const V* values, const int* offsets, u32 diagonals, bool symmetric, u64 nrows, u64 ncols, u64 k, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     u64 row = (u64)blockIdx.x * 256 + threadIdx.x;
     if (!open(gate) || row >= nrows) return;
     T a = ca.value(), b = cb.value();
     for (u64 c = 0; c < k; c += 4) {
         T acc[4] = {T(0), T(0), T(0), T(0)};
         u64 columns = k - c < 4 ? k - c : 4;
-        auto add = [&](i64 j, const T* at) {
+        auto add = [&](i64 j, const V* at) {
             if (j < 0 || j >= (i64)ncols) return;
-            T v = *at;
+            T v = T(*at);
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 if (i < columns) acc[i] = fma_rn(v, x[(c + i) * ncols + j], acc[i]);
@@ -277,12 +285,35 @@ __device__ __forceinline__ void spmm(const T* values, const int* offsets, u32 di
     }
 }
 
-#define SPMM(T, t)                                                                                                          \
-    extern "C" __global__ void __launch_bounds__(256) spmm_dia_##t(                                                         \
-        const T* values, const int* offsets, u32 diagonals, u32 symmetric, u64 nrows, u64 ncols, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmm(values, offsets, diagonals, symmetric != 0, nrows, ncols, k, a, x, b, y, gate);                                \
+#define SPMM_FORM(T, V, t, in_f32)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(256) spmm_##in_f32##dia_##t(                                               \
+        const V* values, const int* offsets, u32 diagonals, u32 symmetric, u64 nrows, u64 ncols, u64 k, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        spmm<T, V>(values, offsets, diagonals, symmetric != 0, nrows, ncols, k, a, x, b, y, gate);                          \
     }
+#define SPMM(T, t) SPMM_FORM(T, T, t, )
 FOR_EACH_TYPE(SPMM)
+SPMM_FORM(double, float, f64, in_f32_)
+
+// to <- from, where f32 holds every value bit for bit (no NaN, whose bits a conversion may change); else *inexact <- 1, and `to` is as it may be. 16 values a thread at a
+// time, and none more once one was found that does not fit.
+extern "C" __global__ void __launch_bounds__(256) narrow_in_f32_dia_f64(u64 count, const double* from, float* to, u32* inexact) {
+    constexpr int N = 16;
+    bool differs = false;
+    for (u64 first = (u64)blockIdx.x * 256 * N; first < count; first += (u64)gridDim.x * 256 * N) {
+        if (*(volatile u32*)inexact) return;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            u64 at = first + i * 256 + threadIdx.x;
+            if (at < count) {
+                double value = __ldcs(from + at);
+                float near = (float)value;
+                differs |= !((double)near == value);
+                to[at] = near;
+            }
+        }
+        if (differs) *(volatile u32*)inexact = 1;
+    }
+}
 
 #define KRYLOV(T, t) PERSISTENT(T, t, dia, (const T* values, const int* offsets, u32 diagonals, u32 symmetric), (KeptDia<T>{values, offsets, diagonals, symmetric, n, n}))
 FOR_EACH_TYPE(KRYLOV)

@@ -1,18 +1,19 @@
 //! DIA on the GPU.
 //!
 //! Layout: the host's. A matrix that equals its transpose bit for bit keeps only the diagonals at or above the main one: half the memory
-//! and nearly half the traffic, the second use of an entry coming from the cache.
-//! Order: stored, by ascending offset, in both forms. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values.
+//! and nearly half the traffic, the second use of an entry coming from the cache. Values of f64 that f32 holds, every one, are kept in f32, but for
+//! systems that persistent kernels may take (docs/adr/0042).
+//! Order: stored, by ascending offset, in all forms. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values, or of their bytes.
 //! Kernels: kernels/dia.cu.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::{Csr, Dia, Format, Real};
 
 use crate::convert::Diagonals;
-use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot};
+use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::DIA;
 use crate::persistent::Resident;
@@ -21,11 +22,14 @@ use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 /// Offsets that go by value (`FEW` of kernels/dia.cu).
 const FEW: usize = 8;
 /// Stored diagonals of a symmetric matrix up to which products with dot products go through several blocks of rows a thread block: with 4, on an
-/// H200 242 us in the place of 288 (7 points, 256^3); with 7 as many, and with 14, where they wait for the second-level cache, 810 in the place of 674.
-const TAKEN: usize = 4;
+/// H200 242 us in the place of 288 (7 points, 256^3); with 7 as many, and with 14, where they wait for the second-level cache, 810 in the place of 674. With values
+/// in f32 7 gain as well, an iteration of CG 583 us in the place of 627 (13 points, 256^3); 14 gain 2 % there and lose 12 % at 128^3.
+const TAKEN: [usize; 2] = [4, FEW];
 /// Thread blocks of 256 that a multiprocessor runs at once, and the most blocks of rows each goes through.
 const AT_ONCE: usize = 4;
 const DEEPEST: usize = 16;
+/// Values that a thread block of `narrow_in_f32_dia` takes at a time.
+const NARROWED: usize = 16 * 256;
 
 /// `struct FewOffsets` of kernels/dia.cu.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +40,8 @@ unsafe impl Argument for FewArg {}
 
 impl FewArg {
     /// Of the stored offsets of a symmetric matrix, if they are few.
-    fn of(symmetric: bool, stored: &[i32]) -> Option<Self> {
-        if !symmetric || stored.is_empty() || stored.len() > TAKEN {
+    fn of(symmetric: bool, narrow: bool, stored: &[i32]) -> Option<Self> {
+        if !symmetric || stored.is_empty() || stored.len() > TAKEN[usize::from(narrow)] {
             return None;
         }
         let mut few = [0; FEW];
@@ -66,13 +70,36 @@ impl Way {
     }
 }
 
+/// Stored diagonals.
+#[derive(Debug)]
+enum Values<T> {
+    Whole(Buffer<T>),
+    /// Those of f64 in f32, which holds each of them.
+    Narrow(Buffer<f32>),
+}
+
+impl<T: Real> Values<T> {
+    fn pointer(&self) -> u64 {
+        match self {
+            Self::Whole(values) => values.pointer(),
+            Self::Narrow(values) => values.pointer(),
+        }
+    }
+}
+
+/// A value of f64 in f32, if that is the same number.
+fn narrowed(value: f64) -> Option<f32> {
+    let near = value as f32;
+    (f64::from(near) == value).then_some(near)
+}
+
 /// A DIA matrix in device memory.
 #[derive(Debug)]
 pub struct CudaDia<T> {
     nrows: usize,
     ncols: usize,
     offsets: Buffer<i32>,
-    values: Buffer<T>,
+    values: Values<T>,
     symmetric: bool,
     few: Option<FewArg>,
     /// Diagonals in all, and how far they reach below and above the main one.
@@ -109,6 +136,56 @@ impl<T> CudaDia<T> {
     /// Whether only the upper half is stored.
     pub fn is_symmetric(&self) -> bool {
         self.symmetric
+    }
+
+    /// Whether the values, all of f64, are stored in f32, which holds each of them: the same products with half the bytes.
+    pub fn is_narrow(&self) -> bool {
+        matches!(self.values, Values::Narrow(_))
+    }
+
+    /// The kernel for what the values are stored as.
+    fn kernel(&self, [whole, narrow]: [&'static str; 2]) -> &'static str {
+        if self.is_narrow() { narrow } else { whole }
+    }
+}
+
+impl Cuda {
+    /// Whether a matrix of so many rows keeps values in f32 where it can: one that no persistent kernel takes, as they know no such values.
+    fn narrows<T: Real>(&self, nrows: usize) -> bool {
+        T::BYTES == size_of::<f64>() && nrows > BLOCK * self.multiprocessors()
+    }
+
+    /// The values in f32, if it holds all of them and there is room for both; else as they are. Blocks.
+    fn narrow_values<T: Real>(&self, nrows: usize, values: Buffer<T>) -> Result<Values<T>> {
+        if !self.narrows::<T>(nrows) {
+            return Ok(Values::Whole(values));
+        }
+        let to = match Buffer::<f32>::uninit(self.stream(), values.len(), "a matrix's values") {
+            Err(Error::OutOfMemory { .. }) => return Ok(Values::Whole(values)),
+            to => to?,
+        };
+        let inexact = Buffer::<u32>::zeros(self.stream(), 1, "a mark")?;
+        let (count, from, into, mark) = (values.len() as u64, values.pointer(), to.pointer(), inexact.pointer());
+        let grid = Grid::of(values.len().div_ceil(NARROWED).min(AT_ONCE * 2 * self.multiprocessors()), 256);
+        // SAFETY: narrow_in_f32_dia_f64(count, from, to, inexact) of so many values of f64, and as many of f32.
+        unsafe {
+            self.launch::<f64>(&DIA, "narrow_in_f32_dia", grid, &mut [arg(&count), arg(&from), arg(&into), arg(&mark)])?
+        };
+        let exact = inexact.to_host("a mark")? == [0];
+        Ok(if exact { Values::Narrow(to) } else { Values::Whole(values) })
+    }
+
+    /// The same of values that lie on the host.
+    fn load_values<T: Real>(&self, nrows: usize, values: &[T]) -> Result<Values<T>> {
+        const WHAT: &str = "a matrix's values";
+        let narrow: Option<Vec<f32>> = match bytemuck::try_cast_slice::<T, f64>(values) {
+            Ok(wide) if self.narrows::<T>(nrows) => wide.par_iter().map(|&value| narrowed(value)).collect(),
+            _ => None,
+        };
+        Ok(match narrow {
+            Some(narrow) => Values::Narrow(Buffer::from_host(self.stream(), &narrow, WHAT)?),
+            None => Values::Whole(Buffer::from_host(self.stream(), values, WHAT)?),
+        })
     }
 }
 
@@ -152,9 +229,10 @@ unsafe impl<T: Real> Load<Dia<T>> for Cuda {
         let half = upper_half(&host);
         let first = half.unwrap_or(0);
         let offsets = Buffer::from_host(self.stream(), &host.offsets()[first..], "a matrix's offsets")?;
-        let values = Buffer::from_host(self.stream(), &host.values()[first * nrows..], "a matrix's values")?;
+        let values = self.load_values(nrows, &host.values()[first * nrows..])?;
         let (reach, diagonals) = (reach(host.offsets()), host.offsets().len());
-        let few = FewArg::of(half.is_some(), &host.offsets()[first..]);
+        let narrow = matches!(values, Values::Narrow(_));
+        let few = FewArg::of(half.is_some(), narrow, &host.offsets()[first..]);
         Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some(), few, diagonals, reach })
     }
 }
@@ -184,8 +262,9 @@ impl<T: Real> Convert<Csr<T>, Dia<T>> for Cuda {
             None => fill(0, false)?,
         };
         let stored = Buffer::from_host(self.stream(), &offsets[first..], "a matrix's offsets")?;
-        let few = FewArg::of(symmetric, &offsets[first..]);
         let (reach, diagonals) = (reach(&offsets), offsets.len());
+        let values = self.narrow_values(nrows, values)?;
+        let few = FewArg::of(symmetric, matches!(values, Values::Narrow(_)), &offsets[first..]);
         let resident = CudaDia { nrows, ncols, offsets: stored, values, symmetric, few, diagonals, reach };
         let (storage, spmv_bytes) = Dia::<T>::traffic_of(nrows, ncols, &offsets);
         Ok(Converted { resident, nnz: counts.nonzeros(), storage, spmv_bytes })
@@ -211,12 +290,14 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         let (nrows, ncols) = ((m.nrows as u64).into(), (m.ncols as u64).into());
         if m.symmetric {
             let own = [values, offsets, diagonals, nrows];
+            let name = m.kernel(["spmv_symmetric_dia", "spmv_in_f32_symmetric_dia"]);
             // SAFETY: spmv_symmetric_dia(values, offsets, diagonals, nrows, a, x, b, y, gate).
-            return unsafe { product.launch(self, &DIA, "spmv_symmetric_dia", grid, &own) };
+            return unsafe { product.launch(self, &DIA, name, grid, &own) };
         }
         let own = [values, offsets, diagonals, nrows, ncols];
+        let name = m.kernel(["spmv_dia", "spmv_in_f32_dia"]);
         // SAFETY: spmv_dia(values, offsets, diagonals, nrows, ncols, a, x, b, y, gate).
-        unsafe { product.launch(self, &DIA, "spmv_dia", grid, &own) }
+        unsafe { product.launch(self, &DIA, name, grid, &own) }
     }
 
     fn spmv_dot(
@@ -236,18 +317,21 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         if let (Some(few), Some(Way { stride, depth, thread_blocks })) = (&m.few, way) {
             let own = [values, few.into(), diagonals, nrows, (stride as u32).into(), (depth as u32).into()];
             let grid = Grid::of(thread_blocks, 256);
+            let name = m.kernel(["spmv_dot_few_dia", "spmv_dot_in_f32_few_dia"]);
             // SAFETY: spmv_dot_few_dia(values, offsets, diagonals, nrows, stride, depth, x, y, w, tree, gate), every block of 1024 rows in one
             // thread block.
-            return unsafe { product.launch::<T>(self, &DIA, "spmv_dot_few_dia", grid, &own, None) };
+            return unsafe { product.launch::<T>(self, &DIA, name, grid, &own, None) };
         }
         if m.symmetric {
             let own = [values, offsets, diagonals, nrows];
+            let name = m.kernel(["spmv_dot_symmetric_dia", "spmv_dot_in_f32_symmetric_dia"]);
             // SAFETY: spmv_dot_symmetric_dia(values, offsets, diagonals, nrows, x, y, w, tree, gate).
-            return unsafe { product.launch::<T>(self, &DIA, "spmv_dot_symmetric_dia", grid, &own, None) };
+            return unsafe { product.launch::<T>(self, &DIA, name, grid, &own, None) };
         }
         let own = [values, offsets, diagonals, nrows, ncols];
+        let name = m.kernel(["spmv_dot_dia", "spmv_dot_in_f32_dia"]);
         // SAFETY: spmv_dot_dia(values, offsets, diagonals, nrows, ncols, x, y, w, tree, gate).
-        unsafe { product.launch::<T>(self, &DIA, "spmv_dot_dia", grid, &own, None) }
+        unsafe { product.launch::<T>(self, &DIA, name, grid, &own, None) }
     }
 
     fn cg_iterations(
@@ -263,7 +347,7 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         rz: &mut Scalar<T>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        if m.nrows != m.ncols {
+        if m.nrows != m.ncols || m.is_narrow() {
             return Ok(false);
         }
         let matrix = m.half_or_whole();
@@ -284,7 +368,7 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         scalars: [&mut Scalar<T>; 7],
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        if m.nrows != m.ncols {
+        if m.nrows != m.ncols || m.is_narrow() {
             return Ok(false);
         }
         let matrix = m.half_or_whole();
@@ -324,8 +408,9 @@ impl<T: Real> Spmm<Dia<T>> for Cuda {
         let [nrows, ncols, k] = [m.nrows, m.ncols, k].map(|n| (n as u64).into());
         let (own, grid) =
             ([values, offsets, diagonals, symmetric, nrows, ncols, k], Grid::of(m.nrows.div_ceil(256), 256));
+        let name = m.kernel(["spmm_dia", "spmm_in_f32_dia"]);
         // SAFETY: spmm_dia(values, offsets, diagonals, symmetric, nrows, ncols, k, a, x, b, y, gate).
-        unsafe { product.launch(self, &DIA, "spmm_dia", grid, &own) }
+        unsafe { product.launch(self, &DIA, name, grid, &own) }
     }
 }
 
@@ -355,9 +440,22 @@ mod tests {
     }
 
     #[test]
+    fn f32_holds_what_comes_back_the_same() {
+        let least = f64::from(f32::from_bits(1));
+        for value in [0.0, -0.0, 1.0, -26.0, 0.1f32.into(), f32::MAX.into(), least, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(narrowed(value).map(f64::from).map(f64::to_bits), Some(value.to_bits()), "{value:e}");
+        }
+        for value in [0.1, 1.0 + f64::EPSILON, 1e300, least / 2.0, 5e-324, f64::NAN] {
+            assert_eq!(narrowed(value), None, "{value:e}");
+        }
+    }
+
+    #[test]
     fn few_diagonals_go_by_value() {
-        assert!(FewArg::of(true, &[0, 1, 8, 64]).is_some_and(|few| few.0[..4] == [0, 1, 8, 64]));
-        assert!(FewArg::of(false, &[0, 1]).is_none() && FewArg::of(true, &[]).is_none());
-        assert!(FewArg::of(true, &[0, 1, 2, 3, 4]).is_none());
+        assert!(FewArg::of(true, false, &[0, 1, 8, 64]).is_some_and(|few| few.0[..4] == [0, 1, 8, 64]));
+        assert!(FewArg::of(false, true, &[0, 1]).is_none() && FewArg::of(true, true, &[]).is_none());
+        let more: Vec<i32> = (0..=FEW as i32).collect();
+        assert!(FewArg::of(true, false, &more[..5]).is_none() && FewArg::of(true, true, &more[..5]).is_some());
+        assert!(FewArg::of(true, true, &more[..FEW]).is_some() && FewArg::of(true, true, &more).is_none());
     }
 }

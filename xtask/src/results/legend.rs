@@ -1,7 +1,7 @@
 //! What the words in the tables mean.
 
 /// Words of the columns "ours", "best peer" and "auto".
-const WORDS: [(&str, &str); 43] = [
+const WORDS: [(&str, &str); 44] = [
     ("coo", "triplets sorted by row"),
     ("csr", "compressed rows"),
     ("csc", "compressed columns, multiplied on a GPU by the kernels of CSR"),
@@ -20,6 +20,10 @@ const WORDS: [(&str, &str); 43] = [
         "of DIA: only the diagonals from the main one up are stored and read, each entry counts for both halves",
     ),
     ("full", "of DIA: both halves stored"),
+    (
+        "values in f32",
+        "of DIA: every value is one that f32 holds, and stored so; sums are in f64 and have the same bits",
+    ),
     ("window", "of bDIA: the part of x that 1024 rows need lies in shared memory; for wide bands"),
     ("narrow", "of bDIA: four rows a thread; for narrow bands"),
     ("single", "of bDIA: a row a thread; for narrow bands of fewer rows"),

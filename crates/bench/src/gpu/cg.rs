@@ -9,7 +9,9 @@
 //! Ways: `explicit` device memory, or `managed`: b and x in managed memory, written and read by the host in place, the matrix and the
 //! workspace as before; and each iteration replayed as a graph or enqueued anew.
 
+use std::any::Any;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -17,7 +19,7 @@ use serde_json::Value;
 use spandrel_backend::{Backend, Device, Load, Mat, Spmv};
 use spandrel_backend_cuda::cudarc::driver::{result, sys};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Csr, Format};
+use spandrel_formats::{Csr, Dia, Format};
 use spandrel_solvers::{Cg, Identity, Options, Status};
 
 use super::clock::{Clock, Label, Timed, interleave, median};
@@ -249,28 +251,55 @@ impl Contest<'_> {
         Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
         <Cuda as Load<F>>::Resident: 'static,
     {
-        let format = std::sync::Arc::new(F::from_csr(self.csr)?);
+        let format = Arc::new(F::from_csr(self.csr)?);
         ensure!(
             format.storage() <= self.plan.room.most,
             "{} bytes of storage, more than {} (--max-gib)",
             format.storage(),
             self.plan.room.most
         );
-        let mat = Rc::new(Mat::load(&self.gpu.be, std::sync::Arc::clone(&format))?);
-        let product = ours::bytes::<f64, F>(&format, mat.resident());
-        let kernel = ours::kernel::<f64>(mat.resident());
-        drop(format);
+        let mut formats = vec![Arc::clone(&format)];
+        if F::NAME == Dia::<f64>::NAME
+            && let Some(wide) = ours::in_f64(self.csr)
+        {
+            formats.extend((&Arc::new(wide) as &dyn Any).downcast_ref::<Arc<F>>().cloned());
+        }
+        for (at, format) in formats.into_iter().enumerate() {
+            let mat = Rc::new(Mat::load(&self.gpu.be, Arc::clone(&format))?);
+            let kernel = ours::kernel::<f64>(mat.resident());
+            let narrow = kernel.as_deref().is_some_and(|kernel| kernel.contains(ours::NARROW));
+            let product = ours::bytes::<f64, F>(&format, mat.resident());
+            drop(format);
+            self.add_ways(&mat, kernel.as_deref(), product)?;
+            if at == 0 && !narrow {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ways of a matrix of ours, whose product moves so many bytes.
+    fn add_ways<F: Format<Value = f64>>(
+        &mut self,
+        mat: &Rc<Mat<Cuda, F>>,
+        kernel: Option<&str>,
+        product: u64,
+    ) -> Result<()>
+    where
+        Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
+        <Cuda as Load<F>>::Resident: 'static,
+    {
         for &managed in &self.plan.managed {
             for &recorded in &self.plan.recorded {
                 let ways = [if managed { "managed" } else { "explicit" }, if recorded { "graph" } else { "no graph" }];
-                let ways = kernel.iter().map(String::as_str).chain(ways).collect::<Vec<_>>().join(", ");
+                let ways = kernel.into_iter().chain(ways).collect::<Vec<_>>().join(", ");
                 let label = Label {
                     noun: F::NAME.into(),
                     contender: "spandrel",
                     kernel: Some(ways),
                     bytes: self.bytes(product),
                 };
-                let solve = Ours::<F>::new(self.gpu, &mat, &self.host, managed, recorded)?;
+                let solve = Ours::<F>::new(self.gpu, mat, &self.host, managed, recorded)?;
                 self.contenders.push((label, Box::new(solve)));
             }
         }

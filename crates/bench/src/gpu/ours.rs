@@ -15,32 +15,51 @@ pub(crate) fn kernel<T: Real>(resident: &dyn Any) -> Option<String> {
         return Some(format!("{:?}", bdia.kernel()).to_lowercase());
     }
     let dia = resident.downcast_ref::<CudaDia<T>>()?;
-    dia.is_symmetric().then(|| "symmetric".to_owned())
+    let said = [dia.is_symmetric().then_some(SYMMETRIC), dia.is_narrow().then_some(NARROW)];
+    let said: Vec<_> = said.into_iter().flatten().collect();
+    (!said.is_empty()).then(|| said.join(", "))
 }
+
+/// What [`kernel`] says of a matrix by diagonals: half of it stored, values of f64 stored in f32.
+pub(crate) const SYMMETRIC: &str = "symmetric";
+pub(crate) const NARROW: &str = "values in f32";
 
 /// Bytes of y = A x from a resident matrix, which the host's format would move as `format.spmv()`.
 pub(crate) fn bytes<T: Real, F: Format<Value = T>>(format: &F, resident: &dyn Any) -> u64 {
-    let symmetric = resident.downcast_ref::<CudaDia<T>>().is_some_and(CudaDia::is_symmetric);
-    match (format as &dyn Any).downcast_ref::<Dia<T>>() {
-        Some(dia) if symmetric => symmetric_bytes(dia),
-        _ => format.spmv(),
+    let dia = (format as &dyn Any).downcast_ref::<Dia<T>>().zip(resident.downcast_ref::<CudaDia<T>>());
+    match dia {
+        Some((dia, resident)) => dia_bytes(dia, resident.is_symmetric(), resident.is_narrow()),
+        None => format.spmv(),
     }
 }
 
-/// [`spandrel_formats::Traffic::spmv`] of the diagonals at or above the main one alone.
-fn symmetric_bytes<T: Real>(dia: &Dia<T>) -> u64 {
-    let upper = dia.offsets().iter().filter(|&&offset| offset >= 0);
-    let n = dia.nrows();
-    let words: usize = upper.clone().map(|&offset| n - offset as usize).sum::<usize>() + 2 * n;
-    (words * T::BYTES + 4 * upper.count()) as u64
+/// [`spandrel_formats::Traffic::spmv`] of diagonals, or of those at or above the main one alone, with values of 4 bytes if `narrow`.
+fn dia_bytes<T: Real>(dia: &Dia<T>, symmetric: bool, narrow: bool) -> u64 {
+    let stored = dia.offsets().iter().filter(|&&offset| offset >= 0 || !symmetric);
+    let (nrows, ncols) = (dia.nrows() as i64, dia.ncols() as i64);
+    let inside = |&offset: &i32| (nrows.min(ncols - i64::from(offset)) + i64::from(offset).min(0)).max(0) as usize;
+    let (values, vectors) = (stored.clone().map(inside).sum::<usize>(), (nrows + ncols) as usize);
+    let value = if narrow { size_of::<f32>() } else { T::BYTES };
+    (values * value + vectors * T::BYTES + 4 * stored.count()) as u64
+}
+
+/// The matrix by diagonals with one entry of the main one moved by a rounding error: f32 does not hold it, so that the backend stores the values as those of any
+/// matrix. `None` where it has no such entry, and for one that does not fit.
+pub(crate) fn in_f64<T: Real>(csr: &Csr<T>) -> Option<Dia<T>> {
+    moved(csr, |offset| offset == 0)
 }
 
 /// A symmetric matrix by diagonals with one entry moved by a rounding error, so that the backend keeps both halves: for the
 /// measurement of the kernel that other matrices get. `None` for a diagonal matrix, and one that does not fit.
 pub(crate) fn both_halves<T: Real>(csr: &Csr<T>) -> Option<Dia<T>> {
+    moved(csr, |offset| offset > 0)
+}
+
+/// The first entry on the diagonals that are meant, moved.
+fn moved<T: Real>(csr: &Csr<T>, meant: impl Fn(i32) -> bool) -> Option<Dia<T>> {
     let (nrows, ncols, offsets, mut values) = Dia::from_csr(csr).ok()?.into_parts();
-    let above = nrows * offsets.partition_point(|&offset| offset <= 0);
-    let entry = values[above..].iter_mut().find(|v| !v.is_zero())?;
+    let mut diagonals = values.chunks_exact_mut(nrows).zip(&offsets).filter(|&(_, &offset)| meant(offset));
+    let entry = diagonals.find_map(|(diagonal, _)| diagonal.iter_mut().find(|v| !v.is_zero()))?;
     *entry *= T::from_f64(1.0 + 2.0 * T::UNIT_ROUNDOFF);
     Dia::new(nrows, ncols, offsets, values).ok()
 }
@@ -51,21 +70,29 @@ mod tests {
     use spandrel_formats::{Traffic, generate};
 
     #[test]
-    fn the_upper_half_is_half_the_traffic_of_the_values() {
+    fn half_the_diagonals_and_half_the_bytes_are_less_traffic() {
         let csr: Csr<f64> = generate::csr("d3n7:8").unwrap();
         let dia = Dia::from_csr(&csr).unwrap();
+        assert_eq!(dia_bytes(&dia, false, false), dia.spmv());
         let vectors = 2 * 8 * 512;
-        let (full, half) = (dia.spmv() - vectors - 4 * 7, symmetric_bytes(&dia) - vectors - 4 * 4);
-        assert_eq!(full + 8 * 512, 2 * half);
+        let values = |symmetric, narrow, offsets| dia_bytes(&dia, symmetric, narrow) - vectors - 4u64 * offsets;
+        assert_eq!(values(false, false, 7) + 8 * 512, 2 * values(true, false, 4));
+        assert_eq!(values(true, false, 4), 2 * values(true, true, 4));
+        let wide = Dia::<f64>::from_csr(&generate::csr("random:n=7,nnz_per_row=2").unwrap()).unwrap();
+        assert_eq!(dia_bytes(&wide, false, false), wide.spmv());
     }
 
     #[test]
     fn one_entry_differs_by_a_rounding_error() {
         let csr: Csr<f64> = generate::csr("d3n7:8").unwrap();
-        let (dia, moved) = (Dia::from_csr(&csr).unwrap(), both_halves(&csr).unwrap());
-        let differ: Vec<_> = dia.values().iter().zip(moved.values()).filter(|(a, b)| a != b).collect();
-        assert_eq!(differ.len(), 1);
-        assert!((differ[0].0 - differ[0].1).abs() <= 4.0 * f64::UNIT_ROUNDOFF);
+        let dia = Dia::from_csr(&csr).unwrap();
+        for (moved, symmetric) in [(both_halves(&csr).unwrap(), false), (in_f64(&csr).unwrap(), true)] {
+            let differ: Vec<_> = dia.values().iter().zip(moved.values()).filter(|(a, b)| a != b).collect();
+            assert_eq!(differ.len(), 1);
+            assert!((differ[0].0 / differ[0].1 - 1.0).abs() <= 4.0 * f64::UNIT_ROUNDOFF);
+            assert!(f64::from(*differ[0].1 as f32) != *differ[0].1, "f32 does not hold it");
+            assert_eq!(moved.to_csr().unwrap().is_symmetric(), symmetric);
+        }
         assert!(both_halves(&Csr::<f64>::identity(4).unwrap()).is_none());
     }
 }

@@ -242,11 +242,17 @@ impl<'a, T: Real> Contest<'a, T> {
 
     /// Kernels that the backend would not have chosen for this matrix, each a line beside its own choice.
     fn add_forced(&mut self) {
-        let is = |noun: &str, kernel: &Option<String>| noun == "dia" && kernel.as_deref() == Some("symmetric");
-        let symmetric = self.found.lines.iter().any(|l| is(&l.noun, &l.more.kernel))
-            || self.members.iter().any(|t| is(&t.label.noun, &t.label.kernel));
+        let found = self.found.lines.iter().map(|l| (&l.noun, &l.more.kernel));
+        let by_diagonals = found.chain(self.members.iter().map(|t| (&t.label.noun, &t.label.kernel)));
+        let said: Vec<String> = by_diagonals.filter(|(noun, _)| *noun == "dia").flat_map(|(_, k)| k.clone()).collect();
+        let is = |what: &str| said.iter().any(|kernel| kernel.contains(what));
+        let (symmetric, narrow) = (is(ours::SYMMETRIC), is(ours::NARROW));
         if let Some(dia) = symmetric.then(|| ours::both_halves(&self.csr)).flatten() {
             self.force("full", Arc::new(dia), |be, host| be.load(host));
+        }
+        if let Some(dia) = narrow.then(|| ours::in_f64(&self.csr)).flatten() {
+            let label = if symmetric { ours::SYMMETRIC } else { "values in f64" };
+            self.force(label, Arc::new(dia), |be, host| be.load(host));
         }
         if self.plan.force != Force::None {
             for kernel in [

@@ -24,6 +24,8 @@ pub(crate) mod multigrid;
 #[cfg(not(test))]
 pub(crate) mod narrow;
 #[cfg(not(test))]
+pub(crate) mod narrow_dia;
+#[cfg(not(test))]
 pub(crate) mod new_values;
 pub mod pairs;
 #[cfg(not(test))]
