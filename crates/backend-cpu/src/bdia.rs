@@ -1,7 +1,7 @@
 //! bDIA on the CPU.
 //!
-//! Layout: the host matrix itself, shared, and its bands' offsets written out (4 bytes a diagonal).
-//! Cost: [`spandrel_formats::Traffic::spmv`]. Order: stored, by ascending offset.
+//! Layout: the host matrix itself, shared, and its bands' offsets written out (4 bytes a diagonal); or the values in f32 and the offsets alone,
+//! as in [`crate::dia`]. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values. Order: stored, by ascending offset.
 //! The window of x that a GPU stages in shared memory is what first-level cache holds here, so the kernel is DIA's.
 
 use std::ops::Range;
@@ -11,17 +11,37 @@ use spandrel_backend::{Load, Result};
 use spandrel_formats::{Bdia, Format, Real};
 
 use crate::Cpu;
-use crate::dia::diagonals;
+use crate::dia::{Diagonals, Host, Kept, diagonals};
 use crate::partition::Partition;
 use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::Simd;
 
-/// A bDIA matrix, shared with the host, its offsets and the partition of its rows.
+impl<T: Real> Host<T> for Bdia<T> {
+    fn stored(&self) -> &[T] {
+        self.values()
+    }
+    fn into_values(self) -> Vec<T> {
+        self.into_parts().3
+    }
+}
+
+/// A bDIA matrix: the offsets of its diagonals, its values and the partition of its rows.
+///
+/// The values are the host's, shared, or in f32, as those of [`crate::CpuDia`].
 #[derive(Clone, Debug)]
 pub struct CpuBdia<T> {
-    host: Arc<Bdia<T>>,
+    nrows: usize,
+    ncols: usize,
     offsets: Vec<i32>,
+    kept: Kept<T, Bdia<T>>,
     partition: Partition,
+}
+
+impl<T> CpuBdia<T> {
+    /// Whether the values are kept in f32, though the matrix is one of f64.
+    pub fn is_narrow(&self) -> bool {
+        self.kept.is_narrow()
+    }
 }
 
 // SAFETY: what is loaded never changes, and operations with it write to their operands alone.
@@ -29,10 +49,11 @@ unsafe impl<T: Real> Load<Bdia<T>> for Cpu {
     type Resident = CpuBdia<T>;
 
     fn load(&self, host: Arc<Bdia<T>>) -> Result<CpuBdia<T>> {
-        let offsets: Vec<i32> = host.offsets().collect();
-        let row = (offsets.len() + 2) * T::BYTES;
-        let partition = Partition::by_cost(self, host.nrows(), |i| i * row);
-        Ok(CpuBdia { host, offsets, partition })
+        let (nrows, ncols, offsets): (_, _, Vec<i32>) = (host.nrows(), host.ncols(), host.offsets().collect());
+        let kept = Kept::of(self, host);
+        let row = offsets.len() * kept.bytes() + 2 * T::BYTES;
+        let partition = Partition::by_cost(self, nrows, |i| i * row);
+        Ok(CpuBdia { nrows, ncols, offsets, kept, partition })
     }
 }
 
@@ -40,16 +61,17 @@ impl<T: Real> Rows<T> for CpuBdia<T> {
     const CHUNK: usize = MAX_CHUNK;
 
     fn nrows(&self) -> usize {
-        self.host.nrows()
+        self.nrows
     }
     fn ncols(&self) -> usize {
-        self.host.ncols()
+        self.ncols
     }
     fn partition(&self) -> &Partition {
         &self.partition
     }
     fn accumulate(&self, simd: Simd, rows: Range<usize>, x: &[T], out: &mut [T]) {
-        diagonals(simd, &self.offsets, self.host.values(), self.host.nrows(), rows, x, out);
+        let m = Diagonals { offsets: &self.offsets, values: self.kept.values(), nrows: self.nrows };
+        diagonals(simd, m, rows, x, out);
     }
 }
 

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Device, Error, Load, Mat, Order, Phase, Spmm, Spmv, SpmvTransposed, Watch};
-use spandrel_backend_cpu::{Cpu, Monitor, Scalar, Simd, Vector};
-use spandrel_formats::{Bsr, Bsrx, Csc, Csr, Dia, Format, Hmec, Real, Sell, Triplets, for_each_format};
+use spandrel_backend_cpu::{Cpu, CpuBdia, CpuDia, Monitor, Scalar, Simd, Vector};
+use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Format, Hmec, Real, Sell, Triplets, for_each_format};
 
 struct Numbers(u64);
 
@@ -406,6 +406,107 @@ fn each_column_of_a_multiple_product_has_the_bits_of_its_own() {
         }
         if let Ok(bsr) = Bsr::from_csr(&csr) {
             columns_of_spmm(name, &csr, bsr);
+        }
+    }
+}
+
+/// Diagonals of values that f32 holds exactly, some of them signed zeros, subnormals and infinities; or all but one.
+fn held_by_f32(nrows: usize, ncols: usize, offsets: &[i32], all: bool) -> Dia<f64> {
+    let mut numbers = Numbers(0x9e37_79b9 + nrows as u64);
+    let mut values = vec![0.0; nrows * offsets.len()];
+    for (&offset, column) in offsets.iter().zip(values.chunks_exact_mut(nrows)) {
+        let inside = |&i: &usize| (0..ncols as i64).contains(&(i as i64 + i64::from(offset)));
+        for i in (0..nrows).filter(inside) {
+            column[i] = match numbers.below(5000) {
+                0 => f64::INFINITY,
+                1 => f64::NEG_INFINITY,
+                2..100 => -0.0,
+                100..200 => f64::from(f32::from_bits(1 + numbers.below(1 << 20) as u32)),
+                _ => f64::from(numbers.value::<f32>()),
+            };
+        }
+    }
+    if !all {
+        values[(-i64::from(offsets[0])).max(0) as usize] = 0.1;
+    }
+    Dia::new(nrows, ncols, offsets.to_vec(), values).unwrap()
+}
+
+/// y = A x by diagonals in order, for values that CSR would leave out.
+fn by_diagonals(m: &Dia<f64>, a: f64, x: &[f64], b: f64, y0: &[f64]) -> Vec<f64> {
+    let row = |i: usize| {
+        let acc =
+            m.offsets().iter().zip(m.values().chunks_exact(m.nrows())).fold(0.0, |acc: f64, (&offset, column)| {
+                let j = usize::try_from(i as i64 + i64::from(offset)).ok().filter(|&j| j < m.ncols());
+                j.map_or(acc, |j| column[i].mul_add(x[j], acc))
+            });
+        if b == 0.0 { a * acc } else { a.mul_add(acc, b * y0[i]) }
+    };
+    (0..m.nrows()).map(row).collect()
+}
+
+fn narrow_and_wide_agree<F: Format<Value = f64> + From<Dia<f64>>>(
+    what: &str,
+    dia: &Dia<f64>,
+    is_narrow: fn(&<Cpu as Load<F>>::Resident) -> bool,
+    narrow: bool,
+) where
+    Cpu: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
+{
+    let mut numbers = Numbers(31);
+    let (x, y0): (Vec<f64>, Vec<f64>) = (numbers.vector(dia.ncols()), numbers.vector(dia.nrows()));
+    for be in devices() {
+        let what = format!("{what} as {} on {}", F::NAME, be.describe());
+        let m: Mat<Cpu, F> = Mat::load(&be, F::from(dia.clone())).unwrap();
+        assert_eq!(is_narrow(m.resident()), narrow, "{what}");
+        for (a, b) in [(1.0, 0.0), (0.7, -0.4)] {
+            let expected = by_diagonals(dia, a, &x, b, &y0);
+            assert!(expected.iter().any(|v| v.is_finite()) && expected.iter().any(|v| !v.is_finite()), "{what}");
+            assert_eq!(bits(&product(&be, None, &m, a, &x, b, &y0)), bits(&expected), "{what}, a = {a}, b = {b}");
+        }
+        let expected = be.upload(&by_diagonals(dia, 1.0, &x, 0.0, &y0)).unwrap();
+        let (xv, w) = (be.upload(&x).unwrap(), be.upload(&y0).unwrap());
+        let (mut y, mut wy, mut yy) =
+            (be.zeros(dia.nrows()).unwrap(), be.scalar(0.0).unwrap(), be.scalar(0.0).unwrap());
+        be.spmv_dot(None, m.resident(), &xv, &mut y, &w, &mut wy, Some(&mut yy)).unwrap();
+        assert_eq!(bits(y.as_slice()), bits(expected.as_slice()), "{what}, fused");
+        let (mut spec_wy, mut spec_yy) = (be.scalar(0.0).unwrap(), be.scalar(0.0).unwrap());
+        be.dot(None, &w, &expected, &mut spec_wy).unwrap();
+        be.dot(None, &expected, &expected, &mut spec_yy).unwrap();
+        let value = |s: &Scalar<f64>| bits(&[be.download_scalar(s).unwrap()]);
+        assert_eq!((value(&wy), value(&yy)), (value(&spec_wy), value(&spec_yy)), "{what}, fused");
+    }
+}
+
+/// Large enough to be kept in f32: strips cut at either end, more diagonals than pass over the accumulators together, matrices that are not
+/// square.
+#[test]
+fn diagonals_kept_in_f32_give_the_bits_of_f64() {
+    let many: Vec<i32> = (-6..7).map(|k| 61 * k).chain([5000]).collect();
+    let cases: [(&str, usize, usize, Vec<i32>); 3] = [
+        ("14 diagonals", 40_009, 40_009, many),
+        ("tall", 150_001, 140_003, vec![-149_990, -70_000, 0, 139_990]),
+        ("wide", 140_003, 150_001, vec![-139_990, -3, 1, 149_970]),
+    ];
+    for (what, nrows, ncols, offsets) in cases {
+        for narrow in [true, false] {
+            let dia = held_by_f32(nrows, ncols, &offsets, narrow);
+            narrow_and_wide_agree::<Dia<f64>>(what, &dia, CpuDia::is_narrow, narrow);
+            narrow_and_wide_agree::<Bdia<f64>>(what, &dia, CpuBdia::is_narrow, narrow);
+        }
+        let dia = held_by_f32(nrows, ncols, &offsets, true);
+        let k = 3;
+        for be in devices() {
+            let m = Mat::load(&be, dia.clone()).unwrap();
+            assert!(m.resident().is_narrow());
+            let mut numbers = Numbers(9);
+            let (x, y0): (Vec<f64>, Vec<f64>) = (numbers.vector(ncols * k), numbers.vector(nrows * k));
+            let (xv, mut y) = (be.upload(&x).unwrap(), be.upload(&y0).unwrap());
+            m.spmm(&be, None, Coeff::host(0.5), k, &xv, Coeff::host(2.0), &mut y).unwrap();
+            let columns = y0.chunks_exact(nrows).zip(y.as_slice().chunks_exact(nrows)).zip(x.chunks_exact(ncols));
+            for (j, ((y0, y), x)) in columns.enumerate() {
+                assert_eq!(bits(y), bits(&by_diagonals(&dia, 0.5, x, 2.0, y0)), "{what}, column {j} of {k}");
+            }
         }
     }
 }
