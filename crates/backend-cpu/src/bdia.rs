@@ -55,6 +55,10 @@ unsafe impl<T: Real> Load<Bdia<T>> for Cpu {
         let partition = Partition::by_cost(self, nrows, |i| i * row);
         Ok(CpuBdia { nrows, ncols, offsets, kept, partition })
     }
+
+    fn traffic(&self, m: &CpuBdia<T>) -> Option<(u64, u64)> {
+        m.kept.traffic(m.nrows, m.ncols, &m.offsets)
+    }
 }
 
 impl<T: Real> Rows<T> for CpuBdia<T> {

@@ -1,6 +1,7 @@
 //! Spandrel's CPU backend: rayon threads, vector instructions chosen at run time, the same bits for any number of threads.
 //!
-//! [`Cpu`] is the device. A resident matrix shares the host's arrays and adds a partition of its rows by bytes. Every
+//! [`Cpu`] is the device. A resident matrix shares the host's arrays and adds a partition of its rows by bytes; diagonals of f64 may be
+//! kept in f32 ([`CpuDia`]). Every
 //! row-wise format forms the accumulators of a chunk of rows; finishing y, writing through a permutation, the fused dot
 //! products and several right-hand sides are written once, above the formats (`product.rs`). So are sizes, gates, columns and new values of
 //! the triangular solves, above the plans (`sptrsv.rs`).

@@ -459,6 +459,8 @@ fn narrow_and_wide_agree<F: Format<Value = f64> + From<Dia<f64>>>(
         let what = format!("{what} as {} on {}", F::NAME, be.describe());
         let m: Mat<Cpu, F> = Mat::load(&be, F::from(dia.clone())).unwrap();
         assert_eq!(is_narrow(m.resident()), narrow, "{what}");
+        let host = F::from(dia.clone());
+        assert_eq!((m.storage() < host.storage(), m.spmv_bytes() < host.spmv()), (narrow, narrow), "{what}");
         for (a, b) in [(1.0, 0.0), (0.7, -0.4)] {
             let expected = by_diagonals(dia, a, &x, b, &y0);
             assert!(expected.iter().any(|v| v.is_finite()) && expected.iter().any(|v| !v.is_finite()), "{what}");

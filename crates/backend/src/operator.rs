@@ -230,9 +230,10 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
     pub fn load(be: &B, host: impl Into<Arc<F>>) -> Result<Self> {
         let host = host.into();
-        let (nrows, ncols, nnz, storage, spmv_bytes) =
-            (host.nrows(), host.ncols(), host.nnz(), host.storage(), host.spmv());
-        Ok(Self { resident: be.load(host)?, nrows, ncols, nnz, storage, spmv_bytes })
+        let (nrows, ncols, nnz, of_host) = (host.nrows(), host.ncols(), host.nnz(), (host.storage(), host.spmv()));
+        let resident = be.load(host)?;
+        let (storage, spmv_bytes) = be.traffic(&resident).unwrap_or(of_host);
+        Ok(Self { resident, nrows, ncols, nnz, storage, spmv_bytes })
     }
 
     /// A matrix of what lies on the device already, with the sizes that the backend says of it. Does nothing else.
@@ -271,11 +272,11 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     pub fn nnz(&self) -> usize {
         self.nnz
     }
-    /// Bytes of the stored arrays.
+    /// Bytes of the stored arrays, by the format or as [`Load::traffic`] says.
     pub fn storage(&self) -> u64 {
         self.storage
     }
-    /// Bytes of y = A x by the format's traffic model.
+    /// Bytes of y = A x by the format's traffic model, or as [`Load::traffic`] says.
     pub fn spmv_bytes(&self) -> u64 {
         self.spmv_bytes
     }

@@ -379,6 +379,11 @@ pub unsafe trait Load<H>: Device {
     /// # Errors
     /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
     fn load(&self, host: Arc<H>) -> Result<Self::Resident>;
+    /// Bytes of the stored arrays and of y = A x, where a matrix is kept in less than the host's
+    /// ([`spandrel_formats::Traffic::storage`], [`spandrel_formats::Traffic::spmv`]); `None` where these hold.
+    fn traffic(&self, _resident: &Self::Resident) -> Option<(u64, u64)> {
+        None
+    }
 }
 
 /// What [`Convert::convert`] makes: the resident form and what the host's matrix would have said of it.
