@@ -4,8 +4,6 @@
 //! Bytes of an iteration: A's storage and 11 passes over vectors of n (A p: 2, update: 6, direction: 3), the model of our fused
 //! steps, for every contender; so GB/s compare times, and a contender that moves more shows less.
 
-use std::sync::Arc;
-
 use anyhow::{Result, bail};
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::matrix_free::IdentityPrecond;
@@ -22,6 +20,7 @@ use crate::case::Case;
 use crate::contender::{Contender, Effort, interleave};
 use crate::machine::Stream;
 use crate::record::{Line, More};
+use crate::spmv::NARROW;
 
 struct Ours<'b, F: Format<Value = f64>>
 where
@@ -29,6 +28,7 @@ where
 {
     be: &'b Cpu,
     mat: Mat<Cpu, F>,
+    narrow: bool,
     b: <Cpu as Backend<f64>>::Vector,
     x: <Cpu as Backend<f64>>::Vector,
     cg: Cg<f64, Cpu>,
@@ -45,6 +45,9 @@ where
     }
     fn name(&self) -> &'static str {
         "spandrel"
+    }
+    fn kernel(&self) -> Option<String> {
+        self.narrow.then(|| NARROW.into())
     }
     fn bytes(&self) -> u64 {
         self.mat.storage() + 11 * 8 * self.mat.nrows() as u64
@@ -83,7 +86,8 @@ where
     Cpu: Spmv<F>,
 {
     let Ok(format) = F::from_csr(csr) else { return Ok(None) };
-    let n = csr.nrows();
+    let (n, storage) = (csr.nrows(), format.storage());
+    let mat = Mat::load(be, format)?;
     // A tolerance of zero is never met: every contender does the same number of iterations.
     let options = Options {
         rtol: 0.0,
@@ -94,7 +98,8 @@ where
     };
     Ok(Some(Box::new(Ours::<F> {
         be,
-        mat: Mat::load(be, Arc::new(format))?,
+        narrow: mat.storage() < storage,
+        mat,
         b: be.upload(&right_hand_side(n))?,
         x: be.zeros(n)?,
         cg: Cg::new(be, n)?,
@@ -294,7 +299,7 @@ pub fn run(be: &Cpu, case: &Case, formats: &[String], iterations: usize, effort:
                 of_triad: triad.map(|b| gbs(k) / b),
                 ratio_to_best_peer: best_peer.filter(|_| own).map(|p| p / timings[k].ms),
                 ratio_to_csr: csr_ms.filter(|_| own).map(|c| c / timings[k].ms),
-                more: More::default(),
+                more: More { kernel: c.kernel(), ..More::default() },
             }
         })
         .collect())

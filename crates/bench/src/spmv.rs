@@ -65,6 +65,7 @@ where
 {
     be: &'b Cpu,
     mat: Mat<Cpu, F>,
+    narrow: bool,
     x: <Cpu as Backend<T>>::Vector,
     y: <Cpu as Backend<T>>::Vector,
 }
@@ -78,6 +79,9 @@ where
     }
     fn name(&self) -> &'static str {
         "spandrel"
+    }
+    fn kernel(&self) -> Option<String> {
+        self.narrow.then(|| NARROW.into())
     }
     fn bytes(&self) -> u64 {
         self.mat.spmv_bytes()
@@ -132,19 +136,30 @@ impl<T: PeerReal> Contender for Serial<T> {
 
 /// How COO by one thread is called in the record.
 pub const SERIAL: &str = "serial";
+/// What the record says of a matrix of f64 whose values the backend keeps in f32.
+pub(crate) const NARROW: &str = "values in f32";
 
+/// Our SpMV of a format; of one that the backend keeps in f32 also as it keeps one that is shared, in f64.
 fn ours<'b, T: PeerReal, F: Format<Value = T>>(
     be: &'b Cpu,
     csr: &Csr<T>,
     x: &[T],
-) -> Result<Option<Box<dyn Contender + 'b>>>
+) -> Result<Vec<Box<dyn Contender + 'b>>>
 where
     Cpu: Spmv<F> + Backend<T>,
 {
-    let Ok(format) = F::from_csr(csr) else { return Ok(None) };
-    let mat = Mat::load(be, Arc::new(format))?;
-    let y = be.zeros(csr.nrows())?;
-    Ok(Some(Box::new(Ours::<T, F> { be, mat, x: be.upload(x)?, y })))
+    let Ok(format) = F::from_csr(csr) else { return Ok(Vec::new()) };
+    let storage = format.storage();
+    let add = |mat: Mat<Cpu, F>| -> Result<Box<dyn Contender + 'b>> {
+        let (narrow, y) = (mat.storage() < storage, be.zeros(csr.nrows())?);
+        Ok(Box::new(Ours::<T, F> { be, mat, narrow, x: be.upload(x)?, y }))
+    };
+    let mut contenders = vec![add(Mat::load(be, format)?)?];
+    if contenders[0].kernel().is_some() {
+        let shared = Arc::new(F::from_csr(csr)?);
+        contenders.push(add(Mat::load(be, Arc::clone(&shared))?)?);
+    }
+    Ok(contenders)
 }
 
 /// A x in f64 and how far from it an answer may lie, row by row.

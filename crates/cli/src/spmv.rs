@@ -176,7 +176,6 @@ impl<'a, T: Real, B: Backend<T>> Bench<'a, T, B> {
             Ok(stored) => stored,
             Err(error) => return Ok(skipped(error.to_string())),
         };
-        let bytes = stored.spmv();
         let device = self.device;
         let a = match Mat::load(device, Arc::new(stored)) {
             Ok(a) => a,
@@ -186,6 +185,7 @@ impl<'a, T: Real, B: Backend<T>> Bench<'a, T, B> {
             }
             Err(error) => return Err(error.into()),
         };
+        let bytes = a.spmv_bytes();
         let x = device.upload(&self.x)?;
         // What is not written stays visible.
         let mut y = device.upload(&vec![T::nan(); self.reference.len()])?;
