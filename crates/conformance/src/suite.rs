@@ -83,6 +83,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         trials::analyze::trials::<f64, _>(&fleet, &mut all);
         trials::new_values::trials::<f32, _>(&fleet, &mut all);
         trials::new_values::trials::<f64, _>(&fleet, &mut all);
+        trials::renewed::trials(&fleet, &mut all);
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -175,6 +176,7 @@ impl Gpu {
         trials::analyze::trials::<f64, _>(own, &mut all);
         trials::new_values::trials::<f32, _>(own, &mut all);
         trials::new_values::trials::<f64, _>(own, &mut all);
+        trials::renewed::trials(own, &mut all);
         trials::assemble::trials::<f32, _>(own, &mut all);
         trials::assemble::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));

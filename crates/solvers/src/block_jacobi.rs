@@ -57,7 +57,8 @@ impl<T: Real, B: Spmv<Bsr<T>>> BlockJacobi<T, B> {
         Ok(Self { inverses, places })
     }
 
-    /// Inverts the blocks of new values on the pattern of the old, in stored order. Allocates; may not be recorded.
+    /// Inverts the blocks of new values on the pattern of the old, in stored order: the bits of a preconditioner made anew, at a new
+    /// address. Allocates; blocks; may not be recorded.
     ///
     /// # Errors
     /// [`Error::Pattern`] for another number of values; as [`BlockJacobi::new`]. After an error everything is as before.

@@ -110,6 +110,24 @@ pub enum Error {
         /// How many entries.
         expected: usize,
     },
+    /// New values for a multigrid cycle on another pattern than before.
+    #[error(
+        "mg: row {row} of grid {grid} has other columns than before; new values need the old pattern, so make it anew"
+    )]
+    OtherPattern {
+        /// The grid, 0 the finest.
+        grid: usize,
+        /// The first such row, from 0.
+        row: usize,
+    },
+    /// New values that multigrid would take to other grids than it has.
+    #[error("mg: these values are coarsened to the grids {found:?}, those before to {expected:?}; make it anew")]
+    OtherGrids {
+        /// The extents X, Y, Z of each grid, finest first.
+        found: Vec<[usize; 3]>,
+        /// Those that it has.
+        expected: Vec<[usize; 3]>,
+    },
     /// A vector that cannot be one of a basis of a null space.
     #[error("vector {index} of the null space is {found}; leave it out")]
     NullVector {

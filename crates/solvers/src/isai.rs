@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Operator, Order, Preconditioner, Spmv};
+use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Operator, Order, Preconditioner, Spmv, UpdateValues};
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use spandrel_sptrsv::{Factor, Triangle, Triangles, Triangular};
 
@@ -125,15 +125,21 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
         Ok(Self { factor, lower, upper, shift: triangles.shift, middle })
     }
 
-    /// Factors new values on the pattern of the old, in stored order, and inverts anew: no symbolic phase. Allocates; may not be recorded.
+    /// Factors new values on the pattern of the old, in stored order, and inverts anew: no symbolic phase, no new addresses, so recorded steps
+    /// see the new inverses, which have the bits of those made anew. Blocks; may not be recorded.
     ///
     /// # Errors
-    /// As [`Isai::new`]; after an error everything is as before.
-    pub fn update(&mut self, be: &B, values: &[T]) -> Result<()> {
+    /// As [`Isai::new`], and [`crate::Error::Triangle`] for another number of values; after an error of the factorisation or an inverse
+    /// everything is as before.
+    pub fn update(&mut self, be: &B, values: &[T]) -> Result<()>
+    where
+        B: UpdateValues<Csr<T>>,
+    {
         let triangles = self.factor.triangles(self.factor.numeric(values)?)?;
         let [lower, upper] = inverses(&triangles)?;
-        let (lower, upper) = (Mat::load(be, lower)?, Mat::load(be, upper)?);
-        (self.lower, self.upper, self.shift) = (lower, upper, triangles.shift);
+        self.lower.update_values(be, lower.values())?;
+        self.upper.update_values(be, upper.values())?;
+        self.shift = triangles.shift;
         Ok(())
     }
 
@@ -151,8 +157,8 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
     }
 }
 
-// SAFETY: its buffers are those of the two matrices, replaced by `update` alone, for which it is borrowed mutably, and `middle`, which is
-// neither replaced nor lent out; the contract of `Load` holds for the products.
+// SAFETY: its buffers are those of the two matrices and `middle`, which are neither replaced nor lent out; `update` writes to them alone. The
+// contract of `Load` holds for the products.
 unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B> for Isai<B, F> {
     fn len(&self) -> Option<usize> {
         Some(self.factor.nrows())

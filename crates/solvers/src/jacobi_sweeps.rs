@@ -13,7 +13,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv};
+use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, UpdateValues};
 use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
 use spandrel_sptrsv::{Diagonal, Factor, Triangle, Triangles, Triangular};
 
@@ -63,29 +63,42 @@ pub(crate) fn both<T: Real>(triangles: Triangles<T>) -> Result<([Triangular<T>; 
     Ok(([lower, upper], shift))
 }
 
+/// G of a triangle.
+fn divided<T: Real>(triangle: &Triangular<T>) -> Result<Csr<T>> {
+    let (n, inverse) = (triangle.nrows(), triangle.inv_diag());
+    let (mut row_ptr, mut col_idx, mut values) =
+        (vec![0 as Offset], Vec::<Ordinal>::new(), Vec::<T>::with_capacity(triangle.csr().nnz()));
+    for i in 0..n {
+        let (cols, terms) = triangle.off_diagonal(i);
+        let scale = inverse.get(i).copied().unwrap_or_else(T::one);
+        col_idx.extend_from_slice(cols);
+        values.extend(terms.iter().map(|&v| scale * v));
+        let own = &values[row_ptr[i] as usize..];
+        if !scale.is_finite() || own.iter().any(|v| !v.is_finite()) {
+            return Err(spandrel_sptrsv::Error::NotFinite { row: i }.into());
+        }
+        // Below 2^31, as the triangle's.
+        row_ptr.push(values.len() as Offset);
+    }
+    Ok(Csr::new(n, n, row_ptr, col_idx, values)?)
+}
+
 impl<T: Real, B: Spmv<Csr<T>>> Sweeper<T, B> {
     fn load(be: &B, triangle: &Triangular<T>) -> Result<Self> {
-        let inverse = triangle.inv_diag();
         let inv_diag = match triangle.diagonal() {
             Diagonal::Unit => None,
-            Diagonal::NonUnit => Some(be.upload(inverse)?),
+            Diagonal::NonUnit => Some(be.upload(triangle.inv_diag())?),
         };
-        let n = triangle.nrows();
-        let (mut row_ptr, mut col_idx, mut values) =
-            (vec![0 as Offset], Vec::<Ordinal>::new(), Vec::<T>::with_capacity(triangle.csr().nnz()));
-        for i in 0..n {
-            let (cols, terms) = triangle.off_diagonal(i);
-            let scale = inverse.get(i).copied().unwrap_or_else(T::one);
-            col_idx.extend_from_slice(cols);
-            values.extend(terms.iter().map(|&v| scale * v));
-            let own = &values[row_ptr[i] as usize..];
-            if !scale.is_finite() || own.iter().any(|v| !v.is_finite()) {
-                return Err(spandrel_sptrsv::Error::NotFinite { row: i }.into());
-            }
-            // Below 2^31, as the triangle's.
-            row_ptr.push(values.len() as Offset);
-        }
-        Ok(Self { g: Mat::load(be, Csr::new(n, n, row_ptr, col_idx, values)?)?, inv_diag })
+        Ok(Self { g: Mat::load(be, divided(triangle)?)?, inv_diag })
+    }
+
+    /// Takes over G and 1/d of a triangle of the same pattern.
+    fn update(&mut self, be: &B, g: &Csr<T>, inverse: &[T]) -> spandrel_backend::Result<()>
+    where
+        B: UpdateValues<Csr<T>>,
+    {
+        self.g.update_values(be, g.values())?;
+        self.inv_diag.as_mut().map_or(Ok(()), |inv_diag| be.write(inverse, inv_diag))
     }
 
     /// y <- k sweeps from r.
@@ -146,14 +159,21 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
         Ok(Self { factor, lower, upper, sweeps, shift, scratch: RefCell::new(scratch) })
     }
 
-    /// Factors new values on the pattern of the old, in stored order: no symbolic phase. Allocates; may not be recorded.
+    /// Factors new values on the pattern of the old, in stored order: no symbolic phase, no new addresses, so recorded steps see the new
+    /// factors, which have the bits of those made anew. Blocks; may not be recorded.
     ///
     /// # Errors
-    /// As [`JacobiSweeps::new`]; after an error everything is as before.
-    pub fn update(&mut self, be: &B, values: &[T]) -> Result<()> {
-        let (triangles, shift) = both(self.factor.triangles(self.factor.numeric(values)?)?)?;
-        let [lower, upper] = [Sweeper::load(be, &triangles[0])?, Sweeper::load(be, &triangles[1])?];
-        (self.lower, self.upper, self.shift) = (lower, upper, shift);
+    /// As [`JacobiSweeps::new`], and [`Error::Triangle`] for another number of values; after an error of the factorisation everything is
+    /// as before.
+    pub fn update(&mut self, be: &B, values: &[T]) -> Result<()>
+    where
+        B: UpdateValues<Csr<T>>,
+    {
+        let ([lower, upper], shift) = both(self.factor.triangles(self.factor.numeric(values)?)?)?;
+        let (below, above) = (divided(&lower)?, divided(&upper)?);
+        self.lower.update(be, &below, lower.inv_diag())?;
+        self.upper.update(be, &above, upper.inv_diag())?;
+        self.shift = shift;
         Ok(())
     }
 
@@ -176,7 +196,7 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
 }
 
 // SAFETY: which operations are enqueued depends on `sweeps` and on whether there are reciprocals, which stay. Its buffers are those of the
-// two matrices, replaced by `update` alone, for which it is borrowed mutably, and of `scratch`, which are neither replaced nor lent out.
+// two sweepers and of `scratch`, which are neither replaced nor lent out; `update` writes to them alone.
 unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B> for JacobiSweeps<B, F> {
     fn len(&self) -> Option<usize> {
         Some(self.factor.nrows())

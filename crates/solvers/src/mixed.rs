@@ -57,8 +57,8 @@ struct Scratch<B: MixedPrecision> {
 pub struct Mixed<B: MixedPrecision, M> {
     inner: M,
     n: usize,
-    /// 2^-exponent of the matrix.
-    scale: f64,
+    /// 2^exponent of the matrix, on the device, where a recorded step reads it anew.
+    binade: Scale<B>,
     scratch: RefCell<Scratch<B>>,
 }
 
@@ -83,7 +83,9 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
             z: Backend::<f32>::zeros(be, n)?,
             s: Backend::<f64>::scalar(be, 1.0)?,
         };
-        Ok(Self { inner, n, scale: inverse_power(exponent)?, scratch: RefCell::new(scratch) })
+        inverse_power(exponent)?;
+        let binade = Backend::<f64>::scalar(be, power_of_two(exponent))?;
+        Ok(Self { inner, n, binade, scratch: RefCell::new(scratch) })
     }
 
     /// As [`Mixed::new`] for a matrix that is narrowed here; `make` makes the preconditioner of it.
@@ -93,6 +95,59 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
     pub fn of(be: &B, csr: &Csr<f64>, make: impl FnOnce(&B, &Csr<f32>) -> Result<M>) -> Result<Self> {
         let narrowed = Narrowed::new(csr);
         Self::new(be, make(be, &narrowed.matrix)?, csr.nrows(), narrowed.exponent)
+    }
+
+    /// Narrows a matrix of new values; `renew` gives them to the preconditioner within, whose update it calls. The same bits as
+    /// [`Mixed::of`] that matrix, where that update has those of a preconditioner made anew. No new addresses but those of `renew`, so
+    /// recorded steps see the new values and their exponent. Blocks; may not be recorded.
+    ///
+    /// ```
+    /// use spandrel_backend_cpu::Cpu;
+    /// use spandrel_formats::generate;
+    /// use spandrel_solvers::{Ilu, Mixed};
+    /// use spandrel_sptrsv::Levelset;
+    ///
+    /// let (device, a) = (Cpu::new(), generate::csr::<f64>("poisson2d:20")?);
+    /// let mut m = Mixed::of(&device, &a, Ilu::<Cpu, Levelset<f32>>::new)?;
+    /// let next = a.map(|v| 1000.0 * v);
+    /// m.update(&device, &next, |ilu, device, narrow| ilu.update(device, narrow.values()))?;
+    /// # Ok::<(), spandrel_solvers::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Size`] for a matrix of another size; those of `renew`. After an error that leaves the preconditioner within as it was,
+    /// everything is as before.
+    pub fn update(
+        &mut self,
+        be: &B,
+        csr: &Csr<f64>,
+        renew: impl FnOnce(&mut M, &B, &Csr<f32>) -> Result<()>,
+    ) -> Result<()> {
+        if csr.nrows() != self.n {
+            return Err(Error::Size { solver: "mixed", what: "the matrix", found: csr.nrows(), expected: self.n });
+        }
+        let Narrowed { matrix, exponent } = Narrowed::new(csr);
+        renew(&mut self.inner, be, &matrix)?;
+        Ok(Backend::<f64>::assign(be, None, Coeff::host(power_of_two(exponent)), &mut self.binade)?)
+    }
+
+    /// As [`Mixed::update`] with values that are on the device, in stored order, and narrowed there: nothing of them goes through the
+    /// host here. Allocates a vector of as many f32. Where a value is infinite or NaN they are narrowed as they are, without an exponent.
+    ///
+    /// # Errors
+    /// Those of `renew`, as there; out of memory.
+    pub fn update_from<R>(
+        &mut self,
+        be: &B,
+        values: &Wide<B>,
+        renew: impl FnOnce(&mut M, &B, &Narrow<B>) -> Result<R>,
+    ) -> Result<R> {
+        let mut binade = Backend::<f64>::scalar(be, 1.0)?;
+        let mut narrow = Backend::<f32>::zeros(be, Backend::<f64>::len(be, values))?;
+        narrow_by_binade(be, None, values, &mut binade, &mut narrow)?;
+        let renewed = renew(&mut self.inner, be, &narrow)?;
+        Backend::<f64>::assign(be, None, Coeff::scalar(&binade), &mut self.binade)?;
+        Ok(renewed)
     }
 
     /// The preconditioner within.
@@ -111,8 +166,8 @@ pub(crate) fn inverse_power(exponent: i32) -> Result<f64> {
     }
 }
 
-// SAFETY: its own buffers are those of `scratch`, which are neither replaced nor lent out; each application is the same five operations
-// on them.
+// SAFETY: its own buffers are `binade` and those of `scratch`, which are neither replaced nor lent out; each application is the same five
+// operations on them.
 unsafe impl<B: MixedPrecision, M: Preconditioner<f32, B>> Preconditioner<f64, B> for Mixed<B, M> {
     fn len(&self) -> Option<usize> {
         Some(self.n)
@@ -121,7 +176,7 @@ unsafe impl<B: MixedPrecision, M: Preconditioner<f32, B>> Preconditioner<f64, B>
         let Scratch { r: narrow, z: found, s } = &mut *self.scratch.borrow_mut();
         narrow_by_binade(be, gate, r, s, narrow)?;
         self.inner.apply(be, gate, narrow, found)?;
-        Cast::<f32, f64>::cast(be, gate, Coeff { host: self.scale, ..Coeff::scalar(&*s) }, found, z)
+        Cast::<f32, f64>::cast(be, gate, Coeff::ratio(&*s, &self.binade), found, z)
     }
 }
 

@@ -7,8 +7,8 @@ use spandrel_backend::{Backend, Preconditioner};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Format, Real, generate};
 use spandrel_solvers::isai::approximate_inverse;
-use spandrel_solvers::{BlockJacobi, Error, Factored, Isai, Jacobi, JacobiSweeps, Options, Status};
-use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Iluk, Serial, Triangle, Triangular};
+use spandrel_solvers::{BlockJacobi, Error, Factored, Isai, Jacobi, JacobiSweeps, Options, Ssor, Status};
+use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Iluk, Levelset, Serial, Triangle, Triangular};
 
 fn applied<T: Real, M: Preconditioner<T, Cpu>>(be: &Cpu, m: &M, r: &[T]) -> Vec<T> {
     let device = be.upload(r).unwrap();
@@ -152,6 +152,7 @@ fn new_values_are_taken_and_bad_ones_change_nothing() {
         };
     }
     takes!(|a: &Csr<f64>| BlockJacobi::<f64, Cpu>::new(&be, a, 4).unwrap());
+    takes!(|a: &Csr<f64>| Ssor::<Cpu, Levelset<f64>>::new(&be, a).unwrap());
     takes!(|a: &Csr<f64>| JacobiSweeps::<Cpu, Ilu0<f64>>::new(&be, a, 3).unwrap());
     takes!(|a: &Csr<f64>| JacobiSweeps::<Cpu, Ic0<f64>>::new(&be, a, 3).unwrap());
     takes!(|a: &Csr<f64>| Isai::<Cpu, Ilu0<f64>>::new(&be, a).unwrap());

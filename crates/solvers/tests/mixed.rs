@@ -129,6 +129,37 @@ fn behind_a_stopped_monitor_it_changes_nothing() {
 }
 
 #[test]
+fn new_values_have_the_bits_of_a_new_preconditioner() {
+    let be = Cpu::new();
+    let (a, r) = (stencil::<f64>(7, 0.25), uneven::<f64>(49));
+    let mut m = Mixed::of(&be, &a, Ilu::<Cpu, Levelset<f32>>::new).unwrap();
+    let take = |m: &mut Mixed<Cpu, Ilu<Cpu, Levelset<f32>>>, a: &Csr<f64>| {
+        m.update(&be, a, |ilu, be, narrow| ilu.update(be, narrow.values()))
+    };
+    let mut before = applied(&be, &m, &r);
+    for exponent in [1, 40, -900, 900, 0] {
+        let mut next = a.map(|v| v * 2f64.powi(exponent));
+        next.values_mut().iter_mut().enumerate().for_each(|(at, v)| *v *= 1.0 + 0.125 * (at % 3) as f64);
+        take(&mut m, &next).unwrap();
+        let found = applied(&be, &m, &r);
+        let anew = Mixed::of(&be, &next, Ilu::<Cpu, Levelset<f32>>::new).unwrap();
+        assert_eq!(found, applied(&be, &anew, &r), "2^{exponent}");
+        assert_ne!(found, before);
+        // The same by values that are on the device.
+        let mut other = Mixed::of(&be, &a, Ilu::<Cpu, Levelset<f32>>::new).unwrap();
+        let values = be.upload(next.values()).unwrap();
+        other.update_from(&be, &values, |ilu, be, narrow| ilu.update(be, &be.download(narrow)?)).unwrap();
+        assert_eq!(applied(&be, &other, &r), found);
+        // What is refused changes neither factors nor exponent.
+        assert!(take(&mut m, &a.map(|v| v * f64::INFINITY)).is_err() && take(&mut m, &diagonal(&[1e9; 49])).is_err());
+        let size = take(&mut m, &stencil(6, 0.0)).unwrap_err();
+        assert!(matches!(size, Error::Size { found: 36, expected: 49, .. }), "{size}");
+        assert_eq!(applied(&be, &m, &r), found);
+        before = found;
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_refused() {
     let be = Cpu::new();
     let m = Jacobi::<f32, Cpu>::new(&be, &stencil(3, 0.0)).unwrap();

@@ -143,6 +143,111 @@ fn refusals() {
     assert!(matches!(error, Error::NotAGrid { .. }) && error.to_string().contains("mg needs"), "{error}");
 }
 
+/// The entries of a matrix, each times something between 1 and 1.2.
+fn varied(a: &Csr<f64>) -> Csr<f64> {
+    let mut next = a.clone();
+    next.values_mut().iter_mut().enumerate().for_each(|(k, v)| *v *= 1.0 + (k % 7) as f64 / 32.0);
+    next
+}
+
+#[test]
+fn new_values_have_the_bits_of_a_new_cycle() {
+    let be = Cpu::new();
+    let several = several(&generate::csr("d3n7:9x8x7").unwrap(), 3);
+    let of = |spec: &str| generate::csr::<f64>(spec).unwrap();
+    for (a, levels) in [
+        (of("d3n27:12x9x7"), None),
+        (of("anisotropic2d:33x16,eps=0.01"), None),
+        (of("convdiff3d:9,peclet=0.5"), Some(2)),
+        (of("poisson2d:3x2"), None),
+        (several, None),
+    ] {
+        let n = a.nrows();
+        let made = |a: &Csr<f64>| Multigrid::new::<Sweep<f64>>(&be, &Hierarchy::galerkin(a, levels).unwrap()).unwrap();
+        let levelset =
+            |a: &Csr<f64>| Multigrid::new::<Levelset<f64>>(&be, &Hierarchy::galerkin(a, levels).unwrap()).unwrap();
+        let (mut m, mut by_levels, next) = (made(&a), levelset(&a), varied(&a));
+        let (first, wanted) = (applied::<f64, _>(&be, &m, n), applied::<f64, _>(&be, &made(&next), n));
+        assert_ne!(first, wanted);
+        m.update(&be, &next).unwrap();
+        by_levels.update(&be, &next).unwrap();
+        assert_eq!(applied::<f64, _>(&be, &m, n), wanted);
+        assert_eq!(applied::<f64, _>(&be, &by_levels, n), wanted);
+        m.update_given(&be, &[&a]).unwrap();
+        assert_eq!(applied::<f64, _>(&be, &m, n), first);
+    }
+}
+
+#[test]
+fn new_values_of_given_operators() {
+    let be = Cpu::new();
+    let old = given([8, 16, 8], 3);
+    let new: Vec<Csr<f64>> = old.iter().map(varied).collect();
+    let cycle = |operators: &[Csr<f64>]| {
+        let operators = operators.iter().map(Cow::Borrowed).collect();
+        Multigrid::new::<Sweep<f64>>(&be, &Hierarchy::injected(operators, [8, 16, 8]).unwrap()).unwrap()
+    };
+    let (mut m, n) = (cycle(&old), old[0].nrows());
+    let first = applied::<f64, _>(&be, &m, n);
+    assert!(matches!(m.update(&be, &new[0]), Err(Error::Size { found: 1, expected: 3, .. })));
+    let mut other = new.clone();
+    other[1] = generate::csr("d3n7:4x8x4").unwrap();
+    let error = m.update_given(&be, &other.iter().collect::<Vec<_>>()).unwrap_err();
+    assert!(matches!(error, Error::OtherPattern { grid: 1, row: 0 }), "{error}");
+    assert_eq!(applied::<f64, _>(&be, &m, n), first);
+    m.update_given(&be, &new.iter().collect::<Vec<_>>()).unwrap();
+    assert_eq!(applied::<f64, _>(&be, &m, n), applied::<f64, _>(&be, &cycle(&new), n));
+}
+
+#[test]
+fn other_patterns_and_grids_are_refused_and_change_nothing() {
+    let be = Cpu::new();
+    let a = generate::csr::<f64>("d3n7:9x8x7").unwrap();
+    let n = a.nrows();
+    let mut m = Multigrid::new::<Sweep<f64>>(&be, &Hierarchy::galerkin(&a, None).unwrap()).unwrap();
+    let first = applied::<f64, _>(&be, &m, n);
+    let mut refused = |a: &Csr<f64>| {
+        let error = m.update(&be, a).unwrap_err();
+        assert_eq!(applied::<f64, _>(&be, &m, n), first, "{error}");
+        error
+    };
+    let entries = |but: (usize, usize), and: Option<(usize, usize)>| {
+        let row = |i: usize| a.row(i).0.iter().zip(a.row(i).1).map(move |(&j, &v)| (i, j as usize, v));
+        let kept = (0..n).flat_map(row).filter(|&(i, j, _)| (i, j) != but);
+        problems::matrix(n, n, &kept.chain(and.map(|(i, j)| (i, j, 0.5))).collect::<Vec<_>>())
+    };
+    let other = |error| match error {
+        Error::OtherPattern { grid, row } => (grid, row),
+        error => panic!("{error}"),
+    };
+    assert_eq!(other(refused(&generate::csr("d3n27:9x8x7").unwrap())), (0, 0));
+    assert_eq!(other(refused(&entries((300, 301), None))), (0, 300));
+    assert_eq!(other(refused(&entries((301, 300), None))), (0, 301));
+    assert_eq!(other(refused(&entries((n, n), Some((17, 400))))), (0, 17));
+    // As many entries as before.
+    assert_eq!(other(refused(&entries((200, 201), Some((200, 203))))), (0, 200));
+    assert!(matches!(refused(&generate::csr("d3n7:9x8x8").unwrap()), Error::Size { found: 576, expected: 504, .. }));
+    assert!(matches!(refused(&problems::matrix(2, 3, &[])), Error::NotSquare { .. }));
+    assert_eq!(refused(&entries((40, 40), None)).status(), Some(Status::ZeroPivot));
+    assert_eq!(refused(&a.map(|v| v * f64::NAN)).status(), Some(Status::NotFinite));
+    // Weak along X by now.
+    let mut weak = a.clone();
+    for i in 0..n {
+        let begin = a.row_ptr()[i] as usize;
+        for (k, &j) in a.row(i).0.iter().enumerate().filter(|(_, j)| j.abs_diff(i as u32) == 1) {
+            assert!(j < n as u32);
+            weak.values_mut()[begin + k] *= 1e-3;
+        }
+    }
+    let error = refused(&weak);
+    assert!(matches!(&error, Error::OtherGrids { found, .. } if found[1] == [9, 4, 3]), "{error}");
+    let (weak, mut twice) = (Hierarchy::galerkin(&weak, None).unwrap(), a.map(|v| 2.0 * v));
+    assert_eq!(weak.sizes()[1], [9, 4, 3]);
+    m.update(&be, &twice).unwrap();
+    twice.values_mut()[0] = 0.0;
+    assert!(m.update(&be, &twice).is_err());
+}
+
 /// A matrix with `unknowns` at each point of another's, coupled at a point and between points.
 fn several(a: &Csr<f64>, unknowns: usize) -> Csr<f64> {
     let n = a.nrows() * unknowns;

@@ -5,10 +5,10 @@
 
 use std::borrow::Cow;
 
-use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Mat, Preconditioner, Sptrsv};
+use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Mat, MixedPrecision, Preconditioner, Sptrsv};
 use spandrel_formats::{Csr, Machine, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
-use spandrel_solvers::{DeviceFactored, Error, Result};
+use spandrel_solvers::{DeviceFactored, Error, Mixed, Result};
 use spandrel_sptrsv::choose::by_levels;
 use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Ssor, Sweep};
 
@@ -52,6 +52,19 @@ impl<T: Real, B: Backend<T>> Renew<T, B> for Box<dyn Assembled<T, B>> {
     fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64> {
         (**self).update(be, values)?;
         Ok(self.shift())
+    }
+}
+
+impl<T: Real, B: Backend<T>> Renew<T, B> for Box<dyn Renew<T, B>> {
+    fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64> {
+        (**self).renew(be, values)
+    }
+}
+
+/// New values in f64 for factors in f32: they are narrowed on the device.
+impl<B: MixedPrecision, M: Renew<f32, B>> Renew<f64, B> for Mixed<B, M> {
+    fn renew(&mut self, be: &B, values: &<B as Backend<f64>>::Vector) -> Result<f64> {
+        self.update_from(be, values, |m, be, narrow| m.renew(be, narrow))
     }
 }
 
@@ -358,6 +371,37 @@ mod tests {
         there.update(&refusing, &refusing.upload(&scaled).unwrap()).unwrap();
         let wanted = applied(&cpu, &cpu.incomplete(ilu0(), &scaled).unwrap(), 729);
         assert_eq!(applied(&refusing, &there, 729), wanted);
+    }
+
+    #[test]
+    fn new_values_in_f64_are_narrowed_for_factors_in_f32() {
+        let cpu = Cpu::new();
+        let a = generate::csr::<f64>("d3n27:6x5x4").unwrap();
+        let of = |csr: &Csr<f64>| {
+            let narrowed = spandrel_solvers::Narrowed::new(csr);
+            let made = cpu.incomplete(Ic0::symbolic(&narrowed.matrix).unwrap(), narrowed.matrix.values()).unwrap();
+            Mixed::new(&cpu, made.precond, 120, narrowed.exponent).unwrap()
+        };
+        let applied = |m: &Mixed<Cpu, Box<dyn Renew<f32, Cpu>>>| {
+            let (r, mut z) = (cpu.upload(&vec![1.0; 120]).unwrap(), Backend::<f64>::zeros(&cpu, 120).unwrap());
+            m.apply(&cpu, None, &r, &mut z).unwrap();
+            cpu.download(&z).unwrap()
+        };
+        let mut m = of(&a);
+        let before = applied(&m);
+        for scale in [3.0, 1e-200, 1e200] {
+            let mut next = a.clone();
+            next.values_mut().iter_mut().enumerate().for_each(|(k, v)| *v *= scale * (1.0 + (k % 5) as f64 / 64.0));
+            assert_eq!(m.renew(&cpu, &cpu.upload(next.values()).unwrap()).unwrap(), 0.0);
+            let found = applied(&m);
+            assert_eq!(found, applied(&of(&next)), "{scale:e}");
+            assert_ne!(found, before);
+            // Refused values leave the factors and their exponent.
+            for bad in [vec![f64::NAN; a.values().len()], vec![-1.0; a.values().len()], vec![1.0]] {
+                assert!(m.renew(&cpu, &cpu.upload(&bad).unwrap()).is_err());
+                assert_eq!(applied(&m), found);
+            }
+        }
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub mod pairs;
 pub(crate) mod persistent;
 pub(crate) mod precond;
 pub(crate) mod product;
+#[cfg(not(test))]
+pub(crate) mod renewed;
 pub(crate) mod repeats;
 pub mod reproducible;
 #[cfg(not(test))]

@@ -33,6 +33,16 @@ pub(super) const SAMPLES: usize = 1 << 16;
 pub struct Hierarchy<'a, T: Real> {
     stages: Vec<Stage<'a, T>>,
     unknowns: usize,
+    /// None of given operators.
+    recognised: Option<Recognised>,
+}
+
+/// What a hierarchy came of beside the values of its matrix.
+#[derive(Clone, Debug)]
+pub(super) struct Recognised {
+    stencil: Stencil,
+    /// At most so many grids.
+    levels: Option<usize>,
 }
 
 /// A grid with its operator.
@@ -82,7 +92,15 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     /// # Errors
     /// [`Error::NotSquare`]; [`Error::NotAGrid`] with the reason; operators of more entries than fit.
     pub fn galerkin(a: &'a Csr<T>, levels: Option<usize>) -> Result<Self> {
-        let mut stencil = recognised(a)?;
+        Self::coarsened(a, Recognised { stencil: recognised(a)?, levels })
+    }
+
+    /// As [`Hierarchy::galerkin`] of a matrix that was recognised before, whatever its values were.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a matrix of another size, or with an entry outside the stencil.
+    pub(super) fn coarsened(a: &'a Csr<T>, known: Recognised) -> Result<Self> {
+        let Recognised { mut stencil, levels } = known.clone();
         let (size, unknowns) = (stencil.size(), stencil.unknowns());
         let mut stages = vec![Stage { a: Cow::Borrowed(a), size, next: None }];
         while stages.len() < levels.unwrap_or(usize::MAX) {
@@ -99,7 +117,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
             fine.next = Some(Next::Linear(to, std::mem::replace(&mut stencil, next)));
             stages.push(Stage { a: Cow::Owned(coarse), size: to.coarse(), next: None });
         }
-        Ok(Self { stages, unknowns })
+        Ok(Self { stages, unknowns, recognised: Some(known) })
     }
 
     /// Takes operators on grids of which each has half the extents of the one before, `size` (X, Y, Z) that of the first. Points are
@@ -134,7 +152,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
         if stages.is_empty() {
             return Err(Error::Size { solver: "mg", what: "the list of operators", found: 0, expected: 1 });
         }
-        Ok(Self { stages, unknowns: 1 })
+        Ok(Self { stages, unknowns: 1, recognised: None })
     }
 
     /// Number of grids.
@@ -163,6 +181,9 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     /// The operator of a grid, 0 the finest.
     pub fn operator(&self, level: usize) -> Option<&Csr<T>> {
         self.stages.get(level).map(|stage| &*stage.a)
+    }
+    pub(super) fn recognised(&self) -> Option<&Recognised> {
+        self.recognised.as_ref()
     }
     pub(super) fn stages(&self) -> &[Stage<'a, T>] {
         &self.stages

@@ -23,6 +23,7 @@
 mod expected;
 mod hierarchy;
 mod smoother;
+mod update;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -36,7 +37,18 @@ pub use expected::{Expected, NotExpected};
 pub use hierarchy::{Hierarchy, LEAST};
 pub use smoother::{Halves, Planned, Smoother};
 
+use self::hierarchy::Recognised;
 use crate::Result;
+
+/// The diagonal of each grid.
+fn diagonals<T: Real>(hierarchy: &Hierarchy<'_, T>) -> Result<Vec<Vec<T>>> {
+    hierarchy.stages().iter().map(|stage| Ok(divisors(&stage.a)?)).collect()
+}
+
+/// 1 / d of the finest grid.
+fn inverted<T: Real>(diagonals: &[Vec<T>]) -> Vec<T> {
+    diagonals.first().into_iter().flatten().map(|d| d.recip()).collect()
+}
 
 /// The V-cycle as M^-1. See the module's head.
 pub struct Multigrid<T: Real, B: Backend<T> + Load<Csr<T>>> {
@@ -44,6 +56,8 @@ pub struct Multigrid<T: Real, B: Backend<T> + Load<Csr<T>>> {
     inv_diag: B::Vector,
     levels: Vec<Level<T, B>>,
     sizes: Vec<[usize; 3]>,
+    /// None of given operators.
+    recognised: Option<Recognised>,
 }
 
 /// A grid on the device.
@@ -94,9 +108,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         hierarchy: &Hierarchy<'_, T>,
         mut smoother: impl FnMut(&B, &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>,
     ) -> Result<Self> {
-        let stages = hierarchy.stages();
-        let diagonal = |stage: &hierarchy::Stage<'_, T>| Ok(divisors(&stage.a)?);
-        let diagonals = stages.iter().map(diagonal).collect::<Result<Vec<Vec<T>>>>()?;
+        let (stages, diagonals) = (hierarchy.stages(), diagonals(hierarchy)?);
         let mut levels = Vec::with_capacity(stages.len());
         for (level, stage) in stages.iter().enumerate() {
             let n = stage.a.nrows();
@@ -112,8 +124,8 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
             let halves = Halves::of(&stage.a, &diagonals[level])?;
             levels.push(Level { n, smoother: smoother(be, &halves)?, s: RefCell::new(be.zeros(n)?), down });
         }
-        let inverted: Vec<T> = diagonals.first().into_iter().flatten().map(|d| d.recip()).collect();
-        Ok(Self { inv_diag: be.upload(&inverted)?, levels, sizes: hierarchy.sizes() })
+        let (inv_diag, recognised) = (be.upload(&inverted(&diagonals))?, hierarchy.recognised().cloned());
+        Ok(Self { inv_diag, levels, sizes: hierarchy.sizes(), recognised })
     }
 
     /// The extents X, Y, Z of each grid, finest first.
@@ -175,7 +187,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
 }
 
 // SAFETY: one fixed sequence of operations on its own vectors and matrices, which are made with it and never replaced: the cells are
-// borrowed to write into the vectors, not to exchange them. Its smoothers keep to the same contract.
+// borrowed to write into the vectors, not to exchange them, and `update` writes to them as they are. Its smoothers keep to the same contract.
 unsafe impl<T: Real, B: Spmv<Csr<T>>> Preconditioner<T, B> for Multigrid<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.levels[0].n)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use spandrel_backend::{Backend, Gate, Load, Order, Sptrsv, Tri};
 use spandrel_formats::{Format, Real};
 pub use spandrel_sptrsv::triangle::Halves;
-use spandrel_sptrsv::{Plan, System, Systems};
+use spandrel_sptrsv::{Plan, System, Systems, Triangular};
 
 use crate::Result;
 
@@ -21,6 +21,13 @@ pub unsafe trait Smoother<T: Real, B: Backend<T>> {
     fn lower_in_place(&self, be: &B, gate: Gate<'_, B>, x: &mut B::Vector) -> spandrel_backend::Result<()>;
     /// x <- (I + D^-1 U)^-1 b. Enqueues; may be recorded.
     fn upper(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()>;
+    /// Takes over new values of the [`Halves`] that it was made of; these have their pattern. No new addresses. Blocks; may not be recorded.
+    ///
+    /// # Errors
+    /// A backend that fails.
+    fn update(&mut self, be: &B, halves: &Halves<T>) -> Result<()>;
+    /// I + D^-1 L and I + D^-1 U, for their patterns.
+    fn triangles(&self) -> [&Triangular<T>; 2];
     /// The plan of both, [`Plan::NAME`].
     fn plan(&self) -> &'static str;
     /// Entries of both.
@@ -55,7 +62,8 @@ impl<P: Plan, B: Sptrsv<P>> Planned<B, P> {
     }
 }
 
-// SAFETY: its buffers are those of the two residents, which are never replaced; the contract of `Load` holds for solves with them.
+// SAFETY: its buffers are those of the two residents, which are never replaced: `update` writes to them alone. The contract of `Load` holds
+// for solves with them.
 unsafe impl<P: Plan, B: Sptrsv<P>> Smoother<P::Value, B> for Planned<B, P> {
     fn lower(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()> {
         self.lower.sptrsv(be, gate, System::Plain, b, x)
@@ -65,6 +73,13 @@ unsafe impl<P: Plan, B: Sptrsv<P>> Smoother<P::Value, B> for Planned<B, P> {
     }
     fn upper(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()> {
         self.upper.sptrsv(be, gate, System::Plain, b, x)
+    }
+    fn update(&mut self, be: &B, halves: &Halves<P::Value>) -> Result<()> {
+        self.lower.update(be, halves.lower.csr().values())?;
+        Ok(self.upper.update(be, halves.upper.csr().values())?)
+    }
+    fn triangles(&self) -> [&Triangular<P::Value>; 2] {
+        [self.lower.plan().matrix(), self.upper.plan().matrix()]
     }
     fn plan(&self) -> &'static str {
         P::NAME

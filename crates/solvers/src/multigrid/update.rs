@@ -1,0 +1,132 @@
+//! New values for a cycle: coarse operators, halves and the matrices between the grids are made of them anew, grid, stencil and plans stay.
+//!
+//! Which axes are halved follows the values, so that the grids of new ones may be others: such values are refused, as what a
+//! cycle made anew of them does is nothing that this one could.
+
+use std::borrow::Cow;
+
+use spandrel_backend::{Spmv, UpdateValues};
+use spandrel_formats::{Csr, Format, Real};
+use spandrel_sptrsv::Triangular;
+
+use super::{Halves, Hierarchy, Multigrid, diagonals, inverted};
+use crate::{Error, Result};
+
+impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
+    /// Takes over another matrix of the pattern that the hierarchy was made of by [`Hierarchy::galerkin`]: the grid is not looked for, the
+    /// triangles are not analysed, and no address changes, so that recorded steps see the new values. The same bits as a cycle made anew.
+    /// Blocks; may not be recorded.
+    ///
+    /// ```
+    /// use spandrel_backend_cpu::Cpu;
+    /// use spandrel_formats::generate;
+    /// use spandrel_solvers::{Hierarchy, Multigrid};
+    /// use spandrel_sptrsv::Sweep;
+    ///
+    /// let (device, mut a) = (Cpu::new(), generate::csr::<f64>("poisson3d:20")?);
+    /// let mut m = Multigrid::new::<Sweep<f64>>(&device, &Hierarchy::galerkin(&a, None)?)?;
+    /// a.values_mut().iter_mut().for_each(|v| *v *= 0.5);
+    /// m.update(&device, &a)?;
+    /// # Ok::<(), spandrel_solvers::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Size`] for a matrix of another size, and where the operators of several grids were given ([`Multigrid::update_given`]);
+    /// [`Error::OtherPattern`] with the first row of other columns; [`Error::OtherGrids`] where the new values would be coarsened along
+    /// other axes or to more or fewer grids; [`Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite;
+    /// a backend that fails. After an error of the matrix everything is as before.
+    pub fn update(&mut self, be: &B, csr: &Csr<T>) -> Result<()> {
+        self.expect_rows(csr)?;
+        let Some(known) = &self.recognised else {
+            return self.update_given(be, &[csr]);
+        };
+        let hierarchy = Hierarchy::coarsened(csr, known.clone()).map_err(|error| {
+            // It says which entry is outside the stencil, or that there are too few.
+            let other = other_row(self.levels[0].smoother.triangles(), csr);
+            other.map_or(error, |row| Error::OtherPattern { grid: 0, row })
+        })?;
+        self.take(be, &hierarchy)
+    }
+
+    /// As [`Multigrid::update`] for a hierarchy of operators that were given ([`Hierarchy::injected`]): one for each grid, finest first.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Size`] for another number of operators.
+    pub fn update_given(&mut self, be: &B, operators: &[&Csr<T>]) -> Result<()> {
+        let expected = if self.recognised.is_some() { 1 } else { self.levels.len() };
+        if operators.len() != expected {
+            let what = "the list of operators";
+            return Err(Error::Size { solver: "mg", what, found: operators.len(), expected });
+        }
+        if self.recognised.is_some() {
+            return self.update(be, operators[0]);
+        }
+        let operators = operators.iter().map(|&operator| Cow::Borrowed(operator)).collect();
+        self.take(be, &Hierarchy::injected(operators, self.sizes[0])?)
+    }
+
+    fn expect_rows(&self, csr: &Csr<T>) -> Result<()> {
+        let (nrows, ncols, expected) = (csr.nrows(), csr.ncols(), self.levels[0].n);
+        if nrows != ncols {
+            return Err(Error::NotSquare { solver: "mg", nrows, ncols });
+        }
+        if nrows != expected {
+            return Err(Error::Size { solver: "mg", what: "the matrix", found: nrows, expected });
+        }
+        Ok(())
+    }
+
+    /// Takes over the values of a hierarchy that came about as this one's did: all is made and compared before anything is written.
+    fn take(&mut self, be: &B, hierarchy: &Hierarchy<'_, T>) -> Result<()> {
+        let (diagonals, found) = (diagonals(hierarchy)?, hierarchy.sizes());
+        let mut made = Vec::with_capacity(found.len());
+        for (level, (held, stage)) in self.levels.iter().zip(hierarchy.stages()).enumerate() {
+            let halves = Halves::of(&stage.a, &diagonals[level])?;
+            let triangles = held.smoother.triangles();
+            if !std::iter::zip(triangles, [&halves.lower, &halves.upper]).all(|(old, new)| is_alike(old, new)) {
+                return Err(Error::OtherPattern { grid: level, row: other_row(triangles, &stage.a).unwrap_or(0) });
+            }
+            // Once the first grid is known to be the same, since coarser ones have no rows in common.
+            if found != self.sizes {
+                return Err(Error::OtherGrids { found, expected: self.sizes.clone() });
+            }
+            let between = match (hierarchy.way(level), diagonals.get(level + 1)) {
+                (Some(way), Some(coarse)) => {
+                    Some((way.restricted_lower(coarse)?, way.prolonged_upper(&diagonals[level])?))
+                }
+                _ => None,
+            };
+            made.push((halves, between));
+        }
+        for (level, (halves, between)) in self.levels.iter_mut().zip(made) {
+            level.smoother.update(be, &halves)?;
+            if let (Some(down), Some((restrict, prolong))) = (&mut level.down, between) {
+                down.restrict.update_values(be, restrict.values())?;
+                down.prolong.update_values(be, prolong.values())?;
+            }
+        }
+        Ok(be.write(&inverted(&diagonals), &mut self.inv_diag)?)
+    }
+}
+
+/// Whether two triangles have one pattern.
+fn is_alike<T: Real>(one: &Triangular<T>, other: &Triangular<T>) -> bool {
+    let (one, other) = (one.csr(), other.csr());
+    one.row_ptr() == other.row_ptr() && one.col_idx() == other.col_idx()
+}
+
+/// The first row of a matrix whose columns are not those of the two triangles with or without the diagonal's.
+fn other_row<T: Real>([lower, upper]: [&Triangular<T>; 2], csr: &Csr<T>) -> Option<usize> {
+    let (lower, upper) = (lower.csr(), upper.csr());
+    (0..csr.nrows().max(lower.nrows())).find(|&i| {
+        if i >= csr.nrows() || i >= lower.nrows() {
+            return true;
+        }
+        let (cols, below, above) = (csr.row(i).0, lower.row(i).0, upper.row(i).0);
+        let rest = match cols.get(below.len()) {
+            Some(&j) if j as usize == i => below.len() + 1,
+            _ => below.len(),
+        };
+        cols.get(..below.len()) != Some(below) || cols[rest.min(cols.len())..] != *above
+    })
+}
