@@ -88,7 +88,7 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
     pub(crate) solver: SolverName,
     /// Steps of gmres between two restarts: it keeps as many vectors, and two more. Default 30.
-    #[arg(long, value_name = "M", value_parser = at_least_one, help_heading = "Method")]
+    #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
     /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or approximately
     /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai. auto: mg, ic0 or ilu0, ic0 or jacobi where that fails.
@@ -122,29 +122,29 @@ pub(crate) struct SolveArgs {
     pub(crate) precision: SolvePrecision,
 
     /// Relative goal: ||b - A x|| <= rtol ||b||. Default 1e-8, with f32 alone 1e-5.
-    #[arg(long, value_name = "X", value_parser = tolerance, help_heading = "Stopping")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = tolerance, help_heading = "Stopping")]
     pub(crate) rtol: Option<f64>,
     /// Absolute goal: ||b - A x|| <= atol is enough, too.
-    #[arg(long, value_name = "X", value_parser = tolerance, default_value = "0", help_heading = "Stopping")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = tolerance, default_value = "0", help_heading = "Stopping")]
     pub(crate) atol: f64,
     /// Iteration limit. Default: 20 times the rows, at least 20.
-    #[arg(long, value_name = "N", help_heading = "Stopping")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Stopping")]
     pub(crate) max_iters: Option<usize>,
     /// Iterations between two looks at the residual by the host. Default 16. It changes no bit of x.
-    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Stopping")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) check_every: Option<usize>,
     /// Iterations of cg or bicgstab in a row without a smaller residual after which the solve ends as stagnated. Default: never.
-    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Stopping")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) stagnation: Option<usize>,
 
     /// Where to run. auto: the GPU where one is found, else the CPU.
     #[arg(long, value_enum, default_value_t = BackendName::Auto, help_heading = "Machine")]
     pub(crate) backend: BackendName,
     /// The GPU with this number, as `spandrel devices` lists them. Default: the first that can be used.
-    #[arg(long, value_name = "N", help_heading = "Machine")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Machine")]
     pub(crate) device: Option<usize>,
     /// Threads. Default: one per core.
-    #[arg(long, value_name = "N", value_parser = thread_count, help_heading = "Machine")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count, help_heading = "Machine")]
     pub(crate) threads: Option<usize>,
     /// Only kernels whose order of summation all backends share: the same x, bit for bit, on every machine, backend and
     /// number of threads.
@@ -182,7 +182,7 @@ pub(crate) struct InfoArgs {
     #[arg(long, value_name = "FILE.png")]
     pub(crate) spy: Option<PathBuf>,
     /// Threads. Default: one per core.
-    #[arg(long, value_name = "N", value_parser = thread_count)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
     /// One JSON object on stdout.
     #[arg(long)]
@@ -211,7 +211,7 @@ pub(crate) struct SpmvArgs {
     #[arg(long, value_name = "N")]
     pub(crate) device: Option<usize>,
     /// Threads. Default: one per core.
-    #[arg(long, value_name = "N", value_parser = thread_count)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
     /// One JSON object on stdout.
     #[arg(long)]
@@ -230,10 +230,10 @@ pub(crate) struct ConvertArgs {
     #[arg(long)]
     pub(crate) symmetric: bool,
     /// Drop entries with |value| <= THRESHOLD, an absolute bound whatever the matrix's scale; 0 drops explicit zeros.
-    #[arg(long, value_name = "THRESHOLD", value_parser = tolerance)]
+    #[arg(long, value_name = "THRESHOLD", allow_negative_numbers = true, value_parser = tolerance)]
     pub(crate) compress: Option<f64>,
     /// Threads. Default: one per core.
-    #[arg(long, value_name = "N", value_parser = thread_count)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
     /// One JSON object on stdout.
     #[arg(long)]
@@ -256,7 +256,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long)]
     pub(crate) symmetric: bool,
     /// Threads. Default: one per core.
-    #[arg(long, value_name = "N", value_parser = thread_count)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
     /// One JSON object on stdout.
     #[arg(long)]
@@ -267,7 +267,7 @@ pub(crate) struct GenerateArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
     /// Threads. Default: one per core.
-    #[arg(long, value_name = "N", value_parser = thread_count)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
     /// One JSON object on stdout.
     #[arg(long)]

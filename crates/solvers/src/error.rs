@@ -158,7 +158,8 @@ pub enum Error {
     },
     /// A matrix that is no stencil on a grid, where the method needs one.
     #[error(
-        "mg needs a stencil on a grid with one unknown a point, numbered line by line, and finds none: {why}; solve with ssor, ic0 or ilu0"
+        "mg needs a stencil on a grid with one to five unknowns a point, numbered line by line, and finds none: {why}; solve with ssor, ic0 or \
+         ilu0"
     )]
     NotAGrid {
         /// The reason.

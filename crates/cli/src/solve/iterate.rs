@@ -21,6 +21,7 @@ use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 use super::plan::Plan;
 use super::precond::{FactorReport, Given, Made, PrecondFallback, make};
 use super::problem::{Problem, restore};
+use super::report::counted;
 use super::{Ending, Fallback, Lap, Seconds, judge};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -262,10 +263,10 @@ pub(super) fn run<T>(
     let Some(next) = successor(plan.solver, first.status).filter(|_| plan.solver_is_auto) else { return Ok(first) };
     let mut second = attempt(next)?;
     let switch = format!(
-        "{} ended as {} after {} iterations, so {} took over",
+        "{} ended as {} after {}, so {} took over",
         first.solver.as_str(),
         first.status.as_str(),
-        first.iterations,
+        counted(first.iterations, "iteration"),
         second.solver.as_str()
     );
     drop(writeln!(std::io::stderr(), "note: {switch}"));

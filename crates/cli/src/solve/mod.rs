@@ -131,7 +131,8 @@ impl<T> Ending<T> {
 
     /// Says that it stands for a solve with the plan's preconditioner, and that nowhere else.
     fn took_over(&mut self, first: &Self, plan: &Plan) {
-        let why = format!("{} ended as {} after {} iterations", first.solver, first.status.as_str(), first.iterations);
+        let after = report::counted(first.iterations, "iteration");
+        let why = format!("{} ended as {} after {after}", first.solver, first.status.as_str());
         let to = self.precond_fallback.take().map_or_else(|| PrecondName::Ic0.to_string(), |next| next.to);
         let switch = format!("{} came to nothing ({why}), so {to} took its place", plan.precond);
         // Nobody is left to tell where stderr is closed.
@@ -262,6 +263,8 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     };
     let not_finite = survey.not_finite.map(|at| input::not_finite_at(&a, at));
     let not_finite = not_finite.or_else(|| problem::first_not_finite("b", &b));
+    let guess = x0.as_deref().filter(|_| plan.solver != SolverKind::Direct);
+    let not_finite = not_finite.or_else(|| guess.and_then(|x0| problem::first_not_finite("x0", x0)));
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
     let survey = if problem.is_renumbered() { Survey::of(&problem.a) } else { survey };
     plan.choose_blocks(&problem.a)?;

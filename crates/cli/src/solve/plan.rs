@@ -82,6 +82,12 @@ impl Plan {
                 ),
             ));
         }
+        if args.stagnation.is_some() && matches!(solver, SolverKind::Gmres | SolverKind::Direct) {
+            return Err(Failure::new(
+                "unsupported",
+                format!("--stagnation is for cg and bicgstab, not for {}; leave it out", solver.as_str()),
+            ));
+        }
         if solver == SolverKind::Direct && args.reproducible {
             return Err(Failure::new(
                 "not_reproducible",

@@ -105,7 +105,7 @@ impl Report<'_> {
             Some(FactorReport { plan, levels: 0, approximate, .. }) => {
                 format!(", {}by {plan}", if approximate { "approximately " } else { "" })
             }
-            Some(FactorReport { plan, levels, .. }) => format!(", {levels} grids, by {plan}"),
+            Some(FactorReport { plan, levels, .. }) => format!(", {}, by {plan}", counted(levels, "grid")),
             None => String::new(),
         };
         line("precond", format!("{}{by} ({}{shifted})", self.precond, self.why.precond));
@@ -143,13 +143,12 @@ impl Report<'_> {
         let note = self.message.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
         let restarts = match self.restarts {
             0 => String::new(),
-            1 => ", 1 restart".to_string(),
-            n => format!(", {n} restarts"),
+            n => format!(", {}", counted(n, "restart")),
         };
         let work = if self.solver == "direct" {
             String::new()
         } else {
-            format!(" after {} iterations{restarts}", grouped(self.iterations))
+            format!(" after {}{restarts}", counted(self.iterations, "iteration"))
         };
         let residual = if self.true_residual.is_finite() && self.least_squares {
             format!(": least squares, residual {:.2e}", self.true_residual)
@@ -193,6 +192,11 @@ impl Report<'_> {
             file => format!("from {file}"),
         }
     }
+}
+
+/// A number of things, one thing or several.
+pub(super) fn counted(n: usize, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
 /// One line per entry of the history; its first is before any iteration.

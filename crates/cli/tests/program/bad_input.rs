@@ -78,6 +78,9 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", small, "--solver", "direct", "--precond", "jacobi"], "unsupported", "--precond");
     refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", "--restart");
     refused(&["solve", small, "--solver", "direct", "--precond", "ilu0"], "unsupported", "--precond");
+    for solver in ["gmres", "direct"] {
+        refused(&["solve", small, "--solver", solver, "--stagnation", "5"], "unsupported", "--stagnation");
+    }
     refused(&["solve", "convdiff2d:5,peclet=9", "--precond", "ic0"], "unsupported", "ilu0");
     for precond in ["ic0-jacobi=2", "ic0-isai"] {
         refused(
@@ -321,6 +324,15 @@ fn what_single_precision_cannot_hold_is_not_called_a_defect() {
 }
 
 #[test]
+fn an_element_of_the_first_guess_that_is_no_number_is_named() {
+    let folder = Folder::new();
+    let guess = folder.file("x0.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\nnan\n");
+    let identity = folder.matrix("identity.mtx", 2, 2, &[(1, 1, "1"), (2, 2, "1")]);
+    let object = unsolved(&["solve", &identity, "--x0", &guess], "not_finite");
+    assert_eq!(object["message"], "element 2 (counted from 1) of x0 is NaN");
+}
+
+#[test]
 fn a_failed_solve_leaves_an_old_result_alone() {
     let folder = Folder::new();
     let old = folder.file("x.mtx", "old");
@@ -356,6 +368,14 @@ fn bad_usage() {
     misused(&["solve", "poisson2d:4", "--stagnation", "0"]);
     for rtol in ["--rtol=-1e-8", "--rtol=nan", "--rtol=inf", "--rtol=tiny", "--atol=-1"] {
         misused(&["solve", "poisson2d:4", rtol]);
+    }
+    // A minus does not make another option of a number.
+    for (option, part) in
+        [("--rtol", "is not negative"), ("--atol", "is not negative"), ("--max-iters", "invalid digit")]
+    {
+        let args = ["solve", "poisson2d:4", option, "-1"];
+        misused(&args);
+        assert!(stderr(&run(&args)).contains(part), "{option}: {}", stderr(&run(&args)));
     }
     misused(&["spmv", "poisson2d:4", "--format", "csr,jds"]);
     misused(&["generate", "poisson2d:4"]);

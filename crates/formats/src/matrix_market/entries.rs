@@ -70,7 +70,12 @@ pub(super) fn array<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Par
 /// As many entries as declared, or where the first is that is too many, or that the file ends too soon.
 fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -> Parsed<()> {
     let declared = header.entries;
-    let what = if header.format == Layout::Array { "values" } else { "entries" };
+    let what = match (header.format, found) {
+        (Layout::Array, 1) => "value",
+        (Layout::Array, _) => "values",
+        (_, 1) => "entry",
+        (_, _) => "entries",
+    };
     if (found as u64) < declared {
         let why = format!("the file ends after {found} {what}, its size line declares {declared}");
         return Err(Fault::new(bytes.len(), why));
