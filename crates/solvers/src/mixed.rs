@@ -57,8 +57,8 @@ struct Scratch<B: MixedPrecision> {
 pub struct Mixed<B: MixedPrecision, M> {
     inner: M,
     n: usize,
-    /// 2^exponent of the matrix, on the device, where a recorded step reads it anew.
-    binade: Scale<B>,
+    /// 2^-exponent of the matrix, on the device, where a recorded step reads it anew.
+    scale: Scale<B>,
     scratch: RefCell<Scratch<B>>,
 }
 
@@ -83,9 +83,8 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
             z: Backend::<f32>::zeros(be, n)?,
             s: Backend::<f64>::scalar(be, 1.0)?,
         };
-        inverse_power(exponent)?;
-        let binade = Backend::<f64>::scalar(be, power_of_two(exponent))?;
-        Ok(Self { inner, n, binade, scratch: RefCell::new(scratch) })
+        let scale = Backend::<f64>::scalar(be, inverse_power(exponent)?)?;
+        Ok(Self { inner, n, scale, scratch: RefCell::new(scratch) })
     }
 
     /// As [`Mixed::new`] for a matrix that is narrowed here; `make` makes the preconditioner of it.
@@ -128,7 +127,7 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         }
         let Narrowed { matrix, exponent } = Narrowed::new(csr);
         renew(&mut self.inner, be, &matrix)?;
-        Ok(Backend::<f64>::assign(be, None, Coeff::host(power_of_two(exponent)), &mut self.binade)?)
+        Ok(Backend::<f64>::assign(be, None, Coeff::host(power_of_two(-exponent)), &mut self.scale)?)
     }
 
     /// As [`Mixed::update`] with values that are on the device, in stored order, and narrowed there: nothing of them goes through the
@@ -146,7 +145,7 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         let mut narrow = Backend::<f32>::zeros(be, Backend::<f64>::len(be, values))?;
         narrow_by_binade(be, None, values, &mut binade, &mut narrow)?;
         let renewed = renew(&mut self.inner, be, &narrow)?;
-        Backend::<f64>::assign(be, None, Coeff::scalar(&binade), &mut self.binade)?;
+        Backend::<f64>::assign(be, None, inverse(&binade), &mut self.scale)?;
         Ok(renewed)
     }
 
@@ -166,7 +165,7 @@ pub(crate) fn inverse_power(exponent: i32) -> Result<f64> {
     }
 }
 
-// SAFETY: its own buffers are `binade` and those of `scratch`, which are neither replaced nor lent out; each application is the same five
+// SAFETY: its own buffers are `scale` and those of `scratch`, which are neither replaced nor lent out; each application is the same five
 // operations on them.
 unsafe impl<B: MixedPrecision, M: Preconditioner<f32, B>> Preconditioner<f64, B> for Mixed<B, M> {
     fn len(&self) -> Option<usize> {
@@ -176,7 +175,8 @@ unsafe impl<B: MixedPrecision, M: Preconditioner<f32, B>> Preconditioner<f64, B>
         let Scratch { r: narrow, z: found, s } = &mut *self.scratch.borrow_mut();
         narrow_by_binade(be, gate, r, s, narrow)?;
         self.inner.apply(be, gate, narrow, found)?;
-        Cast::<f32, f64>::cast(be, gate, Coeff::ratio(&*s, &self.binade), found, z)
+        let c = Coeff { host: 1.0, num: [Some(&*s), Some(&self.scale)], den: [None; 2] };
+        Cast::<f32, f64>::cast(be, gate, c, found, z)
     }
 }
 
@@ -189,6 +189,10 @@ pub(crate) fn narrow_by_binade<B: MixedPrecision>(
     y: &mut Narrow<B>,
 ) -> spandrel_backend::Result<()> {
     Cast::<f64, f32>::binade(be, gate, r, s)?;
-    let inverse = Coeff { host: 1.0, num: [None; 2], den: [Some(&*s), None] };
-    Cast::<f64, f32>::cast(be, gate, inverse, r, y)
+    Cast::<f64, f32>::cast(be, gate, inverse(s), r, y)
+}
+
+/// 1 / s.
+fn inverse<S>(s: &S) -> Coeff<'_, f64, S> {
+    Coeff { host: 1.0, num: [None; 2], den: [Some(s), None] }
 }
