@@ -87,6 +87,15 @@ impl<T: Real> Values<T> {
     }
 }
 
+/// Bytes of the stored diagonals and of y = A x, with the second use of a diagonal from the cache.
+fn traffic<T: Real>(nrows: usize, ncols: usize, stored: &[i32], narrow: bool) -> (u64, u64) {
+    if !narrow {
+        return Dia::<T>::traffic_of(nrows, ncols, stored);
+    }
+    let (storage, product) = Dia::<f32>::traffic_of(nrows, ncols, stored);
+    (storage, product + ((nrows + ncols) * (T::BYTES - f32::BYTES)) as u64)
+}
+
 /// A value of f64 in f32, if that is the same number.
 fn narrowed(value: f64) -> Option<f32> {
     let near = value as f32;
@@ -105,6 +114,8 @@ pub struct CudaDia<T> {
     /// Diagonals in all, and how far they reach below and above the main one.
     diagonals: usize,
     reach: (usize, usize),
+    /// See [`Load::traffic`].
+    traffic: (u64, u64),
 }
 
 impl<T: Real> CudaDia<T> {
@@ -233,7 +244,12 @@ unsafe impl<T: Real> Load<Dia<T>> for Cuda {
         let (reach, diagonals) = (reach(host.offsets()), host.offsets().len());
         let narrow = matches!(values, Values::Narrow(_));
         let few = FewArg::of(half.is_some(), narrow, &host.offsets()[first..]);
-        Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some(), few, diagonals, reach })
+        let traffic = traffic::<T>(nrows, ncols, &host.offsets()[first..], narrow);
+        Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some(), few, diagonals, reach, traffic })
+    }
+
+    fn traffic(&self, resident: &CudaDia<T>) -> Option<(u64, u64)> {
+        Some(resident.traffic)
     }
 }
 
@@ -264,9 +280,11 @@ impl<T: Real> Convert<Csr<T>, Dia<T>> for Cuda {
         let stored = Buffer::from_host(self.stream(), &offsets[first..], "a matrix's offsets")?;
         let (reach, diagonals) = (reach(&offsets), offsets.len());
         let values = self.narrow_values(nrows, values)?;
-        let few = FewArg::of(symmetric, matches!(values, Values::Narrow(_)), &offsets[first..]);
-        let resident = CudaDia { nrows, ncols, offsets: stored, values, symmetric, few, diagonals, reach };
-        let (storage, spmv_bytes) = Dia::<T>::traffic_of(nrows, ncols, &offsets);
+        let narrow = matches!(values, Values::Narrow(_));
+        let few = FewArg::of(symmetric, narrow, &offsets[first..]);
+        let traffic = traffic::<T>(nrows, ncols, &offsets[first..], narrow);
+        let resident = CudaDia { nrows, ncols, offsets: stored, values, symmetric, few, diagonals, reach, traffic };
+        let (storage, spmv_bytes) = traffic;
         Ok(Converted { resident, nnz: counts.nonzeros(), storage, spmv_bytes })
     }
 }
@@ -437,6 +455,24 @@ mod tests {
         assert_eq!(Way::of(0, 0, 132), None);
         let cube = |n: usize| Way::of(n * n * n, n * n, 132).map(|way| (way.stride, way.depth));
         assert_eq!([64, 128, 256].map(cube), [None, Some((16, 3)), Some((64, 16))]);
+    }
+
+    #[test]
+    fn half_the_diagonals_and_half_the_bytes_are_less_traffic() {
+        let (n, offsets) = (512, [-64, -8, -1, 0, 1, 8, 64]);
+        let vectors = 2 * 8 * 512;
+        let all = Dia::<f64>::traffic_of(n, n, &offsets);
+        assert_eq!(traffic::<f64>(n, n, &offsets, false), all);
+        let values = |narrow, offsets: &[i32]| {
+            let (storage, product) = traffic::<f64>(n, n, offsets, narrow);
+            (storage - 4 * offsets.len() as u64, product - vectors - 4 * offsets.len() as u64)
+        };
+        let (both, upper, narrow) =
+            (values(false, &offsets), values(false, &offsets[3..]), values(true, &offsets[3..]));
+        assert_eq!(both.1 + 8 * 512, 2 * upper.1);
+        assert_eq!((upper.0, upper.1), (2 * narrow.0, 2 * narrow.1));
+        let wide = values(true, &offsets);
+        assert_eq!((2 * wide.0, 2 * wide.1), both);
     }
 
     #[test]

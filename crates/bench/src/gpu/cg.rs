@@ -268,9 +268,8 @@ impl Contest<'_> {
             let mat = Rc::new(Mat::load(&self.gpu.be, Arc::clone(&format))?);
             let kernel = ours::kernel::<f64>(mat.resident());
             let narrow = kernel.as_deref().is_some_and(|kernel| kernel.contains(ours::NARROW));
-            let product = ours::bytes::<f64, F>(&format, mat.resident());
             drop(format);
-            self.add_ways(&mat, kernel.as_deref(), product)?;
+            self.add_ways(&mat, kernel.as_deref())?;
             if at == 0 && !narrow {
                 break;
             }
@@ -278,13 +277,8 @@ impl Contest<'_> {
         Ok(())
     }
 
-    /// The ways of a matrix of ours, whose product moves so many bytes.
-    fn add_ways<F: Format<Value = f64>>(
-        &mut self,
-        mat: &Rc<Mat<Cuda, F>>,
-        kernel: Option<&str>,
-        product: u64,
-    ) -> Result<()>
+    /// The ways of a matrix of ours.
+    fn add_ways<F: Format<Value = f64>>(&mut self, mat: &Rc<Mat<Cuda, F>>, kernel: Option<&str>) -> Result<()>
     where
         Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
         <Cuda as Load<F>>::Resident: 'static,
@@ -297,7 +291,7 @@ impl Contest<'_> {
                     noun: F::NAME.into(),
                     contender: "spandrel",
                     kernel: Some(ways),
-                    bytes: self.bytes(product),
+                    bytes: self.bytes(mat.spmv_bytes()),
                 };
                 let solve = Ours::<F>::new(self.gpu, mat, &self.host, managed, recorded)?;
                 self.contenders.push((label, Box::new(solve)));

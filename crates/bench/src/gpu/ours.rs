@@ -1,5 +1,4 @@
-//! What the record says about our resident matrices: the kernel that was chosen, and the bytes that it moves where these are not
-//! those of the host's format.
+//! What the record says about our resident matrices: the kernel that was chosen; and matrices for which another one is.
 
 use std::any::Any;
 
@@ -23,25 +22,6 @@ pub(crate) fn kernel<T: Real>(resident: &dyn Any) -> Option<String> {
 /// What [`kernel`] says of a matrix by diagonals: half of it stored, values of f64 stored in f32.
 pub(crate) const SYMMETRIC: &str = "symmetric";
 pub(crate) const NARROW: &str = "values in f32";
-
-/// Bytes of y = A x from a resident matrix, which the host's format would move as `format.spmv()`.
-pub(crate) fn bytes<T: Real, F: Format<Value = T>>(format: &F, resident: &dyn Any) -> u64 {
-    let dia = (format as &dyn Any).downcast_ref::<Dia<T>>().zip(resident.downcast_ref::<CudaDia<T>>());
-    match dia {
-        Some((dia, resident)) => dia_bytes(dia, resident.is_symmetric(), resident.is_narrow()),
-        None => format.spmv(),
-    }
-}
-
-/// [`spandrel_formats::Traffic::spmv`] of diagonals, or of those at or above the main one alone, with values of 4 bytes if `narrow`.
-fn dia_bytes<T: Real>(dia: &Dia<T>, symmetric: bool, narrow: bool) -> u64 {
-    let stored = dia.offsets().iter().filter(|&&offset| offset >= 0 || !symmetric);
-    let (nrows, ncols) = (dia.nrows() as i64, dia.ncols() as i64);
-    let inside = |&offset: &i32| (nrows.min(ncols - i64::from(offset)) + i64::from(offset).min(0)).max(0) as usize;
-    let (values, vectors) = (stored.clone().map(inside).sum::<usize>(), (nrows + ncols) as usize);
-    let value = if narrow { size_of::<f32>() } else { T::BYTES };
-    (values * value + vectors * T::BYTES + 4 * stored.count()) as u64
-}
 
 /// The matrix by diagonals with one entry of the main one moved by a rounding error: f32 does not hold it, so that the backend stores the values as those of any
 /// matrix. `None` where it has no such entry, and for one that does not fit.
@@ -67,20 +47,7 @@ fn moved<T: Real>(csr: &Csr<T>, meant: impl Fn(i32) -> bool) -> Option<Dia<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spandrel_formats::{Traffic, generate};
-
-    #[test]
-    fn half_the_diagonals_and_half_the_bytes_are_less_traffic() {
-        let csr: Csr<f64> = generate::csr("d3n7:8").unwrap();
-        let dia = Dia::from_csr(&csr).unwrap();
-        assert_eq!(dia_bytes(&dia, false, false), dia.spmv());
-        let vectors = 2 * 8 * 512;
-        let values = |symmetric, narrow, offsets| dia_bytes(&dia, symmetric, narrow) - vectors - 4u64 * offsets;
-        assert_eq!(values(false, false, 7) + 8 * 512, 2 * values(true, false, 4));
-        assert_eq!(values(true, false, 4), 2 * values(true, true, 4));
-        let wide = Dia::<f64>::from_csr(&generate::csr("random:n=7,nnz_per_row=2").unwrap()).unwrap();
-        assert_eq!(dia_bytes(&wide, false, false), wide.spmv());
-    }
+    use spandrel_formats::generate;
 
     #[test]
     fn one_entry_differs_by_a_rounding_error() {
