@@ -372,7 +372,7 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
         });
         let mut moved = spmv.as_ref().copied().unwrap_or(0);
         if spmv.is_ok() && halved(name) {
-            moved -= (places - inside(&upper)) * size;
+            moved -= (places - inside(&upper)) * size + 4 * (offsets.len() - upper.len()) as u64;
             if upper.len() < offsets.len() {
                 shape.push_str(&format!(", {} of them stored", upper.len()));
             }

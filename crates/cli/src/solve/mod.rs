@@ -85,6 +85,8 @@ struct Ending<T> {
     precond_fallback: Option<PrecondFallback>,
     /// Of a preconditioner by triangular solves.
     factor: Option<FactorReport>,
+    /// Bytes of a product with the matrix as it lies on the device.
+    spmv_bytes: Option<u64>,
 }
 
 /// A method that was given up for another.
@@ -114,6 +116,7 @@ impl<T> Ending<T> {
             fallback: None,
             precond_fallback: None,
             factor: None,
+            spmv_bytes: None,
         }
     }
 
@@ -156,6 +159,7 @@ impl<T> Ending<T> {
             fallback: None,
             precond_fallback: None,
             factor: None,
+            spmv_bytes: None,
         }
     }
 }
@@ -295,6 +299,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         SolverKind::Direct => (Cpu::NAME, Cpu::new().describe(), &on_host),
         _ => (B::NAME, device.describe(), job.why),
     };
+    let format_why = plan.format_in_words(ending.spmv_bytes);
     let mut report = Report {
         least_squares: matrix.nrows != matrix.ncols,
         matrix,
@@ -326,7 +331,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         seconds,
         fallback: ending.fallback.take(),
         precond_fallback: ending.precond_fallback.take(),
-        why: Why { backend: &why.full, solver: &plan.solver_why, precond: &plan.precond_why, format: &plan.format_why },
+        why: Why { backend: &why.full, solver: &plan.solver_why, precond: &plan.precond_why, format: &format_why },
         history: &ending.history,
         error: None,
     };

@@ -82,6 +82,23 @@ fn auto_takes_the_factors_that_the_matrix_has() {
 }
 
 #[test]
+fn values_that_f32_holds_are_told() {
+    let why = |matrix: &str| {
+        let object = solved(&["solve", matrix, "--backend", "cpu", "--precond", "jacobi", "--rtol", "1e-2"]);
+        assert_eq!(object["format"], "dia", "{object}");
+        object["why"]["format"].as_str().unwrap().to_owned()
+    };
+    // Places of the seven diagonals inside the matrix, 4 bytes each; two vectors of f64; the offsets: 4.8 MB.
+    let (n, line, plane) = (48 * 48 * 48, 48, 48 * 48);
+    let bytes = 4 * (7 * n - 2 * (1 + line + plane)) + 2 * 8 * n + 4 * 7;
+    assert!((4_800_000..4_900_000).contains(&bytes));
+    let said = why("d3n7:48");
+    assert!(said.ends_with("; stored in f32, which holds every value: 4.8 MB"), "{said}");
+    let small = why("d3n7:20");
+    assert!(!small.contains("f32"), "{small}");
+}
+
+#[test]
 fn auto_takes_multigrid_for_large_grids() {
     let large = "poisson2d:200";
     let object = solved(&["solve", large, "--backend", "cpu"]);
