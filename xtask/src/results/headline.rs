@@ -99,10 +99,16 @@ pub(crate) fn rows<'a>(lines: &'a [Line], op: &str) -> Vec<Row<'a>> {
 }
 
 pub(crate) fn name(line: &Line) -> String {
-    match line.text("kernel").split(',').next().unwrap_or_default().trim() {
-        "" => line.text("noun").to_owned(),
-        kernel => format!("{}, {kernel}", line.text("noun")),
+    const NARROW: &str = "values in f32";
+    let mut words = line.text("kernel").split(',').map(str::trim);
+    let mut name = line.text("noun").to_owned();
+    let first = words.next().filter(|first| !first.is_empty());
+    // What a graph or its memory is does not count here, what is stored does.
+    for word in first.into_iter().chain(words.filter(|word| *word == NARROW)) {
+        name += ", ";
+        name += word;
     }
+    name
 }
 
 /// Geometric mean, least and most of the ratios.
@@ -164,6 +170,20 @@ pub(crate) fn section(records: &Records) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_says_what_is_stored() {
+        let name_of = |kernel: &str| {
+            let mut records = Records::default();
+            let lines = format!("{{\"header\":true}}\n{{\"noun\":\"dia\",\"kernel\":\"{kernel}\"}}");
+            records.add("record/a.jsonl", &lines).expect("lines");
+            name(&records.of("record/a.jsonl")[0])
+        };
+        assert_eq!(name_of(""), "dia");
+        assert_eq!(name_of("values in f32"), "dia, values in f32");
+        assert_eq!(name_of("symmetric, explicit, graph"), "dia, symmetric");
+        assert_eq!(name_of("symmetric, values in f32, explicit, graph"), "dia, symmetric, values in f32");
+    }
 
     #[test]
     fn the_best_of_both_sides_make_a_row() {
