@@ -59,6 +59,10 @@ unsafe impl<T: Real> Load<Bdia<T>> for Cpu {
     fn traffic(&self, m: &CpuBdia<T>) -> Option<(u64, u64)> {
         m.kept.traffic(m.nrows, m.ncols, &m.offsets)
     }
+
+    fn is_narrow(&self, m: &CpuBdia<T>) -> bool {
+        m.is_narrow()
+    }
 }
 
 impl<T: Real> Rows<T> for CpuBdia<T> {

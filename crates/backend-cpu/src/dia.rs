@@ -2,8 +2,8 @@
 //!
 //! Layout: the host matrix itself, shared, and its offsets; or, of a large f64 matrix that nobody else holds and whose values f32 holds
 //! exactly, the offsets and the values in f32. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values.
-//! Order: stored, by ascending offset, in both forms: widening is exact, so a product has the same bits from either. The kernel works across rows: the accumulators of a chunk of 4096 rows stay in
-//! first-level cache while the diagonals pass over them nine at a time, those of 64 rows in registers meanwhile.
+//! Order: stored, by ascending offset, in both forms: widening is exact, so a product has the same bits from either.
+//! The kernel works across rows: the accumulators of a chunk of 4096 rows stay in first-level cache while the diagonals pass over them nine at a time, those of 64 rows in registers meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -263,9 +263,7 @@ impl<T, H> Kept<T, H> {
 
     /// Bytes of the arrays and of a product, where they are less than the host's.
     pub(crate) fn traffic(&self, nrows: usize, ncols: usize, offsets: &[i32]) -> Option<(u64, u64)> {
-        let (storage, product) = Dia::<f32>::traffic_of(nrows, ncols, offsets);
-        let vectors = (size_of::<T>() - size_of::<f32>()) * (nrows + ncols);
-        self.is_narrow().then_some((storage, product + vectors as u64))
+        self.is_narrow().then(|| Dia::<f64>::traffic_in_f32(nrows, ncols, offsets))
     }
 
     /// Bytes of a value.
@@ -357,6 +355,10 @@ unsafe impl<T: Real> Load<Dia<T>> for Cpu {
 
     fn traffic(&self, m: &CpuDia<T>) -> Option<(u64, u64)> {
         m.kept.traffic(m.nrows, m.ncols, &m.offsets)
+    }
+
+    fn is_narrow(&self, m: &CpuDia<T>) -> bool {
+        m.is_narrow()
     }
 }
 

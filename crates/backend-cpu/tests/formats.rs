@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Device, Error, Load, Mat, Order, Phase, Spmm, Spmv, SpmvTransposed, Watch};
-use spandrel_backend_cpu::{Cpu, CpuBdia, CpuDia, Monitor, Scalar, Simd, Vector};
+use spandrel_backend_cpu::{Cpu, Monitor, Scalar, Simd, Vector};
 use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Format, Hmec, Real, Sell, Triplets, for_each_format};
 
 struct Numbers(u64);
@@ -445,12 +445,8 @@ fn by_diagonals(m: &Dia<f64>, a: f64, x: &[f64], b: f64, y0: &[f64]) -> Vec<f64>
     (0..m.nrows()).map(row).collect()
 }
 
-fn narrow_and_wide_agree<F: Format<Value = f64> + From<Dia<f64>>>(
-    what: &str,
-    dia: &Dia<f64>,
-    is_narrow: fn(&<Cpu as Load<F>>::Resident) -> bool,
-    narrow: bool,
-) where
+fn narrow_and_wide_agree<F: Format<Value = f64> + From<Dia<f64>>>(what: &str, dia: &Dia<f64>, narrow: bool)
+where
     Cpu: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
 {
     let mut numbers = Numbers(31);
@@ -458,7 +454,7 @@ fn narrow_and_wide_agree<F: Format<Value = f64> + From<Dia<f64>>>(
     for be in devices() {
         let what = format!("{what} as {} on {}", F::NAME, be.describe());
         let m: Mat<Cpu, F> = Mat::load(&be, F::from(dia.clone())).unwrap();
-        assert_eq!(is_narrow(m.resident()), narrow, "{what}");
+        assert_eq!(m.is_narrow(&be), narrow, "{what}");
         let host = F::from(dia.clone());
         assert_eq!((m.storage() < host.storage(), m.spmv_bytes() < host.spmv()), (narrow, narrow), "{what}");
         for (a, b) in [(1.0, 0.0), (0.7, -0.4)] {
@@ -493,14 +489,14 @@ fn diagonals_kept_in_f32_give_the_bits_of_f64() {
     for (what, nrows, ncols, offsets) in cases {
         for narrow in [true, false] {
             let dia = held_by_f32(nrows, ncols, &offsets, narrow);
-            narrow_and_wide_agree::<Dia<f64>>(what, &dia, CpuDia::is_narrow, narrow);
-            narrow_and_wide_agree::<Bdia<f64>>(what, &dia, CpuBdia::is_narrow, narrow);
+            narrow_and_wide_agree::<Dia<f64>>(what, &dia, narrow);
+            narrow_and_wide_agree::<Bdia<f64>>(what, &dia, narrow);
         }
         let dia = held_by_f32(nrows, ncols, &offsets, true);
         let k = 3;
         for be in devices() {
             let m = Mat::load(&be, dia.clone()).unwrap();
-            assert!(m.resident().is_narrow());
+            assert!(m.is_narrow(&be));
             let mut numbers = Numbers(9);
             let (x, y0): (Vec<f64>, Vec<f64>) = (numbers.vector(ncols * k), numbers.vector(nrows * k));
             let (xv, mut y) = (be.upload(&x).unwrap(), be.upload(&y0).unwrap());

@@ -89,11 +89,8 @@ impl<T: Real> Values<T> {
 
 /// Bytes of the stored diagonals and of y = A x, with the second use of a diagonal from the cache.
 fn traffic<T: Real>(nrows: usize, ncols: usize, stored: &[i32], narrow: bool) -> (u64, u64) {
-    if !narrow {
-        return Dia::<T>::traffic_of(nrows, ncols, stored);
-    }
-    let (storage, product) = Dia::<f32>::traffic_of(nrows, ncols, stored);
-    (storage, product + ((nrows + ncols) * (T::BYTES - f32::BYTES)) as u64)
+    let of = if narrow { Dia::<T>::traffic_in_f32 } else { Dia::<T>::traffic_of };
+    of(nrows, ncols, stored)
 }
 
 /// A value of f64 in f32, if that is the same number.
@@ -250,6 +247,10 @@ unsafe impl<T: Real> Load<Dia<T>> for Cuda {
 
     fn traffic(&self, resident: &CudaDia<T>) -> Option<(u64, u64)> {
         Some(resident.traffic)
+    }
+
+    fn is_narrow(&self, resident: &CudaDia<T>) -> bool {
+        resident.is_narrow()
     }
 }
 

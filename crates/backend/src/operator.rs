@@ -280,6 +280,10 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     pub fn spmv_bytes(&self) -> u64 {
         self.spmv_bytes
     }
+    /// As [`Load::is_narrow`] says.
+    pub fn is_narrow(&self, be: &B) -> bool {
+        be.is_narrow(&self.resident)
+    }
     /// The resident form.
     pub fn resident(&self) -> &B::Resident {
         &self.resident

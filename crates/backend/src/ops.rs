@@ -384,18 +384,22 @@ pub unsafe trait Load<H>: Device {
     fn traffic(&self, _resident: &Self::Resident) -> Option<(u64, u64)> {
         None
     }
+    /// Whether values of f64 are kept in f32, which holds every one of them: products have the same bits.
+    fn is_narrow(&self, _resident: &Self::Resident) -> bool {
+        false
+    }
 }
 
-/// What [`Convert::convert`] makes: the resident form and what the host's matrix would have said of it.
+/// What [`Convert::convert`] makes: the resident form and what is said of a loaded one.
 #[derive(Clone, Copy, Debug)]
 pub struct Converted<R> {
     /// What lies on the device.
     pub resident: R,
     /// [`Format::nnz`].
     pub nnz: usize,
-    /// Bytes of the stored arrays, [`spandrel_formats::Traffic::storage`].
+    /// Bytes of the stored arrays, [`spandrel_formats::Traffic::storage`] or as [`Load::traffic`] says.
     pub storage: u64,
-    /// Bytes of a product, [`spandrel_formats::Traffic::spmv`].
+    /// Bytes of a product, [`spandrel_formats::Traffic::spmv`] or as [`Load::traffic`] says.
     pub spmv_bytes: u64,
 }
 

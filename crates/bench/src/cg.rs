@@ -28,7 +28,6 @@ where
 {
     be: &'b Cpu,
     mat: Mat<Cpu, F>,
-    narrow: bool,
     b: <Cpu as Backend<f64>>::Vector,
     x: <Cpu as Backend<f64>>::Vector,
     cg: Cg<f64, Cpu>,
@@ -47,7 +46,7 @@ where
         "spandrel"
     }
     fn kernel(&self) -> Option<String> {
-        self.narrow.then(|| NARROW.into())
+        self.mat.is_narrow(self.be).then(|| NARROW.into())
     }
     fn bytes(&self) -> u64 {
         self.mat.storage() + 11 * 8 * self.mat.nrows() as u64
@@ -86,8 +85,7 @@ where
     Cpu: Spmv<F>,
 {
     let Ok(format) = F::from_csr(csr) else { return Ok(None) };
-    let (n, storage) = (csr.nrows(), format.storage());
-    let mat = Mat::load(be, format)?;
+    let n = csr.nrows();
     // A tolerance of zero is never met: every contender does the same number of iterations.
     let options = Options {
         rtol: 0.0,
@@ -98,8 +96,7 @@ where
     };
     Ok(Some(Box::new(Ours::<F> {
         be,
-        narrow: mat.storage() < storage,
-        mat,
+        mat: Mat::load(be, format)?,
         b: be.upload(&right_hand_side(n))?,
         x: be.zeros(n)?,
         cg: Cg::new(be, n)?,

@@ -65,7 +65,6 @@ where
 {
     be: &'b Cpu,
     mat: Mat<Cpu, F>,
-    narrow: bool,
     x: <Cpu as Backend<T>>::Vector,
     y: <Cpu as Backend<T>>::Vector,
 }
@@ -81,7 +80,7 @@ where
         "spandrel"
     }
     fn kernel(&self) -> Option<String> {
-        self.narrow.then(|| NARROW.into())
+        self.mat.is_narrow(self.be).then(|| NARROW.into())
     }
     fn bytes(&self) -> u64 {
         self.mat.spmv_bytes()
@@ -149,10 +148,8 @@ where
     Cpu: Spmv<F> + Backend<T>,
 {
     let Ok(format) = F::from_csr(csr) else { return Ok(Vec::new()) };
-    let storage = format.storage();
     let add = |mat: Mat<Cpu, F>| -> Result<Box<dyn Contender + 'b>> {
-        let (narrow, y) = (mat.storage() < storage, be.zeros(csr.nrows())?);
-        Ok(Box::new(Ours::<T, F> { be, mat, narrow, x: be.upload(x)?, y }))
+        Ok(Box::new(Ours::<T, F> { be, mat, x: be.upload(x)?, y: be.zeros(csr.nrows())? }))
     };
     let mut contenders = vec![add(Mat::load(be, format)?)?];
     if contenders[0].kernel().is_some() {

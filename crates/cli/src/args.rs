@@ -208,7 +208,7 @@ pub(crate) struct SpmvArgs {
     #[arg(long, value_enum, default_value_t = BackendName::Auto)]
     pub(crate) backend: BackendName,
     /// The GPU with this number, as `spandrel devices` lists them. Default: the first that can be used.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) device: Option<usize>,
     /// Threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]

@@ -83,6 +83,12 @@ impl<T: Real> Dia<T> {
         let values = nrows as u64 * offsets.len() as u64;
         (values * T::BYTES as u64 + list, (inside + (nrows + ncols) as u64) * T::BYTES as u64 + list)
     }
+
+    /// The same with values stored in f32; x and y are of `T`.
+    pub fn traffic_in_f32(nrows: usize, ncols: usize, offsets: &[i32]) -> (u64, u64) {
+        let (storage, product) = Dia::<f32>::traffic_of(nrows, ncols, offsets);
+        (storage, product + ((T::BYTES - f32::BYTES) * (nrows + ncols)) as u64)
+    }
 }
 
 /// Rows in which the diagonal `offset` lies inside the matrix.

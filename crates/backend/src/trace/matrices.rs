@@ -59,6 +59,14 @@ unsafe impl<H: Stored, B: Load<H>> Load<H> for Trace<B> {
         self.note(Event::Allocation("load", host.stored()));
         Ok(Traced { inner: self.inner.load(Arc::clone(&host))?, host })
     }
+
+    fn traffic(&self, resident: &Self::Resident) -> Option<(u64, u64)> {
+        self.inner.traffic(&resident.inner)
+    }
+
+    fn is_narrow(&self, resident: &Self::Resident) -> bool {
+        self.inner.is_narrow(&resident.inner)
+    }
 }
 
 /// What a product reads of a matrix.

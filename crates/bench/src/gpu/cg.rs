@@ -19,7 +19,7 @@ use serde_json::Value;
 use spandrel_backend::{Backend, Device, Load, Mat, Spmv};
 use spandrel_backend_cuda::cudarc::driver::{result, sys};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Csr, Dia, Format};
+use spandrel_formats::{Csr, Format};
 use spandrel_solvers::{Cg, Identity, Options, Status};
 
 use super::clock::{Clock, Label, Timed, interleave, median};
@@ -258,35 +258,27 @@ impl Contest<'_> {
             format.storage(),
             self.plan.room.most
         );
-        let mut formats = vec![Arc::clone(&format)];
-        if F::NAME == Dia::<f64>::NAME
-            && let Some(wide) = ours::in_f64(self.csr)
-        {
-            formats.extend((&Arc::new(wide) as &dyn Any).downcast_ref::<Arc<F>>().cloned());
-        }
-        for (at, format) in formats.into_iter().enumerate() {
-            let mat = Rc::new(Mat::load(&self.gpu.be, Arc::clone(&format))?);
-            let kernel = ours::kernel::<f64>(mat.resident());
-            let narrow = kernel.as_deref().is_some_and(|kernel| kernel.contains(ours::NARROW));
-            drop(format);
-            self.add_ways(&mat, kernel.as_deref())?;
-            if at == 0 && !narrow {
-                break;
-            }
+        let mat = Mat::load(&self.gpu.be, format)?;
+        let narrow = mat.is_narrow(&self.gpu.be);
+        self.add_ways(&Rc::new(mat))?;
+        let wide = if narrow { ours::in_f64(self.csr).map(Arc::new) } else { None };
+        if let Some(wide) = wide.as_ref().and_then(|wide| (wide as &dyn Any).downcast_ref::<Arc<F>>()) {
+            self.add_ways(&Rc::new(Mat::load(&self.gpu.be, Arc::clone(wide))?))?;
         }
         Ok(())
     }
 
     /// The ways of a matrix of ours.
-    fn add_ways<F: Format<Value = f64>>(&mut self, mat: &Rc<Mat<Cuda, F>>, kernel: Option<&str>) -> Result<()>
+    fn add_ways<F: Format<Value = f64>>(&mut self, mat: &Rc<Mat<Cuda, F>>) -> Result<()>
     where
         Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
         <Cuda as Load<F>>::Resident: 'static,
     {
+        let kernel = ours::kernel::<f64>(mat.resident());
         for &managed in &self.plan.managed {
             for &recorded in &self.plan.recorded {
                 let ways = [if managed { "managed" } else { "explicit" }, if recorded { "graph" } else { "no graph" }];
-                let ways = kernel.into_iter().chain(ways).collect::<Vec<_>>().join(", ");
+                let ways = kernel.as_deref().into_iter().chain(ways).collect::<Vec<_>>().join(", ");
                 let label = Label {
                     noun: F::NAME.into(),
                     contender: "spandrel",

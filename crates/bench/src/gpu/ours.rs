@@ -5,6 +5,8 @@ use std::any::Any;
 use spandrel_backend_cuda::{CudaBdia, CudaCsr, CudaDia};
 use spandrel_formats::{Csr, Dia, Format, Real};
 
+pub(crate) use crate::spmv::NARROW;
+
 /// The kernel that the backend chose for a resident matrix, where it has several.
 pub(crate) fn kernel<T: Real>(resident: &dyn Any) -> Option<String> {
     if let Some(csr) = resident.downcast_ref::<CudaCsr<T>>() {
@@ -19,9 +21,8 @@ pub(crate) fn kernel<T: Real>(resident: &dyn Any) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// What [`kernel`] says of a matrix by diagonals: half of it stored, values of f64 stored in f32.
+/// What [`kernel`] says of a matrix by diagonals of which half is stored.
 pub(crate) const SYMMETRIC: &str = "symmetric";
-pub(crate) const NARROW: &str = "values in f32";
 
 /// The matrix by diagonals with one entry of the main one moved by a rounding error: f32 does not hold it, so that the backend stores the values as those of any
 /// matrix. `None` where it has no such entry, and for one that does not fit.

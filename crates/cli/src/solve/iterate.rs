@@ -93,7 +93,7 @@ fn solve_in<F: Format, B: Spmv<F> + Rows<F::Value>>(
     lap.add_to(&mut seconds.solve);
     let mut ending = preconditioned(judge(ending, plan.solver)?, factor, fallback);
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
-    ending.spmv_bytes = Some(a.spmv_bytes());
+    ending.narrow_bytes = a.is_narrow(device).then(|| a.spmv_bytes());
     Ok(ending)
 }
 

@@ -85,8 +85,8 @@ struct Ending<T> {
     precond_fallback: Option<PrecondFallback>,
     /// Of a preconditioner by triangular solves.
     factor: Option<FactorReport>,
-    /// Bytes of a product with the matrix as it lies on the device.
-    spmv_bytes: Option<u64>,
+    /// Bytes of a product, where values of f64 are kept in f32.
+    narrow_bytes: Option<u64>,
 }
 
 /// A method that was given up for another.
@@ -116,7 +116,7 @@ impl<T> Ending<T> {
             fallback: None,
             precond_fallback: None,
             factor: None,
-            spmv_bytes: None,
+            narrow_bytes: None,
         }
     }
 
@@ -159,7 +159,7 @@ impl<T> Ending<T> {
             fallback: None,
             precond_fallback: None,
             factor: None,
-            spmv_bytes: None,
+            narrow_bytes: None,
         }
     }
 }
@@ -299,7 +299,9 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         SolverKind::Direct => (Cpu::NAME, Cpu::new().describe(), &on_host),
         _ => (B::NAME, device.describe(), job.why),
     };
-    let format_why = plan.format_in_words(ending.spmv_bytes);
+    let narrow =
+        ending.narrow_bytes.map(|bytes| format!("; stored in f32, which holds every value: {}", input::bytes(bytes)));
+    let format_why = plan.format_why.clone() + narrow.as_deref().unwrap_or_default();
     let mut report = Report {
         least_squares: matrix.nrows != matrix.ncols,
         matrix,

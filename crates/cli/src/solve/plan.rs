@@ -30,8 +30,6 @@ pub(super) struct Plan {
     pub(super) precond_why: String,
     pub(super) format: &'static str,
     pub(super) format_why: String,
-    /// Bytes that a product was expected to move when the format was chosen.
-    pub(super) expected_bytes: Option<u64>,
     pub(super) reorder: &'static str,
     pub(super) rtol: f64,
     pub(super) atol: f64,
@@ -146,7 +144,6 @@ impl Plan {
             reproducible: args.reproducible,
             format: "csr",
             format_why: String::new(),
-            expected_bytes: None,
             reorder: match args.reorder {
                 ReorderName::None => "none",
                 ReorderName::Rcm => "rcm",
@@ -245,8 +242,6 @@ impl Plan {
         // The same format everywhere is part of the same bits everywhere.
         let machine = if args.reproducible { Machine::Cpu } else { machine };
         let choice = survey.choose(a, machine);
-        self.expected_bytes =
-            choice.candidate(choice.format).filter(|_| !args.reproducible).map(|candidate| candidate.moved);
         (self.format, self.format_why) = if !args.reproducible || shared.contains(&choice.format) {
             (choice.format, choice.why)
         } else {
@@ -258,18 +253,6 @@ impl Plan {
             (best, format!("the fastest expected among the reproducible; {} would be faster", choice.format))
         };
         Ok(())
-    }
-}
-
-impl Plan {
-    /// Why the format is what it is, and how it is stored where a product moves less than was expected.
-    pub(super) fn format_in_words(&self, bytes: Option<u64>) -> String {
-        match (self.expected_bytes, bytes) {
-            (Some(expected), Some(bytes)) if bytes < expected => {
-                format!("{}; stored in f32, which holds every value: {}", self.format_why, crate::input::bytes(bytes))
-            }
-            _ => self.format_why.clone(),
-        }
     }
 }
 

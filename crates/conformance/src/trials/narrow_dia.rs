@@ -54,7 +54,7 @@ fn held<T: Real>(be: &Cuda, what: &str, csr: Csr<T>, narrow: bool) -> Verdict {
     let loaded = Mat::<Cuda, Dia<T>>::load(be, host)?;
     let converted = Mat::<Cuda, Csr<T>>::load(be, csr)?.convert::<Dia<T>>(be)?;
     for (way, a) in [("loaded", loaded), ("converted", converted)] {
-        if a.resident().is_narrow() != narrow {
+        if a.is_narrow(be) != narrow {
             let kept = if narrow { "not kept" } else { "kept" };
             return Err(wrong(format!("{what}, {way}: values {kept} in f32")));
         }
