@@ -13,97 +13,9 @@
 // Either way a slice waits for slices before it alone, which are solved, or held by a warp that runs.
 // Order: stored, towards the diagonal; one fma an entry.
 // Bytes: places and slices once, b and x once; a slot a row written, read by who needs it.
-#include "exchange.cuh"
+#include "levelset.cuh"
 
-// Entries of a row that a lane has under way.
-#define HELD 8
-// Entries of the longest row that one lane takes.
-#define LONG 64
 #define BLOCK_CREW 512
-#define GRID_CREW 256
-
-struct Progress {
-    u32 epoch;    // of the last solve
-    u32 ticket;   // slices drawn by the launch that runs; 0 between launches
-    u32 arrived;  // of its thread blocks; 0 between launches
-    u32 unused;
-};
-
-__device__ __forceinline__ void load_near(Slot<float>& slot, u32 at) {
-    asm volatile("ld.relaxed.cta.shared.u64 %0, [%1];" : "=l"(slot.word) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void load_near(Slot<double>& slot, u32 at) {
-    asm volatile("ld.relaxed.cta.shared.v2.u64 {%0, %1}, [%2];" : "=l"(slot.low), "=l"(slot.high) : "r"(at) : "memory");
-}
-__device__ __forceinline__ void put_near(u32 at, u32 tag, float v) {
-    u64 word = (u64)tag << 32 | (u64)__float_as_uint(v);
-    asm volatile("st.relaxed.cta.shared.u64 [%0], %1;" ::"r"(at), "l"(word) : "memory");
-}
-__device__ __forceinline__ void put_near(u32 at, u32 tag, double v) {
-    u64 bits = (u64)__double_as_longlong(v), mark = (u64)tag << 32;
-    u64 low = mark | (bits & 0xffffffffull), high = mark | bits >> 32;
-    asm volatile("st.relaxed.cta.shared.v2.u64 [%0], {%1, %2};" ::"r"(at), "l"(low), "l"(high) : "memory");
-}
-// Whether a slot of the ring, or half of it, has gone on to a later lap.
-__device__ __forceinline__ bool passed(const Slot<float>& slot, u32 lap) { return (u32)(slot.word >> 32) > lap; }
-__device__ __forceinline__ bool passed(const Slot<double>& slot, u32 lap) {
-    return (u32)(slot.low >> 32) > lap || (u32)(slot.high >> 32) > lap;
-}
-
-// What is known of x: in slots of global memory, and, for a thread block that solves a segment alone, in its ring.
-template <class T, bool RING>
-struct Known {
-    u64* slots;
-    u32 tag;
-    u32 ring;   // address in shared memory
-    u32 base;   // first position of the segment
-    u32 shift;  // 2^shift slots
-
-    static constexpr u32 BYTES = 8 * Slot<T>::WORDS;
-
-    __device__ __forceinline__ u32 near_at(u32 j) const { return ring + ((j - base) & ((1u << shift) - 1)) * BYTES; }
-    // Laps begin with 1: a ring that holds nothing yet holds zeros.
-    __device__ __forceinline__ u32 lap(u32 j) const { return ((j - base) >> shift) + 1; }
-    // Whether position j is looked for in the ring by a row at position p.
-    __device__ __forceinline__ bool near(u32 j, u32 p) const { return RING && j >= base && (p - j) >> shift == 0; }
-
-    __device__ __forceinline__ void load(Slot<T>& slot, u32 j, bool near) const {
-        if (RING && near) load_near(slot, near_at(j));
-        else slot.load(slots + (u64)j * Slot<T>::WORDS);
-    }
-    __device__ __forceinline__ bool holds(const Slot<T>& slot, u32 j, bool near) const {
-        return slot.holds(RING && near ? lap(j) : tag);
-    }
-    // Until x_j is there. What the ring has passed over is read from global memory, to which it is written as well.
-    __device__ __forceinline__ void await(Slot<T>& slot, u32 j, bool near) const {
-        u32 tries = 0;
-        while (!holds(slot, j, near)) {
-            if (RING && near && passed(slot, lap(j))) near = false;
-            if (!(RING && near) && ++tries > 4) __nanosleep(40);
-            load(slot, j, near);
-        }
-    }
-    __device__ __forceinline__ void put(u32 p, T v) const {
-        if (RING) put_near(near_at(p), lap(p), v);
-        Slot<T>::put(slots + (u64)p * Slot<T>::WORDS, tag, v);
-    }
-};
-
-template <class T>
-struct Slices {
-    const u32* order;
-    const uint4* slices;
-    const u32* cols;
-    const T* values;
-    const T* inv;
-
-    __device__ __forceinline__ uint4 slice(u32 c, u32 end) const { return c < end ? __ldg(slices + c) : make_uint4(0, 0, 0, 0); }
-    __device__ __forceinline__ u32 row(const uint4& slice, u32 lane) const {
-        return lane < slice.z ? __ldg(order + slice.y + lane) : 0;
-    }
-    // Does not ask whether there is an entry in the place: places without one hold 0, and loads need not wait for their columns.
-    __device__ __forceinline__ T value(u32 place) const { return __ldg(values + place); }
-};
 
 // The sums of up to 32 rows, one a lane, each of which waits for itself.
 template <class T, class Known>
@@ -139,87 +51,6 @@ __device__ __forceinline__ T subtract_each(const Slices<T>& m, const Known& know
             }
             s = fma_rn(-t[i], slot[i].value(), s);
         }
-    }
-    return s;
-}
-
-// Entries of a row from one of them on.
-template <class T>
-struct Held {
-    u32 col[HELD];
-    T t[HELD];
-
-    __device__ __forceinline__ void bring(const Slices<T>& m, const uint4& slice, u32 done, u32 lane) {
-        u32 place = slice.x + lane + done * slice.z;
-#pragma unroll
-        for (int i = 0; i < HELD; i++) {
-            bool there = lane < slice.z && done + i < slice.w;
-            col[i] = there ? __ldg(m.cols + place + i * slice.z) : PADDING;
-            t[i] = there ? m.value(place + i * slice.z) : T(0);
-        }
-    }
-};
-
-// The same of a whole warp whose lanes wait together: each round asks for all that any of them lacks, so that entries which come one after the
-// other, in this lane and that, are one wait and not as many.
-template <class T, class Known>
-__device__ __forceinline__ T subtract_together(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T s) {
-    Held<T> held, ahead;
-    held.bring(m, slice, 0, lane);
-    for (u32 done = 0; done < slice.w; done += HELD) {
-        ahead.bring(m, slice, done + HELD, lane);
-        Slot<T> slot[HELD];
-        u32 missing = 0;
-#pragma unroll
-        for (int i = 0; i < HELD; i++) missing |= (u32)(held.col[i] != PADDING) << i;
-        do {
-#pragma unroll
-            for (int i = 0; i < HELD; i++)
-                if (missing >> i & 1) known.load(slot[i], held.col[i], false);
-#pragma unroll
-            for (int i = 0; i < HELD; i++)
-                if (missing >> i & 1 && known.holds(slot[i], held.col[i], false)) missing &= ~(1u << i);
-        } while (__any_sync(ALL, missing));
-#pragma unroll
-        for (int i = 0; i < HELD; i++)
-            if (held.col[i] != PADDING) s = fma_rn(-held.t[i], slot[i].value(), s);
-        held = ahead;
-    }
-    return s;
-}
-
-// The sum of one long row, in every lane: 32 entries are brought in side by side, and added by one chain.
-template <class T, class Known>
-__device__ __forceinline__ T subtract_long(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T* stage, T s) {
-    u32 p = slice.y, steps = slice.w;
-    u32 place = slice.x + lane;
-    u32 col = __ldg(m.cols + place);
-    T t = m.value(place);
-    for (u32 done = 0; done < steps; done += WARP) {
-        bool mine = done + lane < steps;
-        T x = T(0);
-        if (mine) {
-            Slot<T> slot;
-            bool close = known.near(col, p);
-            known.load(slot, col, close);
-            known.await(slot, col, close);
-            x = slot.value();
-        }
-        stage[lane] = -t;
-        stage[WARP + lane] = x;
-        place += WARP;
-        if (done + WARP + lane < steps) {
-            col = __ldg(m.cols + place);
-            t = m.value(place);
-        }
-        __syncwarp();
-        if (steps - done >= WARP) {
-#pragma unroll
-            for (int i = 0; i < WARP; i++) s = fma_rn(stage[i], stage[WARP + i], s);
-        } else {
-            for (u32 i = 0; i < steps - done; i++) s = fma_rn(stage[i], stage[WARP + i], s);
-        }
-        __syncwarp();
     }
     return s;
 }
@@ -277,25 +108,11 @@ template <class T>
 __device__ __forceinline__ void solve_by_grid(const Slices<T>& m, u32 first, u32 end, const T* b, T* x, u64* slots, Progress* progress, u32 last, const Monitor* gate) {
     __shared__ T stages[GRID_CREW / WARP][2 * WARP];
     if (!open(gate)) return;
-    u32 tag = *(volatile const u32*)&progress->epoch + 1;
     u32 lane = threadIdx.x % WARP;
     T* stage = stages[threadIdx.x / WARP];
-    Known<T, false> known{slots, tag, 0, 0, 0};
-    u32 count = end - first;
-    u32 drawn = 0, next = 0;
-    if (lane == 0) drawn = atomicAdd(&progress->ticket, 1u);
-    drawn = __shfl_sync(ALL, drawn, 0);
-    while (drawn < count) {
-        if (lane == 0) next = atomicAdd(&progress->ticket, 1u);
-        uint4 slice = m.slice(first + drawn, end);
+    draw_slices(m, first, end, slots, progress, last, [&](const Known<T, false>& known, const uint4& slice) {
         solve_slice(m, known, slice, m.row(slice, lane), lane, stage, b, x);
-        drawn = __shfl_sync(ALL, next, 0);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0 && (__threadfence(), last_ticket(&progress->arrived, gridDim.x))) {
-        progress->ticket = 0;
-        if (last) progress->epoch = tag;
-    }
+    });
 }
 
 #define ENTRIES(T, t)                                                                            \

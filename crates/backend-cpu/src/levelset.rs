@@ -125,7 +125,9 @@ impl Cuts {
                 made.parallel += all.div_ceil(workers as u64) + HOP;
                 let (mut p, mut done) = (level[0], 0);
                 for worker in 1..=workers as u64 {
-                    while p < level[1] && done < all * worker / workers as u64 {
+                    let enough = all * worker / workers as u64;
+                    // A chain is one worker's: its rows need each other.
+                    while p < level[1] && (done < enough || schedule.is_linked(p as usize)) {
                         done += in_order(p);
                         p += 1;
                     }

@@ -19,7 +19,7 @@ use spandrel_sptrsv::{Levelset, Plan, System};
 use crate::error::failed;
 use crate::launch::{Grid, arg};
 use crate::memory::Buffer;
-use crate::module::LEVELSET;
+use crate::module::{CHAINS, LEVELSET};
 use crate::sptrsv::{CountsSolves, Solve};
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
@@ -31,7 +31,7 @@ const GRID_CREW: usize = 256;
 const BLOCKS_EACH: usize = 2;
 /// Levels for whose slices, in the mean, a grid has warps, and thread blocks that it has at least: further ones would only look for what is long
 /// in coming, in the way of those whose turn it is (record/h200-sptrsv-variants.txt).
-const AHEAD: usize = 32;
+const AHEAD: usize = 16;
 const FEW_BLOCKS: usize = 8;
 /// Positions that a thread block keeps on chip at most, as a power of two.
 const RING: u32 = 13;
@@ -41,6 +41,9 @@ const RING: u32 = 13;
 struct Resident<T> {
     order: Buffer<Ordinal>,
     slices: Buffer<[u32; 4]>,
+    links: Buffer<u32>,
+    /// Whether slices are of few rows.
+    narrow: bool,
     cols: Buffer<Ordinal>,
     values: Buffer<T>,
     inv_diag: Option<Buffer<T>>,
@@ -70,6 +73,8 @@ impl<T: Real> Resident<T> {
         Ok(Self {
             order: Buffer::from_host(stream, schedule.order(), "a plan's order")?,
             slices: Buffer::from_host(stream, schedule.slices(), "a plan's slices")?,
+            links: Buffer::from_host(stream, schedule.links(), "a plan's links")?,
+            narrow: schedule.is_narrow(),
             cols: Buffer::from_host(stream, &cols, "a plan's columns")?,
             values: Buffer::from_host(stream, &placed(&from, matrix.csr().values()), "a triangle's values")?,
             inv_diag,
@@ -180,7 +185,8 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
     }
     fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
         let m = self.resident(system)?;
-        let (order, slices, cols) = (m.order.pointer(), m.slices.pointer(), m.cols.pointer());
+        let (order, slices, links) = (m.order.pointer(), m.slices.pointer(), m.links.pointer());
+        let cols = m.cols.pointer();
         let values = m.values.pointer();
         let inv = m.inv_diag.as_ref().map_or(0, Buffer::pointer);
         let (slots, progress) = (self.slots.pointer(), self.progress.pointer());
@@ -224,30 +230,18 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                 Span::Grid => {
                     let most = BLOCKS_EACH * cuda.multiprocessors();
                     let grid = Grid::of(cuda.waiting((*blocks).min(most)), GRID_CREW as u32);
-                    // SAFETY: sptrsv_grid_levelset(order, slices, cols, values, inv, first, end, b, x, slots, progress, last,
-                    // gate); a slot for each of `nrows` positions.
-                    unsafe {
-                        cuda.launch::<T>(
-                            &LEVELSET,
-                            "sptrsv_grid_levelset",
-                            grid,
-                            &mut [
-                                arg(&order),
-                                arg(&slices),
-                                arg(&cols),
-                                arg(&values),
-                                arg(&inv),
-                                arg(&first),
-                                arg(&end),
-                                arg(&b),
-                                arg(&x),
-                                arg(&slots),
-                                arg(&progress),
-                                arg(&last),
-                                arg(&gate),
-                            ],
-                        )?;
+                    let kernel =
+                        if m.narrow { (&CHAINS, "sptrsv_chains") } else { (&LEVELSET, "sptrsv_grid_levelset") };
+                    let mut arguments = vec![arg(&order), arg(&slices), arg(&cols), arg(&values), arg(&inv)];
+                    if m.narrow {
+                        arguments.push(arg(&links));
                     }
+                    arguments.extend([arg(&first), arg(&end), arg(&b), arg(&x), arg(&slots), arg(&progress)]);
+                    arguments.extend([arg(&last), arg(&gate)]);
+                    // SAFETY: sptrsv_grid_levelset(order, slices, cols, values, inv, first, end, b, x, slots, progress, last,
+                    // gate), sptrsv_chains with links, which a slice of chains has for each of its positions, after inv; a slot for
+                    // each of `nrows` positions.
+                    unsafe { cuda.launch::<T>(kernel.0, kernel.1, grid, &mut arguments)? };
                 }
             }
         }

@@ -64,6 +64,7 @@ sources! {
     SYNCFREE = "syncfree",
     CAPELLINI = "capellini",
     LEVELSET = "levelset",
+    CHAINS = "chains",
     SWEEP = "sweep" [90],
     WAVEFRONT = "wavefront" [90],
     TRIANGLE = "triangle",

@@ -67,6 +67,8 @@ enum Pattern {
     },
     /// Rows in groups of `width`; each needs `per_row` rows of the group before.
     Levels { n: usize, width: usize, per_row: usize },
+    /// Rows in groups of `unknowns`, each of which needs all before it in its group and all of so many groups before.
+    Points { n: usize, unknowns: usize, others: usize },
     /// Levels of `width` rows and of one row in turn.
     Hourglass { n: usize, width: usize },
     /// What stands below the diagonal of a generated matrix.
@@ -207,6 +209,19 @@ impl Case {
                 for i in *width..*n {
                     let before = (i / width - 1) * width;
                     spread(&mut stream, i, *per_row, before..before + width, &mut places);
+                }
+                *n
+            }
+            Pattern::Points { n, unknowns, others } => {
+                let mut points = Vec::new();
+                for begin in (0..*n).step_by(*unknowns) {
+                    points.clear();
+                    spread(&mut stream, 0, *others, 0..begin / unknowns, &mut points);
+                    for i in begin..(begin + unknowns).min(*n) {
+                        let of = |&(_, point): &(usize, usize)| point * unknowns..(point + 1) * unknowns;
+                        places.extend(points.iter().flat_map(of).map(|j| (i, j)));
+                        places.extend((begin..i).map(|j| (i, j)));
+                    }
                 }
                 *n
             }

@@ -1,8 +1,8 @@
 //! How long a GPU takes for a triangle without a grid by level sets and by a thread a row, from what their kernels do: both are waits, not bytes.
 //!
 //! What is played is what decides when a row is known (kernels/levelset.cu, kernels/include/sptrsv.cuh), with the time of each action:
-//! - Level sets: the warp of a slice takes eight entries of each of its rows at a time, in a round that ends when all of them are there; the next
-//!   eight are asked for after that. Its rows are known together.
+//! - Level sets: the warp of a slice takes eight entries a lane of each of its rows at a time, in a round that ends when all of them are there; the next
+//!   are asked for after that. Then rows of a chain follow each other. Its rows are known together.
 //! - A thread a row: the warp of 32 neighbouring rows looks once for what its rows lack of rows of other warps, among the four entries that each
 //!   has at hand; then it goes on in steps as long as each of them ends a row, which rows of the same warp may need. So a chain inside a warp
 //!   costs a step a row, and one that leaves it a hop besides.
@@ -13,7 +13,8 @@ use std::ops::Range;
 
 use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 
-use crate::levelset::{LANES, LONG, Ranked, Schedule, Span, off_diagonal};
+use crate::chains::{HEAD, LINK, LONG, Ranked, lanes};
+use crate::levelset::{LANES, Schedule, Slice, Span, off_diagonal};
 use crate::{Result, Triangle, View};
 
 /// Rows that are played at most, from the middle of a triangle: what they need of rows before is there.
@@ -23,7 +24,7 @@ pub const PLAYED: usize = 8192;
 const SEEN: u32 = 400;
 const ROUND: u32 = 400;
 const END: u32 = 400;
-/// Entries of a round, and of a long row's.
+/// Entries of a round that a lane has.
 const HELD: usize = 8;
 /// Nanoseconds of a level that a thread block alone solves, and of each further row of it.
 const ALONE: u32 = 350;
@@ -59,7 +60,7 @@ impl Latency {
         let count = n.min(PLAYED);
         let first = (n - count) / 2;
         let part = Part::of(view, first..first + count);
-        let by_levels = || Schedule::ranked::<T>(part.ranked()).map(|schedule| part.by_levels(&schedule));
+        let by_levels = || Schedule::ranked::<T>(&part.ranked()).map(|schedule| part.by_levels(&schedule));
         let (level_sets, threads) = rayon::join(by_levels, || part.by_threads());
         let microseconds = |nanoseconds: u32| f64::from(nanoseconds) / 1000.0;
         Ok(Self { rows: count, level_sets: microseconds(level_sets?), threads: microseconds(threads) })
@@ -105,13 +106,7 @@ impl Part {
 
     /// Levels among these rows.
     fn ranked(&self) -> Ranked {
-        let mut level_of = vec![0 as Ordinal; self.rows()];
-        Ranked::by(self.rows(), |row| {
-            let needs = self.needs(row);
-            let above = needs.iter().filter_map(|&of| level_of.get(of as usize)).max();
-            level_of[row] = above.map_or(0, |&level| level + 1);
-            (level_of[row], needs.len())
-        })
+        Ranked::of(self.rows(), |row| self.needs(row).iter().map(|&of| of as usize))
     }
 
     /// When the last row is known, by level sets.
@@ -130,29 +125,36 @@ impl Part {
                 }
                 continue;
             }
-            for &[_, position, rows, steps] in &schedule.slices()[segment.slices.clone()] {
-                let held = if steps as usize > LONG { LANES } else { HELD };
-                let rows = &schedule.order()[position as usize..(position + rows) as usize];
+            for &slice in &schedule.slices()[segment.slices.clone()] {
+                let Slice { position, rows, far: steps, links: follow, .. } = Slice::of(slice);
+                let side = if schedule.is_narrow() { lanes(rows as usize) } else { 1 };
+                let long = steps as usize > LONG;
+                let held = if long { LANES } else { HELD * side };
+                let positions = position as usize..(position + rows) as usize;
+                let rows = &schedule.order()[positions.clone()];
+                let links = schedule.links().get(positions.clone()).unwrap_or(&[]);
                 // The last that each round waits for; long rows have more rounds, one after the other.
                 let mut latest = [0u32; LONG / HELD];
                 let mut t = begin;
-                for &row in rows {
-                    for (round, needs) in self.needs(row as usize).chunks(held).enumerate() {
+                for (at, &row) in rows.iter().enumerate() {
+                    let own = links.get(at).map_or(0, |link| (link & !HEAD).count_ones() as usize);
+                    let needs = self.needs(row as usize);
+                    for (round, needs) in needs[..needs.len() - own].chunks(held).enumerate() {
                         let seen = |last: u32, &of: &Ordinal| {
                             last.max(known.get(of as usize).map_or(0, |&known| known + SEEN))
                         };
                         let last = needs.iter().fold(0, seen);
-                        match latest.get_mut(round).filter(|_| held == HELD) {
+                        match latest.get_mut(round).filter(|_| !long) {
                             Some(latest) => *latest = last.max(*latest),
                             None => t = (t + ROUND).max(last),
                         }
                     }
                 }
-                if held == HELD {
-                    let rounds = (steps as usize).div_ceil(HELD);
+                if !long {
+                    let rounds = (steps as usize).div_ceil(held);
                     t = latest[..rounds].iter().fold(t, |t, &last| (t + ROUND).max(last));
                 }
-                t += END;
+                t += END + LINK * follow;
                 rows.iter().for_each(|&row| known[row as usize] = t);
                 clock = clock.max(t);
             }

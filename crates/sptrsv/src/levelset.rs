@@ -1,11 +1,13 @@
 //! Level sets: rows permuted into an order of execution, level after level, and cut into slices for the warps of a GPU.
 //!
 //! Layout, for one system: position p is solved p-th and is row `order[p]`; level l is the positions `level_ptr[l] .. level_ptr[l+1]`.
-//! Inside a level rows stand by length, longest first, in classes of [`CLASS`] entries, and ascending inside a class: neighbours
-//! that are solved side by side take equally long, and ascending rows keep b and x close together.
-//! A slice is up to [`LANES`] neighbouring positions of one level, or one row of more than [`LONG`] entries. Its entries stand side by
-//! side, in the order in which they are summed: entry k of its l-th row at `first + k rows + l`, rows padded to the longest
-//! with [`PADDING`]. A slice ends early where more than half of a row would be padding.
+//! Levels are of chains ([`crate::chains`]), whose rows have neighbouring positions; `links[p]` tells what a row needs of its own chain, none where no
+//! chain has a second row.
+//! Inside a level chains stand by their rows and their length, longest first, in classes of powers of two and of [`CLASS`] entries, and in the order of
+//! their solve inside a class: neighbours that are solved side by side take equally long, and b and x stay close together.
+//! A slice is up to [`LANES`] neighbouring positions of one level, whole chains of one class of rows, or one row of more than [`LONG`] entries. Its entries
+//! stand side by side, in the order in which they are summed: entry k of its l-th row at `first + k rows + l`, those of other chains before
+//! those of its own, both padded to the most that a row has with [`PADDING`]. A slice ends early where more than half of a row would be padding.
 //! Columns are positions, not rows: what a device remembers of x for the rows to come is then read close to where it was written last,
 //! and a position below another is one that was handed out earlier. b and x stay in the user's numbering; each of their elements
 //! moves once.
@@ -16,7 +18,7 @@
 //! whichever costs less, what changing between them costs included.
 //!
 //! Order: [`crate::serial`]'s.
-//! Cost: levels in one serial pass over the entries, then passes over the rows, O(nnz + nrows); the index in one parallel pass when
+//! Cost: chains and levels in one serial pass over the entries, then passes over the rows, O(nnz + nrows); the index in one parallel pass when
 //! a device asks for it ([`Schedule::index`]).
 //! References: Anderson & Saad 1989, Solving sparse triangular linear systems on parallel computers; Park, Smelyanskiy, Sundaram, Dubey
 //! 2014, Sparsifying synchronization for high-performance shared-memory sparse triangular solver (execution order).
@@ -27,14 +29,11 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 
+use crate::chains::{CHAIN, CLASS, HEAD, LONG, Ranked, Shape, fits};
 use crate::{Plan, Result, Rows, System, Systems, Triangle, Triangular, View};
 
 /// Rows of a slice at most: the lanes of a warp.
-pub const LANES: usize = 32;
-/// Entries off the diagonal of the longest row that one lane takes; a longer one is a slice of its own.
-pub const LONG: usize = 64;
-/// Entries by which lengths of rows are told apart.
-pub const CLASS: usize = 4;
+pub const LANES: usize = CHAIN;
 
 /// What a level costs in nanoseconds, at least: a thread block alone, which hands x on through shared memory, and a grid, which does so
 /// through the second-level cache (record/h200-sptrsv-variants.txt).
@@ -47,8 +46,16 @@ const RATE: f64 = 3000.0;
 /// Nanoseconds of going over from one to the other: a launch, and rows that are not yet under way.
 const CHANGE: f64 = 3000.0;
 
-/// Classes of lengths.
-const CLASSES: usize = LONG / CLASS + 2;
+/// Slices of a level, about, up to which they have fewer rows than a warp has lanes, and rows of chains of one that they have at least: whoever waits
+/// for one row waits for few, and the lanes of a row bring its entries in side by side.
+const SPREAD: usize = 64;
+const FEW: usize = 8;
+/// Rows of a level, in the mean, below which levels are spread like that.
+const NARROW: usize = 1024;
+
+/// Classes of lengths, and of rows of a chain.
+const LENGTHS: usize = LONG / CLASS + 2;
+const CLASSES: usize = LENGTHS * (CHAIN.ilog2() as usize + 1);
 /// Rows of a task, about.
 const CHUNK: usize = 8192;
 
@@ -72,13 +79,47 @@ pub struct Segment {
     pub positions: Range<usize>,
 }
 
+/// Neighbouring positions that a warp solves together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// First place.
+    pub first: u32,
+    /// First position.
+    pub position: u32,
+    /// Rows, up to [`LANES`].
+    pub rows: u32,
+    /// Places that each row has for entries of rows of other chains.
+    pub far: u32,
+    /// And for those of its own chain, behind them.
+    pub near: u32,
+    /// Rows of the longest chain, less one.
+    pub links: u32,
+}
+
+impl Slice {
+    /// As kernels read it: first place, first position, rows with `near` in the second byte and `links` in the upper half, `far`.
+    fn packed(self) -> [u32; 4] {
+        [self.first, self.position, self.links << 16 | self.near << 8 | self.rows, self.far]
+    }
+    /// What [`Schedule::slices`] holds.
+    pub fn of([first, position, rows, far]: [u32; 4]) -> Self {
+        Self { first, position, rows: rows & 0xff, far, near: rows >> 8 & 0xff, links: rows >> 16 }
+    }
+    /// Places of all of its rows.
+    pub fn places(self) -> usize {
+        self.rows as usize * (self.far + self.near) as usize
+    }
+}
+
 /// The order of execution of one system. See the module's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     order: Vec<Ordinal>,
+    links: Vec<u32>,
     level_ptr: Vec<Offset>,
     slices: Vec<[u32; 4]>,
     places: usize,
+    narrow: bool,
     segments: Vec<Segment>,
 }
 
@@ -97,13 +138,27 @@ impl Schedule {
     /// # Errors
     /// [`spandrel_formats::Error::TooLarge`] where the padded slices have more places than 32 bits count.
     pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
-        Self::ranked::<T>(levels(view))
+        let n = view.ptr.len() - 1;
+        let ranked = match view.triangle {
+            Triangle::Lower => Ranked::of(n, |place| view.idx[off_diagonal(view, place)].iter().map(|&j| j as usize)),
+            Triangle::Upper => Ranked::of(n, |place| {
+                view.idx[off_diagonal(view, n - 1 - place)].iter().rev().map(move |&j| n - 1 - j as usize)
+            }),
+        };
+        let mut made = Self::ranked::<T>(&ranked)?;
+        if view.triangle == Triangle::Upper {
+            made.order.iter_mut().for_each(|row| *row = (n - 1) as Ordinal - *row);
+        }
+        Ok(made)
     }
 
-    /// The schedule of rows whose levels are known.
-    pub(crate) fn ranked<T: Real>(Ranked { level_of, lengths, level_ptr }: Ranked) -> Result<Self> {
-        let mut order = by_level(&level_of, &level_ptr);
-        let mut parts = cut::<T>(&mut order, &level_ptr, &lengths);
+    /// The schedule of rows whose levels are known; their places stand for them in its order.
+    pub(crate) fn ranked<T: Real>(ranked: &Ranked) -> Result<Self> {
+        let Ranked { links, level_ptr, .. } = ranked;
+        let linked = ranked.is_linked();
+        let narrow = linked || links.len() < NARROW * (level_ptr.len() - 1);
+        let (mut order, ends) = heads_by_level(ranked);
+        let mut parts = cut::<T>(&mut order, &ends, ranked, narrow);
         let places = parts.iter().map(|part| part.places).sum::<usize>();
         if u32::try_from(places).is_err() {
             let limit = u64::from(u32::MAX);
@@ -114,18 +169,29 @@ impl Schedule {
         let mut base = 0;
         for part in &mut parts {
             let first = slices.len();
-            slices.extend(part.slices.iter().map(|&[place, at, rows, steps]| [base + place, at, rows, steps]));
+            slices.extend(part.slices.iter().map(|&slice| Slice { first: base + slice.first, ..slice }.packed()));
             costs.extend(part.costs.iter().map(|&(slice, cost)| (first + slice, cost)));
             base += part.places as u32;
         }
-        let mut schedule = Self { order, level_ptr, slices, places, segments: Vec::new() };
-        schedule.segments = schedule.divide(&costs);
+        let links = if linked { order.par_iter().map(|&place| links[place as usize]).collect() } else { Vec::new() };
+        let level_ptr = level_ptr.clone();
+        let mut schedule = Self { order, links, level_ptr, slices, places, narrow, segments: Vec::new() };
+        schedule.segments = if linked { schedule.whole() } else { schedule.divide(&costs) };
         Ok(schedule)
     }
 
     /// The row at each position.
     pub fn order(&self) -> &[Ordinal] {
         &self.order
+    }
+    /// What each position's row needs of its own chain: bit t for the t-th row, [`HEAD`] for the first of a chain. Empty where every row is a
+    /// chain of its own.
+    pub fn links(&self) -> &[u32] {
+        &self.links
+    }
+    /// Whether the row at a position belongs to the chain of the one before.
+    pub fn is_linked(&self, position: usize) -> bool {
+        self.links.get(position).is_some_and(|&link| link != HEAD)
     }
     /// Where each level's positions begin, and the end.
     pub fn level_ptr(&self) -> &[Offset] {
@@ -135,7 +201,7 @@ impl Schedule {
     pub fn levels(&self) -> usize {
         self.level_ptr.len() - 1
     }
-    /// First place, first position, rows and entries of a row of each slice.
+    /// Each slice as kernels read it: see [`Slice`].
     pub fn slices(&self) -> &[[u32; 4]] {
         &self.slices
     }
@@ -143,13 +209,17 @@ impl Schedule {
     pub fn places(&self) -> usize {
         self.places
     }
+    /// Whether levels are spread over slices of few rows, several lanes a row.
+    pub fn is_narrow(&self) -> bool {
+        self.narrow
+    }
     /// Segments, in order; they hold every slice once.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
-    /// Bytes of the order, of the slices and of the columns of their places.
+    /// Bytes of the order, of the links, of the slices and of the columns of their places.
     pub fn storage(&self) -> u64 {
-        4 * (self.order.len() + 4 * self.slices.len() + self.places) as u64
+        4 * (self.order.len() + self.links.len() + 4 * self.slices.len() + self.places) as u64
     }
 
     /// The position of each row.
@@ -169,7 +239,7 @@ impl Schedule {
         let mut tasks = Vec::new();
         let (mut cols_left, mut from_left) = (&mut cols[..], &mut from[..]);
         for slices in self.slices.chunks(step) {
-            let places: usize = slices.iter().map(|&[_, _, rows, steps]| rows as usize * steps as usize).sum();
+            let places: usize = slices.iter().map(|&slice| Slice::of(slice).places()).sum();
             let (cols, from);
             (cols, cols_left) = cols_left.split_at_mut(places);
             (from, from_left) = from_left.split_at_mut(places);
@@ -177,15 +247,20 @@ impl Schedule {
         }
         tasks.into_par_iter().for_each(|(slices, cols, from)| {
             let base = slices[0][0];
-            for &[first, position, rows, _] in slices {
+            for &slice in slices {
+                let Slice { first, position, rows, far, .. } = Slice::of(slice);
                 for lane in 0..rows as usize {
-                    let row = self.order[position as usize + lane] as usize;
+                    let position = position as usize + lane;
+                    let row = self.order[position] as usize;
                     let entries = off_diagonal(view, row);
-                    let mut at = (first - base) as usize + lane;
+                    let near = self.links.get(position).map_or(0, |link| (link & !HEAD).count_ones() as usize);
+                    let (mut step, skip_from) = (0, entries.len() - near);
                     let mut put = |e: usize| {
+                        let behind = if step < skip_from { step } else { far as usize + step - skip_from };
+                        let at = (first - base) as usize + lane + behind * rows as usize;
                         cols[at] = positions[view.idx[e] as usize];
                         from[at] = view.from.map_or(e as Offset, |from| from[e]);
-                        at += rows as usize;
+                        step += 1;
                     };
                     match view.triangle {
                         Triangle::Lower => entries.for_each(&mut put),
@@ -195,6 +270,11 @@ impl Schedule {
             }
         });
         Index { cols, from }
+    }
+
+    /// All of it by a grid: rows of chains hand x on faster than through the memory of one thread block.
+    fn whole(&self) -> Vec<Segment> {
+        vec![Segment { span: Span::Grid, slices: 0..self.slices.len(), positions: 0..self.order.len() }]
     }
 
     /// The cheapest sequence of spans, by dynamic programming over the levels.
@@ -244,128 +324,83 @@ pub(crate) fn off_diagonal<T>(view: &View<'_, T>, row: usize) -> Range<usize> {
     }
 }
 
-/// Rows by their levels, and how long they are.
-pub(crate) struct Ranked {
-    level_of: Vec<Ordinal>,
-    /// Entries off the diagonal.
-    lengths: Vec<Ordinal>,
-    /// Where each level begins.
-    level_ptr: Vec<Offset>,
-}
-
-impl Ranked {
-    fn nothing(n: usize) -> Self {
-        Self { level_of: vec![0; n], lengths: vec![0; n], level_ptr: vec![0] }
-    }
-
-    /// Of so many rows, whose level and length are asked for in the order of their solve.
-    pub(crate) fn by(n: usize, mut of: impl FnMut(usize) -> (Ordinal, usize)) -> Self {
-        let mut ranked = Self::nothing(n);
-        (0..n).for_each(|row| {
-            let (level, length) = of(row);
-            ranked.put(row, level, length);
-        });
-        ranked.summed()
-    }
-
-    /// A row; levels come one by one.
-    #[inline]
-    fn put(&mut self, row: usize, level: Ordinal, length: usize) {
-        (self.level_of[row], self.lengths[row]) = (level, length as Ordinal);
-        if level as usize + 1 == self.level_ptr.len() {
-            self.level_ptr.push(0);
+/// The places at which chains begin, by level, ascending from where the level begins; and where those of each level end.
+fn heads_by_level(ranked: &Ranked) -> (Vec<Ordinal>, Vec<Offset>) {
+    let mut next = ranked.level_ptr.clone();
+    let mut order = vec![0 as Ordinal; ranked.links.len()];
+    for (place, (&link, &level)) in ranked.links.iter().zip(&ranked.level_of).enumerate() {
+        if link == HEAD {
+            let at = &mut next[level as usize];
+            order[*at as usize] = place as Ordinal;
+            *at += 1;
         }
-        self.level_ptr[level as usize + 1] += 1;
     }
-
-    fn summed(mut self) -> Self {
-        for level in 1..self.level_ptr.len() {
-            self.level_ptr[level] += self.level_ptr[level - 1];
-        }
-        self
-    }
-}
-
-/// The level and the length of each row.
-fn levels<T: Real>(view: &View<'_, T>) -> Ranked {
-    let n = view.ptr.len() - 1;
-    let mut ranked = Ranked::nothing(n);
-    let mut rank = |i: usize| {
-        let cols = &view.idx[off_diagonal(view, i)];
-        let level = cols.iter().fold(0, |level, &j| level.max(ranked.level_of[j as usize] + 1));
-        ranked.put(i, level, cols.len());
-    };
-    match view.triangle {
-        Triangle::Lower => (0..n).for_each(&mut rank),
-        Triangle::Upper => (0..n).rev().for_each(&mut rank),
-    }
-    ranked.summed()
-}
-
-/// The rows by level, ascending inside a level.
-fn by_level(level_of: &[Ordinal], level_ptr: &[Offset]) -> Vec<Ordinal> {
-    let mut next = level_ptr.to_vec();
-    let mut order = vec![0 as Ordinal; level_of.len()];
-    for (row, &level) in level_of.iter().enumerate() {
-        let at = &mut next[level as usize];
-        order[*at as usize] = row as Ordinal;
-        *at += 1;
-    }
-    order
+    (order, next)
 }
 
 /// Neighbouring levels, cut into slices.
 struct Part {
-    /// As [`Schedule::slices`], the first place that of the part.
-    slices: Vec<[u32; 4]>,
+    /// The first place that of the part.
+    slices: Vec<Slice>,
     places: usize,
     /// Of each level its first slice in the part, and what it costs a thread block and a grid.
     costs: Vec<(usize, [f64; 2])>,
 }
 
-/// Puts the rows of each level in order of their lengths and cuts levels into slices, in parallel over runs of levels.
-fn cut<T: Real>(order: &mut [Ordinal], level_ptr: &[Offset], lengths: &[Ordinal]) -> Vec<Part> {
+/// Puts the chains of each level in order and cuts levels into slices, in parallel over runs of levels. `order` has each level's heads, up to
+/// `ends`, and then all of its rows.
+fn cut<T: Real>(order: &mut [Ordinal], ends: &[Offset], ranked: &Ranked, narrow: bool) -> Vec<Part> {
+    let level_ptr = &ranked.level_ptr;
     let (levels, mut tasks, mut left, mut first) = (level_ptr.len() - 1, Vec::new(), order, 0);
     while first < levels {
         let begin = level_ptr[first] as usize;
         let end = level_ptr.partition_point(|&ptr| (ptr as usize) < begin + CHUNK).clamp(first + 1, levels);
         let rows;
         (rows, left) = left.split_at_mut(level_ptr[end] as usize - begin);
-        tasks.push((&level_ptr[first..=end], rows));
+        tasks.push((first..end, rows));
         first = end;
     }
-    let solve = |(level_ptr, rows): (&[Offset], &mut [Ordinal])| {
+    let solve = |(levels, rows): (Range<usize>, &mut [Ordinal])| {
         let mut part = Part {
-            slices: Vec::with_capacity(rows.len() / LANES + level_ptr.len()),
+            slices: Vec::with_capacity(rows.len() / LANES + levels.len()),
             places: 0,
-            costs: Vec::with_capacity(level_ptr.len() - 1),
+            costs: Vec::with_capacity(levels.len()),
         };
-        let mut keys = Vec::new();
-        for level in level_ptr.windows(2) {
-            let (begin, end) = ((level[0] - level_ptr[0]) as usize, (level[1] - level_ptr[0]) as usize);
-            by_length(&mut rows[begin..end], lengths, &mut keys);
-            part.cut::<T>(&rows[begin..end], level[0], lengths);
+        let base = level_ptr[levels.start];
+        let (mut keys, mut chains) = (Vec::new(), Vec::new());
+        for level in levels {
+            let [begin, end, heads] =
+                [level_ptr[level], level_ptr[level + 1], ends[level]].map(|at| (at - base) as usize);
+            by_class(&mut rows[begin..heads], ranked, &mut keys);
+            chains.clear();
+            chains.extend(rows[begin..heads].iter().map(|&head| (head, ranked.shape(head as usize))));
+            if heads < end {
+                let all = chains.iter().flat_map(|&(head, shape)| (0..shape.rows).map(move |k| head + k as Ordinal));
+                rows[begin..end].iter_mut().zip(all).for_each(|(row, place)| *row = place);
+            }
+            part.cut::<T>(&chains, level_ptr[level], if narrow { (end - begin) / SPREAD } else { LANES });
         }
         part
     };
     tasks.into_par_iter().map(solve).collect()
 }
 
-/// Puts the rows of a level, which ascend, in classes of length, longest first, ascending inside a class. `keys` is scratch.
-fn by_length(rows: &mut [Ordinal], lengths: &[Ordinal], keys: &mut Vec<u64>) {
-    let class = |row: Ordinal| {
-        let len = lengths[row as usize] as usize;
-        CLASSES - 1 - if len > LONG { CLASSES - 1 } else { len.div_ceil(CLASS) }
+/// Puts the chains of a level, by their heads, which ascend, in classes, longest first, ascending inside a class. `keys` is scratch.
+fn by_class(heads: &mut [Ordinal], ranked: &Ranked, keys: &mut Vec<u64>) {
+    let class = |head: Ordinal| {
+        let shape = ranked.shape(head as usize);
+        let length = if shape.far > LONG { LENGTHS - 1 } else { shape.far.div_ceil(CLASS) };
+        CLASSES - 1 - rank(shape) * LENGTHS - length
     };
-    let first = class(rows[0]);
-    if rows.iter().all(|&row| class(row) == first) {
+    let first = class(heads[0]);
+    if heads.len() == 1 || heads.iter().all(|&head| class(head) == first) {
         return;
     }
     keys.clear();
-    keys.extend(rows.iter().map(|&row| (class(row) as u64) << 32 | u64::from(row)));
-    if rows.len() <= LANES {
+    keys.extend(heads.iter().map(|&head| (class(head) as u64) << 32 | u64::from(head)));
+    if heads.len() <= LANES {
         keys.sort_unstable();
-        rows.iter_mut().zip(keys).for_each(|(row, key)| *row = *key as Ordinal);
+        heads.iter_mut().zip(keys).for_each(|(head, key)| *head = *key as Ordinal);
         return;
     }
     let mut next = [0usize; CLASSES];
@@ -376,33 +411,48 @@ fn by_length(rows: &mut [Ordinal], lengths: &[Ordinal], keys: &mut Vec<u64>) {
     }
     for key in keys {
         let at = &mut next[(*key >> 32) as usize];
-        rows[*at] = *key as Ordinal;
+        heads[*at] = *key as Ordinal;
         *at += 1;
     }
 }
 
+/// By which chains are told apart by their rows: 1, 2, 3 to 4, 5 to 8 and so on.
+fn rank(shape: Shape) -> usize {
+    shape.rows.next_power_of_two().ilog2() as usize
+}
+
 impl Part {
-    /// Adds the rows of a level, the first of which is at a position.
-    fn cut<T: Real>(&mut self, rows: &[Ordinal], position: Offset, lengths: &[Ordinal]) {
+    /// Adds the chains of a level, by head and shape, the first of which is at a position, in slices of about so many rows.
+    fn cut<T: Real>(&mut self, chains: &[(Ordinal, Shape)], position: Offset, lanes: usize) {
         let (first, places) = (self.slices.len(), self.places);
-        let (mut begin, mut steps) = (0, 0);
-        let mut close = |begin: usize, end: usize, steps: usize| {
-            self.slices.push([self.places as u32, position + begin as u32, (end - begin) as u32, steps as u32]);
-            self.places += (end - begin) * steps;
+        let mut begin = position;
+        let mut close = |slice: Shape, links: usize| {
+            let [first, rows, far, near, links] =
+                [self.places, slice.rows, slice.far, slice.near, links].map(|count| count as u32);
+            self.slices.push(Slice { first, position: begin, rows, far, near, links });
+            self.places += slice.rows * (slice.far + slice.near);
+            begin += rows;
         };
-        for (p, &row) in rows.iter().enumerate() {
-            let len = lengths[row as usize] as usize;
-            let sparse = len.next_multiple_of(CLASS) * 2 < steps;
-            if p - begin == LANES || (p > begin && (steps > LONG || sparse)) {
-                close(begin, p, steps);
-                (begin, steps) = (p, 0);
+        let (mut open, mut last) = (chains[0].1, chains[0].1);
+        let mut links = last.rows - 1;
+        for &(_, chain) in &chains[1..] {
+            let both = open.and(chain);
+            let lanes = lanes.clamp(if last.rows > 1 { 1 } else { FEW }, LANES);
+            let sparse = chain.far.next_multiple_of(CLASS) * 2 < open.far || !fits(both);
+            if both.rows > lanes || both.far > LONG || rank(chain) != rank(last) || sparse {
+                close(open, links);
+                (open, links) = (chain, 0);
+            } else {
+                open = both;
             }
-            steps = steps.max(len);
+            last = chain;
+            links = links.max(chain.rows - 1);
         }
-        close(begin, rows.len(), steps);
+        close(open, links);
+        let rows = (begin - position) as usize;
         let slices = (self.slices.len() - first) as f64;
-        let bytes = ((self.places - places) * (4 + T::BYTES) + rows.len() * (4 + 5 * T::BYTES)) as f64;
-        let alone = LEVEL[0] + BESIDE * (rows.len() - 1) as f64;
+        let bytes = ((self.places - places) * (4 + T::BYTES) + rows * (4 + 5 * T::BYTES)) as f64;
+        let alone = LEVEL[0] + BESIDE * (rows - 1) as f64;
         self.costs.push((first, [alone, LEVEL[1].max(SLICE * slices).max(bytes / RATE)]));
     }
 }

@@ -6,6 +6,7 @@
 //! [`Ssor`], which eliminates nothing.
 
 pub mod capellini;
+pub mod chains;
 pub mod choose;
 pub mod elementwise;
 pub mod error;

@@ -68,13 +68,13 @@ fn any_plan_is_the_plan_that_it_names() {
 }
 
 #[test]
-fn chains_inside_warps_take_a_thread_a_row_on_a_gpu() {
-    // Rows in blocks of `size`, each of which needs all before it in its block and `far` rows of the sixth block before.
-    let blocks = |size: usize, far: usize, blocks: usize| {
+fn levels_inside_warps_take_a_thread_a_row_on_a_gpu() {
+    // Rows in blocks of `size`, each of which needs every `step`-th before it in its block and `far` rows of the sixth block before.
+    let blocks = |size: usize, step: usize, far: usize, blocks: usize| {
         let mut triplets = Triplets::new(size * blocks, size * blocks).expect("small");
         for i in 0..size * blocks {
             let begin = i / size * size;
-            (begin..i).for_each(|j| triplets.push(i, j, 0.1).expect("inside"));
+            (begin..i).filter(|j| (i - j) % step == 0).for_each(|j| triplets.push(i, j, 0.1).expect("inside"));
             let before = |k: usize| begin.checked_sub(6 * size).map(|at| at + (i * 7 + k * 5) % size);
             let cols: std::collections::BTreeSet<_> = (0..far).filter_map(before).collect();
             cols.into_iter().for_each(|j| triplets.push(i, j, 0.1).expect("inside"));
@@ -82,12 +82,15 @@ fn chains_inside_warps_take_a_thread_a_row_on_a_gpu() {
         lower(&triplets.to_csr().expect("small"))
     };
     let chosen = |matrix: &Arc<Triangular<f64>>| choose(matrix, Machine::Gpu, 100);
-    // A level of one row of each block would be one for every row of the chain; in a warp a step is shorter.
-    let chains = chosen(&blocks(16, 8, 400));
-    assert_eq!(chains.plan, "capellini", "{}", chains.why);
+    // Two chains that pass through each other's rows: a level of both is a trip through memory, and a step in a warp is shorter.
+    let apart = chosen(&blocks(24, 2, 24, 400));
+    assert_eq!(apart.plan, "capellini", "{}", apart.why);
+    // Neighbours that need each other are one warp's by level sets too.
+    let chains = chosen(&blocks(16, 1, 8, 400));
+    assert_eq!(chains.plan, "levelset", "{}", chains.why);
     // With a diagonal whose reciprocal is waited for at the end of each row, a step of the chain is longer.
     let with_diagonal = {
-        let unit = blocks(16, 8, 400);
+        let unit = blocks(24, 2, 24, 400);
         let mut triplets = Triplets::new(unit.nrows(), unit.nrows()).expect("small");
         for i in 0..unit.nrows() {
             unit.csr().row(i).0.iter().for_each(|&j| triplets.push(i, j as usize, 0.1).expect("inside"));
@@ -101,7 +104,7 @@ fn chains_inside_warps_take_a_thread_a_row_on_a_gpu() {
     let wide = chosen(&layered(40, 700));
     assert_eq!(wide.plan, "levelset", "{}", wide.why);
     // What a triangle is chosen by is the same for the upper one that mirrors it.
-    for matrix in [blocks(16, 8, 400), layered(40, 700)] {
+    for matrix in [blocks(24, 2, 24, 400), layered(40, 700)] {
         let n = matrix.nrows();
         let mirrored = {
             let mut triplets = Triplets::new(n, n).expect("small");

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use spandrel_formats::{Csr, PADDING, Triplets, generate};
-use spandrel_sptrsv::levelset::{LANES, LONG, Schedule, Span};
+use spandrel_sptrsv::chains::{CHAIN, HEAD, LONG};
+use spandrel_sptrsv::levelset::{LANES, Schedule, Slice, Span};
 use spandrel_sptrsv::{Diagonal, Error, Levels, Levelset, Plan, System, Systems, Triangle, Triangular, serial, split};
 
 fn matrix(n: usize, entries: impl IntoIterator<Item = (usize, usize, f64)>) -> Csr<f64> {
@@ -26,23 +27,34 @@ fn plan(a: &Csr<f64>, triangle: Triangle, diagonal: Diagonal, systems: Systems) 
     Levelset::analyze(Arc::new(t), systems).expect("any triangle has levels")
 }
 
-/// The schedule walked as the kernels walk it: x by position, entries by place.
+/// The schedule walked as the kernels walk it: x by position, entries by place, those of a row's own chain by its link.
 fn solve_by_slices(plan: &Levelset<f64>, system: System, b: &[f64]) -> Vec<f64> {
     let schedule = plan.schedule(system).expect("analysed");
     let index = schedule.index(&plan.rows().view(system).expect("analysed"));
     let (values, inv) = (plan.matrix().csr().values(), plan.matrix().inv_diag());
     let mut known = vec![f64::NAN; b.len()];
     let mut x = vec![f64::NAN; b.len()];
-    for &[first, position, rows, steps] in schedule.slices() {
+    for &slice in schedule.slices() {
+        let Slice { first, position, rows, far, near, .. } = Slice::of(slice);
+        let mut chain = 0;
         for lane in 0..rows {
             let p = (position + lane) as usize;
             let row = schedule.order()[p] as usize;
             let mut s = b[row];
-            for k in 0..steps {
-                let place = (first + k * rows + lane) as usize;
+            let place = |k: u32| (first + k * rows + lane) as usize;
+            for place in (0..far).map(place) {
                 if index.cols[place] != PADDING {
                     s = (-values[index.from[place] as usize]).mul_add(known[index.cols[place] as usize], s);
                 }
+            }
+            let link = if near > 0 { schedule.links()[p] } else { HEAD };
+            if link == HEAD {
+                chain = p;
+            }
+            let mut step = far;
+            for t in (0..CHAIN - 1).filter(|t| link >> t & 1 == 1) {
+                s = (-values[index.from[place(step)] as usize]).mul_add(known[chain + t], s);
+                step += 1;
             }
             known[p] = if inv.is_empty() { s } else { s * inv[row] };
             x[row] = known[p];
@@ -68,23 +80,45 @@ fn check(plan: &Levelset<f64>, system: System) {
     assert!(sorted.iter().map(|&row| row as usize).eq(0..n), "a permutation");
 
     let levels = Levels::of(t.csr(), t.triangle()).expect("square");
-    assert_eq!(levels.level_ptr(), schedule.level_ptr());
-    for level in schedule.level_ptr().windows(2).enumerate() {
-        let mut rows = schedule.order()[level.1[0] as usize..level.1[1] as usize].to_vec();
-        rows.sort_unstable();
-        assert_eq!(rows, levels.rows(level.0));
+    assert!(schedule.levels() <= levels.count(), "chains have no more levels than rows");
+    if schedule.links().is_empty() {
+        assert_eq!(levels.level_ptr(), schedule.level_ptr());
     }
+    let level = |p: u32| schedule.level_ptr().partition_point(|&begin| begin <= p);
 
     let index = schedule.index(&plan.rows().view(system).expect("analysed"));
     assert_eq!((index.cols.len(), index.from.len()), (schedule.places(), schedule.places()));
     let (mut place, mut position) = (0, 0);
-    for &[first, begin, rows, steps] in schedule.slices() {
+    for &slice in schedule.slices() {
+        let Slice { first, position: begin, rows, far, near, links } = Slice::of(slice);
         assert_eq!((first, begin), (place, position), "slices stand side by side");
         assert!(rows >= 1 && rows as usize <= LANES);
-        assert!(steps as usize <= LONG || rows == 1, "a long row is alone");
-        let cols = &index.cols[first as usize..][..(rows * steps) as usize];
-        assert!(cols.iter().all(|&j| j == PADDING || j < begin), "a slice needs slices before it alone");
-        (place, position) = (place + rows * steps, position + rows);
+        assert!(far as usize <= LONG || rows == 1, "a long row is alone");
+        assert_eq!(level(begin), level(begin + rows - 1), "a slice is of one level");
+        let cols = &index.cols[first as usize..][..Slice::of(slice).places()];
+        let (others, own) = cols.split_at((far * rows) as usize);
+        let before = schedule.level_ptr()[level(begin) - 1];
+        assert!(others.iter().all(|&j| j == PADDING || j < before), "a chain needs levels before its own alone");
+        assert!(!schedule.is_linked(begin as usize), "a slice begins with a chain");
+        let (mut head, mut longest) = (begin, 0);
+        for lane in 0..rows {
+            let p = begin + lane;
+            let link = schedule.links().get(p as usize).copied().unwrap_or(HEAD);
+            if link == HEAD {
+                head = p;
+            } else {
+                let [this, last] = [p, p - 1].map(|p| schedule.order()[p as usize] as usize);
+                assert_eq!(this.abs_diff(last), 1, "rows of a chain are neighbours");
+                assert!((p - head) < CHAIN as u32 && link >> (p - head) == 0, "a row needs those before it");
+                longest = longest.max(p - head);
+            }
+            let mut found: Vec<u32> = (0..near).map(|k| own[(k * rows + lane) as usize]).collect();
+            found.retain(|&j| j != PADDING);
+            let linked: Vec<u32> = (0..31).filter(|t| link >> t & 1 == 1).map(|t| head + t).collect();
+            assert_eq!(found, linked, "what a row needs of its own chain, in the order of its sum");
+        }
+        assert_eq!(longest, links);
+        (place, position) = (place + rows * (far + near), position + rows);
     }
     assert_eq!((place as usize, position as usize), (schedule.places(), n));
     let off: usize = (0..n).map(|i| t.off_diagonal(i).0.len()).sum();
@@ -131,7 +165,11 @@ fn shapes_at_the_edges() {
     check_all(&matrix(0, []));
     check_all(&matrix(1, diagonal(1)));
     check_all(&matrix(200, diagonal(200)));
-    // A chain, an arrow, a dense last row.
+    // A chain, an arrow, a dense last row, a dense triangle.
+    check_all(&matrix(
+        150,
+        diagonal(150).chain((0..150).flat_map(|i| (0..i).map(move |j| (i, j, 1.0 / (1 + i + j) as f64)))),
+    ));
     check_all(&matrix(300, diagonal(300).chain((1..300).flat_map(|i| [(i, i - 1, 0.5), (i - 1, i, -0.5)]))));
     check_all(&matrix(300, diagonal(300).chain((1..300).flat_map(|i| [(i, 0, 0.5), (0, i, -0.5)]))));
     check_all(&matrix(300, diagonal(300).chain((0..299).flat_map(|i| [(299, i, 0.5), (i, 299, -0.5)]))));
@@ -148,10 +186,34 @@ fn wide_levels_go_to_the_grid_and_thin_ones_to_a_thread_block() {
         plan.schedule(System::Plain).expect("analysed").segments().iter().map(|s| s.span).collect()
     };
     let chain = |n: usize, links: usize| (n - links..n).map(|i| (i, i - 1, 0.5));
-    assert_eq!(spans(&matrix(1000, chain(1000, 999))), [Span::Block]);
+    assert_eq!(spans(&matrix(1000, chain(1000, 999))), [Span::Grid], "rows of chains hand x on by themselves");
     assert_eq!(spans(&matrix(1_000_000, [])), [Span::Grid]);
     assert_eq!(spans(&matrix(1_000_000, chain(1_000_000, 500))), [Span::Grid, Span::Block]);
     assert_eq!(spans(&matrix(1_000_000, chain(1_000_000, 2))), [Span::Grid], "two levels are not worth a change");
+}
+
+#[test]
+fn unknowns_of_a_point_are_one_chain() {
+    let levels = |spec: &str| {
+        let a: Csr<f64> = generate::csr(spec).expect("a known generator");
+        let plan = plan(&a, Triangle::Lower, Diagonal::NonUnit, Systems::Plain);
+        let rows = Levels::of(plan.matrix().csr(), Triangle::Lower).expect("square").count();
+        (rows, plan.schedule(System::Plain).expect("analysed").levels())
+    };
+    let (rows, chains) = levels("elasticity2d:12x9");
+    assert!(3 * chains <= 2 * rows, "{chains} levels of chains, {rows} of rows");
+    assert_eq!(levels("poisson1d:640"), (640, 20), "32 rows a chain");
+}
+
+#[test]
+fn rows_that_would_wait_longer_join_no_chain() {
+    // Row 3 needs row 2, and row 1, which is a level later than what row 2 needs.
+    let a = matrix(4, (0..4).map(|i| (i, i, 2.0)).chain([(1, 0, 1.0), (3, 1, 1.0), (3, 2, 1.0)]));
+    let plan = plan(&a, Triangle::Lower, Diagonal::Unit, Systems::Plain);
+    let schedule = plan.schedule(System::Plain).expect("analysed");
+    assert_eq!((schedule.order(), schedule.level_ptr()), (&[0, 1, 2, 3][..], &[0, 3, 4][..]));
+    let linked: Vec<bool> = (0..4).map(|p| schedule.is_linked(p)).collect();
+    assert_eq!(linked, [false, true, false, false]);
 }
 
 #[test]
@@ -176,8 +238,9 @@ fn the_transposed_system_is_analysed_where_it_was_asked_for() {
 fn drawing(schedule: &Schedule, plan: &Levelset<f64>, system: System) -> String {
     let index = schedule.index(&plan.rows().view(system).expect("analysed"));
     let mut text = format!("order {:?}\nlevel_ptr {:?}\n", schedule.order(), schedule.level_ptr());
-    for &[first, position, rows, steps] in schedule.slices() {
-        text += &format!("places from {first}, positions from {position}: {rows} rows of {steps}\n");
+    for &slice in schedule.slices() {
+        let Slice { first, position, rows, far, near, .. } = Slice::of(slice);
+        text += &format!("places from {first}, positions from {position}: {rows} rows of {far} and {near}\n");
         for lane in 0..rows {
             let entry = |k: u32| {
                 let place = (first + k * rows + lane) as usize;
@@ -186,11 +249,12 @@ fn drawing(schedule: &Schedule, plan: &Levelset<f64>, system: System) -> String 
                     col => format!("{col}<-v{:<2} ", index.from[place]),
                 }
             };
-            let entries: String = (0..steps).map(entry).collect();
+            let entries: String = (0..far + near).map(entry).collect();
             text += format!("  {} | {entries}", schedule.order()[(position + lane) as usize]).trim_end();
             text += "\n";
         }
     }
+    text += &format!("links {:?}\n", schedule.links());
     text + &format!("{:?}\n", schedule.segments())
 }
 
