@@ -26,8 +26,8 @@ pub const CLASS: usize = 4;
 pub const FEW: usize = 16;
 /// Rows of a chain that are tried: a long one costs all of its rows, and what each of them needs of others is looked for by fewer lanes.
 const LIMITS: [usize; 3] = [1, 8, CHAIN];
-/// Rows by which that is decided, at most.
-const SAMPLE: usize = 8192;
+/// Rows by which that is decided, at most: of a grid many lines, or its length along them would decide alone.
+const SAMPLE: usize = 1 << 18;
 /// Nanoseconds on a GPU of a level, of each further round of entries, eight a lane, and of each further row of a chain
 /// (record/h200-sptrsv-variants.txt).
 const LEVEL: f64 = 950.0;

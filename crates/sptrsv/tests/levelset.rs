@@ -51,10 +51,8 @@ fn solve_by_slices(plan: &Levelset<f64>, system: System, b: &[f64]) -> Vec<f64> 
             if link == HEAD {
                 chain = p;
             }
-            let mut step = far;
-            for t in (0..CHAIN - 1).filter(|t| link >> t & 1 == 1) {
+            for (step, t) in (far..).zip((0..CHAIN - 1).filter(|t| link >> t & 1 == 1)) {
                 s = (-values[index.from[place(step)] as usize]).mul_add(known[chain + t], s);
-                step += 1;
             }
             known[p] = if inv.is_empty() { s } else { s * inv[row] };
             x[row] = known[p];
@@ -203,6 +201,22 @@ fn unknowns_of_a_point_are_one_chain() {
     let (rows, chains) = levels("elasticity2d:12x9");
     assert!(3 * chains <= 2 * rows, "{chains} levels of chains, {rows} of rows");
     assert_eq!(levels("poisson1d:640"), (640, 20), "32 rows a chain");
+}
+
+#[test]
+fn chains_are_no_longer_than_pays() {
+    let longest = |spec: &str| {
+        let a: Csr<f64> = generate::csr(spec).expect("a known generator");
+        let plan = plan(&a, Triangle::Lower, Diagonal::NonUnit, Systems::Plain);
+        let schedule = plan.schedule(System::Plain).expect("analysed");
+        schedule.slices().iter().map(|&slice| Slice::of(slice).links + 1).max()
+    };
+    // A wave passes through a grid: with chains of a whole line everything behind waits for their ends.
+    assert_eq!(longest("elasticity2d:100x100"), Some(8));
+    assert_eq!(longest("poisson3d:30x30x30"), Some(8));
+    assert_eq!(longest("system3d:20,b=3"), Some(1));
+    // Nothing passes by a band.
+    assert_eq!(longest("banded:n=3000,d=33"), Some(32));
 }
 
 #[test]
