@@ -7,10 +7,9 @@
 //! Invariants: a chain's rows follow each other in the order of their solve, and so do their columns behind all others in the order of a row's sum: what
 //! a row needs of its own chain is added last, and no order changes. A row joins only where what it needs of other chains lies in levels before
 //! its chain's, so no row of it waits longer than it would alone, and only where the padding stays within [`fits`].
-//! Cost: one serial pass over the entries; 12 bytes a row.
+//! Cost: one serial pass over the entries, in which three limits of rows are tried; 28 bytes a row.
 //! Reference: supernodes, of which a chain asks less: Ashcraft & Grimes 1989, The influence of relaxed supernode partitions on the multifrontal method.
 
-use rayon::prelude::*;
 use spandrel_formats::{Offset, Ordinal};
 
 /// Rows of a chain at most: the lanes of a warp.
@@ -26,8 +25,8 @@ pub const CLASS: usize = 4;
 pub const FEW: usize = 16;
 /// Rows of a chain that are tried: a long one costs all of its rows, and what each of them needs of others is looked for by fewer lanes.
 const LIMITS: [usize; 3] = [1, 8, CHAIN];
-/// Rows by which that is decided, at most: of a grid many lines, or its length along them would decide alone.
-const SAMPLE: usize = 1 << 18;
+/// Places of a row for what the trials know of it: a vector register's.
+const WIDTH: usize = 4;
 /// Nanoseconds on a GPU of a level, of each further round of entries, eight a lane, and of each further row of a chain
 /// (record/h200-sptrsv-variants.txt).
 const LEVEL: f64 = 950.0;
@@ -40,6 +39,7 @@ pub(crate) fn lanes(rows: usize) -> usize {
 }
 
 /// Whether so many rows, each in as many places as the longest has, are padded by no more than their entries and [`CLASS`] places a row.
+#[inline(always)]
 pub(crate) fn fits(shape: Shape) -> bool {
     shape.rows * (shape.far + shape.near) <= 2 * shape.entries + CLASS * shape.rows
 }
@@ -57,6 +57,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// With others beside them.
+    #[inline(always)]
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             rows: self.rows + other.rows,
@@ -76,107 +77,174 @@ pub(crate) struct Ranked {
     pub(crate) links: Vec<u32>,
     /// Where each level begins.
     pub(crate) level_ptr: Vec<Offset>,
-    /// Of each level the most rows of a chain, less one, and the most entries that a row has of other chains.
-    most: Vec<(u32, u32)>,
+    linked: bool,
 }
 
-impl Ranked {
-    /// Of `n` rows in the order of their solve, with chains of as many rows as a GPU is expected to be fastest with. `needs` gives what a row needs, in the
-    /// order of its sum, as places; one that is no smaller than the row's is known from the start.
-    pub(crate) fn of<I: Iterator<Item = usize>>(n: usize, needs: impl Fn(usize) -> I + Sync) -> Self {
-        // What the rows in the middle need of rows before is there.
-        let count = n.min(SAMPLE);
-        let first = (n - count) / 2;
-        let part = |limit: usize| {
-            let inside = |place: usize| needs(first + place).map(move |of| of.wrapping_sub(first));
-            Self::limited(count, limit, inside)
-        };
-        let mut found: Vec<(usize, Self)> = LIMITS.par_iter().map(|&limit| (limit, part(limit))).collect();
-        let costs: Vec<f64> = found.iter().map(|(_, ranked)| ranked.cost()).collect();
-        let best = (0..found.len()).fold(0, |best, at| if costs[at] < costs[best] { at } else { best });
-        let (limit, ranked) = found.swap_remove(best);
-        if count == n { ranked } else { Self::limited(n, limit, needs) }
+/// Chains of so many rows at most, as far as the rows have been looked at.
+struct Trial {
+    limit: usize,
+    /// The chain that may go on: where it begins, what it is, its level.
+    first: usize,
+    chain: Shape,
+    level: Ordinal,
+    /// Of each level its rows, the most rows of a chain less one, and the most entries that a row has of other chains.
+    levels: Vec<(Offset, u32, u32)>,
+}
+
+impl Trial {
+    fn new(limit: usize) -> Self {
+        Self { limit, first: 0, chain: Shape::default(), level: 0, levels: Vec::new() }
     }
 
-    /// The same with chains of so many rows at most.
-    fn limited<I: Iterator<Item = usize>>(n: usize, limit: usize, needs: impl Fn(usize) -> I) -> Self {
-        let mut made = Self {
-            level_of: vec![0; n],
-            lengths: vec![0; n],
-            links: vec![HEAD; n],
-            level_ptr: vec![0],
-            most: Vec::new(),
+    /// A row: so many entries in all, of the chain those in `link`, and the level that the others ask for. Gives its link.
+    #[inline(always)]
+    fn put(&mut self, place: usize, entries: usize, link: u32, level: Ordinal) -> u32 {
+        let near = link.count_ones() as usize;
+        let joined = self.chain.and(Shape { rows: 1, far: entries - near, near, entries });
+        let may = near > 0 && level <= self.level && joined.rows <= self.limit;
+        let joins = may && joined.far <= LONG && fits(joined);
+        let far = if joins {
+            self.chain = joined;
+            entries - near
+        } else {
+            self.level = if near > 0 { level.max(self.level + 1) } else { level };
+            (self.first, self.chain) = (place, Shape { rows: 1, far: entries, near: 0, entries });
+            entries
         };
-        let (mut first, mut chain, mut level_here) = (0, Shape::default(), 0);
-        for place in 0..n {
-            let (mut level, mut link, mut far) = (0, 0u32, 0);
-            for of in needs(place) {
-                if of < first {
-                    level = level.max(made.level_of[of] + 1);
-                    far += 1;
-                } else if of < place {
-                    link |= 1 << (of - first);
-                } else {
-                    far += 1;
-                }
-            }
-            let near = link.count_ones() as usize;
-            let joined = chain.and(Shape { rows: 1, far, near, entries: far + near });
-            if near > 0 && joined.rows <= limit && joined.far <= LONG && level <= level_here && fits(joined) {
-                made.links[place] = link;
-                made.lengths[place] = far as Ordinal;
-                chain = joined;
-            } else {
-                if near > 0 {
-                    level = level.max(level_here + 1);
-                }
-                let length = far + near;
-                made.lengths[place] = length as Ordinal;
-                (first, chain, level_here) = (place, Shape { rows: 1, far: length, near: 0, entries: length }, level);
-            }
-            made.level_of[place] = level_here;
-            // Levels come one by one.
-            if level_here as usize + 1 == made.level_ptr.len() {
-                made.level_ptr.push(0);
-                made.most.push((0, 0));
-            }
-            made.level_ptr[level_here as usize + 1] += 1;
-            let (rows, far) = &mut made.most[level_here as usize];
-            (*rows, *far) = ((*rows).max(chain.rows as u32 - 1), (*far).max(made.lengths[place]));
+        // Levels come one by one.
+        if self.level as usize == self.levels.len() {
+            self.levels.push((0, 0, 0));
         }
-        for level in 1..made.level_ptr.len() {
-            made.level_ptr[level] += made.level_ptr[level - 1];
-        }
-        made
+        let (rows, links, longest) = &mut self.levels[self.level as usize];
+        *rows += 1;
+        (*links, *longest) = ((*links).max(self.chain.rows as u32 - 1), (*longest).max(far as u32));
+        if joins { link } else { HEAD }
     }
 
     /// Expected nanoseconds of a solve on a GPU that waits for nothing but levels.
     fn cost(&self) -> f64 {
-        let of = |&(links, far): &(u32, u32)| {
+        let of = |&(_, links, far): &(Offset, u32, u32)| {
             let rounds = (far as usize).div_ceil(8 * lanes(links as usize + 1)).max(1);
             LEVEL + ROUND * (rounds - 1) as f64 + f64::from(LINK * links)
         };
-        self.most.iter().map(of).sum()
+        self.levels.iter().map(of).sum()
+    }
+}
+
+impl Ranked {
+    /// Of `n` rows in the order of their solve, with chains of as many rows as a GPU is expected to be fastest with. `needs` gives what the row at a place
+    /// needs: places, the farthest first; one that is no smaller than the row's is known from the start. `BACK`: columns of a system that is solved
+    /// backwards in their place, the nearest first.
+    pub(crate) fn of<'a, const BACK: bool>(n: usize, needs: impl Fn(usize) -> &'a [Ordinal]) -> Self {
+        let place_of = |need: Ordinal| if BACK { n - 1 - need as usize } else { need as usize };
+        // A chain's second row needs its first.
+        let nearest = |needs: &[Ordinal]| if BACK { needs.first().copied() } else { needs.last().copied() };
+        let follow = (1..n).filter(|&place| nearest(needs(place)).map(place_of) == Some(place - 1)).count();
+        if follow < n / CHAIN {
+            return Self::alone(n, |place| needs(place).iter().map(|&need| place_of(need)));
+        }
+        let mut trials = LIMITS.map(Trial::new);
+        // One more than its level, in each trial: what a row that needs it asks for.
+        let mut after = vec![[0 as Ordinal; WIDTH]; n];
+        let mut links = vec![[HEAD; LIMITS.len()]; n];
+        let mut lengths = vec![0 as Ordinal; n];
+        for place in 0..n {
+            let first = trials.each_ref().map(|trial| trial.first);
+            let lowest = first.iter().fold(place, |lowest, &first| lowest.min(first));
+            let (mut asked, mut link) = ([0 as Ordinal; WIDTH], [0u32; LIMITS.len()]);
+            let needs = needs(place);
+            let mut far = needs;
+            while let Some(&need) = if BACK { far.first() } else { far.last() } {
+                let of = place_of(need);
+                if of < lowest || of >= place {
+                    break;
+                }
+                for t in 0..LIMITS.len() {
+                    if of >= first[t] {
+                        link[t] |= 1 << (of - first[t]);
+                    } else {
+                        asked[t] = asked[t].max(after[of][t]);
+                    }
+                }
+                far = if BACK { &far[1..] } else { &far[..far.len() - 1] };
+            }
+            for &need in far {
+                if let Some(after) = after.get(place_of(need)) {
+                    (0..WIDTH).for_each(|t| asked[t] = asked[t].max(after[t]));
+                }
+            }
+            lengths[place] = needs.len() as Ordinal;
+            for (t, trial) in trials.iter_mut().enumerate() {
+                link[t] = trial.put(place, needs.len(), link[t], asked[t]);
+                asked[t] = trial.level + 1;
+            }
+            (links[place], after[place]) = (link, asked);
+        }
+        let costs = trials.each_ref().map(Trial::cost);
+        let best = (0..costs.len()).fold(0, |best, t| if costs[t] < costs[best] { t } else { best });
+        Self::chosen(&trials[best], |place| (after[place][best] - 1, links[place][best]), lengths)
+    }
+
+    /// Every row a chain of its own.
+    fn alone<I: Iterator<Item = usize>>(n: usize, needs: impl Fn(usize) -> I) -> Self {
+        let (mut after, mut lengths, mut level_ptr) = (vec![0 as Ordinal; n], vec![0 as Ordinal; n], vec![0 as Offset]);
+        for place in 0..n {
+            let (mut level, mut entries) = (0, 0);
+            for of in needs(place) {
+                level = after.get(of).map_or(level, |&after| level.max(after));
+                entries += 1;
+            }
+            (after[place], lengths[place]) = (level + 1, entries);
+            // Levels come one by one.
+            if level as usize + 1 == level_ptr.len() {
+                level_ptr.push(0);
+            }
+            level_ptr[level as usize + 1] += 1;
+        }
+        for level in 1..level_ptr.len() {
+            level_ptr[level] += level_ptr[level - 1];
+        }
+        after.iter_mut().for_each(|level| *level -= 1);
+        Self { level_of: after, lengths, links: vec![HEAD; n], level_ptr, linked: false }
+    }
+
+    /// By one of the trials, which gives level and link of each row.
+    fn chosen(trial: &Trial, of: impl Fn(usize) -> (Ordinal, u32), mut lengths: Vec<Ordinal>) -> Self {
+        let (mut level_of, mut links) = (Vec::with_capacity(lengths.len()), Vec::with_capacity(lengths.len()));
+        for (place, length) in lengths.iter_mut().enumerate() {
+            let (level, link) = of(place);
+            *length -= (link & !HEAD).count_ones();
+            level_of.push(level);
+            links.push(link);
+        }
+        let mut level_ptr = Vec::with_capacity(trial.levels.len() + 1);
+        level_ptr.push(0);
+        level_ptr.extend(trial.levels.iter().scan(0, |end, &(rows, ..)| {
+            *end += rows;
+            Some(*end)
+        }));
+        let linked = trial.levels.iter().any(|&(_, links, _)| links > 0);
+        Self { level_of, lengths, links, level_ptr, linked }
     }
 
     /// Whether any chain has a second row.
     pub(crate) fn is_linked(&self) -> bool {
-        self.most.iter().any(|&(links, _)| links > 0)
+        self.linked
     }
 
     /// The chain that begins at a place.
+    #[inline(always)]
     pub(crate) fn shape(&self, head: usize) -> Shape {
-        let mut shape = self.row(head);
-        for place in head + 1..self.links.len() {
-            if self.links[place] == HEAD {
-                break;
-            }
-            shape = shape.and(self.row(place));
+        if !self.linked {
+            return self.row(head);
         }
-        shape
+        let follow = self.links[head + 1..].iter().take_while(|&&link| link != HEAD).count();
+        (head + 1..=head + follow).fold(self.row(head), |shape, place| shape.and(self.row(place)))
     }
 
-    fn row(&self, place: usize) -> Shape {
+    /// A row of it.
+    #[inline(always)]
+    pub(crate) fn row(&self, place: usize) -> Shape {
         let (far, near) = (self.lengths[place] as usize, (self.links[place] & !HEAD).count_ones() as usize);
         Shape { rows: 1, far, near, entries: far + near }
     }

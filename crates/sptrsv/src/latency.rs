@@ -106,7 +106,7 @@ impl Part {
 
     /// Levels among these rows.
     fn ranked(&self) -> Ranked {
-        Ranked::of(self.rows(), |row| self.needs(row).iter().map(|&of| of as usize))
+        Ranked::of::<false>(self.rows(), |row| self.needs(row))
     }
 
     /// When the last row is known, by level sets.

@@ -140,10 +140,8 @@ impl Schedule {
     pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
         let n = view.ptr.len() - 1;
         let ranked = match view.triangle {
-            Triangle::Lower => Ranked::of(n, |place| view.idx[off_diagonal(view, place)].iter().map(|&j| j as usize)),
-            Triangle::Upper => Ranked::of(n, |place| {
-                view.idx[off_diagonal(view, n - 1 - place)].iter().rev().map(move |&j| n - 1 - j as usize)
-            }),
+            Triangle::Lower => Ranked::of::<false>(n, |place| &view.idx[off_diagonal(view, place)]),
+            Triangle::Upper => Ranked::of::<true>(n, |place| &view.idx[off_diagonal(view, n - 1 - place)]),
         };
         let mut made = Self::ranked::<T>(&ranked)?;
         if view.triangle == Triangle::Upper {
@@ -315,6 +313,7 @@ fn padded(places: usize) -> Vec<u32> {
 }
 
 /// The entries of a row off its diagonal.
+#[inline(always)]
 pub(crate) fn off_diagonal<T>(view: &View<'_, T>, row: usize) -> Range<usize> {
     let (begin, end) = (view.ptr[row] as usize, view.ptr[row + 1] as usize);
     match view.triangle {
@@ -372,13 +371,16 @@ fn cut<T: Real>(order: &mut [Ordinal], ends: &[Offset], ranked: &Ranked, narrow:
             let [begin, end, heads] =
                 [level_ptr[level], level_ptr[level + 1], ends[level]].map(|at| (at - base) as usize);
             by_class(&mut rows[begin..heads], ranked, &mut keys);
+            let lanes = if narrow { (end - begin) / SPREAD } else { LANES };
+            if heads == end {
+                part.cut::<T>(rows[begin..end].iter().map(|&row| ranked.row(row as usize)), level_ptr[level], lanes);
+                continue;
+            }
             chains.clear();
             chains.extend(rows[begin..heads].iter().map(|&head| (head, ranked.shape(head as usize))));
-            if heads < end {
-                let all = chains.iter().flat_map(|&(head, shape)| (0..shape.rows).map(move |k| head + k as Ordinal));
-                rows[begin..end].iter_mut().zip(all).for_each(|(row, place)| *row = place);
-            }
-            part.cut::<T>(&chains, level_ptr[level], if narrow { (end - begin) / SPREAD } else { LANES });
+            let all = chains.iter().flat_map(|&(head, shape)| (0..shape.rows).map(move |k| head + k as Ordinal));
+            rows[begin..end].iter_mut().zip(all).for_each(|(row, place)| *row = place);
+            part.cut::<T>(chains.iter().map(|&(_, shape)| shape), level_ptr[level], lanes);
         }
         part
     };
@@ -392,8 +394,11 @@ fn by_class(heads: &mut [Ordinal], ranked: &Ranked, keys: &mut Vec<u64>) {
         let length = if shape.far > LONG { LENGTHS - 1 } else { shape.far.div_ceil(CLASS) };
         CLASSES - 1 - rank(shape) * LENGTHS - length
     };
+    if heads.len() == 1 {
+        return;
+    }
     let first = class(heads[0]);
-    if heads.len() == 1 || heads.iter().all(|&head| class(head) == first) {
+    if heads.iter().all(|&head| class(head) == first) {
         return;
     }
     keys.clear();
@@ -417,13 +422,14 @@ fn by_class(heads: &mut [Ordinal], ranked: &Ranked, keys: &mut Vec<u64>) {
 }
 
 /// By which chains are told apart by their rows: 1, 2, 3 to 4, 5 to 8 and so on.
+#[inline(always)]
 fn rank(shape: Shape) -> usize {
     shape.rows.next_power_of_two().ilog2() as usize
 }
 
 impl Part {
-    /// Adds the chains of a level, by head and shape, the first of which is at a position, in slices of about so many rows.
-    fn cut<T: Real>(&mut self, chains: &[(Ordinal, Shape)], position: Offset, lanes: usize) {
+    /// Adds the chains of a level, the first of which is at a position, in slices of about so many rows.
+    fn cut<T: Real>(&mut self, mut chains: impl Iterator<Item = Shape>, position: Offset, lanes: usize) {
         let (first, places) = (self.slices.len(), self.places);
         let mut begin = position;
         let mut close = |slice: Shape, links: usize| {
@@ -433,9 +439,10 @@ impl Part {
             self.places += slice.rows * (slice.far + slice.near);
             begin += rows;
         };
-        let (mut open, mut last) = (chains[0].1, chains[0].1);
-        let mut links = last.rows - 1;
-        for &(_, chain) in &chains[1..] {
+        let mut open = chains.next().unwrap_or_default();
+        let mut last = open;
+        let mut links = last.rows.saturating_sub(1);
+        for chain in chains {
             let both = open.and(chain);
             let lanes = lanes.clamp(if last.rows > 1 { 1 } else { FEW }, LANES);
             let sparse = chain.far.next_multiple_of(CLASS) * 2 < open.far || !fits(both);
