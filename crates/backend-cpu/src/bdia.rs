@@ -11,7 +11,8 @@ use spandrel_backend::{Load, Result};
 use spandrel_formats::{Bdia, Format, Real};
 
 use crate::Cpu;
-use crate::dia::{Diagonals, Host, Kept, diagonals};
+use crate::dia::{Diagonals, diagonals};
+use crate::kept::{Host, Kept};
 use crate::partition::Partition;
 use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::Simd;

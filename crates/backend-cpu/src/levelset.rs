@@ -542,11 +542,27 @@ mod tests {
 
     #[test]
     fn rows_that_two_cores_would_fetch_slower_stay_with_one() {
-        let large = plan("poisson3d:96", Triangle::Lower);
-        let (schedule, view) = (large.schedule(System::Plain).expect("both"), large.rows().view(System::Plain));
-        let (view, bytes) = (view.expect("both"), large.rows().sptrsv_bytes());
+        // As of a grid, but that a row needs the one before the last: no chains, and rows of a level lie in pairs.
+        let (side, n) = (96, 96 * 96 * 96);
+        let mut triplets = Triplets::<f64>::new(n, n).expect("small");
+        for i in 0..n {
+            let [x, y, z] = [i % side, i / side % side, i / side / side];
+            let needs = [(x > 1, 2), (y > 0, side), (z > 0, side * side)];
+            for (_, offset) in needs.into_iter().filter(|(there, _)| *there) {
+                triplets.push(i, i - offset, 0.25).expect("inside");
+            }
+        }
+        let matrix = Triangular::new(triplets.to_csr().expect("small"), Triangle::Lower, Diagonal::Unit);
+        let large = Levelset::analyze(Arc::new(matrix.expect("lower")), Systems::Plain).expect("any triangle");
+        let (schedule, view) = (large.schedule(System::Plain).expect("plain"), large.rows().view(System::Plain));
+        let (view, bytes) = (view.expect("plain"), large.rows().sptrsv_bytes());
+        assert!(schedule.links().is_empty());
         assert!(Split::of(schedule, &view, 2, bytes).is_none(), "short rows, pages beyond the TLB's");
         assert!(Split::of(schedule, &view, 16, bytes).is_some());
+        // With chains eight rows follow each other.
+        let grid = plan("poisson3d:96", Triangle::Lower);
+        let (schedule, view) = (grid.schedule(System::Plain).expect("both"), grid.rows().view(System::Plain));
+        assert!(Split::of(schedule, &view.expect("both"), 2, grid.rows().sptrsv_bytes()).is_some());
         // Ten levels; rows take two of the level before: near their own place, or anywhere.
         let (width, levels) = (8000, 10);
         for (step, shared) in [(1, true), (3001, false)] {

@@ -27,6 +27,7 @@ mod hmec;
 mod hyb;
 #[cfg(all(feature = "instances", debug_assertions, not(test)))]
 mod instances;
+mod kept;
 mod levelset;
 mod marks;
 mod monitor;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use spandrel::solvers::block_jacobi::MAX_BLOCK_DIM;
 
@@ -163,7 +163,7 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
     pub(crate) history: Option<PathBuf>,
     /// Draw the convergence as SVG.
-    #[arg(long, value_name = "FILE.svg", help_heading = "Output")]
+    #[arg(long, value_name = "FILE.svg", help_heading = "Output", value_parser = PathBufValueParser::new().try_map(svg))]
     pub(crate) plot: Option<PathBuf>,
     /// One JSON object on stdout.
     #[arg(long, help_heading = "Output")]
@@ -179,7 +179,7 @@ pub(crate) struct InfoArgs {
     /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
     pub(crate) matrix: String,
     /// Draw where the entries are, as a grey PNG of at most 1024 pixels a side.
-    #[arg(long, value_name = "FILE.png")]
+    #[arg(long, value_name = "FILE.png", value_parser = PathBufValueParser::new().try_map(png))]
     pub(crate) spy: Option<PathBuf>,
     /// Threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
@@ -468,10 +468,41 @@ fn thread_count(text: &str) -> Result<usize, String> {
     }
 }
 
+fn svg(path: PathBuf) -> Result<PathBuf, String> {
+    picture(path, "svg")
+}
+
+fn png(path: PathBuf) -> Result<PathBuf, String> {
+    picture(path, "png")
+}
+
+/// Refuses a name that promises a picture of another kind, which no viewer would open.
+fn picture(path: PathBuf, kind: &str) -> Result<PathBuf, String> {
+    const KINDS: [&str; 12] = ["bmp", "eps", "gif", "jpeg", "jpg", "pdf", "png", "ps", "svg", "tif", "tiff", "webp"];
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
+    if ending != kind && KINDS.contains(&ending.as_str()) {
+        return Err(format!("the picture is {}: give a name that ends in .{kind}", kind.to_uppercase()));
+    }
+    Ok(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn a_name_that_promises_another_picture_is_refused() {
+        for name in ["a.svg", "a.SVG", "a", "/dev/stdout", "a.v2", "a.png.svg"] {
+            assert_eq!(svg(name.into()), Ok(name.into()));
+        }
+        assert_eq!(svg("a.png".into()).unwrap_err(), "the picture is SVG: give a name that ends in .svg");
+        assert!(png("a.svg".into()).is_err() && png("a.JPG".into()).is_err() && png("a.png".into()).is_ok());
+        let parsed = |args: &[&str]| Cli::try_parse_from([&["spandrel"], args].concat());
+        assert!(parsed(&["solve", "d3n7:4", "--plot", "x.svg"]).is_ok());
+        assert!(parsed(&["solve", "d3n7:4", "--plot", "x.png"]).is_err());
+        assert!(parsed(&["info", "d3n7:4", "--spy", "x.svg"]).is_err());
+    }
 
     #[test]
     fn the_command_line_is_consistent() {
