@@ -6,7 +6,7 @@
 //! one go when those are.
 //! Invariants: a chain's rows follow each other in the order of their solve, and so do their columns behind all others in the order of a row's sum: what
 //! a row needs of its own chain is added last, and no order changes. A row joins only where what it needs of other chains lies in levels before
-//! its chain's, so no row of it waits longer than it would alone, and only where the padding stays within [`fits`].
+//! its chain's, so the chain waits for no more than its first row does, and only where the padding stays within [`fits`].
 //! Cost: one serial pass over the entries, in which three limits of rows are tried; 28 bytes a row.
 //! Reference: supernodes, of which a chain asks less: Ashcraft & Grimes 1989, The influence of relaxed supernode partitions on the multifrontal method.
 

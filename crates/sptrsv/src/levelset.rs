@@ -49,7 +49,7 @@ const CHANGE: f64 = 3000.0;
 /// Slices of a level, about, up to which they have fewer rows than a warp has lanes, and rows of chains of one that they have at least: whoever waits
 /// for one row waits for few, and the lanes of a row bring its entries in side by side.
 const SPREAD: usize = 64;
-const FEW: usize = 8;
+const LEAST: usize = 8;
 /// Rows of a level, in the mean, below which levels are spread like that.
 const NARROW: usize = 1024;
 
@@ -444,7 +444,7 @@ impl Part {
         let mut links = last.rows.saturating_sub(1);
         for chain in chains {
             let both = open.and(chain);
-            let lanes = lanes.clamp(if last.rows > 1 { 1 } else { FEW }, LANES);
+            let lanes = lanes.clamp(if last.rows > 1 { 1 } else { LEAST }, LANES);
             let sparse = chain.far.next_multiple_of(CLASS) * 2 < open.far || !fits(both);
             if both.rows > lanes || both.far > LONG || rank(chain) != rank(last) || sparse {
                 close(open, links);
