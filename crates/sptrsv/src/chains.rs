@@ -232,6 +232,11 @@ impl Ranked {
         self.linked
     }
 
+    /// Rows that are not the first of their chain.
+    pub(crate) fn followers(&self) -> usize {
+        self.links.iter().filter(|&&link| link != HEAD).count()
+    }
+
     /// The chain that begins at a place.
     #[inline(always)]
     pub(crate) fn shape(&self, head: usize) -> Shape {

@@ -46,7 +46,8 @@ pub struct Latency {
     pub rows: usize,
     /// Microseconds by level sets.
     pub level_sets: f64,
-    /// Microseconds by a thread a row.
+    /// Microseconds by a thread a row; infinite, and not played, where most rows follow others of a chain: a step of a warp takes as long as many of
+    /// a chain's.
     pub threads: f64,
 }
 
@@ -60,10 +61,13 @@ impl Latency {
         let count = n.min(PLAYED);
         let first = (n - count) / 2;
         let part = Part::of(view, first..first + count);
-        let by_levels = || Schedule::ranked::<T>(&part.ranked()).map(|schedule| part.by_levels(&schedule));
-        let (level_sets, threads) = rayon::join(by_levels, || part.by_threads());
+        let ranked = part.ranked();
+        let by_levels = || Schedule::ranked::<T>(&ranked).map(|schedule| part.by_levels(&schedule));
+        let by_threads = || (2 * ranked.followers() < count).then(|| part.by_threads());
+        let (level_sets, threads) = rayon::join(by_levels, by_threads);
         let microseconds = |nanoseconds: u32| f64::from(nanoseconds) / 1000.0;
-        Ok(Self { rows: count, level_sets: microseconds(level_sets?), threads: microseconds(threads) })
+        let threads = threads.map_or(f64::INFINITY, microseconds);
+        Ok(Self { rows: count, level_sets: microseconds(level_sets?), threads })
     }
 }
 
