@@ -291,8 +291,8 @@ mod tests {
         assert_eq!(blocks(1, 1), 1);
         assert_eq!(blocks(20, 20), 3, "no more than there are slices for");
         assert_eq!(blocks(10_000, 10_000), FEW_BLOCKS);
-        assert_eq!(blocks(1574, 25), 197, "as many as slices");
-        assert_eq!(blocks(20_000, 100), 800);
+        assert_eq!(blocks(1574, 10), 197, "as many as slices");
+        assert_eq!(blocks(20_000, 100), 400);
     }
 
     #[test]
