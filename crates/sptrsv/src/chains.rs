@@ -6,7 +6,8 @@
 //! one go when those are.
 //! Invariants: a chain's rows follow each other in the order of their solve, and so do their columns behind all others in the order of a row's sum: what
 //! a row needs of its own chain is added last, and no order changes. A row joins only where what it needs of other chains lies in levels before
-//! its chain's, so the chain waits for no more than its first row does, and only where the padding stays within [`fits`].
+//! its chain's, so the chain waits for no more than its first row does, and only where
+//! its rows, each in as many places as the longest has, are padded by no more than their entries and [`CLASS`] places a row.
 //! Cost: one serial pass over the entries, in which three limits of rows are tried; 28 bytes a row.
 //! Reference: supernodes, of which a chain asks less: Ashcraft & Grimes 1989, The influence of relaxed supernode partitions on the multifrontal method.
 
@@ -14,7 +15,7 @@ use spandrel_formats::{Offset, Ordinal};
 
 /// Rows of a chain at most: the lanes of a warp.
 pub const CHAIN: usize = 32;
-/// In [`Ranked::links`]: this row begins a chain.
+/// The link of a row that begins a chain: see [`crate::levelset::Schedule::links`].
 pub const HEAD: u32 = 1 << 31;
 /// Entries of rows of other chains that the longest row of a chain has.
 pub const LONG: usize = 64;
