@@ -15,14 +15,14 @@ use spandrel_formats::{Offset, Ordinal};
 
 /// Rows of a chain at most: the lanes of a warp.
 pub const CHAIN: usize = 32;
-/// The link of a row that begins a chain: see [`crate::levelset::Schedule::links`].
+/// The link of a row that begins a chain: see [`crate::levelset::Schedule::links`]. `HEAD` of kernels/chains.cu.
 pub const HEAD: u32 = 1 << 31;
 /// Entries of rows of other chains that the longest row of a chain has.
 pub const LONG: usize = 64;
 /// Entries by which lengths of rows are told apart.
 pub const CLASS: usize = 4;
 
-/// Rows of a slice up to which each has several lanes of a GPU's warp.
+/// Rows of a slice up to which each has several lanes of a GPU's warp: `FEW` of kernels/chains.cu.
 pub const FEW: usize = 16;
 /// Rows of a chain that are tried: a long one costs all of its rows, and what each of them needs of others is looked for by fewer lanes.
 const LIMITS: [usize; 3] = [1, 8, CHAIN];

@@ -1,6 +1,6 @@
 //! How long a GPU takes for a triangle without a grid by level sets and by a thread a row, from what their kernels do: both are waits, not bytes.
 //!
-//! What is played is what decides when a row is known (kernels/levelset.cu, kernels/include/sptrsv.cuh), with the time of each action:
+//! What is played is what decides when a row is known (kernels/levelset.cu, kernels/chains.cu, kernels/include/sptrsv.cuh), with the time of each action:
 //! - Level sets: the warp of a slice takes eight entries a lane of each of its rows at a time, in a round that ends when all of them are there; the next
 //!   are asked for after that. Then rows of a chain follow each other. Its rows are known together.
 //! - A thread a row: the warp of 32 neighbouring rows looks once for what its rows lack of rows of other warps, among the four entries that each

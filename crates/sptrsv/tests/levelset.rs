@@ -204,6 +204,23 @@ fn unknowns_of_a_point_are_one_chain() {
 }
 
 #[test]
+fn narrow_levels_are_spread_over_slices_of_few_rows() {
+    let rows = |width: usize| {
+        let a = matrix(
+            3 * width,
+            (0..3 * width).map(|i| (i, i, 2.0)).chain((width..3 * width).map(|i| (i, i - width, 0.5))),
+        );
+        let plan = plan(&a, Triangle::Lower, Diagonal::Unit, Systems::Plain);
+        let schedule = plan.schedule(System::Plain).expect("analysed");
+        assert!(schedule.links().is_empty());
+        (schedule.is_narrow(), schedule.slices().iter().map(|&slice| Slice::of(slice).rows).max())
+    };
+    assert_eq!(rows(100), (true, Some(8)));
+    assert_eq!(rows(1000), (true, Some(15)), "about 64 slices");
+    assert_eq!(rows(2000), (false, Some(32)));
+}
+
+#[test]
 fn chains_are_no_longer_than_pays() {
     let longest = |spec: &str| {
         let a: Csr<f64> = generate::csr(spec).expect("a known generator");
