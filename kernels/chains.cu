@@ -33,7 +33,7 @@ struct Near {
     }
 };
 
-// The same of a slice of few rows, in the first lane of each: all lanes of a row bring its entries in side by side.
+// The sums of a slice of few rows, in the first lane of each: all lanes of a row bring its entries in side by side.
 template <class T, class Known>
 __device__ __forceinline__ T subtract_shared(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T* stage, T s) {
     u32 rows = m.rows(slice), log = rows > 1 ? WARP - __clz(rows - 1) : 0, side = WARP >> log;
@@ -125,21 +125,12 @@ __device__ __forceinline__ void solve_chains(const Slices<T>& m, const u32* link
         s = m.inv ? subtract_near<false>(m, slice, lane, head, link, near, then, inv, s)
                   : subtract_near<true>(m, slice, lane, head, link, near, then, inv, s);
     }
-    if (mine) {
-        if (m.inv) s = s * inv;
-        known.put(p, s);
-        x[row] = s;
-    }
-    __syncwarp();
+    solved(m, known, mine, p, row, inv, s, x);
 }
 
 template <class T>
 __device__ __forceinline__ void solve_by_chains(const Slices<T>& m, const u32* links, u32 first, u32 end, const T* b, T* x, u64* slots, Progress* progress, u32 last, const Monitor* gate) {
-    __shared__ T stages[GRID_CREW / WARP][2 * HELD * WARP];
-    if (!open(gate)) return;
-    u32 lane = threadIdx.x % WARP;
-    T* stage = stages[threadIdx.x / WARP];
-    draw_slices(m, first, end, slots, progress, last, [&](const Known<T, false>& known, const uint4& slice) {
+    draw_slices<2 * HELD * WARP>(m, first, end, slots, progress, last, gate, [&](const Known<T, false>& known, const uint4& slice, u32 lane, T* stage) {
         solve_chains(m, links, known, slice, lane, stage, b, x);
     });
 }

@@ -70,12 +70,7 @@ __device__ __forceinline__ void solve_slice(const Slices<T>& m, const Known<T, R
     } else if (mine) {
         s = subtract_each(m, known, slice, lane, s);
     }
-    if (mine) {
-        if (m.inv) s = s * inv;
-        known.put(p, s);
-        x[row] = s;
-    }
-    __syncwarp();
+    solved(m, known, mine, p, row, inv, s, x);
 }
 
 template <class T>
@@ -106,11 +101,7 @@ __device__ __forceinline__ void solve_by_block(const Slices<T>& m, u32 first, u3
 
 template <class T>
 __device__ __forceinline__ void solve_by_grid(const Slices<T>& m, u32 first, u32 end, const T* b, T* x, u64* slots, Progress* progress, u32 last, const Monitor* gate) {
-    __shared__ T stages[GRID_CREW / WARP][2 * WARP];
-    if (!open(gate)) return;
-    u32 lane = threadIdx.x % WARP;
-    T* stage = stages[threadIdx.x / WARP];
-    draw_slices(m, first, end, slots, progress, last, [&](const Known<T, false>& known, const uint4& slice) {
+    draw_slices<2 * WARP>(m, first, end, slots, progress, last, gate, [&](const Known<T, false>& known, const uint4& slice, u32 lane, T* stage) {
         solve_slice(m, known, slice, m.row(slice, lane), lane, stage, b, x);
     });
 }

@@ -4,8 +4,10 @@
 // Progress: warps draw runs of rows by a ticket, in an order in which each row comes after the rows of its columns, so a run depends on
 // itself and on runs that warps which run already have drawn: a grid of one thread block suffices. Lanes of a warp never wait apart:
 // it goes round, each group takes what is there, and a row that is complete is given out in the same round.
-// Marks: a row's mark is the number of the run that made it, which is one above that of the run before; a run that ends has marked every
-// row, so marks hold the number of the last run (0 at first) or that of the run underway, whatever the values are; numbers may wrap.
+// Marks: a row's mark is the number of the run that made it, which is one above that of the run before. A run marks every row, whatever the
+// values are, so marks hold the number of the last run (0 at first) or that of the run underway; numbers may wrap. But a hasty run ends once
+// a row of the second kind is found wrong: warps that wait look for that, and draw no more. It leaves marks of runs before; the host lets
+// a run to the end follow, or one that finds nothing wrong, after some tens of hasty ones at most.
 #pragma once
 #include "sptrsv.cuh"
 
@@ -22,6 +24,8 @@ struct Numeric {
     u32 found[2];  // those of the last run that ended
 
     __device__ __forceinline__ void blame(u32 kind, u32 row) { atomicMax(&worst[kind], ~row); }
+    // Whether a row of the second kind was found wrong in the run underway.
+    __device__ __forceinline__ bool lost() const { return *(volatile const u32*)&worst[1] != 0; }
     // The end of a thread block, all of whose threads come here once they draw no more.
     __device__ __forceinline__ void leave(u32 tag) {
         __syncthreads();
@@ -49,6 +53,7 @@ struct Task {
     T number;          // the unit roundoff; SSOR: omega
     T shift;           // of the diagonal; SSOR: 2 - omega
     u32 nrows;
+    u32 hasty;         // not 0: see Marks
 };
 
 #define FACTOR_THREADS 256
@@ -149,7 +154,10 @@ __device__ __forceinline__ void factor_rows(const Task<T>& task, Method& method)
         Row<T> row = method.open(waiting, number, room_cols, room, MOST);
         Ahead ahead = {0, 0, 0, PADDING};
         u32 step = 0, known = PADDING, vain = 0;
+        bool lost = false;
         while (__any_sync(ALL, waiting)) {
+            // On its way beside the marks.
+            lost = task.hasty && task.state->lost();
             if (waiting && step < row.nl && known != step) {
                 ahead = method.look(row, step);
                 known = step;
@@ -176,9 +184,11 @@ __device__ __forceinline__ void factor_rows(const Task<T>& task, Method& method)
                 waiting = waiting && !complete;
             }
             vain = any || __any_sync(ALL, ready > 0) ? 0 : vain + 1;
+            if (vain > 0 && __any_sync(ALL, lost)) break;
             if (vain > PATIENCE) __nanosleep(NAP);
         }
         __syncwarp();  // the room is free
+        if (__any_sync(ALL, lost)) break;
     }
     task.state->leave(tag);
 }

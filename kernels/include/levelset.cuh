@@ -115,8 +115,8 @@ struct Held {
     }
 };
 
-// The same of a whole warp whose lanes wait together: each round asks for all that any of them lacks, so that entries which come one after the
-// other, in this lane and that, are one wait and not as many.
+// The sums of a slice of up to 32 rows, one a lane. Its lanes wait together: each round asks for all that any of them lacks, so that entries which
+// come one after the other, in this lane and that, are one wait and not as many.
 template <class T, class Known>
 __device__ __forceinline__ T subtract_together(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T s) {
     Held<T> held, ahead;
@@ -179,11 +179,26 @@ __device__ __forceinline__ T subtract_long(const Slices<T>& m, const Known& know
     return s;
 }
 
-// Slices first .. end, by all warps of the grid: each draws its own by ticket, the next while it solves one.
-template <class T, class Solve>
-__device__ __forceinline__ void draw_slices(const Slices<T>& m, u32 first, u32 end, u64* slots, Progress* progress, u32 last, Solve solve) {
+// The end of a slice, of whose rows each lane with `mine` has one: the row at position p, whose sum is s.
+template <class T, class Known>
+__device__ __forceinline__ void solved(const Slices<T>& m, const Known& known, bool mine, u32 p, u32 row, T inv, T s, T* x) {
+    if (mine) {
+        if (m.inv) s = s * inv;
+        known.put(p, s);
+        x[row] = s;
+    }
+    __syncwarp();
+}
+
+// Slices first .. end, by all warps of the grid: each draws its own by ticket, the next while it solves one by solve(known, slice, lane, stage),
+// of which `stage` is the warp's own STAGE numbers of shared memory.
+template <int STAGE, class T, class Solve>
+__device__ __forceinline__ void draw_slices(const Slices<T>& m, u32 first, u32 end, u64* slots, Progress* progress, u32 last, const Monitor* gate, Solve solve) {
+    __shared__ T stages[GRID_CREW / WARP][STAGE];
+    if (!open(gate)) return;
     u32 tag = *(volatile const u32*)&progress->epoch + 1;
     u32 lane = threadIdx.x % WARP;
+    T* stage = stages[threadIdx.x / WARP];
     Known<T, false> known{slots, tag, 0, 0, 0};
     u32 count = end - first;
     u32 drawn = 0, next = 0;
@@ -191,7 +206,7 @@ __device__ __forceinline__ void draw_slices(const Slices<T>& m, u32 first, u32 e
     drawn = __shfl_sync(ALL, drawn, 0);
     while (drawn < count) {
         if (lane == 0) next = atomicAdd(&progress->ticket, 1u);
-        solve(known, m.slice(first + drawn, end));
+        solve(known, m.slice(first + drawn, end), lane, stage);
         drawn = __shfl_sync(ALL, next, 0);
     }
     __syncthreads();

@@ -49,8 +49,9 @@ struct TaskArg<T> {
     number: T,
     shift: T,
     nrows: u32,
+    hasty: u32,
 }
-// SAFETY: `struct Task<T>`: twelve pointers, two T and one u32; both compilers pad its end to 8 bytes.
+// SAFETY: `struct Task<T>`: twelve pointers, two T and two u32.
 unsafe impl<T: Real> Argument for TaskArg<T> {}
 
 /// Stencils on grids that kernels are for, by their points.
@@ -125,6 +126,16 @@ pub(crate) enum Share {
     Blocks,
 }
 
+/// When a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// When every row is made: what is found wrong is the first row that is, of either kind.
+    Complete,
+    /// It may end once a row is found wrong in the second way, any of those that are. A run to [`Until::Complete`], or one that finds nothing,
+    /// has to follow soon.
+    Broken,
+}
+
 /// A pattern in device memory.
 #[derive(Debug)]
 pub(crate) struct Index {
@@ -193,7 +204,7 @@ pub(crate) struct Patterns {
     pub(crate) order: Buffer<Ordinal>,
 }
 
-/// The rows that a run found wrong, the first of either kind.
+/// The rows that a run found wrong, the first of either kind where it came to its end.
 pub(crate) type Wrong = [Option<usize>; 2];
 
 /// Operands of a run, of the lengths of the patterns; of A's values there may be more.
@@ -361,6 +372,7 @@ impl<F: Factor> CudaFactor<F> {
         (source, kernel, share): (&Source, &'static str, Share),
         operands: &mut Operands<'_, F::Value>,
         shift: F::Value,
+        until: Until,
     ) -> Result<Wrong> {
         let Operands { values, lower, upper } = operands;
         not_recorded(cuda, "an incomplete factorisation")?;
@@ -381,6 +393,7 @@ impl<F: Factor> CudaFactor<F> {
             number: self.number,
             shift,
             nrows: n as u32,
+            hasty: u32::from(until == Until::Broken),
         };
         let waiting = |all: Grid| Grid { blocks: cuda.waiting(all.blocks), ..all };
         let grid = match share {

@@ -1,4 +1,5 @@
-//! IC(0) on the GPU. Each shift is a run: the host asks what it found, and tries the next.
+//! IC(0) on the GPU. Each shift is a run: the host asks what it found, and tries the next. A run with a shift that is too small ends at the
+//! first pivot that shows it.
 //!
 //! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ic0.cu.
 
@@ -8,7 +9,7 @@ use spandrel_sptrsv::ic0::{judge, shifts};
 use spandrel_sptrsv::{Error, Ic0};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, part};
+use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, Until, part};
 use crate::module::IC0;
 use crate::sweep::Parts;
 
@@ -32,22 +33,28 @@ impl<T: Real> Numeric for Ic0<T> {
     }
     fn make(cuda: &Cuda, m: &CudaFactor<Self>, mut operands: Operands<'_, T>) -> Result<f64> {
         let (kernel, share) = m.kernel(&KERNELS);
-        let mut broken = None;
-        for shift in shifts() {
+        let mut run = |shift, until| {
             // SAFETY: factorize{lanes}_ic0(task), or factorize_grid{points}_ic0(task, on_grid), on the pattern of L and where A's rows begin.
-            match unsafe { m.run(cuda, (&IC0, kernel, share), &mut operands, T::from_f64(shift))? } {
+            unsafe { m.run(cuda, (&IC0, kernel, share), &mut operands, T::from_f64(shift), until) }
+        };
+        let mut last = 0.0;
+        for shift in shifts() {
+            last = shift;
+            match run(shift, Until::Broken)? {
                 [None, None] => return Ok(shift),
-                [Some(row), _] => {
-                    return m.judged(row, judge(row, &part(operands.values, m.given_places(row)?)?));
-                }
-                [None, Some(row)] => broken = Some((row, shift)),
+                [None, Some(_)] => {}
+                [Some(_), _] => break,
             }
         }
-        // The first shift, 0, is always tried.
-        let (row, shift) = broken.unwrap_or_default();
+        // Which row is the first, a run to the end tells.
+        let row = match run(last, Until::Complete)? {
+            [None, None] => return Ok(last),
+            [Some(row), _] => return m.judged(row, judge(row, &part(operands.values, m.given_places(row)?)?)),
+            [None, Some(row)] => row,
+        };
         // A pivot that is wrong stands where its root would.
         let [l, _] = m.places(row)?;
         let pivot = part(operands.lower.buffer(), l.end - 1..l.end)?[0].as_f64();
-        m.judged(row, Err(Error::NotPositive { row, pivot, shift }))
+        m.judged(row, Err(Error::NotPositive { row, pivot, shift: last }))
     }
 }

@@ -8,7 +8,7 @@ use spandrel_sptrsv::factor::judge;
 use spandrel_sptrsv::{Factor, Ilu0};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, part};
+use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, Until, part};
 use crate::module::ILU0;
 use crate::sweep::Parts;
 
@@ -47,7 +47,8 @@ pub(crate) fn eliminate<T: Real, F: Numeric + Factor<Value = T>>(
     let (kernel, share) = m.kernel(&KERNELS);
     // SAFETY: factorize{lanes}_ilu0(task) on the patterns of L, of U and, where that is another, of A; or factorize_grid{points}_ilu0(task,
     // on_grid).
-    let [Some(row), _] = (unsafe { m.run(cuda, (&ILU0, kernel, share), &mut operands, T::zero())? }) else {
+    let [Some(row), _] = (unsafe { m.run(cuda, (&ILU0, kernel, share), &mut operands, T::zero(), Until::Complete)? })
+    else {
         return Ok(0.0);
     };
     let Operands { values, lower, upper } = operands;
