@@ -47,8 +47,7 @@ struct Sweep {
     u64 plane_values; // values of a plane
 };
 
-// All threads of the block, from two places: those that solve and those that take. Barrier 0 is for meetings in one place.
-__device__ __forceinline__ void meet() { asm volatile("bar.sync 1, %0;" ::"r"(blockDim.x) : "memory"); }
+__device__ __forceinline__ void meet() { asm volatile("bar.sync 0;" ::: "memory"); }
 
 // A value whose origin the compiler does not see, so that it stays in a register.
 __device__ __forceinline__ u32 kept(u32 v) {

@@ -31,6 +31,8 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     type Value: Real;
     /// The stem that names it in files, trials, benches and on the command line.
     const NAME: &'static str;
+    /// Whether rows of the factors are made of rows before them.
+    const WAITS: bool = true;
 
     /// The symbolic phase with default parameters: reads the pattern of a square matrix, never its values.
     ///

@@ -47,6 +47,7 @@ impl<T: Real> Ssor<T> {
 impl<T: Real> Factor for Ssor<T> {
     type Value = T;
     const NAME: &'static str = "ssor";
+    const WAITS: bool = false;
 
     /// omega = 1: symmetric Gauss-Seidel.
     fn symbolic(a: &Csr<T>) -> Result<Self> {
