@@ -494,12 +494,17 @@ impl<T: Real> Plan for Levelset<T> {
     const NAME: &'static str = "levelset";
 
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
-        let rows = Rows::new(matrix, systems);
-        let plain = Arc::new(Schedule::of(&rows.view(System::Plain)?)?);
-        let transposed = match systems {
-            Systems::Plain => None,
-            Systems::Both => Some(Arc::new(Schedule::of(&rows.view(System::Transposed)?)?)),
+        // The columns are indexed beside the rows' schedule.
+        let columns = || -> Result<_> {
+            let rows = Rows::new(Arc::clone(&matrix), systems);
+            let transposed = match systems {
+                Systems::Plain => None,
+                Systems::Both => Some(Arc::new(Schedule::of(&rows.view(System::Transposed)?)?)),
+            };
+            Ok((rows, transposed))
         };
+        let (plain, columns) = rayon::join(|| Schedule::of(&View::of(&matrix)), columns);
+        let (plain, (rows, transposed)) = (Arc::new(plain?), columns?);
         Ok(Self { rows, plain, transposed })
     }
     fn matrix(&self) -> &Arc<Triangular<T>> {
