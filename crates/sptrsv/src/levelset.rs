@@ -18,8 +18,8 @@
 //! whichever costs less, what changing between them costs included.
 //!
 //! Order: [`crate::serial`]'s.
-//! Cost: chains and levels in one serial pass over the entries, then passes over the rows, O(nnz + nrows); the index in one parallel pass when
-//! a device asks for it ([`Schedule::index`]).
+//! Cost: chains and levels in a serial pass over the entries for each length of chains that is tried, then passes over the rows, O(nnz + nrows); the
+//! index in one parallel pass when a device asks for it ([`Schedule::index`]). Both systems, and all lengths, at the same time.
 //! References: Anderson & Saad 1989, Solving sparse triangular linear systems on parallel computers; Park, Smelyanskiy, Sundaram, Dubey
 //! 2014, Sparsifying synchronization for high-performance shared-memory sparse triangular solver (execution order).
 

@@ -125,3 +125,22 @@ impl Sample {
         walked
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn diagonals_beside_the_main_one_are_counted_once() {
+        let mut sample = Sample::new(100);
+        for row in 40..50 {
+            sample.push(row, [row - 7, row - 1, row, row + 3].map(|col| col as Ordinal).to_vec());
+        }
+        assert!(sample.has_more_diagonals_than(2) && !sample.has_more_diagonals_than(3));
+        assert!(!Sample::new(100).has_more_diagonals_than(0));
+        // No guess is made of rows with more than a stencil may have.
+        sample.push(60, (0..=MAX_DIAGONALS as Ordinal).collect());
+        assert!(sample.has_more_diagonals_than(60));
+        assert_eq!(sample.guess(), Err(NotAGrid::TooManyDiagonals));
+    }
+}
