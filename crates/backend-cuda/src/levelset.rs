@@ -18,7 +18,7 @@ use spandrel_sptrsv::{Levelset, Plan, System};
 
 use crate::error::failed;
 use crate::launch::{Grid, arg};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, write_all};
 use crate::module::{CHAINS, LEVELSET};
 use crate::sptrsv::{CountsSolves, Solve};
 use crate::triangle::{Places, diagonal};
@@ -82,16 +82,17 @@ impl<T: Real> Made<T> {
 impl<T: Real> Resident<T> {
     fn load(cuda: &Cuda, schedule: &Schedule, made: Made<T>) -> Result<Self> {
         let (stream, Made { index: Index { cols, from }, values, inv_diag }) = (cuda.stream(), made);
-        let inv_diag =
-            inv_diag.map(|inv| Buffer::from_host(stream, &inv, "the reciprocals of a diagonal")).transpose()?;
-        Ok(Self {
-            order: Buffer::from_host(stream, schedule.order(), "a plan's order")?,
-            slices: Buffer::from_host(stream, schedule.slices(), "a plan's slices")?,
-            links: Buffer::from_host(stream, schedule.links(), "a plan's links")?,
+        let inv_diag = inv_diag.unwrap_or_default();
+        let to = Resident {
+            order: Buffer::uninit(stream, schedule.order().len(), "a plan's order")?,
+            slices: Buffer::uninit(stream, schedule.slices().len(), "a plan's slices")?,
+            links: Buffer::uninit(stream, schedule.links().len(), "a plan's links")?,
             narrow: schedule.is_narrow(),
-            cols: Buffer::from_host(stream, &cols, "a plan's columns")?,
-            values: Buffer::from_host(stream, &values, "a triangle's values")?,
-            inv_diag,
+            cols: Buffer::uninit(stream, cols.len(), "a plan's columns")?,
+            values: Buffer::uninit(stream, values.len(), "a triangle's values")?,
+            inv_diag: (!inv_diag.is_empty())
+                .then(|| Buffer::uninit(stream, inv_diag.len(), "the reciprocals of a diagonal"))
+                .transpose()?,
             from,
             places: Places::default(),
             diagonal: Places::default(),
@@ -105,7 +106,18 @@ impl<T: Real> Resident<T> {
                     (segment.clone(), blocks(segment.slices.len(), levels))
                 })
                 .collect(),
-        })
+        };
+        // All as one copy.
+        let mut writes = vec![
+            to.order.write(0, schedule.order()),
+            to.slices.write(0, schedule.slices()),
+            to.links.write(0, schedule.links()),
+            to.cols.write(0, &cols),
+            to.values.write(0, &values),
+        ];
+        writes.extend(to.inv_diag.as_ref().map(|to| to.write(0, &inv_diag)));
+        write_all(&writes)?;
+        Ok(to)
     }
 }
 
