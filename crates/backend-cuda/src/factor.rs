@@ -263,21 +263,30 @@ impl<F: Numeric> Assemble<F> for Cuda {
 
 fn load<F: Numeric>(cuda: &Cuda, factor: &F) -> Result<CudaFactor<F>> {
     let (stream, given) = (cuda.stream(), factor.entries());
-    let apart = matches!(given, Given::Apart);
-    let levels = (!apart).then(|| Levels::of_pattern(factor.lower(), Triangle::Lower));
-    let order = levels.as_ref().map_or(&[][..], Levels::level_rows);
-    let patterns = Patterns {
-        nrows: factor.nrows(),
-        entries: [factor.nnz_given(), factor.lower().nnz(), factor.upper().map_or(0, Pattern::nnz)],
-        lower: Index::load(cuda, factor.lower())?,
-        upper: factor.upper().map(|upper| Index::load(cuda, upper)).transpose()?,
-        given: match given {
+    let mut levels = None;
+    // Levels are found while patterns are copied.
+    let (lower, upper, given) = rayon::in_place_scope(|scope| -> Result<_> {
+        if !matches!(given, Given::Apart) {
+            scope.spawn(|_| levels = Some(Levels::of_pattern(factor.lower(), Triangle::Lower)));
+        }
+        let lower = Index::load(cuda, factor.lower())?;
+        let upper = factor.upper().map(|upper| Index::load(cuda, upper)).transpose()?;
+        let given = match given {
             Given::Same | Given::Apart => None,
             Given::Begins(ptr) => {
                 Some(Index { ptr: Buffer::from_host(stream, ptr, "a matrix' row pointers")?, cols: None })
             }
             Given::Pattern(pattern) => Some(Index::load(cuda, pattern)?),
-        },
+        };
+        Ok((lower, upper, given))
+    })?;
+    let order = levels.as_ref().map_or(&[][..], Levels::level_rows);
+    let patterns = Patterns {
+        nrows: factor.nrows(),
+        entries: [factor.nnz_given(), factor.lower().nnz(), factor.upper().map_or(0, Pattern::nnz)],
+        lower,
+        upper,
+        given,
         order: Buffer::from_host(stream, order, "the order of a factorisation")?,
     };
     CudaFactor::of(cuda, patterns, None, factor.number())

@@ -18,7 +18,7 @@ use spandrel_sptrsv::{Levelset, Plan, System};
 
 use crate::error::failed;
 use crate::launch::{Grid, arg};
-use crate::memory::Buffer;
+use crate::memory::{Buffer, write_all};
 use crate::module::{CHAINS, LEVELSET};
 use crate::sptrsv::{CountsSolves, Solve};
 use crate::triangle::{Places, diagonal};
@@ -63,21 +63,36 @@ fn blocks(slices: usize, levels: usize) -> usize {
     warps.div_ceil(GRID_CREW / LANES).max(few).max(1)
 }
 
+/// What the host makes of a system to be copied.
+struct Made<T> {
+    index: Index,
+    values: Vec<T>,
+    inv_diag: Option<Vec<T>>,
+}
+
+impl<T: Real> Made<T> {
+    fn of(plan: &Levelset<T>, system: System) -> spandrel_sptrsv::Result<Self> {
+        let (schedule, matrix) = (plan.schedule(system)?, plan.matrix());
+        let index = schedule.index(&plan.rows().view(system)?);
+        let values = placed(&index.from, matrix.csr().values());
+        Ok(Self { index, values, inv_diag: permuted(schedule, matrix.inv_diag()) })
+    }
+}
+
 impl<T: Real> Resident<T> {
-    fn load(cuda: &Cuda, plan: &Levelset<T>, system: System) -> Result<Self> {
-        let (schedule, matrix, stream) = (plan.schedule(system)?, plan.matrix(), cuda.stream());
-        let Index { cols, from } = schedule.index(&plan.rows().view(system)?);
-        let inv_diag = permuted(schedule, matrix.inv_diag())
-            .map(|inv| Buffer::from_host(stream, &inv, "the reciprocals of a diagonal"))
-            .transpose()?;
-        Ok(Self {
-            order: Buffer::from_host(stream, schedule.order(), "a plan's order")?,
-            slices: Buffer::from_host(stream, schedule.slices(), "a plan's slices")?,
-            links: Buffer::from_host(stream, schedule.links(), "a plan's links")?,
+    fn load(cuda: &Cuda, schedule: &Schedule, made: Made<T>) -> Result<Self> {
+        let (stream, Made { index: Index { cols, from }, values, inv_diag }) = (cuda.stream(), made);
+        let inv_diag = inv_diag.unwrap_or_default();
+        let to = Resident {
+            order: Buffer::uninit(stream, schedule.order().len(), "a plan's order")?,
+            slices: Buffer::uninit(stream, schedule.slices().len(), "a plan's slices")?,
+            links: Buffer::uninit(stream, schedule.links().len(), "a plan's links")?,
             narrow: schedule.is_narrow(),
-            cols: Buffer::from_host(stream, &cols, "a plan's columns")?,
-            values: Buffer::from_host(stream, &placed(&from, matrix.csr().values()), "a triangle's values")?,
-            inv_diag,
+            cols: Buffer::uninit(stream, cols.len(), "a plan's columns")?,
+            values: Buffer::uninit(stream, values.len(), "a triangle's values")?,
+            inv_diag: (!inv_diag.is_empty())
+                .then(|| Buffer::uninit(stream, inv_diag.len(), "the reciprocals of a diagonal"))
+                .transpose()?,
             from,
             places: Places::default(),
             diagonal: Places::default(),
@@ -91,7 +106,18 @@ impl<T: Real> Resident<T> {
                     (segment.clone(), blocks(segment.slices.len(), levels))
                 })
                 .collect(),
-        })
+        };
+        // All as one copy.
+        let mut writes = vec![
+            to.order.write(0, schedule.order()),
+            to.slices.write(0, schedule.slices()),
+            to.links.write(0, schedule.links()),
+            to.cols.write(0, &cols),
+            to.values.write(0, &values),
+        ];
+        writes.extend(to.inv_diag.as_ref().map(|to| to.write(0, &inv_diag)));
+        write_all(&writes)?;
+        Ok(to)
     }
 }
 
@@ -137,6 +163,10 @@ unsafe impl<T: Real> Load<Levelset<T>> for Cuda {
         let what = "loading a plan";
         let (nrows, stream) = (host.nrows(), self.stream());
         let both = host.systems().hold(System::Transposed);
+        let made = |system| Made::of(&host, system);
+        let (plain, transposed) =
+            rayon::join(|| made(System::Plain), || both.then(|| made(System::Transposed)).transpose());
+        let load = |system, made| Resident::load(self, host.schedule(system)?, made);
         let most = self
             .context()
             .attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
@@ -144,8 +174,8 @@ unsafe impl<T: Real> Load<Levelset<T>> for Cuda {
         Ok(CudaLevelset {
             nrows,
             nnz: host.matrix().csr().nnz(),
-            plain: Resident::load(self, &host, System::Plain)?,
-            transposed: both.then(|| Resident::load(self, &host, System::Transposed)).transpose()?,
+            plain: load(System::Plain, plain?)?,
+            transposed: transposed?.map(|made| load(System::Transposed, made)).transpose()?,
             slots: Buffer::zeros(stream, nrows * (T::BYTES / 4), "slots of a triangular solve")?,
             progress: Buffer::zeros(stream, 4, "the progress of a triangular solve")?,
             ring: ring::<T>(usize::try_from(most).unwrap_or(0)),
@@ -262,7 +292,7 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
     fn adopt(&mut self, cuda: &Cuda, plan: &Levelset<T>, values: &Vector<T>) -> Result<()> {
         for (system, resident) in self.residents() {
             let Resident { values: placed, inv_diag, from, places, diagonal: at, .. } = resident;
-            places.gather(cuda, values, placed, || from.clone())?;
+            places.gather(cuda, values, placed, || from.as_slice().into())?;
             let (Some(to), order) = (inv_diag, plan.schedule(system)?.order()) else { continue };
             at.invert(cuda, values, to, || {
                 let places = diagonal(plan);

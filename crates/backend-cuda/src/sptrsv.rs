@@ -168,7 +168,7 @@ impl<T: Real> SystemRows<T> {
     fn adopt(&mut self, cuda: &Cuda, view: &View<'_, T>, values: &Vector<T>) -> Result<()> {
         match view.from {
             None => self.values.copy_from(values.buffer()),
-            Some(from) => self.from.gather(cuda, values, &self.values, || from.to_vec()),
+            Some(from) => self.from.gather(cuda, values, &self.values, || from.into()),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Layout: [`Places`] say for each element of a plan's array where its value is among the triangle's; they are made and loaded at the
 //! first such update, 4 bytes an element. Order: element-wise. Kernels: kernels/triangle.cu.
 
+use std::borrow::Cow;
+
 use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
 use spandrel_sptrsv::{Diagonal, Plan, Triangle};
@@ -17,7 +19,7 @@ use crate::{Cuda, Vector};
 pub(crate) struct Places(Option<Buffer<Offset>>);
 
 impl Places {
-    fn load(&mut self, cuda: &Cuda, made: impl FnOnce() -> Vec<Offset>) -> Result<&Buffer<Offset>> {
+    fn load<'a>(&mut self, cuda: &Cuda, made: impl FnOnce() -> Cow<'a, [Offset]>) -> Result<&Buffer<Offset>> {
         match &mut self.0 {
             Some(places) => Ok(places),
             none => Ok(none.insert(Buffer::from_host(cuda.stream(), &made(), "the places of a triangle's values")?)),
@@ -25,12 +27,12 @@ impl Places {
     }
 
     /// `to` <- the values at the places that `made` gives; 0 at [`spandrel_formats::PADDING`].
-    pub(crate) fn gather<T: Real>(
+    pub(crate) fn gather<'a, T: Real>(
         &mut self,
         cuda: &Cuda,
         values: &Vector<T>,
         to: &Buffer<T>,
-        made: impl FnOnce() -> Vec<Offset>,
+        made: impl FnOnce() -> Cow<'a, [Offset]>,
     ) -> Result<()> {
         let (from, n) = (self.load(cuda, made)?.pointer(), to.len() as u64);
         let (values, to, grid) = (values.pointer(), to.pointer(), Grid::rows(to.len()));
@@ -51,7 +53,7 @@ impl Places {
         if to.len() == 0 {
             return Ok(());
         }
-        let (from, n) = (self.load(cuda, made)?.pointer(), to.len() as u64);
+        let (from, n) = (self.load(cuda, || made().into())?.pointer(), to.len() as u64);
         let (values, to, grid) = (values.pointer(), to.pointer(), Grid::rows(to.len()));
         // SAFETY: as above, of no place without a value.
         unsafe {

@@ -2,8 +2,8 @@
 //! analysis, from patterns alone, and never sees a value of the factors.
 //!
 //! Order: that of [`spandrel_sptrsv::factor`], then that of the plan's solves: the bits of [`Factored`] with the same plan.
-//! Cost: a set-up of the host's symbolic phase and analysis, the device's numeric phase, and a pass over the factors into the plans'
-//! layouts. Beside the plans the device holds the patterns of the factors and a second copy of their values, so that a factorisation that
+//! Cost: a set-up of the host's symbolic phase, the longer of its analysis and the device's numeric phase, which need nothing of each other, and a
+//! pass over the factors into the plans' layouts. Beside the plans the device holds the patterns of the factors and a second copy of their values, so that a factorisation that
 //! breaks down leaves the preconditioner as it was.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
 
@@ -14,15 +14,83 @@ use spandrel_backend::{Backend, Factorize, Gate, Load, Preconditioner, Sptrsv};
 use spandrel_formats::Csr;
 use spandrel_sptrsv::{Factor, Pattern, Plan};
 
+use crate::Result;
 use crate::factored::{Factored, Plans};
-use crate::{Error, Result};
+
+/// Factors that a device has computed, and what it computes new ones by: all of a set-up that needs no plan.
+pub struct DeviceFactors<B: Factorize<F>, F: Factor> {
+    factor: Arc<F>,
+    symbolic: <B as Load<F>>::Resident,
+    /// Values of L and U as they are made.
+    made: [<B as Backend<F::Value>>::Vector; 2],
+    shift: f64,
+}
+
+impl<B: Factorize<F>, F: Factor> fmt::Debug for DeviceFactors<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceFactors")
+            .field("factor", &F::NAME)
+            .field("n", &self.factor.nrows())
+            .field("shift", &self.shift)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
+    /// Factors values that are on the device, in the stored order of the matrix that `factor` is the symbolic phase of. Blocks.
+    ///
+    /// # Errors
+    /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
+    pub fn new(be: &B, factor: Arc<F>, values: &B::Vector) -> Result<Self> {
+        let symbolic = Load::<F>::load(be, Arc::clone(&factor))?;
+        let vector = |pattern: Option<&Pattern>| Backend::<F::Value>::zeros(be, pattern.map_or(0, Pattern::nnz));
+        let made = [vector(Some(factor.lower()))?, vector(factor.upper())?];
+        let mut factors = Self { factor, symbolic, made, shift: 0.0 };
+        factors.update(be, values)?;
+        Ok(factors)
+    }
+
+    /// As [`DeviceFactors::new`], while another thread of the host does some work: the analysis, which needs no values.
+    pub fn beside<R: Send>(
+        be: &B,
+        factor: &Arc<F>,
+        values: &B::Vector,
+        work: impl FnOnce(&F) -> R + Send,
+    ) -> (Result<Self>, R) {
+        let mut done = None;
+        let factors = rayon::in_place_scope(|scope| {
+            scope.spawn(|_| done = Some(work(factor)));
+            Self::new(be, Arc::clone(factor), values)
+        });
+        match done {
+            Some(done) => (factors, done),
+            None => unreachable!("a scope ends after what was spawned in it"),
+        }
+    }
+
+    /// Brings triangles that are planned onto the device. Their values are not those of the factors before [`DeviceFactored::of`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Triangle`] for triangles that are not of this factorisation; a backend that fails.
+    pub fn load<P>(&self, be: &B, plans: Plans<P>) -> Result<Factored<B, P, F>>
+    where
+        P: Plan<Value = F::Value>,
+        B: Sptrsv<P>,
+    {
+        Factored::load_shared(be, Arc::clone(&self.factor), plans)
+    }
+
+    fn update(&mut self, be: &B, values: &B::Vector) -> Result<()> {
+        let [lower, upper] = &mut self.made;
+        self.shift = be.factorize(&self.symbolic, values, lower, upper)?;
+        Ok(())
+    }
+}
 
 /// M^-1 as two triangular solves, its numeric phase on the device. See the module's head.
 pub struct DeviceFactored<B: Load<P> + Factorize<F>, P: Plan, F: Factor> {
     solves: Factored<B, P, F>,
-    symbolic: <B as Load<F>>::Resident,
-    /// Values of L and U as they are made.
-    made: [<B as Backend<F::Value>>::Vector; 2],
+    factors: DeviceFactors<B, F>,
 }
 
 impl<B: Load<P> + Factorize<F>, P: Plan, F: Factor> fmt::Debug for DeviceFactored<B, P, F> {
@@ -40,7 +108,7 @@ where
     /// Factors a matrix with the factorisation's default parameters. Blocks.
     ///
     /// # Errors
-    /// As [`DeviceFactored::load`].
+    /// As [`DeviceFactored::with`].
     pub fn new(be: &B, csr: &Csr<P::Value>) -> Result<Self> {
         let values = Backend::<P::Value>::upload(be, csr.values())?;
         Self::with(be, F::symbolic(csr)?, &values)
@@ -49,25 +117,31 @@ where
     /// As [`DeviceFactored::new`] for a symbolic phase that was done already: the values of its matrix, in stored order, on the device.
     ///
     /// # Errors
-    /// As [`DeviceFactored::load`].
+    /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row, and for a plan that does not fit; a backend that fails.
     pub fn with(be: &B, factor: F, values: &<B as Backend<P::Value>>::Vector) -> Result<Self> {
-        let plans = Plans::analyze(&factor.triangles(factor.unformed())?.into())?;
-        Self::load(be, factor, plans, values)
+        let plans = |factor: &F| Plans::analyze(&factor.triangles(factor.unformed())?.into());
+        let (factors, plans) = DeviceFactors::beside(be, &Arc::new(factor), values, plans);
+        let (plans, factors) = (plans?, factors?);
+        Self::of(be, factors.load(be, plans)?, factors)
     }
 
     /// As [`DeviceFactored::with`] for triangles that are planned already; the values that they have are not used
     /// ([`Factor::unformed`]).
     ///
     /// # Errors
-    /// [`Error::Triangle`] for what the factorisation breaks down at, with the row, and for triangles that are not of this
-    /// factorisation; a backend that fails.
+    /// As [`DeviceFactored::with`]; [`crate::Error::Triangle`] for triangles that are not of this factorisation.
     pub fn load(be: &B, factor: F, plans: Plans<P>, values: &<B as Backend<P::Value>>::Vector) -> Result<Self> {
-        let factor = Arc::new(factor);
-        let symbolic = Load::<F>::load(be, Arc::clone(&factor))?;
-        let vector = |pattern: Option<&Pattern>| Backend::<P::Value>::zeros(be, pattern.map_or(0, Pattern::nnz));
-        let made = [vector(Some(factor.lower()))?, vector(factor.upper())?];
-        let mut device = Self { solves: Factored::load_shared(be, factor, plans)?, symbolic, made };
-        device.update(be, values)?;
+        let factors = DeviceFactors::new(be, Arc::new(factor), values)?;
+        Self::of(be, factors.load(be, plans)?, factors)
+    }
+
+    /// Of factors that are made and the solves that were loaded for them ([`DeviceFactors::load`]). Enqueues.
+    ///
+    /// # Errors
+    /// [`crate::Error::Triangle`] for solves with triangles of other patterns; a backend that fails.
+    pub fn of(be: &B, solves: Factored<B, P, F>, factors: DeviceFactors<B, F>) -> Result<Self> {
+        let mut device = Self { solves, factors };
+        device.adopt(be)?;
         Ok(device)
     }
 
@@ -75,15 +149,20 @@ where
     /// no new addresses, so recorded steps see the new factors. Blocks; may not be recorded.
     ///
     /// # Errors
-    /// As [`DeviceFactored::load`]; after an error of the factorisation the preconditioner is as before.
+    /// As [`DeviceFactored::with`]; after an error of the factorisation the preconditioner is as before.
     pub fn update(&mut self, be: &B, values: &<B as Backend<P::Value>>::Vector) -> Result<()> {
-        let [lower, upper] = &mut self.made;
-        let shift = be.factorize(&self.symbolic, values, lower, upper).map_err(Error::from)?;
+        self.factors.update(be, values)?;
+        self.adopt(be)
+    }
+
+    /// Brings the factors into the layouts of the plans.
+    fn adopt(&mut self, be: &B) -> Result<()> {
+        let [lower, upper] = &self.factors.made;
         self.solves.lower.update_from(be, lower)?;
         if let Some(triangle) = &mut self.solves.upper {
             triangle.update_from(be, upper)?;
         }
-        self.solves.shift = shift;
+        self.solves.shift = self.factors.shift;
         Ok(())
     }
 
@@ -93,7 +172,7 @@ where
     }
     /// Values of L and of U in the order of their stored entries; none of U where the other factor is L^T.
     pub fn made(&self) -> &[<B as Backend<P::Value>>::Vector; 2] {
-        &self.made
+        &self.factors.made
     }
 }
 

@@ -13,10 +13,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Gate, Load, Order, Preconditioner, Sptrsv, Tri};
-use spandrel_formats::{Csr, Format};
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Plan, System, Systems, Triangles, Triangular};
+use spandrel_formats::{Csr, Format, Real};
+use spandrel_sptrsv::choose::by_levels;
+use spandrel_sptrsv::latency::PLAYED;
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan, System, Systems, Triangles, Triangular};
 
 use crate::{Error, Result};
+
+/// Rows whose analysis takes about as long as the decision whether it pays, for which so many are looked at several times.
+const FEW: usize = 4 * PLAYED;
 
 /// M = L U, with L unit lower; `F` is the factorisation, ILU(0) unless it is named.
 pub type Ilu<B, P, F = Ilu0<<P as Plan>::Value>> = Factored<B, P, F>;
@@ -54,15 +59,18 @@ pub struct Plans<P> {
 }
 
 impl<P: Plan> Plans<P> {
-    /// Analyses them. On the host.
+    /// Analyses them, at the same time. On the host.
     ///
     /// # Errors
     /// Those of [`Plan::analyze`], for either triangle.
     pub fn analyze(triangles: &SharedTriangles<P::Value>) -> spandrel_sptrsv::Result<Self> {
-        Self::planned(triangles, |triangle, systems| P::analyze(Arc::clone(triangle), systems))
+        let systems = triangles.systems();
+        let plan = |triangle: &Arc<_>| P::analyze(Arc::clone(triangle), systems).map(Arc::new);
+        let (lower, upper) = rayon::join(|| plan(&triangles.lower), || triangles.upper.as_ref().map(plan).transpose());
+        Ok(Self { lower: lower?, upper: upper?, shift: triangles.shift })
     }
 
-    /// Plans each of them in another way.
+    /// Plans each of them in another way, the upper one if the lower one has a plan.
     ///
     /// # Errors
     /// Those of the way.
@@ -70,7 +78,7 @@ impl<P: Plan> Plans<P> {
         triangles: &SharedTriangles<P::Value>,
         plan: impl Fn(&Arc<Triangular<P::Value>>, Systems) -> std::result::Result<P, E>,
     ) -> std::result::Result<Self, E> {
-        let systems = if triangles.upper.is_some() { Systems::Plain } else { Systems::Both };
+        let systems = triangles.systems();
         let plan = |triangle: &Arc<_>| plan(triangle, systems).map(Arc::new);
         Ok(Self {
             lower: plan(&triangles.lower)?,
@@ -82,6 +90,20 @@ impl<P: Plan> Plans<P> {
     /// The plan of the lower triangle and, unless the other factor is L^T, that of the upper.
     pub fn iter(&self) -> impl Iterator<Item = &P> {
         std::iter::once(&*self.lower).chain(self.upper.as_deref())
+    }
+}
+
+impl<T: Real> Plans<Levelset<T>> {
+    /// Level sets of triangles that they take and that they are expected to solve fastest on a GPU ([`by_levels`]), else `None`. On the host; triangles
+    /// of few rows are analysed while it is found out whether that pays.
+    pub fn paying(triangles: &SharedTriangles<T>) -> Option<Self> {
+        let pays = || by_levels(std::iter::once(&*triangles.lower).chain(triangles.upper.as_deref()));
+        let analyzed = || Self::analyze(triangles).ok();
+        if triangles.lower.nrows() > FEW {
+            return pays().then(analyzed).flatten();
+        }
+        let (analyzed, pays) = rayon::join(analyzed, pays);
+        analyzed.filter(|_| pays)
     }
 }
 
@@ -101,6 +123,10 @@ impl<T> SharedTriangles<T> {
     /// U, unless it is L^T.
     pub fn upper(&self) -> Option<&Arc<Triangular<T>>> {
         self.upper.as_ref()
+    }
+    /// The systems that are solved with each.
+    fn systems(&self) -> Systems {
+        if self.upper.is_some() { Systems::Plain } else { Systems::Both }
     }
 }
 

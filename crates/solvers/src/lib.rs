@@ -32,7 +32,7 @@ pub use bicgstab::{BiCgStab, bicgstab};
 pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};
 pub use choose::{Choice, PrecondKind, SolverKind};
-pub use device_factored::DeviceFactored;
+pub use device_factored::{DeviceFactored, DeviceFactors};
 pub use direct::{Direct, DirectOptions, Factorable, Method};
 pub use error::{Error, Result};
 pub use factored::{Factored, Ic, Ilu, Ssor};

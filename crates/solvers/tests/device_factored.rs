@@ -1,10 +1,15 @@
 //! Preconditioners with the device's factors: the bits of those with the host's, new values, and errors that change nothing.
 
+use std::sync::Arc;
+
 use spandrel_backend::{Backend, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, generate};
-use spandrel_solvers::{DeviceFactored, Factored, Status};
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Levelset, Ssor};
+use spandrel_formats::{Csr, Format, Triplets, generate};
+use spandrel_solvers::factored::Plans;
+use spandrel_solvers::{DeviceFactored, DeviceFactors, Factored, Status};
+use spandrel_sptrsv::{
+    Diagonal, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Serial, Ssor, System, Triangle, Triangles, Triangular, split,
+};
 
 fn applied(be: &Cpu, m: &dyn Preconditioner<f64, Cpu>, n: usize) -> Vec<u64> {
     let r: Vec<f64> = (0..n).map(|i| (i % 7) as f64 - 2.5).collect();
@@ -53,4 +58,50 @@ fn breakdowns_are_the_hosts() {
     assert_eq!(found.to_string(), Ilu0::factor(&singular).unwrap_err().to_string());
     let found = DeviceFactored::<Cpu, Levelset<f64>, Ic0<f64>>::new(&be, &singular).unwrap_err();
     assert_eq!(found.status(), Some(Status::IndefiniteMatrix));
+}
+
+#[test]
+fn work_beside_the_factorisation_is_done_whether_it_succeeds_or_not() {
+    let be = Cpu::with_threads(2).unwrap();
+    let a = generate::csr::<f64>("convdiff2d:9x7,peclet=3").unwrap();
+    let factor = Arc::new(Ilu0::symbolic(&a).unwrap());
+    let beside = |values: &[f64]| {
+        DeviceFactors::beside(&be, &factor, &be.upload(values).unwrap(), |factor| {
+            Plans::<Serial<f64>>::analyze(&factor.triangles(factor.unformed()).unwrap().into()).unwrap()
+        })
+    };
+    let (factors, plans) = beside(a.values());
+    let factors = factors.unwrap();
+    let device = DeviceFactored::of(&be, factors.load(&be, plans).unwrap(), factors).unwrap();
+    let host = Factored::<Cpu, Serial<f64>, Ilu0<f64>>::new(&be, &a).unwrap();
+    assert_eq!(applied(&be, &device, 63), applied(&be, &host, 63));
+    let (factors, plans) = beside(&vec![0.0; a.nnz()]);
+    assert_eq!(factors.unwrap_err().status(), Some(Status::ZeroPivot));
+    assert!(plans.iter().all(|plan| plan.nrows() == 63));
+}
+
+#[test]
+fn triangles_are_analysed_by_levels_where_these_are_expected_to_be_faster() {
+    // Rows in blocks of 24, each of which needs every other one before it in its block and all of the sixth block before: chains inside warps.
+    let apart = |blocks: usize| {
+        let mut triplets = Triplets::new(24 * blocks, 24 * blocks).unwrap();
+        for i in 0..24 * blocks {
+            let begin = i / 24 * 24;
+            let far = begin.checked_sub(6 * 24).map_or(0..0, |at| at..at + 24);
+            let near = (begin..i).filter(|j| (i - j) % 2 == 0);
+            near.chain(far).for_each(|j| triplets.push(i, j, 1.0).unwrap());
+        }
+        triplets.to_csr().unwrap()
+    };
+    let levels = |a: &Csr<f64>| {
+        let lower = Triangular::new(split(a).unwrap().lower, Triangle::Lower, Diagonal::Unit).unwrap();
+        let plans = Plans::<Levelset<f64>>::paying(&Triangles { lower, upper: None, shift: 0.0 }.into())?;
+        Some(plans.iter().map(|plan| plan.schedule(System::Plain).unwrap().levels()).sum::<usize>())
+    };
+    // With few rows, and with so many that it is decided first.
+    for (blocks, side) in [(400, 70), (1500, 190)] {
+        assert_eq!(levels(&apart(blocks)), None, "{blocks}");
+        let grid = generate::csr::<f64>(&format!("poisson2d:{side}")).unwrap();
+        assert!(levels(&grid).is_some_and(|levels| levels > 1), "{side}");
+    }
 }

@@ -1,15 +1,15 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
 //! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets; on a GPU a thread a row where
-//! that is expected to be faster ([`by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU the factors are computed there, with the bits of the host's:
+//! that is expected to be faster ([`spandrel_sptrsv::choose::by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU the factors are computed there, with the bits of the host's:
 //! the host looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Mat, MixedPrecision, Preconditioner, Sptrsv};
 use spandrel_formats::{Csr, Machine, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
-use spandrel_solvers::{DeviceFactored, Error, Mixed, Result};
-use spandrel_sptrsv::choose::by_levels;
+use spandrel_solvers::{DeviceFactored, DeviceFactors, Error, Mixed, Result};
 use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Ssor, Sweep};
 
 #[cfg(feature = "cpu")]
@@ -225,7 +225,38 @@ fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
     Ok(Chosen { precond: Box::new(made), plan: P::NAME, nnz, shift, stored_order })
 }
 
-/// As [`choose`] with the numeric phase on the device.
+/// What solves on a GPU.
+enum Planned<T: Real> {
+    Sweep(Plans<Sweep<T>>),
+    General(General<T>),
+}
+
+/// That without a grid, or on one that the device has no schedule for.
+enum General<T: Real> {
+    Levelset(Plans<Levelset<T>>),
+    Capellini(Plans<Capellini<T>>),
+}
+
+impl<T: Real> Planned<T> {
+    fn of<F: Factor<Value = T>>(factor: &F) -> Result<Self> {
+        let triangles = factor.triangles(factor.unformed())?.into();
+        match sweeps(&triangles, Machine::Gpu) {
+            Some(plans) => Ok(Self::Sweep(plans)),
+            None => General::of(&triangles).map(Self::General),
+        }
+    }
+}
+
+impl<T: Real> General<T> {
+    fn of(triangles: &SharedTriangles<T>) -> Result<Self> {
+        match Plans::<Levelset<T>>::paying(triangles) {
+            Some(plans) => Ok(Self::Levelset(plans)),
+            None => Ok(Self::Capellini(Plans::analyze(triangles)?)),
+        }
+    }
+}
+
+/// As [`choose`] with the numeric phase on the device, meanwhile.
 #[allow(dead_code)] // without a backend
 fn choose_there<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
 where
@@ -234,39 +265,31 @@ where
     F: Factor<Value = T>,
 {
     let values = Backend::<T>::upload(be, values)?;
-    let mut triangles: SharedTriangles<T> = factor.triangles(factor.unformed())?.into();
-    if let Some(plans) = sweeps(&triangles, Machine::Gpu) {
-        drop(triangles);
-        match load_there(be, factor.clone(), plans, &values) {
-            Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
-            made => return made,
-        }
-        triangles = factor.triangles(factor.unformed())?.into();
+    let factor = Arc::new(factor);
+    let (factors, planned) = DeviceFactors::beside(be, &factor, &values, Planned::of);
+    let (planned, factors) = (planned?, factors?);
+    let general = match planned {
+        Planned::Sweep(plans) => match factors.load(be, plans) {
+            Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {
+                General::of(&factor.triangles(factor.unformed())?.into())?
+            }
+            solves => return chosen(be, solves?, factors),
+        },
+        Planned::General(general) => general,
+    };
+    match general {
+        General::Levelset(plans) => chosen(be, factors.load(be, plans)?, factors),
+        General::Capellini(plans) => chosen(be, factors.load(be, plans)?, factors),
     }
-    let both = std::iter::once(&**triangles.lower()).chain(triangles.upper().map(|upper| &**upper));
-    // They refuse more places than 32 bits count.
-    let levels = by_levels(both).then(|| Plans::<Levelset<T>>::analyze(&triangles));
-    if let Some(Ok(plans)) = levels {
-        drop(triangles);
-        return load_there(be, factor, plans, &values);
-    }
-    let plans = Plans::<Capellini<T>>::analyze(&triangles)?;
-    drop(triangles);
-    load_there(be, factor, plans, &values)
 }
 
-fn load_there<P, B, F>(
-    be: &B,
-    factor: F,
-    plans: Plans<P>,
-    values: &<B as Backend<P::Value>>::Vector,
-) -> Result<Chosen<P::Value, B>>
+fn chosen<P, B, F>(be: &B, solves: Factored<B, P, F>, factors: DeviceFactors<B, F>) -> Result<Chosen<P::Value, B>>
 where
     P: Plan,
     F: Factor<Value = P::Value>,
     B: Sptrsv<P> + Factorize<F> + Backend<P::Value> + 'static,
 {
-    let made = DeviceFactored::load(be, factor, plans, values)?;
+    let made = DeviceFactored::of(be, solves, factors)?;
     let solves = made.solves();
     let (nnz, shift, stored_order) = (solves.nnz(), solves.shift(), solves.is_stored_order(be));
     Ok(Chosen { precond: Box::new(made), plan: P::NAME, nnz, shift, stored_order })
@@ -293,8 +316,6 @@ by_plans!(Cuda, choose_there);
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
-    use std::sync::Arc;
-
     use spandrel_backend::AnyTri;
     use spandrel_formats::generate;
     use spandrel_sptrsv::{Diagonal, Systems, Triangle, Triangular, split};

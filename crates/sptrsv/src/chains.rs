@@ -8,9 +8,10 @@
 //! a row needs of its own chain is added last, and no order changes. A row joins only where what it needs of other chains lies in levels before
 //! its chain's, so the chain waits for no more than its first row does, and only where
 //! its rows, each in as many places as the longest has, are padded by no more than their entries and [`CLASS`] places a row.
-//! Cost: one serial pass over the entries, in which three limits of rows are tried; 28 bytes a row.
+//! Cost: a serial pass over the entries for each of three limits of rows that are tried, all at the same time; 24 bytes a row.
 //! Reference: supernodes, of which a chain asks less: Ashcraft & Grimes 1989, The influence of relaxed supernode partitions on the multifrontal method.
 
+use rayon::prelude::*;
 use spandrel_formats::{Offset, Ordinal};
 
 /// Rows of a chain at most: the lanes of a warp.
@@ -26,8 +27,6 @@ pub const CLASS: usize = 4;
 pub const FEW: usize = 16;
 /// Rows of a chain that are tried: a long one costs all of its rows, and what each of them needs of others is looked for by fewer lanes.
 const LIMITS: [usize; 3] = [1, 8, CHAIN];
-/// Places of a row for what the trials know of it: a vector register's.
-const WIDTH: usize = 4;
 /// Nanoseconds on a GPU of a level, of each further round of entries, eight a lane, and of each further row of a chain
 /// (record/h200-sptrsv-variants.txt).
 const LEVEL: f64 = 950.0;
@@ -90,11 +89,44 @@ struct Trial {
     level: Ordinal,
     /// Of each level its rows, the most rows of a chain less one, and the most entries that a row has of other chains.
     levels: Vec<(Offset, u32, u32)>,
+    /// Of each row one more than its level, which is what a row that needs it asks for, and its link.
+    after: Vec<Ordinal>,
+    links: Vec<u32>,
+    /// What all of it is expected to cost.
+    cost: f64,
 }
 
 impl Trial {
-    fn new(limit: usize) -> Self {
-        Self { limit, first: 0, chain: Shape::default(), level: 0, levels: Vec::new() }
+    /// Of rows as [`Ranked::of`] has them, in the order of `place_of`.
+    fn of<'a, const BACK: bool>(
+        limit: usize,
+        n: usize,
+        needs: impl Fn(usize) -> &'a [Ordinal],
+        place_of: impl Fn(Ordinal) -> usize,
+    ) -> Self {
+        let (chain, levels) = (Shape::default(), Vec::new());
+        let mut trial =
+            Self { limit, first: 0, chain, level: 0, levels, after: vec![0; n], links: vec![0; n], cost: 0.0 };
+        for place in 0..n {
+            let (mut asked, mut link) = (0 as Ordinal, 0u32);
+            let needs = needs(place);
+            let mut far = needs;
+            while let Some(&need) = if BACK { far.first() } else { far.last() } {
+                let of = place_of(need);
+                if of < trial.first || of >= place {
+                    break;
+                }
+                link |= 1 << (of - trial.first);
+                far = if BACK { &far[1..] } else { &far[..far.len() - 1] };
+            }
+            for &need in far {
+                asked = trial.after.get(place_of(need)).map_or(asked, |&after| asked.max(after));
+            }
+            trial.links[place] = trial.put(place, needs.len(), link, asked);
+            trial.after[place] = trial.level + 1;
+        }
+        trial.cost = trial.cost();
+        trial
     }
 
     /// A row: so many entries in all, of the chain those in `link`, and the level that the others ask for. Gives its link.
@@ -136,7 +168,7 @@ impl Ranked {
     /// Of `n` rows in the order of their solve, with chains of as many rows as a GPU is expected to be fastest with. `needs` gives what the row at a place
     /// needs: places, the farthest first; one that is no smaller than the row's is known from the start. `BACK`: columns of a system that is solved
     /// backwards in their place, the nearest first.
-    pub(crate) fn of<'a, const BACK: bool>(n: usize, needs: impl Fn(usize) -> &'a [Ordinal]) -> Self {
+    pub(crate) fn of<'a, const BACK: bool>(n: usize, needs: impl Fn(usize) -> &'a [Ordinal] + Sync) -> Self {
         let place_of = |need: Ordinal| if BACK { n - 1 - need as usize } else { need as usize };
         // A chain's second row needs its first.
         let nearest = |needs: &[Ordinal]| if BACK { needs.first().copied() } else { needs.last().copied() };
@@ -144,46 +176,13 @@ impl Ranked {
         if follow < n / CHAIN {
             return Self::alone(n, |place| needs(place).iter().map(|&need| place_of(need)));
         }
-        let mut trials = LIMITS.map(Trial::new);
-        // One more than its level, in each trial: what a row that needs it asks for.
-        let mut after = vec![[0 as Ordinal; WIDTH]; n];
-        let mut links = vec![[HEAD; LIMITS.len()]; n];
-        let mut lengths = vec![0 as Ordinal; n];
-        for place in 0..n {
-            let first = trials.each_ref().map(|trial| trial.first);
-            let lowest = first.iter().fold(place, |lowest, &first| lowest.min(first));
-            let (mut asked, mut link) = ([0 as Ordinal; WIDTH], [0u32; LIMITS.len()]);
-            let needs = needs(place);
-            let mut far = needs;
-            while let Some(&need) = if BACK { far.first() } else { far.last() } {
-                let of = place_of(need);
-                if of < lowest || of >= place {
-                    break;
-                }
-                for t in 0..LIMITS.len() {
-                    if of >= first[t] {
-                        link[t] |= 1 << (of - first[t]);
-                    } else {
-                        asked[t] = asked[t].max(after[of][t]);
-                    }
-                }
-                far = if BACK { &far[1..] } else { &far[..far.len() - 1] };
-            }
-            for &need in far {
-                if let Some(after) = after.get(place_of(need)) {
-                    (0..WIDTH).for_each(|t| asked[t] = asked[t].max(after[t]));
-                }
-            }
-            lengths[place] = needs.len() as Ordinal;
-            for (t, trial) in trials.iter_mut().enumerate() {
-                link[t] = trial.put(place, needs.len(), link[t], asked[t]);
-                asked[t] = trial.level + 1;
-            }
-            (links[place], after[place]) = (link, asked);
+        let trials: Vec<Trial> =
+            LIMITS.into_par_iter().map(|limit| Trial::of::<BACK>(limit, n, &needs, place_of)).collect();
+        let best = (1..trials.len()).fold(0, |best, t| if trials[t].cost < trials[best].cost { t } else { best });
+        match trials.into_iter().nth(best) {
+            Some(trial) => Self::chosen(trial, |place| needs(place).len()),
+            None => unreachable!("there are trials"),
         }
-        let costs = trials.each_ref().map(Trial::cost);
-        let best = (0..costs.len()).fold(0, |best, t| if costs[t] < costs[best] { t } else { best });
-        Self::chosen(&trials[best], |place| (after[place][best] - 1, links[place][best]), lengths)
     }
 
     /// Every row a chain of its own.
@@ -209,22 +208,19 @@ impl Ranked {
         Self { level_of: after, lengths, links: vec![HEAD; n], level_ptr, linked: false }
     }
 
-    /// By one of the trials, which gives level and link of each row.
-    fn chosen(trial: &Trial, of: impl Fn(usize) -> (Ordinal, u32), mut lengths: Vec<Ordinal>) -> Self {
-        let (mut level_of, mut links) = (Vec::with_capacity(lengths.len()), Vec::with_capacity(lengths.len()));
-        for (place, length) in lengths.iter_mut().enumerate() {
-            let (level, link) = of(place);
-            *length -= (link & !HEAD).count_ones();
-            level_of.push(level);
-            links.push(link);
-        }
-        let mut level_ptr = Vec::with_capacity(trial.levels.len() + 1);
+    /// By one of the trials, of rows with so many entries.
+    fn chosen(trial: Trial, entries: impl Fn(usize) -> usize) -> Self {
+        let Trial { after: mut level_of, links, levels, .. } = trial;
+        level_of.iter_mut().for_each(|level| *level -= 1);
+        let far = |(place, link): (usize, &u32)| entries(place) as Ordinal - (link & !HEAD).count_ones();
+        let lengths = links.iter().enumerate().map(far).collect();
+        let mut level_ptr = Vec::with_capacity(levels.len() + 1);
         level_ptr.push(0);
-        level_ptr.extend(trial.levels.iter().scan(0, |end, &(rows, ..)| {
+        level_ptr.extend(levels.iter().scan(0, |end, &(rows, ..)| {
             *end += rows;
             Some(*end)
         }));
-        let linked = trial.levels.iter().any(|&(_, links, _)| links > 0);
+        let linked = levels.iter().any(|&(_, links, _)| links > 0);
         Self { level_of, lengths, links, level_ptr, linked }
     }
 

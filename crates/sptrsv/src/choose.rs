@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_formats::{Format, Machine, Real};
 
 use crate::{
@@ -137,7 +138,8 @@ impl<T: Real> AnyPlan<T> {
             let numbers = format!("{reuse} solves do not pay an analysis of {nnz} entries back");
             return without_levels(format!("no grid for a sweep, and {numbers}"));
         }
-        if let Some(latency) = (machine == Machine::Gpu).then(|| latency(matrix)).flatten()
+        if machine == Machine::Gpu
+            && let Ok(Some(latency)) = Latency::in_question(&View::of(matrix))
             && latency.threads < latency.level_sets
         {
             let Latency { rows, level_sets, threads } = latency;
@@ -161,17 +163,16 @@ impl<T: Real> AnyPlan<T> {
 /// Whether level sets are what solves triangles that are no grid fastest on a GPU, one after the other, once their analysis is paid back, and not a
 /// thread a row (docs/adr/0033).
 pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular<T>>) -> bool {
+    let triangles: Vec<&Triangular<T>> = triangles.into_iter().collect();
+    let latencies: Vec<_> = triangles.into_par_iter().map(|matrix| Latency::in_question(&View::of(matrix))).collect();
     let (mut level_sets, mut threads) = (0.0, 0.0);
-    for latency in triangles.into_iter().filter_map(latency) {
+    // There is none where there are more places than level sets count.
+    for latency in latencies.into_iter().flatten() {
+        let Some(latency) = latency else { return true };
         level_sets += latency.level_sets;
         threads += latency.threads;
     }
     level_sets <= threads
-}
-
-/// What a GPU is expected to take by level sets and by a thread a row; `None` where there are more places than level sets count.
-fn latency<T: Real>(matrix: &Triangular<T>) -> Option<Latency> {
-    Latency::of(&View::of(matrix)).ok()
 }
 
 /// The plan expected to solve a triangle fastest on `machine`, `reuse` times after one analysis.

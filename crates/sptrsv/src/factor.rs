@@ -15,6 +15,7 @@
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
 
 use std::fmt;
+use std::ops::Range;
 
 use rayon::prelude::*;
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
@@ -22,8 +23,9 @@ use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use crate::triangle::square;
 use crate::{Diagonal, Error, Result, Triangle, Triangular};
 
-/// Rows, or elements, of a parallel task.
+/// Elements of a parallel task, and rows.
 const CHUNK: usize = 1 << 13;
+const ROWS: usize = 1 << 11;
 
 /// An incomplete factorisation: a noun of this workspace. A value of such a type is the result of the symbolic phase.
 pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
@@ -82,11 +84,13 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     fn triangles(&self, values: Factors<Self::Value>) -> Result<Triangles<Self::Value>> {
         let Factors { lower, upper, shift } = values;
         let diagonal = if self.upper().is_some() { Diagonal::Unit } else { Diagonal::NonUnit };
-        let upper = match self.upper() {
-            Some(pattern) => Some(Triangular::new(pattern.with(upper)?, Triangle::Upper, Diagonal::NonUnit)?),
-            None => None,
-        };
-        Ok(Triangles { lower: Triangular::new(self.lower().with(lower)?, Triangle::Lower, diagonal)?, upper, shift })
+        let of =
+            |pattern: &Pattern, values, triangle, diagonal| Triangular::new(pattern.with(values)?, triangle, diagonal);
+        let (upper, lower) = rayon::join(
+            || self.upper().map(|pattern| of(pattern, upper, Triangle::Upper, Diagonal::NonUnit)).transpose(),
+            || of(self.lower(), lower, Triangle::Lower, diagonal),
+        );
+        Ok(Triangles { upper: upper?, lower: lower?, shift })
     }
     /// Both phases with default parameters.
     ///
@@ -194,21 +198,24 @@ impl Pattern {
         Ok(unsafe { Csr::new_unchecked(n, n, row_ptr, col_idx, values) })
     }
 
-    /// Of each row of A, whose diagonal entry must be stored, what `part` takes: it is given the columns, and how many come before the diagonal.
-    pub(crate) fn of_parts<T: Real>(a: &Csr<T>, part: impl Fn(&[Ordinal], usize) -> &[Ordinal] + Sync) -> Result<Self> {
-        let mut row_ptr = vec![0 as Offset; a.row_ptr().len()];
+    /// Of each row of A the columns that `part` takes of so many, of which so many come before the diagonal: see [`before`].
+    pub(crate) fn of_parts<T: Real>(
+        a: &Csr<T>,
+        before: &[Ordinal],
+        part: impl Fn(usize, usize) -> Range<usize> + Sync,
+    ) -> Self {
+        let range = |i: usize| part(a.row_nnz(i), before[i] as usize);
+        let mut row_ptr = vec![0 as Offset; before.len() + 1];
         // Where rows end in their chunk.
-        let count = |(chunk, ends): (usize, &mut [Offset])| -> Result<usize> {
+        let count = |(chunk, ends): (usize, &mut [Offset])| -> usize {
             let mut sum = 0;
-            for (i, end) in (chunk * CHUNK..).zip(ends) {
-                sum += part(a.row(i).0, around(a, i)?.0.len()).len();
+            for (i, end) in (chunk * ROWS..).zip(ends) {
+                sum += range(i).len();
                 *end = sum as Offset;
             }
-            Ok(sum)
+            sum
         };
-        // In order, so that the first error is the first row's.
-        let sums: Vec<Result<usize>> = row_ptr[1..].par_chunks_mut(CHUNK).enumerate().map(count).collect();
-        let sums = sums.into_iter().collect::<Result<Vec<usize>>>()?;
+        let sums: Vec<usize> = row_ptr[1..].par_chunks_mut(ROWS).enumerate().map(count).collect();
         let mut col_idx = vec![0 as Ordinal; sums.iter().sum()];
         let (mut rest, mut base) = (&mut col_idx[..], 0);
         let mut chunks = Vec::with_capacity(sums.len());
@@ -217,17 +224,38 @@ impl Pattern {
             chunks.push((base, cols));
             (rest, base) = (behind, base + sum as Offset);
         }
-        row_ptr[1..].par_chunks_mut(CHUNK).zip(chunks).enumerate().for_each(|(chunk, (ends, (base, cols)))| {
+        row_ptr[1..].par_chunks_mut(ROWS).zip(chunks).enumerate().for_each(|(chunk, (ends, (base, cols)))| {
             let mut at = 0;
-            for (i, end) in (chunk * CHUNK..).zip(ends) {
-                let (row, length) = (a.row(i).0, *end as usize - at);
-                let before = row.partition_point(|&j| (j as usize) < i);
-                cols[at..at + length].copy_from_slice(part(row, before));
-                at += length;
+            for (i, end) in (chunk * ROWS..).zip(ends) {
+                cols[at..*end as usize].copy_from_slice(&a.row(i).0[range(i)]);
+                at = *end as usize;
                 *end += base;
             }
         });
-        Ok(Self { row_ptr, col_idx })
+        Self { row_ptr, col_idx }
+    }
+}
+
+/// Entries of each row of a square matrix before that on the diagonal, counted without a branch for each. In parallel.
+///
+/// # Errors
+/// [`Error::NotSquare`]; [`Error::MissingPivot`], with the first row that stores no diagonal entry.
+pub(crate) fn before<T: Real>(a: &Csr<T>) -> Result<Vec<Ordinal>> {
+    square(a)?;
+    let mut before = vec![0 as Ordinal; a.row_ptr().len() - 1];
+    let count = |(chunk, counts): (usize, &mut [Ordinal])| {
+        for (i, count) in (chunk * ROWS..).zip(counts) {
+            let (cols, diagonal) = (a.row(i).0, i as Ordinal);
+            *count = cols.iter().map(|&j| Ordinal::from(j < diagonal)).sum();
+            if cols.get(*count as usize) != Some(&diagonal) {
+                return Some(i);
+            }
+        }
+        None
+    };
+    match before.par_chunks_mut(ROWS).enumerate().find_map_first(count) {
+        Some(row) => Err(Error::MissingPivot { row }),
+        None => Ok(before),
     }
 }
 
@@ -248,9 +276,12 @@ pub(crate) struct Halves {
 impl Halves {
     /// Every row must store its diagonal entry.
     pub(crate) fn of<T: Real>(a: &Csr<T>) -> Result<Self> {
-        square(a)?;
-        let lower = Pattern::of_parts(a, |cols, before| &cols[..before])?;
-        Ok(Self { lower, upper: Pattern::of_parts(a, |cols, before| &cols[before..])? })
+        let before = before(a)?;
+        let (lower, upper) = rayon::join(
+            || Pattern::of_parts(a, &before, |_, before| 0..before),
+            || Pattern::of_parts(a, &before, |entries, before| before..entries),
+        );
+        Ok(Self { lower, upper })
     }
     /// Entries of the matrix before row `i`.
     pub(crate) fn start(&self, i: usize) -> usize {

@@ -14,8 +14,7 @@ use std::marker::PhantomData;
 
 use spandrel_formats::{Csr, Offset, Real};
 
-use crate::factor::{Slots, expect_values, with_fma};
-use crate::triangle::square;
+use crate::factor::{Slots, before, expect_values, with_fma};
 use crate::{Error, Factor, Factors, Pattern, Result};
 
 /// The first alpha that is tried.
@@ -67,8 +66,7 @@ impl<T: Real> Factor for Ic0<T> {
     const NAME: &'static str = "ic0";
 
     fn symbolic(a: &Csr<T>) -> Result<Self> {
-        square(a)?;
-        let lower = Pattern::of_parts(a, |cols, before| &cols[..=before])?;
+        let lower = Pattern::of_parts(a, &before(a)?, |_, before| 0..before + 1);
         Ok(Self { lower, row_ptr: a.row_ptr().to_vec(), value: PhantomData })
     }
     fn numeric(&self, values: &[T]) -> Result<Factors<T>> {

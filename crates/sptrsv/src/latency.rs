@@ -57,17 +57,17 @@ impl Latency {
     /// # Errors
     /// As [`Schedule::of`].
     pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
-        let n = view.ptr.len() - 1;
-        let count = n.min(PLAYED);
-        let first = (n - count) / 2;
-        let part = Part::of(view, first..first + count);
-        let ranked = part.ranked();
-        let by_levels = || Schedule::ranked::<T>(&ranked).map(|schedule| part.by_levels(&schedule));
-        let by_threads = || (2 * ranked.followers() < count).then(|| part.by_threads());
-        let (level_sets, threads) = rayon::join(by_levels, by_threads);
-        let microseconds = |nanoseconds: u32| f64::from(nanoseconds) / 1000.0;
-        let threads = threads.map_or(f64::INFINITY, microseconds);
-        Ok(Self { rows: count, level_sets: microseconds(level_sets?), threads })
+        let (part, ranked) = Part::middle(view);
+        part.played::<T>(&ranked)
+    }
+
+    /// As [`Latency::of`]; `None`, and nothing is played, where a thread a row would be said to take forever.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn in_question<T: Real>(view: &View<'_, T>) -> Result<Option<Self>> {
+        let (part, ranked) = Part::middle(view);
+        part.is_for_threads(&ranked).then(|| part.played::<T>(&ranked)).transpose()
     }
 }
 
@@ -100,6 +100,16 @@ impl Part {
         Self { ptr, needs, diagonal: !view.inv_diag.is_empty() }
     }
 
+    /// The rows in the middle of a system, [`PLAYED`] at most, and their levels.
+    fn middle<T: Real>(view: &View<'_, T>) -> (Self, Ranked) {
+        let n = view.ptr.len() - 1;
+        let count = n.min(PLAYED);
+        let first = (n - count) / 2;
+        let part = Self::of(view, first..first + count);
+        let ranked = Ranked::of::<false>(count, |row| part.needs(row));
+        (part, ranked)
+    }
+
     fn rows(&self) -> usize {
         self.ptr.len() - 1
     }
@@ -108,9 +118,19 @@ impl Part {
         &self.needs[self.ptr[row] as usize..self.ptr[row + 1] as usize]
     }
 
-    /// Levels among these rows.
-    fn ranked(&self) -> Ranked {
-        Ranked::of::<false>(self.rows(), |row| self.needs(row))
+    /// Whether a thread a row may be fast: not where most rows follow others of a chain.
+    fn is_for_threads(&self, ranked: &Ranked) -> bool {
+        2 * ranked.followers() < self.rows()
+    }
+
+    /// Both ways, at the same time.
+    fn played<T: Real>(&self, ranked: &Ranked) -> Result<Latency> {
+        let by_levels = || Schedule::ranked::<T>(ranked).map(|schedule| self.by_levels(&schedule));
+        let by_threads = || self.is_for_threads(ranked).then(|| self.by_threads());
+        let (level_sets, threads) = rayon::join(by_levels, by_threads);
+        let microseconds = |nanoseconds: u32| f64::from(nanoseconds) / 1000.0;
+        let threads = threads.map_or(f64::INFINITY, microseconds);
+        Ok(Latency { rows: self.rows(), level_sets: microseconds(level_sets?), threads })
     }
 
     /// When the last row is known, by level sets.

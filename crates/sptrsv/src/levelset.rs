@@ -18,8 +18,8 @@
 //! whichever costs less, what changing between them costs included.
 //!
 //! Order: [`crate::serial`]'s.
-//! Cost: chains and levels in one serial pass over the entries, then passes over the rows, O(nnz + nrows); the index in one parallel pass when
-//! a device asks for it ([`Schedule::index`]).
+//! Cost: chains and levels in a serial pass over the entries for each length of chains that is tried, then passes over the rows, O(nnz + nrows); the
+//! index in one parallel pass when a device asks for it ([`Schedule::index`]). Both systems, and all lengths, at the same time.
 //! References: Anderson & Saad 1989, Solving sparse triangular linear systems on parallel computers; Park, Smelyanskiy, Sundaram, Dubey
 //! 2014, Sparsifying synchronization for high-performance shared-memory sparse triangular solver (execution order).
 
@@ -494,12 +494,17 @@ impl<T: Real> Plan for Levelset<T> {
     const NAME: &'static str = "levelset";
 
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
-        let rows = Rows::new(matrix, systems);
-        let plain = Arc::new(Schedule::of(&rows.view(System::Plain)?)?);
-        let transposed = match systems {
-            Systems::Plain => None,
-            Systems::Both => Some(Arc::new(Schedule::of(&rows.view(System::Transposed)?)?)),
+        // The columns are indexed beside the rows' schedule.
+        let columns = || -> Result<_> {
+            let rows = Rows::new(Arc::clone(&matrix), systems);
+            let transposed = match systems {
+                Systems::Plain => None,
+                Systems::Both => Some(Arc::new(Schedule::of(&rows.view(System::Transposed)?)?)),
+            };
+            Ok((rows, transposed))
         };
+        let (plain, columns) = rayon::join(|| Schedule::of(&View::of(&matrix)), columns);
+        let (plain, (rows, transposed)) = (Arc::new(plain?), columns?);
         Ok(Self { rows, plain, transposed })
     }
     fn matrix(&self) -> &Arc<Triangular<T>> {

@@ -17,7 +17,6 @@
 //! Cost of the analysis: one parallel pass over the columns, that of [`Runs`]; what is then looked at are runs. Index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
 //! References: Lamport 1974, The parallel execution of DO loops (hyperplanes); Chen, Yang, Liu, Ma 2023, structured SpTRSV.
 
-use std::cell::LazyCell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -225,14 +224,23 @@ impl<T: Real> Sweep<T> {
         &self.lattice
     }
 
+    /// Some rows of a triangle, as a device looks at them.
+    fn sample(matrix: &Triangular<T>) -> Sample {
+        let (n, csr) = (matrix.nrows(), matrix.csr());
+        let mut sample = Sample::new(n);
+        for row in (0..n.min(Sample::ROWS)).map(|at| Sample::row(n, at)) {
+            sample.push(row, csr.row(row).0.to_vec());
+        }
+        sample
+    }
+
     /// Plans from a look at some rows, as a device does: the grid that they suggest, proved on every row. Several unknowns a point of a plane may be
     /// an axis of their own then, as those of elasticity in the plane, whose lattice is [2, X, Y] with 27 points.
     ///
     /// # Errors
     /// [`Error::NotAGrid`], [`Error::OutsideStencil`].
-    fn sampled(matrix: &Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
+    fn sampled(mut sample: Sample, runs: &Runs<'_, T>, matrix: &Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
         let (n, csr, triangle) = (matrix.nrows(), matrix.csr(), matrix.triangle());
-        let mut sample = Sample::new(n);
         // Where a row first lacks the point beside it the line may end.
         let beside = |i: usize| match triangle {
             Triangle::Lower => csr.get(i + 1, i),
@@ -241,15 +249,11 @@ impl<T: Real> Sweep<T> {
         if let Some(i) = (0..n.saturating_sub(1).min(FIRST_LINE)).find(|&i| beside(i).is_none()) {
             sample.line_may_have(i + 1);
         }
-        for row in (0..n.min(Sample::ROWS)).map(|at| Sample::row(n, at)) {
-            sample.push(row, csr.row(row).0.to_vec());
-        }
-        let runs = LazyCell::new(|| Runs::of(csr));
         let mut contradicting = Vec::new();
         for _ in 0..GUESSES {
             let grid = sample.guess().map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
             let lattice = Lattice::new(n, grid.size, &lower(&grid.offsets, triangle), false, false)?;
-            match Self::verified(&runs, matrix, lattice, systems) {
+            match Self::verified(runs, matrix, lattice, systems) {
                 // A row that a guess was made from is not in order.
                 Err(Error::OutsideStencil { row, .. }) if !contradicting.contains(&row) => {
                     contradicting.push(row);
@@ -262,16 +266,23 @@ impl<T: Real> Sweep<T> {
     }
 
     /// The plan where it is expected to pay on a machine. On a GPU several unknowns a point are not looked for but as an axis of their own: what has
-    /// kernels has one.
+    /// kernels has one. Nothing is looked for where some rows already have more diagonals than any stencil with kernels.
     pub fn paying(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<Self> {
         let pays = |plan: &Self| plan.pays(machine);
         match machine {
             Machine::Cpu => Self::analyze(Arc::clone(matrix), systems).ok().filter(pays),
-            Machine::Gpu => Self::sampled(matrix, systems).ok().filter(pays).or_else(|| {
+            Machine::Gpu => {
+                let sample = Self::sample(matrix);
+                let most = STENCILS.iter().map(|stencil| stencil.len()).max()?;
+                if sample.has_more_diagonals_than(most) {
+                    return None;
+                }
                 let runs = Runs::of(matrix.csr());
-                let grid = Grid::of_points(&runs).ok()?;
-                Self::found(&runs, matrix, &grid, systems).ok().filter(pays)
-            }),
+                Self::sampled(sample, &runs, matrix, systems).ok().filter(pays).or_else(|| {
+                    let grid = Grid::of_points(&runs).ok()?;
+                    Self::found(&runs, matrix, &grid, systems).ok().filter(pays)
+                })
+            }
         }
     }
 

@@ -180,8 +180,12 @@ pub fn divisors<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
 /// What `entry` makes of each row, in parallel, or the first row's error.
 fn filled<T: Real>(nrows: usize, entry: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
     let mut made = vec![T::zero(); nrows];
-    let store = |(i, place): (usize, &mut T)| entry(i).map(|entry| *place = entry).err();
-    match made.par_iter_mut().enumerate().with_min_len(CHUNK).find_map_first(store) {
+    // By chunks: what is looked for in parallel is asked after at each item.
+    let store = |(chunk, places): (usize, &mut [T])| {
+        let mut rows = (chunk * CHUNK..).zip(places);
+        rows.find_map(|(i, place)| entry(i).map(|entry| *place = entry).err())
+    };
+    match made.par_chunks_mut(CHUNK).enumerate().find_map_first(store) {
         Some(error) => Err(error),
         None => Ok(made),
     }
@@ -219,7 +223,9 @@ impl<T: Real> Triangular<T> {
         };
         let outside = |i: usize, j: usize| j != i && !triangle.holds(i, j);
         let is_wrong = |&i: &usize| furthest(i).is_some_and(|&j| outside(i, j as usize));
-        if let Some(row) = (0..csr.nrows()).into_par_iter().with_min_len(CHUNK).find_first(is_wrong) {
+        let n = csr.nrows();
+        let wrong = |chunk: usize| (chunk * CHUNK..n.min((chunk + 1) * CHUNK)).find(is_wrong);
+        if let Some(row) = (0..n.div_ceil(CHUNK)).into_par_iter().find_map_first(wrong) {
             let col = csr.row(row).0.iter().find(|&&j| outside(row, j as usize)).map_or(row, |&j| j as usize);
             return Err(Error::NotTriangular { triangle, row, col });
         }

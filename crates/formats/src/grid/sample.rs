@@ -46,22 +46,38 @@ impl Sample {
         self.lines.push(points);
     }
 
+    /// Whether the rows have entries on more than so many diagonals beside the main one; so has the matrix then.
+    pub fn has_more_diagonals_than(&self, most: usize) -> bool {
+        let mut found: Vec<i64> = Vec::with_capacity(most + 1);
+        for (row, cols) in &self.rows {
+            for diagonal in cols.iter().map(|&col| i64::from(col) - *row as i64).filter(|&diagonal| diagonal != 0) {
+                if !found.contains(&diagonal) {
+                    if found.len() == most {
+                        return true;
+                    }
+                    found.push(diagonal);
+                }
+            }
+        }
+        false
+    }
+
     /// The grid that the rows suggest.
     ///
     /// # Errors
-    /// [`NotAGrid`], the reason, where none holds these rows.
+    /// [`NotAGrid`], the reason, where none holds these rows. [`NotAGrid::TooManyDiagonals`] is true of the matrix too.
     pub fn guess(&self) -> Result<Grid, NotAGrid> {
         let mut counts = BTreeMap::new();
         for (row, cols) in &self.rows {
             for &col in cols {
                 *counts.entry(i64::from(col) - *row as i64).or_insert(0) += 1;
             }
+            if counts.len() > MAX_DIAGONALS {
+                return Err(NotAGrid::TooManyDiagonals);
+            }
         }
         if counts.is_empty() {
             return Err(NotAGrid::Empty);
-        }
-        if counts.len() > MAX_DIAGONALS {
-            return Err(NotAGrid::TooManyDiagonals);
         }
         let diagonals: Vec<Diagonal> =
             counts.into_iter().map(|(offset, count)| Diagonal { offset, count, rows: u64::MAX }).collect();
@@ -107,5 +123,24 @@ impl Sample {
             walked.offsets.iter().filter(inside).count() == cols.len()
         });
         walked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn diagonals_beside_the_main_one_are_counted_once() {
+        let mut sample = Sample::new(100);
+        for row in 40..50 {
+            sample.push(row, [row - 7, row - 1, row, row + 3].map(|col| col as Ordinal).to_vec());
+        }
+        assert!(sample.has_more_diagonals_than(2) && !sample.has_more_diagonals_than(3));
+        assert!(!Sample::new(100).has_more_diagonals_than(0));
+        // No guess is made of rows with more than a stencil may have.
+        sample.push(60, (0..=MAX_DIAGONALS as Ordinal).collect());
+        assert!(sample.has_more_diagonals_than(60));
+        assert_eq!(sample.guess(), Err(NotAGrid::TooManyDiagonals));
     }
 }
