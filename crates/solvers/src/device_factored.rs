@@ -1,15 +1,17 @@
 //! Preconditioners that are two triangular solves with factors that the device computes: the host does the symbolic phase and the
-//! analysis, from patterns alone, and never sees a value of the factors.
+//! analysis, from patterns alone, and never sees a value of the factors. Where rows mostly wait for each other the host does the numeric phase as well
+//! ([`DeviceFactors::by_host`]), beside the analysis, and the device has its result.
 //!
 //! Order: that of [`spandrel_sptrsv::factor`], then that of the plan's solves: the bits of [`Factored`] with the same plan.
-//! Cost: a set-up of the host's symbolic phase, the longer of its analysis and the device's numeric phase, which need nothing of each other, and a
-//! pass over the factors into the plans' layouts. Beside the plans the device holds the patterns of the factors and a second copy of their values, so that a factorisation that
-//! breaks down leaves the preconditioner as it was.
+//! Cost: a set-up of the host's symbolic phase, the longer of its analysis and the numeric phase, which need nothing of each other, and a pass
+//! over the factors into the plans' layouts. Beside the plans the device holds a second copy of the factors' values, so that a factorisation
+//! that breaks down leaves the preconditioner as it was, and their patterns where it computes them.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
 
 use std::fmt;
 use std::sync::Arc;
 
+use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Factorize, Gate, Load, Preconditioner, Sptrsv};
 use spandrel_formats::Csr;
 use spandrel_sptrsv::{Factor, Pattern, Plan};
@@ -17,10 +19,11 @@ use spandrel_sptrsv::{Factor, Pattern, Plan};
 use crate::Result;
 use crate::factored::{Factored, Plans};
 
-/// Factors that a device has computed, and what it computes new ones by: all of a set-up that needs no plan.
+/// Factors on a device, and what new ones are computed by: all of a set-up that needs no plan.
 pub struct DeviceFactors<B: Factorize<F>, F: Factor> {
     factor: Arc<F>,
-    symbolic: <B as Load<F>>::Resident,
+    /// `None` where the host computes them.
+    symbolic: Option<<B as Load<F>>::Resident>,
     /// Values of L and U as they are made.
     made: [<B as Backend<F::Value>>::Vector; 2],
     shift: f64,
@@ -37,30 +40,40 @@ impl<B: Factorize<F>, F: Factor> fmt::Debug for DeviceFactors<B, F> {
 }
 
 impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
-    /// Factors values that are on the device, in the stored order of the matrix that `factor` is the symbolic phase of. Blocks.
+    /// Factors values that are on the device there, in the stored order of the matrix that `factor` is the symbolic phase of. Blocks.
     ///
     /// # Errors
     /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
     pub fn new(be: &B, factor: Arc<F>, values: &B::Vector) -> Result<Self> {
         let symbolic = Load::<F>::load(be, Arc::clone(&factor))?;
-        let vector = |pattern: Option<&Pattern>| Backend::<F::Value>::zeros(be, pattern.map_or(0, Pattern::nnz));
-        let made = [vector(Some(factor.lower()))?, vector(factor.upper())?];
-        let mut factors = Self { factor, symbolic, made, shift: 0.0 };
+        let mut factors = Self::unmade(be, factor, Some(symbolic))?;
         factors.update(be, values)?;
         Ok(factors)
     }
 
-    /// As [`DeviceFactors::new`], while another thread of the host does some work: the analysis, which needs no values.
-    pub fn beside<R: Send>(
-        be: &B,
-        factor: &Arc<F>,
-        values: &B::Vector,
-        work: impl FnOnce(&F) -> R + Send,
-    ) -> (Result<Self>, R) {
+    /// As [`DeviceFactors::new`] for values on the host, where they are factored, as new ones will be: sooner where
+    /// [`spandrel_sptrsv::Numeric::is_sooner_on_host`]. The same bits. Blocks.
+    ///
+    /// # Errors
+    /// As [`DeviceFactors::new`].
+    pub fn by_host(be: &B, factor: Arc<F>, values: &[F::Value]) -> Result<Self> {
+        let mut factors = Self::unmade(be, factor, None)?;
+        factors.update_here(be, values)?;
+        Ok(factors)
+    }
+
+    fn unmade(be: &B, factor: Arc<F>, symbolic: Option<<B as Load<F>>::Resident>) -> Result<Self> {
+        let vector = |pattern: Option<&Pattern>| Backend::<F::Value>::zeros(be, pattern.map_or(0, Pattern::nnz));
+        let made = [vector(Some(factor.lower()))?, vector(factor.upper())?];
+        Ok(Self { factor, symbolic, made, shift: 0.0 })
+    }
+
+    /// Factors that are made, while another thread of the host does some work: the analysis, which needs no values.
+    pub fn beside<R: Send>(make: impl FnOnce() -> Result<Self>, work: impl FnOnce() -> R + Send) -> (Result<Self>, R) {
         let mut done = None;
         let factors = rayon::in_place_scope(|scope| {
-            scope.spawn(|_| done = Some(work(factor)));
-            Self::new(be, Arc::clone(factor), values)
+            scope.spawn(|_| done = Some(work()));
+            make()
         });
         match done {
             Some(done) => (factors, done),
@@ -81,13 +94,27 @@ impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
     }
 
     fn update(&mut self, be: &B, values: &B::Vector) -> Result<()> {
+        let Some(symbolic) = &self.symbolic else {
+            let values = be.download(values)?;
+            return self.update_here(be, &values);
+        };
         let [lower, upper] = &mut self.made;
-        self.shift = be.factorize(&self.symbolic, values, lower, upper)?;
+        self.shift = be.factorize(symbolic, values, lower, upper)?;
+        Ok(())
+    }
+
+    fn update_here(&mut self, be: &B, values: &[F::Value]) -> Result<()> {
+        expect_len("factorize", "values", values.len(), self.factor.nnz_given())?;
+        let factors = self.factor.numeric(values)?;
+        let [lower, upper] = &mut self.made;
+        be.write(&factors.lower, lower)?;
+        be.write(&factors.upper, upper)?;
+        self.shift = factors.shift;
         Ok(())
     }
 }
 
-/// M^-1 as two triangular solves, its numeric phase on the device. See the module's head.
+/// M^-1 as two triangular solves with factors on the device. See the module's head.
 pub struct DeviceFactored<B: Load<P> + Factorize<F>, P: Plan, F: Factor> {
     solves: Factored<B, P, F>,
     factors: DeviceFactors<B, F>,
@@ -119,8 +146,9 @@ where
     /// # Errors
     /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row, and for a plan that does not fit; a backend that fails.
     pub fn with(be: &B, factor: F, values: &<B as Backend<P::Value>>::Vector) -> Result<Self> {
-        let plans = |factor: &F| Plans::analyze(&factor.triangles(factor.unformed())?.into());
-        let (factors, plans) = DeviceFactors::beside(be, &Arc::new(factor), values, plans);
+        let factor = Arc::new(factor);
+        let plans = || Plans::analyze(&factor.triangles(factor.unformed())?.into());
+        let (factors, plans) = DeviceFactors::beside(|| DeviceFactors::new(be, Arc::clone(&factor), values), plans);
         let (plans, factors) = (plans?, factors?);
         Self::of(be, factors.load(be, plans)?, factors)
     }
@@ -145,7 +173,7 @@ where
         Ok(device)
     }
 
-    /// Factors new values on the pattern of the old, in stored order: nothing of them goes through the host. No symbolic phase, no analysis,
+    /// Factors new values on the pattern of the old, in stored order, where the old ones were factored. No symbolic phase, no analysis,
     /// no new addresses, so recorded steps see the new factors. Blocks; may not be recorded.
     ///
     /// # Errors

@@ -66,9 +66,8 @@ fn work_beside_the_factorisation_is_done_whether_it_succeeds_or_not() {
     let a = generate::csr::<f64>("convdiff2d:9x7,peclet=3").unwrap();
     let factor = Arc::new(Ilu0::symbolic(&a).unwrap());
     let beside = |values: &[f64]| {
-        DeviceFactors::beside(&be, &factor, &be.upload(values).unwrap(), |factor| {
-            Plans::<Serial<f64>>::analyze(&factor.triangles(factor.unformed()).unwrap().into()).unwrap()
-        })
+        let analyze = || Plans::<Serial<f64>>::analyze(&factor.triangles(factor.unformed()).unwrap().into()).unwrap();
+        DeviceFactors::beside(|| DeviceFactors::new(&be, Arc::clone(&factor), &be.upload(values).unwrap()), analyze)
     };
     let (factors, plans) = beside(a.values());
     let factors = factors.unwrap();
@@ -78,6 +77,33 @@ fn work_beside_the_factorisation_is_done_whether_it_succeeds_or_not() {
     let (factors, plans) = beside(&vec![0.0; a.nnz()]);
     assert_eq!(factors.unwrap_err().status(), Some(Status::ZeroPivot));
     assert!(plans.iter().all(|plan| plan.nrows() == 63));
+}
+
+#[test]
+fn factors_of_the_host_are_the_devices() {
+    let be = Cpu::with_threads(2).unwrap();
+    let (old, other) = (generate::csr::<f64>("poisson2d:9x7").unwrap(), generate::csr::<f64>("poisson2d:9x7").unwrap());
+    let new: Vec<f64> = other.values().iter().enumerate().map(|(k, v)| v * (1.0 + (k % 3) as f64 / 64.0)).collect();
+    let factor = Arc::new(Ic0::symbolic(&old).unwrap());
+    let plans = || Plans::<Levelset<f64>>::analyze(&factor.triangles(factor.unformed()).unwrap().into()).unwrap();
+    let of = |factors: DeviceFactors<Cpu, Ic0<f64>>| {
+        DeviceFactored::of(&be, factors.load(&be, plans()).unwrap(), factors).unwrap()
+    };
+    let mut here = of(DeviceFactors::by_host(&be, Arc::clone(&factor), old.values()).unwrap());
+    let mut there = of(DeviceFactors::new(&be, Arc::clone(&factor), &be.upload(old.values()).unwrap()).unwrap());
+    assert_eq!(applied(&be, &here, 63), applied(&be, &there, 63));
+    let new = be.upload(&new).unwrap();
+    here.update(&be, &new).unwrap();
+    there.update(&be, &new).unwrap();
+    let updated = applied(&be, &there, 63);
+    assert_eq!(applied(&be, &here, 63), updated);
+    // What cannot be factored is said in the same words, and changes nothing.
+    for bad in [vec![f64::NAN; old.nnz()], vec![-1.0; old.nnz()], vec![1.0]] {
+        let told = |m: &mut DeviceFactored<_, Levelset<f64>, _>| m.update(&be, &be.upload(&bad).unwrap()).unwrap_err();
+        assert_eq!(told(&mut here).to_string(), told(&mut there).to_string());
+        assert_eq!(applied(&be, &here, 63), updated);
+    }
+    assert!(DeviceFactors::by_host(&be, factor, &[f64::NAN; 279]).is_err());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
 //! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets; on a GPU a thread a row where
-//! that is expected to be faster ([`spandrel_sptrsv::choose::by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU the factors are computed there, with the bits of the host's:
-//! the host looks at patterns alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
+//! that is expected to be faster ([`spandrel_sptrsv::choose::by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU
+//! the factors are computed there, with the bits of the host's, unless the host is expected to be there first ([`Numeric`]): the host looks at patterns
+//! alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Mat, MixedPrecis
 use spandrel_formats::{Csr, Machine, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{DeviceFactored, DeviceFactors, Error, Mixed, Result};
-use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Ssor, Sweep};
+use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Numeric, Plan, Ssor, Sweep};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -20,8 +21,8 @@ use crate::Cuda;
 /// A preconditioner that takes new values of the matrix that it was made of.
 pub trait Renew<T: Real, B: Backend<T>>: Preconditioner<T, B> {
     /// Factors new values on the pattern of the old, in stored order; alpha of the shift, as [`Chosen::shift`]. No symbolic phase, no
-    /// analysis, no new addresses, so recorded steps see the new factors. On a GPU nothing of them goes through the host. Blocks; may not be
-    /// recorded.
+    /// analysis, no new addresses, so recorded steps see the new factors. On a GPU the values go through the host where it factors them
+    /// ([`Numeric`]). Blocks; may not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::Triangle`] for what the factorisation breaks down at, and for another number of values; a backend that fails. After an
@@ -256,7 +257,7 @@ impl<T: Real> General<T> {
     }
 }
 
-/// As [`choose`] with the numeric phase on the device, meanwhile.
+/// As [`choose`] with the numeric phase meanwhile, on the device unless the host is sooner there.
 #[allow(dead_code)] // without a backend
 fn choose_there<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
 where
@@ -264,9 +265,12 @@ where
     B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + Sptrsv<Capellini<T>> + Factorize<F> + 'static,
     F: Factor<Value = T>,
 {
-    let values = Backend::<T>::upload(be, values)?;
     let factor = Arc::new(factor);
-    let (factors, planned) = DeviceFactors::beside(be, &factor, &values, Planned::of);
+    let factors = || match Numeric::of(&*factor).is_sooner_on_host() {
+        true => DeviceFactors::by_host(be, Arc::clone(&factor), values),
+        false => DeviceFactors::new(be, Arc::clone(&factor), &Backend::<T>::upload(be, values)?),
+    };
+    let (factors, planned) = DeviceFactors::beside(factors, || Planned::of(&*factor));
     let (planned, factors) = (planned?, factors?);
     let general = match planned {
         Planned::Sweep(plans) => match factors.load(be, plans) {
@@ -392,6 +396,25 @@ mod tests {
         there.update(&refusing, &refusing.upload(&scaled).unwrap()).unwrap();
         let wanted = applied(&cpu, &cpu.incomplete(ilu0(), &scaled).unwrap(), 729);
         assert_eq!(applied(&refusing, &there, 729), wanted);
+    }
+
+    #[test]
+    fn rows_that_wait_for_each_other_are_factored_by_the_host_with_the_same_bits() {
+        let cpu = Cpu::new();
+        for (spec, by_host) in [("banded:n=3000,d=9", true), ("poisson3d:24", false)] {
+            let a = generate::csr::<f64>(spec).unwrap();
+            let factor = || Ilu0::symbolic(&a).unwrap();
+            assert_eq!(Numeric::of(&factor()).is_sooner_on_host(), by_host, "{spec}");
+            let mut there = choose_there(&cpu, factor(), a.values()).unwrap();
+            let mut here = choose(&cpu, factor(), a.values()).unwrap();
+            let n = a.row_ptr().len() - 1;
+            assert_eq!(applied(&cpu, &there, n), applied(&cpu, &here, n), "{spec}");
+            let new: Vec<f64> = a.values().iter().enumerate().map(|(k, v)| v * (1.0 + (k % 7) as f64 / 64.0)).collect();
+            let new = cpu.upload(&new).unwrap();
+            there.update(&cpu, &new).unwrap();
+            here.update(&cpu, &new).unwrap();
+            assert_eq!(applied(&cpu, &there, n), applied(&cpu, &here, n), "{spec}, new values");
+        }
     }
 
     #[test]
