@@ -111,7 +111,9 @@ impl Figure {
             let text = format!("| {} | {what} | {published} | missing: {why} | - | | | |\n", self.place);
             return Row { text, found: false, why: None };
         };
-        let ratio = self.value.as_f64().map(|theirs| if self.less { theirs / value } else { value / theirs });
+        // A share of time saved that is below zero has no ratio to one that is not.
+        let theirs = self.value.as_f64().filter(|_| value > 0.0);
+        let ratio = theirs.map(|theirs| if self.less { theirs / value } else { value / theirs });
         let case = match (all.as_slice(), line.stands_in_for()) {
             _ if is_claim => line.text("what").to_owned(),
             ([first, .., last], _) => {
@@ -491,6 +493,8 @@ mod tests {
         assert_eq!(of(" }\nvalue = 1.25\nwhy = \"bytes.\"").why, None);
         // A share of time saved: 1 - 2 / 2.5.
         assert!(of(", share = true }\nvalue = 0.1").text.contains("| 0.100 | 0.200 | 2.00 | `a` |"));
+        let lost = "ours = { record = [\"record/r.jsonl\"], line = { contender = \"peer\" }, over = { contender = \"spandrel\" }, share = true }\nvalue = 0.1";
+        assert!(whole_row(lost, &records).text.contains("| 0.100 | -0.250 | - | `a` |"));
     }
 
     #[test]
