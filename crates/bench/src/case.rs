@@ -2,8 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail, ensure};
+use clap::builder::PossibleValuesParser;
 use spandrel_formats::{Csr, Real, generate, matrix_market};
+
+macro_rules! stems {
+    ([] $(($stem:ident, $Type:ident)),* $(,)?) => { &[$(stringify!($stem)),*] };
+}
+const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
+
+/// What the command line takes as a storage format.
+pub fn formats() -> PossibleValuesParser {
+    PossibleValuesParser::new(FORMATS)
+}
 
 /// A named matrix.
 #[derive(Clone, Debug)]
@@ -25,11 +36,25 @@ impl Case {
         Self { name, path: Some(word.into()) }
     }
 
+    /// As [`Case::parse`], of a word that was typed: a file that is not there and a generator that does not exist are errors.
+    ///
+    /// # Errors
+    /// With what there is.
+    pub fn given(word: &str) -> Result<Self> {
+        let case = Self::parse(word);
+        match &case.path {
+            Some(path) => ensure!(path.is_file(), "{word}: there is no such file, and no such generator"),
+            None => drop(generate::Spec::parse(word)?),
+        }
+        Ok(case)
+    }
+
     /// The matrix itself.
     pub fn load<T: Real>(&self) -> Result<Csr<T>> {
+        // The text of an error has its source's in it.
         Ok(match &self.path {
             None => generate::csr(&self.name)?,
-            Some(path) => matrix_market::read_csr(path)?,
+            Some(path) => matrix_market::read_csr(path).map_err(|why| Error::msg(why.to_string()))?,
         })
     }
 }
@@ -49,4 +74,21 @@ pub fn folder(dir: &Path) -> Result<Vec<Case>> {
     }
     cases.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(cases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_typed_wrong_is_an_error_at_once() {
+        assert_eq!(Case::given("d3n7:8").expect("a generator").path, None);
+        let said = |word: &str| Case::given(word).expect_err("neither").to_string();
+        assert_eq!(said("nope.mtx"), "nope.mtx: there is no such file, and no such generator");
+        assert!(said("d3n9:8").contains("there is no generator \"d3n9\""));
+        assert!(said("d3n7:0").contains("size=0 is below 1"));
+        // What the error of a file says is said once.
+        let why = format!("{:#}", Case::parse("nope.mtx").load::<f64>().expect_err("no file"));
+        assert_eq!(why.matches("No such file").count(), 1, "{why}");
+    }
 }

@@ -33,7 +33,8 @@ struct Cli {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// Matrices: generator specifications or paths
+    /// Matrix Market files (.mtx, .mtx.gz) or generators (d3n7:64, poisson2d:512, ...)
+    #[arg(value_name = "MATRIX")]
     matrices_given: Vec<String>,
     /// All .mtx and .mtx.gz files of this folder
     #[arg(long = "matrices", value_name = "DIR")]
@@ -63,7 +64,8 @@ struct Output {
     /// Least milliseconds of one contender in one round (default: 20, on a GPU 2)
     #[arg(long)]
     round_ms: Option<f64>,
-    /// No round of a case begins after so many seconds, but for the first three (default: none is left out; bdia, report, hmec and coo: 1.5)
+    /// After so many seconds no further round of a case begins, but three are always run (default: no limit; in the papers bdia, report, hmec and
+    /// coo 1.5)
     #[arg(long)]
     case_seconds: Option<f64>,
 }
@@ -124,7 +126,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
         /// Formats, comma separated (default: all that fit)
-        #[arg(long, value_delimiter = ',')]
+        #[arg(long, value_delimiter = ',', value_parser = case::formats())]
         formats: Vec<String>,
         #[command(flatten)]
         device: Device,
@@ -149,7 +151,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
         /// Formats, comma separated
-        #[arg(long, value_delimiter = ',', default_value = "csr,dia")]
+        #[arg(long, value_delimiter = ',', default_value = "csr,dia", value_parser = case::formats())]
         formats: Vec<String>,
         #[command(flatten)]
         device: Device,
@@ -253,13 +255,13 @@ enum Paper {
 
 impl Common {
     fn cases(&self) -> Result<Vec<Case>> {
-        let mut cases: Vec<Case> = self.matrices_given.iter().map(|w| Case::parse(w)).collect();
+        let mut cases: Vec<Case> = self.matrices_given.iter().map(|w| Case::given(w)).collect::<Result<_>>()?;
         if let Some(dir) = &self.folder {
             cases.extend(case::folder(dir)?);
         }
         anyhow::ensure!(
             !cases.is_empty(),
-            "no matrix given: name generator specifications or paths, or --matrices DIR"
+            "no matrix given: name Matrix Market files or generators (d3n7:64), or a folder with --matrices"
         );
         Ok(cases)
     }

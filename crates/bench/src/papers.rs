@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde_json::{Value, json, to_value};
 use spandrel_backend_cpu::Cpu;
@@ -53,6 +53,9 @@ pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
     if args.quick {
         effort.rounds = effort.rounds.min(QUICK_ROUNDS);
         effort.round_ms = output.round_ms.unwrap_or(QUICK_ROUND_MS).min(effort.round_ms);
+    }
+    if let Some(dir) = &args.matrices {
+        ensure!(dir.is_dir(), "--matrices {}: there is no such folder", dir.display());
     }
     let scope = Scope { gpu, quick: args.quick, matrices: args.matrices.as_deref(), most_rows: args.most_rows };
     let plan = (paper.jobs)(&scope)?;

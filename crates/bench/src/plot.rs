@@ -123,6 +123,13 @@ fn draw_panels(path: &Path, panels: &[Panel]) -> Result<(), Box<dyn std::error::
     Ok(())
 }
 
+/// Where a panel's axis ends. Of a range far above the bars the lower end alone is in sight, so that the bars still are.
+fn top(panel: &Panel) -> f64 {
+    let bars = panel.series.iter().flat_map(|s| s.values.iter().flatten().copied()).fold(f64::MIN_POSITIVE, f64::max);
+    let range = panel.range.map_or(0.0, |(low, high, _)| if high <= 4.0 * bars { high } else { 1.1 * low });
+    1.15 * bars.max(range)
+}
+
 fn draw_panel<D: DrawingBackend>(
     panel: &Panel,
     area: &DrawingArea<D, plotters::coord::Shift>,
@@ -130,8 +137,7 @@ fn draw_panel<D: DrawingBackend>(
 where
     D::ErrorType: 'static,
 {
-    let values = panel.series.iter().flat_map(|s| s.values.iter().flatten().copied());
-    let top = values.chain(panel.range.map(|r| r.1)).fold(f64::MIN_POSITIVE, f64::max) * 1.15;
+    let top = top(panel);
     let groups = panel.groups.len();
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, ("sans-serif", 16))
@@ -144,7 +150,7 @@ where
     if let Some((low, high, _)) = panel.range {
         // Lines of the mesh show through: SHADE on white.
         let shade = RGBColor(200, 200, 200).mix(0.45).filled();
-        chart.draw_series([Rectangle::new([(0.0, low), (groups as f64, high)], shade)])?;
+        chart.draw_series([Rectangle::new([(0.0, low), (groups as f64, high.min(top))], shade)])?;
     }
     let width = 0.84 / panel.series.len().max(1) as f64;
     for (k, series) in panel.series.iter().enumerate() {
@@ -237,5 +243,17 @@ mod tests {
         assert_eq!(legend(&panels), [("sweep", COLOURS[0]), (published, SHADE)]);
         assert_eq!(names_a_line(&legend(&panels), 2 * WIDTH), 2);
         assert_eq!(names_a_line(&[], WIDTH), NAMES);
+    }
+
+    #[test]
+    fn bars_and_what_was_published_are_both_in_sight() {
+        let of = |bar: f64| Panel {
+            title: String::new(),
+            unit: "GB/s",
+            groups: vec!["64".into()],
+            series: vec![Series { name: "sweep".into(), values: vec![None, Some(bar)], notes: Vec::new() }],
+            range: Some((40.0, 200.0, "published")),
+        };
+        assert_eq!([of(1000.0), of(100.0), of(20.0)].map(|panel| top(&panel).round()), [1150.0, 230.0, 51.0]);
     }
 }

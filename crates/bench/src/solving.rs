@@ -55,7 +55,12 @@ pub(crate) fn solve(common: &Common, device: &Device, limits: Limits, peers: &[S
     let (tallies, russell) = (tally::tallies(&survey), tally::russell(&survey));
     if !survey.is_empty() {
         println!("{}{}", solve::table(&survey), tally::words(&tallies));
-        println!("of the {} matrices of benchmark-russell {} are here", russell.listed, russell.here);
+        if russell.here > 0 {
+            println!(
+                "{} of the {} matrices that russell_sparse is measured on are among them",
+                russell.here, russell.listed
+            );
+        }
     }
     if !lines.is_empty() {
         print_lines(common, &lines)?;

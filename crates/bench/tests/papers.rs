@@ -57,6 +57,21 @@ fn run(words: &str, more: &[&Path]) -> Written {
     Written { objects, markdown: std::fs::read_to_string(at("a.md")).unwrap(), folder }
 }
 
+#[test]
+fn what_is_typed_wrong_ends_the_program_before_anything_runs() {
+    for (words, why) in [
+        ("paper hmec --quick --matrices nowhere", "--matrices nowhere: there is no such folder"),
+        ("spmv nope.mtx", "nope.mtx: there is no such file, and no such generator"),
+        ("spmv d3n9:8", "there is no generator \"d3n9\""),
+        ("spmv d3n7:8 --formats csr,jds", "invalid value 'jds'"),
+    ] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_spandrel-bench")).args(words.split(' ')).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why) && output.stdout.is_empty(), "{words}: {said}");
+    }
+}
+
 /// Headings, and the heads of tables.
 fn shape(markdown: &str) -> String {
     let lines: Vec<&str> = markdown.lines().collect();

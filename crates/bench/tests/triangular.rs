@@ -133,5 +133,6 @@ fn the_papers_figures_are_drawn_and_its_claims_compared() {
     assert!(objects.iter().any(|o| o["op"] == "paper" && o["figure"] == "5" && o["published"][1] == 225.2));
     let markdown = std::fs::read_to_string(at("a.md")).unwrap();
     assert!(markdown.contains("## Figure 5. D3N33") && markdown.contains("## Claims"), "{markdown}");
-    assert!(std::fs::read_to_string(at("sptrsv-figure-5.svg")).unwrap().contains("D3N27"));
+    let figure = std::fs::read_to_string(at("sptrsv-figure-5.svg")).unwrap();
+    assert!(figure.contains("D3N27") && figure.contains("as published: 40.1 to 225.2"));
 }

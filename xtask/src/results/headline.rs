@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
+use super::brief::{Measure, kind};
 use super::find::geometric;
 use super::number::digits;
 use super::record::{Header, Line, Records};
 
-/// A table: what is said above it, the record, and the operation.
+/// A table: what is said above it, whose the peers are, the record, and the operation.
 struct Table {
     heading: &'static str,
+    beside: &'static str,
     about: &'static str,
     record: &'static str,
     op: &'static str,
@@ -17,12 +19,14 @@ struct Table {
 const TABLES: [Table; 5] = [
     Table {
         heading: "SpMV on a GPU",
+        beside: "cuSPARSE",
         about: "y = A x in the fastest of our formats against the fastest of cuSPARSE's, each with its preprocessing done before.",
         record: "record/h200-spmv.jsonl",
         op: "spmv",
     },
     Table {
         heading: "CG on a GPU",
+        beside: "cuSPARSE and cuBLAS",
         about: "An iteration of CG without a preconditioner against cuSPARSE and cuBLAS, theirs with scalars on the device or on the host and \
                 with or without a graph, whichever is faster.",
         record: "record/h200-cg.jsonl",
@@ -30,18 +34,21 @@ const TABLES: [Table; 5] = [
     },
     Table {
         heading: "SpMV on a CPU",
+        beside: "sprs, faer, nalgebra-sparse",
         about: "The same against sprs, faer and nalgebra-sparse.",
         record: "record/cpu-spmv.jsonl",
         op: "spmv",
     },
     Table {
         heading: "CG on a CPU",
+        beside: "sprs, faer",
         about: "The same against CG with the products of sprs and faer.",
         record: "record/cpu-cg.jsonl",
         op: "cg",
     },
     Table {
         heading: "Whole solves on a CPU",
+        beside: "faer",
         about: "An iteration of CG with IC(0) against faer's solver with the same factors, applied by its triangular solves; both iterate equally often.",
         record: "record/cpu-solve.jsonl",
         op: "cg",
@@ -160,6 +167,19 @@ fn table(table: &Table, records: &Records) -> String {
         );
     }
     out
+}
+
+/// The ratios of each table, of generated matrices and of those from files.
+pub(crate) fn measures(records: &Records) -> Vec<Measure> {
+    let of_table = |table: &Table| {
+        let rows = rows(records.of(table.record), table.op);
+        let ratios = |is_generated| {
+            rows.iter().filter(|row| row.is_generated() == is_generated).map(Row::ratio).collect::<Vec<f64>>()
+        };
+        let (heading, beside) = (table.heading, table.beside);
+        [true, false].map(|generated| Measure { heading, beside, what: kind(generated), ratios: ratios(generated) })
+    };
+    TABLES.iter().flat_map(of_table).collect()
 }
 
 /// All tables.

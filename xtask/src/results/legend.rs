@@ -38,7 +38,7 @@ const WORDS: [(&str, &str); 44] = [
     ("balanced", "of CSR: a warp for every few hundred entries of whole rows; for power-law rows"),
     ("serial", "a triangular solve by one thread, row after row"),
     ("elementwise", "a warp a row, waiting for one flag a row (Chen et al. 2023, Algorithm 1)"),
-    ("levelset", "rows by levels of dependencies"),
+    ("levelset", "rows, or chains of neighbouring rows, by levels of dependencies"),
     ("syncfree", "no levels: each row waits for those it needs (Liu et al. 2016)"),
     ("capellini", "a thread a row, no analysis (Su et al. 2020)"),
     ("structured", "the published method for grids (Chen et al. 2023, Algorithm 2)"),

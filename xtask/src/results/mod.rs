@@ -3,6 +3,7 @@
 //!
 //! `--check` fails where a page is not what the records say: a step of CI.
 
+mod brief;
 mod conversions;
 mod find;
 mod headline;
@@ -84,6 +85,7 @@ fn pages(root: &Path) -> Result<[(&'static str, String); 2]> {
          source names and no record has is called missing. What the words in the tables mean, and what a machine is called here, is told at the\n\
          end. [Where a figure is bounded](limits.md) has the figures that the project set itself and missed, with what bounds them.\n",
     );
+    out += &brief::section(&published, &records, &read(root, brief::VERIFY)?)?;
     out += &published.section(&records);
     out += "\n## Against the peers of today\n";
     out += &headline::section(&records);

@@ -62,8 +62,8 @@ struct Figure {
 struct Row {
     text: String,
     found: bool,
-    /// What is said below the table.
-    why: Option<String>,
+    /// What is said below the table, of what.
+    why: Option<(String, String)>,
 }
 
 impl Figure {
@@ -111,7 +111,9 @@ impl Figure {
             let text = format!("| {} | {what} | {published} | missing: {why} | - | | | |\n", self.place);
             return Row { text, found: false, why: None };
         };
-        let ratio = self.value.as_f64().map(|theirs| if self.less { theirs / value } else { value / theirs });
+        // A share of time saved that is below zero has no ratio to one that is not.
+        let theirs = self.value.as_f64().filter(|_| value > 0.0);
+        let ratio = theirs.map(|theirs| if self.less { theirs / value } else { value / theirs });
         let case = match (all.as_slice(), line.stands_in_for()) {
             _ if is_claim => line.text("what").to_owned(),
             ([first, .., last], _) => {
@@ -137,8 +139,20 @@ impl Figure {
             "" => None,
             why => is_behind.then_some(why),
         };
-        Row { text, found: true, why: why.map(|why| format!("- {}, {what}: {why}\n", self.place)) }
+        Row { text, found: true, why: why.map(|why| (format!("{}, {what}", self.place), why.to_owned())) }
     }
+}
+
+/// What is said of each figure; of several the same is said once.
+fn reasons(whys: impl Iterator<Item = (String, String)>) -> String {
+    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    for (figure, why) in whys {
+        match said.iter_mut().find(|known| known.0 == why) {
+            Some((_, figures)) => figures.push(figure),
+            None => said.push((why, vec![figure])),
+        }
+    }
+    said.iter().map(|(why, figures)| format!("- {}: {why}\n", figures.join("; "))).collect()
 }
 
 /// What `spandrel-bench paper` says of cases that its time ended before.
@@ -186,19 +200,25 @@ impl Source {
             ));
         }
         match open.is_empty() {
+            true if matrices.is_empty() && self.figure.len() == 1 => {
+                "Closed: its one figure stands beside ours".to_owned()
+            }
             true if matrices.is_empty() => format!("Closed: all {} figures stand beside ours", self.figure.len()),
             true => format!("Closed: {matrices}; all {} figures stand beside ours", self.figure.len()),
             false => format!("Open: {}", open.join("; ")),
         }
     }
 
+    fn heading(&self) -> String {
+        format!("{}: {}", self.name, self.title)
+    }
+
     fn section(&self, records: &Records) -> String {
         let rows: Vec<Row> = self.figure.iter().map(|figure| figure.row(&self.name, records)).collect();
         let missing = rows.iter().filter(|row| !row.found).count();
         let mut out = format!(
-            "\n### {}: {}\n\n{}. Theirs on {}.\n\n**{}.**\n\n",
-            self.name,
-            self.title,
+            "\n### {}\n\n{}. Theirs on {}.\n\n**{}.**\n\n",
+            self.heading(),
             self.by,
             self.machine,
             self.state(missing, records)
@@ -207,7 +227,7 @@ impl Source {
         rows.iter().for_each(|row| out += &row.text);
         if rows.iter().any(|row| row.why.is_some()) {
             out += "\nWhy, where ours is behind or there is no ratio:\n\n";
-            rows.iter().filter_map(|row| row.why.as_deref()).for_each(|why| out += why);
+            out += &reasons(rows.into_iter().filter_map(|row| row.why));
         }
         out += &self.claims(records);
         out
@@ -317,6 +337,15 @@ impl Published {
     /// The place of what is not understood.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         Ok(toml::from_str(text)?)
+    }
+
+    /// Of each source the heading, and whether it is closed.
+    pub(crate) fn states(&self, records: &Records) -> Vec<(String, String)> {
+        let state = |source: &Source| {
+            let missing = source.figure.iter().filter(|figure| !figure.row(&source.name, records).found).count();
+            (source.heading(), source.state(missing, records))
+        };
+        self.source.iter().map(state).collect()
     }
 
     /// A table for each source.
@@ -456,28 +485,35 @@ mod tests {
             let ours = "ours = { record = [\"record/r.jsonl\"], line = { contender = \"spandrel\" }, over = { contender = \"peer\" }";
             whole_row(&format!("{ours}{more}"), &records)
         };
-        assert_eq!(of(" }\nvalue = 2.5\nwhy = \"bytes.\"").why.as_deref(), Some("- Table 1, w: bytes.\n"));
-        assert_eq!(of(" }\nvalue = 2.5").why.as_deref(), Some("- Table 1, w: not looked into.\n"));
+        let said = |more: &str| reasons(of(more).why.into_iter());
+        assert_eq!(said(" }\nvalue = 2.5\nwhy = \"bytes.\""), "- Table 1, w: bytes.\n");
+        assert_eq!(said(" }\nvalue = 2.5"), "- Table 1, w: not looked into.\n");
+        let whys = [("a", "x."), ("b", "y."), ("c", "x.")].map(|(figure, why)| (figure.to_owned(), why.to_owned()));
+        assert_eq!(reasons(whys.into_iter()), "- a; c: x.\n- b: y.\n");
         assert_eq!(of(" }\nvalue = 1.25\nwhy = \"bytes.\"").why, None);
         // A share of time saved: 1 - 2 / 2.5.
         assert!(of(", share = true }\nvalue = 0.1").text.contains("| 0.100 | 0.200 | 2.00 | `a` |"));
+        let lost = "ours = { record = [\"record/r.jsonl\"], line = { contender = \"peer\" }, over = { contender = \"spandrel\" }, share = true }\nvalue = 0.1";
+        assert!(whole_row(lost, &records).text.contains("| 0.100 | -0.250 | - | `a` |"));
     }
 
     #[test]
     fn a_ratio_is_of_one_run() {
-        let mut records = Records::default();
-        let newer = HEADER.replace("abc", "def");
-        let lines = [
-            HEADER,
-            r#"{"case":"a","contender":"spandrel","ms":2.0}"#,
-            r#"{"case":"a","contender":"peer","ms":4.0}"#,
-            &newer,
-            r#"{"case":"a","contender":"spandrel","ms":1.0}"#,
-        ];
-        records.add("record/r.jsonl", &lines.join("\n")).expect("lines");
-        let over = "ours = { record = [\"record/r.jsonl\"], line = { contender = \"spandrel\" }, over = { contender = \"peer\" } }";
-        let (text, _) = row(&format!("value = 1\n{over}\n"), &records);
-        assert!(text.contains("| 2.00 | 2.00 | `a` | record/r.jsonl, GPU | abc |"), "{text}");
+        // A run of another commit, and one of the same.
+        for newer in [HEADER.replace("abc", "def"), HEADER.to_owned()] {
+            let mut records = Records::default();
+            let lines = [
+                HEADER,
+                r#"{"case":"a","contender":"spandrel","ms":2.0}"#,
+                r#"{"case":"a","contender":"peer","ms":4.0}"#,
+                &newer,
+                r#"{"case":"a","contender":"spandrel","ms":1.0}"#,
+            ];
+            records.add("record/r.jsonl", &lines.join("\n")).expect("lines");
+            let over = "ours = { record = [\"record/r.jsonl\"], line = { contender = \"spandrel\" }, over = { contender = \"peer\" } }";
+            let (text, _) = row(&format!("value = 1\n{over}\n"), &records);
+            assert!(text.contains("| 2.00 | 2.00 | `a` | record/r.jsonl, GPU | abc |"), "{text}");
+        }
     }
 
     #[test]

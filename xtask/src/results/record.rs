@@ -10,13 +10,15 @@ use serde_json::Value;
 /// Records that are not measurements of time.
 const LEFT_OUT: [&str; 1] = ["h200-verify.jsonl"];
 
-/// Machine, commit and date of the lines below it.
+/// Machine, commit and date of the lines below it. Two runs of one commit are two headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) machine: String,
     pub(crate) driver: String,
     pub(crate) commit: String,
     pub(crate) date: String,
+    /// Which header of its file.
+    run: usize,
 }
 
 /// A line that is no header.
@@ -83,7 +85,8 @@ impl Records {
             if fields["header"] == Value::Bool(true) {
                 let field = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
                 let (machine, driver) = (field("machine"), field("driver"));
-                header = Header { machine, driver, commit: field("commit"), date: field("date") };
+                let (commit, date, run) = (field("commit"), field("date"), header.run + 1);
+                header = Header { machine, driver, commit, date, run };
             } else {
                 lines.push(Line { file: file.to_owned(), header: header.clone(), fields });
             }

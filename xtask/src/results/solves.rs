@@ -1,5 +1,6 @@
 //! Whole solves, the HPCG problem and factorisations, each beside the peers.
 
+use super::brief::{Measure, kind};
 use super::find::geometric;
 use super::number::digits;
 use super::record::{Line, Records};
@@ -136,6 +137,33 @@ fn gpu(records: &Records) -> String {
     out
 }
 
+/// The ratios of whole solves on a GPU, and of computing factors there.
+pub(crate) fn measures(records: &Records) -> Vec<Measure> {
+    let all = solves(records.of(SOLVES));
+    let of = |generated, what, field: &str| {
+        let of_kind = all.iter().filter(|solve| solve.ours.text("case").contains(':') == generated);
+        let ratios = of_kind.filter_map(|solve| solve.ours.number(field)).collect();
+        Measure { heading: "Whole solves on a GPU", beside: "cuSPARSE and cuBLAS", what, ratios }
+    };
+    let lines = records.of(FACTORS);
+    let numeric = lines.iter().filter(|line| is_ours(line)).filter_map(|line| {
+        let theirs = beside(lines, line, "cusparse")?;
+        Some(theirs.number("numeric_ms")? / line.number("numeric_ms")?)
+    });
+    vec![
+        of(true, kind(true), "ratio_to_best_peer"),
+        of(false, kind(false), "ratio_to_best_peer"),
+        of(true, "generated matrices, with set-up", "ratio_with_setup"),
+        of(false, "matrices from files, with set-up", "ratio_with_setup"),
+        Measure {
+            heading: "Incomplete factors computed on a GPU",
+            beside: "cuSPARSE",
+            what: "generated matrices, new values",
+            ratios: numeric.collect(),
+        },
+    ]
+}
+
 /// How many of the matrices of a class converge, by preconditioner.
 fn tallies(lines: &[Line]) -> String {
     let of: Vec<&Line> = lines.iter().filter(|line| line.text("op") == "solve-tally").collect();
@@ -191,6 +219,15 @@ fn hpcg(records: &Records) -> String {
     out
 }
 
+/// What another has for the factors of a line of ours.
+fn beside<'a>(lines: &'a [Line], line: &Line, contender: &str) -> Option<&'a Line> {
+    lines.iter().find(|other| {
+        other.header == line.header
+            && other.text("contender") == contender
+            && ["case", "noun"].iter().all(|field| other.text(field) == line.text(field))
+    })
+}
+
 fn factors(records: &Records) -> String {
     let mut out = String::from(
         "\n### Incomplete factors computed on a GPU\n\n\"Analysis\" is what a pattern needs once, \"numeric\" what each new set of values needs; ms. Ours has the bits of the host's \
@@ -204,17 +241,9 @@ fn factors(records: &Records) -> String {
     out += "\n| case | factors | numeric | analysis | cuSPARSE numeric | analysis | host numeric | ratio, numeric | ratio, both | record, machine | commit |\n\
             |---|---|---:|---:|---:|---:|---:|---:|---:|---|---|\n";
     for line in ours {
-        let other = |contender: &str| {
-            let same = |other: &&Line| {
-                other.header == line.header
-                    && other.text("contender") == contender
-                    && ["case", "noun"].iter().all(|field| other.text(field) == line.text(field))
-            };
-            lines.iter().find(same)
-        };
         let of = |line: Option<&Line>, field: &str| line.and_then(|line| line.number(field));
         let both = |line: Option<&Line>| Some(of(line, "numeric_ms")? + of(line, "analyze_ms")?);
-        let (theirs, host) = (other("cusparse"), other("host"));
+        let (theirs, host) = (beside(lines, line, "cusparse"), beside(lines, line, "host"));
         let ratio =
             |theirs: Option<f64>, ours: Option<f64>| number(theirs.zip(ours).map(|(theirs, ours)| theirs / ours));
         out += &format!(

@@ -1,5 +1,6 @@
 //! The tables of triangular solves: of each case the fastest plan, the plan that `auto` takes, and the best peer.
 
+use super::brief::{Measure, kind};
 use super::headline::{Row, ms, name, rows};
 use super::number::digits;
 use super::record::{Line, Records};
@@ -114,6 +115,26 @@ fn table((heading, file, about): (&str, &str, &str), records: &Records) -> Strin
         );
     }
     out
+}
+
+/// The ratios of each table: of generated matrices the fastest plan's, of factors of those from files that of the plan which `auto` takes.
+pub(crate) fn measures(records: &Records) -> Vec<Measure> {
+    let of_table = |(heading, file, _): (&'static str, &str, &str)| {
+        let lines = records.of(file);
+        let rows = rows(lines, "sptrsv");
+        let beside = if heading.ends_with("GPU") { "cuSPARSE" } else { "sprs, faer" };
+        let (generated, files): (Vec<&Row<'_>>, Vec<&Row<'_>>) = rows.iter().partition(|row| row.is_generated());
+        [
+            Measure { heading, beside, what: kind(true), ratios: generated.iter().map(|row| row.ratio()).collect() },
+            Measure {
+                heading,
+                beside,
+                what: "factors of matrices from files, the plan that `auto` takes",
+                ratios: files.iter().filter_map(|row| chosen(lines, row)?.ratio).collect(),
+            },
+        ]
+    };
+    TABLES.into_iter().flat_map(of_table).collect()
 }
 
 /// All tables.

@@ -158,6 +158,11 @@ impl Report<'_> {
             String::new()
         };
         let advice = match self.status {
+            "max_iterations" | "stagnated" | "diverged" | "breakdown" | "indefinite_matrix"
+                if self.solver == "cg" && !self.matrix.symmetric =>
+            {
+                "\nCG is for symmetric matrices, and this one is not: use --solver bicgstab, gmres, direct or auto"
+            }
             "max_iterations" => "\nraise --max-iters, or try another --solver (direct needs no iterations)",
             "indefinite_matrix" => {
                 "\nthe matrix is not positive definite: use --solver bicgstab, gmres, direct or auto"

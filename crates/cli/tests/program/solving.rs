@@ -534,3 +534,13 @@ fn the_object_has_the_promised_fields() {
     assert!(sum <= seconds["total"].as_f64().unwrap() * 1.000001);
     assert_eq!(object["history"][0], 1.0);
 }
+
+#[test]
+fn cg_on_a_matrix_that_is_not_symmetric_is_told_so() {
+    let output = run(&["solve", "convdiff2d:12,peclet=5", "--solver", "cg", "--max-iters", "5"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stdout(&output).contains("CG is for symmetric matrices, and this one is not"), "{}", stdout(&output));
+    // A limit that is too low is all there is to say of a symmetric one.
+    let output = run(&["solve", "poisson2d:30", "--solver", "cg", "--max-iters", "5"]);
+    assert!(stdout(&output).contains("raise --max-iters"), "{}", stdout(&output));
+}
