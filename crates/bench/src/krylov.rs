@@ -15,13 +15,13 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use spandrel_backend::{Backend, Gate, Mat, Operator, Preconditioner, Spmv, Sptrsv};
+use spandrel::incomplete::{Chosen, Incomplete};
+use spandrel_backend::{Backend, Factorize, Gate, Mat, Operator, Preconditioner, Spmv};
 use spandrel_backend_cpu::Cpu;
 use spandrel_backend_cuda::Cuda;
 use spandrel_formats::{Csr, Format, Real, Traffic, for_each_format};
-use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{BiCgStab, Cg, Identity, Options, Outcome, Status};
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan as TriangularPlan, Sweep};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 use sprs::CsMatI;
 
 use crate::cg::right_hand_side;
@@ -80,7 +80,7 @@ macro_rules! declare {
 for_each_format!(declare);
 
 /// A backend to solve on.
-pub trait Place: EveryFormat + Sptrsv<Sweep<f64>> + Sptrsv<Levelset<f64>> + 'static {
+pub trait Place: EveryFormat + Incomplete<f64> + 'static {
     /// In the record.
     const STEM: &'static str;
 }
@@ -322,15 +322,13 @@ pub(crate) fn laplacian(csr: &Csr<f64>) -> Result<Csr<f64>> {
     Ok(Csr::new(nrows, ncols, row_ptr, cols, values)?)
 }
 
-/// The preconditioner with the plan of its two solves: the sweep where the factors are stencils, else the backend's other.
-fn factored<B: Place, F: Factor<Value = f64>>(be: &B, csr: &Csr<f64>) -> Result<(Boxed<B>, &'static str)> {
-    let factor = F::symbolic(csr)?;
-    let triangles: SharedTriangles<f64> = factor.triangles(factor.numeric(csr.values())?)?.into();
-    if let Ok(plans) = Plans::<Sweep<f64>>::analyze(&triangles) {
-        return Ok((Box::new(Factored::load(be, factor, plans)?), Sweep::<f64>::NAME));
-    }
-    let plans = Plans::<Levelset<f64>>::analyze(&triangles)?;
-    Ok((Box::new(Factored::load(be, factor, plans)?), Levelset::<f64>::NAME))
+/// The preconditioner as users are given it, and the plan of its two solves.
+fn factored<B: Place + Factorize<F>, F: Factor<Value = f64>>(
+    be: &B,
+    csr: &Csr<f64>,
+) -> Result<(Boxed<B>, &'static str)> {
+    let Chosen { precond, plan, .. } = be.incomplete(F::symbolic(csr)?, csr.values())?;
+    Ok((precond, plan))
 }
 
 fn attempt<'b, B: Place>(

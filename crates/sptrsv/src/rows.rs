@@ -169,6 +169,19 @@ impl<'a, T: Real> View<'a, T> {
         (end - begin) as u32 - u32::from(nearest.is_some_and(|&j| j as usize == i))
     }
 
+    /// Columns and values of a row's entries off the diagonal, as they are stored; for a view without [`View::from`].
+    #[inline(always)]
+    pub fn off_diagonal(&self, i: usize) -> (&'a [Ordinal], &'a [T]) {
+        let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
+        let (cols, values) = (&self.idx[begin..end], &self.values[begin..end]);
+        let is_diagonal = |col: Option<&Ordinal>| col.is_some_and(|&j| j as usize == i);
+        match self.triangle {
+            Triangle::Lower if is_diagonal(cols.last()) => (&cols[..cols.len() - 1], &values[..values.len() - 1]),
+            Triangle::Upper if is_diagonal(cols.first()) => (&cols[1..], &values[1..]),
+            _ => (cols, values),
+        }
+    }
+
     /// x_i from b_i and the x before it, in the order of [`crate::serial`]; `x` gives solved elements.
     #[inline(always)]
     pub fn solve_row(&self, i: usize, b: T, mut x: impl FnMut(usize) -> T) -> T {

@@ -296,9 +296,11 @@ impl<T: Real> Sweep<T> {
     /// Whether a solve is expected to be faster than one of level sets: it moves at most a third more bytes, as level sets read columns and the order
     /// of rows, and zeros in the places of many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one
     /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. On a GPU the
-    /// stencil has to be one of [`STENCILS`] besides: any other takes longer for a step than level sets for a level, of which there are no more.
+    /// stencil has to be one of [`STENCILS`] besides: any other takes longer for a step than level sets for a level, of which there are no more. Nor are
+    /// two unknowns a point of a plane swept there: as an axis they make lines of two points, and level sets have them as a chain (docs/adr/0044).
     pub fn pays(&self, machine: Machine) -> bool {
-        if machine == Machine::Gpu && !self.lattice.has_kernels() {
+        let [along, _, planes] = self.lattice.size();
+        if machine == Machine::Gpu && (!self.lattice.has_kernels() || along == 2 && planes > 1) {
             return false;
         }
         let (n, csr) = (self.matrix.nrows(), self.matrix.csr());

@@ -55,8 +55,8 @@ const CROSSOVER: f64 = 30_000.0;
 fn intro(_: bool) -> String {
     String::from(
         "f64. `*`: generated in the place of a matrix that is not there. `'`: the values are those of the pattern's graph Laplacian, because \
-         the file has none, or the method fails on them. Solves end at a residual of 1e-8, b = A x*; triangular solves by level sets, or the sweep \
-         where the factors are stencils. Published numbers are of a GTX 1050.",
+         the file has none, or the method fails on them. Solves end at a residual of 1e-8, b = A x*; triangular solves by the plan \
+         that is chosen for users. Published numbers are of a GTX 1050.",
     )
 }
 
