@@ -4,12 +4,13 @@
 //! Where a device has no schedule for a lattice, level sets take the sweep's place, as in a program: the rest is tried all the same.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use spandrel_backend::{Coeff, Mat, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Dia, Format, Grid, Machine, Real};
 use spandrel_solvers::factored::{Plans, SharedTriangles};
 use spandrel_solvers::{BiCgStab, Cg, Error, Factored, Options, Outcome};
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Ssor, Sweep};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan, Ssor, Sweep};
 
 use super::pairs::{Boxed, LIMIT, converted, on_the_host, options, refused, same};
 use crate::case::numbers;
@@ -62,7 +63,7 @@ fn precond<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<(Bo
     }
 }
 
-/// M^-1 by the sweep as a program plans it for a GPU, where unknowns may be an axis; `None` where that does not pay.
+/// M^-1 by the sweep as it is planned for a GPU, where unknowns may be an axis; `None` where it has no kernels for that.
 fn for_a_gpu<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<Option<Boxed<T, D>>, Finding> {
     fn planned<T: Real, D: Grids<T>, F: Factor<Value = T>>(
         be: &D,
@@ -72,8 +73,11 @@ fn for_a_gpu<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<O
         let factor = F::symbolic(csr).map_err(failed)?;
         let numeric = factor.numeric(csr.values()).map_err(failed)?;
         let triangles: SharedTriangles<T> = factor.triangles(numeric).map_err(failed)?.into();
-        let paying = |triangle: &_, systems| Sweep::paying(triangle, systems, Machine::Gpu).ok_or(());
-        let Ok(plans) = Plans::planned(&triangles, paying) else { return Ok(None) };
+        let with_kernels = |triangle: &Arc<_>, systems| {
+            let plan = Sweep::analyze_for(Arc::clone(triangle), systems, Machine::Gpu).map_err(drop)?;
+            if plan.lattice().has_kernels() { Ok(plan) } else { Err(()) }
+        };
+        let Ok(plans) = Plans::planned(&triangles, with_kernels) else { return Ok(None) };
         Ok(Some(Box::new(Factored::load(be, factor, plans).map_err(refused)?)))
     }
     match name {
