@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::Real;
+use spandrel_formats::{Offset, Real};
 use spandrel_sptrsv::{Serial, System, Triangle, View};
 
 use crate::Cpu;
@@ -38,33 +38,33 @@ impl<T: Real> Solve<Serial<T>> for CpuSerial<T> {
     }
 }
 
-simd_fn! {
-    /// Row after row. The fused sums are the device's own instruction only where it is known to have one.
-    pub(crate) fn solve_in_order<T>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
-        let n = x.len();
-        for k in 0..n {
-            let i = if view.triangle == Triangle::Lower { k } else { n - 1 - k };
-            let own = b.map_or(x[i], |b| b[i]);
-            if view.from.is_some() {
-                x[i] = view.solve_row(i, own, |j| x[j]);
-                continue;
+/// x_i for one row after the other, of which `$terms` gives the columns and values off the diagonal in the order of their sum.
+macro_rules! in_order {
+    ($view:ident, $b:ident, $x:ident, $rows:expr, |$range:ident| $terms:expr, $value:expr) => {
+        for i in $rows {
+            let $range = $view.off_diagonal(i);
+            let mut s = $b.map_or($x[i], |b| b[i]);
+            for (&j, t) in $terms {
+                s = (-$value(t)).mul_add($x[j as usize], s);
             }
-            // As `View::solve_row`, with nothing asked of an entry but whether x has its place: twice as fast where rows are in cache.
-            let (cols, values) = view.off_diagonal(i);
-            let mut s = own;
-            if view.triangle == Triangle::Lower {
-                for (&j, &t) in cols.iter().zip(values) {
-                    s = (-t).mul_add(x[j as usize], s);
-                }
-            } else {
-                for (&j, &t) in cols.iter().zip(values).rev() {
-                    s = (-t).mul_add(x[j as usize], s);
-                }
-            }
-            x[i] = match view.inv_diag.get(i) {
+            $x[i] = match $view.inv_diag.get(i) {
                 Some(&inv) => s * inv,
                 None => s,
             };
+        }
+    };
+}
+
+simd_fn! {
+    /// Row after row, with the sums of [`View::solve_row`] and nothing asked of an entry but whether x and the values have its place. The fused
+    /// sums are the device's own instruction only where it is known to have one.
+    pub(crate) fn solve_in_order<T>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
+        let (idx, values, n) = (view.idx, view.values, x.len());
+        match (view.from, view.triangle) {
+            (None, Triangle::Lower) => in_order!(view, b, x, 0..n, |range| idx[range.clone()].iter().zip(&values[range]), |&t: &T| t),
+            (None, Triangle::Upper) => in_order!(view, b, x, (0..n).rev(), |range| idx[range.clone()].iter().zip(&values[range]).rev(), |&t: &T| t),
+            (Some(from), Triangle::Lower) => in_order!(view, b, x, 0..n, |range| idx[range.clone()].iter().zip(&from[range]), |&e: &Offset| values[e as usize]),
+            (Some(from), Triangle::Upper) => in_order!(view, b, x, (0..n).rev(), |range| idx[range.clone()].iter().zip(&from[range]).rev(), |&e: &Offset| values[e as usize]),
         }
     }
 }

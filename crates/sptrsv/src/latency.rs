@@ -14,7 +14,7 @@ use std::ops::Range;
 use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 
 use crate::chains::{HEAD, LINK, LONG, Ranked, lanes};
-use crate::levelset::{LANES, Schedule, Slice, Span, off_diagonal};
+use crate::levelset::{LANES, Schedule, Slice, Span};
 use crate::{Result, Triangle, View};
 
 /// Rows that are played at most, from the middle of a triangle: what they need of rows before is there.
@@ -87,12 +87,12 @@ impl Part {
         let inside = |place: usize| if place < rows.len() { place as Ordinal } else { PADDING };
         match view.triangle {
             Triangle::Lower => rows.clone().for_each(|row| {
-                let cols = &view.idx[off_diagonal(view, row)];
+                let cols = &view.idx[view.off_diagonal(row)];
                 needs.extend(cols.iter().map(|&col| inside((col as usize).wrapping_sub(rows.start))));
                 ptr.push(needs.len() as Offset);
             }),
             Triangle::Upper => rows.clone().rev().for_each(|row| {
-                let cols = &view.idx[off_diagonal(view, row)];
+                let cols = &view.idx[view.off_diagonal(row)];
                 needs.extend(cols.iter().rev().map(|&col| inside((rows.end - 1).wrapping_sub(col as usize))));
                 ptr.push(needs.len() as Offset);
             }),

@@ -140,8 +140,8 @@ impl Schedule {
     pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
         let n = view.ptr.len() - 1;
         let ranked = match view.triangle {
-            Triangle::Lower => Ranked::of::<false>(n, |place| &view.idx[off_diagonal(view, place)]),
-            Triangle::Upper => Ranked::of::<true>(n, |place| &view.idx[off_diagonal(view, n - 1 - place)]),
+            Triangle::Lower => Ranked::of::<false>(n, |place| &view.idx[view.off_diagonal(place)]),
+            Triangle::Upper => Ranked::of::<true>(n, |place| &view.idx[view.off_diagonal(n - 1 - place)]),
         };
         let mut made = Self::ranked::<T>(&ranked)?;
         if view.triangle == Triangle::Upper {
@@ -250,7 +250,7 @@ impl Schedule {
                 for lane in 0..rows as usize {
                     let position = position as usize + lane;
                     let row = self.order[position] as usize;
-                    let entries = off_diagonal(view, row);
+                    let entries = view.off_diagonal(row);
                     let near = self.links.get(position).map_or(0, |link| (link & !HEAD).count_ones() as usize);
                     let (mut step, skip_from) = (0, entries.len() - near);
                     let mut put = |e: usize| {
@@ -310,17 +310,6 @@ impl Schedule {
 /// So many places without an entry. Written by all threads, as the system's part of new memory is most of what that takes.
 fn padded(places: usize) -> Vec<u32> {
     (0..places).into_par_iter().with_min_len(CHUNK).map(|_| PADDING).collect()
-}
-
-/// The entries of a row off its diagonal.
-#[inline(always)]
-pub(crate) fn off_diagonal<T>(view: &View<'_, T>, row: usize) -> Range<usize> {
-    let (begin, end) = (view.ptr[row] as usize, view.ptr[row + 1] as usize);
-    match view.triangle {
-        _ if begin == end => begin..end,
-        Triangle::Lower => begin..end - usize::from(view.idx[end - 1] as usize == row),
-        Triangle::Upper => begin + usize::from(view.idx[begin] as usize == row)..end,
-    }
 }
 
 /// The places at which chains begin, by level, ascending from where the level begins; and where those of each level end.

@@ -5,6 +5,7 @@
 //! The values are T's own: no second copy.
 //! Cost: 8 nnz + 4 (nrows + 1) bytes for the index, made in O(nnz).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_formats::{Offset, Ordinal, Real};
@@ -161,43 +162,33 @@ impl<'a, T: Real> View<'a, T> {
     /// How many entries off the diagonal a row has.
     #[inline]
     pub fn degree(&self, i: usize) -> u32 {
-        let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
-        let nearest = match self.triangle {
-            Triangle::Lower => self.idx[begin..end].last(),
-            Triangle::Upper => self.idx[begin..end].first(),
-        };
-        (end - begin) as u32 - u32::from(nearest.is_some_and(|&j| j as usize == i))
+        self.off_diagonal(i).len() as u32
     }
 
-    /// Columns and values of a row's entries off the diagonal, as they are stored; for a view without [`View::from`].
+    /// Places of a row's entries off the diagonal.
     #[inline(always)]
-    pub fn off_diagonal(&self, i: usize) -> (&'a [Ordinal], &'a [T]) {
+    pub fn off_diagonal(&self, i: usize) -> Range<usize> {
         let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
-        let (cols, values) = (&self.idx[begin..end], &self.values[begin..end]);
-        let is_diagonal = |col: Option<&Ordinal>| col.is_some_and(|&j| j as usize == i);
         match self.triangle {
-            Triangle::Lower if is_diagonal(cols.last()) => (&cols[..cols.len() - 1], &values[..values.len() - 1]),
-            Triangle::Upper if is_diagonal(cols.first()) => (&cols[1..], &values[1..]),
-            _ => (cols, values),
+            _ if begin == end => begin..end,
+            Triangle::Lower => begin..end - usize::from(self.idx[end - 1] as usize == i),
+            Triangle::Upper => begin + usize::from(self.idx[begin] as usize == i)..end,
         }
     }
 
     /// x_i from b_i and the x before it, in the order of [`crate::serial`]; `x` gives solved elements.
     #[inline(always)]
     pub fn solve_row(&self, i: usize, b: T, mut x: impl FnMut(usize) -> T) -> T {
-        let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
+        let Range { start, end } = self.off_diagonal(i);
         let value = |e: usize| self.values[self.from.map_or(e, |from| from[e] as usize)];
         let mut s = b;
         // One body for both triangles: two calls of a closure are not inlined, and lose the instructions of who calls this.
-        for k in 0..end - begin {
+        for k in 0..end - start {
             let e = match self.triangle {
-                Triangle::Lower => begin + k,
+                Triangle::Lower => start + k,
                 Triangle::Upper => end - 1 - k,
             };
-            let j = self.idx[e] as usize;
-            if j != i {
-                s = (-value(e)).mul_add(x(j), s);
-            }
+            s = (-value(e)).mul_add(x(self.idx[e] as usize), s);
         }
         match self.inv_diag.get(i) {
             Some(&inv) => s * inv,
