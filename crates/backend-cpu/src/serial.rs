@@ -45,7 +45,8 @@ macro_rules! in_order {
             let $range = $view.off_diagonal(i);
             let mut s = $b.map_or($x[i], |b| b[i]);
             for (&j, t) in $terms {
-                s = (-$value(t)).mul_add($x[j as usize], s);
+                // SAFETY: a column of a triangle is one of its rows, and x has as many: asserted where the rows begin.
+                s = (-$value(t)).mul_add(unsafe { *$x.get_unchecked(j as usize) }, s);
             }
             $x[i] = match $view.inv_diag.get(i) {
                 Some(&inv) => s * inv,
@@ -56,10 +57,11 @@ macro_rules! in_order {
 }
 
 simd_fn! {
-    /// Row after row, with the sums of [`View::solve_row`] and nothing asked of an entry but whether x and the values have its place. The fused
-    /// sums are the device's own instruction only where it is known to have one.
+    /// Row after row of a view that [`spandrel_sptrsv::Rows`] gave, with the sums of [`View::solve_row`] and nothing asked of an entry. The fused sums are
+    /// the device's own instruction only where it is known to have one.
     pub(crate) fn solve_in_order<T>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
         let (idx, values, n) = (view.idx, view.values, x.len());
+        assert_eq!(n + 1, view.ptr.len());
         match (view.from, view.triangle) {
             (None, Triangle::Lower) => in_order!(view, b, x, 0..n, |range| idx[range.clone()].iter().zip(&values[range]), |&t: &T| t),
             (None, Triangle::Upper) => in_order!(view, b, x, (0..n).rev(), |range| idx[range.clone()].iter().zip(&values[range]).rev(), |&t: &T| t),
