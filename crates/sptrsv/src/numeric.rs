@@ -8,7 +8,7 @@
 
 use crate::{Factor, Pattern};
 
-/// Nanoseconds of the host for an entry of the factors, and for a term. Of a Xeon of 2023; seven matrices within a third.
+/// Nanoseconds of the host for an entry of the factors, and for a term. Of a Xeon of 2023; six of eight matrices within a third.
 const ENTRY: f64 = 6.0;
 const TERM: f64 = 0.9;
 /// Nanoseconds of a GPU until a row that is made is seen and its last term taken, and for a term where 32 lanes share a row. Of an H200; eighteen matrices
