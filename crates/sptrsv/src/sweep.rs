@@ -265,25 +265,29 @@ impl<T: Real> Sweep<T> {
         Err(Error::NotAGrid { plan: Self::NAME, why: format!("none of {GUESSES} guesses holds its rows") })
     }
 
-    /// The plan where it is expected to pay on a machine. On a GPU several unknowns a point are not looked for but as an axis of their own: what has
-    /// kernels has one. Nothing is looked for where some rows already have more diagonals than any stencil with kernels.
+    /// The plan where it is expected to pay on a machine ([`Sweep::pays`]).
     pub fn paying(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<Self> {
-        let pays = |plan: &Self| plan.pays(machine);
-        match machine {
-            Machine::Cpu => Self::analyze(Arc::clone(matrix), systems).ok().filter(pays),
-            Machine::Gpu => {
-                let sample = Self::sample(matrix);
-                let most = STENCILS.iter().map(|stencil| stencil.len()).max()?;
-                if sample.has_more_diagonals_than(most) {
-                    return None;
-                }
-                let runs = Runs::of(matrix.csr());
-                Self::sampled(sample, &runs, matrix, systems).ok().filter(pays).or_else(|| {
-                    let grid = Grid::of_points(&runs).ok()?;
-                    Self::found(&runs, matrix, &grid, systems).ok().filter(pays)
-                })
-            }
+        let plan = match machine {
+            Machine::Cpu => Self::analyze(Arc::clone(matrix), systems).ok(),
+            Machine::Gpu => Self::with_kernels(matrix, systems),
+        };
+        plan.filter(|plan| plan.pays(machine))
+    }
+
+    /// The plan that a GPU has kernels for, unless it moves much. Several unknowns a point are not looked for but as an axis of their own: what has
+    /// kernels has one. Nothing is looked for where some rows already have more diagonals than any stencil with kernels.
+    fn with_kernels(matrix: &Arc<Triangular<T>>, systems: Systems) -> Option<Self> {
+        let fits = |plan: &Self| plan.lattice.has_kernels() && plan.moves_little();
+        let sample = Self::sample(matrix);
+        let most = STENCILS.iter().map(|stencil| stencil.len()).max()?;
+        if sample.has_more_diagonals_than(most) {
+            return None;
         }
+        let runs = Runs::of(matrix.csr());
+        Self::sampled(sample, &runs, matrix, systems).ok().filter(fits).or_else(|| {
+            let grid = Grid::of_points(&runs).ok()?;
+            Self::found(&runs, matrix, &grid, systems).ok().filter(fits)
+        })
     }
 
     /// The plan on a grid that was found, once every row is part of it.
@@ -303,6 +307,11 @@ impl<T: Real> Sweep<T> {
         if machine == Machine::Gpu && (!self.lattice.has_kernels() || along == 2 && planes > 1) {
             return false;
         }
+        self.moves_little()
+    }
+
+    /// Whether it moves at most a third more bytes than level sets.
+    fn moves_little(&self) -> bool {
         let (n, csr) = (self.matrix.nrows(), self.matrix.csr());
         let inverses = self.matrix.inv_diag().len();
         let general = (8 * n + (4 + T::BYTES) * csr.nnz() + T::BYTES * (inverses + 2 * n)) as u64;
@@ -457,7 +466,7 @@ impl<T: Real> Plan for Sweep<T> {
         Self::found(&runs, &matrix, &grid, systems)
     }
     fn analyze_for(matrix: Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Result<Self> {
-        match (machine == Machine::Gpu).then(|| Self::paying(&matrix, systems, machine)).flatten() {
+        match (machine == Machine::Gpu).then(|| Self::with_kernels(&matrix, systems)).flatten() {
             Some(plan) => Ok(plan),
             None => Self::analyze(matrix, systems),
         }
