@@ -14,6 +14,7 @@ use spandrel_backend::error::expect_len;
 use spandrel_backend::factor::expect_entries;
 use spandrel_backend::{Assemble, Assembled, Error, Factorize, Load, Result};
 use spandrel_formats::{Offset, Ordinal, Real};
+use spandrel_sptrsv::numeric::lanes;
 use spandrel_sptrsv::{Factor, Levels, Pattern, Triangle};
 
 use crate::csr::not_recorded;
@@ -361,10 +362,9 @@ impl<F: Factor> CudaFactor<F> {
         })
     }
 
-    /// Lanes of a row: as many as the rows that it is made of have entries off the diagonal in the mean, 4 to 32.
+    /// Lanes of a row.
     fn lanes(&self) -> usize {
-        let made_of = self.entries[if self.upper.is_some() { 2 } else { 1 }];
-        made_of.saturating_sub(self.nrows).div_ceil(self.nrows.max(1)).next_power_of_two().clamp(4, WARP)
+        lanes(self.entries[if self.upper.is_some() { 2 } else { 1 }], self.nrows)
     }
 
     /// Enqueues `kernel`, whose rows are handed out as `share` says, and tells what it found. Blocks.

@@ -153,16 +153,6 @@ where
         Self::of(be, factors.load(be, plans)?, factors)
     }
 
-    /// As [`DeviceFactored::with`] for triangles that are planned already; the values that they have are not used
-    /// ([`Factor::unformed`]).
-    ///
-    /// # Errors
-    /// As [`DeviceFactored::with`]; [`crate::Error::Triangle`] for triangles that are not of this factorisation.
-    pub fn load(be: &B, factor: F, plans: Plans<P>, values: &<B as Backend<P::Value>>::Vector) -> Result<Self> {
-        let factors = DeviceFactors::new(be, Arc::new(factor), values)?;
-        Self::of(be, factors.load(be, plans)?, factors)
-    }
-
     /// Of factors that are made and the solves that were loaded for them ([`DeviceFactors::load`]). Enqueues.
     ///
     /// # Errors

@@ -2,17 +2,17 @@
 //!
 //! On the host it is serial: a time for each entry and for each term. On a GPU rows that need nothing of each other are made at the same time, and a row
 //! is there a wait and its terms after the last of those that it needs (kernels/include/factor.cuh), so that the longest path decides. With a
-//! level for every few rows the host is ahead, by up to a factor of 60 (record/h200-factorize.jsonl).
+//! level for every few rows the host is ahead, by up to a factor of 46 (record/h200-factorize.jsonl).
 //!
 //! Cost: a pass over the pattern of L, serial.
 
-use crate::{Factor, Pattern};
+use crate::Factor;
 
-/// Nanoseconds of the host for an entry of the factors, and for a term. Of a Xeon of 2023; six of eight matrices within a third.
+/// Nanoseconds of the host for an entry of the factors, and for a term. Of a Xeon of 2023; seven of eight matrices within a third.
 const ENTRY: f64 = 6.0;
 const TERM: f64 = 0.9;
-/// Nanoseconds of a GPU until a row that is made is seen and its last term taken, and for a term where 32 lanes share a row. Of an H200; eighteen matrices
-/// within a third.
+/// Nanoseconds of a GPU until a row that is made is seen and its last term taken, and for a term where 32 lanes share a row. Of an H200; sixteen of
+/// nineteen matrices within a third.
 const HOP: f64 = 2500.0;
 const SHARED_TERM: f64 = 3.0;
 /// Lanes that share a row.
@@ -33,8 +33,7 @@ impl Numeric {
         let (lower, n) = (factor.lower(), factor.nrows());
         // Rows are made of those of U off the diagonal, or of L's.
         let made_of = factor.upper().unwrap_or(lower);
-        let lanes = lanes(made_of);
-        let per_term = SHARED_TERM * (LANES[1] / lanes) as f64;
+        let per_term = SHARED_TERM * (LANES[1] / lanes(made_of.nnz(), n)) as f64;
         let (mut there, mut last, mut all) = (vec![0.0f64; n], 0.0f64, 0);
         for i in 0..n {
             let (mut terms, mut latest) = (0, 0.0f64);
@@ -58,10 +57,10 @@ impl Numeric {
     }
 }
 
-/// Lanes of a row on a GPU: as many as the rows that it is made of have entries off the diagonal in the mean.
-pub fn lanes(made_of: &Pattern) -> usize {
-    let n = made_of.nrows();
-    made_of.nnz().saturating_sub(n).div_ceil(n.max(1)).next_power_of_two().clamp(LANES[0], LANES[1])
+/// Lanes that share a row on a GPU, of factors with so many rows that are made of rows with so many entries in all, those on the diagonal among them: as
+/// many as these have off it in the mean, 4 to 32 and a power of two.
+pub fn lanes(entries: usize, nrows: usize) -> usize {
+    entries.saturating_sub(nrows).div_ceil(nrows.max(1)).next_power_of_two().clamp(LANES[0], LANES[1])
 }
 
 #[cfg(test)]
