@@ -75,12 +75,14 @@ pub enum Error {
         why: String,
     },
     /// A matrix with an infinite or NaN entry given to a direct solver.
-    #[error("the entry at row {row}, column {column} is infinite or NaN")]
+    #[error("the matrix's entry at row {}, column {} (counted from 1) is {found}", row + 1, column + 1)]
     NotFinite {
         /// The row, from 0.
         row: usize,
         /// The column, from 0.
         column: usize,
+        /// `"infinite"` or `"NaN"`.
+        found: &'static str,
     },
     /// A factor that would not fit the memory limit.
     #[error(
@@ -165,6 +167,34 @@ pub enum Error {
         /// The reason.
         why: spandrel_formats::NotAGrid,
     },
+    /// Settings that contradict the matrix or each other.
+    #[error("{why}")]
+    Unsupported {
+        /// What contradicts what, and what to do.
+        why: String,
+    },
+    /// A reproducible solve was asked for, and something in it sums in an order of its own.
+    #[error("{why}")]
+    NotReproducible {
+        /// What does, and what to use instead.
+        why: String,
+    },
+    /// A vector with an element that is infinite or NaN.
+    #[error("element {} (counted from 1) of {name} is {found}", at + 1)]
+    Element {
+        /// The vector.
+        name: &'static str,
+        /// The element, from 0.
+        at: usize,
+        /// `"infinite"` or `"NaN"`.
+        found: &'static str,
+    },
+    /// The watcher asked to stop before there was an x.
+    #[error("interrupted while {phase}")]
+    Interrupted {
+        /// What was being done.
+        phase: &'static str,
+    },
     /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
     #[error(transparent)]
     Triangle(#[from] spandrel_sptrsv::Error),
@@ -182,7 +212,9 @@ impl Error {
         match self {
             Error::Diagonal { found: "infinite or NaN", .. }
             | Error::Block { found: "not finite", .. }
+            | Error::Element { .. }
             | Error::NotFinite { .. } => Some(crate::Status::NotFinite),
+            Error::Interrupted { .. } => Some(crate::Status::Interrupted),
             Error::Diagonal { .. } | Error::Block { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
             Error::Triangle(error) | Error::Backend(spandrel_backend::Error::Triangle(error)) => {
                 Self::status_of_triangle(error)

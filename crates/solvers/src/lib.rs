@@ -26,14 +26,15 @@ pub mod options;
 pub mod outcome;
 pub mod precond;
 pub mod refine;
+pub mod registry;
 mod segments;
 
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};
-pub use choose::{Choice, PrecondKind, SolverKind};
+pub use choose::Choice;
 pub use device_factored::{DeviceFactored, DeviceFactors};
-pub use direct::{Direct, DirectOptions, Factorable, Method};
+pub use direct::{Direct, DirectOptions, Factorable};
 pub use error::{Error, Result};
 pub use factored::{Factored, Ic, Ilu, Ssor};
 pub use gmres::{Gmres, GmresOptions, Placement, gmres};
@@ -46,6 +47,7 @@ pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
 pub use precond::{Identity, Jacobi};
 pub use refine::Refine;
+pub use registry::{Method, NameError, Precond};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

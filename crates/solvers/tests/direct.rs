@@ -159,7 +159,7 @@ fn entries_that_are_not_finite_are_named() {
     let at = a.row_ptr()[4] as usize;
     a.values_mut()[at] = f64::INFINITY;
     let refused = Direct::new(a.clone(), &DirectOptions::default()).unwrap_err();
-    assert!(matches!(refused, Error::NotFinite { row: 4, column: 1 }), "{refused}");
+    assert!(matches!(refused, Error::NotFinite { row: 4, column: 1, .. }), "{refused}");
     assert_eq!(refused.status(), Some(Status::NotFinite));
 }
 

@@ -9,27 +9,27 @@ use std::path::Path;
 
 use spandrel::any::Complete;
 use spandrel::formats::{matrix_market, stats::Stats};
-use spandrel::solvers::{Direct, DirectOptions, Identity, Jacobi, PrecondKind, SolverKind, bicgstab, cg};
+use spandrel::solvers::{Direct, DirectOptions, Identity, Jacobi, Method, Precond, bicgstab, cg};
 use spandrel::{Csr, Mat, Options, Outcome, Preconditioner, Result, default_backend};
 
 /// x of A x = 1 by the method that suits A, with that method.
-pub(crate) fn solve<B: Complete<f64> + 'static>(device: &B, csr: Csr<f64>) -> Result<(Vec<f64>, Outcome, SolverKind)> {
-    let choice = SolverKind::choose(&csr);
+pub(crate) fn solve<B: Complete<f64> + 'static>(device: &B, csr: Csr<f64>) -> Result<(Vec<f64>, Outcome, Method)> {
+    let choice = Method::choose(&csr);
     let (nrows, ncols) = (csr.row_ptr().len() - 1, spandrel::Format::ncols(&csr));
-    if choice.solver == SolverKind::Direct {
+    if choice.solver == Method::Direct {
         let mut x = vec![0.0; ncols];
         let outcome = Direct::new(csr, &DirectOptions::default())?.solve(&vec![1.0; nrows], &mut x)?;
         return Ok((x, outcome, choice.solver));
     }
     let m: Box<dyn Preconditioner<f64, B>> = match choice.precond {
-        PrecondKind::None => Box::new(Identity),
+        Precond::None => Box::new(Identity),
         _ => Box::new(Jacobi::new(device, &csr)?),
     };
     let a = Mat::load(device, csr)?;
     let b = device.upload(&vec![1.0; nrows])?;
     let mut x = device.zeros(ncols)?;
     let outcome = match choice.solver {
-        SolverKind::Cg => cg(device, &a, &m, &b, &mut x, &Options::default())?,
+        Method::Cg => cg(device, &a, &m, &b, &mut x, &Options::default())?,
         _ => bicgstab(device, &a, &m, &b, &mut x, &Options::default())?,
     };
     Ok((device.download(&x)?, outcome, choice.solver))

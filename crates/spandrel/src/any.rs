@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use spandrel_backend::{Backend, Device, Error, Narrow, Result, SparseVector, Spmm, Spmv, SpmvTransposed};
+use spandrel_backend::{
+    Backend, Device, Error, Narrow, Result, SparseVector, Spmm, Spmv, SpmvTransposed, UpdateValues,
+};
 use spandrel_formats::choose::Machine;
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
 
@@ -33,6 +35,7 @@ pub trait Complete<T: Real>:
     + Incomplete<T>
     + Geometric<T>
     + Rows<T>
+    + UpdateValues<Csr<T>>
     + SparseVector<T>
     + SpmvTransposed<Csr<T>>
     + SpmvTransposed<Csc<T>>
@@ -47,6 +50,7 @@ impl<T: Real, B> Complete<T> for B where
         + Incomplete<T>
         + Geometric<T>
         + Rows<T>
+        + UpdateValues<Csr<T>>
         + SparseVector<T>
         + SpmvTransposed<Csr<T>>
         + SpmvTransposed<Csc<T>>

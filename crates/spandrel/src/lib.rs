@@ -77,6 +77,8 @@ pub mod multigrid;
 mod refusing;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod rows;
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub mod solver;
 
 pub use spandrel_backend as backend;
 pub use spandrel_formats as formats;
@@ -96,7 +98,9 @@ pub use backend_cpu::Cpu;
 #[cfg(feature = "cuda-core")]
 pub use backend_cuda::Cuda;
 pub use formats::{Csr, Format, Real, SparseVec, Traffic, Triplets};
-pub use solvers::{Error, Options, Outcome, Result, Status};
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub use solver::{DeviceSolver, Solution, Solver};
+pub use solvers::{Error, Method, Options, Outcome, Precond, Result, Status};
 
 /// The backend that the features select: `Cuda` with `cuda`, else `Cpu`.
 #[cfg(feature = "cuda-core")]

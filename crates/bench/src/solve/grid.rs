@@ -29,7 +29,7 @@ use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel_backend::{Backend, Mat, Operator, Preconditioner, Spmv};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csc, Csr, Dia, Format, Grid, Traffic};
-use spandrel_solvers::{Cg, Options, SolverKind};
+use spandrel_solvers::{Cg, Method, Options};
 use spandrel_sptrsv::{Factor, Ic0};
 
 use crate::case::Case;
@@ -269,7 +269,7 @@ pub fn load(case: &Case) -> Result<Option<Csr<f64>>> {
         return Ok(None);
     }
     let csr: Csr<f64> = case.load()?;
-    let is_grid = SolverKind::choose(&csr).solver == SolverKind::Cg && Grid::detect(&csr).is_ok();
+    let is_grid = Method::choose(&csr).solver == Method::Cg && Grid::detect(&csr).is_ok();
     Ok(is_grid.then_some(csr))
 }
 

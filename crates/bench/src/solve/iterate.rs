@@ -9,7 +9,7 @@ use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Format};
 use spandrel_solvers::{
-    BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, Options, Outcome, PrecondKind, Progress, Result, Status,
+    BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, Options, Outcome, Precond, Progress, Result, Status,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk};
 
@@ -95,10 +95,10 @@ impl<'a> System<'a> {
     }
 
     /// Every solve that the module's head names but the direct one; `plain` is the preconditioner without factors.
-    pub(super) fn solve(&self, plain: PrecondKind) -> Vec<SolveLine> {
+    pub(super) fn solve(&self, plain: Precond) -> Vec<SolveLine> {
         let (be, csr) = (self.be, self.csr);
         let plain = match plain {
-            PrecondKind::Jacobi => Made::plain("jacobi", || Ok(Box::new(Jacobi::new(be, csr)?))),
+            Precond::Jacobi => Made::plain("jacobi", || Ok(Box::new(Jacobi::new(be, csr)?))),
             _ => Made::plain("none", || Ok(Box::new(Identity))),
         };
         let mut lines = Vec::new();

@@ -26,7 +26,7 @@ use anyhow::Result;
 use serde::Serialize;
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Format};
-use spandrel_solvers::{Direct, DirectOptions, Error, Outcome, SolverKind, Status};
+use spandrel_solvers::{Direct, DirectOptions, Error, Method, Outcome, Status};
 
 use self::iterate::System;
 use crate::case::Case;
@@ -244,11 +244,11 @@ pub fn run(be: &Cpu, case: &Case, limits: &Limits) -> Vec<SolveLine> {
             return vec![SolveLine { error: Some(format!("{e:#}")), ..blank }];
         }
     };
-    let choice = SolverKind::choose(&*csr);
+    let choice = Method::choose(&*csr);
     let truth: Vec<f64> = (0..csr.ncols()).map(|i| 0.5 + (i as f64 * 0.618_033_988_75).fract()).collect();
     let b = product(&csr, &truth);
     let mut blank = SolveLine::blank(case, Class::Rectangular, Some(&*csr), limits.rtol);
-    blank.cg_applies = choice.solver == SolverKind::Cg;
+    blank.cg_applies = choice.solver == Method::Cg;
     let (mut last, definite) = direct(&csr, &b, limits, &blank);
     if csr.nrows() == csr.ncols() {
         blank.class = match (csr.is_symmetric(), definite) {

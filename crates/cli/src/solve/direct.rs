@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spandrel::Format;
 use spandrel::solvers::direct::Factorable;
-use spandrel::solvers::{Direct, DirectOptions, SolverKind};
+use spandrel::solvers::{Direct, DirectOptions, Method};
 
 use super::plan::Plan;
 use super::problem::{Problem, restore};
@@ -30,7 +30,7 @@ pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds
         let mut x = vec![T::zero(); columns];
         let outcome = direct.solve(&b, &mut x)?;
         lap.add_to(&mut seconds.solve);
-        let mut ending = Ending::new(outcome, x, SolverKind::Direct);
+        let mut ending = Ending::new(outcome, x, Method::Direct);
         let mut note = format!("by {}", direct.method().as_str().to_uppercase());
         if direct.fell_back() {
             note.push_str(", after LL^T met a pivot that is not positive");
@@ -41,7 +41,7 @@ pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds
         ending.note = Some(note);
         Ok(ending)
     };
-    let mut ending = judge(factored(), SolverKind::Direct)?;
+    let mut ending = judge(factored(), Method::Direct)?;
     ending.x = ending.x.map(|x| restore(perm.as_ref(), x)).transpose()?;
     Ok(ending)
 }

@@ -13,9 +13,7 @@ use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
 use spandrel::rows::Rows;
-use spandrel::solvers::{
-    self, BiCgStab, Cg, Gmres, GmresOptions, Options, Outcome, Progress, SolverKind, Status, Watcher,
-};
+use spandrel::solvers::{self, BiCgStab, Cg, Gmres, GmresOptions, Method, Options, Outcome, Progress, Status, Watcher};
 use spandrel::{Csr, Format, Mat, Operator, Preconditioner, Real};
 
 use super::plan::Plan;
@@ -113,8 +111,8 @@ fn rehearse<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     let mut x = device.zeros(ncols)?;
     // What goes wrong here goes wrong in the solve too, which says so.
     let _ = match plan.solver {
-        SolverKind::Cg => Cg::new(device, ncols)?.solve(device, a, m, b, &mut x, &options),
-        SolverKind::Gmres => gmres(device, ncols, 2)?.solve(device, a, m, b, &mut x, &options),
+        Method::Cg => Cg::new(device, ncols)?.solve(device, a, m, b, &mut x, &options),
+        Method::Gmres => gmres(device, ncols, 2)?.solve(device, a, m, b, &mut x, &options),
         _ => BiCgStab::new(device, ncols)?.solve(device, a, m, b, &mut x, &options),
     };
     Ok(device.synchronize()?)
@@ -247,10 +245,10 @@ pub(super) fn joined(first: String, second: Option<String>) -> String {
 }
 
 /// What `auto` goes on with after a method that ended so.
-fn successor(solver: SolverKind, status: Status) -> Option<SolverKind> {
+fn successor(solver: Method, status: Status) -> Option<Method> {
     match (solver, status) {
-        (SolverKind::Cg, Status::IndefiniteMatrix | Status::IndefinitePreconditioner) => Some(SolverKind::BiCgStab),
-        (SolverKind::BiCgStab, Status::Breakdown | Status::Diverged) => Some(SolverKind::Gmres),
+        (Method::Cg, Status::IndefiniteMatrix | Status::IndefinitePreconditioner) => Some(Method::BiCgStab),
+        (Method::BiCgStab, Status::Breakdown | Status::Diverged) => Some(Method::Gmres),
         _ => None,
     }
 }
@@ -258,7 +256,7 @@ fn successor(solver: SolverKind, status: Status) -> Option<SolverKind> {
 /// The method, and once the next after one that does not suit the matrix, if `auto` chose it.
 pub(super) fn run<T>(
     plan: &Plan,
-    attempt: impl Fn(SolverKind) -> solvers::Result<Ending<T>>,
+    attempt: impl Fn(Method) -> solvers::Result<Ending<T>>,
 ) -> solvers::Result<Ending<T>> {
     let first = attempt(plan.solver)?;
     let Some(next) = successor(plan.solver, first.status).filter(|_| plan.solver_is_auto) else { return Ok(first) };
@@ -284,7 +282,7 @@ fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     b: &B::Vector,
     x0: Option<&[T]>,
     plan: &Plan,
-    solver: SolverKind,
+    solver: Method,
 ) -> solvers::Result<Ending<T>> {
     let n = a.shape().0;
     let mut x = match x0 {
@@ -293,8 +291,8 @@ fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     };
     let options = options(plan);
     let outcome = watched(solver, plan, |watcher| match solver {
-        SolverKind::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
-        SolverKind::Gmres => gmres(device, n, plan.restart)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+        Method::Cg => Cg::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
+        Method::Gmres => gmres(device, n, plan.restart)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
         _ => BiCgStab::new(device, n)?.solve_watched(device, a, m, b, &mut x, &options, watcher),
     })?;
     Ok(Ending::new(outcome, device.download(&x)?, solver))
@@ -314,7 +312,7 @@ pub(super) fn options(plan: &Plan) -> Options {
 
 /// Runs a solve with a watcher that shows how far it is and breaks off where that was asked for.
 pub(super) fn watched(
-    solver: SolverKind,
+    solver: Method,
     plan: &Plan,
     solve: impl FnOnce(Watcher<'_>) -> solvers::Result<Outcome>,
 ) -> solvers::Result<Outcome> {

@@ -21,7 +21,7 @@ use spandrel::any::{Complete, Task};
 use spandrel::backend::Narrow;
 use spandrel::backend_cpu::Cpu;
 use spandrel::solvers::direct::Factorable;
-use spandrel::solvers::{Outcome, SolverKind, Status};
+use spandrel::solvers::{Method, Outcome, Status};
 use spandrel::{Device, Format};
 use spandrel_formats::choose::Machine;
 use spandrel_formats::{Survey, matrix_market};
@@ -80,7 +80,7 @@ struct Ending<T> {
     note: Option<String>,
     x: Option<Vec<T>>,
     /// The method that ended it, after any fallback.
-    solver: SolverKind,
+    solver: Method,
     fallback: Option<Fallback>,
     precond_fallback: Option<PrecondFallback>,
     /// Of a preconditioner by triangular solves.
@@ -98,7 +98,7 @@ struct Fallback {
 }
 
 impl<T> Ending<T> {
-    fn new(outcome: Outcome, x: Vec<T>, solver: SolverKind) -> Self {
+    fn new(outcome: Outcome, x: Vec<T>, solver: Method) -> Self {
         let stopped = outcome.breakdown.filter(|_| outcome.status != Status::Converged);
         let note = stopped
             .map(|(quantity, iteration)| format!("{} stopped the method in iteration {iteration}", quantity.symbol()))
@@ -145,7 +145,7 @@ impl<T> Ending<T> {
     }
 
     /// An end before there was an x.
-    fn without_answer(status: Status, why: String, solver: SolverKind) -> Self {
+    fn without_answer(status: Status, why: String, solver: Method) -> Self {
         Self {
             status,
             iterations: 0,
@@ -165,7 +165,7 @@ impl<T> Ending<T> {
 }
 
 /// A solver's error that has a status word is an end like others; the rest are failures.
-fn judge<T>(ended: spandrel::solvers::Result<Ending<T>>, solver: SolverKind) -> Result<Ending<T>> {
+fn judge<T>(ended: spandrel::solvers::Result<Ending<T>>, solver: Method) -> Result<Ending<T>> {
     ended.or_else(|error| match error.status() {
         Some(status) => Ok(Ending::without_answer(status, error.to_string(), solver)),
         None => Err(error.into()),
@@ -255,7 +255,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
 
     let survey = Survey::of(&a);
     let mut plan = Plan::make(args, &a, &survey)?;
-    if plan.solver == SolverKind::Direct && wants_gpu(args) {
+    if plan.solver == Method::Direct && wants_gpu(args) {
         return Err(direct_on_a_gpu());
     }
     let matrix = MatrixReport {
@@ -267,7 +267,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     };
     let not_finite = survey.not_finite.map(|at| input::not_finite_at(&a, at));
     let not_finite = not_finite.or_else(|| problem::first_not_finite("b", &b));
-    let guess = x0.as_deref().filter(|_| plan.solver != SolverKind::Direct);
+    let guess = x0.as_deref().filter(|_| plan.solver != Method::Direct);
     let not_finite = not_finite.or_else(|| guess.and_then(|x0| problem::first_not_finite("x0", x0)));
     let problem = Problem::renumbered(args.reorder, a, b, x0)?;
     let survey = if problem.is_renumbered() { Survey::of(&problem.a) } else { survey };
@@ -280,7 +280,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     let second = plan.second().map(|second| (second, problem.clone()));
     let mut ending = match (not_finite, plan.solver) {
         (Some(why), solver) => Ending::without_answer(Status::NotFinite, why, solver),
-        (None, SolverKind::Direct) => direct::solve(problem, &plan, &mut seconds)?,
+        (None, Method::Direct) => direct::solve(problem, &plan, &mut seconds)?,
         (None, _) => iterate(problem, &plan, device, &mut seconds)?,
     };
     if let Some((second, problem)) = second.filter(|_| ending.came_to_nothing()) {
@@ -296,7 +296,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     // A factorisation is the host's work, whatever device `auto` had opened.
     let on_host = backend::Why::new("a direct solve is the host's work");
     let (backend, described, why) = match plan.solver {
-        SolverKind::Direct => (Cpu::NAME, Cpu::new().describe(), &on_host),
+        Method::Direct => (Cpu::NAME, Cpu::new().describe(), &on_host),
         _ => (B::NAME, device.describe(), job.why),
     };
     let narrow =

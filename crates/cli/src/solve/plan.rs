@@ -3,7 +3,7 @@
 use spandrel::any::EveryFormat;
 use spandrel::backend::{Order, Spmv};
 use spandrel::solvers::multigrid::Expected;
-use spandrel::solvers::{GmresOptions, Options, PrecondKind, SolverKind};
+use spandrel::solvers::{GmresOptions, Method, Options, Precond};
 use spandrel::{Csr, Format, Real};
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
 use spandrel_formats::{Grid, Survey};
@@ -18,7 +18,7 @@ pub(super) const STAGNANT: usize = 100;
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) symmetric: bool,
-    pub(super) solver: SolverKind,
+    pub(super) solver: Method,
     pub(super) solver_is_auto: bool,
     pub(super) solver_why: String,
     /// Never `auto`.
@@ -41,11 +41,11 @@ pub(super) struct Plan {
 }
 
 /// As it is asked for.
-fn named(kind: PrecondKind) -> PrecondName {
+fn named(kind: Precond) -> PrecondName {
     match kind {
-        PrecondKind::Jacobi => PrecondName::Jacobi,
-        PrecondKind::Ilu0 => PrecondName::Ilu0,
-        PrecondKind::Ic0 => PrecondName::Ic0,
+        Precond::Jacobi => PrecondName::Jacobi,
+        Precond::Ilu0 => PrecondName::Ilu0,
+        Precond::Ic0 => PrecondName::Ic0,
         _ => PrecondName::None,
     }
 }
@@ -53,15 +53,15 @@ fn named(kind: PrecondKind) -> PrecondName {
 impl Plan {
     /// All but the format, which is for [`Plan::choose_format`].
     pub(super) fn make<T: Real>(args: &SolveArgs, a: &Csr<T>, survey: &Survey) -> Result<Self> {
-        let auto = SolverKind::choose_by(survey, a.nrows() == a.ncols());
+        let auto = Method::choose_by(survey, a.nrows() == a.ncols());
         let (solver, solver_why) = match args.solver {
             SolverName::Auto => (auto.solver, auto.solver_why),
-            SolverName::Cg => (SolverKind::Cg, ASKED_FOR),
-            SolverName::Bicgstab => (SolverKind::BiCgStab, ASKED_FOR),
-            SolverName::Gmres => (SolverKind::Gmres, ASKED_FOR),
-            SolverName::Direct => (SolverKind::Direct, ASKED_FOR),
+            SolverName::Cg => (Method::Cg, ASKED_FOR),
+            SolverName::Bicgstab => (Method::BiCgStab, ASKED_FOR),
+            SolverName::Gmres => (Method::Gmres, ASKED_FOR),
+            SolverName::Direct => (Method::Direct, ASKED_FOR),
         };
-        if solver != SolverKind::Direct && a.nrows() != a.ncols() {
+        if solver != Method::Direct && a.nrows() != a.ncols() {
             return Err(Failure::new(
                 "not_square",
                 format!(
@@ -82,13 +82,13 @@ impl Plan {
                 ),
             ));
         }
-        if args.stagnation.is_some() && matches!(solver, SolverKind::Gmres | SolverKind::Direct) {
+        if args.stagnation.is_some() && matches!(solver, Method::Gmres | Method::Direct) {
             return Err(Failure::new(
                 "unsupported",
                 format!("--stagnation is for cg and bicgstab, not for {}; leave it out", solver.as_str()),
             ));
         }
-        if solver == SolverKind::Direct && args.reproducible {
+        if solver == Method::Direct && args.reproducible {
             return Err(Failure::new(
                 "not_reproducible",
                 "a direct solve orders its sums by the machine it runs on; leave out --reproducible, or use an iterative solver",
@@ -97,17 +97,15 @@ impl Plan {
         let symmetric = survey.symmetric;
         let mut precond_else = None;
         let (precond, precond_why) = match (solver, args.precond) {
-            (SolverKind::Direct, PrecondName::Auto | PrecondName::None) => {
-                (PrecondName::None, "a direct solve needs none")
-            }
-            (SolverKind::Direct, _) => {
+            (Method::Direct, PrecondName::Auto | PrecondName::None) => (PrecondName::None, "a direct solve needs none"),
+            (Method::Direct, _) => {
                 return Err(Failure::new(
                     "unsupported",
                     "--solver direct takes no preconditioner; leave out --precond, or use an iterative solver",
                 ));
             }
             (_, PrecondName::Auto) => {
-                let (best, why, plain) = PrecondKind::choose_by(survey, solver);
+                let (best, why, plain) = Precond::choose_by(survey, solver);
                 precond_else = Some(named(plain)).filter(|_| plain != best);
                 (named(best), why)
             }
@@ -121,7 +119,7 @@ impl Plan {
             (_, asked) => (asked, ASKED_FOR),
         };
         let several = matches!(args.precision, SolvePrecision::Mixed | SolvePrecision::Refined);
-        if several && solver == SolverKind::Direct {
+        if several && solver == Method::Direct {
             return Err(Failure::new(
                 "unsupported",
                 "--solver direct factors in one precision; use --precision f64, or an iterative solver",
@@ -185,7 +183,7 @@ impl Plan {
     pub(super) fn choose_multigrid<T: Real>(&mut self, args: &SolveArgs, a: &Csr<T>, machine: Machine) {
         let narrow = matches!(args.precision, SolvePrecision::Mixed | SolvePrecision::Refined);
         let is_open = args.precond == PrecondName::Auto && self.precond == PrecondName::Ic0;
-        if !is_open || self.solver != SolverKind::Cg || args.reproducible || narrow {
+        if !is_open || self.solver != Method::Cg || args.reproducible || narrow {
             return;
         }
         let Ok(expected) = Expected::of(a, machine, rayon::current_num_threads()) else { return };
@@ -218,7 +216,7 @@ impl Plan {
         device: &B,
         machine: Machine,
     ) -> Result<()> {
-        if self.solver == SolverKind::Direct {
+        if self.solver == Method::Direct {
             if !matches!(args.format.as_str(), "auto" | "csr") {
                 let message = "--solver direct factors CSR; leave out --format, or use an iterative solver";
                 return Err(Failure::new("unsupported", message));

@@ -10,7 +10,7 @@ use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
 use spandrel::rows::Rows;
-use spandrel::solvers::{self, BiCgStab, Cg, Options, Outcome, Refine, SolverKind, Watcher};
+use spandrel::solvers::{self, BiCgStab, Cg, Method, Options, Outcome, Refine, Watcher};
 use spandrel::{Csr, Device, Format, Mat};
 use spandrel_formats::Bsr;
 
@@ -85,14 +85,14 @@ where
     let refine = |solver, options: &Options, watcher: Watcher<'_>, x: &mut <B as Backend<f64>>::Vector| {
         let mut refine = Refine::new(device, n)?;
         let outcome: solvers::Result<Outcome> = match solver {
-            SolverKind::Cg => {
+            Method::Cg => {
                 let mut cg = Cg::<f32, B>::new(device, n)?;
                 let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
                     cg.solve_watched(be, &narrow, &m, r, d, options, watcher)
                 };
                 refine.solve_watched(device, &*wide, exponent, inner, &b_device, x, options, watcher)
             }
-            SolverKind::Gmres => {
+            Method::Gmres => {
                 let mut gmres = gmres::<f32, B>(device, n, plan.restart)?;
                 let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
                     gmres.solve_watched(be, &narrow, &m, r, d, options, watcher)

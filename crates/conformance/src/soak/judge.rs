@@ -10,7 +10,8 @@
 //! positive for every p while ||A^-1|| ||A|| gamma(n + k + 37 L) < 1.
 
 use spandrel_formats::{Csr, Format, Real};
-use spandrel_solvers::{Direct, DirectOptions, Method, Options, Outcome, Status};
+use spandrel_solvers::direct::Method;
+use spandrel_solvers::{Direct, DirectOptions, Options, Outcome, Status};
 
 use crate::exact::{Dd, SLACK};
 use crate::oracle::{EVALUATION, gamma, smallest_subnormal};

@@ -1,21 +1,20 @@
-//! The trial of real matrices: with the solver, preconditioner (by level sets) and format that `auto` takes, two backends of shared orders give x with the
-//! same bits and the same outcome, whatever that is.
+//! The trial of real matrices: whatever a reproducible [`DeviceSolver`](spandrel::DeviceSolver) chooses, two backends give x with the same
+//! bits, the same choices and the same outcome.
 //!
-//! A matrix that is not square is solved on the host by the program; here its product is compared.
+//! A matrix that is not square is solved on the host; here its product is compared.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Coeff, Mat, Order, Preconditioner, Spmv};
-use spandrel_formats::{Csr, Format, Real, choose, matrix_market};
-use spandrel_solvers::{BiCgStab, Cg, Options, SolverKind};
+use spandrel::solver::{Builder, SolverBackend};
+use spandrel_backend::{Backend, Coeff, Mat};
+use spandrel_formats::{Csr, Format, Real, matrix_market};
 
-use super::pairs::{Solves, precond};
 use crate::case::numbers;
 use crate::reference::difference;
-use crate::subject::{EveryFormat, Fleet};
+use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// What a solve is given at most: the bits are equal after any number of iterations or after none.
@@ -24,8 +23,8 @@ const ITERATIONS: usize = 200;
 /// One trial for each Matrix Market file of a folder; one that is skipped where there is no folder.
 pub fn trials<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, folder: Option<&Path>) -> Vec<Trial>
 where
-    D: EveryFormat<f64> + Solves<f64>,
-    E: EveryFormat<f64> + Solves<f64>,
+    D: SolverBackend<f64>,
+    E: SolverBackend<f64>,
 {
     let name = |case: &str| format!("reproducible/auto/f64/{}+{}/{case}", left.name, right.name);
     let Some(folder) = folder else {
@@ -71,122 +70,53 @@ fn hash<T: Real>(x: &[T]) -> u64 {
     })
 }
 
-/// x, and how the solve ended in words.
+/// x, and in words what was chosen and how the solve ended.
 type Answer = (Vec<f64>, String);
 
-/// What both backends are asked to do.
-struct Task {
-    csr: Csr<f64>,
-    b: Vec<f64>,
-}
-
-macro_rules! shared {
-    ([$left:ident $right:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        [$((
-            stringify!($stem),
-            Spmv::<spandrel_formats::$Type<f64>>::order($left),
-            Spmv::<spandrel_formats::$Type<f64>>::order($right),
-        )),*]
-    };
-}
-
-macro_rules! dispatch {
-    ([$format:ident $task:ident $left:ident $right:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        match $format {
-            $(stringify!($stem) => {
-                let host = Arc::new(spandrel_formats::$Type::<f64>::from_csr(&$task.csr)?);
-                Ok(($task.on($left, &host)?, $task.on($right, &host)?))
-            })*
-            other => Err(wrong(format!("there is no format {other}"))),
-        }
-    };
-}
-
-fn check<D, E>(left: &Fleet<D>, right: &Fleet<E>, path: &Path) -> Verdict
-where
-    D: EveryFormat<f64> + Solves<f64>,
-    E: EveryFormat<f64> + Solves<f64>,
-{
+fn check<D: SolverBackend<f64>, E: SolverBackend<f64>>(left: &Fleet<D>, right: &Fleet<E>, path: &Path) -> Verdict {
     let csr = matrix_market::read_csr::<f64>(path).map_err(|error| {
         let complex =
             matrix_market::read_header(path).is_ok_and(|header| header.field == matrix_market::Field::Complex);
         if complex { Finding::Skipped(error.to_string()) } else { error.into() }
     })?;
-    let b = numbers(97, if csr.nrows() == csr.ncols() { csr.nrows() } else { csr.ncols() });
-    let task = Task { csr, b };
-    let (here, there) = (left.first(), right.first());
-    let format = task.format(here, there)?;
-    let both: Result<(Answer, Answer), Finding> =
-        spandrel_formats::for_each_format!(dispatch, format, task, here, there);
-    let ((x, outcome), (other_x, other_outcome)) = both?;
+    let csr = Arc::new(csr);
+    let ((x, outcome), (other_x, other_outcome)) = (answer(left.first(), &csr)?, answer(right.first(), &csr)?);
     if hash(&x) != hash(&other_x) {
         let detail = difference(&other_x, &x).unwrap_or_else(|| "only the hashes differ".into());
-        return Err(wrong(format!("x in {format}: {:016x} and {:016x}: {detail}", hash(&x), hash(&other_x))));
+        return Err(wrong(format!(
+            "{:016x} by {outcome}, {:016x} by {other_outcome}: {detail}",
+            hash(&x),
+            hash(&other_x)
+        )));
     }
     if outcome != other_outcome {
-        return Err(wrong(format!("in {format}: expected {outcome}, found {other_outcome}")));
+        return Err(wrong(format!("expected {outcome}, found {other_outcome}")));
     }
     Ok(())
 }
 
-impl Task {
-    /// The format that `solve --reproducible` takes: the choice, or the fastest expected of those whose order both share.
-    fn format<D: EveryFormat<f64>, E: EveryFormat<f64>>(&self, left: &D, right: &E) -> Result<&'static str, Finding> {
-        let orders = spandrel_formats::for_each_format!(shared, left, right);
-        let shared = |stem: &str| {
-            let order = orders.iter().find(|(name, ..)| *name == stem);
-            order.is_some_and(|(_, here, there)| here == there && matches!(here, Order::Stored | Order::Tree))
-        };
-        let choice = choose(&self.csr);
-        if shared(choice.format) {
-            return Ok(choice.format);
-        }
-        let allowed = choice.candidates.iter().filter(|candidate| shared(candidate.name));
-        let cost = |nanoseconds: Option<f64>| nanoseconds.unwrap_or(f64::INFINITY);
-        allowed
-            .min_by(|a, b| cost(a.nanoseconds).total_cmp(&cost(b.nanoseconds)))
-            .map(|best| best.name)
-            .ok_or_else(|| wrong("no format has an order that both backends share"))
+/// What a reproducible solver answers, or A b for a matrix that is not square.
+fn answer<B: SolverBackend<f64>>(be: &B, csr: &Arc<Csr<f64>>) -> Result<Answer, Finding> {
+    let b = numbers(97, if csr.nrows() == csr.ncols() { csr.nrows() } else { csr.ncols() });
+    if csr.nrows() != csr.ncols() {
+        let a = Mat::<B, Csr<f64>>::load(be, Arc::clone(csr))?;
+        let (b, mut x) = (Backend::<f64>::upload(be, &b)?, Backend::<f64>::zeros(be, csr.nrows())?);
+        a.spmv(be, None, Coeff::one(), &b, Coeff::zero(), &mut x)?;
+        return Ok((Backend::<f64>::download(be, &x)?, "a product".into()));
     }
-
-    fn on<F: Format<Value = f64>, B: Spmv<F> + Solves<f64>>(&self, be: &B, host: &Arc<F>) -> Result<Answer, Finding> {
-        let a = Mat::<B, F>::load(be, host.clone())?;
-        let b = be.upload(&self.b)?;
-        let auto = SolverKind::choose(&self.csr);
-        // As the program: where the factorisation breaks down, what needs none.
-        let (m, _) = precond::<f64, B>(be, &self.csr, auto.precond.as_str())
-            .or_else(|_| precond::<f64, B>(be, &self.csr, auto.plain.as_str()))
-            .map_err(wrong)?;
-        self.solve(be, &a, &b, auto.solver, &m)
-    }
-
-    fn solve<F, B>(
-        &self,
-        be: &B,
-        a: &Mat<B, F>,
-        b: &<B as Backend<f64>>::Vector,
-        solver: SolverKind,
-        m: &impl Preconditioner<f64, B>,
-    ) -> Result<Answer, Finding>
-    where
-        F: Format<Value = f64>,
-        B: Spmv<F>,
-    {
-        let n = self.csr.nrows();
-        let options = Options { max_iters: Some(ITERATIONS), ..Options::default() };
-        let mut x = be.zeros(n)?;
-        let outcome = match solver {
-            SolverKind::Cg => Cg::new(be, n).and_then(|mut cg| cg.solve(be, a, m, b, &mut x, &options)),
-            SolverKind::BiCgStab => {
-                BiCgStab::new(be, n).and_then(|mut bicgstab| bicgstab.solve(be, a, m, b, &mut x, &options))
-            }
-            _ => {
-                a.spmv(be, None, Coeff::one(), b, Coeff::zero(), &mut x)?;
-                return Ok((be.download(&x)?, "a product".into()));
-            }
-        };
-        // Through text, where NaN equals NaN; `{:?}` of f64 is exact.
-        let outcome = outcome.map_or_else(|error| format!("the error: {error}"), |outcome| format!("{outcome:?}"));
-        Ok((be.download(&x)?, outcome))
-    }
+    let builder = Builder::default().reproducible(true).max_iterations(ITERATIONS).updatable(false);
+    let solved = builder.build_on(be, Arc::clone(csr)).and_then(|mut solver| {
+        let solution = solver.solve(be, &b)?;
+        let (plan, outcome) = (solver.plan(), &solution.outcome);
+        // `{:?}` of f64 is exact, and NaN equals NaN in text.
+        let words = format!(
+            "{} with {} in {}, {:?}, {outcome:?}",
+            solution.method, solution.preconditioner, plan.format, solution.attempts
+        );
+        Ok((solution.x, words))
+    });
+    solved.or_else(|error| match error {
+        spandrel_solvers::Error::Backend(error) => Err(error.into()),
+        error => Ok((Vec::new(), format!("the error: {error}"))),
+    })
 }

@@ -352,7 +352,8 @@ fn check_finite<T: Real>(csr: &Csr<T>) -> Result<()> {
     for row in 0..csr.nrows() {
         let (cols, values) = csr.row(row);
         if let Some(k) = values.iter().position(|v| !v.is_finite()) {
-            return Err(Error::NotFinite { row, column: cols[k] as usize });
+            let found = if values[k].is_nan() { "NaN" } else { "infinite" };
+            return Err(Error::NotFinite { row, column: cols[k] as usize, found });
         }
     }
     Ok(())

@@ -29,7 +29,7 @@ use rayon::prelude::*;
 use spandrel_backend::{Backend, Device};
 use spandrel_backend_cuda::Vector;
 use spandrel_formats::{Csr, Format, Machine, choose_for};
-use spandrel_solvers::{SolverKind, Status};
+use spandrel_solvers::Status;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 
 use self::lines::{Line, compare, parts};
@@ -420,9 +420,9 @@ fn methods(plan: &Plan, case: &Case, csr: &Csr<f64>) -> Vec<Method> {
     if !plan.methods.is_empty() {
         return plan.methods.clone();
     }
-    match (SolverKind::choose(csr).solver, &case.path) {
-        (SolverKind::Cg, None) => vec![Method::Cg, Method::BiCgStab],
-        (SolverKind::Cg, Some(_)) => vec![Method::Cg],
+    match (spandrel_solvers::Method::choose(csr).solver, &case.path) {
+        (spandrel_solvers::Method::Cg, None) => vec![Method::Cg, Method::BiCgStab],
+        (spandrel_solvers::Method::Cg, Some(_)) => vec![Method::Cg],
         _ => vec![Method::BiCgStab],
     }
 }

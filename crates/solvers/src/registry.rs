@@ -1,0 +1,314 @@
+//! The registries of methods and preconditioners: one list each, with the names that the command line, configuration files and
+//! other languages use.
+//!
+//! A new method or preconditioner gets one entry here. The enum, its parser and its `Display` follow from the entry; every
+//! `match` over the enum then fails to compile until it has an arm for it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A name that [`Method`] or [`Precond`] does not have, or a parameter that it cannot take. The text says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NameError(String);
+
+impl NameError {
+    /// The error for a name that a list does not have, with the nearest that it has. `what` says what the names are of.
+    pub fn unknown<'a>(what: &str, given: &str, names: impl Iterator<Item = &'a str> + Clone) -> Self {
+        let lower = given.to_ascii_lowercase();
+        let distance = |name: &&str| strsim::damerau_levenshtein(name, &lower);
+        let near = names.clone().min_by_key(distance).filter(|name| distance(name) <= 2);
+        let list = names.collect::<Vec<_>>().join(", ");
+        Self(match near {
+            Some(name) => format!("there is no {what} {given:?}; did you mean {name}? There are {list}"),
+            None => format!("there is no {what} {given:?}; there are {list}"),
+        })
+    }
+}
+
+/// Expands `$callback!` once with the list of all methods, `(stem, Variant, "what it is for")` each.
+#[macro_export]
+macro_rules! for_each_method {
+    ($callback:ident $(, $extra:tt)*) => {
+        $callback! { [$($extra)*]
+            ("cg", Cg, "conjugate gradients, for symmetric positive definite matrices: [`crate::Cg`]"),
+            ("bicgstab", BiCgStab, "stabilised biconjugate gradients, for any square matrix: [`crate::BiCgStab`]"),
+            ("gmres", Gmres, "generalised minimal residuals, restarted, for any square matrix: [`crate::Gmres`]"),
+            ("direct", Direct, "a factorisation on the host, also for least squares: [`crate::Direct`]")
+        }
+    };
+}
+
+/// Expands `$callback!` once with the list of all preconditioners: `("stem", Variant(Parameter = parser), "what it is")`, or
+/// `("stem", Variant, "what it is")` where there is no parameter. A parser is a module of this file.
+#[macro_export]
+macro_rules! for_each_preconditioner {
+    ($callback:ident $(, $extra:tt)*) => {
+        $callback! { [$($extra)*]
+            ("none", None, "no preconditioner: [`crate::Identity`]"),
+            ("jacobi", Jacobi, "the diagonal: [`crate::Jacobi`]"),
+            ("block-jacobi", BlockJacobi(Option<usize> = block_rows),
+                "blocks of so many rows on the diagonal, or `None` for the unknowns of a grid point: [`crate::BlockJacobi`]"),
+            ("ssor", Ssor(f64 = omega), "symmetric successive over-relaxation with this omega: [`crate::Ssor`]"),
+            ("ilu0", Ilu0, "incomplete LU without fill: [`crate::Ilu`]"),
+            ("iluk", Iluk(usize = fill_level), "incomplete LU with fill up to this level: [`crate::Ilu`]"),
+            ("ic0", Ic0, "incomplete Cholesky without fill: [`crate::Ic`]"),
+            ("ilu0-jacobi", Ilu0Jacobi(usize = sweeps), "ILU(0), solved with by so many Jacobi sweeps: [`crate::JacobiSweeps`]"),
+            ("ic0-jacobi", Ic0Jacobi(usize = sweeps), "IC(0), solved with by so many Jacobi sweeps: [`crate::JacobiSweeps`]"),
+            ("ilu0-isai", Ilu0Isai, "ILU(0), solved with by sparse approximate inverses: [`crate::Isai`]"),
+            ("ic0-isai", Ic0Isai, "IC(0), solved with by sparse approximate inverses: [`crate::Isai`]"),
+            ("mg", Mg(Option<usize> = grids), "geometric multigrid with at most so many grids: [`crate::Multigrid`]")
+        }
+    };
+}
+
+macro_rules! methods {
+    ([] $(($stem:literal, $Variant:ident, $about:literal)),*) => {
+        /// A method. [`Method::from_str`] reads the names of the command line; case does not matter.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(clippy::exhaustive_enums)] // a program that matches on all of them wants to hear of a new one
+        pub enum Method {
+            $(#[doc = concat!("`", $stem, "`: ", $about, ".")] $Variant),*
+        }
+
+        impl Method {
+            /// All methods, in the order of their names' list.
+            pub const ALL: &'static [Method] = &[$(Method::$Variant),*];
+
+            /// The name on the command line and in JSON.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Method::$Variant => $stem),*
+                }
+            }
+        }
+    };
+}
+for_each_method!(methods);
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Method {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let name = text.to_ascii_lowercase();
+        let found = Self::ALL.iter().find(|method| method.as_str() == name);
+        found.copied().ok_or_else(|| NameError::unknown("method", text, Self::ALL.iter().map(|method| method.as_str())))
+    }
+}
+
+/// Shows the parameter behind the stem, or the stem alone.
+macro_rules! shown {
+    ($f:ident, $stem:literal) => {
+        $f.pad($stem)
+    };
+    ($f:ident, $stem:literal, $value:ident, $parser:ident) => {
+        $parser::show($stem, $value, $f)
+    };
+}
+/// Reads the parameter, or refuses one where there is none.
+macro_rules! read {
+    ($Variant:ident, $stem:literal, $given:ident) => {
+        match $given {
+            None => Ok(Precond::$Variant),
+            Some(_) => Err(format!("{} takes no parameter", $stem)),
+        }
+    };
+    ($Variant:ident, $stem:literal, $given:ident, $parser:ident) => {
+        $parser::read($stem, $given).map(Precond::$Variant)
+    };
+}
+
+macro_rules! preconditioners {
+    ([] $(($stem:literal, $Variant:ident $(($Parameter:ty = $parser:ident))?, $about:literal)),*) => {
+        /// A preconditioner with its parameters. [`Precond::from_str`] reads the names of the command line (`ilu0`, `iluk=2`,
+        /// `ssor=1.5`); case does not matter. `Display` writes what it reads.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[allow(clippy::exhaustive_enums)] // a program that matches on all of them wants to hear of a new one
+        pub enum Precond {
+            $(#[doc = concat!("`", $stem, "`: ", $about, ".")] $Variant $(($Parameter))?),*
+        }
+
+        impl Precond {
+            /// The names of all preconditioners, without parameters.
+            pub const STEMS: &'static [&'static str] = &[$($stem),*];
+        }
+
+        impl fmt::Display for Precond {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                preconditioners! { @show self, f, [] $(($stem, $Variant $($parser)?))* }
+            }
+        }
+
+        impl FromStr for Precond {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                let lower = text.to_ascii_lowercase();
+                let (stem, given) = match lower.split_once('=') {
+                    Some((stem, given)) => (stem, Some(given)),
+                    None => (lower.as_str(), None),
+                };
+                let read: Result<Self, String> = match stem {
+                    $($stem => read!($Variant, $stem, given $(, $parser)?),)*
+                    other => return Err(NameError::unknown("preconditioner", other, Self::STEMS.iter().copied())),
+                };
+                read.map_err(NameError)
+            }
+        }
+    };
+    (@show $self:ident, $f:ident, [$($arms:tt)*] ($stem:literal, $Variant:ident) $($rest:tt)*) => {
+        preconditioners! { @show $self, $f, [$($arms)* Precond::$Variant => shown!($f, $stem),] $($rest)* }
+    };
+    (@show $self:ident, $f:ident, [$($arms:tt)*] ($stem:literal, $Variant:ident $parser:ident) $($rest:tt)*) => {
+        preconditioners! { @show $self, $f, [$($arms)* Precond::$Variant(value) => shown!($f, $stem, value, $parser),] $($rest)* }
+    };
+    (@show $self:ident, $f:ident, [$($arms:tt)*]) => {
+        match $self { $($arms)* }
+    };
+}
+for_each_preconditioner!(preconditioners);
+
+/// Rows of a block: `block-jacobi=4`, or `block-jacobi=auto`.
+mod block_rows {
+    use crate::block_jacobi::MAX_BLOCK_DIM;
+
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<Option<usize>, String> {
+        match given {
+            None => Err(format!("say how many rows a block has, e.g. {stem}=4, or {stem}=auto")),
+            Some("auto") => Ok(None),
+            Some(rows) => match rows.parse() {
+                Ok(rows) if (1..=MAX_BLOCK_DIM).contains(&rows) => Ok(Some(rows)),
+                _ => Err(format!("a block has 1 to {MAX_BLOCK_DIM} rows, e.g. {stem}=4; or write {stem}=auto")),
+            },
+        }
+    }
+
+    pub(super) fn show(stem: &str, rows: &Option<usize>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match rows {
+            None => write!(f, "{stem}=auto"),
+            Some(rows) => write!(f, "{stem}={rows}"),
+        }
+    }
+}
+
+/// The relaxation parameter: `ssor`, or `ssor=1.5`.
+mod omega {
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<f64, String> {
+        match given.map_or(Ok(1.0), str::parse::<f64>) {
+            Ok(omega) if omega > 0.0 && omega < 2.0 => Ok(omega),
+            _ => Err(format!("omega is a number between 0 and 2, e.g. {stem}=1.5")),
+        }
+    }
+
+    pub(super) fn show(stem: &str, omega: &f64, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *omega {
+            1.0 => f.write_str(stem),
+            omega => write!(f, "{stem}={omega}"),
+        }
+    }
+}
+
+/// A level of fill: `iluk=1`.
+mod fill_level {
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<usize, String> {
+        let level = given.ok_or_else(|| format!("say up to which level there is fill, e.g. {stem}=1"))?;
+        level.parse().map_err(|_| format!("the level of fill is a whole number, 0 or more, e.g. {stem}=1"))
+    }
+
+    pub(super) fn show(stem: &str, level: &usize, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{stem}={level}")
+    }
+}
+
+/// A number of sweeps: `ilu0-jacobi=3`.
+mod sweeps {
+    /// More sweeps take longer than the triangular solve that they approximate.
+    const MOST: usize = 1000;
+
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<usize, String> {
+        let count = given.ok_or_else(|| format!("say how many sweeps, e.g. {stem}=3"))?;
+        match count.parse() {
+            Ok(count) if (1..=MOST).contains(&count) => Ok(count),
+            _ => Err(format!("the number of sweeps is 1 to {MOST}, e.g. {stem}=3")),
+        }
+    }
+
+    pub(super) fn show(stem: &str, count: &usize, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{stem}={count}")
+    }
+}
+
+/// The most grids of a hierarchy: `mg`, or `mg=4`.
+mod grids {
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<Option<usize>, String> {
+        match given.map(str::parse) {
+            None => Ok(None),
+            Some(Ok(count)) if count > 0 => Ok(Some(count)),
+            Some(_) => Err(format!("the number of grids is 1 or more, e.g. {stem}=4")),
+        }
+    }
+
+    pub(super) fn show(stem: &str, count: &Option<usize>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match count {
+            None => f.write_str(stem),
+            Some(count) => write!(f, "{stem}={count}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_back_as_it_is_written() {
+        for method in Method::ALL {
+            assert_eq!(method.to_string().parse(), Ok(*method));
+            assert_eq!(method.as_str().to_uppercase().parse(), Ok(*method));
+        }
+        let with = |stem: &str| match stem {
+            "block-jacobi" => "block-jacobi=4".to_string(),
+            "iluk" => "iluk=2".to_string(),
+            "ilu0-jacobi" | "ic0-jacobi" => format!("{stem}=3"),
+            plain => plain.to_string(),
+        };
+        for stem in Precond::STEMS {
+            let text = with(stem);
+            assert_eq!(text.parse::<Precond>().expect(stem).to_string(), text);
+            assert_eq!(text.to_uppercase().parse::<Precond>().expect(stem).to_string(), text);
+        }
+        for text in ["block-jacobi=auto", "ssor=1.5", "iluk=0", "mg=4"] {
+            assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
+        }
+        macro_rules! stems {
+            ([] $(($stem:ident, $Type:ident)),*) => { [$(stringify!($stem)),*] };
+        }
+        for stem in spandrel_sptrsv::for_each_factor!(stems) {
+            assert!(Precond::STEMS.contains(&stem), "the factorisation {stem} has no name among the preconditioners");
+        }
+    }
+
+    #[test]
+    fn wrong_parameters_are_refused() {
+        let with_parameter = ["iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "mg=0", "mg=", "mg=x"];
+        let without = ["", "iluk", "ilu0=1", "ic0=0", "block-jacobi", "ilu0-jacobi", "ilu0-isai=1", "jacobi=2"];
+        let too_large = ["block-jacobi=0", "block-jacobi=129", "ic0-jacobi=0", "ic0-jacobi=1001"];
+        for bad in with_parameter.into_iter().chain(without).chain(too_large) {
+            assert!(bad.parse::<Precond>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_suggests_the_nearest() {
+        let error = "ilu".parse::<Precond>().unwrap_err().to_string();
+        assert!(error.starts_with("there is no preconditioner \"ilu\"; did you mean ilu0?"), "{error}");
+        let error = "bigstab".parse::<Method>().unwrap_err().to_string();
+        assert!(error.contains("did you mean bicgstab?"), "{error}");
+        let error = "simplex".parse::<Method>().unwrap_err().to_string();
+        assert!(error.ends_with("there are cg, bicgstab, gmres, direct") && !error.contains("did you"), "{error}");
+    }
+}

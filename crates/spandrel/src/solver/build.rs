@@ -1,0 +1,291 @@
+//! From settings and a matrix to something that solves: the plan first, then everything that it needs on the device.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use spandrel_backend::Device;
+use spandrel_formats::choose::Machine;
+use spandrel_formats::permutation::Permutation;
+use spandrel_formats::{Csr, Format, Real, Survey};
+use spandrel_solvers::{Direct, DirectOptions, Error, Method, Progress, Result};
+
+use super::device::{DeviceSolver, Running};
+use super::element::{Element, SolverBackend};
+use super::measure;
+use super::plan::{Event, Phase, Plan};
+use super::policy;
+use super::settings::{FormatChoice, Reorder, Settings};
+
+/// What [`crate::solver::Builder::on_progress`] takes.
+pub(super) type Watch = dyn FnMut(Event<'_>) -> ControlFlow<()> + Send;
+
+/// Seconds of each phase of a solver's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Times {
+    /// Structure, choices, renumbering.
+    pub analyze: f64,
+    /// Matrix and vectors onto the device, the matrix in its format.
+    pub load: f64,
+    /// The preconditioner, kernels, a factorisation.
+    pub setup: f64,
+    /// The iteration with its last residual, or the solve with factors.
+    pub solve: f64,
+}
+
+/// Times phases one after the other.
+#[derive(Debug)]
+pub(super) struct Lap(Instant);
+
+impl Lap {
+    pub(super) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Adds the time since the last call to a phase.
+    pub(super) fn add_to(&mut self, phase: &mut f64) {
+        let now = Instant::now();
+        *phase += now.duration_since(self.0).as_secs_f64();
+        self.0 = now;
+    }
+}
+
+/// Tells the caller of the work, and asks whether to go on.
+#[derive(Default)]
+pub(super) struct Reporter(pub(super) Option<Box<Watch>>);
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reporter").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Reporter {
+    fn tell(&mut self, event: Event<'_>) -> ControlFlow<()> {
+        self.0.as_mut().map_or(ControlFlow::Continue(()), |watch| watch(event))
+    }
+
+    pub(super) fn phase(&mut self, phase: Phase, detail: &str) -> Result<()> {
+        match self.tell(Event::Phase(phase, detail)) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::Interrupted { phase: phase.as_str() }),
+        }
+    }
+
+    pub(super) fn note(&mut self, note: &str) -> Result<()> {
+        match self.tell(Event::Note(note)) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::Interrupted { phase: "setting up" }),
+        }
+    }
+
+    pub(super) fn iteration(&mut self, method: Method, progress: Progress) -> ControlFlow<()> {
+        self.tell(Event::Iteration(method, progress))
+    }
+}
+
+/// The set-up of an engine: its times, and whom to tell.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    reporter: &'a mut Reporter,
+    times: &'a mut Times,
+    lap: Lap,
+}
+
+impl<'a> Setup<'a> {
+    pub(super) fn new(reporter: &'a mut Reporter, times: &'a mut Times) -> Self {
+        Self { reporter, times, lap: Lap::start() }
+    }
+    pub(super) fn begin(&mut self, phase: Phase, detail: impl fmt::Display) -> Result<()> {
+        self.reporter.phase(phase, &detail.to_string())
+    }
+    pub(super) fn note(&mut self, note: &str) -> Result<()> {
+        self.reporter.note(note)
+    }
+    pub(super) fn end_analyze(&mut self) {
+        self.lap.add_to(&mut self.times.analyze);
+    }
+    pub(super) fn end_load(&mut self) {
+        self.lap.add_to(&mut self.times.load);
+    }
+    pub(super) fn end_setup(&mut self) {
+        self.lap.add_to(&mut self.times.setup);
+    }
+}
+
+/// A matrix in the numbering of the solve. `perm` leads there from its own.
+#[derive(Debug)]
+pub(super) struct System<T> {
+    pub(super) a: Arc<Csr<T>>,
+    pub(super) perm: Option<Permutation>,
+    /// For each stored entry its place in the matrix's own numbering, if that is another and new values may come.
+    pub(super) places: Option<Vec<u32>>,
+}
+
+impl<T: Real> System<T> {
+    /// P A P^T; the matrix in its old numbering is dropped.
+    fn renumbered(by: Reorder, a: Arc<Csr<T>>, updatable: bool) -> Result<Self> {
+        let perm = match by {
+            Reorder::None => return Ok(Self { a, perm: None, places: None }),
+            Reorder::Rcm | Reorder::Amd if a.nrows() != a.ncols() => {
+                return Err(Error::NotSquare { solver: by.as_str(), nrows: a.nrows(), ncols: a.ncols() });
+            }
+            Reorder::Rcm => rcm(&a)?,
+            Reorder::Amd => amd(&a)?,
+        };
+        let renumbered = perm.permute_symmetric(&a)?;
+        let places = match updatable {
+            // f64 holds every place exactly.
+            true => {
+                let mut numbered = a.map(|_| 0.0);
+                numbered.values_mut().iter_mut().enumerate().for_each(|(place, v)| *v = place as f64);
+                let numbered = perm.permute_symmetric(&numbered)?;
+                Some(numbered.values().iter().map(|&place| place as u32).collect())
+            }
+            false => None,
+        };
+        Ok(Self { a: Arc::new(renumbered), perm: Some(perm), places })
+    }
+}
+
+#[cfg(feature = "sprs")]
+fn rcm<T: Real>(a: &Csr<T>) -> Result<Permutation> {
+    Ok(spandrel_formats::reorder::rcm(a)?)
+}
+#[cfg(not(feature = "sprs"))]
+fn rcm<T: Real>(_: &Csr<T>) -> Result<Permutation> {
+    Err(Error::Unsupported { why: "rcm is left out of this build; build with the feature sprs".into() })
+}
+
+#[cfg(feature = "faer")]
+fn amd<T: Real>(a: &Csr<T>) -> Result<Permutation> {
+    Ok(spandrel_formats::reorder::amd(a)?)
+}
+#[cfg(not(feature = "faer"))]
+fn amd<T: Real>(_: &Csr<T>) -> Result<Permutation> {
+    Err(Error::Unsupported { why: "amd is left out of this build; build with the feature faer".into() })
+}
+
+/// A solve that is planned: nothing is allocated on a device yet.
+#[derive(Debug)]
+pub struct Planned<T: Element> {
+    plan: Plan,
+    settings: Settings,
+    system: System<T>,
+    /// Formats to be timed.
+    candidates: Vec<&'static str>,
+    /// An entry that is infinite or NaN.
+    not_finite: Option<Error>,
+    times: Times,
+    reporter: Reporter,
+}
+
+/// The machine whose costs decide on a device.
+fn machine<B: Device>() -> Machine {
+    if B::NAME == "cpu" { Machine::Cpu } else { Machine::Gpu }
+}
+
+impl<T: Element> Planned<T> {
+    pub(super) fn new<B: SolverBackend<T>>(
+        device: &B,
+        settings: Settings,
+        reporter: Reporter,
+        a: Arc<Csr<T>>,
+    ) -> Result<Self> {
+        let (mut times, mut reporter, mut lap) = (Times::default(), reporter, Lap::start());
+        reporter.phase(Phase::Analyze, "the matrix")?;
+        let survey = Survey::of(&*a);
+        let mut plan = policy::plan(&settings, &a, &survey)?;
+        let not_finite = survey.not_finite.map(|at| entry_at(&a, at));
+        if settings.reorder != Reorder::None {
+            reporter.phase(Phase::Reorder, settings.reorder.as_str())?;
+        }
+        let system = System::renumbered(settings.reorder, a, settings.updatable)?;
+        let survey = if system.perm.is_some() { Survey::of(&*system.a) } else { survey };
+        let machine = machine::<B>();
+        plan.choose_blocks(&system.a)?;
+        plan.choose_multigrid(&settings, &system.a, machine);
+        let candidates = plan.choose_format::<T, B>(&settings, (&system.a, &survey), device, machine)?;
+        (plan.backend, plan.device) = match plan.method {
+            Method::Direct => ("cpu", "the host".to_string()),
+            Method::Cg | Method::BiCgStab | Method::Gmres => (B::NAME, device.describe()),
+        };
+        lap.add_to(&mut times.analyze);
+        Ok(Self { plan, settings, system, candidates, not_finite, times, reporter })
+    }
+
+    /// What will run, and why. A preconditioner may still turn out to be impossible, and [`Settings::format`] may ask for a
+    /// measurement: the built solver's plan has the last word.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Names the reason why the solve runs on its device, for the plan.
+    #[must_use]
+    pub fn because(mut self, why: impl Into<String>) -> Self {
+        self.plan.device_why = why.into();
+        self
+    }
+
+    /// Seconds so far.
+    pub fn times(&self) -> Times {
+        self.times
+    }
+
+    /// Sets everything up on the device that the plan was made for. Blocks.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] for an entry that is infinite or NaN; what the preconditioner or the factorisation breaks down at; a device
+    /// that fails; [`Error::Interrupted`] where the watcher asked for it.
+    pub fn build_on<B: SolverBackend<T>>(self, device: &B) -> Result<DeviceSolver<T, B>> {
+        let Self { mut plan, settings, system, candidates, not_finite, mut times, mut reporter } = self;
+        if let Some(error) = not_finite {
+            return Err(error);
+        }
+        for warning in &plan.warnings {
+            reporter.note(warning)?;
+        }
+        let keeps = settings.updatable || plan.standby.is_some();
+        let host = keeps.then(|| Arc::clone(&system.a));
+        let System { a, perm, places } = system;
+        let mut setup = Setup::new(&mut reporter, &mut times);
+        if settings.format == FormatChoice::Measured && plan.method != Method::Direct {
+            setup.begin(Phase::Measure, "")?;
+            let measured = measure::fastest::<T, B>(device, &a, &candidates, plan.precision)?;
+            (plan.format, plan.format_why) = (measured.format, measured.why);
+            setup.end_analyze();
+        }
+        let running = match plan.method {
+            Method::Direct => Running::Direct(Box::new(direct(a, &mut plan, &mut setup)?)),
+            Method::Cg | Method::BiCgStab | Method::Gmres => {
+                Running::Iterative(T::engine(device, a, &mut plan, &mut setup)?)
+            }
+        };
+        Ok(DeviceSolver { plan, settings, running: Some(running), host, perm, places, times, reporter })
+    }
+}
+
+/// The entry at a place of the stored values, which is infinite or NaN.
+pub(super) fn entry_at<T: Real>(a: &Csr<T>, at: usize) -> Error {
+    let row = a.row_ptr().partition_point(|&start| start as usize <= at) - 1;
+    let found = if a.values()[at].is_nan() { "NaN" } else { "infinite" };
+    Error::NotFinite { row, column: a.col_idx()[at] as usize, found }
+}
+
+/// The factors of a direct solve.
+fn direct<T: Element>(a: Arc<Csr<T>>, plan: &mut Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
+    setup.begin(Phase::SetUp, "the symbolic factorisation")?;
+    let options = DirectOptions { rtol: plan.rtol, atol: plan.atol, ..DirectOptions::default() };
+    let mut direct = Direct::analyze(a, &options)?;
+    setup.end_analyze();
+    setup.begin(Phase::SetUp, format_args!("factors by {}", direct.method().as_str()))?;
+    direct.factor()?;
+    setup.end_setup();
+    plan.format_why = format!("what a factorisation reads; by {}", direct.method().as_str().to_uppercase());
+    if direct.fell_back() {
+        plan.format_why.push_str(", after LL^T met a pivot that is not positive");
+    }
+    Ok(direct)
+}

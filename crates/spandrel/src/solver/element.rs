@@ -1,0 +1,69 @@
+//! The element types of a solver, and the backends that it runs on.
+
+use std::sync::Arc;
+
+use spandrel_backend::Narrow;
+use spandrel_formats::Csr;
+use spandrel_solvers::direct::Factorable;
+use spandrel_solvers::{Error, Result};
+
+use super::build::Setup;
+use super::engine::{self, Engine};
+use super::plan::Plan;
+use super::settings::Precision;
+use crate::any::Complete;
+
+/// A backend with everything that a solver in `T` may choose: [`Complete`] in `T` and in both types of mixed precision.
+pub trait SolverBackend<T: Element>: Complete<T> + Complete<f64> + Complete<f32> + Narrow + 'static {}
+impl<T: Element, B: Complete<T> + Complete<f64> + Complete<f32> + Narrow + 'static> SolverBackend<T> for B {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
+/// `f32` or `f64`.
+pub trait Element: Factorable + sealed::Sealed {
+    /// Sets up an iteration in the precision of the plan.
+    #[doc(hidden)]
+    fn engine<B: SolverBackend<Self>>(
+        device: &B,
+        a: Arc<Csr<Self>>,
+        plan: &mut Plan,
+        setup: &mut Setup<'_>,
+    ) -> Result<Box<dyn Engine<Self, B>>>;
+}
+
+impl Element for f64 {
+    fn engine<B: SolverBackend<Self>>(
+        device: &B,
+        a: Arc<Csr<Self>>,
+        plan: &mut Plan,
+        setup: &mut Setup<'_>,
+    ) -> Result<Box<dyn Engine<Self, B>>> {
+        match plan.precision {
+            Precision::Native => engine::native(device, a, plan, setup),
+            Precision::Mixed => engine::mixed(device, a, plan, setup),
+            Precision::Refined => engine::refined(device, a, plan, setup),
+        }
+    }
+}
+
+impl Element for f32 {
+    fn engine<B: SolverBackend<Self>>(
+        device: &B,
+        a: Arc<Csr<Self>>,
+        plan: &mut Plan,
+        setup: &mut Setup<'_>,
+    ) -> Result<Box<dyn Engine<Self, B>>> {
+        match plan.precision {
+            Precision::Native => engine::native(device, a, plan, setup),
+            precision @ (Precision::Mixed | Precision::Refined) => Err(Error::Unsupported {
+                why: format!(
+                    "{precision} precision gives the answer in f64, and this matrix is in f32; give it in f64"
+                ),
+            }),
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! What iterates: the matrix in its format, the preconditioner and the workspaces of the methods, on one device.
+//!
+//! Cost: a workspace is allocated by the first solve of its method and used again by every later one.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use spandrel_backend::{Backend, Device, Narrow, Spmv, UpdateValues};
+use spandrel_formats::{Bsr, Csr, Format, Real};
+use spandrel_solvers::{
+    BiCgStab, Cg, Error, Gmres, GmresOptions, Method, Mixed, Options, Outcome, Refine, Result, Watcher,
+};
+
+use super::build::Setup;
+use super::made::{Boxed, Makes, make};
+use super::plan::{Phase, Plan};
+use super::supply::{Given, Narrowing, Supply};
+use crate::any::EveryFormat;
+use crate::rows::Rows;
+use crate::{Mat, Operator, Preconditioner};
+
+type Vector<T, B> = <B as Backend<T>>::Vector;
+
+/// One call of a method.
+pub struct Call<'a> {
+    pub(super) method: Method,
+    pub(super) options: Options,
+    /// Steps of a GMRES cycle.
+    pub(super) restart: usize,
+    pub(super) watcher: Watcher<'a>,
+}
+
+impl std::fmt::Debug for Call<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Call").field("method", &self.method).field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// An iteration that is set up. It is never sent work for another device than the one that it was made on.
+pub trait Engine<T: Real, B: Backend<T>> {
+    /// Solves A x = b from the x given.
+    fn run(&mut self, be: &B, call: Call<'_>, b: &B::Vector, x: &mut B::Vector) -> Result<Outcome>;
+    /// New values of the matrix on its old pattern, in the numbering of the solve; the shift of the factorisation.
+    fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64>;
+    /// The same with values on the device, or `None` and nothing done if the host is needed.
+    fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>>;
+    /// Bytes of a product, if values of f64 are stored in f32 because that holds every one.
+    fn narrow_bytes(&self, be: &B) -> Option<u64>;
+}
+
+/// The workspaces of the methods in one element type.
+struct Workspaces<T: Real, B: Backend<T>> {
+    cg: Option<Cg<T, B>>,
+    bicgstab: Option<BiCgStab<T, B>>,
+    /// With its restart.
+    gmres: Option<(usize, Gmres<T, B>)>,
+}
+
+impl<T: Real, B: Backend<T>> Workspaces<T, B> {
+    fn new() -> Self {
+        Self { cg: None, bicgstab: None, gmres: None }
+    }
+
+    fn run(
+        &mut self,
+        be: &B,
+        call: Call<'_>,
+        a: &impl Operator<T, B>,
+        m: &impl Preconditioner<T, B>,
+        b: &B::Vector,
+        x: &mut B::Vector,
+    ) -> Result<Outcome> {
+        let n = a.shape().0;
+        let Call { method, options, restart, watcher } = call;
+        match method {
+            Method::Cg => {
+                let cg = match &mut self.cg {
+                    Some(cg) => cg,
+                    none => none.insert(Cg::new(be, n)?),
+                };
+                cg.solve_watched(be, a, m, b, x, &options, watcher)
+            }
+            Method::BiCgStab => {
+                let bicgstab = match &mut self.bicgstab {
+                    Some(bicgstab) => bicgstab,
+                    none => none.insert(BiCgStab::new(be, n)?),
+                };
+                bicgstab.solve_watched(be, a, m, b, x, &options, watcher)
+            }
+            Method::Gmres => {
+                let gmres = match &mut self.gmres {
+                    Some((known, gmres)) if *known == restart => gmres,
+                    other => {
+                        // The old one first: the two need not fit beside each other.
+                        *other = None;
+                        let options = GmresOptions { restart, ..GmresOptions::default() };
+                        &mut other.insert((restart, Gmres::with(be, n, &options)?)).1
+                    }
+                };
+                gmres.solve_watched(be, a, m, b, x, &options, watcher)
+            }
+            Method::Direct => Err(not_an_iteration()),
+        }
+    }
+}
+
+fn not_an_iteration() -> Error {
+    Error::Unsupported { why: "direct is not an iteration; plan the solve with it from the start".into() }
+}
+
+/// Two iterations for nothing, where kernels are loaded when they are first asked for: later times are then those of the solve alone.
+fn rehearse<T: Real, B: Backend<T>>(engine: &mut dyn Engine<T, B>, be: &B, plan: &Plan) -> Result<()> {
+    if B::NAME == "cpu" || plan.nrows == 0 {
+        return Ok(());
+    }
+    let options = Options { rtol: 0.0, atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
+    let (b, mut x) = (be.upload(&vec![T::one(); plan.nrows])?, be.zeros(plan.ncols)?);
+    let mut unwatched = |_| std::ops::ControlFlow::Continue(());
+    let call = Call { method: plan.method, options, restart: plan.restart.min(2), watcher: &mut unwatched };
+    // What goes wrong here goes wrong in the solve too, which says so.
+    drop(engine.run(be, call, &b, &mut x));
+    Ok(be.synchronize()?)
+}
+
+/// Expands to a call of `$run::<Format, _>` for the format of a name.
+macro_rules! in_format {
+    ([($T:ty, $name:expr, $run:ident, $args:tt)] $(($stem:ident, $Type:ident)),*) => {
+        match $name {
+            $(stringify!($stem) => in_format!(@call $run, spandrel_formats::$Type<$T>, $args),)*
+            other => Err(Error::Unsupported { why: format!("there is no format {other:?}") }),
+        }
+    };
+    (@call $run:ident, $Format:ty, ($($arg:expr),*)) => { $run::<$Format, _>($($arg),*) };
+}
+pub(super) use in_format;
+
+/// A matrix in one element type, its preconditioner included, or that in f32.
+struct Iterative<F: Format, B: Spmv<F>> {
+    a: Mat<B, F>,
+    m: Boxed<F::Value, B>,
+    workspaces: Workspaces<F::Value, B>,
+}
+
+/// An iteration in the element type of the matrix.
+pub(super) fn native<T: Real, B: EveryFormat<T> + Makes<T> + Rows<T>>(
+    be: &B,
+    a: Arc<Csr<T>>,
+    plan: &mut Plan,
+    setup: &mut Setup<'_>,
+) -> Result<Box<dyn Engine<T, B>>> {
+    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    let supply = Supply::new(a);
+    let m = make(be, &supply, plan, &mut |note| setup.note(note))?;
+    be.synchronize()?;
+    setup.end_setup();
+    iterative(be, supply, m, plan, setup)
+}
+
+/// An iteration in f64 with a preconditioner in f32.
+pub(super) fn mixed<B>(
+    be: &B,
+    a: Arc<Csr<f64>>,
+    plan: &mut Plan,
+    setup: &mut Setup<'_>,
+) -> Result<Box<dyn Engine<f64, B>>>
+where
+    B: EveryFormat<f64> + Makes<f32> + Makes<f64> + Rows<f64> + Rows<f32> + Narrow,
+{
+    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    let supply = Supply::new(a);
+    let n = supply.host().nrows();
+    let narrowing = Narrowing::of(&supply);
+    let m: Boxed<f32, B> = make(be, &narrowing, plan, &mut |note| setup.note(note))?;
+    let exponent = narrowing.exponent();
+    drop(narrowing);
+    let m: Boxed<f64, B> = Box::new(Mixed::new(be, m, n, exponent)?);
+    Device::synchronize(be)?;
+    setup.end_setup();
+    iterative(be, supply, m, plan, setup)
+}
+
+fn iterative<T: Real, B: EveryFormat<T> + Rows<T> + UpdateValues<Csr<T>>>(
+    be: &B,
+    supply: Supply<T, B>,
+    m: Boxed<T, B>,
+    plan: &Plan,
+    setup: &mut Setup<'_>,
+) -> Result<Box<dyn Engine<T, B>>> {
+    spandrel_formats::for_each_format!(in_format, (T, plan.format, iterative_in, (be, supply, m, plan, setup)))
+}
+
+fn iterative_in<F: Format, B: Spmv<F> + Rows<F::Value> + UpdateValues<Csr<F::Value>>>(
+    be: &B,
+    supply: Supply<F::Value, B>,
+    m: Boxed<F::Value, B>,
+    plan: &Plan,
+    setup: &mut Setup<'_>,
+) -> Result<Box<dyn Engine<F::Value, B>>> {
+    setup.begin(Phase::Load, F::NAME)?;
+    let a = supply.stored::<F>(be)?;
+    be.synchronize()?;
+    setup.end_load();
+    let mut engine: Box<dyn Engine<F::Value, B>> = Box::new(Iterative { a, m, workspaces: Workspaces::new() });
+    rehearse(&mut *engine, be, plan)?;
+    setup.end_setup();
+    Ok(engine)
+}
+
+impl<F: Format, B: Spmv<F> + UpdateValues<Csr<F::Value>> + 'static> Iterative<F, B> {
+    /// The matrix, if it is stored in CSR, whose values can be written in place.
+    fn rows(&mut self) -> Option<&mut Mat<B, Csr<F::Value>>> {
+        (&mut self.a as &mut dyn Any).downcast_mut()
+    }
+}
+
+impl<F: Format, B: Spmv<F> + UpdateValues<Csr<F::Value>> + 'static> Engine<F::Value, B> for Iterative<F, B> {
+    fn run(&mut self, be: &B, call: Call<'_>, b: &Vector<F::Value, B>, x: &mut Vector<F::Value, B>) -> Result<Outcome> {
+        self.workspaces.run(be, call, &self.a, &self.m, b, x)
+    }
+    fn renew(&mut self, be: &B, a: &Arc<Csr<F::Value>>) -> Result<f64> {
+        if self.rows().is_some() {
+            let shift = self.m.renew(be, a)?;
+            if let Some(rows) = self.rows() {
+                rows.update_values(be, a.values())?;
+            }
+            return Ok(shift);
+        }
+        // The matrix first: it fails before anything has changed.
+        let stored = Mat::load(be, F::from_csr(a)?)?;
+        let shift = self.m.renew(be, a)?;
+        self.a = stored;
+        Ok(shift)
+    }
+    fn renew_from(&mut self, be: &B, values: &Vector<F::Value, B>) -> Option<Result<f64>> {
+        self.rows()?;
+        let shift = match self.m.renew_from(be, values)? {
+            Ok(shift) => shift,
+            Err(error) => return Some(Err(error)),
+        };
+        let updated = self.rows()?.update_values_from(be, values);
+        Some(updated.map(|()| shift).map_err(Error::from))
+    }
+    fn narrow_bytes(&self, be: &B) -> Option<u64> {
+        self.a.is_narrow(be).then(|| self.a.spmv_bytes())
+    }
+}
+
+/// Corrections in f32 on matrix and preconditioner in f32; residuals and x in f64.
+struct Refined<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f64>> + Narrow> {
+    wide: Mat<B, Csr<f64>>,
+    narrow: Mat<B, F>,
+    exponent: i32,
+    m: Boxed<f32, B>,
+    refine: Option<Refine<B>>,
+    workspaces: Workspaces<f32, B>,
+}
+
+/// Iterative refinement.
+pub(super) fn refined<B>(
+    be: &B,
+    a: Arc<Csr<f64>>,
+    plan: &mut Plan,
+    setup: &mut Setup<'_>,
+) -> Result<Box<dyn Engine<f64, B>>>
+where
+    B: EveryFormat<f32> + Spmv<Csr<f64>> + Makes<f32> + Rows<f32> + Narrow + 'static,
+{
+    spandrel_formats::for_each_format!(in_format, (f32, plan.format, refined_in, (be, a, plan, setup)))
+}
+
+fn refined_in<F, B>(be: &B, a: Arc<Csr<f64>>, plan: &mut Plan, setup: &mut Setup<'_>) -> Result<Box<dyn Engine<f64, B>>>
+where
+    F: Format<Value = f32>,
+    B: Spmv<F> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
+{
+    setup.begin(Phase::Load, "csr")?;
+    let supply = Supply::new(a);
+    supply.rows(be)?;
+    Device::synchronize(be)?;
+    setup.end_load();
+    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    let narrowing = Narrowing::of(&supply);
+    let m = make::<f32, B>(be, &narrowing, plan, &mut |note| setup.note(note))?;
+    setup.end_setup();
+    setup.begin(Phase::Load, F::NAME)?;
+    let (narrow, exponent) = narrowing.stored::<F>(be)?;
+    let wide = supply.into_rows(be)?;
+    Device::synchronize(be)?;
+    setup.end_load();
+    let mut engine: Box<dyn Engine<f64, B>> =
+        Box::new(Refined { wide, narrow, exponent, m, refine: None, workspaces: Workspaces::new() });
+    rehearse(&mut *engine, be, plan)?;
+    setup.end_setup();
+    Ok(engine)
+}
+
+impl<F, B> Engine<f64, B> for Refined<F, B>
+where
+    F: Format<Value = f32>,
+    B: Spmv<F> + Spmv<Csr<f64>> + Narrow,
+{
+    fn run(
+        &mut self,
+        be: &B,
+        call: Call<'_>,
+        b: &<B as Backend<f64>>::Vector,
+        x: &mut <B as Backend<f64>>::Vector,
+    ) -> Result<Outcome> {
+        let Self { wide, narrow, exponent, m, refine, workspaces } = self;
+        let refine = match refine {
+            Some(refine) => refine,
+            none => none.insert(Refine::new(be, wide.nrows())?),
+        };
+        let Call { method, options, restart, watcher } = call;
+        if method == Method::Direct {
+            return Err(not_an_iteration());
+        }
+        let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
+            workspaces.run(be, Call { method, options: *options, restart, watcher }, narrow, m, r, d)
+        };
+        refine.solve_watched(be, wide, *exponent, inner, b, x, &options, watcher)
+    }
+    fn renew(&mut self, be: &B, a: &Arc<Csr<f64>>) -> Result<f64> {
+        let spandrel_solvers::Narrowed { matrix, exponent } = spandrel_solvers::Narrowed::new(a);
+        let wide = Mat::load(be, Arc::clone(a))?;
+        let narrow = Mat::load(be, F::from_csr(&matrix)?)?;
+        let shift = self.m.renew(be, &matrix)?;
+        (self.wide, self.narrow, self.exponent) = (wide, narrow, exponent);
+        Ok(shift)
+    }
+    fn renew_from(&mut self, _: &B, _: &<B as Backend<f64>>::Vector) -> Option<Result<f64>> {
+        None
+    }
+    fn narrow_bytes(&self, _: &B) -> Option<u64> {
+        None
+    }
+}

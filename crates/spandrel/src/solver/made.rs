@@ -1,0 +1,211 @@
+//! The preconditioner of a solve: made from the matrix on the device that solves, and given new values there.
+
+use std::borrow::Cow;
+
+use spandrel_backend::{Assemble, Backend, MixedPrecision, Spmv, UpdateValues};
+use spandrel_formats::{Bsr, Csr, Real};
+use spandrel_solvers::{
+    BlockJacobi, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Precond, Result,
+};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
+
+use super::plan::{FactorReport, Plan, Replaced};
+use super::supply::Given;
+use crate::incomplete::{Chosen, Incomplete, Renew};
+use crate::multigrid::Geometric;
+use crate::{Factorize, Preconditioner};
+
+/// A preconditioner that takes new values of the matrix that it was made of.
+pub(super) trait Renewed<T: Real, B: Backend<T>>: Preconditioner<T, B> {
+    /// New values on the old pattern, in the numbering that the preconditioner was made in: alpha of the shift, or 0.
+    ///
+    /// After an error everything is as before. Blocks.
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64>;
+
+    /// The same with values on the device, or `None` and nothing done if the host is needed.
+    fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>> {
+        let _ = (be, values);
+        None
+    }
+}
+
+/// A preconditioner as an engine keeps it.
+pub(super) type Boxed<T, B> = Box<dyn Renewed<T, B>>;
+
+impl<T: Real, B: Backend<T>> Renewed<T, B> for Identity {
+    fn renew(&mut self, _: &B, _: &Csr<T>) -> Result<f64> {
+        Ok(0.0)
+    }
+    fn renew_from(&mut self, _: &B, _: &B::Vector) -> Option<Result<f64>> {
+        Some(Ok(0.0))
+    }
+}
+
+impl<T: Real, B: Backend<T>> Renewed<T, B> for Jacobi<T, B> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update(be, a)?;
+        Ok(0.0)
+    }
+}
+
+impl<T: Real, B: Spmv<Bsr<T>>> Renewed<T, B> for BlockJacobi<T, B> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update(be, a.values())?;
+        Ok(0.0)
+    }
+}
+
+impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>, F: Factor<Value = T>> Renewed<T, B> for JacobiSweeps<B, F> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update(be, a.values())?;
+        Ok(self.shift())
+    }
+}
+
+impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>, F: Factor<Value = T>> Renewed<T, B> for Isai<B, F> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update(be, a.values())?;
+        Ok(self.shift())
+    }
+}
+
+impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Multigrid<T, B> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update(be, a)?;
+        Ok(0.0)
+    }
+}
+
+impl<T: Real, B: Backend<T>> Renewed<T, B> for Box<dyn Renew<T, B>> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        (**self).renew(be, &be.upload(a.values())?)
+    }
+    fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>> {
+        Some((**self).renew(be, values))
+    }
+}
+
+/// New values in f64 for a preconditioner in f32.
+impl<B: MixedPrecision> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
+    fn renew(&mut self, be: &B, a: &Csr<f64>) -> Result<f64> {
+        let mut shift = 0.0;
+        self.update(be, a, |m, be, narrow| {
+            shift = m.renew(be, narrow)?;
+            Ok(())
+        })?;
+        Ok(shift)
+    }
+}
+
+/// A preconditioner, and what there is to say of it.
+pub(super) struct Made<T: Real, B: Backend<T>> {
+    pub(super) m: Boxed<T, B>,
+    pub(super) factor: Option<FactorReport>,
+}
+
+/// Everything that makes preconditioners in one element type.
+pub(super) trait Makes<T: Real>: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>> {}
+impl<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>>> Makes<T> for B {}
+
+/// The preconditioner that the plan names, or the one that stands in for it if the policy chose it and it cannot be made. The plan then says so.
+pub(super) fn make<T: Real, B: Makes<T>>(
+    device: &B,
+    a: &impl Given<T, B>,
+    plan: &mut Plan,
+    note: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<Boxed<T, B>> {
+    let made = match named(device, a, plan.preconditioner, plan.reproducible) {
+        Ok(made) => made,
+        Err(error) => {
+            let Some(other) = plan.otherwise else { return Err(error) };
+            let replaced = Replaced { from: plan.preconditioner, to: other, why: error.to_string() };
+            note(&format!(
+                "{} was chosen and failed ({}); {} takes its place",
+                replaced.from, replaced.why, replaced.to
+            ))?;
+            let made = named(device, a, other, plan.reproducible)?;
+            plan.preconditioner = other;
+            plan.replaced = Some(replaced);
+            made
+        }
+    };
+    plan.factor = made.factor;
+    Ok(made.m)
+}
+
+fn named<T: Real, B: Makes<T>>(
+    device: &B,
+    given: &impl Given<T, B>,
+    precond: Precond,
+    reproducible: bool,
+) -> Result<Made<T, B>> {
+    let held = |stored_order: bool, by: &'static str| match reproducible && !stored_order {
+        true => Err(Error::NotReproducible {
+            why: format!("{precond} by {by} sums in an order of its own; to be reproducible use jacobi"),
+        }),
+        false => Ok(()),
+    };
+    macro_rules! approximate {
+        ($name:literal, $made:expr) => {{
+            let m = $made?;
+            held(m.is_stored_order(device), $name)?;
+            let factor = FactorReport { plan: $name, approximate: true, nnz: m.nnz(), shift: m.shift(), levels: 0 };
+            Ok(Made { m: Box::new(m), factor: Some(factor) })
+        }};
+    }
+    let plain = |m: Boxed<T, B>| Ok(Made { m, factor: None });
+    // What goes by the rows on the device need not be on the host.
+    let host = || given.host();
+    let chosen = match precond {
+        Precond::None => return plain(Box::new(Identity)),
+        Precond::Jacobi => return plain(Box::new(Jacobi::new(device, host())?)),
+        // The plan has set the rows of a block.
+        Precond::BlockJacobi(rows) => return plain(Box::new(BlockJacobi::new(device, host(), rows.unwrap_or(1))?)),
+        Precond::Ilu0Jacobi(sweeps) => {
+            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ilu0<T>>::new(device, host(), sweeps));
+        }
+        Precond::Ic0Jacobi(sweeps) => {
+            return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ic0<T>>::new(device, host(), sweeps));
+        }
+        Precond::Ilu0Isai => return approximate!("isai", Isai::<B, Ilu0<T>>::new(device, host())),
+        Precond::Ic0Isai => return approximate!("isai", Isai::<B, Ic0<T>>::new(device, host())),
+        Precond::Ssor(omega) => factored(device, Ssor::with_omega(host(), omega), host()),
+        Precond::Ilu0 => resident::<T, B, Ilu0<T>>(device, given),
+        Precond::Iluk(level) => factored(device, Iluk::with_level(host(), level), host()),
+        Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given),
+        Precond::Mg(grids) => {
+            let mg: Multigrid<T, B> = device.multigrid(&Hierarchy::galerkin(host(), grids)?)?;
+            held(mg.is_stored_order(device), mg.plan())?;
+            let (plan, nnz, levels) = (mg.plan(), mg.nnz(), mg.sizes().len());
+            let factor = FactorReport { plan, approximate: false, nnz, shift: 0.0, levels };
+            return Ok(Made { m: Box::new(mg), factor: Some(factor) });
+        }
+    };
+    let Chosen { precond: m, plan: by, nnz, shift, stored_order, .. } = chosen?;
+    held(stored_order, by)?;
+    let factor = FactorReport { plan: by, approximate: false, nnz, shift, levels: 0 };
+    Ok(Made { m: Box::new(m), factor: Some(factor) })
+}
+
+fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
+    device: &B,
+    symbolic: spandrel_sptrsv::Result<F>,
+    a: &Csr<T>,
+) -> Result<Chosen<T, B>> {
+    device.incomplete(symbolic?, a.values())
+}
+
+/// Of the matrix on the device, if that has room for it beside what else the set-up takes.
+fn resident<T: Real, B: Incomplete<T> + Assemble<F>, F: Factor<Value = T>>(
+    device: &B,
+    given: &impl Given<T, B>,
+) -> Result<Chosen<T, B>> {
+    let rows = given.rows(device).map_err(Error::from);
+    match rows.and_then(|rows| device.incomplete_or::<F>(&rows, || Cow::Borrowed(&**given.host()))) {
+        Err(Error::Backend(spandrel_backend::Error::OutOfMemory { .. })) => {
+            given.free();
+            factored(device, F::symbolic(given.host()), given.host())
+        }
+        made => made,
+    }
+}

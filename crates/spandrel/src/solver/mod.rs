@@ -1,0 +1,275 @@
+//! The front door: a matrix goes in, and a [`Solver`] answers for any right-hand side.
+//!
+//! A solver chooses the device, the method, the preconditioner and the storage format, says why ([`Plan`]), and goes on with another
+//! choice if one fails ([`Solution::attempts`]). Every choice can be named instead: see [`Builder`].
+//!
+#![cfg_attr(feature = "cpu", doc = "```")]
+#![cfg_attr(not(feature = "cpu"), doc = "```no_run")]
+//! use spandrel::solvers::{Method, Precond};
+//! use spandrel::{Solver, formats};
+//!
+//! let a = formats::generate::csr::<f64>("poisson3d:12")?;
+//! let b = vec![1.0; 12 * 12 * 12];
+//! let mut solver = Solver::builder().method(Method::Cg).preconditioner(Precond::Jacobi).rtol(1e-10).build(a)?;
+//! let solution = solver.solve(&b)?;
+//! assert!(solution.outcome.status.is_converged());
+//! println!("{}", solver.plan());
+//! # Ok::<(), spandrel::Error>(())
+//! ```
+//!
+//! [`Solver`] owns its device and decides at run time which it is. [`DeviceSolver`] is the same on a device of one's own, with vectors
+//! that stay there.
+
+mod build;
+mod device;
+mod element;
+mod engine;
+mod made;
+mod measure;
+mod plan;
+mod policy;
+mod settings;
+mod supply;
+mod words;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use spandrel_formats::Csr;
+use spandrel_solvers::{Method, Precond, Result};
+
+#[cfg(feature = "cpu")]
+use crate::Cpu;
+#[cfg(feature = "cuda-core")]
+use crate::Cuda;
+use crate::any::{AnyBackend, Choice};
+pub use build::{Planned, Times};
+pub use device::{Attempt, DeviceSolver, Solution, Solutions};
+pub use element::{Element, SolverBackend};
+pub use plan::{Event, FactorReport, Phase, Plan, Replaced};
+pub use settings::{Fallback, FormatChoice, Precision, Reorder, Settings, Tolerance, or_auto};
+
+use build::{Reporter, Watch};
+
+/// Settings of a solve, set one by one. [`Solver::builder`] begins with the defaults.
+#[derive(Debug, Default)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder {
+    settings: Settings,
+    reporter: Reporter,
+}
+
+/// Setters that differ in their names alone.
+macro_rules! setters {
+    ($($(#[$about:meta])* $name:ident: $Type:ty => $field:ident),+ $(,)?) => {
+        $($(#[$about])*
+        pub fn $name(mut self, value: impl Into<$Type>) -> Self {
+            self.settings.$field = value.into();
+            self
+        })+
+    };
+}
+
+impl Builder {
+    /// Begins with these settings.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, reporter: Reporter::default() }
+    }
+
+    setters! {
+        /// Where to run. Default: the first GPU that can be used, else the CPU.
+        device: Choice => device,
+        /// The method. Default, or `None`: chosen by the matrix's structure.
+        method: Option<Method> => method,
+        /// The preconditioner. Default, or `None`: chosen by the matrix and the method.
+        preconditioner: Option<Precond> => preconditioner,
+        /// The storage format. Default [`FormatChoice::Auto`].
+        format: FormatChoice => format,
+        /// The element types. Default [`Precision::Native`].
+        precision: Precision => precision,
+        /// The renumbering. Default [`Reorder::None`].
+        reorder: Reorder => reorder,
+        /// The relative goal. Default: [`Tolerance::of`] the element type.
+        rtol: Option<f64> => rtol,
+        /// The absolute goal. Default 0.
+        atol: f64 => atol,
+        /// The limit of iterations. Default: 20 per row, at least 20.
+        max_iterations: Option<usize> => max_iterations,
+        /// Iterations between two looks of the host. Default 16. It changes no bit of x.
+        check_every: Option<usize> => check_every,
+        /// Iterations of CG or BiCGStab in a row without a smaller residual that end the solve. Default: no limit.
+        stagnation: Option<usize> => stagnation,
+        /// Steps of a GMRES cycle. Default 30.
+        restart: Option<usize> => restart,
+        /// Only kernels whose order of summation every backend shares. Default false.
+        reproducible: bool => reproducible,
+        /// What happens if a choice of the policy fails. Default [`Fallback::Auto`].
+        fallback: Fallback => fallback,
+        /// Whether new values will come. Default true. Without, the host's copy of the matrix is freed.
+        updatable: bool => updatable,
+    }
+
+    /// Both goals at once.
+    pub fn tolerance(mut self, tolerance: Tolerance) -> Self {
+        (self.settings.rtol, self.settings.atol) = (Some(tolerance.rtol), tolerance.atol);
+        self
+    }
+
+    /// Calls `watch` as each phase begins, at every look at a running iteration, and for what a user should hear at once. `Break` ends a
+    /// set-up with [`crate::Error::Interrupted`] at the end of its phase, and a solve as [`crate::Status::Interrupted`] with the x reached.
+    pub fn on_progress(mut self, watch: impl FnMut(Event<'_>) -> ControlFlow<()> + Send + 'static) -> Self {
+        let watch: Box<Watch> = Box::new(watch);
+        self.reporter = Reporter(Some(watch));
+        self
+    }
+
+    /// Plans a solve with `a` on a device of one's own, without setting anything up. Blocks.
+    ///
+    /// # Errors
+    /// [`crate::Error::NotSquare`], [`crate::Error::Unsupported`] and [`crate::Error::NotReproducible`] for settings that contradict the
+    /// matrix or each other.
+    pub fn plan_on<T: Element, B: SolverBackend<T>>(self, device: &B, a: impl Into<Arc<Csr<T>>>) -> Result<Planned<T>> {
+        Planned::new(device, self.settings, self.reporter, a.into())
+    }
+
+    /// A solver on a device of one's own. Blocks.
+    ///
+    /// # Errors
+    /// As [`Builder::plan_on`] and [`Planned::build_on`].
+    pub fn build_on<T: Element, B: SolverBackend<T>>(
+        self,
+        device: &B,
+        a: impl Into<Arc<Csr<T>>>,
+    ) -> Result<DeviceSolver<T, B>> {
+        self.plan_on(device, a)?.build_on(device)
+    }
+
+    /// A solver on the device that the settings name. Blocks.
+    ///
+    /// # Errors
+    /// A device that cannot be opened; as [`Builder::build_on`].
+    pub fn build<T: Element>(self, a: impl Into<Arc<Csr<T>>>) -> Result<Solver<T>> {
+        let (device, why) = match self.settings.device {
+            Choice::Auto => match AnyBackend::auto()? {
+                (device, None) => (device, "the first GPU found".to_string()),
+                (device, Some(error)) => (device, format!("no GPU: {error}")),
+            },
+            choice @ (Choice::Cpu | Choice::Cuda | Choice::Gpu(_)) => {
+                (AnyBackend::open(choice)?, "as asked for".to_string())
+            }
+        };
+        let (a, reproducible) = (a.into(), self.settings.reproducible);
+        let inner = match device.with_reproducible(reproducible) {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(cpu) => Inner::Cpu(self.plan_on(&cpu, a)?.because(why).build_on(&cpu)?, cpu),
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(cuda) => {
+                Inner::Cuda(self.plan_on(&cuda, a)?.because(why).build_on(&cuda)?, Box::new(cuda))
+            }
+        };
+        Ok(Solver { inner })
+    }
+}
+
+/// Solves A x = b for one matrix and any number of right-hand sides, on a device chosen at run time.
+///
+/// See the [module](self) for an example. A solver may move between threads; one thread uses it at a time.
+pub struct Solver<T: Element = f64> {
+    inner: Inner<T>,
+}
+
+/// A solver and its device, which is dropped last.
+enum Inner<T: Element> {
+    #[cfg(feature = "cpu")]
+    Cpu(DeviceSolver<T, Cpu>, Cpu),
+    #[cfg(feature = "cuda-core")]
+    Cuda(DeviceSolver<T, Cuda>, Box<Cuda>),
+}
+
+/// Runs `$call` on the solver and its device, whichever they are.
+macro_rules! on {
+    ($inner:expr, |$solver:ident, $device:ident| $call:expr) => {
+        match $inner {
+            #[cfg(feature = "cpu")]
+            Inner::Cpu($solver, $device) => $call,
+            #[cfg(feature = "cuda-core")]
+            Inner::Cuda($solver, $device) => $call,
+        }
+    };
+}
+
+impl<T: Element> std::fmt::Debug for Solver<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Solver").field("plan", self.plan()).finish_non_exhaustive()
+    }
+}
+
+impl Solver {
+    /// Settings of a solver, to be set one by one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}
+
+impl<T: Element> Solver<T> {
+    /// A solver with every choice left to the policy. Blocks.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new(a: impl Into<Arc<Csr<T>>>) -> Result<Self> {
+        Builder::default().build(a)
+    }
+
+    /// What runs, and why.
+    pub fn plan(&self) -> &Plan {
+        on!(&self.inner, |solver, _device| solver.plan())
+    }
+
+    /// Seconds of the set-up.
+    pub fn setup_times(&self) -> Times {
+        on!(&self.inner, |solver, _device| solver.setup_times())
+    }
+
+    /// Solves A x = b from x = 0. Blocks. See [`DeviceSolver::solve`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn solve(&mut self, b: &[T]) -> Result<Solution<T>> {
+        on!(&mut self.inner, |solver, device| solver.solve(device, b))
+    }
+
+    /// Solves A x = b from x = `x0`. Blocks. See [`DeviceSolver::solve_from`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn solve_from(&mut self, b: &[T], x0: &[T]) -> Result<Solution<T>> {
+        on!(&mut self.inner, |solver, device| solver.solve_from(device, b, x0))
+    }
+
+    /// Solves A X = B for all columns of B, which lie one after the other. Blocks. See [`DeviceSolver::solve_many`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn solve_many(&mut self, b: &[T]) -> Result<Solutions<T>> {
+        on!(&mut self.inner, |solver, device| solver.solve_many(device, b))
+    }
+
+    /// New values of the matrix on its pattern. Blocks. See [`DeviceSolver::update_values`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn update_values(&mut self, values: &[T]) -> Result<()> {
+        on!(&mut self.inner, |solver, device| solver.update_values(device, values))
+    }
+
+    /// The values of another matrix on the same pattern. Blocks. See [`DeviceSolver::update_values`].
+    ///
+    /// # Errors
+    /// As there; [`crate::Error::Pattern`] for a matrix with another number of entries.
+    pub fn update_values_from(&mut self, a: &Csr<T>) -> Result<()> {
+        self.update_values(a.values())
+    }
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests;

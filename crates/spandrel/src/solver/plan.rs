@@ -1,0 +1,193 @@
+//! The plan of a solve: what will run, and why. It is decided before anything is allocated for it.
+
+use std::fmt;
+
+use spandrel_solvers::{Method, Options, Precond, Progress};
+
+use super::settings::{Precision, Reorder};
+use super::words::counted;
+
+/// What will run, and why. `Display` writes it as `spandrel solve` prints it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Rows of the matrix.
+    pub nrows: usize,
+    /// Columns of the matrix.
+    pub ncols: usize,
+    /// Whether the matrix equals its transpose, exactly.
+    pub symmetric: bool,
+    /// `"cpu"` or `"cuda"`: where the solve runs. A direct solve always runs on the host.
+    pub backend: &'static str,
+    /// The device in words.
+    pub device: String,
+    /// Why it runs there.
+    pub device_why: String,
+    /// The method.
+    pub method: Method,
+    /// Why this method.
+    pub method_why: String,
+    /// The preconditioner; once it is made, the one that was made.
+    pub preconditioner: Precond,
+    /// Why this preconditioner.
+    pub preconditioner_why: String,
+    /// What there is to say of its factors, once it is made.
+    pub factor: Option<FactorReport>,
+    /// A preconditioner that could not be made, so that this one took its place.
+    pub replaced: Option<Replaced>,
+    /// The storage format of the iteration.
+    pub format: &'static str,
+    /// Why this format.
+    pub format_why: String,
+    /// The element types.
+    pub precision: Precision,
+    /// The element type of the matrix, `"f32"` or `"f64"`.
+    pub element: &'static str,
+    /// The renumbering.
+    pub reorder: Reorder,
+    /// Whether only kernels with a shared order of summation run.
+    pub reproducible: bool,
+    /// The relative goal.
+    pub rtol: f64,
+    /// The absolute goal.
+    pub atol: f64,
+    /// The limit of iterations.
+    pub max_iterations: usize,
+    /// Iterations between two looks of the host.
+    pub check_every: usize,
+    /// Iterations without a smaller residual after which the solve ends; `None` for never.
+    pub stagnation: Option<usize>,
+    /// Steps of a GMRES cycle.
+    pub restart: usize,
+    /// What a user should know before the solve begins.
+    pub warnings: Vec<String>,
+    /// Whether another method may take over.
+    pub(super) method_is_open: bool,
+    /// What takes over if the preconditioner cannot be made.
+    pub(super) otherwise: Option<Precond>,
+    /// What takes over, with all its set-up, if the solve comes to nothing.
+    pub(super) standby: Option<Precond>,
+}
+
+/// What there is to say of the triangular factors of a preconditioner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct FactorReport {
+    /// The plan that solves with them (for several grids, that of the finest), or what stands in for the triangular solves.
+    pub plan: &'static str,
+    /// Whether the triangles are only solved approximately.
+    pub approximate: bool,
+    /// Entries of the factors.
+    pub nnz: usize,
+    /// alpha, if A + alpha diag(A) was factored; else 0.
+    pub shift: f64,
+    /// Grids of a multigrid cycle; 0 without one.
+    pub levels: usize,
+}
+
+/// A preconditioner that was given up for another.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Replaced {
+    /// The one that was given up.
+    pub from: Precond,
+    /// The one that took its place.
+    pub to: Precond,
+    /// Why.
+    pub why: String,
+}
+
+impl Plan {
+    /// The options of the iteration.
+    pub(super) fn options(&self) -> Options {
+        Options {
+            rtol: self.rtol,
+            atol: self.atol,
+            max_iters: Some(self.max_iterations),
+            check_every: self.check_every,
+            stagnation: self.stagnation,
+            ..Options::default()
+        }
+    }
+
+    /// The element types as the command line names them.
+    pub fn precision_name(&self) -> &'static str {
+        match self.precision {
+            Precision::Native => self.element,
+            Precision::Mixed | Precision::Refined => self.precision.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<9}{}: {} ({})", "machine", self.backend, self.device, self.device_why)?;
+        writeln!(f, "{:<9}{} ({})", "solver", self.method, self.method_why)?;
+        let by = match self.factor {
+            Some(FactorReport { plan, levels: 0, approximate: false, .. }) => format!(", by {plan}"),
+            Some(FactorReport { plan, levels: 0, .. }) => format!(", approximately by {plan}"),
+            Some(FactorReport { plan, levels, .. }) => format!(", {}, by {plan}", counted(levels, "grid")),
+            None => String::new(),
+        };
+        let shifted = match self.factor {
+            Some(FactorReport { shift, .. }) if shift > 0.0 => format!("; of A + {shift:.3e} diag(A)"),
+            Some(_) | None => String::new(),
+        };
+        writeln!(f, "{:<9}{}{by} ({}{shifted})", "precond", self.preconditioner, self.preconditioner_why)?;
+        write!(f, "{:<9}{}, {} ({})", "format", self.format, self.precision_name(), self.format_why)?;
+        if self.reorder != Reorder::None {
+            write!(f, "\n{:<9}reordered by {}, x in the matrix's own numbering", "numbers", self.reorder)?;
+        }
+        Ok(())
+    }
+}
+
+/// A part of the work before the iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// The matrix is looked at, and the plan is made.
+    Analyze,
+    /// Rows and columns are renumbered.
+    Reorder,
+    /// The matrix goes to the device, in its format.
+    Load,
+    /// Candidates for the storage format are timed.
+    Measure,
+    /// The preconditioner is made, or the matrix is factored.
+    SetUp,
+    /// The iteration runs, or factors are solved with.
+    Solve,
+}
+
+impl Phase {
+    /// What is being done, in one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Analyze => "analyzing",
+            Phase::Reorder => "reordering",
+            Phase::Load => "loading",
+            Phase::Measure => "measuring formats",
+            Phase::SetUp => "setting up",
+            Phase::Solve => "solving",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a solver tells while it works; see [`crate::solver::Builder::on_progress`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A phase begins. A detail names what is made, where there is something to name.
+    Phase(Phase, &'a str),
+    /// The host looked at a running iteration.
+    Iteration(Method, Progress),
+    /// Something that a user should hear at once: a warning, or another choice that takes over.
+    Note(&'a str),
+}

@@ -1,0 +1,237 @@
+//! The matrix during set-up: on the host, and its rows on the device from when they are first asked for there.
+//!
+//! Cost: the device holds the rows only while a preconditioner or a format is made of them; nothing is kept twice.
+
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use spandrel_backend::{self as backend, Load, Narrow, Spmv};
+use spandrel_formats::{Csr, Format, Real};
+use spandrel_solvers::{Narrowed, Result};
+
+use crate::Mat;
+use crate::rows::Rows;
+
+/// A matrix that a preconditioner is made of.
+pub(super) trait Given<T: Real, B: Load<Csr<T>>> {
+    /// On the host.
+    fn host(&self) -> &Arc<Csr<T>>;
+    /// On the device, where it stays until [`Given::free`].
+    fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>>;
+    /// Frees the rows on the device that nothing else holds.
+    fn free(&self);
+}
+
+/// A matrix in the element type of the solve.
+pub(super) struct Supply<T: Real, B: Load<Csr<T>>> {
+    host: Arc<Csr<T>>,
+    rows: RefCell<Option<Rc<Mat<B, Csr<T>>>>>,
+}
+
+impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
+    pub(super) fn new(host: Arc<Csr<T>>) -> Self {
+        Self { host, rows: RefCell::new(None) }
+    }
+
+    pub(super) fn into_host(self) -> Arc<Csr<T>> {
+        self.host
+    }
+
+    /// The rows on the device as a matrix of their own.
+    pub(super) fn into_rows(self, device: &B) -> backend::Result<Mat<B, Csr<T>>> {
+        match self.rows.into_inner().and_then(Rc::into_inner) {
+            Some(rows) => Ok(rows),
+            None => Mat::load(device, self.host),
+        }
+    }
+
+    /// The matrix in format `F` on the device: made there if the device converts and has room for both, else made on the host.
+    pub(super) fn stored<F: Format<Value = T>>(self, device: &B) -> Result<Mat<B, F>>
+    where
+        B: Spmv<F> + Rows<T>,
+    {
+        if B::converts::<F>() {
+            let rows = self.rows(device);
+            self.free();
+            if let Some(made) = converted(device, rows)? {
+                unmapped_later(self.into_host());
+                return Ok(made);
+            }
+        }
+        let Self { host, rows } = self;
+        // They may share the host's memory.
+        drop(rows);
+        let stored: Arc<F> = store(host)?;
+        Ok(Mat::load(device, stored)?)
+    }
+}
+
+impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Supply<T, B> {
+    fn host(&self) -> &Arc<Csr<T>> {
+        &self.host
+    }
+    fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>> {
+        if let Some(rows) = &*self.rows.borrow() {
+            return Ok(Rc::clone(rows));
+        }
+        let rows = Rc::new(Mat::load(device, Arc::clone(&self.host))?);
+        *self.rows.borrow_mut() = Some(Rc::clone(&rows));
+        Ok(rows)
+    }
+    fn free(&self) {
+        self.rows.take();
+    }
+}
+
+/// Format `F` of rows on the device that nothing else holds; [`None`] if the device has no room for it, or no conversion.
+fn converted<F, B>(device: &B, rows: backend::Result<Rc<Mat<B, Csr<F::Value>>>>) -> Result<Option<Mat<B, F>>>
+where
+    F: Format,
+    B: Spmv<F> + Rows<F::Value>,
+{
+    let made = rows.map(Rc::into_inner).and_then(|rows| match rows {
+        Some(rows) => device.stored::<F>(rows),
+        None => Ok(None),
+    });
+    match made {
+        // The host's way needs less room.
+        Err(backend::Error::OutOfMemory { .. }) => Ok(None),
+        made => Ok(made?),
+    }
+}
+
+/// Gives a large matrix's memory back on another thread: page by page that takes tenths of a second.
+fn unmapped_later<A: Send + 'static>(host: A) {
+    // If no thread can be had, the closure is dropped here, and the matrix with it.
+    drop(std::thread::Builder::new().spawn(move || drop(host)));
+}
+
+/// `a` in format `F`. CSR itself is shared; every other format drops it once it has what it needs.
+fn store<F: Format>(a: Arc<Csr<F::Value>>) -> Result<Arc<F>> {
+    let boxed: Box<dyn Any + Send> = Box::new(a);
+    let boxed = match boxed.downcast::<Arc<F>>() {
+        Ok(same) => return Ok(*same),
+        Err(boxed) => boxed,
+    };
+    match boxed.downcast_ref::<Arc<Csr<F::Value>>>() {
+        Some(csr) => {
+            let stored = F::from_csr(csr)?;
+            unmapped_later(boxed);
+            Ok(Arc::new(stored))
+        }
+        None => {
+            Err(spandrel_solvers::Error::Unsupported { why: format!("{} cannot be made from this matrix", F::NAME) })
+        }
+    }
+}
+
+fn narrowed(wide: &Csr<f64>) -> (Arc<Csr<f32>>, i32) {
+    let Narrowed { matrix, exponent } = Narrowed::new(wide);
+    (Arc::new(matrix), exponent)
+}
+
+/// 2^-e of a matrix in f32: narrowed on the device for what is made there; on the host, once, for what is made of it here.
+pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
+    wide: &'a Supply<f64, B>,
+    rows: RefCell<Option<Rc<Mat<B, Csr<f32>>>>>,
+    host: OnceCell<(Arc<Csr<f32>>, i32)>,
+    /// What the device said.
+    exponent: Cell<Option<i32>>,
+}
+
+impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
+    pub(super) fn of(wide: &'a Supply<f64, B>) -> Self {
+        Self { wide, rows: RefCell::new(None), host: OnceCell::new(), exponent: Cell::new(None) }
+    }
+
+    fn narrowed(&self) -> &(Arc<Csr<f32>>, i32) {
+        self.host.get_or_init(|| narrowed(self.wide.host()))
+    }
+
+    /// e, which both ways give alike.
+    pub(super) fn exponent(&self) -> i32 {
+        self.exponent.get().unwrap_or_else(|| self.narrowed().1)
+    }
+
+    /// The matrix in f32 in format `F` on the device, and e. In CSR it never comes to the host if the device narrows.
+    pub(super) fn stored<F: Format<Value = f32>>(self, device: &B) -> Result<(Mat<B, F>, i32)>
+    where
+        B: Spmv<F> + Rows<f32> + Narrow,
+    {
+        if <B as Rows<f32>>::converts::<F>() {
+            let rows = self.rows(device);
+            self.rows.take();
+            self.wide.free();
+            if let Some(made) = converted(device, rows)? {
+                return Ok((made, self.exponent()));
+            }
+        }
+        let exponent = self.exponent();
+        self.rows.take();
+        let (host, _) = self.host.into_inner().unwrap_or_else(|| narrowed(self.wide.host()));
+        let stored: Arc<F> = store(host)?;
+        Ok((Mat::load(device, stored)?, exponent))
+    }
+}
+
+impl<B: Narrow> Given<f32, B> for Narrowing<'_, B> {
+    fn host(&self) -> &Arc<Csr<f32>> {
+        &self.narrowed().0
+    }
+
+    fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<f32>>>> {
+        if let Some(rows) = &*self.rows.borrow() {
+            return Ok(Rc::clone(rows));
+        }
+        let rows = match self.wide.rows(device)?.narrow(device)? {
+            Some((narrow, exponent)) => {
+                self.exponent.set(Some(exponent));
+                narrow
+            }
+            None => Mat::load(device, Arc::clone(&self.narrowed().0))?,
+        };
+        let rows = Rc::new(rows);
+        *self.rows.borrow_mut() = Some(Rc::clone(&rows));
+        Ok(rows)
+    }
+
+    fn free(&self) {
+        self.rows.take();
+        self.wide.free();
+    }
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use spandrel_formats::generate;
+
+    use super::*;
+    use crate::any::{AnyBackend, Choice, Complete, Task};
+
+    /// The entries of the rows in f32, whether the host narrowed for them, and e.
+    struct Narrows(Arc<Csr<f64>>);
+
+    impl Task for Narrows {
+        type Output = (usize, bool, i32);
+        fn run<B: Complete<f64> + Complete<f32> + Narrow>(self, device: &B) -> Self::Output {
+            let wide = Supply::new(self.0);
+            let narrowing = Narrowing::<B>::of(&wide);
+            let rows = narrowing.rows(device).expect("rows in f32");
+            let by_host = narrowing.host.get().is_some();
+            (rows.nnz(), by_host, narrowing.exponent())
+        }
+    }
+
+    #[test]
+    fn a_gpu_narrows_for_itself() {
+        let a = Arc::new(generate::csr::<f64>("d3n27:12").expect("a matrix"));
+        let expected = Narrowed::new(&a).exponent;
+        for choice in [Choice::Cpu, Choice::Auto] {
+            let device = AnyBackend::open(choice).expect("a backend");
+            let found = device.run(Narrows(Arc::clone(&a)));
+            assert_eq!(found, (a.nnz(), device.name() == "cpu", expected), "{}", device.name());
+        }
+    }
+}

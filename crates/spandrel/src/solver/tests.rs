@@ -1,0 +1,291 @@
+//! Trials of the front door on the CPU: what is chosen, what takes over, new values, several right-hand sides, refusals.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
+use spandrel_formats::generate;
+
+use super::*;
+use crate::{Error, Format, Status, Triplets};
+
+fn matrix(spec: &str) -> Csr<f64> {
+    generate::csr(spec).unwrap()
+}
+
+/// ||b - A x|| / ||b||, summed plainly.
+fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
+    let square = |v: f64| v * v;
+    let rows = (0..a.nrows()).map(|i| {
+        let (cols, values) = a.row(i);
+        square(b[i] - cols.iter().zip(values).map(|(&j, &v)| v * x[j as usize]).sum::<f64>())
+    });
+    (rows.sum::<f64>() / b.iter().map(|&b| square(b)).sum::<f64>()).sqrt()
+}
+
+fn cpu() -> Builder {
+    Solver::builder().device(Choice::Cpu)
+}
+
+#[test]
+fn a_symmetric_grid_gets_cg_and_ic0_and_the_plan_says_why() {
+    let a = matrix("poisson3d:10");
+    let b = vec![1.0; a.nrows()];
+    let mut solver = cpu().build(a.clone()).unwrap();
+    let solution = solver.solve(&b).unwrap();
+    assert_eq!((solver.plan().method, solver.plan().preconditioner), (Method::Cg, Precond::Ic0));
+    assert_eq!(solution.outcome.status, Status::Converged);
+    assert!(residual(&a, &b, &solution.x) <= 1.1e-8 && solution.attempts.is_empty());
+    let text = solver.plan().to_string();
+    assert!(text.contains("solver   cg (the matrix is symmetric") && text.contains("precond  ic0, by sweep"), "{text}");
+}
+
+#[test]
+fn a_solve_has_the_bits_of_the_parts_that_it_is_made_of() {
+    let a = matrix("convdiff3d:9,peclet=3");
+    let b: Vec<f64> = (0..a.nrows()).map(|i| 1.0 + (i % 7) as f64).collect();
+    let device = Cpu::new();
+    let m = crate::solvers::Jacobi::new(&device, &a).unwrap();
+    let (rhs, mut x) =
+        (crate::Backend::upload(&device, &b).unwrap(), crate::Backend::<f64>::zeros(&device, b.len()).unwrap());
+    let by_hand = crate::Mat::<Cpu, Csr<f64>>::load(&device, a.clone()).unwrap();
+    let outcome = crate::solvers::bicgstab(&device, &by_hand, &m, &rhs, &mut x, &crate::Options::default()).unwrap();
+    let builder = Builder::default().preconditioner(Precond::Jacobi).format(FormatChoice::Named("csr"));
+    let mut solver = builder.build_on(&device, a).unwrap();
+    let solution = solver.solve(&device, &b).unwrap();
+    assert_eq!(solution.x, crate::Backend::<f64>::download(&device, &x).unwrap());
+    assert_eq!(solution.outcome, outcome);
+    // The same on vectors of the device, from x = 0.
+    let mut again = crate::Backend::<f64>::zeros(&device, b.len()).unwrap();
+    let outcome = solver.solve_on(&device, &rhs, &mut again).unwrap();
+    assert_eq!((crate::Backend::<f64>::download(&device, &again).unwrap(), outcome), (solution.x, solution.outcome));
+}
+
+#[test]
+fn every_method_and_preconditioner_solves_in_every_precision() {
+    let a = &matrix("poisson2d:12");
+    for &method in Method::ALL {
+        for name in [
+            "none",
+            "jacobi",
+            "block-jacobi=2",
+            "ssor",
+            "ilu0",
+            "iluk=1",
+            "ic0",
+            "ilu0-jacobi=4",
+            "ic0-jacobi=4",
+            "ilu0-isai",
+            "ic0-isai",
+            "mg",
+        ] {
+            let precond: Precond = name.parse().unwrap();
+            for &precision in Precision::ALL {
+                let b = vec![1.0; a.nrows()];
+                let built = cpu().method(method).preconditioner(precond).precision(precision).build(a.clone());
+                let refused = (method == Method::Direct && (name != "none" || precision != Precision::Native))
+                    || (precision == Precision::Mixed && name == "none");
+                if refused {
+                    assert!(matches!(built, Err(Error::Unsupported { .. })), "{method} {name} {precision}");
+                    continue;
+                }
+                let solution = built.unwrap().solve(&b).unwrap();
+                let outcome = &solution.outcome;
+                // CG needs a symmetric preconditioner; sweeps and inverses of LU factors need not be.
+                let may_fail = method == Method::Cg && name.starts_with("ilu0-");
+                assert!(outcome.status == Status::Converged || may_fail, "{method} {name} {precision}: {outcome:?}");
+                if outcome.status == Status::Converged {
+                    assert!(residual(a, &b, &solution.x) <= 1.1e-8, "{method} {name} {precision}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn f32_has_a_goal_that_it_can_reach() {
+    let a: Csr<f32> = generate::csr("poisson2d:40").unwrap();
+    let b = vec![1.0f32; a.nrows()];
+    let mut solver = cpu().build(a.clone()).unwrap();
+    assert_eq!(solver.plan().rtol, 1e-5);
+    assert_eq!(solver.solve(&b).unwrap().outcome.status, Status::Converged);
+    let refused = cpu().precision(Precision::Mixed).build(a);
+    assert!(matches!(&refused, Err(Error::Unsupported { why }) if why.contains("f64")), "{refused:?}");
+}
+
+#[test]
+fn a_method_that_does_not_suit_is_replaced_and_told_of() {
+    // Symmetric, positive diagonal, indefinite: CG stops.
+    let mut triplets = Triplets::new(40, 40).unwrap();
+    for i in 0..40usize {
+        triplets.push(i, i, 1.0).unwrap();
+        for j in [i.wrapping_sub(1), i + 1] {
+            if j < 40 {
+                triplets.push(i, j, 3.0).unwrap();
+            }
+        }
+    }
+    let a = triplets.to_csr().unwrap();
+    let b: Vec<f64> = (0..40).map(|i| (i as f64).sin()).collect();
+    let notes = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&notes);
+    let watch = move |event: Event<'_>| {
+        if let Event::Note(note) = event {
+            heard.lock().unwrap().push(note.to_string());
+        }
+        ControlFlow::Continue(())
+    };
+    let mut solver = cpu().preconditioner(Precond::Jacobi).on_progress(watch).build(a.clone()).unwrap();
+    let solution = solver.solve(&b).unwrap();
+    assert_eq!(solution.attempts.len(), 1, "{solution:?}");
+    let first = &solution.attempts[0];
+    assert_eq!((first.method, first.status), (Method::Cg, Status::IndefiniteMatrix));
+    assert_eq!(solution.method, Method::BiCgStab);
+    let notes = notes.lock().unwrap();
+    assert!(notes.iter().any(|note| note.starts_with("cg ended as indefinite_matrix after")), "{notes:?}");
+    // Without fallback the first choice is the only one.
+    let mut alone = cpu().preconditioner(Precond::Jacobi).fallback(Fallback::None).build(a).unwrap();
+    let solution = alone.solve(&b).unwrap();
+    assert!(solution.attempts.is_empty() && solution.outcome.status == Status::IndefiniteMatrix);
+}
+
+#[test]
+fn cg_on_a_nonsymmetric_matrix_is_warned_of_before_it_starts() {
+    let a = matrix("convdiff2d:8,peclet=2");
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&events);
+    let watch = move |event: Event<'_>| {
+        seen.lock().unwrap().push(format!("{event:?}"));
+        ControlFlow::Continue(())
+    };
+    let mut solver = cpu().method(Method::Cg).on_progress(watch).build(a.clone()).unwrap();
+    assert!(solver.plan().warnings[0].contains("not symmetric"));
+    let _ = solver.solve(&vec![1.0; a.nrows()]).unwrap();
+    let events = events.lock().unwrap();
+    let warned = events.iter().position(|event| event.contains("not symmetric")).unwrap();
+    let started = events.iter().position(|event| event.starts_with("Phase(Solve")).unwrap();
+    assert!(warned < started, "{events:?}");
+}
+
+#[test]
+fn new_values_give_the_bits_of_a_new_solver() {
+    let a = matrix("convdiff2d:13,peclet=1");
+    let mut next = a.clone();
+    next.values_mut().iter_mut().enumerate().for_each(|(k, v)| *v *= 1.0 + (k % 5) as f64 / 16.0);
+    let b = vec![1.0; a.nrows()];
+    let device = Cpu::new();
+    for precision in [Precision::Native, Precision::Mixed, Precision::Refined] {
+        for reorder in [Reorder::None, Reorder::Rcm] {
+            if reorder == Reorder::Rcm && !cfg!(feature = "sprs") {
+                continue;
+            }
+            for format in ["csr", "dia", "ell"] {
+                for name in ["jacobi", "ilu0", "ssor", "ilu0-isai", "block-jacobi=13"] {
+                    let builder = || {
+                        let format =
+                            FormatChoice::Named(FormatChoice::NAMES.iter().find(|&&known| known == format).unwrap());
+                        let precond: Precond = name.parse().unwrap();
+                        Builder::default().format(format).reorder(reorder).precision(precision).preconditioner(precond)
+                    };
+                    let case = format!("{precision} {reorder} {format} {name}");
+                    let mut fresh = builder().build_on(&device, next.clone()).unwrap();
+                    let mut updated = builder().build_on(&device, a.clone()).unwrap();
+                    let before = updated.solve(&device, &b).unwrap();
+                    updated.update_values(&device, next.values()).unwrap();
+                    let (wanted, found) = (fresh.solve(&device, &b).unwrap(), updated.solve(&device, &b).unwrap());
+                    assert_eq!(found.x, wanted.x, "{case}");
+                    assert_ne!(found.x, before.x, "{case}");
+                    // From the device, and refused values change nothing.
+                    let values = crate::Backend::<f64>::upload(&device, a.values()).unwrap();
+                    updated.update_values_from(&device, &values).unwrap();
+                    assert_eq!(updated.solve(&device, &b).unwrap().x, before.x, "{case}");
+                    assert!(matches!(updated.update_values(&device, &[1.0]), Err(Error::Pattern { .. })));
+                    let mut bad = a.values().to_vec();
+                    bad[3] = f64::NAN;
+                    assert!(matches!(updated.update_values(&device, &bad), Err(Error::NotFinite { .. })));
+                    assert_eq!(updated.solve(&device, &b).unwrap().x, before.x, "{case}");
+                }
+            }
+        }
+    }
+    let mut fixed = Builder::default().updatable(false).build_on(&device, a.clone()).unwrap();
+    assert!(matches!(fixed.update_values(&device, a.values()), Err(Error::Unsupported { .. })));
+    let mut direct = cpu().method(Method::Direct).build(a.clone()).unwrap();
+    direct.update_values_from(&next).unwrap();
+    let x = direct.solve(&b).unwrap().x;
+    assert!(residual(&next, &b, &x) <= 1e-8);
+}
+
+#[test]
+fn several_right_hand_sides_are_solved_as_each_alone() {
+    let a = matrix("poisson2d:15");
+    let n = a.nrows();
+    let b: Vec<f64> = (0..3 * n).map(|i| ((i * 7) % 11) as f64 - 5.0).collect();
+    for method in [Method::Cg, Method::Gmres, Method::Direct] {
+        let mut solver = cpu().method(method).build(a.clone()).unwrap();
+        let all = solver.solve_many(&b).unwrap();
+        assert_eq!((all.x.len(), all.outcomes.len()), (3 * n, 3));
+        for (column, outcome) in all.outcomes.iter().enumerate() {
+            let range = column * n..(column + 1) * n;
+            assert!(outcome.status.is_converged());
+            let alone = solver.solve(&b[range.clone()]).unwrap();
+            let agree = residual(&a, &b[range.clone()], &all.x[range.clone()]) <= 1e-8;
+            assert!(agree && (method == Method::Direct || alone.x == all.x[range]), "{method}");
+        }
+        assert!(matches!(solver.solve_many(&b[1..]), Err(Error::Size { what: "B", .. })));
+        assert!(solver.solve_many(&[]).unwrap().x.is_empty());
+    }
+}
+
+#[test]
+fn a_measured_format_is_one_of_those_that_were_tried() {
+    let a = matrix("d3n7:20");
+    let mut solver = cpu().format(FormatChoice::Measured).build(a.clone()).unwrap();
+    let plan = solver.plan().clone();
+    assert!(plan.format_why.starts_with("measured, ms per product: "), "{plan}");
+    assert!(plan.format_why.contains(plan.format), "{plan}");
+    assert!(solver.solve(&vec![1.0; a.nrows()]).unwrap().outcome.status.is_converged());
+}
+
+#[test]
+fn least_squares_and_shapes() {
+    let mut triplets = Triplets::<f64>::new(3, 2).unwrap();
+    for (i, j, v) in [(0, 0, 1.0), (1, 1, 1.0), (2, 0, 1.0), (2, 1, 1.0)] {
+        triplets.push(i, j, v).unwrap();
+    }
+    let tall = triplets.to_csr().unwrap();
+    let mut solver = cpu().build(tall.clone()).unwrap();
+    assert_eq!(solver.plan().method, Method::Direct);
+    let solution = solver.solve(&[1.0, 1.0, 2.0]).unwrap();
+    assert!(solution.x.iter().all(|x| (x - 1.0f64).abs() < 1e-14), "{solution:?}");
+    assert!(matches!(cpu().method(Method::Cg).build(tall), Err(Error::NotSquare { .. })));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let a = matrix("poisson2d:6");
+    let mut solver = cpu().build(a.clone()).unwrap();
+    let short = solver.solve(&[1.0]).unwrap_err().to_string();
+    assert!(short.contains("b has 1 elements, expected 36"), "{short}");
+    let mut b = vec![1.0; 36];
+    b[4] = f64::INFINITY;
+    assert_eq!(solver.solve(&b).unwrap_err().to_string(), "element 5 (counted from 1) of b is infinite");
+    let mut bad = a;
+    bad.values_mut()[2] = f64::NAN;
+    let error = cpu().build(bad).unwrap_err();
+    assert_eq!(error.status(), Some(Status::NotFinite));
+    assert!(error.to_string().contains("row 1, column"), "{error}");
+}
+
+#[test]
+fn a_watcher_can_end_the_set_up_and_the_solve() {
+    let a = matrix("poisson3d:14");
+    let error = cpu().on_progress(|_| ControlFlow::Break(())).build(a.clone()).unwrap_err();
+    assert_eq!(error.status(), Some(Status::Interrupted));
+    let watch = |event: Event<'_>| match event {
+        Event::Iteration(..) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let mut solver = cpu().preconditioner(Precond::None).on_progress(watch).build(a.clone()).unwrap();
+    let solution = solver.solve(&vec![1.0; a.nrows()]).unwrap();
+    assert_eq!(solution.outcome.status, Status::Interrupted);
+}
