@@ -167,6 +167,11 @@ impl<T: Factorable> Direct<T> {
         self.symbolic.method()
     }
 
+    /// What the factors were made for.
+    pub fn options(&self) -> &DirectOptions {
+        &self.options
+    }
+
     /// Whether LL^T was tried first and met a pivot that is not positive.
     pub fn fell_back(&self) -> bool {
         self.fallback

@@ -15,6 +15,8 @@ pub struct Plan {
     pub nrows: usize,
     /// Columns of the matrix.
     pub ncols: usize,
+    /// Entries of the matrix.
+    pub nnz: usize,
     /// Whether the matrix equals its transpose, exactly.
     pub symmetric: bool,
     /// `"cpu"` or `"cuda"`: where the solve runs. A direct solve always runs on the host.

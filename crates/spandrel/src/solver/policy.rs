@@ -63,6 +63,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
     Ok(Plan {
         nrows,
         ncols,
+        nnz: a.nnz(),
         symmetric,
         backend: "",
         device: String::new(),
