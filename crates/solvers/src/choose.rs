@@ -1,8 +1,9 @@
 //! The solver and preconditioner that `auto` stands for, with the reason.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use spandrel_formats::{Csr, Format, Real, Survey};
+use spandrel_formats::{Csr, Format, NotInvertible, Real, Survey};
 
 /// A method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +34,7 @@ pub enum PrecondKind {
 }
 
 /// What was chosen, and why, in a sentence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The method.
     pub solver: SolverKind,
@@ -42,7 +43,7 @@ pub struct Choice {
     /// The preconditioner.
     pub precond: PrecondKind,
     /// Why this preconditioner.
-    pub precond_why: &'static str,
+    pub precond_why: Cow<'static, str>,
     /// The preconditioner without a factorisation, for where that of `precond` breaks down.
     pub plain: PrecondKind,
 }
@@ -86,23 +87,27 @@ impl PrecondKind {
     /// Chooses for a method and a matrix that is symmetric or not, with the reason and what to take where a factorisation breaks down:
     /// IC(0) where the matrix is symmetric with a positive diagonal, ILU(0) for the methods that need no symmetric preconditioner, where
     /// the diagonal has no zero; else Jacobi, else none. O(n log(row)).
-    pub fn choose<T: Real>(csr: &Csr<T>, solver: SolverKind, symmetric: bool) -> (Self, &'static str, Self) {
-        let invertible = csr.diagonal_holds(|d| d.is_finite() && d.recip().is_finite());
-        Self::of(solver, symmetric, invertible, csr.diagonal_holds(|d| d > T::zero()))
+    pub fn choose<T: Real>(csr: &Csr<T>, solver: SolverKind, symmetric: bool) -> (Self, Cow<'static, str>, Self) {
+        Self::of(solver, symmetric, NotInvertible::first(csr), csr.diagonal_holds(|d| d > T::zero()))
     }
 
     /// As [`PrecondKind::choose`] for a matrix that has been looked at.
-    pub fn choose_by(survey: &Survey, solver: SolverKind) -> (Self, &'static str, Self) {
-        Self::of(solver, survey.symmetric, survey.invertible_diagonal, survey.positive_diagonal)
+    pub fn choose_by(survey: &Survey, solver: SolverKind) -> (Self, Cow<'static, str>, Self) {
+        Self::of(solver, survey.symmetric, survey.not_invertible, survey.positive_diagonal)
     }
 
-    fn of(solver: SolverKind, symmetric: bool, invertible: bool, positive: bool) -> (Self, &'static str, Self) {
+    fn of(
+        solver: SolverKind,
+        symmetric: bool,
+        not_invertible: Option<NotInvertible>,
+        positive: bool,
+    ) -> (Self, Cow<'static, str>, Self) {
         if solver == SolverKind::Direct {
-            return (PrecondKind::None, "a direct solve needs none", PrecondKind::None);
+            return (PrecondKind::None, "a direct solve needs none".into(), PrecondKind::None);
         }
-        if !invertible {
-            let why = "the diagonal has an entry that is zero or infinite, which neither Jacobi nor a factorisation can invert";
-            return (PrecondKind::None, why, PrecondKind::None);
+        if let Some(bad) = not_invertible {
+            let why = format!("{bad}, which neither Jacobi nor a factorisation can invert");
+            return (PrecondKind::None, why.into(), PrecondKind::None);
         }
         let (best, why) = if symmetric && positive {
             (PrecondKind::Ic0, "the matrix is symmetric with a positive diagonal")
@@ -113,7 +118,7 @@ impl PrecondKind {
         } else {
             (PrecondKind::Ilu0, "the matrix is not symmetric, and its diagonal has no zero")
         };
-        (best, why, PrecondKind::Jacobi)
+        (best, why.into(), PrecondKind::Jacobi)
     }
 }
 
@@ -167,6 +172,28 @@ mod tests {
         assert_eq!(choose(2, 2, &exchange), (SolverKind::BiCgStab, PrecondKind::None));
         assert_eq!(choose(3, 2, &exchange), (SolverKind::Direct, PrecondKind::None));
         assert_eq!(choose(0, 0, &[]), (SolverKind::Cg, PrecondKind::Ic0));
+    }
+
+    #[test]
+    fn a_diagonal_that_cannot_be_inverted_is_named_with_its_row() {
+        for (bad, words) in [
+            (Some(f64::NAN), "the diagonal entry of row 1 is NaN"),
+            (Some(f64::INFINITY), "the diagonal entry of row 1 is infinite"),
+            (Some(0.0), "the diagonal entry of row 1 is zero"),
+            (Some(1e-320), "the diagonal entry of row 1 is too small to invert"),
+            (None, "the diagonal entry of row 1 is missing"),
+        ] {
+            let mut triplets = Triplets::new(3, 3).expect("a small shape");
+            for (i, d) in [Some(1.0), bad, Some(f64::NAN)].into_iter().enumerate() {
+                if let Some(d) = d {
+                    triplets.push(i, i, d).expect("an entry inside");
+                }
+            }
+            let csr = triplets.to_csr().expect("a small matrix");
+            let why = format!("{words}, which neither Jacobi nor a factorisation can invert");
+            assert_eq!(SolverKind::choose(&csr).precond_why, why);
+            assert_eq!(PrecondKind::choose(&csr, SolverKind::Gmres, false).1, why);
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
     pub fn new(be: &B, inner: M, n: usize, exponent: i32) -> Result<Self> {
         let found = inner.len().unwrap_or(n);
         if found != n {
-            return Err(Error::Size { solver: "mixed", what: "the preconditioner", found, expected: n });
+            return Err(Error::rows("mixed", "the preconditioner", found, n, crate::error::FIT_PRECONDITIONER));
         }
         let scratch = Scratch {
             r: Backend::<f32>::zeros(be, n)?,
@@ -123,7 +123,7 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         renew: impl FnOnce(&mut M, &B, &Csr<f32>) -> Result<()>,
     ) -> Result<()> {
         if csr.nrows() != self.n {
-            return Err(Error::Size { solver: "mixed", what: "the matrix", found: csr.nrows(), expected: self.n });
+            return Err(Error::rows("mixed", "the matrix", csr.nrows(), self.n, crate::error::SAME_SIZE));
         }
         let Narrowed { matrix, exponent } = Narrowed::new(csr);
         renew(&mut self.inner, be, &matrix)?;

@@ -16,6 +16,7 @@ use spandrel_backend::{Backend, Coeff, Gate, Operator, Preconditioner};
 use spandrel_formats::Real;
 
 use crate::norm::norm;
+use crate::segments::expect_operands;
 use crate::{Error, Options, Outcome, Result, Status};
 
 /// An orthonormal basis of a null space, on a device.
@@ -51,8 +52,8 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let mut basis: Vec<Vec<f64>> = Vec::new();
         for (index, vector) in vectors.iter().enumerate() {
             if vector.len() != n {
-                let what = "a vector of the null space";
-                return Err(Error::Size { solver: "null space", what, found: vector.len(), expected: n });
+                let (what, remedy) = ("a vector of the null space", "it needs one element per unknown");
+                return Err(Error::elements("null space", what, vector.len(), n, remedy));
             }
             if !vector.iter().all(|v| v.is_finite()) {
                 return Err(Error::NullVector { index, found: "infinite or NaN" });
@@ -120,11 +121,11 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         options: &Options,
         solve: impl FnOnce(&Projected<'_, T, B, M>, &B::Vector, &mut B::Vector, &Options) -> Result<Outcome>,
     ) -> Result<Outcome> {
-        for (what, found) in [("A", a.shape().0), ("b", be.len(b)), ("x", be.len(x))] {
-            if found != self.n {
-                return Err(Error::Size { solver: "null space", what, found, expected: self.n });
-            }
+        let (nrows, remedy) = (a.shape().0, "make the null space for as many unknowns as the matrix has rows");
+        if nrows != self.n {
+            return Err(Error::rows("null space", "the matrix", nrows, self.n, remedy));
         }
+        expect_operands("null space", nrows, self.n, be.len(b), be.len(x))?;
         let (mut projected, mut r) = (be.zeros(self.n)?, be.zeros(self.n)?);
         be.copy(None, b, &mut projected)?;
         self.remove(be, None, &mut projected)?;
@@ -147,8 +148,9 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let beyond = norm_of(&projected)?.over(b_norm);
         let now = r_norm.over(b_norm);
         outcome.true_residual = now;
-        if outcome.status.is_converged() && !(now <= options.rtol || r_norm.value() <= options.atol) {
-            let asked = options.rtol.max(crate::norm::Norm::of(options.atol).over(b_norm));
+        let rtol = options.rtol_for::<T>();
+        if outcome.status.is_converged() && !(now <= rtol || r_norm.value() <= options.atol) {
+            let asked = rtol.max(crate::norm::Norm::of(options.atol).over(b_norm));
             outcome.status = if now <= beyond + asked { Status::Inconsistent } else { Status::Stagnated };
         }
         Ok(outcome)

@@ -171,8 +171,9 @@ pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
         for _ in 0..more {
             // SAFETY: the caller's promise.
             unsafe { graphs.run(be, (0, 1), &mut step, pace.recorded) }?;
+            done += 1;
         }
-        runs += more;
+        runs += done;
         if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
             return Ok(end);
         }
@@ -206,6 +207,17 @@ fn look_at<B: spandrel_backend::Device>(
     Ok(cause.map(|cause| End { cause, iterations: latest.iterations, residual: latest.residual }))
 }
 
+/// Compares what the caller gave with a square matrix; the workspace last, which is often made from one of them.
+pub(crate) fn expect_operands(solver: &'static str, n: usize, workspace: usize, b: usize, x: usize) -> Result<()> {
+    use crate::error::{FIT_B, FIT_WORKSPACE, FIT_X};
+    for (what, found, remedy) in [("b", b, FIT_B), ("x", x, FIT_X), ("the workspace", workspace, FIT_WORKSPACE)] {
+        if found != n {
+            return Err(Error::elements(solver, what, found, n, remedy));
+        }
+    }
+    Ok(())
+}
+
 /// Sizes of everything, once.
 fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &W,
@@ -214,20 +226,19 @@ fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &B::Vector,
-) -> Result<usize> {
+) -> Result<()> {
     let solver = W::NAME;
     let (nrows, ncols) = a.shape();
     if nrows != ncols {
         return Err(Error::NotSquare { solver, nrows, ncols });
     }
-    let expect = |what, found| {
-        if found == nrows { Ok(()) } else { Err(Error::Size { solver, what, found, expected: nrows }) }
-    };
-    expect("the workspace", method.len())?;
-    expect("b", be.len(b))?;
-    expect("x", be.len(x))?;
-    expect("the preconditioner", m.len().unwrap_or(nrows))?;
-    Ok(nrows)
+    expect_operands(solver, nrows, method.len(), be.len(b), be.len(x))?;
+    match m.len() {
+        Some(rows) if rows != nrows => {
+            Err(Error::rows(solver, "the preconditioner", rows, nrows, crate::error::FIT_PRECONDITIONER))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What follows from how a segment ended, where x has not converged.
@@ -332,8 +343,7 @@ pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
 ) -> Result<Vec<Outcome>> {
     options.check()?;
     if b.len() != x.len() {
-        let what = "the list of answers";
-        return Err(Error::Size { solver: W::NAME, what, found: x.len(), expected: b.len() });
+        return Err(Error::elements(W::NAME, "the list of answers", x.len(), b.len(), "give one x for each b"));
     }
     for (b, x) in b.iter().zip(&*x) {
         check(method, be, a, m, b, x)?;
@@ -372,7 +382,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     watcher: Watcher<'_>,
 ) -> Result<Outcome> {
     let n = method.len();
-    let mut outcome = Outcome::zero();
+    let mut outcome = Outcome::zero::<T>();
     if n == 0 {
         return Ok(outcome);
     }
@@ -384,7 +394,9 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
         return Ok(outcome);
     }
 
-    let max_iters = options.iteration_limit(n);
+    let (max_iters, rtol) = (options.iteration_limit(n), options.rtol_for::<T>());
+    let target = rtol.max(Norm::of(options.atol).over(b_norm));
+    outcome.target = target;
     let mut judge = Judge { before: f64::INFINITY, fruitless: 0, restarts: 0 };
     let mut shadow = Shadow::Residual;
     let mut ended: Option<End> = None;
@@ -407,7 +419,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 Some(End { cause: Cause::Stop(Stop::Diverged), .. }) => Verdict::Ended(Status::Diverged),
                 _ => Verdict::Ended(Status::NotFinite),
             }
-        } else if now <= options.rtol || r_norm.value() <= options.atol {
+        } else if now <= rtol || r_norm.value() <= options.atol {
             Verdict::Ended(Status::Converged)
         } else {
             match &ended {
@@ -430,7 +442,6 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 outcome.restarts += usize::from(ended.is_some());
                 let done = outcome.iterations;
                 let restarts = outcome.restarts;
-                let target = options.rtol.max(Norm::of(options.atol).over(b_norm));
                 let mut tell = |iterations, residual| {
                     watcher(Progress { iterations: done + iterations, max_iters, residual, target, restarts })
                 };
@@ -442,7 +453,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 let k = begin(method, be, x, r_norm)?;
                 let begun = r_norm.shifted(k);
                 let unit = b_norm.shifted(k);
-                let asked = (options.rtol * unit).max(Norm::of(options.atol).shifted(k));
+                let asked = (rtol * unit).max(Norm::of(options.atol).shifted(k));
                 let watch = Watch {
                     threshold: asked.max(begun * T::UNIT_ROUNDOFF),
                     divergence: options.divergence * unit.max(begun),
