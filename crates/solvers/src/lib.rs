@@ -24,6 +24,7 @@ mod norm;
 pub mod null_space;
 pub mod options;
 pub mod outcome;
+mod pool;
 pub mod precond;
 pub mod refine;
 mod segments;

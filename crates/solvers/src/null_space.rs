@@ -9,13 +9,13 @@
 //! Reference: Kaasschieter 1988, Preconditioned conjugate gradients for solving singular systems; Bochev & Lehoucq 2005, On the finite
 //! element solution of the pure Neumann problem.
 
-use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Operator, Preconditioner};
 use spandrel_formats::Real;
 
 use crate::norm::norm;
+use crate::pool::Pool;
 use crate::segments::expect_operands;
 use crate::{Error, Options, Outcome, Result, Status};
 
@@ -23,8 +23,8 @@ use crate::{Error, Options, Outcome, Result, Status};
 pub struct NullSpace<T: Real, B: Backend<T>> {
     n: usize,
     basis: Vec<B::Vector>,
-    part: RefCell<B::Scalar>,
-    copy: RefCell<B::Vector>,
+    parts: Pool<B::Scalar>,
+    copies: Pool<B::Vector>,
 }
 
 impl<T: Real, B: Backend<T>> fmt::Debug for NullSpace<T, B> {
@@ -79,8 +79,8 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         Ok(Self {
             n,
             basis: basis.iter().map(upload).collect::<spandrel_backend::Result<_>>()?,
-            part: RefCell::new(be.scalar(T::zero())?),
-            copy: RefCell::new(be.zeros(n)?),
+            parts: Pool::new(be.scalar(T::zero())?),
+            copies: Pool::new(be.zeros(n)?),
         })
     }
 
@@ -89,7 +89,7 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
     /// # Errors
     /// [`spandrel_backend::Error::Shape`] for a vector of another length.
     pub fn remove(&self, be: &B, gate: Gate<'_, B>, v: &mut B::Vector) -> spandrel_backend::Result<()> {
-        let part = &mut *self.part.borrow_mut();
+        let part = &mut *self.parts.lend(|| be.scalar(T::zero()))?;
         for q in &self.basis {
             be.dot(gate, q, v, part)?;
             be.axpby(gate, Coeff::scalar(part).negated(), q, Coeff::one(), v)?;
@@ -129,7 +129,9 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let (mut projected, mut r) = (be.zeros(self.n)?, be.zeros(self.n)?);
         be.copy(None, b, &mut projected)?;
         self.remove(be, None, &mut projected)?;
-        let norm_of = |v: &B::Vector| norm(be, v, &mut self.copy.borrow_mut(), &mut self.part.borrow_mut());
+        let (mut scratch, mut scalar) =
+            (self.copies.lend(|| be.zeros(self.n))?, self.parts.lend(|| be.scalar(T::zero()))?);
+        let mut norm_of = |v: &B::Vector| norm(be, v, &mut scratch, &mut scalar);
         let (b_norm, kept) = (norm_of(b)?, norm_of(&projected)?);
         // What a projection leaves of a vector in the null space is its rounding: of a dot product, of the update, and of the basis.
         let dust = (self.basis.len() as f64) * (crate::norm::rounding::<T>(self.n) + 3.0 * T::UNIT_ROUNDOFF);
@@ -182,7 +184,7 @@ unsafe impl<T: Real, B: Backend<T>, M: Preconditioner<T, B>> Preconditioner<T, B
         if self.m.is_identity() {
             be.copy(gate, r, z)?;
         } else {
-            let inside = &mut *self.null.copy.borrow_mut();
+            let inside = &mut *self.null.copies.lend(|| be.zeros(self.null.n))?;
             be.copy(gate, r, inside)?;
             self.null.remove(be, gate, inside)?;
             self.m.apply(be, gate, inside, z)?;
