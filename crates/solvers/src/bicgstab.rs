@@ -250,7 +250,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
     }
 
     fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
-        let Segment { be, a, m, x, monitor, shadow, mut pace, look } = on;
+        let Segment { be, a, m, x, monitor, shadow, mut pace, rhythm, look } = on;
         let left = self.placement == Placement::Left && !m.is_identity();
         let wanted = if m.is_identity() { 0 } else { 2 - usize::from(left) };
         while self.hats.len() < wanted {
@@ -282,7 +282,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
         };
         let step = Iteration { a, m, x: &mut *x, r, shadow: r0, p, v, t, scalars, hats: by, monitor };
         // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
-        let mut end = unsafe { segments::repeat(be, step, graphs, pace, look) }?;
+        let mut end = unsafe { segments::repeat(be, step, graphs, pace, rhythm, look) }?;
         let half = [Stop::ConvergedHalf, Stop::Zero(Quantity::Stabilizer), Stop::Zero(Quantity::Omega)];
         let half = half.iter().any(|&stop| end.cause == Cause::Stop(stop));
         if half {

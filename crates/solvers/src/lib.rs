@@ -27,6 +27,7 @@ pub mod outcome;
 mod pool;
 pub mod precond;
 pub mod refine;
+mod rhythm;
 mod segments;
 
 pub use bicgstab::{BiCgStab, bicgstab};

@@ -1,6 +1,7 @@
 //! What a solve is asked for, and what it may be told underway.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use spandrel_formats::Real;
 
@@ -26,6 +27,11 @@ pub struct Options {
     /// 16. It changes no bit of the answer: work enqueued behind the stop changes nothing. At each look the watcher is called, which it
     /// also is before the first iteration and at every restart.
     pub check_every: usize,
+    /// The host also looks once this much time has passed since it last did, so that slow iterations are seen and can be interrupted one by
+    /// one. Default 50 ms; [`Duration::MAX`] to look by `check_every` alone. It changes no bit of the answer either, only at which
+    /// iterations a watcher is called. On a device that works behind the host's back the number of iterations until then is estimated
+    /// from the time that those before took.
+    pub check_after: Duration,
     /// Whether the outcome carries the history of residual norms. Default true.
     pub history: bool,
     /// Whether the iteration is captured once and replayed (a CUDA graph), or enqueued anew each time. The bits are the
@@ -53,6 +59,7 @@ impl Default for Options {
             atol: 0.0,
             max_iters: None,
             check_every: 16,
+            check_after: Duration::from_millis(50),
             history: true,
             recorded: true,
             persistent: true,

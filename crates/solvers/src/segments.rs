@@ -14,6 +14,7 @@
 //! pair of them. Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
 
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Step, Stop, Watch};
 use spandrel_formats::Real;
@@ -21,6 +22,7 @@ use spandrel_formats::Real;
 use crate::graphs::Graphs;
 use crate::norm::{Norm, norm, scale_by};
 use crate::options::Watcher;
+use crate::rhythm::Rhythm;
 use crate::{Error, Options, Outcome, Progress, Result, Status};
 
 /// How a segment of BiCGStab chooses its shadow residual.
@@ -107,6 +109,7 @@ pub(crate) struct Segment<'a, T: Real, B: Backend<T>> {
     pub(crate) monitor: &'a mut B::Monitor,
     pub(crate) shadow: Shadow,
     pub(crate) pace: Pace,
+    pub(crate) rhythm: &'a mut Rhythm,
     /// Called at each look of the host.
     pub(crate) look: &'a mut dyn FnMut(Latest) -> ControlFlow<()>,
 }
@@ -153,11 +156,12 @@ pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
     mut step: S,
     graphs: &mut Graphs<B>,
     pace: Pace,
+    rhythm: &mut Rhythm,
     look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
 ) -> Result<End> {
     let mut runs = 0;
     loop {
-        let more = pace.until_next_look(runs);
+        let more = pace.until_next_look(runs).min(rhythm.until_due());
         if !(pace.persistent && step.leap(be, more)?) {
             break;
         }
@@ -165,10 +169,12 @@ pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
         if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
             return Ok(end);
         }
+        rhythm.look(more);
     }
     loop {
-        let more = pace.until_next_look(runs);
-        for _ in 0..more {
+        let more = pace.until_next_look(runs).min(rhythm.until_due());
+        let mut done = 0;
+        while done < more && !rhythm.is_due(done) {
             // SAFETY: the caller's promise.
             unsafe { graphs.run(be, (0, 1), &mut step, pace.recorded) }?;
             done += 1;
@@ -177,6 +183,7 @@ pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
         if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
             return Ok(end);
         }
+        rhythm.look(done);
     }
 }
 
@@ -400,13 +407,16 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     let mut judge = Judge { before: f64::INFINITY, fruitless: 0, restarts: 0 };
     let mut shadow = Shadow::Residual;
     let mut ended: Option<End> = None;
+    let mut known: Option<Rhythm> = None;
     loop {
         // The truth about x.
+        let began = Instant::now();
         let (r, scratch, scalar) = method.between();
         a.residual(be, None, b, x, r)?;
         let r_norm = norm(be, r, scratch, scalar)?;
         let now = r_norm.over(b_norm);
         outcome.true_residual = now;
+        let rhythm = known.get_or_insert_with(|| Rhythm::new(options.check_after, began.elapsed()));
         if ended.is_none() {
             outcome.residual = now;
             if options.history {
@@ -479,7 +489,9 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                     begun,
                     scale: k,
                 };
-                let on = Segment { be, a, m, x: &mut *x, monitor: &mut monitor, shadow, pace, look: &mut look };
+                rhythm.begin_segment();
+                let monitor_of = &mut monitor;
+                let on = Segment { be, a, m, x: &mut *x, monitor: monitor_of, shadow, pace, rhythm, look: &mut look };
                 let end = method.segment(on)?;
                 scale_by(be, -k, x, method.between().1)?;
 

@@ -378,7 +378,7 @@ fn a_watcher_sees_the_residual_fall_and_can_stop_it() {
     for stop_at in [usize::MAX, 20, 0] {
         let mut x = Backend::<f64>::zeros(&be, 1600).unwrap();
         looks.clear();
-        let options = Options { check_every: 10, ..Options::default() };
+        let options = Options { check_every: 10, check_after: std::time::Duration::MAX, ..Options::default() };
         let outcome = Cg::new(&be, 1600)
             .unwrap()
             .solve_watched(&be, &a, &Identity, &b, &mut x, &options, &mut |progress| {
