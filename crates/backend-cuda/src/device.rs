@@ -265,6 +265,10 @@ pub(crate) fn gate_pointer(gate: Gate<'_, Cuda>) -> u64 {
 /// A captured step.
 pub struct Graph(CudaGraph);
 
+// SAFETY: the driver's graph objects belong to no thread and need no context to be destroyed; they only may not be used by two threads at
+// once. `CudaGraph` is their one owner, and `Graph` is not `Sync`.
+unsafe impl Send for Graph {}
+
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Graph")

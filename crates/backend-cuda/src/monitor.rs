@@ -4,7 +4,7 @@
 //! into host memory whenever the host looks, so that its size does not depend on the iteration limit.
 //! Invariants: a host that looks at least every 65,536 iterations (solvers do) loses no norm; one that does not is told so.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 use spandrel_backend::{Error, Latest, Quantity, Report, Result, Stop, Watch};
@@ -41,7 +41,7 @@ pub struct Monitor {
     state: Buffer<State>,
     history: Buffer<f64>,
     /// Norms that the host has taken over.
-    norms: RefCell<Vec<f64>>,
+    norms: Mutex<Vec<f64>>,
 }
 
 const QUANTITIES: [Quantity; 8] = [
@@ -101,11 +101,11 @@ impl Monitor {
     pub(crate) fn new(cuda: &Cuda, watch: &Watch) -> Result<Self> {
         let history = Buffer::uninit(cuda.stream(), CAPACITY, "a monitor's history")?;
         let state = Buffer::from_host(cuda.stream(), &[State::armed(watch, history.pointer())], "a monitor")?;
-        Ok(Self { state, history, norms: RefCell::default() })
+        Ok(Self { state, history, norms: Mutex::default() })
     }
 
     pub(crate) fn rearm(&mut self, watch: &Watch) -> Result<()> {
-        self.norms.get_mut().clear();
+        self.norms.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         self.state.write_at(0, &[State::armed(watch, self.history.pointer())])
     }
 
@@ -120,12 +120,16 @@ impl Monitor {
         self.state.pointer()
     }
 
+    fn norms(&self) -> MutexGuard<'_, Vec<f64>> {
+        self.norms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The state now, the norms up to it taken over where `all` asks for them or the ring is half full. Blocks.
     fn look(&self, all: bool) -> Result<State> {
         let mut state = [State::zeroed()];
         self.state.read_at(0, &mut state)?;
         let [state] = state;
-        let mut norms = self.norms.borrow_mut();
+        let mut norms = self.norms();
         let fresh = (state.recorded - norms.len() as u64) as usize;
         if fresh > CAPACITY {
             return Err(Error::Device {
@@ -166,6 +170,6 @@ impl Monitor {
 
     pub(crate) fn report(&self) -> Result<Report> {
         let state = self.look(true)?;
-        Ok(Report { stop: state.stop()?, iterations: state.iterations as usize, history: self.norms.borrow().clone() })
+        Ok(Report { stop: state.stop()?, iterations: state.iterations as usize, history: self.norms().clone() })
     }
 }

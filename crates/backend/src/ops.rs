@@ -93,10 +93,10 @@ impl<'a, T: Real, S> Coeff<'a, T, S> {
 /// Of every operation, beside those that its text names: [`crate::Error::Shape`] unless its vectors have one length, with the outputs as
 /// they were; [`crate::Error::Device`] where the device fails.
 pub trait Backend<T: Real>: Device {
-    /// A device vector of fixed length.
-    type Vector;
-    /// A device scalar.
-    type Scalar;
+    /// A device vector of fixed length. Threads may own it in turn and share it.
+    type Vector: Send + Sync;
+    /// A device scalar, as a vector.
+    type Scalar: Send + Sync;
 
     /// A vector of zeros. Allocates; may not be recorded.
     ///
@@ -372,8 +372,8 @@ pub trait Backend<T: Real>: Device {
 /// moved while the resident is borrowed, also not through interior mutability: a captured graph has their addresses. An operation
 /// that cannot keep to this refuses to be recorded.
 pub unsafe trait Load<H>: Device {
-    /// What lies on the device.
-    type Resident;
+    /// What lies on the device. Threads may own it in turn and share it.
+    type Resident: Send + Sync;
     /// Loads. Allocates; may not be recorded.
     ///
     /// # Errors

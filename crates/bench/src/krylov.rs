@@ -169,7 +169,6 @@ impl<B: Backend<f64>, A: Operator<f64, B>> Whole<'_, B, A> {
             Solver::Cg(cg) => cg.solve(be, &self.a, m, b, x, &self.options),
             Solver::BiCgStab(bicgstab) => bicgstab.solve(be, &self.a, m, b, x, &self.options),
         }?;
-        // BiCGStab may end in its first half step.
         self.iterations.set(outcome.iterations.max(1));
         Ok(outcome)
     }
@@ -223,7 +222,7 @@ impl<'b, B: Backend<f64>> Contest<'b, B> {
             b: Rc::clone(&self.b),
             x: be.zeros(n)?,
             options: Options {
-                rtol: self.plan.rtol,
+                rtol: Some(self.plan.rtol),
                 max_iters: Some(self.plan.max_iters),
                 history: false,
                 ..Options::default()

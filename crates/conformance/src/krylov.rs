@@ -88,7 +88,7 @@ impl<T: Real> System<'_, T> {
         None
     }
 
-    /// BiCGStab, counted in whole iterations: an end after the first half of one counts those before.
+    /// BiCGStab; an iteration that ends after its first half counts as one.
     pub fn bicgstab(&self) -> Answer<T> {
         let mut x = vec![T::zero(); self.b.len()];
         let mut r = self.residual(&x);
@@ -102,7 +102,7 @@ impl<T: Real> System<'_, T> {
             axpby(-alpha, &v, T::one(), &mut r);
             if norm(&r) <= self.goal() {
                 axpby(alpha, &p_hat, T::one(), &mut x);
-                return Some((x, done - 1));
+                return Some((x, done));
             }
             let s_hat = self.precondition(&r);
             let t = self.product(&s_hat);

@@ -63,7 +63,7 @@ pub use real::Real;
 pub use sell::Sell;
 pub use sparse_vec::SparseVec;
 pub use stats::{Stats, Symmetry};
-pub use survey::Survey;
+pub use survey::{NotInvertible, Survey};
 pub use traffic::Traffic;
 pub use triplets::Triplets;
 

@@ -24,9 +24,11 @@ mod norm;
 pub mod null_space;
 pub mod options;
 pub mod outcome;
+mod pool;
 pub mod precond;
 pub mod refine;
 pub mod registry;
+mod rhythm;
 mod segments;
 
 pub use bicgstab::{BiCgStab, bicgstab};

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Mat, MixedPrecision, Preconditioner, Sptrsv};
+use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Gate, Mat, MixedPrecision, Preconditioner, Sptrsv};
 use spandrel_formats::{Csr, Machine, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::{DeviceFactored, DeviceFactors, Error, Mixed, Result};
@@ -19,7 +19,7 @@ use crate::Cpu;
 use crate::Cuda;
 
 /// A preconditioner that takes new values of the matrix that it was made of.
-pub trait Renew<T: Real, B: Backend<T>>: Preconditioner<T, B> {
+pub trait Renew<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send + Sync {
     /// Factors new values on the pattern of the old, in stored order; alpha of the shift, as [`Chosen::shift`]. No symbolic phase, no
     /// analysis, no new addresses, so recorded steps see the new factors. On a GPU the values go through the host where it factors them
     /// ([`Numeric`]). Blocks; may not be recorded.
@@ -69,7 +69,7 @@ impl<B: MixedPrecision, M: Renew<f32, B>> Renew<f64, B> for Mixed<B, M> {
     }
 }
 
-/// A preconditioner with what was chosen for it.
+/// A preconditioner with what was chosen for it. It is a preconditioner itself.
 #[non_exhaustive]
 pub struct Chosen<T: Real, B: Backend<T>> {
     /// The preconditioner.
@@ -104,6 +104,36 @@ impl<T: Real, B: Backend<T>> Chosen<T, B> {
     pub fn update(&mut self, be: &B, values: &B::Vector) -> Result<()> {
         self.shift = self.precond.renew(be, values)?;
         Ok(())
+    }
+}
+
+// SAFETY: every operation is that of `precond`, which nothing replaces while it is borrowed.
+unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Chosen<T, B> {
+    fn len(&self) -> Option<usize> {
+        self.precond.len()
+    }
+    fn is_identity(&self) -> bool {
+        self.precond.is_identity()
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
+        self.precond.apply(be, gate, r, z)
+    }
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        r: &B::Vector,
+        z: &mut B::Vector,
+        rz: &mut B::Scalar,
+    ) -> spandrel_backend::Result<()> {
+        self.precond.apply_dot(be, gate, r, z, rz)
+    }
+}
+
+impl<T: Real, B: Backend<T>> Renew<T, B> for Chosen<T, B> {
+    fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64> {
+        self.update(be, values)?;
+        Ok(self.shift)
     }
 }
 

@@ -192,7 +192,7 @@ impl<'a> System<'a> {
         let a = Mat::<_, Csr<f64>>::load(be, Arc::clone(self.csr))?;
         let b = be.upload(self.b)?;
         let mut x = be.zeros(n)?;
-        let options = Options { rtol: self.limits.rtol, history: false, ..Options::default() };
+        let options = Options { rtol: Some(self.limits.rtol), history: false, ..Options::default() };
         let mut watch = |_: Progress| match start.elapsed().as_secs_f64() > self.limits.seconds {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

@@ -179,7 +179,7 @@ where
 }
 
 fn options<T: Real>() -> Options {
-    Options { rtol: if T::BYTES == 4 { 1e-4 } else { 1e-10 }, check_every: 4, ..Options::default() }
+    Options { rtol: Some(if T::BYTES == 4 { 1e-4 } else { 1e-10 }), check_every: 4, ..Options::default() }
 }
 
 fn solve<T: Real, D>(be: &D, hierarchy: &Hierarchy<'_, T>, options: &Options) -> Result<(Vec<T>, Outcome), Finding>

@@ -136,13 +136,16 @@ impl<'a, T: Real> Hierarchy<'a, T> {
             let points = size.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
             if points != Some(nrows) {
                 let expected = points.unwrap_or(usize::MAX);
-                return Err(Error::Size { solver: "mg", what: "an operator", found: nrows, expected });
+                let remedy = "an operator needs one row for each point of its grid";
+                return Err(Error::rows("mg", "an operator", nrows, expected, remedy));
             }
             let mut next = None;
             let fine = size;
             if level < last {
                 if let Some(&odd) = size.iter().find(|&extent| extent % 2 == 1) {
-                    return Err(Error::Size { solver: "mg", what: "an axis", found: odd, expected: odd + 1 });
+                    let (what, unit, expected) = ("an axis", "points", odd + 1);
+                    let remedy = "each axis of a grid that is halved needs an even number";
+                    return Err(Error::Size { solver: "mg", what, found: odd, expected, unit, remedy });
                 }
                 next = Some(Next::Injected(Injection::new(size)?));
                 size = size.map(|extent| extent / 2);
@@ -150,7 +153,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
             stages.push(Stage { a, size: fine, next });
         }
         if stages.is_empty() {
-            return Err(Error::Size { solver: "mg", what: "the list of operators", found: 0, expected: 1 });
+            return Err(Error::elements("mg", "the list of operators", 0, 1, "give at least the matrix itself"));
         }
         Ok(Self { stages, unknowns: 1, recognised: None })
     }

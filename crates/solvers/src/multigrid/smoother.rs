@@ -14,7 +14,7 @@ use crate::Result;
 ///
 /// # Safety
 /// As that of [`spandrel_backend::Operator`]: the solves are recorded.
-pub unsafe trait Smoother<T: Real, B: Backend<T>> {
+pub unsafe trait Smoother<T: Real, B: Backend<T>>: Send + Sync {
     /// x <- (I + D^-1 L)^-1 b. Enqueues; may be recorded.
     fn lower(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()>;
     /// As [`Smoother::lower`] with b in x.

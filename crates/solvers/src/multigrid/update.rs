@@ -55,8 +55,8 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
     pub fn update_given(&mut self, be: &B, operators: &[&Csr<T>]) -> Result<()> {
         let expected = if self.recognised.is_some() { 1 } else { self.levels.len() };
         if operators.len() != expected {
-            let what = "the list of operators";
-            return Err(Error::Size { solver: "mg", what, found: operators.len(), expected });
+            let (what, remedy) = ("the list of operators", "give one for each grid, or one if they were found by mg");
+            return Err(Error::elements("mg", what, operators.len(), expected, remedy));
         }
         if self.recognised.is_some() {
             return self.update(be, operators[0]);
@@ -71,7 +71,7 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
             return Err(Error::NotSquare { solver: "mg", nrows, ncols });
         }
         if nrows != expected {
-            return Err(Error::Size { solver: "mg", what: "the matrix", found: nrows, expected });
+            return Err(Error::rows("mg", "the matrix", nrows, expected, crate::error::SAME_SIZE));
         }
         Ok(())
     }

@@ -297,7 +297,7 @@ pub(super) fn entry_at<T: Real>(a: &Csr<T>, at: usize) -> Error {
 /// The factors of a direct solve.
 fn direct<T: Element>(a: Arc<Csr<T>>, plan: &Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
     setup.begin(Phase::SetUp, "the symbolic factorisation")?;
-    let options = DirectOptions { rtol: plan.rtol, atol: plan.atol, ..DirectOptions::default() };
+    let options = DirectOptions { rtol: Some(plan.rtol), atol: plan.atol, ..DirectOptions::default() };
     let mut direct = Direct::analyze(a, &options)?;
     setup.end_analyze();
     setup.begin(Phase::SetUp, format_args!("factors by {}", direct.method().as_str()))?;

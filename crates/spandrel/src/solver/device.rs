@@ -19,7 +19,7 @@ use super::words::counted;
 
 /// What solves.
 pub(super) enum Running<T: Element, B: SolverBackend<T>> {
-    Iterative(Box<dyn Engine<T, B>>),
+    Iterative(Box<dyn Engine<T, B> + Send>),
     Direct(Box<Direct<T>>),
 }
 
@@ -42,6 +42,17 @@ pub struct Solution<T> {
     pub note: Option<String>,
     /// Seconds of this solve: `load` for b and x, `setup` for what took over, `solve` for the rest.
     pub times: Times,
+}
+
+impl<T> Solution<T> {
+    /// This solution, if the solve converged.
+    ///
+    /// # Errors
+    /// [`Error::NotConverged`] with how it ended.
+    pub fn require_converged(self) -> Result<Self> {
+        let outcome = self.outcome.require_converged()?;
+        Ok(Self { outcome, ..self })
+    }
 }
 
 /// Answers for several right-hand sides.
@@ -448,7 +459,8 @@ fn factors_note<T: Element>(direct: &Direct<T>, outcome: &Outcome) -> String {
     if direct.fell_back() {
         note.push_str(", after LL^T met a pivot that is not positive");
     }
-    let by_gradient = outcome.status.is_converged() && outcome.true_residual > direct.options().rtol;
+    let by_gradient =
+        outcome.status.is_converged() && direct.options().rtol.is_some_and(|rtol| outcome.true_residual > rtol);
     if direct.method() == DirectMethod::Qr && by_gradient {
         note.push_str("; no x comes nearer: the gradient A^T (b - A x) vanishes");
     }
@@ -466,7 +478,14 @@ fn begin<T: Real, B: Backend<T>>(device: &B, x: &mut B::Vector, start: &Start<B:
 }
 
 fn expect(what: &'static str, found: usize, expected: usize) -> Result<()> {
-    if found == expected { Ok(()) } else { Err(Error::Size { solver: "solver", what, found, expected }) }
+    if found == expected {
+        return Ok(());
+    }
+    let remedy = match what {
+        "b" | "B" => "a right-hand side needs one element per row of the matrix",
+        _ => "x needs one element per column of the matrix",
+    };
+    Err(Error::Size { solver: "solver", what, found, expected, unit: "elements", remedy })
 }
 
 /// The right number of elements, all finite.

@@ -103,7 +103,7 @@ impl Plan {
     /// The options of the iteration.
     pub(super) fn options(&self) -> Options {
         Options {
-            rtol: self.rtol,
+            rtol: Some(self.rtol),
             atol: self.atol,
             max_iters: Some(self.max_iterations),
             check_every: self.check_every,
