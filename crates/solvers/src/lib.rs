@@ -24,6 +24,7 @@ mod norm;
 pub mod null_space;
 pub mod options;
 pub mod outcome;
+pub mod phase;
 mod pool;
 pub mod precond;
 pub mod refine;
@@ -46,6 +47,7 @@ pub use multigrid::{Hierarchy, Multigrid};
 pub use null_space::NullSpace;
 pub use options::{Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
+pub use phase::{Phase, SetupWatcher};
 pub use precond::{Identity, Jacobi};
 pub use refine::Refine;
 
