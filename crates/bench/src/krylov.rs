@@ -188,7 +188,7 @@ impl<B: Backend<f64>, A: Operator<f64, B>> Contender for Whole<'_, B, A> {
         self.iterations.get() as u64
     }
     fn run(&mut self) {
-        self.solve().expect("it was solved before, when it was checked");
+        let _ = self.solve().expect("it was solved before, when it was checked");
     }
     fn poison(&mut self) {
         self.be.fill(None, f64::NAN, &mut self.x).expect("a vector of the size that it was made with");

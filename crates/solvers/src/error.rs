@@ -208,6 +208,12 @@ pub enum Error {
         /// How it ended: status, iterations, residuals.
         outcome: Box<crate::Outcome>,
     },
+    /// A set-up whose watcher broke it off.
+    #[error("the set-up was interrupted before its phase: {phase}")]
+    Interrupted {
+        /// The phase that did not begin.
+        phase: crate::Phase,
+    },
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] spandrel_backend::Error),
@@ -256,6 +262,7 @@ impl Error {
             Error::Interrupted { .. } => Some(crate::Status::Interrupted),
             Error::Diagonal { .. } | Error::Block { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
             Error::NotConverged { outcome } => Some(outcome.status),
+            Error::Interrupted { .. } => Some(crate::Status::Interrupted),
             Error::Triangle(error) | Error::Backend(spandrel_backend::Error::Triangle(error)) => {
                 Self::status_of_triangle(error)
             }

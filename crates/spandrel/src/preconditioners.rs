@@ -18,8 +18,9 @@ use std::ops::Deref;
 
 use spandrel_backend::{Backend, Gate, Load, Preconditioner, Spmv, UpdateValues};
 use spandrel_formats::{Csr, Real};
+use spandrel_solvers::phase::unobserved;
 pub use spandrel_solvers::{BlockJacobi, Identity, Jacobi};
-use spandrel_solvers::{Hierarchy, Multigrid, Result};
+use spandrel_solvers::{Hierarchy, Multigrid, Phase, Result, SetupWatcher};
 use spandrel_sptrsv::Factor;
 
 use crate::incomplete::{Chosen, Incomplete, Renew};
@@ -36,7 +37,17 @@ macro_rules! factored {
             /// # Errors
             /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
             pub fn new(device: &B, a: &Csr<T>) -> Result<Self> {
-                Ok(Self(device.incomplete(spandrel_sptrsv::$Name::symbolic(a)?, a.values())?))
+                Self::new_watched(device, a, &mut unobserved)
+            }
+
+            #[doc = concat!("As [`", stringify!($Name), "::new`], telling `watcher` of each phase before it begins.")]
+            ///
+            /// # Errors
+            #[doc = concat!("As [`", stringify!($Name), "::new`], and [`crate::Error::Interrupted`].")]
+            pub fn new_watched(device: &B, a: &Csr<T>, watcher: SetupWatcher<'_>) -> Result<Self> {
+                Phase::Symbolic.begin(watcher)?;
+                let factor = spandrel_sptrsv::$Name::symbolic(a)?;
+                Ok(Self(device.incomplete_watched(factor, a.values(), watcher)?))
             }
         }
 
@@ -174,7 +185,16 @@ impl<T: Real, B: Geometric<T>> Mg<T, B> {
     /// [`crate::Error::NotAGrid`] for a matrix that is no stencil on a grid; [`crate::Error::Triangle`] with the row of a diagonal entry that
     /// is missing, zero or not finite; a backend that fails.
     pub fn new(device: &B, a: &Csr<T>) -> Result<Self> {
-        Ok(Self(device.multigrid(&Hierarchy::galerkin(a, None)?)?))
+        Self::new_watched(device, a, &mut unobserved)
+    }
+
+    /// As [`Mg::new`], telling `watcher` of each coarse operator, then of each grid, before it begins.
+    ///
+    /// # Errors
+    /// As [`Mg::new`], and [`crate::Error::Interrupted`].
+    pub fn new_watched(device: &B, a: &Csr<T>, watcher: SetupWatcher<'_>) -> Result<Self> {
+        let hierarchy = Hierarchy::galerkin_watched(a, None, watcher)?;
+        Ok(Self(device.multigrid_watched(&hierarchy, watcher)?))
     }
 }
 
@@ -208,5 +228,81 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>> Preconditioner<T, B> for Mg<T, B> {
     }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         self.0.apply(be, gate, r, z)
+    }
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use spandrel_formats::generate;
+
+    use super::*;
+    use crate::Cpu;
+
+    /// The phases of a set-up in words; then the same, broken off before each of them.
+    fn phases<M>(make: impl Fn(SetupWatcher<'_>) -> Result<M>) -> Vec<String> {
+        let mut told = Vec::new();
+        let made = make(&mut |phase| {
+            told.push(phase);
+            ControlFlow::Continue(())
+        });
+        assert!(made.is_ok());
+        for (k, last) in told.iter().enumerate() {
+            let mut left = k;
+            let refused = make(&mut |_| match left.checked_sub(1) {
+                Some(rest) => {
+                    left = rest;
+                    ControlFlow::Continue(())
+                }
+                None => ControlFlow::Break(()),
+            });
+            match refused {
+                Err(crate::Error::Interrupted { phase }) => assert_eq!(phase, *last),
+                Err(other) => panic!("{last}: {other}"),
+                Ok(_) => panic!("{last} was not broken off"),
+            }
+        }
+        told.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_set_up_is_watched_and_broken_off_between_its_phases() {
+        let cpu = Cpu::new();
+        let grid = generate::csr::<f64>("poisson3d:12").unwrap();
+        let four =
+            ["symbolic factorisation", "factorisation", "analysis of the triangular solves", "copy to the device"];
+        assert_eq!(phases(|watcher| Ilu0::new_watched(&cpu, &grid, watcher)), four);
+        assert_eq!(phases(|watcher| Ic0::new_watched(&cpu, &grid, watcher)), four);
+        assert_eq!(phases(|watcher| Iluk::new_watched(&cpu, &grid, watcher)), four);
+        assert_eq!(
+            phases(|watcher| Mg::new_watched(&cpu, &grid, watcher)),
+            ["coarse operator 1", "coarse operator 2", "set-up of grid 0", "set-up of grid 1", "set-up of grid 2"]
+        );
+    }
+
+    #[test]
+    fn each_takes_its_parameters_and_new_values() {
+        let cpu = Cpu::new();
+        let a = generate::csr::<f64>("convdiff2d:12,peclet=1").unwrap();
+        let apply = |m: &dyn Preconditioner<f64, Cpu>| {
+            let (r, mut z) = (cpu.upload(&[1.0; 144]).unwrap(), Backend::<f64>::zeros(&cpu, 144).unwrap());
+            m.apply(&cpu, None, &r, &mut z).unwrap();
+            cpu.download(&z).unwrap()
+        };
+        let level0 = Iluk::with_level(&cpu, &a, 0).unwrap();
+        let mut ilu0 = Ilu0::new(&cpu, &a).unwrap();
+        assert_eq!((level0.nnz, apply(&level0)), (ilu0.nnz, apply(&ilu0)));
+        assert!(Iluk::new(&cpu, &a).unwrap().nnz > ilu0.nnz);
+        let one = Ssor::new(&cpu, &a).unwrap();
+        assert_eq!(apply(&one), apply(&Ssor::with_omega(&cpu, &a, 1.0).unwrap()));
+        assert_ne!(apply(&one), apply(&Ssor::with_omega(&cpu, &a, 1.5).unwrap()));
+        assert!(Ssor::with_omega(&cpu, &a, 2.0).is_err());
+        // Half the matrix, twice the inverse: exactly.
+        let doubled: Vec<f64> = apply(&ilu0).iter().map(|z| 2.0 * z).collect();
+        let half: Vec<f64> = a.values().iter().map(|v| 0.5 * v).collect();
+        ilu0.update(&cpu, &cpu.upload(&half).unwrap()).unwrap();
+        assert_eq!(apply(&ilu0), doubled);
+        assert_eq!(apply(&ilu0.into_chosen()), doubled);
     }
 }

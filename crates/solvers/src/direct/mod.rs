@@ -17,6 +17,7 @@ use std::sync::Arc;
 use spandrel_formats::{Csr, Format, Real};
 
 use crate::options::default_rtol;
+use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::{Error, Outcome, Result, Status};
 pub use factor::Factorable;
 use factor::{Factor, Symbolic};
@@ -118,8 +119,21 @@ impl<T: Factorable> Direct<T> {
     /// # Errors
     /// Theirs.
     pub fn new(csr: impl Into<Arc<Csr<T>>>, options: &DirectOptions) -> Result<Self> {
+        Self::new_watched(csr, options, &mut unobserved)
+    }
+
+    /// As [`Direct::new`], telling `watcher` of each phase before it begins. The factorisations themselves cannot be interrupted.
+    ///
+    /// # Errors
+    /// As [`Direct::new`], and [`Error::Interrupted`].
+    pub fn new_watched(
+        csr: impl Into<Arc<Csr<T>>>,
+        options: &DirectOptions,
+        watcher: SetupWatcher<'_>,
+    ) -> Result<Self> {
+        Phase::Symbolic.begin(watcher)?;
         let mut direct = Self::analyze(csr, options)?;
-        direct.factor()?;
+        direct.factor_watched(watcher)?;
         Ok(direct)
     }
 
@@ -129,14 +143,25 @@ impl<T: Factorable> Direct<T> {
     /// [`Error::NotFinite`] for an entry that is infinite or NaN, [`Error::ZeroPivot`] for a singular matrix, [`Error::Fill`] where LU
     /// must stand in for LL^T and would not fit, [`Error::Factor`].
     pub fn factor(&mut self) -> Result<()> {
+        self.factor_watched(&mut unobserved)
+    }
+
+    /// As [`Direct::factor`], telling `watcher` of each phase before it begins: also of the two that follow where LU must stand in for LL^T.
+    ///
+    /// # Errors
+    /// As [`Direct::factor`], and [`Error::Interrupted`]: there is no factor then.
+    pub fn factor_watched(&mut self, watcher: SetupWatcher<'_>) -> Result<()> {
         self.factor = None;
+        Phase::Numeric.begin(watcher)?;
         check_finite(&self.csr)?;
         let attempt = T::factor(&self.csr, &self.symbolic, &self.options);
         self.factor = match attempt {
             Err(Error::ZeroPivot { method: "llt", .. }) if self.options.method.is_none() => {
                 // Indefinite after all. From here on the pattern belongs to LU.
+                Phase::Symbolic.begin(watcher)?;
                 self.symbolic = Symbolic::new(&self.csr, Method::Lu, &self.options)?;
                 self.fallback = true;
+                Phase::Numeric.begin(watcher)?;
                 Some(T::factor(&self.csr, &self.symbolic, &self.options)?)
             }
             other => Some(other?),

@@ -38,6 +38,7 @@ pub use smoother::{Halves, Planned, Smoother};
 
 use self::hierarchy::Recognised;
 use crate::Result;
+use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::pool::Pool;
 
 /// The diagonal of each grid.
@@ -127,11 +128,25 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
     pub fn with(
         be: &B,
         hierarchy: &Hierarchy<'_, T>,
+        smoother: impl FnMut(&B, &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>,
+    ) -> Result<Self> {
+        Self::with_watched(be, hierarchy, smoother, &mut unobserved)
+    }
+
+    /// As [`Multigrid::with`], telling `watcher` of each grid before it is set up.
+    ///
+    /// # Errors
+    /// As [`Multigrid::with`], and [`crate::Error::Interrupted`].
+    pub fn with_watched(
+        be: &B,
+        hierarchy: &Hierarchy<'_, T>,
         mut smoother: impl FnMut(&B, &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>,
+        watcher: SetupWatcher<'_>,
     ) -> Result<Self> {
         let (stages, diagonals) = (hierarchy.stages(), diagonals(hierarchy)?);
         let mut levels = Vec::with_capacity(stages.len());
         for (level, stage) in stages.iter().enumerate() {
+            Phase::Grid { grid: level }.begin(watcher)?;
             let n = stage.a.nrows();
             let down = match (hierarchy.way(level), diagonals.get(level + 1)) {
                 (Some(way), Some(coarse)) => Some(Down {

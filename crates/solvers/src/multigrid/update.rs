@@ -10,6 +10,7 @@ use spandrel_formats::{Csr, Format, Real};
 use spandrel_sptrsv::Triangular;
 
 use super::{Halves, Hierarchy, Multigrid, diagonals, inverted};
+use crate::phase::unobserved;
 use crate::{Error, Result};
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
@@ -40,7 +41,7 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
         let Some(known) = &self.recognised else {
             return self.update_given(be, &[csr]);
         };
-        let hierarchy = Hierarchy::coarsened(csr, known.clone()).map_err(|error| {
+        let hierarchy = Hierarchy::coarsened(csr, known.clone(), &mut unobserved).map_err(|error| {
             // It says which entry is outside the stencil, or that there are too few.
             let other = other_row(self.levels[0].smoother.triangles(), csr);
             other.map_or(error, |row| Error::OtherPattern { grid: 0, row })
