@@ -13,7 +13,7 @@ use crate::bsr::{BLOCK_DIMS, Bsr, PARTS, blocks_of_some, count_blocks, storage_b
 use crate::dia::positions;
 use crate::hmec::{self, plan};
 use crate::padding::{fits, sort_descending};
-use crate::{Csr, Error, Format, Hyb, Ordinal, Real, Result, Survey, Traffic, dense, ell, sell};
+use crate::{Csr, Error, Hyb, Ordinal, Real, Result, Survey, Traffic, dense, ell, sell};
 
 /// What the product runs on: whose costs decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -36,8 +36,10 @@ pub mod sparse_vec;
 pub mod stats;
 pub mod survey;
 mod symmetry;
+mod text;
 pub mod traffic;
 pub mod triplets;
+pub mod vectors;
 
 pub use bdia::{Band, Bdia};
 pub use bsr::Bsr;

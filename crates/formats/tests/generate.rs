@@ -1,7 +1,7 @@
 //! Generators: each against a plain loop or the property that it promises, and every specification that is wrong.
 
 use spandrel_formats::generate::{Coupling, Spec, Stencil, System, csr, is_spec, list};
-use spandrel_formats::{Csr, Error, Format, Triplets};
+use spandrel_formats::{Csr, Error, Triplets};
 
 /// The stencil's matrix by the definition, one point at a time.
 fn plain(stencil: &Stencil, [nx, ny, nz]: [usize; 3]) -> Csr<f64> {

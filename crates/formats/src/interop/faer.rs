@@ -1,7 +1,7 @@
 //! faer: `SparseRowMat<u32, T>` owns the very arrays of CSR, `SparseRowMatRef<u32, T>` borrows them.
 
 use super::narrow;
-use crate::{Csr, Error, Format, Ordinal, Real};
+use crate::{Csr, Error, Ordinal, Real};
 use faer::Index;
 use faer::sparse::{
     SparseColMat, SparseColMatRef, SparseRowMat, SparseRowMatRef, SymbolicSparseRowMat, SymbolicSparseRowMatRef,

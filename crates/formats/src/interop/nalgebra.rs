@@ -1,7 +1,7 @@
 //! nalgebra-sparse: `CsrMatrix<T>` and `CscMatrix<T>`, whose `usize` indices are copied; values move where they can.
 
 use super::narrow;
-use crate::{Csr, Error, Format, Ordinal, Real};
+use crate::{Csr, Error, Ordinal, Real};
 use nalgebra_sparse::pattern::SparsityPattern;
 use nalgebra_sparse::{CscMatrix, CsrMatrix};
 

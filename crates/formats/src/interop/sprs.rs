@@ -1,7 +1,7 @@
 //! sprs: `CsMatI<T, u32>` owns the very arrays of CSR, `CsMatViewI<T, u32>` borrows them.
 
 use super::narrow;
-use crate::{Csr, Error, Format, Ordinal, Real};
+use crate::{Csr, Error, Ordinal, Real};
 use sprs::{CsMatBase, CsMatI, CsMatViewI, SpIndex};
 use std::ops::Deref;
 
