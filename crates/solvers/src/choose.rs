@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spandrel_formats::{Csr, Format, Real, Survey};
+use spandrel_formats::{Csr, Real, Survey};
 
 /// A method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,7 +14,7 @@ mod structure;
 
 use std::sync::Arc;
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
 use crate::{Error, Outcome, Result, Status};
 pub use factor::Factorable;

@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::Plan;
 use spandrel_sptrsv::triangle::divisors;
 
