@@ -2,13 +2,13 @@
 //!
 //! Layout: the host's diagonals, each begun at a multiple of 16 bytes; +0 outside the matrix, 64 elements behind the last diagonal, which
 //! loads of whole blocks of rows may touch. Bands as pieces of at most 1024 diagonals with their windows' places in shared memory.
-//! Order: stored, by ascending offset. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Order: stored, by ascending offset. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Five kernels ([`BdiaKernel`]), all of the same bits. Kernels: kernels/bdia.cu.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Band, Bdia, Csr, Format, Real};
+use spandrel_formats::{Band, Bdia, Csr, Real};
 
 use crate::convert::Diagonals;
 use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot};

@@ -1,13 +1,13 @@
 //! BSR on the GPU.
 //!
-//! Layout: the host's. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host's. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored: the entries of a row by ascending column, fill inside the blocks included. Blocks of 2, 3, 4, 5, 6 and 8 have kernels
 //! of their own. Kernels: kernels/bsr.cu.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
-use spandrel_formats::{Bsr, Format, Real};
+use spandrel_formats::{Bsr, Real};
 
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;

@@ -1,6 +1,6 @@
 //! Dense matrices on the GPU.
 //!
-//! Layout: the host's, column-major. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host's, column-major. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored, by ascending column: a row is one thread's chain. Of a matrix with few rows, other threads load
 //! what it sums. Kernels: kernels/dense.cu.
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Dense, Format, Real};
+use spandrel_formats::{Dense, Real};
 
 use crate::device::gate_pointer;
 use crate::launch::{CoeffArg, Grid, arg};

@@ -3,14 +3,14 @@
 //! Layout: the host's. A matrix that equals its transpose bit for bit keeps only the diagonals at or above the main one: half the memory
 //! and nearly half the traffic, the second use of an entry coming from the cache. Values of f64 that f32 holds, every one, are kept in f32, but for
 //! systems that persistent kernels may take (docs/adr/0042).
-//! Order: stored, by ascending offset, in all forms. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values, or of their bytes.
+//! Order: stored, by ascending offset, in all forms. Cost: [`spandrel_formats::Traffic::spmv_bytes`], or half of its values, or of their bytes.
 //! Kernels: kernels/dia.cu.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmm, Spmv};
-use spandrel_formats::{Csr, Dia, Format, Real};
+use spandrel_formats::{Csr, Dia, Real};
 
 use crate::convert::Diagonals;
 use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot, arg};

@@ -1,13 +1,13 @@
 //! ELL on the GPU, and the limits and grids of the formats whose packed rows go on in tails.
 //!
-//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Kernels: kernels/ell.cu.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Csr, Ell, Format, Ordinal, PADDING, Real};
+use spandrel_formats::{Csr, Ell, Ordinal, PADDING, Real};
 
 use crate::csr::not_recorded;
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};

@@ -5,13 +5,13 @@
 //! Order: stored where results must be reproducible; otherwise own: the leading sorted rows whose rest has [`HEAVY`] entries or more
 //! are formed by a warp or, from [`LONG`] on, by a thread block. Where rows are few and long, and blocks at most two, several lanes form
 //! each of the others.
-//! Cost: [`spandrel_formats::Traffic::spmv`], in one launch: the paper's is a launch a block, with y read and written by each.
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`], in one launch: the paper's is a launch a block, with y read and written by each.
 //! Kernels: kernels/hmec.cu.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Format, Hmec, Offset, Ordinal, Real};
+use spandrel_formats::{Hmec, Offset, Ordinal, Real};
 
 use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
 use crate::launch::{Argument, Own, Product};

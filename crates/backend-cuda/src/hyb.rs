@@ -5,7 +5,7 @@
 //! the tails lie behind those of the ELL part.
 //! Order: stored where results must be reproducible; otherwise own: rows whose tail has [`HEAVY`] entries or more are formed by a warp
 //! or, from [`LONG`] on, by a thread block. Where rows are few and long, several lanes form each of the others.
-//! Cost: [`spandrel_formats::Traffic::spmv`] less the row numbers of COO.
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`] less the row numbers of COO.
 //! Kernels: kernels/hyb.cu.
 
 use std::cmp::Reverse;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Csr, Format, Hyb, Offset, Ordinal, Real};
+use spandrel_formats::{Csr, Hyb, Offset, Ordinal, Real};
 
 use crate::coo::room;
 use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};

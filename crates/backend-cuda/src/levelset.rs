@@ -12,7 +12,7 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Error, Load, Order, Result};
-use spandrel_formats::{Format, Offset, Ordinal, PADDING, Real};
+use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 use spandrel_sptrsv::levelset::{Index, LANES, Schedule, Segment, Span};
 use spandrel_sptrsv::{Levelset, Plan, System};
 

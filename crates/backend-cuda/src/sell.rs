@@ -1,6 +1,6 @@
 //! SELL-C-sigma on the GPU.
 //!
-//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`]. With c a multiple of 8
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. With c a multiple of 8
 //! loads fill whole sectors.
 //! Kernels: kernels/sell.cu. The fused product with sums needs `perm` to keep every block of 1024 rows together; with other windows
 //! it is the product, then the sums.
@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::sell::{DEFAULT_C, DEFAULT_SIGMA};
-use spandrel_formats::{Csr, Format, Offset, Ordinal, PADDING, Real, Sell};
+use spandrel_formats::{Csr, Offset, Ordinal, PADDING, Real, Sell};
 
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;

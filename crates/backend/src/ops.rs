@@ -380,7 +380,7 @@ pub unsafe trait Load<H>: Device {
     /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
     fn load(&self, host: Arc<H>) -> Result<Self::Resident>;
     /// Bytes of the stored arrays and of y = A x, where a matrix is kept in less than the host's
-    /// ([`spandrel_formats::Traffic::storage`], [`spandrel_formats::Traffic::spmv`]); `None` where these hold.
+    /// ([`spandrel_formats::Traffic::storage`], [`spandrel_formats::Traffic::spmv_bytes`]); `None` where these hold.
     fn traffic(&self, _resident: &Self::Resident) -> Option<(u64, u64)> {
         None
     }
@@ -399,7 +399,7 @@ pub struct Converted<R> {
     pub nnz: usize,
     /// Bytes of the stored arrays, [`spandrel_formats::Traffic::storage`] or as [`Load::traffic`] says.
     pub storage: u64,
-    /// Bytes of a product, [`spandrel_formats::Traffic::spmv`] or as [`Load::traffic`] says.
+    /// Bytes of a product, [`spandrel_formats::Traffic::spmv_bytes`] or as [`Load::traffic`] says.
     pub spmv_bytes: u64,
 }
 

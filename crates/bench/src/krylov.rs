@@ -461,7 +461,7 @@ struct HostPeers;
 
 impl Peers<Cpu> for HostPeers {
     fn add<'b>(&'b self, contest: &mut Contest<'b, Cpu>) -> Result<()> {
-        let bytes = contest.csr.spmv();
+        let bytes = contest.csr.spmv_bytes();
         let label = |contender, kernel| Label { noun: "csr", contender, kernel: Some(kernel), bytes };
         let (rows, cols, ptr, idx, values) = contest.csr.clone().into_parts();
         let product = SprsProduct(CsMatI::new((rows, cols), ptr, idx, values));

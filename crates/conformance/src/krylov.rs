@@ -7,7 +7,7 @@
 //! for: a system that needs one has no answer here.
 //! Reference: as the solvers'.
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
 use crate::reference::{finish, stored, tree_dot};
 

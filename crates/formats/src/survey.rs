@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::padding::zeroed;
 use crate::symmetry::{Mirrors, mirrored_or_zero};
-use crate::{Csr, Format, Ordinal, Real, Result};
+use crate::{Csr, Ordinal, Real, Result};
 
 /// Rows of a task: their entries stay in a core's cache from one look to the next.
 const CHUNK: usize = 1024;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use spandrel_formats::{Csr, Format, NotInvertible, Real, Survey};
+use spandrel_formats::{Csr, NotInvertible, Real, Survey};
 
 use crate::{Method, Precond};
 

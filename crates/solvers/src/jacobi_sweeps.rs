@@ -13,7 +13,7 @@
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, UpdateValues};
-use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use spandrel_sptrsv::{Diagonal, Factor, Triangle, Triangles, Triangular};
 
 use crate::pool::Pool;

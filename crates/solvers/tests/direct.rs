@@ -5,7 +5,7 @@ mod problems;
 use std::sync::Arc;
 
 use problems::{diagonal, matrix, relative_residual, stencil, uneven};
-use spandrel_formats::{Csr, Format, Triplets};
+use spandrel_formats::{Csr, Triplets};
 use spandrel_solvers::direct::{Factorable, Method};
 use spandrel_solvers::{Direct, DirectOptions, Error, Status};
 

@@ -2,7 +2,7 @@
 //!
 //! Layout: the host's arrays, `col_idx` and `values` at multiples of 16 bytes; for the balanced kernel, the pieces of its warps. Which kernel multiplies is chosen at load from the lengths of the rows ([`CsrKernel`]), by the constants of `choose.rs`.
 //! Order: stored with the kernels by one lane a row, which are the only ones of a reproducible device; else the kernel's own, the same bits
-//! at every repetition. Cost: [`spandrel_formats::Traffic::spmv`]. Kernels: kernels/csr.cu.
+//! at every repetition. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Kernels: kernels/csr.cu.
 
 mod choose;
 mod classes;

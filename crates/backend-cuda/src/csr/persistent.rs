@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use spandrel_backend::Result;
-use spandrel_formats::{Csr, Format, Offset, Real};
+use spandrel_formats::{Csr, Offset, Real};
 
 use super::{CsrKernel, CudaCsr};
 use crate::launch::{BLOCK, Own};

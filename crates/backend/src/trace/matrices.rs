@@ -71,7 +71,7 @@ unsafe impl<H: Stored, B: Load<H>> Load<H> for Trace<B> {
 
 /// What a product reads of a matrix.
 fn read<F: Format>(m: &F) -> u64 {
-    m.spmv().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
+    m.spmv_bytes().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
 }
 
 impl<F: Format + Stored, B: Spmv<F>> Spmv<F> for Trace<B> {

@@ -9,7 +9,7 @@
 //! Definiteness: where A is symmetric positive definite, the computed p'Ap is off by at most gamma(n + k + 37 L) ||A|| ||p||^2, so that it is
 //! positive for every p while ||A^-1|| ||A|| gamma(n + k + 37 L) < 1.
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_solvers::direct::Method;
 use spandrel_solvers::{Direct, DirectOptions, Options, Outcome, Status};
 

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use spandrel_backend::{Mat, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real, product};
+use spandrel_formats::{Csr, Real, product};
 use spandrel_solvers::{BiCgStab, Cg, Gmres, Hierarchy, Multigrid, Options, Outcome};
 use spandrel_sptrsv::Sweep;
 

@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use spandrel_backend::{Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{
     BiCgStab, Cg, Factored, Gmres, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Placement, Status,
 };

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use spandrel_backend::{Backend, Mat, MixedPrecision, Order, Preconditioner, Recorded, Spmv, Step};
-use spandrel_formats::{Bsr, Csr, Format};
+use spandrel_formats::{Bsr, Csr};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
     BiCgStab, BlockJacobi, Cg, Gmres, GmresOptions, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options, Outcome,

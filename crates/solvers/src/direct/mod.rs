@@ -14,7 +14,7 @@ mod structure;
 
 use std::sync::Arc;
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
 use crate::options::default_rtol;
 use crate::phase::{Phase, SetupWatcher, unobserved};

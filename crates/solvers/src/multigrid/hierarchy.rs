@@ -17,7 +17,7 @@
 
 use std::borrow::Cow;
 
-use spandrel_formats::{Coarsening, Csr, Format, Grid, Injection, NotAGrid, Real, Stencil};
+use spandrel_formats::{Coarsening, Csr, Grid, Injection, NotAGrid, Real, Stencil};
 
 use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::{Error, Result};

@@ -28,7 +28,7 @@ mod update;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::Plan;
 use spandrel_sptrsv::triangle::divisors;
 

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use spandrel_backend::{Spmv, UpdateValues};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::Triangular;
 
 use super::{Halves, Hierarchy, Multigrid, diagonals, inverted};
