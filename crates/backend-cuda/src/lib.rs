@@ -27,6 +27,7 @@ mod hyb;
 mod ic0;
 mod ilu0;
 mod iluk;
+mod kernel;
 mod launch;
 mod levelset;
 mod memory;
