@@ -11,10 +11,11 @@ use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Resu
 use spandrel_formats::{Band, Bdia, Csr, Format, Real};
 
 use crate::convert::Diagonals;
-use crate::kernel::{Argument, Entry, kernels, parameters};
+use crate::kernel::{Entry, kernels, parameters};
 use crate::launch::{BLOCK, CountedProductDot, Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
 use crate::persistent::{BicgstabParameters, CgParameters, Reach, Resident};
+use crate::windows::{Offsets, OffsetsArg, Pieces, PiecesArg, layout};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 parameters! {
@@ -100,8 +101,6 @@ const WIDE: [usize; 2] = [4, 8];
 /// Diagonals up to which a row a thread is taken before tiles, which pay once many diagonals share their barriers;
 /// `spandrel-bench spmv --formats bdia --force` times both.
 const DIRECT: usize = 104;
-/// Diagonals of a piece at most.
-const PIECE: u32 = 1024;
 /// Elements of the windows of a pass, and bytes of those of `staged`.
 const PASS: u32 = 4096;
 const STAGED_WINDOWS: u32 = 32 << 10;
@@ -116,62 +115,6 @@ const SINGLE_ROWS: usize = 128;
 /// 34; of 120,000 rows 5.33 and 5.94 (record/h200-spmv-variants.txt).
 const SMALL: [(usize, Option<usize>); 7] =
     [(4, None), (8, None), (12, None), (16, None), (22, Some(8)), (34, Some(4)), (44, Some(4))];
-/// Pieces and offsets that go by value.
-const NEAR_PIECES: usize = 16;
-const NEAR_OFFSETS: usize = 64;
-
-/// Diagonals `start..start + width` of a band, numbered from `first` on, and the place of their window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-struct Piece {
-    start: i32,
-    width: u32,
-    first: u32,
-    at: u32,
-}
-
-/// Pieces as the kernels take them.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct PiecesArg {
-    all: Address,
-    count: u32,
-    reserved: u32,
-    near: [Piece; NEAR_PIECES],
-}
-// SAFETY: `struct Pieces`: a pointer, two u32, and pieces of four 32-bit fields each.
-unsafe impl Argument for PiecesArg {}
-
-/// Offsets as the kernels take them.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct OffsetsArg {
-    all: Address,
-    near: [i32; NEAR_OFFSETS],
-}
-// SAFETY: `struct Offsets`: a pointer and 64 ints.
-unsafe impl Argument for OffsetsArg {}
-
-/// Windows for `rows` rows: the pieces, and the elements of the largest pass. A pass holds at most `room` elements, or one piece.
-fn layout(bands: &[Band], rows: u32, room: u32) -> (Vec<Piece>, u32) {
-    let (mut pieces, mut first, mut at, mut extent) = (Vec::new(), 0, 0, 0);
-    for band in bands {
-        for begin in (0..band.width).step_by(PIECE as usize) {
-            let width = (band.width - begin).min(PIECE);
-            let len = rows + width.next_multiple_of(4);
-            if at > 0 && at + len > room {
-                at = 0;
-            }
-            // A band's diagonals are offsets of a matrix, which fit.
-            pieces.push(Piece { start: (i64::from(band.start) + i64::from(begin)) as i32, width, first, at });
-            first += width;
-            at += len;
-            extent = extent.max(at);
-        }
-    }
-    (pieces, extent)
-}
-
 /// How a bDIA matrix is multiplied. [`Cuda`] chooses at load; [`Cuda::load_bdia_with`] forces one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BdiaKernel {
@@ -204,28 +147,6 @@ fn choose(nrows: usize, diagonals: usize, bands: usize, fits: bool, multiprocess
         // A row a thread fills the device with a quarter of the rows that four a thread need.
         _ if nrows < 4 * BLOCK * multiprocessors => BdiaKernel::Single,
         _ => BdiaKernel::Narrow,
-    }
-}
-
-/// Where the diagonals lie, as kernels take it; what is past the near ones in memory too.
-#[derive(Debug)]
-struct Offsets {
-    near: OffsetsArg,
-    _all: Option<Buffer<i32>>,
-}
-
-/// The same as pieces, and the elements of their windows.
-#[derive(Debug)]
-struct Pieces {
-    near: PiecesArg,
-    _all: Option<Buffer<Piece>>,
-    extent: u32,
-}
-
-impl Pieces {
-    /// Bytes of the windows.
-    fn windows<T: Real>(&self) -> u32 {
-        self.extent * T::BYTES as u32
     }
 }
 
@@ -383,25 +304,6 @@ impl Cuda {
         let offsets = offsets.transpose()?;
         let bands = bands.len() as u32;
         Ok(CudaBdia { nrows, ncols, bands, diagonals, stride, values, form, offsets })
-    }
-
-    fn pieces(&self, (pieces, extent): (Vec<Piece>, u32)) -> Result<Pieces> {
-        let mut near = [Piece::default(); NEAR_PIECES];
-        near.iter_mut().zip(&pieces).for_each(|(near, &piece)| *near = piece);
-        let far = pieces.len() > NEAR_PIECES;
-        let all = far.then(|| Buffer::from_host(self.stream(), &pieces, "a matrix's bands")).transpose()?;
-        let pointer = all.as_ref().map_or(Address::NULL, Buffer::pointer);
-        let near = PiecesArg { all: pointer, count: pieces.len() as u32, reserved: 0, near };
-        Ok(Pieces { near, _all: all, extent })
-    }
-
-    fn offsets(&self, offsets: &[i32]) -> Result<Offsets> {
-        let mut near = [0; NEAR_OFFSETS];
-        near.iter_mut().zip(offsets).for_each(|(near, &offset)| *near = offset);
-        let far = offsets.len() > NEAR_OFFSETS;
-        let all = far.then(|| Buffer::from_host(self.stream(), offsets, "a matrix's offsets")).transpose()?;
-        let near = OffsetsArg { all: all.as_ref().map_or(Address::NULL, Buffer::pointer), near };
-        Ok(Offsets { near, _all: all })
     }
 
     /// Loads a bDIA matrix to be multiplied by `kernel`, whatever suits it.
@@ -614,17 +516,6 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
 mod tests {
     use super::*;
 
-    #[test]
-    fn windows_of_a_pass_are_disjoint_and_a_new_pass_begins_at_0() {
-        let bands = [Band { start: -2000, width: 1500 }, Band { start: -1, width: 3 }, Band { start: 100, width: 5 }];
-        let (pieces, extent) = layout(&bands, 1024, 4096);
-        let place = |start, width, first, at| Piece { start, width, first, at };
-        assert_eq!(
-            pieces,
-            [place(-2000, 1024, 0, 0), place(-976, 476, 1024, 2048), place(-1, 3, 1500, 0), place(100, 5, 1503, 1028)]
-        );
-        assert_eq!(extent, 3548);
-    }
     #[test]
     fn few_rows_are_taken_one_by_one() {
         let on_h200 = |nrows, diagonals, bands| choose(nrows, diagonals, bands, true, 132);

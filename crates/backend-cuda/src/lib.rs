@@ -48,6 +48,7 @@ mod sweep;
 mod syncfree;
 mod triangle;
 mod vector;
+mod windows;
 
 pub use coo::{CooKernel, CudaCoo};
 pub use csc::CudaCsc;

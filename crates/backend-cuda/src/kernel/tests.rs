@@ -46,7 +46,7 @@ fn declared_everywhere() -> Vec<Declared> {
 /// The kernels of each text of a module, by the text's name.
 fn compiled(stem: &str) -> Vec<(String, Signatures<InPtx>)> {
     let texts = crate::module::ptx().into_iter().filter(|(name, _)| name.split('.').next() == Some(stem));
-    texts.map(|(name, text)| (name, of_ptx(text))).collect()
+    texts.map(|(name, text)| (name, of_ptx(&text))).collect()
 }
 
 /// The sources, where this is the repository: a published package has only their PTX.
@@ -157,7 +157,7 @@ fn every_kernel_is_declared_once() {
     let all = declared_everywhere();
     for (text, ptx) in crate::module::ptx() {
         let stem = text.split('.').next().unwrap_or_default();
-        for kernel in of_ptx(ptx).keys() {
+        for kernel in of_ptx(&ptx).keys() {
             let name = kernel.rsplit_once('_').map_or("", |(name, _)| name);
             let count = all.iter().filter(|declared| declared.stem == stem && declared.name == name).count();
             assert_eq!(count, 1, "{kernel} of {text} has one declaration in `kernels!`");
