@@ -10,11 +10,39 @@ use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spm
 use spandrel_formats::{Csr, Ell, Ordinal, PADDING, Real};
 
 use crate::csr::not_recorded;
-use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
-use crate::memory::Buffer;
-use crate::module::ELL;
-use crate::persistent::{Reach, Resident};
+use crate::kernel::{kernels, parameters};
+use crate::launch::{BLOCK, Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
+use crate::persistent::{BicgstabParameters, CgParameters, Reach, Resident};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+
+parameters! {
+    /// What kernels take of a matrix.
+    struct MatrixParameters { cols: Address, values: Address, width: u32 }
+}
+
+kernels! {
+    struct SpmvEll<T> { matrix: MatrixParameters, nrows: u64, product: Product<T> }
+    in ELL { MANY: "spmv_ell", SMALL: "spmv_small_ell", FEW: "spmv_few_ell" }
+
+    struct SpmvDotEll { matrix: MatrixParameters, nrows: u64, product: ProductDot }
+    in ELL { MANY: "spmv_dot_ell", SMALL: "spmv_dot_small_ell" }
+
+    struct CgEll { matrix: MatrixParameters, solve: CgParameters }
+    in ELL { ENTRY: "cg_ell" }
+
+    struct BicgstabEll { matrix: MatrixParameters, solve: BicgstabParameters }
+    in ELL { ENTRY: "bicgstab_ell" }
+
+    struct LongestRowEll { row_ptr: Address, nrows: u32, longest: Address }
+    in ELL { ENTRY: "longest_row_ell" }
+
+    struct FillFromCsrEll {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, width: u32, out_cols: Address,
+        out_values: Address,
+    }
+    in ELL { ENTRY: "fill_from_csr_ell" }
+}
 
 /// Entries of a tail from which on a warp forms the row, not a thread.
 pub(crate) const HEAVY: usize = 32;
@@ -84,14 +112,13 @@ pub struct CudaEll<T> {
 }
 
 impl<T: Real> CudaEll<T> {
-    /// What products take of it: cols, values, width, nrows.
-    fn arguments(&self) -> [Own<'static>; 4] {
-        [self.cols.pointer().into(), self.values.pointer().into(), self.width.into(), (self.nrows as u64).into()]
+    /// Columns, values and width.
+    fn parameters(&self) -> MatrixParameters {
+        MatrixParameters { cols: self.cols.pointer(), values: self.values.pointer(), width: self.width }
     }
 
-    fn persistent(&self) -> Option<Resident<'static>> {
+    fn persistent(&self) -> Option<Resident> {
         self.reach.map(|reach| Resident {
-            source: &ELL,
             n: self.nrows,
             below: reach.below,
             above: reach.above,
@@ -134,9 +161,9 @@ impl<T: Real> Convert<Csr<T>, Ell<T>> for Cuda {
         let longest = Buffer::<u32>::zeros(self.stream(), 1, "the longest row")?;
         let (rows, to) = (nrows as u32, longest.pointer());
         let grid = Grid::of(nrows.div_ceil(BLOCK).min(8 * self.multiprocessors()), 256);
-        let mut arguments = [arg(&row_ptr), arg(&rows), arg(&to)];
+        let parameters = LongestRowEll { row_ptr, nrows: rows, longest: to };
         // SAFETY: longest_row_ell(row_ptr, nrows, longest), which was 0.
-        unsafe { self.launch::<T>(&ELL, "longest_row_ell", grid, &mut arguments)? };
+        unsafe { self.launch::<T, _>(LongestRowEll::ENTRY, grid, &parameters)? };
         let mut width = [0];
         longest.read_at(0, &mut width)?;
         let [width] = width;
@@ -145,17 +172,17 @@ impl<T: Real> Convert<Csr<T>, Ell<T>> for Cuda {
         let cols = Buffer::<Ordinal>::uninit(self.stream(), positions, "a matrix's columns")?;
         let values = Buffer::<T>::uninit(self.stream(), positions, "a matrix's values")?;
         let (to_cols, to_values) = (cols.pointer(), values.pointer());
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&from_cols),
-            arg(&from_values),
-            arg(&rows),
-            arg(&width),
-            arg(&to_cols),
-            arg(&to_values),
-        ];
+        let parameters = FillFromCsrEll {
+            row_ptr,
+            cols: from_cols,
+            values: from_values,
+            nrows: rows,
+            width,
+            out_cols: to_cols,
+            out_values: to_values,
+        };
         // SAFETY: fill_from_csr_ell(row_ptr, cols, values, nrows, width, out_cols, out_values), no row longer than width.
-        unsafe { self.launch::<T>(&ELL, "fill_from_csr_ell", self.walk_grid(nrows), &mut arguments)? };
+        unsafe { self.launch::<T, _>(FillFromCsrEll::ENTRY, self.walk_grid(nrows), &parameters)? };
         let (storage, spmv_bytes) = Ell::<T>::traffic_of(nrows, ncols, width as usize, nnz);
         Ok(Converted {
             resident: CudaEll { nrows, ncols, width, cols, values, reach: from.reach() },
@@ -181,15 +208,16 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let (name, grid) = if self.few_blocks(m.nrows) {
-            ("spmv_few_ell", Grid::of(m.nrows.div_ceil(128), 128))
+        let (entry, grid) = if self.few_blocks(m.nrows) {
+            (SpmvEll::FEW, Grid::of(m.nrows.div_ceil(128), 128))
         } else if self.spreads_thin(m.nrows) {
-            ("spmv_small_ell", Grid::of(m.nrows.div_ceil(128), 128))
+            (SpmvEll::SMALL, Grid::of(m.nrows.div_ceil(128), 128))
         } else {
-            ("spmv_ell", Grid::rows(m.nrows))
+            (SpmvEll::MANY, Grid::rows(m.nrows))
         };
-        // SAFETY: all (cols, values, width, nrows, a, x, b, y, gate).
-        unsafe { product.launch(self, &ELL, name, grid, &m.arguments()) }
+        let parameters = SpmvEll { matrix: m.parameters(), nrows: m.nrows as u64, product };
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
 
     fn spmv_dot(
@@ -203,13 +231,14 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
-        let (name, grid) = if self.few_blocks(m.nrows) {
-            ("spmv_dot_small_ell", Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
+        let (entry, grid) = if self.few_blocks(m.nrows) {
+            (SpmvDotEll::SMALL, Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
         } else {
-            ("spmv_dot_ell", Grid::rows(m.nrows))
+            (SpmvDotEll::MANY, Grid::rows(m.nrows))
         };
-        // SAFETY: both (cols, values, width, nrows, x, y, w, tree, gate).
-        unsafe { product.launch::<T>(self, &ELL, name, grid, &m.arguments(), None) }
+        let parameters = SpmvDotEll { matrix: m.parameters(), nrows: m.nrows as u64, product };
+        // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
 
     fn cg_iterations(
@@ -228,9 +257,10 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         let Some(resident) = m.persistent() else {
             return Ok(false);
         };
-        let [matrix @ .., _nrows] = m.arguments();
-        // SAFETY: cg_ell(cols, values, width, ...) of a square matrix with this reach.
-        unsafe { self.cg_persistent(&resident, "cg_ell", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
+        let matrix = m.parameters();
+        let all = |solve| CgEll { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { self.cg_persistent(&resident, CgEll::ENTRY, all, count, x, r, p, q, pq, rr, rz, monitor) }
     }
 
     fn bicgstab_iterations(
@@ -249,10 +279,11 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         let Some(resident) = m.persistent() else {
             return Ok(false);
         };
-        let [matrix @ .., _nrows] = m.arguments();
-        // SAFETY: bicgstab_ell(cols, values, width, ...) of a square matrix with this reach.
+        let matrix = m.parameters();
+        let all = |solve| BicgstabEll { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
         unsafe {
-            self.bicgstab_persistent(&resident, "bicgstab_ell", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)
+            self.bicgstab_persistent(&resident, BicgstabEll::ENTRY, all, count, shadow, x, r, p, v, t, scalars, monitor)
         }
     }
 }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Hec, Real};
 
-use crate::hmec::{CudaHmec, Names};
-use crate::module::HEC;
+use crate::hmec::{CudaHmec, Entries, SpmvBlocks, SpmvLanes};
 use crate::{Cuda, Scalar, Vector};
 
 /// A HEC matrix in device memory.
@@ -39,7 +38,6 @@ impl<T: Real> Spmv<Hec<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        let lanes = "spmv_lanes_hec";
-        m.0.product(self, &HEC, Names { each: "spmv_hec", lanes, two: lanes }, gate, a, x, b, y)
+        m.0.product(self, Entries { each: SpmvBlocks::HEC, lanes: SpmvLanes::HEC }, gate, a, x, b, y)
     }
 }

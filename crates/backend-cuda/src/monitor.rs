@@ -11,7 +11,7 @@ use spandrel_backend::{Error, Latest, Quantity, Report, Result, Stop, Watch};
 
 use crate::Cuda;
 use crate::error::{NAME, failed};
-use crate::memory::Buffer;
+use crate::memory::{Address, Buffer};
 
 /// Norms that the device holds between two looks.
 const CAPACITY: usize = (1 << 16) + 1024;
@@ -29,7 +29,7 @@ struct State {
     recorded: u64,
     drained: u64,
     capacity: u64,
-    history: u64,
+    history: Address,
     /// Whether x has still to take CG's step: never between operations of a solve that the host looks at.
     owed: u32,
     unused: u32,
@@ -56,7 +56,7 @@ const QUANTITIES: [Quantity; 8] = [
 ];
 
 impl State {
-    fn armed(watch: &Watch, history: u64) -> Self {
+    fn armed(watch: &Watch, history: Address) -> Self {
         Self {
             stop: 0,
             quantity: 0,
@@ -112,11 +112,13 @@ impl Monitor {
     pub(crate) fn resume(&mut self, cuda: &Cuda) -> Result<()> {
         cuda.context().bind_to_thread().map_err(|error| failed("resume", error))?;
         // SAFETY: `stop` is the first word of the state.
-        unsafe { cudarc::driver::sys::cuMemsetD32Async(self.state.pointer(), 0, 1, cuda.stream().cu_stream()).result() }
-            .map_err(|error| failed("resume", error))
+        unsafe {
+            cudarc::driver::sys::cuMemsetD32Async(self.state.pointer().get(), 0, 1, cuda.stream().cu_stream()).result()
+        }
+        .map_err(|error| failed("resume", error))
     }
 
-    pub(crate) fn pointer(&self) -> u64 {
+    pub(crate) fn pointer(&self) -> Address {
         self.state.pointer()
     }
 
@@ -156,7 +158,7 @@ impl Monitor {
     /// The word of the state at a byte offset.
     fn state_word(&self, offset: u64) -> Buffer<u64> {
         // SAFETY: the offset is that of a u64 field of the state, which outlives this value.
-        unsafe { Buffer::borrow(self.state.stream(), self.state.pointer() + offset, 1) }
+        unsafe { Buffer::borrow(self.state.stream(), self.state.pointer().get() + offset, 1) }
     }
 
     pub(crate) fn latest(&self) -> Result<Latest> {

@@ -5,17 +5,15 @@
 //! Order: that of the operations one by one, bit for bit. Kernels: kernels/include/persistent.cuh, and the entries `cg_{noun}` and
 //! `bicgstab_{noun}` of each noun that has them.
 
-use std::ffi::c_void;
-
 use cudarc::driver::{result, sys};
 use spandrel_backend::Result;
 use spandrel_backend::error::expect_len;
 use spandrel_formats::Real;
 
 use crate::error::failed;
-use crate::launch::{Argument, BLOCK, Own, arg};
-use crate::memory::Buffer;
-use crate::module::Source;
+use crate::kernel::{Argument, Entry, ForElement, List, parameters};
+use crate::launch::BLOCK;
+use crate::memory::{Address, Buffer};
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// Threads of a thread block, `CREW` of the kernels.
@@ -38,7 +36,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// `words` slots, and the number after which `count` are free.
-    fn claim(&mut self, cuda: &Cuda, words: usize, count: u32) -> Result<(u64, u32)> {
+    fn claim(&mut self, cuda: &Cuda, words: usize, count: u32) -> Result<(Address, u32)> {
         let fresh = self.epoch.checked_add(count).is_none();
         let pointer = match &self.slots {
             Some(slots) if slots.len() >= words && !fresh => slots.pointer(),
@@ -61,7 +59,7 @@ impl Exchange {
 /// Rows and columns of thread blocks, as the kernels take it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct SpanArg {
+pub(crate) struct SpanArg {
     below: u64,
     above: u64,
     rows: u32,
@@ -77,14 +75,26 @@ unsafe impl Argument for SpanArg {}
 /// `struct StabScalars`: the addresses of rho, rho_next, rv, ss, ts, tt, rr.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct StabScalarsArg([u64; 7]);
+pub(crate) struct StabScalarsArg([Address; 7]);
 // SAFETY: seven pointers.
 unsafe impl Argument for StabScalarsArg {}
 
+parameters! {
+    /// What every kernel `cg_{noun}` takes after its matrix.
+    pub(crate) struct CgParameters {
+        n: u64, span: SpanArg, slots: Address, x: Address, r: Address, p: Address, q: Address, pq: Address, rr: Address,
+        rz: Address, monitor: Address,
+    }
+
+    /// What every kernel `bicgstab_{noun}` takes after its matrix.
+    pub(crate) struct BicgstabParameters {
+        n: u64, span: SpanArg, slots: Address, shadow: Address, x: Address, r: Address, p: Address, v: Address,
+        t: Address, scalars: StabScalarsArg, monitor: Address,
+    }
+}
+
 /// A square matrix as a persistent kernel sees it.
-pub(crate) struct Resident<'a> {
-    /// The module with the entries `cg_{noun}` and `bicgstab_{noun}`.
-    pub(crate) source: &'a Source,
+pub(crate) struct Resident {
     pub(crate) n: usize,
     /// Row i has entries in columns i - below ..= i + above alone. With permuted rows i is where a row stands.
     pub(crate) below: usize,
@@ -126,7 +136,7 @@ struct Layout {
 /// The layout on a device with so many multiprocessors and so many bytes of shared memory for a thread block; `None` where the system
 /// is too large. `windows` vectors of the reach of a thread block are held, and `extra` bytes.
 fn layout(
-    m: &Resident<'_>,
+    m: &Resident,
     element: usize,
     multiprocessors: usize,
     shared: usize,
@@ -158,22 +168,22 @@ impl Cuda {
         nrows == ncols && nrows <= BLOCK * self.multiprocessors()
     }
 
-    /// Launches a persistent kernel: the matrix's arguments, then n, the span, the slots, then `rest`. `false` where it does not fit.
+    /// Launches a persistent kernel with the parameters that `parameters` makes of n, the span and the slots. `false` where it does not fit.
     ///
     /// # Safety
     /// As [`Cuda::launch`].
-    unsafe fn persist<T: Real>(
+    unsafe fn persist<T: Real, P: ForElement<T>>(
         &self,
-        m: &Resident<'_>,
-        name: &'static str,
+        m: &Resident,
+        entry: Entry<P>,
         windows: usize,
         extra: usize,
         count: usize,
-        matrix: &[Own<'_>],
-        rest: &[*mut c_void],
+        parameters: impl FnOnce(u64, SpanArg, Address) -> P,
     ) -> Result<bool> {
         use sys::CUdevice_attribute as Attribute;
         use sys::CUfunction_attribute as Of;
+        let name = entry.name;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         if count == 0 || self.is_capturing() {
             return Ok(false);
@@ -189,13 +199,12 @@ impl Cuda {
             return Ok(false);
         };
         // A cooperative launch is never early; the wait of an early kernel then ends at once.
-        let function = self.function(m.source, name, T::NAME)?.function;
+        let function = self.function::<T, P>(entry)?.function;
         function
             .set_attribute(Of::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, layout.shared as i32)
             .map_err(|error| failed(name, error))?;
         let slots = 2 * (PRODUCTS * m.n + SUMS * m.n.div_ceil(BLOCK)) * T::BYTES.div_ceil(4);
         let (slots, epoch) = self.exchange().borrow_mut().claim(self, slots, count)?;
-        let n = m.n as u64;
         let span = SpanArg {
             below: m.below as u64,
             above: m.above as u64,
@@ -206,10 +215,10 @@ impl Cuda {
             epoch,
             unused: 0,
         };
-        let mut arguments = Own::list(matrix, &[arg(&n), arg(&span), arg(&slots)]);
-        arguments.extend_from_slice(rest);
+        let parameters = parameters(m.n as u64, span, slots);
+        let mut list = List::of(&parameters);
         self.context().bind_to_thread().map_err(|error| failed(name, error))?;
-        // SAFETY: the function belongs to the bound context; the caller vouches for the other arguments, the slots are as many as the
+        // SAFETY: the function belongs to the bound context; the caller vouches for the other parameters, the slots are as many as the
         // kernel uses, and the window of each thread block is at most `width`. A cooperative launch runs all thread blocks at once or
         // none.
         let launched = unsafe {
@@ -219,7 +228,7 @@ impl Cuda {
                 (CREW, 1, 1),
                 layout.shared as u32,
                 self.stream().cu_stream(),
-                &mut arguments,
+                list.addresses(),
             )
         };
         match launched {
@@ -229,15 +238,15 @@ impl Cuda {
         }
     }
 
-    /// [`spandrel_backend::Spmv::cg_iterations`] by the kernel `name` of a noun.
+    /// [`spandrel_backend::Spmv::cg_iterations`] by a noun's kernel.
     ///
     /// # Safety
-    /// `matrix` are the noun's parameters of that kernel, in order, of a square matrix of `m.n` rows that reaches as far as `m` says.
-    pub(crate) unsafe fn cg_persistent<T: Real>(
+    /// `parameters` puts before what it is given a square matrix of `m.n` rows that reaches as far as `m` says.
+    pub(crate) unsafe fn cg_persistent<T: Real, P: ForElement<T>>(
         &self,
-        m: &Resident<'_>,
-        name: &'static str,
-        matrix: &[Own<'_>],
+        m: &Resident,
+        entry: Entry<P>,
+        parameters: impl FnOnce(CgParameters) -> P,
         count: usize,
         x: &mut Vector<T>,
         r: &mut Vector<T>,
@@ -251,22 +260,23 @@ impl Cuda {
         for (what, v) in [("x", &*x), ("r", r), ("p", p), ("q", q)] {
             expect_len("cg_iterations", what, v.len(), m.n)?;
         }
-        let vectors = [x.pointer(), r.pointer(), p.pointer(), q.pointer()];
-        let scalars = [pq.pointer(), rr.pointer(), rz.pointer(), monitor.pointer()];
-        let rest: Vec<_> = vectors.iter().chain(&scalars).map(arg).collect();
-        // SAFETY: cg_{noun}(its parameters, n, span, slots, x, r, p, q, pq, rr, rz, monitor), lengths compared above.
-        unsafe { self.persist::<T>(m, name, 3, 0, count, matrix, &rest) }
+        let (x, r, p, q) = (x.pointer(), r.pointer(), p.pointer(), q.pointer());
+        let (pq, rr, rz, monitor) = (pq.pointer(), rr.pointer(), rz.pointer(), monitor.pointer());
+        let rest = |n, span, slots| CgParameters { n, span, slots, x, r, p, q, pq, rr, rz, monitor };
+        let all = |n, span, slots| parameters(rest(n, span, slots));
+        // SAFETY: lengths compared above; the caller vouches for the matrix.
+        unsafe { self.persist::<T, P>(m, entry, 3, 0, count, all) }
     }
 
-    /// [`spandrel_backend::Spmv::bicgstab_iterations`] by the kernel `name` of a noun.
+    /// [`spandrel_backend::Spmv::bicgstab_iterations`] by a noun's kernel.
     ///
     /// # Safety
     /// As [`Cuda::cg_persistent`].
-    pub(crate) unsafe fn bicgstab_persistent<T: Real>(
+    pub(crate) unsafe fn bicgstab_persistent<T: Real, P: ForElement<T>>(
         &self,
-        m: &Resident<'_>,
-        name: &'static str,
-        matrix: &[Own<'_>],
+        m: &Resident,
+        entry: Entry<P>,
+        parameters: impl FnOnce(BicgstabParameters) -> P,
         count: usize,
         shadow: &Vector<T>,
         x: &mut Vector<T>,
@@ -280,25 +290,23 @@ impl Cuda {
         for (what, v) in [("shadow", shadow), ("x", x), ("r", r), ("p", p), ("v", v), ("t", t)] {
             expect_len("bicgstab_iterations", what, v.len(), m.n)?;
         }
-        let vectors = [shadow.pointer(), x.pointer(), r.pointer(), p.pointer(), v.pointer(), t.pointer()];
+        let (shadow, x, r, p) = (shadow.pointer(), x.pointer(), r.pointer(), p.pointer());
+        let (v, t, monitor) = (v.pointer(), t.pointer(), monitor.pointer());
         let scalars = StabScalarsArg(scalars.map(|s| s.pointer()));
-        let monitor = monitor.pointer();
-        let mut rest: Vec<_> = vectors.iter().map(arg).collect();
-        rest.extend([arg(&scalars), arg(&monitor)]);
-        // SAFETY: bicgstab_{noun}(its parameters, n, span, slots, shadow, x, r, p, v, t, scalars, monitor), lengths compared above.
-        unsafe { self.persist::<T>(m, name, 4, BLOCK * T::BYTES, count, matrix, &rest) }
+        let rest = |n, span, slots| BicgstabParameters { n, span, slots, shadow, x, r, p, v, t, scalars, monitor };
+        let all = |n, span, slots| parameters(rest(n, span, slots));
+        // SAFETY: lengths compared above; the caller vouches for the matrix.
+        unsafe { self.persist::<T, P>(m, entry, 4, BLOCK * T::BYTES, count, all) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::module::DIA;
 
-    fn banded(n: usize, diagonals: usize) -> Resident<'static> {
+    fn banded(n: usize, diagonals: usize) -> Resident {
         let reach = diagonals / 2;
         Resident {
-            source: &DIA,
             n,
             below: reach,
             above: reach,
@@ -309,7 +317,7 @@ mod tests {
     }
 
     /// On an H200: 132 multiprocessors, 227 KB for a thread block.
-    fn on_h200(m: &Resident<'_>) -> Option<Layout> {
+    fn on_h200(m: &Resident) -> Option<Layout> {
         layout(m, 8, 132, (227 << 10) - 256, 3, 0)
     }
 

@@ -5,10 +5,24 @@ use spandrel_backend::Result;
 use spandrel_formats::{Csr, Offset, Real};
 
 use super::{CsrKernel, CudaCsr};
-use crate::launch::{BLOCK, Own};
-use crate::module::CSR;
-use crate::persistent::{Reach, Resident};
+use crate::kernel::{kernels, parameters};
+use crate::launch::BLOCK;
+use crate::memory::Address;
+use crate::persistent::{BicgstabParameters, CgParameters, Reach, Resident};
 use crate::{Cuda, Monitor, Scalar, Vector};
+
+parameters! {
+    /// What persistent kernels take of a matrix.
+    struct MatrixParameters { row_ptr: Address, col_idx: Address, values: Address, lanes: u32 }
+}
+
+kernels! {
+    struct CgCsr { matrix: MatrixParameters, solve: CgParameters }
+    in CSR { ENTRY: "cg_csr" }
+
+    struct BicgstabCsr { matrix: MatrixParameters, solve: BicgstabParameters }
+    in CSR { ENTRY: "bicgstab_csr" }
+}
 
 /// Rows that every thread block of a persistent solve has a multiple of, but the last.
 const PERSISTENT_ROWS: usize = 128;
@@ -35,7 +49,7 @@ pub(super) fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
 
 impl<T: Real> CudaCsr<T> {
     /// As a persistent kernel sees it, and lanes a row; `None` where it is too large, or its kernel's order is another.
-    fn persistent(&self) -> Option<(Resident<'static>, u32)> {
+    fn persistent(&self) -> Option<(Resident, u32)> {
         let lanes = match self.kernel {
             CsrKernel::Scalar | CsrKernel::Staged => 1,
             CsrKernel::Vector(lanes) => lanes,
@@ -43,7 +57,6 @@ impl<T: Real> CudaCsr<T> {
         };
         let (reach, units) = self.reach?;
         let resident = Resident {
-            source: &CSR,
             n: self.nrows,
             below: reach.below,
             above: reach.above,
@@ -55,9 +68,10 @@ impl<T: Real> CudaCsr<T> {
         Some((resident, lanes))
     }
 
-    /// What persistent kernels take of it: row_ptr, col_idx, values, lanes.
-    fn resident_arguments(&self, lanes: u32) -> [Own<'static>; 4] {
-        [self.row_ptr.pointer().into(), self.col_idx.pointer().into(), self.values.pointer().into(), lanes.into()]
+    /// What persistent kernels take of it.
+    fn parameters(&self, lanes: u32) -> MatrixParameters {
+        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
+        MatrixParameters { row_ptr, col_idx, values, lanes }
     }
 
     pub(crate) fn cg_iterations(
@@ -76,9 +90,10 @@ impl<T: Real> CudaCsr<T> {
         let Some((resident, lanes)) = self.persistent() else {
             return Ok(false);
         };
-        let matrix = self.resident_arguments(lanes);
-        // SAFETY: cg_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
-        unsafe { cuda.cg_persistent(&resident, "cg_csr", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
+        let matrix = self.parameters(lanes);
+        let all = |solve| CgCsr { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.cg_persistent(&resident, CgCsr::ENTRY, all, count, x, r, p, q, pq, rr, rz, monitor) }
     }
 
     pub(crate) fn bicgstab_iterations(
@@ -97,10 +112,11 @@ impl<T: Real> CudaCsr<T> {
         let Some((resident, lanes)) = self.persistent() else {
             return Ok(false);
         };
-        let matrix = self.resident_arguments(lanes);
-        // SAFETY: bicgstab_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
+        let matrix = self.parameters(lanes);
+        let all = |solve| BicgstabCsr { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
         unsafe {
-            cuda.bicgstab_persistent(&resident, "bicgstab_csr", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)
+            cuda.bicgstab_persistent(&resident, BicgstabCsr::ENTRY, all, count, shadow, x, r, p, v, t, scalars, monitor)
         }
     }
 }
