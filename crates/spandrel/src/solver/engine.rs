@@ -13,7 +13,7 @@ use spandrel_solvers::{
 
 use super::build::Setup;
 use super::made::{Boxed, Makes, make};
-use super::plan::{Phase, Plan};
+use super::plan::{Plan, Stage};
 use super::supply::{Given, Narrowing, Supply};
 use crate::any::EveryFormat;
 use crate::rows::Rows;
@@ -148,9 +148,9 @@ pub(super) fn native<T: Real, B: EveryFormat<T> + Makes<T> + Rows<T>>(
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<T, B> + Send>> {
-    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    setup.begin(Stage::SetUp, plan.preconditioner)?;
     let supply = Supply::new(a);
-    let m = make(be, &supply, plan, &mut |note| setup.note(note))?;
+    let m = make(be, &supply, plan, setup)?;
     be.synchronize()?;
     setup.end_setup();
     iterative(be, supply, m, plan, setup)
@@ -166,11 +166,11 @@ pub(super) fn mixed<B>(
 where
     B: EveryFormat<f64> + Makes<f32> + Makes<f64> + Rows<f64> + Rows<f32> + Narrow,
 {
-    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    setup.begin(Stage::SetUp, plan.preconditioner)?;
     let supply = Supply::new(a);
     let n = supply.host().nrows();
     let narrowing = Narrowing::of(&supply);
-    let m: Boxed<f32, B> = make(be, &narrowing, plan, &mut |note| setup.note(note))?;
+    let m: Boxed<f32, B> = make(be, &narrowing, plan, setup)?;
     let exponent = narrowing.exponent();
     drop(narrowing);
     let m: Boxed<f64, B> = Box::new(Mixed::new(be, m, n, exponent)?);
@@ -196,7 +196,7 @@ fn iterative_in<F: Format, B: Spmv<F> + Rows<F::Value> + UpdateValues<Csr<F::Val
     plan: &Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<F::Value, B> + Send>> {
-    setup.begin(Phase::Load, F::NAME)?;
+    setup.begin(Stage::Load, F::NAME)?;
     let a = supply.stored::<F>(be)?;
     be.synchronize()?;
     setup.end_load();
@@ -278,16 +278,16 @@ where
     F: Format<Value = f32>,
     B: Spmv<F> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
-    setup.begin(Phase::Load, "csr")?;
+    setup.begin(Stage::Load, "csr")?;
     let supply = Supply::new(a);
     supply.rows(be)?;
     Device::synchronize(be)?;
     setup.end_load();
-    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    setup.begin(Stage::SetUp, plan.preconditioner)?;
     let narrowing = Narrowing::of(&supply);
-    let m = make::<f32, B>(be, &narrowing, plan, &mut |note| setup.note(note))?;
+    let m = make::<f32, B>(be, &narrowing, plan, setup)?;
     setup.end_setup();
-    setup.begin(Phase::Load, F::NAME)?;
+    setup.begin(Stage::Load, F::NAME)?;
     let (narrow, exponent) = narrowing.stored::<F>(be)?;
     let wide = supply.into_rows(be)?;
     Device::synchronize(be)?;
