@@ -230,7 +230,8 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
     pub fn load(be: &B, host: impl Into<Arc<F>>) -> Result<Self> {
         let host = host.into();
-        let (nrows, ncols, nnz, of_host) = (host.nrows(), host.ncols(), host.nnz(), (host.storage(), host.spmv_bytes()));
+        let (nrows, ncols, nnz, of_host) =
+            (host.nrows(), host.ncols(), host.nnz(), (host.storage(), host.spmv_bytes()));
         let resident = be.load(host)?;
         let (storage, spmv_bytes) = be.traffic(&resident).unwrap_or(of_host);
         Ok(Self { resident, nrows, ncols, nnz, storage, spmv_bytes })
