@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
-use spandrel::{Csr, Format};
+use spandrel::Csr;
 use spandrel_formats::generate;
 use spandrel_formats::matrix_market::{self, Symmetry, WriteOptions};
 

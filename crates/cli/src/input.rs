@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Error, Format, Real, generate, matrix_market};
+use spandrel_formats::{Csr, Error, Real, generate, matrix_market};
 
 use crate::failure::{Failure, Result};
 use crate::progress::Spinner;

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
+use spandrel::Device;
 use spandrel::any::{Complete, Task};
 use spandrel::backend::Narrow;
 use spandrel::backend_cpu::Cpu;

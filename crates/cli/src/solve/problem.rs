@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use spandrel::{Csr, Format, Real};
+use spandrel::{Csr, Real};
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::reorder;
 
