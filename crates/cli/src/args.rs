@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use spandrel::solvers::block_jacobi::MAX_BLOCK_DIM;
+use spandrel::solver::{FormatChoice, Reorder};
+use spandrel::{Method, Precond};
 
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::names;
@@ -102,8 +103,8 @@ pub(crate) struct SolveArgs {
     /// Method. auto takes cg for a symmetric matrix with a positive diagonal, bicgstab for other square matrices, and direct for the
     /// rest. If cg finds the matrix indefinite, auto goes on with bicgstab; if bicgstab breaks down or diverges, with gmres. It switches
     /// once, and the report says so.
-    #[arg(long, value_enum, ignore_case = true, default_value_t = SolverName::Auto, help_heading = "Method")]
-    pub(crate) solver: SolverName,
+    #[arg(long, value_parser = names::methods(), ignore_case = true, default_value = "auto", help_heading = "Method")]
+    pub(crate) solver: OrAuto<Method>,
     /// Steps of gmres between two restarts. It stores this many vectors and two more. Default: 30.
     #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
@@ -125,13 +126,14 @@ pub(crate) struct SolveArgs {
     /// ilu0-jacobi=K and ic0-jacobi=K replace each triangular solve by K Jacobi sweeps, ilu0-isai and ic0-isai by a sparse approximate
     /// inverse. They differ from ilu0 and ic0 and take more iterations.
     #[arg(long, value_parser = names::Preconditioners, hide_possible_values = true, default_value = "auto", help_heading = "Method")]
-    pub(crate) precond: PrecondName,
-    /// Storage format of the matrix in the iteration. auto takes the one that should be fastest.
-    #[arg(long, value_parser = formats_or_auto(), ignore_case = true, default_value = "auto", help_heading = "Method")]
-    pub(crate) format: String,
+    pub(crate) precond: OrAuto<Precond>,
+    /// Storage format of the matrix in the iteration. auto takes the one that should be fastest by a model of its bytes; measured times
+    /// the best few on the device first.
+    #[arg(long, value_parser = names::format_choices(), ignore_case = true, default_value = "auto", help_heading = "Method")]
+    pub(crate) format: FormatChoice,
     /// Renumber rows and columns before the solve; x comes back in the numbering of the matrix.
-    #[arg(long, value_enum, ignore_case = true, default_value_t = ReorderName::None, help_heading = "Method")]
-    pub(crate) reorder: ReorderName,
+    #[arg(long, value_parser = names::orderings(), ignore_case = true, default_value = "none", help_heading = "Method")]
+    pub(crate) reorder: Reorder,
     /// Element type of matrix and vectors; mixed and refined combine both.
     ///
     /// refined solves for corrections in f32, matrix and preconditioner included, until the residual in f64 is small enough (iterative
@@ -295,126 +297,8 @@ pub(crate) struct DevicesArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SolverName {
-    Auto,
-    Cg,
-    Bicgstab,
-    Gmres,
-    Direct,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum PrecondName {
-    Auto,
-    None,
-    Jacobi,
-    /// With the rows of a block; without, the unknowns of a point of the grid.
-    BlockJacobi(Option<usize>),
-    /// With its omega.
-    Ssor(f64),
-    Ilu0,
-    /// With its level of fill.
-    Iluk(usize),
-    Ic0,
-    /// With the number of sweeps.
-    Ilu0Jacobi(usize),
-    /// With the number of sweeps.
-    Ic0Jacobi(usize),
-    Ilu0Isai,
-    Ic0Isai,
-    /// With the most grids.
-    Mg(Option<usize>),
-}
-
-impl PrecondName {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (stem, parameter) = match text.split_once('=') {
-            Some((stem, parameter)) => (stem, Some(parameter)),
-            None => (text, None),
-        };
-        match (stem, parameter) {
-            ("auto", None) => Ok(Self::Auto),
-            ("none", None) => Ok(Self::None),
-            ("jacobi", None) => Ok(Self::Jacobi),
-            ("ilu0", None) => Ok(Self::Ilu0),
-            ("ic0", None) => Ok(Self::Ic0),
-            ("mg", None) => Ok(Self::Mg(None)),
-            ("mg", Some(levels)) => match levels.parse() {
-                Ok(levels) if levels > 0 => Ok(Self::Mg(Some(levels))),
-                _ => Err("LEVELS is a number of grids, 1 or more, e.g. mg=4".into()),
-            },
-            ("ssor", None) => Ok(Self::Ssor(1.0)),
-            ("ssor", Some(omega)) => match omega.parse::<f64>() {
-                Ok(omega) if omega > 0.0 && omega < 2.0 => Ok(Self::Ssor(omega)),
-                _ => Err("omega is a number between 0 and 2, e.g. ssor=1.5".into()),
-            },
-            ("iluk", Some(level)) => {
-                level.parse().map(Self::Iluk).map_err(|_| "K is a level of fill, 0 or more, e.g. iluk=1".into())
-            }
-            ("block-jacobi", Some("auto")) => Ok(Self::BlockJacobi(None)),
-            ("block-jacobi", Some(rows)) => match rows.parse() {
-                Ok(rows) if (1..=MAX_BLOCK_DIM).contains(&rows) => Ok(Self::BlockJacobi(Some(rows))),
-                _ => Err(format!("K is the rows of a block, 1 to {MAX_BLOCK_DIM}, e.g. block-jacobi=4, or auto")),
-            },
-            ("block-jacobi", None) => Err("say how many rows a block has, e.g. block-jacobi=4".into()),
-            ("ilu0-jacobi", Some(count)) => sweeps(count).map(Self::Ilu0Jacobi),
-            ("ic0-jacobi", Some(count)) => sweeps(count).map(Self::Ic0Jacobi),
-            ("ilu0-jacobi" | "ic0-jacobi", None) => Err(format!("say how many sweeps, e.g. {stem}=3")),
-            ("ilu0-isai", None) => Ok(Self::Ilu0Isai),
-            ("ic0-isai", None) => Ok(Self::Ic0Isai),
-            ("iluk", None) => Err("say up to which level there is fill, e.g. iluk=1".into()),
-            _ => Err("there are auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, ilu0-jacobi=K, \
-                      ic0-jacobi=K, ilu0-isai and ic0-isai"
-                .into()),
-        }
-    }
-}
-
-/// The number of sweeps that an approximate solve makes.
-fn sweeps(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count) if (1..=MAX_SWEEPS).contains(&count) => Ok(count),
-        _ => Err(format!("K is a number of sweeps, 1 to {MAX_SWEEPS}, e.g. ilu0-jacobi=3")),
-    }
-}
-
-/// More sweeps take longer than the solve that they approximate.
-const MAX_SWEEPS: usize = 1000;
-
-/// As it is written on the command line.
-impl std::fmt::Display for PrecondName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::None => f.write_str("none"),
-            Self::Jacobi => f.write_str("jacobi"),
-            Self::Ssor(omega) if *omega == 1.0 => f.write_str("ssor"),
-            Self::Ssor(omega) => write!(f, "ssor={omega}"),
-            Self::Ilu0 => f.write_str("ilu0"),
-            Self::Iluk(level) => write!(f, "iluk={level}"),
-            Self::Ic0 => f.write_str("ic0"),
-            Self::BlockJacobi(None) => f.write_str("block-jacobi=auto"),
-            Self::BlockJacobi(Some(rows)) => write!(f, "block-jacobi={rows}"),
-            Self::Ilu0Jacobi(sweeps) => write!(f, "ilu0-jacobi={sweeps}"),
-            Self::Ic0Jacobi(sweeps) => write!(f, "ic0-jacobi={sweeps}"),
-            Self::Ilu0Isai => f.write_str("ilu0-isai"),
-            Self::Ic0Isai => f.write_str("ic0-isai"),
-            Self::Mg(None) => f.write_str("mg"),
-            Self::Mg(Some(levels)) => write!(f, "mg={levels}"),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReorderName {
-    /// The numbering of the matrix.
-    None,
-    /// Reverse Cuthill-McKee: a narrow band.
-    Rcm,
-    /// Approximate minimum degree: little fill.
-    Amd,
-}
+/// A choice that is `None` for `auto`. The name keeps clap from taking it for an option without a default.
+pub(crate) type OrAuto<P> = Option<P>;
 
 /// Element types of a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -427,18 +311,6 @@ pub(crate) enum SolvePrecision {
     Mixed,
     /// f32 with residuals and x in f64.
     Refined,
-}
-
-impl SolvePrecision {
-    /// As it is written on the command line.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::F64 => "f64",
-            Self::F32 => "f32",
-            Self::Mixed => "mixed",
-            Self::Refined => "refined",
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -454,19 +326,8 @@ pub(crate) enum BackendName {
     Cuda,
 }
 
-macro_rules! stems {
-    ([] $(($stem:ident, $Type:ident)),*) => { &[$(stringify!($stem)),*] };
-}
-/// The storage formats, as they are called on the command line.
-pub(crate) const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
-
 fn formats() -> impl TypedValueParser<Value = String> {
-    PossibleValuesParser::new(FORMATS).map(|name| name.to_ascii_lowercase())
-}
-
-fn formats_or_auto() -> impl TypedValueParser<Value = String> {
-    let names = std::iter::once("auto").chain(FORMATS.iter().copied());
-    PossibleValuesParser::new(names).map(|name| name.to_ascii_lowercase())
+    PossibleValuesParser::new(FormatChoice::NAMES).map(|name| name.to_ascii_lowercase())
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {
@@ -536,43 +397,10 @@ mod tests {
 
     #[test]
     fn every_format_of_the_registry_is_offered() {
-        for stem in FORMATS {
+        for stem in FormatChoice::NAMES {
             assert!(Cli::try_parse_from(["spandrel", "solve", "m", "--format", stem]).is_ok(), "{stem}");
         }
         assert!(Cli::try_parse_from(["spandrel", "solve", "m", "--format", "jds"]).is_err());
-    }
-
-    #[test]
-    fn every_factorisation_of_the_registry_is_offered() {
-        macro_rules! stems {
-            ([] $(($stem:ident, $Type:ident)),*) => { [$(stringify!($stem)),*] };
-        }
-        for stem in spandrel::sptrsv::for_each_factor!(stems) {
-            let text = if stem == "iluk" { "iluk=2" } else { stem };
-            assert_eq!(PrecondName::parse(text).expect(stem).to_string(), text);
-        }
-        let blocks = ["block-jacobi=4", "block-jacobi=auto"];
-        let others = ["mg", "mg=4", blocks[0], blocks[1], "ilu0-jacobi=3", "ic0-jacobi=1", "ilu0-isai", "ic0-isai"];
-        for text in ["auto", "none", "jacobi", "ssor", "ssor=1.5", "iluk=0"].into_iter().chain(others) {
-            assert_eq!(PrecondName::parse(text).expect(text).to_string(), text);
-        }
-        for bad in [
-            "", "iluk", "iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "ilu0=1", "ic0=0", "ILU0", "mg=0",
-            "mg=", "mg=x",
-        ] {
-            assert!(PrecondName::parse(bad).is_err(), "{bad}");
-        }
-        for bad in [
-            "block-jacobi",
-            "block-jacobi=0",
-            "block-jacobi=129",
-            "ilu0-jacobi",
-            "ic0-jacobi=0",
-            "ilu0-isai=1",
-            "jacobi=2",
-        ] {
-            assert!(PrecondName::parse(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

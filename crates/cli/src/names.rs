@@ -1,30 +1,44 @@
 //! Names on the command line: they do not depend on case, and a wrong one is answered with the nearest that there is.
 
-use clap::builder::{PossibleValue, TypedValueParser, UnknownArgumentValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, UnknownArgumentValueParser};
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
 
-use crate::args::PrecondName;
+use spandrel::solver::{FormatChoice, Reorder, or_auto};
+use spandrel::{Method, Precond};
+
+use crate::args::OrAuto;
 
 /// Right-hand sides that are no file.
 pub(crate) const RIGHT_HAND_SIDES: [&str; 3] = ["ones", "random", "from-solution"];
 
-/// Preconditioners as shells and the nearest name offer them, each with a parameter where it needs one.
-const PRECONDITIONERS: [&str; 13] = [
-    "auto",
-    "none",
-    "jacobi",
-    "block-jacobi=auto",
-    "ssor",
-    "ilu0",
-    "iluk=1",
-    "ic0",
-    "mg",
-    "ilu0-jacobi=3",
-    "ic0-jacobi=3",
-    "ilu0-isai",
-    "ic0-isai",
-];
+/// Preconditioners as shells offer them, each with a parameter where it needs one.
+fn preconditioners() -> impl Iterator<Item = &'static str> {
+    std::iter::once("auto").chain(Precond::EXAMPLES.iter().copied())
+}
+
+/// Parses `--solver`.
+pub(crate) fn methods() -> impl TypedValueParser<Value = OrAuto<Method>> {
+    let names = std::iter::once("auto").chain(Method::ALL.iter().map(|method| method.as_str()));
+    PossibleValuesParser::new(names).try_map(|name| or_auto(&name))
+}
+
+/// Parses the `--format` of a solve.
+pub(crate) fn format_choices() -> impl TypedValueParser<Value = FormatChoice> {
+    let names = ["auto", "measured"].into_iter().chain(FormatChoice::NAMES.iter().copied());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<FormatChoice>())
+}
+
+/// Parses `--reorder`.
+pub(crate) fn orderings() -> impl TypedValueParser<Value = Reorder> {
+    let about = |ordering: &Reorder| match ordering {
+        Reorder::None => "As the matrix is numbered",
+        Reorder::Rcm => "Reverse Cuthill-McKee: a narrow band",
+        Reorder::Amd => "Approximate minimum degree: little fill",
+    };
+    let values = Reorder::ALL.iter().map(move |ordering| PossibleValue::new(ordering.as_str()).help(about(ordering)));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<Reorder>())
+}
 
 /// The name among `names` that `text` was probably meant to be: more alike than others, and not too different. Case counts for nothing.
 pub(crate) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -51,30 +65,15 @@ pub(crate) fn right_hand_side(text: &str) -> Result<String, std::convert::Infall
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preconditioners;
 
-impl Preconditioners {
-    fn parse(text: &str) -> Result<PrecondName, String> {
-        let lower = text.to_ascii_lowercase();
-        PrecondName::parse(&lower).map_err(|why| {
-            let stem = |name: &'static str| name.split_once('=').map_or(name, |(stem, _)| stem);
-            let (given, _) = lower.split_once('=').unwrap_or((&lower, ""));
-            // Of a known name the parameter is wrong, and the message says how.
-            if PRECONDITIONERS.into_iter().map(stem).any(|name| name == given) {
-                return why;
-            }
-            why + &did_you_mean(given, PRECONDITIONERS)
-        })
-    }
-}
-
 impl TypedValueParser for Preconditioners {
-    type Value = PrecondName;
+    type Value = OrAuto<Precond>;
 
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<PrecondName, Error> {
-        Self::parse.parse_ref(command, arg, value)
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<OrAuto<Precond>, Error> {
+        or_auto::<Precond>.parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(PRECONDITIONERS.into_iter().map(PossibleValue::new)))
+        Some(Box::new(preconditioners().map(PossibleValue::new)))
     }
 }
 
@@ -100,22 +99,15 @@ mod tests {
 
     #[test]
     fn every_preconditioner_that_shells_offer_can_be_parsed() {
-        for name in PRECONDITIONERS {
-            assert_eq!(PrecondName::parse(name).expect(name).to_string(), name);
-            assert_eq!(Preconditioners::parse(&name.to_uppercase()).expect(name).to_string(), name);
+        for name in preconditioners() {
+            let parsed = or_auto::<Precond>(&name.to_uppercase()).expect(name);
+            assert_eq!(parsed.map_or_else(|| "auto".to_string(), |precond| precond.to_string()), name);
         }
     }
 
     #[test]
     fn wrong_names_lead_to_the_nearest() {
-        for (wrong, right) in [("ilu", "ilu0"), ("icc0", "ic0"), ("ILUO", "ilu0"), ("jacoby", "jacobi")] {
-            let why = Preconditioners::parse(wrong).unwrap_err();
-            assert!(why.ends_with(&format!("; did you mean {right}?")), "{wrong}: {why}");
-        }
-        for wrong in ["iluk", "iluk=-1", "ssor=2"] {
-            assert!(!Preconditioners::parse(wrong).unwrap_err().contains("did you mean"), "{wrong}");
-        }
-        assert_eq!(nearest("xyz", PRECONDITIONERS), None);
+        assert_eq!(nearest("xyz", RIGHT_HAND_SIDES), None);
         assert_eq!(nearest("Random", RIGHT_HAND_SIDES), Some("random"));
     }
 

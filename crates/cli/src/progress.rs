@@ -43,14 +43,6 @@ pub(crate) fn note(text: &str) {
     }
 }
 
-/// Names what is being done now, in place of what the innermost phase was called. Nothing happens outside of any phase.
-pub(crate) fn say(message: impl Into<String>) {
-    let mut line = line();
-    if let Some(id) = line.phases.last().map(|phase| phase.id) {
-        line.rename(id, message.into());
-    }
-}
-
 /// Clears the line and says in which phase the program was ended.
 pub(crate) fn interrupted() {
     let mut line = line();

@@ -1,68 +1,12 @@
-//! What is solved: the right-hand side, the first guess, and their renumbering.
+//! What is solved: the right-hand side and the first guess.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use spandrel::{Csr, Real};
-use spandrel_formats::permutation::Permutation;
-use spandrel_formats::reorder;
 
-use crate::args::{ReorderName, SolveArgs};
-use crate::failure::{Failure, Result};
+use crate::args::SolveArgs;
+use crate::failure::Result;
 use crate::{input, names};
-
-/// A system, renumbered if that was asked for. `perm` leads back. Clones share the matrix.
-#[derive(Clone, Debug)]
-pub(super) struct Problem<T> {
-    pub(super) a: Arc<Csr<T>>,
-    pub(super) b: Vec<T>,
-    pub(super) x0: Option<Vec<T>>,
-    perm: Option<Permutation>,
-}
-
-impl<T: Real> Problem<T> {
-    /// P A P^T, P b, P x0; the matrix in its old numbering is dropped.
-    pub(super) fn renumbered(by: ReorderName, a: Csr<T>, b: Vec<T>, x0: Option<Vec<T>>) -> Result<Self> {
-        if by == ReorderName::None {
-            return Ok(Self { a: Arc::new(a), b, x0, perm: None });
-        }
-        if a.nrows() != a.ncols() {
-            return Err(Failure::new(
-                "not_square",
-                format!("--reorder needs a square matrix, this one is {} x {}; leave it out", a.nrows(), a.ncols()),
-            ));
-        }
-        let perm = match by {
-            ReorderName::Rcm => reorder::rcm(&a)?,
-            _ => reorder::amd(&a)?,
-        };
-        let renumbered = perm.permute_symmetric(&a)?;
-        drop(a);
-        Ok(Self {
-            a: Arc::new(renumbered),
-            b: perm.apply(&b)?,
-            x0: x0.map(|x| perm.apply(&x)).transpose()?,
-            perm: Some(perm),
-        })
-    }
-
-    pub(super) fn is_renumbered(&self) -> bool {
-        self.perm.is_some()
-    }
-
-    /// The permutation, for [`restore`], once matrix and vectors have gone their ways.
-    pub(super) fn take_permutation(&mut self) -> Option<Permutation> {
-        self.perm.take()
-    }
-}
-
-/// x in the matrix's own numbering.
-pub(super) fn restore<T: Real>(perm: Option<&Permutation>, x: Vec<T>) -> Result<Vec<T>> {
-    let Some(perm) = perm else { return Ok(x) };
-    let mut restored = vec![T::zero(); x.len()];
-    perm.apply_inverse_to(&x, &mut restored)?;
-    Ok(restored)
-}
 
 /// b as `--rhs` asks for it.
 pub(super) fn right_hand_side<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Vec<T>> {
@@ -123,12 +67,6 @@ pub(crate) fn random<T: Real>(seed: u64, len: usize) -> Vec<T> {
     (0..len).map(|_| T::from_f64((draw() >> 40) as f64 / f64::from(1u32 << 23) - 1.0)).collect()
 }
 
-/// The first element of `v` that is infinite or NaN, in words.
-pub(super) fn first_not_finite<T: Real>(name: &str, v: &[T]) -> Option<String> {
-    let at = v.iter().position(|v| !v.is_finite())?;
-    Some(format!("element {} (counted from 1) of {name} is {}", at + 1, input::not_finite_word(v[at])))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,16 +81,5 @@ mod tests {
         assert!(mean.abs() < 0.1, "{mean}");
         let narrow = random::<f32>(1, 1000);
         assert!(x.iter().zip(narrow).all(|(&wide, narrow)| wide == f64::from(narrow)));
-    }
-
-    #[test]
-    fn renumbering_is_undone() {
-        let a = Csr::new(3, 3, vec![0, 2, 3, 5], vec![0, 2, 1, 0, 2], vec![4.0, 1.0, 2.0, 1.0, 5.0]).unwrap();
-        for by in [ReorderName::None, ReorderName::Rcm, ReorderName::Amd] {
-            let b = vec![1.0, 2.0, 3.0];
-            let mut problem = Problem::renumbered(by, a.clone(), b.clone(), None).unwrap();
-            let perm = problem.take_permutation();
-            assert_eq!(restore(perm.as_ref(), problem.b).unwrap(), b);
-        }
     }
 }

@@ -4,11 +4,15 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::precond::{FactorReport, PrecondFallback};
-use super::{Fallback, Seconds};
+use spandrel::Solution;
+use spandrel::solver::{FactorReport, Plan, Replaced};
+use spandrel::solvers::Status;
+
+use super::Seconds;
 use crate::args::SolveArgs;
 pub(super) use crate::input::counted;
 use crate::input::{bytes, grouped, name, seconds as duration};
+use crate::memory;
 
 /// The JSON object. Non-finite numbers become `null`.
 #[derive(Debug, Serialize)]
@@ -17,16 +21,13 @@ pub(super) struct Report<'a> {
     /// Whether `converged` means that the gradient A^T (b - A x) is small, not b - A x.
     pub(super) least_squares: bool,
     pub(super) backend: &'static str,
-    pub(super) device: String,
-    /// `why.backend` in a few words.
-    #[serde(skip)]
-    pub(super) backend_why: &'static str,
+    pub(super) device: &'a str,
     pub(super) n_threads: usize,
     pub(super) format: &'static str,
     pub(super) solver: &'static str,
     pub(super) precond: String,
     /// Of a preconditioner by triangular solves.
-    pub(super) factor: Option<FactorReport>,
+    pub(super) factor: Option<Factor>,
     pub(super) precision: &'static str,
     pub(super) reorder: &'static str,
     pub(super) reproducible: bool,
@@ -53,6 +54,32 @@ pub(super) struct Report<'a> {
     pub(super) error: Option<ErrorReport>,
 }
 
+/// What is said of triangular factors.
+#[derive(Debug, Serialize)]
+pub(super) struct Factor {
+    plan: &'static str,
+    approximate: bool,
+    nnz: usize,
+    shift: f64,
+    levels: usize,
+}
+
+/// A method that was given up for another.
+#[derive(Debug, Serialize)]
+pub(super) struct Fallback {
+    from: &'static str,
+    status: &'static str,
+    iterations: usize,
+}
+
+/// A preconditioner that was given up for another.
+#[derive(Debug, Serialize)]
+pub(super) struct PrecondFallback {
+    from: String,
+    to: String,
+    why: String,
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct ErrorReport {
     pub(super) kind: &'static str,
@@ -77,9 +104,81 @@ pub(super) struct Why<'a> {
     pub(super) format: &'a str,
 }
 
-impl Report<'_> {
+impl<'a> Report<'a> {
+    /// Of a solve by `plan` that ended with this status; without a solution if there is no x.
+    pub(super) fn new<T>(
+        args: &'a SolveArgs,
+        plan: &'a Plan,
+        solution: Option<&'a Solution<T>>,
+        status: Status,
+        seconds: Seconds,
+    ) -> Self {
+        let outcome = solution.map(|solution| &solution.outcome);
+        let factor = plan.factor.map(|FactorReport { plan, approximate, nnz, shift, levels, .. }| Factor {
+            plan,
+            approximate,
+            nnz,
+            shift,
+            levels,
+        });
+        let last = solution.and_then(|solution| solution.attempts.last()).filter(|last| last.method != plan.method);
+        let fallback = last.map(|last| Fallback {
+            from: last.method.as_str(),
+            status: last.status.as_str(),
+            iterations: last.iterations,
+        });
+        let precond_fallback = plan.replaced.as_ref().map(|Replaced { from, to, why, .. }| PrecondFallback {
+            from: from.to_string(),
+            to: to.to_string(),
+            why: why.clone(),
+        });
+        Self {
+            matrix: MatrixReport {
+                name: name(&args.matrix).to_string(),
+                nrows: plan.nrows,
+                ncols: plan.ncols,
+                nnz: plan.nnz,
+                symmetric: plan.symmetric,
+            },
+            least_squares: plan.nrows != plan.ncols,
+            backend: plan.backend,
+            device: &plan.device,
+            n_threads: rayon::current_num_threads(),
+            format: plan.format,
+            solver: plan.method.as_str(),
+            precond: plan.preconditioner.to_string(),
+            factor,
+            precision: plan.precision_name(),
+            reorder: plan.reorder.as_str(),
+            reproducible: plan.reproducible,
+            rhs: &args.rhs,
+            status: status.as_str(),
+            message: solution.and_then(|solution| solution.note.clone()),
+            iterations: outcome.map_or(0, |outcome| outcome.iterations),
+            restarts: outcome.map_or(0, |outcome| outcome.restarts),
+            residual: outcome.map_or(f64::NAN, |outcome| outcome.residual),
+            true_residual: outcome.map_or(f64::NAN, |outcome| outcome.true_residual),
+            forward_error: None,
+            rtol: plan.rtol,
+            atol: plan.atol,
+            max_iters: plan.max_iterations,
+            seconds,
+            peak_memory_bytes: memory::peak_bytes(),
+            fallback,
+            precond_fallback,
+            why: Why {
+                backend: &plan.device_why,
+                solver: &plan.method_why,
+                precond: &plan.preconditioner_why,
+                format: &plan.format_why,
+            },
+            history: outcome.map_or(&[], |outcome| &outcome.history),
+            error: None,
+        }
+    }
+
     /// The report for people, with the files that were written.
-    pub(super) fn text(&self, args: &SolveArgs, written: &[(&str, String)]) -> String {
+    pub(super) fn text(&self, args: &SolveArgs, plan: &Plan, written: &[(&str, String)]) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<9}{value}");
@@ -97,24 +196,7 @@ impl Report<'_> {
             ),
         );
         line("b", self.rhs_in_words(args));
-        line("machine", format!("{}: {} ({})", self.backend, self.device, self.backend_why));
-        line("solver", format!("{} ({})", self.solver, self.why.solver));
-        let shifted = match &self.factor {
-            Some(factor) if factor.shift > 0.0 => format!("; of A + {:.3e} diag(A)", factor.shift),
-            _ => String::new(),
-        };
-        let by = match self.factor {
-            Some(FactorReport { plan, levels: 0, approximate, .. }) => {
-                format!(", {}by {plan}", if approximate { "approximately " } else { "" })
-            }
-            Some(FactorReport { plan, levels, .. }) => format!(", {}, by {plan}", counted(levels, "grid")),
-            None => String::new(),
-        };
-        line("precond", format!("{}{by} ({}{shifted})", self.precond, self.why.precond));
-        line("format", format!("{}, {} ({})", self.format, self.precision, self.why.format));
-        if self.reorder != "none" {
-            line("numbers", format!("reordered by {}, x in the matrix's own numbering", self.reorder));
-        }
+        let _ = writeln!(text, "{plan}");
         text.push('\n');
         let _ = writeln!(text, "{}", self.verdict(args.stagnation.is_some()));
         if let Some(error) = self.forward_error {
@@ -190,7 +272,7 @@ impl Report<'_> {
                 "\nno smaller residual in --stagnation iterations, or rounding allows no more: raise it, or try another --precond"
             }
             "stagnated" if self.precision == "f32" => {
-                "\nthis is what f32 gives: use --precision f64, or a larger --rtol"
+                "\nthis is what f32 gives: use --precision mixed, refined or f64, or a larger --rtol"
             }
             "stagnated" => {
                 "\nrounding allows no more: the matrix may be close to singular, or a larger --rtol is needed"
