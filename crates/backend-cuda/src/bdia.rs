@@ -14,8 +14,8 @@ use crate::convert::Diagonals;
 use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::BDIA;
-use crate::persistent::{Reach, Resident};
-use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+use crate::persistent::{Persistent, Persists, Reach};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
 const WIDE: [usize; 2] = [4, 8];
@@ -219,25 +219,25 @@ impl<T: Real> CudaBdia<T> {
             BdiaKernel::Small => ([self.small.0, self.small.1], [parts(SMALL_ROWS, SMALL_ROWS as u32); 2]),
         }
     }
+}
 
-    /// What persistent kernels take of it: values, offsets, stride, diagonals.
-    fn resident_arguments(&self, offsets: u64) -> [Own<'static>; 4] {
-        [self.values.pointer().into(), offsets.into(), (self.stride as u64).into(), self.diagonals.into()]
-    }
-
-    fn persistent(&self) -> Option<(Resident<'static>, u64)> {
-        let (offsets, reach) = self.offsets.as_ref()?;
-        let diagonals = self.diagonals as usize;
-        let resident = Resident {
+// SAFETY: cg_bdia and bicgstab_bdia (values, offsets, stride, diagonals, ...) of a square matrix with this reach.
+unsafe impl<T: Real> Persists for CudaBdia<T> {
+    fn persistent(&self) -> Option<Persistent> {
+        let (offsets, Reach { below, above }) = self.offsets.as_ref()?;
+        let (values, diagonals) = (self.values.pointer(), self.diagonals as usize);
+        Some(Persistent {
             source: &BDIA,
+            cg: "cg_bdia",
+            bicgstab: "bicgstab_bdia",
+            matrix: vec![values.into(), offsets.pointer().into(), (self.stride as u64).into(), self.diagonals.into()],
             n: self.nrows,
-            below: reach.below,
-            above: reach.above,
+            below: *below,
+            above: *above,
             fixed: (4 * diagonals).next_multiple_of(16),
             units: diagonals,
             unit: T::BYTES,
-        };
-        Some((resident, offsets.pointer()))
+        })
     }
 }
 
@@ -406,63 +406,6 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         // SAFETY: each (values, stride, [diagonals, [bands,]] offsets or pieces, nrows, ncols, x, y, w, [arrivals,] tree, gate), with
         // arrivals where thread blocks have fewer than 1024 rows, a count for each block of these; the rest as in `spmv`.
         unsafe { product.launch::<T>(self, &BDIA, name, grid, &m.arguments(), m.arrivals.as_ref()) }
-    }
-
-    fn cg_iterations(
-        &self,
-        m: &CudaBdia<T>,
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some((resident, offsets)) = m.persistent() else {
-            return Ok(false);
-        };
-        let matrix = m.resident_arguments(offsets);
-        // SAFETY: cg_bdia(values, offsets, stride, diagonals, ...) of a square matrix with this reach.
-        unsafe { self.cg_persistent(&resident, "cg_bdia", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
-    }
-
-    fn bicgstab_iterations(
-        &self,
-        m: &CudaBdia<T>,
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some((resident, offsets)) = m.persistent() else {
-            return Ok(false);
-        };
-        let matrix = m.resident_arguments(offsets);
-        // SAFETY: bicgstab_bdia(values, offsets, stride, diagonals, ...) of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(
-                &resident,
-                "bicgstab_bdia",
-                &matrix,
-                count,
-                shadow,
-                x,
-                r,
-                p,
-                v,
-                t,
-                scalars,
-                monitor,
-            )
-        }
     }
 }
 

@@ -12,6 +12,7 @@ use spandrel_formats::{Bsr, Format, Real};
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
 use crate::memory::Buffer;
 use crate::module::BSR;
+use crate::persistent::Persists;
 use crate::runs::Index;
 use crate::{Cuda, Scalar, Vector};
 
@@ -94,6 +95,9 @@ impl Cuda {
         Grid::of(nrows.div_ceil(threads), threads as u32)
     }
 }
+
+// SAFETY: it gives nothing.
+unsafe impl<T: Real> Persists for CudaBsr<T> {}
 
 impl<T: Real> Spmv<Bsr<T>> for Cuda {
     fn order(&self) -> Order {

@@ -15,6 +15,7 @@ use crate::device::gate_pointer;
 use crate::launch::{CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::BSRX;
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 /// A BSRX matrix in device memory.
@@ -48,6 +49,9 @@ unsafe impl<T: Real> Load<Bsrx<T>> for Cuda {
         Ok(CudaBsrx { nrows: host.nrows(), ncols: host.ncols(), dim, row_start, row_end, col_idx, mask, values })
     }
 }
+
+// SAFETY: it gives nothing.
+unsafe impl<T: Real> Persists for CudaBsrx<T> {}
 
 impl<T: Real> Spmv<Bsrx<T>> for Cuda {
     fn order(&self) -> Order {

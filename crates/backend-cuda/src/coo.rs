@@ -17,6 +17,7 @@ use spandrel_formats::{Coo, Csr, Format, Offset, Ordinal, Real};
 use crate::launch::{Grid, Own, Product, arg};
 use crate::memory::Buffer;
 use crate::module::COO;
+use crate::persistent::Persists;
 use crate::pieces::{EACH, Pieces, cut};
 use crate::{Cuda, CudaCsr, Scalar, Vector};
 
@@ -191,6 +192,9 @@ impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
+
+// SAFETY: it gives nothing.
+unsafe impl<T: Real> Persists for CudaCoo<T> {}
 
 impl<T: Real> Spmv<Coo<T>> for Cuda {
     /// That of matrices as they are loaded; [`CudaCoo::with_kernel`] may choose the stored one.

@@ -10,7 +10,8 @@ use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv, SpmvTransposed};
 use spandrel_formats::{Csc, Format, Real};
 
 use crate::csr::order;
-use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+use crate::persistent::{Persistent, Persists};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// A CSC matrix in device memory, stored by rows.
 #[derive(Debug)]
@@ -61,37 +62,12 @@ impl<T: Real> Spmv<Csc<T>> for Cuda {
     ) -> Result<()> {
         m.0.spmv_dot(self, gate, x, y, w, wy, yy)
     }
+}
 
-    fn cg_iterations(
-        &self,
-        m: &CudaCsc<T>,
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        m.0.cg_iterations(self, count, x, r, p, q, pq, rr, rz, monitor)
-    }
-
-    fn bicgstab_iterations(
-        &self,
-        m: &CudaCsc<T>,
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        m.0.bicgstab_iterations(self, count, shadow, x, r, p, v, t, scalars, monitor)
+// SAFETY: as of the rows, which it is stored by.
+unsafe impl<T: Real> Persists for CudaCsc<T> {
+    fn persistent(&self) -> Option<Persistent> {
+        self.0.persistent()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::device::gate_pointer;
 use crate::launch::{CoeffArg, Grid, arg};
 use crate::memory::Buffer;
 use crate::module::DENSE;
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 /// A dense matrix in device memory.
@@ -33,6 +34,9 @@ unsafe impl<T: Real> Load<Dense<T>> for Cuda {
         Ok(CudaDense { nrows: host.nrows(), ncols: host.ncols(), values })
     }
 }
+
+// SAFETY: it gives nothing.
+unsafe impl<T: Real> Persists for CudaDense<T> {}
 
 impl<T: Real> Spmv<Dense<T>> for Cuda {
     fn order(&self) -> Order {

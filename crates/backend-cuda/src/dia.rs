@@ -16,8 +16,8 @@ use crate::convert::Diagonals;
 use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::DIA;
-use crate::persistent::Resident;
-use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+use crate::persistent::{Persistent, Persists};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// Offsets that go by value (`FEW` of kernels/dia.cu).
 const FEW: usize = 8;
@@ -126,17 +126,27 @@ impl<T: Real> CudaDia<T> {
         let [values, offsets, diagonals] = self.arguments();
         [values, offsets, diagonals, u32::from(self.symmetric).into()]
     }
+}
 
-    fn persistent(&self) -> Resident<'static> {
-        Resident {
+// SAFETY: cg_dia and bicgstab_dia (values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
+unsafe impl<T: Real> Persists for CudaDia<T> {
+    fn persistent(&self) -> Option<Persistent> {
+        if self.nrows != self.ncols || self.is_narrow() {
+            return None;
+        }
+        let (below, above) = self.reach;
+        Some(Persistent {
             source: &DIA,
+            cg: "cg_dia",
+            bicgstab: "bicgstab_dia",
+            matrix: self.half_or_whole().into(),
             n: self.nrows,
-            below: self.reach.0,
-            above: self.reach.1,
+            below,
+            above,
             fixed: (4 * self.diagonals).next_multiple_of(16),
             units: self.diagonals,
             unit: T::BYTES,
-        }
+        })
     }
 }
 
@@ -351,63 +361,6 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         let name = m.kernel(["spmv_dot_dia", "spmv_dot_in_f32_dia"]);
         // SAFETY: spmv_dot_dia(values, offsets, diagonals, nrows, ncols, x, y, w, tree, gate).
         unsafe { product.launch::<T>(self, &DIA, name, grid, &own, None) }
-    }
-
-    fn cg_iterations(
-        &self,
-        m: &CudaDia<T>,
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        if m.nrows != m.ncols || m.is_narrow() {
-            return Ok(false);
-        }
-        let matrix = m.half_or_whole();
-        // SAFETY: cg_dia(values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
-        unsafe { self.cg_persistent(&m.persistent(), "cg_dia", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
-    }
-
-    fn bicgstab_iterations(
-        &self,
-        m: &CudaDia<T>,
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        if m.nrows != m.ncols || m.is_narrow() {
-            return Ok(false);
-        }
-        let matrix = m.half_or_whole();
-        // SAFETY: bicgstab_dia(values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(
-                &m.persistent(),
-                "bicgstab_dia",
-                &matrix,
-                count,
-                shadow,
-                x,
-                r,
-                p,
-                v,
-                t,
-                scalars,
-                monitor,
-            )
-        }
     }
 }
 

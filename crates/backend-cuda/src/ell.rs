@@ -13,8 +13,8 @@ use crate::csr::not_recorded;
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::ELL;
-use crate::persistent::{Reach, Resident};
-use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+use crate::persistent::{Persistent, Persists, Reach};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// Entries of a tail from which on a warp forms the row, not a thread.
 pub(crate) const HEAVY: usize = 32;
@@ -88,13 +88,21 @@ impl<T: Real> CudaEll<T> {
     fn arguments(&self) -> [Own<'static>; 4] {
         [self.cols.pointer().into(), self.values.pointer().into(), self.width.into(), (self.nrows as u64).into()]
     }
+}
 
-    fn persistent(&self) -> Option<Resident<'static>> {
-        self.reach.map(|reach| Resident {
+// SAFETY: cg_ell and bicgstab_ell (cols, values, width, ...) of a square matrix with this reach.
+unsafe impl<T: Real> Persists for CudaEll<T> {
+    fn persistent(&self) -> Option<Persistent> {
+        let Reach { below, above } = self.reach?;
+        let [matrix @ .., _nrows] = self.arguments();
+        Some(Persistent {
             source: &ELL,
+            cg: "cg_ell",
+            bicgstab: "bicgstab_ell",
+            matrix: matrix.into(),
             n: self.nrows,
-            below: reach.below,
-            above: reach.above,
+            below,
+            above,
             fixed: 0,
             units: self.width as usize,
             unit: T::BYTES + size_of::<Ordinal>(),
@@ -210,50 +218,6 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         };
         // SAFETY: both (cols, values, width, nrows, x, y, w, tree, gate).
         unsafe { product.launch::<T>(self, &ELL, name, grid, &m.arguments(), None) }
-    }
-
-    fn cg_iterations(
-        &self,
-        m: &CudaEll<T>,
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
-            return Ok(false);
-        };
-        let [matrix @ .., _nrows] = m.arguments();
-        // SAFETY: cg_ell(cols, values, width, ...) of a square matrix with this reach.
-        unsafe { self.cg_persistent(&resident, "cg_ell", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
-    }
-
-    fn bicgstab_iterations(
-        &self,
-        m: &CudaEll<T>,
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
-            return Ok(false);
-        };
-        let [matrix @ .., _nrows] = m.arguments();
-        // SAFETY: bicgstab_ell(cols, values, width, ...) of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(&resident, "bicgstab_ell", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)
-        }
     }
 }
 

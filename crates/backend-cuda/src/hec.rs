@@ -10,6 +10,7 @@ use spandrel_formats::{Hec, Real};
 
 use crate::hmec::{CudaHmec, Names};
 use crate::module::HEC;
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 /// A HEC matrix in device memory.
@@ -24,6 +25,9 @@ unsafe impl<T: Real> Load<Hec<T>> for Cuda {
         CudaHmec::new(self, host.as_hmec()).map(CudaHec)
     }
 }
+
+// SAFETY: it gives nothing.
+unsafe impl<T: Real> Persists for CudaHec<T> {}
 
 impl<T: Real> Spmv<Hec<T>> for Cuda {
     fn order(&self) -> Order {

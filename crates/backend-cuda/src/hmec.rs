@@ -17,6 +17,7 @@ use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
 use crate::launch::{Argument, Own, Product};
 use crate::memory::Buffer;
 use crate::module::{HMEC, Source};
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 /// An HMEC matrix in device memory.
@@ -147,6 +148,9 @@ unsafe impl<T: Real> Load<Hmec<T>> for Cuda {
         CudaHmec::new(self, &host)
     }
 }
+
+// SAFETY: it gives nothing.
+unsafe impl<T: Real> Persists for CudaHmec<T> {}
 
 impl<T: Real> Spmv<Hmec<T>> for Cuda {
     fn order(&self) -> Order {

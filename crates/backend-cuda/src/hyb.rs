@@ -20,6 +20,7 @@ use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
 use crate::launch::{Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::HYB;
+use crate::persistent::Persists;
 use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// A HYB matrix in device memory.
@@ -185,6 +186,9 @@ impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
+
+// SAFETY: it gives nothing.
+unsafe impl<T: Real> Persists for CudaHyb<T> {}
 
 impl<T: Real> Spmv<Hyb<T>> for Cuda {
     fn order(&self) -> Order {

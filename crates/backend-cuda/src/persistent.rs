@@ -5,18 +5,18 @@
 //! Order: that of the operations one by one, bit for bit. Kernels: kernels/include/persistent.cuh, and the entries `cg_{noun}` and
 //! `bicgstab_{noun}` of each noun that has them.
 
+use std::any::Any;
 use std::ffi::c_void;
 
 use cudarc::driver::{result, sys};
-use spandrel_backend::Result;
-use spandrel_backend::error::expect_len;
-use spandrel_formats::Real;
+use spandrel_backend::{Load, Result};
+use spandrel_formats::{Real, for_each_format};
 
+use crate::Cuda;
 use crate::error::failed;
 use crate::launch::{Argument, BLOCK, Own, arg};
 use crate::memory::Buffer;
 use crate::module::Source;
-use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// Threads of a thread block, `CREW` of the kernels.
 const CREW: u32 = 256;
@@ -74,17 +74,14 @@ struct SpanArg {
 // SAFETY: `struct Span`: two u64, then six u32.
 unsafe impl Argument for SpanArg {}
 
-/// `struct StabScalars`: the addresses of rho, rho_next, rv, ss, ts, tt, rr.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct StabScalarsArg([u64; 7]);
-// SAFETY: seven pointers.
-unsafe impl Argument for StabScalarsArg {}
-
-/// A square matrix as a persistent kernel sees it.
-pub(crate) struct Resident<'a> {
-    /// The module with the entries `cg_{noun}` and `bicgstab_{noun}`.
-    pub(crate) source: &'a Source,
+/// A square matrix as persistent kernels take it.
+pub(crate) struct Persistent {
+    /// The module with the entries of the methods, and their names.
+    pub(crate) source: &'static Source,
+    pub(crate) cg: &'static str,
+    pub(crate) bicgstab: &'static str,
+    /// Their first parameters, in order.
+    pub(crate) matrix: Vec<Own<'static>>,
     pub(crate) n: usize,
     /// Row i has entries in columns i - below ..= i + above alone. With permuted rows i is where a row stands.
     pub(crate) below: usize,
@@ -94,6 +91,31 @@ pub(crate) struct Resident<'a> {
     /// Units (diagonals, entries of a row) of which as many as fit are kept on chip, and bytes of one for each row.
     pub(crate) units: usize,
     pub(crate) unit: usize,
+}
+
+/// A resident matrix that persistent kernels may take. The default is that of a format without such kernels.
+///
+/// # Safety
+/// What [`Persists::persistent`] gives is true of the matrix: `matrix` are the noun's parameters of both kernels, of a square matrix of `n`
+/// rows that reaches as far as it says.
+pub(crate) unsafe trait Persists {
+    /// `None` where the matrix does not suit them, or their order of summation is another than that of its product.
+    fn persistent(&self) -> Option<Persistent> {
+        None
+    }
+}
+
+/// What persistent kernels take of a matrix in any format of the registry: [`spandrel_backend::Operator::stored`] of a [`spandrel_backend::Mat`].
+pub(crate) fn persistent<T: Real>(a: &dyn Any) -> Option<Persistent> {
+    macro_rules! first {
+        ([$a:ident $T:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+            $(if let Some(m) = $a.downcast_ref::<<Cuda as Load<spandrel_formats::$Type<$T>>>::Resident>() {
+                return m.persistent();
+            })*
+        };
+    }
+    for_each_format!(first, a, T);
+    None
 }
 
 /// Columns that the entries of a square matrix reach: row i those of i - below ..= i + above.
@@ -126,7 +148,7 @@ struct Layout {
 /// The layout on a device with so many multiprocessors and so many bytes of shared memory for a thread block; `None` where the system
 /// is too large. `windows` vectors of the reach of a thread block are held, and `extra` bytes.
 fn layout(
-    m: &Resident<'_>,
+    m: &Persistent,
     element: usize,
     multiprocessors: usize,
     shared: usize,
@@ -158,18 +180,18 @@ impl Cuda {
         nrows == ncols && nrows <= BLOCK * self.multiprocessors()
     }
 
-    /// Launches a persistent kernel: the matrix's arguments, then n, the span, the slots, then `rest`. `false` where it does not fit.
+    /// Launches the persistent kernel `name`: the matrix's arguments, then n, the span, the slots, then `rest`. `false` where it does not
+    /// fit.
     ///
     /// # Safety
     /// As [`Cuda::launch`].
-    unsafe fn persist<T: Real>(
+    pub(crate) unsafe fn persist<T: Real>(
         &self,
-        m: &Resident<'_>,
+        m: &Persistent,
         name: &'static str,
         windows: usize,
         extra: usize,
         count: usize,
-        matrix: &[Own<'_>],
         rest: &[*mut c_void],
     ) -> Result<bool> {
         use sys::CUdevice_attribute as Attribute;
@@ -206,7 +228,7 @@ impl Cuda {
             epoch,
             unused: 0,
         };
-        let mut arguments = Own::list(matrix, &[arg(&n), arg(&span), arg(&slots)]);
+        let mut arguments = Own::list(&m.matrix, &[arg(&n), arg(&span), arg(&slots)]);
         arguments.extend_from_slice(rest);
         self.context().bind_to_thread().map_err(|error| failed(name, error))?;
         // SAFETY: the function belongs to the bound context; the caller vouches for the other arguments, the slots are as many as the
@@ -228,66 +250,6 @@ impl Cuda {
             Err(error) => Err(failed(name, error)),
         }
     }
-
-    /// [`spandrel_backend::Spmv::cg_iterations`] by the kernel `name` of a noun.
-    ///
-    /// # Safety
-    /// `matrix` are the noun's parameters of that kernel, in order, of a square matrix of `m.n` rows that reaches as far as `m` says.
-    pub(crate) unsafe fn cg_persistent<T: Real>(
-        &self,
-        m: &Resident<'_>,
-        name: &'static str,
-        matrix: &[Own<'_>],
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        for (what, v) in [("x", &*x), ("r", r), ("p", p), ("q", q)] {
-            expect_len("cg_iterations", what, v.len(), m.n)?;
-        }
-        let vectors = [x.pointer(), r.pointer(), p.pointer(), q.pointer()];
-        let scalars = [pq.pointer(), rr.pointer(), rz.pointer(), monitor.pointer()];
-        let rest: Vec<_> = vectors.iter().chain(&scalars).map(arg).collect();
-        // SAFETY: cg_{noun}(its parameters, n, span, slots, x, r, p, q, pq, rr, rz, monitor), lengths compared above.
-        unsafe { self.persist::<T>(m, name, 3, 0, count, matrix, &rest) }
-    }
-
-    /// [`spandrel_backend::Spmv::bicgstab_iterations`] by the kernel `name` of a noun.
-    ///
-    /// # Safety
-    /// As [`Cuda::cg_persistent`].
-    pub(crate) unsafe fn bicgstab_persistent<T: Real>(
-        &self,
-        m: &Resident<'_>,
-        name: &'static str,
-        matrix: &[Own<'_>],
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        for (what, v) in [("shadow", shadow), ("x", x), ("r", r), ("p", p), ("v", v), ("t", t)] {
-            expect_len("bicgstab_iterations", what, v.len(), m.n)?;
-        }
-        let vectors = [shadow.pointer(), x.pointer(), r.pointer(), p.pointer(), v.pointer(), t.pointer()];
-        let scalars = StabScalarsArg(scalars.map(|s| s.pointer()));
-        let monitor = monitor.pointer();
-        let mut rest: Vec<_> = vectors.iter().map(arg).collect();
-        rest.extend([arg(&scalars), arg(&monitor)]);
-        // SAFETY: bicgstab_{noun}(its parameters, n, span, slots, shadow, x, r, p, v, t, scalars, monitor), lengths compared above.
-        unsafe { self.persist::<T>(m, name, 4, BLOCK * T::BYTES, count, matrix, &rest) }
-    }
 }
 
 #[cfg(test)]
@@ -295,10 +257,13 @@ mod tests {
     use super::*;
     use crate::module::DIA;
 
-    fn banded(n: usize, diagonals: usize) -> Resident<'static> {
+    fn banded(n: usize, diagonals: usize) -> Persistent {
         let reach = diagonals / 2;
-        Resident {
+        Persistent {
             source: &DIA,
+            cg: "cg_dia",
+            bicgstab: "bicgstab_dia",
+            matrix: Vec::new(),
             n,
             below: reach,
             above: reach,
@@ -309,7 +274,7 @@ mod tests {
     }
 
     /// On an H200: 132 multiprocessors, 227 KB for a thread block.
-    fn on_h200(m: &Resident<'_>) -> Option<Layout> {
+    fn on_h200(m: &Persistent) -> Option<Layout> {
         layout(m, 8, 132, (227 << 10) - 256, 3, 0)
     }
 
@@ -327,9 +292,9 @@ mod tests {
         assert_eq!(on_h200(&banded(0, 0)), None);
         assert_eq!(on_h200(&banded(132 * 1024 + 1, 3)), None, "more blocks than multiprocessors");
         assert_eq!(on_h200(&banded(100_000, 101)), None, "most of the matrix would be read anew each time");
-        let wide = Resident { below: usize::MAX, above: usize::MAX, ..banded(20_000, 3) };
+        let wide = Persistent { below: usize::MAX, above: usize::MAX, ..banded(20_000, 3) };
         assert_eq!(on_h200(&wide), None, "the windows do not fit");
-        let unstructured = |n| Resident { below: n, above: n, ..banded(n, 3) };
+        let unstructured = |n| Persistent { below: n, above: n, ..banded(n, 3) };
         assert!(on_h200(&unstructured(5_000)).is_some_and(|l| l.width == 5_000), "windows of whole vectors");
         assert_eq!(on_h200(&unstructured(9_000)), None, "windows take longer than launches");
     }

@@ -16,8 +16,8 @@ use spandrel_formats::{Csr, Format, Offset, Ordinal, PADDING, Real, Sell};
 use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
 use crate::memory::Buffer;
 use crate::module::SELL;
-use crate::persistent::{Reach, Resident};
-use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+use crate::persistent::{Persistent, Persists, Reach};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 /// A SELL matrix in device memory.
 #[derive(Debug)]
@@ -49,13 +49,21 @@ impl<T: Real> CudaSell<T> {
             (self.nrows as u64).into(),
         ]
     }
+}
 
-    fn persistent(&self) -> Option<Resident<'static>> {
-        self.reach.map(|reach| Resident {
+// SAFETY: cg_sell and bicgstab_sell (slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
+unsafe impl<T: Real> Persists for CudaSell<T> {
+    fn persistent(&self) -> Option<Persistent> {
+        let Reach { below, above } = self.reach?;
+        let [slice_ptr, perm, cols, values, c, _nrows] = self.arguments();
+        Some(Persistent {
             source: &SELL,
+            cg: "cg_sell",
+            bicgstab: "bicgstab_sell",
+            matrix: vec![slice_ptr, perm, cols, values, c, self.widest.into()],
             n: self.nrows,
-            below: reach.below,
-            above: reach.above,
+            below,
+            above,
             fixed: 0,
             units: self.widest as usize,
             unit: T::BYTES + size_of::<Ordinal>(),
@@ -189,65 +197,6 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         };
         // SAFETY: both (slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate).
         unsafe { product.launch::<T>(self, &SELL, name, grid, &m.arguments(), None) }
-    }
-
-    fn cg_iterations(
-        &self,
-        m: &CudaSell<T>,
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
-            return Ok(false);
-        };
-        let [slice_ptr, perm, cols, values, c, _nrows] = m.arguments();
-        let matrix = [slice_ptr, perm, cols, values, c, m.widest.into()];
-        // SAFETY: cg_sell(slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
-        unsafe { self.cg_persistent(&resident, "cg_sell", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
-    }
-
-    fn bicgstab_iterations(
-        &self,
-        m: &CudaSell<T>,
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
-            return Ok(false);
-        };
-        let [slice_ptr, perm, cols, values, c, _nrows] = m.arguments();
-        let matrix = [slice_ptr, perm, cols, values, c, m.widest.into()];
-        // SAFETY: bicgstab_sell(slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(
-                &resident,
-                "bicgstab_sell",
-                &matrix,
-                count,
-                shadow,
-                x,
-                r,
-                p,
-                v,
-                t,
-                scalars,
-                monitor,
-            )
-        }
     }
 }
 

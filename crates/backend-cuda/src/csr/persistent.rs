@@ -1,14 +1,12 @@
-//! CSR in a persistent solve: how far a thread block's rows reach, and the launches.
+//! CSR in a persistent solve: how far a thread block's rows reach, and what its kernels take.
 
 use rayon::prelude::*;
-use spandrel_backend::Result;
 use spandrel_formats::{Csr, Format, Offset, Real};
 
 use super::{CsrKernel, CudaCsr};
-use crate::launch::{BLOCK, Own};
+use crate::launch::BLOCK;
 use crate::module::CSR;
-use crate::persistent::{Reach, Resident};
-use crate::{Cuda, Monitor, Scalar, Vector};
+use crate::persistent::{Persistent, Persists, Reach};
 
 /// Rows that every thread block of a persistent solve has a multiple of, but the last.
 const PERSISTENT_ROWS: usize = 128;
@@ -33,74 +31,33 @@ pub(super) fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
     (0..m.nrows().div_ceil(PERSISTENT_ROWS)).into_par_iter().map(of_rows).reduce(Default::default, merge)
 }
 
-impl<T: Real> CudaCsr<T> {
-    /// As a persistent kernel sees it, and lanes a row; `None` where it is too large, or its kernel's order is another.
-    fn persistent(&self) -> Option<(Resident<'static>, u32)> {
-        let lanes = match self.kernel {
+// SAFETY: cg_csr and bicgstab_csr (row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
+unsafe impl<T: Real> Persists for CudaCsr<T> {
+    fn persistent(&self) -> Option<Persistent> {
+        let lanes: u32 = match self.kernel {
             CsrKernel::Scalar | CsrKernel::Staged => 1,
             CsrKernel::Vector(lanes) => lanes,
+            // Their order is another.
             CsrKernel::Binned | CsrKernel::Balanced => return None,
         };
-        let (reach, units) = self.reach?;
-        let resident = Resident {
+        let (Reach { below, above }, units) = self.reach?;
+        Some(Persistent {
             source: &CSR,
+            cg: "cg_csr",
+            bicgstab: "bicgstab_csr",
+            matrix: vec![
+                self.row_ptr.pointer().into(),
+                self.col_idx.pointer().into(),
+                self.values.pointer().into(),
+                lanes.into(),
+            ],
             n: self.nrows,
-            below: reach.below,
-            above: reach.above,
+            below,
+            above,
             // The ends of at most 1024 rows.
             fixed: ((BLOCK + 1) * size_of::<Offset>()).next_multiple_of(16),
             units,
             unit: T::BYTES + size_of::<u32>(),
-        };
-        Some((resident, lanes))
-    }
-
-    /// What persistent kernels take of it: row_ptr, col_idx, values, lanes.
-    fn resident_arguments(&self, lanes: u32) -> [Own<'static>; 4] {
-        [self.row_ptr.pointer().into(), self.col_idx.pointer().into(), self.values.pointer().into(), lanes.into()]
-    }
-
-    pub(crate) fn cg_iterations(
-        &self,
-        cuda: &Cuda,
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some((resident, lanes)) = self.persistent() else {
-            return Ok(false);
-        };
-        let matrix = self.resident_arguments(lanes);
-        // SAFETY: cg_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
-        unsafe { cuda.cg_persistent(&resident, "cg_csr", &matrix, count, x, r, p, q, pq, rr, rz, monitor) }
-    }
-
-    pub(crate) fn bicgstab_iterations(
-        &self,
-        cuda: &Cuda,
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        let Some((resident, lanes)) = self.persistent() else {
-            return Ok(false);
-        };
-        let matrix = self.resident_arguments(lanes);
-        // SAFETY: bicgstab_csr(row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
-        unsafe {
-            cuda.bicgstab_persistent(&resident, "bicgstab_csr", &matrix, count, shadow, x, r, p, v, t, scalars, monitor)
-        }
+        })
     }
 }

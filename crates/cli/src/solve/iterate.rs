@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use spandrel::any::EveryFormat;
+use spandrel::any::{EveryFormat, EveryMethod};
 use spandrel::backend::{self, Backend, Device, Load, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
@@ -40,7 +40,7 @@ pub(super) use in_format;
 /// What makes the preconditioner of a matrix.
 pub(super) type Maker<'a, T, B> = dyn Fn(&Supply<T, B>) -> Result<solvers::Result<Made<T, B>>> + 'a;
 
-pub(super) fn solve<T: Real, B: EveryFormat<T> + Rows<T> + Incomplete<T> + Geometric<T>>(
+pub(super) fn solve<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T> + Incomplete<T> + Geometric<T>>(
     problem: Problem<T>,
     plan: &Plan,
     device: &B,
@@ -50,7 +50,7 @@ pub(super) fn solve<T: Real, B: EveryFormat<T> + Rows<T> + Incomplete<T> + Geome
 }
 
 /// As [`solve`] with a preconditioner that `maker` makes.
-pub(super) fn solve_with<T: Real, B: EveryFormat<T> + Rows<T>>(
+pub(super) fn solve_with<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T>>(
     problem: Problem<T>,
     plan: &Plan,
     device: &B,
@@ -60,7 +60,7 @@ pub(super) fn solve_with<T: Real, B: EveryFormat<T> + Rows<T>>(
     spandrel_formats::for_each_format!(in_format, (T, plan.format, solve_in, (problem, plan, device, seconds, maker)))
 }
 
-fn solve_in<F: Format, B: Spmv<F> + Rows<F::Value>>(
+fn solve_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value>>(
     mut problem: Problem<F::Value>,
     plan: &Plan,
     device: &B,
@@ -96,7 +96,7 @@ fn solve_in<F: Format, B: Spmv<F> + Rows<F::Value>>(
 }
 
 /// Two iterations for nothing, where kernels are loaded when they are first asked for: the time of the solve is then the solve's.
-fn rehearse<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
+fn rehearse<T: Real, B: EveryMethod<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     device: &B,
     a: &A,
     m: &M,
@@ -275,7 +275,7 @@ pub(super) fn run<T>(
     Ok(second)
 }
 
-fn attempt<T: Real, B: Backend<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
+fn attempt<T: Real, B: EveryMethod<T>, A: Operator<T, B>, M: Preconditioner<T, B>>(
     device: &B,
     a: &A,
     m: &M,

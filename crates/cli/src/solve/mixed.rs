@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use spandrel::any::EveryFormat;
+use spandrel::any::{EveryFormat, EveryMethod};
 use spandrel::backend::{self, Load, Narrow, Spmv};
 use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
@@ -85,7 +85,7 @@ impl<B: Narrow> Given<f32, B> for Narrowing<'_, B> {
 
 pub(super) fn solve<B>(problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
-    B: EveryFormat<f64> + Rows<f64> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Narrow,
+    B: EveryFormat<f64> + EveryMethod<f64> + Rows<f64> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Narrow,
 {
     let narrowed = |a: &Supply<f64, B>| {
         let narrowing = Narrowing::of(a);

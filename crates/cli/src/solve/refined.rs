@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use spandrel::any::EveryFormat;
+use spandrel::any::{EveryFormat, EveryMethod};
 use spandrel::backend::{Backend, Narrow, Spmv};
 use spandrel::backend_cpu::Cpu;
 use spandrel::incomplete::Incomplete;
@@ -27,7 +27,7 @@ use crate::interrupt;
 
 pub(super) fn solve<B>(mut problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
-    B: EveryFormat<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Rows<f32> + Narrow,
+    B: EveryFormat<f32> + EveryMethod<f32> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Rows<f32> + Narrow,
 {
     let perm = problem.take_permutation();
     let mut ending: Ending<f64> =
@@ -60,7 +60,14 @@ fn in_f32<F: Format<Value = f32>, B: Spmv<F> + Rows<f32> + Narrow>(
 fn solve_in<F, B>(problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
     F: Format<Value = f32>,
-    B: Spmv<F> + Spmv<Csr<f64>> + Incomplete<f32> + Geometric<f32> + Spmv<Bsr<f32>> + Rows<f32> + Narrow,
+    B: Spmv<F>
+        + EveryMethod<f32>
+        + Spmv<Csr<f64>>
+        + Incomplete<f32>
+        + Geometric<f32>
+        + Spmv<Bsr<f32>>
+        + Rows<f32>
+        + Narrow,
 {
     let mut lap = Lap::start();
     let Problem { a, b, x0, .. } = problem;

@@ -20,7 +20,7 @@ pub(crate) struct Kept<R, H> {
 }
 
 // SAFETY: what is loaded is the backend's within; what is broken are numbers.
-unsafe impl<H, B: Load<H>> Load<H> for Broken<B> {
+unsafe impl<H: 'static, B: Load<H>> Load<H> for Broken<B> {
     type Resident = Kept<B::Resident, H>;
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
         Ok(Kept { inner: self.inner.load(Arc::clone(&host))?, host, used: Cell::new(false) })
