@@ -548,4 +548,3 @@ fn candidates(n: usize, diagonals: &[Diagonal], lines: &[usize]) -> Vec<Extents>
 pub fn holds(at: usize, d: i32, n: usize) -> bool {
     (0..n as i64).contains(&(at as i64 + i64::from(d)))
 }
-

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-pub use spandrel_backend::{EveryFormat, EveryMethod, EveryProduct};
 use spandrel_backend::{Device, Error, Narrow, Result, UpdateValues};
+pub use spandrel_backend::{EveryFormat, EveryMethod, EveryProduct};
 use spandrel_formats::choose::Machine;
 use spandrel_formats::{Csr, Real};
 

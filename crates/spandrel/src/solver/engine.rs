@@ -164,7 +164,14 @@ pub(super) fn mixed<B>(
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<f64, B>>>
 where
-    B: EveryFormat<f64> + EveryMethod<f32> + EveryMethod<f64> + Makes<f32> + Makes<f64> + Rows<f64> + Rows<f32> + Narrow,
+    B: EveryFormat<f64>
+        + EveryMethod<f32>
+        + EveryMethod<f64>
+        + Makes<f32>
+        + Makes<f64>
+        + Rows<f64>
+        + Rows<f32>
+        + Narrow,
 {
     setup.begin(Phase::SetUp, plan.preconditioner)?;
     let supply = Supply::new(a);
@@ -189,7 +196,7 @@ fn iterative<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T> + UpdateValue
     spandrel_formats::for_each_format!(in_format, (T, plan.format, iterative_in, (be, supply, m, plan, setup)))
 }
 
-fn iterative_in<F: Format, B: Spmv<F> + Rows<F::Value> + UpdateValues<Csr<F::Value>>>(
+fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + UpdateValues<Csr<F::Value>>>(
     be: &B,
     supply: Supply<F::Value, B>,
     m: Boxed<F::Value, B>,
@@ -213,7 +220,9 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>>
     }
 }
 
-impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Engine<F::Value, B> for Iterative<F, B> {
+impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Engine<F::Value, B>
+    for Iterative<F, B>
+{
     fn run(&mut self, be: &B, call: Call<'_>, b: &Vector<F::Value, B>, x: &mut Vector<F::Value, B>) -> Result<Outcome> {
         self.workspaces.run(be, call, &self.a, &self.m, b, x)
     }
@@ -271,7 +280,7 @@ where
 fn refined_in<F, B>(be: &B, a: Arc<Csr<f64>>, plan: &mut Plan, setup: &mut Setup<'_>) -> Result<Box<dyn Engine<f64, B>>>
 where
     F: Format<Value = f32>,
-    B: Spmv<F> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
+    B: Spmv<F> + EveryMethod<f32> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
     setup.begin(Phase::Load, "csr")?;
     let supply = Supply::new(a);
@@ -297,7 +306,7 @@ where
 impl<F, B> Engine<f64, B> for Refined<F, B>
 where
     F: Format<Value = f32>,
-    B: Spmv<F> + Spmv<Csr<f64>> + Narrow,
+    B: Spmv<F> + EveryMethod<f32> + Spmv<Csr<f64>> + Narrow,
 {
     fn run(
         &mut self,
