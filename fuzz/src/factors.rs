@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use spandrel_formats::choose::Machine;
-use spandrel_formats::{Csr, Format, Grid, Permutation, Real, Stats, choose_for, product};
+use spandrel_formats::{Csr, Grid, Permutation, Real, Stats, choose_for, product};
 use spandrel_sptrsv::{Error, Factor, Ilu0, Iluk, Ssor, for_each_factor, part, serial, split};
 
 use super::input::{self, same};

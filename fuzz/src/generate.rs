@@ -1,7 +1,7 @@
 //! The specifications of generators: any text is a specification that prints as itself and builds what it says, or a typed error.
 
 use spandrel_formats::generate::{Family, Spec, is_spec};
-use spandrel_formats::{Csr, Error, Format, MAX_INDEX, Real};
+use spandrel_formats::{Csr, Error, MAX_INDEX, Real};
 
 /// Entries up to which a matrix is built.
 const SMALL: usize = 1 << 14;

@@ -12,13 +12,15 @@ pub mod input;
 pub mod matrix_market;
 pub mod product;
 pub mod triangles;
+pub mod vectors;
 
 /// Every target with its name, which is also that of its folder in `corpus`.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+pub const TARGETS: [(&str, fn(&[u8])); 7] = [
     ("constructors", constructors::check),
     ("conversions", conversions::check),
     ("factors", factors::check),
     ("generate", generate::check),
     ("matrix_market", matrix_market::check),
     ("triangles", triangles::check),
+    ("vectors", vectors::check),
 ];

@@ -3,7 +3,7 @@
 use spandrel_formats::matrix_market::{
     WriteOptions, read_bytes, read_dense_bytes, read_vector_bytes, write_csr_to, write_vector_to,
 };
-use spandrel_formats::{Csr, Error, Format, Real};
+use spandrel_formats::{Csr, Error, Real};
 
 use super::input::same;
 
@@ -20,7 +20,7 @@ pub fn check(bytes: &[u8]) {
 }
 
 /// Whether a size of seven or eight digits is declared: legal up to 2^26 rows, and slow, without saying anything new.
-fn is_merely_large(bytes: &[u8]) -> bool {
+pub fn is_merely_large(bytes: &[u8]) -> bool {
     let lines = bytes.split(|&b| b == b'\n').skip(1);
     let mut sizes = lines.skip_while(|line| line.trim_ascii().is_empty() || line.trim_ascii().starts_with(b"%"));
     let digits = |word: &[u8]| word.iter().skip_while(|&&b| b == b'0').filter(|b| b.is_ascii_digit()).count();

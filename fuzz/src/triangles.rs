@@ -9,7 +9,7 @@ use arbitrary::{Result, Unstructured};
 use spandrel_backend::{Backend, Order, Sptrsv, Tri};
 use spandrel_backend_cpu::{Cpu, Scalar, Vector};
 use spandrel_formats::choose::Machine;
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_sptrsv::{
     AnyPlan, Diagonal, Error, Levels, Plan, Syncfree, System, Systems, Triangle, Triangular, Walk, for_each_plan,
     serial,

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use cargo_metadata::MetadataCommand;
 use xshell::{Shell, cmd};
 
 use crate::tidy;
@@ -23,7 +24,12 @@ pub(crate) enum Step {
     Command(&'static str, &'static [(&'static str, &'static str)]),
     /// The rules of the house.
     Tidy,
+    /// The size of the program as it was built for release.
+    Size,
 }
+
+/// Bytes of the program at most.
+const LARGEST: u64 = 25_000_000;
 
 /// The steps in order, each with its name.
 pub(crate) const STEPS: &[(&str, Step)] = &[
@@ -47,6 +53,7 @@ pub(crate) const STEPS: &[(&str, Step)] = &[
     ),
     ("solve", Step::Command("cargo run --release -p spandrel-cli -- solve d3n7:64", &[])),
     ("solve a file", Step::Command("cargo run --release -p spandrel-cli -- solve crates/cli/testdata/plate.mtx", &[])),
+    ("size of the program", Step::Size),
     ("verify", Step::Command("cargo xtask verify", &[])),
     // The crates are compiled above; building each package again from its archive would add a third set of artefacts.
     ("package", Step::Command("cargo package --workspace --exclude xtask --no-verify --allow-dirty --quiet", &[])),
@@ -62,6 +69,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
         let start = Instant::now();
         let passed = match step {
             Step::Tidy => tidy::run(root)? == ExitCode::SUCCESS,
+            Step::Size => fits(program_bytes(root)?),
             Step::Command(line, environment) => {
                 let line = line.replace("{features}", FEATURES);
                 println!("$ {}{line}", environment.iter().map(|(k, v)| format!("{k}={v:?} ")).collect::<String>());
@@ -84,9 +92,29 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The bytes of the program that the steps before have built.
+fn program_bytes(root: &Path) -> Result<u64> {
+    let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
+    let program = metadata.target_directory.join("release").join(format!("spandrel{}", std::env::consts::EXE_SUFFIX));
+    Ok(std::fs::metadata(&program).with_context(|| format!("{program} was not built"))?.len())
+}
+
+/// Whether a program of so many bytes is small enough; says so.
+fn fits(bytes: u64) -> bool {
+    let fits = bytes <= LARGEST;
+    let verdict = if fits { "within" } else { "more than" };
+    println!("spandrel has {:.1} MB, {verdict} the {} MB that it may have", bytes as f64 / 1e6, LARGEST / 1_000_000);
+    fits
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_is_too_large_fails() {
+        assert!(fits(LARGEST) && !fits(LARGEST + 1));
+    }
 
     #[test]
     fn commands_survive_splitting_at_blanks() {

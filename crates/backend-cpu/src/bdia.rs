@@ -1,14 +1,14 @@
 //! bDIA on the CPU.
 //!
 //! Layout: the host matrix itself, shared, and its bands' offsets written out (4 bytes a diagonal); or the values in f32 and the offsets alone,
-//! as in [`crate::dia`]. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values. Order: stored, by ascending offset.
+//! as in [`crate::dia`]. Cost: [`spandrel_formats::Traffic::spmv_bytes`], or half of its values. Order: stored, by ascending offset.
 //! The window of x that a GPU stages in shared memory is what first-level cache holds here, so the kernel is DIA's.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Bdia, Format, Real};
+use spandrel_formats::{Bdia, Real};
 
 use crate::Cpu;
 use crate::dia::{Diagonals, diagonals};

@@ -1,6 +1,6 @@
 //! BSR on the CPU, and the kernel for block rows that BSRX shares with it.
 //!
-//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored: the entries of a row by ascending column, fill inside the blocks included. The rows of a block row are
 //! independent chains of `fma`; block sizes 2, 3, 4, 6 and 8 are compiled for themselves.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Bsr, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Bsr, Offset, Ordinal, Real};
 
 use crate::Cpu;
 use crate::partition::Partition;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Bsrx, Format, Real};
+use spandrel_formats::{Bsrx, Real};
 
 use crate::backend::axpby_slice;
 use crate::bsr::{Blocks, block_rows};

@@ -1,6 +1,6 @@
 //! COO on the CPU.
 //!
-//! Layout: the host matrix itself, shared, and where every 16th row begins. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host matrix itself, shared, and where every 16th row begins. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored. The row pointers of up to 1024 rows are rebuilt in first-level cache (one store per entry, no dependency
 //! from one to the next) and the rows then run as CSR's do; a running sum that resets where the row changes would chain
 //! all entries of a task one behind the other.
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Coo, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Coo, Offset, Ordinal, Real};
 
 use crate::Cpu;
 use crate::csr::{AHEAD, gather_rows};

@@ -1,6 +1,6 @@
 //! CSC on the CPU, and the scattering product that CSR's transpose shares with it.
 //!
-//! Layout: the host matrix itself, shared, and a [`Scatter`] plan. Cost: [`spandrel_formats::Traffic::spmv`], the plan's
+//! Layout: the host matrix itself, shared, and a [`Scatter`] plan. Cost: [`spandrel_formats::Traffic::spmv_bytes`], the plan's
 //! pointers, and y once more where b is not 0.
 //! Order: stored. A task owns a range of y and walks all columns in ascending order through its own part of each, so every
 //! y sees its entries by ascending column, whatever the number of tasks. A transposed index made at load would cost
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv, SpmvTransposed};
-use spandrel_formats::{Csc, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Csc, Offset, Ordinal, Real};
 
 use crate::backend::axpby_slice;
 use crate::csr::{by_entries, gather_rows};

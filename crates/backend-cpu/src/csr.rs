@@ -1,6 +1,6 @@
 //! CSR on the CPU.
 //!
-//! Layout: the host matrix itself, shared, and a partition of its rows by bytes. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host matrix itself, shared, and a partition of its rows by bytes. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored. A row is one chain of `fma`; the processor overlaps the chains of neighbouring rows. The transposed
 //! product scatters, by the plan of [`crate::csc`], which is made at the first use.
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, SpmvTransposed, UpdateValues};
-use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 use crate::csc::{Scatter, spmv_scattered};
 use crate::partition::Partition;

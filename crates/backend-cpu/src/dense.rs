@@ -1,6 +1,6 @@
 //! Dense matrices on the CPU.
 //!
-//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored, by ascending column. The kernel works across rows: the accumulators of a chunk of 4096 rows stay in
 //! first-level cache while the columns pass over them four at a time.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Dense, Format, Real};
+use spandrel_formats::{Dense, Real};
 
 use crate::Cpu;
 use crate::partition::Partition;

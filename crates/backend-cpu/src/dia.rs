@@ -1,7 +1,7 @@
 //! DIA on the CPU, and the kernel for diagonals that bDIA shares with it.
 //!
 //! Layout: the host matrix itself, shared, and its offsets; or, of a large f64 matrix that nobody else holds and whose values f32 holds
-//! exactly, the offsets and the values in f32. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values.
+//! exactly, the offsets and the values in f32. Cost: [`spandrel_formats::Traffic::spmv_bytes`], or half of its values.
 //! Order: stored, by ascending offset, in both forms: widening is exact, so a product has the same bits from either.
 //! The kernel works across rows: the accumulators of a chunk of 4096 rows stay in first-level cache while the diagonals pass over them nine at a time, those of 64 rows in registers meanwhile.
 
@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Dia, Format, Real};
+use spandrel_formats::{Dia, Real};
 
 use crate::Cpu;
 use crate::kept::{Host, Kept};

@@ -1,6 +1,6 @@
 //! ELL on the CPU, and the kernel for packed columns that SELL, HYB, HEC and HMEC share with it.
 //!
-//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored. The kernel works across rows: the accumulators of a chunk of rows stay in first-level cache while the packed
 //! columns pass over them three at a time; a lane at padding is masked, so x is not multiplied there.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
 
-use spandrel_formats::{Ell, Format, Ordinal, PADDING, Real};
+use spandrel_formats::{Ell, Ordinal, PADDING, Real};
 
 use crate::Cpu;
 use crate::partition::Partition;

@@ -1,12 +1,12 @@
 //! HEC on the CPU: HMEC with at most one block, by HMEC's kernel.
 //!
-//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv`]. Order: stored, as in [`crate::hmec`].
+//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored, as in [`crate::hmec`].
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Format, Hec, Ordinal, Real};
+use spandrel_formats::{Hec, Ordinal, Real};
 
 use crate::Cpu;
 use crate::hmec::{accumulate, partition};

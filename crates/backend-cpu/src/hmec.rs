@@ -1,6 +1,6 @@
 //! HMEC on the CPU: ELL's kernel for each block and CSR's for the rest, on the same accumulators.
 //!
-//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored. All parts of a chunk of stored rows run while it is in first-level cache; then y is written once, through
 //! the permutation. The permutation reaches across all of y, so dot products are not fused.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Format, Hmec, Ordinal, Real};
+use spandrel_formats::{Hmec, Ordinal, Real};
 
 use crate::Cpu;
 use crate::csr::gather_rows;

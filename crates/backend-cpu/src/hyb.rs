@@ -1,14 +1,14 @@
 //! HYB on the CPU: ELL's kernel, then COO's on the same accumulators.
 //!
 //! Layout: the host matrix itself, shared, and where every 16th row of the COO part begins.
-//! Cost: [`spandrel_formats::Traffic::spmv`]. Order: stored; both parts of a chunk of rows run while it is in first-level
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored; both parts of a chunk of rows run while it is in first-level
 //! cache, so y is written once.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Format, Hyb, Real};
+use spandrel_formats::{Hyb, Real};
 
 use crate::coo::Starts;
 use crate::partition::Partition;

@@ -207,7 +207,7 @@ mod tests {
         let kept = |m: Dia<f64>| cpu.load(Arc::new(m)).unwrap();
         let traffic = |m| Load::<Dia<f64>>::traffic(&cpu, m);
         let host = tridiagonal(n + 1, 2.0);
-        let (storage, product) = (host.storage(), host.spmv());
+        let (storage, product) = (host.storage(), host.spmv_bytes());
         let narrow = kept(host);
         let less = 4 * (3 * (n as u64 + 1));
         assert_eq!(traffic(&narrow), Some((storage - less, product - (less - 4 * 2))));

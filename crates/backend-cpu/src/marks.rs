@@ -24,11 +24,12 @@ pub(crate) const RUN: usize = 64;
 /// Rows of a mark between two of its values: each costs a cache line that others watch.
 const STRIDE: usize = 8;
 
-/// The marks of a plan. One solve at a time has them.
+/// The marks of a plan. Solves that run at the same time have marks of their own, and none waits for another: a worker that helps out
+/// while it waits for the others may begin the next solve.
 #[derive(Debug)]
 pub(crate) struct Marks {
     grain: usize,
-    state: Mutex<State>,
+    idle: Mutex<Vec<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +43,7 @@ impl Marks {
     /// A mark for every `grain` rows, a divisor of [`RUN`].
     pub(crate) fn new(grain: usize) -> Self {
         debug_assert!(grain > 0 && RUN.is_multiple_of(grain));
-        Self { grain, state: Mutex::default() }
+        Self { grain, idle: Mutex::default() }
     }
 
     /// x <- T^-1 b, or with b in x. Serial where a solve moves so few `bytes` that waking workers does not pay. Allocates at the first
@@ -63,8 +64,8 @@ impl Marks {
             solve_in_order(cpu.simd(), view, b, x);
             return Ok(());
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { epoch, marks } = &mut *state;
+        let mut state = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let State { epoch, marks } = &mut state;
         let wanted = n.div_ceil(self.grain);
         if marks.len() < wanted {
             marks.try_reserve_exact(wanted - marks.len()).map_err(|_| out_of_memory::<u64>(wanted, "marks of rows"))?;
@@ -79,6 +80,7 @@ impl Marks {
         let rows = Rows { view, b, x: Shared::new(x), marks, tag, grain: self.grain };
         let work = |range: Range<usize>, patience: &mut Patience<'_>| solve_run(cpu.simd(), &rows, range, patience);
         Turns::new(n, RUN, bytes).run(cpu.threads(), cpu.threads().count(), work);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(state);
         Ok(())
     }
 }
@@ -158,12 +160,12 @@ mod tests {
         let view = rows.view(System::Plain).unwrap();
         for grain in [1, RUN] {
             let marks = Marks::new(grain);
-            marks.state.lock().unwrap().epoch = u32::MAX - 2;
+            marks.idle.lock().unwrap().push(State { epoch: u32::MAX - 2, ..State::default() });
             for epoch in [u32::MAX - 1, u32::MAX, 1, 2] {
                 let mut x = vec![0.0; n as usize];
                 marks.solve(&cpu, &view, 1 << 30, Some(&vec![1.0; n as usize]), &mut x).unwrap();
                 assert!(x.iter().enumerate().all(|(i, &x)| x == f64::from(i % 2 == 0)));
-                assert_eq!(marks.state.lock().unwrap().epoch, epoch);
+                assert_eq!(marks.idle.lock().unwrap()[0].epoch, epoch);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! SELL-C-sigma on the CPU.
 //!
-//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv`]. Order: stored.
+//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored.
 //! A slice is a strip of the kernel of [`crate::ell`] with stride C. Rows are written through the permutation; where the
 //! sorting windows divide 1024 rows, a finished block of slices is a finished block of y, and dot products are fused.
 
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Format, Ordinal, Real, Sell};
+use spandrel_formats::{Ordinal, Real, Sell};
 
 use crate::Cpu;
 use crate::dot::BLOCK;

@@ -27,7 +27,8 @@ use crate::vector::out_of_memory;
 pub struct CpuSyncfree<T> {
     plan: Arc<Syncfree<T>>,
     marks: Marks,
-    sums: Mutex<Sums>,
+    /// Of solves that are over.
+    idle: Mutex<Vec<Sums>>,
 }
 
 /// What rows have gathered; all 0 between solves. Empty before the first.
@@ -59,7 +60,7 @@ unsafe impl<T: Real> Load<Syncfree<T>> for Cpu {
     type Resident = CpuSyncfree<T>;
 
     fn load(&self, host: Arc<Syncfree<T>>) -> Result<CpuSyncfree<T>> {
-        Ok(CpuSyncfree { plan: host, marks: Marks::new(1), sums: Mutex::default() })
+        Ok(CpuSyncfree { plan: host, marks: Marks::new(1), idle: Mutex::default() })
     }
 }
 
@@ -85,14 +86,15 @@ impl<T: Real> Solve<Syncfree<T>> for CpuSyncfree<T> {
             solve_in_order(cpu.simd(), &rows, b, x);
             return Ok(());
         }
-        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        sums.make_room(x.len())?;
+        let mut own = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        own.make_room(x.len())?;
         let which = usize::from(system == System::Transposed);
-        if sums.degrees[which].is_empty() {
-            sums.degrees[which] = self.plan.degrees(system)?;
+        if own.degrees[which].is_empty() {
+            own.degrees[which] = self.plan.degrees(system)?;
         }
-        let Sums { degrees, arrivals, sums } = &*sums;
+        let Sums { degrees, arrivals, sums } = &own;
         solve_columns(cpu, &rows, &self.plan.columns(system)?, bytes, &degrees[which], arrivals, sums, b, x);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(own);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use spandrel_backend::{AnyTri, Backend, Tri};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Machine, Real, Triplets, generate, matrix_market};
+use spandrel_formats::{Csr, Machine, Real, Triplets, generate, matrix_market};
 use spandrel_sptrsv::{AnyPlan, Diagonal, Levelset, Plan, System, Systems, Triangle, Triangular, serial};
 
 /// One triangle of a matrix's pattern, its values made so that no solution overflows: off the diagonal they sum to less than it.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use spandrel_backend::{Backend, Order, Sptrsv, Tri};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::generate::Stencil;
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_sptrsv::{Diagonal, Error, Plan, Sweep, System, Systems, Triangle, Triangular, serial, split};
 
 /// A generator of numbers in -1..1 that are not zero.

@@ -8,8 +8,12 @@ use spandrel_backend::{Backend, Coeff, Gate, Phase, Quantity, Result};
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
-use crate::launch::{ChecksArg, CoeffArg, Grid, arg};
-use crate::module::VECTOR;
+use crate::launch::{ChecksArg, CoeffArg, Grid};
+use crate::memory::Address;
+use crate::vector::{
+    AssignScalar, AxpbyVector, AxpbypczVector, CopyVector, DotVector, FillVector, HadamardDotVector, HadamardVector,
+    ObserveScalar, RequireScalar, ResidualStepVector,
+};
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 impl Cuda {
@@ -22,29 +26,17 @@ impl Cuda {
         out: &mut Scalar<T>,
     ) -> Result<()> {
         let n = x.len();
-        let tree = self.tree(n, [out.pointer(), 0])?;
+        let tree = self.tree(n, [out.pointer(), Address::NULL])?;
         let (count, x, y, root, gate) = (n as u64, x.pointer(), y.pointer(), u32::from(root), gate_pointer(gate));
         // SAFETY: dot_vector(n, x, y, root, tree, gate) on vectors of n elements.
-        unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "dot_vector",
-                Grid::rows(n),
-                &mut [arg(&count), arg(&x), arg(&y), arg(&root), arg(&tree), arg(&gate)],
-            )
-        }
+        unsafe { self.launch::<T, _>(DotVector::ENTRY, Grid::rows(n), &DotVector { n: count, x, y, root, tree, gate }) }
     }
 
     fn require<T: Real>(&self, value: &Scalar<T>, what: Quantity, positive: bool, monitor: &mut Monitor) -> Result<()> {
         let (value, positive, what, monitor) = (value.pointer(), u32::from(positive), what as u32, monitor.pointer());
         // SAFETY: require_scalar(value, positive, what, monitor).
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "require_scalar",
-                Grid::of(1, 1),
-                &mut [arg(&value), arg(&positive), arg(&what), arg(&monitor)],
-            )
+            self.launch::<T, _>(RequireScalar::ENTRY, Grid::of(1, 1), &RequireScalar { value, positive, what, monitor })
         }
     }
 
@@ -57,19 +49,18 @@ impl Cuda {
         r: &mut Vector<T>,
         rr: &mut Scalar<T>,
         checks: ChecksArg,
-        monitor: u64,
+        monitor: Address,
     ) -> Result<()> {
         let n = v.len();
         expect_len(op, "r", r.len(), n)?;
-        let tree = self.tree(n, [rr.pointer(), 0])?;
+        let tree = self.tree(n, [rr.pointer(), Address::NULL])?;
         let (count, alpha, v, r) = (n as u64, CoeffArg::from(alpha), v.pointer(), r.pointer());
         // SAFETY: residual_step_vector(n, alpha, v, r, checks, tree, monitor) on vectors of n elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "residual_step_vector",
+            self.launch::<T, _>(
+                ResidualStepVector::ENTRY,
                 Grid::rows(n),
-                &mut [arg(&count), arg(&alpha), arg(&v), arg(&r), arg(&checks), arg(&tree), arg(&monitor)],
+                &ResidualStepVector { n: count, a: alpha, v, r, checks, tree, monitor },
             )
         }
     }
@@ -124,14 +115,7 @@ impl<T: Real> Backend<T> for Cuda {
         let (n, count, y, gate) = (y.len(), y.len() as u64, y.pointer(), gate_pointer(gate));
         let value = CoeffArg::from(Coeff::host(value));
         // SAFETY: fill_vector(n, value, y, gate) on a vector of n elements.
-        unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "fill_vector",
-                Grid::rows(n),
-                &mut [arg(&count), arg(&value), arg(&y), arg(&gate)],
-            )
-        }
+        unsafe { self.launch::<T, _>(FillVector::ENTRY, Grid::rows(n), &FillVector { n: count, value, y, gate }) }
     }
 
     fn copy(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &mut Vector<T>) -> Result<()> {
@@ -139,9 +123,7 @@ impl<T: Real> Backend<T> for Cuda {
         let (n, count) = (x.len(), x.len() as u64);
         let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
         // SAFETY: copy_vector(n, x, y, gate) on vectors of n elements.
-        unsafe {
-            self.launch::<T>(&VECTOR, "copy_vector", Grid::rows(n), &mut [arg(&count), arg(&x), arg(&y), arg(&gate)])
-        }
+        unsafe { self.launch::<T, _>(CopyVector::ENTRY, Grid::rows(n), &CopyVector { n: count, x, y, gate }) }
     }
 
     fn axpby(
@@ -156,14 +138,7 @@ impl<T: Real> Backend<T> for Cuda {
         let (n, count, a, b) = (x.len(), x.len() as u64, CoeffArg::from(a), CoeffArg::from(b));
         let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
         // SAFETY: axpby_vector(n, a, x, b, y, gate) on vectors of n elements.
-        unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "axpby_vector",
-                Grid::rows(n),
-                &mut [arg(&count), arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)],
-            )
-        }
+        unsafe { self.launch::<T, _>(AxpbyVector::ENTRY, Grid::rows(n), &AxpbyVector { n: count, a, x, b, y, gate }) }
     }
 
     fn axpbypcz(
@@ -183,11 +158,10 @@ impl<T: Real> Backend<T> for Cuda {
         let (x, y, z, gate) = (x.pointer(), y.pointer(), z.pointer(), gate_pointer(gate));
         // SAFETY: axpbypcz_vector(n, a, x, b, y, c, z, gate) on vectors of n elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "axpbypcz_vector",
+            self.launch::<T, _>(
+                AxpbypczVector::ENTRY,
                 Grid::rows(n),
-                &mut [arg(&count), arg(&a), arg(&x), arg(&b), arg(&y), arg(&c), arg(&z), arg(&gate)],
+                &AxpbypczVector { n: count, a, x, b, y, c, z, gate },
             )
         }
     }
@@ -199,19 +173,14 @@ impl<T: Real> Backend<T> for Cuda {
         let (x, y, z, gate) = (x.pointer(), y.pointer(), z.pointer(), gate_pointer(gate));
         // SAFETY: hadamard_vector(n, x, y, z, gate) on vectors of n elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "hadamard_vector",
-                Grid::rows(n),
-                &mut [arg(&count), arg(&x), arg(&y), arg(&z), arg(&gate)],
-            )
+            self.launch::<T, _>(HadamardVector::ENTRY, Grid::rows(n), &HadamardVector { n: count, x, y, z, gate })
         }
     }
 
     fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Scalar<T>>, out: &mut Scalar<T>) -> Result<()> {
         let (value, out, gate) = (CoeffArg::from(value), out.pointer(), gate_pointer(gate));
         // SAFETY: assign_scalar(value, out, gate).
-        unsafe { self.launch::<T>(&VECTOR, "assign_scalar", Grid::of(1, 1), &mut [arg(&value), arg(&out), arg(&gate)]) }
+        unsafe { self.launch::<T, _>(AssignScalar::ENTRY, Grid::of(1, 1), &AssignScalar { value, out, gate }) }
     }
 
     fn dot(&self, gate: Gate<'_, Self>, x: &Vector<T>, y: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
@@ -226,14 +195,7 @@ impl<T: Real> Backend<T> for Cuda {
     fn observe(&self, squared: &Scalar<T>, phase: Phase, monitor: &mut Monitor) -> Result<()> {
         let (squared, phase, monitor) = (squared.pointer(), phase as u32, monitor.pointer());
         // SAFETY: observe_scalar(squared, phase, monitor).
-        unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "observe_scalar",
-                Grid::of(1, 1),
-                &mut [arg(&squared), arg(&phase), arg(&monitor)],
-            )
-        }
+        unsafe { self.launch::<T, _>(ObserveScalar::ENTRY, Grid::of(1, 1), &ObserveScalar { squared, phase, monitor }) }
     }
 
     fn require_positive(&self, value: &Scalar<T>, what: Quantity, monitor: &mut Monitor) -> Result<()> {
@@ -255,15 +217,14 @@ impl<T: Real> Backend<T> for Cuda {
         let n = d.len();
         expect_len("hadamard_dot", "r", r.len(), n)?;
         expect_len("hadamard_dot", "z", z.len(), n)?;
-        let tree = self.tree(n, [rz.pointer(), 0])?;
+        let tree = self.tree(n, [rz.pointer(), Address::NULL])?;
         let (count, d, r, z, gate) = (n as u64, d.pointer(), r.pointer(), z.pointer(), gate_pointer(gate));
         // SAFETY: hadamard_dot_vector(n, d, r, z, tree, gate) on vectors of n elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "hadamard_dot_vector",
+            self.launch::<T, _>(
+                HadamardDotVector::ENTRY,
                 Grid::rows(n),
-                &mut [arg(&count), arg(&d), arg(&r), arg(&z), arg(&tree), arg(&gate)],
+                &HadamardDotVector { n: count, d, r, z, tree, monitor: gate },
             )
         }
     }

@@ -2,28 +2,105 @@
 //!
 //! Layout: the host's diagonals, each begun at a multiple of 16 bytes; +0 outside the matrix, 64 elements behind the last diagonal, which
 //! loads of whole blocks of rows may touch. Bands as pieces of at most 1024 diagonals with their windows' places in shared memory.
-//! Order: stored, by ascending offset. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Order: stored, by ascending offset. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Five kernels ([`BdiaKernel`]), all of the same bits. Kernels: kernels/bdia.cu.
 
 use std::sync::Arc;
 
-use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Band, Bdia, Csr, Format, Real};
+use spandrel_backend::{BicgstabIterations, CgIterations, Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Band, Bdia, Csr, Real};
 
 use crate::convert::Diagonals;
-use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot};
-use crate::memory::Buffer;
-use crate::module::BDIA;
-use crate::persistent::{Persistent, Persists, Reach};
-use crate::{Cuda, CudaCsr, Scalar, Vector};
+use crate::kernel::{Entry, kernels, parameters};
+use crate::launch::{BLOCK, CountedProductDot, Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
+use crate::windows::{Offsets, OffsetsArg, Pieces, PiecesArg, layout};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+
+parameters! {
+    /// What persistent kernels take of a matrix.
+    struct ResidentParameters { values: Address, offsets: Address, stride: u64, diagonals: u32 }
+}
+
+kernels! {
+    struct SpmvWindow<T> {
+        values: Address, stride: u64, pieces: PiecesArg, nrows: u64, ncols: u64, product: Product<T>,
+    }
+    in BDIA { ENTRY: "spmv_window_bdia" }
+
+    struct SpmvDotWindow {
+        values: Address, stride: u64, pieces: PiecesArg, nrows: u64, ncols: u64, product: ProductDot,
+    }
+    in BDIA { ENTRY: "spmv_dot_window_bdia" }
+
+    struct SpmvNarrow<T> {
+        values: Address, stride: u64, diagonals: u32, offsets: OffsetsArg, nrows: u64, ncols: u64, product: Product<T>,
+    }
+    in BDIA { NARROW: "spmv_narrow_bdia", SINGLE: "spmv_single_bdia" }
+
+    struct SpmvDotNarrow {
+        values: Address, stride: u64, diagonals: u32, offsets: OffsetsArg, nrows: u64, ncols: u64, product: ProductDot,
+    }
+    in BDIA { ENTRY: "spmv_dot_narrow_bdia" }
+
+    struct SpmvDotSingle {
+        values: Address, stride: u64, diagonals: u32, offsets: OffsetsArg, nrows: u64, ncols: u64,
+        product: CountedProductDot,
+    }
+    in BDIA { ENTRY: "spmv_dot_single_bdia" }
+
+    struct SpmvStaged<T> {
+        values: Address, stride: u64, diagonals: u32, pieces: PiecesArg, nrows: u64, ncols: u64, product: Product<T>,
+    }
+    in BDIA { ENTRY: "spmv_staged_bdia" }
+
+    struct SpmvDotStaged {
+        values: Address, stride: u64, diagonals: u32, pieces: PiecesArg, nrows: u64, ncols: u64,
+        product: CountedProductDot,
+    }
+    in BDIA { ENTRY: "spmv_dot_staged_bdia" }
+
+    struct SpmvSmall<T> {
+        values: Address, stride: u64, diagonals: u32, bands: u32, offsets: OffsetsArg, nrows: u64, ncols: u64,
+        product: Product<T>,
+    }
+    in BDIA {
+        FLIGHT_4: "spmv_small4_bdia",
+        FLIGHT_8: "spmv_small8_bdia",
+        FLIGHT_12: "spmv_small12_bdia",
+        FLIGHT_16: "spmv_small16_bdia",
+        FLIGHT_22: "spmv_small22_bdia",
+        FLIGHT_34: "spmv_small34_bdia",
+        FLIGHT_44: "spmv_small44_bdia",
+    }
+
+    struct SpmvDotSmall {
+        values: Address, stride: u64, diagonals: u32, bands: u32, offsets: OffsetsArg, nrows: u64, ncols: u64,
+        product: CountedProductDot,
+    }
+    in BDIA {
+        FLIGHT_4: "spmv_dot_small4_bdia",
+        FLIGHT_8: "spmv_dot_small8_bdia",
+        FLIGHT_12: "spmv_dot_small12_bdia",
+        FLIGHT_16: "spmv_dot_small16_bdia",
+        FLIGHT_22: "spmv_dot_small22_bdia",
+        FLIGHT_34: "spmv_dot_small34_bdia",
+        FLIGHT_44: "spmv_dot_small44_bdia",
+    }
+
+    struct CgBdia { matrix: ResidentParameters, solve: CgParameters }
+    in BDIA { ENTRY: "cg_bdia" }
+
+    struct BicgstabBdia { matrix: ResidentParameters, solve: BicgstabParameters }
+    in BDIA { ENTRY: "bicgstab_bdia" }
+}
 
 /// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
 const WIDE: [usize; 2] = [4, 8];
 /// Diagonals up to which a row a thread is taken before tiles, which pay once many diagonals share their barriers;
 /// `spandrel-bench spmv --formats bdia --force` times both.
 const DIRECT: usize = 104;
-/// Diagonals of a piece at most.
-const PIECE: u32 = 1024;
 /// Elements of the windows of a pass, and bytes of those of `staged`.
 const PASS: u32 = 4096;
 const STAGED_WINDOWS: u32 = 32 << 10;
@@ -33,74 +110,11 @@ const TILE: u32 = 32 << 10;
 /// Rows of a thread block of `small` and of `single`.
 const SMALL_ROWS: usize = 64;
 const SINGLE_ROWS: usize = 128;
-/// `small` by its diagonals in flight, with the thread blocks that a multiprocessor has room for, without and with dot products. More than 16
+/// `small` by its diagonals in flight, with the thread blocks that a multiprocessor has room for. More than 16
 /// in flight are for a single band, and pay where that room holds all rows at once: of 15,600 rows with 33 diagonals 2.24 us with 12, 2.06 with
 /// 34; of 120,000 rows 5.33 and 5.94 (record/h200-spmv-variants.txt).
-const SMALL: [(usize, Option<usize>, &str, &str); 7] = [
-    (4, None, "spmv_small4_bdia", "spmv_dot_small4_bdia"),
-    (8, None, "spmv_small8_bdia", "spmv_dot_small8_bdia"),
-    (12, None, "spmv_small12_bdia", "spmv_dot_small12_bdia"),
-    (16, None, "spmv_small16_bdia", "spmv_dot_small16_bdia"),
-    (22, Some(8), "spmv_small22_bdia", "spmv_dot_small22_bdia"),
-    (34, Some(4), "spmv_small34_bdia", "spmv_dot_small34_bdia"),
-    (44, Some(4), "spmv_small44_bdia", "spmv_dot_small44_bdia"),
-];
-/// Pieces and offsets that go by value.
-const NEAR_PIECES: usize = 16;
-const NEAR_OFFSETS: usize = 64;
-
-/// Diagonals `start..start + width` of a band, numbered from `first` on, and the place of their window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-struct Piece {
-    start: i32,
-    width: u32,
-    first: u32,
-    at: u32,
-}
-
-/// Pieces as the kernels take them.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct PiecesArg {
-    all: u64,
-    count: u32,
-    reserved: u32,
-    near: [Piece; NEAR_PIECES],
-}
-// SAFETY: `struct Pieces`: a pointer, two u32, and pieces of four 32-bit fields each.
-unsafe impl Argument for PiecesArg {}
-
-/// Offsets as the kernels take them.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct OffsetsArg {
-    all: u64,
-    near: [i32; NEAR_OFFSETS],
-}
-// SAFETY: `struct Offsets`: a pointer and 64 ints.
-unsafe impl Argument for OffsetsArg {}
-
-/// Windows for `rows` rows: the pieces, and the elements of the largest pass. A pass holds at most `room` elements, or one piece.
-fn layout(bands: &[Band], rows: u32, room: u32) -> (Vec<Piece>, u32) {
-    let (mut pieces, mut first, mut at, mut extent) = (Vec::new(), 0, 0, 0);
-    for band in bands {
-        for begin in (0..band.width).step_by(PIECE as usize) {
-            let width = (band.width - begin).min(PIECE);
-            let len = rows + width.next_multiple_of(4);
-            if at > 0 && at + len > room {
-                at = 0;
-            }
-            // A band's diagonals are offsets of a matrix, which fit.
-            pieces.push(Piece { start: (i64::from(band.start) + i64::from(begin)) as i32, width, first, at });
-            first += width;
-            at += len;
-            extent = extent.max(at);
-        }
-    }
-    (pieces, extent)
-}
-
+const SMALL: [(usize, Option<usize>); 7] =
+    [(4, None), (8, None), (12, None), (16, None), (22, Some(8)), (34, Some(4)), (44, Some(4))];
 /// How a bDIA matrix is multiplied. [`Cuda`] chooses at load; [`Cuda::load_bdia_with`] forces one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BdiaKernel {
@@ -136,18 +150,29 @@ fn choose(nrows: usize, diagonals: usize, bands: usize, fits: bool, multiprocess
     }
 }
 
-/// Where the diagonals lie, as the matrix's kernel takes it; what is past the near ones in memory too.
+/// What a kernel takes besides the values. Where thread blocks have fewer than 1024 rows, `arrivals` is a 0 for each block of 1024 rows, where
+/// the parts of a block that end are counted during a fused dot product.
 #[derive(Debug)]
-enum Table {
-    Offsets {
-        near: OffsetsArg,
-        _all: Option<Buffer<i32>>,
+enum Form {
+    Window {
+        pieces: Pieces,
     },
-    /// And the elements of the windows.
-    Pieces {
-        near: PiecesArg,
-        _all: Option<Buffer<Piece>>,
-        extent: u32,
+    Narrow {
+        offsets: Offsets,
+    },
+    Single {
+        offsets: Offsets,
+        arrivals: Buffer<u32>,
+    },
+    Staged {
+        pieces: Pieces,
+        arrivals: Buffer<u32>,
+    },
+    /// By the place of its kernels in [`SMALL`].
+    Small {
+        offsets: Offsets,
+        arrivals: Buffer<u32>,
+        flight: usize,
     },
 }
 
@@ -160,13 +185,7 @@ pub struct CudaBdia<T> {
     diagonals: u32,
     stride: usize,
     values: Buffer<T>,
-    kernel: BdiaKernel,
-    /// Its entries, without and with dot products, if it is [`BdiaKernel::Small`].
-    small: (&'static str, &'static str),
-    table: Table,
-    /// If thread blocks have fewer than 1024 rows: a 0 for each block of 1024 rows, where the parts of a block that end are counted during
-    /// a fused dot product.
-    arrivals: Option<Buffer<u32>>,
+    form: Form,
     /// Where it is square and small enough for a persistent solve: all offsets, and how far they reach.
     offsets: Option<(Buffer<i32>, Reach)>,
 }
@@ -174,80 +193,62 @@ pub struct CudaBdia<T> {
 impl<T> CudaBdia<T> {
     /// Which kernel forms products.
     pub fn kernel(&self) -> BdiaKernel {
-        self.kernel
+        match self.form {
+            Form::Window { .. } => BdiaKernel::Window,
+            Form::Narrow { .. } => BdiaKernel::Narrow,
+            Form::Single { .. } => BdiaKernel::Single,
+            Form::Staged { .. } => BdiaKernel::Staged,
+            Form::Small { .. } => BdiaKernel::Small,
+        }
     }
 }
 
 impl<T: Real> CudaBdia<T> {
-    /// What products take of it: values, stride, [diagonals, [bands,]] offsets or pieces, nrows, ncols.
-    fn arguments(&self) -> Vec<Own<'_>> {
-        let mut own = vec![self.values.pointer().into(), (self.stride as u64).into()];
-        if self.kernel != BdiaKernel::Window {
-            own.push(self.diagonals.into());
-        }
-        if self.kernel == BdiaKernel::Small {
-            own.push(self.bands.into());
-        }
-        own.push(match &self.table {
-            Table::Offsets { near, .. } => near.into(),
-            Table::Pieces { near, .. } => near.into(),
-        });
-        own.extend([self.nrows, self.ncols].map(|n| Own::from(n as u64)));
-        own
+    /// So many rows of so many threads a thread block.
+    fn grid(&self, rows: usize, threads: usize) -> Grid {
+        Grid::of(self.nrows.div_ceil(rows), threads as u32)
     }
 
-    /// The names of the product without and with dot products, and their grids.
-    fn launches(&self) -> ([&'static str; 2], [Grid; 2]) {
-        let windows = match &self.table {
-            Table::Offsets { .. } => 0,
-            Table::Pieces { extent, .. } => extent * T::BYTES as u32,
-        };
-        let parts = |rows: usize, threads: u32| Grid::of(self.nrows.div_ceil(rows), threads);
-        match self.kernel {
-            BdiaKernel::Window => {
-                let grids = [parts(256 * 16 / T::BYTES, 256), parts(BLOCK, (BLOCK * T::BYTES / 16) as u32)];
-                (["spmv_window_bdia", "spmv_dot_window_bdia"], grids.map(|grid| Grid { shared: windows, ..grid }))
-            }
-            BdiaKernel::Narrow => (["spmv_narrow_bdia", "spmv_dot_narrow_bdia"], [Grid::rows(self.nrows); 2]),
-            BdiaKernel::Single => {
-                (["spmv_single_bdia", "spmv_dot_single_bdia"], [parts(SINGLE_ROWS, SINGLE_ROWS as u32); 2])
-            }
-            BdiaKernel::Staged => {
-                let grid = Grid { shared: TILE + windows, ..parts(STAGED_ROWS, 256) };
-                (["spmv_staged_bdia", "spmv_dot_staged_bdia"], [grid; 2])
-            }
-            BdiaKernel::Small => ([self.small.0, self.small.1], [parts(SMALL_ROWS, SMALL_ROWS as u32); 2]),
-        }
+    /// What persistent kernels take of it.
+    fn parameters(&self, offsets: Address) -> ResidentParameters {
+        let (values, stride, diagonals) = (self.values.pointer(), self.stride as u64, self.diagonals);
+        ResidentParameters { values, offsets, stride, diagonals }
     }
-}
 
-// SAFETY: cg_bdia and bicgstab_bdia (values, offsets, stride, diagonals, ...) of a square matrix with this reach.
-unsafe impl<T: Real> Persists for CudaBdia<T> {
-    fn persistent(&self) -> Option<Persistent> {
-        let (offsets, Reach { below, above }) = self.offsets.as_ref()?;
-        let (values, diagonals) = (self.values.pointer(), self.diagonals as usize);
-        Some(Persistent {
-            source: &BDIA,
-            cg: "cg_bdia",
-            bicgstab: "bicgstab_bdia",
-            matrix: vec![values.into(), offsets.pointer().into(), (self.stride as u64).into(), self.diagonals.into()],
+    fn persistent(&self) -> Option<(Resident, Address)> {
+        let (offsets, reach) = self.offsets.as_ref()?;
+        let diagonals = self.diagonals as usize;
+        let resident = Resident {
             n: self.nrows,
-            below: *below,
-            above: *above,
+            below: reach.below,
+            above: reach.above,
             fixed: (4 * diagonals).next_multiple_of(16),
             units: diagonals,
             unit: T::BYTES,
-        })
+        };
+        Some((resident, offsets.pointer()))
     }
 }
 
-/// The entries of `small` that go through so many diagonals in the fewest rounds, of these the ones with the fewest in flight, among those
-/// that suit so many rows and bands.
-fn small(nrows: usize, diagonals: usize, bands: usize, multiprocessors: usize) -> (&'static str, &'static str) {
+/// The place in [`SMALL`] of the kernels that go through so many diagonals in the fewest rounds, of these the ones with the fewest in flight,
+/// among those that suit so many rows and bands.
+fn small(nrows: usize, diagonals: usize, bands: usize, multiprocessors: usize) -> usize {
     let holds = |room: usize| bands == 1 && nrows.div_ceil(SMALL_ROWS) <= room * multiprocessors;
-    let suiting = SMALL.iter().filter(|(_, room, ..)| room.is_none_or(holds));
-    let fewest = suiting.min_by_key(|(flight, ..)| diagonals.div_ceil(*flight));
-    fewest.map_or(("", ""), |&(_, _, plain, dot)| (plain, dot))
+    let suiting = (0..SMALL.len()).filter(|&at| SMALL[at].1.is_none_or(holds));
+    suiting.min_by_key(|&at| diagonals.div_ceil(SMALL[at].0)).unwrap_or(0)
+}
+
+/// The kernels of [`SMALL`], without and with dot products.
+fn small_entries<T: Real>() -> [(Entry<SpmvSmall<T>>, Entry<SpmvDotSmall>); SMALL.len()] {
+    [
+        (SpmvSmall::FLIGHT_4, SpmvDotSmall::FLIGHT_4),
+        (SpmvSmall::FLIGHT_8, SpmvDotSmall::FLIGHT_8),
+        (SpmvSmall::FLIGHT_12, SpmvDotSmall::FLIGHT_12),
+        (SpmvSmall::FLIGHT_16, SpmvDotSmall::FLIGHT_16),
+        (SpmvSmall::FLIGHT_22, SpmvDotSmall::FLIGHT_22),
+        (SpmvSmall::FLIGHT_34, SpmvDotSmall::FLIGHT_34),
+        (SpmvSmall::FLIGHT_44, SpmvDotSmall::FLIGHT_44),
+    ]
 }
 
 /// Elements from one diagonal's beginning to the next one's.
@@ -280,14 +281,17 @@ impl Cuda {
             let why = "the windows of its bands are more than shared memory holds".to_owned();
             return Err(Error::Unsupported { op: "load", noun: "bdia", why });
         }
-        let table = match kernel {
-            BdiaKernel::Window => self.pieces(layout(bands, BLOCK as u32, PASS))?,
-            BdiaKernel::Staged => self.pieces(staged)?,
-            BdiaKernel::Narrow | BdiaKernel::Single | BdiaKernel::Small => self.offsets(offsets)?,
-        };
-        let parts = matches!(kernel, BdiaKernel::Single | BdiaKernel::Staged | BdiaKernel::Small);
         let arrivals = || Buffer::zeros(self.stream(), nrows.div_ceil(BLOCK).max(1), "counts of finished rows");
-        let arrivals = parts.then(arrivals).transpose()?;
+        let form = match kernel {
+            BdiaKernel::Window => Form::Window { pieces: self.pieces(layout(bands, BLOCK as u32, PASS))? },
+            BdiaKernel::Narrow => Form::Narrow { offsets: self.offsets(offsets)? },
+            BdiaKernel::Single => Form::Single { offsets: self.offsets(offsets)?, arrivals: arrivals()? },
+            BdiaKernel::Staged => Form::Staged { pieces: self.pieces(staged)?, arrivals: arrivals()? },
+            BdiaKernel::Small => {
+                let flight = small(nrows, offsets.len(), bands.len(), self.multiprocessors());
+                Form::Small { offsets: self.offsets(offsets)?, arrivals: arrivals()?, flight }
+            }
+        };
         let diagonals = offsets.len() as u32;
         let offsets = self.may_persist(nrows, ncols).then(|| {
             let reach = |&offset: &i32| Reach {
@@ -298,28 +302,8 @@ impl Cuda {
             Buffer::from_host(self.stream(), offsets, "a matrix's offsets").map(|offsets| (offsets, reach))
         });
         let offsets = offsets.transpose()?;
-        let small = small(nrows, diagonals as usize, bands.len(), self.multiprocessors());
         let bands = bands.len() as u32;
-        Ok(CudaBdia { nrows, ncols, bands, diagonals, stride, values, kernel, small, table, arrivals, offsets })
-    }
-
-    fn pieces(&self, (pieces, extent): (Vec<Piece>, u32)) -> Result<Table> {
-        let mut near = [Piece::default(); NEAR_PIECES];
-        near.iter_mut().zip(&pieces).for_each(|(near, &piece)| *near = piece);
-        let far = pieces.len() > NEAR_PIECES;
-        let all = far.then(|| Buffer::from_host(self.stream(), &pieces, "a matrix's bands")).transpose()?;
-        let pointer = all.as_ref().map_or(0, Buffer::pointer);
-        let near = PiecesArg { all: pointer, count: pieces.len() as u32, reserved: 0, near };
-        Ok(Table::Pieces { near, _all: all, extent })
-    }
-
-    fn offsets(&self, offsets: &[i32]) -> Result<Table> {
-        let mut near = [0; NEAR_OFFSETS];
-        near.iter_mut().zip(offsets).for_each(|(near, &offset)| *near = offset);
-        let far = offsets.len() > NEAR_OFFSETS;
-        let all = far.then(|| Buffer::from_host(self.stream(), offsets, "a matrix's offsets")).transpose()?;
-        let near = OffsetsArg { all: all.as_ref().map_or(0, Buffer::pointer), near };
-        Ok(Table::Offsets { near, _all: all })
+        Ok(CudaBdia { nrows, ncols, bands, diagonals, stride, values, form, offsets })
     }
 
     /// Loads a bDIA matrix to be multiplied by `kernel`, whatever suits it.
@@ -385,10 +369,40 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let ([name, _], [grid, _]) = m.launches();
-        // SAFETY: each (values, stride, [diagonals, [bands,]] offsets or pieces, nrows, ncols, a, x, b, y, gate). The windows of
-        // `window` have room for 1024 rows, which are no fewer than those of a thread block; 64 elements lie behind the last diagonal.
-        unsafe { product.launch(self, &BDIA, name, grid, &m.arguments()) }
+        let (values, stride, diagonals, bands) = (m.values.pointer(), m.stride as u64, m.diagonals, m.bands);
+        let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared. The windows of `Window` have room for 1024 rows, which are
+        // no fewer than those of a thread block; 64 elements lie behind the last diagonal.
+        unsafe {
+            match &m.form {
+                Form::Window { pieces } => {
+                    let grid = Grid { shared: pieces.windows::<T>(), ..m.grid(256 * 16 / T::BYTES, 256) };
+                    let parameters = SpmvWindow { values, stride, pieces: pieces.near, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvWindow::ENTRY, grid, &parameters)
+                }
+                Form::Narrow { offsets } => {
+                    let offsets = offsets.near;
+                    let parameters = SpmvNarrow { values, stride, diagonals, offsets, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvNarrow::NARROW, Grid::rows(m.nrows), &parameters)
+                }
+                Form::Single { offsets, .. } => {
+                    let offsets = offsets.near;
+                    let parameters = SpmvNarrow { values, stride, diagonals, offsets, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvNarrow::SINGLE, m.grid(SINGLE_ROWS, SINGLE_ROWS), &parameters)
+                }
+                Form::Staged { pieces, .. } => {
+                    let grid = Grid { shared: TILE + pieces.windows::<T>(), ..m.grid(STAGED_ROWS, 256) };
+                    let pieces = pieces.near;
+                    let parameters = SpmvStaged { values, stride, diagonals, pieces, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvStaged::ENTRY, grid, &parameters)
+                }
+                Form::Small { offsets, flight, .. } => {
+                    let ((entry, _), offsets) = (small_entries()[*flight], offsets.near);
+                    let parameters = SpmvSmall { values, stride, diagonals, bands, offsets, nrows, ncols, product };
+                    self.launch::<T, _>(entry, m.grid(SMALL_ROWS, SMALL_ROWS), &parameters)
+                }
+            }
+        }
     }
 
     fn spmv_dot(
@@ -402,10 +416,74 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
-        let ([_, name], [_, grid]) = m.launches();
-        // SAFETY: each (values, stride, [diagonals, [bands,]] offsets or pieces, nrows, ncols, x, y, w, [arrivals,] tree, gate), with
-        // arrivals where thread blocks have fewer than 1024 rows, a count for each block of these; the rest as in `spmv`.
-        unsafe { product.launch::<T>(self, &BDIA, name, grid, &m.arguments(), m.arrivals.as_ref()) }
+        let (values, stride, diagonals, bands) = (m.values.pointer(), m.stride as u64, m.diagonals, m.bands);
+        let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
+        // SAFETY: as in `spmv`, with w; `arrivals` is a count for each block of 1024 rows.
+        unsafe {
+            match &m.form {
+                Form::Window { pieces } => {
+                    let grid = Grid { shared: pieces.windows::<T>(), ..m.grid(BLOCK, BLOCK * T::BYTES / 16) };
+                    let parameters = SpmvDotWindow { values, stride, pieces: pieces.near, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvDotWindow::ENTRY, grid, &parameters)
+                }
+                Form::Narrow { offsets } => {
+                    let offsets = offsets.near;
+                    let parameters = SpmvDotNarrow { values, stride, diagonals, offsets, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvDotNarrow::ENTRY, Grid::rows(m.nrows), &parameters)
+                }
+                Form::Single { offsets, arrivals } => {
+                    let (offsets, product) = (offsets.near, product.counted(arrivals));
+                    let parameters = SpmvDotSingle { values, stride, diagonals, offsets, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvDotSingle::ENTRY, m.grid(SINGLE_ROWS, SINGLE_ROWS), &parameters)
+                }
+                Form::Staged { pieces, arrivals } => {
+                    let grid = Grid { shared: TILE + pieces.windows::<T>(), ..m.grid(STAGED_ROWS, 256) };
+                    let (pieces, product) = (pieces.near, product.counted(arrivals));
+                    let parameters = SpmvDotStaged { values, stride, diagonals, pieces, nrows, ncols, product };
+                    self.launch::<T, _>(SpmvDotStaged::ENTRY, grid, &parameters)
+                }
+                Form::Small { offsets, arrivals, flight } => {
+                    let ((_, entry), offsets) = (small_entries::<T>()[*flight], offsets.near);
+                    let product = product.counted(arrivals);
+                    let parameters = SpmvDotSmall { values, stride, diagonals, bands, offsets, nrows, ncols, product };
+                    self.launch::<T, _>(entry, m.grid(SMALL_ROWS, SMALL_ROWS), &parameters)
+                }
+            }
+        }
+    }
+}
+
+impl<T: Real> Persists<T> for CudaBdia<T> {
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, offsets)) = self.persistent() else {
+            return Ok(false);
+        };
+        let matrix = self.parameters(offsets);
+        let all = |solve| CgBdia { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.cg_persistent(&resident, CgBdia::ENTRY, all, count, on, monitor) }
+    }
+
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, offsets)) = self.persistent() else {
+            return Ok(false);
+        };
+        let matrix = self.parameters(offsets);
+        let all = |solve| BicgstabBdia { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabBdia::ENTRY, all, count, on, monitor) }
     }
 }
 
@@ -413,17 +491,6 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
 mod tests {
     use super::*;
 
-    #[test]
-    fn windows_of_a_pass_are_disjoint_and_a_new_pass_begins_at_0() {
-        let bands = [Band { start: -2000, width: 1500 }, Band { start: -1, width: 3 }, Band { start: 100, width: 5 }];
-        let (pieces, extent) = layout(&bands, 1024, 4096);
-        let place = |start, width, first, at| Piece { start, width, first, at };
-        assert_eq!(
-            pieces,
-            [place(-2000, 1024, 0, 0), place(-976, 476, 1024, 2048), place(-1, 3, 1500, 0), place(100, 5, 1503, 1028)]
-        );
-        assert_eq!(extent, 3548);
-    }
     #[test]
     fn few_rows_are_taken_one_by_one() {
         let on_h200 = |nrows, diagonals, bands| choose(nrows, diagonals, bands, true, 132);
@@ -442,17 +509,21 @@ mod tests {
 
     #[test]
     fn the_fewest_rounds_with_the_fewest_in_flight() {
-        let named = |nrows, diagonals| small(nrows, diagonals, 1, 132).0;
-        for (diagonals, name) in [(0, SMALL[0]), (3, SMALL[0]), (5, SMALL[1]), (9, SMALL[2]), (16, SMALL[3])] {
-            assert_eq!(named(15_600, diagonals), name.2);
-            assert_eq!(named(120_000, diagonals), name.2);
+        let flight = |nrows, diagonals| small(nrows, diagonals, 1, 132);
+        for (diagonals, place) in [(0, 0), (3, 0), (5, 1), (9, 2), (16, 3)] {
+            assert_eq!(flight(15_600, diagonals), place);
+            assert_eq!(flight(120_000, diagonals), place);
         }
         for (diagonals, few, many) in [(17, 4, 2), (27, 5, 3), (33, 5, 2), (41, 6, 3), (65, 5, 3), (101, 5, 3)] {
-            assert_eq!(named(15_600, diagonals), SMALL[few].2);
-            assert_eq!(named(120_000, diagonals), SMALL[many].2);
+            assert_eq!(flight(15_600, diagonals), few);
+            assert_eq!(flight(120_000, diagonals), many);
         }
         // 8 thread blocks on each of 132 multiprocessors, and one more.
-        assert_eq!([67_584, 67_585].map(|nrows| named(nrows, 17)), [SMALL[4].2, SMALL[2].2]);
-        assert_eq!(small(15_600, 33, 2, 132).0, SMALL[2].2);
+        assert_eq!([67_584, 67_585].map(|nrows| flight(nrows, 17)), [4, 2]);
+        assert_eq!(small(15_600, 33, 2, 132), 2);
+        for ((diagonals, _), (plain, dot)) in SMALL.iter().zip(small_entries::<f64>()) {
+            assert_eq!(plain.name, format!("spmv_small{diagonals}_bdia"));
+            assert_eq!(dot.name, format!("spmv_dot_small{diagonals}_bdia"));
+        }
     }
 }

@@ -13,17 +13,11 @@ use spandrel_backend::{
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
-use crate::launch::{Argument, BLOCK, ChecksArg, CoeffArg, Grid, arg};
-use crate::module::VECTOR;
-use crate::persistent::persistent;
+use crate::launch::{ChecksArg, CoeffArg, Grid};
+use crate::memory::Address;
+use crate::persistent::resident;
+use crate::vector::{BicgstabDirectionVector, BicgstabUpdateVector};
 use crate::{Cuda, Monitor, Scalar, Vector};
-
-/// `struct StabScalars`: the addresses of rho, rho_next, rv, ss, ts, tt, rr.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct StabScalarsArg([u64; 7]);
-// SAFETY: seven pointers.
-unsafe impl Argument for StabScalarsArg {}
 
 impl Cuda {
     /// The update with checks before and behind.
@@ -31,7 +25,7 @@ impl Cuda {
         &self,
         on: BicgstabUpdate<'_, T, Vector<T>, Scalar<T>>,
         checks: ChecksArg,
-        monitor: u64,
+        monitor: Address,
     ) -> Result<()> {
         let BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr, rho } = on;
         let n = p.len();
@@ -44,29 +38,28 @@ impl Cuda {
         }
         let tree = self.tree(n, [rr.pointer(), rho.pointer()])?;
         let (count, alpha, omega) = (n as u64, CoeffArg::from(alpha), CoeffArg::from(omega));
-        let (p, s, t, shadow) = (p.pointer(), s.map_or(0, Vector::pointer), t.pointer(), shadow.pointer());
+        let (p, s, t, shadow) = (p.pointer(), s.map_or(Address::NULL, Vector::pointer), t.pointer(), shadow.pointer());
         let (x, r) = (x.pointer(), r.pointer());
         // SAFETY: bicgstab_update_vector(n, alpha, p, omega, s or null, t, shadow, x, r, checks, tree, monitor) on vectors of n
         // elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "bicgstab_update_vector",
+            self.launch::<T, _>(
+                BicgstabUpdateVector::ENTRY,
                 Grid::rows(n),
-                &mut [
-                    arg(&count),
-                    arg(&alpha),
-                    arg(&p),
-                    arg(&omega),
-                    arg(&s),
-                    arg(&t),
-                    arg(&shadow),
-                    arg(&x),
-                    arg(&r),
-                    arg(&checks),
-                    arg(&tree),
-                    arg(&monitor),
-                ],
+                &BicgstabUpdateVector {
+                    n: count,
+                    a: alpha,
+                    p,
+                    o: omega,
+                    s,
+                    tt: t,
+                    shadow,
+                    x,
+                    r,
+                    checks,
+                    tree,
+                    monitor,
+                },
             )
         }
     }
@@ -85,7 +78,7 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
     fn bicgstab_first(&self, on: BicgstabFirst<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
         let BicgstabFirst { rho, rv, v, r, ss } = on;
         let checks = ChecksArg {
-            value: [rv.pointer(), 0],
+            value: [rv.pointer(), Address::NULL],
             what: [Quantity::ShadowDirection as u32, 0],
             observe: 1,
             phase: Phase::Half as u32,
@@ -121,22 +114,10 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
         let (from, to, ticket, monitor) = (rho_next.pointer(), rho.pointer(), self.ticket(), monitor.pointer());
         // SAFETY: bicgstab_direction_vector(n, r, b, v, c, p, from, to, ticket, monitor) on vectors of n elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "bicgstab_direction_vector",
+            self.launch::<T, _>(
+                BicgstabDirectionVector::ENTRY,
                 Grid::rows(n),
-                &mut [
-                    arg(&count),
-                    arg(&r),
-                    arg(&beta_omega),
-                    arg(&v),
-                    arg(&beta),
-                    arg(&p),
-                    arg(&from),
-                    arg(&to),
-                    arg(&ticket),
-                    arg(&monitor),
-                ],
+                &BicgstabDirectionVector { n: count, r, b: beta_omega, v, c: beta, p, from, to, ticket, monitor },
             )
         }
     }
@@ -148,20 +129,6 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
         on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some(m) = persistent::<T>(a) else {
-            return Ok(false);
-        };
-        let BicgstabIterations { shadow, x, r, p, v, t, rho, rho_next, rv, ss, ts, tt, rr } = on;
-        for (what, vector) in [("shadow", shadow), ("x", x), ("r", r), ("p", p), ("v", v), ("t", t)] {
-            expect_len("bicgstab_iterations", what, vector.len(), m.n)?;
-        }
-        let vectors = [shadow.pointer(), x.pointer(), r.pointer(), p.pointer(), v.pointer(), t.pointer()];
-        let scalars = StabScalarsArg([rho, rho_next, rv, ss, ts, tt, rr].map(|s| s.pointer()));
-        let monitor = monitor.pointer();
-        let mut rest: Vec<_> = vectors.iter().map(arg).collect();
-        rest.extend([arg(&scalars), arg(&monitor)]);
-        // SAFETY: bicgstab_{noun}(its parameters, n, span, slots, shadow, x, r, p, v, t, scalars, monitor), lengths compared above; the
-        // rest by the contract of `Persists`.
-        unsafe { self.persist::<T>(&m, m.bicgstab, 4, BLOCK * T::BYTES, count, &rest) }
+        resident::<T>(a).map_or(Ok(false), |m| m.bicgstab(self, count, on, monitor))
     }
 }

@@ -1,20 +1,51 @@
 //! BSR on the GPU.
 //!
-//! Layout: the host's. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host's. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored: the entries of a row by ascending column, fill inside the blocks included. Blocks of 2, 3, 4, 5, 6 and 8 have kernels
 //! of their own. Kernels: kernels/bsr.cu.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmm, Spmv};
-use spandrel_formats::{Bsr, Format, Real};
+use spandrel_formats::{Bsr, Real};
 
-use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
-use crate::memory::Buffer;
-use crate::module::BSR;
-use crate::persistent::Persists;
+use crate::kernel::{Entry, kernels, parameters};
+use crate::launch::{BLOCK, CountedProductDot, Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
 use crate::runs::Index;
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
+
+parameters! {
+    struct MatrixParameters { values: Address, row_ptr: Address, col_idx: Address, dim: u32, nrows: u64, ncols: u64 }
+}
+
+kernels! {
+    struct SpmvBsr<T> { matrix: MatrixParameters, product: Product<T> }
+    in BSR {
+        ANY: "spmv_bsr",
+        DIM_2: "spmv_2_bsr",
+        DIM_3: "spmv_3_bsr",
+        DIM_4: "spmv_4_bsr",
+        DIM_5: "spmv_5_bsr",
+        DIM_6: "spmv_6_bsr",
+        DIM_8: "spmv_8_bsr",
+    }
+
+    struct SpmvDotBsr { matrix: MatrixParameters, product: CountedProductDot }
+    in BSR {
+        ANY: "spmv_dot_bsr",
+        DIM_2: "spmv_dot_2_bsr",
+        DIM_3: "spmv_dot_3_bsr",
+        DIM_4: "spmv_dot_4_bsr",
+        DIM_5: "spmv_dot_5_bsr",
+        DIM_6: "spmv_dot_6_bsr",
+        DIM_8: "spmv_dot_8_bsr",
+    }
+
+    struct SpmmBsr<T> { matrix: MatrixParameters, k: u64, product: Product<T> }
+    in BSR { ENTRY: "spmm_bsr" }
+}
 
 /// A BSR matrix in device memory.
 #[derive(Debug)]
@@ -30,24 +61,24 @@ pub struct CudaBsr<T> {
 }
 
 impl<T: Real> CudaBsr<T> {
-    /// What products take of it: values, row_ptr, col_idx, dim, nrows, ncols.
-    fn arguments(&self) -> [Own<'static>; 6] {
-        [
-            self.values.pointer().into(),
-            self.row_ptr.pointer().into(),
-            self.col_idx.pointer().into(),
-            self.dim.into(),
-            (self.nrows as u64).into(),
-            (self.ncols as u64).into(),
-        ]
+    /// What products take of it.
+    fn parameters(&self) -> MatrixParameters {
+        MatrixParameters {
+            values: self.values.pointer(),
+            row_ptr: self.row_ptr.pointer(),
+            col_idx: self.col_idx.pointer(),
+            dim: self.dim,
+            nrows: self.nrows as u64,
+            ncols: self.ncols as u64,
+        }
     }
 }
 
 /// The kernel of a block size; any size has the first. The others load x by up to 16 bytes and need it so aligned.
-pub(crate) fn of_dim(dim: u32, x: u64, names: [&'static str; 7]) -> &'static str {
-    let [any, two, three, four, five, six, eight] = names;
+pub(crate) fn of_dim<P>(dim: u32, x: Address, entries: [Entry<P>; 7]) -> Entry<P> {
+    let [any, two, three, four, five, six, eight] = entries;
     match dim {
-        _ if !x.is_multiple_of(16) => any,
+        _ if !x.get().is_multiple_of(16) => any,
         2 => two,
         3 => three,
         4 => four,
@@ -57,18 +88,6 @@ pub(crate) fn of_dim(dim: u32, x: u64, names: [&'static str; 7]) -> &'static str
         _ => any,
     }
 }
-
-const SPMV: [&str; 7] =
-    ["spmv_bsr", "spmv_2_bsr", "spmv_3_bsr", "spmv_4_bsr", "spmv_5_bsr", "spmv_6_bsr", "spmv_8_bsr"];
-const SPMV_DOT: [&str; 7] = [
-    "spmv_dot_bsr",
-    "spmv_dot_2_bsr",
-    "spmv_dot_3_bsr",
-    "spmv_dot_4_bsr",
-    "spmv_dot_5_bsr",
-    "spmv_dot_6_bsr",
-    "spmv_dot_8_bsr",
-];
 
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
 unsafe impl<T: Real> Load<Bsr<T>> for Cuda {
@@ -96,8 +115,7 @@ impl Cuda {
     }
 }
 
-// SAFETY: it gives nothing.
-unsafe impl<T: Real> Persists for CudaBsr<T> {}
+impl<T: Real> Persists<T> for CudaBsr<T> {}
 
 impl<T: Real> Spmv<Bsr<T>> for Cuda {
     fn order(&self) -> Order {
@@ -114,9 +132,18 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let (name, grid) = (of_dim(m.dim, product.x(), SPMV), self.rows_of_blocks(m.nrows));
-        // SAFETY: all (values, row_ptr, col_idx, dim, nrows, ncols, a, x, b, y, gate).
-        unsafe { product.launch(self, &BSR, name, grid, &m.arguments()) }
+        let entries = [
+            SpmvBsr::ANY,
+            SpmvBsr::DIM_2,
+            SpmvBsr::DIM_3,
+            SpmvBsr::DIM_4,
+            SpmvBsr::DIM_5,
+            SpmvBsr::DIM_6,
+            SpmvBsr::DIM_8,
+        ];
+        let (entry, grid) = (of_dim(m.dim, product.x, entries), self.rows_of_blocks(m.nrows));
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &SpmvBsr { matrix: m.parameters(), product }) }
     }
 
     fn spmv_dot(
@@ -130,9 +157,19 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
-        let (name, grid) = (of_dim(m.dim, product.x(), SPMV_DOT), self.rows_of_blocks(m.nrows));
-        // SAFETY: all (values, row_ptr, col_idx, dim, nrows, ncols, x, y, w, arrivals, tree, gate); a count for each block of 1024 rows.
-        unsafe { product.launch::<T>(self, &BSR, name, grid, &m.arguments(), Some(&m.arrivals)) }
+        let entries = [
+            SpmvDotBsr::ANY,
+            SpmvDotBsr::DIM_2,
+            SpmvDotBsr::DIM_3,
+            SpmvDotBsr::DIM_4,
+            SpmvDotBsr::DIM_5,
+            SpmvDotBsr::DIM_6,
+            SpmvDotBsr::DIM_8,
+        ];
+        let (entry, grid) = (of_dim(m.dim, product.x, entries), self.rows_of_blocks(m.nrows));
+        let parameters = SpmvDotBsr { matrix: m.parameters(), product: product.counted(&m.arrivals) };
+        // SAFETY: the arrays of the matrix, a count for each block of 1024 rows; the lengths of x, y and w were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
 }
 
@@ -148,9 +185,8 @@ impl<T: Real> Spmm<Bsr<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::of_columns((m.nrows, m.ncols), k, gate, a, x, b, y)?;
-        let [values, row_ptr, col_idx, dim, nrows, ncols] = m.arguments();
-        let own = [values, row_ptr, col_idx, dim, nrows, ncols, (k as u64).into()];
-        // SAFETY: spmm_bsr(values, row_ptr, col_idx, dim, nrows, ncols, k, a, x, b, y, gate).
-        unsafe { product.launch(self, &BSR, "spmm_bsr", Grid::of(m.nrows.div_ceil(256), 256), &own) }
+        let parameters = SpmmBsr { matrix: m.parameters(), k: k as u64, product };
+        // SAFETY: the arrays of the matrix; the lengths of x and y, of k columns, were compared.
+        unsafe { self.launch::<T, _>(SpmmBsr::ENTRY, Grid::of(m.nrows.div_ceil(256), 256), &parameters) }
     }
 }

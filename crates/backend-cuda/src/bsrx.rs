@@ -6,17 +6,31 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Bsrx, Format, Real};
+use spandrel_formats::{Bsrx, Real};
 
 use crate::bsr::of_dim;
-use crate::device::gate_pointer;
-use crate::launch::{CoeffArg, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::BSRX;
+use crate::kernel::kernels;
+use crate::launch::{Grid, Product};
+use crate::memory::{Address, Buffer};
 use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
+
+kernels! {
+    struct SpmvBsrx<T> {
+        values: Address, row_start: Address, row_end: Address, col_idx: Address, mask: Address, masked: u64,
+        dim: u32, nrows: u64, ncols: u64, product: Product<T>,
+    }
+    in BSRX {
+        ANY: "spmv_bsrx",
+        DIM_2: "spmv_2_bsrx",
+        DIM_3: "spmv_3_bsrx",
+        DIM_4: "spmv_4_bsrx",
+        DIM_5: "spmv_5_bsrx",
+        DIM_6: "spmv_6_bsrx",
+        DIM_8: "spmv_8_bsrx",
+    }
+}
 
 /// A BSRX matrix in device memory.
 #[derive(Debug)]
@@ -30,9 +44,6 @@ pub struct CudaBsrx<T> {
     mask: Buffer<u32>,
     values: Buffer<T>,
 }
-
-const SPMV: [&str; 7] =
-    ["spmv_bsrx", "spmv_2_bsrx", "spmv_3_bsrx", "spmv_4_bsrx", "spmv_5_bsrx", "spmv_6_bsrx", "spmv_8_bsrx"];
 
 // SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
 unsafe impl<T: Real> Load<Bsrx<T>> for Cuda {
@@ -50,8 +61,7 @@ unsafe impl<T: Real> Load<Bsrx<T>> for Cuda {
     }
 }
 
-// SAFETY: it gives nothing.
-unsafe impl<T: Real> Persists for CudaBsrx<T> {}
+impl<T: Real> Persists<T> for CudaBsrx<T> {}
 
 impl<T: Real> Spmv<Bsrx<T>> for Cuda {
     fn order(&self) -> Order {
@@ -67,32 +77,31 @@ impl<T: Real> Spmv<Bsrx<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
-        let (values, row_start, row_end) = (m.values.pointer(), m.row_start.pointer(), m.row_end.pointer());
-        let (col_idx, mask, masked) = (m.col_idx.pointer(), m.mask.pointer(), m.mask.len() as u64);
-        let (nrows, ncols, a, b) = (m.nrows as u64, m.ncols as u64, CoeffArg::from(a), CoeffArg::from(b));
-        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments = [
-            arg(&values),
-            arg(&row_start),
-            arg(&row_end),
-            arg(&col_idx),
-            arg(&mask),
-            arg(&masked),
-            arg(&m.dim),
-            arg(&nrows),
-            arg(&ncols),
-            arg(&a),
-            arg(&x),
-            arg(&b),
-            arg(&y),
-            arg(&gate),
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
+        let entries = [
+            SpmvBsrx::ANY,
+            SpmvBsrx::DIM_2,
+            SpmvBsrx::DIM_3,
+            SpmvBsrx::DIM_4,
+            SpmvBsrx::DIM_5,
+            SpmvBsrx::DIM_6,
+            SpmvBsrx::DIM_8,
         ];
+        let parameters = SpmvBsrx {
+            values: m.values.pointer(),
+            row_start: m.row_start.pointer(),
+            row_end: m.row_end.pointer(),
+            col_idx: m.col_idx.pointer(),
+            mask: m.mask.pointer(),
+            masked: m.mask.len() as u64,
+            dim: m.dim,
+            nrows: m.nrows as u64,
+            ncols: m.ncols as u64,
+            product,
+        };
         // Masked block rows are at most all of them: no more threads than rows rounded up to a block, less than 2^32.
         let grid = Grid::of((m.mask.len() * m.dim as usize).div_ceil(256), 256);
-        // SAFETY: spmv_bsrx(values, row_start, row_end, col_idx, mask, masked, dim, nrows, ncols, a, x, b, y, gate), lengths compared
-        // above.
-        unsafe { self.launch::<T>(&BSRX, of_dim(m.dim, x, SPMV), grid, &mut arguments) }
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+        unsafe { self.launch::<T, _>(of_dim(m.dim, product.x, entries), grid, &parameters) }
     }
 }

@@ -8,9 +8,8 @@ use spandrel_backend::{Load, Order, Result};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Capellini, Plan, System};
 
-use crate::launch::arg;
-use crate::module::CAPELLINI;
-use crate::sptrsv::{CountsSolves, Progress, Solve, TriangleRows};
+use crate::memory::Address;
+use crate::sptrsv::{CountsSolves, Progress, Solve, SolveRows, TriangleRows};
 use crate::{Cuda, Vector};
 
 /// A plan in device memory.
@@ -51,11 +50,11 @@ impl<T: Real> Solve<Capellini<T>> for CudaCapellini<T> {
     fn adopt(&mut self, cuda: &Cuda, plan: &Capellini<T>, values: &Vector<T>) -> Result<()> {
         self.rows.adopt(cuda, plan, values, |system| plan.rows().view(system))
     }
-    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
-        let (rows, slots, progress) = (self.rows.arg(system)?, self.progress.slots(), self.progress.pointer());
+    fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()> {
+        let (m, slots, progress) = (self.rows.arg(system)?, self.progress.slots(), self.progress.pointer());
         let (grid, deep) = cuda.solve_grid(self.rows.shape().0, 1);
-        let mut arguments = [arg(&rows), arg(&deep), arg(&slots), arg(&progress), arg(&b), arg(&x), arg(&gate)];
-        // SAFETY: sptrsv_capellini(rows, deep, slots, progress, b, x, gate), vectors of nrows elements and as many slots.
-        unsafe { cuda.launch::<T>(&CAPELLINI, "sptrsv_capellini", grid, &mut arguments) }
+        let parameters = SolveRows { m, deep, slots, progress, b, x, gate };
+        // SAFETY: vectors of nrows elements and as many slots.
+        unsafe { cuda.launch::<T, _>(SolveRows::CAPELLINI, grid, &parameters) }
     }
 }

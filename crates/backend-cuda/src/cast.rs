@@ -7,8 +7,9 @@ use spandrel_backend::{Cast, Coeff, Gate, Result};
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
-use crate::module::VECTOR;
+use crate::launch::{BLOCK, CoeffArg, Grid};
+use crate::memory::Address;
+use crate::vector::{BinadeVector, CastVector};
 use crate::{Cuda, Scalar, Vector};
 
 /// Thread blocks a multiprocessor that look for the largest magnitude: as many as it holds at once.
@@ -18,17 +19,12 @@ impl Cuda {
     fn binade_of<S: Real>(&self, gate: Gate<'_, Self>, x: &Vector<S>, out: &mut Scalar<f64>) -> Result<()> {
         let n = x.len();
         // Room for a result of every thread block.
-        let results = self.tree(n, [0, 0])?.partials;
+        let results = self.tree(n, [Address::NULL; 2])?.partials;
         let grid = Grid::of(n.div_ceil(BLOCK).min(SEARCHERS * self.multiprocessors()), 256);
         let (count, x, ticket, out, gate) = (n as u64, x.pointer(), self.ticket(), out.pointer(), gate_pointer(gate));
         // SAFETY: binade_vector(n, x, results, ticket, out, gate) on a vector of n elements; a result for each thread block.
         unsafe {
-            self.launch::<S>(
-                &VECTOR,
-                "binade_vector",
-                grid,
-                &mut [arg(&count), arg(&x), arg(&results), arg(&ticket), arg(&out), arg(&gate)],
-            )
+            self.launch::<S, _>(BinadeVector::ENTRY, grid, &BinadeVector { n: count, x, results, ticket, out, gate })
         }
     }
 
@@ -44,14 +40,7 @@ impl Cuda {
         let (n, count, a) = (x.len(), x.len() as u64, CoeffArg::from(a));
         let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
         // SAFETY: cast_vector(n, a, x, y, gate) on vectors of n elements, y of the type that x is not of.
-        unsafe {
-            self.launch::<S>(
-                &VECTOR,
-                "cast_vector",
-                Grid::rows(n),
-                &mut [arg(&count), arg(&a), arg(&x), arg(&y), arg(&gate)],
-            )
-        }
+        unsafe { self.launch::<S, _>(CastVector::ENTRY, Grid::rows(n), &CastVector { n: count, a, x, y, gate }) }
     }
 }
 

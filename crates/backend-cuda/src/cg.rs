@@ -10,9 +10,10 @@ use spandrel_backend::{CgDirection, CgIterations, CgStep, CgSteps, CgUpdate, Coe
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
-use crate::launch::{ChecksArg, CoeffArg, Grid, arg};
-use crate::module::VECTOR;
-use crate::persistent::persistent;
+use crate::launch::{ChecksArg, CoeffArg, Grid};
+use crate::memory::Address;
+use crate::persistent::resident;
+use crate::vector::{CgDirectionVector, CgUpdateVector};
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 impl<T: Real> CgSteps<T> for Cuda {
@@ -22,27 +23,16 @@ impl<T: Real> CgSteps<T> for Cuda {
         expect_len("cg_update", "q", q.len(), n)?;
         expect_len("cg_update", "x", x.len(), n)?;
         expect_len("cg_update", "r", r.len(), n)?;
-        let tree = self.tree(n, [rr.pointer(), 0])?;
+        let tree = self.tree(n, [rr.pointer(), Address::NULL])?;
         let (count, alpha) = (n as u64, CoeffArg::from(alpha));
         let (p, q, x, r) = (p.pointer(), q.pointer(), x.pointer(), r.pointer());
         let (checks, monitor) = (ChecksArg::default(), gate_pointer(gate));
         // SAFETY: cg_update_vector(n, alpha, p, q, x, r, checks, tree, monitor) on vectors of n elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "cg_update_vector",
+            self.launch::<T, _>(
+                CgUpdateVector::ENTRY,
                 Grid::rows(n),
-                &mut [
-                    arg(&count),
-                    arg(&alpha),
-                    arg(&p),
-                    arg(&q),
-                    arg(&x),
-                    arg(&r),
-                    arg(&checks),
-                    arg(&tree),
-                    arg(&monitor),
-                ],
+                &CgUpdateVector { n: count, a: alpha, p, q, x, r, checks, tree, monitor },
             )
         }
     }
@@ -53,7 +43,7 @@ impl<T: Real> CgSteps<T> for Cuda {
         expect_len("cg_step", "p", p.len(), q.len())?;
         expect_len("cg_step", "x", x.len(), q.len())?;
         let checks = ChecksArg {
-            value: [pq.pointer(), 0],
+            value: [pq.pointer(), Address::NULL],
             positive: 1,
             what: [Quantity::Curvature as u32, 0],
             observe: 1,
@@ -70,30 +60,16 @@ impl<T: Real> CgSteps<T> for Cuda {
         expect_len("cg_direction", "p", p.len(), n)?;
         expect_len("cg_direction", "x", x.len(), n)?;
         let (beta, alpha) = (CoeffArg::from(Coeff::ratio(rz_next, &*rz)), CoeffArg::from(Coeff::ratio(&*rz, pq)));
-        let required = if checked { rz_next.pointer() } else { 0 };
+        let required = if checked { rz_next.pointer() } else { Address::NULL };
         let what = Quantity::PreconditionedResidual as u32;
         let (count, z, p, x) = (n as u64, z.pointer(), p.pointer(), x.pointer());
         let (from, to, ticket, monitor) = (rz_next.pointer(), rz.pointer(), self.ticket(), monitor.pointer());
         // SAFETY: cg_direction_vector(n, z, beta, alpha, p, x, from, to, required or null, what, ticket, monitor) on vectors of n elements.
         unsafe {
-            self.launch::<T>(
-                &VECTOR,
-                "cg_direction_vector",
+            self.launch::<T, _>(
+                CgDirectionVector::ENTRY,
                 Grid::rows(n),
-                &mut [
-                    arg(&count),
-                    arg(&z),
-                    arg(&beta),
-                    arg(&alpha),
-                    arg(&p),
-                    arg(&x),
-                    arg(&from),
-                    arg(&to),
-                    arg(&required),
-                    arg(&what),
-                    arg(&ticket),
-                    arg(&monitor),
-                ],
+                &CgDirectionVector { n: count, z, b: beta, a: alpha, p, x, from, to, required, what, ticket, monitor },
             )
         }
     }
@@ -105,18 +81,6 @@ impl<T: Real> CgSteps<T> for Cuda {
         on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some(m) = persistent::<T>(a) else {
-            return Ok(false);
-        };
-        let CgIterations { x, r, p, q, pq, rr, rz } = on;
-        for (what, v) in [("x", &*x), ("r", r), ("p", p), ("q", q)] {
-            expect_len("cg_iterations", what, v.len(), m.n)?;
-        }
-        let vectors = [x.pointer(), r.pointer(), p.pointer(), q.pointer()];
-        let scalars = [pq.pointer(), rr.pointer(), rz.pointer(), monitor.pointer()];
-        let rest: Vec<_> = vectors.iter().chain(&scalars).map(arg).collect();
-        // SAFETY: cg_{noun}(its parameters, n, span, slots, x, r, p, q, pq, rr, rz, monitor), lengths compared above; the rest by the
-        // contract of `Persists`.
-        unsafe { self.persist::<T>(&m, m.cg, 3, 0, count, &rest) }
+        resident::<T>(a).map_or(Ok(false), |m| m.cg(self, count, on, monitor))
     }
 }

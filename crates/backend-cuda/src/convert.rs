@@ -8,10 +8,30 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
 
 use crate::csr::not_recorded;
-use crate::launch::{Grid, arg};
-use crate::memory::Buffer;
-use crate::module::DIA;
+use crate::kernel::kernels;
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::{Cuda, CudaCsr};
+
+kernels! {
+    struct MarkDiagonalsDia { row_ptr: Address, cols: Address, nrows: u32, marks: Address }
+    in DIA { ENTRY: "mark_diagonals_dia" }
+
+    struct ListDiagonalsDia { marks: Address, words: u32, most: u32, list: Address }
+    in DIA { ENTRY: "list_diagonals_dia" }
+
+    struct FillFromCsrDia {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, offsets: Address, diagonals: u32, first: u32,
+        stride: u64, out: Address, counts: Address,
+    }
+    in DIA { ENTRY: "fill_from_csr_dia" }
+
+    struct CompareMirrorDia {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, offsets: Address, diagonals: u32, first: u32,
+        upper: Address, differing: Address,
+    }
+    in DIA { ENTRY: "compare_mirror_dia" }
+}
 
 /// Threads of a thread block of a walk (`WALK_THREADS` of kernels/include/walk.cuh), and thread blocks a multiprocessor at most: some four
 /// times what it holds at once, so that the last ones leave little idle.
@@ -62,16 +82,16 @@ impl Cuda {
         let (row_ptr, cols, _) = m.arrays();
         let marks = Buffer::<u32>::zeros(self.stream(), (m.nrows() + m.ncols()).div_ceil(32), "marks of diagonals")?;
         let (row_ptr, cols, nrows, to) = (row_ptr.pointer(), cols.pointer(), m.nrows() as u32, marks.pointer());
-        let mut arguments = [arg(&row_ptr), arg(&cols), arg(&nrows), arg(&to)];
+        let parameters = MarkDiagonalsDia { row_ptr, cols, nrows, marks: to };
         // SAFETY: mark_diagonals_dia(row_ptr, cols, nrows, marks), a bit for each diagonal.
-        unsafe { self.launch::<T>(&DIA, "mark_diagonals_dia", self.walk_grid(m.nrows()), &mut arguments)? };
+        unsafe { self.launch::<T, _>(MarkDiagonalsDia::ENTRY, self.walk_grid(m.nrows()), &parameters)? };
         let (words, most) = (marks.len() as u32, LISTED as u32);
         let list = Buffer::<u32>::zeros(self.stream(), 1 + 2 * LISTED, "a list of diagonals")?;
         let (from, to) = (marks.pointer(), list.pointer());
         let grid = Grid::of(marks.len().div_ceil(256).clamp(1, 4 * self.multiprocessors()), 256);
-        let mut arguments = [arg(&from), arg(&words), arg(&most), arg(&to)];
+        let parameters = ListDiagonalsDia { marks: from, words, most, list: to };
         // SAFETY: list_diagonals_dia(marks, words, most, list), room for a number and so many pairs.
-        unsafe { self.launch::<T>(&DIA, "list_diagonals_dia", grid, &mut arguments)? };
+        unsafe { self.launch::<T, _>(ListDiagonalsDia::ENTRY, grid, &parameters)? };
         let list = list.to_host("a list of diagonals")?;
         let mut marked: Vec<(u32, u32)> = match list[0] as usize {
             count if count <= LISTED => list[1..].chunks_exact(2).take(count).map(|pair| (pair[0], pair[1])).collect(),
@@ -107,36 +127,17 @@ impl Cuda {
         let (offsets, diagonals, first, stride) = (list.pointer(), offsets.len() as u32, first as u32, stride as u64);
         let (out, to, differing, grid) =
             (out.pointer(), counts.pointer(), counts.address(3), self.walk_grid(m.nrows()));
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&cols),
-            arg(&values),
-            arg(&nrows),
-            arg(&offsets),
-            arg(&diagonals),
-            arg(&first),
-            arg(&stride),
-            arg(&out),
-            arg(&to),
-        ];
+        let parameters =
+            FillFromCsrDia { row_ptr, cols, values, nrows, offsets, diagonals, first, stride, out, counts: to };
         // SAFETY: fill_from_csr_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, stride, out, counts); the offsets cover the
         // pattern, and out has a stride for each stored one.
-        unsafe { self.launch::<T>(&DIA, "fill_from_csr_dia", grid, &mut arguments)? };
+        unsafe { self.launch::<T, _>(FillFromCsrDia::ENTRY, grid, &parameters)? };
         if compare {
-            let mut arguments = [
-                arg(&row_ptr),
-                arg(&cols),
-                arg(&values),
-                arg(&nrows),
-                arg(&offsets),
-                arg(&diagonals),
-                arg(&first),
-                arg(&out),
-                arg(&differing),
-            ];
+            let parameters =
+                CompareMirrorDia { row_ptr, cols, values, nrows, offsets, diagonals, first, upper: out, differing };
             // SAFETY: compare_mirror_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, upper, differing); the mirror image of a
             // diagonal below the main one is stored, as the caller vouches.
-            unsafe { self.launch::<T>(&DIA, "compare_mirror_dia", grid, &mut arguments)? };
+            unsafe { self.launch::<T, _>(CompareMirrorDia::ENTRY, grid, &parameters)? };
         }
         let mut found = [0; 4];
         counts.read_at(0, &mut found)?;

@@ -4,7 +4,7 @@
 //! product the rows are cut, when the matrix is loaded, into pieces of whole rows, one a warp, long rows into parts, a thread block each;
 //! the empty rows are listed.
 //! Order: own for [`CooKernel::Parallel`], stored for the others; the same bits each time for all.
-//! Cost: [`spandrel_formats::Traffic::spmv`]; [`CooKernel::Stored`] reads where rows begin in the place of the row numbers.
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`]; [`CooKernel::Stored`] reads where rows begin in the place of the row numbers.
 //! Kernels: kernels/coo.cu. Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 4.4, whose
 //! warps cut rows and carry what is left of them into a second kernel.
 
@@ -12,14 +12,32 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Coo, Csr, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Coo, Csr, Offset, Ordinal, Real};
 
-use crate::launch::{Grid, Own, Product, arg};
-use crate::memory::Buffer;
-use crate::module::COO;
+use crate::kernel::kernels;
+use crate::launch::{Grid, Product};
+use crate::memory::{Address, Buffer};
+use crate::pieces::{EACH, Pieces, PiecesParameters, cut};
 use crate::persistent::Persists;
-use crate::pieces::{EACH, Pieces, cut};
 use crate::{Cuda, CudaCsr, Scalar, Vector};
+
+kernels! {
+    struct SpmvCoo<T> {
+        rows: Address, cols: Address, values: Address, work: PiecesParameters, product: Product<T>,
+    }
+    in COO { ENTRY: "spmv_coo" }
+
+    struct SpmvSerialCoo<T> {
+        rows: Address, cols: Address, values: Address, nnz: u32, nrows: u64, product: Product<T>,
+    }
+    in COO { ENTRY: "spmv_serial_coo" }
+
+    struct SpmvStoredCoo<T> { row_ptr: Address, cols: Address, values: Address, nrows: u64, product: Product<T> }
+    in COO { ENTRY: "spmv_stored_coo" }
+
+    struct RowsFromCsrCoo { row_ptr: Address, nrows: u32, rows: Address }
+    in COO { ENTRY: "rows_from_csr_coo" }
+}
 
 /// Entries of a warp in a step.
 const STEP: usize = 32 * EACH;
@@ -184,17 +202,16 @@ impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
         let values = padded_room(self, nnz, "a matrix's values")?;
         values.copy_first(from_values, nnz)?;
         let (begins, count, to) = (row_ptr.pointer(), nrows as u32, rows.pointer());
-        let mut arguments = [arg(&begins), arg(&count), arg(&to)];
+        let parameters = RowsFromCsrCoo { row_ptr: begins, nrows: count, rows: to };
         // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows a thread block of 8 warps.
-        unsafe { self.launch::<T>(&COO, "rows_from_csr_coo", Grid::of(nrows.div_ceil(256), 256), &mut arguments)? };
+        unsafe { self.launch::<T, _>(RowsFromCsrCoo::ENTRY, Grid::of(nrows.div_ceil(256), 256), &parameters)? };
         let (storage, spmv_bytes) = Coo::<T>::traffic_of(nrows, ncols, nnz);
         let resident = CudaCoo::new((nrows, ncols, nnz), (rows, cols, values), plan);
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
 
-// SAFETY: it gives nothing.
-unsafe impl<T: Real> Persists for CudaCoo<T> {}
+impl<T: Real> Persists<T> for CudaCoo<T> {}
 
 impl<T: Real> Spmv<Coo<T>> for Cuda {
     /// That of matrices as they are loaded; [`CudaCoo::with_kernel`] may choose the stored one.
@@ -215,19 +232,23 @@ impl<T: Real> Spmv<Coo<T>> for Cuda {
         let (rows, cols, values) = (m.rows.pointer(), m.cols.pointer(), m.values.pointer());
         match m.kernel {
             CooKernel::Serial => {
-                let own = [rows.into(), cols.into(), values.into(), (m.nnz as u32).into(), (m.nrows as u64).into()];
-                // SAFETY: spmv_serial_coo(rows, cols, values, nnz, nrows, a, x, b, y, gate); one thread.
-                unsafe { product.launch(self, &COO, "spmv_serial_coo", Grid::of(1, 1), &own) }
+                let (nnz, nrows) = (m.nnz as u32, m.nrows as u64);
+                let parameters = SpmvSerialCoo { rows, cols, values, nnz, nrows, product };
+                // SAFETY: the arrays of the matrix, one thread; the lengths of x and y were compared.
+                unsafe { self.launch::<T, _>(SpmvSerialCoo::ENTRY, Grid::of(1, 1), &parameters) }
             }
             CooKernel::Stored => {
-                let own = [m.row_ptr.pointer().into(), cols.into(), values.into(), (m.nrows as u64).into()];
+                let (row_ptr, nrows) = (m.row_ptr.pointer(), m.nrows as u64);
+                let parameters = SpmvStoredCoo { row_ptr, cols, values, nrows, product };
                 let grid = Grid::of(m.nrows.div_ceil(256), 256);
-                // SAFETY: spmv_stored_coo(row_ptr, cols, values, nrows, a, x, b, y, gate).
-                unsafe { product.launch(self, &COO, "spmv_stored_coo", grid, &own) }
+                // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+                unsafe { self.launch::<T, _>(SpmvStoredCoo::ENTRY, grid, &parameters) }
             }
             CooKernel::Parallel => {
-                // SAFETY: spmv_coo(rows, cols, values, ...); the pieces of this matrix, whose arrays are padded.
-                unsafe { m.pieces.launch(&product, self, &COO, "spmv_coo", &[rows, cols, values].map(Own::from)) }
+                let Some((grid, work)) = m.pieces.work() else { return Ok(()) };
+                let parameters = SpmvCoo { rows, cols, values, work, product };
+                // SAFETY: the pieces of this matrix, whose arrays are padded; the lengths of x and y were compared.
+                unsafe { self.launch::<T, _>(SpmvCoo::ENTRY, grid, &parameters) }
             }
         }
     }

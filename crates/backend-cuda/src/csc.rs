@@ -6,12 +6,12 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv, SpmvTransposed};
+use spandrel_backend::{BicgstabIterations, CgIterations, Coeff, Gate, Load, Order, Result, Spmv, SpmvTransposed};
 use spandrel_formats::{Csc, Format, Real};
 
 use crate::csr::order;
-use crate::persistent::{Persistent, Persists};
-use crate::{Cuda, CudaCsr, Scalar, Vector};
+use crate::persistent::Persists;
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// A CSC matrix in device memory, stored by rows.
 #[derive(Debug)]
@@ -64,10 +64,25 @@ impl<T: Real> Spmv<Csc<T>> for Cuda {
     }
 }
 
-// SAFETY: as of the rows, which it is stored by.
-unsafe impl<T: Real> Persists for CudaCsc<T> {
-    fn persistent(&self) -> Option<Persistent> {
-        self.0.persistent()
+impl<T: Real> Persists<T> for CudaCsc<T> {
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        self.0.cg(cuda, count, on, monitor)
+    }
+
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        self.0.bicgstab(cuda, count, on, monitor)
     }
 }
 

@@ -1,21 +1,24 @@
 //! Dense matrices on the GPU.
 //!
-//! Layout: the host's, column-major. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host's, column-major. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored, by ascending column: a row is one thread's chain. Of a matrix with few rows, other threads load
 //! what it sums. Kernels: kernels/dense.cu.
 
 use std::sync::Arc;
 
-use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Dense, Format, Real};
+use spandrel_formats::{Dense, Real};
 
-use crate::device::gate_pointer;
-use crate::launch::{CoeffArg, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::DENSE;
+use crate::kernel::kernels;
+use crate::launch::{Grid, Product};
+use crate::memory::{Address, Buffer};
 use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
+
+kernels! {
+    struct SpmvDense<T> { values: Address, nrows: u64, ncols: u64, product: Product<T> }
+    in DENSE { DIRECT: "spmv_dense", STAGED: "spmv_staged_dense" }
+}
 
 /// A dense matrix in device memory.
 #[derive(Debug)]
@@ -35,8 +38,7 @@ unsafe impl<T: Real> Load<Dense<T>> for Cuda {
     }
 }
 
-// SAFETY: it gives nothing.
-unsafe impl<T: Real> Persists for CudaDense<T> {}
+impl<T: Real> Persists<T> for CudaDense<T> {}
 
 impl<T: Real> Spmv<Dense<T>> for Cuda {
     fn order(&self) -> Order {
@@ -52,17 +54,14 @@ impl<T: Real> Spmv<Dense<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        expect_len("spmv", "x", x.len(), m.ncols)?;
-        expect_len("spmv", "y", y.len(), m.nrows)?;
+        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
         let (values, nrows, ncols) = (m.values.pointer(), m.nrows as u64, m.ncols as u64);
-        let (a, b, x, y, gate) = (CoeffArg::from(a), CoeffArg::from(b), x.pointer(), y.pointer(), gate_pointer(gate));
-        let mut arguments = [arg(&values), arg(&nrows), arg(&ncols), arg(&a), arg(&x), arg(&b), arg(&y), arg(&gate)];
-        let (name, grid) = if m.nrows < 256 * self.multiprocessors() {
-            ("spmv_staged_dense", Grid::of(m.nrows.div_ceil(32), 256))
+        let (entry, grid) = if m.nrows < 256 * self.multiprocessors() {
+            (SpmvDense::STAGED, Grid::of(m.nrows.div_ceil(32), 256))
         } else {
-            ("spmv_dense", Grid::of(m.nrows.div_ceil(256), 256))
+            (SpmvDense::DIRECT, Grid::of(m.nrows.div_ceil(256), 256))
         };
-        // SAFETY: both (values, nrows, ncols, a, x, b, y, gate), lengths compared above.
-        unsafe { self.launch::<T>(&DENSE, name, grid, &mut arguments) }
+        // SAFETY: the matrix and its shape; the lengths of x and y were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &SpmvDense { values, nrows, ncols, product }) }
     }
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaGraph, CudaStream, result, sys};
 use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
+use spandrel_formats::Real;
 
 use crate::error::{NAME, failed};
+use crate::kernel::{Entry, ForElement};
 use crate::launch::{BLOCK, TreeArg};
-use crate::memory::Buffer;
-use crate::module::{Function, Modules, Source};
+use crate::memory::{Address, Buffer};
+use crate::module::{Function, Modules};
 use crate::persistent::Exchange;
 use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, first_usable, probe};
@@ -190,8 +192,8 @@ impl Cuda {
         10 * self.info.compute_capability.0 + self.info.compute_capability.1
     }
 
-    pub(crate) fn function(&self, source: &Source, name: &'static str, element: &'static str) -> Result<Function> {
-        self.modules.function(&self.context, self.capability(), source, name, element)
+    pub(crate) fn function<T: Real, P: ForElement<T>>(&self, entry: Entry<P>) -> Result<Function> {
+        self.modules.function(&self.context, self.capability(), entry.source, entry.name, T::NAME)
     }
 
     /// Makes room for sums over `len` elements: called where vectors are made, as a recorded step must not allocate.
@@ -213,8 +215,8 @@ impl Cuda {
         Ok(())
     }
 
-    /// The tree for up to two sums over `len` elements; `out` 0 where there is no second.
-    pub(crate) fn tree(&self, len: usize, out: [u64; 2]) -> Result<TreeArg> {
+    /// The tree for up to two sums over `len` elements; `out` is null where there is no second.
+    pub(crate) fn tree(&self, len: usize, out: [Address; 2]) -> Result<TreeArg> {
         self.reserve(len)?;
         let scratch = self.scratch.borrow();
         Ok(TreeArg {
@@ -236,7 +238,7 @@ impl Cuda {
     }
 
     /// The ticket alone.
-    pub(crate) fn ticket(&self) -> u64 {
+    pub(crate) fn ticket(&self) -> Address {
         self.scratch.borrow().ticket.pointer()
     }
 }
@@ -257,13 +259,17 @@ fn keep_freed_memory(context: &Arc<CudaContext>) -> Result<()> {
     .map_err(|error| failed("setting the memory pool up", error))
 }
 
-/// The address of the gate, 0 for none.
-pub(crate) fn gate_pointer(gate: Gate<'_, Cuda>) -> u64 {
-    gate.map_or(0, Monitor::pointer)
+/// The address of the gate.
+pub(crate) fn gate_pointer(gate: Gate<'_, Cuda>) -> Address {
+    gate.map_or(Address::NULL, Monitor::pointer)
 }
 
 /// A captured step.
 pub struct Graph(CudaGraph);
+
+// SAFETY: the driver's graph objects belong to no thread and need no context to be destroyed; they only may not be used by two threads at
+// once. `CudaGraph` is their one owner, and `Graph` is not `Sync`.
+unsafe impl Send for Graph {}
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

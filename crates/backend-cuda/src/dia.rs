@@ -3,21 +3,61 @@
 //! Layout: the host's. A matrix that equals its transpose bit for bit keeps only the diagonals at or above the main one: half the memory
 //! and nearly half the traffic, the second use of an entry coming from the cache. Values of f64 that f32 holds, every one, are kept in f32, but for
 //! systems that persistent kernels may take (docs/adr/0042).
-//! Order: stored, by ascending offset, in all forms. Cost: [`spandrel_formats::Traffic::spmv`], or half of its values, or of their bytes.
+//! Order: stored, by ascending offset, in all forms. Cost: [`spandrel_formats::Traffic::spmv_bytes`], or half of its values, or of their bytes.
 //! Kernels: kernels/dia.cu.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmm, Spmv};
-use spandrel_formats::{Csr, Dia, Format, Real};
+use spandrel_backend::{BicgstabIterations, CgIterations, Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_formats::{Csr, Dia, Real};
 
 use crate::convert::Diagonals;
-use crate::launch::{Argument, BLOCK, Grid, Own, Product, ProductDot, arg};
-use crate::memory::Buffer;
-use crate::module::DIA;
-use crate::persistent::{Persistent, Persists};
-use crate::{Cuda, CudaCsr, Scalar, Vector};
+use crate::kernel::{Argument, Entry, kernels, parameters};
+use crate::launch::{BLOCK, Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Resident};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+
+parameters! {
+    /// What products take of a matrix.
+    struct MatrixParameters { values: Address, offsets: Address, diagonals: u32 }
+
+    /// What kernels take that are for either form.
+    struct EitherParameters { matrix: MatrixParameters, symmetric: u32 }
+}
+
+kernels! {
+    struct SpmvDia<T> { matrix: MatrixParameters, nrows: u64, ncols: u64, product: Product<T> }
+    in DIA { WHOLE: "spmv_dia", NARROW: "spmv_in_f32_dia" }
+
+    struct SpmvSymmetricDia<T> { matrix: MatrixParameters, nrows: u64, product: Product<T> }
+    in DIA { WHOLE: "spmv_symmetric_dia", NARROW: "spmv_in_f32_symmetric_dia" }
+
+    struct SpmvDotDia { matrix: MatrixParameters, nrows: u64, ncols: u64, product: ProductDot }
+    in DIA { WHOLE: "spmv_dot_dia", NARROW: "spmv_dot_in_f32_dia" }
+
+    struct SpmvDotSymmetricDia { matrix: MatrixParameters, nrows: u64, product: ProductDot }
+    in DIA { WHOLE: "spmv_dot_symmetric_dia", NARROW: "spmv_dot_in_f32_symmetric_dia" }
+
+    struct SpmvDotFewDia {
+        values: Address, offsets: FewOffsetsArg, diagonals: u32, nrows: u64, stride: u32, depth: u32,
+        product: ProductDot,
+    }
+    in DIA { WHOLE: "spmv_dot_few_dia", NARROW: "spmv_dot_in_f32_few_dia" }
+
+    struct SpmmDia<T> { matrix: EitherParameters, nrows: u64, ncols: u64, k: u64, product: Product<T> }
+    in DIA { WHOLE: "spmm_dia", NARROW: "spmm_in_f32_dia" }
+
+    struct NarrowInF32Dia { count: u64, from: Address, to: Address, inexact: Address }
+    in DIA { ENTRY: "narrow_in_f32_dia" }
+
+    struct CgDia { matrix: EitherParameters, solve: CgParameters }
+    in DIA { ENTRY: "cg_dia" }
+
+    struct BicgstabDia { matrix: EitherParameters, solve: BicgstabParameters }
+    in DIA { ENTRY: "bicgstab_dia" }
+}
 
 /// Offsets that go by value (`FEW` of kernels/dia.cu).
 const FEW: usize = 8;
@@ -34,11 +74,11 @@ const NARROWED: usize = 16 * 256;
 /// `struct FewOffsets` of kernels/dia.cu.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct FewArg([i32; FEW]);
+struct FewOffsetsArg([i32; FEW]);
 // SAFETY: as many ints.
-unsafe impl Argument for FewArg {}
+unsafe impl Argument for FewOffsetsArg {}
 
-impl FewArg {
+impl FewOffsetsArg {
     /// Of the stored offsets of a symmetric matrix, if they are few.
     fn of(symmetric: bool, narrow: bool, stored: &[i32]) -> Option<Self> {
         if !symmetric || stored.is_empty() || stored.len() > TAKEN[usize::from(narrow)] {
@@ -79,7 +119,7 @@ enum Values<T> {
 }
 
 impl<T: Real> Values<T> {
-    fn pointer(&self) -> u64 {
+    fn pointer(&self) -> Address {
         match self {
             Self::Whole(values) => values.pointer(),
             Self::Narrow(values) => values.pointer(),
@@ -107,7 +147,7 @@ pub struct CudaDia<T> {
     offsets: Buffer<i32>,
     values: Values<T>,
     symmetric: bool,
-    few: Option<FewArg>,
+    few: Option<FewOffsetsArg>,
     /// Diagonals in all, and how far they reach below and above the main one.
     diagonals: usize,
     reach: (usize, usize),
@@ -116,37 +156,26 @@ pub struct CudaDia<T> {
 }
 
 impl<T: Real> CudaDia<T> {
-    /// What products take of it first: values, offsets, diagonals.
-    fn arguments(&self) -> [Own<'static>; 3] {
-        [self.values.pointer().into(), self.offsets.pointer().into(), (self.offsets.len() as u32).into()]
+    /// What products take of it.
+    fn parameters(&self) -> MatrixParameters {
+        let (values, offsets) = (self.values.pointer(), self.offsets.pointer());
+        MatrixParameters { values, offsets, diagonals: self.offsets.len() as u32 }
     }
 
-    /// The same for kernels that take either form: values, offsets, diagonals, symmetric.
-    fn half_or_whole(&self) -> [Own<'static>; 4] {
-        let [values, offsets, diagonals] = self.arguments();
-        [values, offsets, diagonals, u32::from(self.symmetric).into()]
+    /// What kernels take of it that are for either form.
+    fn half_or_whole(&self) -> EitherParameters {
+        EitherParameters { matrix: self.parameters(), symmetric: u32::from(self.symmetric) }
     }
-}
 
-// SAFETY: cg_dia and bicgstab_dia (values, offsets, diagonals, symmetric, ...) of a square matrix with this reach.
-unsafe impl<T: Real> Persists for CudaDia<T> {
-    fn persistent(&self) -> Option<Persistent> {
-        if self.nrows != self.ncols || self.is_narrow() {
-            return None;
-        }
-        let (below, above) = self.reach;
-        Some(Persistent {
-            source: &DIA,
-            cg: "cg_dia",
-            bicgstab: "bicgstab_dia",
-            matrix: self.half_or_whole().into(),
+    fn persistent(&self) -> Resident {
+        Resident {
             n: self.nrows,
-            below,
-            above,
+            below: self.reach.0,
+            above: self.reach.1,
             fixed: (4 * self.diagonals).next_multiple_of(16),
             units: self.diagonals,
             unit: T::BYTES,
-        })
+        }
     }
 }
 
@@ -162,7 +191,7 @@ impl<T> CudaDia<T> {
     }
 
     /// The kernel for what the values are stored as.
-    fn kernel(&self, [whole, narrow]: [&'static str; 2]) -> &'static str {
+    fn kernel<P>(&self, [whole, narrow]: [Entry<P>; 2]) -> Entry<P> {
         if self.is_narrow() { narrow } else { whole }
     }
 }
@@ -187,7 +216,11 @@ impl Cuda {
         let grid = Grid::of(values.len().div_ceil(NARROWED).min(AT_ONCE * 2 * self.multiprocessors()), 256);
         // SAFETY: narrow_in_f32_dia_f64(count, from, to, inexact) of so many values of f64, and as many of f32.
         unsafe {
-            self.launch::<f64>(&DIA, "narrow_in_f32_dia", grid, &mut [arg(&count), arg(&from), arg(&into), arg(&mark)])?
+            self.launch::<f64, _>(
+                NarrowInF32Dia::ENTRY,
+                grid,
+                &NarrowInF32Dia { count, from, to: into, inexact: mark },
+            )?
         };
         let exact = inexact.to_host("a mark")? == [0];
         Ok(if exact { Values::Narrow(to) } else { Values::Whole(values) })
@@ -250,7 +283,7 @@ unsafe impl<T: Real> Load<Dia<T>> for Cuda {
         let values = self.load_values(nrows, &host.values()[first * nrows..])?;
         let (reach, diagonals) = (reach(host.offsets()), host.offsets().len());
         let narrow = matches!(values, Values::Narrow(_));
-        let few = FewArg::of(half.is_some(), narrow, &host.offsets()[first..]);
+        let few = FewOffsetsArg::of(half.is_some(), narrow, &host.offsets()[first..]);
         let traffic = traffic::<T>(nrows, ncols, &host.offsets()[first..], narrow);
         Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some(), few, diagonals, reach, traffic })
     }
@@ -292,7 +325,7 @@ impl<T: Real> Convert<Csr<T>, Dia<T>> for Cuda {
         let (reach, diagonals) = (reach(&offsets), offsets.len());
         let values = self.narrow_values(nrows, values)?;
         let narrow = matches!(values, Values::Narrow(_));
-        let few = FewArg::of(symmetric, narrow, &offsets[first..]);
+        let few = FewOffsetsArg::of(symmetric, narrow, &offsets[first..]);
         let traffic = traffic::<T>(nrows, ncols, &offsets[first..], narrow);
         let resident = CudaDia { nrows, ncols, offsets: stored, values, symmetric, few, diagonals, reach, traffic };
         let (storage, spmv_bytes) = traffic;
@@ -315,18 +348,18 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let ([values, offsets, diagonals], grid) = (m.arguments(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
-        let (nrows, ncols) = ((m.nrows as u64).into(), (m.ncols as u64).into());
-        if m.symmetric {
-            let own = [values, offsets, diagonals, nrows];
-            let name = m.kernel(["spmv_symmetric_dia", "spmv_in_f32_symmetric_dia"]);
-            // SAFETY: spmv_symmetric_dia(values, offsets, diagonals, nrows, a, x, b, y, gate).
-            return unsafe { product.launch(self, &DIA, name, grid, &own) };
+        let (matrix, grid) = (m.parameters(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
+        let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+        unsafe {
+            if m.symmetric {
+                let entry = m.kernel([SpmvSymmetricDia::WHOLE, SpmvSymmetricDia::NARROW]);
+                self.launch::<T, _>(entry, grid, &SpmvSymmetricDia { matrix, nrows, product })
+            } else {
+                let entry = m.kernel([SpmvDia::WHOLE, SpmvDia::NARROW]);
+                self.launch::<T, _>(entry, grid, &SpmvDia { matrix, nrows, ncols, product })
+            }
         }
-        let own = [values, offsets, diagonals, nrows, ncols];
-        let name = m.kernel(["spmv_dia", "spmv_in_f32_dia"]);
-        // SAFETY: spmv_dia(values, offsets, diagonals, nrows, ncols, a, x, b, y, gate).
-        unsafe { product.launch(self, &DIA, name, grid, &own) }
     }
 
     fn spmv_dot(
@@ -340,27 +373,61 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
-        let ([values, offsets, diagonals], grid) = (m.arguments(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
-        let (nrows, ncols) = ((m.nrows as u64).into(), (m.ncols as u64).into());
+        let (matrix, grid) = (m.parameters(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
+        let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
         let way = Way::of(m.nrows, m.reach.1, self.multiprocessors());
-        if let (Some(few), Some(Way { stride, depth, thread_blocks })) = (&m.few, way) {
-            let own = [values, few.into(), diagonals, nrows, (stride as u32).into(), (depth as u32).into()];
-            let grid = Grid::of(thread_blocks, 256);
-            let name = m.kernel(["spmv_dot_few_dia", "spmv_dot_in_f32_few_dia"]);
-            // SAFETY: spmv_dot_few_dia(values, offsets, diagonals, nrows, stride, depth, x, y, w, tree, gate), every block of 1024 rows in one
-            // thread block.
-            return unsafe { product.launch::<T>(self, &DIA, name, grid, &own, None) };
+        if let (Some(offsets), Some(Way { stride, depth, thread_blocks })) = (m.few, way) {
+            let MatrixParameters { values, diagonals, .. } = matrix;
+            let (stride, depth) = (stride as u32, depth as u32);
+            let parameters = SpmvDotFewDia { values, offsets, diagonals, nrows, stride, depth, product };
+            let entry = m.kernel([SpmvDotFewDia::WHOLE, SpmvDotFewDia::NARROW]);
+            // SAFETY: the matrix, every block of 1024 rows in one thread block; the lengths of x, y and w were compared.
+            return unsafe { self.launch::<T, _>(entry, Grid::of(thread_blocks, 256), &parameters) };
         }
-        if m.symmetric {
-            let own = [values, offsets, diagonals, nrows];
-            let name = m.kernel(["spmv_dot_symmetric_dia", "spmv_dot_in_f32_symmetric_dia"]);
-            // SAFETY: spmv_dot_symmetric_dia(values, offsets, diagonals, nrows, x, y, w, tree, gate).
-            return unsafe { product.launch::<T>(self, &DIA, name, grid, &own, None) };
+        // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
+        unsafe {
+            if m.symmetric {
+                let entry = m.kernel([SpmvDotSymmetricDia::WHOLE, SpmvDotSymmetricDia::NARROW]);
+                self.launch::<T, _>(entry, grid, &SpmvDotSymmetricDia { matrix, nrows, product })
+            } else {
+                let entry = m.kernel([SpmvDotDia::WHOLE, SpmvDotDia::NARROW]);
+                self.launch::<T, _>(entry, grid, &SpmvDotDia { matrix, nrows, ncols, product })
+            }
         }
-        let own = [values, offsets, diagonals, nrows, ncols];
-        let name = m.kernel(["spmv_dot_dia", "spmv_dot_in_f32_dia"]);
-        // SAFETY: spmv_dot_dia(values, offsets, diagonals, nrows, ncols, x, y, w, tree, gate).
-        unsafe { product.launch::<T>(self, &DIA, name, grid, &own, None) }
+    }
+}
+
+impl<T: Real> Persists<T> for CudaDia<T> {
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        if self.nrows != self.ncols || self.is_narrow() {
+            return Ok(false);
+        }
+        let matrix = self.half_or_whole();
+        let all = |solve| CgDia { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.cg_persistent(&self.persistent(), CgDia::ENTRY, all, count, on, monitor) }
+    }
+
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        if self.nrows != self.ncols || self.is_narrow() {
+            return Ok(false);
+        }
+        let matrix = self.half_or_whole();
+        let all = |solve| BicgstabDia { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.bicgstab_persistent(&self.persistent(), BicgstabDia::ENTRY, all, count, on, monitor) }
     }
 }
 
@@ -376,13 +443,11 @@ impl<T: Real> Spmm<Dia<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::of_columns((m.nrows, m.ncols), k, gate, a, x, b, y)?;
-        let [values, offsets, diagonals, symmetric] = m.half_or_whole();
-        let [nrows, ncols, k] = [m.nrows, m.ncols, k].map(|n| (n as u64).into());
-        let (own, grid) =
-            ([values, offsets, diagonals, symmetric, nrows, ncols, k], Grid::of(m.nrows.div_ceil(256), 256));
-        let name = m.kernel(["spmm_dia", "spmm_in_f32_dia"]);
-        // SAFETY: spmm_dia(values, offsets, diagonals, symmetric, nrows, ncols, k, a, x, b, y, gate).
-        unsafe { product.launch(self, &DIA, name, grid, &own) }
+        let [nrows, ncols, k] = [m.nrows, m.ncols, k].map(|n| n as u64);
+        let parameters = SpmmDia { matrix: m.half_or_whole(), nrows, ncols, k, product };
+        let entry = m.kernel([SpmmDia::WHOLE, SpmmDia::NARROW]);
+        // SAFETY: the arrays of the matrix; the lengths of x and y, of k columns, were compared.
+        unsafe { self.launch::<T, _>(entry, Grid::of(m.nrows.div_ceil(256), 256), &parameters) }
     }
 }
 
@@ -442,10 +507,14 @@ mod tests {
 
     #[test]
     fn few_diagonals_go_by_value() {
-        assert!(FewArg::of(true, false, &[0, 1, 8, 64]).is_some_and(|few| few.0[..4] == [0, 1, 8, 64]));
-        assert!(FewArg::of(false, true, &[0, 1]).is_none() && FewArg::of(true, true, &[]).is_none());
+        assert!(FewOffsetsArg::of(true, false, &[0, 1, 8, 64]).is_some_and(|few| few.0[..4] == [0, 1, 8, 64]));
+        assert!(FewOffsetsArg::of(false, true, &[0, 1]).is_none() && FewOffsetsArg::of(true, true, &[]).is_none());
         let more: Vec<i32> = (0..=FEW as i32).collect();
-        assert!(FewArg::of(true, false, &more[..5]).is_none() && FewArg::of(true, true, &more[..5]).is_some());
-        assert!(FewArg::of(true, true, &more[..FEW]).is_some() && FewArg::of(true, true, &more).is_none());
+        assert!(
+            FewOffsetsArg::of(true, false, &more[..5]).is_none() && FewOffsetsArg::of(true, true, &more[..5]).is_some()
+        );
+        assert!(
+            FewOffsetsArg::of(true, true, &more[..FEW]).is_some() && FewOffsetsArg::of(true, true, &more).is_none()
+        );
     }
 }

@@ -1,20 +1,48 @@
 //! ELL on the GPU, and the limits and grids of the formats whose packed rows go on in tails.
 //!
-//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`].
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Kernels: kernels/ell.cu.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Csr, Ell, Format, Ordinal, PADDING, Real};
+use spandrel_backend::{BicgstabIterations, CgIterations, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
+use spandrel_formats::{Csr, Ell, Ordinal, PADDING, Real};
 
 use crate::csr::not_recorded;
-use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
-use crate::memory::Buffer;
-use crate::module::ELL;
-use crate::persistent::{Persistent, Persists, Reach};
-use crate::{Cuda, CudaCsr, Scalar, Vector};
+use crate::kernel::{kernels, parameters};
+use crate::launch::{BLOCK, Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+
+parameters! {
+    /// What kernels take of a matrix.
+    struct MatrixParameters { cols: Address, values: Address, width: u32 }
+}
+
+kernels! {
+    struct SpmvEll<T> { matrix: MatrixParameters, nrows: u64, product: Product<T> }
+    in ELL { MANY: "spmv_ell", SMALL: "spmv_small_ell", FEW: "spmv_few_ell" }
+
+    struct SpmvDotEll { matrix: MatrixParameters, nrows: u64, product: ProductDot }
+    in ELL { MANY: "spmv_dot_ell", SMALL: "spmv_dot_small_ell" }
+
+    struct CgEll { matrix: MatrixParameters, solve: CgParameters }
+    in ELL { ENTRY: "cg_ell" }
+
+    struct BicgstabEll { matrix: MatrixParameters, solve: BicgstabParameters }
+    in ELL { ENTRY: "bicgstab_ell" }
+
+    struct LongestRowEll { row_ptr: Address, nrows: u32, longest: Address }
+    in ELL { ENTRY: "longest_row_ell" }
+
+    struct FillFromCsrEll {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, width: u32, out_cols: Address,
+        out_values: Address,
+    }
+    in ELL { ENTRY: "fill_from_csr_ell" }
+}
 
 /// Entries of a tail from which on a warp forms the row, not a thread.
 pub(crate) const HEAVY: usize = 32;
@@ -84,25 +112,16 @@ pub struct CudaEll<T> {
 }
 
 impl<T: Real> CudaEll<T> {
-    /// What products take of it: cols, values, width, nrows.
-    fn arguments(&self) -> [Own<'static>; 4] {
-        [self.cols.pointer().into(), self.values.pointer().into(), self.width.into(), (self.nrows as u64).into()]
+    /// Columns, values and width.
+    fn parameters(&self) -> MatrixParameters {
+        MatrixParameters { cols: self.cols.pointer(), values: self.values.pointer(), width: self.width }
     }
-}
 
-// SAFETY: cg_ell and bicgstab_ell (cols, values, width, ...) of a square matrix with this reach.
-unsafe impl<T: Real> Persists for CudaEll<T> {
-    fn persistent(&self) -> Option<Persistent> {
-        let Reach { below, above } = self.reach?;
-        let [matrix @ .., _nrows] = self.arguments();
-        Some(Persistent {
-            source: &ELL,
-            cg: "cg_ell",
-            bicgstab: "bicgstab_ell",
-            matrix: matrix.into(),
+    fn persistent(&self) -> Option<Resident> {
+        self.reach.map(|reach| Resident {
             n: self.nrows,
-            below,
-            above,
+            below: reach.below,
+            above: reach.above,
             fixed: 0,
             units: self.width as usize,
             unit: T::BYTES + size_of::<Ordinal>(),
@@ -142,9 +161,9 @@ impl<T: Real> Convert<Csr<T>, Ell<T>> for Cuda {
         let longest = Buffer::<u32>::zeros(self.stream(), 1, "the longest row")?;
         let (rows, to) = (nrows as u32, longest.pointer());
         let grid = Grid::of(nrows.div_ceil(BLOCK).min(8 * self.multiprocessors()), 256);
-        let mut arguments = [arg(&row_ptr), arg(&rows), arg(&to)];
+        let parameters = LongestRowEll { row_ptr, nrows: rows, longest: to };
         // SAFETY: longest_row_ell(row_ptr, nrows, longest), which was 0.
-        unsafe { self.launch::<T>(&ELL, "longest_row_ell", grid, &mut arguments)? };
+        unsafe { self.launch::<T, _>(LongestRowEll::ENTRY, grid, &parameters)? };
         let mut width = [0];
         longest.read_at(0, &mut width)?;
         let [width] = width;
@@ -153,17 +172,17 @@ impl<T: Real> Convert<Csr<T>, Ell<T>> for Cuda {
         let cols = Buffer::<Ordinal>::uninit(self.stream(), positions, "a matrix's columns")?;
         let values = Buffer::<T>::uninit(self.stream(), positions, "a matrix's values")?;
         let (to_cols, to_values) = (cols.pointer(), values.pointer());
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&from_cols),
-            arg(&from_values),
-            arg(&rows),
-            arg(&width),
-            arg(&to_cols),
-            arg(&to_values),
-        ];
+        let parameters = FillFromCsrEll {
+            row_ptr,
+            cols: from_cols,
+            values: from_values,
+            nrows: rows,
+            width,
+            out_cols: to_cols,
+            out_values: to_values,
+        };
         // SAFETY: fill_from_csr_ell(row_ptr, cols, values, nrows, width, out_cols, out_values), no row longer than width.
-        unsafe { self.launch::<T>(&ELL, "fill_from_csr_ell", self.walk_grid(nrows), &mut arguments)? };
+        unsafe { self.launch::<T, _>(FillFromCsrEll::ENTRY, self.walk_grid(nrows), &parameters)? };
         let (storage, spmv_bytes) = Ell::<T>::traffic_of(nrows, ncols, width as usize, nnz);
         Ok(Converted {
             resident: CudaEll { nrows, ncols, width, cols, values, reach: from.reach() },
@@ -189,15 +208,16 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let (name, grid) = if self.few_blocks(m.nrows) {
-            ("spmv_few_ell", Grid::of(m.nrows.div_ceil(128), 128))
+        let (entry, grid) = if self.few_blocks(m.nrows) {
+            (SpmvEll::FEW, Grid::of(m.nrows.div_ceil(128), 128))
         } else if self.spreads_thin(m.nrows) {
-            ("spmv_small_ell", Grid::of(m.nrows.div_ceil(128), 128))
+            (SpmvEll::SMALL, Grid::of(m.nrows.div_ceil(128), 128))
         } else {
-            ("spmv_ell", Grid::rows(m.nrows))
+            (SpmvEll::MANY, Grid::rows(m.nrows))
         };
-        // SAFETY: all (cols, values, width, nrows, a, x, b, y, gate).
-        unsafe { product.launch(self, &ELL, name, grid, &m.arguments()) }
+        let parameters = SpmvEll { matrix: m.parameters(), nrows: m.nrows as u64, product };
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
 
     fn spmv_dot(
@@ -211,13 +231,48 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
-        let (name, grid) = if self.few_blocks(m.nrows) {
-            ("spmv_dot_small_ell", Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
+        let (entry, grid) = if self.few_blocks(m.nrows) {
+            (SpmvDotEll::SMALL, Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
         } else {
-            ("spmv_dot_ell", Grid::rows(m.nrows))
+            (SpmvDotEll::MANY, Grid::rows(m.nrows))
         };
-        // SAFETY: both (cols, values, width, nrows, x, y, w, tree, gate).
-        unsafe { product.launch::<T>(self, &ELL, name, grid, &m.arguments(), None) }
+        let parameters = SpmvDotEll { matrix: m.parameters(), nrows: m.nrows as u64, product };
+        // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
+    }
+}
+
+impl<T: Real> Persists<T> for CudaEll<T> {
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = self.persistent() else {
+            return Ok(false);
+        };
+        let matrix = self.parameters();
+        let all = |solve| CgEll { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.cg_persistent(&resident, CgEll::ENTRY, all, count, on, monitor) }
+    }
+
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = self.persistent() else {
+            return Ok(false);
+        };
+        let matrix = self.parameters();
+        let all = |solve| BicgstabEll { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabEll::ENTRY, all, count, on, monitor) }
     }
 }
 

@@ -19,9 +19,9 @@ use spandrel_sptrsv::{Factor, Levels, Pattern, Triangle};
 
 use crate::csr::not_recorded;
 use crate::error::NAME;
-use crate::launch::{Argument, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::Source;
+use crate::kernel::{Argument, Entry, kernels};
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::sweep::{Parts, assemble};
 use crate::{Cuda, CudaCsr, Vector};
 
@@ -37,16 +37,16 @@ const FOUND: usize = 6;
 /// `struct Task<T>`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct TaskArg<T> {
-    lower: [u64; 2],
-    upper: [u64; 2],
-    given: [u64; 2],
-    values: u64,
-    l: u64,
-    u: u64,
-    order: u64,
-    marks: u64,
-    state: u64,
+pub(crate) struct TaskArg<T> {
+    lower: [Address; 2],
+    upper: [Address; 2],
+    given: [Address; 2],
+    values: Address,
+    l: Address,
+    u: Address,
+    order: Address,
+    marks: Address,
+    state: Address,
     number: T,
     shift: T,
     nrows: u32,
@@ -64,14 +64,14 @@ const BLOCKS_OF_LINES: usize = 4;
 /// `struct OnGrid<T>`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct OnGridArg {
+pub(crate) struct OnGridArg {
     size: [u32; 3],
     blocks: u32,
     tiles: u32,
     rows: u32,
-    lower: u64,
-    upper: u64,
-    pivots: u64,
+    lower: Address,
+    upper: Address,
+    pivots: Address,
 }
 // SAFETY: `struct OnGrid<T>`: six u32, then three pointers.
 unsafe impl Argument for OnGridArg {}
@@ -98,33 +98,76 @@ impl<T: Real> OnGrid<T> {
         let Some(stencil) = POINTS.iter().position(|&of| of == points) else { return Ok(None) };
         let places = tiles as usize * blocks as usize * rows as usize * WARP;
         let pivots = Buffer::uninit(cuda.stream(), places, "the pivots of a factorisation")?;
-        let arg = OnGridArg { size, blocks, tiles, rows, lower: 0, upper: 0, pivots: pivots.pointer() };
+        let arg = OnGridArg {
+            size,
+            blocks,
+            tiles,
+            rows,
+            lower: Address::NULL,
+            upper: Address::NULL,
+            pivots: pivots.pointer(),
+        };
         Ok(Some(Self { stencil, arg, pivots }))
     }
 
     /// # Safety
     /// These are addresses of packed values in the layout of kernels/wavefront.cu, of L, and of U (whose places without a point are zeros) or
-    /// 0 where that is L^T, which live for as long as runs follow.
-    pub(crate) unsafe fn aim(&mut self, lower: u64, upper: u64) {
+    /// null where that is L^T, which live for as long as runs follow.
+    pub(crate) unsafe fn aim(&mut self, lower: Address, upper: Address) {
         (self.arg.lower, self.arg.upper) = (lower, upper);
     }
 }
 
-/// Kernels of a factorisation whose rows wait for each other: for 4, 8, 16 and 32 lanes a row, and for [`POINTS`].
-pub(crate) struct Kernels {
-    pub(crate) by_lanes: [&'static str; 4],
-    pub(crate) on_grid: [&'static str; 6],
+kernels! {
+    pub(crate) struct FactorizeRows<T> { task: TaskArg<T> }
+    in IC0 {
+        IC0_LANES_4: "factorize4_ic0",
+        IC0_LANES_8: "factorize8_ic0",
+        IC0_LANES_16: "factorize16_ic0",
+        IC0_LANES_32: "factorize32_ic0",
+    }
+    | ILU0 {
+        ILU0_LANES_4: "factorize4_ilu0",
+        ILU0_LANES_8: "factorize8_ilu0",
+        ILU0_LANES_16: "factorize16_ilu0",
+        ILU0_LANES_32: "factorize32_ilu0",
+    }
+    | SSOR { SSOR: "factorize_ssor" }
+
+    pub(crate) struct FactorizeGrid<T> { task: TaskArg<T>, g: OnGridArg }
+    in IC0 {
+        IC0_POINTS_7: "factorize_grid7_ic0",
+        IC0_POINTS_13: "factorize_grid13_ic0",
+        IC0_POINTS_15: "factorize_grid15_ic0",
+        IC0_POINTS_19: "factorize_grid19_ic0",
+        IC0_POINTS_27: "factorize_grid27_ic0",
+        IC0_POINTS_33: "factorize_grid33_ic0",
+    }
+    | ILU0 {
+        ILU0_POINTS_7: "factorize_grid7_ilu0",
+        ILU0_POINTS_13: "factorize_grid13_ilu0",
+        ILU0_POINTS_15: "factorize_grid15_ilu0",
+        ILU0_POINTS_19: "factorize_grid19_ilu0",
+        ILU0_POINTS_27: "factorize_grid27_ilu0",
+        ILU0_POINTS_33: "factorize_grid33_ilu0",
+    }
 }
 
-/// How the rows of a run are handed out.
+/// Kernels of a factorisation whose rows wait for each other: for 4, 8, 16 and 32 lanes a row, and for [`POINTS`].
+pub(crate) struct Kernels<T> {
+    pub(crate) by_lanes: [Entry<FactorizeRows<T>>; 4],
+    pub(crate) on_grid: [Entry<FactorizeGrid<T>>; 6],
+}
+
+/// The kernel of a run and how it hands the rows out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Share {
+pub(crate) enum Share<T> {
     /// So many lanes a row, rows wait for others.
-    Lanes(usize),
+    Lanes(Entry<FactorizeRows<T>>, usize),
     /// As many threads as rows, none waits.
-    Threads,
+    Threads(Entry<FactorizeRows<T>>),
     /// A warp takes a block of lines of a grid.
-    Blocks,
+    Blocks(Entry<FactorizeGrid<T>>, OnGridArg),
 }
 
 /// When a run ends.
@@ -150,9 +193,9 @@ impl Index {
         let [ptr, cols] = cuda.load_rows(pattern.row_ptr(), pattern.col_idx(), of)?;
         Ok(Self { ptr, cols: Some(cols) })
     }
-    /// Row pointers and columns, 0 for none.
-    pub(crate) fn arg(&self) -> [u64; 2] {
-        [self.ptr.pointer(), self.cols.as_ref().map_or(0, Buffer::pointer)]
+    /// Row pointers and columns, null for none.
+    pub(crate) fn arg(&self) -> [Address; 2] {
+        [self.ptr.pointer(), self.cols.as_ref().map_or(Address::NULL, Buffer::pointer)]
     }
     /// Places of a row's entries. Blocks.
     fn places(&self, row: usize) -> Result<Range<usize>> {
@@ -313,12 +356,12 @@ impl<F: Factor> CudaFactor<F> {
     }
 
     /// The kernel to run and how it shares the rows out.
-    pub(crate) fn kernel(&self, of: &Kernels) -> (&'static str, Share) {
+    pub(crate) fn share(&self, of: &Kernels<F::Value>) -> Share<F::Value> {
         match &self.on_grid {
-            Some(grid) => (of.on_grid[grid.stencil], Share::Blocks),
+            Some(grid) => Share::Blocks(of.on_grid[grid.stencil], grid.arg),
             None => {
                 let lanes = self.lanes();
-                (of.by_lanes[lanes.ilog2() as usize - 2], Share::Lanes(lanes))
+                Share::Lanes(of.by_lanes[lanes.ilog2() as usize - 2], lanes)
             }
         }
     }
@@ -367,18 +410,17 @@ impl<F: Factor> CudaFactor<F> {
         lanes(self.entries[if self.upper.is_some() { 2 } else { 1 }], self.nrows)
     }
 
-    /// Enqueues `kernel`, whose rows are handed out as `share` says, and tells what it found. Blocks.
+    /// Enqueues the kernel and tells what it found. Blocks.
     ///
     /// # Errors
     /// While a step is recorded; the driver's.
     ///
     /// # Safety
-    /// `kernel` of `source` takes a `Task<T>` of this factorisation's patterns, with [`Share::Blocks`] an `OnGrid<T>` too, which is aimed; the
-    /// operands are as long as these say.
+    /// The kernel is one for this factorisation's patterns, a grid that goes with it is aimed; the operands are as long as these say.
     pub(crate) unsafe fn run(
         &self,
         cuda: &Cuda,
-        (source, kernel, share): (&Source, &'static str, Share),
+        share: Share<F::Value>,
         operands: &mut Operands<'_, F::Value>,
         shift: F::Value,
         until: Until,
@@ -391,8 +433,8 @@ impl<F: Factor> CudaFactor<F> {
         }
         let task = TaskArg {
             lower: self.lower.arg(),
-            upper: self.upper.as_ref().map_or([0; 2], Index::arg),
-            given: self.given.as_ref().map_or([0; 2], Index::arg),
+            upper: self.upper.as_ref().map_or([Address::NULL; 2], Index::arg),
+            given: self.given.as_ref().map_or([Address::NULL; 2], Index::arg),
             values: values.pointer(),
             l: lower.pointer(),
             u: upper.pointer(),
@@ -405,21 +447,25 @@ impl<F: Factor> CudaFactor<F> {
             hasty: u32::from(until == Until::Broken),
         };
         let waiting = |all: Grid| Grid { blocks: cuda.waiting(all.blocks), ..all };
-        let grid = match share {
-            Share::Lanes(lanes) => waiting(grid(n, lanes, cuda.multiprocessors())),
-            Share::Threads => Grid::of(n.div_ceil(THREADS), THREADS as u32),
-            Share::Blocks => {
-                self.marks.clear_from(0)?;
-                let most = BLOCKS_OF_LINES * cuda.multiprocessors().max(1);
-                waiting(Grid::of(self.order.len().min(most), WARP as u32))
+        // SAFETY: lengths compared by the caller, who vouches for the kernel; the task is that of this factorisation.
+        unsafe {
+            match share {
+                Share::Lanes(entry, lanes) => {
+                    let grid = waiting(grid(n, lanes, cuda.multiprocessors()));
+                    cuda.launch::<F::Value, _>(entry, grid, &FactorizeRows { task })?;
+                }
+                Share::Threads(entry) => {
+                    let grid = Grid::of(n.div_ceil(THREADS), THREADS as u32);
+                    cuda.launch::<F::Value, _>(entry, grid, &FactorizeRows { task })?;
+                }
+                Share::Blocks(entry, g) => {
+                    self.marks.clear_from(0)?;
+                    let most = BLOCKS_OF_LINES * cuda.multiprocessors().max(1);
+                    let grid = waiting(Grid::of(self.order.len().min(most), WARP as u32));
+                    cuda.launch::<F::Value, _>(entry, grid, &FactorizeGrid { task, g })?;
+                }
             }
-        };
-        let mut arguments = vec![arg(&task)];
-        if let (Share::Blocks, Some(on_grid)) = (share, &self.on_grid) {
-            arguments.push(arg(&on_grid.arg));
         }
-        // SAFETY: kernel(task), or kernel(task, on_grid), lengths compared above; the caller vouches for the kernel.
-        unsafe { cuda.launch::<F::Value>(source, kernel, grid, &mut arguments)? };
         let mut found = [0; 2];
         self.state.read_at(FOUND, &mut found)?;
         // Complements, so that 0 is none.

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Hec, Real};
 
-use crate::hmec::{CudaHmec, Names};
-use crate::module::HEC;
+use crate::hmec::{CudaHmec, Entries, SpmvBlocks, SpmvLanes};
 use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
@@ -26,8 +25,7 @@ unsafe impl<T: Real> Load<Hec<T>> for Cuda {
     }
 }
 
-// SAFETY: it gives nothing.
-unsafe impl<T: Real> Persists for CudaHec<T> {}
+impl<T: Real> Persists<T> for CudaHec<T> {}
 
 impl<T: Real> Spmv<Hec<T>> for Cuda {
     fn order(&self) -> Order {
@@ -43,7 +41,6 @@ impl<T: Real> Spmv<Hec<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        let lanes = "spmv_lanes_hec";
-        m.0.product(self, &HEC, Names { each: "spmv_hec", lanes, two: lanes }, gate, a, x, b, y)
+        m.0.product(self, Entries { each: SpmvBlocks::HEC, lanes: SpmvLanes::HEC }, gate, a, x, b, y)
     }
 }

@@ -5,20 +5,48 @@
 //! Order: stored where results must be reproducible; otherwise own: the leading sorted rows whose rest has [`HEAVY`] entries or more
 //! are formed by a warp or, from [`LONG`] on, by a thread block. Where rows are few and long, and blocks at most two, several lanes form
 //! each of the others.
-//! Cost: [`spandrel_formats::Traffic::spmv`], in one launch: the paper's is a launch a block, with y read and written by each.
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`], in one launch: the paper's is a launch a block, with y read and written by each.
 //! Kernels: kernels/hmec.cu.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Format, Hmec, Offset, Ordinal, Real};
+use spandrel_formats::{Hmec, Offset, Ordinal, Real};
 
 use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
-use crate::launch::{Argument, Own, Product};
-use crate::memory::Buffer;
-use crate::module::{HMEC, Source};
+use crate::kernel::{Argument, Entry, kernels, parameters};
+use crate::launch::Product;
+use crate::memory::{Address, Buffer};
 use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
+
+kernels! {
+    /// A thread for a light row.
+    pub(crate) struct SpmvBlocks<T> {
+        perm: Address, blocks: Address, count: u32, cols: Address, values: Address, rest_ptr: Address,
+        rest_cols: Address, rest_values: Address, rest_rows: u32, nrows: u64, longs: u32, heavy: u32,
+        product: Product<T>,
+    }
+    in HEC { HEC: "spmv_hec" }
+    | HMEC { HMEC: "spmv_hmec" }
+
+    /// Several lanes for a light row, at most one block.
+    pub(crate) struct SpmvLanes<T> { perm: Address, blocks: FewBlocks<1>, rest: LanesParameters, product: Product<T> }
+    in HEC { HEC: "spmv_lanes_hec" }
+    | HMEC { HMEC: "spmv_lanes_hmec" }
+
+    /// Two blocks.
+    struct SpmvLanesTwo<T> { perm: Address, blocks: FewBlocks<2>, rest: LanesParameters, product: Product<T> }
+    in HMEC { ENTRY: "spmv_lanes_two_hmec" }
+}
+
+parameters! {
+    /// What kernels with several lanes for a light row take after the blocks.
+    pub(crate) struct LanesParameters {
+        cols: Address, values: Address, rest_ptr: Address, rest_at: u32, rest_rows: u32, nrows: u64, longs: u32,
+        heavy: u32, shift: u32,
+    }
+}
 
 /// An HMEC matrix in device memory.
 #[derive(Debug)]
@@ -38,21 +66,20 @@ pub struct CudaHmec<T> {
     /// Lanes of a light row, as a power of two.
     shift: u32,
     /// The first two blocks, without rows where there are none.
-    few: FewBlocks,
+    few: [[u64; 2]; 2],
 }
 
-/// At most two blocks, as kernels with several lanes a row take them.
-#[derive(Clone, Copy, Debug, Default)]
+/// So many blocks, as kernels with several lanes a row take them.
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct FewBlocks([[u64; 2]; 2]);
-// SAFETY: `struct FewBlocks<2>` of kernels/include/hmec.cuh: two words a block. A kernel that takes one block reads the first alone.
-unsafe impl Argument for FewBlocks {}
+pub(crate) struct FewBlocks<const COUNT: usize>([[u64; 2]; COUNT]);
+// SAFETY: `struct FewBlocks<COUNT>` of kernels/include/hmec.cuh: two words a block.
+unsafe impl<const COUNT: usize> Argument for FewBlocks<COUNT> {}
 
-/// The kernels of a format: a thread a row, and several lanes a row for at most one block and for two.
-pub(crate) struct Names {
-    pub(crate) each: &'static str,
-    pub(crate) lanes: &'static str,
-    pub(crate) two: &'static str,
+/// The kernels of a format: a thread a row, and several lanes a row for at most one block and, where it may have them, for two.
+pub(crate) struct Entries<T> {
+    pub(crate) each: Entry<SpmvBlocks<T>>,
+    pub(crate) lanes: Entry<SpmvLanes<T>>,
 }
 
 impl<T: Real> CudaHmec<T> {
@@ -74,9 +101,9 @@ impl<T: Real> CudaHmec<T> {
         let packed = host.blocks().iter().map(|block| block.width()).sum();
         // Rows are sorted: the first has the longest rest.
         let longest = if rest.nrows() > 0 { rest.row_nnz(0) } else { 0 };
-        let mut few = FewBlocks::default();
-        let shift = if blocks.len() <= few.0.len() {
-            few.0[..blocks.len()].copy_from_slice(&blocks);
+        let mut few = [[0; 2]; 2];
+        let shift = if blocks.len() <= few.len() {
+            few[..blocks.len()].copy_from_slice(&blocks);
             cuda.lanes_shift(host.nrows(), packed, longest, cols.len())
         } else {
             0
@@ -107,8 +134,7 @@ impl<T: Real> CudaHmec<T> {
     pub(crate) fn product(
         &self,
         cuda: &Cuda,
-        source: &Source,
-        names: Names,
+        entries: Entries<T>,
         gate: Gate<'_, Cuda>,
         a: Coeff<'_, T, Scalar<T>>,
         x: &Vector<T>,
@@ -116,27 +142,44 @@ impl<T: Real> CudaHmec<T> {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((self.nrows, self.ncols), gate, a, x, b, y)?;
-        let entries = [self.cols.pointer(), self.values.pointer(), self.rest_ptr.pointer()].map(Own::from);
-        let rows: [Own<'_>; 4] =
-            [self.rest_rows.into(), (self.nrows as u64).into(), (self.longs as u32).into(), (self.heavy as u32).into()];
-        let perm = Own::from(self.perm.pointer());
+        let (perm, cols, values) = (self.perm.pointer(), self.cols.pointer(), self.values.pointer());
+        let (rest_ptr, rest_rows, nrows) = (self.rest_ptr.pointer(), self.rest_rows, self.nrows as u64);
+        let (longs, heavy, shift) = (self.longs as u32, self.heavy as u32, self.shift);
         // The light rows' first thread block begins at a multiple of 32.
         let light = self.nrows - self.heavy / 32 * 32;
         if self.shift > 0 {
-            let (name, rest) =
-                (if self.blocks.len() <= 1 { names.lanes } else { names.two }, [(self.rest_at as u32).into()]);
-            let own = [&[perm, Own::from(&self.few)][..], &entries, &rest, &rows, &[self.shift.into()]].concat();
+            let rest_at = self.rest_at as u32;
+            let rest = LanesParameters { cols, values, rest_ptr, rest_at, rest_rows, nrows, longs, heavy, shift };
             let grid = Cuda::lanes_grid(self.longs, self.heavy, light, self.shift);
-            // SAFETY: NAME(perm, blocks, cols, values, rest_ptr, rest_at, rest_rows, nrows, longs, heavy, shift, a, x, b, y, gate), of one
-            // block or two as there are; fewer than 2^32 places.
-            return unsafe { product.launch(cuda, source, name, grid, &own) };
+            let [first, second] = self.few;
+            // SAFETY: the arrays of the matrix, of one block or two as there are, fewer than 2^32 places; the lengths of x and y were compared.
+            return unsafe {
+                if self.blocks.len() <= 1 {
+                    let parameters = SpmvLanes { perm, blocks: FewBlocks([first]), rest, product };
+                    cuda.launch::<T, _>(entries.lanes, grid, &parameters)
+                } else {
+                    let parameters = SpmvLanesTwo { perm, blocks: FewBlocks([first, second]), rest, product };
+                    cuda.launch::<T, _>(SpmvLanesTwo::ENTRY, grid, &parameters)
+                }
+            };
         }
-        let blocks: [Own<'_>; 2] = [self.blocks.pointer().into(), (self.blocks.len() as u32).into()];
-        let rest = [self.cols.address(self.rest_at), self.values.address(self.rest_at)].map(Own::from);
-        let own = [&[perm][..], &blocks, &entries, &rest, &rows].concat();
-        // SAFETY: NAME(perm, blocks, count, cols, values, rest_ptr, rest_cols, rest_values, rest_rows, nrows, longs, heavy, a, x, b, y,
-        // gate), both HEC's and HMEC's.
-        unsafe { product.launch(cuda, source, names.each, cuda.tailed_grid(self.longs, self.heavy, light), &own) }
+        let parameters = SpmvBlocks {
+            perm,
+            blocks: self.blocks.pointer(),
+            count: self.blocks.len() as u32,
+            cols,
+            values,
+            rest_ptr,
+            rest_cols: self.cols.address(self.rest_at),
+            rest_values: self.values.address(self.rest_at),
+            rest_rows,
+            nrows,
+            longs,
+            heavy,
+            product,
+        };
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+        unsafe { cuda.launch::<T, _>(entries.each, cuda.tailed_grid(self.longs, self.heavy, light), &parameters) }
     }
 }
 
@@ -149,8 +192,7 @@ unsafe impl<T: Real> Load<Hmec<T>> for Cuda {
     }
 }
 
-// SAFETY: it gives nothing.
-unsafe impl<T: Real> Persists for CudaHmec<T> {}
+impl<T: Real> Persists<T> for CudaHmec<T> {}
 
 impl<T: Real> Spmv<Hmec<T>> for Cuda {
     fn order(&self) -> Order {
@@ -166,7 +208,6 @@ impl<T: Real> Spmv<Hmec<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        let names = Names { each: "spmv_hmec", lanes: "spmv_lanes_hmec", two: "spmv_lanes_two_hmec" };
-        m.product(self, &HMEC, names, gate, a, x, b, y)
+        m.product(self, Entries { each: SpmvBlocks::HMEC, lanes: SpmvLanes::HMEC }, gate, a, x, b, y)
     }
 }

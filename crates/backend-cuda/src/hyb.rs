@@ -5,7 +5,7 @@
 //! the tails lie behind those of the ELL part.
 //! Order: stored where results must be reproducible; otherwise own: rows whose tail has [`HEAVY`] entries or more are formed by a warp
 //! or, from [`LONG`] on, by a thread block. Where rows are few and long, several lanes form each of the others.
-//! Cost: [`spandrel_formats::Traffic::spmv`] less the row numbers of COO.
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`] less the row numbers of COO.
 //! Kernels: kernels/hyb.cu.
 
 use std::cmp::Reverse;
@@ -13,15 +13,45 @@ use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
-use spandrel_formats::{Csr, Format, Hyb, Offset, Ordinal, Real};
+use spandrel_formats::{Csr, Hyb, Offset, Ordinal, Real};
 
 use crate::coo::room;
 use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
-use crate::launch::{Grid, Own, Product, ProductDot, arg};
-use crate::memory::Buffer;
-use crate::module::HYB;
+use crate::kernel::{kernels, parameters};
+use crate::launch::{Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
 use crate::persistent::Persists;
 use crate::{Cuda, CudaCsr, Scalar, Vector};
+
+kernels! {
+    struct SpmvHyb<T> { packed: PackedParameters, tails: TailsParameters, longs: u32, heavy: u32, product: Product<T> }
+    in HYB { ENTRY: "spmv_hyb" }
+
+    struct SpmvLanesHyb<T> {
+        packed: PackedParameters, tail_at: u32, heavy_rows: Address, threshold: u32, longs: u32, heavy: u32, shift: u32,
+        product: Product<T>,
+    }
+    in HYB { ENTRY: "spmv_lanes_hyb" }
+
+    struct SpmvDotHyb { packed: PackedParameters, tails: TailsParameters, product: ProductDot }
+    in HYB { ENTRY: "spmv_dot_hyb" }
+
+    struct FillFromCsrHyb {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, width: u32, overflow: Address, tail_ptr: Address,
+        out_cols: Address, out_values: Address, tail_cols: Address, tail_values: Address,
+    }
+    in HYB { ENTRY: "fill_from_csr_hyb" }
+}
+
+parameters! {
+    /// The ELL part, and which rows have tails.
+    struct PackedParameters {
+        cols: Address, values: Address, width: u32, nrows: u64, overflow: Address, tail_ptr: Address,
+    }
+
+    /// The tails, and which rows are heavy.
+    struct TailsParameters { tail_cols: Address, tail_values: Address, heavy_rows: Address, threshold: u32 }
+}
 
 /// A HYB matrix in device memory.
 #[derive(Debug)]
@@ -50,17 +80,27 @@ impl<T: Real> CudaHyb<T> {
     }
 
     /// Addresses of the tails' columns and values.
-    fn tails(&self) -> [u64; 2] {
+    fn tails(&self) -> [Address; 2] {
         [self.cols.address(self.tail_at()), self.values.address(self.tail_at())]
     }
 
-    /// What products take of it: cols, values, width, nrows, overflow, tail_ptr, then `tails`, heavy_rows, threshold.
-    fn arguments(&self, tails: &[Own<'static>]) -> Vec<Own<'static>> {
-        let packed: [Own<'_>; 4] =
-            [self.cols.pointer().into(), self.values.pointer().into(), self.width.into(), (self.nrows as u64).into()];
-        let begins = [self.overflow.pointer(), self.tail_ptr.pointer()].map(Own::from);
-        let heavy: [Own<'_>; 2] = [self.heavy_rows.pointer().into(), self.threshold.into()];
-        [&packed[..], &begins, tails, &heavy].concat()
+    /// What products take of it first.
+    fn packed(&self) -> PackedParameters {
+        PackedParameters {
+            cols: self.cols.pointer(),
+            values: self.values.pointer(),
+            width: self.width,
+            nrows: self.nrows as u64,
+            overflow: self.overflow.pointer(),
+            tail_ptr: self.tail_ptr.pointer(),
+        }
+    }
+
+    /// And then those that take addresses of the tails.
+    fn tail_parameters(&self) -> TailsParameters {
+        let [tail_cols, tail_values] = self.tails();
+        let (heavy_rows, threshold) = (self.heavy_rows.pointer(), self.threshold);
+        TailsParameters { tail_cols, tail_values, heavy_rows, threshold }
     }
 }
 
@@ -166,29 +206,28 @@ impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
         let (rows, overflow, tail_ptr) = (nrows as u32, resident.overflow.pointer(), resident.tail_ptr.pointer());
         let (cols, values, width) = (resident.cols.pointer(), resident.values.pointer(), resident.width);
         let [tail_cols, tail_values] = resident.tails();
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&from_cols),
-            arg(&from_values),
-            arg(&rows),
-            arg(&width),
-            arg(&overflow),
-            arg(&tail_ptr),
-            arg(&cols),
-            arg(&values),
-            arg(&tail_cols),
-            arg(&tail_values),
-        ];
+        let parameters = FillFromCsrHyb {
+            row_ptr,
+            cols: from_cols,
+            values: from_values,
+            nrows: rows,
+            width,
+            overflow,
+            tail_ptr,
+            out_cols: cols,
+            out_values: values,
+            tail_cols,
+            tail_values,
+        };
         // SAFETY: fill_from_csr_hyb(row_ptr, cols, values, nrows, width, overflow, tail_ptr, out_cols, out_values, tail_cols, tail_values),
         // tails listed by these row pointers.
-        unsafe { self.launch::<T>(&HYB, "fill_from_csr_hyb", self.walk_grid(nrows), &mut arguments)? };
+        unsafe { self.launch::<T, _>(FillFromCsrHyb::ENTRY, self.walk_grid(nrows), &parameters)? };
         let (storage, spmv_bytes) = Hyb::<T>::traffic_of((nrows, ncols, nnz), resident.width as usize, rest);
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
 
-// SAFETY: it gives nothing.
-unsafe impl<T: Real> Persists for CudaHyb<T> {}
+impl<T: Real> Persists<T> for CudaHyb<T> {}
 
 impl<T: Real> Spmv<Hyb<T>> for Cuda {
     fn order(&self) -> Order {
@@ -205,21 +244,19 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let counts = [m.longs as u32, m.heavy_rows.len() as u32].map(Own::from);
+        let (packed, longs, heavy) = (m.packed(), m.longs as u32, m.heavy_rows.len() as u32);
         if m.shift > 0 {
-            let mut own = m.arguments(&[(m.tail_at() as u32).into()]);
-            own.extend(counts.into_iter().chain([m.shift.into()]));
+            let (tail_at, heavy_rows, threshold) = (m.tail_at() as u32, m.heavy_rows.pointer(), m.threshold);
+            let parameters =
+                SpmvLanesHyb { packed, tail_at, heavy_rows, threshold, longs, heavy, shift: m.shift, product };
             let grid = Self::lanes_grid(m.longs, m.heavy_rows.len(), m.nrows, m.shift);
-            // SAFETY: spmv_lanes_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_at, heavy_rows, threshold, longs, heavy, shift, a,
-            // x, b, y, gate), fewer than 2^32 places.
-            return unsafe { product.launch(self, &HYB, "spmv_lanes_hyb", grid, &own) };
+            // SAFETY: the arrays of the matrix, fewer than 2^32 places; the lengths of x and y were compared.
+            return unsafe { self.launch::<T, _>(SpmvLanesHyb::ENTRY, grid, &parameters) };
         }
-        let mut own = m.arguments(&m.tails().map(Own::from));
-        own.extend(counts);
+        let parameters = SpmvHyb { packed, tails: m.tail_parameters(), longs, heavy, product };
         let grid = self.tailed_grid(m.longs, m.heavy_rows.len(), m.nrows);
-        // SAFETY: spmv_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, longs, heavy,
-        // a, x, b, y, gate).
-        unsafe { product.launch(self, &HYB, "spmv_hyb", grid, &own) }
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
+        unsafe { self.launch::<T, _>(SpmvHyb::ENTRY, grid, &parameters) }
     }
 
     fn spmv_dot(
@@ -242,9 +279,8 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
             return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
         }
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
-        let own = m.arguments(&m.tails().map(Own::from));
-        // SAFETY: spmv_dot_hyb(cols, values, width, nrows, overflow, tail_ptr, tail_cols, tail_values, heavy_rows, threshold, x, y, w,
-        // tree, gate).
-        unsafe { product.launch::<T>(self, &HYB, "spmv_dot_hyb", Grid::rows(m.nrows), &own, None) }
+        let parameters = SpmvDotHyb { packed: m.packed(), tails: m.tail_parameters(), product };
+        // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
+        unsafe { self.launch::<T, _>(SpmvDotHyb::ENTRY, Grid::rows(m.nrows), &parameters) }
     }
 }

@@ -9,21 +9,27 @@ use spandrel_sptrsv::ic0::{judge, shifts};
 use spandrel_sptrsv::{Error, Ic0};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, Until, part};
-use crate::module::IC0;
+use crate::factor::{CudaFactor, FactorizeGrid, FactorizeRows, Given, Kernels, Numeric, Operands, Until, part};
 use crate::sweep::Parts;
 
-const KERNELS: Kernels = Kernels {
-    by_lanes: ["factorize4_ic0", "factorize8_ic0", "factorize16_ic0", "factorize32_ic0"],
-    on_grid: [
-        "factorize_grid7_ic0",
-        "factorize_grid13_ic0",
-        "factorize_grid15_ic0",
-        "factorize_grid19_ic0",
-        "factorize_grid27_ic0",
-        "factorize_grid33_ic0",
-    ],
-};
+fn kernels<T: Real>() -> Kernels<T> {
+    Kernels {
+        by_lanes: [
+            FactorizeRows::IC0_LANES_4,
+            FactorizeRows::IC0_LANES_8,
+            FactorizeRows::IC0_LANES_16,
+            FactorizeRows::IC0_LANES_32,
+        ],
+        on_grid: [
+            FactorizeGrid::IC0_POINTS_7,
+            FactorizeGrid::IC0_POINTS_13,
+            FactorizeGrid::IC0_POINTS_15,
+            FactorizeGrid::IC0_POINTS_19,
+            FactorizeGrid::IC0_POINTS_27,
+            FactorizeGrid::IC0_POINTS_33,
+        ],
+    }
+}
 
 impl<T: Real> Numeric for Ic0<T> {
     const PARTS: Option<Parts> = Some(Parts::Lower);
@@ -32,10 +38,10 @@ impl<T: Real> Numeric for Ic0<T> {
         Given::Begins(self.given_ptr())
     }
     fn make(cuda: &Cuda, m: &CudaFactor<Self>, mut operands: Operands<'_, T>) -> Result<f64> {
-        let (kernel, share) = m.kernel(&KERNELS);
+        let share = m.share(&kernels());
         let mut run = |shift, until| {
-            // SAFETY: factorize{lanes}_ic0(task), or factorize_grid{points}_ic0(task, on_grid), on the pattern of L and where A's rows begin.
-            unsafe { m.run(cuda, (&IC0, kernel, share), &mut operands, T::from_f64(shift), until) }
+            // SAFETY: the kernels are for the pattern of L and where A's rows begin.
+            unsafe { m.run(cuda, share, &mut operands, T::from_f64(shift), until) }
         };
         let mut last = 0.0;
         for shift in shifts() {

@@ -8,21 +8,27 @@ use spandrel_sptrsv::factor::judge;
 use spandrel_sptrsv::{Factor, Ilu0};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Kernels, Numeric, Operands, Until, part};
-use crate::module::ILU0;
+use crate::factor::{CudaFactor, FactorizeGrid, FactorizeRows, Given, Kernels, Numeric, Operands, Until, part};
 use crate::sweep::Parts;
 
-const KERNELS: Kernels = Kernels {
-    by_lanes: ["factorize4_ilu0", "factorize8_ilu0", "factorize16_ilu0", "factorize32_ilu0"],
-    on_grid: [
-        "factorize_grid7_ilu0",
-        "factorize_grid13_ilu0",
-        "factorize_grid15_ilu0",
-        "factorize_grid19_ilu0",
-        "factorize_grid27_ilu0",
-        "factorize_grid33_ilu0",
-    ],
-};
+fn kernels<T: Real>() -> Kernels<T> {
+    Kernels {
+        by_lanes: [
+            FactorizeRows::ILU0_LANES_4,
+            FactorizeRows::ILU0_LANES_8,
+            FactorizeRows::ILU0_LANES_16,
+            FactorizeRows::ILU0_LANES_32,
+        ],
+        on_grid: [
+            FactorizeGrid::ILU0_POINTS_7,
+            FactorizeGrid::ILU0_POINTS_13,
+            FactorizeGrid::ILU0_POINTS_15,
+            FactorizeGrid::ILU0_POINTS_19,
+            FactorizeGrid::ILU0_POINTS_27,
+            FactorizeGrid::ILU0_POINTS_33,
+        ],
+    }
+}
 
 impl<T: Real> Numeric for Ilu0<T> {
     const PARTS: Option<Parts> = Some(Parts::Both);
@@ -44,11 +50,9 @@ pub(crate) fn eliminate<T: Real, F: Numeric + Factor<Value = T>>(
     m: &CudaFactor<F>,
     mut operands: Operands<'_, T>,
 ) -> Result<f64> {
-    let (kernel, share) = m.kernel(&KERNELS);
-    // SAFETY: factorize{lanes}_ilu0(task) on the patterns of L, of U and, where that is another, of A; or factorize_grid{points}_ilu0(task,
-    // on_grid).
-    let [Some(row), _] = (unsafe { m.run(cuda, (&ILU0, kernel, share), &mut operands, T::zero(), Until::Complete)? })
-    else {
+    let share = m.share(&kernels());
+    // SAFETY: the kernels are for the patterns of L, of U and, where that is another, of A.
+    let [Some(row), _] = (unsafe { m.run(cuda, share, &mut operands, T::zero(), Until::Complete)? }) else {
         return Ok(0.0);
     };
     let Operands { values, lower, upper } = operands;

@@ -1,8 +1,6 @@
-//! Launches: grids, the arguments that kernels take by value, and those that the products of all formats share.
+//! Launches: grids, the parameters that kernels take by value, and those that the products of all formats share.
 //!
 //! Layout: the structures have the twins of their names in kernels/include/spandrel.cuh and kernels/vector.cu.
-
-use std::ffi::c_void;
 
 use cudarc::driver::sys;
 use spandrel_backend::error::{expect_columns, expect_len};
@@ -11,8 +9,8 @@ use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
 use crate::error::failed;
-use crate::memory::Buffer;
-use crate::module::Source;
+use crate::kernel::{Argument, Entry, ForElement, List, parameters};
+use crate::memory::{Address, Buffer};
 use crate::{Cuda, Scalar, Vector};
 
 /// Elements of a block of the dot product's tree, and rows (elements) of a thread block of most kernels.
@@ -40,34 +38,20 @@ impl Grid {
     }
 }
 
-/// What a kernel may take as an argument: plain data of the size and alignment that the kernel's parameter has.
-///
-/// # Safety
-/// The type has the layout of its twin in the kernels.
-pub(crate) unsafe trait Argument {}
-// SAFETY: the same in both languages.
-unsafe impl Argument for u32 {}
-// SAFETY: the same in both languages; also every pointer.
-unsafe impl Argument for u64 {}
-// SAFETY: the same in both languages.
-unsafe impl Argument for f32 {}
-// SAFETY: the same in both languages.
-unsafe impl Argument for f64 {}
-
-/// A coefficient with the addresses of its scalars, 0 for none.
+/// A coefficient with the addresses of its scalars.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct CoeffArg<T> {
     host: T,
-    num: [u64; 2],
-    den: [u64; 2],
+    num: [Address; 2],
+    den: [Address; 2],
 }
 // SAFETY: `struct Coeff<T>`: a T, padded to 8 bytes by both compilers, and four pointers.
 unsafe impl<T: Real> Argument for CoeffArg<T> {}
 
 impl<T: Real> From<Coeff<'_, T, Scalar<T>>> for CoeffArg<T> {
     fn from(coeff: Coeff<'_, T, Scalar<T>>) -> Self {
-        let address = |s: Option<&Scalar<T>>| s.map_or(0, Scalar::pointer);
+        let address = |s: Option<&Scalar<T>>| s.map_or(Address::NULL, Scalar::pointer);
         Self { host: coeff.host, num: coeff.num.map(address), den: coeff.den.map(address) }
     }
 }
@@ -76,10 +60,10 @@ impl<T: Real> From<Coeff<'_, T, Scalar<T>>> for CoeffArg<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct TreeArg {
-    pub(crate) partials: u64,
+    pub(crate) partials: Address,
     pub(crate) stride: u64,
-    pub(crate) tickets: u64,
-    pub(crate) out: [u64; 2],
+    pub(crate) tickets: Address,
+    pub(crate) out: [Address; 2],
 }
 // SAFETY: `struct Tree<T>`: pointers and one u64, in this order.
 unsafe impl Argument for TreeArg {}
@@ -88,7 +72,7 @@ unsafe impl Argument for TreeArg {}
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct ChecksArg {
-    pub(crate) value: [u64; 2],
+    pub(crate) value: [Address; 2],
     pub(crate) positive: u32,
     pub(crate) what: [u32; 2],
     pub(crate) observe: u32,
@@ -100,57 +84,17 @@ pub(crate) struct ChecksArg {
 // SAFETY: `struct Checks<T>`: two pointers, then eight u32.
 unsafe impl Argument for ChecksArg {}
 
-/// An argument as the driver takes it.
-pub(crate) fn arg<A: Argument>(argument: &A) -> *mut c_void {
-    std::ptr::from_ref(argument).cast_mut().cast()
-}
+parameters! {
+    /// What every product y = a A x + b y ends its parameters with.
+    pub(crate) struct Product<T> { a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, gate: Address }
 
-/// An argument of a format's own, which its kernels take before those that all products share.
-#[derive(Clone, Copy)]
-pub(crate) enum Own<'a> {
-    Number(u32),
-    /// Or an address.
-    Wide(u64),
-    Structure(&'a dyn Argument),
-}
+    /// What every product y = A x with the sums w . y and y . y ends its parameters with.
+    pub(crate) struct ProductDot { x: Address, y: Address, w: Address, tree: TreeArg, gate: Address }
 
-impl From<u32> for Own<'_> {
-    fn from(number: u32) -> Self {
-        Self::Number(number)
+    /// The same where parts of a block of 1024 rows are counted.
+    pub(crate) struct CountedProductDot {
+        x: Address, y: Address, w: Address, arrivals: Address, tree: TreeArg, gate: Address,
     }
-}
-
-impl From<u64> for Own<'_> {
-    fn from(wide: u64) -> Self {
-        Self::Wide(wide)
-    }
-}
-
-impl<'a, A: Argument> From<&'a A> for Own<'a> {
-    fn from(structure: &'a A) -> Self {
-        Self::Structure(structure)
-    }
-}
-
-impl Own<'_> {
-    /// As the driver takes them, followed by `rest`; as long as both are where they are.
-    pub(crate) fn list(own: &[Self], rest: &[*mut c_void]) -> Vec<*mut c_void> {
-        let address = |own: &Self| match own {
-            Own::Number(number) => arg(number),
-            Own::Wide(wide) => arg(wide),
-            Own::Structure(structure) => std::ptr::from_ref(*structure).cast_mut().cast(),
-        };
-        own.iter().map(address).chain(rest.iter().copied()).collect()
-    }
-}
-
-/// What every product y = a A x + b y ends its arguments with: a, x, b, y, gate.
-pub(crate) struct Product<T> {
-    a: CoeffArg<T>,
-    x: u64,
-    b: CoeffArg<T>,
-    y: u64,
-    gate: u64,
 }
 
 impl<T: Real> Product<T> {
@@ -207,41 +151,9 @@ impl<T: Real> Product<T> {
 
     /// That of one of these columns.
     pub(crate) fn of_column(&self, (nrows, ncols): (usize, usize), column: usize) -> Self {
-        let at = |base: u64, len: usize| base + (len * column * T::BYTES) as u64;
+        let at = |base: Address, len: usize| base.offset(len * column * T::BYTES);
         Self { x: at(self.x, ncols), y: at(self.y, nrows), ..*self }
     }
-
-    /// The address of x.
-    pub(crate) fn x(&self) -> u64 {
-        self.x
-    }
-
-    /// Enqueues `name(own, a, x, b, y, gate)`.
-    ///
-    /// # Safety
-    /// As [`Cuda::launch`] for the kernel's own arguments; they are of a matrix of the rows and columns that this was made for.
-    pub(crate) unsafe fn launch(
-        &self,
-        cuda: &Cuda,
-        source: &Source,
-        name: &'static str,
-        grid: Grid,
-        own: &[Own<'_>],
-    ) -> Result<()> {
-        let rest = [arg(&self.a), arg(&self.x), arg(&self.b), arg(&self.y), arg(&self.gate)];
-        // SAFETY: the lengths of x and y were compared; the caller vouches for the kernel's own.
-        unsafe { cuda.launch::<T>(source, name, grid, &mut Own::list(own, &rest)) }
-    }
-}
-
-/// What every product y = A x with the sums w . y and y . y ends its arguments with: x, y, w, tree, gate. Where parts of a block of 1024
-/// rows are counted, the counts stand before the tree.
-pub(crate) struct ProductDot {
-    x: u64,
-    y: u64,
-    w: u64,
-    tree: TreeArg,
-    gate: u64,
 }
 
 impl ProductDot {
@@ -262,54 +174,34 @@ impl ProductDot {
         expect_len("spmv_dot", "x", x.len(), ncols)?;
         expect_len("spmv_dot", "y", y.len(), nrows)?;
         expect_len("spmv_dot", "w", w.len(), nrows)?;
-        let tree = cuda.tree(nrows, [wy.pointer(), yy.map_or(0, |yy| yy.pointer())])?;
+        let tree = cuda.tree(nrows, [wy.pointer(), yy.map_or(Address::NULL, |yy| yy.pointer())])?;
         Ok(Self { x: x.pointer(), y: y.pointer(), w: w.pointer(), tree, gate: gate_pointer(gate) })
     }
 
-    /// The address of x.
-    pub(crate) fn x(&self) -> u64 {
-        self.x
-    }
-
-    /// Enqueues `name_type(own, x, y, w, tree, gate)`, with `arrivals` before the tree if given.
-    ///
-    /// # Safety
-    /// As [`Product::launch`]; `arrivals` are those of the matrix where the kernel takes them.
-    pub(crate) unsafe fn launch<T: Real>(
-        &self,
-        cuda: &Cuda,
-        source: &Source,
-        name: &'static str,
-        grid: Grid,
-        own: &[Own<'_>],
-        arrivals: Option<&Buffer<u32>>,
-    ) -> Result<()> {
-        let arrivals = arrivals.map(Buffer::pointer);
-        let mut rest = vec![arg(&self.x), arg(&self.y), arg(&self.w)];
-        rest.extend(arrivals.iter().map(arg));
-        rest.extend([arg(&self.tree), arg(&self.gate)]);
-        // SAFETY: the lengths of x, y and w were compared; the caller vouches for the kernel's own.
-        unsafe { cuda.launch::<T>(source, name, grid, &mut Own::list(own, &rest)) }
+    /// With the counts of the parts that have ended, of a matrix whose kernels take them.
+    pub(crate) fn counted(self, arrivals: &Buffer<u32>) -> CountedProductDot {
+        let Self { x, y, w, tree, gate } = self;
+        CountedProductDot { x, y, w, arrivals: arrivals.pointer(), tree, gate }
     }
 }
 
 impl Cuda {
-    /// Enqueues the kernel `name_type` of a module; an early one may be launched while the kernel before it ends, and waits for it. Does
-    /// not block.
+    /// Enqueues a kernel for elements of type `T`; an early one may be launched while the kernel before it ends, and waits for it. Does not
+    /// block.
     ///
     /// # Safety
-    /// `arguments` are those that the kernel declares, in order; every address among them is that of device memory as large as
-    /// the kernel's head says and that lives until the queue has passed the kernel; nothing of it that the kernel writes is read
-    /// or written by work outside the queue meanwhile.
-    pub(crate) unsafe fn launch<T: Real>(
+    /// Every address among the parameters is that of device memory as large as the kernel's head says and that lives until the queue has
+    /// passed the kernel; nothing of it that the kernel writes is read or written by work outside the queue meanwhile. Numbers are what
+    /// the kernel says of them.
+    pub(crate) unsafe fn launch<T: Real, P: ForElement<T>>(
         &self,
-        source: &Source,
-        name: &'static str,
+        entry: Entry<P>,
         grid: Grid,
-        arguments: &mut [*mut c_void],
+        parameters: &P,
     ) -> Result<()> {
         use sys::CUlaunchAttributeID as Id;
-        let function = self.function(source, name, T::NAME)?;
+        let Entry { source, name, .. } = entry;
+        let function = self.function::<T, P>(entry)?;
         if grid.shared > 48 << 10 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             function.function.set_attribute(attribute, grid.shared as i32).map_err(|error| failed(name, error))?;
@@ -347,14 +239,15 @@ impl Cuda {
             attrs: attributes.as_mut_ptr(),
             numAttrs: count as u32,
         };
-        // SAFETY: the function belongs to the bound context; the configuration and its attributes live until the call returns; the caller
-        // vouches for the arguments. A kernel launched early waits before it does anything (`Function::early`), and so ends after all
+        let mut list = List::of(parameters);
+        // SAFETY: the function belongs to the bound context; the configuration, its attributes and the parameters live until the call
+        // returns; the parameters are those that the kernel declares (crate::kernel), and the caller vouches for what they say. A kernel launched early waits before it does anything (`Function::early`), and so ends after all
         // work ahead of it, as the one behind it may rely on.
         unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,
                 function.function.cu_function(),
-                arguments.as_mut_ptr(),
+                list.addresses().as_mut_ptr(),
                 std::ptr::null_mut(),
             )
         }

@@ -12,17 +12,37 @@ use cudarc::driver::sys::CUdevice_attribute as Attribute;
 use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Error, Load, Order, Result};
-use spandrel_formats::{Format, Offset, Ordinal, PADDING, Real};
+use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 use spandrel_sptrsv::levelset::{Index, LANES, Schedule, Segment, Span};
 use spandrel_sptrsv::{Levelset, Plan, System};
 
 use crate::error::failed;
-use crate::launch::{Grid, arg};
-use crate::memory::{Buffer, write_all};
-use crate::module::{CHAINS, LEVELSET};
+use crate::kernel::kernels;
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer, write_all};
 use crate::sptrsv::{CountsSolves, Solve};
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
+
+kernels! {
+    struct SptrsvBlockLevelset {
+        order: Address, slices: Address, cols: Address, values: Address, inv: Address, first: u32, end: u32,
+        base: u32, shift: u32, b: Address, x: Address, slots: Address, progress: Address, last: u32, gate: Address,
+    }
+    in LEVELSET { ENTRY: "sptrsv_block_levelset" }
+
+    struct SptrsvGridLevelset {
+        order: Address, slices: Address, cols: Address, values: Address, inv: Address, first: u32, end: u32,
+        b: Address, x: Address, slots: Address, progress: Address, last: u32, gate: Address,
+    }
+    in LEVELSET { ENTRY: "sptrsv_grid_levelset" }
+
+    struct SptrsvChains {
+        order: Address, slices: Address, cols: Address, values: Address, inv: Address, links: Address, first: u32,
+        end: u32, b: Address, x: Address, slots: Address, progress: Address, last: u32, gate: Address,
+    }
+    in CHAINS { ENTRY: "sptrsv_chains" }
+}
 
 /// Threads of a thread block that solves a segment alone, and of one of many: `BLOCK_CREW` and `GRID_CREW` of the kernels.
 const BLOCK_CREW: usize = 512;
@@ -213,12 +233,12 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
     fn order(&self, _system: System) -> Order {
         Order::Stored
     }
-    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
+    fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()> {
         let m = self.resident(system)?;
         let (order, slices, links) = (m.order.pointer(), m.slices.pointer(), m.links.pointer());
         let cols = m.cols.pointer();
         let values = m.values.pointer();
-        let inv = m.inv_diag.as_ref().map_or(0, Buffer::pointer);
+        let inv = m.inv_diag.as_ref().map_or(Address::NULL, Buffer::pointer);
         let (slots, progress) = (self.slots.pointer(), self.progress.pointer());
         for (number, (segment, blocks)) in m.segments.iter().enumerate() {
             let (first, end) = (segment.slices.start as u32, segment.slices.end as u32);
@@ -233,45 +253,71 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                     // SAFETY: sptrsv_block_levelset(order, slices, cols, values, inv, first, end, base, shift, b, x, slots,
                     // progress, last, gate) with the shared memory that it uses; a slot for each of `nrows` positions.
                     unsafe {
-                        cuda.launch::<T>(
-                            &LEVELSET,
-                            "sptrsv_block_levelset",
+                        cuda.launch::<T, _>(
+                            SptrsvBlockLevelset::ENTRY,
                             grid,
-                            &mut [
-                                arg(&order),
-                                arg(&slices),
-                                arg(&cols),
-                                arg(&values),
-                                arg(&inv),
-                                arg(&first),
-                                arg(&end),
-                                arg(&base),
-                                arg(&shift),
-                                arg(&b),
-                                arg(&x),
-                                arg(&slots),
-                                arg(&progress),
-                                arg(&last),
-                                arg(&gate),
-                            ],
+                            &SptrsvBlockLevelset {
+                                order,
+                                slices,
+                                cols,
+                                values,
+                                inv,
+                                first,
+                                end,
+                                base,
+                                shift,
+                                b,
+                                x,
+                                slots,
+                                progress,
+                                last,
+                                gate,
+                            },
                         )?;
                     }
                 }
                 Span::Grid => {
                     let most = BLOCKS_EACH * cuda.multiprocessors();
                     let grid = Grid::of(cuda.waiting((*blocks).min(most)), GRID_CREW as u32);
-                    let kernel =
-                        if m.narrow { (&CHAINS, "sptrsv_chains") } else { (&LEVELSET, "sptrsv_grid_levelset") };
-                    let mut arguments = vec![arg(&order), arg(&slices), arg(&cols), arg(&values), arg(&inv)];
-                    if m.narrow {
-                        arguments.push(arg(&links));
+                    // SAFETY: a slot for each of `nrows` positions; a slice of chains has links for each of its positions.
+                    unsafe {
+                        if m.narrow {
+                            let parameters = SptrsvChains {
+                                order,
+                                slices,
+                                cols,
+                                values,
+                                inv,
+                                links,
+                                first,
+                                end,
+                                b,
+                                x,
+                                slots,
+                                progress,
+                                last,
+                                gate,
+                            };
+                            cuda.launch::<T, _>(SptrsvChains::ENTRY, grid, &parameters)?;
+                        } else {
+                            let parameters = SptrsvGridLevelset {
+                                order,
+                                slices,
+                                cols,
+                                values,
+                                inv,
+                                first,
+                                end,
+                                b,
+                                x,
+                                slots,
+                                progress,
+                                last,
+                                gate,
+                            };
+                            cuda.launch::<T, _>(SptrsvGridLevelset::ENTRY, grid, &parameters)?;
+                        }
                     }
-                    arguments.extend([arg(&first), arg(&end), arg(&b), arg(&x), arg(&slots), arg(&progress)]);
-                    arguments.extend([arg(&last), arg(&gate)]);
-                    // SAFETY: sptrsv_grid_levelset(order, slices, cols, values, inv, first, end, b, x, slots, progress, last,
-                    // gate), sptrsv_chains with links, which a slice of chains has for each of its positions, after inv; a slot for
-                    // each of `nrows` positions.
-                    unsafe { cuda.launch::<T>(kernel.0, kernel.1, grid, &mut arguments)? };
                 }
             }
         }

@@ -29,6 +29,7 @@ mod hyb;
 mod ic0;
 mod ilu0;
 mod iluk;
+mod kernel;
 mod launch;
 mod levelset;
 mod memory;
@@ -49,6 +50,7 @@ mod sweep;
 mod syncfree;
 mod triangle;
 mod vector;
+mod windows;
 
 pub use coo::{CooKernel, CudaCoo};
 pub use csc::CudaCsc;

@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, result, sys};
 use spandrel_backend::{Error, Result};
 
@@ -23,6 +23,26 @@ enum Owner {
     Guest(#[allow(dead_code)] Box<dyn Any + Send>, Arc<CudaStream>), // the first is held for its drop alone
     /// Whoever made it.
     Elsewhere,
+}
+
+/// An address in device memory, as kernels take it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub(crate) struct Address(sys::CUdeviceptr);
+
+impl Address {
+    /// That of nothing.
+    pub(crate) const NULL: Self = Self(0);
+
+    /// As the driver takes it.
+    pub(crate) fn get(self) -> sys::CUdeviceptr {
+        self.0
+    }
+
+    /// The address so many bytes further on.
+    pub(crate) fn offset(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
+    }
 }
 
 /// `len` elements in device memory.
@@ -117,7 +137,7 @@ impl<T: Pod> Buffer<T> {
         assert!(at.checked_add(host.len()).is_some_and(|end| end <= self.len), "a write stays inside its buffer");
         Write {
             stream: &self.stream,
-            part: Part { of: self.pointer, to: self.address(at), bytes: bytemuck::cast_slice(host) },
+            part: Part { of: self.pointer, to: self.address(at).get(), bytes: bytemuck::cast_slice(host) },
         }
     }
 
@@ -130,7 +150,7 @@ impl<T: Pod> Buffer<T> {
         self.bind("clear")?;
         let bytes = (self.len - at) * size_of::<T>();
         // SAFETY: the range lies inside the buffer.
-        unsafe { result::memset_d8_async(self.address(at), 0, bytes, self.stream.cu_stream()) }
+        unsafe { result::memset_d8_async(self.address(at).get(), 0, bytes, self.stream.cu_stream()) }
             .map_err(|error| failed("clear", error))
     }
 
@@ -161,7 +181,7 @@ impl<T: Pod> Buffer<T> {
         }
         self.bind("download")?;
         // SAFETY: the source lies inside the buffer, and `host` is borrowed until the queue is idle.
-        unsafe { result::memcpy_dtoh_async(host, self.address(at), self.stream.cu_stream()) }
+        unsafe { result::memcpy_dtoh_async(host, self.address(at).get(), self.stream.cu_stream()) }
             .map_err(|error| failed("download", error))?;
         self.synchronize("download")
     }
@@ -184,9 +204,9 @@ impl<T: Pod> Buffer<T> {
         self.stream.synchronize().map_err(|error| failed(what, error))
     }
 
-    /// The address of element `at`.
-    pub(crate) fn address(&self, at: usize) -> sys::CUdeviceptr {
-        self.pointer + (at * size_of::<T>()) as u64
+    /// The address of element `at`, as a kernel takes it.
+    pub(crate) fn address(&self, at: usize) -> Address {
+        self.pointer().offset(at * size_of::<T>())
     }
 }
 
@@ -252,8 +272,8 @@ impl<T> Buffer<T> {
     }
 
     /// The address of the first element, as a kernel takes it.
-    pub(crate) fn pointer(&self) -> sys::CUdeviceptr {
-        self.pointer
+    pub(crate) fn pointer(&self) -> Address {
+        Address(self.pointer)
     }
 }
 

@@ -1,4 +1,5 @@
-//! The kernels: one PTX text a noun, embedded. The driver compiles what it loads, so a kernel is loaded by itself when it is first launched.
+//! The kernels: one PTX text a noun, embedded as build.rs packs it, each kernel by itself. The driver compiles what it loads, so a kernel is
+//! unpacked and loaded by itself when it is first launched.
 //!
 //! A text may have a variant for a newer architecture, which is taken where the device has it.
 //!
@@ -8,14 +9,63 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::io::Read;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::Ptx;
+use flate2::read::DeflateDecoder;
 use spandrel_backend::Result;
 
 use crate::error::failed;
+
+/// A text of PTX, in parts.
+#[derive(Debug)]
+struct Text {
+    /// The parts one after the other, each compressed by itself.
+    packed: &'static [u8],
+    /// What stands before the kernels, then a part for each of them.
+    parts: &'static [Part],
+}
+
+/// A part of a text.
+#[derive(Debug)]
+struct Part {
+    /// The kernel's name; empty for what stands before all.
+    entry: &'static str,
+    /// Where it ends among the packed bytes; it begins where the one before it does.
+    end: usize,
+    /// Its bytes unpacked.
+    len: usize,
+}
+
+impl Text {
+    /// A part as it was packed; none where there is no such part.
+    fn part(&self, at: usize) -> Option<String> {
+        let Part { end, len, .. } = *self.parts.get(at)?;
+        let begin = at.checked_sub(1).map_or(0, |before| self.parts[before].end);
+        let mut text = String::with_capacity(len);
+        DeflateDecoder::new(self.packed.get(begin..end)?).read_to_string(&mut text).ok()?;
+        (text.len() == len).then_some(text)
+    }
+
+    /// The text with the kernel `entry` alone: what the driver compiles when that is first launched. A whole module takes up to two seconds,
+    /// most of it for kernels that a program never launches.
+    fn alone(&self, entry: &str) -> Option<String> {
+        let at = self.parts.iter().position(|part| part.entry == entry).filter(|&at| at > 0)?;
+        let mut text = self.part(0)?;
+        text += ENTRY;
+        text += &self.part(at)?;
+        text.push('\n');
+        Some(text)
+    }
+
+    /// All of it.
+    fn whole(&self) -> Option<String> {
+        let parts: Option<Vec<String>> = (0..self.parts.len()).map(|at| self.part(at)).collect();
+        Some(parts?.join(ENTRY))
+    }
+}
 
 /// A module: its stem and its PTX, `(oldest compute capability, text)` with the newest variant first.
 #[derive(Debug)]
@@ -23,23 +73,24 @@ pub(crate) struct Source {
     pub(crate) stem: &'static str,
     /// Whether its kernels are launched early where the device can: many small ones in a row.
     early: bool,
-    variants: &'static [(u32, &'static str)],
+    variants: &'static [(u32, Text)],
 }
 
 macro_rules! sources {
     (@early) => { false };
     (@early early) => { true };
     ($($NAME:ident = $stem:literal $([$newer:literal])? $($early:ident)?),* $(,)?) => {
-        $(pub(crate) const $NAME: Source = Source {
+        // Statics, so that each text is in the program once.
+        $(pub(crate) static $NAME: Source = Source {
             stem: $stem,
             early: sources!(@early $($early)?),
             variants: &[
-                $(($newer, include_str!(concat!("../ptx/", $stem, ".sm_", $newer, ".ptx"))),)?
-                (75, include_str!(concat!("../ptx/", $stem, ".ptx"))),
+                $(($newer, include!(concat!(env!("OUT_DIR"), "/", $stem, ".sm_", $newer, ".rs"))),)?
+                (75, include!(concat!(env!("OUT_DIR"), "/", $stem, ".rs"))),
             ],
         };)*
         /// All of them.
-        const SOURCES: &[&Source] = &[$(&$NAME),*];
+        static SOURCES: &[&Source] = &[$(&$NAME),*];
     };
 }
 
@@ -75,21 +126,8 @@ sources! {
     RUNS = "runs",
 }
 
-/// What kernels of a text begin with, its declarations before them.
+/// What kernels of a text begin with, its declarations before them. As in `build.rs`.
 const ENTRY: &str = "\n.visible .entry ";
-
-/// The text of a module with the kernel `entry` alone: what the driver compiles when that is first launched. A whole module takes up to
-/// two seconds, most of it for kernels that a program never launches.
-fn cut(text: &str, entry: &str) -> String {
-    let mut pieces = text.split(ENTRY);
-    let mut part = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces.filter(|piece| piece.split('(').next().is_some_and(|name| name.trim() == entry)) {
-        part += ENTRY;
-        part += piece;
-    }
-    part.push('\n');
-    part
-}
 
 /// The oldest compute capability with early launches, and what a text is compiled for at least to say so.
 const HOPPER: u32 = 90;
@@ -146,10 +184,9 @@ impl Modules {
         }
         let entry = format!("{name}_{element}");
         let what = || format!("loading the kernel {entry} of {}", source.stem);
-        let text = source.variants.iter().find(|(oldest, _)| *oldest <= capability).map_or("", |(_, text)| *text);
-        // The text is ours and holds no zero byte; one would only end it early.
-        debug_assert!(CString::new(text).is_ok());
-        let alone = cut(text, &entry);
+        let text = source.variants.iter().find(|(oldest, _)| *oldest <= capability).map(|(_, text)| text);
+        // None is nothing to the driver, which says so.
+        let alone = text.and_then(|text| text.alone(&entry)).unwrap_or_default();
         let waiting = if source.early && capability >= HOPPER { waiting(&alone) } else { None };
         let early = waiting.is_some();
         let function = Self::load(context, &what(), waiting.unwrap_or(alone), &entry)?;
@@ -169,15 +206,16 @@ impl Modules {
     }
 }
 
-/// The embedded PTX: `(file name, text)` of each module and variant, by name.
-pub fn ptx() -> Vec<(String, &'static str)> {
+/// The embedded PTX: `(file name, text)` of each module and variant, by name. Unpacks all of it.
+pub fn ptx() -> Vec<(String, String)> {
     let name = |stem: &str, oldest: u32| match oldest {
         75 => format!("{stem}.ptx"),
         newer => format!("{stem}.sm_{newer}.ptx"),
     };
-    let files = SOURCES
-        .iter()
-        .flat_map(|source| source.variants.iter().map(|(oldest, text)| (name(source.stem, *oldest), *text)));
+    let files = SOURCES.iter().flat_map(|source| {
+        let text = |text: &Text| text.whole().unwrap_or_default();
+        source.variants.iter().map(move |(oldest, of)| (name(source.stem, *oldest), text(of)))
+    });
     let mut files: Vec<_> = files.collect();
     files.sort();
     files
@@ -191,22 +229,59 @@ mod tests {
         text.split(ENTRY).skip(1).filter_map(|piece| piece.split('(').next()).collect()
     }
 
+    /// What `ptx/` holds is what the library gives back, every byte.
+    #[test]
+    fn packing_loses_nothing() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/ptx");
+        let mut names: Vec<_> = std::fs::read_dir(folder)
+            .expect("the folder")
+            .map(|entry| entry.expect("a file").file_name().into_string().expect("UTF-8"))
+            .collect();
+        names.sort();
+        let all = ptx();
+        assert_eq!(all.iter().map(|(name, _)| name).collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
+        for (name, text) in all {
+            let file = std::fs::read_to_string(format!("{folder}/{name}")).expect("a text");
+            assert!(file == text, "{name} differs");
+            // One would end the text early for the driver.
+            assert!(!text.contains('\0'), "{name}");
+        }
+        let (packed, whole) = SOURCES
+            .iter()
+            .flat_map(|source| source.variants)
+            .map(|(_, text)| (text.packed.len(), text.parts.iter().map(|part| part.len).sum::<usize>()))
+            .fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
+        assert!(packed < whole / 4, "{packed} bytes for {whole}");
+    }
+
     #[test]
     fn every_kernel_can_be_had_alone() {
-        for source in SOURCES {
-            for (_, text) in source.variants {
-                let before = text.split(ENTRY).next().expect("a head");
-                let all = entries(text);
-                assert!(!all.is_empty());
-                for entry in &all {
-                    let alone = cut(text, entry);
-                    assert_eq!(entries(&alone), [*entry], "{}", source.stem);
-                    assert!(alone.starts_with(before));
-                }
-                let sum: usize = all.iter().map(|entry| cut(text, entry).len() - before.len() - 1).sum();
-                assert_eq!(sum + before.len(), text.len(), "{}: every line is in one kernel", source.stem);
+        for (_, text) in SOURCES.iter().flat_map(|source| source.variants) {
+            let whole = text.whole().expect("a text");
+            let before = whole.split(ENTRY).next().expect("a head");
+            let all = entries(&whole);
+            assert!(!all.is_empty());
+            let mut sum = 0;
+            for entry in &all {
+                let alone = text.alone(entry).expect("a kernel");
+                assert_eq!(entries(&alone), [*entry]);
+                assert!(alone.starts_with(before));
+                sum += alone.len() - before.len() - 1;
             }
+            assert_eq!(sum + before.len(), whole.len(), "every line is in one kernel");
         }
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_given() {
+        let (_, text) = &VECTOR.variants[0];
+        assert_eq!(text.alone("none_vector_f64"), None);
+        assert_eq!(text.alone(""), None, "that is what stands before all");
+        assert_eq!(text.part(text.parts.len()), None);
+        let cut = Text { packed: &text.packed[..8], parts: text.parts };
+        assert_eq!((cut.part(0), cut.whole()), (None, None));
+        let other = Text { packed: &[0xff; 64], parts: &[Part { entry: "", end: 64, len: 100 }] };
+        assert_eq!(other.part(0), None);
     }
 
     /// What a thread executes first: the first line that is no declaration.
@@ -221,8 +296,9 @@ mod tests {
     fn an_early_kernel_waits_before_all_else() {
         for source in SOURCES.iter().filter(|source| source.early) {
             for (_, text) in source.variants {
-                for entry in entries(text) {
-                    let plain = cut(text, entry);
+                let whole = text.whole().expect("a text");
+                for entry in entries(&whole) {
+                    let plain = text.alone(entry).expect("a kernel");
                     assert_ne!(first_instruction(&plain), WAIT.trim(), "{entry}");
                     let early = waiting(&plain).expect("a text of the compiler's");
                     assert_eq!(first_instruction(&early), WAIT.trim(), "{entry}");

@@ -4,14 +4,14 @@
 //! into host memory whenever the host looks, so that its size does not depend on the iteration limit.
 //! Invariants: a host that looks at least every 65,536 iterations (solvers do) loses no norm; one that does not is told so.
 
-use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytemuck::{Pod, Zeroable};
 use spandrel_backend::{Error, Latest, Quantity, Report, Result, Stop, Watch};
 
 use crate::Cuda;
 use crate::error::{NAME, failed};
-use crate::memory::Buffer;
+use crate::memory::{Address, Buffer};
 
 /// Norms that the device holds between two looks.
 const CAPACITY: usize = (1 << 16) + 1024;
@@ -29,7 +29,7 @@ struct State {
     recorded: u64,
     drained: u64,
     capacity: u64,
-    history: u64,
+    history: Address,
     /// Whether x has still to take CG's step: never between operations of a solve that the host looks at.
     owed: u32,
     unused: u32,
@@ -41,7 +41,7 @@ pub struct Monitor {
     state: Buffer<State>,
     history: Buffer<f64>,
     /// Norms that the host has taken over.
-    norms: RefCell<Vec<f64>>,
+    norms: Mutex<Vec<f64>>,
 }
 
 const QUANTITIES: [Quantity; 8] = [
@@ -56,7 +56,7 @@ const QUANTITIES: [Quantity; 8] = [
 ];
 
 impl State {
-    fn armed(watch: &Watch, history: u64) -> Self {
+    fn armed(watch: &Watch, history: Address) -> Self {
         Self {
             stop: 0,
             quantity: 0,
@@ -101,23 +101,29 @@ impl Monitor {
     pub(crate) fn new(cuda: &Cuda, watch: &Watch) -> Result<Self> {
         let history = Buffer::uninit(cuda.stream(), CAPACITY, "a monitor's history")?;
         let state = Buffer::from_host(cuda.stream(), &[State::armed(watch, history.pointer())], "a monitor")?;
-        Ok(Self { state, history, norms: RefCell::default() })
+        Ok(Self { state, history, norms: Mutex::default() })
     }
 
     pub(crate) fn rearm(&mut self, watch: &Watch) -> Result<()> {
-        self.norms.get_mut().clear();
+        self.norms.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         self.state.write_at(0, &[State::armed(watch, self.history.pointer())])
     }
 
     pub(crate) fn resume(&mut self, cuda: &Cuda) -> Result<()> {
         cuda.context().bind_to_thread().map_err(|error| failed("resume", error))?;
         // SAFETY: `stop` is the first word of the state.
-        unsafe { cudarc::driver::sys::cuMemsetD32Async(self.state.pointer(), 0, 1, cuda.stream().cu_stream()).result() }
-            .map_err(|error| failed("resume", error))
+        unsafe {
+            cudarc::driver::sys::cuMemsetD32Async(self.state.pointer().get(), 0, 1, cuda.stream().cu_stream()).result()
+        }
+        .map_err(|error| failed("resume", error))
     }
 
-    pub(crate) fn pointer(&self) -> u64 {
+    pub(crate) fn pointer(&self) -> Address {
         self.state.pointer()
+    }
+
+    fn norms(&self) -> MutexGuard<'_, Vec<f64>> {
+        self.norms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The state now, the norms up to it taken over where `all` asks for them or the ring is half full. Blocks.
@@ -125,7 +131,7 @@ impl Monitor {
         let mut state = [State::zeroed()];
         self.state.read_at(0, &mut state)?;
         let [state] = state;
-        let mut norms = self.norms.borrow_mut();
+        let mut norms = self.norms();
         let fresh = (state.recorded - norms.len() as u64) as usize;
         if fresh > CAPACITY {
             return Err(Error::Device {
@@ -152,7 +158,7 @@ impl Monitor {
     /// The word of the state at a byte offset.
     fn state_word(&self, offset: u64) -> Buffer<u64> {
         // SAFETY: the offset is that of a u64 field of the state, which outlives this value.
-        unsafe { Buffer::borrow(self.state.stream(), self.state.pointer() + offset, 1) }
+        unsafe { Buffer::borrow(self.state.stream(), self.state.pointer().get() + offset, 1) }
     }
 
     pub(crate) fn latest(&self) -> Result<Latest> {
@@ -166,6 +172,6 @@ impl Monitor {
 
     pub(crate) fn report(&self) -> Result<Report> {
         let state = self.look(true)?;
-        Ok(Report { stop: state.stop()?, iterations: state.iterations as usize, history: self.norms.borrow().clone() })
+        Ok(Report { stop: state.stop()?, iterations: state.iterations as usize, history: self.norms().clone() })
     }
 }

@@ -8,7 +8,7 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
 
 use crate::Cuda;
-use crate::memory::Buffer;
+use crate::memory::{Address, Buffer};
 
 /// A part of a row, entries begin..end, and which of all parts are the row's.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -55,7 +55,7 @@ impl<T: Real> Parts<T> {
     }
 
     /// What kernels take: the parts, their sums, the tickets.
-    pub(crate) fn pointers(&self) -> [u64; 3] {
+    pub(crate) fn pointers(&self) -> [Address; 3] {
         [self.list.pointer(), self.sums.pointer(), self.tickets.pointer()]
     }
 }

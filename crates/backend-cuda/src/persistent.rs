@@ -6,17 +6,17 @@
 //! `bicgstab_{noun}` of each noun that has them.
 
 use std::any::Any;
-use std::ffi::c_void;
 
 use cudarc::driver::{result, sys};
-use spandrel_backend::{Load, Result};
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{BicgstabIterations, CgIterations, Load, Result};
 use spandrel_formats::{Real, for_each_format};
 
-use crate::Cuda;
 use crate::error::failed;
-use crate::launch::{Argument, BLOCK, Own, arg};
-use crate::memory::Buffer;
-use crate::module::Source;
+use crate::kernel::{Argument, Entry, ForElement, List, parameters};
+use crate::launch::BLOCK;
+use crate::memory::{Address, Buffer};
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// Threads of a thread block, `CREW` of the kernels.
 const CREW: u32 = 256;
@@ -38,7 +38,7 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// `words` slots, and the number after which `count` are free.
-    fn claim(&mut self, cuda: &Cuda, words: usize, count: u32) -> Result<(u64, u32)> {
+    fn claim(&mut self, cuda: &Cuda, words: usize, count: u32) -> Result<(Address, u32)> {
         let fresh = self.epoch.checked_add(count).is_none();
         let pointer = match &self.slots {
             Some(slots) if slots.len() >= words && !fresh => slots.pointer(),
@@ -61,7 +61,7 @@ impl Exchange {
 /// Rows and columns of thread blocks, as the kernels take it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct SpanArg {
+pub(crate) struct SpanArg {
     below: u64,
     above: u64,
     rows: u32,
@@ -74,14 +74,29 @@ struct SpanArg {
 // SAFETY: `struct Span`: two u64, then six u32.
 unsafe impl Argument for SpanArg {}
 
-/// A square matrix as persistent kernels take it.
-pub(crate) struct Persistent {
-    /// The module with the entries of the methods, and their names.
-    pub(crate) source: &'static Source,
-    pub(crate) cg: &'static str,
-    pub(crate) bicgstab: &'static str,
-    /// Their first parameters, in order.
-    pub(crate) matrix: Vec<Own<'static>>,
+/// `struct StabScalars`: the addresses of rho, rho_next, rv, ss, ts, tt, rr.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct StabScalarsArg([Address; 7]);
+// SAFETY: seven pointers.
+unsafe impl Argument for StabScalarsArg {}
+
+parameters! {
+    /// What every kernel `cg_{noun}` takes after its matrix.
+    pub(crate) struct CgParameters {
+        n: u64, span: SpanArg, slots: Address, x: Address, r: Address, p: Address, q: Address, pq: Address, rr: Address,
+        rz: Address, monitor: Address,
+    }
+
+    /// What every kernel `bicgstab_{noun}` takes after its matrix.
+    pub(crate) struct BicgstabParameters {
+        n: u64, span: SpanArg, slots: Address, shadow: Address, x: Address, r: Address, p: Address, v: Address,
+        t: Address, scalars: StabScalarsArg, monitor: Address,
+    }
+}
+
+/// A square matrix as a persistent kernel sees it.
+pub(crate) struct Resident {
     pub(crate) n: usize,
     /// Row i has entries in columns i - below ..= i + above alone. With permuted rows i is where a row stands.
     pub(crate) below: usize,
@@ -93,28 +108,43 @@ pub(crate) struct Persistent {
     pub(crate) unit: usize,
 }
 
-/// A resident matrix that persistent kernels may take. The default is that of a format without such kernels.
-///
-/// # Safety
-/// What [`Persists::persistent`] gives is true of the matrix: `matrix` are the noun's parameters of both kernels, of a square matrix of `n`
-/// rows that reaches as far as it says.
-pub(crate) unsafe trait Persists {
-    /// `None` where the matrix does not suit them, or their order of summation is another than that of its product.
-    fn persistent(&self) -> Option<Persistent> {
-        None
+/// Many iterations at once with a resident matrix. The defaults are those of a format without such kernels.
+pub(crate) trait Persists<T: Real> {
+    /// [`spandrel_backend::CgSteps::cg_iterations`].
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let _ = (cuda, count, on, monitor);
+        Ok(false)
+    }
+
+    /// [`spandrel_backend::BicgstabSteps::bicgstab_iterations`].
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let _ = (cuda, count, on, monitor);
+        Ok(false)
     }
 }
 
-/// What persistent kernels take of a matrix in any format of the registry: [`spandrel_backend::Operator::stored`] of a [`spandrel_backend::Mat`].
-pub(crate) fn persistent<T: Real>(a: &dyn Any) -> Option<Persistent> {
+/// The resident matrix in any format of the registry that [`spandrel_backend::Operator::stored`] gave.
+pub(crate) fn resident<T: Real>(stored: &dyn Any) -> Option<&dyn Persists<T>> {
     macro_rules! first {
-        ([$a:ident $T:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
-            $(if let Some(m) = $a.downcast_ref::<<Cuda as Load<spandrel_formats::$Type<$T>>>::Resident>() {
-                return m.persistent();
+        ([$stored:ident $T:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+            $(if let Some(m) = $stored.downcast_ref::<<Cuda as Load<spandrel_formats::$Type<$T>>>::Resident>() {
+                return Some(m);
             })*
         };
     }
-    for_each_format!(first, a, T);
+    for_each_format!(first, stored, T);
     None
 }
 
@@ -148,7 +178,7 @@ struct Layout {
 /// The layout on a device with so many multiprocessors and so many bytes of shared memory for a thread block; `None` where the system
 /// is too large. `windows` vectors of the reach of a thread block are held, and `extra` bytes.
 fn layout(
-    m: &Persistent,
+    m: &Resident,
     element: usize,
     multiprocessors: usize,
     shared: usize,
@@ -180,22 +210,22 @@ impl Cuda {
         nrows == ncols && nrows <= BLOCK * self.multiprocessors()
     }
 
-    /// Launches the persistent kernel `name`: the matrix's arguments, then n, the span, the slots, then `rest`. `false` where it does not
-    /// fit.
+    /// Launches a persistent kernel with the parameters that `parameters` makes of n, the span and the slots. `false` where it does not fit.
     ///
     /// # Safety
     /// As [`Cuda::launch`].
-    pub(crate) unsafe fn persist<T: Real>(
+    unsafe fn persist<T: Real, P: ForElement<T>>(
         &self,
-        m: &Persistent,
-        name: &'static str,
+        m: &Resident,
+        entry: Entry<P>,
         windows: usize,
         extra: usize,
         count: usize,
-        rest: &[*mut c_void],
+        parameters: impl FnOnce(u64, SpanArg, Address) -> P,
     ) -> Result<bool> {
         use sys::CUdevice_attribute as Attribute;
         use sys::CUfunction_attribute as Of;
+        let name = entry.name;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         if count == 0 || self.is_capturing() {
             return Ok(false);
@@ -211,13 +241,12 @@ impl Cuda {
             return Ok(false);
         };
         // A cooperative launch is never early; the wait of an early kernel then ends at once.
-        let function = self.function(m.source, name, T::NAME)?.function;
+        let function = self.function::<T, P>(entry)?.function;
         function
             .set_attribute(Of::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, layout.shared as i32)
             .map_err(|error| failed(name, error))?;
         let slots = 2 * (PRODUCTS * m.n + SUMS * m.n.div_ceil(BLOCK)) * T::BYTES.div_ceil(4);
         let (slots, epoch) = self.exchange().borrow_mut().claim(self, slots, count)?;
-        let n = m.n as u64;
         let span = SpanArg {
             below: m.below as u64,
             above: m.above as u64,
@@ -228,10 +257,10 @@ impl Cuda {
             epoch,
             unused: 0,
         };
-        let mut arguments = Own::list(&m.matrix, &[arg(&n), arg(&span), arg(&slots)]);
-        arguments.extend_from_slice(rest);
+        let parameters = parameters(m.n as u64, span, slots);
+        let mut list = List::of(&parameters);
         self.context().bind_to_thread().map_err(|error| failed(name, error))?;
-        // SAFETY: the function belongs to the bound context; the caller vouches for the other arguments, the slots are as many as the
+        // SAFETY: the function belongs to the bound context; the caller vouches for the other parameters, the slots are as many as the
         // kernel uses, and the window of each thread block is at most `width`. A cooperative launch runs all thread blocks at once or
         // none.
         let launched = unsafe {
@@ -241,7 +270,7 @@ impl Cuda {
                 (CREW, 1, 1),
                 layout.shared as u32,
                 self.stream().cu_stream(),
-                &mut arguments,
+                list.addresses(),
             )
         };
         match launched {
@@ -250,20 +279,66 @@ impl Cuda {
             Err(error) => Err(failed(name, error)),
         }
     }
+
+    /// [`spandrel_backend::CgSteps::cg_iterations`] by a noun's kernel.
+    ///
+    /// # Safety
+    /// `parameters` puts before what it is given a square matrix of `m.n` rows that reaches as far as `m` says.
+    pub(crate) unsafe fn cg_persistent<T: Real, P: ForElement<T>>(
+        &self,
+        m: &Resident,
+        entry: Entry<P>,
+        parameters: impl FnOnce(CgParameters) -> P,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let CgIterations { x, r, p, q, pq, rr, rz } = on;
+        for (what, v) in [("x", &*x), ("r", r), ("p", p), ("q", q)] {
+            expect_len("cg_iterations", what, v.len(), m.n)?;
+        }
+        let (x, r, p, q) = (x.pointer(), r.pointer(), p.pointer(), q.pointer());
+        let (pq, rr, rz, monitor) = (pq.pointer(), rr.pointer(), rz.pointer(), monitor.pointer());
+        let rest = |n, span, slots| CgParameters { n, span, slots, x, r, p, q, pq, rr, rz, monitor };
+        let all = |n, span, slots| parameters(rest(n, span, slots));
+        // SAFETY: lengths compared above; the caller vouches for the matrix.
+        unsafe { self.persist::<T, P>(m, entry, 3, 0, count, all) }
+    }
+
+    /// [`spandrel_backend::BicgstabSteps::bicgstab_iterations`] by a noun's kernel.
+    ///
+    /// # Safety
+    /// As [`Cuda::cg_persistent`].
+    pub(crate) unsafe fn bicgstab_persistent<T: Real, P: ForElement<T>>(
+        &self,
+        m: &Resident,
+        entry: Entry<P>,
+        parameters: impl FnOnce(BicgstabParameters) -> P,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let BicgstabIterations { shadow, x, r, p, v, t, rho, rho_next, rv, ss, ts, tt, rr } = on;
+        for (what, v) in [("shadow", shadow), ("x", x), ("r", r), ("p", p), ("v", v), ("t", t)] {
+            expect_len("bicgstab_iterations", what, v.len(), m.n)?;
+        }
+        let (shadow, x, r, p) = (shadow.pointer(), x.pointer(), r.pointer(), p.pointer());
+        let (v, t, monitor) = (v.pointer(), t.pointer(), monitor.pointer());
+        let scalars = StabScalarsArg([rho, rho_next, rv, ss, ts, tt, rr].map(|s| s.pointer()));
+        let rest = |n, span, slots| BicgstabParameters { n, span, slots, shadow, x, r, p, v, t, scalars, monitor };
+        let all = |n, span, slots| parameters(rest(n, span, slots));
+        // SAFETY: lengths compared above; the caller vouches for the matrix.
+        unsafe { self.persist::<T, P>(m, entry, 4, BLOCK * T::BYTES, count, all) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::module::DIA;
 
-    fn banded(n: usize, diagonals: usize) -> Persistent {
+    fn banded(n: usize, diagonals: usize) -> Resident {
         let reach = diagonals / 2;
-        Persistent {
-            source: &DIA,
-            cg: "cg_dia",
-            bicgstab: "bicgstab_dia",
-            matrix: Vec::new(),
+        Resident {
             n,
             below: reach,
             above: reach,
@@ -274,7 +349,7 @@ mod tests {
     }
 
     /// On an H200: 132 multiprocessors, 227 KB for a thread block.
-    fn on_h200(m: &Persistent) -> Option<Layout> {
+    fn on_h200(m: &Resident) -> Option<Layout> {
         layout(m, 8, 132, (227 << 10) - 256, 3, 0)
     }
 
@@ -292,9 +367,9 @@ mod tests {
         assert_eq!(on_h200(&banded(0, 0)), None);
         assert_eq!(on_h200(&banded(132 * 1024 + 1, 3)), None, "more blocks than multiprocessors");
         assert_eq!(on_h200(&banded(100_000, 101)), None, "most of the matrix would be read anew each time");
-        let wide = Persistent { below: usize::MAX, above: usize::MAX, ..banded(20_000, 3) };
+        let wide = Resident { below: usize::MAX, above: usize::MAX, ..banded(20_000, 3) };
         assert_eq!(on_h200(&wide), None, "the windows do not fit");
-        let unstructured = |n| Persistent { below: n, above: n, ..banded(n, 3) };
+        let unstructured = |n| Resident { below: n, above: n, ..banded(n, 3) };
         assert!(on_h200(&unstructured(5_000)).is_some_and(|l| l.width == 5_000), "windows of whole vectors");
         assert_eq!(on_h200(&unstructured(9_000)), None, "windows take longer than launches");
     }

@@ -7,9 +7,9 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Ordinal, Real};
 
 use crate::Cuda;
-use crate::launch::{Grid, Own, Product};
-use crate::memory::Buffer;
-use crate::module::Source;
+use crate::kernel::parameters;
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::parts::{Part, Parts, split};
 
 /// Entries that a lane reads at once (`EACH` of kernels/include/pieces.cuh).
@@ -52,6 +52,14 @@ pub(crate) fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
     cut
 }
 
+parameters! {
+    /// What kernels take of the work, after what they know entries by. Pieces and parts name entries, and they and empty rows of y, each row once.
+    pub(crate) struct PiecesParameters {
+        pieces: Address, count: u32, limit: u32, parts: Address, part_count: u32, sums: Address, tickets: Address,
+        empty: Address, empties: u32,
+    }
+}
+
 /// The work of a product in device memory.
 #[derive(Debug)]
 pub(crate) struct Pieces<P, T> {
@@ -74,33 +82,27 @@ impl<P: bytemuck::Pod, T: Real> Pieces<P, T> {
         })
     }
 
-    /// Enqueues the product, with what the kernel knows entries by before everything else.
-    ///
-    /// # Safety
-    /// `name` of `source` takes (entries, pieces, count, limit, parts, part_count, sums, tickets, empty, empties, a, x, b, y, gate), and the
-    /// entries are those of the matrix that was cut, laid out as the kernel says; the product is one with it.
-    pub(crate) unsafe fn launch(
-        &self,
-        product: &Product<T>,
-        cuda: &Cuda,
-        source: &Source,
-        name: &'static str,
-        entries: &[Own<'_>],
-    ) -> Result<()> {
+    /// The grid of a product and what its kernel takes of the work; nothing where there is none.
+    pub(crate) fn work(&self) -> Option<(Grid, PiecesParameters)> {
         let (count, part_count, empties) = (self.list.len(), self.parts.len(), self.empty.len());
         let threads = if part_count == 0 { 128 } else { 256 };
         let blocks = part_count + count.div_ceil(threads / 32) + empties.div_ceil(4 * threads);
         if blocks == 0 {
-            return Ok(());
+            return None;
         }
         let [parts, sums, tickets] = self.parts.pointers();
-        let mut own = entries.to_vec();
-        let list: [Own<'_>; 3] = [self.list.pointer().into(), (count as u32).into(), self.limit.into()];
-        let long: [Own<'_>; 4] = [parts.into(), (part_count as u32).into(), sums.into(), tickets.into()];
-        let empty: [Own<'_>; 2] = [self.empty.pointer().into(), (empties as u32).into()];
-        own.extend(list.into_iter().chain(long).chain(empty));
-        // SAFETY: pieces and parts name entries, and they and empty rows of y, each row once; the caller vouches for the rest.
-        unsafe { product.launch(cuda, source, name, Grid::of(blocks, threads as u32), &own) }
+        let parameters = PiecesParameters {
+            pieces: self.list.pointer(),
+            count: count as u32,
+            limit: self.limit,
+            parts,
+            part_count: part_count as u32,
+            sums,
+            tickets,
+            empty: self.empty.pointer(),
+            empties: empties as u32,
+        };
+        Some((Grid::of(blocks, threads as u32), parameters))
     }
 }
 

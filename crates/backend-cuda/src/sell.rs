@@ -1,6 +1,6 @@
 //! SELL-C-sigma on the GPU.
 //!
-//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv`]. With c a multiple of 8
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. With c a multiple of 8
 //! loads fill whole sectors.
 //! Kernels: kernels/sell.cu. The fused product with sums needs `perm` to keep every block of 1024 rows together; with other windows
 //! it is the product, then the sums.
@@ -9,15 +9,46 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_backend::{Backend, BicgstabIterations, CgIterations, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
 use spandrel_formats::sell::{DEFAULT_C, DEFAULT_SIGMA};
-use spandrel_formats::{Csr, Format, Offset, Ordinal, PADDING, Real, Sell};
+use spandrel_formats::{Csr, Offset, Ordinal, PADDING, Real, Sell};
 
-use crate::launch::{BLOCK, Grid, Own, Product, ProductDot, arg};
-use crate::memory::Buffer;
-use crate::module::SELL;
-use crate::persistent::{Persistent, Persists, Reach};
-use crate::{Cuda, CudaCsr, Scalar, Vector};
+use crate::kernel::{kernels, parameters};
+use crate::launch::{BLOCK, Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
+use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
+
+parameters! {
+    /// What every product takes of a matrix.
+    struct MatrixParameters { slice_ptr: Address, perm: Address, cols: Address, values: Address, c: u32 }
+}
+
+kernels! {
+    struct SpmvSell<T> { matrix: MatrixParameters, nrows: u64, product: Product<T> }
+    in SELL { MANY: "spmv_sell", FEW: "spmv_few_sell" }
+
+    struct SpmvDotSell { matrix: MatrixParameters, nrows: u64, product: ProductDot }
+    in SELL { MANY: "spmv_dot_sell", SMALL: "spmv_dot_small_sell" }
+
+    struct SpmmSell<T> { matrix: MatrixParameters, nrows: u64, ncols: u64, k: u64, product: Product<T> }
+    in SELL { ENTRY: "spmm_sell" }
+
+    struct CgSell { matrix: MatrixParameters, widest: u32, solve: CgParameters }
+    in SELL { ENTRY: "cg_sell" }
+
+    struct BicgstabSell { matrix: MatrixParameters, widest: u32, solve: BicgstabParameters }
+    in SELL { ENTRY: "bicgstab_sell" }
+
+    struct InvertPermSell { perm: Address, nrows: u32, inverse: Address }
+    in SELL { ENTRY: "invert_perm_sell" }
+
+    struct FillFromCsrSell {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, inverse: Address, slice_ptr: Address, c: u32,
+        out_cols: Address, out_values: Address,
+    }
+    in SELL { ENTRY: "fill_from_csr_sell" }
+}
 
 /// A SELL matrix in device memory.
 #[derive(Debug)]
@@ -38,32 +69,22 @@ pub struct CudaSell<T> {
 }
 
 impl<T: Real> CudaSell<T> {
-    /// What products take of it: slice_ptr, perm, cols, values, c, nrows.
-    fn arguments(&self) -> [Own<'static>; 6] {
-        [
-            self.slice_ptr.pointer().into(),
-            self.perm.pointer().into(),
-            self.cols.pointer().into(),
-            self.values.pointer().into(),
-            self.c.into(),
-            (self.nrows as u64).into(),
-        ]
+    /// What every product takes of it.
+    fn parameters(&self) -> MatrixParameters {
+        MatrixParameters {
+            slice_ptr: self.slice_ptr.pointer(),
+            perm: self.perm.pointer(),
+            cols: self.cols.pointer(),
+            values: self.values.pointer(),
+            c: self.c,
+        }
     }
-}
 
-// SAFETY: cg_sell and bicgstab_sell (slice_ptr, perm, cols, values, c, widest, ...) of a square matrix with this reach.
-unsafe impl<T: Real> Persists for CudaSell<T> {
-    fn persistent(&self) -> Option<Persistent> {
-        let Reach { below, above } = self.reach?;
-        let [slice_ptr, perm, cols, values, c, _nrows] = self.arguments();
-        Some(Persistent {
-            source: &SELL,
-            cg: "cg_sell",
-            bicgstab: "bicgstab_sell",
-            matrix: vec![slice_ptr, perm, cols, values, c, self.widest.into()],
+    fn persistent(&self) -> Option<Resident> {
+        self.reach.map(|reach| Resident {
             n: self.nrows,
-            below,
-            above,
+            below: reach.below,
+            above: reach.above,
             fixed: 0,
             units: self.widest as usize,
             unit: T::BYTES + size_of::<Ordinal>(),
@@ -122,25 +143,25 @@ impl<T: Real> Convert<Csr<T>, Sell<T>> for Cuda {
         let cols = Buffer::<Ordinal>::uninit(self.stream(), widths * DEFAULT_C, "a matrix's columns")?;
         let values = Buffer::<T>::uninit(self.stream(), widths * DEFAULT_C, "a matrix's values")?;
         let (old, rows, new) = (perm.pointer(), nrows as u32, inverse.pointer());
-        let mut arguments = [arg(&old), arg(&rows), arg(&new)];
+        let parameters = InvertPermSell { perm: old, nrows: rows, inverse: new };
         // SAFETY: invert_perm_sell(perm, nrows, inverse), a row a thread.
-        unsafe { self.launch::<T>(&SELL, "invert_perm_sell", Grid::of(nrows.div_ceil(256), 256), &mut arguments)? };
+        unsafe { self.launch::<T, _>(InvertPermSell::ENTRY, Grid::of(nrows.div_ceil(256), 256), &parameters)? };
         let (row_ptr, from_cols, from_values) = from.arrays();
         let (row_ptr, from_cols, from_values) = (row_ptr.pointer(), from_cols.pointer(), from_values.pointer());
         let (slice, c, to_cols, to_values) = (slice_ptr.pointer(), DEFAULT_C as u32, cols.pointer(), values.pointer());
-        let mut arguments = [
-            arg(&row_ptr),
-            arg(&from_cols),
-            arg(&from_values),
-            arg(&rows),
-            arg(&new),
-            arg(&slice),
-            arg(&c),
-            arg(&to_cols),
-            arg(&to_values),
-        ];
+        let parameters = FillFromCsrSell {
+            row_ptr,
+            cols: from_cols,
+            values: from_values,
+            nrows: rows,
+            inverse: new,
+            slice_ptr: slice,
+            c,
+            out_cols: to_cols,
+            out_values: to_values,
+        };
         // SAFETY: fill_from_csr_sell(row_ptr, cols, values, nrows, inverse, slice_ptr, c, out_cols, out_values), slices made of these rows.
-        unsafe { self.launch::<T>(&SELL, "fill_from_csr_sell", self.walk_grid(nrows), &mut arguments)? };
+        unsafe { self.launch::<T, _>(FillFromCsrSell::ENTRY, self.walk_grid(nrows), &parameters)? };
         let (storage, spmv_bytes) = Sell::<T>::traffic_of((nrows, ncols, nnz), DEFAULT_C, slices, widths);
         let blockwise = blockwise(nrows, DEFAULT_SIGMA);
         let reach = from.reach().map(moved);
@@ -166,9 +187,10 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
         let threads = if self.spreads_thin(m.nrows) { 128 } else { 256 };
         let grid = Grid::of(m.nrows.div_ceil(threads as usize), threads);
-        let name = if self.few_blocks(m.nrows) { "spmv_few_sell" } else { "spmv_sell" };
-        // SAFETY: both (slice_ptr, perm, cols, values, c, nrows, a, x, b, y, gate); one row a thread, of 128 where they are few.
-        unsafe { product.launch(self, &SELL, name, grid, &m.arguments()) }
+        let entry = if self.few_blocks(m.nrows) { SpmvSell::FEW } else { SpmvSell::MANY };
+        let parameters = SpmvSell { matrix: m.parameters(), nrows: m.nrows as u64, product };
+        // SAFETY: the arrays of the matrix, one row a thread, of 128 where they are few; the lengths of x and y were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
 
     fn spmv_dot(
@@ -190,13 +212,48 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
             return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
         }
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
-        let (name, grid) = if self.few_blocks(m.nrows) {
-            ("spmv_dot_small_sell", Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
+        let (entry, grid) = if self.few_blocks(m.nrows) {
+            (SpmvDotSell::SMALL, Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
         } else {
-            ("spmv_dot_sell", Grid::rows(m.nrows))
+            (SpmvDotSell::MANY, Grid::rows(m.nrows))
         };
-        // SAFETY: both (slice_ptr, perm, cols, values, c, nrows, x, y, w, tree, gate).
-        unsafe { product.launch::<T>(self, &SELL, name, grid, &m.arguments(), None) }
+        let parameters = SpmvDotSell { matrix: m.parameters(), nrows: m.nrows as u64, product };
+        // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
+    }
+}
+
+impl<T: Real> Persists<T> for CudaSell<T> {
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = self.persistent() else {
+            return Ok(false);
+        };
+        let (matrix, widest) = (self.parameters(), self.widest);
+        let all = |solve| CgSell { matrix, widest, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.cg_persistent(&resident, CgSell::ENTRY, all, count, on, monitor) }
+    }
+
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some(resident) = self.persistent() else {
+            return Ok(false);
+        };
+        let (matrix, widest) = (self.parameters(), self.widest);
+        let all = |solve| BicgstabSell { matrix, widest, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabSell::ENTRY, all, count, on, monitor) }
     }
 }
 
@@ -212,10 +269,9 @@ impl<T: Real> Spmm<Sell<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         let product = Product::of_columns((m.nrows, m.ncols), k, gate, a, x, b, y)?;
-        let [slice_ptr, perm, cols, values, c, nrows] = m.arguments();
-        let [ncols, k] = [m.ncols, k].map(|n| (n as u64).into());
-        let (own, grid) = ([slice_ptr, perm, cols, values, c, nrows, ncols, k], Grid::of(m.nrows.div_ceil(256), 256));
-        // SAFETY: spmm_sell(slice_ptr, perm, cols, values, c, nrows, ncols, k, a, x, b, y, gate).
-        unsafe { product.launch(self, &SELL, "spmm_sell", grid, &own) }
+        let [nrows, ncols, k] = [m.nrows, m.ncols, k].map(|n| n as u64);
+        let parameters = SpmmSell { matrix: m.parameters(), nrows, ncols, k, product };
+        // SAFETY: the arrays of the matrix; the lengths of x and y, of k columns, were compared.
+        unsafe { self.launch::<T, _>(SpmmSell::ENTRY, Grid::of(m.nrows.div_ceil(256), 256), &parameters) }
     }
 }

@@ -8,10 +8,16 @@ use spandrel_backend::{Load, Order, Result};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Serial, System};
 
-use crate::launch::{Grid, arg};
-use crate::module::SERIAL;
-use crate::sptrsv::{Solve, TriangleRows};
+use crate::kernel::kernels;
+use crate::launch::Grid;
+use crate::memory::Address;
+use crate::sptrsv::{Solve, TriangleRows, TriangleRowsArg};
 use crate::{Cuda, Vector};
+
+kernels! {
+    struct SptrsvSerial { m: TriangleRowsArg, b: Address, x: Address, gate: Address }
+    in SERIAL { ENTRY: "sptrsv_serial" }
+}
 
 /// A plan in device memory.
 #[derive(Debug)]
@@ -39,10 +45,9 @@ impl<T: Real> Solve<Serial<T>> for CudaSerial<T> {
     fn adopt(&mut self, cuda: &Cuda, plan: &Serial<T>, values: &Vector<T>) -> Result<()> {
         self.0.adopt(cuda, plan, values, |system| plan.rows().view(system))
     }
-    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
-        let rows = self.0.arg(system)?;
-        let mut arguments = [arg(&rows), arg(&b), arg(&x), arg(&gate)];
-        // SAFETY: sptrsv_serial(rows, b, x, gate), a thread block for the one column of nrows elements.
-        unsafe { cuda.launch::<T>(&SERIAL, "sptrsv_serial", Grid::of(1, 32), &mut arguments) }
+    fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()> {
+        let parameters = SptrsvSerial { m: self.0.arg(system)?, b, x, gate };
+        // SAFETY: a warp for the one column of nrows elements.
+        unsafe { cuda.launch::<T, _>(SptrsvSerial::ENTRY, Grid::of(1, 32), &parameters) }
     }
 }

@@ -11,10 +11,24 @@ use spandrel_backend::{Coeff, Gate, Load, Result, SparseVector};
 use spandrel_formats::{Real, SparseVec};
 
 use crate::device::gate_pointer;
-use crate::launch::{BLOCK, CoeffArg, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::SPARSE_VEC;
+use crate::kernel::kernels;
+use crate::launch::{BLOCK, CoeffArg, Grid, TreeArg};
+use crate::memory::{Address, Buffer};
 use crate::{Cuda, Scalar, Vector};
+
+kernels! {
+    struct AxpySparseVec<T> { nnz: u64, a: CoeffArg<T>, indices: Address, values: Address, y: Address, gate: Address }
+    in SPARSE_VEC { ENTRY: "axpy_sparse_vec" }
+
+    struct GatherSparseVec { nnz: u64, indices: Address, y: Address, values: Address, gate: Address }
+    in SPARSE_VEC { ENTRY: "gather_sparse_vec" }
+
+    struct ScatterSparseVec { nnz: u64, indices: Address, values: Address, y: Address, gate: Address }
+    in SPARSE_VEC { ENTRY: "scatter_sparse_vec" }
+
+    struct DotSparseVec { nnz: u64, indices: Address, values: Address, y: Address, tree: TreeArg, gate: Address }
+    in SPARSE_VEC { ENTRY: "dot_sparse_vec" }
+}
 
 /// A sparse vector in device memory.
 #[derive(Debug)]
@@ -49,9 +63,9 @@ impl<T: Real> SparseVector<T> for Cuda {
         let (nnz, a, indices, values) =
             (s.values.len() as u64, CoeffArg::from(a), s.indices.pointer(), s.values.pointer());
         let (y, gate, grid) = (y.pointer(), gate_pointer(gate), Grid::rows(s.values.len()));
-        let mut arguments = [arg(&nnz), arg(&a), arg(&indices), arg(&values), arg(&y), arg(&gate)];
+        let parameters = AxpySparseVec { nnz, a, indices, values, y, gate };
         // SAFETY: axpy_sparse_vec(nnz, a, indices, values, y, gate), every index below y's length.
-        unsafe { self.launch::<T>(&SPARSE_VEC, "axpy_sparse_vec", grid, &mut arguments) }
+        unsafe { self.launch::<T, _>(AxpySparseVec::ENTRY, grid, &parameters) }
     }
 
     fn sparse_dot(&self, gate: Gate<'_, Self>, s: &CudaSparseVec<T>, y: &Vector<T>, out: &mut Scalar<T>) -> Result<()> {
@@ -59,30 +73,30 @@ impl<T: Real> SparseVector<T> for Cuda {
         let warps = s.values.len().div_ceil(BLOCK);
         let each = (warps / (4 * self.multiprocessors().max(1))).clamp(1, 8);
         let grid = Grid::of(warps.div_ceil(each), 32 * each as u32);
-        let tree = self.tree(s.values.len(), [out.pointer(), 0])?;
+        let tree = self.tree(s.values.len(), [out.pointer(), Address::NULL])?;
         let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
         let (y, gate) = (y.pointer(), gate_pointer(gate));
-        let mut arguments = [arg(&nnz), arg(&indices), arg(&values), arg(&y), arg(&tree), arg(&gate)];
+        let parameters = DotSparseVec { nnz, indices, values, y, tree, gate };
         // SAFETY: dot_sparse_vec(nnz, indices, values, y, tree, gate), every index below y's length.
-        unsafe { self.launch::<T>(&SPARSE_VEC, "dot_sparse_vec", grid, &mut arguments) }
+        unsafe { self.launch::<T, _>(DotSparseVec::ENTRY, grid, &parameters) }
     }
 
     fn gather(&self, gate: Gate<'_, Self>, y: &Vector<T>, s: &mut CudaSparseVec<T>) -> Result<()> {
         expect_len("gather", "y", y.len(), s.len)?;
         let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
         let (y, gate, grid) = (y.pointer(), gate_pointer(gate), Grid::rows(s.values.len()));
-        let mut arguments = [arg(&nnz), arg(&indices), arg(&y), arg(&values), arg(&gate)];
+        let parameters = GatherSparseVec { nnz, indices, y, values, gate };
         // SAFETY: gather_sparse_vec(nnz, indices, y, values, gate), every index below y's length.
-        unsafe { self.launch::<T>(&SPARSE_VEC, "gather_sparse_vec", grid, &mut arguments) }
+        unsafe { self.launch::<T, _>(GatherSparseVec::ENTRY, grid, &parameters) }
     }
 
     fn scatter(&self, gate: Gate<'_, Self>, s: &CudaSparseVec<T>, y: &mut Vector<T>) -> Result<()> {
         expect_len("scatter", "y", y.len(), s.len)?;
         let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
         let (y, gate, grid) = (y.pointer(), gate_pointer(gate), Grid::rows(s.values.len()));
-        let mut arguments = [arg(&nnz), arg(&indices), arg(&values), arg(&y), arg(&gate)];
+        let parameters = ScatterSparseVec { nnz, indices, values, y, gate };
         // SAFETY: scatter_sparse_vec(nnz, indices, values, y, gate), every index below y's length.
-        unsafe { self.launch::<T>(&SPARSE_VEC, "scatter_sparse_vec", grid, &mut arguments) }
+        unsafe { self.launch::<T, _>(ScatterSparseVec::ENTRY, grid, &parameters) }
     }
 
     fn download_sparse(&self, s: &CudaSparseVec<T>) -> Result<Vec<T>> {

@@ -16,10 +16,27 @@ use spandrel_sptrsv::{Plan, System, Triangle, View};
 
 use crate::csr::not_recorded;
 use crate::device::gate_pointer;
-use crate::launch::{Argument, Grid};
-use crate::memory::Buffer;
+use crate::kernel::{Argument, kernels};
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
+
+kernels! {
+    /// A solve by rows whose warps draw tickets.
+    pub(crate) struct SolveRows {
+        m: TriangleRowsArg, deep: u32, slots: Address, progress: Address, b: Address, x: Address, gate: Address,
+    }
+    in CAPELLINI { CAPELLINI: "sptrsv_capellini" }
+    | ELEMENTWISE { ELEMENTWISE: "sptrsv_elementwise" }
+    | SYNCFREE {
+        LANES_2: "sptrsv_rows2_syncfree",
+        LANES_4: "sptrsv_rows4_syncfree",
+        LANES_8: "sptrsv_rows8_syncfree",
+        LANES_16: "sptrsv_rows16_syncfree",
+        LANES_32: "sptrsv_rows32_syncfree",
+    }
+}
 
 /// Threads of a thread block whose warps draw tickets, `SOLVE_THREADS` of the kernels.
 const THREADS: usize = 256;
@@ -40,7 +57,7 @@ pub(crate) trait Solve<P: Plan> {
     ///
     /// # Errors
     /// [`Error::Triangle`] or [`Error::Unsupported`] for a system that the plan was not analysed for; the driver's.
-    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()>;
+    fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()>;
     /// Takes over the values of an updated plan of the same pattern.
     fn replace(&mut self, plan: &P) -> Result<()>;
     /// Takes over values that are on the device, as many as entries; `plan` is for its pattern.
@@ -77,7 +94,9 @@ fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     }
     let (x, gate) = (x.pointer(), gate_pointer(gate));
     let b = b.map_or(x, Vector::pointer);
-    (0..k).map(|column| (column * n * T::BYTES) as u64).try_for_each(|at| m.solve(cuda, gate, system, b + at, x + at))
+    (0..k)
+        .map(|column| column * n * T::BYTES)
+        .try_for_each(|at| m.solve(cuda, gate, system, b.offset(at), x.offset(at)))
 }
 
 /// Every plan whose resident form is `Solve`.
@@ -129,16 +148,16 @@ where
 /// `struct TriangleRows<T>`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct RowsArg {
-    ptr: u64,
-    idx: u64,
-    values: u64,
-    inv_diag: u64,
+pub(crate) struct TriangleRowsArg {
+    ptr: Address,
+    idx: Address,
+    values: Address,
+    inv_diag: Address,
     nrows: u32,
     lower: u32,
 }
 // SAFETY: `struct TriangleRows<T>`: four pointers, then two u32.
-unsafe impl Argument for RowsArg {}
+unsafe impl Argument for TriangleRowsArg {}
 
 /// The rows of one system, with the values by row.
 #[derive(Debug)]
@@ -221,17 +240,17 @@ impl<T: Real> TriangleRows<T> {
     }
 
     /// A system as kernels take it.
-    pub(crate) fn arg(&self, system: System) -> Result<RowsArg> {
+    pub(crate) fn arg(&self, system: System) -> Result<TriangleRowsArg> {
         let rows = match (system, &self.transposed) {
             (System::Plain, _) => &self.plain,
             (System::Transposed, Some(rows)) => rows,
             (System::Transposed, None) => return Err(Error::Triangle(spandrel_sptrsv::Error::NotAnalyzed)),
         };
-        Ok(RowsArg {
+        Ok(TriangleRowsArg {
             ptr: rows.ptr.pointer(),
             idx: rows.idx.pointer(),
             values: rows.values.pointer(),
-            inv_diag: if self.inv_diag.len() == 0 { 0 } else { self.inv_diag.pointer() },
+            inv_diag: if self.inv_diag.len() == 0 { Address::NULL } else { self.inv_diag.pointer() },
             nrows: self.nrows as u32,
             lower: u32::from(rows.lower),
         })
@@ -283,7 +302,7 @@ impl Progress {
         })
     }
     /// The address of `struct Progress`.
-    pub(crate) fn pointer(&self) -> u64 {
+    pub(crate) fn pointer(&self) -> Address {
         self.progress.pointer()
     }
     /// Makes it what it is after so many solves, but for the slots, which hold no number of a later one.
@@ -291,7 +310,7 @@ impl Progress {
         self.progress.write_at(0, &[solves])
     }
     /// The address of the slots.
-    pub(crate) fn slots(&self) -> u64 {
+    pub(crate) fn slots(&self) -> Address {
         self.slots.pointer()
     }
 }

@@ -7,8 +7,7 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::{Error, Ssor};
 
 use crate::Cuda;
-use crate::factor::{CudaFactor, Given, Numeric, Operands, Share, Until, part};
-use crate::module::SSOR;
+use crate::factor::{CudaFactor, FactorizeRows, Given, Numeric, Operands, Share, Until, part};
 
 impl<T: Real> Numeric for Ssor<T> {
     fn entries(&self) -> Given<'_> {
@@ -19,9 +18,8 @@ impl<T: Real> Numeric for Ssor<T> {
     }
     fn make(cuda: &Cuda, m: &CudaFactor<Self>, mut operands: Operands<'_, T>) -> Result<f64> {
         let shift = T::from_f64(2.0) - m.number();
-        // SAFETY: factorize_ssor(task) on the patterns of L and U, whose rows are A's.
-        let wrong =
-            unsafe { m.run(cuda, (&SSOR, "factorize_ssor", Share::Threads), &mut operands, shift, Until::Complete)? };
+        // SAFETY: the kernel is for the patterns of L and U, whose rows are A's.
+        let wrong = unsafe { m.run(cuda, Share::Threads(FactorizeRows::SSOR), &mut operands, shift, Until::Complete)? };
         let [Some(row), _] = wrong else { return Ok(0.0) };
         let [l, u] = m.places(row)?;
         let diagonal = l.end + u.start;

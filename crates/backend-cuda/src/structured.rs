@@ -14,12 +14,25 @@ use spandrel_formats::{Offset, Ordinal, Real};
 use spandrel_sptrsv::{Diagonal, Plan, Stages, Structured, System, Triangle};
 
 use crate::error::failed;
-use crate::launch::{Argument, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::STRUCTURED;
+use crate::kernel::{Argument, Entry, kernels};
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::sptrsv::{CountsSolves, Solve};
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
+
+kernels! {
+    struct SolveLines<T> { m: LinesArg<T>, b: Address, x: Address, gate: Address }
+    in STRUCTURED {
+        ALL: "sptrsv_structured",
+        BASELINE: "sptrsv_baseline_structured",
+        MULTISTAGE: "sptrsv_multistage_structured",
+        PREFETCH: "sptrsv_prefetch_structured",
+        UNCACHED: "sptrsv_uncached_structured",
+        FLAGS: "sptrsv_flags_structured",
+        FLAGS_UNCACHED: "sptrsv_flags_uncached_structured",
+    }
+}
 
 /// Threads of a thread block, `LINE_CREW` of the kernels, and its warps.
 const CREW: u32 = 128;
@@ -31,12 +44,12 @@ const HEAD: usize = 4;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct LinesArg<T> {
-    ptr: u64,
-    idx: u64,
-    from: u64,
-    values: u64,
-    inv: u64,
-    state: u64,
+    ptr: Address,
+    idx: Address,
+    from: Address,
+    values: Address,
+    inv: Address,
+    state: Address,
     n: u32,
     nnz: u32,
     flip: u32,
@@ -75,21 +88,21 @@ pub struct CudaStructured<T> {
     size: [u32; 3],
     crew: u32,
     group: u32,
-    kernel: &'static str,
+    kernel: Entry<SolveLines<T>>,
     blocks: usize,
 }
 
 /// The kernel for a set of stages.
-fn kernel(stages: Stages) -> Option<&'static str> {
+fn kernel<T: Real>(stages: Stages) -> Option<Entry<SolveLines<T>>> {
     let Stages { multistage, prefetch, predication, compressed, acquire } = stages;
     Some(match (multistage, prefetch, predication, compressed, acquire) {
-        (true, true, true, true, true) => "sptrsv_structured",
-        (false, false, false, false, false) => "sptrsv_baseline_structured",
-        (true, false, false, false, false) => "sptrsv_multistage_structured",
-        (true, true, false, false, false) => "sptrsv_prefetch_structured",
-        (true, true, true, true, false) => "sptrsv_uncached_structured",
-        (true, true, true, false, true) => "sptrsv_flags_structured",
-        (true, true, true, false, false) => "sptrsv_flags_uncached_structured",
+        (true, true, true, true, true) => SolveLines::ALL,
+        (false, false, false, false, false) => SolveLines::BASELINE,
+        (true, false, false, false, false) => SolveLines::MULTISTAGE,
+        (true, true, false, false, false) => SolveLines::PREFETCH,
+        (true, true, true, true, false) => SolveLines::UNCACHED,
+        (true, true, true, false, true) => SolveLines::FLAGS,
+        (true, true, true, false, false) => SolveLines::FLAGS_UNCACHED,
         _ => return None,
     })
 }
@@ -149,10 +162,10 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
         let size = host.size().map(|extent| if n == 0 { 0 } else { extent as u32 });
         let crew = host.queue_depth().clamp(1, size[1].max(1) as usize);
         let tickets = size[2] as usize * crew;
-        let function = self.function(&STRUCTURED, kernel, T::NAME)?.function;
+        let function = self.function::<T, _>(kernel)?.function;
         let each = function
             .occupancy_max_active_blocks_per_multiprocessor(CREW, 0, None)
-            .map_err(|error| failed(kernel, error))?;
+            .map_err(|error| failed(kernel.name, error))?;
         let blocks = (each as usize * self.multiprocessors()).min(tickets.div_ceil(WARPS)).max(1);
         let blocks = self.waiting(blocks);
         let off_diagonal = if host.diagonal() == Diagonal::NonUnit { nnz - n } else { nnz };
@@ -199,7 +212,7 @@ impl<T: Real> Solve<Structured<T>> for CudaStructured<T> {
     fn order(&self, _system: System) -> Order {
         Order::Own
     }
-    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
+    fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()> {
         let walk = match (system, &self.transposed) {
             (System::Plain, _) => &self.plain,
             (System::Transposed, Some(walk)) => walk,
@@ -208,12 +221,12 @@ impl<T: Real> Solve<Structured<T>> for CudaStructured<T> {
             }
         };
         let (magic, shift) = division(self.size[0]);
-        let lines = LinesArg::<T> {
+        let m = LinesArg::<T> {
             ptr: walk.ptr.pointer(),
             idx: walk.idx.pointer(),
-            from: walk.from.as_ref().map_or(0, Buffer::pointer),
+            from: walk.from.as_ref().map_or(Address::NULL, Buffer::pointer),
             values: self.values.pointer(),
-            inv: if self.inv_diag.len() == 0 { 0 } else { self.inv_diag.pointer() },
+            inv: if self.inv_diag.len() == 0 { Address::NULL } else { self.inv_diag.pointer() },
             state: self.state.pointer(),
             n: self.n as u32,
             nnz: self.nnz as u32,
@@ -225,9 +238,9 @@ impl<T: Real> Solve<Structured<T>> for CudaStructured<T> {
             group: self.group,
             element: PhantomData,
         };
-        let mut arguments = [arg(&lines), arg(&b), arg(&x), arg(&gate)];
-        // SAFETY: {kernel}(lines, b, x, gate), vectors of n elements; the state has a word for each queue and each mark.
-        unsafe { cuda.launch::<T>(&STRUCTURED, self.kernel, Grid::of(self.blocks, CREW), &mut arguments) }
+        let (grid, parameters) = (Grid::of(self.blocks, CREW), SolveLines { m, b, x, gate });
+        // SAFETY: vectors of n elements; the state has a word for each queue and each mark.
+        unsafe { cuda.launch::<T, _>(self.kernel, grid, &parameters) }
     }
     fn replace(&mut self, plan: &Structured<T>) -> Result<()> {
         let inv_diag = plan.matrix().inv_diag();
@@ -270,9 +283,9 @@ mod tests {
 
     #[test]
     fn every_measured_set_has_a_kernel() {
-        assert_eq!(kernel(Stages::ALL), Some("sptrsv_structured"));
-        assert_eq!(kernel(Stages::NONE), Some("sptrsv_baseline_structured"));
-        assert_eq!(kernel(Stages { multistage: false, ..Stages::ALL }), None);
-        assert_eq!(size_of::<LinesArg<f64>>(), 88);
+        let name = |stages| kernel::<f64>(stages).map(|entry| entry.name);
+        assert_eq!(name(Stages::ALL), Some("sptrsv_structured"));
+        assert_eq!(name(Stages::NONE), Some("sptrsv_baseline_structured"));
+        assert_eq!(name(Stages { multistage: false, ..Stages::ALL }), None);
     }
 }

@@ -9,11 +9,18 @@ use spandrel_backend::{Error, Load, Order, Result};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Plan, Syncfree, System, Walk};
 
-use crate::launch::arg;
-use crate::memory::Buffer;
-use crate::module::SYNCFREE;
-use crate::sptrsv::{CountsSolves, Progress, Solve, TriangleRows};
+use crate::kernel::{Entry, kernels};
+use crate::memory::{Address, Buffer};
+use crate::sptrsv::{CountsSolves, Progress, Solve, SolveRows, TriangleRows, TriangleRowsArg};
 use crate::{Cuda, Vector};
+
+kernels! {
+    struct SptrsvColumnsSyncfree {
+        m: TriangleRowsArg, deep: u32, degrees: Address, arrivals: Address, sums: Address, progress: Address,
+        b: Address, x: Address, gate: Address,
+    }
+    in SYNCFREE { ENTRY: "sptrsv_columns_syncfree" }
+}
 
 /// A plan in device memory.
 #[derive(Debug)]
@@ -46,13 +53,13 @@ impl Lanes {
     fn of(nrows: usize, entries: usize) -> Self {
         Self((entries.div_ceil(nrows.max(1)).clamp(2, 32) as u32).next_power_of_two())
     }
-    fn kernel(self) -> &'static str {
+    fn kernel(self) -> Entry<SolveRows> {
         match self.0 {
-            2 => "sptrsv_rows2_syncfree",
-            4 => "sptrsv_rows4_syncfree",
-            8 => "sptrsv_rows8_syncfree",
-            16 => "sptrsv_rows16_syncfree",
-            _ => "sptrsv_rows32_syncfree",
+            2 => SolveRows::LANES_2,
+            4 => SolveRows::LANES_4,
+            8 => SolveRows::LANES_8,
+            16 => SolveRows::LANES_16,
+            _ => SolveRows::LANES_32,
         }
     }
 }
@@ -122,32 +129,22 @@ impl<T: Real> Solve<Syncfree<T>> for CudaSyncfree<T> {
             By::Rows(_) => self.rows.adopt(cuda, plan, values, |system| plan.rows(system)),
         }
     }
-    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
-        let (rows, progress, n) = (self.rows.arg(system)?, self.progress.pointer(), self.rows.shape().0);
+    fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()> {
+        let (m, progress, n) = (self.rows.arg(system)?, self.progress.pointer(), self.rows.shape().0);
         match &self.by {
             By::Columns { degrees, arrivals, sums } => {
                 let degrees = degrees[usize::from(system == System::Transposed)].as_ref();
                 let degrees = degrees.ok_or(Error::Triangle(spandrel_sptrsv::Error::NotAnalyzed))?.pointer();
                 let (arrivals, sums, (grid, deep)) = (arrivals.pointer(), sums.pointer(), cuda.solve_grid(n, 32));
-                let mut arguments = [
-                    arg(&rows),
-                    arg(&deep),
-                    arg(&degrees),
-                    arg(&arrivals),
-                    arg(&sums),
-                    arg(&progress),
-                    arg(&b),
-                    arg(&x),
-                    arg(&gate),
-                ];
+                let parameters = SptrsvColumnsSyncfree { m, deep, degrees, arrivals, sums, progress, b, x, gate };
                 // SAFETY: sptrsv_columns_syncfree(columns, deep, degrees, arrivals, sums, progress, b, x, gate), all of nrows elements.
-                unsafe { cuda.launch::<T>(&SYNCFREE, "sptrsv_columns_syncfree", grid, &mut arguments) }
+                unsafe { cuda.launch::<T, _>(SptrsvColumnsSyncfree::ENTRY, grid, &parameters) }
             }
             By::Rows(lanes) => {
                 let (slots, (grid, deep)) = (self.progress.slots(), cuda.solve_grid(n, lanes.0 as usize));
-                let mut arguments = [arg(&rows), arg(&deep), arg(&slots), arg(&progress), arg(&b), arg(&x), arg(&gate)];
-                // SAFETY: sptrsv_rows{n}_syncfree(rows, deep, slots, progress, b, x, gate), vectors of nrows elements and as many slots.
-                unsafe { cuda.launch::<T>(&SYNCFREE, lanes.kernel(), grid, &mut arguments) }
+                let parameters = SolveRows { m, deep, slots, progress, b, x, gate };
+                // SAFETY: vectors of nrows elements and as many slots.
+                unsafe { cuda.launch::<T, _>(lanes.kernel(), grid, &parameters) }
             }
         }
     }

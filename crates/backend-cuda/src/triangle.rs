@@ -9,10 +9,18 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
 use spandrel_sptrsv::{Diagonal, Plan, Triangle};
 
-use crate::launch::{Grid, arg};
-use crate::memory::Buffer;
-use crate::module::TRIANGLE;
+use crate::kernel::kernels;
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::{Cuda, Vector};
+
+kernels! {
+    struct GatherTriangle { n: u64, from: Address, values: Address, to: Address }
+    in TRIANGLE { ENTRY: "gather_triangle" }
+
+    pub(crate) struct InvertTriangle { n: u64, from: Address, values: Address, to: Address }
+    in TRIANGLE { ENTRY: "invert_triangle" }
+}
 
 /// Where the values of an array are among a triangle's; nothing before they are asked for.
 #[derive(Debug, Default)]
@@ -37,9 +45,7 @@ impl Places {
         let (from, n) = (self.load(cuda, made)?.pointer(), to.len() as u64);
         let (values, to, grid) = (values.pointer(), to.pointer(), Grid::rows(to.len()));
         // SAFETY: gather_triangle(n, from, values, to), a place of the triangle's pattern for each of n elements.
-        unsafe {
-            cuda.launch::<T>(&TRIANGLE, "gather_triangle", grid, &mut [arg(&n), arg(&from), arg(&values), arg(&to)])
-        }
+        unsafe { cuda.launch::<T, _>(GatherTriangle::ENTRY, grid, &GatherTriangle { n, from, values, to }) }
     }
 
     /// `to` <- the reciprocals of the values at the places that `made` gives; nothing where `to` is empty, as for a unit diagonal.
@@ -56,9 +62,7 @@ impl Places {
         let (from, n) = (self.load(cuda, || made().into())?.pointer(), to.len() as u64);
         let (values, to, grid) = (values.pointer(), to.pointer(), Grid::rows(to.len()));
         // SAFETY: as above, of no place without a value.
-        unsafe {
-            cuda.launch::<T>(&TRIANGLE, "invert_triangle", grid, &mut [arg(&n), arg(&from), arg(&values), arg(&to)])
-        }
+        unsafe { cuda.launch::<T, _>(InvertTriangle::ENTRY, grid, &InvertTriangle { n, from, values, to }) }
     }
 }
 

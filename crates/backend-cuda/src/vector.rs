@@ -7,7 +7,82 @@ use spandrel_backend::Result;
 use spandrel_formats::Real;
 
 use crate::Cuda;
-use crate::memory::Buffer;
+use crate::kernel::kernels;
+use crate::launch::{ChecksArg, CoeffArg, TreeArg};
+use crate::memory::{Address, Buffer};
+
+kernels! {
+    pub(crate) struct FillVector<T> { n: u64, value: CoeffArg<T>, y: Address, gate: Address }
+    in VECTOR { ENTRY: "fill_vector" }
+
+    pub(crate) struct CopyVector { n: u64, x: Address, y: Address, gate: Address }
+    in VECTOR { ENTRY: "copy_vector" }
+
+    pub(crate) struct AxpbyVector<T> { n: u64, a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, gate: Address }
+    in VECTOR { ENTRY: "axpby_vector" }
+
+    pub(crate) struct AxpbypczVector<T> {
+        n: u64, a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, c: CoeffArg<T>, z: Address, gate: Address,
+    }
+    in VECTOR { ENTRY: "axpbypcz_vector" }
+
+    pub(crate) struct HadamardVector { n: u64, x: Address, y: Address, z: Address, gate: Address }
+    in VECTOR { ENTRY: "hadamard_vector" }
+
+    pub(crate) struct AssignScalar<T> { value: CoeffArg<T>, out: Address, gate: Address }
+    in VECTOR { ENTRY: "assign_scalar" }
+
+    pub(crate) struct CastVector { n: u64, a: CoeffArg<f64>, x: Address, y: Address, gate: Address }
+    in VECTOR { ENTRY: "cast_vector" }
+
+    pub(crate) struct BinadeVector {
+        n: u64, x: Address, results: Address, ticket: Address, out: Address, gate: Address,
+    }
+    in VECTOR { ENTRY: "binade_vector" }
+
+    pub(crate) struct DotVector { n: u64, x: Address, y: Address, root: u32, tree: TreeArg, gate: Address }
+    in VECTOR { ENTRY: "dot_vector" }
+
+    pub(crate) struct ObserveScalar { squared: Address, phase: u32, monitor: Address }
+    in VECTOR { ENTRY: "observe_scalar" }
+
+    pub(crate) struct RequireScalar { value: Address, positive: u32, what: u32, monitor: Address }
+    in VECTOR { ENTRY: "require_scalar" }
+
+    pub(crate) struct CgUpdateVector<T> {
+        n: u64, a: CoeffArg<T>, p: Address, q: Address, x: Address, r: Address, checks: ChecksArg, tree: TreeArg,
+        monitor: Address,
+    }
+    in VECTOR { ENTRY: "cg_update_vector" }
+
+    pub(crate) struct ResidualStepVector<T> {
+        n: u64, a: CoeffArg<T>, v: Address, r: Address, checks: ChecksArg, tree: TreeArg, monitor: Address,
+    }
+    in VECTOR { ENTRY: "residual_step_vector" }
+
+    pub(crate) struct BicgstabUpdateVector<T> {
+        n: u64, a: CoeffArg<T>, p: Address, o: CoeffArg<T>, s: Address, tt: Address, shadow: Address, x: Address,
+        r: Address, checks: ChecksArg, tree: TreeArg, monitor: Address,
+    }
+    in VECTOR { ENTRY: "bicgstab_update_vector" }
+
+    pub(crate) struct HadamardDotVector {
+        n: u64, d: Address, r: Address, z: Address, tree: TreeArg, monitor: Address,
+    }
+    in VECTOR { ENTRY: "hadamard_dot_vector" }
+
+    pub(crate) struct CgDirectionVector<T> {
+        n: u64, z: Address, b: CoeffArg<T>, a: CoeffArg<T>, p: Address, x: Address, from: Address, to: Address,
+        required: Address, what: u32, ticket: Address, monitor: Address,
+    }
+    in VECTOR { ENTRY: "cg_direction_vector" }
+
+    pub(crate) struct BicgstabDirectionVector<T> {
+        n: u64, r: Address, b: CoeffArg<T>, v: Address, c: CoeffArg<T>, p: Address, from: Address, to: Address,
+        ticket: Address, monitor: Address,
+    }
+    in VECTOR { ENTRY: "bicgstab_direction_vector" }
+}
 
 /// A vector in device memory.
 #[derive(Debug)]
@@ -42,14 +117,14 @@ impl<T: Real> Vector<T> {
     /// The address of the first element in device memory, valid while the vector lives. Work that uses it outside this backend
     /// must wait for [`spandrel_backend::Device::synchronize`], and end before the backend goes on with the vector.
     pub fn device_pointer(&self) -> sys::CUdeviceptr {
-        self.buffer.pointer()
+        self.buffer.pointer().get()
     }
 
     pub(crate) fn buffer(&self) -> &Buffer<T> {
         &self.buffer
     }
 
-    pub(crate) fn pointer(&self) -> u64 {
+    pub(crate) fn pointer(&self) -> Address {
         self.buffer.pointer()
     }
 }
@@ -133,7 +208,7 @@ impl<T: Real> Scalar<T> {
         Ok(values)
     }
 
-    pub(crate) fn pointer(&self) -> u64 {
+    pub(crate) fn pointer(&self) -> Address {
         self.buffer.address(self.at)
     }
 }

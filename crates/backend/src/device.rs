@@ -9,10 +9,11 @@ use crate::{Latest, Report, Result, Watch};
 pub trait Device: Sized {
     /// `"cpu"`, `"cuda"`; names trials, benches and records.
     const NAME: &'static str;
-    /// A captured step.
-    type Graph;
+    /// A captured step. Threads may own it in turn.
+    type Graph: Send;
     /// The device-resident record of an iteration: counts, decides, and gates the work behind it. See [`Watch`].
-    type Monitor;
+    /// Threads may own it in turn and share it.
+    type Monitor: Send + Sync;
 
     /// The device in words, for reports: model, threads or multiprocessors.
     fn describe(&self) -> String;

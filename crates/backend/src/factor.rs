@@ -55,7 +55,7 @@ pub trait Assemble<F: Factor>: Factorize<F> + Load<Csr<F::Value>> {
 }
 
 /// What [`Assemble::assemble`] makes: z <- U^-1 (L^-1 r), or L^-T (L^-1 r), with nothing of the factors on the host.
-pub trait Assembled<T: Real, B: Backend<T>>: Preconditioner<T, B> {
+pub trait Assembled<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send + Sync {
     /// Factors new values on the pattern of the old, in stored order: no new addresses, so recorded steps see the new factors. Blocks; may
     /// not be recorded.
     ///

@@ -94,7 +94,7 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     #[doc(alias = "to_device")]
     pub fn load(be: &B, host: impl IntoArc<F>) -> Result<Self> {
         let host = host.into_arc();
-        let (nrows, ncols, nnz, of_host) = (host.nrows(), host.ncols(), host.nnz(), (host.storage(), host.spmv()));
+        let (nrows, ncols, nnz, of_host) = (host.nrows(), host.ncols(), host.nnz(), (host.storage(), host.spmv_bytes()));
         let resident = be.load(host)?;
         let (storage, spmv_bytes) = be.traffic(&resident).unwrap_or(of_host);
         Ok(Self { resident, nrows, ncols, nnz, storage, spmv_bytes })

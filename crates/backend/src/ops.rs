@@ -98,10 +98,10 @@ impl<'a, T: Real, S> Coeff<'a, T, S> {
     note = "an operation takes the device by reference, as its first argument: `&device`"
 )]
 pub trait Backend<T: Real>: Device {
-    /// A device vector of fixed length.
-    type Vector;
-    /// A device scalar.
-    type Scalar;
+    /// A device vector of fixed length. Threads may own it in turn and share it.
+    type Vector: Send + Sync;
+    /// A device scalar, as a vector.
+    type Scalar: Send + Sync;
 
     /// A vector of zeros. Allocates; may not be recorded.
     ///
@@ -230,15 +230,16 @@ pub trait Backend<T: Real>: Device {
     note = "in generic code bound the device by the operation that is needed, such as `Spmv<{H}>`, or by `EveryFormat<T>`"
 )]
 pub unsafe trait Load<H>: Device {
-    /// What lies on the device. It borrows nothing, so that it may be told from others at run time ([`crate::Operator::stored`]).
-    type Resident: 'static;
+    /// What lies on the device. Threads may own it in turn and share it. It borrows nothing, so that its type can be asked for at run time
+    /// ([`crate::Operator::stored`]).
+    type Resident: Send + Sync + 'static;
     /// Loads. Allocates; may not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
     fn load(&self, host: Arc<H>) -> Result<Self::Resident>;
     /// Bytes of the stored arrays and of y = A x, where a matrix is kept in less than the host's
-    /// ([`spandrel_formats::Traffic::storage`], [`spandrel_formats::Traffic::spmv`]); `None` where these hold.
+    /// ([`spandrel_formats::Traffic::storage`], [`spandrel_formats::Traffic::spmv_bytes`]); `None` where these hold.
     fn traffic(&self, _resident: &Self::Resident) -> Option<(u64, u64)> {
         None
     }
@@ -257,7 +258,7 @@ pub struct Converted<R> {
     pub nnz: usize,
     /// Bytes of the stored arrays, [`spandrel_formats::Traffic::storage`] or as [`Load::traffic`] says.
     pub storage: u64,
-    /// Bytes of a product, [`spandrel_formats::Traffic::spmv`] or as [`Load::traffic`] says.
+    /// Bytes of a product, [`spandrel_formats::Traffic::spmv_bytes`] or as [`Load::traffic`] says.
     pub spmv_bytes: u64,
 }
 

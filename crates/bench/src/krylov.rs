@@ -160,7 +160,6 @@ impl<B: EveryMethod<f64>, A: Operator<f64, B>> Whole<'_, B, A> {
             Solver::Cg(cg) => cg.solve(be, &self.a, m, b, x, &self.options),
             Solver::BiCgStab(bicgstab) => bicgstab.solve(be, &self.a, m, b, x, &self.options),
         }?;
-        // BiCGStab may end in its first half step.
         self.iterations.set(outcome.iterations.max(1));
         Ok(outcome)
     }
@@ -180,7 +179,7 @@ impl<B: EveryMethod<f64>, A: Operator<f64, B>> Contender for Whole<'_, B, A> {
         self.iterations.get() as u64
     }
     fn run(&mut self) {
-        self.solve().expect("it was solved before, when it was checked");
+        let _ = self.solve().expect("it was solved before, when it was checked");
     }
     fn poison(&mut self) {
         self.be.fill(None, f64::NAN, &mut self.x).expect("a vector of the size that it was made with");
@@ -214,7 +213,7 @@ impl<'b, B: EveryMethod<f64>> Contest<'b, B> {
             b: Rc::clone(&self.b),
             x: be.zeros(n)?,
             options: Options {
-                rtol: self.plan.rtol,
+                rtol: Some(self.plan.rtol),
                 max_iters: Some(self.plan.max_iters),
                 history: false,
                 ..Options::default()
@@ -453,7 +452,7 @@ struct HostPeers;
 
 impl Peers<Cpu> for HostPeers {
     fn add<'b>(&'b self, contest: &mut Contest<'b, Cpu>) -> Result<()> {
-        let bytes = contest.csr.spmv();
+        let bytes = contest.csr.spmv_bytes();
         let label = |contender, kernel| Label { noun: "csr", contender, kernel: Some(kernel), bytes };
         let (rows, cols, ptr, idx, values) = contest.csr.clone().into_parts();
         let product = SprsProduct(CsMatI::new((rows, cols), ptr, idx, values));

@@ -7,7 +7,7 @@ use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::matrix_free::LinOp;
 use faer::sparse::{SparseRowMat, SymbolicSparseRowMat};
 use nalgebra_sparse::CsrMatrix;
-use spandrel_formats::{Csr, Format, Real, Traffic};
+use spandrel_formats::{Csr, Real, Traffic};
 use sprs::CsMatI;
 
 use crate::contender::Contender;
@@ -33,7 +33,7 @@ impl<T: PeerReal> Sprs<T> {
     /// Takes a copy of the matrix over.
     pub fn new(csr: &Csr<T>, x: &[T]) -> Self {
         let (m, n, ptr, idx, values) = parts(csr);
-        Self { mat: CsMatI::new((m, n), ptr, idx, values), x: x.to_vec(), y: vec![T::default(); m], bytes: csr.spmv() }
+        Self { mat: CsMatI::new((m, n), ptr, idx, values), x: x.to_vec(), y: vec![T::default(); m], bytes: csr.spmv_bytes() }
     }
 }
 
@@ -74,7 +74,7 @@ impl<T: PeerReal> Faer<T> {
         let (m, n, ptr, idx, values) = parts(csr);
         let mat = SparseRowMat::new(SymbolicSparseRowMat::new_checked(m, n, ptr, None, idx), values);
         let stack = MemBuffer::new(mat.as_ref().apply_scratch(1, faer::Par::rayon(0)));
-        Self { mat, x: faer::Mat::from_fn(n, 1, |i, _| x[i]), y: faer::Mat::zeros(m, 1), stack, bytes: csr.spmv() }
+        Self { mat, x: faer::Mat::from_fn(n, 1, |i, _| x[i]), y: faer::Mat::zeros(m, 1), stack, bytes: csr.spmv_bytes() }
     }
 }
 
@@ -119,7 +119,7 @@ impl<T: PeerReal> Nalgebra<T> {
         let mat = CsrMatrix::try_from_csr_data(m, n, wide(ptr), wide(idx), values)
             .expect("the same invariants hold in both crates");
         // Its own bytes: 8-byte indices and pointers.
-        let bytes = csr.spmv() + (4 * (csr.nnz() + m + 1)) as u64;
+        let bytes = csr.spmv_bytes() + (4 * (csr.nnz() + m + 1)) as u64;
         Self { mat, x: nalgebra::DVector::from_column_slice(x), y: nalgebra::DVector::zeros(m), bytes }
     }
 }

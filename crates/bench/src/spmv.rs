@@ -117,7 +117,7 @@ impl<T: PeerReal> Contender for Serial<T> {
         Some(SERIAL.into())
     }
     fn bytes(&self) -> u64 {
-        self.coo.spmv()
+        self.coo.spmv_bytes()
     }
     fn run(&mut self) {
         self.y.fill(T::default());
@@ -249,7 +249,7 @@ where
         }
     }
     // Beside a matrix that a cache holds, the rate of memory says nothing.
-    if plan.machine && csr.spmv() > choose::PAST_CACHE {
+    if plan.machine && csr.spmv_bytes() > choose::PAST_CACHE {
         contenders.push(Box::new(Stream::new(false)));
         contenders.push(Box::new(Stream::new(true)));
     }

@@ -272,7 +272,6 @@ impl Case {
             }
             Some(Generator::Spec { spec }) => {
                 let csr = crate::generated(spec).with_context(|| self.name.clone())?;
-                use spandrel_formats::Format;
                 for i in 0..csr.nrows() {
                     let (cols, values) = csr.row(i);
                     places.extend(cols.iter().zip(values).map(|(&j, &v)| (i, j as usize, v)));

@@ -7,7 +7,7 @@
 //! for: a system that needs one has no answer here.
 //! Reference: as the solvers'.
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
 use crate::reference::{finish, stored, tree_dot};
 
@@ -88,7 +88,7 @@ impl<T: Real> System<'_, T> {
         None
     }
 
-    /// BiCGStab, counted in whole iterations: an end after the first half of one counts those before.
+    /// BiCGStab; an iteration that ends after its first half counts as one.
     pub fn bicgstab(&self) -> Answer<T> {
         let mut x = vec![T::zero(); self.b.len()];
         let mut r = self.residual(&x);
@@ -102,7 +102,7 @@ impl<T: Real> System<'_, T> {
             axpby(-alpha, &v, T::one(), &mut r);
             if norm(&r) <= self.goal() {
                 axpby(alpha, &p_hat, T::one(), &mut x);
-                return Some((x, done - 1));
+                return Some((x, done));
             }
             let s_hat = self.precondition(&r);
             let t = self.product(&s_hat);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use spandrel_formats::{Csr, Format, Grid, Real};
+use spandrel_formats::{Csr, Grid, Real};
 use spandrel_sptrsv::{Diagonal, System, Triangle, Triangular, serial, split};
 
 use crate::case::{Stream, numbers, seed};

@@ -122,7 +122,7 @@ impl<T: Real> Bdia<T> {
         Ok(bands)
     }
 
-    /// Bytes of a matrix with these bands: [`Traffic::storage`] and [`Traffic::spmv`].
+    /// Bytes of a matrix with these bands: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(nrows: usize, ncols: usize, bands: &[Band]) -> (u64, u64) {
         let list = 8 * bands.len() as u64;
         let values = nrows as u64 * bands.iter().map(|band| u64::from(band.width)).sum::<u64>();
@@ -172,7 +172,7 @@ impl<T: Real> Traffic for Bdia<T> {
     fn storage(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, &self.bands).0
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, &self.bands).1
     }
     fn flops(&self) -> u64 {

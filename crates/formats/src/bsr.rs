@@ -27,6 +27,8 @@ use crate::{Bsrx, Csr, Error, Format, Real, Result, Traffic};
 pub const BLOCK_DIMS: [usize; 5] = [2, 3, 4, 6, 8];
 
 /// A matrix of dense square blocks. See the module's head for layout and invariants.
+#[doc(alias = "bcrs")]
+#[doc(alias = "BlockCsr")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bsr<T> {
     nrows: usize,
@@ -359,7 +361,7 @@ impl<T: Real> Traffic for Bsr<T> {
     fn storage(&self) -> u64 {
         (self.values.len() * T::BYTES + 4 * (self.col_idx.len() + self.row_ptr.len())) as u64
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
     }
     fn flops(&self) -> u64 {

@@ -168,7 +168,7 @@ impl<T: Real> Traffic for Bsrx<T> {
         let indices = self.col_idx.len() + self.row_start.len() + self.row_end.len() + self.mask.len();
         (self.values.len() * T::BYTES + 4 * indices) as u64
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         let blocks: usize = self.mask.iter().map(|&i| self.blocks(i as usize).len()).sum();
         let rows: usize =
             self.mask.iter().map(|&i| (self.nrows - i as usize * self.block_dim).min(self.block_dim)).sum();

@@ -1,7 +1,7 @@
 //! Which format multiplies fastest, expected from the bytes and places that y = A x walks over: computed from the structure, none of
 //! the formats is built. A CPU core ([`COSTS`]) and a GPU ([`GPU_COSTS`]) have costs of their own.
 //!
-//! Each format's bytes are those of its [`crate::Traffic::spmv`] after [`Format::from_csr`], to the byte, from the same rules
+//! Each format's bytes are those of its [`crate::Traffic::spmv_bytes`] after [`Format::from_csr`], to the byte, from the same rules
 //! (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices) and under the same limits on padding.
 //! Cost: a [`Survey`] and a pass over the entries for each size of block, unless a part of them shows that blocks cannot win; a stamp per
 //! block column of memory.
@@ -13,7 +13,7 @@ use crate::bsr::{BLOCK_DIMS, Bsr, PARTS, blocks_of_some, count_blocks, storage_b
 use crate::dia::positions;
 use crate::hmec::{self, plan};
 use crate::padding::{fits, sort_descending};
-use crate::{Csr, Error, Format, Hyb, Ordinal, Real, Result, Survey, Traffic, dense, ell, sell};
+use crate::{Csr, Error, Hyb, Ordinal, Real, Result, Survey, Traffic, dense, ell, sell};
 
 /// What the product runs on: whose costs decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,7 +189,7 @@ impl Survey {
 
 fn best_of<T: Real>(csr: &Csr<T>, machine: Machine, candidates: Vec<Candidate>) -> Choice {
     let weighted = |c: &Candidate| c.nanoseconds;
-    let own = csr.spmv();
+    let own = csr.spmv_bytes();
     let mut best = candidates.iter().find(|c| c.name == "csr");
     for candidate in &candidates {
         if weighted(candidate).is_some_and(|cost| best.and_then(weighted).is_none_or(|least| cost < least)) {
@@ -340,7 +340,7 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                 let fit = if storage > dense::FREE { padded("dense", storage) } else { Ok(()) };
                 ("every place".into(), nrows * ncols, fit.map(|()| storage as u64 + vectors))
             }
-            _ => ("compressed rows".into(), nnz, Ok(csr.spmv())),
+            _ => ("compressed rows".into(), nnz, Ok(csr.spmv_bytes())),
         }
     };
     // A GPU keeps the upper half of a symmetric matrix by diagonals, and reads the values of the lower one from its cache.

@@ -17,6 +17,7 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::{Csc, Csr, Dense, Error, Format, Real, Result, Traffic};
 
 /// A matrix in coordinates. See the module's head for layout and invariants.
+#[doc(alias = "ijv")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coo<T> {
     nrows: usize,
@@ -85,7 +86,7 @@ impl<T: Real> Coo<T> {
         &mut self.values
     }
 
-    /// Bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv`].
+    /// Bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(nrows: usize, ncols: usize, nnz: usize) -> (u64, u64) {
         let (storage, value) = (nnz as u64 * (8 + T::BYTES as u64), T::BYTES as u64);
         (storage, storage + (nrows + ncols) as u64 * value)
@@ -120,7 +121,7 @@ impl<T: Real> Coo<T> {
 }
 
 /// Row of each entry of a CSR matrix.
-fn expand(row_ptr: &[Offset], nnz: usize) -> Vec<Ordinal> {
+pub(crate) fn expand(row_ptr: &[Offset], nnz: usize) -> Vec<Ordinal> {
     let mut rows = Vec::with_capacity(nnz);
     for (i, segment) in row_ptr.windows(2).enumerate() {
         rows.resize(segment[1] as usize, i as Ordinal);
@@ -179,7 +180,7 @@ impl<T: Real> Traffic for Coo<T> {
     fn storage(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, self.values.len()).0
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, self.values.len()).1
     }
     fn flops(&self) -> u64 {

@@ -126,7 +126,7 @@ fn shifted(n: usize, keys: impl Iterator<Item = Ordinal>) -> Result<Vec<Offset>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Csr, Format, generate};
+    use crate::{Csr, generate};
 
     #[test]
     fn ranges_of_keys_come_to_the_same_as_one_pass() {

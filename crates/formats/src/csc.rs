@@ -22,6 +22,8 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::{Coo, Csr, Error, Format, Real, Result, Traffic};
 
 /// A matrix in compressed sparse columns. See the module's head for layout and invariants.
+#[doc(alias = "ccs")]
+#[doc(alias = "SparseColMat")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Csc<T> {
     nrows: usize,
@@ -67,16 +69,19 @@ impl<T: Real> Csc<T> {
     }
 
     /// Where each column's entries begin, `ncols + 1` offsets.
+    #[doc(alias = "indptr")]
     pub fn col_ptr(&self) -> &[Offset] {
         &self.col_ptr
     }
 
     /// Row of each entry.
+    #[doc(alias = "indices")]
     pub fn row_idx(&self) -> &[Ordinal] {
         &self.row_idx
     }
 
     /// Value of each entry.
+    #[doc(alias = "data")]
     pub fn values(&self) -> &[T] {
         &self.values
     }
@@ -157,7 +162,7 @@ impl<T: Real> Traffic for Csc<T> {
     fn storage(&self) -> u64 {
         (self.values.len() * (4 + T::BYTES) + 4 * (self.ncols + 1)) as u64
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
     }
     fn flops(&self) -> u64 {

@@ -74,7 +74,7 @@ impl<T: Real> Traffic for Dense<T> {
     fn storage(&self) -> u64 {
         (self.values.len() * T::BYTES) as u64
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         self.storage() + ((self.nrows + self.ncols) * T::BYTES) as u64
     }
     fn flops(&self) -> u64 {

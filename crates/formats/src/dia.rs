@@ -76,7 +76,7 @@ impl<T: Real> Dia<T> {
         fits::<T>("dia", nrows as u128 * diagonals as u128 * T::BYTES as u128, nrows, nnz)
     }
 
-    /// Bytes of a matrix with these diagonals: [`Traffic::storage`] and [`Traffic::spmv`].
+    /// Bytes of a matrix with these diagonals: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(nrows: usize, ncols: usize, offsets: &[i32]) -> (u64, u64) {
         let list = 4 * offsets.len() as u64;
         let inside = positions(nrows, ncols, offsets.iter().copied());
@@ -241,7 +241,7 @@ impl<T: Real> Traffic for Dia<T> {
     fn storage(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, &self.offsets).0
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, &self.offsets).1
     }
     fn flops(&self) -> u64 {

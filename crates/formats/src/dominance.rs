@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::{Csr, Format, Real};
+use crate::{Csr, Real};
 
 /// Rows per parallel task.
 const CHUNK: usize = 1024;

@@ -23,6 +23,7 @@ use crate::{Csr, Error, Format, Hyb, Real, Result, Traffic};
 pub const PADDING: Ordinal = u32::MAX;
 
 /// A matrix whose rows are padded to one width. See the module's head for layout and invariants.
+#[doc(alias = "ellpack")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ell<T> {
     nrows: usize,
@@ -78,7 +79,7 @@ impl<T: Real> Ell<T> {
         fits::<T>("ell", bytes::<T>(nrows, width), nrows, nnz)
     }
 
-    /// Bytes of a matrix of this width with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv`].
+    /// Bytes of a matrix of this width with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(nrows: usize, ncols: usize, width: usize, nnz: usize) -> (u64, u64) {
         let positions = nrows as u64 * width as u64;
         let value = T::BYTES as u64;
@@ -189,7 +190,7 @@ impl<T: Real> Traffic for Ell<T> {
     fn storage(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, self.width, self.nnz).0
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         Self::traffic_of(self.nrows, self.ncols, self.width, self.nnz).1
     }
     fn flops(&self) -> u64 {

@@ -113,7 +113,7 @@ pub enum Error {
         /// How much.
         bytes: u64,
     },
-    /// A Matrix Market file that is wrong at a place.
+    /// A text file (Matrix Market, numbers in columns) that is wrong at a place.
     #[error("{file}:{line}:{column}: {why}")]
     Parse {
         /// The file's name, or `<memory>`.
@@ -122,6 +122,16 @@ pub enum Error {
         line: u64,
         /// Column in bytes, from 1.
         column: u64,
+        /// What is wrong there.
+        why: String,
+    },
+    /// A binary file that is wrong at a place.
+    #[error("{file}: byte {at}: {why}")]
+    Binary {
+        /// The file's name, or `<memory>`.
+        file: String,
+        /// Byte, from 0.
+        at: u64,
         /// What is wrong there.
         why: String,
     },

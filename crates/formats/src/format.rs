@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Csr, Real, Result, Traffic};
+use crate::{Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, Hec, Hmec, Hyb, Real, Result, Sell, Traffic};
 
 /// A storage format: a noun of this workspace. CSR is the hub through which any format becomes any other.
 pub trait Format: Traffic + Clone + std::fmt::Debug + Send + Sync + Sized + 'static {
@@ -67,3 +67,33 @@ macro_rules! for_each_format {
         }
     };
 }
+
+/// Shape and entries without an import: every format of the list has them as methods of its own.
+macro_rules! inherent_shape {
+    ([] $(($stem:ident, $Format:ident)),*) => {
+        $(impl<T: Real> $Format<T> {
+            /// Number of rows.
+            #[doc(alias = "nrow")]
+            #[doc(alias = "rows")]
+            pub fn nrows(&self) -> usize {
+                Format::nrows(self)
+            }
+
+            /// Number of columns.
+            #[doc(alias = "ncol")]
+            #[doc(alias = "cols")]
+            pub fn ncols(&self) -> usize {
+                Format::ncols(self)
+            }
+
+            /// Number of entries, without padding. Formats that multiply fill ([`Format::MULTIPLIES_FILL`]) count what is not
+            /// zero.
+            #[doc(alias = "nonzeros")]
+            pub fn nnz(&self) -> usize {
+                Format::nnz(self)
+            }
+        })*
+    };
+}
+
+for_each_format!(inherent_shape);

@@ -33,7 +33,7 @@ use rayon::prelude::*;
 pub use self::runs::{Runs, run_starts};
 pub use self::sample::Sample;
 pub use self::unknowns::MAX_UNKNOWNS;
-use crate::{Csr, Format, Real};
+use crate::{Csr, Real};
 
 /// Matrices with more distinct diagonals are not looked at further.
 pub const MAX_DIAGONALS: usize = 64;

@@ -86,8 +86,8 @@ impl<T: Real> Traffic for Hec<T> {
     fn storage(&self) -> u64 {
         self.hmec.storage()
     }
-    fn spmv(&self) -> u64 {
-        self.hmec.spmv()
+    fn spmv_bytes(&self) -> u64 {
+        self.hmec.spmv_bytes()
     }
     fn flops(&self) -> u64 {
         self.hmec.flops()

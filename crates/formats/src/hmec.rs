@@ -295,7 +295,7 @@ impl<T: Real> Traffic for Hmec<T> {
         let blocks: u64 = self.blocks.iter().map(|block| (block.values.len() * (4 + T::BYTES)) as u64).sum();
         blocks + self.rest.storage() + 4 * self.perm.len() as u64
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         let blocks: u64 = self.blocks.iter().map(|block| (4 * block.cols.len() + T::BYTES * block.nnz) as u64).sum();
         let vectors = (self.nrows + self.ncols) * T::BYTES + 4 * self.perm.len();
         blocks + self.rest.storage() + vectors as u64

@@ -96,7 +96,7 @@ impl<T: Real> Hyb<T> {
         Ok((width, Self::rest_of(row_ptr, width)?))
     }
 
-    /// Bytes of a matrix of this shape, `rest` of whose entries lie past `width`: [`Traffic::storage`] and [`Traffic::spmv`].
+    /// Bytes of a matrix of this shape, `rest` of whose entries lie past `width`: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of((nrows, ncols, nnz): (usize, usize, usize), width: usize, rest: usize) -> (u64, u64) {
         let (storage, spmv) = Ell::<T>::traffic_of(nrows, ncols, width, nnz - rest);
         let (coo, _) = Coo::<T>::traffic_of(nrows, ncols, rest);
@@ -161,8 +161,8 @@ impl<T: Real> Traffic for Hyb<T> {
     fn storage(&self) -> u64 {
         self.ell.storage() + self.coo.storage()
     }
-    fn spmv(&self) -> u64 {
-        self.ell.spmv() + self.coo.storage()
+    fn spmv_bytes(&self) -> u64 {
+        self.ell.spmv_bytes() + self.coo.storage()
     }
     fn flops(&self) -> u64 {
         self.ell.flops() + self.coo.flops()

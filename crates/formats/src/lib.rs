@@ -1,5 +1,5 @@
 //! Host storage formats for sparse matrices: invariants, conversions, traffic models, structure statistics,
-//! Matrix Market files, generators and reorderings.
+//! Matrix Market files, vectors from text and NumPy files, generators and reorderings.
 //!
 //! CSR is the hub: [`Format::from_csr`] and [`Format::to_csr`] lead from any format to any other.
 
@@ -26,6 +26,7 @@ pub mod hyb;
 pub mod index;
 pub mod interop;
 pub mod matrix_market;
+pub mod nearest;
 mod padding;
 pub mod permutation;
 pub mod product;
@@ -36,8 +37,10 @@ pub mod sparse_vec;
 pub mod stats;
 pub mod survey;
 mod symmetry;
+mod text;
 pub mod traffic;
 pub mod triplets;
+pub mod vectors;
 
 pub use bdia::{Band, Bdia};
 pub use bsr::Bsr;
@@ -63,7 +66,7 @@ pub use real::Real;
 pub use sell::Sell;
 pub use sparse_vec::SparseVec;
 pub use stats::{Stats, Symmetry};
-pub use survey::Survey;
+pub use survey::{NotInvertible, Survey};
 pub use traffic::Traffic;
 pub use triplets::Triplets;
 

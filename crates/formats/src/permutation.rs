@@ -11,7 +11,7 @@
 
 use crate::index::checked;
 use crate::matrix_market::order_rows;
-use crate::{Csr, Error, Format, Offset, Ordinal, Real, Result};
+use crate::{Csr, Error, Offset, Ordinal, Real, Result};
 
 /// A bijection of 0..len onto itself, `perm[new] = old`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 use rayon::prelude::*;
 
 use crate::index::{Offset, Ordinal, checked};
-use crate::{Csr, Error, Format, Real, Result};
+use crate::{Csr, Error, Real, Result};
 
 /// Rows per task.
 const CHUNK: usize = 4096;

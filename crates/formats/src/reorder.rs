@@ -8,7 +8,7 @@
 //! pseudo-peripheral vertices); Amestoy, Davis, Duff, An approximate minimum degree ordering algorithm, 1996.
 
 #[cfg(any(feature = "sprs", feature = "faer"))]
-use crate::{Csr, Error, Format, Ordinal, Permutation, Real, Result};
+use crate::{Csr, Error, Ordinal, Permutation, Real, Result};
 
 #[cfg(any(feature = "sprs", feature = "faer"))]
 fn square<T: Real>(op: &'static str, matrix: &Csr<T>) -> Result<usize> {

@@ -28,6 +28,7 @@ pub const DEFAULT_C: usize = 32;
 pub const DEFAULT_SIGMA: usize = 1024;
 
 /// A matrix in padded slices of sorted rows. See the module's head for layout and invariants.
+#[doc(alias = "sell_c_sigma")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sell<T> {
     nrows: usize,
@@ -191,7 +192,7 @@ impl<T: Real> Sell<T> {
     }
 
     /// Bytes of a matrix of this shape with so many slices of `c` rows, the sum of whose widths is `widths`, and `nnz` entries:
-    /// [`Traffic::storage`] and [`Traffic::spmv`].
+    /// [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(
         (nrows, ncols, nnz): (usize, usize, usize),
         c: usize,
@@ -242,7 +243,7 @@ impl<T: Real> Traffic for Sell<T> {
         let shape = (self.nrows, self.ncols, self.nnz);
         Self::traffic_of(shape, self.c, self.slices(), self.cols.len() / self.c).0
     }
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         let shape = (self.nrows, self.ncols, self.nnz);
         Self::traffic_of(shape, self.c, self.slices(), self.cols.len() / self.c).1
     }

@@ -8,6 +8,7 @@ use crate::index::checked;
 use crate::{Error, Ordinal, Real, Result, Traffic};
 
 /// A vector of `len` elements of which few are stored.
+#[doc(alias = "CsVec")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct SparseVec<T> {
     len: usize,
@@ -132,7 +133,7 @@ impl<T: Real> Traffic for SparseVec<T> {
         (self.nnz() * (4 + T::BYTES)) as u64
     }
     /// The storage, y at the stored positions, and the result.
-    fn spmv(&self) -> u64 {
+    fn spmv_bytes(&self) -> u64 {
         self.storage() + ((self.nnz() + 1) * T::BYTES) as u64
     }
     fn flops(&self) -> u64 {

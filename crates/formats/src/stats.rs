@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::dia::positions;
 use crate::survey::occupied;
 use crate::symmetry::mirrored;
-use crate::{Csr, Format, Real};
+use crate::{Csr, Real};
 
 /// Rows per parallel task.
 const CHUNK: usize = 4096;

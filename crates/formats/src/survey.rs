@@ -4,6 +4,7 @@
 //! first held against the one before it, moved by a column: where they agree its diagonals are marked already and its mirror images stand
 //! where those of the row before stood in their rows. A byte per possible diagonal and a number per row length of memory.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -11,7 +12,7 @@ use rayon::prelude::*;
 
 use crate::padding::zeroed;
 use crate::symmetry::{Mirrors, mirrored_or_zero};
-use crate::{Csr, Format, Ordinal, Real, Result};
+use crate::{Csr, Ordinal, Real, Result};
 
 /// Rows of a task: their entries stay in a core's cache from one look to the next.
 const CHUNK: usize = 1024;
@@ -33,8 +34,8 @@ pub struct Survey {
     pub symmetric: bool,
     /// Every row has an entry on the diagonal that is above zero.
     pub positive_diagonal: bool,
-    /// Every row has a finite entry on the diagonal whose reciprocal is finite.
-    pub invertible_diagonal: bool,
+    /// The first row without a finite entry on the diagonal whose reciprocal is finite.
+    pub not_invertible: Option<NotInvertible>,
     /// Where, among the values, the first stands that is infinite or NaN.
     pub not_finite: Option<usize>,
     /// Rows with more than k entries.
@@ -75,7 +76,7 @@ impl Survey {
         Self {
             symmetric,
             positive_diagonal: !seen.not_positive,
-            invertible_diagonal: !seen.not_invertible,
+            not_invertible: seen.not_invertible,
             not_finite: seen.not_finite,
             longer: longer(seen.lengths),
             offsets: marks.map(|marks| marked(marks, n)),
@@ -83,11 +84,47 @@ impl Survey {
     }
 }
 
+/// A diagonal entry that has no finite reciprocal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotInvertible {
+    /// The row, from 0.
+    pub row: usize,
+    /// `"missing"`, `"NaN"`, `"infinite"`, `"zero"`, `"too small to invert"`.
+    pub found: &'static str,
+}
+
+impl NotInvertible {
+    /// Says what is wrong with the diagonal entry of `row`, if anything is.
+    #[inline]
+    pub fn of<T: Real>(row: usize, diagonal: Option<T>) -> Option<Self> {
+        let found = match diagonal {
+            Some(d) if d.is_finite() && d.recip().is_finite() => return None,
+            None => "missing",
+            Some(d) if d.is_nan() => "NaN",
+            Some(d) if d.is_infinite() => "infinite",
+            Some(d) if d == T::zero() => "zero",
+            Some(_) => "too small to invert",
+        };
+        Some(Self { row, found })
+    }
+
+    /// The first row of a matrix with such an entry. A search in each row, rows in parallel.
+    pub fn first<T: Real>(csr: &Csr<T>) -> Option<Self> {
+        (0..csr.nrows()).into_par_iter().find_map_first(|row| Self::of(row, csr.get(row, row)))
+    }
+}
+
+impl fmt::Display for NotInvertible {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the diagonal entry of row {} is {}", self.row, self.found)
+    }
+}
+
 /// What was seen in some of the rows.
 #[derive(Default)]
 struct Seen {
     not_positive: bool,
-    not_invertible: bool,
+    not_invertible: Option<NotInvertible>,
     not_finite: Option<usize>,
     /// Rows of each length.
     lengths: Vec<usize>,
@@ -103,7 +140,7 @@ impl Seen {
         self.lengths.iter_mut().zip(&other.lengths).for_each(|(a, b)| *a += b);
         Self {
             not_positive: self.not_positive | other.not_positive,
-            not_invertible: self.not_invertible | other.not_invertible,
+            not_invertible: self.not_invertible.into_iter().chain(other.not_invertible).min_by_key(|bad| bad.row),
             not_finite: self.not_finite.into_iter().chain(other.not_finite).min(),
             lengths: self.lengths,
             unmatched: self.unmatched + other.unmatched,
@@ -137,7 +174,9 @@ impl Seen {
             before = cols;
             let diagonal = cols.get(at).filter(|&&j| j as usize == i).map(|_| values[at]);
             self.not_positive |= !diagonal.is_some_and(|d| d > T::zero());
-            self.not_invertible |= !diagonal.is_some_and(|d| d.is_finite() && d.recip().is_finite());
+            if self.not_invertible.is_none() {
+                self.not_invertible = NotInvertible::of(i, diagonal);
+            }
         }
     }
 }

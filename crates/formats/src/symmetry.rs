@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::{Csr, Format, Real};
+use crate::{Csr, Real};
 
 /// Rows per parallel task.
 const CHUNK: usize = 1024;

@@ -6,7 +6,8 @@ pub trait Traffic {
     /// Bytes of the stored arrays.
     fn storage(&self) -> u64;
     /// Bytes of `y = A x`: the storage, x read once, y written once.
-    fn spmv(&self) -> u64;
+    #[doc(alias = "spmv")]
+    fn spmv_bytes(&self) -> u64;
     /// Multiplications and additions of `y = A x` that touch entries (not padding): 2 per entry.
     fn flops(&self) -> u64;
 }

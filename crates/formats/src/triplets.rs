@@ -1,6 +1,9 @@
 //! Triplets: entries in any order, duplicates allowed, on their way to a matrix.
 //!
 //! Duplicates are summed in the order in which they were pushed (finite element assembly, Matrix Market files).
+//!
+//! There is no `FromIterator` and no `Extend`: an iterator does not know the shape of the matrix, and neither trait can refuse
+//! an entry outside it. [`Triplets::from_entries`] and [`Triplets::extend`] take the same iterators and return a `Result`.
 
 use crate::counting::pointers;
 use crate::index::{Offset, Ordinal, checked};
@@ -8,6 +11,18 @@ use crate::padding::zeroed;
 use crate::{Csr, Error, Real, Result};
 
 /// An assembly buffer of (row, column, value) entries.
+///
+/// ```
+/// use spandrel_formats::Triplets;
+///
+/// let mut entries = Triplets::with_capacity(2, 2, 4)?;
+/// entries.push(0, 0, 2.0)?;
+/// entries.extend([(1, 1, 3.0), (0, 0, 0.5)])?; // (0, 0) again: summed
+/// assert_eq!(entries.to_csr()?.get(0, 0), Some(2.5));
+/// # Ok::<(), spandrel_formats::Error>(())
+/// ```
+#[doc(alias = "TriMat")]
+#[doc(alias = "CooMatrix")]
 #[derive(Clone, Debug)]
 pub struct Triplets<T> {
     nrows: usize,
@@ -28,10 +43,66 @@ impl<T: Real> Triplets<T> {
         Ok(Self { nrows, ncols, rows: Vec::new(), cols: Vec::new(), values: Vec::new() })
     }
 
+    /// An empty buffer with room for `capacity` entries.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::OutOfMemory`].
+    pub fn with_capacity(nrows: usize, ncols: usize, capacity: usize) -> Result<Self> {
+        let mut triplets = Self::new(nrows, ncols)?;
+        triplets.reserve(capacity)?;
+        Ok(triplets)
+    }
+
+    /// Room for `more` entries.
+    fn reserve(&mut self, more: usize) -> Result<()> {
+        checked(self.values.len().saturating_add(more), "entries")?;
+        let bytes = more as u64 * (2 * size_of::<Ordinal>() + T::BYTES) as u64;
+        let refused = |_| Error::OutOfMemory { what: "triplets", bytes };
+        self.rows.try_reserve(more).map_err(refused)?;
+        self.cols.try_reserve(more).map_err(refused)?;
+        self.values.try_reserve(more).map_err(refused)
+    }
+
+    /// A buffer of `entries`, each (row, column, value), in their order. See the module's head on why this is no `FromIterator`.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`]; [`Error::OutOfMemory`]; [`Error::IndexOutOfRange`] with the position of the entry that lies outside
+    /// the matrix.
+    pub fn from_entries(
+        nrows: usize,
+        ncols: usize,
+        entries: impl IntoIterator<Item = (usize, usize, T)>,
+    ) -> Result<Self> {
+        let mut triplets = Self::new(nrows, ncols)?;
+        triplets.extend(entries)?;
+        Ok(triplets)
+    }
+
+    /// Number of rows of the matrix.
+    pub fn nrows(&self) -> usize {
+        self.nrows
+    }
+
+    /// Number of columns of the matrix.
+    pub fn ncols(&self) -> usize {
+        self.ncols
+    }
+
+    /// Adds all of `entries`, each (row, column, value), in their order.
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`] with the position of the entry that lies outside the matrix; those ahead of it are added.
+    /// [`Error::TooLarge`] and [`Error::OutOfMemory`] for what `entries` announces; nothing is added then.
+    pub fn extend(&mut self, entries: impl IntoIterator<Item = (usize, usize, T)>) -> Result<()> {
+        let mut entries = entries.into_iter();
+        self.reserve(entries.size_hint().0)?;
+        entries.try_for_each(|(row, col, value)| self.push(row, col, value))
+    }
+
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`Error::IndexOutOfRange`] outside the matrix.
+    /// [`Error::IndexOutOfRange`] with its position among the entries, outside the matrix.
     pub fn push(&mut self, row: usize, col: usize, value: T) -> Result<()> {
         let at = self.values.len();
         if row >= self.nrows {

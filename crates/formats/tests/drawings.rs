@@ -33,7 +33,7 @@ fn line<N: Copy + Into<f64>>(name: &str, array: &[N], group: usize) -> String {
 
 fn sizes<F: Format>(m: &F) -> String {
     let (name, nrows, ncols, nnz) = (F::NAME, m.nrows(), m.ncols(), m.nnz());
-    let (storage, spmv, flops) = (m.storage(), m.spmv(), m.flops());
+    let (storage, spmv, flops) = (m.storage(), m.spmv_bytes(), m.flops());
     format!("{name} {nrows} x {ncols}, nnz {nnz}\nbytes     storage {storage}, spmv {spmv}; flops {flops}\n")
 }
 

@@ -90,7 +90,7 @@ fn check_laws<F: Format>(csr: &Csr<F::Value>) {
     assert_eq!(&t.transpose().unwrap().to_csr().unwrap(), csr, "{} transposed twice", F::NAME);
     let bytes = F::Value::BYTES as u64;
     let vectors = (csr.nrows() + csr.ncols()) as u64 * bytes;
-    assert!(m.spmv() >= csr.nnz() as u64 * bytes && m.spmv() <= m.storage() + vectors, "{}", F::NAME);
+    assert!(m.spmv_bytes() >= csr.nnz() as u64 * bytes && m.spmv_bytes() <= m.storage() + vectors, "{}", F::NAME);
     assert_eq!(m.flops(), 2 * csr.nnz() as u64, "{}", F::NAME);
 }
 

@@ -1,7 +1,7 @@
 //! Generators: each against a plain loop or the property that it promises, and every specification that is wrong.
 
 use spandrel_formats::generate::{Coupling, Spec, Stencil, System, csr, is_spec, list};
-use spandrel_formats::{Csr, Error, Format, Triplets};
+use spandrel_formats::{Csr, Error, Triplets};
 
 /// The stencil's matrix by the definition, one point at a time.
 fn plain(stencil: &Stencil, [nx, ny, nz]: [usize; 3]) -> Csr<f64> {
@@ -112,8 +112,21 @@ fn too_large_is_a_typed_error() {
 }
 
 #[test]
+fn case_does_not_matter_in_names() {
+    for (spec, printed) in [
+        ("Poisson2d:10", "poisson2d:10x10"),
+        ("D3N7:8X9x10", "d3n7:8x9x10"),
+        ("BANDED:N=10,D=3", "banded:n=10,d=3"),
+        ("ConvDiff2D:4,Peclet=3,SEED=7", "convdiff2d:4x4,peclet=3,seed=7"),
+        ("gfem:n=10,p=1,op=Mass", "gfem:n=10,p=1,op=mass"),
+    ] {
+        assert_eq!(Spec::parse(spec).unwrap().to_string(), printed);
+    }
+}
+
+#[test]
 fn a_specification_is_told_from_a_path() {
-    for spec in ["d3n7:64", "poisson2d:33x17", "unknown:5", "d3n7", "tridiag:"] {
+    for spec in ["d3n7:64", "poisson2d:33x17", "unknown:5", "d3n7", "tridiag:", "Poisson2d:10", "D3N7:8", "D3N7"] {
         assert!(is_spec(spec), "{spec}");
     }
     for path in [
@@ -314,8 +327,11 @@ fn wrong_specifications_say_what_would_be_right() {
         "d3n7:4,size=5",
         "d3n7:4,seed=x",
         "d3n7:4,seed=1,seed=2",
-        "D3N7:4",
         "nonsense:4",
+        "Poison2d:4",
+        "d3n72:4",
+        "convdiff2d:4,peclat=3",
+        "randspd:n=10,Densty=0.1,cond=10",
         "banded:n=10",
         "banded:n=10,d=4",
         "banded:n=10,d=21",

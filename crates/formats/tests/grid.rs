@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use spandrel_formats::generate::{Stencil, csr};
-use spandrel_formats::{Csr, Format, Grid, NotAGrid, Triplets};
+use spandrel_formats::{Csr, Grid, NotAGrid, Triplets};
 
 /// The pattern that a grid stands for.
 fn pattern(grid: &Grid) -> Csr<f64> {

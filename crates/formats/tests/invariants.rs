@@ -278,7 +278,7 @@ fn storage_that_would_explode_is_refused_before_it_is_allocated() {
 fn empty_storage_of_any_width_has_bytes_to_count() {
     fn counted<F: Format>(matrix: &F) {
         assert_eq!(matrix.flops(), 0);
-        assert!(matrix.storage() <= matrix.spmv());
+        assert!(matrix.storage() <= matrix.spmv_bytes());
     }
     refused!(Ell::<f64>::new(0, 5, usize::MAX, vec![], vec![]), Error::TooLarge { what: "columns", .. });
     refused!(EllBlock::<f64>::new(0, usize::MAX, 5, vec![], vec![]), Error::TooLarge { what: "columns", .. });

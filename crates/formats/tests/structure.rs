@@ -20,10 +20,10 @@ macro_rules! predictions_hold {
             let choice = choose($a);
             let candidate = choice.candidate(stringify!($stem)).unwrap_or_else(|| panic!("{} is missing", stringify!($stem)));
             match (&candidate.spmv, <$Type<_> as Format>::from_csr($a)) {
-                (Ok(bytes), Ok(built)) => assert_eq!(*bytes, built.spmv(), "{} of {}", stringify!($stem), $what),
+                (Ok(bytes), Ok(built)) => assert_eq!(*bytes, built.spmv_bytes(), "{} of {}", stringify!($stem), $what),
                 (Err(_), Err(_)) => {}
                 (predicted, built) => panic!(
-                    "{} of {}: predicted {predicted:?}, built {:?}", stringify!($stem), $what, built.map(|b| b.spmv())
+                    "{} of {}: predicted {predicted:?}, built {:?}", stringify!($stem), $what, built.map(|b| b.spmv_bytes())
                 ),
             }
         })*
@@ -134,10 +134,10 @@ fn a_gpu_has_costs_of_its_own() {
     assert_eq!(Ok(dia.moved), dia.spmv);
     // The cache counts, and a long row holds up formats that give a thread a row.
     let time = |a: &Csr<f64>, name| choose_for(a, Machine::Gpu).candidate(name).unwrap().nanoseconds.unwrap();
-    assert!(symmetric.spmv() > GPU_PAST_CACHE);
+    assert!(symmetric.spmv_bytes() > GPU_PAST_CACHE);
     let small = csr::<f64>("d3n7:40").unwrap();
     let call = GPU_COSTS[1].1.unwrap().call;
-    let rate = |a: &Csr<f64>| (time(a, "csr") - call) / a.spmv() as f64;
+    let rate = |a: &Csr<f64>| (time(a, "csr") - call) / a.spmv_bytes() as f64;
     assert!((GPU_CACHE_RATE * rate(&small) / rate(&symmetric) - 1.0).abs() < 1e-12);
     let long: Vec<_> = (0..2000).map(|j| (0, j, 1.0)).chain((1..2000).map(|i| (i, i, 1.0))).collect();
     let long = from_entries(2000, 2000, &long);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use spandrel_formats::generate::csr;
-use spandrel_formats::{Csr, Dia, Format, Machine, Survey, Triplets, choose_for};
+use spandrel_formats::{Csr, Dia, Format, Machine, NotInvertible, Survey, Triplets, choose_for};
 
 /// A = A^T by the transpose, an absent entry being a zero.
 fn equals_transpose(a: &Csr<f64>) -> bool {
@@ -23,7 +23,9 @@ fn check(a: &Csr<f64>, what: &str) {
     let diagonal: Vec<_> = (0..a.nrows()).map(|i| a.get(i, i)).collect();
     assert_eq!(survey.positive_diagonal, diagonal.iter().all(|d| d.is_some_and(|d| d > 0.0)), "{what}");
     let invertible = |d: &Option<f64>| d.is_some_and(|d| d.is_finite() && d.recip().is_finite());
-    assert_eq!(survey.invertible_diagonal, diagonal.iter().all(invertible), "{what}");
+    let first = diagonal.iter().position(|d| !invertible(d));
+    assert_eq!(survey.not_invertible.map(|bad| bad.row), first, "{what}");
+    assert_eq!(NotInvertible::first(a), survey.not_invertible, "{what}");
     assert_eq!(survey.not_finite, a.values().iter().position(|v| !v.is_finite()), "{what}");
     let rows = (0..a.nrows()).flat_map(|i| a.row(i).0.iter().map(move |&j| j as i32 - i as i32));
     let offsets: Vec<i32> = rows.collect::<BTreeSet<_>>().into_iter().collect();

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use spandrel_formats::generate::{Stencil, csr};
-use spandrel_formats::{Csr, Format, Grid, Triplets};
+use spandrel_formats::{Csr, Grid, Triplets};
 
 /// `a` without the entries for which `keep` is false.
 fn filtered(a: &Csr<f64>, keep: impl Fn(usize, usize) -> bool) -> Csr<f64> {

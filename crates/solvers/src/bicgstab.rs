@@ -42,6 +42,8 @@ pub struct BiCgStab<T: Real, B: Backend<T>> {
     hats: Vec<B::Vector>,
     /// The residual's norm in units of the norm that the monitor watches.
     unit: f64,
+    /// ||s|| of the half step that ended the last segment, where the monitor has not recorded it.
+    half: Option<f64>,
     monitor: Option<B::Monitor>,
     graphs: Graphs<B>,
 }
@@ -102,6 +104,7 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
             scalars,
             hats: Vec::new(),
             unit: 1.0,
+            half: None,
             monitor: None,
             graphs: Graphs::default(),
         })
@@ -250,17 +253,18 @@ impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
     }
     fn norms(&mut self, be: &B, monitor: &B::Monitor) -> Result<Vec<f64>> {
         let unit = self.unit;
-        Ok(be.report(monitor)?.history.into_iter().map(|norm| norm * unit).collect())
+        let norms = be.report(monitor)?.history.into_iter().chain(self.half);
+        Ok(norms.map(|norm| norm * unit).collect())
     }
 
     fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
-        let Segment { be, a, m, x, monitor, shadow, mut pace, look } = on;
+        let Segment { be, a, m, x, monitor, shadow, mut pace, rhythm, look } = on;
         let left = self.placement == Placement::Left && !m.is_identity();
         let wanted = if m.is_identity() { 0 } else { 2 - usize::from(left) };
         while self.hats.len() < wanted {
             self.hats.push(be.zeros(self.n)?);
         }
-        self.unit = 1.0;
+        (self.unit, self.half) = (1.0, None);
         if left && let Some(end) = self.turn_left(be, m, monitor, &mut pace)? {
             return Ok(end);
         }
@@ -286,13 +290,25 @@ impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
         };
         let step = Iteration { a, m, x: &mut *x, r, shadow: r0, p, v, t, scalars, hats: by, monitor };
         // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
-        let mut end = unsafe { segments::repeat(be, step, graphs, pace, look) }?;
-        end.residual = end.residual.map(|norm| norm * unit);
+        let mut end = unsafe { segments::repeat(be, step, graphs, pace, rhythm, look) }?;
         let half = [Stop::ConvergedHalf, Stop::Zero(Quantity::Stabilizer), Stop::Zero(Quantity::Omega)];
-        if half.iter().any(|&stop| end.cause == Cause::Stop(stop)) {
+        let half = half.iter().any(|&stop| end.cause == Cause::Stop(stop));
+        if half {
             let p_hat = if wanted == 2 { &hats[0] } else { p };
             be.axpby(None, Coeff::ratio(&scalars.rho, &scalars.rv), p_hat, Coeff::one(), x)?; // x = x + alpha p^
         }
+        // The monitor counts whole iterations only. An iteration that ends in its middle counts as well, with ||s|| for its norm.
+        end.iterations += match end.cause {
+            Cause::Stop(Stop::NotFinite(Quantity::Residual)) => {
+                usize::from(!be.download_scalar(&scalars.ss)?.is_finite())
+            }
+            _ => usize::from(half),
+        };
+        if half && end.cause != Cause::Stop(Stop::ConvergedHalf) {
+            self.half = Some(be.download_scalar(&scalars.ss)?.sqrt().as_f64());
+            end.residual = self.half;
+        }
+        end.residual = end.residual.map(|norm| norm * unit);
         Ok(end)
     }
 }

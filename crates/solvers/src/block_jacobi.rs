@@ -13,7 +13,7 @@
 use std::fmt;
 
 use spandrel_backend::{Coeff, Gate, Load, Mat, Operator, Preconditioner, Spmv};
-use spandrel_formats::{Bsr, Csr, Format, Offset, Real};
+use spandrel_formats::{Bsr, Csr, Offset, Real};
 
 use crate::{Error, Result};
 

@@ -132,7 +132,7 @@ impl<T: Real, B: CgSteps<T>> Method<T, B> for Cg<T, B> {
     }
 
     fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
-        let Segment { be, a, m, x, monitor, pace, look, .. } = on;
+        let Segment { be, a, m, x, monitor, pace, rhythm, look, .. } = on;
         let Self { n, r, p, q, pq, rr, rz, z, graphs, .. } = self;
         let z = if m.is_identity() {
             be.copy(None, r, p)?;
@@ -150,6 +150,6 @@ impl<T: Real, B: CgSteps<T>> Method<T, B> for Cg<T, B> {
         };
         let step = Iteration { a, m, x, r, p, q, pq, rr, rz, z, monitor };
         // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
-        unsafe { segments::repeat(be, step, graphs, pace, look) }
+        unsafe { segments::repeat(be, step, graphs, pace, rhythm, look) }
     }
 }

@@ -1,11 +1,13 @@
 //! The solver and preconditioner that `auto` stands for, with the reason.
 
-use spandrel_formats::{Csr, Format, Real, Survey};
+use std::borrow::Cow;
+
+use spandrel_formats::{Csr, NotInvertible, Real, Survey};
 
 use crate::{Method, Precond};
 
 /// What was chosen, and why, in a sentence.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The method.
     pub solver: Method,
@@ -14,7 +16,7 @@ pub struct Choice {
     /// The preconditioner.
     pub precond: Precond,
     /// Why this preconditioner.
-    pub precond_why: &'static str,
+    pub precond_why: Cow<'static, str>,
     /// The preconditioner without a factorisation, for where that of `precond` breaks down.
     pub plain: Precond,
 }
@@ -48,23 +50,27 @@ impl Precond {
     /// Chooses for a method and a matrix that is symmetric or not, with the reason and what to take where a factorisation breaks down:
     /// IC(0) where the matrix is symmetric with a positive diagonal, ILU(0) for the methods that need no symmetric preconditioner, where
     /// the diagonal has no zero; else Jacobi, else none. O(n log(row)).
-    pub fn choose<T: Real>(csr: &Csr<T>, solver: Method, symmetric: bool) -> (Self, &'static str, Self) {
-        let invertible = csr.diagonal_holds(|d| d.is_finite() && d.recip().is_finite());
-        Self::of(solver, symmetric, invertible, csr.diagonal_holds(|d| d > T::zero()))
+    pub fn choose<T: Real>(csr: &Csr<T>, solver: Method, symmetric: bool) -> (Self, Cow<'static, str>, Self) {
+        Self::of(solver, symmetric, NotInvertible::first(csr), csr.diagonal_holds(|d| d > T::zero()))
     }
 
     /// As [`Precond::choose`] for a matrix that has been looked at.
-    pub fn choose_by(survey: &Survey, solver: Method) -> (Self, &'static str, Self) {
-        Self::of(solver, survey.symmetric, survey.invertible_diagonal, survey.positive_diagonal)
+    pub fn choose_by(survey: &Survey, solver: Method) -> (Self, Cow<'static, str>, Self) {
+        Self::of(solver, survey.symmetric, survey.not_invertible, survey.positive_diagonal)
     }
 
-    fn of(solver: Method, symmetric: bool, invertible: bool, positive: bool) -> (Self, &'static str, Self) {
+    fn of(
+        solver: Method,
+        symmetric: bool,
+        not_invertible: Option<NotInvertible>,
+        positive: bool,
+    ) -> (Self, Cow<'static, str>, Self) {
         if solver == Method::Direct {
-            return (Precond::None, "a direct solve needs none", Precond::None);
+            return (Precond::None, "a direct solve needs none".into(), Precond::None);
         }
-        if !invertible {
-            let why = "the diagonal has an entry that is zero or infinite, which neither Jacobi nor a factorisation can invert";
-            return (Precond::None, why, Precond::None);
+        if let Some(bad) = not_invertible {
+            let why = format!("{bad}, which neither Jacobi nor a factorisation can invert");
+            return (Precond::None, why.into(), Precond::None);
         }
         let (best, why) = if symmetric && positive {
             (Precond::Ic0, "the matrix is symmetric with a positive diagonal")
@@ -75,7 +81,7 @@ impl Precond {
         } else {
             (Precond::Ilu0, "the matrix is not symmetric, and its diagonal has no zero")
         };
-        (best, why, Precond::Jacobi)
+        (best, why.into(), Precond::Jacobi)
     }
 }
 
@@ -105,6 +111,28 @@ mod tests {
         assert_eq!(choose(2, 2, &exchange), (Method::BiCgStab, Precond::None));
         assert_eq!(choose(3, 2, &exchange), (Method::Direct, Precond::None));
         assert_eq!(choose(0, 0, &[]), (Method::Cg, Precond::Ic0));
+    }
+
+    #[test]
+    fn a_diagonal_that_cannot_be_inverted_is_named_with_its_row() {
+        for (bad, words) in [
+            (Some(f64::NAN), "the diagonal entry of row 1 is NaN"),
+            (Some(f64::INFINITY), "the diagonal entry of row 1 is infinite"),
+            (Some(0.0), "the diagonal entry of row 1 is zero"),
+            (Some(1e-320), "the diagonal entry of row 1 is too small to invert"),
+            (None, "the diagonal entry of row 1 is missing"),
+        ] {
+            let mut triplets = Triplets::new(3, 3).expect("a small shape");
+            for (i, d) in [Some(1.0), bad, Some(f64::NAN)].into_iter().enumerate() {
+                if let Some(d) = d {
+                    triplets.push(i, i, d).expect("an entry inside");
+                }
+            }
+            let csr = triplets.to_csr().expect("a small matrix");
+            let why = format!("{words}, which neither Jacobi nor a factorisation can invert");
+            assert_eq!(Method::choose(&csr).precond_why, why);
+            assert_eq!(Precond::choose(&csr, Method::Gmres, false).1, why);
+        }
     }
 
     #[test]

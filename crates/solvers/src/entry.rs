@@ -80,7 +80,7 @@ macro_rules! entry {
             x: &mut B::Vector,
             options: &$crate::Options,
         ) -> $crate::Result<$crate::Outcome> {
-            $Method::new(be, be.len(b))?.solve(be, a, m, b, x, options)
+            $Method::new(be, a.shape().0)?.solve(be, a, m, b, x, options)
         }
     };
 }

@@ -30,7 +30,7 @@ pub enum Error {
         ncols: usize,
     },
     /// An operand of the wrong size.
-    #[error("{solver}: {what} has {found} elements, expected {expected}")]
+    #[error("{solver}: {what} has {found} {unit}, expected {expected}; {remedy}")]
     Size {
         /// The method.
         solver: &'static str,
@@ -40,15 +40,19 @@ pub enum Error {
         found: usize,
         /// The size it should have.
         expected: usize,
+        /// What is counted: `"elements"`, `"rows"`.
+        unit: &'static str,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A diagonal entry that Jacobi cannot invert.
     #[error(
-        "the diagonal of row {row} is {found}, which Jacobi cannot invert; solve without it, or reorder the rows so that the diagonal has no zero"
+        "the diagonal entry of row {row} is {found}, which Jacobi cannot invert; solve without it, or reorder the rows so that the diagonal has no zero"
     )]
     Diagonal {
         /// The row, from 0.
         row: usize,
-        /// `"missing"`, `"zero"`, `"infinite or NaN"`, `"too small to invert"`.
+        /// `"missing"`, `"zero"`, `"infinite"`, `"NaN"`, `"too small to invert"`.
         found: &'static str,
     },
     /// A block on the diagonal that block Jacobi cannot invert.
@@ -198,6 +202,18 @@ pub enum Error {
     /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
     #[error(transparent)]
     Triangle(#[from] spandrel_sptrsv::Error),
+    /// A solve that did not converge, where the caller asked for an answer: [`crate::Outcome::require_converged`].
+    #[error("the solve did not converge: {outcome}")]
+    NotConverged {
+        /// How it ended: status, iterations, residuals.
+        outcome: Box<crate::Outcome>,
+    },
+    /// A set-up whose watcher broke it off.
+    #[error("the set-up was interrupted before its phase: {phase}")]
+    Interrupted {
+        /// The phase that did not begin.
+        phase: crate::Phase,
+    },
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] spandrel_backend::Error),
@@ -206,16 +222,47 @@ pub enum Error {
     Format(#[from] spandrel_formats::Error),
 }
 
+/// The remedy for operands that do not fit each other.
+pub(crate) const FIT_B: &str = "b needs one element per row of the matrix";
+pub(crate) const FIT_X: &str = "x needs one element per column of the matrix";
+pub(crate) const FIT_PRECONDITIONER: &str = "make the preconditioner of this matrix";
+pub(crate) const FIT_WORKSPACE: &str = "make the workspace for as many unknowns as the matrix has rows";
+pub(crate) const SAME_SIZE: &str = "new values need a matrix of the old size, so make the preconditioner anew";
+
 impl Error {
+    /// An operand with the wrong number of elements.
+    pub(crate) fn elements(
+        solver: &'static str,
+        what: &'static str,
+        found: usize,
+        expected: usize,
+        remedy: &'static str,
+    ) -> Self {
+        Error::Size { solver, what, found, expected, unit: "elements", remedy }
+    }
+
+    /// A matrix or preconditioner with the wrong number of rows.
+    pub(crate) fn rows(
+        solver: &'static str,
+        what: &'static str,
+        found: usize,
+        expected: usize,
+        remedy: &'static str,
+    ) -> Self {
+        Error::Size { solver, what, found, expected, unit: "rows", remedy }
+    }
+
     /// The status word for it, where it has one: a front end then reports an outcome in the place of an error.
     pub fn status(&self) -> Option<crate::Status> {
         match self {
-            Error::Diagonal { found: "infinite or NaN", .. }
+            Error::Diagonal { found: "infinite" | "NaN", .. }
             | Error::Block { found: "not finite", .. }
             | Error::Element { .. }
             | Error::NotFinite { .. } => Some(crate::Status::NotFinite),
             Error::Interrupted { .. } => Some(crate::Status::Interrupted),
             Error::Diagonal { .. } | Error::Block { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
+            Error::NotConverged { outcome } => Some(outcome.status),
+            Error::Interrupted { .. } => Some(crate::Status::Interrupted),
             Error::Triangle(error) | Error::Backend(spandrel_backend::Error::Triangle(error)) => {
                 Self::status_of_triangle(error)
             }

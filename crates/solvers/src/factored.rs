@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Gate, Load, Order, Preconditioner, Sptrsv, Tri};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::choose::by_levels;
 use spandrel_sptrsv::latency::PLAYED;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan, System, Systems, Triangles, Triangular};

@@ -10,7 +10,6 @@
 //! Order: entries of a row from the diagonal outwards, without fused operations; the product has the order of [`Spmv`] for CSR.
 //! Reference: Anzt, Huckle, Braeckle & Dongarra 2018, Incomplete sparse approximate inverses for parallel preconditioning.
 
-use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Operator, Order, Preconditioner, Spmv, UpdateValues};
@@ -18,6 +17,7 @@ use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use spandrel_sptrsv::{Factor, Triangle, Triangles, Triangular};
 
 use crate::Result;
+use crate::pool::Pool;
 
 /// M^-1 = W_U W_L, approximately (L U)^-1, or W^T W, approximately (L L^T)^-1. See the module's head.
 pub struct Isai<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> {
@@ -26,7 +26,7 @@ pub struct Isai<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> {
     upper: Mat<B, Csr<F::Value>>,
     shift: f64,
     /// W_L r.
-    middle: RefCell<<B as Backend<F::Value>>::Vector>,
+    middle: Pool<<B as Backend<F::Value>>::Vector>,
 }
 
 impl<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> fmt::Debug for Isai<B, F> {
@@ -120,7 +120,7 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
     pub fn with(be: &B, factor: F, values: &[T]) -> Result<Self> {
         let triangles = factor.triangles(factor.numeric(values)?)?;
         let [lower, upper] = inverses(&triangles)?;
-        let middle = RefCell::new(be.zeros(factor.nrows())?);
+        let middle = Pool::new(be.zeros(factor.nrows())?);
         let (lower, upper) = (Mat::load(be, lower)?, Mat::load(be, upper)?);
         Ok(Self { factor, lower, upper, shift: triangles.shift, middle })
     }
@@ -164,7 +164,7 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B>
         Some(self.factor.nrows())
     }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
-        let middle = &mut *self.middle.borrow_mut();
+        let middle = &mut *self.middle.lend(|| be.zeros(self.factor.nrows()))?;
         self.lower.spmv(be, gate, Coeff::one(), r, Coeff::zero(), middle)?;
         self.upper.spmv(be, gate, Coeff::one(), middle, Coeff::zero(), z)
     }
@@ -176,7 +176,7 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B>
         z: &mut B::Vector,
         rz: &mut B::Scalar,
     ) -> spandrel_backend::Result<()> {
-        let middle = &mut *self.middle.borrow_mut();
+        let middle = &mut *self.middle.lend(|| be.zeros(self.factor.nrows()))?;
         self.lower.spmv(be, gate, Coeff::one(), r, Coeff::zero(), middle)?;
         self.upper.apply_dot(be, gate, middle, z, r, rz, None)
     }

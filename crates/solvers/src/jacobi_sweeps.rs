@@ -10,13 +10,13 @@
 //! Order: that of [`Spmv`] for CSR.
 //! Reference: Anzt, Chow & Dongarra 2015, Iterative sparse triangular solves for preconditioning.
 
-use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, UpdateValues};
-use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use spandrel_sptrsv::{Diagonal, Factor, Triangle, Triangles, Triangular};
 
+use crate::pool::Pool;
 use crate::{Error, Result};
 
 /// M^-1 by sweeps, approximately (L U)^-1 or (L L^T)^-1. See the module's head.
@@ -26,7 +26,7 @@ pub struct JacobiSweeps<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> {
     upper: Sweeper<F::Value, B>,
     sweeps: usize,
     shift: f64,
-    scratch: RefCell<Scratch<<B as Backend<F::Value>>::Vector>>,
+    scratch: Pool<Scratch<<B as Backend<F::Value>>::Vector>>,
 }
 
 /// L^-1 r, D^-1 r, and the iterate that the output is not.
@@ -34,6 +34,12 @@ struct Scratch<V> {
     middle: V,
     scaled: V,
     other: V,
+}
+
+impl<V> Scratch<V> {
+    fn new<T: Real, B: Backend<T, Vector = V>>(be: &B, n: usize) -> spandrel_backend::Result<Self> {
+        Ok(Self { middle: be.zeros(n)?, scaled: be.zeros(n)?, other: be.zeros(n)? })
+    }
 }
 
 /// One triangle: G and 1/d.
@@ -155,8 +161,7 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
         let n = factor.nrows();
         let (triangles, shift) = both(factor.triangles(factor.numeric(values)?)?)?;
         let [lower, upper] = [Sweeper::load(be, &triangles[0])?, Sweeper::load(be, &triangles[1])?];
-        let scratch = Scratch { middle: be.zeros(n)?, scaled: be.zeros(n)?, other: be.zeros(n)? };
-        Ok(Self { factor, lower, upper, sweeps, shift, scratch: RefCell::new(scratch) })
+        Ok(Self { factor, lower, upper, sweeps, shift, scratch: Pool::new(Scratch::new(be, n)?) })
     }
 
     /// Factors new values on the pattern of the old, in stored order: no symbolic phase, no new addresses, so recorded steps see the new
@@ -202,7 +207,8 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B>
         Some(self.factor.nrows())
     }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
-        let Scratch { middle, scaled, other } = &mut *self.scratch.borrow_mut();
+        let n = self.factor.nrows();
+        let Scratch { middle, scaled, other } = &mut *self.scratch.lend(|| Scratch::new(be, n))?;
         self.lower.sweep(be, gate, self.sweeps, r, scaled, other, middle)?;
         self.upper.sweep(be, gate, self.sweeps, middle, scaled, other, z)
     }

@@ -10,13 +10,13 @@
 //! Reference: Anzt, Flegar, Novakovic, Quintana-Orti & Tomas 2018, Residual replacement in mixed-precision iterative refinement for
 //! sparse linear systems; Higham & Mary 2022, Mixed precision algorithms in numerical linear algebra, section 8.
 
-use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Cast, Coeff, Gate, MixedPrecision, Preconditioner};
-use spandrel_formats::{Csr, Format};
+use spandrel_formats::{Csr};
 
 use crate::norm::{exponent, power_of_two};
+use crate::pool::Pool;
 use crate::{Error, Result};
 
 /// A vector of f32.
@@ -53,13 +53,20 @@ struct Scratch<B: MixedPrecision> {
     s: Scale<B>,
 }
 
+impl<B: MixedPrecision> Scratch<B> {
+    fn new(be: &B, n: usize) -> spandrel_backend::Result<Self> {
+        let narrow = || Backend::<f32>::zeros(be, n);
+        Ok(Self { r: narrow()?, z: narrow()?, s: Backend::<f64>::scalar(be, 1.0)? })
+    }
+}
+
 /// A preconditioner of f32 in an iteration in f64. See the module's head.
 pub struct Mixed<B: MixedPrecision, M> {
     inner: M,
     n: usize,
     /// 2^-exponent of the matrix, on the device, where a recorded step reads it anew.
     scale: Scale<B>,
-    scratch: RefCell<Scratch<B>>,
+    scratch: Pool<Scratch<B>>,
 }
 
 impl<B: MixedPrecision, M: fmt::Debug> fmt::Debug for Mixed<B, M> {
@@ -76,15 +83,11 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
     pub fn new(be: &B, inner: M, n: usize, exponent: i32) -> Result<Self> {
         let found = inner.len().unwrap_or(n);
         if found != n {
-            return Err(Error::Size { solver: "mixed", what: "the preconditioner", found, expected: n });
+            return Err(Error::rows("mixed", "the preconditioner", found, n, crate::error::FIT_PRECONDITIONER));
         }
-        let scratch = Scratch {
-            r: Backend::<f32>::zeros(be, n)?,
-            z: Backend::<f32>::zeros(be, n)?,
-            s: Backend::<f64>::scalar(be, 1.0)?,
-        };
+        let scratch = Pool::new(Scratch::new(be, n)?);
         let scale = Backend::<f64>::scalar(be, inverse_power(exponent)?)?;
-        Ok(Self { inner, n, scale, scratch: RefCell::new(scratch) })
+        Ok(Self { inner, n, scale, scratch })
     }
 
     /// As [`Mixed::new`] for a matrix that is narrowed here; `make` makes the preconditioner of it.
@@ -123,7 +126,7 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         renew: impl FnOnce(&mut M, &B, &Csr<f32>) -> Result<()>,
     ) -> Result<()> {
         if csr.nrows() != self.n {
-            return Err(Error::Size { solver: "mixed", what: "the matrix", found: csr.nrows(), expected: self.n });
+            return Err(Error::rows("mixed", "the matrix", csr.nrows(), self.n, crate::error::SAME_SIZE));
         }
         let Narrowed { matrix, exponent } = Narrowed::new(csr);
         renew(&mut self.inner, be, &matrix)?;
@@ -172,7 +175,7 @@ unsafe impl<B: MixedPrecision, M: Preconditioner<f32, B>> Preconditioner<f64, B>
         Some(self.n)
     }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &Wide<B>, z: &mut Wide<B>) -> spandrel_backend::Result<()> {
-        let Scratch { r: narrow, z: found, s } = &mut *self.scratch.borrow_mut();
+        let Scratch { r: narrow, z: found, s } = &mut *self.scratch.lend(|| Scratch::new(be, self.n))?;
         narrow_by_binade(be, gate, r, s, narrow)?;
         self.inner.apply(be, gate, narrow, found)?;
         let c = Coeff { host: 1.0, num: [Some(&*s), Some(&self.scale)], den: [None; 2] };

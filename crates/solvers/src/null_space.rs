@@ -9,21 +9,22 @@
 //! Reference: Kaasschieter 1988, Preconditioned conjugate gradients for solving singular systems; Bochev & Lehoucq 2005, On the finite
 //! element solution of the pure Neumann problem.
 
-use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Operator, Preconditioner};
 use spandrel_formats::Real;
 
 use crate::norm::norm;
+use crate::pool::Pool;
+use crate::segments::expect_operands;
 use crate::{Error, Options, Outcome, Result, Status};
 
 /// An orthonormal basis of a null space, on a device.
 pub struct NullSpace<T: Real, B: Backend<T>> {
     n: usize,
     basis: Vec<B::Vector>,
-    part: RefCell<B::Scalar>,
-    copy: RefCell<B::Vector>,
+    parts: Pool<B::Scalar>,
+    copies: Pool<B::Vector>,
 }
 
 impl<T: Real, B: Backend<T>> fmt::Debug for NullSpace<T, B> {
@@ -51,8 +52,8 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let mut basis: Vec<Vec<f64>> = Vec::new();
         for (index, vector) in vectors.iter().enumerate() {
             if vector.len() != n {
-                let what = "a vector of the null space";
-                return Err(Error::Size { solver: "null space", what, found: vector.len(), expected: n });
+                let (what, remedy) = ("a vector of the null space", "it needs one element per unknown");
+                return Err(Error::elements("null space", what, vector.len(), n, remedy));
             }
             if !vector.iter().all(|v| v.is_finite()) {
                 return Err(Error::NullVector { index, found: "infinite or NaN" });
@@ -78,8 +79,8 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         Ok(Self {
             n,
             basis: basis.iter().map(upload).collect::<spandrel_backend::Result<_>>()?,
-            part: RefCell::new(be.scalar(T::zero())?),
-            copy: RefCell::new(be.zeros(n)?),
+            parts: Pool::new(be.scalar(T::zero())?),
+            copies: Pool::new(be.zeros(n)?),
         })
     }
 
@@ -88,7 +89,7 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
     /// # Errors
     /// [`spandrel_backend::Error::Shape`] for a vector of another length.
     pub fn remove(&self, be: &B, gate: Gate<'_, B>, v: &mut B::Vector) -> spandrel_backend::Result<()> {
-        let part = &mut *self.part.borrow_mut();
+        let part = &mut *self.parts.lend(|| be.scalar(T::zero()))?;
         for q in &self.basis {
             be.dot(gate, q, v, part)?;
             be.axpby(gate, Coeff::scalar(part).negated(), q, Coeff::one(), v)?;
@@ -120,15 +121,17 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         options: &Options,
         solve: impl FnOnce(&Projected<'_, T, B, M>, &B::Vector, &mut B::Vector, &Options) -> Result<Outcome>,
     ) -> Result<Outcome> {
-        for (what, found) in [("A", a.shape().0), ("b", be.len(b)), ("x", be.len(x))] {
-            if found != self.n {
-                return Err(Error::Size { solver: "null space", what, found, expected: self.n });
-            }
+        let (nrows, remedy) = (a.shape().0, "make the null space for as many unknowns as the matrix has rows");
+        if nrows != self.n {
+            return Err(Error::rows("null space", "the matrix", nrows, self.n, remedy));
         }
+        expect_operands("null space", nrows, self.n, be.len(b), be.len(x))?;
         let (mut projected, mut r) = (be.zeros(self.n)?, be.zeros(self.n)?);
         be.copy(None, b, &mut projected)?;
         self.remove(be, None, &mut projected)?;
-        let norm_of = |v: &B::Vector| norm(be, v, &mut self.copy.borrow_mut(), &mut self.part.borrow_mut());
+        let (mut scratch, mut scalar) =
+            (self.copies.lend(|| be.zeros(self.n))?, self.parts.lend(|| be.scalar(T::zero()))?);
+        let mut norm_of = |v: &B::Vector| norm(be, v, &mut scratch, &mut scalar);
         let (b_norm, kept) = (norm_of(b)?, norm_of(&projected)?);
         // What a projection leaves of a vector in the null space is its rounding: of a dot product, of the update, and of the basis.
         let dust = (self.basis.len() as f64) * (crate::norm::rounding::<T>(self.n) + 3.0 * T::UNIT_ROUNDOFF);
@@ -147,8 +150,9 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let beyond = norm_of(&projected)?.over(b_norm);
         let now = r_norm.over(b_norm);
         outcome.true_residual = now;
-        if outcome.status.is_converged() && !(now <= options.rtol || r_norm.value() <= options.atol) {
-            let asked = options.rtol.max(crate::norm::Norm::of(options.atol).over(b_norm));
+        let rtol = options.rtol_for::<T>();
+        if outcome.status.is_converged() && !(now <= rtol || r_norm.value() <= options.atol) {
+            let asked = rtol.max(crate::norm::Norm::of(options.atol).over(b_norm));
             outcome.status = if now <= beyond + asked { Status::Inconsistent } else { Status::Stagnated };
         }
         Ok(outcome)
@@ -180,7 +184,7 @@ unsafe impl<T: Real, B: Backend<T>, M: Preconditioner<T, B>> Preconditioner<T, B
         if self.m.is_identity() {
             be.copy(gate, r, z)?;
         } else {
-            let inside = &mut *self.null.copy.borrow_mut();
+            let inside = &mut *self.null.copies.lend(|| be.zeros(self.null.n))?;
             be.copy(gate, r, inside)?;
             self.null.remove(be, gate, inside)?;
             self.m.apply(be, gate, inside, z)?;

@@ -1,6 +1,9 @@
 //! What a solve is asked for, and what it may be told underway.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
+
+use spandrel_formats::Real;
 
 use crate::{Error, Result};
 
@@ -11,17 +14,24 @@ use crate::{Error, Result};
 /// (each operation declares its [`spandrel_backend::Order`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Converged once ||b - A x|| <= `rtol` ||b||. Default 1e-8, in any precision: an `f32` solve that cannot reach it ends
-    /// as [`crate::Status::Stagnated`] at its attainable accuracy.
-    pub rtol: f64,
+    /// Converged once ||b - A x|| <= `rtol` ||b||. `None`, the default, is 1e-8 in `f64` and 1e-5 in `f32`: see
+    /// [`Options::rtol_for`]. A solve that cannot reach it ends as [`crate::Status::Stagnated`] at its attainable accuracy. For more
+    /// than `f32` gives, solve in `f64`; [`crate::Mixed`] and [`crate::Refine`] do so with much of the work in `f32`.
+    pub rtol: Option<f64>,
     /// Converged once ||b - A x|| <= `atol`, where that is the larger bound. Default 0.
     pub atol: f64,
     /// Limit of iterations over all restarts; `None` for 20 n, at least 20. The device keeps eight bytes of history for each
     /// iteration that is done, none for those that are merely allowed.
     pub max_iters: Option<usize>,
     /// The host looks every so many iterations (at least 1; never past the limit of iterations, and at 65,536 in any case). Default
-    /// 16. It changes no bit of the answer: work enqueued behind the stop changes nothing.
+    /// 16. It changes no bit of the answer: work enqueued behind the stop changes nothing. At each look the watcher is called, which it
+    /// also is before the first iteration and at every restart.
     pub check_every: usize,
+    /// The host also looks once this much time has passed since it last did, so that slow iterations are seen and can be interrupted one by
+    /// one. Default 50 ms; [`Duration::MAX`] to look by `check_every` alone. It changes no bit of the answer either, only at which
+    /// iterations a watcher is called. On a device that works behind the host's back the number of iterations until then is estimated
+    /// from the time that those before took.
+    pub check_after: Duration,
     /// Whether the outcome carries the history of residual norms. Default true.
     pub history: bool,
     /// Whether the iteration is captured once and replayed (a CUDA graph), or enqueued anew each time. The bits are the
@@ -45,10 +55,11 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            rtol: 1e-8,
+            rtol: None,
             atol: 0.0,
             max_iters: None,
             check_every: 16,
+            check_after: Duration::from_millis(50),
             history: true,
             recorded: true,
             persistent: true,
@@ -65,10 +76,15 @@ impl Options {
         self.max_iters.unwrap_or_else(|| n.saturating_mul(20).max(20))
     }
 
+    /// The relative tolerance of a solve in `T`: `rtol`, or [`default_rtol`].
+    pub fn rtol_for<T: Real>(&self) -> f64 {
+        self.rtol.unwrap_or_else(default_rtol::<T>)
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let bad = |name, value| Err(Error::Option { name, value });
-        if self.rtol.is_nan() || self.rtol < 0.0 {
-            return bad("rtol", self.rtol);
+        if let Some(rtol) = self.rtol.filter(|rtol| rtol.is_nan() || *rtol < 0.0) {
+            return bad("rtol", rtol);
         }
         if self.atol.is_nan() || self.atol < 0.0 {
             return bad("atol", self.atol);
@@ -81,6 +97,12 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// The relative tolerance of a solve in `T` that names none: 1e-8 in `f64`, 1e-5 in `f32`. That is about the square root of the unit
+/// roundoff in `f64`, and about a hundred times the unit roundoff in `f32`, where the square root would be useless as an answer.
+pub fn default_rtol<T: Real>() -> f64 {
+    if T::BYTES == 4 { 1e-5 } else { 1e-8 }
 }
 
 /// Where a solve is, each time the host looks.

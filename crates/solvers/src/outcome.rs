@@ -3,6 +3,9 @@
 use std::fmt;
 
 use spandrel_backend::Quantity;
+use spandrel_formats::Real;
+
+use crate::{Error, Result};
 
 /// The word for how a solve ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,20 +81,26 @@ impl fmt::Display for Status {
     }
 }
 
-/// How a solve ended. Not converging is an outcome, not an error: x is still worth having.
+/// How a solve ended. Not converging is an outcome, not an error: x is still worth having. [`Outcome::require_converged`] makes it an
+/// error. `Display` says it in one sentence.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
+#[must_use = "a solve may end without an answer: look at `status`, or ask for one by `require_converged`"]
 pub struct Outcome {
     /// The word.
     pub status: Status,
-    /// Iterations over all restarts; 0 for a direct solve. BiCGStab's last half step counts none.
+    /// Iterations over all restarts; 0 for a direct solve. An iteration of BiCGStab that ends after its half step counts as one.
     pub iterations: usize,
     /// Norm of the recurrence's residual at the end, over ||b||. For a direct solve the same as `true_residual`.
     pub residual: f64,
     /// ||b - A x|| / ||b||, recomputed from x at the end; 0 where b = 0.
     pub true_residual: f64,
-    /// Residual norms over ||b||: the first entry is the initial one, then one per iteration (and the half step that ended
-    /// BiCGStab). Empty where the options say so. For a direct solve one entry per refinement step.
+    /// What `true_residual` had to come down to: the larger of the two tolerances, over ||b||. 0 if b = 0.
+    pub target: f64,
+    /// The element type of the solve, [`Real::NAME`].
+    pub precision: &'static str,
+    /// Residual norms over ||b||: the initial one, then one per iteration, so `iterations` + 1 entries. Empty if the options say so,
+    /// and if b = 0. A direct solve has one entry per refinement step.
     pub history: Vec<f64>,
     /// How often the residual was replaced and the direction restarted; of GMRES also every cycle after the first.
     pub restarts: usize,
@@ -102,17 +111,157 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// This outcome, if the solve converged.
+    ///
+    /// ```
+    /// use spandrel_backend::{Backend, Mat};
+    /// use spandrel_backend_cpu::Cpu;
+    /// use spandrel_formats::generate;
+    /// use spandrel_solvers::{Error, Identity, Options, cg};
+    ///
+    /// let (device, a) = (Cpu::new(), generate::csr::<f64>("poisson2d:20")?);
+    /// let a = Mat::load(&device, a)?;
+    /// let (b, mut x) = (device.upload(&[1.0; 400])?, device.zeros(400)?);
+    /// let short = Options { max_iters: Some(3), ..Options::default() };
+    /// let refused = cg(&device, &a, &Identity, &b, &mut x, &short)?.require_converged();
+    /// assert!(matches!(refused, Err(Error::NotConverged { outcome }) if outcome.iterations == 3));
+    /// let outcome = cg(&device, &a, &Identity, &b, &mut x, &Options::default())?.require_converged()?;
+    /// assert!(outcome.to_string().starts_with("converged after"));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotConverged`] with this outcome, for any other status than [`Status::Converged`].
+    pub fn require_converged(self) -> Result<Self> {
+        if self.status.is_converged() { Ok(self) } else { Err(Error::NotConverged { outcome: Box::new(self) }) }
+    }
+
+    /// Why the method stopped short of an answer, and what to do about it.
+    fn remedy(&self) -> &'static str {
+        match self.status {
+            Status::Converged => "",
+            Status::MaxIterations => "allow more iterations, or use a better preconditioner",
+            Status::Breakdown => "use another method or preconditioner",
+            Status::ZeroPivot => "reorder the rows, or solve without a factorisation",
+            Status::IndefiniteMatrix => "the matrix is not positive definite; use bicgstab or gmres",
+            Status::IndefinitePreconditioner => {
+                "the preconditioner is not positive definite; use another, or bicgstab or gmres"
+            }
+            Status::Diverged => "use another method or preconditioner",
+            Status::Stagnated if self.precision == "f32" => {
+                "f32 may reach no further; for more, solve in f64, or in both by `mixed` or `refined` precision"
+            }
+            Status::Stagnated => {
+                "rounding may allow no less; otherwise use a better preconditioner, or a longer restart of gmres"
+            }
+            Status::NotFinite => {
+                "look for an infinity or NaN in the matrix, in b and in x, or for entries too large to multiply"
+            }
+            Status::Interrupted => "x is the one reached; a solve from there goes on",
+            Status::Inconsistent => "no x solves this system; x has the smallest residual",
+        }
+    }
+
     /// x = 0 for b = 0.
-    pub(crate) fn zero() -> Self {
+    pub(crate) fn zero<T: Real>() -> Self {
         Self {
             status: Status::Converged,
             iterations: 0,
             residual: 0.0,
             true_residual: 0.0,
+            target: 0.0,
+            precision: T::NAME,
             history: Vec::new(),
             restarts: 0,
             breakdown: None,
             note: None,
+        }
+    }
+}
+
+/// `converged after 14 iterations, true residual 3.1e-9`; any other end says what was asked for and what to do.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.status {
+            Status::Converged => "converged",
+            Status::MaxIterations => "stopped at the limit",
+            Status::Breakdown => "broke down",
+            Status::ZeroPivot => "met a zero pivot",
+            Status::IndefiniteMatrix => "met p'Ap <= 0",
+            Status::IndefinitePreconditioner => "met r'z <= 0",
+            Status::Diverged => "diverged",
+            Status::Stagnated => "stagnated",
+            Status::NotFinite => "met an infinity or NaN",
+            Status::Interrupted => "was interrupted",
+            Status::Inconsistent => "found no solution",
+        };
+        f.write_str(how)?;
+        match self.iterations {
+            0 => {}
+            1 => f.write_str(" after 1 iteration")?,
+            more => write!(f, " after {more} iterations")?,
+        }
+        if let (Status::Breakdown, Some((quantity, _))) = (self.status, self.breakdown) {
+            write!(f, " ({} = 0)", quantity.symbol())?;
+        }
+        let in_words = |residual: f64| if residual == 0.0 { "0".to_owned() } else { format!("{residual:.1e}") };
+        write!(f, ", true residual {}", in_words(self.true_residual))?;
+        if self.status.is_converged() {
+            return Ok(());
+        }
+        write!(f, " (asked for {}): {}", in_words(self.target), self.remedy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_reads_as_a_sentence() {
+        let of = |status, iterations, true_residual, precision| Outcome {
+            status,
+            iterations,
+            true_residual,
+            target: 1e-8,
+            precision,
+            ..Outcome::zero::<f64>()
+        };
+        for (outcome, text) in [
+            (of(Status::Converged, 14, 3.1e-9, "f64"), "converged after 14 iterations, true residual 3.1e-9"),
+            (of(Status::Converged, 1, 3.1e-9, "f64"), "converged after 1 iteration, true residual 3.1e-9"),
+            (of(Status::Converged, 0, 0.0, "f64"), "converged, true residual 0"),
+            (
+                of(Status::MaxIterations, 200, 0.00123, "f64"),
+                "stopped at the limit after 200 iterations, true residual 1.2e-3 (asked for 1.0e-8): allow more iterations, or use a \
+                 better preconditioner",
+            ),
+        ] {
+            assert_eq!(outcome.to_string(), text);
+            assert_eq!(outcome.clone().require_converged().is_ok(), outcome.status.is_converged());
+        }
+        let f32 = of(Status::Stagnated, 9, 2e-7, "f32").to_string();
+        assert!(f32.contains("`mixed`") && f32.contains("`refined`"), "{f32}");
+        assert!(!of(Status::Stagnated, 9, 2e-7, "f64").to_string().contains("mixed"));
+        let rho = Outcome { breakdown: Some((Quantity::Rho, 3)), ..of(Status::Breakdown, 3, 0.5, "f64") };
+        assert!(rho.to_string().starts_with("broke down after 3 iterations (rho = 0), "), "{rho}");
+    }
+
+    #[test]
+    fn every_end_but_convergence_is_an_error_where_an_answer_is_required() {
+        for status in Status::ALL {
+            let outcome = Outcome { status, iterations: 2, true_residual: 0.5, ..Outcome::zero::<f64>() };
+            let text = outcome.to_string();
+            match outcome.require_converged() {
+                Ok(outcome) => assert_eq!(outcome.status, Status::Converged),
+                Err(error) => {
+                    assert_eq!(
+                        (error.status(), error.to_string()),
+                        (Some(status), format!("the solve did not converge: {text}"))
+                    );
+                    assert!(!text.ends_with(": "), "{text}");
+                }
+            }
         }
     }
 }

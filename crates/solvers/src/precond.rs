@@ -6,7 +6,7 @@
 use std::fmt;
 
 use spandrel_backend::{Backend, Gate, Preconditioner};
-use spandrel_formats::{Csr, Real};
+use spandrel_formats::{Csr, NotInvertible, Real};
 
 use crate::{Error, Result};
 
@@ -58,7 +58,7 @@ impl<T: Real, B: Backend<T>> Jacobi<T, B> {
     pub fn update(&mut self, be: &B, csr: &Csr<T>) -> Result<()> {
         let inverse = inverse_diagonal(csr)?;
         if inverse.len() != self.n {
-            return Err(Error::Size { solver: "jacobi", what: "the matrix", found: inverse.len(), expected: self.n });
+            return Err(Error::rows("jacobi", "the matrix", inverse.len(), self.n, crate::error::SAME_SIZE));
         }
         be.copy(None, &be.upload(&inverse)?, &mut self.inv_diag)?;
         Ok(())
@@ -72,13 +72,10 @@ fn inverse_diagonal<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
         return Err(Error::NotSquare { solver: "jacobi", nrows, ncols });
     }
     let invert = |row| {
-        let bad = |found| Err(Error::Diagonal { row, found });
-        match csr.get(row, row) {
-            None => bad("missing"),
-            Some(d) if !d.is_finite() => bad("infinite or NaN"),
-            Some(d) if d == T::zero() => bad("zero"),
-            Some(d) if !d.recip().is_finite() => bad("too small to invert"),
-            Some(d) => Ok(d.recip()),
+        let diagonal = csr.get(row, row);
+        match (NotInvertible::of(row, diagonal), diagonal) {
+            (None, Some(d)) => Ok(d.recip()),
+            (bad, _) => Err(Error::Diagonal { row, found: bad.map_or("missing", |bad| bad.found) }),
         }
     };
     (0..nrows).map(invert).collect()

@@ -19,6 +19,7 @@ use spandrel_backend::{Backend, Cast, Coeff, MixedPrecision, Operator};
 use crate::mixed::{Narrow, Scale, Wide, inverse_power, narrow_by_binade};
 use crate::norm::{Norm, norm};
 use crate::options::{Watcher, unwatched};
+use crate::segments::expect_operands;
 use crate::{Error, Options, Outcome, Progress, Result, Status};
 
 /// A correction is fruitful if it halves the residual, as in [`crate::direct`].
@@ -126,7 +127,7 @@ impl<B: MixedPrecision> Refine<B> {
         options.check()?;
         let scale = inverse_power(exponent)?;
         self.check(be, a, b, x)?;
-        let mut outcome = Outcome::zero();
+        let mut outcome = Outcome::zero::<f64>();
         if self.n == 0 {
             return Ok(outcome);
         }
@@ -136,8 +137,9 @@ impl<B: MixedPrecision> Refine<B> {
             Backend::<f64>::fill(be, None, 0.0, x)?;
             return Ok(outcome);
         }
-        let max_iters = options.iteration_limit(self.n);
-        let target = options.rtol.max(Norm::of(options.atol).over(b_norm));
+        let (max_iters, rtol) = (options.iteration_limit(self.n), options.rtol_for::<f64>());
+        let target = rtol.max(Norm::of(options.atol).over(b_norm));
+        outcome.target = target;
         let mut corrections = 0;
 
         a.residual(be, None, b, x, r)?;
@@ -154,7 +156,7 @@ impl<B: MixedPrecision> Refine<B> {
         }
         outcome.status = loop {
             let now = outcome.true_residual;
-            if now <= options.rtol || r_norm.value() <= options.atol {
+            if now <= rtol || r_norm.value() <= options.atol {
                 break Status::Converged;
             }
             if outcome.iterations >= max_iters {
@@ -174,7 +176,7 @@ impl<B: MixedPrecision> Refine<B> {
             narrow_by_binade(be, None, r, binade, narrow)?;
             Backend::<f32>::fill(be, None, 0.0, d)?;
             let within = Options {
-                rtol: inner_rtol.max(STAGNANT * target / now),
+                rtol: Some(inner_rtol.max(STAGNANT * target / now)),
                 atol: 0.0,
                 max_iters: Some(max_iters - done),
                 ..*options
@@ -201,7 +203,7 @@ impl<B: MixedPrecision> Refine<B> {
                 Backend::<f64>::copy(be, None, trial, x)?;
                 outcome.true_residual = after;
             }
-            if after <= options.rtol || r_norm.value() <= options.atol {
+            if after <= rtol || r_norm.value() <= options.atol {
                 break Status::Converged;
             }
             match found.status {
@@ -223,11 +225,6 @@ impl<B: MixedPrecision> Refine<B> {
             return Err(Error::NotSquare { solver, nrows, ncols });
         }
         let len = |v| Backend::<f64>::len(be, v);
-        for (what, found) in [("the workspace", self.n), ("b", len(b)), ("x", len(x))] {
-            if found != nrows {
-                return Err(Error::Size { solver, what, found, expected: nrows });
-            }
-        }
-        Ok(())
+        expect_operands(solver, nrows, self.n, len(b), len(x))
     }
 }

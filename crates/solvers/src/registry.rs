@@ -110,6 +110,27 @@ macro_rules! shown {
         $parser::show($stem, $value, $f)
     };
 }
+/// The stem, with the parser's parameter where one is needed.
+macro_rules! example {
+    ($stem:literal) => {
+        $stem
+    };
+    ($stem:literal, block_rows) => {
+        concat!($stem, "=auto")
+    };
+    ($stem:literal, fill_level) => {
+        concat!($stem, "=1")
+    };
+    ($stem:literal, sweeps) => {
+        concat!($stem, "=3")
+    };
+    ($stem:literal, omega) => {
+        $stem
+    };
+    ($stem:literal, grids) => {
+        $stem
+    };
+}
 /// Reads the parameter, or refuses one where there is none.
 macro_rules! read {
     ($Variant:ident, $stem:literal, $given:ident) => {
@@ -136,6 +157,8 @@ macro_rules! preconditioners {
         impl Precond {
             /// The names of all preconditioners, without parameters.
             pub const STEMS: &'static [&'static str] = &[$($stem),*];
+            /// A name of each that can be parsed, with a parameter where one is needed.
+            pub const EXAMPLES: &'static [&'static str] = &[$(example!($stem $(, $parser)?)),*];
         }
 
         impl fmt::Display for Precond {
@@ -270,18 +293,11 @@ mod tests {
             assert_eq!(method.to_string().parse(), Ok(*method));
             assert_eq!(method.as_str().to_uppercase().parse(), Ok(*method));
         }
-        let with = |stem: &str| match stem {
-            "block-jacobi" => "block-jacobi=4".to_string(),
-            "iluk" => "iluk=2".to_string(),
-            "ilu0-jacobi" | "ic0-jacobi" => format!("{stem}=3"),
-            plain => plain.to_string(),
-        };
-        for stem in Precond::STEMS {
-            let text = with(stem);
-            assert_eq!(text.parse::<Precond>().expect(stem).to_string(), text);
-            assert_eq!(text.to_uppercase().parse::<Precond>().expect(stem).to_string(), text);
+        for &text in Precond::EXAMPLES {
+            assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
+            assert_eq!(text.to_uppercase().parse::<Precond>().expect(text).to_string(), text);
         }
-        for text in ["block-jacobi=auto", "ssor=1.5", "iluk=0", "mg=4"] {
+        for text in ["block-jacobi=4", "ssor=1.5", "iluk=0", "mg=4"] {
             assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
         }
         macro_rules! stems {

@@ -14,6 +14,7 @@
 //! pair of them. Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
 
 use std::ops::ControlFlow;
+use std::time::Instant;
 
 use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Step, Stop, Watch};
 use spandrel_formats::Real;
@@ -21,6 +22,7 @@ use spandrel_formats::Real;
 use crate::graphs::Graphs;
 use crate::norm::{Norm, norm, scale_by};
 use crate::options::Watcher;
+use crate::rhythm::Rhythm;
 use crate::{Error, Options, Outcome, Progress, Result, Status};
 
 /// How a segment of BiCGStab chooses its shadow residual.
@@ -107,6 +109,7 @@ pub(crate) struct Segment<'a, T: Real, B: Backend<T>> {
     pub(crate) monitor: &'a mut B::Monitor,
     pub(crate) shadow: Shadow,
     pub(crate) pace: Pace,
+    pub(crate) rhythm: &'a mut Rhythm,
     /// Called at each look of the host.
     pub(crate) look: &'a mut dyn FnMut(Latest) -> ControlFlow<()>,
 }
@@ -153,11 +156,12 @@ pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
     mut step: S,
     graphs: &mut Graphs<B>,
     pace: Pace,
+    rhythm: &mut Rhythm,
     look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
 ) -> Result<End> {
     let mut runs = 0;
     loop {
-        let more = pace.until_next_look(runs);
+        let more = pace.until_next_look(runs).min(rhythm.until_due());
         if !(pace.persistent && step.leap(be, more)?) {
             break;
         }
@@ -165,17 +169,21 @@ pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
         if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
             return Ok(end);
         }
+        rhythm.look(more);
     }
     loop {
-        let more = pace.until_next_look(runs);
-        for _ in 0..more {
+        let more = pace.until_next_look(runs).min(rhythm.until_due());
+        let mut done = 0;
+        while done < more && !rhythm.is_due(done) {
             // SAFETY: the caller's promise.
             unsafe { graphs.run(be, (0, 1), &mut step, pace.recorded) }?;
+            done += 1;
         }
-        runs += more;
+        runs += done;
         if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
             return Ok(end);
         }
+        rhythm.look(done);
     }
 }
 
@@ -206,6 +214,17 @@ fn look_at<B: spandrel_backend::Device>(
     Ok(cause.map(|cause| End { cause, iterations: latest.iterations, residual: latest.residual }))
 }
 
+/// Compares what the caller gave with a square matrix; the workspace last, which is often made from one of them.
+pub(crate) fn expect_operands(solver: &'static str, n: usize, workspace: usize, b: usize, x: usize) -> Result<()> {
+    use crate::error::{FIT_B, FIT_WORKSPACE, FIT_X};
+    for (what, found, remedy) in [("b", b, FIT_B), ("x", x, FIT_X), ("the workspace", workspace, FIT_WORKSPACE)] {
+        if found != n {
+            return Err(Error::elements(solver, what, found, n, remedy));
+        }
+    }
+    Ok(())
+}
+
 /// Sizes of everything, once.
 fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &W,
@@ -214,20 +233,19 @@ fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     m: &dyn Preconditioner<T, B>,
     b: &B::Vector,
     x: &B::Vector,
-) -> Result<usize> {
+) -> Result<()> {
     let solver = W::NAME;
     let (nrows, ncols) = a.shape();
     if nrows != ncols {
         return Err(Error::NotSquare { solver, nrows, ncols });
     }
-    let expect = |what, found| {
-        if found == nrows { Ok(()) } else { Err(Error::Size { solver, what, found, expected: nrows }) }
-    };
-    expect("the workspace", method.len())?;
-    expect("b", be.len(b))?;
-    expect("x", be.len(x))?;
-    expect("the preconditioner", m.len().unwrap_or(nrows))?;
-    Ok(nrows)
+    expect_operands(solver, nrows, method.len(), be.len(b), be.len(x))?;
+    match m.len() {
+        Some(rows) if rows != nrows => {
+            Err(Error::rows(solver, "the preconditioner", rows, nrows, crate::error::FIT_PRECONDITIONER))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What follows from how a segment ended, where x has not converged.
@@ -332,8 +350,7 @@ pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
 ) -> Result<Vec<Outcome>> {
     options.check()?;
     if b.len() != x.len() {
-        let what = "the list of answers";
-        return Err(Error::Size { solver: W::NAME, what, found: x.len(), expected: b.len() });
+        return Err(Error::elements(W::NAME, "the list of answers", x.len(), b.len(), "give one x for each b"));
     }
     for (b, x) in b.iter().zip(&*x) {
         check(method, be, a, m, b, x)?;
@@ -372,7 +389,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     watcher: Watcher<'_>,
 ) -> Result<Outcome> {
     let n = method.len();
-    let mut outcome = Outcome::zero();
+    let mut outcome = Outcome::zero::<T>();
     if n == 0 {
         return Ok(outcome);
     }
@@ -384,17 +401,22 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
         return Ok(outcome);
     }
 
-    let max_iters = options.iteration_limit(n);
+    let (max_iters, rtol) = (options.iteration_limit(n), options.rtol_for::<T>());
+    let target = rtol.max(Norm::of(options.atol).over(b_norm));
+    outcome.target = target;
     let mut judge = Judge { before: f64::INFINITY, fruitless: 0, restarts: 0 };
     let mut shadow = Shadow::Residual;
     let mut ended: Option<End> = None;
+    let mut known: Option<Rhythm> = None;
     loop {
         // The truth about x.
+        let began = Instant::now();
         let (r, scratch, scalar) = method.between();
         a.residual(be, None, b, x, r)?;
         let r_norm = norm(be, r, scratch, scalar)?;
         let now = r_norm.over(b_norm);
         outcome.true_residual = now;
+        let rhythm = known.get_or_insert_with(|| Rhythm::new(options.check_after, began.elapsed()));
         if ended.is_none() {
             outcome.residual = now;
             if options.history {
@@ -407,7 +429,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 Some(End { cause: Cause::Stop(Stop::Diverged), .. }) => Verdict::Ended(Status::Diverged),
                 _ => Verdict::Ended(Status::NotFinite),
             }
-        } else if now <= options.rtol || r_norm.value() <= options.atol {
+        } else if now <= rtol || r_norm.value() <= options.atol {
             Verdict::Ended(Status::Converged)
         } else {
             match &ended {
@@ -430,7 +452,6 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 outcome.restarts += usize::from(ended.is_some());
                 let done = outcome.iterations;
                 let restarts = outcome.restarts;
-                let target = options.rtol.max(Norm::of(options.atol).over(b_norm));
                 let mut tell = |iterations, residual| {
                     watcher(Progress { iterations: done + iterations, max_iters, residual, target, restarts })
                 };
@@ -442,7 +463,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 let k = begin(method, be, x, r_norm)?;
                 let begun = r_norm.shifted(k);
                 let unit = b_norm.shifted(k);
-                let asked = (options.rtol * unit).max(Norm::of(options.atol).shifted(k));
+                let asked = (rtol * unit).max(Norm::of(options.atol).shifted(k));
                 let watch = Watch {
                     threshold: asked.max(begun * T::UNIT_ROUNDOFF),
                     divergence: options.divergence * unit.max(begun),
@@ -468,7 +489,9 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                     begun,
                     scale: k,
                 };
-                let on = Segment { be, a, m, x: &mut *x, monitor: &mut monitor, shadow, pace, look: &mut look };
+                rhythm.begin_segment();
+                let monitor_of = &mut monitor;
+                let on = Segment { be, a, m, x: &mut *x, monitor: monitor_of, shadow, pace, rhythm, look: &mut look };
                 let end = method.segment(on)?;
                 scale_by(be, -k, x, method.between().1)?;
 

@@ -5,7 +5,7 @@ mod problems;
 use problems::{Krylov, gamma, matrix, solve_from, stencil, uneven};
 use spandrel_backend::{Backend, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, generate};
+use spandrel_formats::{Csr, Real, generate};
 use spandrel_solvers::isai::approximate_inverse;
 use spandrel_solvers::{BlockJacobi, Error, Factored, Isai, Jacobi, JacobiSweeps, Options, Ssor, Status};
 use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Iluk, Levelset, Serial, Triangle, Triangular};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spandrel_backend::{Backend, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Triplets, generate};
+use spandrel_formats::{Csr, Triplets, generate};
 use spandrel_solvers::factored::Plans;
 use spandrel_solvers::{DeviceFactored, DeviceFactors, Factored, Status};
 use spandrel_sptrsv::{

@@ -8,7 +8,7 @@ use problems::{ALL, Krylov, diagonal, honest, matrix, norm, relative_residual, s
 use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, Coeff, Gate, Mat, Preconditioner, Quantity, Trace};
 use spandrel_backend_cpu::{Cpu, Scalar, Vector};
-use spandrel_formats::{Csr, Format};
+use spandrel_formats::{Csr};
 use spandrel_solvers::{
     BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Placement, Status,
 };
@@ -64,7 +64,7 @@ fn a_complete_space_is_the_answer() {
     let be = Cpu::new();
     let jacobi = Jacobi::new(&be, &diagonal::<f64>(&[2.0, 1.0, -3.0, 0.5])).unwrap();
     for placement in [Placement::Right, Placement::Left, Placement::Flexible] {
-        let options = Options { rtol: 1e-12, ..Options::default() };
+        let options = Options { rtol: Some(1e-12), ..Options::default() };
         let (outcome, x) = run(&a, &jacobi, &b, GmresOptions { restart: 30, placement }, &options);
         assert_eq!((outcome.status, outcome.restarts), (Status::Converged, 0), "{placement:?} {outcome:?}");
         assert!(outcome.iterations <= 4);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use problems::{Krylov, honest, matrix, solve_from, uneven};
 use spandrel_backend::{Backend, Preconditioner, Sptrsv};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, generate, matrix_market};
+use spandrel_formats::{Csr, Real, generate, matrix_market};
 use spandrel_solvers::{Error, Factored, Ic, Ilu, Jacobi, Options, Ssor, Status};
 use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Serial, Sweep, Syncfree};
 

@@ -15,7 +15,7 @@ where
     Cpu: Spmv<Csr<T>>,
 {
     let be = Cpu::new();
-    let options = Options { rtol, ..Options::default() };
+    let options = Options { rtol: Some(rtol), ..Options::default() };
     for (method, convection) in [(Krylov::Cg, 0.0), (Krylov::BiCgStab, 0.0), (Krylov::BiCgStab, 0.3)] {
         let a = stencil::<T>(23, convection);
         let b = uneven(529);
@@ -26,7 +26,7 @@ where
             assert_eq!(outcome.status, Status::Converged, "{method:?} {outcome:?}");
             honest(&a, &x, &b, &outcome);
             assert!(outcome.true_residual <= rtol && outcome.iterations > 5 && outcome.iterations < 120);
-            assert!(outcome.history.len() > outcome.iterations);
+            assert_eq!(outcome.history.len(), outcome.iterations + 1);
             assert_eq!(*outcome.history.last().unwrap(), outcome.residual);
             // Only f32 may need its residual replaced this close to its accuracy.
             assert!(outcome.restarts <= usize::from(T::BYTES == 4) && outcome.breakdown.is_none(), "{outcome:?}");
@@ -42,6 +42,26 @@ fn both_converge_in_f64() {
 #[test]
 fn both_converge_in_f32() {
     converges::<f32>(1e-5);
+}
+
+/// Asked for nothing, a solve asks for what its element type can give.
+fn converges_by_default<T: Real>(rtol: f64)
+where
+    Cpu: Spmv<Csr<T>>,
+{
+    let be = Cpu::new();
+    let (a, b) = (stencil::<T>(23, 0.0), uneven::<T>(529));
+    for method in ALL {
+        let (outcome, _) = solve(&be, method, &a, &b, &Options::default());
+        assert_eq!((outcome.status, outcome.target), (Status::Converged, rtol), "{method:?} {outcome:?}");
+        assert!(outcome.true_residual <= rtol && outcome.precision == T::NAME);
+    }
+}
+
+#[test]
+fn both_precisions_converge_by_default() {
+    converges_by_default::<f64>(1e-8);
+    converges_by_default::<f32>(1e-5);
 }
 
 #[test]
@@ -96,7 +116,8 @@ fn one_unknown_takes_one_iteration() {
     for method in ALL {
         let (outcome, x) = solve(&be, method, &diagonal::<f64>(&[4.0]), &[2.0], &Options::default());
         assert_eq!((outcome.status, x), (Status::Converged, vec![0.5]), "{method:?}");
-        assert!(outcome.iterations <= 1 && outcome.breakdown.is_none());
+        assert_eq!((outcome.iterations, outcome.history.len()), (1, 2), "{method:?}");
+        assert!(outcome.breakdown.is_none());
     }
 }
 
@@ -165,7 +186,7 @@ where
     let a = stencil::<T>(9, 0.0);
     let unit: Vec<T> = uneven(81);
     for method in ALL {
-        let options = Options { rtol, ..Options::default() };
+        let options = Options { rtol: Some(rtol), ..Options::default() };
         let (at_one, x_at_one) = solve(&be, method, &a, &unit, &options);
         honest(&a, &x_at_one, &unit, &at_one);
         for &size in sizes {
@@ -280,7 +301,7 @@ fn the_limit_of_iterations_is_20_n() {
 fn a_segment_asks_for_no_less_than_the_unit_roundoff_of_its_begin() {
     // From zeros the segment begins with ||b||, in units of which the history is kept.
     let be = Cpu::new();
-    let options = Options { rtol: 0.0, max_restarts: 0, ..Options::default() };
+    let options = Options { rtol: Some(0.0), max_restarts: 0, ..Options::default() };
     // A cycle of GMRES ends long before.
     for method in [Krylov::Cg, Krylov::BiCgStab] {
         let (outcome, _) = solve(&be, method, &stencil::<f32>(12, 0.0), &uneven(144), &options);
@@ -311,7 +332,7 @@ fn a_window_without_a_smaller_residual_ends_a_solve() {
     let a = diagonal::<f64>(&(0..200).map(|i| 10f64.powf(i as f64 * 3.0 / 199.0)).collect::<Vec<_>>());
     let b = uneven(200);
     for method in [Krylov::Cg, Krylov::BiCgStab] {
-        let free = Options { rtol: 1e-6, max_iters: Some(20_000), ..Options::default() };
+        let free = Options { rtol: Some(1e-6), max_iters: Some(20_000), ..Options::default() };
         let (whole, _) = solve(&be, method, &a, &b, &free);
         assert!(whole.iterations > 100 && whole.restarts == 0, "{method:?} {whole:?}");
         let mut ended = 0;
@@ -357,7 +378,7 @@ fn a_watcher_sees_the_residual_fall_and_can_stop_it() {
     for stop_at in [usize::MAX, 20, 0] {
         let mut x = Backend::<f64>::zeros(&be, 1600).unwrap();
         looks.clear();
-        let options = Options { check_every: 10, ..Options::default() };
+        let options = Options { check_every: 10, check_after: std::time::Duration::MAX, ..Options::default() };
         let outcome = Cg::new(&be, 1600)
             .unwrap()
             .solve_watched(&be, &a, &Identity, &b, &mut x, &options, &mut |progress| {
@@ -395,7 +416,14 @@ fn wrong_operands_are_refused() {
     let mut bicgstab = BiCgStab::new(&be, 2).unwrap();
     let refused = cg.solve(&be, &wide, &Identity, &two, &mut x, &options);
     assert!(matches!(refused, Err(Error::NotSquare { nrows: 2, ncols: 3, .. })));
-    let refused = bicgstab.solve(&be, &square, &Identity, &three, &mut x, &options);
+    let refused = bicgstab.solve(&be, &square, &Identity, &three, &mut x, &options).unwrap_err();
+    assert!(matches!(refused, Error::Size { what: "b", found: 3, expected: 2, .. }));
+    assert_eq!(
+        refused.to_string(),
+        "bicgstab: b has 3 elements, expected 2; b needs one element per row of the matrix"
+    );
+    // The functions make their own workspace, which cannot be at fault.
+    let refused = spandrel_solvers::cg(&be, &square, &Identity, &three, &mut x, &options);
     assert!(matches!(refused, Err(Error::Size { what: "b", found: 3, expected: 2, .. })));
     let mut long = be.upload(&[0.0; 3]).unwrap();
     let refused = cg.solve(&be, &square, &Identity, &two, &mut long, &options);
@@ -403,10 +431,13 @@ fn wrong_operands_are_refused() {
     let refused = Cg::new(&be, 5).unwrap().solve(&be, &square, &Identity, &two, &mut x, &options);
     assert!(matches!(refused, Err(Error::Size { what: "the workspace", found: 5, .. })));
     let jacobi = Jacobi::new(&be, &diagonal::<f64>(&[1.0, 2.0, 3.0])).unwrap();
-    let refused = cg.solve(&be, &square, &jacobi, &two, &mut x, &options);
-    assert!(matches!(refused, Err(Error::Size { what: "the preconditioner", .. })));
+    let refused = cg.solve(&be, &square, &jacobi, &two, &mut x, &options).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "cg: the preconditioner has 3 rows, expected 2; make the preconditioner of this matrix"
+    );
     for options in [
-        Options { rtol: f64::NAN, ..options },
+        Options { rtol: Some(f64::NAN), ..options },
         Options { atol: -1.0, ..options },
         Options { divergence: 0.5, ..options },
     ] {
@@ -420,7 +451,8 @@ fn jacobi_names_the_row_that_it_cannot_invert() {
     let be = Cpu::new();
     for (d, row, found, status) in [
         (vec![1.0, 0.0, 2.0], 1, "zero", Status::ZeroPivot),
-        (vec![1.0, 3.0, f64::NAN], 2, "infinite or NaN", Status::NotFinite),
+        (vec![1.0, 3.0, f64::NAN], 2, "NaN", Status::NotFinite),
+        (vec![f64::INFINITY, 3.0, 1.0], 0, "infinite", Status::NotFinite),
         (vec![1e-320, 3.0, 1.0], 0, "too small to invert", Status::ZeroPivot),
     ] {
         let error = Jacobi::new(&be, &diagonal::<f64>(&d)).unwrap_err();
@@ -463,7 +495,8 @@ fn bicgstab_from_the_left_is_that_of_the_scaled_system() {
         (outcome.unwrap(), be.download(&x).unwrap())
     };
     for recorded in [true, false] {
-        let some = Options { rtol: 1e-300, max_iters: Some(9), recorded, persistent: false, ..Options::default() };
+        let some =
+            Options { rtol: Some(1e-300), max_iters: Some(9), recorded, persistent: false, ..Options::default() };
         let (left, x) = from(&a, &b, true, &some);
         let (right, wanted) = from(&scaled, &c, false, &some);
         assert_eq!((left.status, right.status), (Status::MaxIterations, Status::MaxIterations));
@@ -474,7 +507,7 @@ fn bicgstab_from_the_left_is_that_of_the_scaled_system() {
             assert!((left * unit / right - 1.0).abs() <= 8.0 * f64::EPSILON, "{left} {right}");
         }
     }
-    let (outcome, x) = from(&a, &b, true, &Options { rtol: 1e-10, ..Options::default() });
+    let (outcome, x) = from(&a, &b, true, &Options { rtol: Some(1e-10), ..Options::default() });
     assert_eq!(outcome.status, Status::Converged);
     honest(&a, &x, &b, &outcome);
     // A diverging limit and the watcher speak in the residual's units too.
@@ -485,7 +518,7 @@ fn bicgstab_from_the_left_is_that_of_the_scaled_system() {
         seen.push(progress.residual);
         ControlFlow::Continue(())
     };
-    let options = Options { rtol: 1e-6, check_every: 1, ..Options::default() };
+    let options = Options { rtol: Some(1e-6), check_every: 1, ..Options::default() };
     let device = Mat::load(&be, a).unwrap();
     let outcome = solver.solve_watched(&be, &device, &jacobi, &b, &mut x, &options, &mut watcher).unwrap();
     assert_eq!(outcome.history[..seen.len()], seen[..]);

@@ -9,7 +9,7 @@ use problems::{Krylov, honest, solve_from, uneven};
 use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, Preconditioner, Trace};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Real, generate, product};
+use spandrel_formats::{Csr, Real, generate, product};
 use spandrel_solvers::{Error, Hierarchy, Multigrid, Options, Ssor, Status};
 use spandrel_sptrsv::{Levelset, Sweep};
 

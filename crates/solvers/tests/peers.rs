@@ -14,7 +14,7 @@ use faer::{MatMut, MatRef, Par};
 use problems::{stencil, uneven};
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format};
+use spandrel_formats::{Csr};
 use spandrel_solvers::{BiCgStab, Cg, Factored, Identity, Jacobi, Options, Status};
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Serial, Triangle, Triangular, serial};
 
@@ -132,7 +132,7 @@ fn theirs(method: Method, a: &Csr<f64>, m: impl Precond<f64>, b: &[f64]) -> (usi
 fn ours(method: Method, csr: &Csr<f64>, m: &Boxed, be: &Cpu, b: &[f64]) -> (usize, Vec<f64>) {
     let a = Mat::<Cpu, Csr<f64>>::load(be, csr.clone()).unwrap();
     let (b, mut x) = (be.upload(b).unwrap(), be.zeros(csr.nrows()).unwrap());
-    let options = Options { rtol: RTOL, ..Options::default() };
+    let options = Options { rtol: Some(RTOL), ..Options::default() };
     let outcome = match method {
         Method::Cg => Cg::new(be, csr.nrows()).unwrap().solve(be, &a, m, &b, &mut x, &options),
         Method::BiCgStab => BiCgStab::new(be, csr.nrows()).unwrap().solve(be, &a, m, &b, &mut x, &options),

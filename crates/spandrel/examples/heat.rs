@@ -40,7 +40,7 @@ pub(crate) fn march<B: Complete<f64>>(device: &B, n: usize, dt: f64, start: &[f6
     let csr = implicit_step(n, dt)?;
     let m = device.incomplete(Ic0::symbolic(&csr)?, csr.values())?.precond;
     let a = Mat::load(device, csr)?;
-    let options = Options { rtol: 1e-10, ..Options::default() };
+    let options = Options { rtol: Some(1e-10), ..Options::default() };
 
     let mut cg = Cg::new(device, n * n)?;
     let mut u = device.upload(start)?;

@@ -7,10 +7,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Mat, MixedPrecision, Preconditioner, Sptrsv};
+use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Gate, Mat, MixedPrecision, Preconditioner, Sptrsv};
 use spandrel_formats::{Csr, Machine, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
-use spandrel_solvers::{DeviceFactored, DeviceFactors, Error, Mixed, Result};
+use spandrel_solvers::phase::unobserved;
+use spandrel_solvers::{DeviceFactored, DeviceFactors, Error, Mixed, Phase, Result, SetupWatcher};
 use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Numeric, Plan, Ssor, Sweep};
 
 #[cfg(feature = "cpu")]
@@ -19,7 +20,7 @@ use crate::Cpu;
 use crate::Cuda;
 
 /// A preconditioner that takes new values of the matrix that it was made of.
-pub trait Renew<T: Real, B: Backend<T>>: Preconditioner<T, B> {
+pub trait Renew<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send + Sync {
     /// Factors new values on the pattern of the old, in stored order; alpha of the shift, as [`Chosen::shift`]. No symbolic phase, no
     /// analysis, no new addresses, so recorded steps see the new factors. On a GPU the values go through the host where it factors them
     /// ([`Numeric`]). Blocks; may not be recorded.
@@ -69,7 +70,7 @@ impl<B: MixedPrecision, M: Renew<f32, B>> Renew<f64, B> for Mixed<B, M> {
     }
 }
 
-/// A preconditioner with what was chosen for it.
+/// A preconditioner with what was chosen for it. It is a preconditioner itself.
 #[non_exhaustive]
 pub struct Chosen<T: Real, B: Backend<T>> {
     /// The preconditioner.
@@ -107,6 +108,36 @@ impl<T: Real, B: Backend<T>> Chosen<T, B> {
     }
 }
 
+// SAFETY: every operation is that of `precond`, which nothing replaces while it is borrowed.
+unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Chosen<T, B> {
+    fn len(&self) -> Option<usize> {
+        self.precond.len()
+    }
+    fn is_identity(&self) -> bool {
+        self.precond.is_identity()
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
+        self.precond.apply(be, gate, r, z)
+    }
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        r: &B::Vector,
+        z: &mut B::Vector,
+        rz: &mut B::Scalar,
+    ) -> spandrel_backend::Result<()> {
+        self.precond.apply_dot(be, gate, r, z, rz)
+    }
+}
+
+impl<T: Real, B: Backend<T>> Renew<T, B> for Chosen<T, B> {
+    fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64> {
+        self.update(be, values)?;
+        Ok(self.shift)
+    }
+}
+
 impl<T: Real, B: Backend<T>> std::fmt::Debug for Chosen<T, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Chosen")
@@ -137,6 +168,22 @@ pub trait Incomplete<T: Real>:
     /// # Errors
     /// [`crate::Error::Triangle`] for what the factorisation breaks down at; a backend that fails.
     fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>
+    where
+        Self: Factorize<F>,
+    {
+        self.incomplete_watched(factor, values, &mut unobserved)
+    }
+
+    /// As [`Incomplete::incomplete`], telling `watcher` of each phase before it begins. A phase itself cannot be interrupted.
+    ///
+    /// # Errors
+    /// As [`Incomplete::incomplete`], and [`crate::Error::Interrupted`].
+    fn incomplete_watched<F: Factor<Value = T>>(
+        &self,
+        factor: F,
+        values: &[T],
+        watcher: SetupWatcher<'_>,
+    ) -> Result<Chosen<T, Self>>
     where
         Self: Factorize<F>;
 
@@ -178,9 +225,28 @@ pub trait Incomplete<T: Real>:
     where
         Self: Assemble<F>,
     {
+        self.incomplete_or_watched::<F>(a, host, &mut unobserved)
+    }
+
+    /// As [`Incomplete::incomplete_or`], telling `watcher` of each phase before it begins: a device that has a way does all in one,
+    /// [`Phase::Numeric`].
+    ///
+    /// # Errors
+    /// As [`Incomplete::incomplete_or`], and [`crate::Error::Interrupted`].
+    fn incomplete_or_watched<'a, F: Factor<Value = T>>(
+        &self,
+        a: &Mat<Self, Csr<T>>,
+        host: impl FnOnce() -> Cow<'a, Csr<T>>,
+        watcher: SetupWatcher<'_>,
+    ) -> Result<Chosen<T, Self>>
+    where
+        Self: Assemble<F>,
+    {
+        Phase::Numeric.begin(watcher)?;
         let Some(made) = Assemble::<F>::assemble(self, a.resident())? else {
             let csr = host();
-            return self.incomplete(F::symbolic(&csr)?, csr.values());
+            Phase::Symbolic.begin(watcher)?;
+            return self.incomplete_watched(F::symbolic(&csr)?, csr.values(), watcher);
         };
         let (plan, nnz, shift, stored_order) = (made.plan(), made.nnz(), made.shift(), made.is_stored_order());
         Ok(Chosen { precond: Box::new(made), plan, nnz, shift, stored_order })
@@ -190,23 +256,29 @@ pub trait Incomplete<T: Real>:
 /// The sweep where the triangles are stencils, it pays and the device takes their grid, else level sets. The factors are computed once more where
 /// it does not, so that they need not be kept for that while the sweep's form is made.
 #[allow(dead_code)] // without a backend
-fn choose<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
+fn choose<T, B, F>(be: &B, factor: F, values: &[T], watcher: SetupWatcher<'_>) -> Result<Chosen<T, B>>
 where
     T: Real,
     B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static,
     F: Factor<Value = T>,
 {
+    Phase::Numeric.begin(watcher)?;
     let mut triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
+    Phase::Planning.begin(watcher)?;
     if let Some(plans) = sweeps(&triangles, Machine::Cpu) {
         drop(triangles);
+        Phase::Loading.begin(watcher)?;
         match load(be, factor.clone(), plans) {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {}
             made => return made,
         }
+        Phase::Numeric.begin(watcher)?;
         triangles = factor.triangles(factor.numeric(values)?)?.into();
+        Phase::Planning.begin(watcher)?;
     }
     let plans = Plans::<Levelset<T>>::analyze(&triangles)?;
     drop(triangles);
+    Phase::Loading.begin(watcher)?;
     load(be, factor, plans)
 }
 
@@ -259,7 +331,7 @@ impl<T: Real> General<T> {
 
 /// As [`choose`] with the numeric phase meanwhile, on the device unless the host is sooner there.
 #[allow(dead_code)] // without a backend
-fn choose_there<T, B, F>(be: &B, factor: F, values: &[T]) -> Result<Chosen<T, B>>
+fn choose_there<T, B, F>(be: &B, factor: F, values: &[T], watcher: SetupWatcher<'_>) -> Result<Chosen<T, B>>
 where
     T: Real,
     B: Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + Sptrsv<Capellini<T>> + Factorize<F> + 'static,
@@ -270,8 +342,11 @@ where
         true => DeviceFactors::by_host(be, Arc::clone(&factor), values),
         false => DeviceFactors::new(be, Arc::clone(&factor), &Backend::<T>::upload(be, values)?),
     };
+    // The plans are made meanwhile.
+    Phase::Numeric.begin(watcher)?;
     let (factors, planned) = DeviceFactors::beside(factors, || Planned::of(&*factor));
     let (planned, factors) = (planned?, factors?);
+    Phase::Loading.begin(watcher)?;
     let general = match planned {
         Planned::Sweep(plans) => match factors.load(be, plans) {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {
@@ -303,11 +378,16 @@ where
 macro_rules! by_plans {
     ($Backend:ident, $choose:ident) => {
         impl<T: Real> Incomplete<T> for $Backend {
-            fn incomplete<F: Factor<Value = T>>(&self, factor: F, values: &[T]) -> Result<Chosen<T, Self>>
+            fn incomplete_watched<F: Factor<Value = T>>(
+                &self,
+                factor: F,
+                values: &[T],
+                watcher: SetupWatcher<'_>,
+            ) -> Result<Chosen<T, Self>>
             where
                 Self: Factorize<F>,
             {
-                $choose(self, factor, values)
+                $choose(self, factor, values, watcher)
             }
         }
     };
@@ -342,8 +422,8 @@ mod tests {
             let n = a.row_ptr().len() - 1;
             let swept = cpu.incomplete(Ilu0::symbolic(&a).unwrap(), a.values()).unwrap();
             let factor = || Ilu0::symbolic(&a).unwrap();
-            let here = choose(&refusing, factor(), a.values()).unwrap();
-            let there = choose_there(&refusing, factor(), a.values()).unwrap();
+            let here = choose(&refusing, factor(), a.values(), &mut unobserved).unwrap();
+            let there = choose_there(&refusing, factor(), a.values(), &mut unobserved).unwrap();
             assert_eq!([swept.plan, here.plan, there.plan], ["sweep", "levelset", "levelset"], "{spec}");
             let z = applied(&cpu, &swept, n);
             assert_eq!(applied(&refusing, &here, n), z, "{spec}");
@@ -359,8 +439,8 @@ mod tests {
         {
             let a = generate::csr::<f64>(spec).unwrap();
             let factor = || Ilu0::symbolic(&a).unwrap();
-            let here = choose(&cpu, factor(), a.values()).unwrap();
-            let chosen = choose_there(&cpu, factor(), a.values()).unwrap();
+            let here = choose(&cpu, factor(), a.values(), &mut unobserved).unwrap();
+            let chosen = choose_there(&cpu, factor(), a.values(), &mut unobserved).unwrap();
             assert_eq!([here.plan, chosen.plan], ["sweep", there], "{spec}");
             let n = a.row_ptr().len() - 1;
             assert_eq!(applied(&cpu, &chosen, n), applied(&cpu, &here, n), "{spec}");
@@ -388,11 +468,14 @@ mod tests {
         };
         let ilu0 = || Ilu0::symbolic(&a).unwrap();
         check(cpu.incomplete(ilu0(), a.values()).unwrap(), cpu.incomplete(ilu0(), &scaled).unwrap());
-        check(choose_there(&cpu, ilu0(), a.values()).unwrap(), cpu.incomplete(ilu0(), &scaled).unwrap());
+        check(
+            choose_there(&cpu, ilu0(), a.values(), &mut unobserved).unwrap(),
+            cpu.incomplete(ilu0(), &scaled).unwrap(),
+        );
         let ic0 = || Ic0::symbolic(&a).unwrap();
         check(cpu.incomplete(ic0(), a.values()).unwrap(), cpu.incomplete(ic0(), &scaled).unwrap());
         // Without a schedule: level sets.
-        let mut there = choose_there(&refusing, ilu0(), a.values()).unwrap();
+        let mut there = choose_there(&refusing, ilu0(), a.values(), &mut unobserved).unwrap();
         there.update(&refusing, &refusing.upload(&scaled).unwrap()).unwrap();
         let wanted = applied(&cpu, &cpu.incomplete(ilu0(), &scaled).unwrap(), 729);
         assert_eq!(applied(&refusing, &there, 729), wanted);
@@ -405,8 +488,8 @@ mod tests {
             let a = generate::csr::<f64>(spec).unwrap();
             let factor = || Ilu0::symbolic(&a).unwrap();
             assert_eq!(Numeric::of(&factor()).is_sooner_on_host(), by_host, "{spec}");
-            let mut there = choose_there(&cpu, factor(), a.values()).unwrap();
-            let mut here = choose(&cpu, factor(), a.values()).unwrap();
+            let mut there = choose_there(&cpu, factor(), a.values(), &mut unobserved).unwrap();
+            let mut here = choose(&cpu, factor(), a.values(), &mut unobserved).unwrap();
             let n = a.row_ptr().len() - 1;
             assert_eq!(applied(&cpu, &there, n), applied(&cpu, &here, n), "{spec}");
             let new: Vec<f64> = a.values().iter().enumerate().map(|(k, v)| v * (1.0 + (k % 7) as f64 / 64.0)).collect();

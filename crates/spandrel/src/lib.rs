@@ -26,7 +26,7 @@
 //! ```
 //!
 //! This crate re-exports, and chooses: a backend (`default_backend`, `any`), plans for the triangles of a factorisation (`incomplete`)
-//! and of a multigrid hierarchy (`multigrid`). Each of these modules is a crate of its own and can be depended on alone:
+//! and of a multigrid hierarchy (`multigrid`); `preconditioners` has one line for each. Each of these modules is a crate of its own and can be depended on alone:
 //!
 //! | module | crate | holds |
 //! |---|---|---|
@@ -73,6 +73,8 @@ pub mod any;
 pub mod incomplete;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod multigrid;
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub mod preconditioners;
 #[cfg(all(test, feature = "cpu"))]
 mod refusing;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]

@@ -4,7 +4,8 @@
 use spandrel_backend::{Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::multigrid::{Halves, Planned, Smoother};
-use spandrel_solvers::{Error, Hierarchy, Multigrid, Result};
+use spandrel_solvers::phase::unobserved;
+use spandrel_solvers::{Error, Hierarchy, Multigrid, Result, SetupWatcher};
 use spandrel_sptrsv::{Levelset, Sweep};
 
 #[cfg(feature = "cpu")]
@@ -35,7 +36,15 @@ pub trait Geometric<T: Real>: Spmv<Csr<T>> + 'static {
     ///
     /// # Errors
     /// [`crate::Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite; a backend that fails.
-    fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>>;
+    fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>> {
+        self.multigrid_watched(hierarchy, &mut unobserved)
+    }
+
+    /// As [`Geometric::multigrid`], telling `watcher` of each grid before it is set up.
+    ///
+    /// # Errors
+    /// As [`Geometric::multigrid`], and [`crate::Error::Interrupted`].
+    fn multigrid_watched(&self, hierarchy: &Hierarchy<'_, T>, watcher: SetupWatcher<'_>) -> Result<Multigrid<T, Self>>;
 }
 
 /// The sweep, or level sets where it does not fit.
@@ -58,8 +67,12 @@ where
 macro_rules! by_plans {
     ($Backend:ident) => {
         impl<T: Real> Geometric<T> for $Backend {
-            fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>> {
-                Multigrid::with(self, hierarchy, choose)
+            fn multigrid_watched(
+                &self,
+                hierarchy: &Hierarchy<'_, T>,
+                watcher: SetupWatcher<'_>,
+            ) -> Result<Multigrid<T, Self>> {
+                Multigrid::with_watched(self, hierarchy, choose, watcher)
             }
         }
     };

@@ -20,6 +20,8 @@ mod own_operator;
 mod own_preconditioner;
 #[path = "../examples/picture/mod.rs"]
 mod picture;
+#[path = "../examples/solver.rs"]
+mod solver;
 
 /// sin(pi x) sin(pi y) is an eigenvector of the step, so each step divides it by a known number.
 #[test]
@@ -78,9 +80,9 @@ fn a_file_is_solved_by_what_suits_it() {
         matrix_market::write_csr(&path, &made, &matrix_market::WriteOptions::default()).expect("a file");
         let read: Csr<f64> = matrix_market::read_csr(&path).expect("the file");
         assert_eq!(read, made);
-        let (x, outcome, solver) = from_file::solve(&Cpu::new(), read).expect("a solve");
-        assert_eq!((solver, x.len()), (expected, made.row_ptr().len() - 1));
-        assert!(outcome.status.is_converged(), "{spec}: {outcome:?}");
+        let (solution, plan) = from_file::solve(read).expect("a solve");
+        assert_eq!((solution.method, solution.x.len()), (expected, made.row_ptr().len() - 1));
+        assert!(solution.outcome.status.is_converged() && plan.contains("solver "), "{spec}: {solution:?}");
     }
     std::fs::remove_dir_all(&folder).expect("to clean up");
 }
@@ -117,6 +119,11 @@ fn an_own_preconditioner_saves_iterations() {
     let [jacobi, neumann] = own_preconditioner::compare(&Cpu::new(), "poisson2d:40").expect("solves");
     assert!(jacobi.status.is_converged() && neumann.status.is_converged(), "{jacobi:?} {neumann:?}");
     assert!(2 * neumann.iterations <= jacobi.iterations + 2, "{} {}", neumann.iterations, jacobi.iterations);
+}
+
+#[test]
+fn one_solver_takes_new_values_and_several_right_hand_sides() {
+    assert!(solver::run("convdiff3d:8,peclet=5").expect("solves") <= 1e-8);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Format, Machine, Real};
+use spandrel_formats::{Machine, Real};
 
 use crate::{
     Capellini, Diagonal, Elementwise, Latency, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System,

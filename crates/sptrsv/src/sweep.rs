@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_formats::grid::{Sample, holds};
-use spandrel_formats::{Format, Grid, Machine, Ordinal, Real, Runs};
+use spandrel_formats::{Grid, Machine, Ordinal, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
 

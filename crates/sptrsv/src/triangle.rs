@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Format, Offset, Ordinal, Real};
+use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 use crate::{Error, Result};
 

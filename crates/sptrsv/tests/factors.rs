@@ -3,7 +3,7 @@
 #![allow(clippy::needless_range_loop)] // dense references with the indices of the textbook
 
 use proptest::prelude::*;
-use spandrel_formats::{Csr, Format, Real, Triplets, generate};
+use spandrel_formats::{Csr, Real, Triplets, generate};
 use spandrel_sptrsv::{
     Diagonal, Error, Factor, Ic0, Ilu0, Iluk, Plan, Ssor, Sweep, System, Systems, Triangle, Triangles, for_each_factor,
     split,

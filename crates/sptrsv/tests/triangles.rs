@@ -1,7 +1,7 @@
 //! Triangles, levels and the serial solve: properties over random matrices, each error with its row, one drawing.
 
 use proptest::prelude::*;
-use spandrel_formats::{Csr, Format, Real, Triplets, generate};
+use spandrel_formats::{Csr, Real, Triplets, generate};
 use spandrel_sptrsv::{Diagonal, Error, Levels, Triangle, Triangular, serial, split};
 
 /// Doubled precision: an unevaluated sum of two f64 (Dekker 1971, A floating-point technique for extending the precision).

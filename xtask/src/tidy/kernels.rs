@@ -1,17 +1,18 @@
-//! Kernels: what their heads say, what they are called, and that each is launched.
+//! Kernels: what their heads say, what they are called, and that the backend names each.
 //!
-//! Names are those of the compiled text, where every macro is expanded.
+//! Names are those of the compiled text, where every macro is expanded. The backend names a kernel where it declares what the kernel takes; that the
+//! declaration is right is a test of that crate (`crates/backend-cuda/src/kernel/tests.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::lexer::{code, literals};
+use super::lexer::literals;
 use super::{Breach, Tree, stem};
 use crate::ptx::{KERNELS, PTX, head_lines};
 
 /// What the head of a kernel file says.
 const HEAD: [&str; 4] = ["Layout:", "Grid:", "Order:", "Bytes:"];
 
-/// Where kernels are launched.
+/// Where kernels are declared and launched.
 const BACKEND: &str = "crates/backend-cuda/src/";
 
 /// Types of elements, one kernel for each.
@@ -32,7 +33,7 @@ pub(crate) fn heads(tree: &Tree) -> Vec<Breach> {
 }
 
 /// Kernels that are called otherwise than `verb_noun_type`, lack a type, or are in one variant of a module and not in another;
-/// kernels that nothing launches and launches of kernels that there are not.
+/// kernels that the backend does not name and names of kernels that there are not.
 pub(crate) fn entries(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let mut modules: BTreeMap<&str, (&str, BTreeSet<&str>)> = BTreeMap::new();
@@ -75,19 +76,17 @@ pub(crate) fn entries(tree: &Tree) -> Vec<Breach> {
 
     let mut named = BTreeSet::new();
     for (path, text) in tree.with_ending(&["rs"]).filter(|(path, _)| path.starts_with(BACKEND)) {
-        let code = code(text);
         for (range, literal) in literals(text) {
-            // Some are chosen first and launched later.
             let kernel_like = modules.keys().flat_map(|noun| nouns(noun)).any(|noun| is_of(literal, noun));
-            if !kernels.contains_key(literal) && (kernel_like || is_launched(&code[..range.start])) {
+            if !kernels.contains_key(literal) && kernel_like {
                 let place = format!("{path}:{}", text[..range.start].lines().count().max(1));
-                breaches.push(Breach::new("kernels", place, format!("there is no kernel `{literal}` to launch")));
+                breaches.push(Breach::new("kernels", place, format!("there is no kernel `{literal}`")));
             }
             named.insert(literal);
         }
     }
     for (name, path) in kernels.iter().filter(|(name, _)| !named.contains(**name)) {
-        breaches.push(Breach::new("kernels", *path, format!("nothing in {BACKEND} launches \"{name}\"")));
+        breaches.push(Breach::new("kernels", *path, format!("nothing in {BACKEND} declares \"{name}\"")));
     }
     breaches
 }
@@ -110,14 +109,6 @@ fn is_of(name: &str, noun: &str) -> bool {
     })
 }
 
-/// Whether what follows this code is the second argument of a launch.
-fn is_launched(before: &str) -> bool {
-    let Some((_, rest)) = before.rsplit_once("launch::<") else { return false };
-    let Some((_, arguments)) = rest.split_once(">(") else { return false };
-    let Some((module, blank)) = arguments.split_once(',') else { return false };
-    !module.contains(['(', ')', ';']) && blank.trim().is_empty()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +117,7 @@ mod tests {
         "// CSR.\n//\n// Layout: rows.\n// Grid: a thread a row.\n// Order: stored.\n// Bytes: once.\nvoid f();\n";
     const CSR: &str = ".visible .entry spmv_csr_f32(\n)\n.visible .entry spmv_csr_f64(\n)\n";
     const VECTOR: &str = ".visible .entry assign_scalar_f32(\n)\n.visible .entry assign_scalar_f64()\n";
-    const LAUNCH: &str = "//! a\nfn f() { self.launch::<T>(&CSR, \"spmv_csr\", grid); self.launch::<T>(\n&VECTOR,\n\"assign_scalar\") }\n";
+    const NAMED: &str = "//! a\nkernels! {\nstruct A {} in CSR { ENTRY: \"spmv_csr\" }\nstruct B {} in VECTOR { ENTRY: \"assign_scalar\" }\n}\n";
 
     fn breaches(csr: &str, newer: &str, rust: &str) -> Vec<String> {
         let tree = Tree::of([
@@ -151,11 +142,8 @@ mod tests {
     }
 
     #[test]
-    fn kernels_that_are_launched_pass() {
-        assert_eq!(breaches(CSR, CSR, LAUNCH), Vec::<String>::new());
-        let chosen =
-            LAUNCH.replace("(&CSR, \"spmv_csr\"", "(&CSR, name").replace("//! a", "const A: &str = \"spmv_csr\";");
-        assert_eq!(breaches(CSR, CSR, &chosen), Vec::<String>::new());
+    fn kernels_that_are_declared_pass() {
+        assert_eq!(breaches(CSR, CSR, NAMED), Vec::<String>::new());
     }
 
     #[test]
@@ -166,7 +154,7 @@ mod tests {
             (CSR.replace("spmv_csr_f64", "spmv_csr"), "does not end in _f32 or _f64"),
             (CSR.replace("spmv_csr_f64", "spmm_csr_f64"), "not for f32"),
         ] {
-            let found = breaches(&bad, &bad, LAUNCH);
+            let found = breaches(&bad, &bad, NAMED);
             assert!(found.iter().any(|breach| breach.contains(what)), "{what}: {found:?}");
         }
     }
@@ -174,38 +162,35 @@ mod tests {
     #[test]
     fn values_in_f32_are_of_f64_alone() {
         let with = |entry: &str| format!("{CSR}.visible .entry {entry}()\n");
-        let launch = format!("{LAUNCH}const A: &str = \"spmv_in_f32_csr\";");
+        let named = format!("{NAMED}const A: &str = \"spmv_in_f32_csr\";");
         let (of_f64, of_f32) = (with("spmv_in_f32_csr_f64"), with("spmv_in_f32_csr_f32"));
-        assert_eq!(breaches(&of_f64, &of_f64, &launch), Vec::<String>::new());
-        assert!(breaches(&of_f32, &of_f32, &launch)[0].contains("is there for f32, not for f64"));
+        assert_eq!(breaches(&of_f64, &of_f64, &named), Vec::<String>::new());
+        assert!(breaches(&of_f32, &of_f32, &named)[0].contains("is there for f32, not for f64"));
     }
 
     #[test]
     fn a_variant_has_the_kernels_of_the_other() {
-        assert_eq!(breaches(CSR, &CSR.replace("spmv_csr_f64", "spmm_csr_f64"), LAUNCH).len(), 2);
+        assert_eq!(breaches(CSR, &CSR.replace("spmv_csr_f64", "spmm_csr_f64"), NAMED).len(), 2);
     }
 
     #[test]
-    fn a_kernel_that_nothing_launches() {
-        for unlaunched in
-            [LAUNCH.replace("\"spmv_csr\"", "name"), LAUNCH.replace("\"spmv_csr\"", "/* \"spmv_csr\" */ name")]
+    fn a_kernel_that_nothing_declares() {
+        for undeclared in
+            [NAMED.replace("\"spmv_csr\"", "name"), NAMED.replace("\"spmv_csr\"", "/* \"spmv_csr\" */ name")]
         {
-            let found = breaches(CSR, CSR, &unlaunched);
-            assert!(found.len() == 1 && found[0].contains("launches \"spmv_csr\""), "{found:?}");
+            let found = breaches(CSR, CSR, &undeclared);
+            assert!(found.len() == 1 && found[0].contains("declares \"spmv_csr\""), "{found:?}");
         }
     }
 
     #[test]
-    fn a_launch_of_no_kernel() {
-        for (name, count) in [("spmm_csr", 2), ("other", 2)] {
-            let found = breaches(CSR, CSR, &LAUNCH.replace("spmv_csr", name));
-            assert_eq!(found.len(), count, "{found:?}");
-            assert!(found[0].contains("csr.rs:2") && found[0].contains(name), "{found:?}");
-        }
-        // Chosen first; and texts that are no names of kernels.
-        assert_eq!(breaches(CSR, CSR, &format!("{LAUNCH}const A: &str = \"spmm_csr\";")).len(), 1);
+    fn a_declaration_of_no_kernel() {
+        let found = breaches(CSR, CSR, &NAMED.replace("spmv_csr", "spmm_csr"));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("csr.rs:3") && found[0].contains("spmm_csr"), "{found:?}");
+        // Texts that are no names of kernels.
         assert!(
-            breaches(CSR, CSR, &format!("{LAUNCH}const A: &str = \"values of csr\"; const B: &str = \"csr\";"))
+            breaches(CSR, CSR, &format!("{NAMED}const A: &str = \"values of csr\"; const B: &str = \"csr\";"))
                 .is_empty()
         );
     }

@@ -6,7 +6,7 @@ use spandrel_formats::{Offset, Real};
 
 use super::choose::{ENTRIES_A_LANE_OF_SMALL, ENTRIES_A_PIECE, large};
 use crate::Cuda;
-use crate::launch::Argument;
+use crate::kernel::Argument;
 use crate::memory::Buffer;
 use crate::parts::{Part, Parts, split};
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::sys;
 use spandrel_backend::Result;
-use spandrel_formats::{Csr, Format, Offset, Real};
+use spandrel_formats::{Csr, Offset, Real};
 
 use super::choose::{GROUP, RowStats, SHORT, SPARE, STAGED_DOT_WARPS, STAGED_WARPS, STAGING_BYTES, large};
 use super::classes::Bins;

@@ -7,10 +7,18 @@ use spandrel_backend::Result;
 use spandrel_formats::{Offset, Ordinal, Real};
 
 use crate::Cuda;
-use crate::launch::{Own, Product};
-use crate::memory::Buffer;
-use crate::module::CSR;
-use crate::pieces::{Cut, Pieces, cut};
+use crate::kernel::kernels;
+use crate::launch::Product;
+use crate::memory::{Address, Buffer};
+use crate::pieces::{Cut, Pieces, PiecesParameters, cut};
+
+kernels! {
+    struct SpmvBalancedCsr<T> {
+        marks: Address, rows: Address, col_idx: Address, values: Address, nnz: u32, work: PiecesParameters,
+        product: Product<T>,
+    }
+    in CSR { ENTRY: "spmv_balanced_csr" }
+}
 
 /// Entries of a piece: two steps of a warp. Longer pieces leave the last warps alone with theirs.
 const PIECE: usize = 256;
@@ -69,13 +77,13 @@ impl<T: Real> Marked<T> {
         &self,
         product: &Product<T>,
         cuda: &Cuda,
-        (col_idx, values, nnz): (u64, u64, usize),
+        (col_idx, values, nnz): (Address, Address, usize),
     ) -> Result<()> {
-        let rows = self.rows.as_ref().map_or(0, Buffer::pointer);
-        let entries = [self.marks.pointer(), rows, col_idx, values].map(Own::from);
-        let entries = [&entries[..], &[(nnz as u32).into()]].concat();
-        // SAFETY: spmv_balanced_csr(marks, rows, col_idx, values, nnz, ...); the caller vouches for the rest.
-        unsafe { self.pieces.launch(product, cuda, &CSR, "spmv_balanced_csr", &entries) }
+        let Some((grid, work)) = self.pieces.work() else { return Ok(()) };
+        let (marks, rows) = (self.marks.pointer(), self.rows.as_ref().map_or(Address::NULL, Buffer::pointer));
+        let parameters = SpmvBalancedCsr { marks, rows, col_idx, values, nnz: nnz as u32, work, product: *product };
+        // SAFETY: the caller vouches for the entries and for the product.
+        unsafe { cuda.launch::<T, _>(SpmvBalancedCsr::ENTRY, grid, &parameters) }
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! Layout: the host's arrays, `col_idx` and `values` at multiples of 16 bytes; for the balanced kernel, the pieces of its warps. Which kernel multiplies is chosen at load from the lengths of the rows ([`CsrKernel`]), by the constants of `choose.rs`.
 //! Order: stored with the kernels by one lane a row, which are the only ones of a reproducible device; else the kernel's own, the same bits
-//! at every repetition. Cost: [`spandrel_formats::Traffic::spmv`]. Kernels: kernels/csr.cu.
+//! at every repetition. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Kernels: kernels/csr.cu.
 
 mod choose;
 mod classes;
 mod load;
-mod marked;
+pub(crate) mod marked;
 mod narrow;
-mod persistent;
-mod wrap;
+pub(crate) mod persistent;
+pub(crate) mod wrap;
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,15 +20,68 @@ use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, STAGED_AHEAD, STAGED_WARPS};
-use self::classes::{Bins, ClassesKernel};
+use self::classes::{Bins, Classes, ClassesKernel};
 use self::marked::Marked;
 pub use self::wrap::RawCsr;
 use crate::error::NAME;
-use crate::launch::{BLOCK, Grid, Own, Product, ProductDot};
-use crate::memory::Buffer;
-use crate::module::CSR;
+use crate::kernel::kernels;
+use crate::launch::{BLOCK, Grid, Product, ProductDot};
+use crate::memory::{Address, Buffer};
 use crate::persistent::Reach;
-use crate::{Cuda, Scalar, Vector};
+use crate::{Cuda, Monitor, Scalar, Vector};
+
+kernels! {
+    struct SpmvStaged<T> {
+        row_ptr: Address, col_idx: Address, values: Address, nrows: u32, nnz: u32, capacity: u32, ahead: u32,
+        product: Product<T>,
+    }
+    in CSR { ANY: "spmv_csr", SWIZZLED: "spmv_swizzled_csr", SHORT: "spmv_short_csr" }
+
+    struct SpmvDotStaged {
+        row_ptr: Address, col_idx: Address, values: Address, nrows: u32, nnz: u32, capacity: u32,
+        product: ProductDot,
+    }
+    in CSR { ANY: "spmv_dot_csr", SWIZZLED: "spmv_dot_swizzled_csr", SHORT: "spmv_dot_short_csr" }
+
+    struct SpmvRows<T> { row_ptr: Address, col_idx: Address, values: Address, nrows: u32, product: Product<T> }
+    in CSR {
+        SCALAR: "spmv_scalar_csr",
+        VECTOR_2: "spmv_vector2_csr",
+        VECTOR_4: "spmv_vector4_csr",
+        VECTOR_8: "spmv_vector8_csr",
+        VECTOR_16: "spmv_vector16_csr",
+        VECTOR_32: "spmv_vector32_csr",
+        LONG_8: "spmv_long8_csr",
+        LONG_16: "spmv_long16_csr",
+        LONG_32: "spmv_long32_csr",
+    }
+
+    struct SpmvDotScalarCsr { row_ptr: Address, col_idx: Address, values: Address, nrows: u32, product: ProductDot }
+    in CSR { ENTRY: "spmv_dot_scalar_csr" }
+
+    struct SpmmCsr<T> {
+        row_ptr: Address, col_idx: Address, values: Address, nrows: u32, ncols: u64, nnz: u32, capacity: u32, k: u64,
+        product: Product<T>,
+    }
+    in CSR { ENTRY: "spmm_csr" }
+
+    struct SpmvBinnedCsr<T> {
+        col_idx: Address, values: Address, places: Address, classes: Classes, product: Product<T>,
+    }
+    in CSR { ENTRY: "spmv_binned_csr" }
+
+    struct SpmvWideCsr<T> {
+        col_idx: Address, values: Address, places: Address, classes: Classes, parts: Address, pieces: Address,
+        tickets: Address, product: Product<T>,
+    }
+    in CSR { ENTRY: "spmv_wide_csr" }
+
+    struct SpmvSplitCsr<T> {
+        row_ptr: Address, col_idx: Address, values: Address, perm: Address, classes: Classes, parts: Address,
+        pieces: Address, tickets: Address, product: Product<T>,
+    }
+    in CSR { ENTRY: "spmv_split_csr" }
+}
 
 /// A CSR matrix in device memory.
 #[derive(Debug)]
@@ -172,68 +225,81 @@ impl<T: Real> CudaCsr<T> {
     }
 
     /// y <- a A x + b y.
-    fn product(&self, cuda: &Cuda, product: &Product<T>) -> Result<()> {
+    fn product(&self, cuda: &Cuda, product: Product<T>) -> Result<()> {
         let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
         let nrows = self.nrows as u32;
         match (self.kernel, &self.pieces) {
             (CsrKernel::Balanced, Some(pieces)) => {
                 // SAFETY: the pieces of this matrix, whose arrays are aligned.
-                unsafe { pieces.launch(product, cuda, (col_idx, values, self.nnz)) }
+                unsafe { pieces.launch(&product, cuda, (col_idx, values, self.nnz)) }
             }
             (CsrKernel::Binned, _) => {
                 let Some(bins) = &self.bins else { return Ok(()) };
-                let (perm, places) = (bins.perm.pointer(), bins.places.pointer());
-                let entries = [col_idx, values].map(Own::from);
-                let [places, perm] = [places, perm].map(|rows| [Own::from(rows), Own::from(&bins.classes)]);
-                let parts = bins.parts.pointers().map(Own::from);
-                let (name, own) = match bins.kernel {
-                    ClassesKernel::Whole => ("spmv_binned_csr", [&entries[..], &places].concat()),
-                    ClassesKernel::Wide => ("spmv_wide_csr", [&entries[..], &places, &parts].concat()),
-                    ClassesKernel::Split => {
-                        ("spmv_split_csr", [&[Own::from(row_ptr)][..], &entries, &perm, &parts].concat())
+                let (grid, classes, places) = (Grid::of(bins.blocks(), 256), bins.classes, bins.places.pointer());
+                let (perm, [parts, pieces, tickets]) = (bins.perm.pointer(), bins.parts.pointers());
+                // SAFETY: the arrays of the matrix, the thread blocks of all classes; places and perm as the kernel goes by them; the caller
+                // vouches for the product.
+                unsafe {
+                    match bins.kernel {
+                        ClassesKernel::Whole => {
+                            let parameters = SpmvBinnedCsr { col_idx, values, places, classes, product };
+                            cuda.launch::<T, _>(SpmvBinnedCsr::ENTRY, grid, &parameters)
+                        }
+                        ClassesKernel::Wide => {
+                            let parameters =
+                                SpmvWideCsr { col_idx, values, places, classes, parts, pieces, tickets, product };
+                            cuda.launch::<T, _>(SpmvWideCsr::ENTRY, grid, &parameters)
+                        }
+                        ClassesKernel::Split => {
+                            let parameters = SpmvSplitCsr {
+                                row_ptr,
+                                col_idx,
+                                values,
+                                perm,
+                                classes,
+                                parts,
+                                pieces,
+                                tickets,
+                                product,
+                            };
+                            cuda.launch::<T, _>(SpmvSplitCsr::ENTRY, grid, &parameters)
+                        }
                     }
-                };
-                // SAFETY: spmv_binned_csr(col_idx, values, places, classes, a, x, b, y, gate), no row in parts; spmv_wide_csr(col_idx, values,
-                // places, classes, parts, sums, tickets, a, x, b, y, gate); spmv_split_csr(row_ptr, col_idx, values, perm, classes, parts,
-                // sums, tickets, a, x, b, y, gate). The thread blocks of all classes; places and perm as the kernel goes by them.
-                unsafe { product.launch(cuda, &CSR, name, Grid::of(bins.blocks(), 256), &own) }
+                }
             }
             (CsrKernel::Staged, _) => {
                 let grid = Grid::of(self.nrows.div_ceil(GROUP * STAGED_WARPS), 32 * STAGED_WARPS as u32);
                 let grid = with_shared(grid, self.staging(STAGED_WARPS));
-                let name = match (self.swizzled, self.short) {
-                    (true, _) => "spmv_swizzled_csr",
-                    (_, true) => "spmv_short_csr",
-                    _ => "spmv_csr",
+                let entry = match (self.swizzled, self.short) {
+                    (true, _) => SpmvStaged::SWIZZLED,
+                    (_, true) => SpmvStaged::SHORT,
+                    _ => SpmvStaged::ANY,
                 };
                 let ahead = (STAGED_AHEAD * cuda.multiprocessors()) as u32;
                 let (nnz, capacity) = (self.nnz as u32, self.capacity as u32);
-                let sizes: [Own<'_>; 4] = [nrows.into(), nnz.into(), capacity.into(), ahead.into()];
-                let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &sizes].concat();
-                // SAFETY: spmv_csr(row_ptr, col_idx, values, nrows, nnz, capacity, ahead, a, x, b, y, gate), also swizzled or for short rows, a warp 32 rows, each with
-                // room for `capacity` entries.
-                unsafe { product.launch(cuda, &CSR, name, grid, &own) }
+                let parameters = SpmvStaged { row_ptr, col_idx, values, nrows, nnz, capacity, ahead, product };
+                // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the caller vouches for the product.
+                unsafe { cuda.launch::<T, _>(entry, grid, &parameters) }
             }
             (CsrKernel::Scalar | CsrKernel::Vector(_) | CsrKernel::Balanced, _) => {
-                let (name, grid) = match (self.kernel, self.large) {
-                    (CsrKernel::Vector(2), _) => ("spmv_vector2_csr", 2),
-                    (CsrKernel::Vector(4), _) => ("spmv_vector4_csr", 4),
-                    (CsrKernel::Vector(8), false) => ("spmv_vector8_csr", 8),
-                    (CsrKernel::Vector(8), true) => ("spmv_long8_csr", 8),
-                    (CsrKernel::Vector(16), false) => ("spmv_vector16_csr", 16),
-                    (CsrKernel::Vector(16), true) => ("spmv_long16_csr", 16),
-                    (CsrKernel::Vector(_), false) => ("spmv_vector32_csr", 32),
-                    (CsrKernel::Vector(_), true) => ("spmv_long32_csr", 32),
-                    _ => ("spmv_scalar_csr", 0),
+                let (entry, lanes) = match (self.kernel, self.large) {
+                    (CsrKernel::Vector(2), _) => (SpmvRows::VECTOR_2, 2),
+                    (CsrKernel::Vector(4), _) => (SpmvRows::VECTOR_4, 4),
+                    (CsrKernel::Vector(8), false) => (SpmvRows::VECTOR_8, 8),
+                    (CsrKernel::Vector(8), true) => (SpmvRows::LONG_8, 8),
+                    (CsrKernel::Vector(16), false) => (SpmvRows::VECTOR_16, 16),
+                    (CsrKernel::Vector(16), true) => (SpmvRows::LONG_16, 16),
+                    (CsrKernel::Vector(_), false) => (SpmvRows::VECTOR_32, 32),
+                    (CsrKernel::Vector(_), true) => (SpmvRows::LONG_32, 32),
+                    _ => (SpmvRows::SCALAR, 0),
                 };
-                let grid = match grid {
+                let grid = match lanes {
                     0 => Grid::rows(self.nrows),
                     lanes => Grid::of(self.nrows.div_ceil(256 / lanes), 256),
                 };
-                let own = [row_ptr.into(), col_idx.into(), values.into(), nrows.into()];
-                // SAFETY: spmv_scalar_csr(row_ptr, col_idx, values, nrows, a, x, b, y, gate), 1024 rows a thread block; spmv_vector2_csr,
-                // spmv_long8_csr and so on with the same arguments, 256 threads of so many lanes a row.
-                unsafe { product.launch(cuda, &CSR, name, grid, &own) }
+                // SAFETY: the arrays of the matrix, 1024 rows a thread block or 256 threads of so many lanes a row; the caller vouches for the
+                // product.
+                unsafe { cuda.launch::<T, _>(entry, grid, &SpmvRows { row_ptr, col_idx, values, nrows, product }) }
             }
         }
     }
@@ -249,7 +315,7 @@ impl<T: Real> CudaCsr<T> {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        self.product(cuda, &Product::named(op, (self.nrows, self.ncols), gate, a, x, b, y)?)
+        self.product(cuda, Product::named(op, (self.nrows, self.ncols), gate, a, x, b, y)?)
     }
 
     pub(crate) fn spmv_dot(
@@ -274,24 +340,25 @@ impl<T: Real> CudaCsr<T> {
             };
         }
         let product = ProductDot::new(cuda, (self.nrows, self.ncols), gate, x, y, w, wy, yy)?;
-        let arrays = [self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer()].map(Own::from);
-        let mut own = [&arrays[..], &[(self.nrows as u32).into()]].concat();
+        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
+        let nrows = self.nrows as u32;
         if self.kernel == CsrKernel::Scalar {
-            let grid = Grid::rows(self.nrows);
-            // SAFETY: spmv_dot_scalar_csr(row_ptr, col_idx, values, nrows, x, y, w, tree, gate).
-            return unsafe { product.launch::<T>(cuda, &CSR, "spmv_dot_scalar_csr", grid, &own, None) };
+            let parameters = SpmvDotScalarCsr { row_ptr, col_idx, values, nrows, product };
+            // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
+            return unsafe { cuda.launch::<T, _>(SpmvDotScalarCsr::ENTRY, Grid::rows(self.nrows), &parameters) };
         }
-        own.extend([Own::from(self.nnz as u32), (self.capacity as u32).into()]);
         let grid = Grid::of(self.nrows.div_ceil(BLOCK), 32 * self.dot_warps as u32);
         let grid = with_shared(grid, 2 * BLOCK * T::BYTES + self.staging(self.dot_warps));
-        let name = match (self.swizzled, self.short) {
-            (true, _) => "spmv_dot_swizzled_csr",
-            (_, true) => "spmv_dot_short_csr",
-            _ => "spmv_dot_csr",
+        let entry = match (self.swizzled, self.short) {
+            (true, _) => SpmvDotStaged::SWIZZLED,
+            (_, true) => SpmvDotStaged::SHORT,
+            _ => SpmvDotStaged::ANY,
         };
-        // SAFETY: spmv_dot_csr(row_ptr, col_idx, values, nrows, nnz, capacity, x, y, w, tree, gate), also swizzled or for short rows: 1024 rows a thread block, with
-        // room for their y and w and for `capacity` entries a warp.
-        unsafe { product.launch::<T>(cuda, &CSR, name, grid, &own, None) }
+        let (nnz, capacity) = (self.nnz as u32, self.capacity as u32);
+        let parameters = SpmvDotStaged { row_ptr, col_idx, values, nrows, nnz, capacity, product };
+        // SAFETY: the arrays of the matrix, 1024 rows a thread block, with room for their y and w and for `capacity` entries a warp; the
+        // lengths of x, y and w were compared.
+        unsafe { cuda.launch::<T, _>(entry, grid, &parameters) }
     }
 
     pub(crate) fn spmv_transposed(
@@ -400,17 +467,25 @@ impl<T: Real> Spmm<Csr<T>> for Cuda {
         let shape = (m.nrows, m.ncols);
         let product = Product::of_columns(shape, k, gate, a, x, b, y)?;
         if !m.kernel.stored() {
-            return (0..k).try_for_each(|column| m.product(self, &product.of_column(shape, column)));
+            return (0..k).try_for_each(|column| m.product(self, product.of_column(shape, column)));
         }
         let (row_ptr, col_idx, values) = (m.row_ptr.pointer(), m.col_idx.pointer(), m.values.pointer());
         let grid = Grid::of(m.nrows.div_ceil(GROUP * STAGED_WARPS), 32 * STAGED_WARPS as u32);
         let grid = with_shared(grid, m.staging(STAGED_WARPS));
-        let shape: [Own<'_>; 2] = [(m.nrows as u32).into(), (m.ncols as u64).into()];
-        let sizes: [Own<'_>; 3] = [(m.nnz as u32).into(), (m.capacity as u32).into(), (k as u64).into()];
-        let own = [&[row_ptr, col_idx, values].map(Own::from)[..], &shape, &sizes].concat();
-        // SAFETY: spmm_csr(row_ptr, col_idx, values, nrows, ncols, nnz, capacity, k, a, x, b, y, gate), a warp 32 rows, each with room for
-        // `capacity` entries.
-        unsafe { product.launch(self, &CSR, "spmm_csr", grid, &own) }
+        let parameters = SpmmCsr {
+            row_ptr,
+            col_idx,
+            values,
+            nrows: m.nrows as u32,
+            ncols: m.ncols as u64,
+            nnz: m.nnz as u32,
+            capacity: m.capacity as u32,
+            k: k as u64,
+            product,
+        };
+        // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the lengths of x and y, of k columns, were
+        // compared.
+        unsafe { self.launch::<T, _>(SpmmCsr::ENTRY, grid, &parameters) }
     }
 }
 

@@ -37,7 +37,7 @@ impl Narrow for Cuda {
             return Ok(None);
         }
         // SAFETY: the memory is the matrix's, which is borrowed longer than the vector lives; both only read it.
-        let wide: Vector<f64> = unsafe { self.wrap_raw(a.values.pointer(), a.values.len())? };
+        let wide: Vector<f64> = unsafe { self.wrap_raw(a.values.pointer().get(), a.values.len())? };
         let mut scale = Backend::<f64>::scalar(self, 1.0)?;
         Cast::<f64, f32>::binade(self, None, &wide, &mut scale)?;
         let power = Backend::<f64>::download_scalar(self, &scale)?;
@@ -50,7 +50,7 @@ impl Narrow for Cuda {
         }
         let values = Buffer::uninit(self.stream(), a.values.len(), "a matrix's values")?;
         // SAFETY: as above, of memory that nobody else has yet.
-        let mut narrow: Vector<f32> = unsafe { self.wrap_raw(values.pointer(), values.len())? };
+        let mut narrow: Vector<f32> = unsafe { self.wrap_raw(values.pointer().get(), values.len())? };
         Cast::<f64, f32>::cast(self, None, Coeff::host(1.0 / power), &wide, &mut narrow)?;
         let arrays = Arrays {
             row_ptr: self.shared(&a.row_ptr, "a matrix's row pointers")?,

@@ -1,12 +1,28 @@
-//! CSR in a persistent solve: how far a thread block's rows reach, and what its kernels take.
+//! CSR in a persistent solve: how far a thread block's rows reach, and the launches.
 
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Format, Offset, Real};
+use spandrel_backend::{BicgstabIterations, CgIterations, Result};
+use spandrel_formats::{Csr, Offset, Real};
 
 use super::{CsrKernel, CudaCsr};
+use crate::kernel::{kernels, parameters};
 use crate::launch::BLOCK;
-use crate::module::CSR;
-use crate::persistent::{Persistent, Persists, Reach};
+use crate::memory::Address;
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
+use crate::{Cuda, Monitor, Scalar, Vector};
+
+parameters! {
+    /// What persistent kernels take of a matrix.
+    struct MatrixParameters { row_ptr: Address, col_idx: Address, values: Address, lanes: u32 }
+}
+
+kernels! {
+    struct CgCsr { matrix: MatrixParameters, solve: CgParameters }
+    in CSR { ENTRY: "cg_csr" }
+
+    struct BicgstabCsr { matrix: MatrixParameters, solve: BicgstabParameters }
+    in CSR { ENTRY: "bicgstab_csr" }
+}
 
 /// Rows that every thread block of a persistent solve has a multiple of, but the last.
 const PERSISTENT_ROWS: usize = 128;
@@ -31,33 +47,64 @@ pub(super) fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
     (0..m.nrows().div_ceil(PERSISTENT_ROWS)).into_par_iter().map(of_rows).reduce(Default::default, merge)
 }
 
-// SAFETY: cg_csr and bicgstab_csr (row_ptr, col_idx, values, lanes, ...) of a square matrix with this reach.
-unsafe impl<T: Real> Persists for CudaCsr<T> {
-    fn persistent(&self) -> Option<Persistent> {
-        let lanes: u32 = match self.kernel {
+impl<T: Real> CudaCsr<T> {
+    /// As a persistent kernel sees it, and lanes a row; `None` where it is too large, or its kernel's order is another.
+    fn persistent(&self) -> Option<(Resident, u32)> {
+        let lanes = match self.kernel {
             CsrKernel::Scalar | CsrKernel::Staged => 1,
             CsrKernel::Vector(lanes) => lanes,
-            // Their order is another.
             CsrKernel::Binned | CsrKernel::Balanced => return None,
         };
-        let (Reach { below, above }, units) = self.reach?;
-        Some(Persistent {
-            source: &CSR,
-            cg: "cg_csr",
-            bicgstab: "bicgstab_csr",
-            matrix: vec![
-                self.row_ptr.pointer().into(),
-                self.col_idx.pointer().into(),
-                self.values.pointer().into(),
-                lanes.into(),
-            ],
+        let (reach, units) = self.reach?;
+        let resident = Resident {
             n: self.nrows,
-            below,
-            above,
+            below: reach.below,
+            above: reach.above,
             // The ends of at most 1024 rows.
             fixed: ((BLOCK + 1) * size_of::<Offset>()).next_multiple_of(16),
             units,
             unit: T::BYTES + size_of::<u32>(),
-        })
+        };
+        Some((resident, lanes))
+    }
+
+    /// What persistent kernels take of it.
+    fn parameters(&self, lanes: u32) -> MatrixParameters {
+        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
+        MatrixParameters { row_ptr, col_idx, values, lanes }
+    }
+}
+
+impl<T: Real> Persists<T> for CudaCsr<T> {
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, lanes)) = self.persistent() else {
+            return Ok(false);
+        };
+        let matrix = self.parameters(lanes);
+        let all = |solve| CgCsr { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.cg_persistent(&resident, CgCsr::ENTRY, all, count, on, monitor) }
+    }
+
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let Some((resident, lanes)) = self.persistent() else {
+            return Ok(false);
+        };
+        let matrix = self.parameters(lanes);
+        let all = |solve| BicgstabCsr { matrix, solve };
+        // SAFETY: the arrays of a square matrix with this reach.
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabCsr::ENTRY, all, count, on, monitor) }
     }
 }

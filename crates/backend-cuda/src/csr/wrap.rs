@@ -16,10 +16,18 @@ use super::load::Arrays;
 use super::{CudaCsr, not_recorded};
 use crate::Cuda;
 use crate::error::NAME;
-use crate::launch::{Grid, arg};
-use crate::memory::Buffer;
-use crate::module::CSR;
+use crate::kernel::kernels;
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::persistent::Reach;
+
+kernels! {
+    struct CheckRowsCsr { row_ptr: Address, nrows: u32, words: Address }
+    in CSR { ENTRY: "check_rows_csr" }
+
+    struct CheckColumnsCsr { row_ptr: Address, col_idx: Address, nrows: u32, ncols: u32, words: Address }
+    in CSR { ENTRY: "check_columns_csr" }
+}
 
 /// Where a CSR matrix lies in device memory, for [`Cuda::wrap_raw_csr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,8 +163,8 @@ impl Cuda {
         index::checked(nrows, "rows")?;
         index::checked(ncols, "columns")?;
         index::checked(nnz, "entries")?;
-        expect_aligned("columns", given.col_idx.pointer())?;
-        expect_aligned("values", given.values.pointer())?;
+        expect_aligned("columns", given.col_idx.pointer().get())?;
+        expect_aligned("values", given.values.pointer().get())?;
         let (stats, reach) = self.check_csr(&given)?;
         let Given { shape, row_ptr, col_idx, values } = given;
         let (row_ptr, col_idx) = (Arc::new(row_ptr), Arc::new(col_idx));
@@ -178,9 +186,9 @@ impl Cuda {
         let (rows, bound) = (nrows as u32, ncols as u32);
         if nrows > 0 {
             let blocks = nrows.div_ceil(ROWS * THREADS / 32).min(BLOCKS * self.multiprocessors());
-            let mut arguments = [arg(&pointers), arg(&rows), arg(&to)];
+            let parameters = CheckRowsCsr { row_ptr: pointers, nrows: rows, words: to };
             // SAFETY: check_rows_csr(row_ptr, nrows, words), a warp 128 rows at a time.
-            unsafe { self.launch::<T>(&CSR, "check_rows_csr", Grid::of(blocks, THREADS as u32), &mut arguments)? };
+            unsafe { self.launch::<T, _>(CheckRowsCsr::ENTRY, Grid::of(blocks, THREADS as u32), &parameters)? };
         }
         let mut found = vec![0; WORDS];
         words.read_at(0, &mut found)?;
@@ -205,10 +213,10 @@ impl Cuda {
             return refused(nrows, last);
         }
         if nnz > 0 {
-            let mut arguments = [arg(&pointers), arg(&cols), arg(&rows), arg(&bound), arg(&to)];
+            let parameters = CheckColumnsCsr { row_ptr: pointers, col_idx: cols, nrows: rows, ncols: bound, words: to };
             let grid = self.walk_grid(nrows);
             // SAFETY: check_columns_csr(row_ptr, col_idx, nrows, ncols, words), after row pointers that are right.
-            unsafe { self.launch::<T>(&CSR, "check_columns_csr", grid, &mut arguments)? };
+            unsafe { self.launch::<T, _>(CheckColumnsCsr::ENTRY, grid, &parameters)? };
             words.read_at(0, &mut found)?;
         }
         if let Some(row) = wrong(&found, WRONG_COLUMN) {

@@ -18,9 +18,14 @@ use spandrel_formats::{Offset, Ordinal};
 
 use self::find::{Found, Piece, Rows, Run};
 use crate::Cuda;
-use crate::launch::{Grid, arg};
-use crate::memory::{Buffer, Write, write_all, write_beside};
-use crate::module::RUNS;
+use crate::kernel::kernels;
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer, Write, write_all, write_beside};
+
+kernels! {
+    struct ExpandRuns { pieces: Address, parts: u32, runs: Address, words: Address, row_ptr: Address, cols: Address }
+    in RUNS { ENTRY: "expand_runs" }
+}
 
 /// Words of row pointers and columns from which runs are looked for. These are 0.33 ms of the bus; the second turn of copies and the kernel take
 /// 0.2 to 0.3 (record/h200-upload-variants.txt).
@@ -177,9 +182,9 @@ impl Cuda {
         let addresses = begins.map(|begin| to.address(begin));
         let (row_ptr, cols) = (index.row_ptr.0.pointer(), index.col_idx.0.pointer());
         let [pieces, runs, words] = &addresses;
-        let mut arguments = [arg(pieces), arg(&parts), arg(runs), arg(words), arg(&row_ptr), arg(&cols)];
+        let parameters = ExpandRuns { pieces: *pieces, parts, runs: *runs, words: *words, row_ptr, cols };
         // SAFETY: expand_runs(pieces, parts, runs, words, row_ptr, cols); `parts` thread blocks for each piece, whose rows and entries lie
         // inside both arrays, and whose runs are all of them. What was sent is freed in the queue's order.
-        unsafe { self.launch::<f64>(&RUNS, "expand_runs", grid, &mut arguments) }
+        unsafe { self.launch::<f64, _>(ExpandRuns::ENTRY, grid, &parameters) }
     }
 }

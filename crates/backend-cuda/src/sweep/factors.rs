@@ -19,10 +19,22 @@ use super::resident::{SIDE, shift};
 use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
 use crate::factor::{CudaFactor, Index, Numeric, OnGrid, Operands, Patterns, roundoff};
-use crate::launch::{Argument, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::{GRID, TRIANGLE};
+use crate::kernel::{Argument, kernels};
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
+use crate::triangle::InvertTriangle;
 use crate::{Cuda, CudaCsr, Vector};
+
+kernels! {
+    struct SplitGrid {
+        half: HalfArg, n: u32, lower_ptr: Address, lower_cols: Address, upper_ptr: Address, upper_cols: Address,
+        diagonal: Address,
+    }
+    in GRID { ENTRY: "split_grid" }
+
+    struct OrderGrid { nx: u32, ny: u32, sigma: u32, tau: u32, n: u32, rank: Address, place: Address, order: Address }
+    in GRID { ENTRY: "order_grid" }
+}
 
 /// Threads of a thread block, as in the kernels, and thread blocks a multiprocessor at most.
 const THREADS: usize = 256;
@@ -145,10 +157,10 @@ fn order<T: Real>(cuda: &Cuda, known: &Known) -> Result<Option<Buffer<Ordinal>>>
     let [nx, ny] = [known.size[0] as u32, known.size[1] as u32];
     let (sigma, tau, n) = (sigma as u32, tau as u32, known.nrows as u32);
     let (rank, place, to) = (rank.pointer(), place.pointer(), order.pointer());
-    let mut arguments = [arg(&nx), arg(&ny), arg(&sigma), arg(&tau), arg(&n), arg(&rank), arg(&place), arg(&to)];
+    let parameters = OrderGrid { nx, ny, sigma, tau, n, rank, place, order: to };
     // SAFETY: order_grid(nx, ny, sigma, tau, n, rank, place, order) with a rank for each line and a place for each level; the two are freed
     // in the queue's order, after it.
-    unsafe { cuda.launch::<T>(&GRID, "order_grid", rows_grid(cuda, known.nrows), &mut arguments)? };
+    unsafe { cuda.launch::<T, _>(OrderGrid::ENTRY, rows_grid(cuda, known.nrows), &parameters)? };
     Ok(Some(order))
 }
 
@@ -183,12 +195,12 @@ fn patterns<T: Real>(
     let diagonal = if whole { diagonal } else { 0 };
     let diagonal = Buffer::uninit(stream, diagonal, "the places of a factor's diagonal")?;
     let (half, rows, places) = (known.half(), n as u32, diagonal.pointer());
-    let ([lower_ptr, lower_cols], [upper_ptr, upper_cols]) = (lower.arg(), upper.as_ref().map_or([0; 2], Index::arg));
-    let mut arguments =
-        [arg(&half), arg(&rows), arg(&lower_ptr), arg(&lower_cols), arg(&upper_ptr), arg(&upper_cols), arg(&places)];
+    let ([lower_ptr, lower_cols], [upper_ptr, upper_cols]) =
+        (lower.arg(), upper.as_ref().map_or([Address::NULL; 2], Index::arg));
+    let parameters = SplitGrid { half, n: rows, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal: places };
     // SAFETY: split_grid(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal): room for n + 1 pointers and all entries of either
     // part, and for n places with the diagonal in the lower one, or with no columns for the pointers; n is the number of the grid's points.
-    unsafe { cuda.launch::<T>(&GRID, "split_grid", rows_grid(cuda, n + 1), &mut arguments)? };
+    unsafe { cuda.launch::<T, _>(SplitGrid::ENTRY, rows_grid(cuda, n + 1), &parameters)? };
     let patterns = Patterns { nrows: n, entries: [a.nnz(), l, u], lower, upper, given, order };
     Ok(Some((patterns, diagonal)))
 }
@@ -291,7 +303,8 @@ pub(crate) fn assemble<F: Numeric>(
 impl<F: Numeric> Swept<F> {
     /// Factors these values and brings the factors to their places. Where the factorisation packs, those are of no use after an error.
     fn factor(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<()> {
-        let (lower, upper) = (self.lower.values.pointer(), self.upper.as_ref().map_or(0, |u| u.values.pointer()));
+        let (lower, upper) =
+            (self.lower.values.pointer(), self.upper.as_ref().map_or(Address::NULL, |u| u.values.pointer()));
         if let Some(on_grid) = self.factor.on_grid() {
             // SAFETY: the places of the two sweeps, which stay where they are for as long as the factorisation; those of the upper one
             // without a point are zeros from the beginning, and nobody writes there.
@@ -312,7 +325,7 @@ impl<F: Numeric> Swept<F> {
                 let upper = self.upper.as_ref().map(of_upper).transpose()?;
                 // SAFETY: buffers of the lengths of the sweeps' places, zeros where they must be; they live until this run has ended, and
                 // every other run aims first.
-                unsafe { on_grid.aim(lower.pointer(), upper.as_ref().map_or(0, Buffer::pointer)) };
+                unsafe { on_grid.aim(lower.pointer(), upper.as_ref().map_or(Address::NULL, Buffer::pointer)) };
                 Some((lower, upper))
             }
         };
@@ -342,9 +355,9 @@ impl<F: Numeric> Swept<F> {
             None => (diagonal.pointer(), l),
         };
         let (n, inv_diag) = (values.len() as u64, values.pointer());
-        let mut arguments = [arg(&n), arg(&places), arg(&from), arg(&inv_diag)];
+        let parameters = InvertTriangle { n, from: places, values: from, to: inv_diag };
         // SAFETY: invert_triangle(n, places, values, to), the place of its diagonal entry for each of n rows.
-        unsafe { cuda.launch::<F::Value>(&TRIANGLE, "invert_triangle", Grid::rows(n as usize), &mut arguments)? };
+        unsafe { cuda.launch::<F::Value, _>(InvertTriangle::ENTRY, Grid::rows(n as usize), &parameters)? };
         self.lower.pack_from(cuda, of_lower, l, inv_diag)?;
         match (&self.upper, of_upper) {
             (Some(sweep), Some(of_upper)) => sweep.pack_from(cuda, of_upper, u, inv_diag),

@@ -9,8 +9,9 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::sweep::{STENCILS, canonical};
 use spandrel_sptrsv::{Lattice, Plan, Sweep};
 
+use super::SolveSteps;
 use super::resident::PlacesArg;
-use crate::launch::Argument;
+use crate::kernel::{Argument, Entry};
 
 /// Steps between two barriers, as in the kernels.
 const UNROLL: usize = 2;
@@ -71,35 +72,28 @@ pub(super) struct Kernels {
     offsets: &'static [[i32; 3]],
     /// Batches under way: as much of the memory's latency as the shared memory has room for.
     depth: usize,
-    pub(super) plain: &'static str,
-    pub(super) transposed: &'static str,
-}
-
-impl Kernels {
-    /// Whether they take the stencil as an argument.
-    pub(super) fn any(&self) -> bool {
-        self.offsets.is_empty()
-    }
+    /// For the plain and the transposed system; none of their own for the kernels of any stencil, which take it as a parameter.
+    pub(super) solves: Option<[Entry<SolveSteps>; 2]>,
 }
 
 /// Those of the `at`-th of [`STENCILS`].
-const fn kernels(at: usize, depth: usize, plain: &'static str, transposed: &'static str) -> Kernels {
-    Kernels { offsets: STENCILS[at], depth, plain, transposed }
+const fn kernels(at: usize, depth: usize, plain: Entry<SolveSteps>, transposed: Entry<SolveSteps>) -> Kernels {
+    Kernels { offsets: STENCILS[at], depth, solves: Some([plain, transposed]) }
 }
 
 const KERNELS: [Kernels; STENCILS.len()] = [
-    kernels(0, 10, "sptrsv5_sweep", "sptrsv_transposed5_sweep"),
-    kernels(1, 10, "sptrsv7_sweep", "sptrsv_transposed7_sweep"),
-    kernels(2, 8, "sptrsv9_sweep", "sptrsv_transposed9_sweep"),
-    kernels(3, 6, "sptrsv13_sweep", "sptrsv_transposed13_sweep"),
-    kernels(4, 6, "sptrsv15_sweep", "sptrsv_transposed15_sweep"),
-    kernels(5, 5, "sptrsv19_sweep", "sptrsv_transposed19_sweep"),
-    kernels(6, 5, "sptrsv27_sweep", "sptrsv_transposed27_sweep"),
-    kernels(7, 4, "sptrsv33_sweep", "sptrsv_transposed33_sweep"),
+    kernels(0, 10, SolveSteps::PLAIN_5, SolveSteps::TRANSPOSED_5),
+    kernels(1, 10, SolveSteps::PLAIN_7, SolveSteps::TRANSPOSED_7),
+    kernels(2, 8, SolveSteps::PLAIN_9, SolveSteps::TRANSPOSED_9),
+    kernels(3, 6, SolveSteps::PLAIN_13, SolveSteps::TRANSPOSED_13),
+    kernels(4, 6, SolveSteps::PLAIN_15, SolveSteps::TRANSPOSED_15),
+    kernels(5, 5, SolveSteps::PLAIN_19, SolveSteps::TRANSPOSED_19),
+    kernels(6, 5, SolveSteps::PLAIN_27, SolveSteps::TRANSPOSED_27),
+    kernels(7, 4, SolveSteps::PLAIN_33, SolveSteps::TRANSPOSED_33),
 ];
 
 /// Those of any other stencil.
-const ANY: Kernels = Kernels { offsets: &[], depth: 0, plain: "sptrsv_sweep", transposed: "sptrsv_transposed_sweep" };
+const ANY: Kernels = Kernels { offsets: &[], depth: 0, solves: None };
 
 /// A grid's schedule, and what it needs on the device.
 #[derive(Debug)]
@@ -427,16 +421,17 @@ mod tests {
 
     #[test]
     fn a_known_stencil_has_its_kernels() {
+        let name = |kernels: &Kernels| kernels.solves.map(|[plain, _]| plain.name);
         for kernels in &KERNELS {
             let flat = kernels.offsets.iter().all(|o| o[2] == 0);
             let size = if flat { [20, 20, 1] } else { [20, 20, 20] };
             let found = schedule(size, kernels.offsets, false, 8, SHARED).expect("fits");
-            assert_eq!(found.kernels.plain, kernels.plain);
+            assert_eq!(name(found.kernels), name(kernels));
             assert_eq!(found.arg.depth as usize, kernels.depth);
         }
         let cube = KERNELS[6].offsets;
-        assert_eq!(schedule([20, 1, 20], cube, false, 8, SHARED).expect("fits").kernels.plain, "sptrsv9_sweep");
-        assert!(schedule([20, 1, 1], cube, false, 8, SHARED).expect("fits").kernels.any());
+        assert_eq!(name(schedule([20, 1, 20], cube, false, 8, SHARED).expect("fits").kernels), Some("sptrsv9_sweep"));
+        assert_eq!(name(schedule([20, 1, 1], cube, false, 8, SHARED).expect("fits").kernels), None);
     }
 
     #[test]

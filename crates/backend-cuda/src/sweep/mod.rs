@@ -8,9 +8,9 @@
 //! Invariants: ticket, count of thread blocks that are done and number of the last solve are written by the host at load alone, so that a
 //! replayed graph goes on where the last solve ended. Both systems and all columns share them, as the queue orders solves.
 
-mod factors;
+pub(crate) mod factors;
 mod geometry;
-mod resident;
+pub(crate) mod resident;
 mod wavefront;
 
 use std::sync::Arc;
@@ -22,17 +22,74 @@ use spandrel_formats::Real;
 use spandrel_sptrsv::{Diagonal, Lattice, Plan, Sweep, System, Systems, Triangle};
 
 pub(crate) use self::factors::{Parts, assemble};
-use self::geometry::Geometry;
-use self::wavefront::Wavefront;
+use self::geometry::{Geometry, SweepArg, TermsArg};
+use self::wavefront::{Wavefront, WavefrontArg};
 use crate::csr::not_recorded;
 use crate::device::gate_pointer;
 use crate::error::failed;
-use crate::launch::{BLOCK, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::{SWEEP, WAVEFRONT};
+use crate::kernel::kernels;
+use crate::launch::{BLOCK, Grid};
+use crate::memory::{Address, Buffer};
 use crate::sptrsv::CountsSolves;
 use crate::triangle::{Places, diagonal};
 use crate::{Cuda, Vector};
+
+kernels! {
+    struct SolveSteps {
+        g: SweepArg, values: Address, b: Address, x: Address, exchange: Address, state: Address, gate: Address,
+    }
+    in SWEEP {
+        PLAIN_5: "sptrsv5_sweep",
+        PLAIN_7: "sptrsv7_sweep",
+        PLAIN_9: "sptrsv9_sweep",
+        PLAIN_13: "sptrsv13_sweep",
+        PLAIN_15: "sptrsv15_sweep",
+        PLAIN_19: "sptrsv19_sweep",
+        PLAIN_27: "sptrsv27_sweep",
+        PLAIN_33: "sptrsv33_sweep",
+        TRANSPOSED_5: "sptrsv_transposed5_sweep",
+        TRANSPOSED_7: "sptrsv_transposed7_sweep",
+        TRANSPOSED_9: "sptrsv_transposed9_sweep",
+        TRANSPOSED_13: "sptrsv_transposed13_sweep",
+        TRANSPOSED_15: "sptrsv_transposed15_sweep",
+        TRANSPOSED_19: "sptrsv_transposed19_sweep",
+        TRANSPOSED_27: "sptrsv_transposed27_sweep",
+        TRANSPOSED_33: "sptrsv_transposed33_sweep",
+    }
+
+    struct SolveAny {
+        g: SweepArg, terms: TermsArg, values: Address, b: Address, x: Address, exchange: Address, state: Address,
+        gate: Address,
+    }
+    in SWEEP { PLAIN: "sptrsv_sweep", TRANSPOSED: "sptrsv_transposed_sweep" }
+
+    struct PackSweep {
+        g: SweepArg, terms: TermsArg, row_ptr: Address, cols: Address, from: Address, inv_diag: Address,
+        values: Address,
+    }
+    in SWEEP { ENTRY: "pack_sweep" }
+
+    struct SolveWaves {
+        g: WavefrontArg, values: Address, b: Address, x: Address, exchange: Address, state: Address, gate: Address,
+    }
+    in WAVEFRONT {
+        POINTS_7: "sptrsv7_wavefront",
+        POINTS_13: "sptrsv13_wavefront",
+        POINTS_15: "sptrsv15_wavefront",
+        POINTS_19: "sptrsv19_wavefront",
+        POINTS_27: "sptrsv27_wavefront",
+        POINTS_33: "sptrsv33_wavefront",
+    }
+
+    struct PackWavefront {
+        g: WavefrontArg, terms: TermsArg, row_ptr: Address, cols: Address, from: Address, inv_diag: Address,
+        values: Address,
+    }
+    in WAVEFRONT { ENTRY: "pack_wavefront" }
+
+    struct MirrorWavefront { g: WavefrontArg, terms: TermsArg, from: Address, to: Address }
+    in WAVEFRONT { ENTRY: "mirror_wavefront" }
+}
 
 const WARP: usize = 32;
 /// The first compute capability whose thread blocks come in clusters, 10 major + minor.
@@ -119,8 +176,8 @@ impl<T: Real> CudaSweep<T> {
 
     /// As [`CudaSweep::pack`], from device memory: addresses of row pointers and columns, values, and reciprocals of the diagonal, which are
     /// not read for a unit one.
-    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols]: [u64; 2], from: u64, inv_diag: u64) -> Result<()> {
-        let inv_diag = if self.unit { 0 } else { inv_diag };
+    fn pack_from(&self, cuda: &Cuda, [row_ptr, cols]: [Address; 2], from: Address, inv_diag: Address) -> Result<()> {
+        let inv_diag = if self.unit { Address::NULL } else { inv_diag };
         let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
         match &self.schedule {
             Schedule::Nothing => Ok(()),
@@ -128,21 +185,19 @@ impl<T: Real> CudaSweep<T> {
                 let mut sweep = g.arg;
                 sweep.mirrored = u32::from(self.triangle == Triangle::Upper);
                 let values = self.values.pointer();
-                let mut arguments =
-                    [arg(&sweep), arg(&g.terms), arg(&row_ptr), arg(&cols), arg(&from), arg(&inv_diag), arg(&values)];
+                let parameters = PackSweep { g: sweep, terms: g.terms, row_ptr, cols, from, inv_diag, values };
                 // SAFETY: pack_sweep(sweep, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid; without reciprocals
                 // none is read; the buffers are freed in the queue's order, after it.
-                unsafe { cuda.launch::<T>(&SWEEP, "pack_sweep", grid, &mut arguments) }
+                unsafe { cuda.launch::<T, _>(PackSweep::ENTRY, grid, &parameters) }
             }
             Schedule::Waves(w) => {
                 let mut wave = w.arg;
                 wave.mirrored = u32::from(self.triangle == Triangle::Upper);
                 let values = self.values.pointer();
-                let mut arguments =
-                    [arg(&wave), arg(&w.terms), arg(&row_ptr), arg(&cols), arg(&from), arg(&inv_diag), arg(&values)];
+                let parameters = PackWavefront { g: wave, terms: w.terms, row_ptr, cols, from, inv_diag, values };
                 // SAFETY: pack_wavefront(wave, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid; without reciprocals
                 // none is read; the buffers are freed in the queue's order, after it.
-                unsafe { cuda.launch::<T>(&WAVEFRONT, "pack_wavefront", grid, &mut arguments)? };
+                unsafe { cuda.launch::<T, _>(PackWavefront::ENTRY, grid, &parameters)? };
                 self.pack_transposed(cuda)
             }
         }
@@ -157,51 +212,52 @@ impl<T: Real> CudaSweep<T> {
         let [tiles, blocks, rows] = w.in_blocks().map(|count| count as usize);
         let grid = Grid::of((tiles * blocks * rows).div_ceil(256 / WARP).min(8 * cuda.multiprocessors()), 256);
         let (from, to) = (self.values.pointer(), self.transposed.pointer());
-        let mut arguments = [arg(&w.arg), arg(&w.terms), arg(&from), arg(&to)];
+        let parameters = MirrorWavefront { g: w.arg, terms: w.terms, from, to };
         // SAFETY: mirror_wavefront(wave, terms, from, to), both with every place of the layout, of one grid.
-        unsafe { cuda.launch::<T>(&WAVEFRONT, "mirror_wavefront", grid, &mut arguments) }
+        unsafe { cuda.launch::<T, _>(MirrorWavefront::ENTRY, grid, &parameters) }
     }
 
     /// One column, by addresses; b may be x.
-    fn solve(&self, cuda: &Cuda, gate: u64, system: System, b: u64, x: u64) -> Result<()> {
+    fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()> {
         let transposed = system == System::Transposed;
         // The transpose of a lower triangle is an upper one.
         let mirrored = u32::from((self.triangle == Triangle::Upper) != transposed);
         let (exchange, state) = (self.exchange.pointer(), self.state.pointer());
         // With the few bytes of its own a kernel near 48 KiB needs the larger limit, which launches ask for above 48 KiB of dynamic memory.
         let shared = |bytes: usize| if bytes > 47 << 10 { bytes.max((48 << 10) + 16) as u32 } else { bytes as u32 };
-        let g = match &self.schedule {
-            Schedule::Nothing => return Ok(()),
-            Schedule::Waves(w) => {
-                let mut wave = w.arg;
-                wave.mirrored = mirrored;
-                let values = if transposed { self.transposed.pointer() } else { self.values.pointer() };
-                let grid = Grid {
-                    shared: shared(w.shared),
-                    cluster: w.crew as u32,
-                    ..Grid::of(self.blocks / w.crew * w.crew, w.threads as u32)
-                };
-                let mut arguments =
-                    [arg(&wave), arg(&values), arg(&b), arg(&x), arg(&exchange), arg(&state), arg(&gate)];
-                // SAFETY: sptrsv_wavefront(wave, values, b, x, exchange, state, gate), lengths compared by the caller; a row's b is read
-                // before its x is written, by the same warp.
-                return unsafe { cuda.launch::<T>(&WAVEFRONT, w.kernel, grid, &mut arguments) };
+        // SAFETY: lengths compared by the caller; a row's b is read before its x is written, by the same warp or thread.
+        unsafe {
+            match &self.schedule {
+                Schedule::Nothing => Ok(()),
+                Schedule::Waves(w) => {
+                    let mut g = w.arg;
+                    g.mirrored = mirrored;
+                    let values = if transposed { self.transposed.pointer() } else { self.values.pointer() };
+                    let grid = Grid {
+                        shared: shared(w.shared),
+                        cluster: w.crew as u32,
+                        ..Grid::of(self.blocks / w.crew * w.crew, w.threads as u32)
+                    };
+                    cuda.launch::<T, _>(w.kernel, grid, &SolveWaves { g, values, b, x, exchange, state, gate })
+                }
+                Schedule::Steps(Geometry { arg, terms, kernels, shared: bytes, threads, .. }) => {
+                    let (mut g, terms, values) = (*arg, *terms, self.values.pointer());
+                    g.mirrored = mirrored;
+                    let grid = Grid { shared: shared(*bytes), ..Grid::of(self.blocks, *threads as u32) };
+                    match kernels.solves {
+                        Some([plain, of_transposed]) => {
+                            let entry = if transposed { of_transposed } else { plain };
+                            cuda.launch::<T, _>(entry, grid, &SolveSteps { g, values, b, x, exchange, state, gate })
+                        }
+                        None => {
+                            let entry = if transposed { SolveAny::TRANSPOSED } else { SolveAny::PLAIN };
+                            let parameters = SolveAny { g, terms, values, b, x, exchange, state, gate };
+                            cuda.launch::<T, _>(entry, grid, &parameters)
+                        }
+                    }
+                }
             }
-            Schedule::Steps(g) => g,
-        };
-        let mut sweep = g.arg;
-        sweep.mirrored = mirrored;
-        let values = self.values.pointer();
-        let name = if transposed { g.kernels.transposed } else { g.kernels.plain };
-        let grid = Grid { shared: shared(g.shared), ..Grid::of(self.blocks, g.threads as u32) };
-        let mut arguments = vec![arg(&sweep)];
-        if g.kernels.any() {
-            arguments.push(arg(&g.terms));
         }
-        arguments.extend([arg(&values), arg(&b), arg(&x), arg(&exchange), arg(&state), arg(&gate)]);
-        // SAFETY: sptrsv_sweep(sweep, [terms,] values, b, x, exchange, state, gate), lengths compared by the caller; a row's b is read before
-        // its x is written, by the same thread.
-        unsafe { cuda.launch::<T>(&SWEEP, name, grid, &mut arguments) }
     }
 
     /// `k` columns, with b in x where there is no b.
@@ -223,8 +279,9 @@ impl<T: Real> CudaSweep<T> {
         }
         let (x, gate) = (x.pointer(), gate_pointer(gate));
         let b = b.map_or(x, Vector::pointer);
-        let bytes = (self.nrows * T::BYTES) as u64;
-        (0..k as u64).try_for_each(|column| self.solve(cuda, gate, system, b + column * bytes, x + column * bytes))
+        (0..k)
+            .map(|column| column * self.nrows * T::BYTES)
+            .try_for_each(|at| self.solve(cuda, gate, system, b.offset(at), x.offset(at)))
     }
 }
 

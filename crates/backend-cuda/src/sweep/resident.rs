@@ -16,10 +16,28 @@ use spandrel_sptrsv::{Diagonal, Lattice, Sweep, Triangle};
 
 use super::{CudaSweep, Schedule};
 use crate::csr::not_recorded;
-use crate::launch::{Argument, Grid, arg};
-use crate::memory::Buffer;
-use crate::module::GRID;
+use crate::kernel::{Argument, kernels};
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
 use crate::{Cuda, CudaCsr};
+
+kernels! {
+    struct SampleGrid { row_ptr: Address, cols: Address, n: u32, upper: u32, out: Address, line: Address }
+    in GRID { ENTRY: "sample_grid" }
+
+    struct CheckGrid { sides: SidesArg, row_ptr: Address, cols: Address, n: u32, words: Address }
+    in GRID { ENTRY: "check_grid" }
+
+    struct PackGrid {
+        places: PlacesArg, row_ptr: Address, cols: Address, from: Address, n: u32, words: Address, values: Address,
+    }
+    in GRID { ENTRY: "pack_grid" }
+
+    struct FillGrid {
+        places: PlacesArg, row_ptr: Address, cols: Address, from: Address, n: u32, words: Address, values: Address,
+    }
+    in GRID { ENTRY: "fill_grid" }
+}
 
 /// Differences of one side of the diagonal with it, and of both, at most, as in the kernels.
 pub(super) const SIDE: usize = 41;
@@ -261,10 +279,10 @@ impl Cuda {
         let out = Buffer::<u32>::zeros(self.stream(), words + 1, "a sample of rows")?;
         let (row_ptr, cols, to, line) = (row_ptr.pointer(), cols.pointer(), out.pointer(), out.address(words));
         let (nrows, upper) = (n as u32, u32::from(triangle == Triangle::Upper));
-        let mut arguments = [arg(&row_ptr), arg(&cols), arg(&nrows), arg(&upper), arg(&to), arg(&line)];
+        let parameters = SampleGrid { row_ptr, cols, n: nrows, upper, out: to, line };
         let blocks = 1 + n.min(1 << 16).div_ceil(THREADS as usize);
         // SAFETY: sample_grid(row_ptr, cols, n, upper, out, line) of a square matrix with rows, for SAMPLED rows at most.
-        unsafe { self.launch::<T>(&GRID, "sample_grid", Grid::of(blocks, THREADS), &mut arguments)? };
+        unsafe { self.launch::<T, _>(SampleGrid::ENTRY, Grid::of(blocks, THREADS), &parameters)? };
         let found = out.to_host("a sample of rows")?;
         Look::of(n, &found)
     }
@@ -303,9 +321,9 @@ impl Cuda {
         let (row_ptr, cols, _) = m.arrays();
         let (row_ptr, cols, n, to) = (row_ptr.pointer(), cols.pointer(), m.nrows() as u32, words.pointer());
         let blocks = m.nrows().div_ceil(8 * THREADS as usize).min(16 * self.multiprocessors());
-        let mut arguments = [arg(sides), arg(&row_ptr), arg(&cols), arg(&n), arg(&to)];
+        let parameters = CheckGrid { sides: *sides, row_ptr, cols, n, words: to };
         // SAFETY: check_grid(sides, row_ptr, cols, n, words) of a square matrix of as many rows as the grid has points.
-        unsafe { self.launch::<T>(&GRID, "check_grid", Grid::of(blocks, THREADS), &mut arguments) }
+        unsafe { self.launch::<T, _>(CheckGrid::ENTRY, Grid::of(blocks, THREADS), &parameters) }
     }
 
     /// The grid on which every row holds all neighbours of a stencil below the diagonal, the diagonal, and if asked for the stencil's mirror
@@ -364,10 +382,10 @@ impl Cuda {
         let (n, to, values) = (m.nrows() as u32, words.pointer(), made.values.pointer());
         let (places, tiles, shared) = wave.places(made.triangle == Triangle::Upper, made.unit).tiled(T::BYTES);
         let grid = Grid { shared: shared as u32, ..Grid::of(tiles.min(PACKING * self.multiprocessors()), THREADS) };
-        let mut arguments = [arg(&places), arg(&row_ptr), arg(&cols), arg(&from), arg(&n), arg(&to), arg(&values)];
+        let parameters = PackGrid { places, row_ptr, cols, from, n, words: to, values };
         // SAFETY: pack_grid(places, row_ptr, cols, from, n, words, values) of a square matrix of as many rows as the grid has points, columns
         // ascending; values has a place for each step, term and lane of each block.
-        unsafe { self.launch::<T>(&GRID, "pack_grid", grid, &mut arguments)? };
+        unsafe { self.launch::<T, _>(PackGrid::ENTRY, grid, &parameters)? };
         let mut found = [0; REPORTS];
         words.read_at(0, &mut found)?;
         Ok((found[LACKING] == 0).then_some(found))
@@ -390,10 +408,10 @@ impl Cuda {
         if let Some(places) = places {
             let (places, tiles, shared) = places.tiled(T::BYTES);
             let grid = Grid { shared: shared as u32, ..Grid::of(tiles.min(most), THREADS) };
-            let mut arguments = [arg(&places), arg(&row_ptr), arg(&cols), arg(&from), arg(&n), arg(&to), arg(&values)];
+            let parameters = FillGrid { places, row_ptr, cols, from, n, words: to, values };
             // SAFETY: fill_grid(places, row_ptr, cols, from, n, words, values) after check_grid for the same lattice; values has a place for
             // each step, term and lane of each plane.
-            unsafe { self.launch::<T>(&GRID, "fill_grid", grid, &mut arguments)? };
+            unsafe { self.launch::<T, _>(FillGrid::ENTRY, grid, &parameters)? };
         }
         let mut found = [0; REPORTS];
         words.read_at(0, &mut found)?;

@@ -10,9 +10,10 @@
 use spandrel_formats::Real;
 use spandrel_sptrsv::Lattice;
 
+use super::SolveWaves;
 use super::geometry::{self, TermsArg};
 use super::resident::PlacesArg;
-use crate::launch::Argument;
+use crate::kernel::{Argument, Entry};
 
 /// Planes of a tile, lines of a plane in a block, rows by which an operand of a plane before is older at least, rows of the slots between
 /// thread blocks of a cluster: as in the kernels.
@@ -69,14 +70,14 @@ pub(super) struct WavefrontArg {
 // SAFETY: `struct Wavefront`: fifteen u32, one that aligns, then a u64.
 unsafe impl Argument for WavefrontArg {}
 
-/// Points of the stencils that kernels are for, and the kernels' names.
-const KERNELS: [(usize, &str); 6] = [
-    (7, "sptrsv7_wavefront"),
-    (13, "sptrsv13_wavefront"),
-    (15, "sptrsv15_wavefront"),
-    (19, "sptrsv19_wavefront"),
-    (27, "sptrsv27_wavefront"),
-    (33, "sptrsv33_wavefront"),
+/// Points of the stencils that kernels are for, and the kernels.
+const KERNELS: [(usize, Entry<SolveWaves>); 6] = [
+    (7, SolveWaves::POINTS_7),
+    (13, SolveWaves::POINTS_13),
+    (15, SolveWaves::POINTS_15),
+    (19, SolveWaves::POINTS_19),
+    (27, SolveWaves::POINTS_27),
+    (33, SolveWaves::POINTS_33),
 ];
 
 /// A grid's schedule, and what it needs on the device.
@@ -84,7 +85,7 @@ const KERNELS: [(usize, &str); 6] = [
 pub(super) struct Wavefront {
     pub(super) arg: WavefrontArg,
     pub(super) terms: TermsArg,
-    pub(super) kernel: &'static str,
+    pub(super) kernel: Entry<SolveWaves>,
     pub(super) threads: usize,
     /// Bytes of dynamic shared memory.
     pub(super) shared: usize,

@@ -9,7 +9,7 @@ use super::{Event, Trace, Traced, reads};
 use crate::{Coeff, Device, Factorize, Gate, Load, Order, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 
 /// What can be loaded with its bytes in the log: every format, the sparse vector, every plan, every symbolic phase.
-pub trait Stored: 'static {
+pub trait Stored: Send + Sync + 'static {
     /// Bytes of the arrays that go to the device.
     fn stored(&self) -> u64;
 }
@@ -71,7 +71,7 @@ unsafe impl<H: Stored, B: Load<H>> Load<H> for Trace<B> {
 
 /// What a product reads of a matrix.
 fn read<F: Format>(m: &F) -> u64 {
-    m.spmv().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
+    m.spmv_bytes().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
 }
 
 impl<F: Format + Stored, B: Spmv<F>> Spmv<F> for Trace<B> {

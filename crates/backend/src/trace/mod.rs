@@ -4,7 +4,7 @@
 //! allocations, captures and replays), then runs on the backend inside, so results are real. A fused step is one launch with the
 //! bytes of its fused form: what the default body costs on a backend that does not override it is not counted.
 //! Cost model: each operand of an operation once per read and once per write; scalars and the monitor nothing. Operands that
-//! are the same vector are counted once. A matrix costs [`spandrel_formats::Traffic::spmv`] less its passes over x and y:
+//! are the same vector are counted once. A matrix costs [`spandrel_formats::Traffic::spmv_bytes`] less its passes over x and y:
 //! what a product reads, so the values of ELL's padding and DIA's positions outside the matrix, stored but never touched,
 //! are not counted. y's passes are counted whole also where BSRX's mask leaves some of its rows alone. A triangular solve costs
 //! [`spandrel_sptrsv::Plan::sptrsv_bytes`], with further right-hand sides b and x once more each.

@@ -171,7 +171,7 @@ where
     fn solve(&mut self, iterations: usize) -> Result<()> {
         // A tolerance of zero is never met: every contender does the same number of iterations.
         let options = Options {
-            rtol: 0.0,
+            rtol: Some(0.0),
             max_iters: Some(iterations),
             history: false,
             check_every: iterations,

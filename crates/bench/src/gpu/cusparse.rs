@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use spandrel_backend::Backend;
 use spandrel_backend_cuda::Vector;
 use spandrel_backend_cuda::cudarc::driver::{CudaSlice, DevicePtr, sys};
-use spandrel_formats::{Csr, Format, Real, Sell, Traffic};
+use spandrel_formats::{Csr, Real, Sell, Traffic};
 
 use super::Gpu;
 use super::library::{self, LibraryUnavailable, functions, succeeded};
@@ -179,7 +179,7 @@ impl<T: Real> Arrays<T> {
         ensure!(i32::try_from(csr.nnz()).is_ok(), "{} entries: cuSPARSE's 32-bit indices are signed", csr.nnz());
         Ok(Self {
             shape: (csr.nrows() as i64, csr.ncols() as i64, csr.nnz() as i64),
-            bytes: csr.spmv(),
+            bytes: csr.spmv_bytes(),
             indices: [upload(gpu, csr.row_ptr())?, upload(gpu, csr.col_idx())?],
             values: Rc::new(gpu.be.upload(csr.values())?),
             padded: 0,
@@ -214,7 +214,7 @@ impl<T: Real> Arrays<T> {
         let starts: Vec<u32> = sell.slice_ptr().iter().map(|&widths| widths * SLICE as u32).collect();
         Ok(Self {
             shape: (csr.nrows() as i64, csr.ncols() as i64, csr.nnz() as i64),
-            bytes: sell.spmv(),
+            bytes: sell.spmv_bytes(),
             indices: [upload(gpu, &starts)?, upload(gpu, sell.cols())?],
             values: Rc::new(gpu.be.upload(sell.values())?),
             padded: padded as i64,

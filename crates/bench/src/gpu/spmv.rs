@@ -211,7 +211,7 @@ impl<'a, T: Real> Contest<'a, T> {
             noun: F::NAME.into(),
             contender: "spandrel",
             kernel: kernel.or_else(|| ours::kernel::<T>(any)),
-            bytes: be.traffic(&resident).map_or_else(|| format.spmv(), |(_, product)| product),
+            bytes: be.traffic(&resident).map_or_else(|| format.spmv_bytes(), |(_, product)| product),
         };
         drop(format);
         let operands = Rc::clone(&self.operands);

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Load, Mat, Part, ResidentTri, Sptrsv, Tri};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Csr, Format, Machine, Real, Traffic};
+use spandrel_formats::{Csr, Machine, Real, Traffic};
 use spandrel_sptrsv::{Plan, Serial, Sweep, System, Systems};
 
 use super::clock::{self, Label, Timed, interleave};

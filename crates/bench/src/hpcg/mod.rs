@@ -178,7 +178,8 @@ fn solve<B: CgSteps<f64>>(
     iterations: usize,
 ) -> Result<Vec<f64>> {
     // A tolerance of zero is never met.
-    let options = Options { rtol: 0.0, max_iters: Some(iterations), check_every: iterations, ..Options::default() };
+    let options =
+        Options { rtol: Some(0.0), max_iters: Some(iterations), check_every: iterations, ..Options::default() };
     let (b, mut x) = (be.upload(b)?, be.zeros(b.len())?);
     Ok(Cg::new(be, be.len(&b))?.solve(be, a, m, &b, &mut x, &options)?.history)
 }
@@ -217,7 +218,7 @@ where
     let floor = first(&found, FLOOR).unwrap_or(most);
     let iterations = (RATED * needed).div_ceil(reference).min(floor);
     let options = Options {
-        rtol: 0.0,
+        rtol: Some(0.0),
         max_iters: Some(iterations),
         check_every: iterations,
         history: false,

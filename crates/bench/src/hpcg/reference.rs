@@ -4,7 +4,7 @@
 //! of A, a product for the residual, injection, CG.
 //! Reference: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015.
 
-use spandrel_formats::{Csr, Format, generate};
+use spandrel_formats::{Csr, generate};
 
 /// Grids of HPCG's cycle.
 pub(super) const LEVELS: usize = 4;

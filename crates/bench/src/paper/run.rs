@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json, to_value};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, generate, matrix_market};
+use spandrel_formats::{Csr, generate, matrix_market};
 use spandrel_solvers::{Direct, DirectOptions};
 
 use super::{Job, Work};

@@ -102,7 +102,7 @@ where
     fn run(&mut self) {
         let Shared { be, m, b, rtol, .. } = &*self.shared;
         be.fill(None, 0.0, &mut self.x).expect("fill does not fail on the CPU");
-        let options = Options { rtol: *rtol, history: false, ..Options::default() };
+        let options = Options { rtol: Some(*rtol), history: false, ..Options::default() };
         let outcome = self.cg.solve(*be, &*self.mat, m, b, &mut self.x, &options).expect("sizes match");
         // Whether it converged is seen by the residual of the answer.
         self.iterations.set(outcome.iterations.max(1) as u64);

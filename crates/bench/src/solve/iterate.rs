@@ -7,7 +7,7 @@ use std::time::Instant;
 use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format};
+use spandrel_formats::{Csr};
 use spandrel_solvers::{
     BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, Options, Outcome, Precond, Progress, Result, Status,
 };
@@ -192,7 +192,7 @@ impl<'a> System<'a> {
         let a = Mat::<_, Csr<f64>>::load(be, Arc::clone(self.csr))?;
         let b = be.upload(self.b)?;
         let mut x = be.zeros(n)?;
-        let options = Options { rtol: self.limits.rtol, history: false, ..Options::default() };
+        let options = Options { rtol: Some(self.limits.rtol), history: false, ..Options::default() };
         let mut watch = |_: Progress| match start.elapsed().as_secs_f64() > self.limits.seconds {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

@@ -270,8 +270,12 @@ pub fn run(be: &Cpu, case: &Case, limits: &Limits) -> Vec<SolveLine> {
 fn direct(csr: &Arc<Csr<f64>>, b: &[f64], limits: &Limits, blank: &SolveLine) -> (SolveLine, bool) {
     let mut line = SolveLine { noun: "direct", ..blank.clone() };
     // The cores work on other cases.
-    let options =
-        DirectOptions { rtol: limits.rtol, memory_limit: limits.memory, parallel: false, ..DirectOptions::default() };
+    let options = DirectOptions {
+        rtol: Some(limits.rtol),
+        memory_limit: limits.memory,
+        parallel: false,
+        ..DirectOptions::default()
+    };
     let start = Instant::now();
     let mut definite = blank.cg_applies;
     let mut solve = || -> spandrel_solvers::Result<(Outcome, Vec<f64>)> {

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Sptrsv, Tri};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Format, Machine, Real, choose};
+use spandrel_formats::{Csr, Machine, Real, choose};
 use spandrel_sptrsv::{Plan, System, for_each_plan};
 
 use super::lines::{Solver, judge, lines};

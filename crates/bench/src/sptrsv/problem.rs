@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::{Diagonal, Factor as _, Ilu0, Levels, Triangle, Triangular, serial, split};
 
 use crate::case::Case;

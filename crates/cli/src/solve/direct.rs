@@ -13,7 +13,7 @@ use crate::failure::Result;
 use crate::progress::Spinner;
 
 pub(super) fn solve<T: Factorable>(mut problem: Problem<T>, plan: &Plan, seconds: &mut Seconds) -> Result<Ending<T>> {
-    let options = DirectOptions { rtol: plan.rtol, atol: plan.atol, ..DirectOptions::default() };
+    let options = DirectOptions { rtol: Some(plan.rtol), atol: plan.atol, ..DirectOptions::default() };
     let spinner = Spinner::start("analysing the pattern");
     let mut lap = Lap::start();
     let perm = problem.take_permutation();

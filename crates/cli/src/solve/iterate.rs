@@ -107,7 +107,7 @@ fn rehearse<T: Real, B: EveryMethod<T>, A: Operator<T, B>, M: Preconditioner<T, 
     if B::NAME == <Cpu as Device>::NAME || nrows != ncols {
         return Ok(());
     }
-    let options = Options { rtol: 0.0, atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
+    let options = Options { rtol: Some(0.0), atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
     let mut x = device.zeros(ncols)?;
     // What goes wrong here goes wrong in the solve too, which says so.
     let _ = match plan.solver {
@@ -301,7 +301,7 @@ fn attempt<T: Real, B: EveryMethod<T>, A: Operator<T, B>, M: Preconditioner<T, B
 /// What the plan asks of a solve.
 pub(super) fn options(plan: &Plan) -> Options {
     Options {
-        rtol: plan.rtol,
+        rtol: Some(plan.rtol),
         atol: plan.atol,
         max_iters: Some(plan.max_iters),
         check_every: plan.check_every,

@@ -97,7 +97,9 @@ impl Plan {
         let symmetric = survey.symmetric;
         let mut precond_else = None;
         let (precond, precond_why) = match (solver, args.precond) {
-            (Method::Direct, PrecondName::Auto | PrecondName::None) => (PrecondName::None, "a direct solve needs none"),
+            (Method::Direct, PrecondName::Auto | PrecondName::None) => {
+                (PrecondName::None, "a direct solve needs none".into())
+            }
             (Method::Direct, _) => {
                 return Err(Failure::new(
                     "unsupported",
@@ -116,7 +118,7 @@ impl Plan {
                     format!("--precond {ic0} needs a symmetric matrix, {} is none; use {instead}", args.matrix),
                 ));
             }
-            (_, asked) => (asked, ASKED_FOR),
+            (_, asked) => (asked, ASKED_FOR.into()),
         };
         let several = matches!(args.precision, SolvePrecision::Mixed | SolvePrecision::Refined);
         if several && solver == Method::Direct {
@@ -147,7 +149,7 @@ impl Plan {
                 ReorderName::Rcm => "rcm",
                 ReorderName::Amd => "amd",
             },
-            rtol: args.rtol.unwrap_or(if T::BYTES == 4 { 1e-5 } else { 1e-8 }),
+            rtol: args.rtol.unwrap_or_else(spandrel::solvers::options::default_rtol::<T>),
             atol: args.atol,
             max_iters: Options { max_iters: args.max_iters, ..Options::default() }.iteration_limit(a.nrows()),
             check_every: args.check_every.unwrap_or(Options::default().check_every),

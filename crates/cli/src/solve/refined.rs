@@ -118,7 +118,7 @@ where
     };
     if B::NAME != <Cpu as Device>::NAME {
         // Kernels are loaded when they are first asked for: the time of the solve is then the solve's. What goes wrong here goes wrong there.
-        let few = Options { rtol: 0.0, atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
+        let few = Options { rtol: Some(0.0), atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
         let mut x = Backend::<f64>::zeros(device, n)?;
         let _ = refine(plan.solver, &few, &mut |_| std::ops::ControlFlow::Continue(()), &mut x);
         device.synchronize()?;

@@ -187,7 +187,7 @@ impl<T: Element, B: Subject + Soaked<T>> Case<'_, T, B> {
 fn options<T: Real>(s: &mut Stream) -> Options {
     let digits = if T::BYTES == 4 { s.between(1, 7) } else { s.between(1, 14) };
     Options {
-        rtol: 0.1f64.powi(digits as i32),
+        rtol: Some(0.1f64.powi(digits as i32)),
         atol: if s.one_in(10) { 1e-3 } else { 0.0 },
         max_iters: if s.one_in(4) { Some(s.below(60)) } else { None },
         check_every: s.between(1, 40),

@@ -1,6 +1,6 @@
 //! Systems at random: every generator with random parameters, and patterns that no generator makes; right-hand sides and first guesses.
 
-use spandrel_formats::{Csr, Format, Ordinal, Permutation, Triplets, generate};
+use spandrel_formats::{Csr, Ordinal, Permutation, Triplets, generate};
 
 use crate::case::{Stream, numbers};
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use spandrel_backend::{Assemble, Assembled, Backend, Error as Refusal, Mat, Preconditioner, Sptrsv};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_solvers::DeviceFactored;
 use spandrel_sptrsv::{Factor, Factors, Ic0, Ilu0, Sweep};
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Error, Factorize, Load, Preconditioner, Sptrsv};
-use spandrel_formats::{Csr, Format, Real, matrix_market};
+use spandrel_formats::{Csr, Real, matrix_market};
 use spandrel_solvers::{DeviceFactored, Factored};
 use spandrel_sptrsv::{Factor, Factors, Pattern, Serial};
 

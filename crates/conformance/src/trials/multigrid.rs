@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use spandrel_backend::{EveryMethod, Mat, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real, product};
+use spandrel_formats::{Csr, Real, product};
 use spandrel_solvers::{BiCgStab, Cg, Gmres, Hierarchy, Multigrid, Options, Outcome};
 use spandrel_sptrsv::Sweep;
 
@@ -179,7 +179,7 @@ where
 }
 
 fn options<T: Real>() -> Options {
-    Options { rtol: if T::BYTES == 4 { 1e-4 } else { 1e-10 }, check_every: 4, ..Options::default() }
+    Options { rtol: Some(if T::BYTES == 4 { 1e-4 } else { 1e-10 }), check_every: 4, ..Options::default() }
 }
 
 fn solve<T: Real, D>(be: &D, hierarchy: &Hierarchy<'_, T>, options: &Options) -> Result<(Vec<T>, Outcome), Finding>

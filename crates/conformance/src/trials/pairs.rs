@@ -5,7 +5,7 @@
 use std::rc::Rc;
 
 use spandrel_backend::{EveryMethod, Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real, Triplets};
+use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{
     BiCgStab, Cg, Factored, Gmres, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Placement, Status,
 };
@@ -149,7 +149,7 @@ fn solve<T: Real, D: Solves<T>>(
 
 pub(super) fn options<T: Real>() -> Options {
     let rtol = if T::BYTES == 4 { 1e-4 } else { 1e-9 };
-    Options { rtol, check_every: 4, max_iters: Some(LIMIT), ..Options::default() }
+    Options { rtol: Some(rtol), check_every: 4, max_iters: Some(LIMIT), ..Options::default() }
 }
 
 pub(super) fn same<T: Real>(what: &str, found: &(Vec<T>, Outcome), wanted: &(Vec<T>, Outcome)) -> Verdict {
@@ -174,7 +174,7 @@ fn check<T: Real, D: Solves<T>>(fleet: &Fleet<D>, solver: &str, name: &str, spec
     let (m, stored) = precond::<T, D>(be, &csr, name).map_err(refused)?;
     let found = solve(be, &csr, solver, &m, &b, &zeros, &first)?;
     for (_, outcome) in &found {
-        if !(outcome.status == Status::Converged && outcome.true_residual <= first.rtol) {
+        if !(outcome.status == Status::Converged && outcome.true_residual <= first.rtol_for::<T>()) {
             return Err(wrong(format!("expected convergence, found {outcome:?}")));
         }
     }
@@ -182,7 +182,7 @@ fn check<T: Real, D: Solves<T>>(fleet: &Fleet<D>, solver: &str, name: &str, spec
     if stored && Spmv::<Csr<T>>::order(be) == Order::Stored && !PLACED.contains(&solver) {
         let host = on_the_host(&csr, name)?;
         for (b, (x, outcome)) in b.iter().zip(&found) {
-            let system = System { a: &csr, m: host.as_deref(), b, rtol: first.rtol, limit: LIMIT };
+            let system = System { a: &csr, m: host.as_deref(), b, rtol: first.rtol_for::<T>(), limit: LIMIT };
             let answer: Answer<T> = match solver {
                 "cg" => system.cg(),
                 "bicgstab" => system.bicgstab(),
@@ -549,7 +549,7 @@ fn neumann<T: Real, D: Solves<T>>(be: &D, solver: &str) -> Verdict {
             .map_err(refused)?;
         // ||b||^2 = n (mean^2 + 1), and n mean^2 of it is out of reach.
         let beyond = (mean * mean / (mean * mean + 1.0)).sqrt();
-        let close = (outcome.true_residual - beyond).abs() <= 2.0 * options.rtol;
+        let close = (outcome.true_residual - beyond).abs() <= 2.0 * options.rtol_for::<T>();
         if outcome.status != status || !close {
             return Err(wrong(format!("expected {status} with a true residual of {beyond}, found {outcome:?}")));
         }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use spandrel_backend::{Backend, EveryMethod, Mat, MixedPrecision, Order, Preconditioner, Recorded, Spmv, Step};
-use spandrel_formats::{Bsr, Csr, Format};
+use spandrel_formats::{Bsr, Csr};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
     BiCgStab, BlockJacobi, Cg, Gmres, GmresOptions, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options, Outcome,
@@ -99,7 +99,7 @@ fn same(what: &str, found: &[f64], wanted: &[f64]) -> Verdict {
 }
 
 fn options() -> Options {
-    Options { rtol: 1e-10, check_every: 4, ..Options::default() }
+    Options { rtol: Some(1e-10), check_every: 4, ..Options::default() }
 }
 
 fn solved<D: Products + 'static>(
@@ -209,7 +209,7 @@ fn others(noun: &str) -> impl Iterator<Item = &'static str> {
 
 fn refinement<D: Products>(fleet: &Fleet<D>, spec: &str) -> Verdict {
     let (be, a) = (fleet.first(), crate::generated(spec)?);
-    let options = Options { rtol: 1e-13, ..options() };
+    let options = Options { rtol: Some(1e-13), ..options() };
     let solve = refined(be, &a, &options)?;
     converged(&solve, 1e-13)?;
     if repeats(be, "csr") {
@@ -302,7 +302,7 @@ pub(crate) fn pair<D: Products + 'static, E: Products + 'static>(
         let name = format!("refine-cg/csr/f64/{}+{}/{case}", left.name, right.name);
         out.push(Trial::new(name, move || {
             let a = crate::generated(spec)?;
-            let options = Options { rtol: 1e-13, ..options() };
+            let options = Options { rtol: Some(1e-13), ..options() };
             same_solve(
                 "one backend against the other",
                 &refined(left.first(), &a, &options)?,

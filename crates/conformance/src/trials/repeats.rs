@@ -120,7 +120,7 @@ fn solves<T: Real, D: Spmv<Csr<T>> + EveryMethod<T>>(be: &D, shared: &Shared<T>,
     let m = Jacobi::new(be, &*host).map_err(wrong)?;
     let a = Mat::<D, Csr<T>>::load(be, host)?;
     let b = be.upload(&data.x)?;
-    let options = Options { rtol: 1e-6, max_iters: Some(60), ..Options::default() };
+    let options = Options { rtol: Some(1e-6), max_iters: Some(60), ..Options::default() };
     // One workspace for all: what a solve leaves behind must not matter to the next.
     let (mut cg, mut bicgstab) = (Cg::new(be, n).map_err(wrong)?, BiCgStab::new(be, n).map_err(wrong)?);
     let mut outcomes = Vec::new();

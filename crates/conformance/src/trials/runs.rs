@@ -5,7 +5,7 @@ use std::sync::Arc;
 use spandrel_backend::{Backend, Coeff, Device, Mat, Tri};
 use spandrel_backend_cpu::Cpu;
 use spandrel_backend_cuda::Cuda;
-use spandrel_formats::{Bsr, Csr, Format, Real, generate};
+use spandrel_formats::{Bsr, Csr, Real, generate};
 use spandrel_sptrsv::{Diagonal, Plan, Serial, System, Systems, Triangle, Triangular, part};
 
 use crate::case::numbers;

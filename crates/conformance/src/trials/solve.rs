@@ -84,7 +84,13 @@ fn rtol<T: Real>() -> f64 {
 }
 
 fn options<T: Real>(solve: &Solve) -> Options {
-    Options { rtol: rtol::<T>(), max_iters: solve.max_iters, check_every: 4, recorded: true, ..Options::default() }
+    Options {
+        rtol: Some(rtol::<T>()),
+        max_iters: solve.max_iters,
+        check_every: 4,
+        recorded: true,
+        ..Options::default()
+    }
 }
 
 fn same<T: Real>(what: &str, found: &Solved<T>, wanted: &Solved<T>) -> Verdict {

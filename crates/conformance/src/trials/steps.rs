@@ -2,6 +2,7 @@
 //! workspace that has solved once allocates no vector again.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, EveryMethod, Mat, Spmv, Sptrsv, Trace, Tri};
@@ -37,7 +38,7 @@ fn check<B: Spmv<Csr<f64>> + EveryMethod<f64>>(be: &Trace<B>, shared: &Shared<f6
     let a = Mat::<Trace<B>, Csr<f64>>::load(be, host)?;
     let b = be.upload(&numbers(11, n))?;
     let mut x = be.zeros(n)?;
-    let options = Options { rtol: 1e-8, check_every: 8, ..Options::default() };
+    let options = Options { rtol: Some(1e-8), check_every: 8, check_after: Duration::MAX, ..Options::default() };
     let m = Jacobi::new(be, &csr).map_err(wrong)?;
     let (mut cg, mut bicgstab) = (Cg::new(be, n).map_err(wrong)?, BiCgStab::new(be, n).map_err(wrong)?);
     let mut again = |x: &mut _| match solver {
@@ -57,7 +58,7 @@ fn check<B: Spmv<Csr<f64>> + EveryMethod<f64>>(be: &Trace<B>, shared: &Shared<f6
 /// Looks and allocations of a repeated solve: scalars at most, and neither a monitor nor a matrix (whose bytes a log may not know).
 fn frugal(log: &[Event], outcome: &Outcome, check_every: usize) -> Verdict {
     let looks = log.iter().filter(|event| matches!(event, Event::Wait("report_latest"))).count();
-    // One look behind every `check_every` iterations of a segment, and a half step that ends one counts no iteration.
+    // One look after every `check_every` iterations of a segment, and one where it ends.
     let wanted = outcome.iterations / check_every + 1 + outcome.restarts;
     if looks == 0 || looks > wanted {
         return Err(wrong(format!("{looks} looks in {} iterations, expected at most {wanted}", outcome.iterations)));

@@ -162,7 +162,7 @@ fn check<T: Real, D: Grids<T>>(fleet: &Fleet<D>, spec: &str, unknowns: usize, so
             }
         }
         let solved = solve(be, &dia, solver, &m, &r, &first)?;
-        if !solved.1.status.is_converged() || solved.1.true_residual > first.rtol {
+        if !solved.1.status.is_converged() || solved.1.true_residual > first.rtol_for::<T>() {
             return Err(wrong(format!("{label}: expected convergence, found {:?}", solved.1)));
         }
         if !(stored && diagonals) {
@@ -174,7 +174,7 @@ fn check<T: Real, D: Grids<T>>(fleet: &Fleet<D>, spec: &str, unknowns: usize, so
             same(label, &solved, found)?;
             continue;
         }
-        let system = System { a: &csr, m: host.as_deref(), b: &r, rtol: first.rtol, limit: LIMIT };
+        let system = System { a: &csr, m: host.as_deref(), b: &r, rtol: first.rtol_for::<T>(), limit: LIMIT };
         let answer = if solver == "cg" { system.cg() } else { system.bicgstab() };
         let Some((wanted, iterations)) = answer else { return Err(wrong("the plain loops do not converge")) };
         if solved.1.iterations != iterations {

@@ -1,8 +1,7 @@
 //! The products of a backend with one flaw.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use num_traits::{Float, Zero};
 use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, SparseVector, Spmm, Spmv, SpmvTransposed};
@@ -16,14 +15,14 @@ pub(crate) struct Kept<R, H> {
     pub(crate) inner: R,
     pub(crate) host: Arc<H>,
     /// What a flaw remembers.
-    pub(crate) used: Cell<bool>,
+    pub(crate) used: AtomicBool,
 }
 
 // SAFETY: what is loaded is the backend's within; what is broken are numbers.
-unsafe impl<H: 'static, B: Load<H>> Load<H> for Broken<B> {
+unsafe impl<H: Send + Sync + 'static, B: Load<H>> Load<H> for Broken<B> {
     type Resident = Kept<B::Resident, H>;
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
-        Ok(Kept { inner: self.inner.load(Arc::clone(&host))?, host, used: Cell::new(false) })
+        Ok(Kept { inner: self.inner.load(Arc::clone(&host))?, host, used: AtomicBool::new(false) })
     }
 }
 

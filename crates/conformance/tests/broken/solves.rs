@@ -106,12 +106,12 @@ impl<B> Broken<B> {
         self.inner.assign(gate, Coeff::one(), &mut open)?;
         let open = self.inner.download_scalar(&open)? == P::Value::one();
         let stale = match self.flaw {
-            Flaw::StaleFlags => open && m.used.replace(true),
-            Flaw::GateSpoilsNext => open && m.used.get(),
+            Flaw::StaleFlags => open && m.used.swap(true, Ordering::Relaxed),
+            Flaw::GateSpoilsNext => open && m.used.load(Ordering::Relaxed),
             _ => false,
         };
         if self.flaw == Flaw::GateSpoilsNext {
-            m.used.set(!open);
+            m.used.store(!open, Ordering::Relaxed);
         }
         let before = self.inner.download(x)?;
         let (b, in_place) = (b.map_or_else(|| Ok(before.clone()), |b| self.inner.download(b))?, b.is_none());

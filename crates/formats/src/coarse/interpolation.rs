@@ -1,7 +1,7 @@
 //! P itself, for those who want to look at it; and what stands in its place where operators are given, injection.
 
 use super::Coarsening;
-use crate::{Csr, Error, Format, Ordinal, Real, Result};
+use crate::{Csr, Error, Ordinal, Real, Result};
 
 /// No coarse point.
 const NONE: Ordinal = Ordinal::MAX;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{Moments, Part, Place, Stencil};
 use crate::grid::holds;
 use crate::index::Ordinal;
-use crate::{Csr, Error, Format, Real, Result};
+use crate::{Csr, Error, Real, Result};
 
 /// The number of a place that the stencil has not, and of one that the part has not.
 const ABSENT: u32 = u32::MAX;

@@ -1,7 +1,7 @@
 //! Against the products of sparse matrices, entry by entry.
 
 use super::*;
-use crate::{Format, generate, product};
+use crate::{generate, product};
 
 fn part(a: &Csr<f64>, part: Part) -> Csr<f64> {
     let keep = |i: usize, j: u32| match part {

@@ -3,13 +3,14 @@
 
 use std::str::FromStr;
 
+use crate::nearest::suggestion;
 use crate::{Error, Result};
 
 /// The arguments of one specification. The first may stand without a key.
 pub(super) struct Args<'a> {
     spec: &'a str,
     syntax: &'static str,
-    pairs: Vec<(&'a str, &'a str)>,
+    pairs: Vec<(&'static str, &'a str)>,
 }
 
 /// Splits `name:arguments`; `name` alone has no arguments.
@@ -19,8 +20,9 @@ pub(super) fn split(spec: &str) -> (&str, &str) {
 
 impl<'a> Args<'a> {
     /// Takes `spec` apart. A first argument without a key gets `first`; keys outside `keys` (`seed` is always allowed) are
-    /// refused.
-    pub(super) fn new(spec: &'a str, syntax: &'static str, first: &'static str, keys: &[&str]) -> Result<Self> {
+    /// refused. Case does not matter in keys.
+    pub(super) fn new(spec: &'a str, syntax: &'static str, first: &'static str, keys: &[&'static str]) -> Result<Self> {
+        let known = || ["seed", first].into_iter().chain(keys.iter().copied());
         let mut args = Self { spec, syntax, pairs: Vec::new() };
         let (_, text) = split(spec);
         for (position, part) in text.split(',').enumerate() {
@@ -35,9 +37,9 @@ impl<'a> Args<'a> {
                 None if position == 0 => (first, part.trim()),
                 None => return Err(args.wrong(format!("{part:?} has no key"))),
             };
-            if key != "seed" && key != first && !keys.contains(&key) {
-                return Err(args.wrong(format!("there is no argument {key:?}")));
-            }
+            let Some(key) = known().find(|name| name.eq_ignore_ascii_case(key)) else {
+                return Err(args.wrong(format!("there is no argument {key:?}{}", suggestion(key, known()))));
+            };
             if args.pairs.iter().any(|&(known, _)| known == key) {
                 return Err(args.wrong(format!("{key} is given twice")));
             }
@@ -91,7 +93,8 @@ impl<'a> Args<'a> {
         let Some(text) = self.get(key) else {
             return Err(self.wrong("the size is missing"));
         };
-        let parts: Vec<usize> = text.split('x').map(|part| self.count_of("size", part, 1)).collect::<Result<_>>()?;
+        let parts: Vec<usize> =
+            text.split(['x', 'X']).map(|part| self.count_of("size", part, 1)).collect::<Result<_>>()?;
         let mut size = [1; 3];
         match parts[..] {
             [n] => size[..dims].fill(n),
@@ -120,7 +123,7 @@ impl<'a> Args<'a> {
         };
         words
             .iter()
-            .position(|&word| word == text)
+            .position(|word| word.eq_ignore_ascii_case(text))
             .ok_or_else(|| self.wrong(format!("{key}={text} is none of {}", words.join(", "))))
     }
 

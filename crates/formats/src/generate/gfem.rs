@@ -230,7 +230,6 @@ pub(super) fn plane<T: Real>(size: [usize; 2], p: usize, form: Form) -> Result<C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Format;
 
     /// Solves a symmetric positive definite system by dense Cholesky.
     fn solve(a: &Csr<f64>, b: &[f64]) -> Vec<f64> {

@@ -280,7 +280,6 @@ fn rotate(rows: &mut [Vec<(Ordinal, f64)>], i: usize, j: usize, cos: f64, sin: f
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Format;
 
     /// Eigenvalues of a symmetric matrix by cyclic Jacobi rotations (Golub & Van Loan 2013, section 8.5), ascending.
     fn eigenvalues(a: &Csr<f64>) -> Vec<f64> {

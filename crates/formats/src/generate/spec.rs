@@ -3,8 +3,9 @@
 use super::args::{Args, split};
 use super::gfem::{self, Form};
 use super::random::{self, Lengths};
-use super::{Coupling, DEFAULT_SEED, Stencil, System, electrostatic, list};
+use super::{Coupling, DEFAULT_SEED, Generator, Stencil, System, electrostatic, list};
 use crate::grid::MAX_UNKNOWNS;
+use crate::nearest::suggestion;
 use crate::{Csr, Error, Real, Result};
 
 /// What to generate. [`Spec::parse`] refuses what cannot be built for any other reason than its size.
@@ -89,34 +90,40 @@ pub struct Spec {
     seed: u64,
 }
 
-/// Whether `text` is meant as a specification rather than a path: the name of a generator, or a word of lower-case letters,
-/// digits and `_` (two or more, so that a drive letter is none) before a colon and no path separator after it. A word that
-/// names no generator counts, so that the error lists the generators. The file system is not asked.
+/// Whether `text` is meant as a specification rather than a path: the name of a generator, or a word of letters, digits and
+/// `_` (two or more, so that a drive letter is none) before a colon and no path separator after it. A word that names no
+/// generator counts, so that the error lists the generators. Case does not matter. The file system is not asked.
 pub fn is_spec(text: &str) -> bool {
     let (name, rest) = split(text);
     if rest.is_empty() && !text.contains(':') {
-        return list().iter().any(|generator| generator.name == name);
+        return generator(name).is_some();
     }
-    let is_word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     name.len() >= 2
-        && name.as_bytes()[0].is_ascii_lowercase()
+        && name.as_bytes()[0].is_ascii_alphabetic()
         && name.bytes().all(is_word)
         && !rest.contains(['/', '\\'])
 }
 
+/// The generator of this name, in any case.
+fn generator(name: &str) -> Option<&'static Generator> {
+    list().iter().find(|generator| generator.name.eq_ignore_ascii_case(name))
+}
+
 impl Spec {
-    /// Parses `name:arguments` (see [`list`]).
+    /// Parses `name:arguments` (see [`list`]). Case does not matter in names of generators, arguments and their words.
     ///
     /// # Errors
     /// [`Error::Spec`], naming what would be right.
     pub fn parse(text: &str) -> Result<Self> {
         let (name, _) = split(text);
-        let Some(generator) = list().iter().find(|generator| generator.name == name) else {
+        let Some(generator) = generator(name) else {
             let names: Vec<_> = list().iter().map(|generator| generator.name).collect();
-            let why = format!("there is no generator {name:?}; there are {}", names.join(", "));
+            let meant = suggestion(name, names.iter().copied());
+            let why = format!("there is no generator {name:?}{meant}; there are {}", names.join(", "));
             return Err(Error::Spec { spec: text.to_owned(), why });
         };
-        let args = |first: &'static str, keys: &[&str]| Args::new(text, generator.syntax, first, keys);
+        let args = |first: &'static str, keys: &[&'static str]| Args::new(text, generator.syntax, first, keys);
         let stencil = |args: &Args<'_>, dims: usize, stencil: Stencil, suffix: String| -> Result<Family> {
             Ok(Family::Stencil { name: generator.name, size: args.extents("n", dims)?, stencil, suffix })
         };

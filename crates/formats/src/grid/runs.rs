@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use crate::{Csr, Format, Offset, Ordinal, Real};
+use crate::{Csr, Offset, Ordinal, Real};
 
 /// Rows per task.
 const CHUNK: usize = 8192;

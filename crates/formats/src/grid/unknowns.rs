@@ -16,7 +16,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{Diagonal, Grid, MAX_DIAGONALS, PERIOD, Runs, holds, is_compact};
-use crate::{Csr, Format, Offset, Ordinal, Real};
+use crate::{Csr, Offset, Ordinal, Real};
 
 /// Unknowns that a point may have, at most.
 pub const MAX_UNKNOWNS: usize = 5;

@@ -1,7 +1,7 @@
 //! faer: `SparseRowMat<u32, T>` owns the very arrays of CSR, `SparseRowMatRef<u32, T>` borrows them.
 
 use super::narrow;
-use crate::{Csr, Error, Format, Ordinal, Real};
+use crate::{Csr, Error, Ordinal, Real};
 use faer::Index;
 use faer::sparse::{
     SparseColMat, SparseColMatRef, SparseRowMat, SparseRowMatRef, SymbolicSparseRowMat, SymbolicSparseRowMatRef,
@@ -58,6 +58,22 @@ impl<T: Real, I: Index> TryFrom<SparseRowMatRef<'_, I, T>> for Csr<T> {
         let (symbolic, values) = matrix.parts();
         let (nrows, ncols, row_ptr, row_nnz, col_idx) = symbolic.parts();
         gather(nrows, ncols, row_ptr, row_nnz, col_idx, values)
+    }
+}
+
+impl<T: Real, I: Index> TryFrom<&SparseRowMat<I, T>> for Csr<T> {
+    type Error = Error;
+
+    /// Copies.
+    fn try_from(matrix: &SparseRowMat<I, T>) -> Result<Self, Error> {
+        Self::try_from(matrix.as_ref())
+    }
+}
+
+impl<T: Real> From<&Csr<T>> for SparseRowMat<Ordinal, T> {
+    /// Copies.
+    fn from(matrix: &Csr<T>) -> Self {
+        matrix.clone().into()
     }
 }
 
@@ -147,6 +163,10 @@ mod tests {
         let triplets: Vec<_> = [(0, 1, 2.0), (2, 0, 3.0)].map(|(i, j, v)| faer::sparse::Triplet::new(i, j, v)).into();
         let wide = SparseRowMat::<usize, f64>::try_new_from_triplets(3, 2, &triplets).unwrap();
         let csr = Csr::try_from(wide.as_ref()).unwrap();
+        assert_eq!(Csr::try_from(&wide).unwrap(), csr);
+        let rows = SparseRowMat::from(&ours);
+        assert_eq!((rows.nrows(), rows.ncols(), rows.get(3, 0)), (4, 5, Some(&6.0)));
+        assert_eq!(Csr::try_from(&rows).unwrap(), ours);
         assert_eq!((csr.nnz(), csr.get(0, 1), csr.get(2, 0)), (2, Some(2.0), Some(3.0)));
     }
 

@@ -1,9 +1,9 @@
-//! nalgebra-sparse: `CsrMatrix<T>` and `CscMatrix<T>`, whose `usize` indices are copied; values move where they can.
+//! nalgebra-sparse: `CsrMatrix<T>`, `CscMatrix<T>` and `CooMatrix<T>`, whose `usize` indices are copied; values move where they can.
 
 use super::narrow;
-use crate::{Csr, Error, Format, Ordinal, Real};
+use crate::{Csr, Error, Ordinal, Real};
 use nalgebra_sparse::pattern::SparsityPattern;
-use nalgebra_sparse::{CscMatrix, CsrMatrix};
+use nalgebra_sparse::{CooMatrix, CscMatrix, CsrMatrix};
 
 fn widen(indices: &[Ordinal]) -> Vec<usize> {
     indices.iter().map(|&index| index as usize).collect()
@@ -76,6 +76,25 @@ impl<T: Real> TryFrom<&CscMatrix<T>> for Csr<T> {
     }
 }
 
+impl<T: Real> TryFrom<&CooMatrix<T>> for Csr<T> {
+    type Error = Error;
+
+    /// Entries at the same place are summed in the order of the triplets.
+    fn try_from(matrix: &CooMatrix<T>) -> Result<Self, Error> {
+        let entries = matrix.triplet_iter().map(|(row, col, &value)| (row, col, value));
+        Self::from_triplets(matrix.nrows(), matrix.ncols(), entries)
+    }
+}
+
+impl<T: Real> From<&Csr<T>> for CooMatrix<T> {
+    /// Copies the entries, row by row.
+    fn from(matrix: &Csr<T>) -> Self {
+        let rows = widen(&crate::coo::expand(matrix.row_ptr(), matrix.nnz()));
+        let (cols, values) = (widen(matrix.col_idx()), matrix.values().to_vec());
+        Self::try_from_triplets(matrix.nrows(), matrix.ncols(), rows, cols, values).expect("entries inside the matrix")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample;
@@ -95,6 +114,21 @@ mod tests {
         let back = Csr::try_from(owned).unwrap();
         assert_eq!(back.values().as_ptr(), at);
         assert_eq!(back, ours);
+    }
+
+    #[test]
+    fn triplets_both_ways_with_duplicates_summed_in_their_order() {
+        let ours = sample();
+        let theirs = CooMatrix::from(&ours);
+        assert_eq!((theirs.nrows(), theirs.ncols(), theirs.nnz()), (4, 5, 6));
+        assert_eq!(Csr::try_from(&theirs).unwrap(), ours);
+        assert_eq!(CsrMatrix::from(&theirs), CsrMatrix::from(&ours));
+        let mut twice = CooMatrix::<f64>::new(2, 3);
+        for (row, col, value) in [(1, 2, 1e16), (0, 0, 1.0), (1, 2, 1.0), (1, 2, -1e16), (1, 0, 4.0)] {
+            twice.push(row, col, value);
+        }
+        let summed = Csr::try_from(&twice).unwrap();
+        assert_eq!((summed.row_ptr(), summed.values()), (&[0, 1, 3][..], &[1.0, 4.0, 1e16 + 1.0 - 1e16][..]));
     }
 
     #[test]

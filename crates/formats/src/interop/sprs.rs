@@ -1,8 +1,8 @@
 //! sprs: `CsMatI<T, u32>` owns the very arrays of CSR, `CsMatViewI<T, u32>` borrows them.
 
 use super::narrow;
-use crate::{Csr, Error, Format, Ordinal, Real};
-use sprs::{CsMatBase, CsMatI, CsMatViewI, SpIndex};
+use crate::{Csr, Error, Ordinal, Real};
+use sprs::{CsMatBase, CsMatI, CsMatViewI, SpIndex, TriMatBase, TriMatI};
 use std::ops::Deref;
 
 impl<T: Real> Csr<T> {
@@ -68,6 +68,32 @@ where
     }
 }
 
+impl<T, I, R, D> TryFrom<&TriMatBase<R, D>> for Csr<T>
+where
+    T: Real,
+    I: SpIndex,
+    R: Deref<Target = [I]>,
+    D: Deref<Target = [T]>,
+{
+    type Error = Error;
+
+    /// Entries at the same place are summed in the order of the triplets. Owned or borrowed, with any type of index.
+    fn try_from(matrix: &TriMatBase<R, D>) -> Result<Self, Error> {
+        let entries = matrix.row_inds().iter().zip(matrix.col_inds()).zip(matrix.data());
+        let entries = entries.map(|((row, col), &value)| (row.index(), col.index(), value));
+        Self::from_triplets(matrix.rows(), matrix.cols(), entries)
+    }
+}
+
+impl<T: Real> From<&Csr<T>> for TriMatI<T, Ordinal> {
+    /// Copies the entries, row by row.
+    fn from(matrix: &Csr<T>) -> Self {
+        let rows = crate::coo::expand(matrix.row_ptr(), matrix.nnz());
+        let shape = (matrix.nrows(), matrix.ncols());
+        Self::from_triplets(shape, rows, matrix.col_idx().to_vec(), matrix.values().to_vec())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::sample;
@@ -95,6 +121,22 @@ mod tests {
         let back = Csr::try_from(theirs).unwrap();
         assert_eq!(back.values().as_ptr(), at);
         assert_eq!(back, ours);
+    }
+
+    #[test]
+    fn triplets_both_ways_with_duplicates_summed_in_their_order() {
+        let ours = sample();
+        let theirs = TriMatI::<f64, u32>::from(&ours);
+        assert_eq!((theirs.shape(), theirs.nnz()), ((4, 5), 6));
+        assert_eq!(Csr::try_from(&theirs).unwrap(), ours);
+        assert_eq!(theirs.to_csr::<u32>(), CsMatI::from(ours));
+        let mut wide = sprs::TriMat::<f64>::new((2, 3));
+        for (row, col, value) in [(1, 2, 1e16), (0, 0, 1.0), (1, 2, 1.0), (1, 2, -1e16), (1, 0, 4.0)] {
+            wide.add_triplet(row, col, value);
+        }
+        let summed = Csr::try_from(&wide).unwrap();
+        assert_eq!((summed.row_ptr(), summed.values()), (&[0, 1, 3][..], &[1.0, 4.0, 1e16 + 1.0 - 1e16][..]));
+        assert_eq!(Csr::try_from(&wide.view()).unwrap(), summed);
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! and gives up at anything else; the careful one reads the line again word by word, accepts all that is legal and says
 //! what is wrong with the rest. So the quick one needs no messages and the careful one no speed.
 
-use super::header::{Field, Header, Layout, Symmetry, is_blank, line_at, whole, words};
-use super::source::{Fault, shown};
+use super::header::{Field, Header, Layout, Symmetry, in_digits, whole};
+use crate::text::lines::{Fault, Parsed, cut, is_blank, line_at, quick_end, shown, words};
+use crate::text::numbers::{quick_number, quick_value, value};
 use crate::{Ordinal, Real};
 use rayon::prelude::*;
 
@@ -18,30 +19,6 @@ pub(super) struct Piece<T> {
     pub(super) row_major: bool,
 }
 
-type Parsed<T> = std::result::Result<T, Box<Fault>>;
-
-/// Bytes that one task parses: small enough that its entries are still in cache when the next step takes them up.
-const PIECE: usize = 1 << 20;
-
-/// Cuts `begin..bytes.len()` behind line ends.
-fn cut(bytes: &[u8], begin: usize, target: usize) -> Vec<std::ops::Range<usize>> {
-    let mut pieces = Vec::with_capacity((bytes.len() - begin) / target + 1);
-    let mut at = begin;
-    while at < bytes.len() {
-        let end = match bytes.get(at + target - 1..) {
-            Some(rest) if !rest.is_empty() => memchr::memchr(b'\n', rest).map_or(bytes.len(), |len| at + target + len),
-            _ => bytes.len(),
-        };
-        pieces.push(at..end);
-        at = end;
-    }
-    pieces
-}
-
-fn piece_bytes(bytes: usize) -> usize {
-    (bytes / (4 * rayon::current_num_threads()) + 1).clamp(1 << 14, PIECE)
-}
-
 /// The entries of a coordinate file whose lines begin at `begin`, as many as `header` declares.
 pub(super) fn coordinate<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Parsed<Vec<Piece<T>>> {
     let parse = |range| match header.field {
@@ -50,7 +27,7 @@ pub(super) fn coordinate<T: Real>(bytes: &[u8], begin: usize, header: &Header) -
         Field::Complex => coordinate_piece::<T, COMPLEX>(bytes, range, header),
         Field::Pattern => coordinate_piece::<T, PATTERN>(bytes, range, header),
     };
-    let pieces: Vec<_> = cut(bytes, begin, piece_bytes(bytes.len() - begin)).into_par_iter().map(parse).collect();
+    let pieces: Vec<_> = cut(bytes, begin).into_par_iter().map(parse).collect();
     let pieces = pieces.into_iter().collect::<Parsed<Vec<_>>>()?;
     count(bytes, begin, header, pieces.iter().map(|p| p.values.len()).sum())?;
     Ok(pieces)
@@ -58,10 +35,8 @@ pub(super) fn coordinate<T: Real>(bytes: &[u8], begin: usize, header: &Header) -
 
 /// The values of an array file, in its order.
 pub(super) fn array<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Parsed<Vec<T>> {
-    let pieces: Vec<_> = cut(bytes, begin, piece_bytes(bytes.len() - begin))
-        .into_par_iter()
-        .map(|range| array_piece::<T>(bytes, range, header))
-        .collect();
+    let pieces: Vec<_> =
+        cut(bytes, begin).into_par_iter().map(|range| array_piece::<T>(bytes, range, header)).collect();
     let pieces = pieces.into_iter().collect::<Parsed<Vec<_>>>()?;
     count(bytes, begin, header, pieces.iter().map(Vec::len).sum())?;
     Ok(pieces.concat())
@@ -198,27 +173,10 @@ fn quick_line<T: Real, const FIELD: u8>(text: &[u8]) -> Option<(u32, u32, T, usi
             let value = T::from_f64(f64::from(value));
             (if negative { -value } else { value }, len + usize::from(negative))
         }
-        REAL => number::<T>(&text[at..])?,
+        REAL => quick_number::<T>(&text[at..])?,
         _ => return None,
     };
     Some((row, col, value, quick_end(text, at + len)?))
-}
-
-#[inline(always)]
-fn quick_value<T: Real>(text: &[u8]) -> Option<(T, usize)> {
-    let blanks = text.iter().take_while(|b| **b == b' ').count();
-    let (value, len) = number(&text[blanks..])?;
-    Some((value, quick_end(text, blanks + len)?))
-}
-
-/// The number at the front of `text`, rounded once to `T`, and its length.
-#[inline(always)]
-fn number<T: Real>(text: &[u8]) -> Option<(T, usize)> {
-    if T::BYTES == 4 {
-        fast_float2::parse_partial::<f32, _>(text).ok().map(|(v, len)| (T::from_f64(f64::from(v)), len))
-    } else {
-        fast_float2::parse_partial::<f64, _>(text).ok().map(|(v, len)| (T::from_f64(v), len))
-    }
 }
 
 /// Leading decimal digits of `text`, and how many; the value is right for at most 9.
@@ -243,19 +201,6 @@ fn quick_index(text: &[u8], at: &mut usize) -> Option<u32> {
     // Behind an index stands a blank, or the line's end where the values are left out.
     let ended = matches!(text.get(*at), None | Some(b' ' | b'\t' | b'\r' | b'\n'));
     (ended && len > 0 && len <= 9).then_some(value)
-}
-
-/// Where the next line begins, if nothing but blanks is left of this one.
-#[inline(always)]
-fn quick_end(text: &[u8], mut at: usize) -> Option<usize> {
-    loop {
-        match text.get(at) {
-            Some(b'\n') => return Some(at + 1),
-            Some(b' ' | b'\t' | b'\r') => at += 1,
-            Some(_) => return None,
-            None => return Some(at),
-        }
-    }
 }
 
 /// One line word by word: an entry, nothing (a comment, a blank line), or what is wrong with it.
@@ -290,7 +235,7 @@ fn careful_line<T: Real>(line: &[u8], base: usize, header: &Header) -> Parsed<Op
 
 fn index(word: Option<(usize, &[u8])>, what: &str, bound: usize, end: usize) -> Parsed<u32> {
     let Some((at, word)) = word else { return Err(Fault::new(end, format!("the line ends before its {what} index"))) };
-    match whole(word.strip_prefix(b"+").unwrap_or(word)) {
+    match whole(word) {
         Some(0) => Err(Fault::new(at, format!("{what} index 0, indices start at 1"))),
         Some(value) if value <= bound as u64 => Ok((value - 1) as u32),
         Some(value) => Err(Fault::new(at, format!("{what} index {value}, the matrix has {bound} {what}s"))),
@@ -300,7 +245,10 @@ fn index(word: Option<(usize, &[u8])>, what: &str, bound: usize, end: usize) -> 
         None if word.strip_prefix(b"-").and_then(whole).is_some() => {
             Err(Fault::new(at, format!("{what} index {} is negative, indices start at 1", shown(word))))
         }
-        None => Err(Fault::new(at, format!("{what} index {} is not a whole number", shown(word)))),
+        None => {
+            let advice = in_digits(word).map_or_else(String::new, |digits| format!(" in digits: write {digits}"));
+            Err(Fault::new(at, format!("{what} index {} is not a whole number{advice}", shown(word))))
+        }
     }
 }
 
@@ -309,7 +257,7 @@ fn value_of<'a, T: Real>(words: &mut impl Iterator<Item = (usize, &'a [u8])>, fi
         return Ok(T::one());
     }
     let (at, word) = words.next().ok_or_else(|| Fault::new(end, "the line ends before its value"))?;
-    let value = real(word).ok_or_else(|| Fault::new(at, format!("value {} is not a number", shown(word))))?;
+    let number = value((at, word))?;
     match field {
         Field::Integer => {
             let unsigned = word.strip_prefix(b"-").or(word.strip_prefix(b"+")).unwrap_or(word);
@@ -320,8 +268,7 @@ fn value_of<'a, T: Real>(words: &mut impl Iterator<Item = (usize, &'a [u8])>, fi
         }
         Field::Complex => {
             let (at, word) = words.next().ok_or_else(|| Fault::new(end, "the line ends before its imaginary part"))?;
-            let imaginary: T =
-                real(word).ok_or_else(|| Fault::new(at, format!("value {} is not a number", shown(word))))?;
+            let imaginary: T = value((at, word))?;
             if imaginary != T::zero() {
                 let why = format!("imaginary part {}: only real matrices can be read, split it in two", shown(word));
                 return Err(Fault::new(at, why));
@@ -329,18 +276,7 @@ fn value_of<'a, T: Real>(words: &mut impl Iterator<Item = (usize, &'a [u8])>, fi
         }
         Field::Real | Field::Pattern => {}
     }
-    Ok(value)
-}
-
-/// A number, also with Fortran's exponent letter (`1.5D+03`).
-fn real<T: Real>(word: &[u8]) -> Option<T> {
-    let all = |text: &[u8]| number::<T>(text).filter(|&(_, len)| len == text.len()).map(|(value, _)| value);
-    all(word).or_else(|| {
-        let at = word.iter().position(|b| matches!(b, b'd' | b'D'))?;
-        let mut text = word.to_vec();
-        text[at] = b'e';
-        all(&text)
-    })
+    Ok(number)
 }
 
 fn nothing_more<'a>(words: &mut impl Iterator<Item = (usize, &'a [u8])>) -> Parsed<()> {

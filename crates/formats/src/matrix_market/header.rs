@@ -1,7 +1,7 @@
 //! The banner and the size line of a file.
 
-use super::source::{Fault, shown};
 use crate::index::MAX_INDEX;
+use crate::text::lines::{Fault, Parsed, is_blank, line_at, shown, without_mark, words};
 use crate::{Error, Result};
 
 /// What a file describes.
@@ -68,45 +68,62 @@ pub struct Header {
     pub entries: u64,
 }
 
-/// The words of a line and the byte of the file at which each begins.
-pub(super) fn words(line: &[u8], base: usize) -> impl Iterator<Item = (usize, &[u8])> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        while at < line.len() && is_blank(line[at]) {
-            at += 1;
-        }
-        let begin = at;
-        while at < line.len() && !is_blank(line[at]) {
-            at += 1;
-        }
-        (begin < at).then(|| (base + begin, &line[begin..at]))
-    })
+/// Bytes that no line of a header exceeds, nor any line of a file that streams in: without such a bound a device that gives
+/// no line end would be read until memory is gone.
+const LONGEST_LINE: usize = 1 << 20;
+
+const BANNER: &[u8] = b"%%MatrixMarket";
+
+/// Whether a file that begins with `bytes` has the banner, as far as they go.
+pub(crate) fn may_begin(bytes: &[u8]) -> bool {
+    let text = without_mark(bytes);
+    let text = &text[text.iter().take_while(|b| is_blank(**b)).count()..];
+    let known = text.len().min(BANNER.len());
+    let ended = text.get(BANNER.len()).is_none_or(|&b| is_blank(b) || b == b'\n');
+    text[..known].eq_ignore_ascii_case(&BANNER[..known]) && ended
 }
 
-/// Whether `b` separates words inside a line; the CR of CRLF does.
-pub(super) fn is_blank(b: u8) -> bool {
-    matches!(b, b' ' | b'\t' | b'\r' | 0x0b | 0x0c)
-}
-
-/// The line that begins at `at` (without its LF) and where the next one begins.
-pub(super) fn line_at(bytes: &[u8], at: usize) -> (&[u8], usize) {
-    match memchr::memchr(b'\n', &bytes[at..]) {
-        Some(len) => (&bytes[at..at + len], at + len + 1),
-        None => (&bytes[at..], bytes.len()),
+/// Refuses what streams in as soon as it can be no Matrix Market file: the banner is missing, or a line has no end.
+pub(crate) fn watch(name: &str, bytes: &[u8], from: usize) -> Result<()> {
+    if from < LONGEST_LINE && !may_begin(bytes) {
+        parse(name, bytes)?;
     }
+    if bytes.len() > LONGEST_LINE {
+        let tail = bytes.len() - LONGEST_LINE;
+        if memchr::memrchr(b'\n', &bytes[tail..]).is_none() {
+            let begin = memchr::memrchr(b'\n', &bytes[..tail]).map_or(0, |at| at + 1);
+            return Err(too_long(begin).locate(name, bytes));
+        }
+    }
+    Ok(())
+}
+
+fn too_long(at: usize) -> Box<Fault> {
+    Fault::new(at, format!("a line of more than {LONGEST_LINE} bytes: this is no Matrix Market file"))
+}
+
+/// The line of a header that begins at `at`, and where the next one begins; of one that is too long the first bytes.
+fn header_line(bytes: &[u8], at: usize) -> (&[u8], usize) {
+    line_at(&bytes[..bytes.len().min(at + LONGEST_LINE + 1)], at)
 }
 
 /// The header of `bytes` and the byte at which its entries begin.
 pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<(Header, usize)> {
     let fault = |f: Box<Fault>| f.locate(name, bytes);
-    let (banner, mut at) = line_at(bytes, 0);
+    let (banner, mut at) = header_line(bytes, 0);
     let (object, format, field, symmetry) = parse_banner(banner).map_err(fault)?;
+    if banner.len() > LONGEST_LINE {
+        return Err(fault(too_long(0)));
+    }
     let (begin, line) = loop {
         if at >= bytes.len() {
             return Err(fault(Fault::new(bytes.len(), "the file ends before its size line")));
         }
         let begin = at;
-        let (line, next) = line_at(bytes, at);
+        let (line, next) = header_line(bytes, at);
+        if line.len() > LONGEST_LINE {
+            return Err(fault(too_long(begin)));
+        }
         at = next;
         match words(line, begin).next() {
             Some((_, word)) if !word.starts_with(b"%") => break (begin, line),
@@ -126,8 +143,13 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<(Header, usize)> {
             return Err(fault(Fault::new(place, format!("unexpected {}: {expected}", shown(word)))));
         }
         places[found] = place;
-        sizes[found] = whole(word)
-            .ok_or_else(|| fault(Fault::new(place, format!("{} is not a size below 2^64: {expected}", shown(word)))))?;
+        sizes[found] = whole(word).ok_or_else(|| {
+            let why = match in_digits(word) {
+                Some(digits) => format!("{} is not a size in digits: write {digits}", shown(word)),
+                None => format!("{} is not a size below 2^64: {expected}", shown(word)),
+            };
+            fault(Fault::new(place, why))
+        })?;
         found += 1;
     }
     if found < wanted {
@@ -161,12 +183,13 @@ pub(super) fn place_of_columns(bytes: &[u8], entries: usize) -> usize {
     words(&line[begin..], begin).nth(1).map_or(begin, |(place, _)| place)
 }
 
-/// A decimal number without sign that fits 64 bits.
+/// A decimal number that fits 64 bits, alone or behind a `+`, as C's `scanf` takes it.
 pub(super) fn whole(word: &[u8]) -> Option<u64> {
-    if word.is_empty() {
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
+    if digits.is_empty() {
         return None;
     }
-    word.iter().try_fold(0u64, |sum, &b| {
+    digits.iter().try_fold(0u64, |sum, &b| {
         if !b.is_ascii_digit() {
             return None;
         }
@@ -174,16 +197,24 @@ pub(super) fn whole(word: &[u8]) -> Option<u64> {
     })
 }
 
-fn parse_banner(line: &[u8]) -> std::result::Result<(Object, Layout, Field, Symmetry), Box<Fault>> {
+/// What `word` should have been where it is a whole number that is not written as one (`1e3`, `2.0`).
+pub(super) fn in_digits(word: &[u8]) -> Option<u64> {
+    let (number, len) = fast_float2::parse_partial::<f64, _>(word).ok()?;
+    // Above 2^53 digits would be made up.
+    let exact = number.fract() == 0.0 && (0.0..=9e15).contains(&number);
+    (len == word.len() && exact && !word.iter().all(u8::is_ascii_digit)).then_some(number as u64)
+}
+
+fn parse_banner(line: &[u8]) -> Parsed<(Object, Layout, Field, Symmetry)> {
     const FORM: &str = "a file begins '%%MatrixMarket matrix coordinate|array real|integer|complex|pattern \
                         general|symmetric|skew-symmetric|hermitian'";
-    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    let line = without_mark(line);
     let mut words = words(line, 0);
     let end = line.trim_ascii_end().len();
     let mut next =
         |what: &str| words.next().ok_or_else(|| Fault::new(end, format!("the banner ends before the {what}: {FORM}")));
     let (at, word) = next("word %%MatrixMarket")?;
-    if !word.eq_ignore_ascii_case(b"%%MatrixMarket") {
+    if !word.eq_ignore_ascii_case(BANNER) {
         return Err(Fault::new(at, format!("no Matrix Market banner: {FORM}")));
     }
     let unknown = |at, what: &str, word: &[u8]| Fault::new(at, format!("unknown {what} {}: {FORM}", shown(word)));

@@ -12,7 +12,12 @@
 //! Reads `coordinate` and `array`; `real`, `integer`, `pattern` (ones) and `complex` (where every imaginary part is 0);
 //! `general`, `symmetric`, `skew-symmetric` and `hermitian`, expanded to the full matrix. Gzip is recognised by its first
 //! two bytes and by the extension `.gz`. Line ends may be LF or CRLF. Duplicates are summed in the order of the file.
-//! NaN and infinities are values like others; whoever uses the matrix decides about them.
+//! Indices and sizes are digits, a `+` ahead of them is allowed; `1e3` is refused. `nan` and `inf`, written out, are values
+//! like others, and whoever uses the matrix decides about them. A number that is too large for the element type (`1e400`, in
+//! f32 also `1e300`) is refused with its place; one that is too small is zero.
+//!
+//! Files, pipes and devices are read alike, [`read_from`] takes any reader. Whatever does not begin with the banner is
+//! refused after its first bytes.
 //!
 //! Invariants: nothing that a file declares is trusted for an allocation; whatever is wrong is an [`crate::Error`] with
 //! file, line and column; the result does not depend on the number of threads.
@@ -23,13 +28,13 @@ mod assemble;
 mod entries;
 mod header;
 mod read;
-mod source;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub(crate) use assemble::order_rows;
 pub use header::{Field, Header, Layout, Object, Symmetry};
+pub(crate) use header::{may_begin, watch};
 pub use read::{
     read_bytes, read_csr, read_dense, read_dense_bytes, read_from, read_header, read_vector, read_vector_bytes,
 };

@@ -1,8 +1,9 @@
 //! Reading: from a path, from bytes, from any reader; to CSR, to a dense matrix, to a vector.
 
 use super::header::{self, Header, Layout};
-use super::source::{Fault, Source, plain};
 use super::{assemble, entries};
+use crate::text::lines::Fault;
+use crate::text::source::{Source, plain};
 use crate::{Csr, Error, Real, Result, Triplets};
 use std::io::Read;
 use std::path::Path;
@@ -16,7 +17,7 @@ const ELEMENTS_FREE: usize = 1 << 25;
 /// # Errors
 /// As [`read_csr`].
 pub fn read_header(path: impl AsRef<Path>) -> Result<Header> {
-    let source = Source::open(path.as_ref())?;
+    let source = Source::open(path.as_ref(), header::watch)?;
     Ok(header::parse(&source.name, source.bytes())?.0)
 }
 
@@ -41,7 +42,7 @@ pub fn read_header(path: impl AsRef<Path>) -> Result<Header> {
 /// # }
 /// ```
 pub fn read_csr<T: Real>(path: impl AsRef<Path>) -> Result<Csr<T>> {
-    let source = Source::open(path.as_ref())?;
+    let source = Source::open(path.as_ref(), header::watch)?;
     csr(&source.name, source.bytes())
 }
 
@@ -50,7 +51,7 @@ pub fn read_csr<T: Real>(path: impl AsRef<Path>) -> Result<Csr<T>> {
 /// # Errors
 /// As [`read_csr`].
 pub fn read_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
-    csr(name, &plain(name, bytes)?)
+    csr(name, &plain(name, bytes, header::watch)?)
 }
 
 /// [`read_csr`] of everything that `reader` gives (gzip or not); errors call it `name`.
@@ -58,7 +59,7 @@ pub fn read_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
 /// # Errors
 /// As [`read_csr`].
 pub fn read_from<T: Real>(name: &str, reader: impl Read) -> Result<Csr<T>> {
-    csr(name, Source::read(name, reader)?.bytes())
+    csr(name, Source::read(name, reader, header::watch)?.bytes())
 }
 
 /// The matrix in the file at `path` with every element stored: `(nrows, ncols, values)`, column after column,
@@ -67,7 +68,7 @@ pub fn read_from<T: Real>(name: &str, reader: impl Read) -> Result<Csr<T>> {
 /// # Errors
 /// As [`read_csr`]; also [`Error::DoesNotFit`] for a coordinate file with hardly any entries for its shape.
 pub fn read_dense<T: Real>(path: impl AsRef<Path>) -> Result<(usize, usize, Vec<T>)> {
-    let source = Source::open(path.as_ref())?;
+    let source = Source::open(path.as_ref(), header::watch)?;
     dense(&source.name, source.bytes())
 }
 
@@ -76,7 +77,7 @@ pub fn read_dense<T: Real>(path: impl AsRef<Path>) -> Result<(usize, usize, Vec<
 /// # Errors
 /// As [`read_dense`].
 pub fn read_dense_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<(usize, usize, Vec<T>)> {
-    dense(name, &plain(name, bytes)?)
+    dense(name, &plain(name, bytes, header::watch)?)
 }
 
 /// The vector in the file at `path`: an n x 1 matrix in either layout.
@@ -84,7 +85,7 @@ pub fn read_dense_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<(usize, usi
 /// # Errors
 /// As [`read_dense`]; also [`Error::Parse`] with another number of columns than 1.
 pub fn read_vector<T: Real>(path: impl AsRef<Path>) -> Result<Vec<T>> {
-    let source = Source::open(path.as_ref())?;
+    let source = Source::open(path.as_ref(), header::watch)?;
     vector(&source.name, source.bytes())
 }
 
@@ -93,7 +94,7 @@ pub fn read_vector<T: Real>(path: impl AsRef<Path>) -> Result<Vec<T>> {
 /// # Errors
 /// As [`read_vector`].
 pub fn read_vector_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Vec<T>> {
-    vector(name, &plain(name, bytes)?)
+    vector(name, &plain(name, bytes, header::watch)?)
 }
 
 fn csr<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {

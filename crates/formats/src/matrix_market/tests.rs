@@ -1,7 +1,7 @@
 //! Every kind of file that is legal, every kind that is not, and round trips.
 
 use super::*;
-use crate::{Csr, Error, Format, Real};
+use crate::{Csr, Error, Real};
 use proptest::prelude::*;
 use std::io::Write as _;
 
@@ -99,9 +99,52 @@ fn legal_files() {
 
 #[test]
 fn values_that_are_not_finite_are_values() {
-    let csr = read(&format!("{GENERAL}1 4 4\n1 1 NaN\n1 2 inf\n1 3 -Infinity\n1 4 1e999\n")).unwrap();
+    let csr = read(&format!("{GENERAL}1 4 4\n1 1 NaN\n1 2 inf\n1 3 -Infinity\n1 4 1e-999\n")).unwrap();
     assert!(csr.values()[0].is_nan());
-    assert_eq!(&csr.values()[1..], [f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY]);
+    assert_eq!(&csr.values()[1..], [f64::INFINITY, f64::NEG_INFINITY, 0.0]);
+}
+
+#[test]
+fn a_number_too_large_for_the_element_type_is_refused_with_its_place() {
+    let digits = "9".repeat(400);
+    for (kind, size, line, column) in [
+        ("coordinate real general", "2 2 2", "2 2 1e400", 5),
+        ("coordinate real general", "2 2 2", "2  2\t-1e999999  ", 6),
+        ("coordinate real symmetric", "2 2 2", "2 1 1.0D+400", 5),
+        ("coordinate integer general", "2 2 2", &format!("2 2 {digits}"), 5),
+        ("coordinate complex general", "2 2 2", "2 2 1e400 0", 5),
+        ("array real general", "2 1", "-1e400", 1),
+    ] {
+        let first = match kind.split(' ').collect::<Vec<_>>()[..] {
+            ["array", ..] => "1",
+            [_, "complex", ..] => "1 1 1 0",
+            _ => "1 1 1",
+        };
+        let text = format!("%%MatrixMarket matrix {kind}\n{size}\n{first}\n{line}\n");
+        let error = read(&text).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("m.mtx:4:{column}: value '")), "{error}");
+        assert!(
+            error.ends_with("' is too large for f64, whose largest value is 1.7976931348623157e308")
+                || error.ends_with("...' is too large for f64, whose largest value is 1.7976931348623157e308"),
+            "{error}"
+        );
+        assert!(read_dense_bytes::<f64>("m.mtx", text.as_bytes()).is_err());
+    }
+    let text = format!("{GENERAL}1 1 1\n1 1 1e300\n");
+    assert_eq!(read(&text).unwrap().values(), [1e300]);
+    let narrow = read_bytes::<f32>("m.mtx", text.as_bytes()).unwrap_err().to_string();
+    let why = "value '1e300' is too large for f32, whose largest value is 3.4028235e38; read it as f64";
+    assert_eq!(narrow, format!("m.mtx:3:5: {why}"));
+}
+
+#[test]
+fn a_plus_ahead_of_indices_sizes_and_values() {
+    let csr = read(&format!("{GENERAL}+2 +2 +1\n+2 +1 +1.5\n")).unwrap();
+    assert_eq!((csr.nrows(), csr.ncols(), csr.get(1, 0)), (2, 2, Some(1.5)));
+    for word in ["++1", "+", "+-1"] {
+        assert!(read(&format!("{GENERAL}2 2 1\n{word} 1 1\n")).is_err(), "{word}");
+        assert!(read(&format!("{GENERAL}{word} 2 1\n1 1 1\n")).is_err(), "{word}");
+    }
 }
 
 #[test]
@@ -149,6 +192,9 @@ fn bad_files() {
         ("index past 64 bits", body("3 3 1\n1 99999999999999999999 1\n")),
         ("negative index", body("3 3 1\n-1 1 1\n")),
         ("index not whole", body("3 3 1\n1.5 1 1\n")),
+        ("index with an exponent", body("1000 3 1\n1e3 1 1\n")),
+        ("index with a point", body("3 3 1\n1 2.0 1\n")),
+        ("size with an exponent", body("3 1e3 1\n1 1 1\n")),
         ("index not a number", body("3 3 1\nx 1 1\n")),
         ("index alone", body("3 3 1\n1\n")),
         ("no value", body("3 3 1\n1 1  \n")),
@@ -256,6 +302,102 @@ fn gzip_by_its_first_bytes_and_by_extension() {
     let path = dir.path().join("plain.mtx.gz");
     std::fs::write(&path, &text).unwrap();
     assert!(matches!(read_csr::<f64>(&path).unwrap_err(), Error::Io { .. }));
+}
+
+/// What is wrong with a file that is packed, in words that tell a cut from an appendage from damage.
+#[test]
+fn broken_gzip_says_what_is_wrong() {
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gz.write_all(format!("{GENERAL}1 1 1\n1 1 5\n").as_bytes()).unwrap();
+    let packed = gz.finish().unwrap();
+    let length = packed.len();
+    let told = |bytes: &[u8]| {
+        let error = read_bytes::<f64>("m.mtx.gz", bytes).unwrap_err().to_string();
+        assert_eq!(read_from::<f64>("m.mtx.gz", bytes).unwrap_err().to_string(), error);
+        error
+    };
+    let behind = format!(
+        "m.mtx.gz: the gzip data ends after {length} bytes, and what follows is not gzip: cut the file off there, or fetch it again"
+    );
+    for garbage in
+        [&b"x"[..], b"garbage", b"\x1f", b"\x1f\x8b", b"\x1f\x8bgarbage that is longer than a header", &[0; 600]]
+    {
+        assert_eq!(told(&[&packed, garbage].concat()), behind, "{garbage:?}");
+    }
+    let cut = "m.mtx.gz: the gzip data ends too soon: the file was cut off, fetch it again";
+    assert_eq!(told(&packed[..length - 1]), cut);
+    assert_eq!(told(&packed[..length / 2]), cut);
+    assert_eq!(told(&[&packed, &packed[..length / 2]].concat()), cut);
+    let mut damaged = packed.clone();
+    damaged[length - 6] ^= 1;
+    assert!(told(&damaged).starts_with("m.mtx.gz: the gzip data is damaged ("), "{}", told(&damaged));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plain.mtx.gz");
+    std::fs::write(&path, GENERAL).unwrap();
+    let plain = read_csr::<f64>(&path).unwrap_err().to_string();
+    assert!(plain.ends_with("not gzip, as its name says: give it a name that does not end in .gz"), "{plain}");
+}
+
+/// Gives what it has, then a pattern again and again, and fails the test where it is asked for more than `left` bytes.
+struct Endless {
+    head: Vec<u8>,
+    at: usize,
+    pattern: u8,
+    left: usize,
+}
+
+impl std::io::Read for Endless {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        self.left = self.left.checked_sub(buf.len()).expect("the reader does not stop");
+        for place in buf.iter_mut() {
+            *place = self.head.get(self.at).copied().unwrap_or(self.pattern);
+            self.at += 1;
+        }
+        Ok(buf.len())
+    }
+}
+
+#[test]
+fn a_stream_without_an_end_is_refused() {
+    let endless = |head: &str, pattern, left| {
+        let reader = Endless { head: head.as_bytes().to_vec(), at: 0, pattern, left };
+        read_from::<f64>("<stdin>", reader).unwrap_err().to_string()
+    };
+    let form = "a file begins '%%MatrixMarket matrix coordinate|array real|integer|complex|pattern \
+                general|symmetric|skew-symmetric|hermitian'";
+    assert_eq!(endless("", 0, 1 << 10), format!("<stdin>:1:1: no Matrix Market banner: {form}"));
+    assert_eq!(endless("%%MatrixMarket", b'x', 1 << 10), format!("<stdin>:1:1: no Matrix Market banner: {form}"));
+    let long = "a line of more than 1048576 bytes: this is no Matrix Market file";
+    assert_eq!(endless("", b' ', 8 << 20), format!("<stdin>:1:1: {long}"));
+    assert_eq!(endless(GENERAL.trim_end(), b' ', 8 << 20), format!("<stdin>:1:1: {long}"));
+    assert_eq!(endless(&format!("{GENERAL}% c"), b'c', 8 << 20), format!("<stdin>:2:1: {long}"));
+    assert_eq!(endless(&format!("{GENERAL}3 3 1\n1 1 1\n"), 0, 8 << 20), format!("<stdin>:4:1: {long}"));
+    // The same inside gzip: 64 MiB of zeros in 64 KiB, of which nothing but the first bytes is unpacked.
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gz.write_all(&vec![0; 64 << 20]).unwrap();
+    let mut packed = gz.finish().unwrap();
+    packed.truncate(4096);
+    let error = read_bytes::<f64>("zeros.gz", &packed).unwrap_err().to_string();
+    assert_eq!(error, format!("zeros.gz:1:1: no Matrix Market banner: {form}"));
+}
+
+/// The device itself, in a process that is killed by nobody.
+#[cfg(target_os = "linux")]
+#[test]
+fn devices_and_pipes_are_read_like_files() {
+    assert!(matches!(read_csr::<f64>("/dev/zero"), Err(Error::Parse { line: 1, column: 1, .. })));
+    assert!(matches!(read_header("/dev/zero"), Err(Error::Parse { line: 1, column: 1, .. })));
+    assert!(matches!(read_vector::<f64>("/dev/urandom"), Err(Error::Parse { .. } | Error::Io { .. })));
+    assert!(matches!(read_csr::<f64>("/dev/null"), Err(Error::Parse { line: 1, column: 1, .. })));
+    let text = format!("{GENERAL}2 2 1\n2 1 5\n");
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let piped = {
+        use std::os::fd::AsRawFd as _;
+        format!("/dev/fd/{}", reader.as_raw_fd())
+    };
+    let sender = std::thread::spawn(move || writer.write_all(text.as_bytes()).unwrap());
+    assert_eq!(read_csr::<f64>(piped).unwrap().get(1, 0), Some(5.0));
+    sender.join().unwrap();
 }
 
 #[test]

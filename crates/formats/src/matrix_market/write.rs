@@ -5,7 +5,7 @@
 
 use super::header::{Field, Symmetry};
 use crate::symmetry::first_unmatched;
-use crate::{Csr, Error, Format, Real, Result};
+use crate::{Csr, Error, Real, Result};
 use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

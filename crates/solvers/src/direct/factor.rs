@@ -13,7 +13,7 @@ use faer::sparse::linalg::lu::{LuRef, NumericLu, SymbolicLu, factorize_symbolic_
 use faer::sparse::linalg::qr::{QrRef, SymbolicQr, factorize_symbolic_qr};
 use faer::sparse::{FaerError, SparseColMatRef, SymbolicSparseColMatRef};
 use faer::{Conj, MatMut, Par, Side};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
 use super::{DirectOptions, Method, fill};
 use crate::{Error, Result};

@@ -14,8 +14,10 @@ mod structure;
 
 use std::sync::Arc;
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
+use crate::options::default_rtol;
+use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::{Error, Outcome, Result, Status};
 pub use factor::Factorable;
 use factor::{Factor, Symbolic};
@@ -45,8 +47,8 @@ impl Method {
 /// Options of a direct solve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectOptions {
-    /// Converged once ||b - A x|| <= `rtol` ||b||. Default 1e-8.
-    pub rtol: f64,
+    /// Converged once ||b - A x|| <= `rtol` ||b||. `None`, the default, is [`crate::options::default_rtol`]: 1e-8 in `f64`, 1e-5 in `f32`.
+    pub rtol: Option<f64>,
     /// Converged once ||b - A x|| <= `atol`. Default 0.
     pub atol: f64,
     /// The factorisation, or `None` to choose by the matrix. A chosen LL^T is not replaced by LU where it fails. Default `None`.
@@ -61,7 +63,7 @@ pub struct DirectOptions {
 
 impl Default for DirectOptions {
     fn default() -> Self {
-        Self { rtol: 1e-8, atol: 0.0, method: None, memory_limit: 16 << 30, refinements: 3, parallel: true }
+        Self { rtol: None, atol: 0.0, method: None, memory_limit: 16 << 30, refinements: 3, parallel: true }
     }
 }
 
@@ -117,8 +119,21 @@ impl<T: Factorable> Direct<T> {
     /// # Errors
     /// Theirs.
     pub fn new(csr: impl Into<Arc<Csr<T>>>, options: &DirectOptions) -> Result<Self> {
+        Self::new_watched(csr, options, &mut unobserved)
+    }
+
+    /// As [`Direct::new`], telling `watcher` of each phase before it begins. The factorisations themselves cannot be interrupted.
+    ///
+    /// # Errors
+    /// As [`Direct::new`], and [`Error::Interrupted`].
+    pub fn new_watched(
+        csr: impl Into<Arc<Csr<T>>>,
+        options: &DirectOptions,
+        watcher: SetupWatcher<'_>,
+    ) -> Result<Self> {
+        Phase::Symbolic.begin(watcher)?;
         let mut direct = Self::analyze(csr, options)?;
-        direct.factor()?;
+        direct.factor_watched(watcher)?;
         Ok(direct)
     }
 
@@ -128,14 +143,25 @@ impl<T: Factorable> Direct<T> {
     /// [`Error::NotFinite`] for an entry that is infinite or NaN, [`Error::ZeroPivot`] for a singular matrix, [`Error::Fill`] where LU
     /// must stand in for LL^T and would not fit, [`Error::Factor`].
     pub fn factor(&mut self) -> Result<()> {
+        self.factor_watched(&mut unobserved)
+    }
+
+    /// As [`Direct::factor`], telling `watcher` of each phase before it begins: also of the two that follow where LU must stand in for LL^T.
+    ///
+    /// # Errors
+    /// As [`Direct::factor`], and [`Error::Interrupted`]: there is no factor then.
+    pub fn factor_watched(&mut self, watcher: SetupWatcher<'_>) -> Result<()> {
         self.factor = None;
+        Phase::Numeric.begin(watcher)?;
         check_finite(&self.csr)?;
         let attempt = T::factor(&self.csr, &self.symbolic, &self.options);
         self.factor = match attempt {
             Err(Error::ZeroPivot { method: "llt", .. }) if self.options.method.is_none() => {
                 // Indefinite after all. From here on the pattern belongs to LU.
+                Phase::Symbolic.begin(watcher)?;
                 self.symbolic = Symbolic::new(&self.csr, Method::Lu, &self.options)?;
                 self.fallback = true;
+                Phase::Numeric.begin(watcher)?;
                 Some(T::factor(&self.csr, &self.symbolic, &self.options)?)
             }
             other => Some(other?),
@@ -167,6 +193,11 @@ impl<T: Factorable> Direct<T> {
         self.symbolic.method()
     }
 
+    /// What the factors were made for.
+    pub fn options(&self) -> &DirectOptions {
+        &self.options
+    }
+
     /// Whether LL^T was tried first and met a pivot that is not positive.
     pub fn fell_back(&self) -> bool {
         self.fallback
@@ -191,7 +222,7 @@ impl<T: Factorable> Direct<T> {
     /// [`Error::Size`]; [`Error::Factor`] where [`Direct::factor`] has not succeeded.
     pub fn solve(&self, b: &[T], x: &mut [T]) -> Result<Outcome> {
         let outcomes = self.solve_many(1, b, x)?;
-        Ok(outcomes.into_iter().next().unwrap_or_else(Outcome::zero))
+        Ok(outcomes.into_iter().next().unwrap_or_else(Outcome::zero::<T>))
     }
 
     /// [`Direct::solve`] for `k` right-hand sides, columns one behind the other, with one outcome each.
@@ -200,11 +231,11 @@ impl<T: Factorable> Direct<T> {
     /// Those of [`Direct::solve`].
     pub fn solve_many(&self, k: usize, b: &[T], x: &mut [T]) -> Result<Vec<Outcome>> {
         let (nrows, ncols) = (self.csr.nrows(), self.csr.ncols());
-        let expect = |what, found, expected| {
-            if found == expected { Ok(()) } else { Err(Error::Size { solver: "direct", what, found, expected }) }
+        let expect = |what, found, expected, remedy| {
+            if found == expected { Ok(()) } else { Err(Error::elements("direct", what, found, expected, remedy)) }
         };
-        expect("b", b.len(), nrows * k)?;
-        expect("x", x.len(), ncols * k)?;
+        expect("b", b.len(), nrows * k, crate::error::FIT_B)?;
+        expect("x", x.len(), ncols * k, crate::error::FIT_X)?;
         let Some(factor) = &self.factor else {
             let why = "no factor: call factor first and heed its error".to_owned();
             return Err(Error::Factor { method: self.method().as_str(), why });
@@ -254,9 +285,10 @@ impl<T: Factorable> Direct<T> {
 
     fn outcome(&self, state: State) -> Outcome {
         let true_residual = relative(state.residual, state.b_norm);
-        let enough = true_residual <= self.options.rtol
+        let rtol = self.options.rtol.unwrap_or_else(default_rtol::<T>);
+        let enough = true_residual <= rtol
             || state.residual <= self.options.atol
-            || state.gradient.is_some_and(|gradient| gradient <= self.options.rtol);
+            || state.gradient.is_some_and(|gradient| gradient <= rtol);
         let status = if enough {
             Status::Converged
         } else if true_residual.is_finite() {
@@ -265,7 +297,9 @@ impl<T: Factorable> Direct<T> {
             Status::NotFinite
         };
         let note = self.fallback.then_some("llt met a pivot that is not positive, so lu was used");
-        Outcome { status, residual: true_residual, true_residual, history: state.history, note, ..Outcome::zero() }
+        let target = rtol.max(relative(self.options.atol, state.b_norm));
+        let history = state.history;
+        Outcome { status, residual: true_residual, true_residual, target, history, note, ..Outcome::zero::<T>() }
     }
 
     /// The outcome for a matrix without columns: x is empty and the residual is b.

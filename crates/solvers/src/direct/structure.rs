@@ -4,7 +4,7 @@
 //! Cost: O(nnz) where the diagonal is full; at worst O(ncols nnz). No recursion.
 //! Reference: Duff 1981, On algorithms for obtaining a maximum transversal (MC21).
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
 const FREE: u32 = u32::MAX;
 

@@ -284,7 +284,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
     }
 
     fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End> {
-        let Segment { be, a, m, x, monitor, pace, look, .. } = on;
+        let Segment { be, a, m, x, monitor, pace, rhythm, look, .. } = on;
         let left = self.placement == Placement::Left && !m.is_identity();
         let placement = if m.is_identity() { Placement::Right } else { self.placement };
         if placement == Placement::Flexible {
@@ -305,7 +305,9 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
         // The residual's norm in units of the norm that is minimised.
         let mut unit = 1.0;
         let cause = loop {
-            let to = (enqueued + pace.until_next_look(enqueued)).min(self.basis.len());
+            // A power of two if it goes by the clock: few different stretches, so that cycles find the graphs of those before.
+            let due = 1 << rhythm.until_due().ilog2();
+            let to = (enqueued + pace.until_next_look(enqueued).min(due)).min(self.basis.len());
             let Self { r, w, basis, directions, h, graphs, .. } = self;
             let mut step = Stretch { a, m, placement, r, w, basis, directions, h, monitor, from: enqueued, to };
             // SAFETY: the graphs are cleared before a solve with another A, M or monitor; the rest is this workspace's own, where no vector
@@ -334,6 +336,7 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
             } else {
                 &values[..]
             };
+            rhythm.look(to - enqueued);
             enqueued = to;
             if let Some(cause) = self.take(columns, pace, unit) {
                 break cause;

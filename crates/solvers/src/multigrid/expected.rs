@@ -15,7 +15,7 @@
 //! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 4.
 
 use spandrel_formats::choose::{GPU_NANOSECONDS_PER_BYTE, NANOSECONDS_PER_BYTE};
-use spandrel_formats::{Coarsening, Csr, Format, Grid, Machine, NotAGrid, Real, Stencil};
+use spandrel_formats::{Coarsening, Csr, Grid, Machine, NotAGrid, Real, Stencil};
 
 use super::hierarchy::{SAMPLES, WEAK, strong};
 

@@ -17,8 +17,9 @@
 
 use std::borrow::Cow;
 
-use spandrel_formats::{Coarsening, Csr, Format, Grid, Injection, NotAGrid, Real, Stencil};
+use spandrel_formats::{Coarsening, Csr, Grid, Injection, NotAGrid, Real, Stencil};
 
+use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::{Error, Result};
 
 /// An axis of fewer points is not halved any more.
@@ -92,23 +93,33 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     /// # Errors
     /// [`Error::NotSquare`]; [`Error::NotAGrid`] with the reason; operators of more entries than fit.
     pub fn galerkin(a: &'a Csr<T>, levels: Option<usize>) -> Result<Self> {
-        Self::coarsened(a, Recognised { stencil: recognised(a)?, levels })
+        Self::galerkin_watched(a, levels, &mut unobserved)
+    }
+
+    /// As [`Hierarchy::galerkin`], telling `watcher` of each coarse operator before it is formed.
+    ///
+    /// # Errors
+    /// As [`Hierarchy::galerkin`], and [`Error::Interrupted`].
+    pub fn galerkin_watched(a: &'a Csr<T>, levels: Option<usize>, watcher: SetupWatcher<'_>) -> Result<Self> {
+        Self::coarsened(a, Recognised { stencil: recognised(a)?, levels }, watcher)
     }
 
     /// As [`Hierarchy::galerkin`] of a matrix that was recognised before, whatever its values were.
     ///
     /// # Errors
     /// [`Error::Format`] for a matrix of another size, or with an entry outside the stencil.
-    pub(super) fn coarsened(a: &'a Csr<T>, known: Recognised) -> Result<Self> {
+    pub(super) fn coarsened(a: &'a Csr<T>, known: Recognised, watcher: SetupWatcher<'_>) -> Result<Self> {
         let Recognised { mut stencil, levels } = known.clone();
         let (size, unknowns) = (stencil.size(), stencil.unknowns());
         let mut stages = vec![Stage { a: Cow::Borrowed(a), size, next: None }];
         while stages.len() < levels.unwrap_or(usize::MAX) {
+            let grid = stages.len();
             let Some(fine) = stages.last_mut() else { break };
             let halved = halved(&fine.a, &stencil)?;
             if halved == [false; 3] {
                 break;
             }
+            Phase::Coarsening { grid }.begin(watcher)?;
             let to = Coarsening::new(fine.size, halved, unknowns);
             let (coarse, next) = to.galerkin(&fine.a, &stencil)?;
             if !coarse.diagonal_holds(|d| d.is_finite() && d != T::zero() && d.recip().is_finite()) {
@@ -136,13 +147,16 @@ impl<'a, T: Real> Hierarchy<'a, T> {
             let points = size.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
             if points != Some(nrows) {
                 let expected = points.unwrap_or(usize::MAX);
-                return Err(Error::Size { solver: "mg", what: "an operator", found: nrows, expected });
+                let remedy = "an operator needs one row for each point of its grid";
+                return Err(Error::rows("mg", "an operator", nrows, expected, remedy));
             }
             let mut next = None;
             let fine = size;
             if level < last {
                 if let Some(&odd) = size.iter().find(|&extent| extent % 2 == 1) {
-                    return Err(Error::Size { solver: "mg", what: "an axis", found: odd, expected: odd + 1 });
+                    let (what, unit, expected) = ("an axis", "points", odd + 1);
+                    let remedy = "each axis of a grid that is halved needs an even number";
+                    return Err(Error::Size { solver: "mg", what, found: odd, expected, unit, remedy });
                 }
                 next = Some(Next::Injected(Injection::new(size)?));
                 size = size.map(|extent| extent / 2);
@@ -150,7 +164,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
             stages.push(Stage { a, size: fine, next });
         }
         if stages.is_empty() {
-            return Err(Error::Size { solver: "mg", what: "the list of operators", found: 0, expected: 1 });
+            return Err(Error::elements("mg", "the list of operators", 0, 1, "give at least the matrix itself"));
         }
         Ok(Self { stages, unknowns: 1, recognised: None })
     }

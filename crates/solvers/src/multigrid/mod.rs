@@ -25,11 +25,10 @@ mod hierarchy;
 mod smoother;
 mod update;
 
-use std::cell::RefCell;
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::Plan;
 use spandrel_sptrsv::triangle::divisors;
 
@@ -39,6 +38,8 @@ pub use smoother::{Halves, Planned, Smoother};
 
 use self::hierarchy::Recognised;
 use crate::Result;
+use crate::phase::{Phase, SetupWatcher, unobserved};
+use crate::pool::Pool;
 
 /// The diagonal of each grid.
 fn diagonals<T: Real>(hierarchy: &Hierarchy<'_, T>) -> Result<Vec<Vec<T>>> {
@@ -55,6 +56,8 @@ pub struct Multigrid<T: Real, B: Backend<T> + Load<Csr<T>>> {
     /// 1 / d of the finest grid.
     inv_diag: B::Vector,
     levels: Vec<Level<T, B>>,
+    /// The vectors of each level.
+    work: Pool<Vec<Work<B::Vector>>>,
     sizes: Vec<[usize; 3]>,
     /// None of given operators.
     recognised: Option<Recognised>,
@@ -64,7 +67,6 @@ pub struct Multigrid<T: Real, B: Backend<T> + Load<Csr<T>>> {
 struct Level<T: Real, B: Backend<T> + Load<Csr<T>>> {
     n: usize,
     smoother: Box<dyn Smoother<T, B>>,
-    s: RefCell<B::Vector>,
     /// None on the coarsest grid.
     down: Option<Down<T, B>>,
 }
@@ -75,9 +77,29 @@ struct Down<T: Real, B: Backend<T> + Load<Csr<T>>> {
     restrict: Mat<B, Csr<T>>,
     /// D^-1 U P.
     prolong: Mat<B, Csr<T>>,
-    d: RefCell<B::Vector>,
-    /// The next grid's correction.
-    e: RefCell<B::Vector>,
+    /// Points of the next grid.
+    coarse: usize,
+}
+
+/// The vectors of a grid.
+struct Work<V> {
+    s: V,
+    /// d, and e, the next grid's correction. None on the coarsest grid.
+    between: Option<(V, V)>,
+}
+
+impl<V> Work<V> {
+    fn new<T: Real, B: Load<Csr<T>> + Backend<T, Vector = V>>(
+        be: &B,
+        levels: &[Level<T, B>],
+    ) -> spandrel_backend::Result<Vec<Self>> {
+        let of = |level: &Level<T, B>| {
+            let between =
+                |down: &Down<T, B>| -> spandrel_backend::Result<_> { Ok((be.zeros(level.n)?, be.zeros(down.coarse)?)) };
+            Ok(Self { s: be.zeros(level.n)?, between: level.down.as_ref().map(between).transpose()? })
+        };
+        levels.iter().map(of).collect()
+    }
 }
 
 impl<T: Real, B: Backend<T> + Load<Csr<T>>> fmt::Debug for Multigrid<T, B> {
@@ -106,26 +128,40 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
     pub fn with(
         be: &B,
         hierarchy: &Hierarchy<'_, T>,
+        smoother: impl FnMut(&B, &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>,
+    ) -> Result<Self> {
+        Self::with_watched(be, hierarchy, smoother, &mut unobserved)
+    }
+
+    /// As [`Multigrid::with`], telling `watcher` of each grid before it is set up.
+    ///
+    /// # Errors
+    /// As [`Multigrid::with`], and [`crate::Error::Interrupted`].
+    pub fn with_watched(
+        be: &B,
+        hierarchy: &Hierarchy<'_, T>,
         mut smoother: impl FnMut(&B, &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>,
+        watcher: SetupWatcher<'_>,
     ) -> Result<Self> {
         let (stages, diagonals) = (hierarchy.stages(), diagonals(hierarchy)?);
         let mut levels = Vec::with_capacity(stages.len());
         for (level, stage) in stages.iter().enumerate() {
+            Phase::Grid { grid: level }.begin(watcher)?;
             let n = stage.a.nrows();
             let down = match (hierarchy.way(level), diagonals.get(level + 1)) {
                 (Some(way), Some(coarse)) => Some(Down {
                     restrict: Mat::load(be, way.restricted_lower(coarse)?)?,
                     prolong: Mat::load(be, way.prolonged_upper(&diagonals[level])?)?,
-                    d: RefCell::new(be.zeros(n)?),
-                    e: RefCell::new(be.zeros(coarse.len())?),
+                    coarse: coarse.len(),
                 }),
                 _ => None,
             };
             let halves = Halves::of(&stage.a, &diagonals[level])?;
-            levels.push(Level { n, smoother: smoother(be, &halves)?, s: RefCell::new(be.zeros(n)?), down });
+            levels.push(Level { n, smoother: smoother(be, &halves)?, down });
         }
         let (inv_diag, recognised) = (be.upload(&inverted(&diagonals))?, hierarchy.recognised().cloned());
-        Ok(Self { inv_diag, levels, sizes: hierarchy.sizes(), recognised })
+        let work = Pool::new(Work::new(be, &levels)?);
+        Ok(Self { inv_diag, levels, work, sizes: hierarchy.sizes(), recognised })
     }
 
     /// The extents X, Y, Z of each grid, finest first.
@@ -161,23 +197,30 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         Spmv::<Csr<T>>::order(be) == Order::Stored && self.levels.iter().all(|level| level.smoother.is_stored_order(be))
     }
 
-    /// z <- M^-1 of what the level's s holds.
+    /// z <- M^-1 of what s of the first of these levels holds; the vectors are theirs.
     #[rustfmt::skip] // the right margin holds the formulas
-    fn cycle(&self, be: &B, gate: Gate<'_, B>, level: usize, z: &mut B::Vector) -> spandrel_backend::Result<()> {
-        let Level { smoother, s, down, .. } = &self.levels[level];
-        let s = &mut *s.borrow_mut();
-        let Some(Down { restrict, prolong, d, e }) = down else {
+    fn cycle(
+        be: &B,
+        gate: Gate<'_, B>,
+        levels: &[Level<T, B>],
+        work: &mut [Work<B::Vector>],
+        z: &mut B::Vector,
+    ) -> spandrel_backend::Result<()> {
+        let (Some((Level { smoother, down, .. }, below)), Some((Work { s, between }, work))) =
+            (levels.split_first(), work.split_first_mut())
+        else {
+            return Ok(());
+        };
+        let (Some(Down { restrict, prolong, .. }), Some((d, e)), Some(next)) = (down, between, work.first_mut()) else {
             smoother.lower_in_place(be, gate, s)?;
             return smoother.upper(be, gate, s, z);
         };
-        let (d, e) = (&mut *d.borrow_mut(), &mut *e.borrow_mut());
         let one = Coeff::one;
         smoother.lower(be, gate, s, d)?;                                                // y = (I + L')^-1 s
         smoother.upper(be, gate, d, z)?;                                                // z = (I + U')^-1 y
         be.axpby(gate, one().negated(), z, one(), d)?;                                  // d = y - z
-        let coarse = &self.levels[level + 1].s;
-        restrict.spmv(be, gate, one(), d, Coeff::zero(), &mut *coarse.borrow_mut())?;   // s_c = D_c^-1 P^T L d
-        self.cycle(be, gate, level + 1, e)?;                                            // e = M_c^-1 r_c
+        restrict.spmv(be, gate, one(), d, Coeff::zero(), &mut next.s)?;                 // s_c = D_c^-1 P^T L d
+        Self::cycle(be, gate, below, work, e)?;                                         // e = M_c^-1 r_c
         prolong.spmv(be, gate, one(), e, one(), d)?;                                    // t = d + U' P e
         be.axpby(gate, one().negated(), d, one(), s)?;                                  // s = s - t
         smoother.lower_in_place(be, gate, s)?;                                          // s = (I + L')^-1 s
@@ -186,14 +229,15 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
     }
 }
 
-// SAFETY: one fixed sequence of operations on its own vectors and matrices, which are made with it and never replaced: the cells are
-// borrowed to write into the vectors, not to exchange them, and `update` writes to them as they are. Its smoothers keep to the same contract.
+// SAFETY: one fixed sequence of operations on its own vectors and matrices, which are made with it and never replaced: the pool lends the
+// vectors to be written into, and `update` writes to the matrices as they are. Its smoothers keep to the same contract.
 unsafe impl<T: Real, B: Spmv<Csr<T>>> Preconditioner<T, B> for Multigrid<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.levels[0].n)
     }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
-        be.hadamard(gate, &self.inv_diag, r, &mut *self.levels[0].s.borrow_mut())?;
-        self.cycle(be, gate, 0, z)
+        let work = &mut *self.work.lend(|| Work::new(be, &self.levels))?;
+        be.hadamard(gate, &self.inv_diag, r, &mut work[0].s)?;
+        Self::cycle(be, gate, &self.levels, work, z)
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Gate, Load, Order, Sptrsv, Tri};
-use spandrel_formats::{Format, Real};
+use spandrel_formats::{Real};
 pub use spandrel_sptrsv::triangle::Halves;
 use spandrel_sptrsv::{Plan, System, Systems, Triangular};
 
@@ -14,7 +14,7 @@ use crate::Result;
 ///
 /// # Safety
 /// As that of [`spandrel_backend::Operator`]: the solves are recorded.
-pub unsafe trait Smoother<T: Real, B: Backend<T>> {
+pub unsafe trait Smoother<T: Real, B: Backend<T>>: Send + Sync {
     /// x <- (I + D^-1 L)^-1 b. Enqueues; may be recorded.
     fn lower(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()>;
     /// As [`Smoother::lower`] with b in x.

@@ -6,10 +6,11 @@
 use std::borrow::Cow;
 
 use spandrel_backend::{Spmv, UpdateValues};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::Triangular;
 
 use super::{Halves, Hierarchy, Multigrid, diagonals, inverted};
+use crate::phase::unobserved;
 use crate::{Error, Result};
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
@@ -40,7 +41,7 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
         let Some(known) = &self.recognised else {
             return self.update_given(be, &[csr]);
         };
-        let hierarchy = Hierarchy::coarsened(csr, known.clone()).map_err(|error| {
+        let hierarchy = Hierarchy::coarsened(csr, known.clone(), &mut unobserved).map_err(|error| {
             // It says which entry is outside the stencil, or that there are too few.
             let other = other_row(self.levels[0].smoother.triangles(), csr);
             other.map_or(error, |row| Error::OtherPattern { grid: 0, row })
@@ -55,8 +56,8 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
     pub fn update_given(&mut self, be: &B, operators: &[&Csr<T>]) -> Result<()> {
         let expected = if self.recognised.is_some() { 1 } else { self.levels.len() };
         if operators.len() != expected {
-            let what = "the list of operators";
-            return Err(Error::Size { solver: "mg", what, found: operators.len(), expected });
+            let (what, remedy) = ("the list of operators", "give one for each grid, or one if they were found by mg");
+            return Err(Error::elements("mg", what, operators.len(), expected, remedy));
         }
         if self.recognised.is_some() {
             return self.update(be, operators[0]);
@@ -71,7 +72,7 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
             return Err(Error::NotSquare { solver: "mg", nrows, ncols });
         }
         if nrows != expected {
-            return Err(Error::Size { solver: "mg", what: "the matrix", found: nrows, expected });
+            return Err(Error::rows("mg", "the matrix", nrows, expected, crate::error::SAME_SIZE));
         }
         Ok(())
     }

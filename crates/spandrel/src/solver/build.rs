@@ -208,10 +208,16 @@ impl<T: Element> Planned<T> {
         plan.choose_blocks(&system.a)?;
         plan.choose_multigrid(&settings, &system.a, machine);
         let candidates = plan.choose_format::<T, B>(&settings, (&system.a, &survey), device, machine)?;
-        (plan.backend, plan.device) = match plan.method {
-            Method::Direct => ("cpu", "the host".to_string()),
-            Method::Cg | Method::BiCgStab | Method::Gmres => (B::NAME, device.describe()),
-        };
+        match plan.method {
+            Method::Direct => {
+                (plan.backend, plan.device) = ("cpu", host());
+                plan.device_why = "a direct solve is the host's work".to_string();
+            }
+            Method::Cg | Method::BiCgStab | Method::Gmres => {
+                (plan.backend, plan.device) = (B::NAME, device.describe());
+                plan.device_why = "the caller's device".to_string();
+            }
+        }
         lap.add_to(&mut times.analyze);
         Ok(Self { plan, settings, system, candidates, not_finite, times, reporter })
     }
@@ -222,10 +228,12 @@ impl<T: Element> Planned<T> {
         &self.plan
     }
 
-    /// Names the reason why the solve runs on its device, for the plan.
+    /// Names the reason why an iterative solve runs on its device, for the plan.
     #[must_use]
     pub fn because(mut self, why: impl Into<String>) -> Self {
-        self.plan.device_why = why.into();
+        if self.plan.method != Method::Direct {
+            self.plan.device_why = why.into();
+        }
         self
     }
 
@@ -258,7 +266,7 @@ impl<T: Element> Planned<T> {
             setup.end_analyze();
         }
         let running = match plan.method {
-            Method::Direct => Running::Direct(Box::new(direct(a, &mut plan, &mut setup)?)),
+            Method::Direct => Running::Direct(Box::new(direct(a, &plan, &mut setup)?)),
             Method::Cg | Method::BiCgStab | Method::Gmres => {
                 Running::Iterative(T::engine(device, a, &mut plan, &mut setup)?)
             }
@@ -267,25 +275,33 @@ impl<T: Element> Planned<T> {
     }
 }
 
+/// The host's processor in words.
+fn host() -> String {
+    #[cfg(feature = "cpu")]
+    return crate::Cpu::new().describe();
+    #[cfg(not(feature = "cpu"))]
+    return "the host's processor".to_string();
+}
+
 /// The entry at a place of the stored values, which is infinite or NaN.
 pub(super) fn entry_at<T: Real>(a: &Csr<T>, at: usize) -> Error {
     let row = a.row_ptr().partition_point(|&start| start as usize <= at) - 1;
-    let found = if a.values()[at].is_nan() { "NaN" } else { "infinite" };
+    let found = match a.values()[at] {
+        value if value.is_nan() => "NaN",
+        _ if T::BYTES == 4 => "infinite in f32; use f64",
+        _ => "infinite",
+    };
     Error::NotFinite { row, column: a.col_idx()[at] as usize, found }
 }
 
 /// The factors of a direct solve.
-fn direct<T: Element>(a: Arc<Csr<T>>, plan: &mut Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
+fn direct<T: Element>(a: Arc<Csr<T>>, plan: &Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
     setup.begin(Phase::SetUp, "the symbolic factorisation")?;
-    let options = DirectOptions { rtol: plan.rtol, atol: plan.atol, ..DirectOptions::default() };
+    let options = DirectOptions { rtol: Some(plan.rtol), atol: plan.atol, ..DirectOptions::default() };
     let mut direct = Direct::analyze(a, &options)?;
     setup.end_analyze();
     setup.begin(Phase::SetUp, format_args!("factors by {}", direct.method().as_str()))?;
     direct.factor()?;
     setup.end_setup();
-    plan.format_why = format!("what a factorisation reads; by {}", direct.method().as_str().to_uppercase());
-    if direct.fell_back() {
-        plan.format_why.push_str(", after LL^T met a pivot that is not positive");
-    }
     Ok(direct)
 }

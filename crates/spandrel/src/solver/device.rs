@@ -7,6 +7,7 @@ use std::sync::Arc;
 use spandrel_backend::Backend;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Format, Real};
+use spandrel_solvers::direct::Method as DirectMethod;
 use spandrel_solvers::{Direct, Error, Method, Outcome, Precond, Result, Status};
 
 use super::build::{Lap, Reporter, Setup, Times};
@@ -18,7 +19,7 @@ use super::words::counted;
 
 /// What solves.
 pub(super) enum Running<T: Element, B: SolverBackend<T>> {
-    Iterative(Box<dyn Engine<T, B>>),
+    Iterative(Box<dyn Engine<T, B> + Send>),
     Direct(Box<Direct<T>>),
 }
 
@@ -37,8 +38,21 @@ pub struct Solution<T> {
     pub preconditioner: Precond,
     /// What was tried before and given up, in order.
     pub attempts: Vec<Attempt>,
+    /// What else there is to say: what took over from what, how a factorisation went, what stopped a method.
+    pub note: Option<String>,
     /// Seconds of this solve: `load` for b and x, `setup` for what took over, `solve` for the rest.
     pub times: Times,
+}
+
+impl<T> Solution<T> {
+    /// This solution, if the solve converged.
+    ///
+    /// # Errors
+    /// [`Error::NotConverged`] with how it ended.
+    pub fn require_converged(self) -> Result<Self> {
+        let outcome = self.outcome.require_converged()?;
+        Ok(Self { outcome, ..self })
+    }
 }
 
 /// Answers for several right-hand sides.
@@ -175,8 +189,9 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             let mut x = vec![T::zero(); self.plan.ncols];
             let outcome = direct.solve(&b, &mut x)?;
             lap.add_to(&mut times.solve);
+            let note = factors_note(direct, &outcome);
             let ended = Ended { outcome, method: Method::Direct, attempts: Vec::new() };
-            return self.solution(x, ended, times);
+            return Ok(Solution { note: Some(note), ..self.solution(x, ended, times)? });
         }
         let b = Backend::<T>::upload(device, &b)?;
         let (mut x, start) = match &x0 {
@@ -400,8 +415,31 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             }
             None => x,
         };
+        let note = self.note(&ended);
         let Ended { outcome, method, attempts } = ended;
-        Ok(Solution { x, outcome, method, preconditioner: self.plan.preconditioner, attempts, times })
+        Ok(Solution { x, outcome, method, preconditioner: self.plan.preconditioner, attempts, note, times })
+    }
+
+    /// What took over from what, and what stopped the method.
+    fn note(&self, ended: &Ended) -> Option<String> {
+        let Ended { outcome, method, attempts } = ended;
+        let replaced = self.plan.replaced.as_ref().map(|Replaced { from, to, why }| {
+            let tried = attempts.iter().any(|attempt| attempt.preconditioner == *from);
+            let what = if tried { "came to nothing" } else { "failed" };
+            format!("{from} {what} ({why}), so {to} took its place")
+        });
+        let last = attempts.last().filter(|last| last.method != *method);
+        let switched = last.map(|last| {
+            let after = counted(last.iterations, "iteration");
+            format!("{} ended as {} after {after}, so {method} took over", last.method, last.status)
+        });
+        let stopped = outcome.breakdown.filter(|_| !outcome.status.is_converged());
+        let stopped = match stopped {
+            Some((quantity, at)) => Some(format!("{} stopped the method in iteration {at}", quantity.symbol())),
+            None => outcome.note.map(str::to_string),
+        };
+        let notes: Vec<String> = [replaced, switched, stopped].into_iter().flatten().collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
     }
 
     /// A vector in the numbering of the solve.
@@ -415,6 +453,20 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
 
 type Vector<T, B> = <B as Backend<T>>::Vector;
 
+/// How a factorisation went.
+fn factors_note<T: Element>(direct: &Direct<T>, outcome: &Outcome) -> String {
+    let mut note = format!("by {}", direct.method().as_str().to_uppercase());
+    if direct.fell_back() {
+        note.push_str(", after LL^T met a pivot that is not positive");
+    }
+    let by_gradient =
+        outcome.status.is_converged() && direct.options().rtol.is_some_and(|rtol| outcome.true_residual > rtol);
+    if direct.method() == DirectMethod::Qr && by_gradient {
+        note.push_str("; no x comes nearer: the gradient A^T (b - A x) vanishes");
+    }
+    note
+}
+
 /// x as every attempt finds it.
 fn begin<T: Real, B: Backend<T>>(device: &B, x: &mut B::Vector, start: &Start<B::Vector>) -> Result<()> {
     match start {
@@ -426,7 +478,14 @@ fn begin<T: Real, B: Backend<T>>(device: &B, x: &mut B::Vector, start: &Start<B:
 }
 
 fn expect(what: &'static str, found: usize, expected: usize) -> Result<()> {
-    if found == expected { Ok(()) } else { Err(Error::Size { solver: "solver", what, found, expected }) }
+    if found == expected {
+        return Ok(());
+    }
+    let remedy = match what {
+        "b" | "B" => "a right-hand side needs one element per row of the matrix",
+        _ => "x needs one element per column of the matrix",
+    };
+    Err(Error::Size { solver: "solver", what, found, expected, unit: "elements", remedy })
 }
 
 /// The right number of elements, all finite.

@@ -32,7 +32,7 @@ pub trait Element: Factorable + sealed::Sealed {
         a: Arc<Csr<Self>>,
         plan: &mut Plan,
         setup: &mut Setup<'_>,
-    ) -> Result<Box<dyn Engine<Self, B>>>;
+    ) -> Result<Box<dyn Engine<Self, B> + Send>>;
 }
 
 impl Element for f64 {
@@ -41,7 +41,7 @@ impl Element for f64 {
         a: Arc<Csr<Self>>,
         plan: &mut Plan,
         setup: &mut Setup<'_>,
-    ) -> Result<Box<dyn Engine<Self, B>>> {
+    ) -> Result<Box<dyn Engine<Self, B> + Send>> {
         match plan.precision {
             Precision::Native => engine::native(device, a, plan, setup),
             Precision::Mixed => engine::mixed(device, a, plan, setup),
@@ -56,7 +56,7 @@ impl Element for f32 {
         a: Arc<Csr<Self>>,
         plan: &mut Plan,
         setup: &mut Setup<'_>,
-    ) -> Result<Box<dyn Engine<Self, B>>> {
+    ) -> Result<Box<dyn Engine<Self, B> + Send>> {
         match plan.precision {
             Precision::Native => engine::native(device, a, plan, setup),
             precision @ (Precision::Mixed | Precision::Refined) => Err(Error::Unsupported {

@@ -113,7 +113,7 @@ fn rehearse<T: Real, B: Backend<T>>(engine: &mut dyn Engine<T, B>, be: &B, plan:
     if B::NAME == "cpu" || plan.nrows == 0 {
         return Ok(());
     }
-    let options = Options { rtol: 0.0, atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
+    let options = Options { rtol: Some(0.0), atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
     let (b, mut x) = (be.upload(&vec![T::one(); plan.nrows])?, be.zeros(plan.ncols)?);
     let mut unwatched = |_| std::ops::ControlFlow::Continue(());
     let call = Call { method: plan.method, options, restart: plan.restart.min(2), watcher: &mut unwatched };
@@ -147,7 +147,7 @@ pub(super) fn native<T: Real, B: EveryFormat<T> + EveryMethod<T> + Makes<T> + Ro
     a: Arc<Csr<T>>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
-) -> Result<Box<dyn Engine<T, B>>> {
+) -> Result<Box<dyn Engine<T, B> + Send>> {
     setup.begin(Phase::SetUp, plan.preconditioner)?;
     let supply = Supply::new(a);
     let m = make(be, &supply, plan, &mut |note| setup.note(note))?;
@@ -162,7 +162,7 @@ pub(super) fn mixed<B>(
     a: Arc<Csr<f64>>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
-) -> Result<Box<dyn Engine<f64, B>>>
+) -> Result<Box<dyn Engine<f64, B> + Send>>
 where
     B: EveryFormat<f64>
         + EveryMethod<f32>
@@ -192,7 +192,7 @@ fn iterative<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T> + UpdateValue
     m: Boxed<T, B>,
     plan: &Plan,
     setup: &mut Setup<'_>,
-) -> Result<Box<dyn Engine<T, B>>> {
+) -> Result<Box<dyn Engine<T, B> + Send>> {
     spandrel_formats::for_each_format!(in_format, (T, plan.format, iterative_in, (be, supply, m, plan, setup)))
 }
 
@@ -202,12 +202,12 @@ fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> +
     m: Boxed<F::Value, B>,
     plan: &Plan,
     setup: &mut Setup<'_>,
-) -> Result<Box<dyn Engine<F::Value, B>>> {
+) -> Result<Box<dyn Engine<F::Value, B> + Send>> {
     setup.begin(Phase::Load, F::NAME)?;
     let a = supply.stored::<F>(be)?;
     be.synchronize()?;
     setup.end_load();
-    let mut engine: Box<dyn Engine<F::Value, B>> = Box::new(Iterative { a, m, workspaces: Workspaces::new() });
+    let mut engine: Box<dyn Engine<F::Value, B> + Send> = Box::new(Iterative { a, m, workspaces: Workspaces::new() });
     rehearse(&mut *engine, be, plan)?;
     setup.end_setup();
     Ok(engine)
@@ -270,14 +270,19 @@ pub(super) fn refined<B>(
     a: Arc<Csr<f64>>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
-) -> Result<Box<dyn Engine<f64, B>>>
+) -> Result<Box<dyn Engine<f64, B> + Send>>
 where
     B: EveryFormat<f32> + EveryMethod<f32> + Spmv<Csr<f64>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
     spandrel_formats::for_each_format!(in_format, (f32, plan.format, refined_in, (be, a, plan, setup)))
 }
 
-fn refined_in<F, B>(be: &B, a: Arc<Csr<f64>>, plan: &mut Plan, setup: &mut Setup<'_>) -> Result<Box<dyn Engine<f64, B>>>
+fn refined_in<F, B>(
+    be: &B,
+    a: Arc<Csr<f64>>,
+    plan: &mut Plan,
+    setup: &mut Setup<'_>,
+) -> Result<Box<dyn Engine<f64, B> + Send>>
 where
     F: Format<Value = f32>,
     B: Spmv<F> + EveryMethod<f32> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
@@ -296,7 +301,7 @@ where
     let wide = supply.into_rows(be)?;
     Device::synchronize(be)?;
     setup.end_load();
-    let mut engine: Box<dyn Engine<f64, B>> =
+    let mut engine: Box<dyn Engine<f64, B> + Send> =
         Box::new(Refined { wide, narrow, exponent, m, refine: None, workspaces: Workspaces::new() });
     rehearse(&mut *engine, be, plan)?;
     setup.end_setup();

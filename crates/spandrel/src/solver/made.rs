@@ -16,7 +16,7 @@ use crate::multigrid::Geometric;
 use crate::{Factorize, Preconditioner};
 
 /// A preconditioner that takes new values of the matrix that it was made of.
-pub(super) trait Renewed<T: Real, B: Backend<T>>: Preconditioner<T, B> {
+pub(super) trait Renewed<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send {
     /// New values on the old pattern, in the numbering that the preconditioner was made in: alpha of the shift, or 0.
     ///
     /// After an error everything is as before. Blocks.

@@ -15,6 +15,8 @@ pub struct Plan {
     pub nrows: usize,
     /// Columns of the matrix.
     pub ncols: usize,
+    /// Entries of the matrix.
+    pub nnz: usize,
     /// Whether the matrix equals its transpose, exactly.
     pub symmetric: bool,
     /// `"cpu"` or `"cuda"`: where the solve runs. A direct solve always runs on the host.
@@ -101,7 +103,7 @@ impl Plan {
     /// The options of the iteration.
     pub(super) fn options(&self) -> Options {
         Options {
-            rtol: self.rtol,
+            rtol: Some(self.rtol),
             atol: self.atol,
             max_iters: Some(self.max_iterations),
             check_every: self.check_every,

@@ -2,6 +2,8 @@
 //!
 //! It is the only place that decides. The program, the bench and the conformance suite call it.
 
+use std::borrow::Cow;
+
 use spandrel_backend::{Order, Spmv};
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
 use spandrel_formats::{Csr, Format, Grid, Real, Survey};
@@ -35,7 +37,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
     check(settings, method, (nrows, ncols))?;
     let symmetric = survey.symmetric;
     let (preconditioner, preconditioner_why, otherwise) = match (method, settings.preconditioner) {
-        (Method::Direct, _) => (Precond::None, "a direct solve needs none", None),
+        (Method::Direct, _) => (Precond::None, Cow::Borrowed("a direct solve needs none"), None),
         (_, None) => {
             let (best, why, plain) = Precond::choose_by(survey, method);
             (best, why, Some(plain).filter(|plain| *plain != best && settings.fallback == Fallback::Auto))
@@ -46,7 +48,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
                 "{ic0} needs a symmetric matrix; this one is not symmetric. Use {instead}"
             )));
         }
-        (_, Some(asked)) => (asked, ASKED_FOR, None),
+        (_, Some(asked)) => (asked, ASKED_FOR.into(), None),
     };
     if settings.precision == Precision::Mixed && preconditioner == Precond::None {
         return Err(unsupported(
@@ -63,6 +65,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
     Ok(Plan {
         nrows,
         ncols,
+        nnz: a.nnz(),
         symmetric,
         backend: "",
         device: String::new(),
@@ -70,7 +73,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         method,
         method_why: method_why.to_string(),
         preconditioner,
-        preconditioner_why: preconditioner_why.to_string(),
+        preconditioner_why: preconditioner_why.into_owned(),
         factor: None,
         replaced: None,
         format: "csr",

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use spandrel_formats::Real;
+use spandrel_solvers::options::default_rtol;
 use spandrel_solvers::{Method, NameError, Precond};
 
 use crate::any::Choice;
@@ -137,7 +138,7 @@ pub struct Tolerance {
 impl Tolerance {
     /// The default for an element type: rtol 1e-8 in `f64`, 1e-5 in `f32`, which cannot reach 1e-8; atol 0.
     pub fn of<T: Real>() -> Self {
-        Self { rtol: if T::BYTES == 4 { 1e-5 } else { 1e-8 }, atol: 0.0 }
+        Self { rtol: default_rtol::<T>(), atol: 0.0 }
     }
 }
 

@@ -289,3 +289,23 @@ fn a_watcher_can_end_the_set_up_and_the_solve() {
     let solution = solver.solve(&vec![1.0; a.nrows()]).unwrap();
     assert_eq!(solution.outcome.status, Status::Interrupted);
 }
+
+#[test]
+fn solvers_move_between_threads() {
+    fn moves<T: Send>() {}
+    moves::<Solver<f64>>();
+    moves::<Solver<f32>>();
+    moves::<DeviceSolver<f64, Cpu>>();
+    #[cfg(feature = "cuda-core")]
+    moves::<DeviceSolver<f64, crate::Cuda>>();
+}
+
+#[test]
+fn an_answer_can_be_demanded() {
+    let a = matrix("poisson2d:30");
+    let b = vec![1.0; a.nrows()];
+    let mut solver = cpu().preconditioner(Precond::None).max_iterations(3).build(a).unwrap();
+    let error = solver.solve(&b).unwrap().require_converged().unwrap_err();
+    assert!(matches!(error, Error::NotConverged { .. }), "{error}");
+    assert!(error.to_string().contains("max_iterations after 3 iterations"), "{error}");
+}

@@ -28,7 +28,7 @@ use anyhow::{Context, Error, Result, ensure};
 use rayon::prelude::*;
 use spandrel_backend::{Backend, Device};
 use spandrel_backend_cuda::Vector;
-use spandrel_formats::{Csr, Format, Machine, choose_for};
+use spandrel_formats::{Csr, Machine, choose_for};
 use spandrel_solvers::Status;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 

@@ -292,7 +292,7 @@ impl<'a> Ours<'a> {
 impl Contender for Ours<'_> {
     fn solve(&mut self) -> Result<Ended> {
         let Limits { rtol, max_iters, seconds } = self.limits;
-        let options = Options { rtol, max_iters: Some(max_iters), history: false, ..Options::default() };
+        let options = Options { rtol: Some(rtol), max_iters: Some(max_iters), history: false, ..Options::default() };
         let start = Instant::now();
         let mut watch = |_: Progress| match start.elapsed().as_secs_f64() > seconds {
             true => ControlFlow::Break(()),

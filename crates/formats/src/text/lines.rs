@@ -1,0 +1,104 @@
+//! Lines and words of a file, and places in it.
+
+use crate::Error;
+
+/// What is wrong, and at which byte. Boxed where it travels: the path without an error stays narrow.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) at: usize,
+    pub(crate) why: String,
+}
+
+/// What a parser of a part of a file returns.
+pub(crate) type Parsed<T> = std::result::Result<T, Box<Fault>>;
+
+impl Fault {
+    #[cold]
+    pub(crate) fn new(at: usize, why: impl Into<String>) -> Box<Self> {
+        Box::new(Self { at, why: why.into() })
+    }
+
+    /// The error of the crate: lines are counted only now, so that reading a good file counts none.
+    #[cold]
+    pub(crate) fn locate(self, name: &str, bytes: &[u8]) -> Error {
+        let before = &bytes[..self.at.min(bytes.len())];
+        let line = memchr::memchr_iter(b'\n', before).count() as u64 + 1;
+        let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+        Error::Parse { file: name.to_owned(), line, column: (before.len() - begin) as u64 + 1, why: self.why }
+    }
+}
+
+/// A token for a message: printable, and short whatever the file holds.
+pub(crate) fn shown(token: &[u8]) -> String {
+    const LONGEST: usize = 32;
+    let text = token[..token.len().min(LONGEST)].escape_ascii();
+    if token.len() > LONGEST { format!("'{text}...'") } else { format!("'{text}'") }
+}
+
+/// The words of a line and the byte of the file at which each begins.
+pub(crate) fn words(line: &[u8], base: usize) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < line.len() && is_blank(line[at]) {
+            at += 1;
+        }
+        let begin = at;
+        while at < line.len() && !is_blank(line[at]) {
+            at += 1;
+        }
+        (begin < at).then(|| (base + begin, &line[begin..at]))
+    })
+}
+
+/// Whether `b` separates words inside a line; the CR of CRLF does.
+pub(crate) fn is_blank(b: u8) -> bool {
+    matches!(b, b' ' | b'\t' | b'\r' | 0x0b | 0x0c)
+}
+
+/// The line that begins at `at` (without its LF) and where the next one begins.
+pub(crate) fn line_at(bytes: &[u8], at: usize) -> (&[u8], usize) {
+    match memchr::memchr(b'\n', &bytes[at..]) {
+        Some(len) => (&bytes[at..at + len], at + len + 1),
+        None => (&bytes[at..], bytes.len()),
+    }
+}
+
+/// `bytes` behind the byte order mark that some editors write.
+pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+/// Cuts `begin..bytes.len()` behind line ends into pieces for one task each.
+pub(crate) fn cut(bytes: &[u8], begin: usize) -> Vec<std::ops::Range<usize>> {
+    let target = piece_bytes(bytes.len() - begin);
+    let mut pieces = Vec::with_capacity((bytes.len() - begin) / target + 1);
+    let mut at = begin;
+    while at < bytes.len() {
+        let end = match bytes.get(at + target - 1..) {
+            Some(rest) if !rest.is_empty() => memchr::memchr(b'\n', rest).map_or(bytes.len(), |len| at + target + len),
+            _ => bytes.len(),
+        };
+        pieces.push(at..end);
+        at = end;
+    }
+    pieces
+}
+
+/// Bytes that one task parses: small enough that its entries are still in cache when the next step takes them up.
+fn piece_bytes(bytes: usize) -> usize {
+    const PIECE: usize = 1 << 20;
+    (bytes / (4 * rayon::current_num_threads()) + 1).clamp(1 << 14, PIECE)
+}
+
+/// Where the next line begins, if nothing but blanks is left of this one.
+#[inline(always)]
+pub(crate) fn quick_end(text: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        match text.get(at) {
+            Some(b'\n') => return Some(at + 1),
+            Some(b' ' | b'\t' | b'\r') => at += 1,
+            Some(_) => return None,
+            None => return Some(at),
+        }
+    }
+}
