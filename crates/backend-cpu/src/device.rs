@@ -95,7 +95,9 @@ impl Device for Cpu {
     type Monitor = Monitor;
 
     fn describe(&self) -> String {
-        format!("{} threads, {}, {}", self.threads.count(), std::env::consts::ARCH, self.simd.name())
+        let count = self.threads.count();
+        let threads = if count == 1 { "thread" } else { "threads" };
+        format!("{count} {threads}, {}, {}", std::env::consts::ARCH, self.simd.name())
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -237,7 +237,8 @@ fn the_trace_counts_what_a_product_reads_and_what_is_allocated() {
         }
     };
     let (ell, dia) = (Ell::from_csr(&csr).unwrap(), Dia::from_csr(&csr).unwrap());
-    let (ell_bytes, dia_bytes, ell_stored, dia_stored) = (ell.spmv_bytes(), dia.spmv_bytes(), ell.storage(), dia.storage());
+    let (ell_bytes, dia_bytes, ell_stored, dia_stored) =
+        (ell.spmv_bytes(), dia.spmv_bytes(), ell.storage(), dia.storage());
     be.take();
     let (ell, dia) = (Mat::load(&be, ell).unwrap(), Mat::load(&be, dia).unwrap());
     let loads: Vec<_> = [ell_stored, dia_stored].map(|bytes| trace::Event::Allocation("load", bytes)).into();

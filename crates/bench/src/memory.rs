@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use spandrel_formats::{Traffic};
+use spandrel_formats::Traffic;
 
 use crate::case::Case;
 

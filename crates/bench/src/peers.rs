@@ -33,7 +33,12 @@ impl<T: PeerReal> Sprs<T> {
     /// Takes a copy of the matrix over.
     pub fn new(csr: &Csr<T>, x: &[T]) -> Self {
         let (m, n, ptr, idx, values) = parts(csr);
-        Self { mat: CsMatI::new((m, n), ptr, idx, values), x: x.to_vec(), y: vec![T::default(); m], bytes: csr.spmv_bytes() }
+        Self {
+            mat: CsMatI::new((m, n), ptr, idx, values),
+            x: x.to_vec(),
+            y: vec![T::default(); m],
+            bytes: csr.spmv_bytes(),
+        }
     }
 }
 
@@ -74,7 +79,13 @@ impl<T: PeerReal> Faer<T> {
         let (m, n, ptr, idx, values) = parts(csr);
         let mat = SparseRowMat::new(SymbolicSparseRowMat::new_checked(m, n, ptr, None, idx), values);
         let stack = MemBuffer::new(mat.as_ref().apply_scratch(1, faer::Par::rayon(0)));
-        Self { mat, x: faer::Mat::from_fn(n, 1, |i, _| x[i]), y: faer::Mat::zeros(m, 1), stack, bytes: csr.spmv_bytes() }
+        Self {
+            mat,
+            x: faer::Mat::from_fn(n, 1, |i, _| x[i]),
+            y: faer::Mat::zeros(m, 1),
+            stack,
+            bytes: csr.spmv_bytes(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
-use spandrel_formats::{matrix_market};
+use spandrel_formats::matrix_market;
 
 /// One reader on one file.
 #[derive(Clone, Debug, Serialize)]

@@ -8,7 +8,7 @@ use spandrel_backend_cpu::Cpu;
 use spandrel_bench::case::Case;
 use spandrel_bench::contender::Effort;
 use spandrel_bench::solve::grid::{self, Plan};
-use spandrel_formats::{Traffic};
+use spandrel_formats::Traffic;
 
 fn bench(words: &str, more: &[&Path]) -> Output {
     let program = env!("CARGO_BIN_EXE_spandrel-bench");

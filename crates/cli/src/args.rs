@@ -3,22 +3,33 @@
 use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use spandrel::solvers::block_jacobi::MAX_BLOCK_DIM;
+
+use crate::manual::{CompletionsArgs, ManArgs};
+use crate::names;
 
 /// Where the text of `--help` wraps, on terminals that are wider.
 const WIDTH: usize = 100;
 
-const EXIT_STATUS: &str = "Exit status: 0 converged or done, 1 an error, 2 bad usage, 3 not converged or interrupted.";
+const EXIT_STATUS: &str = "\
+Exit status: 0 converged or done, 1 error, 2 bad usage, 3 not converged or interrupted with an answer, 130 ended by Ctrl-C \
+without an answer.";
 
 const MATRIX_HELP: &str = "\
-MATRIX is a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64 or poisson2d:512;
-`spandrel generate --list` shows them all. A file of a generator's name is reached as ./NAME.";
+MATRIX is a Matrix Market file (.mtx, .mtx.gz), - for stdin, or a generator such as d3n7:64 or poisson2d:512; `spandrel generate \
+--list` shows all generators. Write ./NAME for a file that has the name of a generator.";
 
-/// Sparse linear systems from the command line: solve, inspect, time, convert and generate.
+const STDOUT_HELP: &str = "\
+An output called - has stdout to itself: the report goes to stderr, and --json is refused. Write ./- for a file of that name.";
+
+/// Solve, inspect, time, convert and generate sparse linear systems.
 #[derive(Debug, Parser)]
-#[command(name = "spandrel", version, max_term_width = WIDTH, after_help = EXIT_STATUS)]
+#[command(name = "spandrel", version, max_term_width = WIDTH, subcommand_value_name = "COMMAND", after_help = EXIT_STATUS)]
 pub(crate) struct Cli {
+    /// Print no progress and no notes; errors still go to stderr, results to stdout.
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -31,6 +42,8 @@ pub(crate) enum Command {
     Convert(ConvertArgs),
     Generate(GenerateArgs),
     Devices(DevicesArgs),
+    Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 impl Command {
@@ -43,6 +56,7 @@ impl Command {
             Command::Devices(args) => args.json,
             Command::Convert(args) => args.json,
             Command::Generate(args) => args.json,
+            Command::Completions(_) | Command::Man(_) => false,
         }
     }
 
@@ -55,221 +69,228 @@ impl Command {
             Command::Convert(args) => args.threads,
             Command::Generate(args) => args.threads,
             Command::Devices(args) => args.threads,
+            Command::Completions(_) | Command::Man(_) => None,
         }
     }
 }
 
 /// Solve A x = b.
 ///
-/// The answer names what was chosen and why, how the iteration ended, and the true residual ||b - A x|| / ||b||,
-/// recomputed from x at the end. A matrix that is not square is solved as a least squares problem by --solver direct.
+/// The report says what was chosen and why, how the iteration ended, and the true residual ||b - A x|| / ||b||, recomputed from x at the
+/// end. If the matrix is not square, --solver direct solves the least squares problem.
 ///
-/// Ctrl-C ends the iteration at the next look: x so far is reported and written, with status interrupted. A second
-/// Ctrl-C ends the program.
+/// Ctrl-C stops the iteration: x so far is reported and written, with status interrupted. A second Ctrl-C ends the program at once, and so
+/// does the first while there is no iteration to stop (reading, analysing, factoring, loading, writing).
 #[derive(Debug, Args)]
-#[command(after_help = EXIT_STATUS, after_long_help = format!("{MATRIX_HELP}\n\n{EXIT_STATUS}"))]
+#[command(after_help = EXIT_STATUS, after_long_help = format!("{MATRIX_HELP}\n\n{STDOUT_HELP}\n\n{EXIT_STATUS}"))]
 pub(crate) struct SolveArgs {
-    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    /// Matrix Market file (.mtx, .mtx.gz), - for stdin, or generator (d3n7:64, poisson2d:512, ...).
+    #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) matrix: String,
-    /// Right-hand side: ones, random (uniform in -1..1), from-solution (b = A x for x = 1, so that the error of x is
-    /// known), or a Matrix Market file with one column (one that is called `ones` is reached as ./ones).
+    /// Right-hand side b: ones, random (uniform in -1..1), from-solution (b = A x for x = 1, so that the error of x is
+    /// known), or a Matrix Market file with one column (- for stdin). Write ./ones for a file called ones.
     #[arg(long, value_name = "ones|random|from-solution|FILE", default_value = "ones", help_heading = "Problem")]
+    #[arg(value_parser = names::right_hand_side, value_hint = ValueHint::FilePath)]
     pub(crate) rhs: String,
-    /// First guess of x, a Matrix Market file with one column; zero without it.
+    /// First guess of x: a Matrix Market file with one column (- for stdin). Default: zero.
     #[arg(long, value_name = "FILE", help_heading = "Problem")]
     pub(crate) x0: Option<PathBuf>,
-    /// Seed of a random right-hand side. (A generator's seed is part of its name: `,seed=7`.)
+    /// Seed of --rhs random. (The seed of a generator is part of its name: `,seed=7`.)
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Problem")]
     pub(crate) seed: u64,
 
-    /// Method. auto: cg for a symmetric matrix with a positive diagonal, bicgstab for other square ones, direct for the
-    /// rest; where cg finds the matrix indefinite, auto goes on with bicgstab, and where bicgstab breaks down or diverges, with
-    /// gmres: once, and it says so.
-    #[arg(long, value_enum, default_value_t = SolverName::Auto, help_heading = "Method")]
+    /// Method. auto takes cg for a symmetric matrix with a positive diagonal, bicgstab for other square matrices, and direct for the
+    /// rest. If cg finds the matrix indefinite, auto goes on with bicgstab; if bicgstab breaks down or diverges, with gmres. It switches
+    /// once, and the report says so.
+    #[arg(long, value_enum, ignore_case = true, default_value_t = SolverName::Auto, help_heading = "Method")]
     pub(crate) solver: SolverName,
-    /// Steps of gmres between two restarts: it keeps as many vectors, and two more. Default 30.
+    /// Steps of gmres between two restarts. It stores this many vectors and two more. Default: 30.
     #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
-    /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or approximately
-    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai. auto: mg, ic0 or ilu0, ic0 or jacobi where that fails.
+    /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or an approximation
+    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai.
     ///
-    /// auto: ic0 for a symmetric matrix with a positive diagonal, ilu0 for others whose diagonal has no zero (with cg jacobi), none for
-    /// the rest. Where the factorisation breaks down, jacobi takes its place and the report says so. With cg, mg in the place of ic0 for
-    /// grids so large that it is expected to be done first, if the diagonal is weakly dominant and no other entry is positive; ic0 takes
-    /// over where it comes to nothing. Not with --reproducible, nor with --precision mixed or refined.
+    /// auto takes ic0 for a symmetric matrix with a positive diagonal, ilu0 for other matrices whose diagonal has no zero (jacobi with cg),
+    /// and none for the rest. If the factorisation breaks down, auto takes jacobi instead. With cg, auto takes mg instead of ic0 for
+    /// grids so large that mg should finish first, if the diagonal is weakly dominant and no other entry is positive. If mg makes no
+    /// progress, auto takes ic0 instead. It never takes mg with --reproducible, nor with --precision mixed or refined. The report says
+    /// what was taken and why.
     ///
-    /// ssor is omega = 1 (symmetric Gauss-Seidel); iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices;
-    /// where it meets a pivot that is not positive it factors A + alpha diag(A), and the report says so. ilu0 and iluk go with
-    /// bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows, block-jacobi=auto of the unknowns of a
-    /// point. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not; mg=LEVELS has that many grids at
-    /// most.
+    /// ssor has omega = 1 (symmetric Gauss-Seidel). iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices; if it
+    /// meets a pivot that is not positive, it factors A + alpha diag(A) and the report says so. Use ilu0 and iluk with bicgstab and
+    /// gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a grid point as a
+    /// block. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not; mg=LEVELS has at most that many
+    /// grids.
     ///
-    /// ilu0-jacobi=K and ic0-jacobi=K have K Jacobi sweeps, ilu0-isai and ic0-isai a sparse approximate inverse, in the place of each
-    /// triangular solve: other preconditioners than ilu0 and ic0, which take more iterations.
-    #[arg(long, value_parser = PrecondName::parse, default_value = "auto", help_heading = "Method")]
+    /// ilu0-jacobi=K and ic0-jacobi=K replace each triangular solve by K Jacobi sweeps, ilu0-isai and ic0-isai by a sparse approximate
+    /// inverse. They differ from ilu0 and ic0 and take more iterations.
+    #[arg(long, value_parser = names::Preconditioners, hide_possible_values = true, default_value = "auto", help_heading = "Method")]
     pub(crate) precond: PrecondName,
-    /// Storage format of the iteration. auto: the one that moves the fewest bytes.
-    #[arg(long, value_parser = formats_or_auto(), default_value = "auto", help_heading = "Method")]
+    /// Storage format of the matrix in the iteration. auto takes the one that should be fastest.
+    #[arg(long, value_parser = formats_or_auto(), ignore_case = true, default_value = "auto", help_heading = "Method")]
     pub(crate) format: String,
-    /// Renumbering of rows and columns before the solve; x comes back in the matrix's own numbering.
-    #[arg(long, value_enum, default_value_t = ReorderName::None, help_heading = "Method")]
+    /// Renumber rows and columns before the solve; x comes back in the numbering of the matrix.
+    #[arg(long, value_enum, ignore_case = true, default_value_t = ReorderName::None, help_heading = "Method")]
     pub(crate) reorder: ReorderName,
-    /// Element type of matrix and vectors; mixed: f64 with the preconditioner in f32; refined: f32 with residuals and x in f64.
+    /// Element type of matrix and vectors; mixed and refined combine both.
     ///
-    /// refined solves for corrections in f32, matrix and preconditioner included, until the residual in f64 is small enough
-    /// (iterative refinement); its iterations are those in f32. Both end as converged by the true residual in f64 alone.
-    #[arg(long, value_enum, default_value_t = SolvePrecision::F64, help_heading = "Method")]
+    /// refined solves for corrections in f32, matrix and preconditioner included, until the residual in f64 is small enough (iterative
+    /// refinement). It counts the iterations in f32. mixed and refined end as converged only if the true residual in f64 says so.
+    #[arg(long, value_enum, ignore_case = true, default_value_t = SolvePrecision::F64, help_heading = "Method")]
     pub(crate) precision: SolvePrecision,
 
-    /// Relative goal: ||b - A x|| <= rtol ||b||. Default 1e-8, with f32 alone 1e-5.
+    /// Relative tolerance: ||b - A x|| <= rtol ||b||. Default: 1e-8, or 1e-5 with --precision f32.
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = tolerance, help_heading = "Stopping")]
     pub(crate) rtol: Option<f64>,
-    /// Absolute goal: ||b - A x|| <= atol is enough, too.
+    /// Absolute tolerance: ||b - A x|| <= atol is enough, too.
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = tolerance, default_value = "0", help_heading = "Stopping")]
     pub(crate) atol: f64,
-    /// Iteration limit. Default: 20 times the rows, at least 20.
+    /// Limit of iterations. Default: 20 times the number of rows, at least 20.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Stopping")]
     pub(crate) max_iters: Option<usize>,
-    /// Iterations between two looks at the residual by the host. Default 16. It changes no bit of x.
+    /// The host looks at the residual every N iterations. Default: 16. This changes no bit of x.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) check_every: Option<usize>,
-    /// Iterations of cg or bicgstab in a row without a smaller residual after which the solve ends as stagnated. Default: never.
+    /// Stop cg or bicgstab as stagnated after N iterations in a row without a smaller residual. Default: never.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) stagnation: Option<usize>,
 
-    /// Where to run. auto: the GPU where one is found, else the CPU.
-    #[arg(long, value_enum, default_value_t = BackendName::Auto, help_heading = "Machine")]
+    /// Where to run. auto takes the GPU if one is found, else the CPU.
+    #[arg(long, value_enum, ignore_case = true, default_value_t = BackendName::Auto, help_heading = "Machine")]
     pub(crate) backend: BackendName,
-    /// The GPU with this number, as `spandrel devices` lists them. Default: the first that can be used.
+    /// Number of the GPU, as `spandrel devices` lists them. Default: the first that can be used.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Machine")]
     pub(crate) device: Option<usize>,
-    /// Threads. Default: one per core.
+    /// Number of threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count, help_heading = "Machine")]
     pub(crate) threads: Option<usize>,
-    /// Only kernels whose order of summation all backends share: the same x, bit for bit, on every machine, backend and
+    /// Use only kernels whose order of summation all backends share: x is the same, bit for bit, on every machine, backend and
     /// number of threads.
     ///
-    /// Its cost: formats that sum in another order are refused, or passed over by auto, even where they are faster, and
-    /// --solver direct, whose factorisation orders its sums by the machine, is refused. On the CPU every kernel of this
-    /// build keeps the shared order, so an iteration costs nothing extra there; on a GPU rows of very different lengths
-    /// take longer.
+    /// The cost: formats that sum in another order are refused, and auto passes them over, even where they are faster. --solver direct
+    /// is refused, because its factorisation orders the sums by the machine. On the CPU every kernel of this build keeps the shared
+    /// order, so an iteration costs nothing extra. On a GPU rows of very different lengths take longer.
     #[arg(long, help_heading = "Machine")]
     pub(crate) reproducible: bool,
 
-    /// Write x as a Matrix Market file, packed where the name ends in .gz.
+    /// Write x as a Matrix Market file, compressed if the name ends in .gz; - is stdout.
     #[arg(long, value_name = "x.mtx", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
-    /// Write the relative residual of every iteration as CSV.
+    /// Write the relative residual of every iteration as CSV; - is stdout.
     #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
     pub(crate) history: Option<PathBuf>,
-    /// Draw the convergence as SVG.
+    /// Draw the convergence as SVG; - is stdout.
     #[arg(long, value_name = "FILE.svg", help_heading = "Output", value_parser = PathBufValueParser::new().try_map(svg))]
     pub(crate) plot: Option<PathBuf>,
-    /// One JSON object on stdout.
+    /// Print the report as one JSON object.
     #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 }
 
-/// Describe a matrix: shape, structure, cost per format, and the format it would get.
+/// Describe a matrix: shape, structure, cost per format, and the format that auto takes.
 ///
-/// Values are read as f64, and so are the bytes and the chosen format those of f64.
+/// Values are read as f64, so the bytes and the format are those of f64.
 #[derive(Debug, Args)]
 #[command(after_long_help = MATRIX_HELP)]
 pub(crate) struct InfoArgs {
-    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    /// Matrix Market file (.mtx, .mtx.gz), - for stdin, or generator (d3n7:64, poisson2d:512, ...).
+    #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) matrix: String,
-    /// Draw where the entries are, as a grey PNG of at most 1024 pixels a side.
+    /// Draw where the entries are, as a grey PNG of at most 1024 pixels per side; - is stdout.
     #[arg(long, value_name = "FILE.png", value_parser = PathBufValueParser::new().try_map(png))]
     pub(crate) spy: Option<PathBuf>,
-    /// Threads. Default: one per core.
+    /// Number of threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
-    /// One JSON object on stdout.
+    /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Time y = A x in every format that fits, and check each answer.
+/// Time y = A x in every format that fits, and check each result.
 ///
-/// GB/s counts what the format must move (matrix, x and y once). The share is of the bandwidth of a copy, measured in the
-/// same run on the same device; above 100 % the matrix stays in the cache.
+/// GB/s counts the bytes that the format must move (matrix, x and y once each). The last column compares that with the bandwidth of a copy,
+/// measured in the same run on the same device. It exceeds 100 % if the matrix stays in the cache.
 #[derive(Debug, Args)]
 #[command(after_long_help = MATRIX_HELP)]
 pub(crate) struct SpmvArgs {
-    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    /// Matrix Market file (.mtx, .mtx.gz), - for stdin, or generator (d3n7:64, poisson2d:512, ...).
+    #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) matrix: String,
-    /// Only these formats (repeat, or separate by commas); all without it.
-    #[arg(long, value_name = "FORMAT", value_parser = formats(), value_delimiter = ',')]
+    /// Only these formats (repeat the option, or separate names by commas). Default: all.
+    #[arg(long, value_name = "FORMAT", value_parser = formats(), ignore_case = true, value_delimiter = ',')]
     pub(crate) format: Vec<String>,
     /// Element type of matrix and vectors.
-    #[arg(long, value_enum, default_value_t = Precision::F64)]
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Precision::F64)]
     pub(crate) precision: Precision,
-    /// Where to run. auto: the GPU where one is found, else the CPU.
-    #[arg(long, value_enum, default_value_t = BackendName::Auto)]
+    /// Where to run. auto takes the GPU if one is found, else the CPU.
+    #[arg(long, value_enum, ignore_case = true, default_value_t = BackendName::Auto)]
     pub(crate) backend: BackendName,
-    /// The GPU with this number, as `spandrel devices` lists them. Default: the first that can be used.
+    /// Number of the GPU, as `spandrel devices` lists them. Default: the first that can be used.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) device: Option<usize>,
-    /// Threads. Default: one per core.
+    /// Number of threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
-    /// One JSON object on stdout.
+    /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Write a matrix to a Matrix Market file, packed where the name ends in .gz.
+/// Write a matrix as a Matrix Market file, compressed if the name ends in .gz.
 #[derive(Debug, Args)]
-#[command(after_long_help = MATRIX_HELP)]
+#[command(after_long_help = format!("{MATRIX_HELP}\n\n{STDOUT_HELP}"))]
 pub(crate) struct ConvertArgs {
-    /// Matrix Market file (.mtx, .mtx.gz) or generator (d3n7:64, poisson2d:512, ...).
+    /// Matrix Market file (.mtx, .mtx.gz), - for stdin, or generator (d3n7:64, poisson2d:512, ...).
+    #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) matrix: String,
-    /// The file to write (.mtx, .mtx.gz).
+    /// File to write (.mtx, .mtx.gz); - is stdout.
     pub(crate) out: PathBuf,
-    /// Store the lower triangle only; an error if the matrix is not symmetric.
+    /// Store only the lower triangle; an error if the matrix is not symmetric.
     #[arg(long)]
     pub(crate) symmetric: bool,
-    /// Drop entries with |value| <= THRESHOLD, an absolute bound whatever the matrix's scale; 0 drops explicit zeros.
+    /// Drop entries with |value| <= THRESHOLD, whatever the scale of the matrix; 0 drops stored zeros.
     #[arg(long, value_name = "THRESHOLD", allow_negative_numbers = true, value_parser = tolerance)]
     pub(crate) compress: Option<f64>,
-    /// Threads. Default: one per core.
+    /// Number of threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
-    /// One JSON object on stdout.
+    /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Write a generated matrix to a Matrix Market file, packed where the name ends in .gz.
+/// Write a generated matrix as a Matrix Market file, compressed if the name ends in .gz.
 #[derive(Debug, Args)]
+#[command(after_long_help = STDOUT_HELP)]
 pub(crate) struct GenerateArgs {
-    /// The generator and its parameters, e.g. d3n7:64 or banded:n=15600,d=33.
+    /// Generator and its parameters, such as d3n7:64 or banded:n=15600,d=33.
     #[arg(required_unless_present = "list")]
     pub(crate) spec: Option<String>,
-    /// The file to write (.mtx, .mtx.gz).
+    /// File to write (.mtx, .mtx.gz); - is stdout.
     #[arg(required_unless_present = "list")]
     pub(crate) out: Option<PathBuf>,
-    /// List the generators with their parameters.
+    /// List the generators and their parameters.
     #[arg(long, conflicts_with_all = ["spec", "out"])]
     pub(crate) list: bool,
-    /// Store the lower triangle only; an error if the matrix is not symmetric.
+    /// Store only the lower triangle; an error if the matrix is not symmetric.
     #[arg(long)]
     pub(crate) symmetric: bool,
-    /// Threads. Default: one per core.
+    /// Number of threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
-    /// One JSON object on stdout.
+    /// Print the report as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What there is to run on, and for a missing GPU why it is missing.
+/// List the devices that the program can run on, and why it can use no GPU.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
-    /// Threads. Default: one per core.
+    /// Number of threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,
-    /// One JSON object on stdout.
+    /// Print the list as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -307,7 +328,7 @@ pub(crate) enum PrecondName {
 }
 
 impl PrecondName {
-    fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (stem, parameter) = match text.split_once('=') {
             Some((stem, parameter)) => (stem, Some(parameter)),
             None => (text, None),
@@ -387,6 +408,7 @@ impl std::fmt::Display for PrecondName {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReorderName {
+    /// The numbering of the matrix.
     None,
     /// Reverse Cuthill-McKee: a narrow band.
     Rcm,
@@ -397,7 +419,9 @@ pub(crate) enum ReorderName {
 /// Element types of a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SolvePrecision {
+    /// Double precision.
     F64,
+    /// Single precision.
     F32,
     /// f64 with the preconditioner in f32.
     Mixed,
@@ -436,12 +460,13 @@ macro_rules! stems {
 /// The storage formats, as they are called on the command line.
 pub(crate) const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
 
-fn formats() -> PossibleValuesParser {
-    PossibleValuesParser::new(FORMATS)
+fn formats() -> impl TypedValueParser<Value = String> {
+    PossibleValuesParser::new(FORMATS).map(|name| name.to_ascii_lowercase())
 }
 
-fn formats_or_auto() -> PossibleValuesParser {
-    PossibleValuesParser::new(std::iter::once("auto").chain(FORMATS.iter().copied()))
+fn formats_or_auto() -> impl TypedValueParser<Value = String> {
+    let names = std::iter::once("auto").chain(FORMATS.iter().copied());
+    PossibleValuesParser::new(names).map(|name| name.to_ascii_lowercase())
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {

@@ -125,7 +125,8 @@ pub(crate) fn machine() -> Machine {
 pub(crate) fn set_threads(count: Option<usize>) -> Result<()> {
     let Some(count) = count else { return Ok(()) };
     rayon::ThreadPoolBuilder::new().num_threads(count).build_global().map_err(|error| {
-        Failure::new("device", format!("{count} threads could not be started ({error}); ask for fewer"))
+        let threads = crate::input::counted(count, "thread");
+        Failure::new("device", format!("{threads} could not be started ({error}); ask for fewer"))
     })
 }
 

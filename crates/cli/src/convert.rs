@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
-use spandrel::{Csr, Format};
+use spandrel::Csr;
 use spandrel_formats::generate;
 use spandrel_formats::matrix_market::{self, Symmetry, WriteOptions};
 
 use crate::args::{ConvertArgs, GenerateArgs};
 use crate::failure::{Failure, Result};
 use crate::input;
-use crate::output::{self, Target};
+use crate::output::{self, DASH, Sink, Target};
 use crate::progress::Spinner;
 
 #[derive(Serialize)]
@@ -34,13 +34,13 @@ struct Shape {
 
 pub(crate) fn convert(args: &ConvertArgs) -> Result<()> {
     let target = target(&args.out)?;
-    output::distinct(&[("OUT", Some(&target))], &[("MATRIX", input::file(&args.matrix))])?;
+    output::distinct(&[("OUT", Some(&target))], &[("MATRIX", input::file(&args.matrix))], args.json)?;
     let mut a = input::matrix::<f64>(&args.matrix)?;
     let before = a.nnz();
     if let Some(threshold) = args.compress {
         a = a.compress(threshold);
     }
-    write(&args.matrix, &a, &target, args.symmetric, before - a.nnz(), args.json)
+    write(input::name(&args.matrix), &a, &target, args.symmetric, before - a.nnz(), args.json)
 }
 
 pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
@@ -53,16 +53,18 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<()> {
         return Err(Failure::new("spec", message));
     }
     let target = target(out)?;
+    output::distinct(&[("OUT", Some(&target))], &[], args.json)?;
     let a = input::generated::<f64>(spec, "; `spandrel generate --list` shows all")?;
     write(spec, &a, &target, args.symmetric, 0, args.json)
 }
 
-/// The file to write, whose name says that it is Matrix Market.
+/// Stdout, or the file to write, whose name says that it is Matrix Market.
 fn target(path: &Path) -> Result<Target> {
     let name = path.to_string_lossy().to_lowercase();
     let special = path.exists() && !path.is_file() && !path.is_dir();
-    if !(name.ends_with(".mtx") || name.ends_with(".mtx.gz") || special) {
-        let message = format!("cannot write {}: the name must end in .mtx or .mtx.gz", path.display());
+    if !(name == DASH || name.ends_with(".mtx") || name.ends_with(".mtx.gz") || special) {
+        let message =
+            format!("cannot write {}: the name must end in .mtx or .mtx.gz, or be - for stdout", path.display());
         return Err(Failure::new("unsupported", message));
     }
     Target::check(path)
@@ -74,15 +76,18 @@ fn write(name: &str, a: &Csr<f64>, target: &Target, symmetric: bool, dropped: us
         ..WriteOptions::default()
     };
     {
-        let _spinner = Spinner::start(format!("writing {}", target.path().display()));
-        target.write_with(|path| Ok(matrix_market::write_csr(path, a, &options)?))?;
+        let _spinner = Spinner::start(format!("writing {}", target.name()));
+        target.write_with(|sink| match sink {
+            Sink::File(path) => Ok(matrix_market::write_csr(path, a, &options)?),
+            Sink::Stdout(stdout) => Ok(matrix_market::write_csr_to(stdout, a, &options)?),
+        })?;
     }
-    let bytes = std::fs::metadata(target.path()).map_or(0, |found| found.len());
+    let bytes = target.file().and_then(|path| std::fs::metadata(path).ok()).map(|found| found.len());
     if json {
         return output::print_json(&Written {
             matrix: Shape { name: name.to_string(), nrows: a.nrows(), ncols: a.ncols(), nnz: a.nnz() },
-            out: target.path().display().to_string(),
-            bytes,
+            out: target.name(),
+            bytes: bytes.unwrap_or(0),
             symmetric_storage: symmetric,
             dropped,
         });
@@ -91,9 +96,11 @@ fn write(name: &str, a: &Csr<f64>, target: &Target, symmetric: bool, dropped: us
     if dropped > 0 {
         let _ = write!(text, " ({} dropped)", input::grouped(dropped));
     }
-    let how = if symmetric { ", lower triangle" } else { "" };
-    let _ = writeln!(text, "\nwritten to {} ({}{how})", target.path().display(), input::bytes(bytes));
-    output::print(&text)
+    let how = [bytes.map(input::bytes), symmetric.then(|| "lower triangle".to_string())];
+    let how: Vec<String> = how.into_iter().flatten().collect();
+    let how = if how.is_empty() { String::new() } else { format!(" ({})", how.join(", ")) };
+    let _ = writeln!(text, "\nwritten to {}{how}", target.name());
+    output::report(&text, target.is_stdout())
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,7 @@
 //! `spandrel info`: what a matrix looks like, what each format would cost, and which one it would get.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal;
 
 use serde::Serialize;
 use spandrel::sptrsv::{Levels, Triangle};
@@ -11,10 +12,10 @@ use spandrel_formats::stats::{Stats, Symmetry};
 
 use crate::args::InfoArgs;
 use crate::failure::{Failure, Result};
-use crate::input::{self, grouped};
+use crate::input::{self, counted, grouped};
 use crate::output::{self, Target};
 use crate::progress::Spinner;
-use crate::{backend, spy};
+use crate::{USAGE, backend, spy};
 
 #[derive(Serialize)]
 struct Report {
@@ -110,11 +111,17 @@ struct FormatReport {
 
 pub(crate) fn run(args: &InfoArgs) -> Result<()> {
     let spy = Target::check_optional(args.spy.as_ref())?;
-    output::distinct(&[("--spy", spy.as_ref())], &[("MATRIX", input::file(&args.matrix))])?;
+    output::distinct(&[("--spy", spy.as_ref())], &[("MATRIX", input::file(&args.matrix))], args.json)?;
+    let stdout_is_taken = spy.as_ref().is_some_and(Target::is_stdout);
+    if stdout_is_taken && std::io::stdout().is_terminal() {
+        let message =
+            "--spy - would write a picture to the terminal; send stdout to a file or a program, or name a file";
+        return Err(Failure::new(USAGE, message));
+    }
     let a = input::matrix::<f64>(&args.matrix)?;
     let report = {
-        let _spinner = Spinner::start("looking at the structure");
-        Report::of(&args.matrix, &a)?
+        let _spinner = Spinner::start("analysing the structure");
+        Report::of(input::name(&args.matrix), &a)?
     };
     if let Some(target) = &spy {
         target.write(&spy::draw(&a).png()?)?;
@@ -124,9 +131,9 @@ pub(crate) fn run(args: &InfoArgs) -> Result<()> {
     }
     let mut text = report.text();
     if let Some(target) = &spy {
-        let _ = writeln!(text, "\nspy plot written to {}", target.path().display());
+        let _ = writeln!(text, "\nspy plot written to {}", target.name());
     }
-    output::print(&text)
+    output::report(&text, stdout_is_taken)
 }
 
 impl Report {
@@ -219,17 +226,26 @@ impl Report {
         line(
             "size",
             format!(
-                "{} x {}, {} entries ({:.3} %)",
+                "{} x {}, {} ({:.3} %)",
                 grouped(m.nrows),
                 grouped(m.ncols),
-                grouped(m.nnz),
+                counted(m.nnz, "entry"),
                 m.density * 100.0
             ),
         );
         line("symmetry", m.symmetry.to_string());
         line(
             "rows",
-            format!("{} to {} entries, mean {:.2}, {} empty", grouped(r.min), grouped(r.max), r.mean, grouped(r.empty)),
+            match r.min == r.max {
+                true => format!("{} each, {} empty", counted(r.max, "entry"), grouped(r.empty)),
+                false => format!(
+                    "{} to {}, mean {:.2}, {} empty",
+                    grouped(r.min),
+                    counted(r.max, "entry"),
+                    r.mean,
+                    grouped(r.empty)
+                ),
+            },
         );
         for (k, &count) in r.histogram.iter().enumerate().filter(|&(_, &count)| count > 0) {
             let share = count as f64 / m.nrows.max(1) as f64;
@@ -238,35 +254,35 @@ impl Report {
         line(
             "band",
             format!(
-                "{} below, {} above the diagonal; {} diagonals, {:.1} % filled",
+                "{} below, {} above the diagonal; {}, {:.1} % filled",
                 grouped(b.lower),
                 grouped(b.upper),
-                grouped(b.diagonals),
+                counted(b.diagonals, "diagonal"),
                 b.diagonal_fill * 100.0
             ),
         );
         line(
             "diagonal",
             format!(
-                "{} missing, {} zero, {} negative; dominant in {} rows, strictly in {}",
+                "{} missing, {} zero, {} negative; dominant in {}, strictly in {}",
                 grouped(d.missing),
                 grouped(d.zero),
                 grouped(d.negative),
-                grouped(d.dominant_rows),
+                counted(d.dominant_rows, "row"),
                 grouped(d.strictly_dominant_rows)
             ),
         );
         if self.explicit_zeros + self.non_finite > 0 {
-            let (zeros, bad) = (grouped(self.explicit_zeros), grouped(self.non_finite));
-            line("values", format!("{zeros} stored zeros, {bad} infinite or NaN"));
+            let (zeros, bad) = (counted(self.explicit_zeros, "stored zero"), grouped(self.non_finite));
+            line("values", format!("{zeros}, {bad} infinite or NaN"));
         }
         line("grid", self.grid.in_words());
         for level in self.levels.iter().flatten() {
             line(
                 level.triangle,
                 format!(
-                    "{} dependency levels, {:.1} rows each on average, {} at most",
-                    grouped(level.levels),
+                    "{}, {:.1} rows each on average, {} at most",
+                    counted(level.levels, "dependency level"),
                     level.mean_rows,
                     grouped(level.max_rows)
                 ),
@@ -301,10 +317,10 @@ impl GridReport {
             (Some([x, y, z]), Some(points), Some(exact), _) => {
                 let rest = if exact { "every row has all its neighbours" } else { "some rows lack neighbours" };
                 let unknowns = match self.unknowns {
-                    Some(unknowns) if unknowns > 1 => format!(", {unknowns} unknowns a point"),
+                    Some(unknowns) if unknowns > 1 => format!(", {unknowns} unknowns per point"),
                     _ => String::new(),
                 };
-                format!("{x} x {y} x {z}, stencil of {points} points{unknowns}, {rest}")
+                format!("{x} x {y} x {z}, stencil of {}{unknowns}, {rest}", counted(points, "point"))
             }
             (_, _, _, why) => format!("no: {}", why.as_deref().unwrap_or("")),
         }

@@ -1,13 +1,17 @@
-//! What comes in: a matrix from a file or a generator, and vectors from files.
+//! What comes in: a matrix from a file, from stdin or from a generator, and vectors from files or stdin. The name `-` stands for stdin.
 
-use std::io::ErrorKind;
+use std::io::{BufRead, ErrorKind};
 use std::path::Path;
 
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Error, Format, Real, generate, matrix_market};
+use spandrel_formats::{Csr, Error, Real, generate, matrix_market};
 
 use crate::failure::{Failure, Result};
+use crate::output::DASH;
 use crate::progress::Spinner;
+
+/// How stdin is called in reports and messages.
+const STDIN: &str = "stdin";
 
 /// Reads or generates the matrix that `text` names.
 ///
@@ -17,9 +21,17 @@ pub(crate) fn matrix<T: Real>(text: &str) -> Result<Csr<T>> {
     if generate::is_spec(text) {
         return generated(text, "; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
     }
-    let _spinner = Spinner::start(format!("reading {text}"));
+    let _spinner = Spinner::start(format!("reading {}", name(text)));
+    if text == DASH {
+        return Ok(matrix_market::read_from(STDIN, std::io::stdin().lock())?);
+    }
     matrix_market::read_csr(text)
         .map_err(|error| explain(error, "give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64"))
+}
+
+/// An input as it is called in reports and messages.
+pub(crate) fn name(text: &str) -> &str {
+    if text == DASH { STDIN } else { text }
 }
 
 /// Generates the matrix that `spec` names; `advice` follows what is wrong with it.
@@ -43,25 +55,47 @@ pub(crate) fn file(text: &str) -> Option<&Path> {
     (!generate::is_spec(text)).then(|| Path::new(text))
 }
 
-/// Reads a vector of `expected` elements; `what` names its role.
+/// Reads a vector of `expected` elements; `what` names its role, `advice` says what to give where the file is missing.
 ///
 /// # Errors
 /// As [`matrix`]; kind `shape` with another length.
-pub(crate) fn vector<T: Real>(path: &Path, what: &str, expected: usize) -> Result<Vec<T>> {
-    let vector = matrix_market::read_vector(path)
-        .map_err(|error| explain(error, "give a Matrix Market file with one column"))?;
+pub(crate) fn vector<T: Real>(path: &Path, what: &str, expected: usize, advice: &str) -> Result<Vec<T>> {
+    let shown = path.display().to_string();
+    let shown = name(&shown);
+    let spinner = Spinner::start(format!("reading {shown}"));
+    let vector = if path == Path::new(DASH) {
+        matrix_market::read_vector_bytes(STDIN, &piped(std::io::stdin().lock())?)?
+    } else {
+        matrix_market::read_vector(path).map_err(|error| explain(error, advice))?
+    };
+    drop(spinner);
     if vector.len() != expected {
         return Err(Failure::new(
             "shape",
             format!(
-                "{}: {what} has {} elements, the matrix needs {expected}; give one number per {}",
-                path.display(),
-                vector.len(),
+                "{shown}: {what} has {}, the matrix needs {expected}; give one number per {}",
+                counted(vector.len(), "element"),
                 if what == "x0" { "column" } else { "row" }
             ),
         ));
     }
     Ok(vector)
+}
+
+/// All that `reader` gives, or no more than its first bytes where they cannot begin a Matrix Market file: what never ends is not read
+/// until memory is gone.
+fn piped(mut reader: impl BufRead) -> Result<Vec<u8>> {
+    const BEGINNINGS: [&[u8]; 3] = [b"%%", b"\x1f\x8b", b"\xef\xbb\xbf"];
+    let failed = |error| Failure::new("io", format!("{STDIN}: {error}"));
+    let first = reader.fill_buf().map_err(failed)?.to_vec();
+    let text = first.trim_ascii_start();
+    let known = |begin: &&[u8]| text.iter().zip(*begin).all(|(a, b)| a == b);
+    if !BEGINNINGS.iter().any(known) {
+        return Ok(first);
+    }
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// A file that is not there gets a word on what to give.
@@ -101,7 +135,16 @@ pub(crate) fn not_finite_word<T: Real>(value: T) -> &'static str {
 
 /// Rows x columns, entries.
 pub(crate) fn describe<T: Real>(a: &Csr<T>) -> String {
-    format!("{} x {}, {} entries", grouped(a.nrows()), grouped(a.ncols()), grouped(a.nnz()))
+    format!("{} x {}, {}", grouped(a.nrows()), grouped(a.ncols()), counted(a.nnz(), "entry"))
+}
+
+/// A number of things: `1 entry`, `1,200 entries`.
+pub(crate) fn counted(n: usize, thing: &str) -> String {
+    let ending = if n == 1 { "" } else { "s" };
+    match thing.strip_suffix('y') {
+        Some(stem) if n != 1 => format!("{} {stem}ies", grouped(n)),
+        _ => format!("{} {thing}{ending}", grouped(n)),
+    }
 }
 
 /// Digits in groups of three.
@@ -149,6 +192,21 @@ mod tests {
         assert_eq!(["0", "12", "123", "1,234", "1,234,567"], [0, 12, 123, 1234, 1_234_567].map(grouped)[..]);
         assert_eq!(["0 B", "999 B", "1.0 kB", "1.5 MB"], [0, 999, 1000, 1_500_000].map(bytes)[..]);
         assert_eq!(["5 us", "1.0 ms", "2.5 ms", "1.00 s"], [5e-6, 1e-3, 2.5e-3, 1.0].map(seconds)[..]);
+    }
+
+    #[test]
+    fn things_are_counted_in_words() {
+        let entries = [0, 1, 2, 1234].map(|n| counted(n, "entry"));
+        assert_eq!(entries, ["0 entries", "1 entry", "2 entries", "1,234 entries"]);
+        assert_eq!([1, 2].map(|n| counted(n, "row")), ["1 row", "2 rows"]);
+    }
+
+    #[test]
+    fn what_cannot_be_a_vector_is_not_read_to_its_end() {
+        let endless = std::io::BufReader::new(std::io::repeat(0));
+        assert!(piped(endless).unwrap().len() <= 1 << 20);
+        assert_eq!(piped(&b"%%MatrixMarket rest"[..]).unwrap(), b"%%MatrixMarket rest");
+        assert_eq!(piped(&b""[..]).unwrap(), b"");
     }
 
     #[test]

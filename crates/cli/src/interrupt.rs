@@ -1,32 +1,88 @@
-//! Ctrl-C: the first asks the work to end with what it has, the second ends the program.
+//! Ctrl-C, and the signals that ask a program to end (SIGTERM, SIGHUP).
+//!
+//! While a solve iterates, the first one asks it to stop with the x it has. At any other time, and the second time, the program ends at
+//! once. Files that are being written are removed first, so that none is left half-written.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use crate::failure::{Failure, Result};
+use crate::progress;
 
-/// Exit status of a program ended by the second Ctrl-C: 128 + SIGINT.
-const KILLED: i32 = 130;
+/// Exit status of a program that was ended at once: 128 + SIGINT, as shells report it.
+pub(crate) const ENDED: u8 = 130;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
-static LISTENING: AtomicBool = AtomicBool::new(false);
+static LOOKING: AtomicBool = AtomicBool::new(false);
+/// Files that are not yet whole. Whoever holds the lock is making, moving or removing a file.
+static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Installs the handler, once however often it is called: where something looks at [`asked`]. Before this, Ctrl-C ends the program at once.
+/// Installs the handler. Called once, before any work.
 ///
 /// # Errors
 /// Kind `io`, if the system refuses.
-pub(crate) fn listen() -> Result<()> {
-    if LISTENING.swap(true, Ordering::SeqCst) {
-        return Ok(());
-    }
-    ctrlc::set_handler(|| {
-        if ASKED.swap(true, Ordering::SeqCst) {
-            std::process::exit(KILLED);
-        }
-    })
-    .map_err(|error| Failure::new("io", format!("cannot listen for Ctrl-C: {error}")))
+pub(crate) fn install() -> Result<()> {
+    ctrlc::set_handler(pressed).map_err(|error| Failure::new("io", format!("cannot listen for Ctrl-C: {error}")))
 }
 
-/// Whether Ctrl-C was pressed.
+fn pressed() {
+    if LOOKING.load(Ordering::SeqCst) && !ASKED.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    // Never unlocked: no file is made or moved from here on.
+    let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    for file in unfinished.iter() {
+        // Nothing is left to do where that fails.
+        let _ = std::fs::remove_file(file);
+    }
+    progress::interrupted();
+    std::process::exit(i32::from(ENDED));
+}
+
+/// Whether Ctrl-C was pressed while somebody looks.
 pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
+}
+
+/// While this lives, the first Ctrl-C does no more than make [`asked`] true: whoever holds it looks there.
+#[derive(Debug)]
+pub(crate) struct Looking(());
+
+impl Looking {
+    pub(crate) fn start() -> Self {
+        LOOKING.store(true, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        LOOKING.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Makes a file by `make`, which returns its path, and removes it if Ctrl-C ends the program before [`finish`].
+///
+/// # Errors
+/// Those of `make`.
+pub(crate) fn begin<E>(make: impl FnOnce() -> std::result::Result<PathBuf, E>) -> std::result::Result<PathBuf, E> {
+    let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = make()?;
+    unfinished.push(file.clone());
+    Ok(file)
+}
+
+/// Moves or removes an unfinished file by `how`. Ctrl-C comes before it or after it, never in between.
+pub(crate) fn finish<R>(file: &Path, how: impl FnOnce() -> R) -> R {
+    let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = how();
+    unfinished.retain(|other| other != file);
+    result
+}
+
+/// Does something short that Ctrl-C must not divide.
+pub(crate) fn undivided<R>(work: impl FnOnce() -> R) -> R {
+    let _unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
+    work()
 }

@@ -1,7 +1,7 @@
 //! The `spandrel` program: solves, describes, times, converts and generates sparse matrices.
 //!
 //! Results go to stdout, everything else to stderr. With `--json` stdout holds exactly one object, also for an error.
-//! Exit status: 0 converged or done; 1 an error; 2 bad usage; 3 not converged or interrupted.
+//! Exit status: 0 converged or done; 1 an error; 2 bad usage; 3 not converged or interrupted with an answer; 130 ended by Ctrl-C.
 
 mod args;
 mod backend;
@@ -11,6 +11,9 @@ mod failure;
 mod info;
 mod input;
 mod interrupt;
+mod manual;
+mod memory;
+mod names;
 mod output;
 mod plot;
 mod progress;
@@ -21,7 +24,7 @@ mod spy;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use args::{Cli, Command};
 use failure::{Failure, Result};
@@ -36,10 +39,11 @@ const USAGE: &str = "usage";
 const NOT_CONVERGED: u8 = 3;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    progress::set_quiet(cli.quiet);
     let json = cli.command.json();
     match run(&cli.command) {
         Ok(true) => ExitCode::SUCCESS,
@@ -51,8 +55,16 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line. Options that are known to be tried by mistake are answered with the right ones.
+fn parse() -> std::result::Result<Cli, clap::Error> {
+    let mut command = Cli::command().mut_subcommand("solve", |solve| solve.args(names::misnamed()));
+    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
 /// Whether what was asked for was reached.
 fn run(command: &Command) -> Result<bool> {
+    interrupt::install()?;
     backend::set_threads(command.threads())?;
     match command {
         Command::Solve(args) => solve::run(args),
@@ -61,6 +73,8 @@ fn run(command: &Command) -> Result<bool> {
         Command::Convert(args) => convert::convert(args).map(|()| true),
         Command::Generate(args) => convert::generate(args).map(|()| true),
         Command::Info(args) => info::run(args).map(|()| true),
+        Command::Completions(args) => manual::completions(args).map(|()| true),
+        Command::Man(args) => manual::man(args).map(|()| true),
     }
 }
 

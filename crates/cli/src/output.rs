@@ -1,13 +1,17 @@
 //! Where results go: stdout with readers that may leave early, and files that are checked before the work starts.
 //!
 //! A reader of stdout that leaves early (`| head -1`) is not an error: the rest of the output is dropped, and the exit
-//! status stays the one of the work.
+//! status stays the one of the work. The name `-` stands for stdout. The report then goes to stderr.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
+use crate::{USAGE, interrupt, progress};
+
+/// The name that stands for stdin among the inputs and for stdout among the outputs.
+pub(crate) const DASH: &str = "-";
 
 /// Writes `text` to stdout.
 ///
@@ -29,18 +33,68 @@ pub(crate) fn print_json(object: &impl serde::Serialize) -> Result<()> {
     print(&line)
 }
 
-/// A file that will be written once there is a result.
+/// Writes the report of a command: to stdout, or where one of its files goes there to stderr, unless the program is to be quiet.
+///
+/// # Errors
+/// As [`print`].
+pub(crate) fn report(text: &str, stdout_is_taken: bool) -> Result<()> {
+    if !stdout_is_taken {
+        return print(text);
+    }
+    if !progress::is_quiet() {
+        // Nobody is left to tell where stderr is closed.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+    Ok(())
+}
+
+/// Stdout, which remembers whether its reader has left.
+#[derive(Debug)]
+pub(crate) struct Stdout {
+    to: io::StdoutLock<'static>,
+    left: bool,
+}
+
+impl Stdout {
+    fn noted<R>(&mut self, result: io::Result<R>) -> io::Result<R> {
+        self.left |= result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.to.write(bytes);
+        self.noted(written)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.to.flush();
+        self.noted(flushed)
+    }
+}
+
+/// What a result is written to.
+pub(crate) enum Sink<'a> {
+    File(&'a Path),
+    Stdout(&'a mut Stdout),
+}
+
+/// Where a result will be written once there is one.
 #[derive(Debug)]
 pub(crate) struct Target {
-    path: PathBuf,
+    /// `None` is stdout.
+    path: Option<PathBuf>,
 }
 
 impl Target {
     /// Finds out now whether `path` can be written. What lies there stays as it is until [`Target::write`].
     ///
     /// # Errors
-    /// Kind `io`: a directory, a missing folder, no permission, a symbolic link that leads nowhere.
+    /// Kind `io` for a folder, a place where nothing can be written, and a symbolic link that leads nowhere.
     pub(crate) fn check(path: &Path) -> Result<Self> {
+        if path == Path::new(DASH) {
+            return Ok(Self { path: None });
+        }
         let refuse = |error: io::Error| refused(path, &error);
         match fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(refused(path, &"it is a directory")),
@@ -55,11 +109,14 @@ impl Target {
                     );
                     return Err(refused(path, &why));
                 }
-                OpenOptions::new().write(true).create_new(true).open(path).map_err(refuse)?;
-                fs::remove_file(path).map_err(refuse)?;
+                interrupt::undivided(|| {
+                    OpenOptions::new().write(true).create_new(true).open(path)?;
+                    fs::remove_file(path)
+                })
+                .map_err(refuse)?;
             }
         }
-        Ok(Self { path: path.to_path_buf() })
+        Ok(Self { path: Some(path.to_path_buf()) })
     }
 
     /// As [`Target::check`], for an option that may be absent.
@@ -67,46 +124,73 @@ impl Target {
         path.map(|path| Self::check(path)).transpose()
     }
 
-    /// The file's name.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// The file, unless it is stdout.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
-    /// Writes the whole file.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.path.is_none()
+    }
+
+    /// As it is called in messages.
+    pub(crate) fn name(&self) -> String {
+        self.path.as_ref().map_or_else(|| "stdout".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Writes all of it.
     ///
     /// # Errors
     /// As [`Target::write_with`].
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<()> {
-        self.write_with(|path| fs::write(path, bytes).map_err(|error| refused(path, &error)))
+        self.write_with(|sink| match sink {
+            Sink::File(path) => fs::write(path, bytes).map_err(|error| refused(path, &error)),
+            Sink::Stdout(stdout) => stdout
+                .write_all(bytes)
+                .and_then(|()| stdout.flush())
+                .map_err(|error| Failure::new("io", format!("stdout: {error}"))),
+        })
     }
 
     /// Has `write` write a temporary file beside the target, which then takes the target's place: a failure leaves what was
-    /// there. Pipes and devices, and files in a folder that takes no new ones, are written in place.
+    /// there. Stdout, pipes and devices, and files in a folder that takes no new ones, are written in place.
     ///
     /// # Errors
     /// What `write` says, about the target; kind `io` where the temporary file cannot be made or moved.
-    pub(crate) fn write_with(&self, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    pub(crate) fn write_with(&self, write: impl FnOnce(Sink<'_>) -> Result<()>) -> Result<()> {
+        let Some(name) = &self.path else {
+            let mut stdout = Stdout { to: io::stdout().lock(), left: false };
+            let written = write(Sink::Stdout(&mut stdout));
+            return match written {
+                Err(_) if stdout.left => Ok(()),
+                // As writers to anything call it.
+                Err(failure) => Err(Failure { message: failure.message.replace("<writer>", "stdout"), ..failure }),
+                Ok(()) => Ok(()),
+            };
+        };
         // Through symbolic links, so that a link stays one.
-        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let path = fs::canonicalize(name).unwrap_or_else(|_| name.clone());
         let old = fs::metadata(&path).ok();
         if old.as_ref().is_some_and(|old| !old.is_file()) {
-            return write(&self.path);
+            return write(Sink::File(name));
         }
-        let part = match part_of(&path) {
+        let part = match interrupt::begin(|| part_of(&path)) {
             Ok(part) => part,
-            Err(error) if old.is_some() && error.kind() == io::ErrorKind::PermissionDenied => return write(&self.path),
-            Err(error) => return Err(refused(&self.path, &error)),
-        };
-        let moved = write(&part).and_then(|()| {
-            if let Some(old) = old {
-                fs::set_permissions(&part, old.permissions()).map_err(|error| refused(&self.path, &error))?;
+            Err(error) if old.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
+                return write(Sink::File(name));
             }
-            fs::rename(&part, &path).map_err(|error| refused(&self.path, &error))
+            Err(error) => return Err(refused(name, &error)),
+        };
+        let moved = write(Sink::File(&part)).and_then(|()| {
+            if let Some(old) = old {
+                fs::set_permissions(&part, old.permissions()).map_err(|error| refused(name, &error))?;
+            }
+            interrupt::finish(&part, || fs::rename(&part, &path)).map_err(|error| refused(name, &error))
         });
         moved.map_err(|mut failure| {
             // The first failure is the one to tell.
-            let _ = fs::remove_file(&part);
-            let (temporary, name) = (part.display().to_string(), self.path.display().to_string());
+            let _ = interrupt::finish(&part, || fs::remove_file(&part));
+            let (temporary, name) = (part.display().to_string(), name.display().to_string());
             failure.message = failure.message.replace(&temporary, &name);
             failure
         })
@@ -134,11 +218,29 @@ fn part_of(path: &Path) -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Refuses outputs that would overwrite each other or an input; `(option, path)` each. Pipes and devices may be shared.
+/// Refuses outputs that would overwrite each other or an input, and two things on stdin or stdout; `(option, path)` each, and whether the
+/// report is JSON. Pipes and devices may be shared.
 ///
 /// # Errors
-/// Kind `same_file`.
-pub(crate) fn distinct(outputs: &[(&str, Option<&Target>)], inputs: &[(&str, Option<&Path>)]) -> Result<()> {
+/// Kinds `same_file` and `usage`.
+pub(crate) fn distinct(
+    outputs: &[(&str, Option<&Target>)],
+    inputs: &[(&str, Option<&Path>)],
+    json: bool,
+) -> Result<()> {
+    let printed = outputs.iter().filter(|(_, target)| target.is_some_and(Target::is_stdout)).map(|(name, _)| *name);
+    let printed: Vec<&str> = json.then_some("--json").into_iter().chain(printed).collect();
+    if let [first, second, ..] = printed[..] {
+        let message = format!("{first} and {second} would both go to stdout; write {second} to a file");
+        return Err(Failure::new(USAGE, message));
+    }
+    let is_stdin = |path: &Path| path == Path::new(DASH);
+    let piped: Vec<&str> =
+        inputs.iter().filter(|(_, path)| path.is_some_and(is_stdin)).map(|(name, _)| *name).collect();
+    if let [first, second, ..] = piped[..] {
+        let message = format!("{first} and {second} would both be read from stdin; read {second} from a file");
+        return Err(Failure::new(USAGE, message));
+    }
     let place = |path: &Path| -> Option<PathBuf> {
         match fs::metadata(path) {
             Ok(found) if !found.is_file() => None,
@@ -149,13 +251,14 @@ pub(crate) fn distinct(outputs: &[(&str, Option<&Target>)], inputs: &[(&str, Opt
             }
         }
     };
-    let inputs = inputs.iter().filter_map(|(name, path)| Some((*name, place((*path)?)?)));
+    let files = inputs.iter().filter_map(|(name, path)| Some((*name, path.filter(|path| !is_stdin(path))?)));
+    let inputs = files.filter_map(|(name, path)| Some((name, place(path)?)));
     let mut taken: Vec<(&str, PathBuf)> = inputs.collect();
     for (name, target) in outputs {
-        let Some((target, place)) = target.and_then(|target| Some((target, place(target.path())?))) else { continue };
+        let Some(file) = target.and_then(Target::file) else { continue };
+        let Some(place) = place(file) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, path)| *path == place) {
-            let message =
-                format!("{name} would overwrite {}, which is {other}; give another name", target.path().display());
+            let message = format!("{name} would overwrite {}, which is {other}; give another name", file.display());
             return Err(Failure::new("same_file", message));
         }
         taken.push((name, place));
@@ -193,7 +296,8 @@ mod tests {
         let path = folder.path().join("x.mtx.gz");
         fs::write(&path, b"old").unwrap();
         let target = Target::check(&path).unwrap();
-        let failure = target.write_with(|part| {
+        let failure = target.write_with(|sink| {
+            let Sink::File(part) = sink else { panic!("a file is no stdout") };
             assert_eq!(part.extension().unwrap(), "gz");
             fs::write(part, b"half").unwrap();
             Err(Failure::new("io", format!("{}: disk full", part.display())))
@@ -232,11 +336,31 @@ mod tests {
         let target = |path: &Path| Target::check(path).unwrap();
         let (x, y, z) = (target(&a), target(&roundabout), target(&b));
         assert!(
-            distinct(&[("--out", Some(&x)), ("--plot", Some(&z)), ("--history", None)], &[("MATRIX", None)]).is_ok()
+            distinct(&[("--out", Some(&x)), ("--plot", Some(&z)), ("--history", None)], &[("MATRIX", None)], true)
+                .is_ok()
         );
-        let clash = distinct(&[("--out", Some(&x)), ("--history", Some(&y))], &[]).unwrap_err();
+        let clash = distinct(&[("--out", Some(&x)), ("--history", Some(&y))], &[], false).unwrap_err();
         assert_eq!(clash.kind, "same_file");
         assert!(clash.message.contains("--history") && clash.message.contains("--out"), "{}", clash.message);
-        assert_eq!(distinct(&[("--out", Some(&z))], &[("MATRIX", Some(&b))]).unwrap_err().kind, "same_file");
+        assert_eq!(distinct(&[("--out", Some(&z))], &[("MATRIX", Some(&b))], false).unwrap_err().kind, "same_file");
+    }
+
+    #[test]
+    fn stdin_and_stdout_take_one_thing_each() {
+        let dash = Path::new(DASH);
+        let stdout = Target::check(dash).unwrap();
+        assert!(stdout.is_stdout() && !dash.exists());
+        assert!(distinct(&[("--out", Some(&stdout))], &[("MATRIX", Some(dash)), ("--rhs", None)], false).is_ok());
+        for clash in [
+            distinct(&[("--out", Some(&stdout)), ("--plot", Some(&stdout))], &[], false),
+            distinct(&[("--plot", Some(&stdout))], &[], true),
+            distinct(&[], &[("MATRIX", Some(dash)), ("--plot", Some(dash))], false),
+        ] {
+            let clash = clash.unwrap_err();
+            assert_eq!(clash.kind, USAGE);
+            assert!(clash.message.contains("--plot"), "{clash}");
+        }
+        let file = Target::check(&Path::new(".").join(DASH)).unwrap();
+        assert!(!file.is_stdout());
     }
 }

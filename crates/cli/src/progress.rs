@@ -1,6 +1,11 @@
-//! What moves on stderr while long work runs, if stderr is a terminal; nothing otherwise.
+//! What stderr says while long work runs: one line with the current phase, only if stderr is a terminal, and notes.
+//!
+//! There is one line for the whole program. Phases nest: the innermost is shown, and when it ends the one around it is shown again.
+//! `--quiet` leaves out both the line and the notes.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,38 +14,146 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const STEPS: u64 = 1000;
 const REDRAW: Duration = Duration::from_millis(120);
 
-/// A spinner with a message, for work of unknown length.
+static QUIET: AtomicBool = AtomicBool::new(false);
+static LINE: Mutex<Line> = Mutex::new(Line::new());
+
+/// Leaves out the line and the notes from here on.
+pub(crate) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+fn line() -> MutexGuard<'static, Line> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says what was decided or left out, on a line of its own above the moving one.
+pub(crate) fn note(text: &str) {
+    if is_quiet() {
+        return;
+    }
+    // Nobody is left to tell where stderr is closed.
+    let tell = || drop(writeln!(std::io::stderr(), "note: {text}"));
+    match &line().bar {
+        Some(bar) => bar.suspend(tell),
+        None => tell(),
+    }
+}
+
+/// Names what is being done now, in place of what the innermost phase was called. Nothing happens outside of any phase.
+pub(crate) fn say(message: impl Into<String>) {
+    let mut line = line();
+    if let Some(id) = line.phases.last().map(|phase| phase.id) {
+        line.rename(id, message.into());
+    }
+}
+
+/// Clears the line and says in which phase the program was ended.
+pub(crate) fn interrupted() {
+    let mut line = line();
+    line.clear();
+    let place = line.phases.last().map(|phase| format!(" while {}", phase.message)).unwrap_or_default();
+    drop(writeln!(std::io::stderr(), "interrupted{place}"));
+}
+
 #[derive(Debug)]
-pub(crate) struct Spinner(ProgressBar);
+struct Phase {
+    id: u64,
+    message: String,
+}
+
+/// The phases that are under way, outermost first, and what shows the innermost on a terminal.
+#[derive(Debug)]
+struct Line {
+    phases: Vec<Phase>,
+    next: u64,
+    bar: Option<ProgressBar>,
+}
+
+impl Line {
+    const fn new() -> Self {
+        Self { phases: Vec::new(), next: 0, bar: None }
+    }
+
+    fn begin(&mut self, message: String) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.phases.push(Phase { id, message });
+        id
+    }
+
+    fn rename(&mut self, id: u64, message: String) {
+        if let Some(phase) = self.phases.iter_mut().find(|phase| phase.id == id) {
+            phase.message = message;
+        }
+        self.show();
+    }
+
+    fn end(&mut self, id: u64) {
+        self.phases.retain(|phase| phase.id != id);
+        self.show();
+    }
+
+    /// A spinner with the innermost phase, or nothing where there is none.
+    fn show(&mut self) {
+        let Some(phase) = self.phases.last() else { return self.clear() };
+        let bar = self.bar.get_or_insert_with(|| started(None, "{spinner:.cyan} {msg} [{elapsed}]", ""));
+        if bar.message() != phase.message {
+            bar.reset_elapsed();
+            bar.set_message(phase.message.clone());
+        }
+    }
+
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A bar on stderr, or a hidden one where that is no terminal or the program is to be quiet.
+fn started(len: Option<u64>, template: &str, chars: &str) -> ProgressBar {
+    if is_quiet() || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(len, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(if chars.is_empty() { style } else { style.progress_chars(chars) });
+    }
+    bar.enable_steady_tick(REDRAW);
+    bar
+}
+
+/// A phase of unknown length, until it is dropped. Its message says what is done in the form "reading a.mtx".
+#[derive(Debug)]
+pub(crate) struct Spinner(u64);
 
 impl Spinner {
     pub(crate) fn start(message: impl Into<String>) -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self(ProgressBar::hidden());
-        }
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{spinner:.cyan} {msg} [{elapsed}]") {
-            bar.set_style(style);
-        }
-        bar.set_message(message.into());
-        bar.enable_steady_tick(REDRAW);
-        Self(bar)
+        let mut line = line();
+        let id = line.begin(message.into());
+        line.show();
+        Self(id)
     }
 
     pub(crate) fn say(&self, message: impl Into<String>) {
-        self.0.set_message(message.into());
+        line().rename(self.0, message.into());
     }
 }
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        line().end(self.0);
     }
 }
 
-/// The bar of an iteration, with its residual.
+/// The phase of an iteration: a bar with the residual.
 #[derive(Debug)]
 pub(crate) struct Descent {
+    id: u64,
     bar: ProgressBar,
     goal: f64,
     first: Option<f64>,
@@ -49,18 +162,13 @@ pub(crate) struct Descent {
 impl Descent {
     /// A bar that is full once the relative residual is `goal`.
     pub(crate) fn start(method: &str, goal: f64) -> Self {
-        let bar = if std::io::stderr().is_terminal() {
-            let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{prefix:.bold} [{bar:30.cyan/dim}] {msg} [{elapsed}]") {
-                bar.set_style(style.progress_chars("━╸─"));
-            }
-            bar.set_prefix(method.to_string());
-            bar.enable_steady_tick(REDRAW);
-            bar
-        } else {
-            ProgressBar::hidden()
-        };
-        Self { bar, goal, first: None }
+        let mut line = line();
+        line.clear();
+        let id = line.begin(format!("iterating by {method}"));
+        let bar = started(Some(STEPS), "{prefix:.bold} [{bar:30.cyan/dim}] {msg} [{elapsed}]", "━╸─");
+        bar.set_prefix(method.to_string());
+        line.bar = Some(bar.clone());
+        Self { id, bar, goal, first: None }
     }
 
     /// Shows the relative residual after so many iterations.
@@ -73,7 +181,9 @@ impl Descent {
 
 impl Drop for Descent {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        let mut line = line();
+        line.clear();
+        line.end(self.id);
     }
 }
 
@@ -86,7 +196,7 @@ fn fraction(first: f64, residual: f64, goal: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::fraction;
+    use super::*;
 
     #[test]
     fn the_bar_is_logarithmic_and_never_leaves_its_ends() {
@@ -96,5 +206,22 @@ mod tests {
         assert_eq!(fraction(1.0, f64::NAN, 1e-8), 0.0);
         assert_eq!(fraction(1.0, 0.5, 0.0), 0.0);
         assert_eq!(fraction(1.0, 0.5, 2.0), 0.0);
+    }
+
+    #[test]
+    fn the_innermost_phase_is_shown_and_the_outer_one_comes_back() {
+        let mut line = Line::new();
+        let shown = |line: &Line| line.bar.as_ref().map(ProgressBar::message);
+        let outer = line.begin("reading".into());
+        line.show();
+        let inner = line.begin("unpacking".into());
+        line.show();
+        assert_eq!(shown(&line).as_deref(), Some("unpacking"));
+        line.rename(outer, "loading".into());
+        assert_eq!(shown(&line).as_deref(), Some("unpacking"));
+        line.end(inner);
+        assert_eq!(shown(&line).as_deref(), Some("loading"));
+        line.end(outer);
+        assert_eq!(shown(&line), None);
     }
 }

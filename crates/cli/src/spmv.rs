@@ -126,7 +126,12 @@ fn measure<T: Real, B: EveryFormat<T>>(args: &SpmvArgs, device: &B) -> Result<()
     drop(spinner);
 
     let report = Report {
-        matrix: MatrixReport { name: args.matrix.clone(), nrows: a.nrows(), ncols: a.ncols(), nnz: a.nnz() },
+        matrix: MatrixReport {
+            name: input::name(&args.matrix).to_string(),
+            nrows: a.nrows(),
+            ncols: a.ncols(),
+            nnz: a.nnz(),
+        },
         backend: B::NAME,
         device: device.describe(),
         n_threads: rayon::current_num_threads(),
@@ -328,11 +333,11 @@ impl Report {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{}: {} x {}, {} entries, {}\n{}: {}, copy {:.1} GB/s\n",
+            "{}: {} x {}, {}, {}\n{}: {}, copy {:.1} GB/s\n",
             m.name,
             input::grouped(m.nrows),
             input::grouped(m.ncols),
-            input::grouped(m.nnz),
+            input::counted(m.nnz, "entry"),
             self.precision,
             self.backend,
             self.device,

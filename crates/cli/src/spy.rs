@@ -5,7 +5,7 @@
 //! by a whole number, with light lines between the cells where they are wide enough.
 //! Cost: one pass over the entries, 4 bytes per bin.
 
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 
 use crate::failure::{Failure, Result};
 

@@ -121,6 +121,8 @@ pub const GPU_COSTS: [(&str, Option<GpuCost>); 13] = [
 pub const GPU_NANOSECONDS_PER_BYTE: f64 = 0.000256;
 /// Bytes of a product up to which a GPU's second-level cache holds it from one call to the next.
 pub const GPU_PAST_CACHE: u64 = 50_000_000;
+/// Nanoseconds that a product must save for a share of time to be told: over a thousand products, as many as a solve makes, a millisecond.
+const WORTH_TELLING: f64 = 1000.0;
 /// How fast such a product goes beside the memory's rate: the cache is faster, but a few microseconds are too short to get going.
 pub const GPU_CACHE_RATE: f64 = 0.8;
 
@@ -213,13 +215,18 @@ fn best_of<T: Real>(csr: &Csr<T>, machine: Machine, candidates: Vec<Candidate>) 
         format!("{shape}, {} per product against csr's {}", megabytes(bytes), megabytes(own))
     } else {
         // As many bytes or more: on a CPU fewer instructions decide, of a matrix that a cache holds; on a GPU how they are read.
-        let rate = |name| candidates.iter().find(|c| c.name == name).and_then(weighted).unwrap_or(f64::INFINITY);
-        let percent = 100.0 * (1.0 - rate(format) / rate("csr"));
+        let cost = |name| candidates.iter().find(|c| c.name == name).and_then(weighted).unwrap_or(f64::INFINITY);
+        let saved = cost("csr") - cost(format);
+        let percent = 100.0 * saved / cost("csr");
         let reason = match machine {
             Machine::Cpu => "as the caches hold the matrix",
             Machine::Gpu => "as its access is more regular",
         };
-        format!("{shape}, expected {percent:.0} % less time per product than csr, {reason}")
+        if saved >= WORTH_TELLING {
+            format!("{shape}, expected {percent:.0} % less time per product than csr, {reason}")
+        } else {
+            format!("{shape}, expected to save less than 1 us per product against csr")
+        }
     };
     Choice { format, candidates, why }
 }
@@ -302,7 +309,7 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                     4 * nrows * width as u64 + (nnz - rest as u64) * size + vectors + rest as u64 * (8 + size)
                 });
                 (
-                    format!("{} of {width} and {rest} triplets", count(csr.nrows(), "row")),
+                    format!("{} of {width} and {}", count(csr.nrows(), "row"), count(rest, "triplet")),
                     nrows * width as u64 + rest as u64,
                     bytes,
                 )
@@ -329,8 +336,9 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                 }
                 let left = longer.get(taken).copied().unwrap_or(0) as u64;
                 bytes += packed * size + (nnz - packed) * entry + 4 * (left + 1) + 4 * nrows + vectors;
+                let entries = if nnz - packed == 1 { "entry" } else { "entries" };
                 (
-                    format!("{} and {} entries in csr", count(shapes.len(), "block"), nnz - packed),
+                    format!("{} and {} {entries} in csr", count(shapes.len(), "block"), nnz - packed),
                     places + nnz - packed + left + 1,
                     Ok(bytes),
                 )

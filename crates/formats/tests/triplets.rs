@@ -3,15 +3,15 @@
 use spandrel_formats::{Csr, Error, MAX_INDEX, Real, Triplets, convert, for_each_format};
 
 /// Sums of these depend on their order.
-const ENTRIES: [(usize, usize, f64); 5] = [(1, 2, 1e16), (0, 0, 1.0), (1, 2, 1.0), (1, 2, -1e16), (1, 0, 4.0)];
+const ENTRIES: [(usize, usize, f64); 5] = [(1, 2, 1e16), (0, 0, 1.0), (1, 2, -1e16), (1, 2, 1.0), (1, 0, 4.0)];
 
 #[test]
 fn duplicates_are_summed_in_the_order_of_the_entries() {
     let a = Csr::from_triplets(2, 3, ENTRIES).unwrap();
     assert_eq!((a.row_ptr(), a.col_idx()), (&[0, 1, 3][..], &[0, 0, 2][..]));
-    assert_eq!(a.values(), [1.0, 4.0, (1e16 + 1.0) - 1e16]);
+    assert_eq!(a.values(), [1.0, 4.0, (1e16 - 1e16) + 1.0]);
     let back = Csr::from_triplets(2, 3, ENTRIES.into_iter().rev()).unwrap();
-    assert_eq!(back.values(), [1.0, 4.0, (-1e16 + 1.0) + 1e16]);
+    assert_eq!(back.values(), [1.0, 4.0, (1.0 - 1e16) + 1e16]);
     assert_ne!(a.values()[2], back.values()[2], "the entries show no order");
     assert_eq!(Csr::<f32>::from_triplets(0, 0, []).unwrap().nnz(), 0);
 }

@@ -193,12 +193,6 @@ pub enum Error {
         /// `"infinite"` or `"NaN"`.
         found: &'static str,
     },
-    /// The watcher asked to stop before there was an x.
-    #[error("interrupted while {phase}")]
-    Interrupted {
-        /// What was being done.
-        phase: &'static str,
-    },
     /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
     #[error(transparent)]
     Triangle(#[from] spandrel_sptrsv::Error),
@@ -211,8 +205,8 @@ pub enum Error {
     /// A set-up whose watcher broke it off.
     #[error("the set-up was interrupted before its phase: {phase}")]
     Interrupted {
-        /// The phase that did not begin.
-        phase: crate::Phase,
+        /// The phase that did not begin, in words.
+        phase: String,
     },
     /// The backend failed.
     #[error(transparent)]
@@ -259,7 +253,6 @@ impl Error {
             | Error::Block { found: "not finite", .. }
             | Error::Element { .. }
             | Error::NotFinite { .. } => Some(crate::Status::NotFinite),
-            Error::Interrupted { .. } => Some(crate::Status::Interrupted),
             Error::Diagonal { .. } | Error::Block { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
             Error::NotConverged { outcome } => Some(outcome.status),
             Error::Interrupted { .. } => Some(crate::Status::Interrupted),

@@ -13,7 +13,7 @@
 use std::fmt;
 
 use spandrel_backend::{Backend, Cast, Coeff, Gate, MixedPrecision, Preconditioner};
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 
 use crate::norm::{exponent, power_of_two};
 use crate::pool::Pool;

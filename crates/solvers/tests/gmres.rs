@@ -8,7 +8,7 @@ use problems::{ALL, Krylov, diagonal, honest, matrix, norm, relative_residual, s
 use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, Coeff, Gate, Mat, Preconditioner, Quantity, Trace};
 use spandrel_backend_cpu::{Cpu, Scalar, Vector};
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 use spandrel_solvers::{
     BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Placement, Status,
 };

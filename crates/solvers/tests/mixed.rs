@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use problems::{ALL, Krylov, diagonal, honest, matrix, solve_from, stencil, uneven};
 use spandrel_backend::{Backend, Mat, Preconditioner, Quantity, Watch};
 use spandrel_backend_cpu::{Cpu, Vector};
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
     BiCgStab, Cg, Error, Gmres, Identity, Ilu, Jacobi, Mixed, Narrowed, Options, Outcome, Progress, Refine, Result,

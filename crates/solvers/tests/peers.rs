@@ -14,7 +14,7 @@ use faer::{MatMut, MatRef, Par};
 use problems::{stencil, uneven};
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 use spandrel_solvers::{BiCgStab, Cg, Factored, Identity, Jacobi, Options, Status};
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Serial, Triangle, Triangular, serial};
 

@@ -258,7 +258,7 @@ mod tests {
                 None => ControlFlow::Break(()),
             });
             match refused {
-                Err(crate::Error::Interrupted { phase }) => assert_eq!(phase, *last),
+                Err(crate::Error::Interrupted { phase }) => assert_eq!(phase, last.to_string()),
                 Err(other) => panic!("{last}: {other}"),
                 Ok(_) => panic!("{last} was not broken off"),
             }

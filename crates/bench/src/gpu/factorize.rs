@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Coeff, Factorize, Load};
 use spandrel_backend_cuda::{Cuda, Vector};
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Pattern};
 
 use super::Gpu;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use spandrel_backend::{Error, Gate, Operator};
 use spandrel_backend_cuda::{Cuda, Vector};
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 
 use super::Gpu;
 use super::cusparse::{Algorithm, Arrays, Cusparse, Product};

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use spandrel_backend_cuda::cudarc::driver::{CudaSlice, DevicePtr, sys};
-use spandrel_formats::{Real};
+use spandrel_formats::Real;
 use spandrel_sptrsv::{Diagonal, Triangle, Triangular};
 
 use super::Gpu;

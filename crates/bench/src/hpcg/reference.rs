@@ -116,7 +116,7 @@ mod tests {
     fn the_problem_is_hpcgs() {
         let problem = Problem::new([16, 16, 16]).unwrap();
         // Entries of (3 k - 2)^3 for k points an axis.
-        let entries: Vec<usize> = problem.operators.iter().map(Format::nnz).collect();
+        let entries: Vec<usize> = problem.operators.iter().map(|a| a.nnz()).collect();
         assert_eq!(entries, [46 * 46 * 46, 22 * 22 * 22, 10 * 10 * 10, 4 * 4 * 4]);
         assert_eq!((problem.b[0], problem.b[1 + 16 + 256]), (26.0 - 7.0, 0.0));
         assert_eq!((problem.finer(0, 1 + 8 + 64), problem.finer(2, 1)), (2 + 32 + 512, 2));

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn small_stand_ins_are_of_like_size() {
-        use spandrel_formats::{Csr};
+        use spandrel_formats::Csr;
         for named in SUITE.iter().filter(|named| named.nnz < 300_000) {
             let csr: Csr<f64> = spandrel_formats::generate::csr(named.stand_in).unwrap();
             let near = |a: usize, b: usize, by: f64| (a as f64 / b as f64 - 1.0).abs() < by;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use spandrel::incomplete::{Chosen, Incomplete};
 use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 use spandrel_solvers::{
     BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, Options, Outcome, Precond, Progress, Result, Status,
 };

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use spandrel::Format;
 use spandrel::solvers::direct::Factorable;
 use spandrel::solvers::{Direct, DirectOptions, Method};
 

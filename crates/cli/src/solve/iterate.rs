@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,8 +21,8 @@ use super::problem::{Problem, restore};
 use super::report::counted;
 use super::{Ending, Fallback, Lap, Seconds, judge};
 use crate::failure::{Failure, Result};
-use crate::interrupt;
-use crate::progress::Descent;
+use crate::interrupt::{self, Looking};
+use crate::progress::{self, Descent};
 
 macro_rules! in_format {
     ([($T:ty, $name:expr, $run:ident, $args:tt)] $(($stem:ident, $Type:ident)),*) => {
@@ -71,11 +70,13 @@ fn solve_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value>>(
     let perm = problem.take_permutation();
     let Problem { a, b, x0, .. } = problem;
     let supply = Supply::new(a);
+    progress::say(format!("making the preconditioner {}", plan.precond));
     let Made { m, factor, fallback } = match maker(&supply)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
+    progress::say(format!("storing the matrix as {} and loading it", plan.format));
     let a = supply.stored::<F>(device, &mut lap, seconds)?;
     let b_device = device.upload(&b)?;
     drop(b);
@@ -85,8 +86,6 @@ fn solve_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value>>(
     rehearse(device, &a, &m, &b_device, plan)?;
     lap.add_to(&mut seconds.setup);
 
-    // From here on the watcher looks; until here, and in a direct solve, Ctrl-C ends the program at once.
-    interrupt::listen()?;
     let ending = run(plan, |solver| attempt(device, &a, &m, &b_device, x0.as_deref(), plan, solver));
     lap.add_to(&mut seconds.solve);
     let mut ending = preconditioned(judge(ending, plan.solver)?, factor, fallback);
@@ -268,7 +267,7 @@ pub(super) fn run<T>(
         counted(first.iterations, "iteration"),
         second.solver.as_str()
     );
-    drop(writeln!(std::io::stderr(), "note: {switch}"));
+    progress::note(&switch);
     second.note = Some(joined(switch, second.note.take()));
     second.fallback =
         Some(Fallback { from: first.solver.as_str(), status: first.status.as_str(), iterations: first.iterations });
@@ -317,6 +316,7 @@ pub(super) fn watched(
     solve: impl FnOnce(Watcher<'_>) -> solvers::Result<Outcome>,
 ) -> solvers::Result<Outcome> {
     let mut bar = Descent::start(solver.as_str(), plan.rtol);
+    let _looking = Looking::start();
     solve(&mut |progress: Progress| {
         bar.show(progress.iterations, progress.residual);
         if interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

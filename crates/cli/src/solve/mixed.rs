@@ -10,7 +10,7 @@ use spandrel::incomplete::Incomplete;
 use spandrel::multigrid::Geometric;
 use spandrel::rows::Rows;
 use spandrel::solvers::{Mixed, Narrowed};
-use spandrel::{Csr, Format, Mat};
+use spandrel::{Csr, Mat};
 use spandrel_formats::Bsr;
 
 use super::iterate::{Supply, solve_with};

@@ -12,11 +12,10 @@ mod problem;
 mod refined;
 mod report;
 
-use std::io::Write;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use serde::Serialize;
+use spandrel::Device;
 use spandrel::any::{Complete, Task};
 use spandrel::backend::Narrow;
 use spandrel::backend_cpu::Cpu;
@@ -28,9 +27,10 @@ use spandrel_formats::{Survey, matrix_market};
 
 use crate::args::{BackendName, PrecondName, SolveArgs, SolvePrecision, SolverName};
 use crate::failure::{Failure, Result};
-use crate::output::{self, Target};
+use crate::output::{self, Sink, Target};
 use crate::plot::Convergence;
-use crate::{backend, input};
+use crate::progress::{self, Spinner};
+use crate::{backend, input, memory};
 use plan::Plan;
 use precond::{FactorReport, PrecondFallback};
 use problem::Problem;
@@ -138,8 +138,7 @@ impl<T> Ending<T> {
         let why = format!("{} ended as {} after {after}", first.solver, first.status.as_str());
         let to = self.precond_fallback.take().map_or_else(|| PrecondName::Ic0.to_string(), |next| next.to);
         let switch = format!("{} came to nothing ({why}), so {to} took its place", plan.precond);
-        // Nobody is left to tell where stderr is closed.
-        drop(writeln!(std::io::stderr(), "note: --precond auto: {switch}"));
+        progress::note(&format!("--precond auto: {switch}"));
         self.note = Some(iterate::joined(switch, self.note.take()));
         self.precond_fallback = Some(PrecondFallback { from: plan.precond.to_string(), to, why });
     }
@@ -180,6 +179,12 @@ struct Targets {
     plot: Option<Target>,
 }
 
+impl Targets {
+    fn stdout_is_taken(&self) -> bool {
+        [&self.out, &self.history, &self.plot].into_iter().flatten().any(Target::is_stdout)
+    }
+}
+
 /// Whether the system was solved.
 ///
 /// # Errors
@@ -193,7 +198,8 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
     let outputs =
         [("--out", targets.out.as_ref()), ("--history", targets.history.as_ref()), ("--plot", targets.plot.as_ref())];
     let rhs = problem::rhs_file(args);
-    output::distinct(&outputs, &[("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())])?;
+    let inputs = [("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())];
+    output::distinct(&outputs, &inputs, args.json)?;
     let begin = Instant::now();
     let opened = match (args.solver, args.backend) {
         // A number beside the CPU is told first.
@@ -253,13 +259,14 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     let x0 = problem::first_guess(args, &a)?;
     lap.add_to(&mut seconds.read);
 
+    let spinner = Spinner::start("analysing the matrix");
     let survey = Survey::of(&a);
     let mut plan = Plan::make(args, &a, &survey)?;
     if plan.solver == Method::Direct && wants_gpu(args) {
         return Err(direct_on_a_gpu());
     }
     let matrix = MatrixReport {
-        name: args.matrix.clone(),
+        name: input::name(&args.matrix).to_string(),
         nrows: a.nrows(),
         ncols: a.ncols(),
         nnz: a.nnz(),
@@ -287,6 +294,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         let first = std::mem::replace(&mut ending, iterate(problem, &second, device, &mut seconds)?);
         ending.took_over(&first, &plan);
     }
+    drop(spinner);
     seconds.total = job.begin.elapsed().as_secs_f64();
 
     let forward_error = match &ending.x {
@@ -331,6 +339,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
         atol: args.atol,
         max_iters: plan.max_iters,
         seconds,
+        peak_memory_bytes: memory::peak_bytes(),
         fallback: ending.fallback.take(),
         precond_fallback: ending.precond_fallback.take(),
         why: Why { backend: &why.full, solver: &plan.solver_why, precond: &plan.precond_why, format: &format_why },
@@ -343,7 +352,7 @@ fn solve<T: Factorable, B: Complete<T>>(job: &Job<'_>, device: &B, iterate: Iter
     if args.json {
         output::print_json(&report)?;
     } else {
-        output::print(&report.text(args, &written))?;
+        output::report(&report.text(args, &written), targets.stdout_is_taken())?;
     }
     match failure {
         Some(failure) => Err(Failure { object_printed: args.json, ..failure }),
@@ -356,37 +365,38 @@ fn write_files<T: Factorable>(
     targets: &Targets,
     report: &Report<'_>,
     x: Option<&[T]>,
-) -> (Vec<(&'static str, PathBuf)>, Option<Failure>) {
+) -> (Vec<(&'static str, String)>, Option<Failure>) {
     let mut written = Vec::new();
     let mut failure: Option<Failure> = None;
-    let mut note = |what, target: &Target, result: Result<()>| match (result, &mut failure) {
-        (Ok(()), _) => written.push((what, target.path().to_path_buf())),
-        (Err(next), None) => failure = Some(next),
-        (Err(next), Some(first)) => first.message = format!("{}; {}", first.message, next.message),
+    let mut note = |what, target: &Target, write: &dyn Fn(&Target) -> Result<()>| {
+        let _spinner = Spinner::start(format!("writing {}", target.name()));
+        match (write(target), &mut failure) {
+            (Ok(()), _) => written.push((what, target.name())),
+            (Err(next), None) => failure = Some(next),
+            (Err(next), Some(first)) => first.message = format!("{}; {}", first.message, next.message),
+        }
     };
     if let Some(target) = &targets.out {
+        let vector = |x: &[T], sink: Sink<'_>| match sink {
+            Sink::File(path) => Ok(matrix_market::write_vector(path, x)?),
+            Sink::Stdout(stdout) => Ok(matrix_market::write_vector_to(stdout, x)?),
+        };
         match x {
-            Some(x) => {
-                let vector = |path: &std::path::Path| Ok(matrix_market::write_vector(path, x)?);
-                note("x", target, target.write_with(vector));
-            }
-            // Nobody is left to tell where stderr is closed.
-            None => {
-                drop(writeln!(std::io::stderr(), "note: {} is not written, there is no x", target.path().display()))
-            }
+            Some(x) => note("x", target, &|target| target.write_with(|sink| vector(x, sink))),
+            None => progress::note(&format!("{} is not written, there is no x", target.name())),
         }
     }
     if let Some(target) = &targets.history {
-        note("history", target, target.write(report::csv(report.history).as_bytes()));
+        note("history", target, &|target| target.write(report::csv(report.history).as_bytes()));
     }
     if let Some(target) = &targets.plot {
-        let subtitle = format!(
-            "{} with {} on {}, {}: {} after {} iterations",
-            report.solver, report.precond, report.format, report.precision, report.status, report.iterations
-        );
-        let plot =
-            Convergence { title: &report.matrix.name, subtitle: &subtitle, history: report.history, goal: report.rtol };
-        note("plot", target, plot.svg().and_then(|svg| target.write(svg.as_bytes())));
+        let plot = Convergence {
+            title: &report.matrix.name,
+            subtitle: &report.subtitle(),
+            history: report.history,
+            goal: report.rtol,
+        };
+        note("plot", target, &|target| plot.svg().and_then(|svg| target.write(svg.as_bytes())));
     }
     (written, failure)
 }

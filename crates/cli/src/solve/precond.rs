@@ -1,7 +1,6 @@
 //! The preconditioner of an iterative solve: made from the matrix, on the device that solves.
 
 use std::borrow::Cow;
-use std::io::Write;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use spandrel_formats::Bsr;
 use super::plan::Plan;
 use crate::args::PrecondName;
 use crate::failure::{Failure, Result};
+use crate::progress;
 
 /// What is said of triangular factors.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -73,13 +73,9 @@ pub(super) fn make<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>>>(
         Err(failure) => failure.message,
     };
     let fallback = PrecondFallback { from: plan.precond.to_string(), to: other.to_string(), why };
-    // Nobody is left to tell where stderr is closed.
-    drop(writeln!(
-        std::io::stderr(),
-        "note: --precond auto chose {}, which failed ({}); {} takes its place",
-        fallback.from,
-        fallback.why,
-        fallback.to
+    progress::note(&format!(
+        "--precond auto chose {}, which failed ({}); {} takes its place",
+        fallback.from, fallback.why, fallback.to
     ));
     let made = named(device, a, other, plan.reproducible)?;
     Ok(made.map(|made| Made { fallback: Some(fallback), ..made }))

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use spandrel::{Csr, Format, Real};
+use spandrel::{Csr, Real};
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::reorder;
 
 use crate::args::{ReorderName, SolveArgs};
 use crate::failure::{Failure, Result};
-use crate::input;
+use crate::{input, names};
 
 /// A system, renumbered if that was asked for. `perm` leads back. Clones share the matrix.
 #[derive(Clone, Debug)]
@@ -70,7 +70,13 @@ pub(super) fn right_hand_side<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<V
         "ones" => Ok(vec![T::one(); a.nrows()]),
         "random" => Ok(random(args.seed, a.nrows())),
         "from-solution" => Ok(row_sums(a)),
-        file => input::vector(Path::new(file), "b", a.nrows()),
+        file => {
+            let advice = format!(
+                "give ones, random, from-solution, or a Matrix Market file with one column{}",
+                names::did_you_mean(file, names::RIGHT_HAND_SIDES)
+            );
+            input::vector(Path::new(file), "b", a.nrows(), &advice)
+        }
     }
 }
 
@@ -84,7 +90,8 @@ pub(super) fn rhs_file(args: &SolveArgs) -> Option<&Path> {
 
 /// x0 as `--x0` asks for it; `None` for zero.
 pub(super) fn first_guess<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Option<Vec<T>>> {
-    args.x0.as_deref().map(|file| input::vector(file, "x0", a.ncols())).transpose()
+    let advice = "give a Matrix Market file with one column";
+    args.x0.as_deref().map(|file| input::vector(file, "x0", a.ncols(), advice)).transpose()
 }
 
 /// A x for x = 1, each row summed in stored order.

@@ -23,7 +23,7 @@ use super::precond::{Given, Made, make};
 use super::problem::{Problem, restore};
 use super::{Ending, Lap, Seconds, judge};
 use crate::failure::Result;
-use crate::interrupt;
+use crate::progress;
 
 pub(super) fn solve<B>(mut problem: Problem<f64>, plan: &Plan, device: &B, seconds: &mut Seconds) -> Result<Ending<f64>>
 where
@@ -72,15 +72,18 @@ where
     let mut lap = Lap::start();
     let Problem { a, b, x0, .. } = problem;
     let supply = Supply::new(a);
+    progress::say("loading the matrix");
     let wide = supply.rows(device)?;
     device.synchronize()?;
     lap.add_to(&mut seconds.load);
     let narrowing = Narrowing::of(&supply);
+    progress::say(format!("making the preconditioner {}", plan.precond));
     let Made { m, factor, fallback } = match make::<f32, B>(device, &narrowing, plan)? {
         Ok(made) => made,
         Err(error) => return judge(Err(error), plan.solver),
     };
     lap.add_to(&mut seconds.setup);
+    progress::say(format!("storing the matrix as {} and loading it", plan.format));
     let (narrow, exponent) = in_f32::<F, B>(device, narrowing, (&mut lap, &mut seconds.analyze))?;
     unmapped_later(supply.into_host());
     let n = wide.nrows();
@@ -125,7 +128,6 @@ where
         lap.add_to(&mut seconds.setup);
     }
 
-    interrupt::listen()?;
     let ending = run(plan, |solver| {
         let mut x = match x0.as_deref() {
             Some(x0) => Backend::<f64>::upload(device, x0)?,

@@ -1,14 +1,14 @@
 //! What a solve says at its end: one JSON object, a few aligned lines, or a CSV history.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::precond::{FactorReport, PrecondFallback};
 use super::{Fallback, Seconds};
 use crate::args::SolveArgs;
-use crate::input::{grouped, seconds as duration};
+pub(super) use crate::input::counted;
+use crate::input::{bytes, grouped, name, seconds as duration};
 
 /// The JSON object. Non-finite numbers become `null`.
 #[derive(Debug, Serialize)]
@@ -42,6 +42,8 @@ pub(super) struct Report<'a> {
     pub(super) atol: f64,
     pub(super) max_iters: usize,
     pub(super) seconds: Seconds,
+    /// Of the program on the host; `null` where the system does not say.
+    pub(super) peak_memory_bytes: Option<u64>,
     pub(super) fallback: Option<Fallback>,
     pub(super) precond_fallback: Option<PrecondFallback>,
     pub(super) why: Why<'a>,
@@ -77,7 +79,7 @@ pub(super) struct Why<'a> {
 
 impl Report<'_> {
     /// The report for people, with the files that were written.
-    pub(super) fn text(&self, args: &SolveArgs, written: &[(&str, PathBuf)]) -> String {
+    pub(super) fn text(&self, args: &SolveArgs, written: &[(&str, String)]) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<9}{value}");
@@ -86,11 +88,11 @@ impl Report<'_> {
         line(
             "matrix",
             format!(
-                "{}: {} x {}, {} entries, {}",
+                "{}: {} x {}, {}, {}",
                 m.name,
                 grouped(m.nrows),
                 grouped(m.ncols),
-                grouped(m.nnz),
+                counted(m.nnz, "entry"),
                 if m.symmetric { "symmetric" } else { "not symmetric" }
             ),
         );
@@ -133,10 +135,23 @@ impl Report<'_> {
             duration(s.solve),
             duration(s.total)
         );
-        for (what, path) in written {
-            let _ = writeln!(text, "{what} written to {}", path.display());
+        if let Some(peak) = self.peak_memory_bytes {
+            let _ = writeln!(text, "peak memory {}", bytes(peak));
+        }
+        for (what, name) in written {
+            let _ = writeln!(text, "{what} written to {name}");
         }
         text
+    }
+
+    /// What was run and how it ended, below the title of the convergence plot.
+    pub(super) fn subtitle(&self) -> String {
+        if self.solver == "direct" {
+            return format!("direct, {}: {}", self.precision, self.status);
+        }
+        let work = counted(self.iterations, "iteration");
+        let Self { solver, precond, format, precision, status, .. } = self;
+        format!("{solver} with {precond} on {format}, {precision}: {status} after {work}")
     }
 
     fn verdict(&self, limited: bool) -> String {
@@ -194,14 +209,9 @@ impl Report<'_> {
             "ones" => "ones".to_string(),
             "random" => format!("random in -1..1, seed {}", args.seed),
             "from-solution" => "A x for x = ones".to_string(),
-            file => format!("from {file}"),
+            file => format!("from {}", name(file)),
         }
     }
-}
-
-/// A number of things, one thing or several.
-pub(super) fn counted(n: usize, thing: &str) -> String {
-    format!("{} {thing}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
 /// One line per entry of the history; its first is before any iteration.

@@ -62,6 +62,18 @@ fn fields(prefix: &str, value: &Value, found: &mut Vec<String>) {
 }
 
 #[test]
+fn every_exit_status() {
+    let guide = include_str!("../../../../docs/guide/first-solve.md");
+    let help = stdout(&run(&["--help"]));
+    let man = stdout(&run(&["man"])).replace('\\', "");
+    for place in [README, guide, &help, &stdout(&run(&["solve", "--help"])), &man, &stdout(&run(&["man", "solve"]))] {
+        for status in ["0", "1", "2", "3", "130"] {
+            assert!(place.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == status), "{status}: {place}");
+        }
+    }
+}
+
+#[test]
 fn every_field_and_column() {
     let folder = Folder::new();
     let (csv, out) = (folder.name("h.csv"), folder.name("a.mtx"));

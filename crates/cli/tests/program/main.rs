@@ -5,9 +5,12 @@ mod commands;
 mod documented;
 mod gpu;
 mod memory;
+mod shells;
 mod signals;
 mod snapshots;
 mod solving;
+mod streams;
+mod wording;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

@@ -39,5 +39,10 @@ fn a_solve_holds_the_matrix_its_vectors_and_one_copy() {
         let allowed = (matrix + vectors * 8 * n + copy) * 13 / 10;
         assert!(peak > matrix, "{peak} bytes cannot be all");
         assert!(peak <= allowed, "{format}: {peak} bytes, {allowed} allowed");
+        // The program counts the same, up to the megabytes of its last moments.
+        let said = object["peak_memory_bytes"].as_u64().expect("a number");
+        assert!(said.abs_diff(peak) <= peak / 20, "{said} bytes by its own word, {peak} seen");
     }
+    let report = stdout(&run(&["solve", "poisson2d:4"]));
+    assert!(report.lines().any(|line| line.starts_with("peak memory ") && line.ends_with(" MB")), "{report}");
 }

@@ -44,7 +44,12 @@ fn interrupt(child: &Child) {
 fn a_reader_that_has_left_is_no_error() {
     let folder = Folder::new();
     let out = folder.name("a.mtx");
-    let commands: [&[&str]; 10] = [
+    let commands: [&[&str]; 15] = [
+        &["generate", "poisson2d:20", "-", "--quiet"],
+        &["solve", "poisson2d:20", "--out", "-", "--quiet"],
+        &["solve", "poisson2d:20", "--plot", "-", "--quiet"],
+        &["completions", "bash"],
+        &["man"],
         &["spmv", "poisson2d:20", "--format", "csr"],
         &["convert", "poisson2d:20", &out],
         &["generate", "poisson2d:20", &out],
@@ -80,9 +85,11 @@ fn a_full_disk_is_an_error() {
         eprintln!("skipped: this system has no /dev/full");
         return;
     };
-    let (code, stderr) = wait(start(&["devices"], full.into()));
-    assert_eq!(code, Some(1));
-    assert!(stderr.starts_with("error: stdout: "), "{stderr}");
+    for args in [&["devices"][..], &["generate", "poisson2d:200", "-"], &["completions", "zsh"]] {
+        let (code, stderr) = wait(start(args, full.try_clone().expect("a file").into()));
+        assert_eq!(code, Some(1), "{args:?}");
+        assert!(stderr.starts_with("error: stdout: "), "{stderr}");
+    }
 }
 
 #[test]
@@ -96,26 +103,33 @@ fn the_exit_status_stays_that_of_the_work() {
 const LONG: [&str; 8] =
     ["solve", "anisotropic2d:700,eps=0.0001", "--precond", "none", "--rtol", "1e-13", "--max-iters", "100000000"];
 
-/// Waits until the program listens for Ctrl-C, which it does once the matrix is there, and a little longer.
-pub(super) fn await_handler(child: &mut Child) {
-    /// SIGINT in the mask of caught signals.
-    const SIGINT: u64 = 1 << 1;
-    let begin = Instant::now();
-    let status = format!("/proc/{}/status", child.id());
-    while begin.elapsed() < Duration::from_secs(60) {
+/// Starts the program again and again until a Ctrl-C meets its iteration, and returns what `then` makes of that: during set-up Ctrl-C
+/// ends the program, which says so, and the next attempt waits longer.
+fn interrupt_the_iteration(
+    args: &[&str],
+    then: impl Fn(Child) -> (Option<i32>, String, String),
+) -> (Option<i32>, String, String) {
+    let mut delay = Duration::from_millis(1500);
+    loop {
+        let mut child = start(args, Stdio::piped());
+        std::thread::sleep(delay);
         assert!(child.try_wait().expect("a child").is_none(), "the solve is over too soon for this test");
-        let Ok(contents) = std::fs::read_to_string(&status) else {
-            // No such file system here: a wait that is long enough by far.
-            std::thread::sleep(Duration::from_secs(10));
-            return;
-        };
-        let caught = contents.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        if caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & SIGINT != 0)) {
-            break;
+        interrupt(&child);
+        let (code, stdout, stderr) = then(child);
+        if code != Some(130) || stderr.contains("iterating") {
+            return (code, stdout, stderr);
         }
-        std::thread::sleep(Duration::from_millis(5));
+        assert!(delay < Duration::from_secs(60), "no iteration so far: {stderr}");
+        delay *= 2;
     }
-    std::thread::sleep(Duration::from_millis(1500));
+}
+
+/// The exit status of a child, its stdout and its stderr.
+fn ended(mut child: Child) -> (Option<i32>, String, String) {
+    let mut stdout = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
+    let (code, stderr) = wait(child);
+    (code, stdout, stderr)
 }
 
 #[test]
@@ -123,12 +137,7 @@ fn ctrl_c_ends_the_solve_with_what_it_has() {
     let folder = Folder::new();
     let (out, csv) = (folder.name("x.mtx"), folder.name("h.csv"));
     let files = ["--json", "--check-every", "1", "--out", &out, "--history", &csv];
-    let mut child = start(&[&LONG[..], &files].concat(), Stdio::piped());
-    await_handler(&mut child);
-    interrupt(&child);
-    let mut text = String::new();
-    child.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
-    let (code, stderr) = wait(child);
+    let (code, text, stderr) = interrupt_the_iteration(&[&LONG[..], &files].concat(), ended);
     assert_eq!((code, stderr.as_str()), (Some(3), ""), "{text}");
     let object: Value = serde_json::from_str(&text).expect("one object");
     assert_eq!(object["status"], "interrupted");
@@ -142,34 +151,60 @@ fn ctrl_c_ends_the_solve_with_what_it_has() {
     );
 }
 
-#[test]
-fn ctrl_c_ends_a_direct_solve_at_once() {
-    use std::os::unix::process::ExitStatusExt;
-    /// SIGINT.
-    const INTERRUPT: i32 = 2;
-    // Fill of a cube: far more than a minute of factoring.
+/// Presses Ctrl-C after a while: the program ends at once with status 130, and says what it was doing.
+#[track_caller]
+fn ended_while(args: &[&str], stdin: Stdio, doing: &[&str]) {
     let mut child = Command::new(program())
         .env(HIDES_GPUS, "")
-        .args(["solve", "poisson3d:60", "--solver", "direct"])
+        .args(args)
+        .stdin(stdin)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    std::thread::sleep(Duration::from_millis(1500));
-    assert!(child.try_wait().expect("a child").is_none(), "the solve is over too soon for this test");
-    interrupt(&child);
+    // Keeps a pipe open.
+    let _stdin = child.stdin.take();
+    std::thread::sleep(Duration::from_millis(3000));
+    assert!(child.try_wait().expect("a child").is_none(), "{args:?} is over too soon for this test");
     let begin = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("a child") {
-            break status;
-        }
-        if begin.elapsed() > Duration::from_secs(5) {
-            child.kill().expect("a child");
-            panic!("Ctrl-C was swallowed");
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    interrupt(&child);
+    let (code, stderr) = wait(child);
+    assert!(begin.elapsed() < Duration::from_secs(5), "{args:?} went on for {:?}", begin.elapsed());
+    assert_eq!(code, Some(130), "{args:?}: {stderr}");
+    let said = doing.iter().any(|doing| stderr == format!("interrupted while {doing}\n"));
+    assert!(said, "{args:?}: {stderr}");
+}
+
+#[test]
+fn ctrl_c_ends_a_set_up_at_once() {
+    ended_while(&["info", "-"], Stdio::piped(), &["reading stdin"]);
+    ended_while(&["solve", "poisson2d:4", "--rhs", "-", "--json"], Stdio::piped(), &["reading stdin"]);
+    // Fill of a cube: far more than a minute of factoring.
+    let cube = ["solve", "poisson3d:60", "--solver", "direct"];
+    ended_while(&cube, Stdio::null(), &["factoring by llt", "analysing the pattern"]);
+    let filled = ["solve", "poisson3d:40", "--precond", "iluk=30", "--solver", "gmres"];
+    ended_while(&filled, Stdio::null(), &["making the preconditioner iluk=30"]);
+}
+
+/// What is half-written is removed, and the old file stays.
+#[test]
+fn ctrl_c_leaves_no_half_written_file() {
+    let folder = Folder::new();
+    let old = folder.file("a.mtx.gz", "the old one");
+    let child = start(&["generate", "poisson3d:110", &old], Stdio::null());
+    let names = || -> Vec<_> {
+        std::fs::read_dir(folder.0.path()).expect("readable").map(|f| f.expect("a name").file_name()).collect()
     };
-    assert!(status.signal() == Some(INTERRUPT) || status.code() == Some(130), "{status}");
+    let begin = Instant::now();
+    while names().len() < 2 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing is written");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    interrupt(&child);
+    let (code, stderr) = wait(child);
+    assert_eq!((code, stderr), (Some(130), format!("interrupted while writing {old}\n")));
+    assert_eq!(names(), ["a.mtx.gz"]);
+    assert_eq!(std::fs::read_to_string(&old).expect("still there"), "the old one");
 }
 
 /// SIGKILL, which nothing can tidy up after: what lies there stays, and no file is left beside it.
@@ -178,7 +213,7 @@ fn a_killed_solve_leaves_nothing_behind() {
     let folder = Folder::new();
     let (out, csv) = (folder.file("x.mtx", "the old one"), folder.name("h.csv"));
     let mut child = start(&[&LONG[..], &["--out", &out, "--history", &csv]].concat(), Stdio::null());
-    await_handler(&mut child);
+    std::thread::sleep(Duration::from_millis(3000));
     child.kill().expect("a child");
     assert_eq!(wait(child).0, None, "ended by the signal");
     let left: Vec<_> =
@@ -189,11 +224,13 @@ fn a_killed_solve_leaves_nothing_behind() {
 
 #[test]
 fn a_second_ctrl_c_ends_the_program() {
-    // The host looks so rarely that the first one is not noticed.
-    let mut child = start(&[&LONG[..], &["--check-every", "1000000"]].concat(), Stdio::null());
-    await_handler(&mut child);
-    interrupt(&child);
-    std::thread::sleep(Duration::from_millis(300));
-    interrupt(&child);
-    assert_eq!(wait(child).0, Some(130));
+    // The host looks so rarely that the first one is hardly noticed.
+    let args = [&LONG[..], &["--check-every", "1000000"]].concat();
+    let twice = |child: Child| {
+        std::thread::sleep(Duration::from_millis(50));
+        interrupt(&child);
+        ended(child)
+    };
+    let (code, stdout, stderr) = interrupt_the_iteration(&args, twice);
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (Some(130), "", "interrupted while iterating by cg\n"));
 }

@@ -34,7 +34,7 @@ fn redacted(text: &str) -> String {
 
 #[test]
 fn help() {
-    let commands: [(&str, &[&str]); 8] = [
+    let commands: [(&str, &[&str]); 10] = [
         ("help", &["--help"]),
         ("help_solve", &["solve", "--help"]),
         ("help_solve_short", &["solve", "-h"]),
@@ -43,6 +43,8 @@ fn help() {
         ("help_convert", &["convert", "--help"]),
         ("help_generate", &["generate", "--help"]),
         ("help_devices", &["devices", "--help"]),
+        ("help_completions", &["completions", "--help"]),
+        ("help_man", &["man", "--help"]),
     ];
     for (name, args) in commands {
         let output = run(args);

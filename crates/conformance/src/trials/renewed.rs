@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use spandrel_backend::{Backend, Order, Preconditioner, Recorded, Result, Spmv, Sptrsv, Step, UpdateValues};
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 use spandrel_solvers::{BlockJacobi, Hierarchy, Ilu, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Ssor};
 use spandrel_sptrsv::{Ic0, Ilu0, Levelset, Sweep};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use spandrel_backend::Sptrsv;
-use spandrel_formats::{matrix_market};
+use spandrel_formats::matrix_market;
 use spandrel_sptrsv::Plan;
 
 use super::reproducible::files;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Gate, Load, Order, Sptrsv, Tri};
-use spandrel_formats::{Real};
+use spandrel_formats::Real;
 pub use spandrel_sptrsv::triangle::Halves;
 use spandrel_sptrsv::{Plan, System, Systems, Triangular};
 

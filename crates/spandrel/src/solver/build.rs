@@ -8,13 +8,13 @@ use std::time::Instant;
 use spandrel_backend::Device;
 use spandrel_formats::choose::Machine;
 use spandrel_formats::permutation::Permutation;
-use spandrel_formats::{Csr, Format, Real, Survey};
-use spandrel_solvers::{Direct, DirectOptions, Error, Method, Progress, Result};
+use spandrel_formats::{Csr, Real, Survey};
+use spandrel_solvers::{Direct, DirectOptions, Error, Method, Phase, Progress, Result};
 
 use super::device::{DeviceSolver, Running};
 use super::element::{Element, SolverBackend};
 use super::measure;
-use super::plan::{Event, Phase, Plan};
+use super::plan::{Event, Plan, Stage};
 use super::policy;
 use super::settings::{FormatChoice, Reorder, Settings};
 
@@ -67,17 +67,17 @@ impl Reporter {
         self.0.as_mut().map_or(ControlFlow::Continue(()), |watch| watch(event))
     }
 
-    pub(super) fn phase(&mut self, phase: Phase, detail: &str) -> Result<()> {
-        match self.tell(Event::Phase(phase, detail)) {
+    pub(super) fn stage(&mut self, stage: Stage, detail: &str) -> Result<()> {
+        match self.tell(Event::Stage(stage, detail)) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Error::Interrupted { phase: phase.as_str() }),
+            ControlFlow::Break(()) => Err(Error::Interrupted { phase: stage.to_string() }),
         }
     }
 
     pub(super) fn note(&mut self, note: &str) -> Result<()> {
         match self.tell(Event::Note(note)) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Error::Interrupted { phase: "setting up" }),
+            ControlFlow::Break(()) => Err(Error::Interrupted { phase: Stage::SetUp.to_string() }),
         }
     }
 
@@ -98,11 +98,15 @@ impl<'a> Setup<'a> {
     pub(super) fn new(reporter: &'a mut Reporter, times: &'a mut Times) -> Self {
         Self { reporter, times, lap: Lap::start() }
     }
-    pub(super) fn begin(&mut self, phase: Phase, detail: impl fmt::Display) -> Result<()> {
-        self.reporter.phase(phase, &detail.to_string())
+    pub(super) fn begin(&mut self, phase: Stage, detail: impl fmt::Display) -> Result<()> {
+        self.reporter.stage(phase, &detail.to_string())
     }
     pub(super) fn note(&mut self, note: &str) -> Result<()> {
         self.reporter.note(note)
+    }
+    /// Tells of a phase of the preconditioner or the factorisation that begins.
+    pub(super) fn watch(&mut self, phase: Phase) -> ControlFlow<()> {
+        self.reporter.tell(Event::Stage(Stage::SetUp, &phase.to_string()))
     }
     pub(super) fn end_analyze(&mut self) {
         self.lap.add_to(&mut self.times.analyze);
@@ -195,12 +199,12 @@ impl<T: Element> Planned<T> {
         a: Arc<Csr<T>>,
     ) -> Result<Self> {
         let (mut times, mut reporter, mut lap) = (Times::default(), reporter, Lap::start());
-        reporter.phase(Phase::Analyze, "the matrix")?;
+        reporter.stage(Stage::Analyze, "the matrix")?;
         let survey = Survey::of(&*a);
         let mut plan = policy::plan(&settings, &a, &survey)?;
         let not_finite = survey.not_finite.map(|at| entry_at(&a, at));
         if settings.reorder != Reorder::None {
-            reporter.phase(Phase::Reorder, settings.reorder.as_str())?;
+            reporter.stage(Stage::Reorder, settings.reorder.as_str())?;
         }
         let system = System::renumbered(settings.reorder, a, settings.updatable)?;
         let survey = if system.perm.is_some() { Survey::of(&*system.a) } else { survey };
@@ -260,7 +264,7 @@ impl<T: Element> Planned<T> {
         let System { a, perm, places } = system;
         let mut setup = Setup::new(&mut reporter, &mut times);
         if settings.format == FormatChoice::Measured && plan.method != Method::Direct {
-            setup.begin(Phase::Measure, "")?;
+            setup.begin(Stage::Measure, "")?;
             let measured = measure::fastest::<T, B>(device, &a, &candidates, plan.precision)?;
             (plan.format, plan.format_why) = (measured.format, measured.why);
             setup.end_analyze();
@@ -296,12 +300,11 @@ pub(super) fn entry_at<T: Real>(a: &Csr<T>, at: usize) -> Error {
 
 /// The factors of a direct solve.
 fn direct<T: Element>(a: Arc<Csr<T>>, plan: &Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
-    setup.begin(Phase::SetUp, "the symbolic factorisation")?;
+    setup.begin(Stage::SetUp, "the symbolic factorisation")?;
     let options = DirectOptions { rtol: Some(plan.rtol), atol: plan.atol, ..DirectOptions::default() };
     let mut direct = Direct::analyze(a, &options)?;
     setup.end_analyze();
-    setup.begin(Phase::SetUp, format_args!("factors by {}", direct.method().as_str()))?;
-    direct.factor()?;
+    direct.factor_watched(&mut |phase| setup.watch(phase))?;
     setup.end_setup();
     Ok(direct)
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use spandrel_backend::Backend;
 use spandrel_formats::permutation::Permutation;
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Real};
 use spandrel_solvers::direct::Method as DirectMethod;
 use spandrel_solvers::{Direct, Error, Method, Outcome, Precond, Result, Status};
 
 use super::build::{Lap, Reporter, Setup, Times};
 use super::element::{Element, SolverBackend};
 use super::engine::{Call, Engine};
-use super::plan::{Phase, Plan, Replaced};
+use super::plan::{Plan, Replaced, Stage};
 use super::settings::Settings;
 use super::words::counted;
 
@@ -185,7 +185,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let b = self.numbered(b)?;
         let x0 = x0.map(|x0| self.numbered(x0)).transpose()?;
         if let Some(Running::Direct(direct)) = &self.running {
-            self.reporter.phase(Phase::Solve, "with the factors")?;
+            self.reporter.stage(Stage::Solve, "with the factors")?;
             let mut x = vec![T::zero(); self.plan.ncols];
             let outcome = direct.solve(&b, &mut x)?;
             lap.add_to(&mut times.solve);
@@ -246,7 +246,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         expect("B", b.len(), nrows * if b.is_empty() { 0 } else { columns.max(1) })?;
         if let (Some(Running::Direct(direct)), None) = (&self.running, &self.perm) {
             check("B", b, b.len())?;
-            self.reporter.phase(Phase::Solve, "with the factors")?;
+            self.reporter.stage(Stage::Solve, "with the factors")?;
             let mut x = vec![T::zero(); ncols * columns];
             let outcomes = direct.solve_many(columns, b, &mut x)?;
             return Ok(Solutions { x, outcomes });
@@ -400,7 +400,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     fn run(&mut self, device: &B, method: Method, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<Outcome> {
         let Self { plan, running, reporter, .. } = self;
         let Some(Running::Iterative(engine)) = running else { return Err(lost()) };
-        reporter.phase(Phase::Solve, method.as_str())?;
+        reporter.stage(Stage::Solve, method.as_str())?;
         let mut watcher = |progress| -> ControlFlow<()> { reporter.iteration(method, progress) };
         let call = Call { method, options: plan.options(), restart: plan.restart, watcher: &mut watcher };
         engine.run(device, call, b, x)

@@ -13,7 +13,7 @@ use spandrel_solvers::{
 
 use super::build::Setup;
 use super::made::{Boxed, Makes, make};
-use super::plan::{Phase, Plan};
+use super::plan::{Plan, Stage};
 use super::supply::{Given, Narrowing, Supply};
 use crate::any::{EveryFormat, EveryMethod};
 use crate::rows::Rows;
@@ -148,9 +148,9 @@ pub(super) fn native<T: Real, B: EveryFormat<T> + EveryMethod<T> + Makes<T> + Ro
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<T, B> + Send>> {
-    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    setup.begin(Stage::SetUp, plan.preconditioner)?;
     let supply = Supply::new(a);
-    let m = make(be, &supply, plan, &mut |note| setup.note(note))?;
+    let m = make(be, &supply, plan, setup)?;
     be.synchronize()?;
     setup.end_setup();
     iterative(be, supply, m, plan, setup)
@@ -173,11 +173,11 @@ where
         + Rows<f32>
         + Narrow,
 {
-    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    setup.begin(Stage::SetUp, plan.preconditioner)?;
     let supply = Supply::new(a);
     let n = supply.host().nrows();
     let narrowing = Narrowing::of(&supply);
-    let m: Boxed<f32, B> = make(be, &narrowing, plan, &mut |note| setup.note(note))?;
+    let m: Boxed<f32, B> = make(be, &narrowing, plan, setup)?;
     let exponent = narrowing.exponent();
     drop(narrowing);
     let m: Boxed<f64, B> = Box::new(Mixed::new(be, m, n, exponent)?);
@@ -203,7 +203,7 @@ fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> +
     plan: &Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<F::Value, B> + Send>> {
-    setup.begin(Phase::Load, F::NAME)?;
+    setup.begin(Stage::Load, F::NAME)?;
     let a = supply.stored::<F>(be)?;
     be.synchronize()?;
     setup.end_load();
@@ -287,16 +287,16 @@ where
     F: Format<Value = f32>,
     B: Spmv<F> + EveryMethod<f32> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
-    setup.begin(Phase::Load, "csr")?;
+    setup.begin(Stage::Load, "csr")?;
     let supply = Supply::new(a);
     supply.rows(be)?;
     Device::synchronize(be)?;
     setup.end_load();
-    setup.begin(Phase::SetUp, plan.preconditioner)?;
+    setup.begin(Stage::SetUp, plan.preconditioner)?;
     let narrowing = Narrowing::of(&supply);
-    let m = make::<f32, B>(be, &narrowing, plan, &mut |note| setup.note(note))?;
+    let m = make::<f32, B>(be, &narrowing, plan, setup)?;
     setup.end_setup();
-    setup.begin(Phase::Load, F::NAME)?;
+    setup.begin(Stage::Load, F::NAME)?;
     let (narrow, exponent) = narrowing.stored::<F>(be)?;
     let wide = supply.into_rows(be)?;
     Device::synchronize(be)?;

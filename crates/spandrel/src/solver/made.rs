@@ -6,9 +6,11 @@ use spandrel_backend::{Assemble, Backend, MixedPrecision, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Real};
 use spandrel_solvers::{
     BlockJacobi, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Precond, Result,
+    SetupWatcher,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
 
+use super::build::Setup;
 use super::plan::{FactorReport, Plan, Replaced};
 use super::supply::Given;
 use crate::incomplete::{Chosen, Incomplete, Renew};
@@ -112,18 +114,19 @@ pub(super) fn make<T: Real, B: Makes<T>>(
     device: &B,
     a: &impl Given<T, B>,
     plan: &mut Plan,
-    note: &mut dyn FnMut(&str) -> Result<()>,
+    setup: &mut Setup<'_>,
 ) -> Result<Boxed<T, B>> {
-    let made = match named(device, a, plan.preconditioner, plan.reproducible) {
+    let made = match named(device, a, plan.preconditioner, plan.reproducible, &mut |phase| setup.watch(phase)) {
         Ok(made) => made,
         Err(error) => {
-            let Some(other) = plan.otherwise else { return Err(error) };
+            let interrupted = matches!(error, Error::Interrupted { .. });
+            let Some(other) = plan.otherwise.filter(|_| !interrupted) else { return Err(error) };
             let replaced = Replaced { from: plan.preconditioner, to: other, why: error.to_string() };
-            note(&format!(
+            setup.note(&format!(
                 "{} was chosen and failed ({}); {} takes its place",
                 replaced.from, replaced.why, replaced.to
             ))?;
-            let made = named(device, a, other, plan.reproducible)?;
+            let made = named(device, a, other, plan.reproducible, &mut |phase| setup.watch(phase))?;
             plan.preconditioner = other;
             plan.replaced = Some(replaced);
             made
@@ -138,6 +141,7 @@ fn named<T: Real, B: Makes<T>>(
     given: &impl Given<T, B>,
     precond: Precond,
     reproducible: bool,
+    watcher: SetupWatcher<'_>,
 ) -> Result<Made<T, B>> {
     let held = |stored_order: bool, by: &'static str| match reproducible && !stored_order {
         true => Err(Error::NotReproducible {
@@ -169,12 +173,13 @@ fn named<T: Real, B: Makes<T>>(
         }
         Precond::Ilu0Isai => return approximate!("isai", Isai::<B, Ilu0<T>>::new(device, host())),
         Precond::Ic0Isai => return approximate!("isai", Isai::<B, Ic0<T>>::new(device, host())),
-        Precond::Ssor(omega) => factored(device, Ssor::with_omega(host(), omega), host()),
-        Precond::Ilu0 => resident::<T, B, Ilu0<T>>(device, given),
-        Precond::Iluk(level) => factored(device, Iluk::with_level(host(), level), host()),
-        Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given),
+        Precond::Ssor(omega) => factored(device, Ssor::with_omega(host(), omega), host(), watcher),
+        Precond::Ilu0 => resident::<T, B, Ilu0<T>>(device, given, watcher),
+        Precond::Iluk(level) => factored(device, Iluk::with_level(host(), level), host(), watcher),
+        Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given, watcher),
         Precond::Mg(grids) => {
-            let mg: Multigrid<T, B> = device.multigrid(&Hierarchy::galerkin(host(), grids)?)?;
+            let hierarchy = Hierarchy::galerkin_watched(host(), grids, watcher)?;
+            let mg: Multigrid<T, B> = device.multigrid_watched(&hierarchy, watcher)?;
             held(mg.is_stored_order(device), mg.plan())?;
             let (plan, nnz, levels) = (mg.plan(), mg.nnz(), mg.sizes().len());
             let factor = FactorReport { plan, approximate: false, nnz, shift: 0.0, levels };
@@ -191,20 +196,22 @@ fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
     device: &B,
     symbolic: spandrel_sptrsv::Result<F>,
     a: &Csr<T>,
+    watcher: SetupWatcher<'_>,
 ) -> Result<Chosen<T, B>> {
-    device.incomplete(symbolic?, a.values())
+    device.incomplete_watched(symbolic?, a.values(), watcher)
 }
 
 /// Of the matrix on the device, if that has room for it beside what else the set-up takes.
 fn resident<T: Real, B: Incomplete<T> + Assemble<F>, F: Factor<Value = T>>(
     device: &B,
     given: &impl Given<T, B>,
+    watcher: SetupWatcher<'_>,
 ) -> Result<Chosen<T, B>> {
     let rows = given.rows(device).map_err(Error::from);
-    match rows.and_then(|rows| device.incomplete_or::<F>(&rows, || Cow::Borrowed(&**given.host()))) {
+    match rows.and_then(|rows| device.incomplete_or_watched::<F>(&rows, || Cow::Borrowed(&**given.host()), watcher)) {
         Err(Error::Backend(spandrel_backend::Error::OutOfMemory { .. })) => {
             given.free();
-            factored(device, F::symbolic(given.host()), given.host())
+            factored(device, F::symbolic(given.host()), given.host(), watcher)
         }
         made => made,
     }

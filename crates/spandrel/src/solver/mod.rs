@@ -46,7 +46,7 @@ use crate::any::{AnyBackend, Choice};
 pub use build::{Planned, Times};
 pub use device::{Attempt, DeviceSolver, Solution, Solutions};
 pub use element::{Element, SolverBackend};
-pub use plan::{Event, FactorReport, Phase, Plan, Replaced};
+pub use plan::{Event, FactorReport, Plan, Replaced, Stage};
 pub use settings::{Fallback, FormatChoice, Precision, Reorder, Settings, Tolerance, or_auto};
 
 use build::{Reporter, Watch};

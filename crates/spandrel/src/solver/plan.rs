@@ -147,7 +147,7 @@ impl fmt::Display for Plan {
 /// A part of the work before the iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Phase {
+pub enum Stage {
     /// The matrix is looked at, and the plan is made.
     Analyze,
     /// Rows and columns are renumbered.
@@ -162,21 +162,21 @@ pub enum Phase {
     Solve,
 }
 
-impl Phase {
+impl Stage {
     /// What is being done, in one word.
     pub fn as_str(self) -> &'static str {
         match self {
-            Phase::Analyze => "analyzing",
-            Phase::Reorder => "reordering",
-            Phase::Load => "loading",
-            Phase::Measure => "measuring formats",
-            Phase::SetUp => "setting up",
-            Phase::Solve => "solving",
+            Stage::Analyze => "analyzing",
+            Stage::Reorder => "reordering",
+            Stage::Load => "loading",
+            Stage::Measure => "measuring formats",
+            Stage::SetUp => "setting up",
+            Stage::Solve => "solving",
         }
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -187,7 +187,7 @@ impl fmt::Display for Phase {
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A phase begins. A detail names what is made, where there is something to name.
-    Phase(Phase, &'a str),
+    Stage(Stage, &'a str),
     /// The host looked at a running iteration.
     Iteration(Method, Progress),
     /// Something that a user should hear at once: a warning, or another choice that takes over.

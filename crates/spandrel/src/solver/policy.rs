@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use spandrel_backend::{Order, Spmv};
 use spandrel_formats::choose::{Candidate, Machine, choose_for};
-use spandrel_formats::{Csr, Format, Grid, Real, Survey};
+use spandrel_formats::{Csr, Grid, Real, Survey};
 use spandrel_solvers::multigrid::Expected;
 use spandrel_solvers::{Error, GmresOptions, Method, Options, Precond, Result};
 

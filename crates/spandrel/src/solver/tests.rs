@@ -162,7 +162,7 @@ fn cg_on_a_nonsymmetric_matrix_is_warned_of_before_it_starts() {
     let _ = solver.solve(&vec![1.0; a.nrows()]).unwrap();
     let events = events.lock().unwrap();
     let warned = events.iter().position(|event| event.contains("not symmetric")).unwrap();
-    let started = events.iter().position(|event| event.starts_with("Phase(Solve")).unwrap();
+    let started = events.iter().position(|event| event.starts_with("Stage(Solve")).unwrap();
     assert!(warned < started, "{events:?}");
 }
 

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use spandrel_backend::{Backend, Coeff};
 use spandrel_backend_cuda::Vector;
 use spandrel_backend_cuda::cudarc::driver::CudaGraph;
-use spandrel_formats::{Csr};
+use spandrel_formats::Csr;
 use spandrel_solvers::Status;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 
