@@ -1,12 +1,12 @@
-//! Vectors and scalars on the CPU: level 1 and the fused steps of the solvers.
+//! Vectors and scalars on the CPU: level 1.
 //!
-//! Cost: every operand once per operation; a fused step reads and writes each of its vectors once.
-//! Order: element-wise, and the tree of [`crate::dot`]. A fused step forms the same operations block by block (1024
+//! Cost: every operand once per operation; a fused operation reads and writes each of its vectors once.
+//! Order: element-wise, and the tree of [`crate::dot`]. A fused operation forms the same operations block by block (1024
 //! elements, in first-level cache) and so has the bits of its default.
 //! Invariants: an operation compares its operands' lengths before anything else; the ranges below lie inside on that ground.
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Gate, Phase, Quantity, Result};
+use spandrel_backend::{Backend, Coeff, Gate, HostMemory, Phase, Quantity, Result};
 use spandrel_formats::Real;
 
 use crate::device::open;
@@ -39,38 +39,6 @@ simd_fn! {
 
     fn hadamard_slice<T>(x: &[T], y: &[T], z: &mut [T]) {
         z.iter_mut().zip(x.iter().zip(y)).for_each(|(z, (&x, &y))| *z = x * y);
-    }
-
-    fn cg_update_blocks<T>(alpha: T, p: &[T], q: &[T], x: &mut [T], r: &mut [T], rr: &mut [T]) {
-        let operands = p.chunks(BLOCK).zip(q.chunks(BLOCK));
-        let updated = x.chunks_mut(BLOCK).zip(r.chunks_mut(BLOCK));
-        for (((p, q), (x, r)), rr) in operands.zip(updated).zip(rr) {
-            x.iter_mut().zip(p).for_each(|(x, &p)| *x = fma(alpha, p, *x));
-            r.iter_mut().zip(q).for_each(|(r, &q)| *r = fma(-alpha, q, *r));
-            *rr = block_dot(r, r);
-        }
-    }
-
-    fn bicgstab_half_blocks<T>(alpha: T, v: &[T], r: &mut [T], ss: &mut [T]) {
-        for ((v, r), ss) in v.chunks(BLOCK).zip(r.chunks_mut(BLOCK)).zip(ss) {
-            r.iter_mut().zip(v).for_each(|(r, &v)| *r = fma(-alpha, v, *r));
-            *ss = block_dot(r, r);
-        }
-    }
-
-    fn bicgstab_update_blocks<T>(
-        alpha: T, p: &[T], omega: T, s: Option<&[T]>, t: &[T], shadow: &[T],
-        x: &mut [T], r: &mut [T], rr: &mut [T], rho: &mut [T],
-    ) {
-        let operands = p.chunks(BLOCK).zip(t.chunks(BLOCK)).zip(shadow.chunks(BLOCK));
-        let updated = x.chunks_mut(BLOCK).zip(r.chunks_mut(BLOCK)).zip(rr.iter_mut().zip(rho));
-        for (block, (((p, t), shadow), ((x, r), (rr, rho)))) in operands.zip(updated).enumerate() {
-            let s = s.map_or(&*r, |s| &s[block * BLOCK..block * BLOCK + x.len()]);
-            x.iter_mut().zip(p.iter().zip(s)).for_each(|(x, (&p, &s))| *x = fma(alpha, p, fma(omega, s, *x)));
-            r.iter_mut().zip(t).for_each(|(r, &t)| *r = fma(-omega, t, *r));
-            *rr = block_dot(r, r);
-            *rho = block_dot(shadow, r);
-        }
     }
 
     fn hadamard_dot_blocks<T>(d: &[T], r: &[T], z: &mut [T], rz: &mut [T]) {
@@ -233,88 +201,6 @@ impl<T: Real> Backend<T> for Cpu {
         Ok(())
     }
 
-    fn cg_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        p: &Vector<T>,
-        q: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        rr: &mut Scalar<T>,
-    ) -> Result<()> {
-        expect_len("cg_update", "q", q.len(), p.len())?;
-        expect_len("cg_update", "x", x.len(), p.len())?;
-        expect_len("cg_update", "r", r.len(), p.len())?;
-        if open(gate) {
-            let (alpha, simd, n) = (value(alpha), self.simd(), p.len());
-            let (p, q) = (p.as_slice(), q.as_slice());
-            let (x, r) = (Shared::new(x.as_mut_slice()), Shared::new(r.as_mut_slice()));
-            [rr.0] = dot::reduce(self, n, 6 * T::BYTES, |rows, [rr]| {
-                // SAFETY: `reduce` hands out disjoint ranges of x and r.
-                let (x, r) = unsafe { (x.part(rows.clone()), r.part(rows.clone())) };
-                cg_update_blocks(simd, alpha, &p[rows.clone()], &q[rows], x, r, rr);
-            })?;
-        }
-        Ok(())
-    }
-
-    fn bicgstab_half(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        v: &Vector<T>,
-        r: &mut Vector<T>,
-        ss: &mut Scalar<T>,
-    ) -> Result<()> {
-        expect_len("bicgstab_half", "r", r.len(), v.len())?;
-        if open(gate) {
-            let (alpha, simd, n) = (value(alpha), self.simd(), v.len());
-            let (v, r) = (v.as_slice(), Shared::new(r.as_mut_slice()));
-            [ss.0] = dot::reduce(self, n, 3 * T::BYTES, |rows, [ss]| {
-                // SAFETY: `reduce` hands out disjoint ranges of r.
-                bicgstab_half_blocks(simd, alpha, &v[rows.clone()], unsafe { r.part(rows) }, ss);
-            })?;
-        }
-        Ok(())
-    }
-
-    fn bicgstab_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        p: &Vector<T>,
-        omega: Coeff<'_, T, Scalar<T>>,
-        s: Option<&Vector<T>>,
-        t: &Vector<T>,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        rr: &mut Scalar<T>,
-        rho: &mut Scalar<T>,
-    ) -> Result<()> {
-        expect_len("bicgstab_update", "t", t.len(), p.len())?;
-        expect_len("bicgstab_update", "shadow", shadow.len(), p.len())?;
-        expect_len("bicgstab_update", "x", x.len(), p.len())?;
-        expect_len("bicgstab_update", "r", r.len(), p.len())?;
-        if let Some(s) = s {
-            expect_len("bicgstab_update", "s", s.len(), p.len())?;
-        }
-        if open(gate) {
-            let (alpha, omega, simd, n) = (value(alpha), value(omega), self.simd(), p.len());
-            let (p, s, t, shadow) = (p.as_slice(), s.map(Vector::as_slice), t.as_slice(), shadow.as_slice());
-            let (x, r) = (Shared::new(x.as_mut_slice()), Shared::new(r.as_mut_slice()));
-            [rr.0, rho.0] = dot::reduce(self, n, 8 * T::BYTES, |rows, [rr, rho]| {
-                // SAFETY: `reduce` hands out disjoint ranges of x and r.
-                let (x, r) = unsafe { (x.part(rows.clone()), r.part(rows.clone())) };
-                let (p, s) = (&p[rows.clone()], s.map(|s| &s[rows.clone()]));
-                let (t, shadow) = (&t[rows.clone()], &shadow[rows]);
-                bicgstab_update_blocks(simd, alpha, p, omega, s, t, shadow, x, r, rr, rho);
-            })?;
-        }
-        Ok(())
-    }
-
     fn hadamard_dot(
         &self,
         gate: Gate<'_, Self>,
@@ -334,5 +220,18 @@ impl<T: Real> Backend<T> for Cpu {
             })?;
         }
         Ok(())
+    }
+}
+
+// SAFETY: every operation of this crate is done when it returns; `capture` stores nothing, and `replay` enqueues the step.
+unsafe impl<T: Real> HostMemory<T> for Cpu {
+    fn is_open(&self, gate: Gate<'_, Self>) -> bool {
+        open(gate)
+    }
+    fn as_slice<'v>(&self, v: &'v Vector<T>) -> &'v [T] {
+        v.as_slice()
+    }
+    fn as_mut_slice<'v>(&self, v: &'v mut Vector<T>) -> &'v mut [T] {
+        v.as_mut_slice()
     }
 }

@@ -4,7 +4,9 @@
 
 use std::hint::black_box;
 
-use spandrel_backend::{Analyze, Backend, Cast, Factorize, Load, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
+use spandrel_backend::{
+    Analyze, Backend, BicgstabSteps, Cast, CgSteps, Factorize, Load, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv,
+};
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Format, Real, Sell, SparseVec};
 use spandrel_sptrsv::{Factor, Plan, Ssor, Sweep};
 
@@ -52,15 +54,15 @@ fn of_type<T: Real>() {
         <Cpu as Backend<T>>::observe,
         <Cpu as Backend<T>>::require_positive,
         <Cpu as Backend<T>>::require_nonzero,
-        <Cpu as Backend<T>>::cg_update,
-        <Cpu as Backend<T>>::bicgstab_half,
-        <Cpu as Backend<T>>::bicgstab_update,
+        <Cpu as CgSteps<T>>::cg_update,
+        <Cpu as BicgstabSteps<T>>::bicgstab_half,
+        <Cpu as BicgstabSteps<T>>::bicgstab_update,
         <Cpu as Backend<T>>::hadamard_dot,
-        <Cpu as Backend<T>>::cg_step,
-        <Cpu as Backend<T>>::cg_direction,
-        <Cpu as Backend<T>>::bicgstab_first,
-        <Cpu as Backend<T>>::bicgstab_second,
-        <Cpu as Backend<T>>::bicgstab_direction,
+        <Cpu as CgSteps<T>>::cg_step,
+        <Cpu as CgSteps<T>>::cg_direction,
+        <Cpu as BicgstabSteps<T>>::bicgstab_first,
+        <Cpu as BicgstabSteps<T>>::bicgstab_second,
+        <Cpu as BicgstabSteps<T>>::bicgstab_direction,
         <Cpu as Cast<T, f32>>::binade,
         <Cpu as Cast<T, f32>>::cast,
         <Cpu as Cast<T, f64>>::cast,

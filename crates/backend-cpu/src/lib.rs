@@ -8,10 +8,12 @@
 
 mod backend;
 mod bdia;
+mod bicgstab;
 mod bsr;
 mod bsrx;
 mod capellini;
 mod cast;
+mod cg;
 mod coo;
 mod csc;
 mod csr;

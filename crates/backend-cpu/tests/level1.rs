@@ -1,6 +1,9 @@
 //! Level 1, the fused steps, the monitor and the gate, against their specifications written out here.
 
-use spandrel_backend::{Backend, Coeff, Device, Error, Phase, Quantity, Stop, Watch};
+use spandrel_backend::{
+    Backend, BicgstabHalf, BicgstabSteps, BicgstabUpdate, CgSteps, CgUpdate, Coeff, Device, Error, Phase, Quantity,
+    Stop, Watch,
+};
 use spandrel_backend_cpu::{Cpu, Scalar, Simd, Vector};
 use spandrel_formats::Real;
 
@@ -178,7 +181,8 @@ fn fused<T: Real>() {
             };
 
             let (mut x, mut r, mut rr) = (v[2].clone(), v[3].clone(), nan());
-            cpu.cg_update(None, alpha, &v[0], &v[1], &mut x, &mut r, &mut rr).unwrap();
+            let update = CgUpdate { alpha, p: &v[0], q: &v[1], x: &mut x, r: &mut r, rr: &mut rr };
+            cpu.cg_update(None, update).unwrap();
             let (mut x1, mut r1, mut rr1) = (v[2].clone(), v[3].clone(), nan());
             cpu.axpby(None, alpha, &v[0], Coeff::one(), &mut x1).unwrap();
             cpu.axpby(None, alpha.negated(), &v[1], Coeff::one(), &mut r1).unwrap();
@@ -188,7 +192,7 @@ fn fused<T: Real>() {
             assert_eq!(value(&rr), value(&rr1));
 
             let (mut r, mut ss) = (v[3].clone(), nan());
-            cpu.bicgstab_half(None, alpha, &v[1], &mut r, &mut ss).unwrap();
+            cpu.bicgstab_half(None, BicgstabHalf { alpha, v: &v[1], r: &mut r, ss: &mut ss }).unwrap();
             let (mut r1, mut ss1) = (v[3].clone(), nan());
             cpu.axpby(None, alpha.negated(), &v[1], Coeff::one(), &mut r1).unwrap();
             cpu.dot(None, &r1, &r1, &mut ss1).unwrap();
@@ -198,8 +202,19 @@ fn fused<T: Real>() {
             for preconditioned in [false, true] {
                 let s = preconditioned.then_some(&v[4]);
                 let (mut x, mut r, mut rr, mut rho) = (v[2].clone(), v[3].clone(), nan(), nan());
-                cpu.bicgstab_update(None, alpha, &v[0], omega, s, &v[1], &v[5], &mut x, &mut r, &mut rr, &mut rho)
-                    .unwrap();
+                let update = BicgstabUpdate {
+                    alpha,
+                    p: &v[0],
+                    omega,
+                    s,
+                    t: &v[1],
+                    shadow: &v[5],
+                    x: &mut x,
+                    r: &mut r,
+                    rr: &mut rr,
+                    rho: &mut rho,
+                };
+                cpu.bicgstab_update(None, update).unwrap();
                 let (mut x1, mut r1, mut rr1, mut rho1) = (v[2].clone(), v[3].clone(), nan(), nan());
                 let s1 = if preconditioned { &v[4] } else { &v[3] };
                 cpu.axpbypcz(None, alpha, &v[0], omega, s1, Coeff::one(), &mut x1).unwrap();
@@ -317,9 +332,21 @@ fn a_stopped_gate_lets_nothing_through() {
     cpu.assign(gate, one(), &mut s).unwrap();
     cpu.dot(gate, &x, &x, &mut s).unwrap();
     cpu.norm2(gate, &x, &mut s).unwrap();
-    cpu.cg_update(gate, one(), &x, &x, &mut y, &mut r, &mut s).unwrap();
-    cpu.bicgstab_half(gate, one(), &x, &mut r, &mut s).unwrap();
-    cpu.bicgstab_update(gate, one(), &x, one(), None, &x, &x, &mut y, &mut r, &mut s, &mut t).unwrap();
+    cpu.cg_update(gate, CgUpdate { alpha: one(), p: &x, q: &x, x: &mut y, r: &mut r, rr: &mut s }).unwrap();
+    cpu.bicgstab_half(gate, BicgstabHalf { alpha: one(), v: &x, r: &mut r, ss: &mut s }).unwrap();
+    let update = BicgstabUpdate {
+        alpha: one(),
+        p: &x,
+        omega: one(),
+        s: None,
+        t: &x,
+        shadow: &x,
+        x: &mut y,
+        r: &mut r,
+        rr: &mut s,
+        rho: &mut t,
+    };
+    cpu.bicgstab_update(gate, update).unwrap();
     cpu.hadamard_dot(gate, &x, &x, &mut y, &mut s).unwrap();
     assert_eq!((y.as_slice(), r.as_slice()), (&[3.0, 4.0][..], &[5.0, 6.0][..]));
     assert_eq!((cpu.download_scalar(&s).unwrap(), cpu.download_scalar(&t).unwrap()), (7.0, 8.0));

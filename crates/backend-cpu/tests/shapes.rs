@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Coeff, Device, Error, Load, Mat, Operator, Result, Spmm, Spmv, SpmvTransposed, Watch};
-use spandrel_backend::{SparseVector, trace};
+use spandrel_backend::{
+    Backend, BicgstabHalf, BicgstabSteps, BicgstabUpdate, CgSteps, CgUpdate, Coeff, Device, Error, Load, Mat, Operator,
+    Preconditioner, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Watch, operator, preconditioner, trace,
+};
 use spandrel_backend_cpu::{Cpu, Scalar, Vector};
 use spandrel_formats::{Bsrx, Csc, Csr, Dia, Ell, Format, SparseVec, Traffic, for_each_format};
 
@@ -63,15 +65,21 @@ fn level_1_and_the_fused_steps() {
         refused(be.hadamard(None, &full, &full, &mut b), "hadamard", "z", len);
         refused(be.dot(None, &full, &bad, &mut out), "dot", "y", len);
         let mut c = v(&be, N);
-        refused(be.cg_update(None, two, &full, &bad, &mut a, &mut c, &mut out), "cg_update", "q", len);
-        refused(be.cg_update(None, two, &full, &full, &mut b, &mut c, &mut out), "cg_update", "x", len);
-        refused(be.cg_update(None, two, &full, &full, &mut a, &mut b, &mut out), "cg_update", "r", len);
-        refused(be.bicgstab_half(None, two, &full, &mut b, &mut out), "bicgstab_half", "r", len);
+        let mut cg_update = |q, x: &mut _, r: &mut _, what| {
+            let on = CgUpdate { alpha: two, p: &full, q, x, r, rr: &mut out };
+            refused(be.cg_update(None, on), "cg_update", what, len);
+        };
+        cg_update(&bad, &mut a, &mut c, "q");
+        cg_update(&full, &mut b, &mut c, "x");
+        cg_update(&full, &mut a, &mut b, "r");
+        let half = BicgstabHalf { alpha: two, v: &full, r: &mut b, ss: &mut out };
+        refused(be.bicgstab_half(None, half), "bicgstab_half", "r", len);
         refused(be.hadamard_dot(None, &full, &bad, &mut a, &mut out), "hadamard_dot", "r", len);
         refused(be.hadamard_dot(None, &full, &full, &mut b, &mut out), "hadamard_dot", "z", len);
         let mut update = |t, shadow, s, x: &mut _, r: &mut _, what| {
-            let found = be.bicgstab_update(None, two, &full, two, s, t, shadow, x, r, &mut out, &mut second);
-            refused(found, "bicgstab_update", what, len);
+            let (rr, rho) = (&mut out, &mut second);
+            let on = BicgstabUpdate { alpha: two, p: &full, omega: two, s, t, shadow, x, r, rr, rho };
+            refused(be.bicgstab_update(None, on), "bicgstab_update", what, len);
         };
         update(&bad, &full, None, &mut a, &mut c, "t");
         update(&full, &bad, None, &mut a, &mut c, "shadow");
@@ -242,4 +250,54 @@ fn the_trace_counts_what_a_product_reads_and_what_is_allocated() {
     be.take();
     be.monitor(&Watch { threshold: 0.0, divergence: 1.0, max_iters: 250 }).unwrap();
     assert_eq!(be.take(), [trace::Event::Allocation("monitor", 2000)]);
+}
+
+#[test]
+fn functions_over_slices_are_told_of_wrong_lengths_and_closed_gates() {
+    let (be, calls) = (cpu(), std::cell::Cell::new(0));
+    let a = operator::from_fn(N, |x: &[f64], y: &mut [f64]| {
+        calls.set(calls.get() + 1);
+        y.iter_mut().zip(x).for_each(|(y, x)| *y = 3.0 * x);
+    });
+    let m = preconditioner::from_fn(N, |r: &[f64], z: &mut [f64]| {
+        calls.set(calls.get() + 1);
+        z.iter_mut().zip(r).for_each(|(z, r)| *z = r / 3.0);
+    });
+    assert_eq!((Operator::<f64, Cpu>::shape(&a), Preconditioner::<f64, Cpu>::len(&m)), ((N, N), Some(N)));
+    for len in [N - 1, N + 1, 0] {
+        let (full, bad) = (v(&be, N), v(&be, len));
+        let (mut good, mut wrong) = (v(&be, N), v(&be, len));
+        refused(a.apply(&be, None, &bad, &mut good), "an operator", "x", len);
+        refused(a.apply(&be, None, &full, &mut wrong), "an operator", "y", len);
+        refused(m.apply(&be, None, &bad, &mut good), "a preconditioner", "r", len);
+        refused(m.apply(&be, None, &full, &mut wrong), "a preconditioner", "z", len);
+        assert!(good.as_slice().iter().chain(wrong.as_slice()).all(|&y| y == UNTOUCHED));
+    }
+    let (x, mut y, mut dot) = (v(&be, N), v(&be, N), be.scalar(0.0).unwrap());
+    let mut monitor = be.monitor(&Watch { threshold: 1.0, divergence: f64::INFINITY, max_iters: 9 }).unwrap();
+    a.apply(&be, Some(&monitor), &x, &mut y).unwrap();
+    assert_eq!((calls.get(), y.as_slice()), (1, &[21.0; N][..]), "a running monitor lets it through");
+    let z = y.clone();
+    m.apply_dot(&be, None, &z, &mut y, &mut dot).unwrap();
+    assert_eq!((calls.get(), y.as_slice()), (2, &[7.0; N][..]));
+    assert_eq!(be.download_scalar(&dot).unwrap(), 7.0 * 21.0 * N as f64);
+    be.observe(&be.scalar(0.0).unwrap(), spandrel_backend::Phase::Full, &mut monitor).unwrap();
+    a.apply(&be, Some(&monitor), &x, &mut y).unwrap();
+    m.apply(&be, Some(&monitor), &x, &mut y).unwrap();
+    assert_eq!((calls.get(), y.as_slice()), (2, &[7.0; N][..]), "neither is called behind a stop");
+}
+
+#[test]
+fn a_matrix_is_loaded_from_what_the_caller_has() {
+    let be = cpu();
+    let csr = Arc::new(spandrel_formats::generate::csr::<f64>("poisson2d:6").unwrap());
+    let by_arc_reference = Mat::load(&be, &csr).unwrap();
+    assert_eq!(Arc::strong_count(&csr), 2, "shared");
+    let by_reference = Mat::load(&be, &*csr).unwrap();
+    assert_eq!(Arc::strong_count(&csr), 2, "a copy");
+    let by_arc = Mat::load(&be, Arc::clone(&csr)).unwrap();
+    let owned = Mat::load(&be, Csr::clone(&csr)).unwrap();
+    for a in [&by_arc_reference, &by_reference, &by_arc, &owned] {
+        assert_eq!((a.nrows(), a.nnz(), a.storage()), (csr.nrows(), csr.nnz(), csr.storage()));
+    }
 }

@@ -1,6 +1,6 @@
-//! Vectors and scalars on the GPU: level 1, the monitor's questions, and the fused steps of the solvers.
+//! Vectors and scalars on the GPU: level 1 and the monitor's questions.
 //!
-//! Cost: every operand once per operation; a fused step with its checks, its sums and its observation is one launch.
+//! Cost: every operand once per operation.
 //! Order: element-wise, and [`spandrel_backend::Order::Tree`]. Kernels: kernels/vector.cu.
 
 use spandrel_backend::error::expect_len;
@@ -11,9 +11,8 @@ use crate::device::gate_pointer;
 use crate::launch::{ChecksArg, CoeffArg, Grid};
 use crate::memory::Address;
 use crate::vector::{
-    AssignScalar, AxpbyVector, AxpbypczVector, BicgstabDirectionVector, BicgstabUpdateVector, CgDirectionVector,
-    CgUpdateVector, CopyVector, DotVector, FillVector, HadamardDotVector, HadamardVector, ObserveScalar, RequireScalar,
-    ResidualStepVector,
+    AssignScalar, AxpbyVector, AxpbypczVector, CopyVector, DotVector, FillVector, HadamardDotVector, HadamardVector,
+    ObserveScalar, RequireScalar, ResidualStepVector,
 };
 use crate::{Cuda, Monitor, Scalar, Vector};
 
@@ -41,7 +40,8 @@ impl Cuda {
         }
     }
 
-    fn residual_step_checked<T: Real>(
+    /// r <- r - alpha v and r . r, with checks before and behind: a step of either method.
+    pub(crate) fn residual_step_checked<T: Real>(
         &self,
         op: &'static str,
         alpha: Coeff<'_, T, Scalar<T>>,
@@ -61,57 +61,6 @@ impl Cuda {
                 ResidualStepVector::ENTRY,
                 Grid::rows(n),
                 &ResidualStepVector { n: count, a: alpha, v, r, checks, tree, monitor },
-            )
-        }
-    }
-
-    fn bicgstab_update_checked<T: Real>(
-        &self,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        p: &Vector<T>,
-        omega: Coeff<'_, T, Scalar<T>>,
-        s: Option<&Vector<T>>,
-        t: &Vector<T>,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        rr: &mut Scalar<T>,
-        rho: &mut Scalar<T>,
-        checks: ChecksArg,
-        monitor: Address,
-    ) -> Result<()> {
-        let n = p.len();
-        expect_len("bicgstab_update", "t", t.len(), n)?;
-        expect_len("bicgstab_update", "shadow", shadow.len(), n)?;
-        expect_len("bicgstab_update", "x", x.len(), n)?;
-        expect_len("bicgstab_update", "r", r.len(), n)?;
-        if let Some(s) = s {
-            expect_len("bicgstab_update", "s", s.len(), n)?;
-        }
-        let tree = self.tree(n, [rr.pointer(), rho.pointer()])?;
-        let (count, alpha, omega) = (n as u64, CoeffArg::from(alpha), CoeffArg::from(omega));
-        let (p, s, t, shadow) = (p.pointer(), s.map_or(Address::NULL, Vector::pointer), t.pointer(), shadow.pointer());
-        let (x, r) = (x.pointer(), r.pointer());
-        // SAFETY: bicgstab_update_vector(n, alpha, p, omega, s or null, t, shadow, x, r, checks, tree, monitor) on vectors of n
-        // elements.
-        unsafe {
-            self.launch::<T, _>(
-                BicgstabUpdateVector::ENTRY,
-                Grid::rows(n),
-                &BicgstabUpdateVector {
-                    n: count,
-                    a: alpha,
-                    p,
-                    o: omega,
-                    s,
-                    tt: t,
-                    shadow,
-                    x,
-                    r,
-                    checks,
-                    tree,
-                    monitor,
-                },
             )
         }
     }
@@ -257,63 +206,6 @@ impl<T: Real> Backend<T> for Cuda {
         self.require(value, what, false, monitor)
     }
 
-    fn cg_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        p: &Vector<T>,
-        q: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        rr: &mut Scalar<T>,
-    ) -> Result<()> {
-        let n = p.len();
-        expect_len("cg_update", "q", q.len(), n)?;
-        expect_len("cg_update", "x", x.len(), n)?;
-        expect_len("cg_update", "r", r.len(), n)?;
-        let tree = self.tree(n, [rr.pointer(), Address::NULL])?;
-        let (count, alpha) = (n as u64, CoeffArg::from(alpha));
-        let (p, q, x, r) = (p.pointer(), q.pointer(), x.pointer(), r.pointer());
-        let (checks, monitor) = (ChecksArg::default(), gate_pointer(gate));
-        // SAFETY: cg_update_vector(n, alpha, p, q, x, r, checks, tree, monitor) on vectors of n elements.
-        unsafe {
-            self.launch::<T, _>(
-                CgUpdateVector::ENTRY,
-                Grid::rows(n),
-                &CgUpdateVector { n: count, a: alpha, p, q, x, r, checks, tree, monitor },
-            )
-        }
-    }
-
-    fn bicgstab_half(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        v: &Vector<T>,
-        r: &mut Vector<T>,
-        ss: &mut Scalar<T>,
-    ) -> Result<()> {
-        self.residual_step_checked("bicgstab_half", alpha, v, r, ss, ChecksArg::default(), gate_pointer(gate))
-    }
-
-    fn bicgstab_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Scalar<T>>,
-        p: &Vector<T>,
-        omega: Coeff<'_, T, Scalar<T>>,
-        s: Option<&Vector<T>>,
-        t: &Vector<T>,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        rr: &mut Scalar<T>,
-        rho: &mut Scalar<T>,
-    ) -> Result<()> {
-        let gate = gate_pointer(gate);
-        self.bicgstab_update_checked(alpha, p, omega, s, t, shadow, x, r, rr, rho, ChecksArg::default(), gate)
-    }
-
     fn hadamard_dot(
         &self,
         gate: Gate<'_, Self>,
@@ -333,138 +225,6 @@ impl<T: Real> Backend<T> for Cuda {
                 HadamardDotVector::ENTRY,
                 Grid::rows(n),
                 &HadamardDotVector { n: count, d, r, z, tree, monitor: gate },
-            )
-        }
-    }
-
-    /// x takes its step in [`Backend::cg_direction`], which reads p anyway: that saves a reading of p.
-    fn cg_step(
-        &self,
-        rz: &Scalar<T>,
-        pq: &Scalar<T>,
-        p: &Vector<T>,
-        q: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        rr: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<()> {
-        expect_len("cg_step", "p", p.len(), q.len())?;
-        expect_len("cg_step", "x", x.len(), q.len())?;
-        let checks = ChecksArg {
-            value: [pq.pointer(), Address::NULL],
-            positive: 1,
-            what: [Quantity::Curvature as u32, 0],
-            observe: 1,
-            phase: Phase::Full as u32,
-            owes: 1,
-            ..ChecksArg::default()
-        };
-        self.residual_step_checked("cg_step", Coeff::ratio(rz, pq), q, r, rr, checks, monitor.pointer())
-    }
-
-    fn cg_direction(
-        &self,
-        z: &Vector<T>,
-        rz_next: &Scalar<T>,
-        checked: bool,
-        rz: &mut Scalar<T>,
-        pq: &Scalar<T>,
-        p: &mut Vector<T>,
-        x: &mut Vector<T>,
-        monitor: &mut Monitor,
-    ) -> Result<()> {
-        let n = z.len();
-        expect_len("cg_direction", "p", p.len(), n)?;
-        expect_len("cg_direction", "x", x.len(), n)?;
-        let (beta, alpha) = (CoeffArg::from(Coeff::ratio(rz_next, &*rz)), CoeffArg::from(Coeff::ratio(&*rz, pq)));
-        let required = if checked { rz_next.pointer() } else { Address::NULL };
-        let what = Quantity::PreconditionedResidual as u32;
-        let (count, z, p, x) = (n as u64, z.pointer(), p.pointer(), x.pointer());
-        let (from, to, ticket, monitor) = (rz_next.pointer(), rz.pointer(), self.ticket(), monitor.pointer());
-        // SAFETY: cg_direction_vector(n, z, beta, alpha, p, x, from, to, required or null, what, ticket, monitor) on vectors of n elements.
-        unsafe {
-            self.launch::<T, _>(
-                CgDirectionVector::ENTRY,
-                Grid::rows(n),
-                &CgDirectionVector { n: count, z, b: beta, a: alpha, p, x, from, to, required, what, ticket, monitor },
-            )
-        }
-    }
-
-    fn bicgstab_first(
-        &self,
-        rho: &Scalar<T>,
-        rv: &Scalar<T>,
-        v: &Vector<T>,
-        r: &mut Vector<T>,
-        ss: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<()> {
-        let checks = ChecksArg {
-            value: [rv.pointer(), Address::NULL],
-            what: [Quantity::ShadowDirection as u32, 0],
-            observe: 1,
-            phase: Phase::Half as u32,
-            ..ChecksArg::default()
-        };
-        self.residual_step_checked("bicgstab_first", Coeff::ratio(rho, rv), v, r, ss, checks, monitor.pointer())
-    }
-
-    fn bicgstab_second(
-        &self,
-        rho: &Scalar<T>,
-        rv: &Scalar<T>,
-        ts: &Scalar<T>,
-        tt: &Scalar<T>,
-        p: &Vector<T>,
-        s: Option<&Vector<T>>,
-        t: &Vector<T>,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        rr: &mut Scalar<T>,
-        rho_next: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<()> {
-        let checks = ChecksArg {
-            value: [tt.pointer(), ts.pointer()],
-            what: [Quantity::Stabilizer as u32, Quantity::Omega as u32],
-            observe: 1,
-            phase: Phase::Full as u32,
-            nonzero: 1,
-            after: Quantity::Rho as u32,
-            ..ChecksArg::default()
-        };
-        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
-        self.bicgstab_update_checked(alpha, p, omega, s, t, shadow, x, r, rr, rho_next, checks, monitor.pointer())
-    }
-
-    fn bicgstab_direction(
-        &self,
-        r: &Vector<T>,
-        v: &Vector<T>,
-        rho_next: &Scalar<T>,
-        rv: &Scalar<T>,
-        tt: &Scalar<T>,
-        ts: &Scalar<T>,
-        rho: &mut Scalar<T>,
-        p: &mut Vector<T>,
-        monitor: &mut Monitor,
-    ) -> Result<()> {
-        let n = r.len();
-        expect_len("bicgstab_direction", "v", v.len(), n)?;
-        expect_len("bicgstab_direction", "p", p.len(), n)?;
-        let beta = CoeffArg::from(Coeff::ratio(rho_next, rv).times_ratio(tt, ts));
-        let beta_omega = CoeffArg::from(Coeff::ratio(rho_next, rv).negated());
-        let (count, r, v, p) = (n as u64, r.pointer(), v.pointer(), p.pointer());
-        let (from, to, ticket, monitor) = (rho_next.pointer(), rho.pointer(), self.ticket(), monitor.pointer());
-        // SAFETY: bicgstab_direction_vector(n, r, b, v, c, p, from, to, ticket, monitor) on vectors of n elements.
-        unsafe {
-            self.launch::<T, _>(
-                BicgstabDirectionVector::ENTRY,
-                Grid::rows(n),
-                &BicgstabDirectionVector { n: count, r, b: beta_omega, v, c: beta, p, from, to, ticket, monitor },
             )
         }
     }

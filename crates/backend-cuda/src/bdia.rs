@@ -7,14 +7,16 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv};
+use spandrel_backend::{
+    BicgstabIterations, CgIterations, Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmv,
+};
 use spandrel_formats::{Band, Bdia, Csr, Real};
 
 use crate::convert::Diagonals;
 use crate::kernel::{Entry, kernels, parameters};
 use crate::launch::{BLOCK, CountedProductDot, Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
-use crate::persistent::{BicgstabParameters, CgParameters, Reach, Resident};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
 use crate::windows::{Offsets, OffsetsArg, Pieces, PiecesArg, layout};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
@@ -451,64 +453,39 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
             }
         }
     }
+}
 
-    fn cg_iterations(
+impl<T: Real> Persists<T> for CudaBdia<T> {
+    fn cg(
         &self,
-        m: &CudaBdia<T>,
+        cuda: &Cuda,
         count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some((resident, offsets)) = m.persistent() else {
+        let Some((resident, offsets)) = self.persistent() else {
             return Ok(false);
         };
-        let matrix = m.parameters(offsets);
+        let matrix = self.parameters(offsets);
         let all = |solve| CgBdia { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe { self.cg_persistent(&resident, CgBdia::ENTRY, all, count, x, r, p, q, pq, rr, rz, monitor) }
+        unsafe { cuda.cg_persistent(&resident, CgBdia::ENTRY, all, count, on, monitor) }
     }
 
-    fn bicgstab_iterations(
+    fn bicgstab(
         &self,
-        m: &CudaBdia<T>,
+        cuda: &Cuda,
         count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some((resident, offsets)) = m.persistent() else {
+        let Some((resident, offsets)) = self.persistent() else {
             return Ok(false);
         };
-        let matrix = m.parameters(offsets);
+        let matrix = self.parameters(offsets);
         let all = |solve| BicgstabBdia { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(
-                &resident,
-                BicgstabBdia::ENTRY,
-                all,
-                count,
-                shadow,
-                x,
-                r,
-                p,
-                v,
-                t,
-                scalars,
-                monitor,
-            )
-        }
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabBdia::ENTRY, all, count, on, monitor) }
     }
 }
 

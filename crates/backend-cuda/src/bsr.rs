@@ -12,6 +12,7 @@ use spandrel_formats::{Bsr, Real};
 use crate::kernel::{Entry, kernels, parameters};
 use crate::launch::{BLOCK, CountedProductDot, Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
+use crate::persistent::Persists;
 use crate::runs::Index;
 use crate::{Cuda, Scalar, Vector};
 
@@ -113,6 +114,8 @@ impl Cuda {
         Grid::of(nrows.div_ceil(threads), threads as u32)
     }
 }
+
+impl<T: Real> Persists<T> for CudaBsr<T> {}
 
 impl<T: Real> Spmv<Bsr<T>> for Cuda {
     fn order(&self) -> Order {

@@ -13,6 +13,7 @@ use crate::bsr::of_dim;
 use crate::kernel::kernels;
 use crate::launch::{Grid, Product};
 use crate::memory::{Address, Buffer};
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 kernels! {
@@ -59,6 +60,8 @@ unsafe impl<T: Real> Load<Bsrx<T>> for Cuda {
         Ok(CudaBsrx { nrows: host.nrows(), ncols: host.ncols(), dim, row_start, row_end, col_idx, mask, values })
     }
 }
+
+impl<T: Real> Persists<T> for CudaBsrx<T> {}
 
 impl<T: Real> Spmv<Bsrx<T>> for Cuda {
     fn order(&self) -> Order {

@@ -17,6 +17,7 @@ use spandrel_formats::{Coo, Csr, Offset, Ordinal, Real};
 use crate::kernel::kernels;
 use crate::launch::{Grid, Product};
 use crate::memory::{Address, Buffer};
+use crate::persistent::Persists;
 use crate::pieces::{EACH, Pieces, PiecesParameters, cut};
 use crate::{Cuda, CudaCsr, Scalar, Vector};
 
@@ -209,6 +210,8 @@ impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
+
+impl<T: Real> Persists<T> for CudaCoo<T> {}
 
 impl<T: Real> Spmv<Coo<T>> for Cuda {
     /// That of matrices as they are loaded; [`CudaCoo::with_kernel`] may choose the stored one.

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv, SpmvTransposed};
+use spandrel_backend::{BicgstabIterations, CgIterations, Coeff, Gate, Load, Order, Result, Spmv, SpmvTransposed};
 use spandrel_formats::{Csc, Format, Real};
 
 use crate::csr::order;
+use crate::persistent::Persists;
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 /// A CSC matrix in device memory, stored by rows.
@@ -61,37 +62,27 @@ impl<T: Real> Spmv<Csc<T>> for Cuda {
     ) -> Result<()> {
         m.0.spmv_dot(self, gate, x, y, w, wy, yy)
     }
+}
 
-    fn cg_iterations(
+impl<T: Real> Persists<T> for CudaCsc<T> {
+    fn cg(
         &self,
-        m: &CudaCsc<T>,
+        cuda: &Cuda,
         count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        m.0.cg_iterations(self, count, x, r, p, q, pq, rr, rz, monitor)
+        self.0.cg(cuda, count, on, monitor)
     }
 
-    fn bicgstab_iterations(
+    fn bicgstab(
         &self,
-        m: &CudaCsc<T>,
+        cuda: &Cuda,
         count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        m.0.bicgstab_iterations(self, count, shadow, x, r, p, v, t, scalars, monitor)
+        self.0.bicgstab(cuda, count, on, monitor)
     }
 }
 

@@ -12,6 +12,7 @@ use spandrel_formats::{Dense, Real};
 use crate::kernel::kernels;
 use crate::launch::{Grid, Product};
 use crate::memory::{Address, Buffer};
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 kernels! {
@@ -36,6 +37,8 @@ unsafe impl<T: Real> Load<Dense<T>> for Cuda {
         Ok(CudaDense { nrows: host.nrows(), ncols: host.ncols(), values })
     }
 }
+
+impl<T: Real> Persists<T> for CudaDense<T> {}
 
 impl<T: Real> Spmv<Dense<T>> for Cuda {
     fn order(&self) -> Order {

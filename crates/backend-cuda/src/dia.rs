@@ -9,14 +9,16 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::{Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_backend::{
+    BicgstabIterations, CgIterations, Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmm, Spmv,
+};
 use spandrel_formats::{Csr, Dia, Real};
 
 use crate::convert::Diagonals;
 use crate::kernel::{Argument, Entry, kernels, parameters};
 use crate::launch::{BLOCK, Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
-use crate::persistent::{BicgstabParameters, CgParameters, Resident};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Resident};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 parameters! {
@@ -395,64 +397,39 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
             }
         }
     }
+}
 
-    fn cg_iterations(
+impl<T: Real> Persists<T> for CudaDia<T> {
+    fn cg(
         &self,
-        m: &CudaDia<T>,
+        cuda: &Cuda,
         count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        if m.nrows != m.ncols || m.is_narrow() {
+        if self.nrows != self.ncols || self.is_narrow() {
             return Ok(false);
         }
-        let matrix = m.half_or_whole();
+        let matrix = self.half_or_whole();
         let all = |solve| CgDia { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe { self.cg_persistent(&m.persistent(), CgDia::ENTRY, all, count, x, r, p, q, pq, rr, rz, monitor) }
+        unsafe { cuda.cg_persistent(&self.persistent(), CgDia::ENTRY, all, count, on, monitor) }
     }
 
-    fn bicgstab_iterations(
+    fn bicgstab(
         &self,
-        m: &CudaDia<T>,
+        cuda: &Cuda,
         count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        if m.nrows != m.ncols || m.is_narrow() {
+        if self.nrows != self.ncols || self.is_narrow() {
             return Ok(false);
         }
-        let matrix = m.half_or_whole();
+        let matrix = self.half_or_whole();
         let all = |solve| BicgstabDia { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(
-                &m.persistent(),
-                BicgstabDia::ENTRY,
-                all,
-                count,
-                shadow,
-                x,
-                r,
-                p,
-                v,
-                t,
-                scalars,
-                monitor,
-            )
-        }
+        unsafe { cuda.bicgstab_persistent(&self.persistent(), BicgstabDia::ENTRY, all, count, on, monitor) }
     }
 }
 

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
+use spandrel_backend::{BicgstabIterations, CgIterations, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Csr, Ell, Ordinal, PADDING, Real};
 
 use crate::csr::not_recorded;
 use crate::kernel::{kernels, parameters};
 use crate::launch::{BLOCK, Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
-use crate::persistent::{BicgstabParameters, CgParameters, Reach, Resident};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 parameters! {
@@ -240,51 +240,39 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
         unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
+}
 
-    fn cg_iterations(
+impl<T: Real> Persists<T> for CudaEll<T> {
+    fn cg(
         &self,
-        m: &CudaEll<T>,
+        cuda: &Cuda,
         count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
+        let Some(resident) = self.persistent() else {
             return Ok(false);
         };
-        let matrix = m.parameters();
+        let matrix = self.parameters();
         let all = |solve| CgEll { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe { self.cg_persistent(&resident, CgEll::ENTRY, all, count, x, r, p, q, pq, rr, rz, monitor) }
+        unsafe { cuda.cg_persistent(&resident, CgEll::ENTRY, all, count, on, monitor) }
     }
 
-    fn bicgstab_iterations(
+    fn bicgstab(
         &self,
-        m: &CudaEll<T>,
+        cuda: &Cuda,
         count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
+        let Some(resident) = self.persistent() else {
             return Ok(false);
         };
-        let matrix = m.parameters();
+        let matrix = self.parameters();
         let all = |solve| BicgstabEll { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(&resident, BicgstabEll::ENTRY, all, count, shadow, x, r, p, v, t, scalars, monitor)
-        }
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabEll::ENTRY, all, count, on, monitor) }
     }
 }
 

@@ -9,6 +9,7 @@ use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Hec, Real};
 
 use crate::hmec::{CudaHmec, Entries, SpmvBlocks, SpmvLanes};
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 /// A HEC matrix in device memory.
@@ -23,6 +24,8 @@ unsafe impl<T: Real> Load<Hec<T>> for Cuda {
         CudaHmec::new(self, host.as_hmec()).map(CudaHec)
     }
 }
+
+impl<T: Real> Persists<T> for CudaHec<T> {}
 
 impl<T: Real> Spmv<Hec<T>> for Cuda {
     fn order(&self) -> Order {

@@ -17,6 +17,7 @@ use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
 use crate::kernel::{Argument, Entry, kernels, parameters};
 use crate::launch::Product;
 use crate::memory::{Address, Buffer};
+use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 kernels! {
@@ -190,6 +191,8 @@ unsafe impl<T: Real> Load<Hmec<T>> for Cuda {
         CudaHmec::new(self, &host)
     }
 }
+
+impl<T: Real> Persists<T> for CudaHmec<T> {}
 
 impl<T: Real> Spmv<Hmec<T>> for Cuda {
     fn order(&self) -> Order {

@@ -20,6 +20,7 @@ use crate::ell::{HEAVY, HEAVY_OF_LANES, LONG, LONG_OF_LANES};
 use crate::kernel::{kernels, parameters};
 use crate::launch::{Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
+use crate::persistent::Persists;
 use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 kernels! {
@@ -225,6 +226,8 @@ impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
+
+impl<T: Real> Persists<T> for CudaHyb<T> {}
 
 impl<T: Real> Spmv<Hyb<T>> for Cuda {
     fn order(&self) -> Order {

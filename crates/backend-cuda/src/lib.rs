@@ -6,10 +6,12 @@
 
 mod backend;
 mod bdia;
+mod bicgstab;
 mod bsr;
 mod bsrx;
 mod capellini;
 mod cast;
+mod cg;
 mod convert;
 mod coo;
 mod csc;

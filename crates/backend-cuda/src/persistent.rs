@@ -5,10 +5,12 @@
 //! Order: that of the operations one by one, bit for bit. Kernels: kernels/include/persistent.cuh, and the entries `cg_{noun}` and
 //! `bicgstab_{noun}` of each noun that has them.
 
+use std::any::Any;
+
 use cudarc::driver::{result, sys};
-use spandrel_backend::Result;
 use spandrel_backend::error::expect_len;
-use spandrel_formats::Real;
+use spandrel_backend::{BicgstabIterations, CgIterations, Load, Result};
+use spandrel_formats::{Real, for_each_format};
 
 use crate::error::failed;
 use crate::kernel::{Argument, Entry, ForElement, List, parameters};
@@ -104,6 +106,46 @@ pub(crate) struct Resident {
     /// Units (diagonals, entries of a row) of which as many as fit are kept on chip, and bytes of one for each row.
     pub(crate) units: usize,
     pub(crate) unit: usize,
+}
+
+/// Many iterations at once with a resident matrix. The defaults are those of a format without such kernels.
+pub(crate) trait Persists<T: Real> {
+    /// [`spandrel_backend::CgSteps::cg_iterations`].
+    fn cg(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let _ = (cuda, count, on, monitor);
+        Ok(false)
+    }
+
+    /// [`spandrel_backend::BicgstabSteps::bicgstab_iterations`].
+    fn bicgstab(
+        &self,
+        cuda: &Cuda,
+        count: usize,
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
+        monitor: &mut Monitor,
+    ) -> Result<bool> {
+        let _ = (cuda, count, on, monitor);
+        Ok(false)
+    }
+}
+
+/// The resident matrix in any format of the registry that [`spandrel_backend::Operator::stored`] gave.
+pub(crate) fn resident<T: Real>(stored: &dyn Any) -> Option<&dyn Persists<T>> {
+    macro_rules! first {
+        ([$stored:ident $T:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
+            $(if let Some(m) = $stored.downcast_ref::<<Cuda as Load<spandrel_formats::$Type<$T>>>::Resident>() {
+                return Some(m);
+            })*
+        };
+    }
+    for_each_format!(first, stored, T);
+    None
 }
 
 /// Columns that the entries of a square matrix reach: row i those of i - below ..= i + above.
@@ -238,7 +280,7 @@ impl Cuda {
         }
     }
 
-    /// [`spandrel_backend::Spmv::cg_iterations`] by a noun's kernel.
+    /// [`spandrel_backend::CgSteps::cg_iterations`] by a noun's kernel.
     ///
     /// # Safety
     /// `parameters` puts before what it is given a square matrix of `m.n` rows that reaches as far as `m` says.
@@ -248,15 +290,10 @@ impl Cuda {
         entry: Entry<P>,
         parameters: impl FnOnce(CgParameters) -> P,
         count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
+        let CgIterations { x, r, p, q, pq, rr, rz } = on;
         for (what, v) in [("x", &*x), ("r", r), ("p", p), ("q", q)] {
             expect_len("cg_iterations", what, v.len(), m.n)?;
         }
@@ -268,7 +305,7 @@ impl Cuda {
         unsafe { self.persist::<T, P>(m, entry, 3, 0, count, all) }
     }
 
-    /// [`spandrel_backend::Spmv::bicgstab_iterations`] by a noun's kernel.
+    /// [`spandrel_backend::BicgstabSteps::bicgstab_iterations`] by a noun's kernel.
     ///
     /// # Safety
     /// As [`Cuda::cg_persistent`].
@@ -278,21 +315,16 @@ impl Cuda {
         entry: Entry<P>,
         parameters: impl FnOnce(BicgstabParameters) -> P,
         count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
+        let BicgstabIterations { shadow, x, r, p, v, t, rho, rho_next, rv, ss, ts, tt, rr } = on;
         for (what, v) in [("shadow", shadow), ("x", x), ("r", r), ("p", p), ("v", v), ("t", t)] {
             expect_len("bicgstab_iterations", what, v.len(), m.n)?;
         }
         let (shadow, x, r, p) = (shadow.pointer(), x.pointer(), r.pointer(), p.pointer());
         let (v, t, monitor) = (v.pointer(), t.pointer(), monitor.pointer());
-        let scalars = StabScalarsArg(scalars.map(|s| s.pointer()));
+        let scalars = StabScalarsArg([rho, rho_next, rv, ss, ts, tt, rr].map(|s| s.pointer()));
         let rest = |n, span, slots| BicgstabParameters { n, span, slots, shadow, x, r, p, v, t, scalars, monitor };
         let all = |n, span, slots| parameters(rest(n, span, slots));
         // SAFETY: lengths compared above; the caller vouches for the matrix.

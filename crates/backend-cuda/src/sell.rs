@@ -9,14 +9,16 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv};
+use spandrel_backend::{
+    Backend, BicgstabIterations, CgIterations, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv,
+};
 use spandrel_formats::sell::{DEFAULT_C, DEFAULT_SIGMA};
 use spandrel_formats::{Csr, Offset, Ordinal, PADDING, Real, Sell};
 
 use crate::kernel::{kernels, parameters};
 use crate::launch::{BLOCK, Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
-use crate::persistent::{BicgstabParameters, CgParameters, Reach, Resident};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 parameters! {
@@ -221,64 +223,39 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
         unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
+}
 
-    fn cg_iterations(
+impl<T: Real> Persists<T> for CudaSell<T> {
+    fn cg(
         &self,
-        m: &CudaSell<T>,
+        cuda: &Cuda,
         count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
+        let Some(resident) = self.persistent() else {
             return Ok(false);
         };
-        let (matrix, widest) = (m.parameters(), m.widest);
+        let (matrix, widest) = (self.parameters(), self.widest);
         let all = |solve| CgSell { matrix, widest, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe { self.cg_persistent(&resident, CgSell::ENTRY, all, count, x, r, p, q, pq, rr, rz, monitor) }
+        unsafe { cuda.cg_persistent(&resident, CgSell::ENTRY, all, count, on, monitor) }
     }
 
-    fn bicgstab_iterations(
+    fn bicgstab(
         &self,
-        m: &CudaSell<T>,
+        cuda: &Cuda,
         count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
-        let Some(resident) = m.persistent() else {
+        let Some(resident) = self.persistent() else {
             return Ok(false);
         };
-        let (matrix, widest) = (m.parameters(), m.widest);
+        let (matrix, widest) = (self.parameters(), self.widest);
         let all = |solve| BicgstabSell { matrix, widest, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe {
-            self.bicgstab_persistent(
-                &resident,
-                BicgstabSell::ENTRY,
-                all,
-                count,
-                shadow,
-                x,
-                r,
-                p,
-                v,
-                t,
-                scalars,
-                monitor,
-            )
-        }
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabSell::ENTRY, all, count, on, monitor) }
     }
 }
 

@@ -1,12 +1,9 @@
 //! Plans of matrices that lie on the device: the analysis where the data already is.
 
-use std::fmt;
-
 use spandrel_formats::Format;
-use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle};
+use spandrel_sptrsv::{Diagonal, Plan, Systems, Triangle};
 
-use crate::sptrsv::expect_solve;
-use crate::{Error, Gate, Load, Mat, Result, Sptrsv};
+use crate::{Error, Load, Mat, Result, Tri};
 
 /// A triangle of a square matrix, and what is to be solved with it.
 #[derive(Clone, Copy, Debug)]
@@ -60,29 +57,17 @@ pub trait Analyze<F: Format, P: Plan<Value = F::Value>>: Load<F> + Load<P> {
     ) -> Result<Analyzed<<Self as Load<P>>::Resident>>;
 }
 
-/// A triangle on a device whose plan was made there: a [`crate::Tri`] of which the host has no copy.
-pub struct ResidentTri<B: Load<P>, P> {
-    resident: B::Resident,
-    nrows: usize,
-    triangle: Triangle,
-    diagonal: Diagonal,
-    systems: Systems,
+/// Bytes of a triangle whose plan was made on the device.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
     storage: u64,
     sptrsv_bytes: u64,
 }
 
-impl<B: Load<P>, P: Plan> fmt::Debug for ResidentTri<B, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResidentTri")
-            .field("plan", &P::NAME)
-            .field("nrows", &self.nrows)
-            .field("triangle", &self.triangle)
-            .field("diagonal", &self.diagonal)
-            .finish_non_exhaustive()
-    }
-}
+/// A triangle on a device whose plan was made there: the host has no copy.
+pub type ResidentTri<B, P> = Tri<B, P, Sizes>;
 
-impl<B: Load<P>, P: Plan> ResidentTri<B, P> {
+impl<B: Load<P>, P: Plan> Tri<B, P, Sizes> {
     /// Makes a plan for a triangle of a matrix. Blocks; may not be recorded. See [`Analyze`].
     ///
     /// # Errors
@@ -97,75 +82,14 @@ impl<B: Load<P>, P: Plan> ResidentTri<B, P> {
         }
         let Analyzed { resident, storage, sptrsv_bytes } = <B as Analyze<F, P>>::analyze(be, matrix.resident(), part)?;
         let Part { triangle, diagonal, systems, .. } = *part;
-        Ok(Self { resident, nrows, triangle, diagonal, systems, storage, sptrsv_bytes })
-    }
-    /// Number of rows.
-    pub fn nrows(&self) -> usize {
-        self.nrows
-    }
-    /// Which triangle.
-    pub fn triangle(&self) -> Triangle {
-        self.triangle
-    }
-    /// What stands on its diagonal.
-    pub fn diagonal(&self) -> Diagonal {
-        self.diagonal
-    }
-    /// The systems it was analysed for.
-    pub fn systems(&self) -> Systems {
-        self.systems
+        Ok(Self { resident, nrows, triangle, diagonal, systems, host: Sizes { storage, sptrsv_bytes } })
     }
     /// Bytes of the arrays of a solve, vectors aside.
     pub fn storage(&self) -> u64 {
-        self.storage
+        self.host.storage
     }
     /// Compulsory bytes of one solve with one right-hand side.
     pub fn sptrsv_bytes(&self) -> u64 {
-        self.sptrsv_bytes
-    }
-    /// The resident form.
-    pub fn resident(&self) -> &B::Resident {
-        &self.resident
-    }
-}
-
-impl<P: Plan, B: Sptrsv<P>> ResidentTri<B, P> {
-    fn check<const N: usize>(&self, system: System, k: usize, lengths: [(&'static str, usize); N]) -> Result<()> {
-        expect_solve(P::NAME, (self.nrows, self.systems), system, k, lengths)
-    }
-
-    /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
-    ///
-    /// # Errors
-    /// [`Error::Shape`] unless b and x have `nrows` elements; [`Error::Unsupported`].
-    pub fn sptrsv(&self, be: &B, gate: Gate<'_, B>, system: System, b: &B::Vector, x: &mut B::Vector) -> Result<()> {
-        self.check(system, 1, [("b", be.len(b)), ("x", be.len(x))])?;
-        be.sptrsv(gate, system, &self.resident, 1, b, x)
-    }
-
-    /// As [`ResidentTri::sptrsv`] with b in x.
-    ///
-    /// # Errors
-    /// As [`ResidentTri::sptrsv`].
-    pub fn sptrsv_in_place(&self, be: &B, gate: Gate<'_, B>, system: System, x: &mut B::Vector) -> Result<()> {
-        self.check(system, 1, [("x", be.len(x))])?;
-        be.sptrsv_in_place(gate, system, &self.resident, 1, x)
-    }
-
-    /// Several right-hand sides, sizes checked. See [`Sptrsv::sptrsv`].
-    ///
-    /// # Errors
-    /// [`Error::Shape`] unless B and X have `nrows * k` elements; [`Error::Unsupported`].
-    pub fn sptrsv_columns(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        system: System,
-        k: usize,
-        b: &B::Vector,
-        x: &mut B::Vector,
-    ) -> Result<()> {
-        self.check(system, k, [("B", be.len(b)), ("X", be.len(x))])?;
-        be.sptrsv(gate, system, &self.resident, k, b, x)
+        self.host.sptrsv_bytes
     }
 }

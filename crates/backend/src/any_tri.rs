@@ -8,14 +8,10 @@ use spandrel_sptrsv::{
     for_each_plan,
 };
 
-use crate::{Backend, Error, Gate, Result, Sptrsv, Tri};
+use crate::{Backend, Error, EveryPlan, Gate, Result, Tri};
 
 macro_rules! any_tri {
     ([] $(($stem:ident, $Plan:ident)),*) => {
-        /// A backend that solves by every plan.
-        pub trait EveryPlan<T: Real>: Backend<T> $(+ Sptrsv<$Plan<T>>)* {}
-        impl<T: Real, B: Backend<T> $(+ Sptrsv<$Plan<T>>)*> EveryPlan<T> for B {}
-
         /// A [`Tri`] of any plan.
         #[derive(Debug)]
         pub enum AnyTri<T: Real, B: EveryPlan<T>> {

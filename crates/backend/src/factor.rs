@@ -14,6 +14,10 @@ use crate::{Backend, Load, Preconditioner, Result};
 ///
 /// Order: that of [`spandrel_sptrsv::factor`], so the factors have the bits of [`Factor::numeric`] on every backend, and so have the
 /// errors: the row is the first that the host would have stopped at.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not compute the factorisation `{F}`",
+    note = "in generic code bound the device by `Factorize<{F}>`, or by `EveryFactor<T>` for those of the registry"
+)]
 pub trait Factorize<F: Factor>: Load<F> + Backend<F::Value> {
     /// L and U of A's values, all in the order of their stored entries; `upper` has no elements where the other factor is L^T. Gives
     /// alpha, where not A but A + alpha diag(A) was factored, else 0: shifts are tried as [`Factor::numeric`] does. Blocks, once for

@@ -92,6 +92,11 @@ impl<'a, T: Real, S> Coeff<'a, T, S> {
 /// # Errors
 /// Of every operation, beside those that its text names: [`crate::Error::Shape`] unless its vectors have one length, with the outputs as
 /// they were; [`crate::Error::Device`] where the device fails.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a device with vectors of `{T}`",
+    note = "devices are `Cpu` and `Cuda`, elements `f32` and `f64`; in generic code bound the device by `Backend<{T}>`",
+    note = "an operation takes the device by reference, as its first argument: `&device`"
+)]
 pub trait Backend<T: Real>: Device {
     /// A device vector of fixed length. Threads may own it in turn and share it.
     type Vector: Send + Sync;
@@ -144,6 +149,8 @@ pub trait Backend<T: Real>: Device {
     /// y <- x.
     fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()>;
     /// y <- fma(a, x, b*y); with b = 0, y <- a*x and y is never read.
+    #[doc(alias = "axpy")]
+    #[doc(alias = "scal")]
     fn axpby(
         &self,
         gate: Gate<'_, Self>,
@@ -164,6 +171,7 @@ pub trait Backend<T: Real>: Device {
         z: &mut Self::Vector,
     ) -> Result<()>;
     /// z <- x .* y, element by element (a diagonal matrix times a vector).
+    #[doc(alias = "elementwise")]
     fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()>;
     /// out <- coefficient.
     fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()>;
@@ -172,8 +180,10 @@ pub trait Backend<T: Real>: Device {
     /// l, l + 32, ... by `fma` from +0; then a halving tree over the lanes (lane l += lane l + 16, 8, 4, 2, 1); the block
     /// results are summed by the same rule (adding in place of `fma`) until one is left. The tree depends on the length
     /// alone. An empty vector gives +0.
+    #[doc(alias = "inner_product")]
     fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()>;
     /// out <- sqrt(x . x), rounded correctly from the dot product's value.
+    #[doc(alias = "nrm2")]
     fn norm2(&self, gate: Gate<'_, Self>, x: &Self::Vector, out: &mut Self::Scalar) -> Result<()>;
 
     /// Hands the monitor the squared residual norm of an iteration; the norm is its square root in `T`, then exact in f64.
@@ -192,64 +202,8 @@ pub trait Backend<T: Real>: Device {
     /// sign). A stopped monitor ignores it.
     fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()>;
 
-    // Fused steps. The default bodies are the specification; a backend may override them with the same result, bit for
-    // bit, and the suite compares the two.
-
-    /// The update of x and r in CG and its norm: x <- x + alpha p; r <- r - alpha q; rr <- r . r.
-    fn cg_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        p: &Self::Vector,
-        q: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-    ) -> Result<()> {
-        self.axpby(gate, alpha, p, Coeff::one(), x)?;
-        self.axpby(gate, alpha.negated(), q, Coeff::one(), r)?;
-        self.dot(gate, r, r, rr)
-    }
-
-    /// BiCGStab's first half: r <- r - alpha v (this is s); ss <- r . r.
-    fn bicgstab_half(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        v: &Self::Vector,
-        r: &mut Self::Vector,
-        ss: &mut Self::Scalar,
-    ) -> Result<()> {
-        self.axpby(gate, alpha.negated(), v, Coeff::one(), r)?;
-        self.dot(gate, r, r, ss)
-    }
-
-    /// BiCGStab's second half: x <- fma(alpha, p, fma(omega, s, x)); r <- r - omega t; rr <- r . r; rho <- shadow . r.
-    /// `s` is the preconditioned s, or `None` where it is r itself (before its update).
-    fn bicgstab_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        p: &Self::Vector,
-        omega: Coeff<'_, T, Self::Scalar>,
-        s: Option<&Self::Vector>,
-        t: &Self::Vector,
-        shadow: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        rho: &mut Self::Scalar,
-    ) -> Result<()> {
-        match s {
-            Some(s) => self.axpbypcz(gate, alpha, p, omega, s, Coeff::one(), x)?,
-            None => self.axpbypcz(gate, alpha, p, omega, r, Coeff::one(), x)?,
-        }
-        self.axpby(gate, omega.negated(), t, Coeff::one(), r)?;
-        self.dot(gate, r, r, rr)?;
-        self.dot(gate, shadow, r, rho)
-    }
-
-    /// Jacobi in CG: z <- d .* r; rz <- r . z.
+    /// Fused: z <- d .* r; rz <- r . z, as a diagonal preconditioner is applied. The default body is the specification: an override has its
+    /// bits, and the suite compares the two.
     fn hadamard_dot(
         &self,
         gate: Gate<'_, Self>,
@@ -261,107 +215,6 @@ pub trait Backend<T: Real>: Device {
         self.hadamard(gate, d, r, z)?;
         self.dot(gate, r, z, rz)
     }
-
-    /// The middle of an iteration of CG, gated by its monitor: p'q > 0 or stop; [`Backend::cg_update`] with alpha = r'z / p'q;
-    /// rr observed as the norm of a full iteration. A device may leave x as it is until [`Backend::cg_direction`], which has to follow with
-    /// the same p, x, r'z, p'q and monitor, and reads p anyway.
-    fn cg_step(
-        &self,
-        rz: &Self::Scalar,
-        pq: &Self::Scalar,
-        p: &Self::Vector,
-        q: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.require_positive(pq, Quantity::Curvature, monitor)?;
-        self.cg_update(Some(&*monitor), Coeff::ratio(rz, pq), p, q, x, r, rr)?;
-        self.observe(rr, Phase::Full, monitor)
-    }
-
-    /// The end of an iteration of CG, gated by its monitor: with `checked`, next r'z > 0 or stop; p <- z + (next r'z / r'z) p;
-    /// r'z <- next r'z. Whatever the monitor says, x has then taken the step of the [`Backend::cg_step`] before, if that went through.
-    fn cg_direction(
-        &self,
-        z: &Self::Vector,
-        rz_next: &Self::Scalar,
-        checked: bool,
-        rz: &mut Self::Scalar,
-        pq: &Self::Scalar,
-        p: &mut Self::Vector,
-        x: &mut Self::Vector,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        let _ = (pq, x); // x has taken its step
-        if checked {
-            self.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?;
-        }
-        self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
-        self.assign(Some(&*monitor), Coeff::scalar(rz_next), rz)
-    }
-
-    /// The end of BiCGStab's first half, gated by its monitor: r0'v != 0 or stop; [`Backend::bicgstab_half`] with
-    /// alpha = rho / r0'v; ss observed as the norm of a half iteration.
-    fn bicgstab_first(
-        &self,
-        rho: &Self::Scalar,
-        rv: &Self::Scalar,
-        v: &Self::Vector,
-        r: &mut Self::Vector,
-        ss: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
-        self.bicgstab_half(Some(&*monitor), Coeff::ratio(rho, rv), v, r, ss)?;
-        self.observe(ss, Phase::Half, monitor)
-    }
-
-    /// The end of BiCGStab's second half, gated by its monitor: t't != 0 and t's != 0 or stop; [`Backend::bicgstab_update`] with
-    /// alpha = rho / r0'v and omega = t's / t't; rr observed as the norm of a full iteration; next rho != 0 or stop.
-    fn bicgstab_second(
-        &self,
-        rho: &Self::Scalar,
-        rv: &Self::Scalar,
-        ts: &Self::Scalar,
-        tt: &Self::Scalar,
-        p: &Self::Vector,
-        s: Option<&Self::Vector>,
-        t: &Self::Vector,
-        shadow: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        rho_next: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
-        self.require_nonzero(ts, Quantity::Omega, monitor)?;
-        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
-        self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
-        self.observe(rr, Phase::Full, monitor)?;
-        self.require_nonzero(rho_next, Quantity::Rho, monitor)
-    }
-
-    /// The end of an iteration of BiCGStab, gated by its monitor: p <- r - (next rho / r0'v) v + beta p with
-    /// beta = (next rho / r0'v) (t't / t's), as one [`Backend::axpbypcz`]; rho <- next rho.
-    fn bicgstab_direction(
-        &self,
-        r: &Self::Vector,
-        v: &Self::Vector,
-        rho_next: &Self::Scalar,
-        rv: &Self::Scalar,
-        tt: &Self::Scalar,
-        ts: &Self::Scalar,
-        rho: &mut Self::Scalar,
-        p: &mut Self::Vector,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        let step = Coeff::ratio(rho_next, rv);
-        self.axpbypcz(Some(&*monitor), Coeff::one(), r, step.negated(), v, step.times_ratio(tt, ts), p)?;
-        self.assign(Some(&*monitor), Coeff::scalar(rho_next), rho)
-    }
 }
 
 /// Brings a host object onto the device, once. The host object is shared, so a backend in host memory copies nothing.
@@ -371,9 +224,15 @@ pub trait Backend<T: Real>: Device {
 /// [`SparseVector`]) on the same resident enqueues the same work, and the buffers that it uses beside its operands are neither freed nor
 /// moved while the resident is borrowed, also not through interior mutability: a captured graph has their addresses. An operation
 /// that cannot keep to this refuses to be recorded.
+#[diagnostic::on_unimplemented(
+    message = "`{H}` cannot be loaded on the device `{Self}`",
+    note = "what is loaded is a host object: a storage format such as `Csr<f64>`, a plan of a triangle, a symbolic factorisation",
+    note = "in generic code bound the device by the operation that is needed, such as `Spmv<{H}>`, or by `EveryFormat<T>`"
+)]
 pub unsafe trait Load<H>: Device {
-    /// What lies on the device. Threads may own it in turn and share it.
-    type Resident: Send + Sync;
+    /// What lies on the device. Threads may own it in turn and share it. It borrows nothing, so that its type can be asked for at run time
+    /// ([`crate::Operator::stored`]).
+    type Resident: Send + Sync + 'static;
     /// Loads. Allocates; may not be recorded.
     ///
     /// # Errors
@@ -422,6 +281,13 @@ pub trait Convert<A: Format, B: Format<Value = A::Value>>: Load<A> + Load<B> {
 ///
 /// # Errors
 /// [`crate::Error::Shape`] for other lengths, with y as it was; [`crate::Error::Device`] where the device fails.
+#[doc(alias = "matvec")]
+#[doc(alias = "gemv")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not multiply with matrices in the format `{F}`",
+    note = "in generic code bound the device by `Spmv<{F}>`, or by `EveryFormat<T>` for the formats of the registry",
+    note = "a matrix is loaded before it is multiplied with: `Mat::load(&device, &csr)?`"
+)]
 pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
     /// The order in which a row of this format is summed on this device.
     fn order(&self) -> Order;
@@ -456,50 +322,14 @@ pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
             None => Ok(()),
         }
     }
-
-    /// Up to `count` iterations of CG without a preconditioner at once, gated by its monitor, for a square matrix: true, and everything is
-    /// as `count` times [`Spmv::spmv_dot`] (q = A p, p'q), [`Backend::cg_step`] and [`Backend::cg_direction`] (z = r, not
-    /// checked) would leave it, bit for bit; or false, and nothing is done: what a backend without such a kernel, and every backend
-    /// for systems that such a kernel does not suit, answers. May be recorded: no. Does not block.
-    fn cg_iterations(
-        &self,
-        m: &Self::Resident,
-        count: usize,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        p: &mut Self::Vector,
-        q: &mut Self::Vector,
-        pq: &mut Self::Scalar,
-        rr: &mut Self::Scalar,
-        rz: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<bool> {
-        let _ = (m, count, x, r, p, q, pq, rr, rz, monitor);
-        Ok(false)
-    }
-
-    /// As [`Spmv::cg_iterations`] for BiCGStab without a preconditioner: `count` times [`Spmv::spmv_dot`] (v = A p, r0'v),
-    /// [`Backend::bicgstab_first`], [`Spmv::spmv_dot`] (t = A r, t'r, t't), [`Backend::bicgstab_second`] and
-    /// [`Backend::bicgstab_direction`]. `scalars` are rho, next rho, r0'v, s's, t's, t't, r'r.
-    fn bicgstab_iterations(
-        &self,
-        m: &Self::Resident,
-        count: usize,
-        shadow: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        p: &mut Self::Vector,
-        v: &mut Self::Vector,
-        t: &mut Self::Vector,
-        scalars: [&mut Self::Scalar; 7],
-        monitor: &mut Self::Monitor,
-    ) -> Result<bool> {
-        let _ = (m, count, shadow, x, r, p, v, t, scalars, monitor);
-        Ok(false)
-    }
 }
 
 /// y <- a A^T x + b y without forming A^T, for the formats that offer it (CSR, CSC).
+#[doc(alias = "rmatvec")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not multiply with the transpose of matrices in the format `{F}`",
+    note = "CSR and CSC offer it; another format is transposed by way of CSR, and then multiplied with"
+)]
 pub trait SpmvTransposed<F: Format>: Spmv<F> {
     /// The order in which an element of y is summed on this device.
     fn transposed_order(&self) -> Order;
@@ -517,6 +347,12 @@ pub trait SpmvTransposed<F: Format>: Spmv<F> {
 
 /// Y <- a A X + b Y, where X (ncols x k) and Y (nrows x k) are tall column-major blocks in one vector each, for the formats
 /// that offer it (CSR, SELL, DIA, BSR). Each column has the bits of the [`Spmv::spmv`] of that column.
+#[doc(alias = "matmat")]
+#[doc(alias = "gemm")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not multiply several columns at once with matrices in the format `{F}`",
+    note = "CSR, SELL, DIA and BSR offer it; with another format, multiply column by column"
+)]
 pub trait Spmm<F: Format>: Spmv<F> {
     /// Multiplies `k` columns at once: X has `ncols * k` elements, Y `nrows * k`, else [`crate::Error::Shape`].
     fn spmm(

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_sptrsv::{Plan, System, Systems};
+use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle};
 
 use crate::error::{expect_columns, expect_len};
 use crate::{Backend, Error, Gate, Load, Order, Result};
@@ -13,6 +13,13 @@ use crate::{Backend, Error, Gate, Load, Order, Result};
 /// A plan's state on the device (flags, tickets, epochs) belongs to its resident and is advanced by the kernels themselves, so that a
 /// replayed graph goes on where the last solve ended; nothing is cleared by the host between solves. Two solves with one resident are
 /// ordered by the queue.
+#[doc(alias = "trsv")]
+#[doc(alias = "spsv")]
+#[doc(alias = "trisolve")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not solve triangles by the plan `{P}`",
+    note = "in generic code bound the device by `Sptrsv<{P}>`, or by `EveryPlan<T>` for the plans of the registry"
+)]
 pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
     /// The order in which a row of this system is summed on this device: [`Order::Stored`] is the order of
     /// [`spandrel_sptrsv::serial`], and gives its bits.
@@ -65,38 +72,48 @@ pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
     fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Self::Vector) -> Result<()>;
 }
 
-/// Whether a triangle of so many rows, analysed for these systems, is solved with `k` columns of operands of these lengths.
-///
-/// # Errors
-/// [`Error::Shape`] for the first length that is another; then [`Error::Unsupported`].
-pub(crate) fn expect_solve<const N: usize>(
-    noun: &'static str,
-    (nrows, systems): (usize, Systems),
-    system: System,
-    k: usize,
-    lengths: [(&'static str, usize); N],
-) -> Result<()> {
-    lengths.into_iter().try_for_each(|(what, found)| expect_columns("sptrsv", what, found, nrows, k))?;
-    if systems.hold(system) {
-        return Ok(());
-    }
-    Err(Error::Unsupported { op: "sptrsv", noun, why: spandrel_sptrsv::Error::NotAnalyzed.to_string() })
+/// A triangle on a device: its resident form, and what the host keeps of it. That is the plan, or its [`crate::analyze::Sizes`] alone where the plan was
+/// made on the device ([`crate::ResidentTri`]).
+pub struct Tri<B: Load<P>, P, H = Arc<P>> {
+    pub(crate) resident: B::Resident,
+    pub(crate) nrows: usize,
+    pub(crate) triangle: Triangle,
+    pub(crate) diagonal: Diagonal,
+    pub(crate) systems: Systems,
+    pub(crate) host: H,
 }
 
-/// A plan on a device: its resident form and its shape.
-pub struct Tri<B: Load<P>, P> {
-    resident: B::Resident,
-    plan: Arc<P>,
-}
-
-impl<B: Load<P>, P: Plan> fmt::Debug for Tri<B, P> {
+impl<B: Load<P>, P: Plan, H> fmt::Debug for Tri<B, P, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tri")
             .field("plan", &P::NAME)
-            .field("nrows", &self.plan.nrows())
-            .field("triangle", &self.plan.triangle())
-            .field("diagonal", &self.plan.diagonal())
+            .field("nrows", &self.nrows)
+            .field("triangle", &self.triangle)
+            .field("diagonal", &self.diagonal)
             .finish_non_exhaustive()
+    }
+}
+
+impl<B: Load<P>, P: Plan, H> Tri<B, P, H> {
+    /// Number of rows.
+    pub fn nrows(&self) -> usize {
+        self.nrows
+    }
+    /// Which triangle.
+    pub fn triangle(&self) -> Triangle {
+        self.triangle
+    }
+    /// What stands on its diagonal.
+    pub fn diagonal(&self) -> Diagonal {
+        self.diagonal
+    }
+    /// The systems it was analysed for.
+    pub fn systems(&self) -> Systems {
+        self.systems
+    }
+    /// The resident form.
+    pub fn resident(&self) -> &B::Resident {
+        &self.resident
     }
 }
 
@@ -106,26 +123,28 @@ impl<B: Load<P>, P: Plan> Tri<B, P> {
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Unsupported`].
     pub fn load(be: &B, plan: impl Into<Arc<P>>) -> Result<Self> {
-        let plan = plan.into();
-        Ok(Self { resident: be.load(Arc::clone(&plan))?, plan })
+        let host = plan.into();
+        let resident = be.load(Arc::clone(&host))?;
+        let (nrows, triangle, diagonal, systems) = (host.nrows(), host.triangle(), host.diagonal(), host.systems());
+        Ok(Self { resident, nrows, triangle, diagonal, systems, host })
     }
     /// The plan.
     pub fn plan(&self) -> &Arc<P> {
-        &self.plan
-    }
-    /// Number of rows.
-    pub fn nrows(&self) -> usize {
-        self.plan.nrows()
-    }
-    /// The resident form.
-    pub fn resident(&self) -> &B::Resident {
-        &self.resident
+        &self.host
     }
 }
 
-impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
+impl<P: Plan, B: Sptrsv<P>, H> Tri<B, P, H> {
+    /// Whether it is solved with `k` columns of operands of these lengths.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for the first length that is another; then [`Error::Unsupported`].
     fn check<const N: usize>(&self, system: System, k: usize, lengths: [(&'static str, usize); N]) -> Result<()> {
-        expect_solve(P::NAME, (self.nrows(), self.plan.systems()), system, k, lengths)
+        lengths.into_iter().try_for_each(|(what, found)| expect_columns("sptrsv", what, found, self.nrows, k))?;
+        if self.systems.hold(system) {
+            return Ok(());
+        }
+        Err(Error::Unsupported { op: "sptrsv", noun: P::NAME, why: spandrel_sptrsv::Error::NotAnalyzed.to_string() })
     }
 
     /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
@@ -162,14 +181,16 @@ impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
         self.check(system, k, [("B", be.len(b)), ("X", be.len(x))])?;
         be.sptrsv(gate, system, &self.resident, k, b, x)
     }
+}
 
+impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
     /// New values, in the order of the triangle's stored entries, without a new analysis. Blocks; may not be recorded.
     ///
     /// # Errors
     /// [`Error::Triangle`] for a zero on the diagonal or a wrong number of values; everything is then as before.
     pub fn update(&mut self, be: &B, values: &[P::Value]) -> Result<()> {
-        Arc::make_mut(&mut self.plan).update(values)?;
-        be.update(&mut self.resident, &self.plan)
+        Arc::make_mut(&mut self.host).update(values)?;
+        be.update(&mut self.resident, &self.host)
     }
 
     /// New values from the device, sizes checked. [`Tri::plan`] keeps its own. See [`Sptrsv::update_from`].
@@ -177,7 +198,7 @@ impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
     /// # Errors
     /// As [`Sptrsv::update_from`].
     pub fn update_from(&mut self, be: &B, values: &B::Vector) -> Result<()> {
-        expect_len("update", "values", be.len(values), self.plan.matrix().csr().values().len())?;
-        be.update_from(&mut self.resident, &self.plan, values)
+        expect_len("update", "values", be.len(values), self.host.matrix().csr().values().len())?;
+        be.update_from(&mut self.resident, &self.host, values)
     }
 }

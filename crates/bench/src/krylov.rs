@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use spandrel::incomplete::{Chosen, Incomplete};
-use spandrel_backend::{Backend, Factorize, Gate, Mat, Operator, Preconditioner, Spmv};
+use spandrel_backend::{Backend, EveryFormat, EveryMethod, Factorize, Gate, Mat, Operator, Preconditioner, Spmv};
 use spandrel_backend_cpu::Cpu;
 use spandrel_backend_cuda::Cuda;
 use spandrel_formats::{Csr, Format, Real, Traffic, for_each_format};
@@ -70,17 +70,8 @@ pub struct Plan {
     pub effort: Effort,
 }
 
-macro_rules! declare {
-    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// A backend with the product of every format.
-        pub trait EveryFormat: Backend<f64> $(+ Spmv<spandrel_formats::$Type<f64>>)* {}
-        impl<B: Backend<f64> $(+ Spmv<spandrel_formats::$Type<f64>>)*> EveryFormat for B {}
-    };
-}
-for_each_format!(declare);
-
 /// A backend to solve on.
-pub trait Place: EveryFormat + Incomplete<f64> + 'static {
+pub trait Place: EveryFormat<f64> + EveryMethod<f64> + Incomplete<f64> + 'static {
     /// In the record.
     const STEM: &'static str;
 }
@@ -115,13 +106,13 @@ pub(crate) struct Label {
 type Boxed<B> = Box<dyn Preconditioner<f64, B>>;
 
 /// Who is timed beside our formats.
-pub(crate) trait Peers<B: Backend<f64>> {
+pub(crate) trait Peers<B: EveryMethod<f64>> {
     /// Adds them to a contest.
     fn add<'b>(&'b self, contest: &mut Contest<'b, B>) -> Result<()>;
 }
 
 /// One system underway; contenders are added to it.
-pub(crate) struct Contest<'b, B: Backend<f64>> {
+pub(crate) struct Contest<'b, B: EveryMethod<f64>> {
     be: &'b B,
     plan: &'b Plan,
     case: &'b str,
@@ -161,7 +152,7 @@ struct Whole<'b, B: Backend<f64>, A> {
     iterations: Cell<usize>,
 }
 
-impl<B: Backend<f64>, A: Operator<f64, B>> Whole<'_, B, A> {
+impl<B: EveryMethod<f64>, A: Operator<f64, B>> Whole<'_, B, A> {
     fn solve(&mut self) -> spandrel_solvers::Result<Outcome> {
         self.be.fill(None, 0.0, &mut self.x)?;
         let (be, m, b, x) = (self.be, &*self.m, &*self.b, &mut self.x);
@@ -174,7 +165,7 @@ impl<B: Backend<f64>, A: Operator<f64, B>> Whole<'_, B, A> {
     }
 }
 
-impl<B: Backend<f64>, A: Operator<f64, B>> Contender for Whole<'_, B, A> {
+impl<B: EveryMethod<f64>, A: Operator<f64, B>> Contender for Whole<'_, B, A> {
     fn noun(&self) -> String {
         self.label.noun.into()
     }
@@ -207,7 +198,7 @@ struct NotConverged {
     residual: f64,
 }
 
-impl<'b, B: Backend<f64>> Contest<'b, B> {
+impl<'b, B: EveryMethod<f64>> Contest<'b, B> {
     /// Solves once with `a`, checks the answer and keeps the contender for its time.
     pub(crate) fn add<A: Operator<f64, B> + 'b>(&mut self, label: Label, a: A) -> Result<()> {
         let (be, n) = (self.be, self.csr.nrows());

@@ -2,76 +2,15 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{
-    Backend, Coeff, Device, Factorize, Load, Mat, Order, Phase, Quantity, Result, SparseVector, Spmm, Spmv,
-    SpmvTransposed, Sptrsv, Watch,
-};
-use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
+use spandrel_backend::{Backend, Coeff, Device, Load, Mat, Order, Phase, Quantity, Result, Watch};
+pub use spandrel_backend::{EveryFactor, EveryFormat, EveryMethod, EveryPlan, EveryProduct, FORMATS, PLANS};
+use spandrel_formats::Real;
 
 use crate::reference::Factor;
 
-macro_rules! declare {
-    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// A backend with the product of every format of the registry.
-        pub trait EveryFormat<T: Real>: Backend<T> $(+ Spmv<spandrel_formats::$Type<T>>)* {}
-        impl<T: Real, B: Backend<T> $(+ Spmv<spandrel_formats::$Type<T>>)*> EveryFormat<T> for B {}
-
-        /// The stems of the registry.
-        pub const FORMATS: &[&str] = &[$(stringify!($stem)),*];
-    };
-}
-spandrel_formats::for_each_format!(declare);
-
-macro_rules! declare_plans {
-    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// A backend with the triangular solve of every plan of the registry.
-        pub trait EveryPlan<T: Real>: Backend<T> $(+ Sptrsv<spandrel_sptrsv::$Type<T>>)* {}
-        impl<T: Real, B: Backend<T> $(+ Sptrsv<spandrel_sptrsv::$Type<T>>)*> EveryPlan<T> for B {}
-
-        /// The stems of the plans.
-        pub const PLANS: &[&str] = &[$(stringify!($stem)),*];
-    };
-}
-spandrel_sptrsv::for_each_plan!(declare_plans);
-
-macro_rules! declare_factors {
-    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// A backend with every incomplete factorisation of the registry, and the splitting of SSOR.
-        pub trait EveryFactor<T: Real>:
-            Backend<T> + Factorize<spandrel_sptrsv::Ssor<T>> $(+ Factorize<spandrel_sptrsv::$Type<T>>)*
-        {
-        }
-        impl<T: Real, B> EveryFactor<T> for B where
-            B: Backend<T> + Factorize<spandrel_sptrsv::Ssor<T>> $(+ Factorize<spandrel_sptrsv::$Type<T>>)*
-        {
-        }
-    };
-}
-spandrel_sptrsv::for_each_factor!(declare_factors);
-
-/// Everything that the contract asks of a backend for one element type.
-pub trait Complete<T: Real>:
-    EveryFormat<T>
-    + SparseVector<T>
-    + SpmvTransposed<Csr<T>>
-    + SpmvTransposed<Csc<T>>
-    + Spmm<Csr<T>>
-    + Spmm<Sell<T>>
-    + Spmm<Dia<T>>
-    + Spmm<Bsr<T>>
-{
-}
-impl<T: Real, B> Complete<T> for B where
-    B: EveryFormat<T>
-        + SparseVector<T>
-        + SpmvTransposed<Csr<T>>
-        + SpmvTransposed<Csc<T>>
-        + Spmm<Csr<T>>
-        + Spmm<Sell<T>>
-        + Spmm<Dia<T>>
-        + Spmm<Bsr<T>>
-{
-}
+/// Everything that the contract asks of a backend for one element type, triangles and factors aside.
+pub trait Complete<T: Real>: EveryProduct<T> + EveryMethod<T> {}
+impl<T: Real, B: EveryProduct<T> + EveryMethod<T>> Complete<T> for B {}
 
 /// Devices of one backend that must give the same bits: the first is the subject of every trial, the others (other numbers
 /// of threads) are compared with it.

@@ -542,3 +542,9 @@ fn candidates(n: usize, diagonals: &[Diagonal], lines: &[usize]) -> Vec<Extents>
     }
     found
 }
+
+/// Whether a line of `n` points has a neighbour at distance `d` of point `at`.
+#[inline]
+pub fn holds(at: usize, d: i32, n: usize) -> bool {
+    (0..n as i64).contains(&(at as i64 + i64::from(d)))
+}

@@ -14,7 +14,10 @@
 
 use std::fmt;
 
-use spandrel_backend::{Backend, Coeff, Latest, Operator, Preconditioner, Quantity, Step, Stop, Watch};
+use spandrel_backend::{
+    Backend, BicgstabDirection, BicgstabFirst, BicgstabIterations, BicgstabSecond, BicgstabSteps, Coeff, Latest,
+    Operator, Preconditioner, Quantity, Step, Stop, Watch,
+};
 use spandrel_formats::Real;
 
 use crate::Result;
@@ -108,7 +111,7 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
     }
 }
 
-entry!(BiCgStab, bicgstab, "BiCGStab");
+entry!(BiCgStab, bicgstab, "BiCGStab", BicgstabSteps);
 
 impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
     /// r <- M^-1 r, with the monitor and the pace in its units; the end of the segment where nothing can be begun with that.
@@ -163,7 +166,7 @@ struct Iteration<'a, T: Real, B: Backend<T>> {
 
 // SAFETY: one fixed sequence; `hats` are of one kind for as long as the step lives. Its vectors, scalars and monitor are
 // borrowed, A and M are borrowed and keep their own buffers by the contracts of their traits.
-unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
+unsafe impl<T: Real, B: BicgstabSteps<T>> Step<B> for Iteration<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, x, r, shadow, p, v, t, scalars, hats, monitor } = self;
@@ -181,7 +184,7 @@ unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
                 be.dot(gate, shadow, v, rv)?;
             }
         }
-        be.bicgstab_first(rho, rv, v, r, ss, monitor)?;                                 // r0'v != 0, alpha = rho / r0'v
+        be.bicgstab_first(BicgstabFirst { rho, rv, v, r, ss }, monitor)?;               // r0'v != 0, alpha = rho / r0'v
                                                                                         // s = r - alpha v, s's
                                                                                         // ||s|| small enough?
         let gate = Some(&**monitor);
@@ -202,31 +205,36 @@ unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
             Hats::Right(p_hat, s_hat) => (&**p_hat, Some(&**s_hat)),
             _ => (&**p, None),
         };
-        be.bicgstab_second(rho, rv, ts, tt, p_hat, s_hat, t, shadow,                    // t't, t's != 0, omega = t's / t't
-            x, r, rr, rho_next, monitor)?;                                              // x = x + alpha p^ + omega s^
+        be.bicgstab_second(BicgstabSecond {                                             // t't, t's != 0, omega = t's / t't
+            rho, rv, ts, tt, p: p_hat, s: s_hat, t, shadow, x, r, rr, rho_next          // x = x + alpha p^ + omega s^
+        }, monitor)?;
                                                                                         // r = s - omega t, r'r, r0'r
                                                                                         // ||r|| small enough? rho next != 0
-        be.bicgstab_direction(r, v, rho_next, rv, tt, ts, rho, p, monitor)              // beta = rho next / rho alpha / omega
+        be.bicgstab_direction(BicgstabDirection {
+            r, v, rho_next, rv, tt, ts, rho, p                                          // beta = rho next / rho alpha / omega
+        }, monitor)
                                                                                         // p = r + beta (p - omega v)
                                                                                         // rho = rho next
     }
 }
 
-impl<T: Real, B: Backend<T>> Watched<B> for Iteration<'_, T, B> {
+impl<T: Real, B: BicgstabSteps<T>> Watched<B> for Iteration<'_, T, B> {
     fn monitor(&self) -> &B::Monitor {
         self.monitor
     }
     fn leap(&mut self, be: &B, count: usize) -> Result<bool> {
-        let Self { a, x, r, shadow, p, v, t, scalars, hats, monitor, .. } = self;
-        if !matches!(hats, Hats::None) {
+        let Self { a, x, r, shadow, p, v, t, scalars, hats: Hats::None, monitor, .. } = self else {
             return Ok(false);
-        }
+        };
+        let Some(stored) = a.stored() else { return Ok(false) };
         let Scalars { rho, rho_next, rv, ss, ts, tt, rr } = &mut **scalars;
-        Ok(a.bicgstab_iterations(be, count, shadow, x, r, p, v, t, [rho, rho_next, rv, ss, ts, tt, rr], monitor)?)
+        let on: BicgstabIterations<'_, B::Vector, B::Scalar> =
+            BicgstabIterations { shadow, x, r, p, v, t, rho, rho_next, rv, ss, ts, tt, rr };
+        Ok(be.bicgstab_iterations(stored, count, on, monitor)?)
     }
 }
 
-impl<T: Real, B: Backend<T>> Method<T, B> for BiCgStab<T, B> {
+impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
     const NAME: &'static str = "bicgstab";
     /// The first is answered by a new shadow residual, should that fail at once the second by a tilted one, and there is no third answer.
     const FRUITLESS: usize = 3;

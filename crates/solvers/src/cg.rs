@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use spandrel_backend::{Backend, Operator, Preconditioner, Quantity, Step};
+use spandrel_backend::{Backend, CgDirection, CgIterations, CgStep, CgSteps, Operator, Preconditioner, Quantity, Step};
 use spandrel_formats::Real;
 
 use crate::Result;
@@ -58,7 +58,7 @@ impl<T: Real, B: Backend<T>> Cg<T, B> {
     }
 }
 
-entry!(Cg, cg, "CG");
+entry!(Cg, cg, "CG", CgSteps);
 
 /// One iteration.
 struct Iteration<'a, T: Real, B: Backend<T>> {
@@ -77,12 +77,12 @@ struct Iteration<'a, T: Real, B: Backend<T>> {
 
 // SAFETY: one fixed sequence; `z` is there or not for as long as the step lives. Its vectors, scalars and monitor are borrowed
 // mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
-unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
+unsafe impl<T: Real, B: CgSteps<T>> Step<B> for Iteration<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
         let Self { a, m, x, r, p, q, pq, rr, rz, z, monitor } = self;
         a.apply_dot(be, Some(&**monitor), p, q, p, pq, None)?;                          // q = A p, p'q
-        be.cg_step(rz, pq, p, q, x, r, rr, monitor)?;                                   // p'q > 0, alpha = r'z / p'q
+        be.cg_step(CgStep { rz, pq, p, q, x, r, rr }, monitor)?;                        // p'q > 0, alpha = r'z / p'q
                                                                                         // x = x + alpha p
                                                                                         // r = r - alpha q, r'r
                                                                                         // ||r|| small enough?
@@ -93,26 +93,28 @@ unsafe impl<T: Real, B: Backend<T>> Step<B> for Iteration<'_, T, B> {
                 (&*z, &*rz_next, true)
             }
         };
-        be.cg_direction(z, rz_next, checked, rz, pq, p, x, monitor)                     // r'z next > 0
+        be.cg_direction(CgDirection { z, rz_next, checked, rz, pq, p, x }, monitor)     // r'z next > 0
                                                                                         // p = z + (r'z next / r'z) p
                                                                                         // r'z = r'z next
     }
 }
 
-impl<T: Real, B: Backend<T>> Watched<B> for Iteration<'_, T, B> {
+impl<T: Real, B: CgSteps<T>> Watched<B> for Iteration<'_, T, B> {
     fn monitor(&self) -> &B::Monitor {
         self.monitor
     }
     fn leap(&mut self, be: &B, count: usize) -> Result<bool> {
         let Self { a, x, r, p, q, pq, rr, rz, z, monitor, .. } = self;
-        if z.is_some() {
-            return Ok(false);
+        match a.stored() {
+            Some(stored) if z.is_none() => {
+                Ok(be.cg_iterations(stored, count, CgIterations { x, r, p, q, pq, rr, rz }, monitor)?)
+            }
+            _ => Ok(false),
         }
-        Ok(a.cg_iterations(be, count, x, r, p, q, pq, rr, rz, monitor)?)
     }
 }
 
-impl<T: Real, B: Backend<T>> Method<T, B> for Cg<T, B> {
+impl<T: Real, B: CgSteps<T>> Method<T, B> for Cg<T, B> {
     const NAME: &'static str = "cg";
     const FRUITLESS: usize = 1;
 

@@ -2,10 +2,11 @@
 //! for every method, and so is what they promise.
 
 /// Gives a workspace that is a [`crate::segments::Method`] its `solve`, `solve_watched` and `solve_many`, and the function that makes one for
-/// a single solve. Doc comments before the names are what `solve` promises beyond that; the text is what the function solves by.
+/// a single solve. Doc comments before the names are what `solve` promises beyond that; the text is what the function solves by; the last is
+/// the trait that a backend has for the method.
 macro_rules! entry {
-    ($(#[$more:meta])* $Method:ident, $function:ident, $by:literal) => {
-        impl<T: ::spandrel_formats::Real, B: ::spandrel_backend::Backend<T>> $Method<T, B> {
+    ($(#[$more:meta])* $Method:ident, $function:ident, $by:literal, $Steps:ident) => {
+        impl<T: ::spandrel_formats::Real, B: ::spandrel_backend::$Steps<T>> $Method<T, B> {
             /// Solves A x = b from the x given (n elements, as b). Blocks; after the first solve it allocates nothing that grows with n
             /// (the history grows with the iterations).
             ///
@@ -71,7 +72,7 @@ macro_rules! entry {
         ///
         /// # Errors
         #[doc = concat!("As [`", stringify!($Method), "::solve`].")]
-        pub fn $function<T: ::spandrel_formats::Real, B: ::spandrel_backend::Backend<T>>(
+        pub fn $function<T: ::spandrel_formats::Real, B: ::spandrel_backend::$Steps<T>>(
             be: &B,
             a: &impl ::spandrel_backend::Operator<T, B>,
             m: &impl ::spandrel_backend::Preconditioner<T, B>,

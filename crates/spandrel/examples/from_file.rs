@@ -8,7 +8,7 @@ use std::error::Error;
 use std::path::Path;
 
 use spandrel::formats::{matrix_market, stats::Stats};
-use spandrel::{Csr, Format, Result, Solution, Solver};
+use spandrel::{Csr, Result, Solution, Solver};
 
 /// x of A x = 1, and how it was solved.
 pub(crate) fn solve(csr: Csr<f64>) -> Result<(Solution<f64>, String)> {

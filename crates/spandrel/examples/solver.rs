@@ -4,7 +4,7 @@
 //! cargo run --release -p spandrel --example solver
 //! ```
 
-use spandrel::{Format, Method, Precond, Result, Solver, formats};
+use spandrel::{Method, Precond, Result, Solver, formats};
 
 /// The worst true residual of all solves.
 pub(crate) fn run(spec: &str) -> Result<f64> {

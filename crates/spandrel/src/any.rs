@@ -5,11 +5,10 @@
 
 use std::fmt;
 
-use spandrel_backend::{
-    Backend, Device, Error, Narrow, Result, SparseVector, Spmm, Spmv, SpmvTransposed, UpdateValues,
-};
+use spandrel_backend::{Device, Error, Narrow, Result, UpdateValues};
+pub use spandrel_backend::{EveryFormat, EveryMethod, EveryProduct};
 use spandrel_formats::choose::Machine;
-use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell};
+use spandrel_formats::{Csr, Real};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -19,45 +18,14 @@ use crate::incomplete::Incomplete;
 use crate::multigrid::Geometric;
 use crate::rows::Rows;
 
-macro_rules! declare {
-    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// A backend with the product of every storage format for one element type.
-        pub trait EveryFormat<T: Real>: Backend<T> $(+ Spmv<spandrel_formats::$Type<T>>)* {}
-        impl<T: Real, B: Backend<T> $(+ Spmv<spandrel_formats::$Type<T>>)*> EveryFormat<T> for B {}
-    };
-}
-spandrel_formats::for_each_format!(declare);
-
-/// A backend with everything that the contract has for one element type: [`EveryFormat`], sparse vectors, the transposed and many-column
-/// products of the formats that have them, preconditioners by triangular solves, multigrid, and formats made of the rows on the device.
+/// A backend with everything that this workspace has for one element type: every operation on matrices and vectors, new values of a CSR
+/// matrix, the steps of every method, preconditioners by triangular solves, multigrid, and formats made of the rows on the device.
 pub trait Complete<T: Real>:
-    EveryFormat<T>
-    + Incomplete<T>
-    + Geometric<T>
-    + Rows<T>
-    + UpdateValues<Csr<T>>
-    + SparseVector<T>
-    + SpmvTransposed<Csr<T>>
-    + SpmvTransposed<Csc<T>>
-    + Spmm<Csr<T>>
-    + Spmm<Sell<T>>
-    + Spmm<Dia<T>>
-    + Spmm<Bsr<T>>
+    EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + Rows<T>
 {
 }
 impl<T: Real, B> Complete<T> for B where
-    B: EveryFormat<T>
-        + Incomplete<T>
-        + Geometric<T>
-        + Rows<T>
-        + UpdateValues<Csr<T>>
-        + SparseVector<T>
-        + SpmvTransposed<Csr<T>>
-        + SpmvTransposed<Csc<T>>
-        + Spmm<Csr<T>>
-        + Spmm<Sell<T>>
-        + Spmm<Dia<T>>
-        + Spmm<Bsr<T>>
+    B: EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + Rows<T>
 {
 }
 

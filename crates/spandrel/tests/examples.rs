@@ -92,7 +92,7 @@ fn a_file_is_solved_by_what_suits_it() {
 fn an_own_operator_is_the_matrix_that_it_stands_for() {
     let (n, lambda) = (300, 20.0);
     let (clean, noisy) = own_operator::signal(n);
-    let (x, outcome) = own_operator::smooth(&Cpu::new(), &noisy, lambda).expect("a solve");
+    let (x, outcome) = own_operator::smooth(&noisy, lambda).expect("a solve");
     assert!(outcome.status.is_converged(), "{outcome:?}");
     assert!(own_operator::distance(&x, &clean) < own_operator::distance(&noisy, &clean));
 

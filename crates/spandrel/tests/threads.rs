@@ -14,7 +14,7 @@ use spandrel::solvers::{
     Multigrid, NullSpace, Refine, bicgstab, cg,
 };
 use spandrel::sptrsv::{Capellini, Elementwise, Levelset, Plan, Sweep, Syncfree};
-use spandrel::{Backend, Cpu, Csr, Error, Format, Mat, Operator, Options, Outcome, Preconditioner};
+use spandrel::{Backend, Cpu, Csr, Error, Mat, Operator, Options, Outcome, Preconditioner};
 
 fn send<T: Send>() {}
 fn shared<T: Send + Sync>() {}

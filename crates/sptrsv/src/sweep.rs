@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::grid::Sample;
+use spandrel_formats::grid::{Sample, holds};
 use spandrel_formats::{Grid, Machine, Ordinal, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
@@ -405,11 +405,6 @@ impl<'a> Line<'a> {
         self.after = self.inside.iter().map(|p| p.0.max(0) as usize).max().unwrap_or(0);
         self.at = Some(at);
     }
-}
-
-/// Whether the neighbour at `d` of point `at` is one of `n`.
-fn holds(at: usize, d: i32, n: usize) -> bool {
-    (0..n as i64).contains(&(at as i64 + i64::from(d)))
 }
 
 /// [`verify`] for a run: its rows near the ends of lines, and of those between the first, whose neighbours all have.

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use spandrel_formats::grid::holds;
 use spandrel_sptrsv::sweep::Lattice;
 
 use super::rows::MAX_RUNS;
@@ -41,7 +42,6 @@ impl Lines {
         let stencil = lattice.offsets();
         let (of_y, ys) = cuts(ny, stencil.iter().map(|o| o[1]));
         let (of_z, zs) = cuts(nz, stencil.iter().map(|o| o[2]));
-        let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
         let kind = |y: usize, z: usize| {
             let (dx, shift, place) = (Vec::new(), Vec::new(), Vec::new());
             let mut kind = Kind { dx, shift, place, runs: 0, interior: 0..nx };

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Analyze, Analyzed, Load, Part, Result};
+use spandrel_formats::grid::holds;
 use spandrel_formats::{Csr, Ordinal, Real};
 use spandrel_sptrsv::Error::NotAnalyzed;
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Triangle, Triangular, part};
@@ -55,7 +56,6 @@ fn fill<T: Real>(plan: &Sweep<T>, system: System, out: &mut [T]) {
     let (n, stencil, [nx, ny, nz]) = (matrix.nrows(), lattice.offsets(), lattice.size());
     let shift = |o: &[i32; 3]| o[0] as isize + nx as isize * (o[1] as isize + ny as isize * o[2] as isize);
     let shifts: Vec<isize> = stencil.iter().map(shift).collect();
-    let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
     let is_lower = matrix.triangle() == Triangle::Lower;
     let (flip, len) = (is_flipped(matrix.triangle(), system), out.len());
     out.fill(T::zero());

@@ -28,7 +28,7 @@ use crate::kernel::kernels;
 use crate::launch::{BLOCK, Grid, Product, ProductDot};
 use crate::memory::{Address, Buffer};
 use crate::persistent::Reach;
-use crate::{Cuda, Monitor, Scalar, Vector};
+use crate::{Cuda, Scalar, Vector};
 
 kernels! {
     struct SpmvStaged<T> {
@@ -429,38 +429,6 @@ impl<T: Real> Spmv<Csr<T>> for Cuda {
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         m.spmv_dot(self, gate, x, y, w, wy, yy)
-    }
-
-    fn cg_iterations(
-        &self,
-        m: &CudaCsr<T>,
-        count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        m.cg_iterations(self, count, x, r, p, q, pq, rr, rz, monitor)
-    }
-
-    fn bicgstab_iterations(
-        &self,
-        m: &CudaCsr<T>,
-        count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
-        monitor: &mut Monitor,
-    ) -> Result<bool> {
-        m.bicgstab_iterations(self, count, shadow, x, r, p, v, t, scalars, monitor)
     }
 }
 

@@ -1,14 +1,14 @@
 //! CSR in a persistent solve: how far a thread block's rows reach, and the launches.
 
 use rayon::prelude::*;
-use spandrel_backend::Result;
+use spandrel_backend::{BicgstabIterations, CgIterations, Result};
 use spandrel_formats::{Csr, Offset, Real};
 
 use super::{CsrKernel, CudaCsr};
 use crate::kernel::{kernels, parameters};
 use crate::launch::BLOCK;
 use crate::memory::Address;
-use crate::persistent::{BicgstabParameters, CgParameters, Reach, Resident};
+use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resident};
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 parameters! {
@@ -73,18 +73,14 @@ impl<T: Real> CudaCsr<T> {
         let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
         MatrixParameters { row_ptr, col_idx, values, lanes }
     }
+}
 
-    pub(crate) fn cg_iterations(
+impl<T: Real> Persists<T> for CudaCsr<T> {
+    fn cg(
         &self,
         cuda: &Cuda,
         count: usize,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        q: &mut Vector<T>,
-        pq: &mut Scalar<T>,
-        rr: &mut Scalar<T>,
-        rz: &mut Scalar<T>,
+        on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
         let Some((resident, lanes)) = self.persistent() else {
@@ -93,20 +89,14 @@ impl<T: Real> CudaCsr<T> {
         let matrix = self.parameters(lanes);
         let all = |solve| CgCsr { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe { cuda.cg_persistent(&resident, CgCsr::ENTRY, all, count, x, r, p, q, pq, rr, rz, monitor) }
+        unsafe { cuda.cg_persistent(&resident, CgCsr::ENTRY, all, count, on, monitor) }
     }
 
-    pub(crate) fn bicgstab_iterations(
+    fn bicgstab(
         &self,
         cuda: &Cuda,
         count: usize,
-        shadow: &Vector<T>,
-        x: &mut Vector<T>,
-        r: &mut Vector<T>,
-        p: &mut Vector<T>,
-        v: &mut Vector<T>,
-        t: &mut Vector<T>,
-        scalars: [&mut Scalar<T>; 7],
+        on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
         let Some((resident, lanes)) = self.persistent() else {
@@ -115,8 +105,6 @@ impl<T: Real> CudaCsr<T> {
         let matrix = self.parameters(lanes);
         let all = |solve| BicgstabCsr { matrix, solve };
         // SAFETY: the arrays of a square matrix with this reach.
-        unsafe {
-            cuda.bicgstab_persistent(&resident, BicgstabCsr::ENTRY, all, count, shadow, x, r, p, v, t, scalars, monitor)
-        }
+        unsafe { cuda.bicgstab_persistent(&resident, BicgstabCsr::ENTRY, all, count, on, monitor) }
     }
 }

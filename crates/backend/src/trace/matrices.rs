@@ -9,7 +9,7 @@ use super::{Event, Trace, Traced, reads};
 use crate::{Coeff, Device, Factorize, Gate, Load, Order, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 
 /// What can be loaded with its bytes in the log: every format, the sparse vector, every plan, every symbolic phase.
-pub trait Stored: Send + Sync {
+pub trait Stored: Send + Sync + 'static {
     /// Bytes of the arrays that go to the device.
     fn stored(&self) -> u64;
 }

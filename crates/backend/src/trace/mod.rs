@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use spandrel_formats::Real;
 
-use crate::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Result, Step, Watch};
+use crate::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Result, Step, Watch, forward};
 
 mod casts;
 mod matrices;
+mod steps;
 
 pub use matrices::Stored;
 
@@ -155,9 +156,7 @@ impl<B: Device> Device for Trace<B> {
     type Graph = TracedGraph<B::Graph>;
     type Monitor = B::Monitor;
 
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
+    forward!(Device to inner: describe resume rearm);
 
     fn synchronize(&self) -> Result<()> {
         self.note(Event::Wait("synchronize"));
@@ -188,14 +187,6 @@ impl<B: Device> Device for Trace<B> {
     fn monitor(&self, watch: &Watch) -> Result<Self::Monitor> {
         self.note(Event::Allocation("monitor", (watch.max_iters as u64).saturating_mul(8)));
         self.inner.monitor(watch)
-    }
-
-    fn resume(&self, monitor: &mut Self::Monitor) -> Result<()> {
-        self.inner.resume(monitor)
-    }
-
-    fn rearm(&self, monitor: &mut Self::Monitor, watch: &Watch) -> Result<()> {
-        self.inner.rearm(monitor, watch)
     }
 
     fn report_latest(&self, monitor: &Self::Monitor) -> Result<Latest> {
@@ -244,9 +235,7 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
         self.note(Event::Wait("download"));
         self.inner.download(v)
     }
-    fn len(&self, v: &Self::Vector) -> usize {
-        self.inner.len(v)
-    }
+    forward!(Backend<T> to inner: len);
     fn scalar(&self, value: T) -> Result<Self::Scalar> {
         self.note(Event::Allocation("scalar", T::BYTES as u64));
         self.inner.scalar(value)
@@ -330,48 +319,6 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
         self.inner.require_nonzero(value, what, monitor)
     }
 
-    fn cg_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        p: &Self::Vector,
-        q: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-    ) -> Result<()> {
-        self.launch("cg_update", gate, self.passes::<T>(p, 6));
-        self.inner.cg_update(gate, alpha, p, q, x, r, rr)
-    }
-    fn bicgstab_half(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        v: &Self::Vector,
-        r: &mut Self::Vector,
-        ss: &mut Self::Scalar,
-    ) -> Result<()> {
-        self.launch("bicgstab_half", gate, self.passes::<T>(v, 3));
-        self.inner.bicgstab_half(gate, alpha, v, r, ss)
-    }
-    fn bicgstab_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        p: &Self::Vector,
-        omega: Coeff<'_, T, Self::Scalar>,
-        s: Option<&Self::Vector>,
-        t: &Self::Vector,
-        shadow: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        rho: &mut Self::Scalar,
-    ) -> Result<()> {
-        // Read p, t, shadow, x, r and s where it is not r; write x, r.
-        self.launch("bicgstab_update", gate, self.passes::<T>(p, 7 + usize::from(s.is_some())));
-        self.inner.bicgstab_update(gate, alpha, p, omega, s, t, shadow, x, r, rr, rho)
-    }
     fn hadamard_dot(
         &self,
         gate: Gate<'_, Self>,
@@ -382,84 +329,5 @@ impl<T: Real, B: Backend<T>> Backend<T> for Trace<B> {
     ) -> Result<()> {
         self.launch("hadamard_dot", gate, self.passes::<T>(d, 3));
         self.inner.hadamard_dot(gate, d, r, z, rz)
-    }
-
-    fn cg_step(
-        &self,
-        rz: &Self::Scalar,
-        pq: &Self::Scalar,
-        p: &Self::Vector,
-        q: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.launch("cg_step", Some(&*monitor), self.passes::<T>(p, 6));
-        self.inner.cg_step(rz, pq, p, q, x, r, rr, monitor)
-    }
-
-    fn cg_direction(
-        &self,
-        z: &Self::Vector,
-        rz_next: &Self::Scalar,
-        checked: bool,
-        rz: &mut Self::Scalar,
-        pq: &Self::Scalar,
-        p: &mut Self::Vector,
-        x: &mut Self::Vector,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.launch("cg_direction", Some(&*monitor), self.passes::<T>(z, 3));
-        self.inner.cg_direction(z, rz_next, checked, rz, pq, p, x, monitor)
-    }
-
-    fn bicgstab_first(
-        &self,
-        rho: &Self::Scalar,
-        rv: &Self::Scalar,
-        v: &Self::Vector,
-        r: &mut Self::Vector,
-        ss: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.launch("bicgstab_first", Some(&*monitor), self.passes::<T>(v, 3));
-        self.inner.bicgstab_first(rho, rv, v, r, ss, monitor)
-    }
-
-    fn bicgstab_second(
-        &self,
-        rho: &Self::Scalar,
-        rv: &Self::Scalar,
-        ts: &Self::Scalar,
-        tt: &Self::Scalar,
-        p: &Self::Vector,
-        s: Option<&Self::Vector>,
-        t: &Self::Vector,
-        shadow: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        rho_next: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.launch("bicgstab_second", Some(&*monitor), self.passes::<T>(p, 7 + usize::from(s.is_some())));
-        self.inner.bicgstab_second(rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next, monitor)
-    }
-
-    fn bicgstab_direction(
-        &self,
-        r: &Self::Vector,
-        v: &Self::Vector,
-        rho_next: &Self::Scalar,
-        rv: &Self::Scalar,
-        tt: &Self::Scalar,
-        ts: &Self::Scalar,
-        rho: &mut Self::Scalar,
-        p: &mut Self::Vector,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.launch("bicgstab_direction", Some(&*monitor), self.passes::<T>(r, 4));
-        self.inner.bicgstab_direction(r, v, rho_next, rv, tt, ts, rho, p, monitor)
     }
 }

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
-use spandrel_backend::{Backend, Coeff, Mat, Operator, Preconditioner, Spmv, Sptrsv};
+use spandrel_backend::{Backend, CgSteps, Coeff, Mat, Operator, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Bdia, Csr, Dia, Format, Machine, Real, choose_for};
 use spandrel_solvers::multigrid::{Halves, Planned, Smoother};
 use spandrel_solvers::{Cg, Hierarchy, Identity, Multigrid, Options};
@@ -119,7 +119,13 @@ pub fn size(text: &str) -> Result<[usize; 3]> {
 /// A format that is not offered; a backend that fails; a reference that does not converge.
 pub fn run<B>(be: &B, machine: Machine, plan: &Plan) -> Result<Line>
 where
-    B: Spmv<Csr<f64>> + Spmv<Dia<f64>> + Spmv<Bdia<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + 'static,
+    B: Spmv<Csr<f64>>
+        + Spmv<Dia<f64>>
+        + Spmv<Bdia<f64>>
+        + Sptrsv<Sweep<f64>>
+        + Sptrsv<Capellini<f64>>
+        + CgSteps<f64>
+        + 'static,
 {
     let start = Instant::now();
     let problem = Problem::new(plan.size)?;
@@ -141,7 +147,7 @@ fn milliseconds(start: Instant) -> f64 {
 
 fn smoother<B>(be: &B, halves: &Halves<f64>) -> spandrel_solvers::Result<Box<dyn Smoother<f64, B>>>
 where
-    B: Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + 'static,
+    B: Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + CgSteps<f64> + 'static,
 {
     use spandrel_solvers::Error as E;
     match Planned::<B, Sweep<f64>>::new(be, halves) {
@@ -157,14 +163,14 @@ where
 /// The cycle on a device, the finest operator being `fine`.
 fn cycle<B>(be: &B, problem: &Problem, fine: &Csr<f64>) -> Result<Multigrid<f64, B>>
 where
-    B: Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + 'static,
+    B: Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + CgSteps<f64> + 'static,
 {
     let operators = std::iter::once(fine).chain(&problem.operators[1..]).map(Cow::Borrowed).collect();
     Ok(Multigrid::with(be, &Hierarchy::injected(operators, problem.size)?, smoother)?)
 }
 
 /// ||r|| / ||b|| of so many iterations from x = 0, and x.
-fn solve<B: Backend<f64>>(
+fn solve<B: CgSteps<f64>>(
     be: &B,
     a: &impl Operator<f64, B>,
     m: &impl Preconditioner<f64, B>,
@@ -185,7 +191,7 @@ fn first(history: &[f64], tolerance: f64) -> Option<usize> {
 
 fn run_in<F: Format<Value = f64>, B>(be: &B, problem: &Problem, plan: &Plan, setup_ms: f64) -> Result<Line>
 where
-    B: Spmv<F> + Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + 'static,
+    B: Spmv<F> + Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + CgSteps<f64> + 'static,
 {
     let csr = &problem.operators[0];
     let n = csr.nrows();
@@ -326,7 +332,7 @@ fn departure<B: Backend<f64>>(
 /// in as many iterations as the diagonal has values, about, and in one or two with the cycle, whose coarse operators stay.
 fn dominant<F: Format<Value = f64>, B>(be: &B, problem: &Problem) -> Result<[Option<usize>; 2]>
 where
-    B: Spmv<F> + Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + 'static,
+    B: Spmv<F> + Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + CgSteps<f64> + 'static,
 {
     let (mut csr, mut b) = (problem.operators[0].clone(), problem.b.clone());
     for (i, b) in b.iter_mut().enumerate() {

@@ -1,6 +1,6 @@
 //! One case: a system, a format, a preconditioner and a solver at random on one device.
 
-use spandrel_backend::{Backend, Gate, Mat, MixedPrecision, Operator, Order, Preconditioner, Spmv, Sptrsv};
+use spandrel_backend::{Backend, Mat, MixedPrecision, Operator, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Format, Real};
 use spandrel_solvers::{
     BiCgStab, BlockJacobi, Cg, DeviceFactored, Error, Factorable, Factored, Gmres, GmresOptions, Hierarchy, Identity,
@@ -12,11 +12,11 @@ use super::judge::{Reference, judge};
 use super::system::System;
 use crate::case::Stream;
 use crate::reference::difference;
-use crate::subject::{EveryFactor, EveryFormat, EveryPlan, FORMATS, PLANS};
+use crate::subject::{EveryFactor, EveryFormat, EveryMethod, EveryPlan, FORMATS, PLANS};
 
 /// What a soak asks of a backend for one element type.
-pub trait Soaked<T: Real>: EveryFormat<T> + EveryPlan<T> + EveryFactor<T> + 'static {}
-impl<T: Real, B: EveryFormat<T> + EveryPlan<T> + EveryFactor<T> + 'static> Soaked<T> for B {}
+pub trait Soaked<T: Real>: EveryFormat<T> + EveryPlan<T> + EveryFactor<T> + EveryMethod<T> + 'static {}
+impl<T: Real, B: EveryFormat<T> + EveryPlan<T> + EveryFactor<T> + EveryMethod<T> + 'static> Soaked<T> for B {}
 
 /// What a soak asks of a backend.
 pub trait Subject: Soaked<f32> + Soaked<f64> + MixedPrecision {}
@@ -40,69 +40,7 @@ impl Element for f32 {
 }
 
 /// A matrix in whatever format, so that solvers are compiled once per element type and not once per format.
-struct Stored<T: Real, B: Backend<T>>(Box<dyn Operator<T, B>>);
-
-// SAFETY: every operation is that of what the box holds, whose buffers do not move with it.
-unsafe impl<T: Real, B: Backend<T>> Operator<T, B> for Stored<T, B> {
-    fn shape(&self) -> (usize, usize) {
-        self.0.shape()
-    }
-    fn apply(&self, be: &B, gate: Gate<'_, B>, x: &B::Vector, y: &mut B::Vector) -> spandrel_backend::Result<()> {
-        self.0.apply(be, gate, x, y)
-    }
-    fn apply_dot(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        x: &B::Vector,
-        y: &mut B::Vector,
-        w: &B::Vector,
-        wy: &mut B::Scalar,
-        yy: Option<&mut B::Scalar>,
-    ) -> spandrel_backend::Result<()> {
-        self.0.apply_dot(be, gate, x, y, w, wy, yy)
-    }
-    fn residual(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        b: &B::Vector,
-        x: &B::Vector,
-        r: &mut B::Vector,
-    ) -> spandrel_backend::Result<()> {
-        self.0.residual(be, gate, b, x, r)
-    }
-    fn cg_iterations(
-        &self,
-        be: &B,
-        count: usize,
-        x: &mut B::Vector,
-        r: &mut B::Vector,
-        p: &mut B::Vector,
-        q: &mut B::Vector,
-        pq: &mut B::Scalar,
-        rr: &mut B::Scalar,
-        rz: &mut B::Scalar,
-        monitor: &mut B::Monitor,
-    ) -> spandrel_backend::Result<bool> {
-        self.0.cg_iterations(be, count, x, r, p, q, pq, rr, rz, monitor)
-    }
-    fn bicgstab_iterations(
-        &self,
-        be: &B,
-        count: usize,
-        shadow: &B::Vector,
-        x: &mut B::Vector,
-        r: &mut B::Vector,
-        p: &mut B::Vector,
-        v: &mut B::Vector,
-        t: &mut B::Vector,
-        scalars: [&mut B::Scalar; 7],
-        monitor: &mut B::Monitor,
-    ) -> spandrel_backend::Result<bool> {
-        self.0.bicgstab_iterations(be, count, shadow, x, r, p, v, t, scalars, monitor)
-    }
-}
+type Stored<T, B> = Box<dyn Operator<T, B>>;
 
 macro_rules! in_format {
     ([$name:ident $be:ident $csr:ident $T:ident $B:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
@@ -119,8 +57,7 @@ macro_rules! in_format {
 }
 
 fn stored<T: Real, B: Soaked<T>>(be: &B, csr: &Csr<T>, name: &str) -> spandrel_solvers::Result<(Stored<T, B>, Order)> {
-    let (boxed, order) = spandrel_formats::for_each_format!(in_format, name, be, csr, T, B);
-    Ok((Stored(boxed), order))
+    Ok(spandrel_formats::for_each_format!(in_format, name, be, csr, T, B))
 }
 
 /// M^-1, and whether its bits are the same in every run.

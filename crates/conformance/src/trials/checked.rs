@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Coeff, Quantity, Report, Result, Stop, Watch};
+use spandrel_backend::{self as steps, Coeff, EveryMethod, Quantity, Report, Result, Stop, Watch};
 use spandrel_formats::Real;
 
 use crate::case::numbers;
@@ -205,7 +205,7 @@ fn begin<T: Real>(step: Fused, situation: &Situation, len: usize) -> ([Vec<T>; 6
 }
 
 /// The three stages on a device.
-fn run<T: Real, D: Backend<T>>(be: &D, step: Fused, situation: &Situation, len: usize) -> Result<Vec<Stage<T>>> {
+fn run<T: Real, D: EveryMethod<T>>(be: &D, step: Fused, situation: &Situation, len: usize) -> Result<Vec<Stage<T>>> {
     let (vectors, scalars) = begin::<T>(step, situation, len);
     let mut v = Vec::new();
     for vector in &vectors {
@@ -233,15 +233,25 @@ fn run<T: Real, D: Backend<T>>(be: &D, step: Fused, situation: &Situation, len: 
         let m = &mut monitor;
         match step {
             CgStep => {
-                be.cg_step(s0, s1, v0, v1, v2, v3, s2, m)?;
-                be.cg_direction(v4, s4, false, s0, s1, v0, v2, m)?;
+                be.cg_step(steps::CgStep { rz: s0, pq: s1, p: v0, q: v1, x: v2, r: v3, rr: s2 }, m)?;
+                let (z, rz_next, rz, pq, p, x) = (v4, s4, s0, s1, v0, v2);
+                be.cg_direction(steps::CgDirection { z, rz_next, checked: false, rz, pq, p, x }, m)?;
             }
-            CgDirection(checked) => be.cg_direction(v0, s1, checked, s0, s3, v2, v3, m)?,
-            BicgstabFirst => be.bicgstab_first(s0, s1, v0, v3, s2, m)?,
+            CgDirection(checked) => {
+                let (z, rz_next, rz, pq, p, x) = (v0, s1, s0, s3, v2, v3);
+                be.cg_direction(steps::CgDirection { z, rz_next, checked, rz, pq, p, x }, m)?;
+            }
+            BicgstabFirst => be.bicgstab_first(steps::BicgstabFirst { rho: s0, rv: s1, v: v0, r: v3, ss: s2 }, m)?,
             BicgstabSecond(with_s) => {
-                be.bicgstab_second(s0, s1, s3, s4, v0, with_s.then_some(&*v4), v1, v5, v2, v3, s2, s5, m)?;
+                let (rho, rv, ts, tt, rr, rho_next) = (s0, s1, s3, s4, s2, s5);
+                let (p, s, t, shadow, x, r) = (v0, with_s.then_some(&*v4), v1, v5, v2, v3);
+                let on = steps::BicgstabSecond { rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next };
+                be.bicgstab_second(on, m)?;
             }
-            BicgstabDirection => be.bicgstab_direction(v3, v1, s5, s1, s4, s3, s0, v2, m)?,
+            BicgstabDirection => {
+                let (r, v, rho_next, rv, tt, ts, rho, p) = (v3, v1, s5, s1, s4, s3, s0, v2);
+                be.bicgstab_direction(steps::BicgstabDirection { r, v, rho_next, rv, tt, ts, rho, p }, m)?;
+            }
         }
         let mut after = Stage { vectors: Default::default(), scalars: [T::zero(); 6], report: be.report(&monitor)? };
         for (after, v) in after.vectors.iter_mut().zip(&v) {
@@ -405,7 +415,7 @@ fn lengths(situation: &Situation) -> impl Iterator<Item = usize> {
     [0, 1, 33, 2049, 70_001].into_iter().filter(|&len| len < 10_000 || situation.long)
 }
 
-fn check<T: Real, D: Backend<T>>(fleet: &Fleet<D>, step: Fused, situation: &Situation) -> Verdict {
+fn check<T: Real, D: EveryMethod<T>>(fleet: &Fleet<D>, step: Fused, situation: &Situation) -> Verdict {
     let be = fleet.first();
     for len in lengths(situation) {
         let found = run::<T, D>(be, step, situation, len)?;
@@ -420,7 +430,7 @@ fn check<T: Real, D: Backend<T>>(fleet: &Fleet<D>, step: Fused, situation: &Situ
 }
 
 /// The trials of one backend and element type.
-pub(crate) fn trials<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
+pub(crate) fn trials<T: Real, D: EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     for step in ALL {
         for situation in situations(step) {
             let fleet = fleet.clone();
@@ -431,7 +441,7 @@ pub(crate) fn trials<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, out
 }
 
 /// Two backends that promise the same bits and the same reports.
-pub(crate) fn pair<T: Real, D: Backend<T> + 'static, E: Backend<T> + 'static>(
+pub(crate) fn pair<T: Real, D: EveryMethod<T> + 'static, E: EveryMethod<T> + 'static>(
     left: &Rc<Fleet<D>>,
     right: &Rc<Fleet<E>>,
     out: &mut Vec<Trial>,

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Mat, Spmv};
+use spandrel_backend::{EveryMethod, Mat, Spmv};
 use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{BiCgStab, Cg, Gmres, Identity, Options, Outcome, Status};
 
@@ -52,7 +52,7 @@ fn matrix<T: Real>(fault: Fault) -> Result<Csr<T>, Finding> {
     Ok(triplets.to_csr()?)
 }
 
-fn check<T: Real, D: Spmv<Csr<T>>>(be: &D, solver: usize, fault: Fault, iterations: usize) -> Verdict {
+fn check<T: Real, D: Spmv<Csr<T>> + EveryMethod<T>>(be: &D, solver: usize, fault: Fault, iterations: usize) -> Verdict {
     let a = Mat::<D, Csr<T>>::load(be, matrix::<T>(fault)?)?;
     let (mut b, mut x) = (vec![T::zero(); N], vec![T::zero(); N]);
     b[0] = T::one();
@@ -91,7 +91,7 @@ fn check<T: Real, D: Spmv<Csr<T>>>(be: &D, solver: usize, fault: Fault, iteratio
 }
 
 /// The trials of one backend and element type.
-pub(crate) fn trials<T: Real, D: Spmv<Csr<T>> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
+pub(crate) fn trials<T: Real, D: Spmv<Csr<T>> + EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     for (which, solver) in ["cg-identity", "bicgstab-identity", "gmres-identity"].into_iter().enumerate() {
         for (name, fault, iterations) in FAULTS.into_iter().filter(|(.., iterations)| iterations[which] < usize::MAX) {
             let fleet = fleet.clone();

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Coeff, Result};
+use spandrel_backend::{self as steps, Coeff, EveryMethod, Result};
 use spandrel_formats::Real;
 
 use crate::case::{Stream, numbers};
@@ -135,7 +135,7 @@ type Left<T> = Vec<Vec<T>>;
 
 /// Runs an operation on a device. Outputs are poisoned with NaN wherever nothing may read them and the gate is not there to
 /// protect them.
-pub(crate) fn run<T: Real, D: Backend<T>>(
+pub(crate) fn run<T: Real, D: EveryMethod<T>>(
     be: &D,
     operation: Operation,
     state: GateState,
@@ -174,12 +174,20 @@ pub(crate) fn run<T: Real, D: Backend<T>>(
         Dot => be.dot(gate, v0, v1, &mut s0)?,
         Norm2 => be.norm2(gate, v0, &mut s0)?,
         Assign(a) => be.assign(gate, up(&a)?.coeff(), &mut s0)?,
-        CgUpdate(a) => be.cg_update(gate, up(&a)?.coeff(), v0, v1, v2, v3, &mut s0)?,
-        BicgstabHalf(a) => be.bicgstab_half(gate, up(&a)?.coeff(), v0, v3, &mut s0)?,
+        CgUpdate(a) => {
+            let alpha = &up(&a)?;
+            be.cg_update(gate, steps::CgUpdate { alpha: alpha.coeff(), p: v0, q: v1, x: v2, r: v3, rr: &mut s0 })?;
+        }
+        BicgstabHalf(a) => {
+            let alpha = &up(&a)?;
+            be.bicgstab_half(gate, steps::BicgstabHalf { alpha: alpha.coeff(), v: v0, r: v3, ss: &mut s0 })?;
+        }
         BicgstabUpdate(a, o, with_s) => {
             let (a, o) = (up(&a)?, up(&o)?);
             let s = with_s.then_some(v4);
-            be.bicgstab_update(gate, a.coeff(), v0, o.coeff(), s, v1, v5, v2, v3, &mut s0, &mut s1)?;
+            let (alpha, omega, rr, rho) = (a.coeff(), o.coeff(), &mut s0, &mut s1);
+            let on = steps::BicgstabUpdate { alpha, p: v0, omega, s, t: v1, shadow: v5, x: v2, r: v3, rr, rho };
+            be.bicgstab_update(gate, on)?;
         }
         HadamardDot => be.hadamard_dot(gate, v0, v3, v2, &mut s0)?,
     }
@@ -253,7 +261,7 @@ fn differing<T: Real>(operation: Operation, what: &str, found: &Left<T>, wanted:
 }
 
 /// Every use of one operation (all its coefficients) at one length.
-fn values<T: Real, D: Backend<T>>(fleet: &Fleet<D>, uses: &[Operation], operands: &Operands<T>) -> Verdict {
+fn values<T: Real, D: EveryMethod<T>>(fleet: &Fleet<D>, uses: &[Operation], operands: &Operands<T>) -> Verdict {
     let be = fleet.first();
     for &operation in uses {
         let left = run(be, operation, GateState::None, operands)?;
@@ -273,7 +281,7 @@ fn values<T: Real, D: Backend<T>>(fleet: &Fleet<D>, uses: &[Operation], operands
 }
 
 /// A stopped gate leaves every output alone, a running one changes nothing.
-fn gated<T: Real, D: Backend<T>>(be: &D, uses: &[Operation], operands: &Operands<T>) -> Verdict {
+fn gated<T: Real, D: EveryMethod<T>>(be: &D, uses: &[Operation], operands: &Operands<T>) -> Verdict {
     for &operation in uses {
         let (written, scalars) = operation.outputs();
         let mut before: Left<T> = written.iter().map(|&k| operands.vectors[k].clone()).collect();
@@ -298,7 +306,7 @@ fn by_name() -> Vec<(&'static str, Rc<Vec<Operation>>)> {
 pub(crate) const LENGTHS: [usize; 12] = [0, 1, 31, 32, 33, 1023, 1024, 1025, 2049, 33_333, 70_001, (1 << 20) + 1];
 
 /// The trials of one backend and element type.
-pub(crate) fn trials<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool, out: &mut Vec<Trial>) {
+pub(crate) fn trials<T: Real, D: EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool, out: &mut Vec<Trial>) {
     for (name, uses) in by_name() {
         let label = |case: &str| format!("{name}/vector/{}/{}/{case}", T::NAME, fleet.name);
         for len in LENGTHS {
@@ -337,7 +345,7 @@ pub(crate) fn trials<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, lar
 }
 
 /// Scalars of one row are each their own for an operation, and come together in order, whichever are asked for.
-fn rows_of_scalars<T: Real, D: Backend<T>>(be: &D) -> Verdict {
+fn rows_of_scalars<T: Real, D: EveryMethod<T>>(be: &D) -> Verdict {
     let mut row = be.scalars(70, T::nan())?;
     let ones = be.upload(&[T::one(); 5])?;
     for (i, s) in row.iter_mut().enumerate() {
@@ -364,7 +372,7 @@ fn rows_of_scalars<T: Real, D: Backend<T>>(be: &D) -> Verdict {
 }
 
 /// NaN and infinity anywhere reach the dot product and the norm.
-fn not_finite<T: Real, D: Backend<T>>(be: &D) -> Verdict {
+fn not_finite<T: Real, D: EveryMethod<T>>(be: &D) -> Verdict {
     for at in [0, 31, 1023, 1024, 2049] {
         for value in [T::nan(), T::infinity()] {
             let mut operands = Operands::<T>::new(2050, false);
@@ -382,7 +390,7 @@ fn not_finite<T: Real, D: Backend<T>>(be: &D) -> Verdict {
 }
 
 /// Two backends that promise the same bits of every vector operation.
-pub(crate) fn pair<T: Real, D: Backend<T> + 'static, E: Backend<T> + 'static>(
+pub(crate) fn pair<T: Real, D: EveryMethod<T> + 'static, E: EveryMethod<T> + 'static>(
     left: &Rc<Fleet<D>>,
     right: &Rc<Fleet<E>>,
     out: &mut Vec<Trial>,

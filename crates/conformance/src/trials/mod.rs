@@ -55,7 +55,7 @@ pub(crate) mod wrapped;
 use std::path::Path;
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, MixedPrecision, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
+use spandrel_backend::{EveryMethod, MixedPrecision, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Ell, Format, Real, Sell};
 use spandrel_sptrsv::{Plan, Serial, Sweep};
 
@@ -66,7 +66,10 @@ use crate::triangle;
 use formats::Shared;
 
 /// The products of one format: for backends that have not all of them.
-pub fn of_format<F: Format, D: Spmv<F> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<Case>) -> Vec<Trial> {
+pub fn of_format<F: Format, D: Spmv<F> + EveryMethod<F::Value> + 'static>(
+    fleet: &Rc<Fleet<D>>,
+    case: &Rc<Case>,
+) -> Vec<Trial> {
     let mut out = Vec::new();
     let shared = Shared::<F::Value>::new(case.clone());
     formats::trials::<F, D>(fleet, &shared, &mut out);
@@ -82,7 +85,7 @@ pub fn of_transposed<F: Format, D: SpmvTransposed<F> + 'static>(fleet: &Rc<Fleet
 }
 
 /// Vectors, scalars and monitors of one element type.
-pub fn of_vectors<T: Real, D: Backend<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool) -> Vec<Trial> {
+pub fn of_vectors<T: Real, D: EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>, large: bool) -> Vec<Trial> {
     let mut out = Vec::new();
     level1::trials::<T, D>(fleet, large, &mut out);
     checked::trials::<T, D>(fleet, &mut out);
@@ -142,7 +145,7 @@ pub fn of_casts<D: MixedPrecision + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
 }
 
 /// Numbers that go wrong in a solve.
-pub fn of_faults<T: Real, D: Spmv<Csr<T>> + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
+pub fn of_faults<T: Real, D: Spmv<Csr<T>> + EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
     let mut out = Vec::new();
     faults::trials::<T, D>(fleet, &mut out);
     out
@@ -276,6 +279,8 @@ where
         + Spmv<Csr<f64>>
         + Sptrsv<Sweep<f32>>
         + Sptrsv<Sweep<f64>>
+        + EveryMethod<f32>
+        + EveryMethod<f64>
         + 'static,
 {
     let mut out = Vec::new();
@@ -396,8 +401,20 @@ where
 /// The comparisons of two backends in multigrid.
 pub fn grids_between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>) -> Vec<Trial>
 where
-    D: Spmv<Csr<f32>> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
-    E: Spmv<Csr<f32>> + Spmv<Csr<f64>> + Sptrsv<Sweep<f32>> + Sptrsv<Sweep<f64>> + 'static,
+    D: Spmv<Csr<f32>>
+        + Spmv<Csr<f64>>
+        + Sptrsv<Sweep<f32>>
+        + Sptrsv<Sweep<f64>>
+        + EveryMethod<f32>
+        + EveryMethod<f64>
+        + 'static,
+    E: Spmv<Csr<f32>>
+        + Spmv<Csr<f64>>
+        + Sptrsv<Sweep<f32>>
+        + Sptrsv<Sweep<f64>>
+        + EveryMethod<f32>
+        + EveryMethod<f64>
+        + 'static,
 {
     let mut out = Vec::new();
     multigrid::pair::<f32, D, E>(left, right, &mut out);
@@ -409,8 +426,8 @@ where
 pub fn format_between<F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, case: &Rc<Case>) -> Vec<Trial>
 where
     F: Format,
-    D: Spmv<F> + 'static,
-    E: Spmv<F> + 'static,
+    D: Spmv<F> + EveryMethod<F::Value> + 'static,
+    E: Spmv<F> + EveryMethod<F::Value> + 'static,
 {
     let mut out = Vec::new();
     let shared = Shared::<F::Value>::new(case.clone());
@@ -423,8 +440,8 @@ where
 pub fn vectors_between<T, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, out: &mut Vec<Trial>)
 where
     T: Real,
-    D: Backend<T> + 'static,
-    E: Backend<T> + 'static,
+    D: EveryMethod<T> + 'static,
+    E: EveryMethod<T> + 'static,
 {
     level1::pair::<T, D, E>(left, right, out);
     checked::pair::<T, D, E>(left, right, out);

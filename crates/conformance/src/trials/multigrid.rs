@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use spandrel_backend::{Mat, Preconditioner, Spmv, Sptrsv};
+use spandrel_backend::{EveryMethod, Mat, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real, product};
 use spandrel_solvers::{BiCgStab, Cg, Gmres, Hierarchy, Multigrid, Options, Outcome};
 use spandrel_sptrsv::Sweep;
@@ -71,7 +71,7 @@ fn on<T: Real>(spec: &str, grids: Grids, body: impl FnOnce(&Hierarchy<'_, T>) ->
 /// The trials of a backend.
 pub(crate) fn trials<T: Real, D>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>)
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
 {
     for (spec, grids) in CASES {
         let fleet = fleet.clone();
@@ -94,8 +94,8 @@ where
 /// Two backends: the same bits where both sum in the stored order.
 pub(crate) fn pair<T: Real, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, out: &mut Vec<Trial>)
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
-    E: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
+    E: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
 {
     for (spec, grids) in CASES {
         let (left, right) = (left.clone(), right.clone());
@@ -134,7 +134,7 @@ fn applied<T: Real, D: Spmv<Csr<T>>>(be: &D, m: &Multigrid<T, D>, r: &[T]) -> Re
 /// Against the textbook; x . M^-1 y against y . M^-1 x; other devices.
 fn check<T: Real, D>(fleet: &Fleet<D>, hierarchy: &Hierarchy<'_, T>, seed: u64) -> Verdict
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
 {
     let levels: Vec<Level> = (0..hierarchy.levels()).map(|at| Level::new(hierarchy, at)).collect::<Result<_, _>>()?;
     let be = fleet.first();
@@ -184,7 +184,7 @@ fn options<T: Real>() -> Options {
 
 fn solve<T: Real, D>(be: &D, hierarchy: &Hierarchy<'_, T>, options: &Options) -> Result<(Vec<T>, Outcome), Finding>
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
 {
     solve_by("cg", be, hierarchy, options)
 }
@@ -196,7 +196,7 @@ fn solve_by<T: Real, D>(
     options: &Options,
 ) -> Result<(Vec<T>, Outcome), Finding>
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
 {
     let csr = hierarchy.operator(0).ok_or_else(|| wrong("a hierarchy without a grid"))?;
     let m = Multigrid::new::<Sweep<T>>(be, hierarchy)?;
@@ -222,7 +222,7 @@ fn same<T: Real>(what: &str, found: &(Vec<T>, Outcome), wanted: &(Vec<T>, Outcom
 /// A whole iteration as one graph, and enqueued anew; fused steps and their defaults; again; on other devices.
 fn repeated<T: Real, D>(fleet: &Fleet<D>, hierarchy: &Hierarchy<'_, T>) -> Verdict
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
 {
     let (be, first) = (fleet.first(), options::<T>());
     let solved = solve(be, hierarchy, &first)?;
@@ -249,7 +249,7 @@ where
 /// Twice the extents, at most a quarter and one more iterations.
 fn sizes<T: Real, D>(fleet: &Fleet<D>, small: &str, large: &str) -> Verdict
 where
-    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + 'static,
+    D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
 {
     let iterations = |spec: &str| -> Result<usize, Finding> {
         let a = spandrel_formats::generate::csr::<T>(spec)?;

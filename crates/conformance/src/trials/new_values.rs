@@ -4,7 +4,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use spandrel_backend::{Coeff, Error, Mat, Order, Recorded, Result, Spmv, SpmvTransposed, Step, UpdateValues};
+use spandrel_backend::{
+    Backend, Coeff, Error, EveryMethod, Mat, Order, Recorded, Result, Spmv, SpmvTransposed, Step, UpdateValues,
+};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::{Cg, Identity, Options, Outcome};
 
@@ -28,7 +30,7 @@ const SPECS: [&str; 6] = [
 /// The trials of one element type.
 pub(crate) fn trials<T: Real, D>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>)
 where
-    D: UpdateValues<Csr<T>> + Spmv<Csr<T>> + SpmvTransposed<Csr<T>> + 'static,
+    D: UpdateValues<Csr<T>> + Spmv<Csr<T>> + SpmvTransposed<Csr<T>> + EveryMethod<T> + 'static,
 {
     for spec in SPECS {
         // The largest is for the kernels of a GPU.
@@ -78,10 +80,10 @@ where
     Ok([plain, be.download(&y)?])
 }
 
-fn solved<T: Real, D: Spmv<Csr<T>>>(
+fn solved<T: Real, D: Spmv<Csr<T>> + EveryMethod<T>>(
     be: &D,
     a: &Mat<D, Csr<T>>,
-    b: &D::Vector,
+    b: &<D as Backend<T>>::Vector,
 ) -> std::result::Result<(Vec<T>, Outcome), Finding> {
     let mut x = be.zeros(a.nrows())?;
     let options = Options { max_iters: Some(12), check_every: 5, ..Options::default() };
@@ -91,7 +93,7 @@ fn solved<T: Real, D: Spmv<Csr<T>>>(
 
 fn updated<T: Real, D>(be: &D, csr: &Csr<T>) -> Verdict
 where
-    D: UpdateValues<Csr<T>> + Spmv<Csr<T>> + SpmvTransposed<Csr<T>>,
+    D: UpdateValues<Csr<T>> + Spmv<Csr<T>> + SpmvTransposed<Csr<T>> + EveryMethod<T>,
 {
     let nnz = csr.values().len();
     let ordered = Spmv::<Csr<T>>::order(be) != Order::Unordered;

@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Mat, Order, Preconditioner, Spmv, Sptrsv};
+use spandrel_backend::{EveryMethod, Mat, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{
     BiCgStab, Cg, Factored, Gmres, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Placement, Status,
@@ -32,8 +32,8 @@ const RESTART: usize = 7;
 pub(super) const LIMIT: usize = 3000;
 
 /// What these trials ask of a backend.
-pub trait Solves<T: Real>: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + 'static {}
-impl<T: Real, B: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + 'static> Solves<T> for B {}
+pub trait Solves<T: Real>: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + EveryMethod<T> + 'static {}
+impl<T: Real, B: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + EveryMethod<T> + 'static> Solves<T> for B {}
 
 /// A solver's refusal where a solve was expected.
 pub(super) fn refused(error: spandrel_solvers::Error) -> Finding {

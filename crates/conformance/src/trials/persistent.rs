@@ -3,7 +3,9 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Device, Mat, Operator, Spmv, Watch};
+use spandrel_backend::{
+    Backend, BicgstabIterations, BicgstabSteps, CgIterations, CgSteps, Device, Mat, Operator, Spmv, Watch,
+};
 use spandrel_backend_cuda::Cuda;
 use spandrel_formats::{Bdia, Csr, Dia, Ell, Format, Hyb, Real, Sell};
 
@@ -52,6 +54,7 @@ where
 {
     let csr = converted::<F::Value>(&crate::generated(&format!("banded:n={n},d=5"))?)?;
     let a = Mat::<Cuda, F>::load(be, F::from_csr(&csr)?)?;
+    let stored = a.stored().ok_or_else(|| wrong("a loaded matrix says that it is none"))?;
     let zero = || be.zeros(n);
     let b = be.upload(&numbers::<F::Value>(3, n))?;
     for method in ["cg", "bicgstab"] {
@@ -68,11 +71,14 @@ where
         let done = if method == "cg" {
             let mut q = zero()?;
             be.dot(None, &b, &b, s2)?;
-            a.cg_iterations(be, ITERATIONS, &mut x, &mut r, &mut p, &mut q, s0, s1, s2, &mut monitor)?
+            let (x, r, p, q) = (&mut x, &mut r, &mut p, &mut q);
+            be.cg_iterations(stored, ITERATIONS, CgIterations { x, r, p, q, pq: s0, rr: s1, rz: s2 }, &mut monitor)?
         } else {
             let (mut v, mut t) = (zero()?, zero()?);
-            let all = [s0, s1, s2, s3, s4, s5, s6];
-            a.bicgstab_iterations(be, ITERATIONS, &b, &mut x, &mut r, &mut p, &mut v, &mut t, all, &mut monitor)?
+            let (rho, rho_next, rv, ss, ts, tt, rr) = (s0, s1, s2, s3, s4, s5, s6);
+            let (shadow, x, r, p, v, t) = (&b, &mut x, &mut r, &mut p, &mut v, &mut t);
+            let on = BicgstabIterations { shadow, x, r, p, v, t, rho, rho_next, rv, ss, ts, tt, rr };
+            be.bicgstab_iterations(stored, ITERATIONS, on, &mut monitor)?
         };
         if done != wanted {
             return Err(wrong(format!("{method}, {n} rows: expected {wanted}, found {done}")));

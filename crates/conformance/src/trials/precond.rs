@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Mat, MixedPrecision, Order, Preconditioner, Recorded, Spmv, Step};
+use spandrel_backend::{Backend, EveryMethod, Mat, MixedPrecision, Order, Preconditioner, Recorded, Spmv, Step};
 use spandrel_formats::{Bsr, Csr};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
@@ -19,10 +19,20 @@ use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// What the trials need of a backend.
 pub(crate) trait Products:
-    MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>>
+    MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>> + EveryMethod<f64> + EveryMethod<f32>
 {
 }
-impl<B: MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>>> Products for B {}
+impl<
+    B: MixedPrecision
+        + Spmv<Csr<f64>>
+        + Spmv<Csr<f32>>
+        + Spmv<Bsr<f64>>
+        + Spmv<Bsr<f32>>
+        + EveryMethod<f64>
+        + EveryMethod<f32>,
+> Products for B
+{
+}
 
 /// The methods, with each placement of a preconditioner.
 const METHODS: [&str; 6] = ["cg", "bicgstab", "bicgstab-left", "gmres", "gmres-left", "gmres-flexible"];

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Coeff, Load, Mat, Operator, Order, Result, Spmv};
+use spandrel_backend::{Coeff, EveryMethod, Load, Mat, Operator, Order, Result, Spmv};
 use spandrel_formats::{Csr, Format, Real};
 use spandrel_solvers::{BiCgStab, Cg, Jacobi, Options};
 
@@ -111,7 +111,7 @@ fn once<F: Format, D: Spmv<F> + Load<F>>(be: &D, a: &Mat<D, F>, x: &D::Vector, f
     Ok(left)
 }
 
-fn solves<T: Real, D: Spmv<Csr<T>>>(be: &D, shared: &Shared<T>, solver: &str) -> Verdict {
+fn solves<T: Real, D: Spmv<Csr<T>> + EveryMethod<T>>(be: &D, shared: &Shared<T>, solver: &str) -> Verdict {
     let (data, host) = (shared.data()?, shared.stored::<Csr<T>>()?);
     if Spmv::<Csr<T>>::order(be) == Order::Unordered {
         return Err(Finding::Skipped("the order is declared to differ from run to run".into()));

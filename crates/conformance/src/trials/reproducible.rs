@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use spandrel::solver::{Builder, SolverBackend};
 use spandrel_backend::{Backend, Coeff, Mat};
-use spandrel_formats::{Csr, Format, Real, matrix_market};
+use spandrel_formats::{Csr, Real, matrix_market};
 
 use crate::case::numbers;
 use crate::reference::difference;

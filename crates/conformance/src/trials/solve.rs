@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Mat, Order, Spmv};
+use spandrel_backend::{EveryMethod, Mat, Order, Spmv};
 use spandrel_formats::{Csr, Format, Real};
 use spandrel_solvers::{BiCgStab, Cg, Gmres, Identity, Jacobi, Options, Outcome, Status};
 
@@ -61,7 +61,7 @@ struct Problem<'a, T: Real, F> {
 }
 
 impl<T: Real, F: Format<Value = T>> Problem<'_, T, F> {
-    fn on<D: Spmv<F>>(&self, be: &D, options: &Options) -> Result<Solved<T>, Refusal> {
+    fn on<D: Spmv<F> + EveryMethod<F::Value>>(&self, be: &D, options: &Options) -> Result<Solved<T>, Refusal> {
         let a = Mat::<D, F>::load(be, self.stored.clone())?;
         let b = be.upload(self.b)?;
         let n = self.b.len();
@@ -117,7 +117,7 @@ pub(crate) fn trials<T, F, D>(fleet: &Rc<Fleet<D>>, shared: &Rc<Shared<T>>, out:
 where
     T: Real,
     F: Format<Value = T>,
-    D: Spmv<F> + 'static,
+    D: Spmv<F> + EveryMethod<F::Value> + 'static,
 {
     for solve in shared.case().solve.iter().filter(|s| s.element.as_deref().is_none_or(|t| t == T::NAME)) {
         let (fleet, shared, solve) = (fleet.clone(), shared.clone(), solve.clone());
@@ -134,7 +134,7 @@ fn check<T, F, D>(fleet: &Fleet<D>, shared: &Shared<T>, solve: &Solve) -> Verdic
 where
     T: Real,
     F: Format<Value = T>,
-    D: Spmv<F>,
+    D: Spmv<F> + EveryMethod<F::Value>,
 {
     let (data, stored) = (shared.data()?, shared.stored::<F>()?);
     let (csr, b) = (data.csr()?, right_hand_side(&data, solve));
@@ -236,8 +236,8 @@ pub(crate) fn pair<T, F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, shared
 where
     T: Real,
     F: Format<Value = T>,
-    D: Spmv<F> + 'static,
-    E: Spmv<F> + 'static,
+    D: Spmv<F> + EveryMethod<F::Value> + 'static,
+    E: Spmv<F> + EveryMethod<F::Value> + 'static,
 {
     if agree::<F, D, E>(left, right).is_err() {
         return;

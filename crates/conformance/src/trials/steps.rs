@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use spandrel_backend::trace::Event;
-use spandrel_backend::{Backend, Mat, Spmv, Sptrsv, Trace, Tri};
+use spandrel_backend::{Backend, EveryMethod, Mat, Spmv, Sptrsv, Trace, Tri};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::{BiCgStab, Cg, Jacobi, Options, Outcome};
 use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle, Triangular};
@@ -16,7 +16,10 @@ use crate::subject::{EveryPlan, Fleet};
 use crate::trial::{Trial, Verdict, wrong};
 
 /// The trials of a traced backend on the cases that have solves which converge.
-pub fn trials<B: Spmv<Csr<f64>> + 'static>(fleet: &Rc<Fleet<Trace<B>>>, cases: &[Rc<Case>]) -> Vec<Trial> {
+pub fn trials<B: Spmv<Csr<f64>> + EveryMethod<f64> + 'static>(
+    fleet: &Rc<Fleet<Trace<B>>>,
+    cases: &[Rc<Case>],
+) -> Vec<Trial> {
     let mut out = Vec::new();
     for case in cases.iter().filter(|case| case.special && case.solve.iter().any(|solve| solve.status == "converged")) {
         for solver in ["cg", "bicgstab"] {
@@ -29,7 +32,7 @@ pub fn trials<B: Spmv<Csr<f64>> + 'static>(fleet: &Rc<Fleet<Trace<B>>>, cases: &
     out
 }
 
-fn check<B: Spmv<Csr<f64>>>(be: &Trace<B>, shared: &Shared<f64>, solver: &str) -> Verdict {
+fn check<B: Spmv<Csr<f64>> + EveryMethod<f64>>(be: &Trace<B>, shared: &Shared<f64>, solver: &str) -> Verdict {
     let (csr, host) = (shared.data()?.csr()?, shared.stored::<Csr<f64>>()?);
     let n = shared.data()?.shape.0;
     let a = Mat::<Trace<B>, Csr<f64>>::load(be, host)?;

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use spandrel_backend::{Coeff, Mat, Order, Preconditioner, Spmv, Sptrsv};
+use spandrel_backend::{Coeff, EveryMethod, Mat, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Dia, Format, Grid, Machine, Real};
 use spandrel_solvers::factored::{Plans, SharedTriangles};
 use spandrel_solvers::{BiCgStab, Cg, Error, Factored, Options, Outcome};
@@ -34,8 +34,14 @@ const CASES: [(&str, usize, &str, &str); 10] = [
 ];
 
 /// What these trials ask of a backend.
-pub trait Grids<T: Real>: Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static {}
-impl<T: Real, B: Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + 'static> Grids<T> for B {}
+pub trait Grids<T: Real>:
+    Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + EveryMethod<T> + 'static
+{
+}
+impl<T: Real, B: Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelset<T>> + EveryMethod<T> + 'static>
+    Grids<T> for B
+{
+}
 
 /// M^-1 by the sweep, or by level sets where the device has no schedule for it, and whether its bits are those of the plain loops.
 fn precond<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<(Boxed<T, D>, bool), Finding> {

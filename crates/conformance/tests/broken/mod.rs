@@ -3,8 +3,9 @@
 mod casts;
 mod products;
 mod solves;
+mod steps;
 
-use spandrel_backend::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Result, Step, Watch};
+use spandrel_backend::{Backend, Coeff, Device, Gate, Phase, Quantity, Result, Step, forward};
 use spandrel_formats::Real;
 
 /// What is wrong with a backend.
@@ -119,9 +120,8 @@ impl<B: Device> Device for Broken<B> {
     fn describe(&self) -> String {
         format!("{}, {:?}", self.inner.describe(), self.flaw)
     }
-    fn synchronize(&self) -> Result<()> {
-        self.inner.synchronize()
-    }
+    forward!(Device to inner: synchronize monitor resume rearm report_latest report);
+
     fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph> {
         self.inner.capture(&mut Inner { step, device: self })
     }
@@ -131,21 +131,6 @@ impl<B: Device> Device for Broken<B> {
         }
         // SAFETY: `capture` above made the graph on the same device from the same step, wrapped in the same way.
         unsafe { self.inner.replay(graph, &mut Inner { step, device: self }) }
-    }
-    fn monitor(&self, watch: &Watch) -> Result<Self::Monitor> {
-        self.inner.monitor(watch)
-    }
-    fn resume(&self, monitor: &mut Self::Monitor) -> Result<()> {
-        self.inner.resume(monitor)
-    }
-    fn rearm(&self, monitor: &mut Self::Monitor, watch: &Watch) -> Result<()> {
-        self.inner.rearm(monitor, watch)
-    }
-    fn report_latest(&self, monitor: &Self::Monitor) -> Result<Latest> {
-        self.inner.report_latest(monitor)
-    }
-    fn report(&self, monitor: &Self::Monitor) -> Result<Report> {
-        self.inner.report(monitor)
     }
 }
 
@@ -222,33 +207,9 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
     type Vector = B::Vector;
     type Scalar = B::Scalar;
 
-    fn zeros(&self, len: usize) -> Result<Self::Vector> {
-        self.inner.zeros(len)
-    }
-    fn upload(&self, host: &[T]) -> Result<Self::Vector> {
-        self.inner.upload(host)
-    }
-    fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()> {
-        self.inner.write(host, v)
-    }
-    fn download(&self, v: &Self::Vector) -> Result<Vec<T>> {
-        self.inner.download(v)
-    }
-    fn len(&self, v: &Self::Vector) -> usize {
-        self.inner.len(v)
-    }
-    fn scalar(&self, value: T) -> Result<Self::Scalar> {
-        self.inner.scalar(value)
-    }
-    fn download_scalar(&self, s: &Self::Scalar) -> Result<T> {
-        self.inner.download_scalar(s)
-    }
-    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()> {
-        self.inner.fill(self.gate(gate), value, y)
-    }
-    fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()> {
-        self.inner.copy(self.gate(gate), x, y)
-    }
+    forward!(Backend<T> to inner: zeros upload write download len scalar download_scalar observe);
+    forward!(Backend<T> to inner through gate: fill copy axpbypcz assign);
+
     fn axpby(
         &self,
         gate: Gate<'_, Self>,
@@ -261,25 +222,10 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
         self.inner.axpby(self.gate(gate), a, x, b, y)?;
         self.spoil(&before, b, y)
     }
-    fn axpbypcz(
-        &self,
-        gate: Gate<'_, Self>,
-        a: Coeff<'_, T, Self::Scalar>,
-        x: &Self::Vector,
-        b: Coeff<'_, T, Self::Scalar>,
-        y: &Self::Vector,
-        c: Coeff<'_, T, Self::Scalar>,
-        z: &mut Self::Vector,
-    ) -> Result<()> {
-        self.inner.axpbypcz(self.gate(gate), a, x, b, y, c, z)
-    }
     fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()> {
         assert!(self.flaw != Flaw::Panics, "a flaw of this backend");
         self.inner.hadamard(self.gate(gate), x, y, z)?;
         self.nudge(z)
-    }
-    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()> {
-        self.inner.assign(self.gate(gate), value, out)
     }
     fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
         if self.flaw == Flaw::DotInSequence {
@@ -297,9 +243,6 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
         }
         self.inner.norm2(self.gate(gate), x, out)
     }
-    fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()> {
-        self.inner.observe(squared, phase, monitor)
-    }
     fn require_positive(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
         if self.flaw == Flaw::AcceptsAnything {
             return Ok(());
@@ -311,61 +254,6 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
             return Ok(());
         }
         self.inner.require_nonzero(value, what, monitor)
-    }
-
-    fn cg_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        p: &Self::Vector,
-        q: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-    ) -> Result<()> {
-        if self.flaw == Flaw::FusesWrongly {
-            // The norm of the old residual.
-            self.dot(gate, r, r, rr)?;
-            self.axpby(gate, alpha, p, Coeff::one(), x)?;
-            return self.axpby(gate, alpha.negated(), q, Coeff::one(), r);
-        }
-        self.inner.cg_update(self.gate(gate), alpha, p, q, x, r, rr)
-    }
-    fn bicgstab_half(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        v: &Self::Vector,
-        r: &mut Self::Vector,
-        ss: &mut Self::Scalar,
-    ) -> Result<()> {
-        if self.flaw == Flaw::HalvesWrongly {
-            self.dot(gate, r, r, ss)?;
-            return self.axpby(gate, alpha.negated(), v, Coeff::one(), r);
-        }
-        self.inner.bicgstab_half(self.gate(gate), alpha, v, r, ss)
-    }
-    fn bicgstab_update(
-        &self,
-        gate: Gate<'_, Self>,
-        alpha: Coeff<'_, T, Self::Scalar>,
-        p: &Self::Vector,
-        omega: Coeff<'_, T, Self::Scalar>,
-        s: Option<&Self::Vector>,
-        t: &Self::Vector,
-        shadow: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        rho: &mut Self::Scalar,
-    ) -> Result<()> {
-        if self.flaw == Flaw::UpdatesWrongly {
-            self.axpby(gate, omega.negated(), t, Coeff::one(), r)?;
-            self.axpbypcz(gate, alpha, p, omega, s.unwrap_or(r), Coeff::one(), x)?;
-            self.dot(gate, r, r, rr)?;
-            return self.dot(gate, shadow, r, rho);
-        }
-        self.inner.bicgstab_update(self.gate(gate), alpha, p, omega, s, t, shadow, x, r, rr, rho)
     }
     fn hadamard_dot(
         &self,
@@ -380,127 +268,5 @@ impl<T: Real, B: Backend<T>> Backend<T> for Broken<B> {
             return self.dot(gate, z, z, rz);
         }
         self.inner.hadamard_dot(self.gate(gate), d, r, z, rz)
-    }
-
-    fn cg_step(
-        &self,
-        rz: &Self::Scalar,
-        pq: &Self::Scalar,
-        p: &Self::Vector,
-        q: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.first(rr, Phase::Full, monitor)?;
-        let (alpha, late) = (Coeff::ratio(rz, pq), self.flaw == Flaw::WritesPastCheck);
-        if late {
-            self.cg_update(Some(&*monitor), alpha, p, q, x, r, rr)?;
-        }
-        self.require_positive(pq, Quantity::Curvature, monitor)?;
-        if !late {
-            self.cg_update(Some(&*monitor), alpha, p, q, x, r, rr)?;
-        }
-        self.last(rr, Phase::Full, monitor)
-    }
-    fn cg_direction(
-        &self,
-        z: &Self::Vector,
-        rz_next: &Self::Scalar,
-        checked: bool,
-        rz: &mut Self::Scalar,
-        pq: &Self::Scalar,
-        p: &mut Self::Vector,
-        x: &mut Self::Vector,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        let _ = (pq, x); // x has taken its step
-        let late = self.flaw == Flaw::WritesPastCheck;
-        if late {
-            self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
-        }
-        if checked || self.flaw == Flaw::ChecksUnasked {
-            self.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?;
-        }
-        if !late {
-            self.axpby(Some(&*monitor), Coeff::one(), z, Coeff::ratio(rz_next, rz), p)?;
-        }
-        if self.flaw == Flaw::ForgetsAssign {
-            return Ok(());
-        }
-        self.assign(Some(&*monitor), Coeff::scalar(rz_next), rz)
-    }
-    fn bicgstab_first(
-        &self,
-        rho: &Self::Scalar,
-        rv: &Self::Scalar,
-        v: &Self::Vector,
-        r: &mut Self::Vector,
-        ss: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.first(ss, Phase::Half, monitor)?;
-        let (alpha, late) = (Coeff::ratio(rho, rv), self.flaw == Flaw::WritesPastCheck);
-        if late {
-            self.bicgstab_half(Some(&*monitor), alpha, v, r, ss)?;
-        }
-        self.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
-        if !late {
-            self.bicgstab_half(Some(&*monitor), alpha, v, r, ss)?;
-        }
-        self.last(ss, Phase::Half, monitor)
-    }
-    fn bicgstab_second(
-        &self,
-        rho: &Self::Scalar,
-        rv: &Self::Scalar,
-        ts: &Self::Scalar,
-        tt: &Self::Scalar,
-        p: &Self::Vector,
-        s: Option<&Self::Vector>,
-        t: &Self::Vector,
-        shadow: &Self::Vector,
-        x: &mut Self::Vector,
-        r: &mut Self::Vector,
-        rr: &mut Self::Scalar,
-        rho_next: &mut Self::Scalar,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        self.first(rr, Phase::Full, monitor)?;
-        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
-        let late = self.flaw == Flaw::WritesPastCheck;
-        if late {
-            self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
-        }
-        self.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
-        self.require_nonzero(ts, Quantity::Omega, monitor)?;
-        if !late {
-            self.bicgstab_update(Some(&*monitor), alpha, p, omega, s, t, shadow, x, r, rr, rho_next)?;
-        }
-        self.last(rr, Phase::Full, monitor)?;
-        if self.flaw == Flaw::ForgetsNextRho {
-            return Ok(());
-        }
-        self.require_nonzero(rho_next, Quantity::Rho, monitor)
-    }
-    fn bicgstab_direction(
-        &self,
-        r: &Self::Vector,
-        v: &Self::Vector,
-        rho_next: &Self::Scalar,
-        rv: &Self::Scalar,
-        tt: &Self::Scalar,
-        ts: &Self::Scalar,
-        rho: &mut Self::Scalar,
-        p: &mut Self::Vector,
-        monitor: &mut Self::Monitor,
-    ) -> Result<()> {
-        let step = Coeff::ratio(rho_next, rv);
-        self.axpbypcz(Some(&*monitor), Coeff::one(), r, step.negated(), v, step.times_ratio(tt, ts), p)?;
-        if self.flaw == Flaw::ForgetsAssign {
-            return Ok(());
-        }
-        self.assign(Some(&*monitor), Coeff::scalar(rho_next), rho)
     }
 }

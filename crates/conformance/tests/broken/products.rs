@@ -19,7 +19,7 @@ pub(crate) struct Kept<R, H> {
 }
 
 // SAFETY: what is loaded is the backend's within; what is broken are numbers.
-unsafe impl<H: Send + Sync, B: Load<H>> Load<H> for Broken<B> {
+unsafe impl<H: Send + Sync + 'static, B: Load<H>> Load<H> for Broken<B> {
     type Resident = Kept<B::Resident, H>;
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {
         Ok(Kept { inner: self.inner.load(Arc::clone(&host))?, host, used: AtomicBool::new(false) })

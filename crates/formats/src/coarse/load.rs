@@ -5,6 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{Moments, Part, Place, Stencil};
+use crate::grid::holds;
 use crate::index::Ordinal;
 use crate::{Csr, Error, Real, Result};
 
@@ -71,7 +72,6 @@ impl<'a, T: Real> Loader<'a, T> {
     /// Moves `near` to the line at y, z.
     fn aim(&self, y: usize, z: usize, near: &mut Near) {
         let [nx, ny, nz] = self.size;
-        let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
         let inside = |d: &[i32; 3]| holds(y, d[1], ny) && holds(z, d[2], nz);
         let shift = |d: [i32; 3]| i64::from(d[0]) + nx as i64 * (i64::from(d[1]) + ny as i64 * i64::from(d[2]));
         near.inside.clear();

@@ -16,6 +16,7 @@
 //! Reference of the d3n family: Chen, Yang, Liu, Ma, structured SpTRSV, 2023.
 
 use super::fill::{Rows, by_rows};
+use crate::grid::holds;
 use crate::{Csr, Error, Real, Result};
 
 /// A grid's stencil: neighbour offsets and their coefficients.
@@ -183,7 +184,6 @@ impl Stencil {
     }
 
     fn fill<T: Real>(&self, [nx, ny, nz]: [usize; 3], range: std::ops::Range<usize>, out: &mut Rows<'_, T>) {
-        let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
         let before = self.offsets.iter().map(|o| o[0].min(0).unsigned_abs()).max().unwrap_or(0) as usize;
         let after = self.offsets.iter().map(|o| o[0].max(0)).max().unwrap_or(0) as usize;
         let mut line_points: Vec<(i32, isize, T)> = Vec::with_capacity(self.offsets.len());

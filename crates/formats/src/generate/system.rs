@@ -22,6 +22,7 @@
 use super::Stencil;
 use super::fill::{Rows, by_rows};
 use super::stencil::entries_before;
+use crate::grid::holds;
 use crate::{Csr, Error, MAX_INDEX, Real, Result};
 
 /// The weight of a neighbour's other unknowns where cross diffusion couples them.
@@ -133,7 +134,6 @@ impl System {
     }
 
     fn fill<T: Real>(&self, [nx, ny, nz]: [usize; 3], range: std::ops::Range<usize>, out: &mut Rows<'_, T>) {
-        let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
         for row in range {
             let (point, unknown) = (row / self.unknowns, row % self.unknowns);
             let (x, y, z) = (point % nx, point / nx % ny, point / nx / ny);

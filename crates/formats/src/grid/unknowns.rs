@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::{Diagonal, Grid, MAX_DIAGONALS, PERIOD, Runs, is_compact};
+use super::{Diagonal, Grid, MAX_DIAGONALS, PERIOD, Runs, holds, is_compact};
 use crate::{Csr, Offset, Ordinal, Real};
 
 /// Unknowns that a point may have, at most.
@@ -201,7 +201,6 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
         diagonals.entry(dx + nx as i64 * (dy + ny as i64 * dz)).or_default().push(k);
     }
     let diagonals: Vec<(i64, Vec<usize>)> = diagonals.into_iter().collect();
-    let holds = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
     // Of several differences one alone lies inside.
     let meant = |point: usize, all: &[usize]| match all {
         &[k] => Some(k),

@@ -134,7 +134,7 @@ entry! {
     /// [`Outcome::restarts`](crate::Outcome::restarts) counts every cycle after the first; [`Options::max_restarts`](crate::Options::max_restarts)
     /// limits only those that answer a breakdown or a claim that the truth denied. [`Outcome::status`](crate::Outcome::status) is
     /// [`Stagnated`](crate::Status::Stagnated) where a whole cycle did not lower its norm: the next would be the same.
-    Gmres, gmres, "GMRES(30), preconditioned from the right,"
+    Gmres, gmres, "GMRES(30), preconditioned from the right,", Backend
 }
 
 /// 1 / s.

@@ -15,7 +15,7 @@ use super::build::Setup;
 use super::made::{Boxed, Makes, make};
 use super::plan::{Plan, Stage};
 use super::supply::{Given, Narrowing, Supply};
-use crate::any::EveryFormat;
+use crate::any::{EveryFormat, EveryMethod};
 use crate::rows::Rows;
 use crate::{Mat, Operator, Preconditioner};
 
@@ -56,7 +56,7 @@ struct Workspaces<T: Real, B: Backend<T>> {
     gmres: Option<(usize, Gmres<T, B>)>,
 }
 
-impl<T: Real, B: Backend<T>> Workspaces<T, B> {
+impl<T: Real, B: EveryMethod<T>> Workspaces<T, B> {
     fn new() -> Self {
         Self { cg: None, bicgstab: None, gmres: None }
     }
@@ -142,7 +142,7 @@ struct Iterative<F: Format, B: Spmv<F>> {
 }
 
 /// An iteration in the element type of the matrix.
-pub(super) fn native<T: Real, B: EveryFormat<T> + Makes<T> + Rows<T>>(
+pub(super) fn native<T: Real, B: EveryFormat<T> + EveryMethod<T> + Makes<T> + Rows<T>>(
     be: &B,
     a: Arc<Csr<T>>,
     plan: &mut Plan,
@@ -164,7 +164,14 @@ pub(super) fn mixed<B>(
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<f64, B> + Send>>
 where
-    B: EveryFormat<f64> + Makes<f32> + Makes<f64> + Rows<f64> + Rows<f32> + Narrow,
+    B: EveryFormat<f64>
+        + EveryMethod<f32>
+        + EveryMethod<f64>
+        + Makes<f32>
+        + Makes<f64>
+        + Rows<f64>
+        + Rows<f32>
+        + Narrow,
 {
     setup.begin(Stage::SetUp, plan.preconditioner)?;
     let supply = Supply::new(a);
@@ -179,7 +186,7 @@ where
     iterative(be, supply, m, plan, setup)
 }
 
-fn iterative<T: Real, B: EveryFormat<T> + Rows<T> + UpdateValues<Csr<T>>>(
+fn iterative<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T> + UpdateValues<Csr<T>>>(
     be: &B,
     supply: Supply<T, B>,
     m: Boxed<T, B>,
@@ -189,7 +196,7 @@ fn iterative<T: Real, B: EveryFormat<T> + Rows<T> + UpdateValues<Csr<T>>>(
     spandrel_formats::for_each_format!(in_format, (T, plan.format, iterative_in, (be, supply, m, plan, setup)))
 }
 
-fn iterative_in<F: Format, B: Spmv<F> + Rows<F::Value> + UpdateValues<Csr<F::Value>>>(
+fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + UpdateValues<Csr<F::Value>>>(
     be: &B,
     supply: Supply<F::Value, B>,
     m: Boxed<F::Value, B>,
@@ -206,14 +213,16 @@ fn iterative_in<F: Format, B: Spmv<F> + Rows<F::Value> + UpdateValues<Csr<F::Val
     Ok(engine)
 }
 
-impl<F: Format, B: Spmv<F> + UpdateValues<Csr<F::Value>> + 'static> Iterative<F, B> {
+impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Iterative<F, B> {
     /// The matrix, if it is stored in CSR, whose values can be written in place.
     fn rows(&mut self) -> Option<&mut Mat<B, Csr<F::Value>>> {
         (&mut self.a as &mut dyn Any).downcast_mut()
     }
 }
 
-impl<F: Format, B: Spmv<F> + UpdateValues<Csr<F::Value>> + 'static> Engine<F::Value, B> for Iterative<F, B> {
+impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Engine<F::Value, B>
+    for Iterative<F, B>
+{
     fn run(&mut self, be: &B, call: Call<'_>, b: &Vector<F::Value, B>, x: &mut Vector<F::Value, B>) -> Result<Outcome> {
         self.workspaces.run(be, call, &self.a, &self.m, b, x)
     }
@@ -263,7 +272,7 @@ pub(super) fn refined<B>(
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<f64, B> + Send>>
 where
-    B: EveryFormat<f32> + Spmv<Csr<f64>> + Makes<f32> + Rows<f32> + Narrow + 'static,
+    B: EveryFormat<f32> + EveryMethod<f32> + Spmv<Csr<f64>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
     spandrel_formats::for_each_format!(in_format, (f32, plan.format, refined_in, (be, a, plan, setup)))
 }
@@ -276,7 +285,7 @@ fn refined_in<F, B>(
 ) -> Result<Box<dyn Engine<f64, B> + Send>>
 where
     F: Format<Value = f32>,
-    B: Spmv<F> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
+    B: Spmv<F> + EveryMethod<f32> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
     setup.begin(Stage::Load, "csr")?;
     let supply = Supply::new(a);
@@ -302,7 +311,7 @@ where
 impl<F, B> Engine<f64, B> for Refined<F, B>
 where
     F: Format<Value = f32>,
-    B: Spmv<F> + Spmv<Csr<f64>> + Narrow,
+    B: Spmv<F> + EveryMethod<f32> + Spmv<Csr<f64>> + Narrow,
 {
     fn run(
         &mut self,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use spandrel_formats::generate;
 
 use super::*;
-use crate::{Error, Format, Status, Triplets};
+use crate::{Error, Status, Triplets};
 
 fn matrix(spec: &str) -> Csr<f64> {
     generate::csr(spec).unwrap()

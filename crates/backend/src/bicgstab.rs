@@ -1,0 +1,237 @@
+//! The fused steps of BiCGStab: what an iteration does between two products, as an extension of [`Backend`].
+//!
+//! The default bodies are the specification. A backend overrides a step with the same result, bit for bit, and the conformance suite
+//! compares the two; one without overrides writes `impl<T: Real> BicgstabSteps<T> for Mine {}`.
+
+use std::any::Any;
+
+use spandrel_formats::Real;
+
+use crate::{Backend, Coeff, Gate, Phase, Quantity, Result};
+
+/// The operands of [`BicgstabSteps::bicgstab_half`].
+#[derive(Debug)]
+pub struct BicgstabHalf<'a, T, V, S> {
+    /// The length of the half step.
+    pub alpha: Coeff<'a, T, S>,
+    /// A p.
+    pub v: &'a V,
+    /// The residual, which becomes s.
+    pub r: &'a mut V,
+    /// s's, written.
+    pub ss: &'a mut S,
+}
+
+/// The operands of [`BicgstabSteps::bicgstab_update`].
+#[derive(Debug)]
+pub struct BicgstabUpdate<'a, T, V, S> {
+    /// The length of the first half's step.
+    pub alpha: Coeff<'a, T, S>,
+    /// The direction, or M^-1 of it.
+    pub p: &'a V,
+    /// The length of the second half's step.
+    pub omega: Coeff<'a, T, S>,
+    /// M^-1 s, or `None` where it is s: r before its update.
+    pub s: Option<&'a V>,
+    /// A s.
+    pub t: &'a V,
+    /// The shadow residual.
+    pub shadow: &'a V,
+    /// The solution.
+    pub x: &'a mut V,
+    /// s, which becomes the residual.
+    pub r: &'a mut V,
+    /// r'r, written.
+    pub rr: &'a mut S,
+    /// r0'r, written.
+    pub rho: &'a mut S,
+}
+
+/// The operands of [`BicgstabSteps::bicgstab_first`].
+#[derive(Debug)]
+pub struct BicgstabFirst<'a, V, S> {
+    /// r0'r.
+    pub rho: &'a S,
+    /// r0'v.
+    pub rv: &'a S,
+    /// A p.
+    pub v: &'a V,
+    /// The residual, which becomes s.
+    pub r: &'a mut V,
+    /// s's, written.
+    pub ss: &'a mut S,
+}
+
+/// The operands of [`BicgstabSteps::bicgstab_second`].
+#[derive(Debug)]
+pub struct BicgstabSecond<'a, V, S> {
+    /// r0'r.
+    pub rho: &'a S,
+    /// r0'v.
+    pub rv: &'a S,
+    /// t's.
+    pub ts: &'a S,
+    /// t't.
+    pub tt: &'a S,
+    /// The direction, or M^-1 of it.
+    pub p: &'a V,
+    /// M^-1 s, or `None` where it is s: r before its update.
+    pub s: Option<&'a V>,
+    /// A s.
+    pub t: &'a V,
+    /// The shadow residual.
+    pub shadow: &'a V,
+    /// The solution.
+    pub x: &'a mut V,
+    /// s, which becomes the residual.
+    pub r: &'a mut V,
+    /// r'r, written.
+    pub rr: &'a mut S,
+    /// The next r0'r, written.
+    pub rho_next: &'a mut S,
+}
+
+/// The operands of [`BicgstabSteps::bicgstab_direction`].
+#[derive(Debug)]
+pub struct BicgstabDirection<'a, V, S> {
+    /// The residual.
+    pub r: &'a V,
+    /// A p.
+    pub v: &'a V,
+    /// The next r0'r.
+    pub rho_next: &'a S,
+    /// r0'v.
+    pub rv: &'a S,
+    /// t't.
+    pub tt: &'a S,
+    /// t's.
+    pub ts: &'a S,
+    /// r0'r, which becomes the next.
+    pub rho: &'a mut S,
+    /// The direction.
+    pub p: &'a mut V,
+}
+
+/// The operands of [`BicgstabSteps::bicgstab_iterations`].
+#[derive(Debug)]
+pub struct BicgstabIterations<'a, V, S> {
+    /// The shadow residual.
+    pub shadow: &'a V,
+    /// The solution.
+    pub x: &'a mut V,
+    /// The residual.
+    pub r: &'a mut V,
+    /// The direction.
+    pub p: &'a mut V,
+    /// A p, written.
+    pub v: &'a mut V,
+    /// A s, written.
+    pub t: &'a mut V,
+    /// r0'r.
+    pub rho: &'a mut S,
+    /// The next r0'r, written.
+    pub rho_next: &'a mut S,
+    /// r0'v, written.
+    pub rv: &'a mut S,
+    /// s's, written.
+    pub ss: &'a mut S,
+    /// t's, written.
+    pub ts: &'a mut S,
+    /// t't, written.
+    pub tt: &'a mut S,
+    /// r'r, written.
+    pub rr: &'a mut S,
+}
+
+/// The fused steps of BiCGStab.
+///
+/// # Errors
+/// Of every step: as of the operations of [`Backend`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no steps of BiCGStab for elements of type `{T}`",
+    note = "generic code that solves by BiCGStab asks for them: `B: BicgstabSteps<{T}>` (or `EveryMethod<{T}>`) beside its other bounds",
+    note = "a backend of one's own takes the default bodies: `impl<T: Real> BicgstabSteps<T> for Mine {{}}`"
+)]
+pub trait BicgstabSteps<T: Real>: Backend<T> {
+    /// The first half: r <- r - alpha v (this is s); ss <- r . r.
+    fn bicgstab_half(&self, gate: Gate<'_, Self>, on: BicgstabHalf<'_, T, Self::Vector, Self::Scalar>) -> Result<()> {
+        let BicgstabHalf { alpha, v, r, ss } = on;
+        self.axpby(gate, alpha.negated(), v, Coeff::one(), r)?;
+        self.dot(gate, r, r, ss)
+    }
+
+    /// The second half: x <- fma(alpha, p, fma(omega, s, x)); r <- r - omega t; rr <- r . r; rho <- shadow . r.
+    fn bicgstab_update(
+        &self,
+        gate: Gate<'_, Self>,
+        on: BicgstabUpdate<'_, T, Self::Vector, Self::Scalar>,
+    ) -> Result<()> {
+        let BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr, rho } = on;
+        self.axpbypcz(gate, alpha, p, omega, s.unwrap_or(r), Coeff::one(), x)?;
+        self.axpby(gate, omega.negated(), t, Coeff::one(), r)?;
+        self.dot(gate, r, r, rr)?;
+        self.dot(gate, shadow, r, rho)
+    }
+
+    /// The end of the first half, gated by its monitor: r0'v != 0 or stop; [`BicgstabSteps::bicgstab_half`] with
+    /// alpha = rho / r0'v; ss observed as the norm of a half iteration.
+    fn bicgstab_first(
+        &self,
+        on: BicgstabFirst<'_, Self::Vector, Self::Scalar>,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        let BicgstabFirst { rho, rv, v, r, ss } = on;
+        self.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
+        let alpha = Coeff::ratio(rho, rv);
+        self.bicgstab_half(Some(&*monitor), BicgstabHalf { alpha, v, r, ss: &mut *ss })?;
+        self.observe(ss, Phase::Half, monitor)
+    }
+
+    /// The end of the second half, gated by its monitor: t't != 0 and t's != 0 or stop; [`BicgstabSteps::bicgstab_update`] with
+    /// alpha = rho / r0'v and omega = t's / t't; rr observed as the norm of a full iteration; next rho != 0 or stop.
+    fn bicgstab_second(
+        &self,
+        on: BicgstabSecond<'_, Self::Vector, Self::Scalar>,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        let BicgstabSecond { rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next } = on;
+        self.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
+        self.require_nonzero(ts, Quantity::Omega, monitor)?;
+        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
+        let update = BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr: &mut *rr, rho: &mut *rho_next };
+        self.bicgstab_update(Some(&*monitor), update)?;
+        self.observe(rr, Phase::Full, monitor)?;
+        self.require_nonzero(rho_next, Quantity::Rho, monitor)
+    }
+
+    /// The end of an iteration, gated by its monitor: p <- r - (next rho / r0'v) v + beta p with
+    /// beta = (next rho / r0'v) (t't / t's), as one [`Backend::axpbypcz`]; rho <- next rho.
+    fn bicgstab_direction(
+        &self,
+        on: BicgstabDirection<'_, Self::Vector, Self::Scalar>,
+        monitor: &mut Self::Monitor,
+    ) -> Result<()> {
+        let BicgstabDirection { r, v, rho_next, rv, tt, ts, rho, p } = on;
+        let step = Coeff::ratio(rho_next, rv);
+        self.axpbypcz(Some(&*monitor), Coeff::one(), r, step.negated(), v, step.times_ratio(tt, ts), p)?;
+        self.assign(Some(&*monitor), Coeff::scalar(rho_next), rho)
+    }
+
+    /// Up to `count` iterations without a preconditioner at once, gated by their monitor. `a` is what
+    /// [`crate::Operator::stored`] gives.
+    ///
+    /// True: everything is as `count` times [`crate::Operator::apply_dot`] (v = A p, r0'v), [`BicgstabSteps::bicgstab_first`],
+    /// [`crate::Operator::apply_dot`] (t = A r, t'r, t't), [`BicgstabSteps::bicgstab_second`] and [`BicgstabSteps::bicgstab_direction`]
+    /// would leave it, bit for bit. False: nothing is done. That is the answer of a backend without such a kernel, and of every
+    /// backend for a matrix that it does not know or that does not suit the kernel. Does not block; may not be recorded.
+    fn bicgstab_iterations(
+        &self,
+        a: &dyn Any,
+        count: usize,
+        on: BicgstabIterations<'_, Self::Vector, Self::Scalar>,
+        monitor: &mut Self::Monitor,
+    ) -> Result<bool> {
+        let _ = (a, count, on, monitor);
+        Ok(false)
+    }
+}

@@ -1,0 +1,256 @@
+//! Validation, once: a matrix on a device with its shape.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use spandrel_formats::{Csr, Format};
+
+use crate::error::{expect_columns, expect_len};
+use crate::{Coeff, Convert, Converted, Gate, Load, Narrow, Operator, Result, Spmm, Spmv, SpmvTransposed};
+
+/// What [`Mat::load`] takes as a host matrix in format `F`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a host matrix in the format `{F}`",
+    note = "hand over a matrix in a storage format, such as `Csr<f64>`, an `Arc` of it, or a reference to either",
+    note = "`Triplets` become one with `to_csr()`, and any format another with `F::from_csr(&csr)`"
+)]
+pub trait IntoArc<F> {
+    /// The matrix, shared.
+    fn into_arc(self) -> Arc<F>;
+}
+
+impl<F: Format> IntoArc<F> for F {
+    fn into_arc(self) -> Arc<F> {
+        Arc::new(self)
+    }
+}
+
+/// The same matrix: nothing is copied on the host.
+impl<F: Format> IntoArc<F> for Arc<F> {
+    fn into_arc(self) -> Arc<F> {
+        self
+    }
+}
+
+/// The same matrix: nothing is copied on the host.
+impl<F: Format> IntoArc<F> for &Arc<F> {
+    fn into_arc(self) -> Arc<F> {
+        Arc::clone(self)
+    }
+}
+
+/// A copy of the matrix, which a backend in host memory keeps. An [`Arc`] saves it.
+impl<F: Format> IntoArc<F> for &F {
+    fn into_arc(self) -> Arc<F> {
+        Arc::new(self.clone())
+    }
+}
+
+/// A matrix on a device: its resident form and its shape. The place where sizes are checked.
+pub struct Mat<B: Load<F>, F> {
+    resident: B::Resident,
+    nrows: usize,
+    ncols: usize,
+    nnz: usize,
+    storage: u64,
+    spmv_bytes: u64,
+}
+
+impl<B: Load<F>, F> fmt::Debug for Mat<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mat")
+            .field("nrows", &self.nrows)
+            .field("ncols", &self.ncols)
+            .field("nnz", &self.nnz)
+            .field("storage", &self.storage)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Narrow> Mat<B, Csr<f64>> {
+    /// 2^-e of the same matrix in f32, and e, made on the device; this one stays. Blocks; may not be recorded. See [`Narrow::narrow`].
+    ///
+    /// # Errors
+    /// As [`Narrow::narrow`].
+    #[allow(clippy::type_complexity)] // as there
+    pub fn narrow(&self, be: &B) -> Result<Option<(Mat<B, Csr<f32>>, i32)>> {
+        let Some((resident, exponent)) = be.narrow(&self.resident)? else { return Ok(None) };
+        let Self { nrows, ncols, nnz, .. } = *self;
+        let (wide, narrow) = (size_of::<f64>() as u64, size_of::<f32>() as u64);
+        let storage = self.storage - (wide - narrow) * nnz as u64;
+        let spmv_bytes = self.spmv_bytes - (wide - narrow) * (nnz + nrows + ncols) as u64;
+        Ok(Some((Mat { resident, nrows, ncols, nnz, storage, spmv_bytes }, exponent)))
+    }
+}
+
+impl<B: Load<F>, F: Format> Mat<B, F> {
+    /// Loads a host matrix: one that is given away, an [`Arc`] of it, or a reference to either where the caller goes on using it (a
+    /// preconditioner may be made before or after). See [`IntoArc`]. Blocks as the copy does; may not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
+    #[doc(alias = "upload")]
+    #[doc(alias = "to_device")]
+    pub fn load(be: &B, host: impl IntoArc<F>) -> Result<Self> {
+        let host = host.into_arc();
+        let (nrows, ncols, nnz, of_host) =
+            (host.nrows(), host.ncols(), host.nnz(), (host.storage(), host.spmv_bytes()));
+        let resident = be.load(host)?;
+        let (storage, spmv_bytes) = be.traffic(&resident).unwrap_or(of_host);
+        Ok(Self { resident, nrows, ncols, nnz, storage, spmv_bytes })
+    }
+
+    /// A matrix of what lies on the device already, with the sizes that the backend says of it. Does nothing else.
+    ///
+    /// # Safety
+    /// `made` is a matrix of the format's invariants with so many rows and columns, and with what it says of its entries: operations index
+    /// without a check on the strength of them. What it uses of somebody else's is as the backend asks for.
+    pub unsafe fn from_resident(nrows: usize, ncols: usize, made: Converted<B::Resident>) -> Self {
+        let Converted { resident, nnz, storage, spmv_bytes } = made;
+        Self { resident, nrows, ncols, nnz, storage, spmv_bytes }
+    }
+
+    /// The same matrix in another format, made on the device; this one stays. Blocks; may not be recorded. See [`Convert`].
+    ///
+    /// # Errors
+    /// As [`Convert::convert`].
+    pub fn convert<G>(&self, be: &B) -> Result<Mat<B, G>>
+    where
+        G: Format<Value = F::Value>,
+        B: Convert<F, G>,
+    {
+        let made = <B as Convert<F, G>>::convert(be, &self.resident)?;
+        // SAFETY: what `Convert` makes is the same matrix.
+        Ok(unsafe { Mat::from_resident(self.nrows, self.ncols, made) })
+    }
+
+    /// Number of rows.
+    pub fn nrows(&self) -> usize {
+        self.nrows
+    }
+    /// Number of columns.
+    pub fn ncols(&self) -> usize {
+        self.ncols
+    }
+    /// Number of entries.
+    pub fn nnz(&self) -> usize {
+        self.nnz
+    }
+    /// Bytes of the stored arrays, by the format or as [`Load::traffic`] says.
+    pub fn storage(&self) -> u64 {
+        self.storage
+    }
+    /// Bytes of y = A x by the format's traffic model, or as [`Load::traffic`] says.
+    pub fn spmv_bytes(&self) -> u64 {
+        self.spmv_bytes
+    }
+    /// As [`Load::is_narrow`] says.
+    pub fn is_narrow(&self, be: &B) -> bool {
+        be.is_narrow(&self.resident)
+    }
+    /// The resident form.
+    pub fn resident(&self) -> &B::Resident {
+        &self.resident
+    }
+    pub(crate) fn resident_mut(&mut self) -> &mut B::Resident {
+        &mut self.resident
+    }
+}
+
+impl<F: Format, B: Spmv<F>> Mat<B, F> {
+    /// y <- a A x + b y, sizes checked. See [`Spmv::spmv`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless x has `ncols` and y `nrows` elements.
+    pub fn spmv(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        a: Coeff<'_, F::Value, B::Scalar>,
+        x: &B::Vector,
+        b: Coeff<'_, F::Value, B::Scalar>,
+        y: &mut B::Vector,
+    ) -> Result<()> {
+        expect_len("spmv", "x", be.len(x), self.ncols)?;
+        expect_len("spmv", "y", be.len(y), self.nrows)?;
+        be.spmv(gate, a, &self.resident, x, b, y)
+    }
+}
+
+impl<F: Format, B: SpmvTransposed<F>> Mat<B, F> {
+    /// y <- a A^T x + b y, sizes checked. See [`SpmvTransposed::spmv_transposed`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless x has `nrows` and y `ncols` elements.
+    pub fn spmv_transposed(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        a: Coeff<'_, F::Value, B::Scalar>,
+        x: &B::Vector,
+        b: Coeff<'_, F::Value, B::Scalar>,
+        y: &mut B::Vector,
+    ) -> Result<()> {
+        expect_len("spmv_transposed", "x", be.len(x), self.nrows)?;
+        expect_len("spmv_transposed", "y", be.len(y), self.ncols)?;
+        be.spmv_transposed(gate, a, &self.resident, x, b, y)
+    }
+}
+
+impl<F: Format, B: Spmm<F>> Mat<B, F> {
+    /// Y <- a A X + b Y for `k` columns, sizes checked. See [`Spmm::spmm`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless X has `ncols * k` and Y `nrows * k` elements.
+    pub fn spmm(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        a: Coeff<'_, F::Value, B::Scalar>,
+        k: usize,
+        x: &B::Vector,
+        b: Coeff<'_, F::Value, B::Scalar>,
+        y: &mut B::Vector,
+    ) -> Result<()> {
+        expect_columns("spmm", "X", be.len(x), self.ncols, k)?;
+        expect_columns("spmm", "Y", be.len(y), self.nrows, k)?;
+        be.spmm(gate, a, &self.resident, k, x, b, y)
+    }
+}
+
+// SAFETY: a matrix is its resident, which is not replaced, and the operations are the backend's on it, to which the contract of `Load`
+// applies.
+unsafe impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
+    fn shape(&self) -> (usize, usize) {
+        (self.nrows, self.ncols)
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, x: &B::Vector, y: &mut B::Vector) -> Result<()> {
+        self.spmv(be, gate, Coeff::one(), x, Coeff::zero(), y)
+    }
+    fn apply_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        y: &mut B::Vector,
+        w: &B::Vector,
+        wy: &mut B::Scalar,
+        yy: Option<&mut B::Scalar>,
+    ) -> Result<()> {
+        expect_len("spmv_dot", "x", be.len(x), self.ncols)?;
+        expect_len("spmv_dot", "y", be.len(y), self.nrows)?;
+        expect_len("spmv_dot", "w", be.len(w), self.nrows)?;
+        be.spmv_dot(gate, &self.resident, x, y, w, wy, yy)
+    }
+    fn residual(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &B::Vector, r: &mut B::Vector) -> Result<()> {
+        expect_len("residual", "b", be.len(b), self.nrows)?;
+        expect_len("residual", "x", be.len(x), self.ncols)?;
+        expect_len("residual", "r", be.len(r), self.nrows)?;
+        be.copy(gate, b, r)?;
+        self.spmv(be, gate, Coeff::host(-<F::Value as num_traits::One>::one()), x, Coeff::one(), r)
+    }
+    fn stored(&self) -> Option<&dyn Any> {
+        Some(&self.resident)
+    }
+}
