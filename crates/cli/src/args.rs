@@ -108,7 +108,7 @@ pub(crate) struct SolveArgs {
     /// Steps of gmres between two restarts. It stores this many vectors and two more. Default: 30.
     #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
-    /// Preconditioner: auto, none, jacobi, block-jacobi=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or an approximation
+    /// Preconditioner: auto, none, jacobi, block-jacobi=K, chebyshev=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or an approximation
     /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai.
     ///
     /// auto takes ic0 for a symmetric matrix with a positive diagonal, ilu0 for other matrices whose diagonal has no zero (jacobi with cg),
@@ -117,6 +117,7 @@ pub(crate) struct SolveArgs {
     /// progress, auto takes ic0 instead. It never takes mg with --reproducible, nor with --precision mixed or refined. The report says
     /// what was taken and why.
     ///
+    /// chebyshev=K is a polynomial of degree K in the scaled matrix, for symmetric positive definite matrices: nothing in it waits.
     /// ssor has omega = 1 (symmetric Gauss-Seidel). iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices; if it
     /// meets a pivot that is not positive, it factors A + alpha diag(A) and the report says so. Use ilu0 and iluk with bicgstab and
     /// gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a grid point as a

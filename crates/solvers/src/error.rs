@@ -47,12 +47,12 @@ pub enum Error {
     },
     /// A diagonal entry that Jacobi cannot invert.
     #[error(
-        "the diagonal entry of row {row} is {found}, which Jacobi cannot invert; solve without it, or reorder the rows so that the diagonal has no zero"
+        "the diagonal entry of row {row} is {found}, which this preconditioner cannot take; solve without it, or reorder the rows so that the diagonal has no zero"
     )]
     Diagonal {
         /// The row, from 0.
         row: usize,
-        /// `"missing"`, `"zero"`, `"infinite"`, `"NaN"`, `"too small to invert"`.
+        /// `"missing"`, `"zero"`, `"negative"`, `"infinite"`, `"NaN"`, `"too small to invert"`.
         found: &'static str,
     },
     /// A block on the diagonal that block Jacobi cannot invert.

@@ -8,6 +8,7 @@
 pub mod bicgstab;
 pub mod block_jacobi;
 pub mod cg;
+pub mod chebyshev;
 pub mod choose;
 pub mod device_factored;
 pub mod direct;
@@ -35,6 +36,7 @@ mod segments;
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};
+pub use chebyshev::Chebyshev;
 pub use choose::Choice;
 pub use device_factored::{DeviceFactored, DeviceFactors};
 pub use direct::{Direct, DirectOptions, Factorable};

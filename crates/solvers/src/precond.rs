@@ -66,7 +66,7 @@ impl<T: Real, B: Backend<T>> Jacobi<T, B> {
 }
 
 /// 1 / a_ii for each row.
-fn inverse_diagonal<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
+pub(crate) fn inverse_diagonal<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
     let (nrows, ncols) = (csr.row_ptr().len() - 1, spandrel_formats::Format::ncols(csr));
     if nrows != ncols {
         return Err(Error::NotSquare { solver: "jacobi", nrows, ncols });

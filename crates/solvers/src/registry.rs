@@ -49,6 +49,8 @@ macro_rules! for_each_preconditioner {
             ("jacobi", Jacobi, "the diagonal: [`crate::Jacobi`]"),
             ("block-jacobi", BlockJacobi(Option<usize> = block_rows),
                 "blocks of so many rows on the diagonal, or `None` for the unknowns of a grid point: [`crate::BlockJacobi`]"),
+            ("chebyshev", Chebyshev(usize = degree),
+                "a Chebyshev polynomial of this degree in D^-1 A, for symmetric positive definite matrices: [`crate::Chebyshev`]"),
             ("ssor", Ssor(f64 = omega), "symmetric successive over-relaxation with this omega: [`crate::Ssor`]"),
             ("ilu0", Ilu0, "incomplete LU without fill: [`crate::Ilu`]"),
             ("iluk", Iluk(usize = fill_level), "incomplete LU with fill up to this level: [`crate::Ilu`]"),
@@ -123,6 +125,9 @@ macro_rules! example {
     };
     ($stem:literal, sweeps) => {
         concat!($stem, "=3")
+    };
+    ($stem:literal, degree) => {
+        concat!($stem, "=4")
     };
     ($stem:literal, omega) => {
         $stem
@@ -262,6 +267,24 @@ mod sweeps {
 
     pub(super) fn show(stem: &str, count: &usize, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{stem}={count}")
+    }
+}
+
+/// The degree of a polynomial: `chebyshev=4`.
+mod degree {
+    /// A polynomial of a higher degree is a solve of its own.
+    const MOST: usize = 100;
+
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<usize, String> {
+        let degree = given.ok_or_else(|| format!("say of which degree, e.g. {stem}=4"))?;
+        match degree.parse() {
+            Ok(degree) if (1..=MOST).contains(&degree) => Ok(degree),
+            _ => Err(format!("the degree is 1 to {MOST}, e.g. {stem}=4")),
+        }
+    }
+
+    pub(super) fn show(stem: &str, degree: &usize, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{stem}={degree}")
     }
 }
 

@@ -21,17 +21,17 @@ pub(super) fn watcher() -> impl FnMut(Event<'_>) -> ControlFlow<()> + Send + 'st
     let mut line = Line::default();
     move |event| {
         match event {
-            Event::Stage(Stage::Solve, method) => {
-                // The old one goes first: it would stop the looking.
-                line = Line::default();
-                line.looking = Some(Looking::start());
-                line.spinner = Some(Spinner::start(format!("solving by {method}")));
-            }
             Event::Stage(stage, detail) => {
-                let detail = if detail.is_empty() { String::new() } else { format!(" {detail}") };
-                // The old line goes first: phases of the program nest.
+                // The old line goes first: it would stop the looking.
                 line = Line::default();
-                line.spinner = Some(Spinner::start(format!("{stage}{detail}")));
+                // Only an iteration looks whether Ctrl-C was pressed; anything else is ended at once.
+                let iterates = stage == Stage::Solve && detail.parse::<Method>().is_ok();
+                line.looking = iterates.then(Looking::start);
+                line.spinner = Some(Spinner::start(match (stage, detail) {
+                    (Stage::Solve, method) if iterates => format!("iterating by {method}"),
+                    (stage, "") => stage.to_string(),
+                    (stage, detail) => format!("{stage}: {detail}"),
+                }));
             }
             Event::Iteration(method, at) => {
                 if !matches!(&line.descent, Some((shown, _)) if *shown == method) {

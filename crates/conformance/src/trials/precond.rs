@@ -7,8 +7,8 @@ use spandrel_backend::{Backend, EveryMethod, Mat, MixedPrecision, Order, Precond
 use spandrel_formats::{Bsr, Csr};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
-    BiCgStab, BlockJacobi, Cg, Gmres, GmresOptions, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options, Outcome,
-    Placement, Refine,
+    BiCgStab, BlockJacobi, Cg, Chebyshev, Gmres, GmresOptions, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options,
+    Outcome, Placement, Refine,
 };
 use spandrel_sptrsv::{Ic0, Ilu0};
 
@@ -43,9 +43,10 @@ type Wide<D> = <D as Backend<f64>>::Vector;
 type Boxed<D> = Box<dyn Preconditioner<f64, D>>;
 
 /// The preconditioners, and the format whose order is theirs.
-const NOUNS: [(&str, &str); 8] = [
+const NOUNS: [(&str, &str); 9] = [
     ("block_jacobi-4", "bsr"),
     ("block_jacobi-7", "bsr"),
+    ("chebyshev", "csr"),
     ("jacobi_sweeps-ic0", "csr"),
     ("jacobi_sweeps-ilu0", "csr"),
     ("isai-ic0", "csr"),
@@ -58,6 +59,7 @@ fn make<D: Products + 'static>(be: &D, noun: &str, a: &Csr<f64>) -> spandrel_sol
     Ok(match noun {
         "block_jacobi-4" => Box::new(BlockJacobi::<f64, D>::new(be, a, 4)?),
         "block_jacobi-7" => Box::new(BlockJacobi::<f64, D>::new(be, a, 7)?),
+        "chebyshev" => Box::new(Chebyshev::new(be, a.clone(), 4)?),
         "jacobi_sweeps-ic0" => Box::new(JacobiSweeps::<D, Ic0<f64>>::new(be, a, 4)?),
         "jacobi_sweeps-ilu0" => Box::new(JacobiSweeps::<D, Ilu0<f64>>::new(be, a, 3)?),
         "isai-ic0" => Box::new(Isai::<D, Ic0<f64>>::new(be, a)?),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use spandrel_backend::{Backend, Order, Preconditioner, Recorded, Result, Spmv, Sptrsv, Step, UpdateValues};
 use spandrel_formats::Csr;
-use spandrel_solvers::{BlockJacobi, Hierarchy, Ilu, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Ssor};
+use spandrel_solvers::{BlockJacobi, Chebyshev, Hierarchy, Ilu, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Ssor};
 use spandrel_sptrsv::{Ic0, Ilu0, Levelset, Sweep};
 
 use super::precond::Products;
@@ -32,10 +32,11 @@ enum Graphs {
     End,
 }
 
-const NOUNS: [&str; 10] = [
+const NOUNS: [&str; 11] = [
     "jacobi",
     "block_jacobi-4",
     "ssor",
+    "chebyshev",
     "jacobi_sweeps-ic0",
     "jacobi_sweeps-ilu0",
     "isai-ic0",
@@ -78,6 +79,9 @@ fn of_noun<D: Renews>(be: &D, noun: &str, a: &Csr<f64>) -> Verdict {
             check(be, a, End, make, |m, be, a| m.update(be, a.values()))
         }
         "ssor" => check(be, a, Stay, Ssor::<D, Levelset<f64>>::new, |m, be, a| m.update(be, a.values())),
+        "chebyshev" => {
+            check(be, a, End, |be: &D, a: &Csr<f64>| Chebyshev::new(be, a.clone(), 4), |m, be, a| m.update(be, a))
+        }
         "jacobi_sweeps-ic0" => {
             let make = |be: &D, a: &_| JacobiSweeps::<D, Ic0<f64>>::new(be, a, 4);
             check(be, a, Stay, make, |m, be, a| m.update(be, a.values()))

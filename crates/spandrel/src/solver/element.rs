@@ -11,6 +11,7 @@ use super::build::Setup;
 use super::engine::{self, Engine};
 use super::plan::Plan;
 use super::settings::Precision;
+use super::{Builder, Solver};
 use crate::any::Complete;
 
 /// A backend with everything that a solver in `T` may choose: [`Complete`] in `T` and in both types of mixed precision.
@@ -25,6 +26,11 @@ mod sealed {
 
 /// `f32` or `f64`.
 pub trait Element: Factorable + sealed::Sealed {
+    /// What [`Builder::build`] does. It is no generic function, so that everything a solver may need is compiled with this crate, once, and
+    /// not again with every program and every example.
+    #[doc(hidden)]
+    fn solver(builder: Builder, a: Arc<Csr<Self>>) -> Result<Solver<Self>>;
+
     /// Sets up an iteration in the precision of the plan.
     #[doc(hidden)]
     fn engine<B: SolverBackend<Self>>(
@@ -36,6 +42,10 @@ pub trait Element: Factorable + sealed::Sealed {
 }
 
 impl Element for f64 {
+    fn solver(builder: Builder, a: Arc<Csr<Self>>) -> Result<Solver<Self>> {
+        builder.opened(a)
+    }
+
     fn engine<B: SolverBackend<Self>>(
         device: &B,
         a: Arc<Csr<Self>>,
@@ -51,6 +61,10 @@ impl Element for f64 {
 }
 
 impl Element for f32 {
+    fn solver(builder: Builder, a: Arc<Csr<Self>>) -> Result<Solver<Self>> {
+        builder.opened(a)
+    }
+
     fn engine<B: SolverBackend<Self>>(
         device: &B,
         a: Arc<Csr<Self>>,

@@ -1,11 +1,12 @@
 //! The preconditioner of a solve: made from the matrix on the device that solves, and given new values there.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use spandrel_backend::{Assemble, Backend, MixedPrecision, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Real};
 use spandrel_solvers::{
-    BlockJacobi, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Precond, Result,
+    BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Precond, Result,
     SetupWatcher,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
@@ -87,6 +88,13 @@ impl<T: Real, B: Backend<T>> Renewed<T, B> for Box<dyn Renew<T, B>> {
     }
 }
 
+impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Chebyshev<T, B> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update(be, a)?;
+        Ok(0.0)
+    }
+}
+
 /// New values in f64 for a preconditioner in f32.
 impl<B: MixedPrecision> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
     fn renew(&mut self, be: &B, a: &Csr<f64>) -> Result<f64> {
@@ -165,6 +173,11 @@ fn named<T: Real, B: Makes<T>>(
         Precond::Jacobi => return plain(Box::new(Jacobi::new(device, host())?)),
         // The plan has set the rows of a block.
         Precond::BlockJacobi(rows) => return plain(Box::new(BlockJacobi::new(device, host(), rows.unwrap_or(1))?)),
+        Precond::Chebyshev(degree) => {
+            let m = Chebyshev::new(device, Arc::clone(host()), degree)?;
+            held(m.is_stored_order(device), "csr")?;
+            return plain(Box::new(m));
+        }
         Precond::Ilu0Jacobi(sweeps) => {
             return approximate!("jacobi_sweeps", JacobiSweeps::<B, Ilu0<T>>::new(device, host(), sweeps));
         }

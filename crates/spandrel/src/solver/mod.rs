@@ -149,6 +149,11 @@ impl Builder {
     /// # Errors
     /// A device that cannot be opened; as [`Builder::build_on`].
     pub fn build<T: Element>(self, a: impl Into<Arc<Csr<T>>>) -> Result<Solver<T>> {
+        T::solver(self, a.into())
+    }
+
+    /// What [`Element::solver`] is for each type.
+    fn opened<T: Element>(self, a: Arc<Csr<T>>) -> Result<Solver<T>> {
         let (device, why) = match self.settings.device {
             Choice::Auto => match AnyBackend::auto()? {
                 (device, None) => (device, "the first GPU found".to_string()),
@@ -158,7 +163,7 @@ impl Builder {
                 (AnyBackend::open(choice)?, "as asked for".to_string())
             }
         };
-        let (a, reproducible) = (a.into(), self.settings.reproducible);
+        let reproducible = self.settings.reproducible;
         let inner = match device.with_reproducible(reproducible) {
             #[cfg(feature = "cpu")]
             AnyBackend::Cpu(cpu) => Inner::Cpu(self.plan_on(&cpu, a)?.because(why).build_on(&cpu)?, cpu),

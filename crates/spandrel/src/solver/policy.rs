@@ -48,6 +48,11 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
                 "{ic0} needs a symmetric matrix; this one is not symmetric. Use {instead}"
             )));
         }
+        (_, Some(chebyshev @ Precond::Chebyshev(_))) if !symmetric => {
+            return Err(unsupported(format!(
+                "{chebyshev} needs a symmetric matrix; this one is not symmetric. Use jacobi or ilu0"
+            )));
+        }
         (_, Some(asked)) => (asked, ASKED_FOR.into(), None),
     };
     if settings.precision == Precision::Mixed && preconditioner == Precond::None {

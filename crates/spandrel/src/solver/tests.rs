@@ -68,6 +68,7 @@ fn every_method_and_preconditioner_solves_in_every_precision() {
             "none",
             "jacobi",
             "block-jacobi=2",
+            "chebyshev=3",
             "ssor",
             "ilu0",
             "iluk=1",
