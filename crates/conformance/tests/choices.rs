@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
+use spandrel_backend_cuda::profile::h200;
 use spandrel_conformance::case;
-use spandrel_formats::{Csr, Format, Machine, Real, Survey, Triplets, choose_for, generate};
-use spandrel_solvers::SolverKind;
+use spandrel_formats::{Csr, Profile, Real, Survey, Triplets, choose, generate};
+use spandrel_solvers::Method;
 use spandrel_solvers::factored::{Plans, SharedTriangles};
 use spandrel_solvers::multigrid::Expected;
 use spandrel_sptrsv::choose::{AnyPlan, by_levels};
@@ -20,8 +21,12 @@ use spandrel_sptrsv::{
     split,
 };
 
-/// Threads of the host, of the two machines.
-const MACHINES: [(&str, Machine, usize); 2] = [("cpu", Machine::Cpu, 2), ("h200", Machine::Gpu, 16)];
+/// The CPU with two threads and the H200 with a host of 16.
+fn machines() -> [(&'static str, Profile); 2] {
+    let mut cpu = Profile::reference();
+    (cpu.memory.units, cpu.host.threads) = (2, 2);
+    [("cpu", cpu), ("h200", h200())]
+}
 
 /// FNV-1a, of what is too long to be written.
 fn digest(words: impl IntoIterator<Item = u64>) -> u64 {
@@ -30,9 +35,9 @@ fn digest(words: impl IntoIterator<Item = u64>) -> u64 {
 
 /// The format, and the three that are expected to be fastest.
 fn formats<T: Real>(out: &mut String, a: &Csr<T>) {
-    for (name, machine, _) in MACHINES {
+    for (name, profile) in &machines() {
         let survey = Survey::of(a);
-        let (quick, full) = (survey.choose(a, machine), choose_for(a, machine));
+        let (quick, full) = (survey.choose(a, profile), choose(a, profile));
         assert_eq!(quick.format, full.format);
         let mut timed: Vec<_> =
             full.candidates.iter().filter_map(|c| Some((c.nanoseconds?, c.name, c.moved))).collect();
@@ -46,14 +51,19 @@ fn formats<T: Real>(out: &mut String, a: &Csr<T>) {
 
 /// The plans of one triangle.
 fn triangle(out: &mut String, of: &str, matrix: &Arc<Triangular<f64>>) {
-    for (name, machine, _) in MACHINES {
+    let machines = machines();
+    for (name, profile) in &machines {
         for reuse in [1, 100] {
-            let (plan, why) = AnyPlan::auto(matrix, Systems::Plain, machine, reuse);
+            let (plan, why) = AnyPlan::auto(matrix, Systems::Plain, profile, reuse);
             writeln!(out, "  {name} {of} solved {reuse} times: {}: {why}", plan.name()).unwrap();
         }
     }
-    let latency = Latency::of(&View::of(matrix)).unwrap();
-    let plan = Levelset::analyze(Arc::clone(matrix), Systems::Both).unwrap();
+    let [(_, cpu), (_, h200)] = &machines;
+    let (levels, waits) = (&h200.triangles.levels, h200.triangles.waits.as_ref().unwrap());
+    // One table for both: level sets are cut alike on the two.
+    assert_eq!(*levels, cpu.triangles.levels);
+    let latency = Latency::of(&View::of(matrix), levels, waits).unwrap();
+    let plan = Levelset::analyze_for(Arc::clone(matrix), Systems::Both, h200).unwrap();
     write!(out, "  h200 {of} levels {:.3} us, rows {:.3} us", latency.level_sets, latency.threads).unwrap();
     for system in [System::Plain, System::Transposed] {
         let schedule = plan.schedule(system).unwrap();
@@ -78,27 +88,31 @@ fn factors<F: Factor<Value = f64>>(out: &mut String, a: &Csr<f64>) {
     let Ok(factor) = F::symbolic(a) else { return };
     let made = factor.triangles(factor.unformed()).unwrap();
     let triangles = SharedTriangles::from(made);
-    for (name, machine, _) in MACHINES {
-        let sweeps = Plans::planned(&triangles, |t, systems| Sweep::paying(t, systems, machine).ok_or(()));
-        let plan = match (machine, sweeps) {
+    for (name, profile) in &machines() {
+        let sweeps = Plans::planned(&triangles, |t, systems| Sweep::paying(t, systems, profile).ok_or(()));
+        let plan = match (&profile.triangles.waits, sweeps) {
             (_, Ok(_)) => "sweep",
-            (Machine::Cpu, Err(())) => "levelset",
-            (Machine::Gpu, Err(())) => Plans::<Levelset<f64>>::paying(&triangles).map_or("capellini", |_| "levelset"),
+            (None, Err(())) => "levelset",
+            (Some(_), Err(())) => {
+                Plans::<Levelset<f64>>::paying(&triangles, profile).map_or("capellini", |_| "levelset")
+            }
         };
         write!(out, "  {name} {} {plan}", F::NAME).unwrap();
-        if machine == Machine::Gpu {
-            let numeric = Numeric::of(&factor);
+        if profile.factoring.is_some() {
+            let numeric = Numeric::of(&factor, profile);
             let place = if numeric.is_sooner_on_host() { "host" } else { "device" };
-            let pays = by_levels(std::iter::once(&**triangles.lower()).chain(triangles.upper().map(|u| &**u)));
-            write!(out, ", levels {pays}, {place}: {:.3} us here, {:.3} us there", numeric.host, numeric.gpu).unwrap();
+            let both = std::iter::once(&**triangles.lower()).chain(triangles.upper().map(|u| &**u));
+            let pays = by_levels(both, profile);
+            write!(out, ", levels {pays}, {place}: {:.3} us here, {:.3} us there", numeric.host, numeric.device)
+                .unwrap();
         }
         out.push('\n');
     }
 }
 
 fn multigrid(out: &mut String, a: &Csr<f64>) {
-    for (name, machine, threads) in MACHINES {
-        match Expected::of(a, machine, threads) {
+    for (name, profile) in &machines() {
+        match Expected::of(a, profile) {
             Ok(found) => writeln!(
                 out,
                 "  {name} multigrid {}: {:.6} ms, ic0 {:.6} ms in {:.3} iterations, {}",
@@ -122,7 +136,7 @@ fn choices(name: &str, a: &Csr<f64>) -> String {
     let narrow =
         Csr::new(a.nrows(), a.ncols(), a.row_ptr().to_vec(), a.col_idx().to_vec(), narrow).expect("the same pattern");
     formats(&mut out, &narrow);
-    let kind = SolverKind::choose(a);
+    let kind = Method::choose(a);
     writeln!(out, "  method {}, {}", kind.solver, kind.precond).unwrap();
     if a.nrows() != a.ncols() {
         return out;
