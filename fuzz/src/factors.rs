@@ -2,8 +2,7 @@
 //! breakdown; statistics, the grid's recognition and the choices of format take whatever comes.
 
 use arbitrary::{Result, Unstructured};
-use spandrel_formats::choose::Machine;
-use spandrel_formats::{Csr, Grid, Permutation, Real, Stats, choose_for, product};
+use spandrel_formats::{Csr, Grid, Permutation, Profile, Real, Stats, choose, product};
 use spandrel_sptrsv::{Error, Factor, Ilu0, Iluk, Ssor, for_each_factor, part, serial, split};
 
 use super::input::{self, same};
@@ -103,8 +102,8 @@ fn finite<F: Factor>(csr: &Csr<F::Value>, symbolic: spandrel_sptrsv::Result<F>) 
 fn looked_at(csr: &Csr<f64>) {
     let stats = Stats::of(csr).expect("a small matrix");
     assert_eq!(stats.is_square(), csr.nrows() == csr.ncols());
-    for machine in [Machine::Cpu, Machine::Gpu] {
-        let choice = choose_for(csr, machine);
+    for profile in [Profile::reference(), Profile::invented(&[])] {
+        let choice = choose(csr, &profile);
         assert!(!choice.to_string().is_empty());
     }
     if let Ok(grid) = Grid::detect(csr) {

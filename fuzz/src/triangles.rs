@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arbitrary::{Result, Unstructured};
 use spandrel_backend::{Backend, Order, Sptrsv, Tri};
 use spandrel_backend_cpu::{Cpu, Scalar, Vector};
-use spandrel_formats::choose::Machine;
-use spandrel_formats::{Csr, Real, Triplets};
+use spandrel_formats::{Csr, Profile, Real, Triplets};
+use spandrel_sptrsv::sweep::STENCILS;
 use spandrel_sptrsv::{
     AnyPlan, Diagonal, Error, Levels, Plan, Syncfree, System, Systems, Triangle, Triangular, Walk, for_each_plan,
     serial,
@@ -172,8 +172,9 @@ where
     let problem = Problem { matrix, transposed, b, expected };
     for_each_plan!(by_each_plan, problem, T);
     problem.check(Syncfree::with_walk(Arc::clone(&problem.matrix), Systems::Both, Walk::Rows));
-    for (machine, reuse) in [(Machine::Cpu, 1), (Machine::Cpu, 100), (Machine::Gpu, 1), (Machine::Gpu, 100)] {
-        let (plan, why) = AnyPlan::auto(&problem.matrix, Systems::Plain, machine, reuse);
+    let (core, device) = (Profile::reference(), Profile::invented(&STENCILS));
+    for (profile, reuse) in [(&core, 1), (&core, 100), (&device, 1), (&device, 100)] {
+        let (plan, why) = AnyPlan::auto(&problem.matrix, Systems::Plain, profile, reuse);
         assert!(plan.nrows() == n && !why.is_empty());
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
+use spandrel_formats::Profile;
 
 use crate::Monitor;
 use crate::simd::Simd;
@@ -18,6 +19,7 @@ pub struct Cpu {
     threads: Threads,
     simd: Simd,
     scratch: Arc<Scratch>,
+    profile: Arc<Profile>,
 }
 
 impl Default for Cpu {
@@ -45,7 +47,8 @@ impl Cpu {
     }
 
     fn over(threads: Threads) -> Self {
-        Self { threads, simd: Simd::detect(), scratch: Arc::default() }
+        let profile = Arc::new(crate::profile::of(threads.count()));
+        Self { threads, simd: Simd::detect(), scratch: Arc::default(), profile }
     }
 
     /// The same device held to narrower vector instructions (a level wider than the processor's is cut to it): for
@@ -53,6 +56,13 @@ impl Cpu {
     #[must_use]
     pub fn with_simd(self, simd: Simd) -> Self {
         Self { simd: simd.min(Simd::detect()), ..self }
+    }
+
+    /// The same device with another profile for the policies to read, e.g. a calibrated one. Answers of an operation keep their bits; what is
+    /// chosen may change.
+    #[must_use]
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self { profile: Arc::new(profile), ..self }
     }
 
     /// The vector instructions in use.
@@ -98,6 +108,10 @@ impl Device for Cpu {
         let count = self.threads.count();
         let threads = if count == 1 { "thread" } else { "threads" };
         format!("{count} {threads}, {}, {}", std::env::consts::ARCH, self.simd.name())
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -35,6 +35,7 @@ mod marks;
 mod monitor;
 mod partition;
 mod product;
+mod profile;
 mod sell;
 mod serial;
 mod simd;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use spandrel_backend::{AnyTri, Backend, Tri};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Machine, Real, Triplets, generate, matrix_market};
+use spandrel_formats::{Csr, Profile, Real, Triplets, generate, matrix_market};
 use spandrel_sptrsv::{AnyPlan, Diagonal, Levelset, Plan, System, Systems, Triangle, Triangular, serial};
 
 /// One triangle of a matrix's pattern, its values made so that no solution overflows: off the diagonal they sum to less than it.
@@ -143,7 +143,7 @@ fn any_plan_takes_new_values() {
     let values: Vec<f64> = t.csr().values().iter().map(|v| 1.5 * v).collect();
     let mut changed = t.as_ref().clone();
     changed.set_values(&values).expect("no zero");
-    let (plan, why) = AnyPlan::auto(&t, Systems::Both, Machine::Cpu, 10);
+    let (plan, why) = AnyPlan::auto(&t, Systems::Both, &Profile::reference(), 10);
     assert!(!why.is_empty());
     let named = AnyPlan::<f64>::NAMES.iter().map(|name| AnyPlan::named(name, Arc::clone(&t), Systems::Both));
     for plan in named.map(|plan| plan.expect("a name").expect("a grid fits all")).chain([plan]) {

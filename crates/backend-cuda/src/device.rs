@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaGraph, CudaStream, result, sys};
 use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
+use spandrel_formats::Profile;
 use spandrel_formats::Real;
 
 use crate::error::{NAME, failed};
@@ -24,6 +25,7 @@ use crate::{DeviceInfo, Monitor, first_usable, probe};
 /// thread or many, are independent queues.
 pub struct Cuda {
     info: DeviceInfo,
+    profile: Profile,
     // Buffers first, then the queue that frees them.
     scratch: RefCell<Scratch>,
     exchange: RefCell<Exchange>,
@@ -120,6 +122,7 @@ impl Cuda {
             outgrown: Vec::new(),
         };
         Ok(Self {
+            profile: crate::profile::of(&info),
             info,
             scratch: RefCell::new(scratch),
             exchange: RefCell::default(),
@@ -139,6 +142,12 @@ impl Cuda {
     #[must_use]
     pub fn with_reproducible(self, reproducible: bool) -> Self {
         Self { reproducible, ..self }
+    }
+
+    /// The same device with another profile for the policies to read, e.g. a calibrated one.
+    #[must_use]
+    pub fn with_profile(self, profile: Profile) -> Self {
+        Self { profile, ..self }
     }
 
     /// The same device with at most so many thread blocks, at least one, in a launch whose warps wait for each other: for the proof that
@@ -284,6 +293,10 @@ impl Device for Cuda {
 
     fn describe(&self) -> String {
         self.info.to_string()
+    }
+
+    fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -39,6 +39,7 @@ mod parts;
 mod persistent;
 mod pieces;
 pub mod probe;
+pub mod profile;
 mod runs;
 mod sell;
 mod serial;

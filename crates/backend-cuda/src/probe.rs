@@ -24,7 +24,11 @@ const LIBRARY_NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
 
 const CUDA_SUCCESS: c_int = 0;
 const CUDA_ERROR_NO_DEVICE: c_int = 100;
+const CLOCK_RATE: c_int = 13;
 const MULTIPROCESSOR_COUNT: c_int = 16;
+const MEMORY_CLOCK_RATE: c_int = 36;
+const GLOBAL_MEMORY_BUS_WIDTH: c_int = 37;
+const L2_CACHE_SIZE: c_int = 38;
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 
@@ -44,6 +48,14 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// The newest CUDA version that the driver speaks, 1000 * major + 10 * minor.
     pub driver_version: i32,
+    /// Clock of the multiprocessors in kHz; 0 if the driver does not say.
+    pub clock: u32,
+    /// Clock of the memory in kHz; 0 if the driver does not say.
+    pub memory_clock: u32,
+    /// Bits of the memory's bus; 0 if the driver does not say.
+    pub memory_bus: u32,
+    /// Bytes of the second-level cache; 0 if the driver does not say.
+    pub l2_cache: u32,
 }
 
 impl fmt::Display for DeviceInfo {
@@ -272,6 +284,10 @@ impl Driver {
             ),
             multiprocessors: self.attribute(MULTIPROCESSOR_COUNT, device)?,
             driver_version,
+            clock: self.attribute(CLOCK_RATE, device).unwrap_or(0),
+            memory_clock: self.attribute(MEMORY_CLOCK_RATE, device).unwrap_or(0),
+            memory_bus: self.attribute(GLOBAL_MEMORY_BUS_WIDTH, device).unwrap_or(0),
+            l2_cache: self.attribute(L2_CACHE_SIZE, device).unwrap_or(0),
         })
     }
 
@@ -326,6 +342,10 @@ mod tests {
             compute_capability,
             multiprocessors: 1,
             driver_version: NEEDED_VERSION,
+            clock: 0,
+            memory_clock: 0,
+            memory_bus: 0,
+            l2_cache: 0,
         };
         let mixed = pick(vec![device(0, (6, 1)), device(1, (7, 5)), device(2, (9, 0))]);
         assert_eq!(mixed.map(|info| info.ordinal), Ok(1));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use spandrel_formats::{Machine, Real};
+use spandrel_formats::Real;
 use spandrel_sptrsv::{
     AnyPlan, Capellini, Elementwise, Levelset, Serial, Structured, Sweep, Syncfree, System, Systems, Triangular,
     for_each_plan,
@@ -40,13 +40,12 @@ macro_rules! any_tri {
                 be: &B,
                 matrix: &Arc<Triangular<T>>,
                 systems: Systems,
-                machine: Machine,
                 reuse: usize,
             ) -> Result<(Self, String)> {
-                let (plan, why) = AnyPlan::auto(matrix, systems, machine, reuse);
+                let (plan, why) = AnyPlan::auto(matrix, systems, be.profile(), reuse);
                 match Self::load(be, plan) {
                     Err(Error::Unsupported { why: refused, .. }) => {
-                        let (plan, why) = AnyPlan::general(matrix, systems, machine, reuse);
+                        let (plan, why) = AnyPlan::general(matrix, systems, be.profile(), reuse);
                         Ok((Self::load(be, plan)?, format!("{why} ({refused})")))
                     }
                     loaded => Ok((loaded?, why)),

@@ -1,6 +1,6 @@
 //! A device: one ordered queue, recorded steps, and the monitor that decides on it.
 
-use crate::{Latest, Report, Result, Watch};
+use crate::{Latest, Profile, Report, Result, Watch};
 
 /// One ordered queue of work on a processor that can run it.
 ///
@@ -17,6 +17,10 @@ pub trait Device: Sized {
 
     /// The device in words, for reports: model, threads or multiprocessors.
     fn describe(&self) -> String;
+
+    /// What the policies know of the device: rates, latencies and costs. They ask here and name no device. It stays the same while the device
+    /// lives. Does not block.
+    fn profile(&self) -> &Profile;
 
     /// Waits until everything enqueued so far is done, and reports what failed meanwhile. Blocks; may not be recorded.
     ///

@@ -55,6 +55,11 @@ macro_rules! forward {
             self.$inner.describe()
         }
     };
+    (@one profile [Device [] $inner:tt []]) => {
+        fn profile(&self) -> &$crate::Profile {
+            self.$inner.profile()
+        }
+    };
     (@one synchronize [Device [] $inner:tt []]) => {
         fn synchronize(&self) -> $crate::Result<()> {
             self.$inner.synchronize()

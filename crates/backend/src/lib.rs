@@ -44,6 +44,8 @@ pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::Operator;
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
 pub use preconditioner::Preconditioner;
+#[doc(no_inline)]
+pub use spandrel_formats::Profile;
 pub use sptrsv::{Sptrsv, Tri};
 pub use trace::Trace;
 pub use update_values::UpdateValues;

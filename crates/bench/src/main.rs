@@ -15,7 +15,6 @@ use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::krylov::Method;
 use spandrel_bench::record::{self, Header};
 use spandrel_bench::{cg, hpcg, memory, paper, plot, read, spmv};
-use spandrel_formats::Machine;
 
 mod converting;
 mod on_gpu;
@@ -359,7 +358,7 @@ fn main() -> Result<()> {
             }
             let (be, mut lines) = (Cpu::new(), Vec::new());
             for plan in &plans {
-                lines.push(hpcg::run(&be, Machine::Cpu, plan)?);
+                lines.push(hpcg::run(&be, plan)?);
                 println!("{}", hpcg::summary(&lines[lines.len() - 1]));
                 output.save(&device.header(threads, &lines), &lines)?;
             }

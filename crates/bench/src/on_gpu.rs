@@ -8,7 +8,6 @@ use spandrel_bench::gpu::spmv::{Findings, error_line};
 use spandrel_bench::gpu::{self, Gpu, Provenance};
 use spandrel_bench::record::Line;
 use spandrel_bench::{hpcg, sptrsv};
-use spandrel_formats::Machine;
 
 use super::triangular::Job;
 use super::{Common, Device, Output, print_choices, print_lines, rate, write_markdown};
@@ -135,7 +134,7 @@ pub(crate) fn hpcg(output: &Output, device: &Device, plans: &[hpcg::Plan]) -> Re
     gpu.header(&provenance, None)?;
     let mut lines = Vec::new();
     for plan in plans {
-        let line = hpcg::run(&gpu.be, Machine::Gpu, plan)?;
+        let line = hpcg::run(&gpu.be, plan)?;
         println!("{}", hpcg::summary(&line));
         lines.push(line);
         save(output, &gpu, &provenance, &lines, &[])?;

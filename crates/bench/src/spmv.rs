@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use spandrel_backend::{Backend, Coeff, Mat, Spmv};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Coo, Csr, Format, Real, Traffic, choose, for_each_format};
+use spandrel_formats::{Coo, Csr, Format, Profile, Real, Traffic, choose, for_each_format};
 
 use crate::case::Case;
 use crate::contender::{Contender, Effort, interleave};
@@ -249,7 +249,7 @@ where
         }
     }
     // Beside a matrix that a cache holds, the rate of memory says nothing.
-    if plan.machine && csr.spmv_bytes() > choose::PAST_CACHE {
+    if plan.machine && csr.spmv_bytes() > Profile::reference().memory.resident {
         contenders.push(Box::new(Stream::new(false)));
         contenders.push(Box::new(Stream::new(true)));
     }
@@ -288,7 +288,7 @@ where
         });
     }
     let choice = plan.formats.is_empty().then(|| {
-        let chosen = choose(&csr).format.to_owned();
+        let chosen = choose(&csr, &Profile::reference()).format.to_owned();
         let best = (0..contenders.len()).filter(ours).min_by(|&a, &b| timings[a].ms.total_cmp(&timings[b].ms));
         let at = (0..contenders.len()).filter(ours).find(|&k| contenders[k].noun() == chosen);
         best.zip(at).map(|(best, at)| Choice {

@@ -288,8 +288,15 @@ pub(crate) struct GenerateArgs {
 }
 
 /// List the devices that the program can run on, and why it can use no GPU.
+///
+/// Formats, plans and preconditioners are chosen by the profile of a device: measured on its kind, scaled from one that was, or
+/// calibrated on this machine.
 #[derive(Debug, Args)]
 pub(crate) struct DevicesArgs {
+    /// Measure the devices, in 20 seconds at most, and keep their profiles in a file of your cache folder for later runs.
+    /// --reproducible goes by fixed ones all the same.
+    #[arg(long)]
+    pub(crate) calibrate: bool,
     /// Number of threads. Default: one per core.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = thread_count)]
     pub(crate) threads: Option<usize>,

@@ -2,7 +2,6 @@
 
 use spandrel::any::{AnyBackend, Choice};
 use spandrel::backend::Error;
-use spandrel_formats::choose::Machine;
 
 use crate::args::BackendName;
 use crate::failure::{Failure, Result};
@@ -110,11 +109,6 @@ fn none_such(number: usize, found: usize) -> Failure {
 #[cfg(not(feature = "cuda"))]
 fn numbered(_: usize) -> Result<()> {
     gpu()
-}
-
-/// The machine that `--backend auto` would run on, without opening it.
-pub(crate) fn machine() -> Machine {
-    if gpu().is_ok() { Machine::Gpu } else { Machine::Cpu }
 }
 
 /// Gives rayon's global pool, on which readers, generators and the CPU backend work, its number of threads. Called once,

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 use serde::Serialize;
+use spandrel::any::AnyBackend;
 use spandrel::sptrsv::{Levels, Triangle};
 use spandrel::{Csr, Real};
-use spandrel_formats::choose::{Choice, Machine, choose_for};
+use spandrel_formats::choose::{Choice, choose};
 use spandrel_formats::grid::Grid;
 use spandrel_formats::stats::{Stats, Symmetry};
 
@@ -15,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::input::{self, counted, grouped};
 use crate::output::{self, Target};
 use crate::progress::Spinner;
-use crate::{USAGE, backend, spy};
+use crate::{USAGE, spy};
 
 #[derive(Serialize)]
 struct Report {
@@ -141,8 +142,8 @@ impl Report {
         let stats = Stats::of(a)?;
         let levels =
             if stats.is_square() { Some([level(a, Triangle::Lower)?, level(a, Triangle::Upper)?]) } else { None };
-        let machine = backend::machine();
-        let choice = choose_for(a, machine);
+        let (backend, profile) = AnyBackend::auto_profile()?;
+        let choice = choose(a, &profile);
         let formats = formats(&choice);
         let Stats { rows, diagonal, .. } = stats;
         Ok(Self {
@@ -209,10 +210,7 @@ impl Report {
             formats,
             format: choice.format,
             why: choice.why,
-            backend: match machine {
-                Machine::Cpu => "cpu",
-                Machine::Gpu => "cuda",
-            },
+            backend,
         })
     }
 

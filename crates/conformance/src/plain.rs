@@ -43,7 +43,7 @@ impl<B: Device> Device for Plain<'_, B> {
     fn describe(&self) -> String {
         format!("{}, without fused steps", self.0.describe())
     }
-    forward!(Device to 0: synchronize monitor resume rearm report_latest report);
+    forward!(Device to 0: profile synchronize monitor resume rearm report_latest report);
 
     fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph> {
         self.0.capture(&mut Inner { step, device: *self })

@@ -1,5 +1,5 @@
 //! Which format multiplies fastest, expected from the bytes and places that y = A x walks over: computed from the structure, none of
-//! the formats is built. A CPU core ([`COSTS`]) and a GPU ([`GPU_COSTS`]) have costs of their own.
+//! the formats is built. What they cost is the device's to say, in its [`Profile`].
 //!
 //! Each format's bytes are those of its [`crate::Traffic::spmv_bytes`] after [`Format::from_csr`], to the byte, from the same rules
 //! (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices) and under the same limits on padding.
@@ -13,118 +13,23 @@ use crate::bsr::{BLOCK_DIMS, Bsr, PARTS, blocks_of_some, count_blocks, storage_b
 use crate::dia::positions;
 use crate::hmec::{self, plan};
 use crate::padding::{fits, sort_descending};
-use crate::{Csr, Error, Hyb, Ordinal, Real, Result, Survey, Traffic, dense, ell, sell};
+use crate::profile::{Cost, Work};
+use crate::{Csr, Error, Hyb, Ordinal, Profile, Real, Result, Survey, Traffic, dense, ell, for_each_format, sell};
 
-/// What the product runs on: whose costs decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Machine {
-    /// One core, by [`COSTS`].
-    #[default]
-    Cpu,
-    /// A GPU, by [`GPU_COSTS`].
-    Gpu,
+macro_rules! stems {
+    ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
+        /// The formats of the registry: what is known of each is a `match` on this, so that none can be forgotten.
+        #[derive(Clone, Copy, PartialEq)]
+        enum Stem {
+            $($Type),*
+        }
+        const STEMS: &[(&str, Stem)] = &[$((stringify!($stem), Stem::$Type)),*];
+    };
 }
+for_each_format!(stems);
 
-/// What a product costs one CPU core in nanoseconds, besides the bytes: per call, per stored row (column of CSC) and per place
-/// (entry, or padding that is walked over).
-///
-/// Most matrices that fit a cache are decided by these, large ones by the bytes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
-    /// Nanoseconds of a call.
-    pub call: f64,
-    /// Nanoseconds of a row.
-    pub row: f64,
-    /// Nanoseconds of a place.
-    pub place: f64,
-    /// By how much rows and places cost more where over a fiftieth of the places is padding: ELL then needs masks.
-    pub padded: f64,
-}
-
-impl Cost {
-    /// Nanoseconds of a product over so many rows and places, of which `entries` are none of padding, that moves so many bytes.
-    pub fn of(&self, rows: u64, places: u64, entries: u64, bytes: u64) -> f64 {
-        let masked = if places > entries + entries / 50 { self.padded } else { 1.0 };
-        let work = masked * (self.row * rows as f64 + self.place * places as f64);
-        let traffic = if bytes > PAST_CACHE { NANOSECONDS_PER_BYTE * bytes as f64 } else { 0.0 };
-        self.call + work.max(traffic)
-    }
-}
-
-/// Costs by format, fitted by least relative error to f64 products of some 260 real matrices that run on one core (a Zen 5); SELL's
-/// are a tenth higher and ELL's factor is set so that the choice is right most often. How often stands in `record/cpu-spmv.jsonl`. [`None`]
-/// for a format that is listed and never chosen: BSRX is BSR with a mask that a whole product does not need.
-pub const COSTS: [(&str, Option<Cost>); 13] = [
-    ("coo", Some(Cost { call: 131.0, row: 1.320, place: 0.6110, padded: 1.0 })),
-    ("csr", Some(Cost { call: 16.2, row: 0.526, place: 0.2930, padded: 1.0 })),
-    ("csc", Some(Cost { call: 6.7, row: 0.397, place: 0.3660, padded: 1.0 })),
-    ("ell", Some(Cost { call: 42.9, row: 0.183, place: 0.2080, padded: 1.2 })),
-    ("sell", Some(Cost { call: 2.0, row: 0.842, place: 0.2740, padded: 1.0 })),
-    ("dia", Some(Cost { call: 48.5, row: 0.000, place: 0.1086, padded: 1.0 })),
-    ("bdia", Some(Cost { call: 46.8, row: 0.000, place: 0.1090, padded: 1.0 })),
-    ("hyb", Some(Cost { call: 141.0, row: 1.318, place: 0.3110, padded: 1.0 })),
-    ("bsr", Some(Cost { call: 16.5, row: 2.105, place: 0.1700, padded: 1.0 })),
-    ("bsrx", None),
-    ("hec", Some(Cost { call: 27.7, row: 0.416, place: 0.2900, padded: 1.0 })),
-    ("hmec", Some(Cost { call: 33.1, row: 0.409, place: 0.2850, padded: 1.0 })),
-    ("dense", Some(Cost { call: 17.1, row: 0.000, place: 0.0738, padded: 1.0 })),
-];
-
-/// Nanoseconds that a byte costs one core where the caches do not hold the matrix: half of a two-core machine's 43 GB/s.
-pub const NANOSECONDS_PER_BYTE: f64 = 0.0465;
-/// Bytes of a product from which on they decide: what a large third-level cache holds.
-pub const PAST_CACHE: u64 = 32 << 20;
-
-/// What a product costs a GPU, in nanoseconds and as a share of what its memory could give.
-///
-/// Large matrices are decided by bytes and efficiency, small ones by the longest row: where one thread takes a row, its entries come one
-/// after the other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GpuCost {
-    /// Nanoseconds of a call: launch and end of the grid.
-    pub call: f64,
-    /// Share of [`GPU_NANOSECONDS_PER_BYTE`]'s rate that the format's access reaches, above 0.
-    pub efficiency: f64,
-    /// Nanoseconds of a place of the longest chain: what one thread adds up in order, or a warp's 32 share.
-    pub step: f64,
-}
-
-impl GpuCost {
-    /// Nanoseconds of a product that moves so many bytes and whose longest chain has so many places.
-    pub fn of(&self, bytes: u64, chain: u64) -> f64 {
-        let rate = if bytes > GPU_PAST_CACHE { 1.0 } else { GPU_CACHE_RATE };
-        let traffic = GPU_NANOSECONDS_PER_BYTE * bytes as f64 / (rate * self.efficiency);
-        self.call + traffic.max(self.step * chain as f64)
-    }
-}
-
-/// Costs by format on a GPU: call and step from products of some thirty real matrices of 100,000 to two million entries, efficiency from
-/// stencils of 2 to 17 million rows, on an H200 (`record/h200-spmv.jsonl`, `record/h200-spmv-variants.txt`). A row of CSR has as many lanes as its length asks for, so that
-/// none is a chain. [`None`] as in [`COSTS`].
-pub const GPU_COSTS: [(&str, Option<GpuCost>); 13] = [
-    ("coo", Some(GpuCost { call: 2000.0, efficiency: 0.97, step: 0.0 })),
-    ("csr", Some(GpuCost { call: 1850.0, efficiency: 0.93, step: 0.0 })),
-    ("csc", Some(GpuCost { call: 1860.0, efficiency: 0.93, step: 0.0 })),
-    ("ell", Some(GpuCost { call: 1750.0, efficiency: 1.00, step: 45.0 })),
-    ("sell", Some(GpuCost { call: 2000.0, efficiency: 0.92, step: 50.0 })),
-    ("dia", Some(GpuCost { call: 1900.0, efficiency: 0.80, step: 105.0 })),
-    ("bdia", Some(GpuCost { call: 1900.0, efficiency: 1.00, step: 40.0 })),
-    ("hyb", Some(GpuCost { call: 2700.0, efficiency: 0.97, step: 45.0 })),
-    ("bsr", Some(GpuCost { call: 2500.0, efficiency: 1.00, step: 25.0 })),
-    ("bsrx", None),
-    ("hec", Some(GpuCost { call: 2700.0, efficiency: 0.95, step: 45.0 })),
-    ("hmec", Some(GpuCost { call: 2700.0, efficiency: 0.95, step: 45.0 })),
-    ("dense", Some(GpuCost { call: 1900.0, efficiency: 1.00, step: 30.0 })),
-];
-
-/// Nanoseconds that a byte costs a GPU's memory: 3.9 TB/s.
-pub const GPU_NANOSECONDS_PER_BYTE: f64 = 0.000256;
-/// Bytes of a product up to which a GPU's second-level cache holds it from one call to the next.
-pub const GPU_PAST_CACHE: u64 = 50_000_000;
 /// Nanoseconds that a product must save for a share of time to be told: over a thousand products, as many as a solve makes, a millisecond.
 const WORTH_TELLING: f64 = 1000.0;
-/// How fast such a product goes beside the memory's rate: the cache is faster, but a few microseconds are too short to get going.
-pub const GPU_CACHE_RATE: f64 = 0.8;
 
 /// One format under consideration.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,10 +42,10 @@ pub struct Candidate {
     pub shape: String,
     /// Places that a product walks over: entries and padding.
     pub places: u64,
-    /// Nanoseconds that the machine (one core of it, or the GPU) is expected to need, by its costs and, for what no cache holds, by the
-    /// bytes. [`None`] where the matrix does not fit or the format is never chosen.
+    /// Nanoseconds that the device (one core of a CPU) is expected to need, by its profile. [`None`] where the matrix does not fit or the
+    /// format is never chosen.
     pub nanoseconds: Option<f64>,
-    /// Bytes that the machine moves: those of `spmv`, or fewer where it keeps one half of a symmetric matrix. 0 where the matrix does not
+    /// Bytes that the device moves: those of `spmv`, or fewer where it keeps one half of a symmetric matrix. 0 where the matrix does not
     /// fit.
     pub moved: u64,
 }
@@ -169,27 +74,22 @@ impl Choice {
     }
 }
 
-/// Names the format whose product is expected to take the least time among those that fit: by bytes where no cache holds the
-/// matrix, by measured costs per row and place where one does. For the CPU; [`choose_for`] takes the machine.
-pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
-    choose_for(csr, Machine::Cpu)
-}
-
-/// As [`choose()`], for the machine that the product runs on.
-pub fn choose_for<T: Real>(csr: &Csr<T>, machine: Machine) -> Choice {
-    let survey = Survey::look(csr, machine == Machine::Gpu);
-    best_of(csr, machine, candidates(csr, &survey, machine, true))
+/// Names the format whose product is expected to take the least time on a device among those that fit. [`Profile::reference`] gives the choice
+/// that is the same on every machine.
+pub fn choose<T: Real>(csr: &Csr<T>, profile: &Profile) -> Choice {
+    let survey = Survey::look(csr, profile.products.halves_dia);
+    best_of(csr, profile, candidates(csr, &survey, profile, true))
 }
 
 impl Survey {
-    /// The choice of [`choose_for`] for the matrix that was surveyed. Where blocks cannot change it they are not counted, and BSR and BSRX are
+    /// The choice of [`choose()`] for the matrix that was surveyed. Where blocks cannot change it they are not counted, and BSR and BSRX are
     /// not among its candidates.
-    pub fn choose<T: Real>(&self, csr: &Csr<T>, machine: Machine) -> Choice {
-        best_of(csr, machine, candidates(csr, self, machine, false))
+    pub fn choose<T: Real>(&self, csr: &Csr<T>, profile: &Profile) -> Choice {
+        best_of(csr, profile, candidates(csr, self, profile, false))
     }
 }
 
-fn best_of<T: Real>(csr: &Csr<T>, machine: Machine, candidates: Vec<Candidate>) -> Choice {
+fn best_of<T: Real>(csr: &Csr<T>, profile: &Profile, candidates: Vec<Candidate>) -> Choice {
     let weighted = |c: &Candidate| c.nanoseconds;
     let own = csr.spmv_bytes();
     let mut best = candidates.iter().find(|c| c.name == "csr");
@@ -214,13 +114,13 @@ fn best_of<T: Real>(csr: &Csr<T>, machine: Machine, candidates: Vec<Candidate>) 
     } else if bytes < own {
         format!("{shape}, {} per product against csr's {}", megabytes(bytes), megabytes(own))
     } else {
-        // As many bytes or more: on a CPU fewer instructions decide, of a matrix that a cache holds; on a GPU how they are read.
+        // As many bytes or more: fewer instructions decide if a cache holds the matrix and its bytes are free, else how they are read.
         let cost = |name| candidates.iter().find(|c| c.name == name).and_then(weighted).unwrap_or(f64::INFINITY);
         let saved = cost("csr") - cost(format);
         let percent = 100.0 * saved / cost("csr");
-        let reason = match machine {
-            Machine::Cpu => "as the caches hold the matrix",
-            Machine::Gpu => "as its access is more regular",
+        let reason = match profile.memory.resident_rate {
+            None => "as the caches hold the matrix",
+            Some(_) => "as its access is more regular",
         };
         if saved >= WORTH_TELLING {
             format!("{shape}, expected {percent:.0} % less time per product than csr, {reason}")
@@ -242,7 +142,7 @@ fn megabytes(bytes: u64) -> String {
 }
 
 /// Bytes, shape and expected time of each format; blocks only where they may be the best of all but CSR, unless `every` one is asked for.
-fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: bool) -> Vec<Candidate> {
+fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: bool) -> Vec<Candidate> {
     let (nrows, ncols, nnz) = (csr.nrows() as u64, csr.ncols() as u64, csr.nnz() as u64);
     let size = T::BYTES as u64;
     let entry = 4 + size;
@@ -267,22 +167,23 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
     let width = Hyb::<T>::width_by(csr.nrows(), longer);
     let (slice_widths, slices) = slices(csr);
 
-    let in_blocks = |name: &str, b: usize, blocks: u128| {
+    let in_blocks = |stem: Stem, b: usize, blocks: u128| {
         let rows = csr.nrows().div_ceil(b) as u64;
-        let indices = if name == "bsr" { 4 * (rows + 1) } else { 12 * rows };
+        let indices = if stem == Stem::Bsr { 4 * (rows + 1) } else { 12 * rows };
         blocks as u64 * (4 + (b * b) as u64 * size) + indices + vectors
     };
 
-    let measure = |name: &str, blocks: Option<&Result<(usize, u128)>>| -> (String, u64, Result<u64>) {
-        match name {
-            "coo" => ("sorted triplets".into(), nnz, Ok(nnz * (8 + size) + vectors)),
-            "csc" => ("compressed columns".into(), nnz, Ok(nnz * entry + 4 * (ncols + 1) + vectors)),
-            "ell" => {
+    let measure = |stem: Stem, blocks: Option<&Result<(usize, u128)>>| -> (String, u64, Result<u64>) {
+        match stem {
+            Stem::Csr => ("compressed rows".into(), nnz, Ok(csr.spmv_bytes())),
+            Stem::Coo => ("sorted triplets".into(), nnz, Ok(nnz * (8 + size) + vectors)),
+            Stem::Csc => ("compressed columns".into(), nnz, Ok(nnz * entry + 4 * (ncols + 1) + vectors)),
+            Stem::Ell => {
                 let bytes = padded("ell", ell::bytes::<T>(csr.nrows(), longest))
                     .map(|()| 4 * nrows * longest as u64 + nnz * size + vectors);
                 (format!("rows padded to {longest}"), nrows * longest as u64, bytes)
             }
-            "sell" => {
+            Stem::Sell => {
                 let places = slice_widths as u128 * sell::DEFAULT_C as u128;
                 let perm = 4 * (nrows + slices + 1);
                 let bytes = padded("sell", places * u128::from(entry) + u128::from(perm))
@@ -290,11 +191,11 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                 let share = if places == 0 { 0.0 } else { 100.0 * (1.0 - nnz as f64 / places as f64) };
                 (format!("slices of {} rows with {share:.0} % padding", sell::DEFAULT_C), places as u64, bytes)
             }
-            "dia" => {
+            Stem::Dia => {
                 let bytes = known(&|| banded("dia", offsets, 4 * offsets.len() as u64));
                 (count(offsets.len(), "diagonal"), inside(offsets), bytes)
             }
-            "bdia" => {
+            Stem::Bdia => {
                 let bytes = known(&|| banded("bdia", &filled, 8 * bands.len() as u64));
                 (
                     format!("{} of {}", count(bands.len(), "band"), count(filled.len(), "diagonal")),
@@ -302,7 +203,7 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                     bytes,
                 )
             }
-            "hyb" => {
+            Stem::Hyb => {
                 let rest: usize = longer.iter().skip(width).sum();
                 let total = ell::bytes::<T>(csr.nrows(), width) + rest as u128 * (8 + size as u128);
                 let bytes = padded("hyb", total).map(|()| {
@@ -314,10 +215,10 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                     bytes,
                 )
             }
-            "bsr" | "bsrx" => match blocks {
+            Stem::Bsr | Stem::Bsrx => match blocks {
                 Some(Ok((b, blocks))) => {
                     let bytes = padded("bsr", storage_bytes::<T>(csr.nrows(), *b, *blocks))
-                        .map(|()| in_blocks(name, *b, *blocks));
+                        .map(|()| in_blocks(stem, *b, *blocks));
                     (format!("blocks of {b} x {b}"), (*blocks as u64).saturating_mul((b * b) as u64), bytes)
                 }
                 Some(Err(why)) => (String::new(), 0, Err(Error::Invalid { format: "bsr", why: why.to_string() })),
@@ -325,8 +226,8 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                     (String::new(), 0, Err(Error::Invalid { format: "bsr", why: "blocks were not counted".into() }))
                 }
             },
-            "hec" | "hmec" => {
-                let shapes = plan(longer, if name == "hec" { 1 } else { hmec::DEFAULT_P });
+            Stem::Hec | Stem::Hmec => {
+                let shapes = plan(longer, if stem == Stem::Hec { 1 } else { hmec::DEFAULT_P });
                 let (mut taken, mut bytes, mut packed, mut places) = (0, 0, 0, 0);
                 for &(rows, width) in &shapes {
                     packed += longer[taken..taken + width].iter().sum::<usize>() as u64;
@@ -343,65 +244,61 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, machine: Machine, every: b
                     Ok(bytes),
                 )
             }
-            "dense" => {
+            Stem::Dense => {
                 let storage = u128::from(nrows) * u128::from(ncols) * size as u128;
                 let fit = if storage > dense::FREE { padded("dense", storage) } else { Ok(()) };
                 ("every place".into(), nrows * ncols, fit.map(|()| storage as u64 + vectors))
             }
-            _ => ("compressed rows".into(), nnz, Ok(csr.spmv_bytes())),
         }
     };
-    // A GPU keeps the upper half of a symmetric matrix by diagonals, and reads the values of the lower one from its cache.
-    let halved = |name: &str| machine == Machine::Gpu && name == "dia" && survey.symmetric;
+    // A device may keep the upper half of a symmetric matrix by diagonals, and read the values of the lower one from its cache.
+    let halved = |stem: Stem| stem == Stem::Dia && profile.products.halves_dia && survey.symmetric;
     let upper: Vec<i32> = offsets.iter().copied().filter(|&offset| offset >= 0).collect();
-    let gpu = |name: &str, bytes: u64| {
-        let (_, cost) = GPU_COSTS.iter().find(|cost| cost.0 == name)?;
-        let chain = match name {
-            "dia" => offsets.len(),
-            "bdia" => filled.len(),
-            "hyb" => width,
-            "dense" => csr.ncols(),
-            _ => longest,
-        };
-        cost.map(|cost| cost.of(bytes, chain as u64))
+    // What one thread sums in order, if a thread has a row.
+    let chain = |stem: Stem| match stem {
+        Stem::Dia => offsets.len(),
+        Stem::Bdia => filled.len(),
+        Stem::Hyb => width,
+        Stem::Dense => csr.ncols(),
+        Stem::Coo | Stem::Csr | Stem::Csc | Stem::Ell | Stem::Sell => longest,
+        Stem::Bsr | Stem::Bsrx | Stem::Hec | Stem::Hmec => longest,
     };
-    let time = |name: &str, cost: Option<Cost>, places: u64, bytes: u64, moved: u64| match machine {
-        Machine::Cpu => {
-            let segments = if name == "csc" { ncols } else { nrows };
-            cost.map(|cost| cost.of(segments, places, nnz, bytes))
-        }
-        Machine::Gpu => gpu(name, moved),
+    let time = |stem: Stem, cost: Option<Cost>, places: u64, bytes: u64| {
+        let rows = if stem == Stem::Csc { ncols } else { nrows };
+        cost.map(|cost| profile.product(&cost, Work { rows, places, entries: nnz, bytes, chain: chain(stem) as u64 }))
     };
-    let candidate = |name: &'static str, cost: Option<Cost>, blocks: Option<&Result<(usize, u128)>>| {
-        let (mut shape, places, bytes) = measure(name, blocks);
+    let costs = || STEMS.iter().zip(profile.products.iter()).map(|(&(name, stem), (_, cost))| (name, stem, cost));
+    let candidate = |name: &'static str, stem: Stem, cost: Option<Cost>, blocks: Option<&Result<(usize, u128)>>| {
+        let (mut shape, places, bytes) = measure(stem, blocks);
         let spmv = bytes.map_err(|error| match error {
             Error::DoesNotFit { why, .. } | Error::Invalid { why, .. } => why,
             other => other.to_string(),
         });
         let mut moved = spmv.as_ref().copied().unwrap_or(0);
-        if spmv.is_ok() && halved(name) {
+        if spmv.is_ok() && halved(stem) {
             moved -= (places - inside(&upper)) * size + 4 * (offsets.len() - upper.len()) as u64;
             if upper.len() < offsets.len() {
                 shape.push_str(&format!(", {} of them stored", upper.len()));
             }
         }
-        let nanoseconds = spmv.as_ref().ok().and_then(|&bytes| time(name, cost, places, bytes, moved));
+        let nanoseconds = if spmv.is_ok() { time(stem, cost, places, moved) } else { None };
         Candidate { name, spmv, shape, places, nanoseconds, moved }
     };
-    let of_blocks = |name: &str| matches!(name, "bsr" | "bsrx");
-    let mut candidates: Vec<Candidate> =
-        COSTS.iter().filter(|(name, _)| !of_blocks(name)).map(|&(name, cost)| candidate(name, cost, None)).collect();
+    let of_blocks = |stem: Stem| matches!(stem, Stem::Bsr | Stem::Bsrx);
+    let mut candidates: Vec<Candidate> = costs()
+        .filter(|&(_, stem, _)| !of_blocks(stem))
+        .map(|(name, stem, cost)| candidate(name, stem, cost, None))
+        .collect();
     let others = candidates.iter().filter(|other| other.name != "csr").filter_map(|other| other.nanoseconds);
     let least = others.min_by(f64::total_cmp).unwrap_or(f64::INFINITY);
-    let cost = COSTS.iter().find(|cost| cost.0 == "bsr").and_then(|cost| cost.1);
     let slower = |b: usize, blocks: u128| {
-        let (places, bytes) = (blocks as u64 * (b * b) as u64, in_blocks("bsr", b, blocks));
-        time("bsr", cost, places, bytes, bytes).is_none_or(|time| time > least)
+        let (places, bytes) = (blocks as u64 * (b * b) as u64, in_blocks(Stem::Bsr, b, blocks));
+        time(Stem::Bsr, profile.products.bsr, places, bytes).is_none_or(|time| time > least)
     };
     if every || !blocks_lose(csr, slower) {
         let blocks = blocks(csr);
-        for (at, &(name, cost)) in COSTS.iter().enumerate().filter(|(_, cost)| of_blocks(cost.0)) {
-            candidates.insert(at, candidate(name, cost, Some(&blocks)));
+        for (at, (name, stem, cost)) in costs().enumerate().filter(|&(_, (_, stem, _))| of_blocks(stem)) {
+            candidates.insert(at, candidate(name, stem, cost, Some(&blocks)));
         }
     }
     candidates

@@ -20,12 +20,13 @@ const CHUNK: usize = 1024;
 /// What one look at every entry tells.
 ///
 /// ```
-/// use spandrel_formats::{Machine, Survey, choose, generate};
+/// use spandrel_formats::{Profile, Survey, choose, generate};
 ///
 /// let a = generate::csr::<f64>("poisson2d:1000")?;
 /// let survey = Survey::of(&a);
 /// assert!(survey.symmetric && survey.positive_diagonal && survey.not_finite.is_none());
-/// assert_eq!(survey.choose(&a, Machine::Gpu).format, choose::choose_for(&a, Machine::Gpu).format);
+/// let profile = Profile::reference(); // or what the device says of itself
+/// assert_eq!(survey.choose(&a, &profile).format, choose(&a, &profile).format);
 /// # Ok::<(), spandrel_formats::Error>(())
 /// ```
 #[derive(Debug)]

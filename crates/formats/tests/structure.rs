@@ -1,11 +1,10 @@
 //! Statistics and the choice of a format: counted by hand on small matrices, against the built formats on many.
 
 use proptest::prelude::*;
-use spandrel_formats::choose::{COSTS, GPU_CACHE_RATE, GPU_COSTS, GPU_PAST_CACHE};
 use spandrel_formats::generate::csr;
 use spandrel_formats::{
-    Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, Format, Hec, Hmec, Hyb, Machine, Real, Sell, Stats, Symmetry,
-    Traffic, Triplets, choose, choose_for, for_each_format,
+    Bdia, Bsr, Bsrx, Choice, Coo, Csc, Csr, Dense, Dia, Ell, Format, Hec, Hmec, Hyb, Profile, Real, Sell, Stats,
+    Symmetry, Traffic, Triplets, choose, for_each_format,
 };
 
 fn from_entries(nrows: usize, ncols: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
@@ -14,10 +13,14 @@ fn from_entries(nrows: usize, ncols: usize, entries: &[(usize, usize, f64)]) -> 
     triplets.to_csr().unwrap()
 }
 
+fn choice_names(choice: &Choice) -> Vec<&str> {
+    choice.candidates.iter().map(|candidate| candidate.name).collect()
+}
+
 macro_rules! predictions_hold {
     ([$a:tt $what:tt] $(($stem:ident, $Type:ident)),*) => {
         $({
-            let choice = choose($a);
+            let choice = choose($a, &Profile::reference());
             let candidate = choice.candidate(stringify!($stem)).unwrap_or_else(|| panic!("{} is missing", stringify!($stem)));
             match (&candidate.spmv, <$Type<_> as Format>::from_csr($a)) {
                 (Ok(bytes), Ok(built)) => assert_eq!(*bytes, built.spmv_bytes(), "{} of {}", stringify!($stem), $what),
@@ -27,7 +30,8 @@ macro_rules! predictions_hold {
                 ),
             }
         })*
-        assert_eq!(COSTS.map(|cost| cost.0), [$(stringify!($stem)),*], "the registry's order");
+        let choice = choose($a, &Profile::reference());
+        assert_eq!(choice_names(&choice), [$(stringify!($stem)),*], "the registry's order");
     };
 }
 
@@ -74,7 +78,7 @@ fn predicted_bytes_are_those_of_the_built_formats() {
     arrow.extend((1..n).flat_map(|i| [(0, i, 1.0), (i, 0, 1.0)]));
     let arrow = from_entries(n, n, &arrow);
     check_predictions(&arrow, "arrow");
-    let choice = choose(&arrow);
+    let choice = choose(&arrow, &Profile::reference());
     for name in ["ell", "dia", "bdia", "dense"] {
         let why = choice.candidate(name).unwrap().spmv.as_ref().unwrap_err();
         assert!(why.contains("20 times"), "{name}: {why}");
@@ -91,14 +95,14 @@ fn the_choice_is_the_fastest_expected_of_those_that_fit() {
         ("randspd:n=60,density=1,cond=10", &["dense"]),
     ];
     for (spec, expected) in cases {
-        let choice = choose(&csr::<f64>(spec).unwrap());
+        let choice = choose(&csr::<f64>(spec).unwrap(), &Profile::reference());
         let least = choice.candidates.iter().filter_map(|c| c.nanoseconds).min_by(f64::total_cmp).unwrap();
         let chosen = choice.candidate(choice.format).unwrap();
         assert_eq!(chosen.nanoseconds, Some(least), "{spec}: {choice}");
         assert!(expected.contains(&choice.format), "{spec}: {choice}");
     }
     // Past the caches equal places are told apart by their bytes.
-    let choice = choose(&csr::<f64>("d3n7:80").unwrap());
+    let choice = choose(&csr::<f64>("d3n7:80").unwrap(), &Profile::reference());
     let time = |name| choice.candidate(name).unwrap().nanoseconds.unwrap();
     assert!(time("coo") > time("csr") && time("csr") > time("dia"));
 }
@@ -109,8 +113,8 @@ fn what_never_fits_is_never_chosen() {
     let mut arrow: Vec<_> = (0..n).map(|i| (i, i, 1.0)).collect();
     arrow.extend((1..n).flat_map(|i| [(0, i, 1.0), (i, 0, 1.0)]));
     let arrow = from_entries(n, n, &arrow);
-    for machine in [Machine::Cpu, Machine::Gpu] {
-        let choice = choose_for(&arrow, machine);
+    for profile in [Profile::reference(), Profile::invented(&[])] {
+        let choice = choose(&arrow, &profile);
         for c in &choice.candidates {
             assert_eq!(c.nanoseconds.is_some(), c.spmv.is_ok() && c.name != "bsrx", "{}", c.name);
         }
@@ -119,35 +123,35 @@ fn what_never_fits_is_never_chosen() {
 }
 
 #[test]
-fn a_gpu_has_costs_of_its_own() {
-    assert_eq!(GPU_COSTS.map(|(name, cost)| (name, cost.is_some())), COSTS.map(|(name, cost)| (name, cost.is_some())));
+fn a_device_that_keeps_halves_and_pays_for_long_rows_chooses_by_that() {
+    let device = Profile::invented(&[]);
     // A symmetric matrix by diagonals keeps one half: of 7 diagonals 4.
     let symmetric = csr::<f64>("d3n7:80").unwrap();
-    let choice = choose_for(&symmetric, Machine::Gpu);
+    let choice = choose(&symmetric, &device);
     let dia = choice.candidate("dia").unwrap();
     let (bytes, vectors) = (*dia.spmv.as_ref().unwrap(), 2 * 8 * symmetric.nrows() as u64);
     assert_eq!(2 * (dia.moved - vectors - 4 * 4), bytes - vectors - 4 * 7 + 8 * symmetric.nrows() as u64);
     assert_eq!(choice.format, "dia");
     assert!(choice.why.contains("4 of them stored"), "{choice}");
-    let skewed = choose_for(&csr::<f64>("convdiff2d:40").unwrap(), Machine::Gpu);
+    let skewed = choose(&csr::<f64>("convdiff2d:40").unwrap(), &device);
     let dia = skewed.candidate("dia").unwrap();
     assert_eq!(Ok(dia.moved), dia.spmv);
     // The cache counts, and a long row holds up formats that give a thread a row.
-    let time = |a: &Csr<f64>, name| choose_for(a, Machine::Gpu).candidate(name).unwrap().nanoseconds.unwrap();
-    assert!(symmetric.spmv_bytes() > GPU_PAST_CACHE);
+    let time = |a: &Csr<f64>, name| choose(a, &device).candidate(name).unwrap().nanoseconds.unwrap();
+    assert!(symmetric.spmv_bytes() > device.memory.resident);
     let small = csr::<f64>("d3n7:40").unwrap();
-    let call = GPU_COSTS[1].1.unwrap().call;
+    let call = device.products.csr.unwrap().call;
     let rate = |a: &Csr<f64>| (time(a, "csr") - call) / a.spmv_bytes() as f64;
-    assert!((GPU_CACHE_RATE * rate(&small) / rate(&symmetric) - 1.0).abs() < 1e-12);
+    let resident = device.memory.resident_rate.unwrap();
+    assert!((resident * rate(&small) / rate(&symmetric) - 1.0).abs() < 1e-12);
     let long: Vec<_> = (0..2000).map(|j| (0, j, 1.0)).chain((1..2000).map(|i| (i, i, 1.0))).collect();
     let long = from_entries(2000, 2000, &long);
     assert!(time(&long, "csr") < time(&long, "sell"));
 }
 
 #[test]
-fn a_cpu_moves_what_the_format_says() {
-    let choice = choose_for(&csr::<f64>("d3n7:12").unwrap(), Machine::Cpu);
-    assert_eq!(choice, choose(&csr::<f64>("d3n7:12").unwrap()));
+fn a_device_that_keeps_no_halves_moves_what_the_format_says() {
+    let choice = choose(&csr::<f64>("d3n7:12").unwrap(), &Profile::reference());
     for c in &choice.candidates {
         assert_eq!(c.moved, c.spmv.clone().unwrap_or(0), "{}", c.name);
     }
@@ -158,7 +162,7 @@ fn a_choice_is_one_sentence() {
     let lines: Vec<String> =
         ["d3n7:20", "banded:n=3000,d=33", "powerlaw:n=20000", "randspd:n=60,density=1,cond=10", "tridiag:5"]
             .iter()
-            .map(|spec| format!("{spec} -> {}", choose(&csr::<f64>(spec).unwrap())))
+            .map(|spec| format!("{spec} -> {}", choose(&csr::<f64>(spec).unwrap(), &Profile::reference())))
             .collect();
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use spandrel_formats::generate::csr;
-use spandrel_formats::{Csr, Dia, Format, Machine, NotInvertible, Survey, Triplets, choose_for};
+use spandrel_formats::{Csr, Dia, Format, NotInvertible, Profile, Survey, Triplets, choose};
 
 /// A = A^T by the transpose, an absent entry being a zero.
 fn equals_transpose(a: &Csr<f64>) -> bool {
@@ -32,8 +32,8 @@ fn check(a: &Csr<f64>, what: &str) {
     if let Ok(dia) = Dia::from_csr(a) {
         assert_eq!(dia.offsets(), offsets, "{what}");
     }
-    for machine in [Machine::Cpu, Machine::Gpu] {
-        let (all, found) = (choose_for(a, machine), survey.choose(a, machine));
+    for profile in [Profile::reference(), Profile::invented(&[])] {
+        let (all, found) = (choose(a, &profile), survey.choose(a, &profile));
         assert_eq!((found.format, &found.why), (all.format, &all.why), "{what}");
         let kept = |name: &str| all.candidates.iter().find(|c| c.name == name).cloned();
         assert!(found.candidates.iter().all(|c| kept(c.name).as_ref() == Some(c)), "{what}");
@@ -145,12 +145,12 @@ fn blocks_are_counted_where_they_may_win_and_left_out_where_they_cannot() {
     }
     let blocks = blocks.to_csr().unwrap();
     check(&blocks, "blocks of 4");
-    assert_eq!(Survey::of(&blocks).choose(&blocks, Machine::Gpu).format, "bsr");
+    assert_eq!(Survey::of(&blocks).choose(&blocks, &Profile::invented(&[])).format, "bsr");
     for spec in ["d3n27:40", "poisson2d:300", "random:n=20000,nnz_per_row=9"] {
         let a = csr::<f64>(spec).unwrap();
         check(&a, spec);
-        for machine in [Machine::Cpu, Machine::Gpu] {
-            assert!(Survey::of(&a).choose(&a, machine).candidate("bsr").is_none(), "{spec}");
+        for profile in [Profile::reference(), Profile::invented(&[])] {
+            assert!(Survey::of(&a).choose(&a, &profile).candidate("bsr").is_none(), "{spec}");
         }
     }
 }

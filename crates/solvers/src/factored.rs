@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::{Gate, Load, Order, Preconditioner, Sptrsv, Tri};
-use spandrel_formats::{Csr, Real};
+use spandrel_formats::{Csr, Profile, Real};
 use spandrel_sptrsv::choose::by_levels;
 use spandrel_sptrsv::latency::PLAYED;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan, System, Systems, Triangles, Triangular};
@@ -64,8 +64,24 @@ impl<P: Plan> Plans<P> {
     /// # Errors
     /// Those of [`Plan::analyze`], for either triangle.
     pub fn analyze(triangles: &SharedTriangles<P::Value>) -> spandrel_sptrsv::Result<Self> {
+        Self::each(triangles, P::analyze)
+    }
+
+    /// As [`Plans::analyze`] for solves on a device with that profile ([`Plan::analyze_for`]).
+    ///
+    /// # Errors
+    /// Those of [`Plan::analyze_for`], for either triangle.
+    pub fn analyze_for(triangles: &SharedTriangles<P::Value>, profile: &Profile) -> spandrel_sptrsv::Result<Self> {
+        Self::each(triangles, |triangle, systems| P::analyze_for(triangle, systems, profile))
+    }
+
+    /// Both at the same time.
+    fn each(
+        triangles: &SharedTriangles<P::Value>,
+        analyze: impl Fn(Arc<Triangular<P::Value>>, Systems) -> spandrel_sptrsv::Result<P> + Sync,
+    ) -> spandrel_sptrsv::Result<Self> {
         let systems = triangles.systems();
-        let plan = |triangle: &Arc<_>| P::analyze(Arc::clone(triangle), systems).map(Arc::new);
+        let plan = |triangle: &Arc<_>| analyze(Arc::clone(triangle), systems).map(Arc::new);
         let (lower, upper) = rayon::join(|| plan(&triangles.lower), || triangles.upper.as_ref().map(plan).transpose());
         Ok(Self { lower: lower?, upper: upper?, shift: triangles.shift })
     }
@@ -94,11 +110,11 @@ impl<P: Plan> Plans<P> {
 }
 
 impl<T: Real> Plans<Levelset<T>> {
-    /// Level sets of triangles that they take and that they are expected to solve fastest on a GPU ([`by_levels`]), else `None`. On the host; triangles
-    /// of few rows are analysed while it is found out whether that pays.
-    pub fn paying(triangles: &SharedTriangles<T>) -> Option<Self> {
-        let pays = || by_levels(std::iter::once(&*triangles.lower).chain(triangles.upper.as_deref()));
-        let analyzed = || Self::analyze(triangles).ok();
+    /// Level sets of triangles that they take and that they are expected to solve fastest on a device ([`by_levels`]), else `None`. On the host;
+    /// triangles of few rows are analysed while it is found out whether that pays.
+    pub fn paying(triangles: &SharedTriangles<T>, profile: &Profile) -> Option<Self> {
+        let pays = || by_levels(std::iter::once(&*triangles.lower).chain(triangles.upper.as_deref()), profile);
+        let analyzed = || Self::analyze_for(triangles, profile).ok();
         if triangles.lower.nrows() > FEW {
             return pays().then(analyzed).flatten();
         }

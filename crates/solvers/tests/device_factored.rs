@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use spandrel_backend::{Backend, Preconditioner};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Triplets, generate};
+use spandrel_formats::{Csr, Profile, Triplets, generate};
 use spandrel_solvers::factored::Plans;
 use spandrel_solvers::{DeviceFactored, DeviceFactors, Factored, Status};
 use spandrel_sptrsv::{
@@ -121,7 +121,8 @@ fn triangles_are_analysed_by_levels_where_these_are_expected_to_be_faster() {
     };
     let levels = |a: &Csr<f64>| {
         let lower = Triangular::new(split(a).unwrap().lower, Triangle::Lower, Diagonal::Unit).unwrap();
-        let plans = Plans::<Levelset<f64>>::paying(&Triangles { lower, upper: None, shift: 0.0 }.into())?;
+        let triangles = Triangles { lower, upper: None, shift: 0.0 }.into();
+        let plans = Plans::<Levelset<f64>>::paying(&triangles, &Profile::invented(&[]))?;
         Some(plans.iter().map(|plan| plan.schedule(System::Plain).unwrap().levels()).sum::<usize>())
     };
     // With few rows, and with so many that it is decided first.

@@ -7,8 +7,7 @@ use std::fmt;
 
 use spandrel_backend::{Device, Error, Narrow, Result, UpdateValues};
 pub use spandrel_backend::{EveryFormat, EveryMethod, EveryProduct};
-use spandrel_formats::choose::Machine;
-use spandrel_formats::{Csr, Real};
+use spandrel_formats::{Csr, Profile, Real};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -104,16 +103,16 @@ impl fmt::Debug for AnyBackend {
 }
 
 impl AnyBackend {
-    /// Opens what was chosen.
+    /// Opens what was chosen, with the profile that was measured of it on this machine if there is one ([`crate::calibration`]).
     ///
     /// # Errors
     /// [`Error::Device`]: for [`Choice::Cuda`] and [`Choice::Gpu`] why no GPU, or not this one, can be used; for a backend that the features leave out, which feature brings it.
     pub fn open(choice: Choice) -> Result<Self> {
         match choice {
             Choice::Auto => Self::auto().map(|(device, _)| device),
-            Choice::Cpu => Self::cpu(),
-            Choice::Cuda => Self::cuda(),
-            Choice::Gpu(ordinal) => Self::gpu(ordinal),
+            Choice::Cpu => Self::cpu().map(Self::calibrated),
+            Choice::Cuda => Self::cuda().map(Self::calibrated),
+            Choice::Gpu(ordinal) => Self::gpu(ordinal).map(Self::calibrated),
         }
     }
 
@@ -122,11 +121,25 @@ impl AnyBackend {
     /// # Errors
     /// [`Error::Device`], where there is no usable GPU and the features leave the CPU out.
     pub fn auto() -> Result<(Self, Option<Error>)> {
-        match Self::cuda() {
+        match Self::cuda().map(Self::calibrated) {
             Ok(device) => Ok((device, None)),
-            Err(why) if cfg!(feature = "cpu") => Ok((Self::cpu()?, Some(why))),
+            Err(why) if cfg!(feature = "cpu") => Ok((Self::cpu()?.calibrated(), Some(why))),
             Err(why) => Err(why),
         }
+    }
+
+    /// The name of what [`Choice::Auto`] opens and its profile, without opening it.
+    ///
+    /// # Errors
+    /// As [`AnyBackend::auto`].
+    pub fn auto_profile() -> Result<(&'static str, Profile)> {
+        #[cfg(feature = "cuda-core")]
+        if let Ok(info) = spandrel_backend_cuda::first_usable() {
+            let profile = spandrel_backend_cuda::profile::of(&info);
+            return Ok((Cuda::NAME, crate::calibration::profile_of(Cuda::NAME, &profile).unwrap_or(profile)));
+        }
+        let cpu = Self::cpu()?.calibrated();
+        Ok((cpu.name(), cpu.profile().clone()))
     }
 
     fn cpu() -> Result<Self> {
@@ -187,13 +200,24 @@ impl AnyBackend {
         }
     }
 
-    /// Whose costs decide which format is the fastest here, for [`spandrel_formats::choose_for`].
-    pub fn machine(&self) -> Machine {
+    /// What the policies read of the device: see [`Device::profile`].
+    pub fn profile(&self) -> &Profile {
         match self {
             #[cfg(feature = "cpu")]
-            AnyBackend::Cpu(_) => Machine::Cpu,
+            AnyBackend::Cpu(cpu) => cpu.profile(),
             #[cfg(feature = "cuda-core")]
-            AnyBackend::Cuda(_) => Machine::Gpu,
+            AnyBackend::Cuda(cuda) => cuda.profile(),
+        }
+    }
+
+    /// The same device with another profile.
+    #[must_use]
+    pub fn with_profile(self, profile: Profile) -> Self {
+        match self {
+            #[cfg(feature = "cpu")]
+            AnyBackend::Cpu(cpu) => AnyBackend::Cpu(cpu.with_profile(profile)),
+            #[cfg(feature = "cuda-core")]
+            AnyBackend::Cuda(cuda) => AnyBackend::Cuda(cuda.with_profile(profile)),
         }
     }
 
@@ -229,7 +253,8 @@ mod tests {
     #[test]
     fn the_cpu_is_opened_by_name_and_runs_tasks() {
         let device = AnyBackend::open(Choice::Cpu).unwrap().with_reproducible(true);
-        assert_eq!((device.name(), device.run(Name), device.machine()), ("cpu", "cpu", Machine::Cpu));
+        assert_eq!((device.name(), device.run(Name)), ("cpu", "cpu"));
+        assert!(device.profile().memory.units > 0);
         assert!(!device.describe().is_empty());
     }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use spandrel_backend::{Assemble, Assembled, Backend, Factorize, Gate, Mat, MixedPrecision, Preconditioner, Sptrsv};
-use spandrel_formats::{Csr, Machine, Real};
+use spandrel_formats::{Csr, Profile, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::phase::unobserved;
 use spandrel_solvers::{DeviceFactored, DeviceFactors, Error, Mixed, Phase, Result, SetupWatcher};
@@ -265,7 +265,7 @@ where
     Phase::Numeric.begin(watcher)?;
     let mut triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
     Phase::Planning.begin(watcher)?;
-    if let Some(plans) = sweeps(&triangles, Machine::Cpu) {
+    if let Some(plans) = sweeps(&triangles, be.profile()) {
         drop(triangles);
         Phase::Loading.begin(watcher)?;
         match load(be, factor.clone(), plans) {
@@ -276,7 +276,7 @@ where
         triangles = factor.triangles(factor.numeric(values)?)?.into();
         Phase::Planning.begin(watcher)?;
     }
-    let plans = Plans::<Levelset<T>>::analyze(&triangles)?;
+    let plans = Plans::<Levelset<T>>::analyze_for(&triangles, be.profile())?;
     drop(triangles);
     Phase::Loading.begin(watcher)?;
     load(be, factor, plans)
@@ -284,8 +284,8 @@ where
 
 /// The sweeps of the triangles, where they pay.
 #[allow(dead_code)] // without a backend
-fn sweeps<T: Real>(triangles: &SharedTriangles<T>, machine: Machine) -> Option<Plans<Sweep<T>>> {
-    Plans::planned(triangles, |triangle, systems| Sweep::paying(triangle, systems, machine).ok_or(())).ok()
+fn sweeps<T: Real>(triangles: &SharedTriangles<T>, profile: &Profile) -> Option<Plans<Sweep<T>>> {
+    Plans::planned(triangles, |triangle, systems| Sweep::paying(triangle, systems, profile).ok_or(())).ok()
 }
 
 fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
@@ -298,7 +298,7 @@ fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
     Ok(Chosen { precond: Box::new(made), plan: P::NAME, nnz, shift, stored_order })
 }
 
-/// What solves on a GPU.
+/// What solves on a device whose rows wait for each other.
 enum Planned<T: Real> {
     Sweep(Plans<Sweep<T>>),
     General(General<T>),
@@ -311,18 +311,18 @@ enum General<T: Real> {
 }
 
 impl<T: Real> Planned<T> {
-    fn of<F: Factor<Value = T>>(factor: &F) -> Result<Self> {
+    fn of<F: Factor<Value = T>>(factor: &F, profile: &Profile) -> Result<Self> {
         let triangles = factor.triangles(factor.unformed())?.into();
-        match sweeps(&triangles, Machine::Gpu) {
+        match sweeps(&triangles, profile) {
             Some(plans) => Ok(Self::Sweep(plans)),
-            None => General::of(&triangles).map(Self::General),
+            None => General::of(&triangles, profile).map(Self::General),
         }
     }
 }
 
 impl<T: Real> General<T> {
-    fn of(triangles: &SharedTriangles<T>) -> Result<Self> {
-        match Plans::<Levelset<T>>::paying(triangles) {
+    fn of(triangles: &SharedTriangles<T>, profile: &Profile) -> Result<Self> {
+        match Plans::<Levelset<T>>::paying(triangles, profile) {
             Some(plans) => Ok(Self::Levelset(plans)),
             None => Ok(Self::Capellini(Plans::analyze(triangles)?)),
         }
@@ -338,19 +338,21 @@ where
     F: Factor<Value = T>,
 {
     let factor = Arc::new(factor);
-    let factors = || match Numeric::of(&*factor).is_sooner_on_host() {
+    let factors = || match Numeric::of(&*factor, be.profile()).is_sooner_on_host() {
         true => DeviceFactors::by_host(be, Arc::clone(&factor), values),
         false => DeviceFactors::new(be, Arc::clone(&factor), &Backend::<T>::upload(be, values)?),
     };
     // The plans are made meanwhile.
     Phase::Numeric.begin(watcher)?;
-    let (factors, planned) = DeviceFactors::beside(factors, || Planned::of(&*factor));
+    // The device stays on this thread, its profile does not.
+    let profile = be.profile().clone();
+    let (factors, planned) = DeviceFactors::beside(factors, || Planned::of(&*factor, &profile));
     let (planned, factors) = (planned?, factors?);
     Phase::Loading.begin(watcher)?;
     let general = match planned {
         Planned::Sweep(plans) => match factors.load(be, plans) {
             Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => {
-                General::of(&factor.triangles(factor.unformed())?.into())?
+                General::of(&factor.triangles(factor.unformed())?.into(), be.profile())?
             }
             solves => return chosen(be, solves?, factors),
         },
@@ -400,12 +402,18 @@ by_plans!(Cuda, choose_there);
 
 #[cfg(all(test, feature = "cpu"))]
 mod tests {
-    use spandrel_backend::AnyTri;
+    use spandrel_backend::{AnyTri, Device};
     use spandrel_formats::generate;
+    use spandrel_sptrsv::sweep::STENCILS;
     use spandrel_sptrsv::{Diagonal, Systems, Triangle, Triangular, split};
 
     use super::*;
     use crate::refusing::Refusing;
+
+    /// A CPU that is planned for as a GPU is.
+    fn gpu() -> Cpu {
+        Cpu::new().with_profile(Profile::invented(&STENCILS))
+    }
 
     /// z = M^-1 1.
     fn applied<B: Backend<f64>>(be: &B, chosen: &Chosen<f64, B>, n: usize) -> Vec<f64> {
@@ -416,31 +424,31 @@ mod tests {
 
     #[test]
     fn a_grid_without_a_schedule_on_the_device_takes_the_other_plan() {
-        let (cpu, refusing) = (Cpu::new(), Refusing(Cpu::new()));
+        let (cpu, refusing, there) = (Cpu::new(), Refusing(Cpu::new()), Refusing(gpu()));
         for spec in ["poisson3d:12", "elasticity2d:20x16", "system3d:9x8x7,b=2,coupling=full,peclet=1"] {
             let a = generate::csr::<f64>(spec).unwrap();
             let n = a.row_ptr().len() - 1;
             let swept = cpu.incomplete(Ilu0::symbolic(&a).unwrap(), a.values()).unwrap();
             let factor = || Ilu0::symbolic(&a).unwrap();
             let here = choose(&refusing, factor(), a.values(), &mut unobserved).unwrap();
-            let there = choose_there(&refusing, factor(), a.values(), &mut unobserved).unwrap();
-            assert_eq!([swept.plan, here.plan, there.plan], ["sweep", "levelset", "levelset"], "{spec}");
+            let chosen = choose_there(&there, factor(), a.values(), &mut unobserved).unwrap();
+            assert_eq!([swept.plan, here.plan, chosen.plan], ["sweep", "levelset", "levelset"], "{spec}");
             let z = applied(&cpu, &swept, n);
             assert_eq!(applied(&refusing, &here, n), z, "{spec}");
-            assert_eq!(applied(&refusing, &there, n), z, "{spec}");
+            assert_eq!(applied(&there, &chosen, n), z, "{spec}");
         }
     }
 
     #[test]
     fn several_unknowns_a_point_go_by_the_sweep_on_a_cpu_and_by_level_sets_on_a_gpu() {
-        let cpu = Cpu::new();
+        let (cpu, gpu) = (Cpu::new(), gpu());
         for (spec, there) in
             [("poisson3d:12", "sweep"), ("elasticity2d:20x16", "levelset"), ("system3d:12,b=3", "levelset")]
         {
             let a = generate::csr::<f64>(spec).unwrap();
             let factor = || Ilu0::symbolic(&a).unwrap();
             let here = choose(&cpu, factor(), a.values(), &mut unobserved).unwrap();
-            let chosen = choose_there(&cpu, factor(), a.values(), &mut unobserved).unwrap();
+            let chosen = choose_there(&gpu, factor(), a.values(), &mut unobserved).unwrap();
             assert_eq!([here.plan, chosen.plan], ["sweep", there], "{spec}");
             let n = a.row_ptr().len() - 1;
             assert_eq!(applied(&cpu, &chosen, n), applied(&cpu, &here, n), "{spec}");
@@ -450,7 +458,7 @@ mod tests {
     #[test]
     fn new_values_have_the_bits_of_a_new_preconditioner() {
         let cpu = Cpu::new();
-        let refusing = Refusing(Cpu::new());
+        let (gpu, refusing) = (gpu(), Refusing(gpu()));
         let a = generate::csr::<f64>("poisson3d:9").unwrap();
         let b = generate::csr::<f64>("d3n7:9").unwrap();
         assert_eq!(a.values().len(), b.values().len());
@@ -469,7 +477,7 @@ mod tests {
         let ilu0 = || Ilu0::symbolic(&a).unwrap();
         check(cpu.incomplete(ilu0(), a.values()).unwrap(), cpu.incomplete(ilu0(), &scaled).unwrap());
         check(
-            choose_there(&cpu, ilu0(), a.values(), &mut unobserved).unwrap(),
+            choose_there(&gpu, ilu0(), a.values(), &mut unobserved).unwrap(),
             cpu.incomplete(ilu0(), &scaled).unwrap(),
         );
         let ic0 = || Ic0::symbolic(&a).unwrap();
@@ -483,12 +491,12 @@ mod tests {
 
     #[test]
     fn rows_that_wait_for_each_other_are_factored_by_the_host_with_the_same_bits() {
-        let cpu = Cpu::new();
+        let (cpu, gpu) = (Cpu::new(), gpu());
         for (spec, by_host) in [("banded:n=3000,d=9", true), ("poisson3d:24", false)] {
             let a = generate::csr::<f64>(spec).unwrap();
             let factor = || Ilu0::symbolic(&a).unwrap();
-            assert_eq!(Numeric::of(&factor()).is_sooner_on_host(), by_host, "{spec}");
-            let mut there = choose_there(&cpu, factor(), a.values(), &mut unobserved).unwrap();
+            assert_eq!(Numeric::of(&factor(), gpu.profile()).is_sooner_on_host(), by_host, "{spec}");
+            let mut there = choose_there(&gpu, factor(), a.values(), &mut unobserved).unwrap();
             let mut here = choose(&cpu, factor(), a.values(), &mut unobserved).unwrap();
             let n = a.row_ptr().len() - 1;
             assert_eq!(applied(&cpu, &there, n), applied(&cpu, &here, n), "{spec}");
@@ -535,10 +543,10 @@ mod tests {
     fn so_does_any_triangle() {
         let lower = split(&generate::csr::<f64>("poisson3d:40").unwrap()).unwrap().lower;
         let matrix = Arc::new(Triangular::new(lower, Triangle::Lower, Diagonal::NonUnit).unwrap());
-        let refusing = Refusing(Cpu::new());
-        for machine in [Machine::Cpu, Machine::Gpu] {
-            let (here, _) = AnyTri::auto(&Cpu::new(), &matrix, Systems::Plain, machine, 10).unwrap();
-            let (there, why) = AnyTri::auto(&refusing, &matrix, Systems::Plain, machine, 10).unwrap();
+        for device in [Cpu::new(), gpu()] {
+            let refusing = Refusing(device.clone());
+            let (here, _) = AnyTri::auto(&device, &matrix, Systems::Plain, 10).unwrap();
+            let (there, why) = AnyTri::auto(&refusing, &matrix, Systems::Plain, 10).unwrap();
             assert_eq!(here.name(), "sweep");
             assert!(there.name() != "sweep" && why.ends_with("(no schedule fits)"), "{} {why}", there.name());
         }

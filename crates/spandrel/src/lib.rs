@@ -70,6 +70,8 @@
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod any;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
+pub mod calibration;
+#[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod incomplete;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod multigrid;
@@ -99,7 +101,7 @@ pub use backend::{Backend, Coeff, Device, Factorize, Gate, Load, Mat, Operator, 
 pub use backend_cpu::Cpu;
 #[cfg(feature = "cuda-core")]
 pub use backend_cuda::Cuda;
-pub use formats::{Csr, Format, Real, SparseVec, Traffic, Triplets};
+pub use formats::{Csr, Format, Profile, Real, SparseVec, Traffic, Triplets};
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub use solver::{DeviceSolver, Solution, Solver};
 pub use solvers::{Error, Method, Options, Outcome, Precond, Result, Status};

@@ -17,7 +17,7 @@ impl<B: Device> Device for Refusing<B> {
     type Graph = ();
     type Monitor = B::Monitor;
 
-    forward!(Device to 0: describe synchronize monitor resume report);
+    forward!(Device to 0: describe profile synchronize monitor resume report);
 
     fn capture<S: Step<Self>>(&self, _: &mut S) -> Result<()> {
         Err(UNRECORDED)

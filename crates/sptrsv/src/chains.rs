@@ -12,6 +12,7 @@
 //! Reference: supernodes, of which a chain asks less: Ashcraft & Grimes 1989, The influence of relaxed supernode partitions on the multifrontal method.
 
 use rayon::prelude::*;
+use spandrel_formats::profile::Levels;
 use spandrel_formats::{Offset, Ordinal};
 
 /// Rows of a chain at most: the lanes of a warp.
@@ -27,11 +28,6 @@ pub const CLASS: usize = 4;
 pub const FEW: usize = 16;
 /// Rows of a chain that are tried: a long one costs all of its rows, and what each of them needs of others is looked for by fewer lanes.
 const LIMITS: [usize; 3] = [1, 8, CHAIN];
-/// Nanoseconds on a GPU of a level, of each further round of entries, eight a lane, and of each further row of a chain
-/// (record/h200-sptrsv-variants.txt).
-const LEVEL: f64 = 950.0;
-const ROUND: f64 = 250.0;
-pub(crate) const LINK: u32 = 40;
 
 /// Lanes that each of so many rows of a slice has.
 pub(crate) fn lanes(rows: usize) -> usize {
@@ -103,6 +99,7 @@ impl Trial {
         n: usize,
         needs: impl Fn(usize) -> &'a [Ordinal],
         place_of: impl Fn(Ordinal) -> usize,
+        costs: &Levels,
     ) -> Self {
         let (chain, levels) = (Shape::default(), Vec::new());
         let mut trial =
@@ -125,7 +122,7 @@ impl Trial {
             trial.links[place] = trial.put(place, needs.len(), link, asked);
             trial.after[place] = trial.level + 1;
         }
-        trial.cost = trial.cost();
+        trial.cost = trial.cost(costs);
         trial
     }
 
@@ -154,21 +151,25 @@ impl Trial {
         if joins { link } else { HEAD }
     }
 
-    /// Expected nanoseconds of a solve on a GPU that waits for nothing but levels.
-    fn cost(&self) -> f64 {
+    /// Expected nanoseconds of a solve that waits for nothing but levels.
+    fn cost(&self, costs: &Levels) -> f64 {
         let of = |&(_, links, far): &(Offset, u32, u32)| {
             let rounds = (far as usize).div_ceil(8 * lanes(links as usize + 1)).max(1);
-            LEVEL + ROUND * (rounds - 1) as f64 + f64::from(LINK * links)
+            costs.chained + costs.round * (rounds - 1) as f64 + f64::from(costs.link * links)
         };
         self.levels.iter().map(of).sum()
     }
 }
 
 impl Ranked {
-    /// Of `n` rows in the order of their solve, with chains of as many rows as a GPU is expected to be fastest with. `needs` gives what the row at a place
+    /// Of `n` rows in the order of their solve, with chains of as many rows as is expected to be fastest at these costs. `needs` gives what the row at a place
     /// needs: places, the farthest first; one that is no smaller than the row's is known from the start. `BACK`: columns of a system that is solved
     /// backwards in their place, the nearest first.
-    pub(crate) fn of<'a, const BACK: bool>(n: usize, needs: impl Fn(usize) -> &'a [Ordinal] + Sync) -> Self {
+    pub(crate) fn of<'a, const BACK: bool>(
+        n: usize,
+        needs: impl Fn(usize) -> &'a [Ordinal] + Sync,
+        costs: &Levels,
+    ) -> Self {
         let place_of = |need: Ordinal| if BACK { n - 1 - need as usize } else { need as usize };
         // A chain's second row needs its first.
         let nearest = |needs: &[Ordinal]| if BACK { needs.first().copied() } else { needs.last().copied() };
@@ -177,7 +178,7 @@ impl Ranked {
             return Self::alone(n, |place| needs(place).iter().map(|&need| place_of(need)));
         }
         let trials: Vec<Trial> =
-            LIMITS.into_par_iter().map(|limit| Trial::of::<BACK>(limit, n, &needs, place_of)).collect();
+            LIMITS.into_par_iter().map(|limit| Trial::of::<BACK>(limit, n, &needs, place_of, costs)).collect();
         let best = (1..trials.len()).fold(0, |best, t| if trials[t].cost < trials[best].cost { t } else { best });
         match trials.into_iter().nth(best) {
             Some(trial) => Self::chosen(trial, |place| needs(place).len()),

@@ -1,26 +1,19 @@
-//! Which plan solves a triangle fastest, expected from its structure, the machine and how often it is solved with; and any plan as one type.
+//! Which plan solves a triangle fastest, expected from its structure, the device's profile and how often it is solved with; and any plan as one type.
 //!
 //! A grid goes to the sweep, which needs no level to be looked up. Anything else is decided by whether an analysis is paid back and by what there is
-//! to solve in a level, on a GPU by the latencies of both ways of solving ([`Latency`]).
-//! Cost: the recognition of a grid, a pass or two over the entries; levels, one more; on a GPU two over some rows. Plans made on the way are
+//! to solve in a level, and on a device whose rows wait for each other by the latencies of both ways of solving ([`Latency`]).
+//! Cost: the recognition of a grid, a pass or two over the entries; levels, one more; latencies, two over some rows. Plans made on the way are
 //! not made again.
 
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Machine, Real};
+use spandrel_formats::{Profile, Real};
 
 use crate::{
     Capellini, Diagonal, Elementwise, Latency, Levelset, Plan, Result, Serial, Structured, Sweep, Syncfree, System,
     Systems, Triangle, Triangular, View, for_each_plan,
 };
-
-/// Solves from which on an analysis by levels is paid back: it takes about as long as so many serial ones.
-const PAID_BACK: usize = 4;
-/// Entries of a level from which on two cores are faster than one: some microseconds of work, against a wait of half of one.
-const SHARED_LEVEL: usize = 2048;
-/// Bytes below which waking a second core costs more than it does.
-const ONE_CORE: u64 = 1024 * 1024;
 
 /// The plan expected to be fastest, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,57 +107,59 @@ for_each_plan!(any_plan);
 
 impl<T: Real> AnyPlan<T> {
     /// The plan that [`choose`] names, analysed, and why. Never fails: what no other plan takes, the serial one does.
-    pub fn auto(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine, reuse: usize) -> (Self, String) {
-        let fits_one_core = machine == Machine::Cpu && serial_bytes(matrix) < ONE_CORE;
-        match (!fits_one_core).then(|| grid(matrix, systems, machine)).flatten() {
+    pub fn auto(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile, reuse: usize) -> (Self, String) {
+        let fits_one_core = serial_bytes(matrix) < profile.triangles.alone;
+        match (!fits_one_core).then(|| grid(matrix, systems, profile)).flatten() {
             Some((plan, why)) => (Self::Sweep(plan), why),
-            None => Self::general(matrix, systems, machine, reuse),
+            None => Self::general(matrix, systems, profile, reuse),
         }
     }
 
     /// As [`AnyPlan::auto`] without the plan for grids: for a device that has no schedule for this one.
-    pub fn general(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine, reuse: usize) -> (Self, String) {
+    pub fn general(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile, reuse: usize) -> (Self, String) {
+        let costs = &profile.triangles;
         let (n, nnz) = (matrix.nrows(), matrix.csr().nnz());
         let serial = || Self::Serial(Serial::new(Arc::clone(matrix), systems));
         let bytes = serial_bytes(matrix);
-        if machine == Machine::Cpu && bytes < ONE_CORE {
+        if bytes < costs.alone {
             return (serial(), format!("{nnz} entries in {n} rows are {bytes} bytes, too few for a second core"));
         }
-        let without_levels = |why: String| match (machine, Capellini::analyze(Arc::clone(matrix), systems)) {
-            (Machine::Gpu, Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
+        let without_levels = |why: String| match (&costs.waits, Capellini::analyze(Arc::clone(matrix), systems)) {
+            (Some(_), Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
             _ => (serial(), why),
         };
-        if reuse < PAID_BACK {
+        if reuse < costs.paid_back {
             let numbers = format!("{reuse} solves do not pay an analysis of {nnz} entries back");
             return without_levels(format!("no grid for a sweep, and {numbers}"));
         }
-        if machine == Machine::Gpu
-            && let Ok(Some(latency)) = Latency::in_question(&View::of(matrix))
+        if let Ok(Some(latency)) = Latency::in_question(&View::of(matrix), costs)
             && latency.threads < latency.level_sets
         {
             let Latency { rows, level_sets, threads } = latency;
             let expected = format!("{threads:.0} us are expected for {rows} rows, and {level_sets:.0} by level sets");
             return without_levels(format!("no grid for a sweep; {nnz} entries in {n} rows, {expected}"));
         }
-        let (plan, levels) = match analyzed(matrix, systems) {
+        let (plan, levels) = match analyzed(matrix, systems, profile) {
             Ok(found) => found,
             Err(error) => return without_levels(format!("no grid for a sweep, and no levels either: {error}")),
         };
         let each = nnz / levels.max(1);
         let numbers =
             format!("no grid for a sweep; {n} rows and {nnz} entries in {levels} levels, {each} entries a level");
-        if machine == Machine::Cpu && each < SHARED_LEVEL {
+        if each < costs.shared_level {
             return (serial(), format!("{numbers}, too few to share"));
         }
         (Self::Levelset(plan), format!("{numbers}, solved {reuse} times"))
     }
 }
 
-/// Whether level sets are what solves triangles that are no grid fastest on a GPU, one after the other, once their analysis is paid back, and not a
-/// thread a row (docs/adr/0033).
-pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular<T>>) -> bool {
+/// Whether level sets, once their analysis is paid back, are expected to solve these triangles, which are no grid, faster than one thread per row
+/// does (docs/adr/0033). Always true of a device whose rows do not wait for each other.
+pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular<T>>, profile: &Profile) -> bool {
+    let costs = &profile.triangles;
     let triangles: Vec<&Triangular<T>> = triangles.into_iter().collect();
-    let latencies: Vec<_> = triangles.into_par_iter().map(|matrix| Latency::in_question(&View::of(matrix))).collect();
+    let latencies: Vec<_> =
+        triangles.into_par_iter().map(|matrix| Latency::in_question(&View::of(matrix), costs)).collect();
     let (mut level_sets, mut threads) = (0.0, 0.0);
     // There is none where there are more places than level sets count.
     for latency in latencies.into_iter().flatten() {
@@ -175,15 +170,15 @@ pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular
     level_sets <= threads
 }
 
-/// The plan expected to solve a triangle fastest on `machine`, `reuse` times after one analysis.
-pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine, reuse: usize) -> Choice {
-    let (plan, why) = AnyPlan::auto(matrix, Systems::Plain, machine, reuse);
+/// The plan expected to solve a triangle fastest on a device, `reuse` times after one analysis.
+pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, profile: &Profile, reuse: usize) -> Choice {
+    let (plan, why) = AnyPlan::auto(matrix, Systems::Plain, profile, reuse);
     Choice { plan: plan.name(), why }
 }
 
 /// The sweep of a grid of more than one line, unless so much of its stencil is absent that it does not pay.
-fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<(Sweep<T>, String)> {
-    let plan = Sweep::paying(matrix, systems, machine)?;
+fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Option<(Sweep<T>, String)> {
+    let plan = Sweep::paying(matrix, systems, profile)?;
     let lattice = Arc::clone(plan.lattice());
     let ([x, y, z], points) = (lattice.size(), lattice.offsets().len());
     if y * z < 2 {
@@ -203,8 +198,8 @@ fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine
     Some((plan, why))
 }
 
-fn analyzed<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems) -> Result<(Levelset<T>, usize)> {
-    let plan = Levelset::analyze(Arc::clone(matrix), systems)?;
+fn analyzed<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Result<(Levelset<T>, usize)> {
+    let plan = Levelset::analyze_for(Arc::clone(matrix), systems, profile)?;
     let levels = plan.schedule(System::Plain)?.levels();
     Ok((plan, levels))
 }

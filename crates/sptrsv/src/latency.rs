@@ -1,4 +1,5 @@
-//! How long a GPU takes for a triangle without a grid by level sets and by a thread a row, from what their kernels do: both are waits, not bytes.
+//! How long a device that lets rows wait for each other takes for a triangle without a grid by level sets and by one thread per row, from what
+//! their kernels do: both are waits, not bytes. What each wait costs is the device's to say ([`Waits`]).
 //!
 //! What is played is what decides when a row is known (kernels/levelset.cu, kernels/chains.cu, kernels/include/sptrsv.cuh), with the time of each action:
 //! - Level sets: the warp of a slice takes eight entries a lane of each of its rows at a time, in a round that ends when all of them are there; the next
@@ -11,31 +12,18 @@
 
 use std::ops::Range;
 
+use spandrel_formats::profile::{Levels, Triangles, Waits};
 use spandrel_formats::{Offset, Ordinal, PADDING, Real};
 
-use crate::chains::{HEAD, LINK, LONG, Ranked, lanes};
+use crate::chains::{HEAD, LONG, Ranked, lanes};
 use crate::levelset::{LANES, Schedule, Slice, Span};
 use crate::{Result, Triangle, View};
 
 /// Rows that are played at most, from the middle of a triangle: what they need of rows before is there.
 pub const PLAYED: usize = 8192;
 
-/// Nanoseconds by level sets: until a row that is known is seen by a warp that waits for it, of a round, and of the end of a slice.
-const SEEN: u32 = 400;
-const ROUND: u32 = 400;
-const END: u32 = 400;
 /// Entries of a round that a lane has.
 const HELD: usize = 8;
-/// Nanoseconds of a level that a thread block alone solves, and of each further row of it.
-const ALONE: u32 = 350;
-const BESIDE: u32 = 350;
-
-/// Nanoseconds by a thread a row: until a row that is known is seen by another warp, of a look at what rows of others have, and of a step.
-const HOP: u32 = 500;
-const LOOK: u32 = 200;
-const STEP: u32 = 700;
-/// Nanoseconds of a step that ends a row of a diagonal that is not 1, besides: its reciprocal is asked for when the sum is there. Level sets have it by then.
-const INVERSE: u32 = 200;
 /// Entries that a thread has at hand.
 const AT_HAND: usize = 4;
 
@@ -56,18 +44,20 @@ impl Latency {
     ///
     /// # Errors
     /// As [`Schedule::of`].
-    pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
-        let (part, ranked) = Part::middle(view);
-        part.played::<T>(&ranked)
+    pub fn of<T: Real>(view: &View<'_, T>, levels: &Levels, waits: &Waits) -> Result<Self> {
+        let (part, ranked) = Part::middle(view, levels);
+        part.played::<T>(&ranked, levels, waits)
     }
 
-    /// As [`Latency::of`]; `None`, and nothing is played, where a thread a row would be said to take forever.
+    /// As [`Latency::of`] for a device with these costs. `None`, and nothing is played, if its rows do not wait for each other, or if one thread
+    /// per row would be said to take forever.
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn in_question<T: Real>(view: &View<'_, T>) -> Result<Option<Self>> {
-        let (part, ranked) = Part::middle(view);
-        part.is_for_threads(&ranked).then(|| part.played::<T>(&ranked)).transpose()
+    pub(crate) fn in_question<T: Real>(view: &View<'_, T>, costs: &Triangles) -> Result<Option<Self>> {
+        let Some(waits) = &costs.waits else { return Ok(None) };
+        let (part, ranked) = Part::middle(view, &costs.levels);
+        part.is_for_threads(&ranked).then(|| part.played::<T>(&ranked, &costs.levels, waits)).transpose()
     }
 }
 
@@ -101,12 +91,12 @@ impl Part {
     }
 
     /// The rows in the middle of a system, [`PLAYED`] at most, and their levels.
-    fn middle<T: Real>(view: &View<'_, T>) -> (Self, Ranked) {
+    fn middle<T: Real>(view: &View<'_, T>, levels: &Levels) -> (Self, Ranked) {
         let n = view.ptr.len() - 1;
         let count = n.min(PLAYED);
         let first = (n - count) / 2;
         let part = Self::of(view, first..first + count);
-        let ranked = Ranked::of::<false>(count, |row| part.needs(row));
+        let ranked = Ranked::of::<false>(count, |row| part.needs(row), levels);
         (part, ranked)
     }
 
@@ -124,9 +114,10 @@ impl Part {
     }
 
     /// Both ways, at the same time.
-    fn played<T: Real>(&self, ranked: &Ranked) -> Result<Latency> {
-        let by_levels = || Schedule::ranked::<T>(ranked).map(|schedule| self.by_levels(&schedule));
-        let by_threads = || self.is_for_threads(ranked).then(|| self.by_threads());
+    fn played<T: Real>(&self, ranked: &Ranked, levels: &Levels, waits: &Waits) -> Result<Latency> {
+        let by_levels =
+            || Schedule::ranked::<T>(ranked, levels).map(|schedule| self.by_levels(&schedule, levels.link, waits));
+        let by_threads = || self.is_for_threads(ranked).then(|| self.by_threads(waits));
         let (level_sets, threads) = rayon::join(by_levels, by_threads);
         let microseconds = |nanoseconds: u32| f64::from(nanoseconds) / 1000.0;
         let threads = threads.map_or(f64::INFINITY, microseconds);
@@ -134,7 +125,7 @@ impl Part {
     }
 
     /// When the last row is known, by level sets.
-    fn by_levels(&self, schedule: &Schedule) -> u32 {
+    fn by_levels(&self, schedule: &Schedule, link: u32, waits: &Waits) -> u32 {
         let mut known = vec![0u32; self.rows()];
         let (mut clock, mut level) = (0u32, 0);
         for segment in schedule.segments() {
@@ -143,7 +134,7 @@ impl Part {
                 while (schedule.level_ptr()[level] as usize) < segment.positions.end {
                     let rows = &schedule.order()
                         [schedule.level_ptr()[level] as usize..schedule.level_ptr()[level + 1] as usize];
-                    clock = clock.saturating_add(ALONE + BESIDE * (rows.len() - 1) as u32);
+                    clock = clock.saturating_add(waits.alone + waits.beside * (rows.len() - 1) as u32);
                     rows.iter().for_each(|&row| known[row as usize] = clock);
                     level += 1;
                 }
@@ -165,20 +156,20 @@ impl Part {
                     let needs = self.needs(row as usize);
                     for (round, needs) in needs[..needs.len() - own].chunks(held).enumerate() {
                         let seen = |last: u32, &of: &Ordinal| {
-                            last.max(known.get(of as usize).map_or(0, |&known| known + SEEN))
+                            last.max(known.get(of as usize).map_or(0, |&known| known + waits.seen))
                         };
                         let last = needs.iter().fold(0, seen);
                         match latest.get_mut(round).filter(|_| !long) {
                             Some(latest) => *latest = last.max(*latest),
-                            None => t = (t + ROUND).max(last),
+                            None => t = (t + waits.round).max(last),
                         }
                     }
                 }
                 if !long {
                     let rounds = (steps as usize).div_ceil(held);
-                    t = latest[..rounds].iter().fold(t, |t, &last| (t + ROUND).max(last));
+                    t = latest[..rounds].iter().fold(t, |t, &last| (t + waits.round).max(last));
                 }
-                t += END + LINK * follow;
+                t += waits.end + link * follow;
                 rows.iter().for_each(|&row| known[row as usize] = t);
                 clock = clock.max(t);
             }
@@ -188,18 +179,20 @@ impl Part {
     }
 
     /// When the last row is known, by a thread a row.
-    fn by_threads(&self) -> u32 {
+    fn by_threads(&self, waits: &Waits) -> u32 {
         let count = self.rows();
         let mut known = vec![0u32; count];
         let mut end = 0u32;
         for first in (0..count).step_by(LANES) {
-            end = end.max(self.warp(first..count.min(first + LANES), &mut known));
+            end = end.max(self.warp(first..count.min(first + LANES), &mut known, waits));
         }
         end
     }
 
     /// The rows of a warp; when the last of them is known.
-    fn warp(&self, rows: Range<usize>, known: &mut [u32]) -> u32 {
+    fn warp(&self, rows: Range<usize>, known: &mut [u32], waits: &Waits) -> u32 {
+        // A look at what was known that much earlier finds it.
+        let sight = waits.hop.saturating_sub(waits.look);
         let mut lanes = [Lane { needs: &[], entries: 0, done: 0, looks: 0 }; LANES];
         for (lane, row) in lanes.iter_mut().zip(rows.clone()) {
             lane.needs = self.needs(row);
@@ -223,11 +216,11 @@ impl Part {
                 ready |= u32::from(is_seen) << at;
                 *from = if is_seen { u32::MAX } else { *from };
             }
-            t = t.saturating_add(LOOK);
+            t = t.saturating_add(waits.look);
             loop {
                 let (mut ended, mut next) = (0u32, 0u32);
                 for at in bits(ready) {
-                    match lanes[at].go_on(rows.start, known, solved, looks, looked) {
+                    match lanes[at].go_on(rows.start, known, solved, (looks, looked, sight)) {
                         Outcome::Solved => ended |= 1 << at,
                         Outcome::Moved => next |= 1 << at,
                         Outcome::Far(from) => seen_from[at] = from,
@@ -235,9 +228,9 @@ impl Part {
                     }
                 }
                 ready = next;
-                t = t.saturating_add(STEP);
+                t = t.saturating_add(waits.step);
                 if self.diagonal && ended != 0 {
-                    t = t.saturating_add(INVERSE);
+                    t = t.saturating_add(waits.inverse);
                 }
                 for at in bits(ended) {
                     known[rows.start + at] = t;
@@ -267,9 +260,9 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// Its part of a step of the warp whose rows begin with `first`, the `solved` of them known, after so many looks, the last at `looked`: the
-    /// entries at hand, as far as they are there.
-    fn go_on(&mut self, first: usize, known: &[u32], solved: u32, looks: u32, looked: u32) -> Outcome {
+    /// Its part of a step of the warp whose rows begin with `first`, the `solved` of them known, after so many looks, the last at `looked`, each of
+    /// which sees what was known for `sight`: the entries at hand, as far as they are there.
+    fn go_on(&mut self, first: usize, known: &[u32], solved: u32, (looks, looked, sight): (u32, u32, u32)) -> Outcome {
         let end = self.entries.min(self.done - self.done % AT_HAND + AT_HAND);
         while self.done < end {
             let Some(&needed) = self.needs.get(self.done) else {
@@ -283,7 +276,7 @@ impl Lane<'_> {
                     return Outcome::Near(near);
                 }
             } else {
-                let from = known.get(needed).map_or(0, |&known| known + (HOP - LOOK));
+                let from = known.get(needed).map_or(0, |&known| known + sight);
                 if self.looks >= looks || from > looked {
                     return Outcome::Far(from);
                 }

@@ -27,24 +27,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_formats::{Offset, Ordinal, PADDING, Real};
+use spandrel_formats::profile::Levels;
+use spandrel_formats::{Offset, Ordinal, PADDING, Profile, Real};
 
 use crate::chains::{CHAIN, CLASS, HEAD, LONG, Ranked, Shape, fits};
 use crate::{Plan, Result, Rows, System, Systems, Triangle, Triangular, View};
 
 /// Rows of a slice at most: the lanes of a warp.
 pub const LANES: usize = CHAIN;
-
-/// What a level costs in nanoseconds, at least: a thread block alone, which hands x on through shared memory, and a grid, which does so
-/// through the second-level cache (record/h200-sptrsv-variants.txt).
-const LEVEL: [f64; 2] = [400.0, 700.0];
-/// Nanoseconds of each further row of a level for a thread block alone: its lanes wait one after the other.
-const BESIDE: f64 = 350.0;
-/// Nanoseconds of a slice for a grid, which has more of them in work than any level has, and bytes in a nanosecond.
-const SLICE: f64 = 0.4;
-const RATE: f64 = 3000.0;
-/// Nanoseconds of going over from one to the other: a launch, and rows that are not yet under way.
-const CHANGE: f64 = 3000.0;
 
 /// Slices of a level, about, up to which they have fewer rows than a warp has lanes, and rows of chains of one that they have at least: whoever waits
 /// for one row waits for few, and the lanes of a row bring its entries in side by side.
@@ -133,17 +123,17 @@ pub struct Index {
 }
 
 impl Schedule {
-    /// Analyses the rows of a system.
+    /// Analyses the rows of a system for a device with these costs.
     ///
     /// # Errors
     /// [`spandrel_formats::Error::TooLarge`] where the padded slices have more places than 32 bits count.
-    pub fn of<T: Real>(view: &View<'_, T>) -> Result<Self> {
+    pub fn of<T: Real>(view: &View<'_, T>, costs: &Levels) -> Result<Self> {
         let n = view.ptr.len() - 1;
         let ranked = match view.triangle {
-            Triangle::Lower => Ranked::of::<false>(n, |place| &view.idx[view.off_diagonal(place)]),
-            Triangle::Upper => Ranked::of::<true>(n, |place| &view.idx[view.off_diagonal(n - 1 - place)]),
+            Triangle::Lower => Ranked::of::<false>(n, |place| &view.idx[view.off_diagonal(place)], costs),
+            Triangle::Upper => Ranked::of::<true>(n, |place| &view.idx[view.off_diagonal(n - 1 - place)], costs),
         };
-        let mut made = Self::ranked::<T>(&ranked)?;
+        let mut made = Self::ranked::<T>(&ranked, costs)?;
         if view.triangle == Triangle::Upper {
             made.order.iter_mut().for_each(|row| *row = (n - 1) as Ordinal - *row);
         }
@@ -151,12 +141,12 @@ impl Schedule {
     }
 
     /// The schedule of rows whose levels are known; their places stand for them in its order.
-    pub(crate) fn ranked<T: Real>(ranked: &Ranked) -> Result<Self> {
+    pub(crate) fn ranked<T: Real>(ranked: &Ranked, by: &Levels) -> Result<Self> {
         let Ranked { links, level_ptr, .. } = ranked;
         let linked = ranked.is_linked();
         let narrow = linked || links.len() < NARROW * (level_ptr.len() - 1);
         let (mut order, ends) = heads_by_level(ranked);
-        let mut parts = cut::<T>(&mut order, &ends, ranked, narrow);
+        let mut parts = cut::<T>(&mut order, &ends, ranked, narrow, by);
         let places = parts.iter().map(|part| part.places).sum::<usize>();
         if u32::try_from(places).is_err() {
             let limit = u64::from(u32::MAX);
@@ -174,7 +164,7 @@ impl Schedule {
         let links = if linked { order.par_iter().map(|&place| links[place as usize]).collect() } else { Vec::new() };
         let level_ptr = level_ptr.clone();
         let mut schedule = Self { order, links, level_ptr, slices, places, narrow, segments: Vec::new() };
-        schedule.segments = if linked { schedule.whole() } else { schedule.divide(&costs) };
+        schedule.segments = if linked { schedule.whole() } else { schedule.divide(&costs, by.change) };
         Ok(schedule)
     }
 
@@ -276,15 +266,15 @@ impl Schedule {
     }
 
     /// The cheapest sequence of spans, by dynamic programming over the levels.
-    fn divide(&self, costs: &[(usize, [f64; 2])]) -> Vec<Segment> {
+    fn divide(&self, costs: &[(usize, [f64; 2])], change: f64) -> Vec<Segment> {
         let mut total = [0.0; 2];
         let came: Vec<[usize; 2]> = costs
             .iter()
             .map(|&(_, cost)| {
                 let before = total;
                 [0, 1].map(|by| {
-                    let from = if before[by] <= before[1 - by] + CHANGE { by } else { 1 - by };
-                    total[by] = before[from] + if from == by { 0.0 } else { CHANGE } + cost[by];
+                    let from = if before[by] <= before[1 - by] + change { by } else { 1 - by };
+                    total[by] = before[from] + if from == by { 0.0 } else { change } + cost[by];
                     from
                 })
             })
@@ -337,7 +327,7 @@ struct Part {
 
 /// Puts the chains of each level in order and cuts levels into slices, in parallel over runs of levels. `order` has each level's heads, up to
 /// `ends`, and then all of its rows.
-fn cut<T: Real>(order: &mut [Ordinal], ends: &[Offset], ranked: &Ranked, narrow: bool) -> Vec<Part> {
+fn cut<T: Real>(order: &mut [Ordinal], ends: &[Offset], ranked: &Ranked, narrow: bool, by: &Levels) -> Vec<Part> {
     let level_ptr = &ranked.level_ptr;
     let (levels, mut tasks, mut left, mut first) = (level_ptr.len() - 1, Vec::new(), order, 0);
     while first < levels {
@@ -362,14 +352,15 @@ fn cut<T: Real>(order: &mut [Ordinal], ends: &[Offset], ranked: &Ranked, narrow:
             by_class(&mut rows[begin..heads], ranked, &mut keys);
             let lanes = if narrow { (end - begin) / SPREAD } else { LANES };
             if heads == end {
-                part.cut::<T>(rows[begin..end].iter().map(|&row| ranked.row(row as usize)), level_ptr[level], lanes);
+                let alone = rows[begin..end].iter().map(|&row| ranked.row(row as usize));
+                part.cut::<T>(alone, level_ptr[level], lanes, by);
                 continue;
             }
             chains.clear();
             chains.extend(rows[begin..heads].iter().map(|&head| (head, ranked.shape(head as usize))));
             let all = chains.iter().flat_map(|&(head, shape)| (0..shape.rows).map(move |k| head + k as Ordinal));
             rows[begin..end].iter_mut().zip(all).for_each(|(row, place)| *row = place);
-            part.cut::<T>(chains.iter().map(|&(_, shape)| shape), level_ptr[level], lanes);
+            part.cut::<T>(chains.iter().map(|&(_, shape)| shape), level_ptr[level], lanes, by);
         }
         part
     };
@@ -418,7 +409,7 @@ fn rank(shape: Shape) -> usize {
 
 impl Part {
     /// Adds the chains of a level, the first of which is at a position, in slices of about so many rows.
-    fn cut<T: Real>(&mut self, mut chains: impl Iterator<Item = Shape>, position: Offset, lanes: usize) {
+    fn cut<T: Real>(&mut self, mut chains: impl Iterator<Item = Shape>, position: Offset, lanes: usize, by: &Levels) {
         let (first, places) = (self.slices.len(), self.places);
         let mut begin = position;
         let mut close = |slice: Shape, links: usize| {
@@ -448,8 +439,8 @@ impl Part {
         let rows = (begin - position) as usize;
         let slices = (self.slices.len() - first) as f64;
         let bytes = ((self.places - places) * (4 + T::BYTES) + rows * (4 + 5 * T::BYTES)) as f64;
-        let alone = LEVEL[0] + BESIDE * (rows - 1) as f64;
-        self.costs.push((first, [alone, LEVEL[1].max(SLICE * slices).max(bytes / RATE)]));
+        let alone = by.level[0] + by.beside * (rows - 1) as f64;
+        self.costs.push((first, [alone, by.level[1].max(by.slice * slices).max(bytes / by.rate)]));
     }
 }
 
@@ -482,17 +473,22 @@ impl<T: Real> Plan for Levelset<T> {
     type Value = T;
     const NAME: &'static str = "levelset";
 
+    /// By [`Profile::reference`]: the same schedule on every machine.
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
+        Self::analyze_for(matrix, systems, &Profile::reference())
+    }
+    fn analyze_for(matrix: Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Result<Self> {
+        let costs = &profile.triangles.levels;
         // The columns are indexed beside the rows' schedule.
         let columns = || -> Result<_> {
             let rows = Rows::new(Arc::clone(&matrix), systems);
             let transposed = match systems {
                 Systems::Plain => None,
-                Systems::Both => Some(Arc::new(Schedule::of(&rows.view(System::Transposed)?)?)),
+                Systems::Both => Some(Arc::new(Schedule::of(&rows.view(System::Transposed)?, costs)?)),
             };
             Ok((rows, transposed))
         };
-        let (plain, columns) = rayon::join(|| Schedule::of(&View::of(&matrix)), columns);
+        let (plain, columns) = rayon::join(|| Schedule::of(&View::of(&matrix), costs), columns);
         let (plain, (rows, transposed)) = (Arc::new(plain?), columns?);
         Ok(Self { rows, plain, transposed })
     }

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_formats::{Machine, Real};
+use spandrel_formats::{Profile, Real};
 
 use crate::{Diagonal, Result, Triangle, Triangular};
 
@@ -60,11 +60,11 @@ pub trait Plan: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     /// # Errors
     /// Those of a plan that does not fit every triangle: [`crate::Error::NotAGrid`], [`crate::Error::OutsideStencil`].
     fn analyze(matrix: Arc<Triangular<Self::Value>>, systems: Systems) -> Result<Self>;
-    /// As [`Plan::analyze`] for solves on a machine, which may have a quicker way or suit another answer: bits are the same.
+    /// As [`Plan::analyze`] for solves on a device with that profile, which may have a quicker way or suit another answer: bits are the same.
     ///
     /// # Errors
     /// As [`Plan::analyze`].
-    fn analyze_for(matrix: Arc<Triangular<Self::Value>>, systems: Systems, _machine: Machine) -> Result<Self> {
+    fn analyze_for(matrix: Arc<Triangular<Self::Value>>, systems: Systems, _profile: &Profile) -> Result<Self> {
         Self::analyze(matrix, systems)
     }
     /// The triangle.

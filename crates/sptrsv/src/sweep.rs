@@ -22,7 +22,8 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_formats::grid::{Sample, holds};
-use spandrel_formats::{Grid, Machine, Ordinal, Real, Runs};
+use spandrel_formats::profile::Stencils;
+use spandrel_formats::{Grid, Ordinal, Profile, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
 
@@ -31,8 +32,7 @@ pub const GUESSES: usize = 64;
 /// Rows among which the end of the first line is looked for, as on a device.
 const FIRST_LINE: usize = 1 << 16;
 
-/// The lower halves of the stencils that a GPU has kernels for: of 5, 7, 9, 13, 15, 19, 27 and 33 points. Those of any other stencil take
-/// 1.6 us a step with 5 terms, 2.6 with 10 and 3.3 with 13, where a level of level sets takes about one (record/h200-sptrsv.jsonl).
+/// The lower halves of the stencils that a backend may have kernels of their own for: of 5, 7, 9, 13, 15, 19, 27 and 33 points.
 pub const STENCILS: [&[[i32; 3]]; 8] = [
     &[[0, -1, 0], [-1, 0, 0]],
     &[[0, 0, -1], [0, -1, 0], [-1, 0, 0]],
@@ -153,9 +153,9 @@ impl Lattice {
     pub fn canonical(&self) -> ([usize; 3], Vec<[i32; 3]>) {
         canonical(self.size, &self.offsets)
     }
-    /// Whether a GPU has kernels for the stencil: it is one of [`STENCILS`].
-    pub fn has_kernels(&self) -> bool {
-        STENCILS.contains(&&self.canonical().1[..])
+    /// Whether the stencil is one of these, e.g. of those that a device has kernels for.
+    pub fn is_one_of(&self, stencils: Stencils) -> bool {
+        stencils.contains(&&self.canonical().1[..])
     }
     /// Number of levels x + sigma y + tau z.
     pub fn levels(&self) -> usize {
@@ -265,21 +265,21 @@ impl<T: Real> Sweep<T> {
         Err(Error::NotAGrid { plan: Self::NAME, why: format!("none of {GUESSES} guesses holds its rows") })
     }
 
-    /// The plan where it is expected to pay on a machine ([`Sweep::pays`]).
-    pub fn paying(matrix: &Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Option<Self> {
-        let plan = match machine {
-            Machine::Cpu => Self::analyze(Arc::clone(matrix), systems).ok(),
-            Machine::Gpu => Self::with_kernels(matrix, systems),
+    /// The plan where it is expected to pay on a device ([`Sweep::pays`]).
+    pub fn paying(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Option<Self> {
+        let plan = match profile.triangles.stencils {
+            None => Self::analyze(Arc::clone(matrix), systems).ok(),
+            Some(stencils) => Self::with_kernels(matrix, systems, stencils),
         };
-        plan.filter(|plan| plan.pays(machine))
+        plan.filter(|plan| plan.pays(profile))
     }
 
-    /// The plan that a GPU has kernels for, unless it moves much. Several unknowns a point are not looked for but as an axis of their own: what has
+    /// The plan of a stencil that the device has kernels for, unless it moves much. Several unknowns a point are not looked for but as an axis of their own: what has
     /// kernels has one. Nothing is looked for where some rows already have more diagonals than any stencil with kernels.
-    fn with_kernels(matrix: &Arc<Triangular<T>>, systems: Systems) -> Option<Self> {
-        let fits = |plan: &Self| plan.lattice.has_kernels() && plan.moves_little();
+    fn with_kernels(matrix: &Arc<Triangular<T>>, systems: Systems, stencils: Stencils) -> Option<Self> {
+        let fits = |plan: &Self| plan.lattice.is_one_of(stencils) && plan.moves_little();
         let sample = Self::sample(matrix);
-        let most = STENCILS.iter().map(|stencil| stencil.len()).max()?;
+        let most = stencils.iter().map(|stencil| stencil.len()).max()?;
         if sample.has_more_diagonals_than(most) {
             return None;
         }
@@ -299,15 +299,13 @@ impl<T: Real> Sweep<T> {
 
     /// Whether a solve is expected to be faster than one of level sets: it moves at most a third more bytes, as level sets read columns and the order
     /// of rows, and zeros in the places of many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one
-    /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. On a GPU the
-    /// stencil has to be one of [`STENCILS`] besides: any other takes longer for a step than level sets for a level, of which there are no more. Nor are
+    /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. A device with
+    /// kernels for certain stencils takes longer for a step of any other than level sets do for a level, of which there are no more. Nor are
     /// two unknowns a point of a plane swept there: as an axis they make lines of two points, and level sets have them as a chain (docs/adr/0044).
-    pub fn pays(&self, machine: Machine) -> bool {
+    pub fn pays(&self, profile: &Profile) -> bool {
         let [along, _, planes] = self.lattice.size();
-        if machine == Machine::Gpu && (!self.lattice.has_kernels() || along == 2 && planes > 1) {
-            return false;
-        }
-        self.moves_little()
+        let has_kernels = |stencils| self.lattice.is_one_of(stencils) && (along != 2 || planes <= 1);
+        profile.triangles.stencils.is_none_or(has_kernels) && self.moves_little()
     }
 
     /// Whether it moves at most a third more bytes than level sets.
@@ -460,8 +458,8 @@ impl<T: Real> Plan for Sweep<T> {
         let grid = Grid::of_runs(&runs).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
         Self::found(&runs, &matrix, &grid, systems)
     }
-    fn analyze_for(matrix: Arc<Triangular<T>>, systems: Systems, machine: Machine) -> Result<Self> {
-        match (machine == Machine::Gpu).then(|| Self::with_kernels(&matrix, systems)).flatten() {
+    fn analyze_for(matrix: Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Result<Self> {
+        match profile.triangles.stencils.and_then(|stencils| Self::with_kernels(&matrix, systems, stencils)) {
             Some(plan) => Ok(plan),
             None => Self::analyze(matrix, systems),
         }

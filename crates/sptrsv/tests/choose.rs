@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use spandrel_formats::{Csr, Machine, Triplets, generate};
+use spandrel_formats::{Csr, Profile, Triplets, generate};
+use spandrel_sptrsv::sweep::STENCILS;
 use spandrel_sptrsv::{
     AnyPlan, Diagonal, Latency, Plan, Serial, Sweep, Systems, Triangle, Triangular, View, choose, split,
 };
+
+/// One core, and a device with kernels for some stencils whose rows wait for each other.
+fn profiles() -> [Profile; 2] {
+    [Profile::reference(), Profile::invented(&STENCILS)]
+}
 
 fn lower(a: &Csr<f64>) -> Arc<Triangular<f64>> {
     let lower = split(a).expect("square").lower;
@@ -31,22 +37,23 @@ fn what_decides() {
     let line = lower(&generate::csr("poisson1d:60000").expect("a known generator"));
     let (thin, wide) = (layered(1000, 50), layered(10, 5000));
     let small = lower(&generate::csr("poisson2d:9x9").expect("a known generator"));
+    let [core, device] = profiles();
     let lines = [
-        ("grid", &grid, Machine::Gpu, 1),
-        ("grid", &grid, Machine::Cpu, 100),
-        ("small grid", &small, Machine::Cpu, 100),
-        ("line", &line, Machine::Gpu, 100),
-        ("line", &line, Machine::Cpu, 100),
-        ("thin levels", &thin, Machine::Gpu, 100),
-        ("thin levels", &thin, Machine::Cpu, 100),
-        ("wide levels", &wide, Machine::Gpu, 100),
-        ("wide levels", &wide, Machine::Cpu, 100),
-        ("wide levels", &wide, Machine::Gpu, 1),
-        ("wide levels", &wide, Machine::Cpu, 1),
+        ("grid", &grid, &device, 1),
+        ("grid", &grid, &core, 100),
+        ("small grid", &small, &core, 100),
+        ("line", &line, &device, 100),
+        ("line", &line, &core, 100),
+        ("thin levels", &thin, &device, 100),
+        ("thin levels", &thin, &core, 100),
+        ("wide levels", &wide, &device, 100),
+        ("wide levels", &wide, &core, 100),
+        ("wide levels", &wide, &device, 1),
+        ("wide levels", &wide, &core, 1),
     ]
-    .map(|(what, matrix, machine, reuse)| {
-        let found = choose(matrix, machine, reuse);
-        format!("{what}, {machine:?}: {}: {}", found.plan, found.why)
+    .map(|(what, matrix, profile, reuse)| {
+        let found = choose(matrix, profile, reuse);
+        format!("{what}, {}: {}: {}", profile.device, found.plan, found.why)
     });
     insta::assert_snapshot!(lines.join("\n"));
 }
@@ -68,7 +75,8 @@ fn any_plan_is_the_plan_that_it_names() {
 }
 
 #[test]
-fn levels_inside_warps_take_a_thread_a_row_on_a_gpu() {
+fn levels_inside_warps_take_one_thread_per_row() {
+    let device = Profile::invented(&STENCILS);
     // Rows in blocks of `size`, each of which needs every `step`-th before it in its block and `far` rows of the sixth block before.
     let blocks = |size: usize, step: usize, far: usize, blocks: usize| {
         let mut triplets = Triplets::new(size * blocks, size * blocks).expect("small");
@@ -81,7 +89,7 @@ fn levels_inside_warps_take_a_thread_a_row_on_a_gpu() {
         }
         lower(&triplets.to_csr().expect("small"))
     };
-    let chosen = |matrix: &Arc<Triangular<f64>>| choose(matrix, Machine::Gpu, 100);
+    let chosen = |matrix: &Arc<Triangular<f64>>| choose(matrix, &device, 100);
     // Two chains that pass through each other's rows: a level of both is a trip through memory, and a step in a warp is shorter.
     let apart = chosen(&blocks(24, 2, 24, 400));
     assert_eq!(apart.plan, "capellini", "{}", apart.why);
@@ -115,33 +123,36 @@ fn levels_inside_warps_take_a_thread_a_row_on_a_gpu() {
             triplets.to_csr().expect("small")
         };
         let mirrored = Triangular::new(mirrored, Triangle::Upper, Diagonal::Unit).expect("upper");
-        let found = [&*matrix, &mirrored].map(|matrix| Latency::of(&View::of(matrix)).expect("few places"));
+        let (levels, waits) = (&device.triangles.levels, device.triangles.waits.as_ref().expect("rows wait"));
+        let played = |matrix| Latency::of(&View::of(matrix), levels, waits).expect("few places");
+        let found = [&*matrix, &mirrored].map(played);
         assert_eq!(found[0], found[1]);
     }
 }
 
 #[test]
-fn several_unknowns_a_point_are_not_swept_on_a_gpu() {
+fn several_unknowns_a_point_are_not_swept_by_kernels_of_certain_stencils() {
+    let [core, device] = profiles();
     let of = |spec: &str| lower(&generate::csr(spec).expect("a known generator"));
-    let lattice = |matrix: &Arc<Triangular<f64>>, machine| {
-        let plan = Sweep::analyze_for(Arc::clone(matrix), Systems::Plain, machine).expect("a grid");
+    let lattice = |matrix: &Arc<Triangular<f64>>, profile| {
+        let plan = Sweep::analyze_for(Arc::clone(matrix), Systems::Plain, profile).expect("a grid");
         let lattice = plan.lattice();
-        (lattice.size(), lattice.unknowns(), lattice.offsets().len(), plan.pays(machine))
+        (lattice.size(), lattice.unknowns(), lattice.offsets().len(), plan.pays(profile))
     };
     let plane = of("elasticity2d:60x50");
     // Of a plane they are an axis there, whose kernels take longer than level sets of chains.
-    assert_eq!(lattice(&plane, Machine::Gpu), ([2, 60, 50], 1, 13, false));
-    assert_eq!(lattice(&plane, Machine::Cpu), ([120, 50, 1], 2, 10, true));
-    assert_eq!(choose(&plane, Machine::Gpu, 100).plan, "levelset");
+    assert_eq!(lattice(&plane, &device), ([2, 60, 50], 1, 13, false));
+    assert_eq!(lattice(&plane, &core), ([120, 50, 1], 2, 10, true));
+    assert_eq!(choose(&plane, &device, 100).plan, "levelset");
     let line = of("poisson2d:2x50");
-    assert_eq!(lattice(&line, Machine::Gpu), ([2, 50, 1], 1, 2, true));
+    assert_eq!(lattice(&line, &device), ([2, 50, 1], 1, 2, true));
     // No axis is left for those of a point in space, and kernels of any stencil take longer than level sets.
     let space = of("system3d:14,b=3");
-    assert_eq!(lattice(&space, Machine::Gpu), ([42, 14, 14], 3, 5, false));
-    assert_eq!(choose(&space, Machine::Gpu, 100).plan, "levelset");
-    assert_eq!(choose(&of("system3d:24,b=3"), Machine::Cpu, 100).plan, "sweep");
+    assert_eq!(lattice(&space, &device), ([42, 14, 14], 3, 5, false));
+    assert_eq!(choose(&space, &device, 100).plan, "levelset");
+    assert_eq!(choose(&of("system3d:24,b=3"), &core, 100).plan, "sweep");
     // The upper triangle has the same lattice.
     let upper = split(&generate::csr::<f64>("elasticity2d:60x50").expect("a known generator")).expect("square").upper;
     let upper = Arc::new(Triangular::new(upper, Triangle::Upper, Diagonal::NonUnit).expect("a triangle"));
-    assert_eq!(lattice(&upper, Machine::Gpu), ([2, 60, 50], 1, 13, false));
+    assert_eq!(lattice(&upper, &device), ([2, 60, 50], 1, 13, false));
 }

@@ -156,7 +156,7 @@ impl<B: Device> Device for Trace<B> {
     type Graph = TracedGraph<B::Graph>;
     type Monitor = B::Monitor;
 
-    forward!(Device to inner: describe resume rearm);
+    forward!(Device to inner: describe profile resume rearm);
 
     fn synchronize(&self) -> Result<()> {
         self.note(Event::Wait("synchronize"));

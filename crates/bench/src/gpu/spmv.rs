@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use spandrel_backend::{Backend, Coeff, Load, Spmv};
+use spandrel_backend::{Backend, Coeff, Device, Load, Spmv};
 use spandrel_backend_cuda::cudarc::driver::result::memcpy_dtod_async;
 use spandrel_backend_cuda::{BdiaKernel, CooKernel, CsrKernel, Cuda, Scalar, Vector};
-use spandrel_formats::choose::{Machine, choose_for};
+use spandrel_formats::choose;
 use spandrel_formats::{Bdia, Bsr, Coo, Csr, Format, Real};
 
 use super::clock::{self, Label, Timed, interleave};
@@ -423,7 +423,7 @@ pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan
             contest.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
         }
     }
-    let chosen = choose_for(&contest.csr, Machine::Gpu).format.to_owned();
+    let chosen = choose(&contest.csr, gpu.be.profile()).format.to_owned();
     let mut found = contest.found;
     let own = |l: &&Line| l.contender == "spandrel";
     // Of several kernels of one format the backend's own choice came first.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use spandrel_backend::{Backend, Load, Mat, Part, ResidentTri, Sptrsv, Tri};
+use spandrel_backend::{Backend, Device, Load, Mat, Part, ResidentTri, Sptrsv, Tri};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
-use spandrel_formats::{Csr, Machine, Real, Traffic};
+use spandrel_formats::{Csr, Real, Traffic};
 use spandrel_sptrsv::{Plan, Serial, Sweep, System, Systems};
 
 use super::clock::{self, Label, Timed, interleave};
@@ -119,7 +119,7 @@ impl<'a, T: Real> Underway<'a, T> {
         Cuda: Sptrsv<P> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,
         <Cuda as Load<P>>::Resident: 'static,
     {
-        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix, Machine::Gpu))?;
+        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix, self.gpu.be.profile()))?;
         let storage = plan.storage();
         let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
         anyhow::ensure!(
@@ -298,7 +298,7 @@ fn one<T: Real>(
     room: Room,
 ) -> Result<Findings> {
     let operands = Operands { b: gpu.be.upload(&problem.b)?, x: RefCell::new(gpu.be.zeros(problem.facts.n)?) };
-    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix, Machine::Gpu));
+    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix, gpu.be.profile()));
     let mut at = Underway {
         gpu,
         room,

@@ -17,7 +17,7 @@ use std::time::Instant;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use spandrel_backend::{Backend, CgSteps, Coeff, Mat, Operator, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Bdia, Csr, Dia, Format, Machine, Real, choose_for};
+use spandrel_formats::{Bdia, Csr, Dia, Format, Real, choose};
 use spandrel_solvers::multigrid::{Halves, Planned, Smoother};
 use spandrel_solvers::{Cg, Hierarchy, Identity, Multigrid, Options};
 use spandrel_sptrsv::{Capellini, Sweep};
@@ -117,7 +117,7 @@ pub fn size(text: &str) -> Result<[usize; 3]> {
 ///
 /// # Errors
 /// A format that is not offered; a backend that fails; a reference that does not converge.
-pub fn run<B>(be: &B, machine: Machine, plan: &Plan) -> Result<Line>
+pub fn run<B>(be: &B, plan: &Plan) -> Result<Line>
 where
     B: Spmv<Csr<f64>>
         + Spmv<Dia<f64>>
@@ -130,7 +130,7 @@ where
     let start = Instant::now();
     let problem = Problem::new(plan.size)?;
     let setup_ms = milliseconds(start);
-    let chosen = choose_for(&problem.operators[0], machine).format;
+    let chosen = choose(&problem.operators[0], be.profile()).format;
     match plan.format.as_deref() {
         Some("csr") => run_in::<Csr<f64>, B>(be, &problem, plan, setup_ms),
         Some("dia") => run_in::<Dia<f64>, B>(be, &problem, plan, setup_ms),
@@ -418,7 +418,7 @@ mod tests {
     fn ours_needs_no_more_iterations_than_the_reference() {
         for (text, format, reference) in [("16", "csr", 50), ("16x24x32", "dia", 15), ("24", "bdia", 15)] {
             let plan = Plan { size: size(text).unwrap(), format: Some(format.into()), reference, sets: 2 };
-            let line = run(&Cpu::new(), Machine::Cpu, &plan).unwrap();
+            let line = run(&Cpu::new(), &plan).unwrap();
             let hpcg = line.more.hpcg.as_ref().unwrap();
             println!("{}", summary(&line));
             assert!(hpcg.valid, "{line:?}");

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use spandrel_backend::{Backend, Sptrsv, Tri};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Machine, Real, choose};
+use spandrel_formats::{Csr, Profile, Real};
 use spandrel_sptrsv::{Plan, System, for_each_plan};
 
 use super::lines::{Solver, judge, lines};
@@ -95,7 +95,7 @@ impl<'a, T: Real> Underway<'a, T> {
     where
         Cpu: Sptrsv<P> + Backend<T>,
     {
-        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix, Machine::Cpu))?;
+        let (plan, analyze_ms) = prepared(|| way.analyze::<P>(&self.problem.matrix, &Profile::reference()))?;
         let plan = Arc::new(plan);
         let (tri, load_ms) = prepared(|| Ok(Tri::<Cpu, P>::load(self.be, Arc::clone(&plan))?))?;
         let x = self.be.zeros(self.problem.facts.n)?;
@@ -147,7 +147,7 @@ fn one<T: SolveReal>(be: &Cpu, problem: &Problem<T>, contest: &Contest, found: &
 where
     Cpu: Backend<T>,
 {
-    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix, Machine::Cpu));
+    let chosen = contest.auto.then(|| chosen_plan(&problem.matrix, &Profile::reference()));
     let stored = if contest.peers.is_empty() { None } else { Some(Stored::new(problem)?) };
     let mut at = Underway { be, problem, contenders: Vec::new(), solvers: Vec::new(), errors: Vec::new() };
     let mut known = Vec::new();
@@ -178,7 +178,7 @@ where
         }
     }
     // Beside a triangle that a cache holds, the rate of memory says nothing.
-    if contest.machine && problem.facts.effective_bytes > choose::PAST_CACHE {
+    if contest.machine && problem.facts.effective_bytes > Profile::reference().memory.resident {
         for triad in [false, true] {
             let stream = Stream::new(triad);
             let (noun, bytes) = (stream.noun(), stream.bytes());

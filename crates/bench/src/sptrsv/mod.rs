@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use serde::Serialize;
-use spandrel_formats::{Machine, Real};
+use spandrel_formats::{Profile, Real};
 use spandrel_sptrsv::{Triangle, Triangular};
 
 use crate::contender::Effort;
@@ -64,9 +64,9 @@ pub(crate) struct Chosen {
     pub(crate) why: String,
 }
 
-/// The plan for many solves with a triangle on a machine.
-pub(crate) fn chosen_plan<T: Real>(matrix: &Arc<Triangular<T>>, machine: Machine) -> Chosen {
-    let spandrel_sptrsv::Choice { plan, why } = spandrel_sptrsv::choose(matrix, machine, MANY);
+/// The plan for many solves with a triangle on a device.
+pub(crate) fn chosen_plan<T: Real>(matrix: &Arc<Triangular<T>>, profile: &Profile) -> Chosen {
+    let spandrel_sptrsv::Choice { plan, why } = spandrel_sptrsv::choose(matrix, profile, MANY);
     Chosen { plan, why }
 }
 

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use spandrel_formats::{Machine, Real};
+use spandrel_formats::{Profile, Real};
 use spandrel_sptrsv::{Plan, Stages, Structured, Systems, Triangular};
 
 use super::Contest;
@@ -61,9 +61,9 @@ impl Way {
     ///
     /// # Errors
     /// The analysis's.
-    pub(crate) fn analyze<P: Plan>(self, matrix: &Arc<Triangular<P::Value>>, machine: Machine) -> Result<P> {
+    pub(crate) fn analyze<P: Plan>(self, matrix: &Arc<Triangular<P::Value>>, profile: &Profile) -> Result<P> {
         if self == Self::default() {
-            return Ok(P::analyze_for(Arc::clone(matrix), Systems::Plain, machine)?);
+            return Ok(P::analyze_for(Arc::clone(matrix), Systems::Plain, profile)?);
         }
         let plan: Box<dyn Any> = Box::new(self.structured(matrix)?);
         plan.downcast().map(|plan| *plan).map_err(|_| anyhow!("{} has no variants", P::NAME))
@@ -96,8 +96,8 @@ mod tests {
         let variant = Way { variant: Some(VARIANTS[0]), grid: Some([4, 2, 1]) };
         let matrix = Triangular::new(Csr::identity(8).unwrap(), Triangle::Lower, Diagonal::NonUnit).unwrap();
         let matrix: Arc<Triangular<f64>> = Arc::new(matrix);
-        let plan: Structured<f64> = variant.analyze(&matrix, Machine::Cpu).unwrap();
+        let plan: Structured<f64> = variant.analyze(&matrix, &Profile::reference()).unwrap();
         assert_eq!((plan.size(), plan.stages()), ([4, 2, 1], Stages::NONE));
-        assert!(variant.analyze::<Serial<f64>>(&matrix, Machine::Cpu).is_err());
+        assert!(variant.analyze::<Serial<f64>>(&matrix, &Profile::reference()).is_err());
     }
 }

@@ -129,6 +129,39 @@ fn devices_says_why_there_is_no_gpu() {
 }
 
 #[test]
+fn devices_shows_the_profile_and_a_calibration_is_kept_read_and_ignored_if_damaged() {
+    let folder = Folder::new();
+    let file = folder.name("deep/calibration.json");
+    let with = |args: &[&str]| {
+        let output = spandrel().env("SPANDREL_CALIBRATION", &file).args(args).output().expect("the program starts");
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""), "{args:?}");
+        output
+    };
+    let cpu = || json(&with(&["devices", "--json"]))["profiles"][0].clone();
+    let before = cpu();
+    assert!(["measured", "scaled"].contains(&before["origin"].as_str().unwrap()), "{before}");
+    assert!(stdout(&with(&["devices"])).contains(&format!("profile {}: ", before["origin"].as_str().unwrap())));
+    let text = stdout(&with(&["devices", "--calibrate"]));
+    assert!(text.contains("profile calibrated: ") && text.contains(&file), "{text}");
+    let calibrated = cpu();
+    assert_eq!(calibrated["origin"], "calibrated");
+    assert_ne!(calibrated["numbers"], before["numbers"]);
+    // A solve takes it as it is, one that promises bits goes without.
+    with(&["solve", "poisson2d:8"]);
+    for damaged in ["{", r#"{"version": 0}"#] {
+        std::fs::write(&file, damaged).expect("the folder can be written");
+        let object = json(&with(&["devices", "--json"]));
+        assert_eq!(object["profiles"][0], before, "{object}");
+        assert!(object["calibration"]["note"].as_str().unwrap().contains("ignored"), "{object}");
+        assert!(stdout(&with(&["devices"])).contains("note  "), "{damaged}");
+        with(&["solve", "poisson2d:8"]);
+    }
+    // Nowhere to keep it is said before anything is measured.
+    let refused = run(&["devices", "--calibrate"]);
+    assert!(refused.status.code() == Some(1) && stderr(&refused).contains("SPANDREL_CALIBRATION is empty"));
+}
+
+#[test]
 fn a_direct_solve_is_the_hosts() {
     for args in [["solve", "poisson2d:4", "--solver", "direct"], ["solve", "poisson2d:4", "--backend", "cpu"]] {
         let (code, object) = run_json(&args);

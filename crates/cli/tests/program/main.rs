@@ -35,7 +35,7 @@ fn program() -> std::ffi::OsString {
 /// The program, with a fixed width for its help, and on the CPU whatever the machine has: the tests of [`gpu`] show it the GPUs.
 fn spandrel() -> Command {
     let mut command = Command::new(program());
-    command.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE").env(HIDES_GPUS, "");
+    command.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE").env(HIDES_GPUS, "").env("SPANDREL_CALIBRATION", "");
     command
 }
 

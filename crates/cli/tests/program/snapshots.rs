@@ -10,6 +10,10 @@ fn redacted(text: &str) -> String {
             lines.push(format!("{} [machine]", line.split_whitespace().next().unwrap_or("")));
             continue;
         }
+        if line.trim_start().starts_with("profile ") {
+            lines.push("      profile [of the machine]".to_string());
+            continue;
+        }
         if line.starts_with("cuda") {
             lines.push("cuda [gpu or why none]".to_string());
             continue;

@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use spandrel_backend::{Coeff, EveryMethod, Mat, Order, Preconditioner, Spmv, Sptrsv};
-use spandrel_formats::{Csr, Dia, Format, Grid, Machine, Real};
+use spandrel_formats::{Csr, Dia, Format, Grid, Profile, Real};
 use spandrel_solvers::factored::{Plans, SharedTriangles};
 use spandrel_solvers::{BiCgStab, Cg, Error, Factored, Options, Outcome};
+use spandrel_sptrsv::sweep::STENCILS;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan, Ssor, Sweep};
 
 use super::pairs::{Boxed, LIMIT, converted, on_the_host, options, refused, same};
@@ -79,9 +80,10 @@ fn for_a_gpu<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<O
         let factor = F::symbolic(csr).map_err(failed)?;
         let numeric = factor.numeric(csr.values()).map_err(failed)?;
         let triangles: SharedTriangles<T> = factor.triangles(numeric).map_err(failed)?.into();
+        let gpu = Profile::invented(&STENCILS);
         let with_kernels = |triangle: &Arc<_>, systems| {
-            let plan = Sweep::analyze_for(Arc::clone(triangle), systems, Machine::Gpu).map_err(drop)?;
-            if plan.lattice().has_kernels() { Ok(plan) } else { Err(()) }
+            let plan = Sweep::analyze_for(Arc::clone(triangle), systems, &gpu).map_err(drop)?;
+            if plan.lattice().is_one_of(&STENCILS) { Ok(plan) } else { Err(()) }
         };
         let Ok(plans) = Plans::planned(&triangles, with_kernels) else { return Ok(None) };
         Ok(Some(Box::new(Factored::load(be, factor, plans).map_err(refused)?)))

@@ -120,7 +120,7 @@ impl<B: Device> Device for Broken<B> {
     fn describe(&self) -> String {
         format!("{}, {:?}", self.inner.describe(), self.flaw)
     }
-    forward!(Device to inner: synchronize monitor resume rearm report_latest report);
+    forward!(Device to inner: profile synchronize monitor resume rearm report_latest report);
 
     fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph> {
         self.inner.capture(&mut Inner { step, device: self })

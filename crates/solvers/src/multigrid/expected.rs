@@ -9,13 +9,12 @@
 //! pi^2 M / (2 (n + 1)^2) / D for the smoothest function on the grid, M and D its moments and diagonal; over [`GAIN`], or [`LINES`] where an axis
 //! couples weakly, as IC(0) is nearly exact along the strong one. With the cycle [`CYCLES`].
 //!
-//! Times: bytes over the machine's rate ([`spandrel_formats::choose`]), on a GPU calls and a step of a sweep for each level besides. What a set-up on the host
+//! Times, by the device's [`Profile`]: bytes over its rate, on a GPU calls and a step of a sweep for each level besides. What a set-up on the host
 //! does with a preconditioner is as much work as moving its bytes [`SETUP`] times. On a CPU threads do both and cancel; a GPU waits for the
 //! host's threads and the bus, so that larger grids pay there than on a CPU, and planes sooner than boxes.
 //! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 4.
 
-use spandrel_formats::choose::{GPU_NANOSECONDS_PER_BYTE, NANOSECONDS_PER_BYTE};
-use spandrel_formats::{Coarsening, Csr, Grid, Machine, NotAGrid, Real, Stencil};
+use spandrel_formats::{Coarsening, Csr, Grid, NotAGrid, Profile, Real, Stencil};
 
 use super::hierarchy::{SAMPLES, WEAK, strong};
 
@@ -29,18 +28,8 @@ const LINES: f64 = 32.0;
 const CYCLES: f64 = 7.0;
 /// What is done on the host to set a preconditioner up, in times of moving its bytes (a share of one core's): 17 to 26 for the cycle.
 const SETUP: f64 = 20.0;
-/// Nanoseconds of a level of a sweep on a GPU (record/h200-sptrsv.jsonl).
-const LEVEL: f64 = 270.0;
-/// Nanoseconds of a call on a GPU beside its work, as those of products ([`spandrel_formats::choose::GPU_COSTS`]).
-const CALL: f64 = 2000.0;
 /// Calls of a cycle for a grid, on the coarsest, and with IC(0).
 const CALLS: [f64; 3] = [9.0, 2.0, 2.0];
-/// Nanoseconds a byte to a GPU over the bus: 50 GB/s (record/h200-upload-variants.txt).
-const BUS: f64 = 0.02;
-/// Nanoseconds of a first set-up of the cycle on a GPU whatever its size: kernels that are loaded, page-locked memory, buffers of each grid
-/// (80 ms with 512 x 512 points, where the model has a third of that; 0.3 s where the driver compiles the kernels, once on a machine;
-/// record/h200-program.txt).
-const FIRST: f64 = 6e7;
 /// The tolerance that iterations are counted to.
 const EPSILON: f64 = 1e-8;
 
@@ -75,12 +64,12 @@ pub enum NotExpected {
 }
 
 impl Expected {
-    /// For a symmetric matrix, which is the caller's word, on a machine whose host has so many threads. A few passes over the entries in
-    /// parallel; a look at a sample of rows.
+    /// For a symmetric matrix, which is the caller's word, on a device with that profile. A few passes over the entries in parallel; a look at a
+    /// sample of rows.
     ///
     /// # Errors
     /// [`NotExpected`], the reason.
-    pub fn of<T: Real>(a: &Csr<T>, machine: Machine, threads: usize) -> Result<Self, NotExpected> {
+    pub fn of<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<Self, NotExpected> {
         let dominance = a.dominance().ok_or(NotExpected::NotDominant)?;
         let grid = Grid::detect(a)?;
         let mut stencil = Stencil::of(&grid);
@@ -132,12 +121,10 @@ impl Expected {
             return Err(NotExpected::Small);
         }
         // Nanoseconds a byte of an iteration and of the host's work, and of a level; the set-up of IC(0) is the device's.
-        let (byte, level, call, begin) = match machine {
-            Machine::Cpu => (NANOSECONDS_PER_BYTE / threads.max(1) as f64, 0.0, 0.0, 0.0),
-            Machine::Gpu => (GPU_NANOSECONDS_PER_BYTE, LEVEL, CALL, FIRST),
-        };
-        let host =
-            SETUP * NANOSECONDS_PER_BYTE / threads.max(1) as f64 + if machine == Machine::Gpu { BUS } else { 0.0 };
+        let Profile { memory, iteration, host, .. } = profile;
+        let byte = memory.nanoseconds_per_byte / memory.units.max(1) as f64;
+        let (level, call, begin) = (iteration.level, iteration.call, iteration.first);
+        let host = SETUP * host.nanoseconds_per_byte / host.threads.max(1) as f64 + iteration.bus;
         let ic0 = iterations * ((common + incomplete) * byte + 2.0 * levels(size) * level + CALLS[2] * call)
             + SETUP * incomplete * byte;
         let mg = CYCLES * ((common + cycle) * byte + waits * level + calls * call) + cycle * host + begin;
@@ -154,9 +141,26 @@ impl Expected {
 mod tests {
     use super::*;
     use spandrel_formats::generate;
+    use spandrel_formats::profile::Iteration;
 
-    fn expected(spec: &str, machine: Machine) -> Result<Expected, NotExpected> {
-        Expected::of(&generate::csr::<f64>(spec).unwrap(), machine, 16)
+    /// A CPU with so many threads.
+    fn cpu(threads: usize) -> Profile {
+        let mut cpu = Profile::reference();
+        (cpu.memory.units, cpu.host.threads) = (threads, threads);
+        cpu
+    }
+
+    /// A device with 200 times the memory rate of a core of its host, which has so many threads.
+    fn far(threads: usize) -> Profile {
+        let mut far = cpu(threads);
+        far.memory.units = 1;
+        far.memory.nanoseconds_per_byte /= 200.0;
+        far.iteration = Iteration { level: 250.0, call: 2000.0, bus: 0.02, first: 5e7 };
+        far
+    }
+
+    fn expected(spec: &str, profile: &Profile) -> Result<Expected, NotExpected> {
+        Expected::of(&generate::csr::<f64>(spec).unwrap(), profile)
     }
 
     #[test]
@@ -167,7 +171,7 @@ mod tests {
             ("d3n7:48", "d3n7:90"),
             ("d3n27:16", "d3n27:90"),
         ] {
-            let (few, many) = (expected(small, Machine::Cpu).unwrap(), expected(large, Machine::Cpu).unwrap());
+            let (few, many) = (expected(small, &cpu(16)).unwrap(), expected(large, &cpu(16)).unwrap());
             assert!(!few.pays(), "{small}: {few:?}");
             assert!(many.pays(), "{large}: {many:?}");
             assert!(many.iterations > few.iterations);
@@ -175,35 +179,35 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_waits_for_its_host() {
+    fn a_device_waits_for_its_host() {
         let (box_, plane) = ("d3n7:64", "poisson2d:512");
-        assert!(!expected(box_, Machine::Gpu).unwrap().pays());
-        assert!(expected(plane, Machine::Gpu).unwrap().pays());
+        assert!(!expected(box_, &far(16)).unwrap().pays());
+        assert!(expected(plane, &far(16)).unwrap().pays());
         let a = generate::csr::<f64>("poisson2d:512").unwrap();
-        let by = |threads| Expected::of(&a, Machine::Gpu, threads).unwrap().mg;
+        let by = |threads| Expected::of(&a, &far(threads)).unwrap().mg;
         assert!(by(1) > by(16));
     }
 
     #[test]
     fn a_dominant_diagonal_needs_no_cycle() {
         let mut a = generate::csr::<f64>("poisson2d:200").unwrap();
-        assert!(Expected::of(&a, Machine::Cpu, 2).unwrap().pays());
+        assert!(Expected::of(&a, &cpu(2)).unwrap().pays());
         for i in 0..a.nrows() {
             let at = a.row_ptr()[i] as usize + a.row(i).0.partition_point(|&j| (j as usize) < i);
             a.values_mut()[at] += 1.0;
         }
-        let found = Expected::of(&a, Machine::Cpu, 2).unwrap();
+        let found = Expected::of(&a, &cpu(2)).unwrap();
         assert!(!found.pays() && found.iterations < 20.0, "{found:?}");
     }
 
     #[test]
     fn what_is_not_safe_is_refused() {
-        assert_eq!(expected("elasticity2d:20", Machine::Cpu), Err(NotExpected::NotDominant));
+        assert_eq!(expected("elasticity2d:20", &cpu(2)), Err(NotExpected::NotDominant));
         assert!(matches!(
-            expected("electrostatic:n=300", Machine::Cpu),
+            expected("electrostatic:n=300", &cpu(2)),
             Err(NotExpected::NotDominant | NotExpected::NotAGrid(_))
         ));
-        assert!(matches!(expected("poisson2d:2x2", Machine::Cpu), Err(NotExpected::Small)));
+        assert!(matches!(expected("poisson2d:2x2", &cpu(2)), Err(NotExpected::Small)));
         // Coupled along one diagonal of the plane alone, all but.
         let n = 40;
         let mut triplets = spandrel_formats::Triplets::new(n * n, n * n).unwrap();
@@ -220,6 +224,6 @@ mod tests {
             }
         }
         let askew = triplets.to_csr().unwrap();
-        assert_eq!(Expected::of(&askew, Machine::Cpu, 2), Err(NotExpected::Askew));
+        assert_eq!(Expected::of(&askew, &cpu(2)), Err(NotExpected::Askew));
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use spandrel_backend::Device;
-use spandrel_formats::choose::Machine;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Real, Survey};
 use spandrel_solvers::{Direct, DirectOptions, Error, Method, Phase, Progress, Result};
@@ -186,11 +185,6 @@ pub struct Planned<T: Element> {
     reporter: Reporter,
 }
 
-/// The machine whose costs decide on a device.
-fn machine<B: Device>() -> Machine {
-    if B::NAME == "cpu" { Machine::Cpu } else { Machine::Gpu }
-}
-
 impl<T: Element> Planned<T> {
     pub(super) fn new<B: SolverBackend<T>>(
         device: &B,
@@ -208,10 +202,9 @@ impl<T: Element> Planned<T> {
         }
         let system = System::renumbered(settings.reorder, a, settings.updatable)?;
         let survey = if system.perm.is_some() { Survey::of(&*system.a) } else { survey };
-        let machine = machine::<B>();
         plan.choose_blocks(&system.a)?;
-        plan.choose_multigrid(&settings, &system.a, machine);
-        let candidates = plan.choose_format::<T, B>(&settings, (&system.a, &survey), device, machine)?;
+        plan.choose_multigrid(&settings, &system.a, device.profile());
+        let candidates = plan.choose_format::<T, B>(&settings, (&system.a, &survey), device)?;
         match plan.method {
             Method::Direct => {
                 (plan.backend, plan.device) = ("cpu", host());

@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 
 use spandrel_backend::{Order, Spmv};
-use spandrel_formats::choose::{Candidate, Machine, choose_for};
-use spandrel_formats::{Csr, Grid, Real, Survey};
+use spandrel_formats::choose::{Candidate, choose};
+use spandrel_formats::{Csr, Grid, Profile, Real, Survey};
 use spandrel_solvers::multigrid::Expected;
 use spandrel_solvers::{Error, GmresOptions, Method, Options, Precond, Result};
 
@@ -156,13 +156,13 @@ impl Plan {
 
     /// Takes multigrid instead of IC(0) if the policy chose that and [`Expected`] says that multigrid is faster, for the matrix in the
     /// numbering of the solve. Reproducible solves and narrow preconditioners keep IC(0).
-    pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, machine: Machine) {
+    pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let is_open = settings.preconditioner.is_none() && self.preconditioner == Precond::Ic0;
         let is_plain = !self.reproducible && self.precision == Precision::Native;
         if !is_open || !is_plain || self.method != Method::Cg {
             return;
         }
-        let Ok(expected) = Expected::of(a, machine, rayon::current_num_threads()) else { return };
+        let Ok(expected) = Expected::of(a, profile) else { return };
         if !expected.pays() {
             return;
         }
@@ -200,7 +200,6 @@ impl Plan {
         settings: &Settings,
         (a, survey): (&Csr<T>, &Survey),
         device: &B,
-        machine: Machine,
     ) -> Result<Vec<&'static str>> {
         if self.method == Method::Direct {
             (self.format, self.format_why) = ("csr", "what a factorisation reads".to_string());
@@ -216,23 +215,24 @@ impl Plan {
             return Ok(Vec::new());
         }
         // The same format everywhere is part of the same bits everywhere.
-        let machine = if settings.reproducible { Machine::Cpu } else { machine };
+        let reference = Profile::reference();
+        let profile = if settings.reproducible { &reference } else { device.profile() };
         if settings.format == FormatChoice::Measured {
             if settings.reproducible {
                 let why =
                     "a measured format differs from machine to machine; leave reproducible or measured out".into();
                 return Err(Error::NotReproducible { why });
             }
-            let candidates = candidates(choose_for(a, machine).candidates);
+            let candidates = candidates(choose(a, profile).candidates);
             self.format = candidates.first().copied().unwrap_or("csr");
             return Ok(candidates);
         }
-        let choice = survey.choose(a, machine);
+        let choice = survey.choose(a, profile);
         (self.format, self.format_why) = if !settings.reproducible || shared.contains(&choice.format) {
             (choice.format, choice.why)
         } else {
             // Blocks too, which the choice may have left out.
-            let every = choose_for(a, machine).candidates;
+            let every = choose(a, profile).candidates;
             let allowed = every.iter().filter(|candidate| shared.contains(&candidate.name));
             let best = allowed.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or("csr", |best| best.name);
             (best, format!("the fastest expected among the reproducible; {} would be faster", choice.format))

@@ -28,7 +28,7 @@ use anyhow::{Context, Error, Result, ensure};
 use rayon::prelude::*;
 use spandrel_backend::{Backend, Device};
 use spandrel_backend_cuda::Vector;
-use spandrel_formats::{Csr, Machine, choose_for};
+use spandrel_formats::{Csr, choose};
 use spandrel_solvers::Status;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0};
 
@@ -450,7 +450,7 @@ pub fn run(gpu: &Gpu, libraries: Option<&Libraries>, case: &Case, plan: &Plan) -
     let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
     ensure!(needed <= free, "about {:.1} GiB are needed, {:.1} GiB are free", gib(needed), gib(free));
     let methods = methods(plan, case, &csr);
-    let stem = choose_for(&csr, Machine::Gpu).format;
+    let stem = choose(&csr, gpu.be.profile()).format;
     // Kernels are loaded when they are first asked for.
     let warm = small(case).unwrap_or_else(|| case.clone());
     let few = Plan { effort: Effort::new(1, 0.0), ..plan.clone() };

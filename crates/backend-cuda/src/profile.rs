@@ -1,0 +1,218 @@
+//! What the policies know of a GPU: an H200 as it was measured, and any other scaled from it by what the driver says.
+//!
+//! The scaling rule, for each number the one ratio that bounds it:
+//! - what a byte costs, by memory clock x bus width; what counts as resident, by the second-level cache;
+//! - latencies (steps, hops, levels), by the clock of the multiprocessors;
+//! - what all multiprocessors share (slices under way), by their number x clock;
+//! - calls, the bus and a first set-up are the driver's and the host's, and stay, as shares and ratios do.
+//!
+//! A ratio that the driver does not give is 1.
+
+use spandrel_formats::Profile;
+use spandrel_formats::profile::{Cost, Factoring, Host, Iteration, Levels, Memory, Origin, Products, Triangles, Waits};
+use spandrel_sptrsv::sweep::STENCILS;
+
+use crate::DeviceInfo;
+
+/// The name of the GPU that was measured begins like this.
+const MEASURED: &str = "NVIDIA H200";
+/// What the driver says of it: clock of the multiprocessors and of the memory in kHz, bits of the memory's bus, bytes of the second-level cache.
+const CLOCK: u32 = 1_980_000;
+const MEMORY_CLOCK: u32 = 3_201_000;
+const MEMORY_BUS: u32 = 6144;
+const L2_CACHE: u32 = 60 << 20;
+const MULTIPROCESSORS: u32 = 132;
+
+/// The H200 of `record/h200-*`.
+///
+/// Products: call and step from products of some thirty real matrices of 100,000 to two million entries, efficiency from stencils of 2 to 17
+/// million rows (`record/h200-spmv.jsonl`, `record/h200-spmv-variants.txt`). A row of CSR has as many lanes as its length asks for, so that
+/// none is a chain. Level sets and one thread per row: `record/h200-sptrsv-variants.txt`.
+pub fn h200() -> Profile {
+    let cost = |call, efficiency, step| Some(Cost { call, row: 0.0, place: 0.0, padded: 1.0, efficiency, step });
+    Profile {
+        device: "NVIDIA H200".into(),
+        origin: Origin::Measured,
+        memory: Memory {
+            // 3.9 TB/s.
+            nanoseconds_per_byte: 0.000256,
+            units: 1,
+            resident: 50_000_000,
+            // The cache is faster than the memory, but a few microseconds are too short to get going.
+            resident_rate: Some(0.8),
+            caches: vec![u64::from(L2_CACHE)],
+        },
+        products: Products {
+            halves_dia: true,
+            coo: cost(2000.0, 0.97, 0.0),
+            csr: cost(1850.0, 0.93, 0.0),
+            csc: cost(1860.0, 0.93, 0.0),
+            ell: cost(1750.0, 1.00, 45.0),
+            sell: cost(2000.0, 0.92, 50.0),
+            dia: cost(1900.0, 0.80, 105.0),
+            bdia: cost(1900.0, 1.00, 40.0),
+            hyb: cost(2700.0, 0.97, 45.0),
+            bsr: cost(2500.0, 1.00, 25.0),
+            // BSR with a mask that a whole product does not need.
+            bsrx: None,
+            hec: cost(2700.0, 0.95, 45.0),
+            hmec: cost(2700.0, 0.95, 45.0),
+            dense: cost(1900.0, 1.00, 30.0),
+        },
+        triangles: Triangles {
+            alone: 0,
+            shared_level: 0,
+            // An analysis takes about as long as so many serial solves.
+            paid_back: 4,
+            // A step of any other stencil takes 1.6 us with 5 terms, 2.6 with 10 and 3.3 with 13, where a level of level sets takes about one
+            // (`record/h200-sptrsv.jsonl`).
+            stencils: Some(&STENCILS),
+            levels: Levels {
+                // A thread block alone hands x on through shared memory, a grid through the second-level cache.
+                level: [400.0, 700.0],
+                beside: 350.0,
+                slice: 0.4,
+                rate: 3000.0,
+                // A launch, and rows that are not yet under way.
+                change: 3000.0,
+                chained: 950.0,
+                round: 250.0,
+                link: 40,
+            },
+            waits: Some(Waits {
+                seen: 400,
+                round: 400,
+                end: 400,
+                alone: 350,
+                beside: 350,
+                hop: 500,
+                look: 200,
+                step: 700,
+                // The reciprocal is asked for when the sum is there. Level sets have it by then.
+                inverse: 200,
+            }),
+        },
+        // Sixteen of nineteen matrices within a third (`record/h200-factorize.jsonl`).
+        factoring: Some(Factoring { hop: 2500.0, shared_term: 3.0 }),
+        iteration: Iteration {
+            // `record/h200-sptrsv.jsonl`.
+            level: 270.0,
+            call: 2000.0,
+            // 50 GB/s (`record/h200-upload-variants.txt`).
+            bus: 0.02,
+            // Kernels that are loaded, page-locked memory, buffers of each grid: 80 ms with 512 x 512 points, where the model has a third of that;
+            // 0.3 s where the driver compiles the kernels, once on a machine (`record/h200-program.txt`).
+            first: 6e7,
+        },
+        // A Xeon of 2023; seven of eight matrices within a third.
+        host: Host { threads: 16, nanoseconds_per_byte: 0.0465, entry: 6.0, term: 0.9 },
+    }
+}
+
+/// The profile of a GPU.
+pub fn of(info: &DeviceInfo) -> Profile {
+    let mut profile = h200();
+    profile.host.threads = rayon::current_num_threads();
+    if !info.name.starts_with(MEASURED) {
+        scale(&mut profile, info);
+    }
+    profile
+}
+
+/// Scales the H200's numbers to another GPU. See the module's head.
+fn scale(profile: &mut Profile, info: &DeviceInfo) {
+    let ratio = |measured: f64, here: f64| if here > 0.0 { measured / here } else { 1.0 };
+    let of = |measured: u32, here: u32| ratio(f64::from(measured), f64::from(here));
+    let byte = of(MEMORY_CLOCK, info.memory_clock) * of(MEMORY_BUS, info.memory_bus);
+    let latency = of(CLOCK, info.clock);
+    let all = latency * of(MULTIPROCESSORS, info.multiprocessors);
+    let whole = |nanoseconds: &mut u32| *nanoseconds = (f64::from(*nanoseconds) * latency).round() as u32;
+
+    profile.device.clone_from(&info.name);
+    profile.origin = Origin::Scaled;
+    profile.memory.nanoseconds_per_byte *= byte;
+    if info.l2_cache > 0 {
+        profile.memory.resident = (profile.memory.resident as f64 / of(L2_CACHE, info.l2_cache)) as u64;
+        profile.memory.caches = vec![u64::from(info.l2_cache)];
+    }
+    profile.products.iter_mut().filter_map(|(_, cost)| cost.as_mut()).for_each(|cost| cost.step *= latency);
+    let Levels { level, beside, slice, rate, change: _, chained, round, link } = &mut profile.triangles.levels;
+    level.iter_mut().chain([beside, chained, round]).for_each(|nanoseconds| *nanoseconds *= latency);
+    *slice *= all;
+    *rate /= byte;
+    whole(link);
+    if let Some(Waits { seen, round, end, alone, beside, hop, look, step, inverse }) = &mut profile.triangles.waits {
+        [seen, round, end, alone, beside, hop, look, step, inverse].into_iter().for_each(whole);
+    }
+    if let Some(Factoring { hop, shared_term }) = &mut profile.factoring {
+        (*hop, *shared_term) = (*hop * latency, *shared_term * latency);
+    }
+    profile.iteration.level *= latency;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(name: &str) -> DeviceInfo {
+        DeviceInfo {
+            ordinal: 0,
+            name: name.into(),
+            memory: 1 << 34,
+            compute_capability: (9, 0),
+            multiprocessors: MULTIPROCESSORS,
+            driver_version: crate::NEEDED_VERSION,
+            clock: CLOCK,
+            memory_clock: MEMORY_CLOCK,
+            memory_bus: MEMORY_BUS,
+            l2_cache: L2_CACHE,
+        }
+    }
+
+    #[test]
+    fn the_measured_gpu_has_what_was_measured_and_scaling_to_itself_changes_nothing() {
+        let mut measured = h200();
+        measured.host.threads = rayon::current_num_threads();
+        assert_eq!(of(&info("NVIDIA H200")), measured);
+        let other = of(&info("Stand-in"));
+        measured.device = "Stand-in".into();
+        measured.origin = Origin::Scaled;
+        assert_eq!(other, measured);
+    }
+
+    #[test]
+    fn another_gpu_is_scaled_by_what_bounds_each_number() {
+        let here = DeviceInfo {
+            clock: CLOCK / 2,
+            memory_clock: MEMORY_CLOCK / 2,
+            memory_bus: MEMORY_BUS / 4,
+            l2_cache: L2_CACHE / 2,
+            multiprocessors: MULTIPROCESSORS / 4,
+            ..info("Stand-in")
+        };
+        let (small, measured) = (of(&here), h200());
+        assert_eq!(small.origin, Origin::Scaled);
+        assert_eq!(small.memory.nanoseconds_per_byte, 8.0 * measured.memory.nanoseconds_per_byte);
+        assert_eq!(small.memory.resident, measured.memory.resident / 2);
+        let (ell, wanted) = (small.products.ell.unwrap(), measured.products.ell.unwrap());
+        assert_eq!((ell.step, ell.call, ell.efficiency), (2.0 * wanted.step, wanted.call, wanted.efficiency));
+        assert_eq!(small.triangles.levels.slice, 8.0 * measured.triangles.levels.slice);
+        assert_eq!(small.triangles.waits.unwrap().hop, 2 * measured.triangles.waits.unwrap().hop);
+        assert_eq!(small.factoring.unwrap().hop, 2.0 * measured.factoring.unwrap().hop);
+        assert_eq!(small.iteration.bus, measured.iteration.bus);
+    }
+
+    #[test]
+    fn what_the_driver_does_not_give_is_not_scaled_by() {
+        let unknown = DeviceInfo {
+            clock: 0,
+            memory_clock: 0,
+            memory_bus: 0,
+            l2_cache: 0,
+            multiprocessors: 0,
+            ..info("Stand-in")
+        };
+        let (here, measured) = (of(&unknown), h200());
+        assert_eq!((here.memory, here.triangles), (measured.memory, measured.triangles));
+    }
+}
