@@ -60,7 +60,9 @@ impl Pace {
     /// Runs until the next look: never past the limit, where a monitor stops.
     pub(crate) fn until_next_look(self, done: usize) -> usize {
         let window = self.stagnation.map_or(usize::MAX, |window| window - done % window);
-        self.check_every.min(LONGEST_RUN).min(window).min(self.max_iters.saturating_sub(done)).max(1)
+        // From one multiple to the next, also if the clock has brought a look between them.
+        let every = self.check_every.clamp(1, LONGEST_RUN);
+        (every - done % every).min(window).min(self.max_iters.saturating_sub(done)).max(1)
     }
 
     /// Whether the window that ends with the last of these norms, one per iteration, brought none below the least before it.
