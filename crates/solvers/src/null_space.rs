@@ -129,9 +129,11 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let (mut projected, mut r) = (be.zeros(self.n)?, be.zeros(self.n)?);
         be.copy(None, b, &mut projected)?;
         self.remove(be, None, &mut projected)?;
-        let (mut scratch, mut scalar) =
-            (self.copies.lend(|| be.zeros(self.n))?, self.parts.lend(|| be.scalar(T::zero()))?);
-        let mut norm_of = |v: &B::Vector| norm(be, v, &mut scratch, &mut scalar);
+        // Given back at once: the preconditioner below uses the same set.
+        let norm_of = |v: &B::Vector| -> Result<crate::norm::Norm> {
+            let mut scratch = self.copies.lend(|| be.zeros(self.n))?;
+            norm(be, v, &mut scratch, &mut *self.parts.lend(|| be.scalar(T::zero()))?)
+        };
         let (b_norm, kept) = (norm_of(b)?, norm_of(&projected)?);
         // What a projection leaves of a vector in the null space is its rounding: of a dot product, of the update, and of the basis.
         let dust = (self.basis.len() as f64) * (crate::norm::rounding::<T>(self.n) + 3.0 * T::UNIT_ROUNDOFF);

@@ -10,7 +10,7 @@ use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, Mat, Operator, Preconditioner, Trace};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Traffic};
-use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, Options};
+use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, NullSpace, Options};
 
 type Traced = Trace<Cpu>;
 
@@ -131,4 +131,24 @@ fn a_repeated_solve_allocates_nothing_on_the_device_and_waits_once_a_look() {
         assert_eq!(waits, 3 + outcome.iterations.div_ceil(10), "{outcome:?}");
     }
     assert!(allocations[0] > 0 && allocations[1..] == [0, 0], "{allocations:?}");
+}
+
+#[test]
+fn a_repeated_solve_with_a_null_space_allocates_two_vectors() {
+    let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
+    let a = Mat::load(&be, csr.clone()).unwrap();
+    let (null, jacobi) = (NullSpace::constant(&be, N).unwrap(), Jacobi::new(&be, &csr).unwrap());
+    let (b, mut x) = (be.upload(&uneven::<f64>(N)).unwrap(), Backend::<f64>::zeros(&be, N).unwrap());
+    let options = Options { max_iters: Some(5), ..Options::default() };
+    let mut cg = Cg::new(&be, N).unwrap();
+    let mut vectors = Vec::new();
+    for _ in 0..3 {
+        be.take();
+        let outcome =
+            null.solve(&be, &a, &jacobi, &b, &mut x, &options, |m, b, x, options| cg.solve(&be, &a, m, b, x, options));
+        assert_eq!(outcome.unwrap().iterations, 5);
+        let large = |event: &&Event| matches!(event, Event::Allocation(_, bytes) if *bytes >= 8 * N as u64);
+        vectors.push(be.take().iter().filter(large).count());
+    }
+    assert_eq!(vectors[1..], [2, 2], "{vectors:?}");
 }
