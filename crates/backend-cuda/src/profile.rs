@@ -19,7 +19,7 @@ const MEASURED: &str = "NVIDIA H200";
 /// What the driver says of it: clock of the multiprocessors and of the memory in kHz, bits of the memory's bus, bytes of the second-level cache.
 const CLOCK: u32 = 1_980_000;
 const MEMORY_CLOCK: u32 = 3_201_000;
-const MEMORY_BUS: u32 = 6144;
+const MEMORY_BUS: u32 = 6016;
 const L2_CACHE: u32 = 60 << 20;
 const MULTIPROCESSORS: u32 = 132;
 
@@ -152,7 +152,17 @@ fn scale(profile: &mut Profile, info: &DeviceInfo) {
 
 #[cfg(test)]
 mod tests {
+    use spandrel_formats::{Survey, generate};
+
     use super::*;
+
+    #[test]
+    fn blocks_are_left_out_where_they_cannot_win() {
+        for spec in ["d3n27:40", "poisson2d:300", "random:n=20000,nnz_per_row=9"] {
+            let a = generate::csr::<f64>(spec).unwrap();
+            assert!(Survey::of(&a).choose(&a, &h200()).candidate("bsr").is_none(), "{spec}");
+        }
+    }
 
     fn info(name: &str) -> DeviceInfo {
         DeviceInfo {

@@ -89,11 +89,11 @@ pub(crate) struct SolveArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) matrix: String,
     /// Right-hand side b: ones, random (uniform in -1..1), from-solution (b = A x for x = 1, so that the error of x is
-    /// known), or a Matrix Market file with one column (- for stdin). Write ./ones for a file called ones.
+    /// known), or a file with one column: Matrix Market, plain text or .npy (- for stdin). Write ./ones for a file called ones.
     #[arg(long, value_name = "ones|random|from-solution|FILE", default_value = "ones", help_heading = "Problem")]
     #[arg(value_parser = names::right_hand_side, value_hint = ValueHint::FilePath)]
     pub(crate) rhs: String,
-    /// First guess of x: a Matrix Market file with one column (- for stdin). Default: zero.
+    /// First guess of x: a file with one column: Matrix Market, plain text or .npy (- for stdin). Default: zero.
     #[arg(long, value_name = "FILE", help_heading = "Problem")]
     pub(crate) x0: Option<PathBuf>,
     /// Seed of --rhs random. (The seed of a generator is part of its name: `,seed=7`.)

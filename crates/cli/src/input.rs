@@ -1,10 +1,10 @@
 //! What comes in: a matrix from a file, from stdin or from a generator, and vectors from files or stdin. The name `-` stands for stdin.
 
-use std::io::{BufRead, ErrorKind};
+use std::io::ErrorKind;
 use std::path::Path;
 
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Error, Real, generate, matrix_market};
+use spandrel_formats::{Csr, Error, Real, generate, matrix_market, vectors};
 
 use crate::failure::{Failure, Result};
 use crate::output::DASH;
@@ -63,12 +63,20 @@ pub(crate) fn vector<T: Real>(path: &Path, what: &str, expected: usize, advice: 
     let shown = path.display().to_string();
     let shown = name(&shown);
     let spinner = Spinner::start(format!("reading {shown}"));
-    let vector = if path == Path::new(DASH) {
-        matrix_market::read_vector_bytes(STDIN, &piped(std::io::stdin().lock())?)?
+    let read = if path == Path::new(DASH) {
+        vectors::read_from(STDIN, std::io::stdin().lock())?
     } else {
-        matrix_market::read_vector(path).map_err(|error| explain(error, advice))?
+        vectors::read(path).map_err(|error| explain(error, advice))?
     };
     drop(spinner);
+    if read.ncols() > 1 {
+        let found = counted(read.ncols(), "column");
+        return Err(Failure::new(
+            "shape",
+            format!("{shown}: {what} is one vector, the file has {found}; give a file with one"),
+        ));
+    }
+    let (.., vector) = read.into_parts();
     if vector.len() != expected {
         return Err(Failure::new(
             "shape",
@@ -80,22 +88,6 @@ pub(crate) fn vector<T: Real>(path: &Path, what: &str, expected: usize, advice: 
         ));
     }
     Ok(vector)
-}
-
-/// All that `reader` gives, or no more than its first bytes where they cannot begin a Matrix Market file: what never ends is not read
-/// until memory is gone.
-fn piped(mut reader: impl BufRead) -> Result<Vec<u8>> {
-    const BEGINNINGS: [&[u8]; 3] = [b"%%", b"\x1f\x8b", b"\xef\xbb\xbf"];
-    let failed = |error| Failure::new("io", format!("{STDIN}: {error}"));
-    let first = reader.fill_buf().map_err(failed)?.to_vec();
-    let text = first.trim_ascii_start();
-    let known = |begin: &&[u8]| text.iter().zip(*begin).all(|(a, b)| a == b);
-    if !BEGINNINGS.iter().any(known) {
-        return Ok(first);
-    }
-    let mut bytes = Vec::new();
-    reader.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(bytes)
 }
 
 /// A file that is not there gets a word on what to give.
@@ -199,14 +191,6 @@ mod tests {
         let entries = [0, 1, 2, 1234].map(|n| counted(n, "entry"));
         assert_eq!(entries, ["0 entries", "1 entry", "2 entries", "1,234 entries"]);
         assert_eq!([1, 2].map(|n| counted(n, "row")), ["1 row", "2 rows"]);
-    }
-
-    #[test]
-    fn what_cannot_be_a_vector_is_not_read_to_its_end() {
-        let endless = std::io::BufReader::new(std::io::repeat(0));
-        assert!(piped(endless).unwrap().len() <= 1 << 20);
-        assert_eq!(piped(&b"%%MatrixMarket rest"[..]).unwrap(), b"%%MatrixMarket rest");
-        assert_eq!(piped(&b""[..]).unwrap(), b"");
     }
 
     #[test]

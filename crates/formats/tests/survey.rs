@@ -149,9 +149,8 @@ fn blocks_are_counted_where_they_may_win_and_left_out_where_they_cannot() {
     for spec in ["d3n27:40", "poisson2d:300", "random:n=20000,nnz_per_row=9"] {
         let a = csr::<f64>(spec).unwrap();
         check(&a, spec);
-        for profile in [Profile::reference(), Profile::invented(&[])] {
-            assert!(Survey::of(&a).choose(&a, &profile).candidate("bsr").is_none(), "{spec}");
-        }
+        // Of a GPU that was measured, `backend-cuda` says the same.
+        assert!(Survey::of(&a).choose(&a, &Profile::reference()).candidate("bsr").is_none(), "{spec}");
     }
 }
 

@@ -106,6 +106,19 @@ pub use formats::{Csr, Format, Profile, Real, SparseVec, Traffic, Triplets};
 pub use solver::{DeviceSolver, Solution, Solver};
 pub use solvers::{Error, Method, Options, Outcome, Precond, Result, Status};
 
+/// What most programs use, in one line: `use spandrel::prelude::*;`.
+///
+/// It holds the solver with its choices, matrices and their entries, and the traits whose methods are called on devices and vectors.
+pub mod prelude {
+    #[cfg(any(feature = "cpu", feature = "cuda-core"))]
+    pub use crate::any::AnyBackend;
+    pub use crate::backend::{Backend, Coeff, Device, Load, Mat, Operator, Preconditioner, Spmv, UpdateValues};
+    pub use crate::formats::{Csr, Format, Real, Traffic, Triplets};
+    #[cfg(any(feature = "cpu", feature = "cuda-core"))]
+    pub use crate::solver::{DeviceSolver, Event, FormatChoice, Precision, Reorder, Solution, Solver, Tolerance};
+    pub use crate::solvers::{Method, Options, Outcome, Precond, Status};
+}
+
 /// The backend that the features select: `Cuda` with `cuda`, else `Cpu`.
 #[cfg(feature = "cuda-core")]
 pub type DefaultBackend = Cuda;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde::Serialize;
 use spandrel::any::{Complete, Task};
 use spandrel::backend::Narrow;
-use spandrel::solver::{Builder, Element, Precision, Settings, SolverBackend, Times};
+use spandrel::solver::{Builder, Element, Precision, Reorder, Settings, SolverBackend, Times};
 use spandrel::solvers::Status;
 use spandrel::{Error, Method};
 use spandrel_formats::matrix_market;
@@ -224,6 +224,13 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
 /// A solver's refusal, with the options that the command line has for it.
 fn about(args: &SolveArgs, error: Error) -> Failure {
     match error {
+        Error::NotSquare { nrows, ncols, .. } if args.reorder != Reorder::None => Failure::new(
+            "not_square",
+            format!(
+                "--reorder needs a square matrix, {} is {nrows} x {ncols}; leave it out",
+                input::name(&args.matrix)
+            ),
+        ),
         Error::NotSquare { solver, nrows, ncols } => Failure::new(
             "not_square",
             format!(

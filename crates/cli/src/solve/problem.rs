@@ -16,7 +16,7 @@ pub(super) fn right_hand_side<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<V
         "from-solution" => Ok(row_sums(a)),
         file => {
             let advice = format!(
-                "give ones, random, from-solution, or a Matrix Market file with one column{}",
+                "give ones, random, from-solution, or a file with one column (Matrix Market, plain text, .npy){}",
                 names::did_you_mean(file, names::RIGHT_HAND_SIDES)
             );
             input::vector(Path::new(file), "b", a.nrows(), &advice)
@@ -34,7 +34,7 @@ pub(super) fn rhs_file(args: &SolveArgs) -> Option<&Path> {
 
 /// x0 as `--x0` asks for it; `None` for zero.
 pub(super) fn first_guess<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Option<Vec<T>>> {
-    let advice = "give a Matrix Market file with one column";
+    let advice = "give a file with one column (Matrix Market, plain text, .npy)";
     args.x0.as_deref().map(|file| input::vector(file, "x0", a.ncols(), advice)).transpose()
 }
 

@@ -403,7 +403,7 @@ const ENDINGS: &[Ending] = &[
         restarts: 0,
         status: Status::Breakdown,
         symbol: Some("t's"),
-        most: 0,
+        most: 1,
         ..ENDING
     },
     Ending { name: "omega-is-mended", solver: "bicgstab", n: 2, entries: OMEGA, b: &[1.0, 0.0], most: 40, ..ENDING },

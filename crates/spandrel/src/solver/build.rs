@@ -262,12 +262,17 @@ impl<T: Element> Planned<T> {
             (plan.format, plan.format_why) = (measured.format, measured.why);
             setup.end_analyze();
         }
+        let had_standby = plan.standby.is_some();
         let running = match plan.method {
             Method::Direct => Running::Direct(Box::new(direct(a, &plan, &mut setup)?)),
             Method::Cg | Method::BiCgStab | Method::Gmres => {
                 Running::Iterative(T::engine(device, a, &mut plan, &mut setup)?)
             }
         };
+        if had_standby && plan.standby.is_none() {
+            // What took over at once is under none of the limits that were for the first choice.
+            plan.open_as(&settings);
+        }
         Ok(DeviceSolver { plan, settings, running: Some(running), host, perm, places, times, reporter })
     }
 }

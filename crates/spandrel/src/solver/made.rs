@@ -136,6 +136,8 @@ pub(super) fn make<T: Real, B: Makes<T>>(
             ))?;
             let made = named(device, a, other, plan.reproducible, &mut |phase| setup.watch(phase))?;
             plan.preconditioner = other;
+            // It is what would have taken over later.
+            plan.standby = None;
             plan.replaced = Some(replaced);
             made
         }

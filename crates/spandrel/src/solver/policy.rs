@@ -179,18 +179,19 @@ impl Plan {
         }
     }
 
+    /// The limits that the settings ask for, without those of a choice that another stands by for.
+    pub(super) fn open_as(&mut self, settings: &Settings) {
+        self.method_is_open = settings.method.is_none() && settings.fallback == Fallback::Auto;
+        self.stagnation = settings.stagnation;
+    }
+
     /// The plan that takes over if a solve with this one comes to nothing.
     pub(super) fn take_standby(&mut self, settings: &Settings) -> Option<Plan> {
         let preconditioner = self.standby.take()?;
-        Some(Plan {
-            preconditioner,
-            factor: None,
-            replaced: None,
-            otherwise: Some(Precond::Jacobi),
-            method_is_open: settings.method.is_none(),
-            stagnation: settings.stagnation,
-            ..self.clone()
-        })
+        let otherwise = Some(Precond::Jacobi);
+        let mut next = Plan { preconditioner, factor: None, replaced: None, otherwise, ..self.clone() };
+        next.open_as(settings);
+        Some(next)
     }
 
     /// Decides the format for the matrix in the numbering of the solve. [`FormatChoice::Measured`] gets the model's candidates here, the

@@ -308,5 +308,5 @@ fn an_answer_can_be_demanded() {
     let mut solver = cpu().preconditioner(Precond::None).max_iterations(3).build(a).unwrap();
     let error = solver.solve(&b).unwrap().require_converged().unwrap_err();
     assert!(matches!(error, Error::NotConverged { .. }), "{error}");
-    assert!(error.to_string().contains("max_iterations after 3 iterations"), "{error}");
+    assert!(error.to_string().contains("stopped at the limit after 3 iterations"), "{error}");
 }
