@@ -174,7 +174,7 @@ fn choices_on_the_machines_of_the_records_stay_what_they_are() {
     let names: Vec<&str> = blocks
         .iter()
         .filter(|line| !line.starts_with(' '))
-        .filter_map(|line| Some(line.trim_end().rsplit_once(": ").map_or(line.trim_end(), |(name, _)| name)))
+        .map(|line| line.trim_end().rsplit_once(": ").map_or(line.trim_end(), |(name, _)| name))
         .collect();
     assert!(names.len() >= 150, "{} cases", names.len());
     let made: Vec<String> = names.par_iter().map(|name| choices(name, &matrix(name))).collect();

@@ -127,7 +127,7 @@ fn two_threads_share_preconditioners_and_get_the_bits_of_one() {
     same_at_once(&skewed, isai, false, "isai");
     let sweeps = |device: &Cpu| JacobiSweeps::<Cpu, spandrel::sptrsv::Ilu0<f64>>::new(device, &skewed, 3).unwrap();
     same_at_once(&skewed, sweeps, false, "jacobi sweeps");
-    let mixed = |device: &Cpu| Mixed::of(device, &grid, |device, narrow| Ic0::new(device, narrow)).unwrap();
+    let mixed = |device: &Cpu| Mixed::of(device, &grid, Ic0::new).unwrap();
     same_at_once(&grid, mixed, true, "mixed");
 }
 
