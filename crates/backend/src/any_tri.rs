@@ -63,7 +63,7 @@ macro_rules! any_tri {
                     $(Self::$Plan(tri) => tri.nrows(),)*
                 }
             }
-            /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
+            /// x <- T^-1 b or T^-T b, sizes checked. See [`crate::Sptrsv::sptrsv`].
             ///
             /// # Errors
             /// As [`Tri::sptrsv`].

@@ -15,7 +15,7 @@ use crate::{Backend, Gate, HostMemory, Result};
 /// Those of the operations that it enqueues.
 ///
 /// # Safety
-/// As that of [`Operator`]: it is recorded too, and [`Preconditioner::is_identity`] does not change.
+/// As that of [`crate::Operator`]: it is recorded too, and [`Preconditioner::is_identity`] does not change.
 #[doc(alias = "LinearOperator")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a preconditioner on the device `{B}` for elements of type `{T}`",

@@ -1,7 +1,7 @@
 //! Which format multiplies fastest, expected from the bytes and places that y = A x walks over: computed from the structure, none of
 //! the formats is built. What they cost is the device's to say, in its [`Profile`].
 //!
-//! Each format's bytes are those of its [`crate::Traffic::spmv_bytes`] after [`Format::from_csr`], to the byte, from the same rules
+//! Each format's bytes are those of its [`crate::Traffic::spmv_bytes`] after [`crate::Format::from_csr`], to the byte, from the same rules
 //! (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices) and under the same limits on padding.
 //! Cost: a [`Survey`] and a pass over the entries for each size of block, unless a part of them shows that blocks cannot win; a stamp per
 //! block column of memory.
