@@ -19,7 +19,7 @@ pub use spandrel_sptrsv::System;
 /// #     const NAME: &'static str = "slow";
 /// #     type Graph = ();
 /// #     type Monitor = B::Monitor;
-/// #     forward!(Device to inner: describe synchronize monitor resume rearm report_latest report);
+/// #     forward!(Device to inner: describe profile synchronize monitor resume rearm report_latest report);
 /// #     fn capture<S: Step<Self>>(&self, _: &mut S) -> Result<()> { Ok(()) }
 /// #     unsafe fn replay<S: Step<Self>>(&self, (): &(), step: &mut S) -> Result<()> { step.enqueue(self) }
 /// # }

@@ -66,7 +66,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Chebyshev<T, B> {
     /// use spandrel_solvers::{Chebyshev, Options, cg};
     ///
     /// let (device, a) = (Cpu::new(), spandrel_formats::generate::csr::<f64>("poisson2d:40")?);
-    /// let m = Chebyshev::new(&device, &a, 4)?;
+    /// let m = Chebyshev::new(&device, a.clone(), 4)?;
     /// let (b, mut x) = (device.upload(&vec![1.0; 1600])?, Backend::<f64>::zeros(&device, 1600)?);
     /// let outcome = cg(&device, &Mat::load(&device, a)?, &m, &b, &mut x, &Options::default())?;
     /// assert!(outcome.status.is_converged() && outcome.iterations < 40);
