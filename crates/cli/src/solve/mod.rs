@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde::Serialize;
 use spandrel::any::{Complete, Task};
 use spandrel::backend::Narrow;
-use spandrel::solver::{Builder, Element, Precision, Reorder, Settings, SolverBackend, Times};
+use spandrel::solver::{Builder, Element, FormatChoice, Precision, Reorder, Settings, SolverBackend, Times};
 use spandrel::solvers::Status;
 use spandrel::{Error, Method};
 use spandrel_formats::matrix_market;
@@ -238,8 +238,30 @@ fn about(args: &SolveArgs, error: Error) -> Failure {
                 input::name(&args.matrix)
             ),
         ),
+        error @ (Error::Unsupported { .. } | Error::NotReproducible { .. }) => {
+            let mut failure = Failure::from(error);
+            let given = given(args);
+            if !given.is_empty() {
+                failure.message.push_str(&format!(" (given: {})", given.join(", ")));
+            }
+            failure
+        }
         error => error.into(),
     }
+}
+
+/// The options that name a choice, as they stand on the command line.
+fn given(args: &SolveArgs) -> Vec<&'static str> {
+    let options = [
+        ("--solver", args.solver.is_some()),
+        ("--precond", args.precond.is_some()),
+        ("--format", args.format != FormatChoice::Auto),
+        ("--precision", args.precision != SolvePrecision::F64),
+        ("--restart", args.restart.is_some()),
+        ("--stagnation", args.stagnation.is_some()),
+        ("--reproducible", args.reproducible),
+    ];
+    options.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option).collect()
 }
 /// Writes every file that can be: what was written where, and the failures in one.
 fn write_files<T: Element>(

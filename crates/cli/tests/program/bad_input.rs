@@ -71,7 +71,7 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", &tall, "--solver", "cg"], "not_square", "--solver direct");
     refused(&["solve", &tall, "--solver", "bicgstab"], "not_square", "3 x 2");
     refused(&["solve", &tall, "--reorder", "rcm"], "not_square", "--reorder");
-    refused(&["solve", &tall, "--reproducible"], "not_reproducible", "leave reproducible out");
+    refused(&["solve", &tall, "--reproducible"], "not_reproducible", "--reproducible");
     let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
     refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
@@ -89,9 +89,9 @@ fn matrices_that_a_method_cannot_take() {
             &precond.replace("ic0", "ilu0"),
         );
     }
-    refused(&["solve", small, "--precond", "none", "--precision", "mixed"], "unsupported", "--precision refined");
+    refused(&["solve", small, "--precond", "none", "--precision", "mixed"], "unsupported", "use refined precision");
     for precision in ["mixed", "refined"] {
-        refused(&["solve", small, "--solver", "direct", "--precision", precision], "unsupported", "--precision f64");
+        refused(&["solve", small, "--solver", "direct", "--precision", precision], "unsupported", "--precision");
     }
     refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");
 }
