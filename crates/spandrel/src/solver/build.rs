@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use spandrel_backend::Device;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Real, Survey};
 use spandrel_solvers::{Direct, DirectOptions, Error, Method, Phase, Progress, Result};
@@ -280,7 +279,7 @@ impl<T: Element> Planned<T> {
 /// The host's processor in words.
 fn host() -> String {
     #[cfg(feature = "cpu")]
-    return crate::Cpu::new().describe();
+    return spandrel_backend::Device::describe(&crate::Cpu::new());
     #[cfg(not(feature = "cpu"))]
     return "the host's processor".to_string();
 }
