@@ -71,7 +71,7 @@ fn matrices_that_a_method_cannot_take() {
     refused(&["solve", &tall, "--solver", "cg"], "not_square", "--solver direct");
     refused(&["solve", &tall, "--solver", "bicgstab"], "not_square", "3 x 2");
     refused(&["solve", &tall, "--reorder", "rcm"], "not_square", "--reorder");
-    refused(&["solve", &tall, "--reproducible"], "not_reproducible", "--reproducible");
+    refused(&["solve", &tall, "--reproducible"], "not_reproducible", "leave reproducible out");
     let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
     refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
@@ -91,7 +91,11 @@ fn matrices_that_a_method_cannot_take() {
     }
     refused(&["solve", small, "--precond", "none", "--precision", "mixed"], "unsupported", "use refined precision");
     for precision in ["mixed", "refined"] {
-        refused(&["solve", small, "--solver", "direct", "--precision", precision], "unsupported", "--precision");
+        refused(
+            &["solve", small, "--solver", "direct", "--precision", precision],
+            "unsupported",
+            &format!("leave {precision} precision out"),
+        );
     }
     refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");
 }
