@@ -5,6 +5,7 @@
 //! The iterative methods ask no backend which one it is, and scale by powers of two where norms would leave the range of the
 //! element type.
 
+pub mod accuracy;
 pub mod bicgstab;
 pub mod block_jacobi;
 pub mod cg;
@@ -32,7 +33,9 @@ pub mod refine;
 pub mod registry;
 mod rhythm;
 mod segments;
+pub mod singular;
 
+pub use accuracy::BackwardError;
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};
@@ -54,6 +57,7 @@ pub use phase::{Phase, SetupWatcher};
 pub use precond::{Identity, Jacobi};
 pub use refine::Refine;
 pub use registry::{Method, NameError, Precond};
+pub use singular::Defect;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -5,7 +5,7 @@ use std::fmt;
 use spandrel_backend::Quantity;
 use spandrel_formats::Real;
 
-use crate::{Error, Result};
+use crate::{BackwardError, Error, Result};
 
 /// The word for how a solve ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,13 +32,19 @@ pub enum Status {
     NotFinite,
     /// The watcher asked to stop.
     Interrupted,
-    /// A singular system without an answer: b has a part that no A x reaches, and x minimises ||b - A x||.
+    /// A singular system without an answer: b has a part that no A x reaches. x is the best found: from a known null space it minimises
+    /// ||b - A x||.
     Inconsistent,
+    /// The true residual is larger than was asked for, but x is the exact answer for data that agree with A and b to rounding
+    /// ([`crate::BackwardError::is_stable`]): the precision allows no better answer to this ill-conditioned system.
+    BackwardStable,
+    /// The matrix is singular, and no x was found that solves the system.
+    Singular,
 }
 
 impl Status {
     /// All of them.
-    pub const ALL: [Status; 11] = [
+    pub const ALL: [Status; 13] = [
         Status::Converged,
         Status::MaxIterations,
         Status::Breakdown,
@@ -50,6 +56,8 @@ impl Status {
         Status::NotFinite,
         Status::Interrupted,
         Status::Inconsistent,
+        Status::BackwardStable,
+        Status::Singular,
     ];
 
     /// The word in reports and JSON.
@@ -66,6 +74,8 @@ impl Status {
             Status::NotFinite => "not_finite",
             Status::Interrupted => "interrupted",
             Status::Inconsistent => "inconsistent",
+            Status::BackwardStable => "backward_stable",
+            Status::Singular => "singular",
         }
     }
 
@@ -108,6 +118,11 @@ pub struct Outcome {
     pub breakdown: Option<(Quantity, usize)>,
     /// What else a user should know, e.g. that LU had to stand in for Cholesky.
     pub note: Option<&'static str>,
+    /// The backward error of x, where the solver has computed it: always for a direct solve.
+    pub backward_error: Option<BackwardError>,
+    /// An estimate of the condition number ||A|| ||A^-1|| in the 1-norm, where the solver has made one: for a direct solve that missed its
+    /// goal.
+    pub condition: Option<f64>,
 }
 
 impl Outcome {
@@ -158,7 +173,11 @@ impl Outcome {
                 "look for an infinity or NaN in the matrix, in b and in x, or for entries too large to multiply"
             }
             Status::Interrupted => "x is the one reached; a solve from there goes on",
-            Status::Inconsistent => "no x solves this system; x has the smallest residual",
+            Status::Inconsistent => "no x solves this system; correct b, or solve a least squares problem",
+            Status::BackwardStable => {
+                "x solves a system that agrees with this one to rounding; for a smaller residual scale or regularise the problem"
+            }
+            Status::Singular => "look for equations that repeat each other, or unknowns that nothing determines",
         }
     }
 
@@ -175,6 +194,8 @@ impl Outcome {
             restarts: 0,
             breakdown: None,
             note: None,
+            backward_error: None,
+            condition: None,
         }
     }
 }
@@ -194,6 +215,8 @@ impl fmt::Display for Outcome {
             Status::NotFinite => "met an infinity or NaN",
             Status::Interrupted => "was interrupted",
             Status::Inconsistent => "found no solution",
+            Status::BackwardStable => "solved to rounding",
+            Status::Singular => "met a singular matrix",
         };
         f.write_str(how)?;
         match self.iterations {
@@ -209,7 +232,14 @@ impl fmt::Display for Outcome {
         if self.status.is_converged() {
             return Ok(());
         }
-        write!(f, " (asked for {}): {}", in_words(self.target), self.remedy())
+        write!(f, " (asked for {})", in_words(self.target))?;
+        if let (Status::BackwardStable, Some(error)) = (self.status, self.backward_error) {
+            write!(f, ", backward error {error}")?;
+        }
+        if let Some(condition) = self.condition {
+            write!(f, ", condition number about {condition:.0e}")?;
+        }
+        write!(f, ": {}", self.remedy())
     }
 }
 
@@ -240,6 +270,14 @@ mod tests {
             assert_eq!(outcome.to_string(), text);
             assert_eq!(outcome.clone().require_converged().is_ok(), outcome.status.is_converged());
         }
+        let rounding = Outcome {
+            backward_error: Some(BackwardError { normwise: 3e-17, componentwise: 1e-16 }),
+            condition: Some(1.3e18),
+            ..of(Status::BackwardStable, 0, 2e-3, "f64")
+        };
+        let text = rounding.to_string();
+        let expected = "solved to rounding, true residual 2.0e-3 (asked for 1.0e-8), backward error 3.0e-17, condition number about 1e18: ";
+        assert!(text.starts_with(expected), "{text}");
         let f32 = of(Status::Stagnated, 9, 2e-7, "f32").to_string();
         assert!(f32.contains("`mixed`") && f32.contains("`refined`"), "{f32}");
         assert!(!of(Status::Stagnated, 9, 2e-7, "f64").to_string().contains("mixed"));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use problems::{diagonal, matrix, relative_residual, stencil, uneven};
 use spandrel_formats::{Csr, Triplets};
 use spandrel_solvers::direct::{Factorable, Method};
-use spandrel_solvers::{Direct, DirectOptions, Error, Status};
+use spandrel_solvers::{BackwardError, Direct, DirectOptions, Error, Status};
 
 fn solves<T: Factorable>(rtol: f64) {
     for (convection, method) in [(0.0, Method::Llt), (0.4, Method::Lu)] {
@@ -258,4 +258,151 @@ fn random_sparse_patterns_never_panic() {
         }
     }
     assert!(solved > 100 && refused > 100, "{solved} {refused}");
+}
+
+/// Values that are repeatable and neither small nor large, some of them negative.
+fn scattered(n: usize, seed: u64) -> Csr<f64> {
+    let mut state = seed;
+    let mut next = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let mut triplets = Triplets::new(n, n).unwrap();
+    for i in 0..n {
+        triplets.push(i, (i * 7 + 3) % n, 1.0 + (next() % 8) as f64 / 8.0).unwrap();
+        for _ in 0..3 {
+            triplets.push(i, next() as usize % n, (next() % 16) as f64 / 16.0 - 0.5).unwrap();
+        }
+    }
+    triplets.to_csr().unwrap()
+}
+
+fn dense_inverse_norm(a: &Csr<f64>) -> f64 {
+    let n = a.nrows();
+    let direct = Direct::new(a.clone(), &DirectOptions::default()).unwrap();
+    let mut largest: f64 = 0.0;
+    for j in 0..n {
+        let (mut b, mut x) = (vec![0.0; n], vec![0.0; n]);
+        b[j] = 1.0;
+        let _ = direct.solve(&b, &mut x).unwrap();
+        largest = largest.max(x.iter().map(|v| v.abs()).sum());
+    }
+    largest
+}
+
+#[test]
+fn the_condition_number_is_estimated_from_below_and_not_far() {
+    for (seed, n) in [(1, 10), (2, 40), (3, 90)] {
+        let a = scattered(n, seed);
+        let columns = a.transpose();
+        let norm = (0..n).map(|j| columns.row(j).1.iter().map(|v| v.abs()).sum::<f64>()).fold(0.0, f64::max);
+        let exact = norm * dense_inverse_norm(&a);
+        let direct = Direct::new(a, &DirectOptions::default()).unwrap();
+        let estimate = direct.condition().unwrap().unwrap();
+        assert!(estimate <= exact * (1.0 + 1e-10) && estimate >= exact / 3.0, "{estimate:.3e} for {exact:.3e}");
+    }
+    let line = matrix::<f64>(2, 1, &[(0, 0, 1.0), (1, 0, 1.0)]);
+    assert_eq!(Direct::new(line, &DirectOptions::default()).unwrap().condition().unwrap(), None);
+}
+
+#[test]
+fn rows_and_columns_of_any_size_are_solved_to_the_same_accuracy() {
+    let a = scattered(50, 5);
+    for (rows, columns) in [(300, 0), (0, 20), (150, 20), (-300, 10)] {
+        let mut scaled = a.clone();
+        let (row_ptr, cols) = (a.row_ptr().to_vec(), a.col_idx().to_vec());
+        for i in 0..50 {
+            for at in row_ptr[i] as usize..row_ptr[i + 1] as usize {
+                let exponent = rows * (i as i32 % 3 - 1) + columns * (cols[at] as i32 % 2);
+                scaled.values_mut()[at] *= 2f64.powi(exponent);
+            }
+        }
+        let ones = vec![1.0; 50];
+        let b: Vec<f64> = (0..50)
+            .map(|i| scaled.row(i).0.iter().zip(scaled.row(i).1).map(|(&j, v)| v * ones[j as usize]).sum())
+            .collect();
+        let direct = Direct::new(scaled.clone(), &DirectOptions::default()).unwrap();
+        let mut x = vec![0.0; 50];
+        let outcome = direct.solve(&b, &mut x).unwrap();
+        let error = outcome.backward_error.expect("a direct solve measures it");
+        assert!(error.componentwise <= 1e-15, "{rows} {columns}: {error:?} {outcome}");
+    }
+}
+
+#[test]
+fn an_ill_conditioned_system_is_solved_to_rounding_and_says_so() {
+    // Hilbert's matrix of order 12 has a condition number of about 1e16.
+    let entries: Vec<_> = (0..144).map(|k| (k / 12, k % 12, 1.0 / (1 + k / 12 + k % 12) as f64)).collect();
+    let a = matrix::<f64>(12, 12, &entries);
+    let options = DirectOptions { rtol: Some(1e-18), method: Some(Method::Lu), ..DirectOptions::default() };
+    let direct = Direct::new(a.clone(), &options).unwrap();
+    let mut x = [0.0; 12];
+    let outcome = direct.solve(&[1.0; 12], &mut x).unwrap();
+    assert_eq!(outcome.status, Status::BackwardStable, "{outcome}");
+    let error = outcome.backward_error.unwrap();
+    assert!(error.normwise <= 64.0 * f64::EPSILON / 2.0 && error == BackwardError::of(&a, &[1.0; 12], &x));
+    let condition = outcome.condition.unwrap();
+    assert!((1e15..1e18).contains(&condition), "{condition:e}");
+    let text = outcome.to_string();
+    assert!(text.starts_with("solved to rounding") && text.contains("condition number about "), "{text}");
+    assert!(outcome.require_converged().is_err());
+}
+
+#[test]
+fn a_singular_system_with_an_answer_is_solved_regularised() {
+    // A path's Laplacian: the constants are its null space, and b sums to zero.
+    let n = 30;
+    let mut entries = Vec::new();
+    for i in 0..n {
+        entries.push((i, i, (usize::from(i > 0) + usize::from(i + 1 < n)) as f64));
+        if i > 0 {
+            entries.extend([(i, i - 1, -1.0), (i - 1, i, -1.0)]);
+        }
+    }
+    let a = matrix::<f64>(n, n, &entries);
+    let options = DirectOptions { regularization: 1e-8, refinements: 12, ..DirectOptions::default() };
+    let direct = Direct::new(a.clone(), &options).unwrap();
+    let b: Vec<f64> = (0..n).map(|i| if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    let mut x = vec![0.0; n];
+    let outcome = direct.solve(&b, &mut x).unwrap();
+    assert_eq!(outcome.status, Status::Converged, "{outcome}");
+    assert!(relative_residual(&a, &x, &b) <= 1e-12);
+    // No x has the sum of b that a constant has; what is left is orthogonal to the columns.
+    let outcome = direct.solve(&vec![1.0; n], &mut x).unwrap();
+    assert!(!outcome.status.is_converged() && outcome.true_residual > 0.99, "{outcome}");
+    // The sum of all equations is 0 on the left and n on the right.
+    let (weights, share) = direct.vanishing_combination(&vec![1.0; n]).unwrap().expect("a combination");
+    assert!(weights.iter().all(|w| (w - 1.0).abs() < 1e-10) && (share - 1.0).abs() < 1e-12, "{share}");
+    let sound = Direct::new(stencil::<f64>(5, 0.0), &DirectOptions::default()).unwrap();
+    assert_eq!(sound.vanishing_combination(&[1.0; 25]).unwrap(), None);
+}
+
+#[test]
+fn a_combination_of_rows_that_are_no_multiples_is_found() {
+    // Row 2 is the sum of rows 0 and 1, in a matrix that is not symmetric.
+    let a = matrix::<f64>(
+        4,
+        4,
+        &[
+            (0, 0, 1.0),
+            (0, 1, 2.0),
+            (1, 1, 1.0),
+            (1, 2, 4.0),
+            (2, 0, 1.0),
+            (2, 1, 3.0),
+            (2, 2, 4.0),
+            (3, 3, 5.0),
+            (3, 0, 1.0),
+        ],
+    );
+    let options = DirectOptions { regularization: 1.1e-8, refinements: 12, ..DirectOptions::default() };
+    let direct = Direct::new(a, &options).unwrap();
+    let (weights, share) = direct.vanishing_combination(&[1.0, 1.0, 1.0, 1.0]).unwrap().expect("a combination");
+    let sign = weights[2].signum();
+    for (weight, expected) in weights.iter().zip([-1.0, -1.0, 1.0, 0.0]) {
+        assert!((weight * sign - expected).abs() < 1e-12, "{weights:?}");
+    }
+    assert!((share.abs() - 1.0 / 12f64.sqrt()).abs() < 1e-12, "{share}");
+    let (_, share) = direct.vanishing_combination(&[1.0, 2.0, 3.0, 1.0]).unwrap().expect("a combination");
+    assert!(share.abs() < 1e-12, "{share}");
 }

@@ -15,7 +15,8 @@ use faer::sparse::{FaerError, SparseColMatRef, SymbolicSparseColMatRef};
 use faer::{Conj, MatMut, Par, Side};
 use spandrel_formats::{Csr, Real};
 
-use super::{DirectOptions, Method, fill};
+use super::fill::{self, Fill};
+use super::{DirectOptions, Method};
 use crate::{Error, Result};
 
 /// A matrix in compressed sparse columns with wide indices.
@@ -64,12 +65,29 @@ impl Columns {
     }
 }
 
+/// The size of a factorisation, known from the pattern.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Entries of the factors: exact for LL^T and QR, an upper bound for LU.
+    pub entries: u64,
+    /// Bytes of the factors, likewise.
+    pub bytes: u64,
+    /// Operations of the numeric phase: exact for LL^T, an upper bound for LU, and a lower bound for QR.
+    pub flops: f64,
+}
+
+impl Work {
+    fn of(fill: Fill, entry: u64) -> Self {
+        Self { entries: fill.entries, bytes: fill.entries * entry, flops: fill.flops }
+    }
+}
+
 /// What is known without values.
 #[derive(Debug)]
 pub enum Symbolic {
-    Llt(SymbolicCholesky<usize>, u64),
-    Lu(SymbolicLu<usize>, u64),
-    Qr(Box<SymbolicQr<usize>>, u64),
+    Llt(SymbolicCholesky<usize>, Work),
+    Lu(SymbolicLu<usize>, Work),
+    Qr(Box<SymbolicQr<usize>>, Work),
     /// A matrix without columns has nothing to factor.
     Nothing(Method),
 }
@@ -116,21 +134,23 @@ impl Symbolic {
                 let symbolic =
                     factorize_symbolic_cholesky(pattern, Side::Lower, Default::default(), Default::default())
                         .map_err(fail)?;
-                let bytes = symbolic.len_val() as u64 * value;
-                Symbolic::Llt(symbolic, bytes)
+                let fill = Fill { entries: symbolic.len_val() as u64, flops: fill::llt_flops(&symbolic) };
+                Symbolic::Llt(symbolic, Work::of(fill, value))
             }
             Method::Lu => {
-                let bytes = fill::lu_entries(columns).map_err(fail)? * (value + index);
-                refuse(method, bytes, options)?; // before faer's own analysis, which is not free either
-                Symbolic::Lu(factorize_symbolic_lu(pattern, Default::default()).map_err(fail)?, bytes)
+                let work = Work::of(fill::lu(columns).map_err(fail)?, value + index);
+                refuse(method, work.bytes, options)?; // before faer's own analysis, which is not free either
+                Symbolic::Lu(factorize_symbolic_lu(pattern, Default::default()).map_err(fail)?, work)
             }
             Method::Qr => {
                 let symbolic = factorize_symbolic_qr(pattern, Default::default()).map_err(fail)?;
                 let bytes = symbolic.len_val() as u64 * value + symbolic.len_idx() as u64 * index;
-                Symbolic::Qr(Box::new(symbolic), bytes)
+                let flops = 2.0 * symbolic.len_val() as f64;
+                let work = Work { entries: symbolic.len_val() as u64, bytes, flops };
+                Symbolic::Qr(Box::new(symbolic), work)
             }
         };
-        refuse(method, symbolic.bytes(), options)?;
+        refuse(method, symbolic.work().bytes, options)?;
         Ok(symbolic)
     }
 
@@ -143,10 +163,10 @@ impl Symbolic {
         }
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn work(&self) -> Work {
         match self {
-            Symbolic::Llt(_, bytes) | Symbolic::Lu(_, bytes) | Symbolic::Qr(_, bytes) => *bytes,
-            Symbolic::Nothing(_) => 0,
+            Symbolic::Llt(_, work) | Symbolic::Lu(_, work) | Symbolic::Qr(_, work) => *work,
+            Symbolic::Nothing(_) => Work { entries: 0, bytes: 0, flops: 0.0 },
         }
     }
 }
@@ -177,6 +197,16 @@ impl<T> fmt::Debug for Factor<T> {
     }
 }
 
+/// How factors are applied.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Columns of the right-hand side.
+    pub(super) columns: usize,
+    /// Whether the transpose is solved with; never for least squares.
+    pub(super) transposed: bool,
+    pub(super) parallel: bool,
+}
+
 /// An element type that can be factored. Sealed by [`Real`]: f32 and f64.
 ///
 /// The numeric phases are compiled here, once per type: faer's kernels are large, and a generic body would be compiled again in
@@ -185,8 +215,7 @@ pub trait Factorable: Real + faer::traits::ComplexField {
     #[doc(hidden)]
     fn factor(csr: &Csr<Self>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Factor<Self>>;
     #[doc(hidden)]
-    fn solve(factor: &Factor<Self>, symbolic: &Symbolic, rhs: Vec<Self>, k: usize, parallel: bool)
-    -> Result<Vec<Self>>;
+    fn solve(factor: &Factor<Self>, symbolic: &Symbolic, rhs: Vec<Self>, call: Call) -> Result<Vec<Self>>;
 }
 
 macro_rules! factorable {
@@ -199,10 +228,9 @@ macro_rules! factorable {
                 factor: &Factor<Self>,
                 symbolic: &Symbolic,
                 rhs: Vec<Self>,
-                k: usize,
-                parallel: bool,
+                call: Call,
             ) -> Result<Vec<Self>> {
-                factor.apply(symbolic, rhs, k, parallel)
+                factor.apply(symbolic, rhs, call)
             }
         }
     )*};
@@ -270,15 +298,20 @@ impl<T: Factorable> Factor<T> {
         };
         // Alternating signs and uneven sizes: no zero pivot hides behind a sum that happens to vanish.
         let probe = |i: usize| T::from_f64((1.0 + (i % 7) as f64 / 8.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 });
-        let answer = factor.apply(symbolic, (0..csr.nrows()).map(probe).collect(), 1, options.parallel)?;
+        let answer = factor.apply(
+            symbolic,
+            (0..csr.nrows()).map(probe).collect(),
+            Call { columns: 1, transposed: false, parallel: options.parallel },
+        )?;
         if answer[..csr.ncols()].iter().any(|v| !v.as_f64().is_finite()) {
             return Err(zero_pivot(None, "the factor has a zero pivot (or overflows); is the matrix rank deficient?"));
         }
         Ok(factor)
     }
 
-    /// Solves for `k` right-hand sides of `nrows` elements each; the first `ncols` elements of each column are the answer.
-    fn apply(&self, symbolic: &Symbolic, mut rhs: Vec<T>, k: usize, parallel: bool) -> Result<Vec<T>> {
+    /// Solves for right-hand sides of `nrows` elements each; the first `ncols` elements of each column are the answer.
+    fn apply(&self, symbolic: &Symbolic, mut rhs: Vec<T>, call: Call) -> Result<Vec<T>> {
+        let Call { columns: k, transposed, parallel } = call;
         let (par, method) = (par(parallel), symbolic.method());
         let nrows = rhs.len() / k.max(1);
         let b = MatMut::from_column_major_slice_mut(&mut rhs, nrows, k);
@@ -286,6 +319,15 @@ impl<T: Factorable> Factor<T> {
             (Factor::Llt(l), Symbolic::Llt(symbolic, _)) => {
                 let stack = &mut buffer(method, symbolic.solve_in_place_scratch::<T>(k, par))?;
                 LltRef::new(symbolic, l).solve_in_place_with_conj(Conj::No, b, par, MemStack::new(stack));
+            }
+            (Factor::Lu(lu), Symbolic::Lu(symbolic, _)) if transposed => {
+                let stack = &mut buffer(method, symbolic.solve_transpose_in_place_scratch::<T>(k, par))?;
+                LuRef::new_unchecked(symbolic, lu).solve_transpose_in_place_with_conj(
+                    Conj::No,
+                    b,
+                    par,
+                    MemStack::new(stack),
+                );
             }
             (Factor::Lu(lu), Symbolic::Lu(symbolic, _)) => {
                 let stack = &mut buffer(method, symbolic.solve_in_place_scratch::<T>(k, par))?;

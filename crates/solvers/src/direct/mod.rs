@@ -8,19 +8,26 @@
 //! Reference: George & Liu 1981, Computer solution of large sparse positive definite systems; Davis 2006, Direct methods for
 //! sparse linear systems; refinement: Higham 2002, Accuracy and stability of numerical algorithms, chapter 12.
 
+mod condition;
 mod factor;
 mod fill;
-mod structure;
+mod null;
+mod refine;
+pub(crate) mod structure;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use spandrel_formats::equilibrate::{Equilibration, Spread};
 use spandrel_formats::{Csr, Real};
 
-use crate::options::default_rtol;
 use crate::phase::{Phase, SetupWatcher, unobserved};
-use crate::{Error, Outcome, Result, Status};
-pub use factor::Factorable;
-use factor::{Factor, Symbolic};
+use crate::{Error, Result};
+use factor::{Call, Factor, Symbolic};
+pub use factor::{Factorable, Work};
+
+/// Rows or columns whose sizes differ by at most so many binary digits are left as they are: LAPACK, too, scales from a factor of ten on.
+const EVEN: u32 = 3;
 
 /// The factorisations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,11 +66,26 @@ pub struct DirectOptions {
     pub refinements: usize,
     /// Whether rayon's threads take part. Default true.
     pub parallel: bool,
+    /// Whether LU factors a matrix whose rows and columns are scaled by powers of two where their sizes differ much. It changes which pivots
+    /// are taken, never A or b. Default true.
+    pub equilibrate: bool,
+    /// Factors A + delta D instead of A, for this delta and the largest magnitudes D of A's rows; the refinement goes on with A itself. A
+    /// delta of about the square root of the unit roundoff solves singular systems that have an answer. Default 0.
+    pub regularization: f64,
 }
 
 impl Default for DirectOptions {
     fn default() -> Self {
-        Self { rtol: None, atol: 0.0, method: None, memory_limit: 16 << 30, refinements: 3, parallel: true }
+        Self {
+            rtol: None,
+            atol: 0.0,
+            method: None,
+            memory_limit: 16 << 30,
+            refinements: 3,
+            parallel: true,
+            equilibrate: true,
+            regularization: 0.0,
+        }
     }
 }
 
@@ -75,6 +97,8 @@ pub struct Direct<T: Factorable> {
     /// What LU falls back from.
     symmetric: bool,
     symbolic: Symbolic,
+    /// Of the factored matrix: R A C.
+    scaling: Option<Equilibration>,
     factor: Option<Factor<T>>,
     fallback: bool,
 }
@@ -109,9 +133,12 @@ impl<T: Factorable> Direct<T> {
             let why = "LL^T needs a symmetric matrix with a positive diagonal; use LU".to_owned();
             return Err(Error::Factor { method: "llt", why });
         }
-        check_structure(csr, method)?;
-        let symbolic = Symbolic::new(csr, method, options)?;
-        Ok(Self { csr: shared, options: *options, symmetric, symbolic, factor: None, fallback: false })
+        if options.regularization == 0.0 {
+            check_structure(csr, method)?;
+        }
+        let symbolic = Symbolic::new(&*regularized(csr, options.regularization), method, options)?;
+        let scaling = None;
+        Ok(Self { csr: shared, options: *options, symmetric, symbolic, scaling, factor: None, fallback: false })
     }
 
     /// [`Direct::analyze`] and [`Direct::factor`].
@@ -154,19 +181,81 @@ impl<T: Factorable> Direct<T> {
         self.factor = None;
         Phase::Numeric.begin(watcher)?;
         check_finite(&self.csr)?;
-        let attempt = T::factor(&self.csr, &self.symbolic, &self.options);
-        self.factor = match attempt {
+        let csr = Arc::clone(&self.csr);
+        let matrix = regularized(&csr, self.options.regularization);
+        self.factor = match self.numeric(&matrix) {
             Err(Error::ZeroPivot { method: "llt", .. }) if self.options.method.is_none() => {
                 // Indefinite after all. From here on the pattern belongs to LU.
                 Phase::Symbolic.begin(watcher)?;
-                self.symbolic = Symbolic::new(&self.csr, Method::Lu, &self.options)?;
+                self.symbolic = Symbolic::new(&*matrix, Method::Lu, &self.options)?;
                 self.fallback = true;
                 Phase::Numeric.begin(watcher)?;
-                Some(T::factor(&self.csr, &self.symbolic, &self.options)?)
+                Some(self.numeric(&matrix)?)
             }
             other => Some(other?),
         };
         Ok(())
+    }
+
+    /// The factor of a matrix on the analysed pattern, and how it is scaled.
+    fn numeric(&mut self, matrix: &Csr<T>) -> Result<Factor<T>> {
+        self.scaling = None;
+        // Cholesky takes its pivots in the same order however the matrix is scaled.
+        if self.options.equilibrate && self.method() == Method::Lu {
+            let spread = Spread::of(matrix)?;
+            if spread.rows.max(spread.cols) > EVEN {
+                self.scaling = Some(Equilibration::general(matrix)?);
+            }
+        }
+        match &self.scaling {
+            Some(scaling) => T::factor(&scaling.apply(matrix)?.0, &self.symbolic, &self.options),
+            None => T::factor(matrix, &self.symbolic, &self.options),
+        }
+    }
+
+    fn unfactored(&self) -> Error {
+        let why = "no factor: call factor first and heed its error".to_owned();
+        Error::Factor { method: self.method().as_str(), why }
+    }
+
+    /// F^-1 r for the factored matrix F, or F^-T r.
+    fn apply(&self, mut r: Vec<T>, columns: usize, transposed: bool) -> Result<Vec<T>> {
+        let Some(factor) = &self.factor else { return Err(self.unfactored()) };
+        // A = R^-1 F C^-1, so A^-1 = C F^-1 R and A^-T = R F^-T C.
+        let scale = |v: &mut [T], by_rows: bool| -> Result<()> {
+            let Some(scaling) = &self.scaling else { return Ok(()) };
+            for column in v.chunks_exact_mut(self.csr.nrows().max(1)) {
+                if by_rows {
+                    scaling.scale_rhs(column)?
+                } else {
+                    scaling.unscale_x(column)?
+                };
+            }
+            Ok(())
+        };
+        scale(&mut r, !transposed)?;
+        let call = Call { columns, transposed, parallel: self.options.parallel };
+        let mut d = T::solve(factor, &self.symbolic, r, call)?;
+        scale(&mut d, transposed)?;
+        Ok(d)
+    }
+
+    /// An estimate of the condition number ||A|| ||A^-1|| in the 1-norm, from a few solves; `None` for least squares. Of the regularised
+    /// matrix where one was factored.
+    ///
+    /// # Errors
+    /// [`Error::Factor`] where [`Direct::factor`] has not succeeded.
+    pub fn condition(&self) -> Result<Option<f64>> {
+        if self.method() == Method::Qr {
+            return Ok(None);
+        }
+        let inverse = condition::norm1(self.csr.ncols(), |v, transposed| self.apply(v, 1, transposed))?;
+        let mut columns = vec![0.0; self.csr.ncols()];
+        for (&j, v) in self.csr.col_idx().iter().zip(self.csr.values()) {
+            columns[j as usize] += v.as_f64().abs();
+        }
+        // Past the largest number the estimate is infinite, which is right enough.
+        Ok(Some(inverse * columns.into_iter().fold(0.0, f64::max)))
     }
 
     /// Takes new values for the same pattern, in CSR's order, and factors again; the analysis is kept. A matrix that others share is
@@ -210,164 +299,18 @@ impl<T: Factorable> Direct<T> {
 
     /// Bytes of the factor: exact for LL^T and QR, an upper bound for LU.
     pub fn factor_bytes(&self) -> u64 {
-        self.symbolic.bytes()
+        self.symbolic.work().bytes
     }
 
-    /// Solves A x = b (b: `nrows`, x: `ncols` elements), or min ||b - A x|| for more rows than columns. What x held does not matter.
-    ///
-    /// For least squares a residual remains where b is not in the range of A: `converged` then also means that ||A^T r|| is at most
-    /// `rtol` ||A|| ||r|| (Frobenius norm), and [`Outcome::true_residual`] stays the true ||b - A x|| / ||b||.
-    ///
-    /// # Errors
-    /// [`Error::Size`]; [`Error::Factor`] where [`Direct::factor`] has not succeeded.
-    pub fn solve(&self, b: &[T], x: &mut [T]) -> Result<Outcome> {
-        let outcomes = self.solve_many(1, b, x)?;
-        Ok(outcomes.into_iter().next().unwrap_or_else(Outcome::zero::<T>))
+    /// Columns of the matrix: elements of x.
+    pub fn ncols(&self) -> usize {
+        self.csr.ncols()
     }
 
-    /// [`Direct::solve`] for `k` right-hand sides, columns one behind the other, with one outcome each.
-    ///
-    /// # Errors
-    /// Those of [`Direct::solve`].
-    pub fn solve_many(&self, k: usize, b: &[T], x: &mut [T]) -> Result<Vec<Outcome>> {
-        let (nrows, ncols) = (self.csr.nrows(), self.csr.ncols());
-        let expect = |what, found, expected, remedy| {
-            if found == expected { Ok(()) } else { Err(Error::elements("direct", what, found, expected, remedy)) }
-        };
-        expect("b", b.len(), nrows * k, crate::error::FIT_B)?;
-        expect("x", x.len(), ncols * k, crate::error::FIT_X)?;
-        let Some(factor) = &self.factor else {
-            let why = "no factor: call factor first and heed its error".to_owned();
-            return Err(Error::Factor { method: self.method().as_str(), why });
-        };
-        if ncols == 0 || k == 0 {
-            return Ok((0..k).map(|j| self.without_columns(&b[j * nrows..(j + 1) * nrows])).collect());
-        }
-
-        // A step: x <- x + A^-1 r for all columns at once, kept column by column where it helps.
-        let mut states: Vec<State> = (0..k).map(|_| State::default()).collect();
-        x.fill(T::zero());
-        let mut r = b.to_vec();
-        for (j, state) in states.iter_mut().enumerate() {
-            state.b_norm = norm(&b[j * nrows..(j + 1) * nrows]);
-            state.residual = state.b_norm;
-        }
-        for step in 0..=self.options.refinements {
-            let d = T::solve(factor, &self.symbolic, r.clone(), k, self.options.parallel)?;
-            for (j, state) in states.iter_mut().enumerate().filter(|(_, state)| !state.done) {
-                let column = &mut x[j * ncols..(j + 1) * ncols];
-                let candidate: Vec<T> =
-                    column.iter().zip(&d[j * nrows..j * nrows + ncols]).map(|(&x, &d)| x + d).collect();
-                let b = &b[j * nrows..(j + 1) * nrows];
-                let after = residual(&self.csr, b, &candidate);
-                let size = norm_f64(&after);
-                // The first answer is taken as it is; written so that NaN is not taken for an improvement later.
-                if step == 0 || size < state.residual {
-                    state.done = step > 0 && size >= 0.5 * state.residual;
-                    state.residual = size;
-                    state.gradient = if nrows == ncols { None } else { Some(relative_gradient(&self.csr, &after)) };
-                    column.copy_from_slice(&candidate);
-                    for (r, &v) in r[j * nrows..(j + 1) * nrows].iter_mut().zip(&after) {
-                        *r = T::from_f64(v);
-                    }
-                    state.history.push(relative(size, state.b_norm));
-                } else {
-                    state.done = true;
-                }
-                state.done |= state.residual == 0.0 || !state.residual.is_finite();
-            }
-            if states.iter().all(|state| state.done) {
-                break;
-            }
-        }
-        Ok(states.into_iter().map(|state| self.outcome(state)).collect())
+    /// The size of the factorisation, from the analysis.
+    pub fn work(&self) -> Work {
+        self.symbolic.work()
     }
-
-    fn outcome(&self, state: State) -> Outcome {
-        let true_residual = relative(state.residual, state.b_norm);
-        let rtol = self.options.rtol.unwrap_or_else(default_rtol::<T>);
-        let enough = true_residual <= rtol
-            || state.residual <= self.options.atol
-            || state.gradient.is_some_and(|gradient| gradient <= rtol);
-        let status = if enough {
-            Status::Converged
-        } else if true_residual.is_finite() {
-            Status::Stagnated
-        } else {
-            Status::NotFinite
-        };
-        let note = self.fallback.then_some("llt met a pivot that is not positive, so lu was used");
-        let target = rtol.max(relative(self.options.atol, state.b_norm));
-        let history = state.history;
-        Outcome { status, residual: true_residual, true_residual, target, history, note, ..Outcome::zero::<T>() }
-    }
-
-    /// The outcome for a matrix without columns: x is empty and the residual is b.
-    fn without_columns(&self, b: &[T]) -> Outcome {
-        let b_norm = norm(b);
-        self.outcome(State { b_norm, residual: b_norm, gradient: Some(0.0), ..State::default() })
-    }
-}
-
-/// One right-hand side underway.
-#[derive(Default)]
-struct State {
-    b_norm: f64,
-    residual: f64,
-    /// ||A^T r|| / (||A|| ||r||), for least squares.
-    gradient: Option<f64>,
-    history: Vec<f64>,
-    done: bool,
-}
-
-fn relative(residual: f64, b_norm: f64) -> f64 {
-    if residual == 0.0 { 0.0 } else { residual / b_norm }
-}
-
-/// b - A x, as if in twice the digits of f64 and rounded once, so that the huge x of a nearly singular matrix cannot hide a
-/// residual in the rounding of its own evaluation (Ogita, Rump & Oishi 2005, Accurate sum and dot product: Dot2).
-fn residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Vec<f64> {
-    let row = |(i, b): (usize, &T)| {
-        let (cols, values) = csr.row(i);
-        let (mut sum, mut lost) = (b.as_f64(), 0.0);
-        for (&j, v) in cols.iter().zip(values) {
-            let (v, x) = (-v.as_f64(), x[j as usize].as_f64());
-            let product = v * x;
-            let next = sum + product;
-            let back = next - sum;
-            lost += v.mul_add(x, -product) + ((sum - (next - back)) + (product - back));
-            sum = next;
-        }
-        // Where the sum has left the range the corrections are NaN, and so is the answer worth.
-        sum + lost
-    };
-    b.iter().enumerate().map(row).collect()
-}
-
-/// ||A^T r|| / (||A||_F ||r||), 0 where r is.
-fn relative_gradient<T: Real>(csr: &Csr<T>, r: &[f64]) -> f64 {
-    let mut gradient = vec![0.0; csr.ncols()];
-    for (i, &r) in r.iter().enumerate() {
-        let (cols, values) = csr.row(i);
-        for (&j, v) in cols.iter().zip(values) {
-            gradient[j as usize] += v.as_f64() * r;
-        }
-    }
-    let denominator = norm(csr.values()) * norm_f64(r);
-    relative(norm_f64(&gradient), denominator)
-}
-
-fn norm<T: Real>(v: &[T]) -> f64 {
-    norm_f64(&v.iter().map(|v| v.as_f64()).collect::<Vec<_>>())
-}
-
-/// ||v|| by its largest element, so that no square leaves the range. NaN where an element is NaN.
-fn norm_f64(v: &[f64]) -> f64 {
-    let largest = v.iter().fold(0.0f64, |m, v| if v.is_nan() || m.is_nan() { f64::NAN } else { m.max(v.abs()) });
-    if largest == 0.0 || !largest.is_finite() {
-        return largest;
-    }
-    largest * v.iter().map(|v| (v / largest).powi(2)).sum::<f64>().sqrt()
 }
 
 /// A matrix whose columns cannot each be given a row of their own is rank deficient whatever its values.
@@ -391,4 +334,38 @@ fn check_finite<T: Real>(csr: &Csr<T>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The largest magnitude in a row, 1 for a row of zeros.
+fn row_size<T: Real>(csr: &Csr<T>, row: usize) -> f64 {
+    let largest = csr.row(row).1.iter().fold(0.0, |largest: f64, v| largest.max(v.as_f64().abs()));
+    if largest > 0.0 { largest } else { 1.0 }
+}
+
+/// A + delta D for the largest magnitudes D of A's rows, 1 for a row of zeros.
+fn regularized<T: Real>(csr: &Csr<T>, delta: f64) -> Cow<'_, Csr<T>> {
+    if delta == 0.0 || csr.nrows() != csr.ncols() {
+        return Cow::Borrowed(csr);
+    }
+    let n = csr.nrows();
+    let (mut row_ptr, mut col_idx, mut values) =
+        (vec![0], Vec::with_capacity(csr.nnz() + n), Vec::with_capacity(csr.nnz() + n));
+    for i in 0..n {
+        let (cols, row) = csr.row(i);
+        let shift = T::from_f64(delta * row_size(csr, i));
+        let at = cols.partition_point(|&j| (j as usize) < i);
+        let stored = cols.get(at).is_some_and(|&j| j as usize == i);
+        col_idx.extend_from_slice(&cols[..at]);
+        values.extend_from_slice(&row[..at]);
+        col_idx.push(i as u32);
+        values.push(if stored { row[at] + shift } else { shift });
+        col_idx.extend_from_slice(&cols[at + usize::from(stored)..]);
+        values.extend_from_slice(&row[at + usize::from(stored)..]);
+        row_ptr.push(col_idx.len() as u32);
+    }
+    match Csr::new(n, n, row_ptr, col_idx, values) {
+        Ok(shifted) => Cow::Owned(shifted),
+        // More entries than can be counted: the matrix itself, whose factorisation says what is wrong.
+        Err(_) => Cow::Borrowed(csr),
+    }
 }

@@ -1,60 +1,96 @@
 //! Whether a pattern has full column rank for some values: a maximum matching of columns to rows.
 //!
 //! Faer's sparse QR indexes out of its arrays for patterns that have not (0.24), and LU fails late, so it is asked first.
-//! Cost: O(nnz) where the diagonal is full; at worst O(ncols nnz). No recursion.
+//! Cost: O(nnz) where the diagonal is full; at worst O(rank nnz). No recursion.
 //! Reference: Duff 1981, On algorithms for obtaining a maximum transversal (MC21).
 
 use spandrel_formats::{Csr, Real};
 
 const FREE: u32 = u32::MAX;
 
+/// Columns that each have a row of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Transversal {
+    /// How many at most: the structural rank.
+    pub(crate) rank: usize,
+    /// The first column that no row is left for.
+    pub(crate) unmatched: Option<usize>,
+}
+
 /// A column that no row is left for, or `None` where every column has one.
 pub(super) fn unmatched_column<T: Real>(csr: &Csr<T>) -> Option<usize> {
-    let columns = csr.transpose();
-    let ncols = csr.ncols();
-    let mut column_of = vec![FREE; csr.nrows()];
-    let mut cheap = vec![true; ncols];
-    for (j, row) in column_of.iter_mut().enumerate().take(ncols) {
-        if columns.get(j, j).is_some() {
-            *row = j as u32;
-            cheap[j] = false;
-        }
+    Transversal::search(csr, true).unmatched
+}
+
+impl Transversal {
+    /// Of a matrix. Zeros that are stored count as entries.
+    pub(crate) fn of<T: Real>(csr: &Csr<T>) -> Self {
+        Self::search(csr, false)
     }
-    let mut seen = vec![FREE; csr.nrows()];
-    // The path under way: a column, and how far its rows have been tried.
-    let mut path: Vec<(usize, usize)> = Vec::new();
-    for start in (0..ncols).filter(|&j| cheap[j]) {
-        path.clear();
-        path.push((start, 0));
-        loop {
-            let Some(top) = path.last_mut() else { return Some(start) };
-            let rows = columns.row(top.0).0;
-            if top.1 == 0
-                && let Some(k) = rows.iter().position(|&i| column_of[i as usize] == FREE)
-            {
-                // A free row ends the path: along it every column moves to the row that it tried last.
-                top.1 = k + 1;
-                for &(column, tried) in &path {
-                    column_of[columns.row(column).0[tried - 1] as usize] = column as u32;
+
+    /// Ends at the first column without a row if that is enough; the rank is then only a lower bound.
+    fn search<T: Real>(csr: &Csr<T>, first: bool) -> Self {
+        let columns = csr.transpose();
+        let ncols = csr.ncols();
+        let mut column_of = vec![FREE; csr.nrows()];
+        let mut left = vec![true; ncols];
+        for (j, row) in column_of.iter_mut().enumerate().take(ncols) {
+            if columns.get(j, j).is_some() {
+                *row = j as u32;
+                left[j] = false;
+            }
+        }
+        let mut unmatched = None;
+        let mut rank = ncols;
+        // A row that a search without success has seen leads to no free row ever after.
+        let mut dead = vec![false; csr.nrows()];
+        let mut seen = vec![FREE; csr.nrows()];
+        // The path under way: a column, and how far its rows have been tried.
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        let mut visited: Vec<usize> = Vec::new();
+        for start in (0..ncols).filter(|&j| left[j]) {
+            path.clear();
+            path.push((start, 0));
+            visited.clear();
+            loop {
+                let Some(top) = path.last_mut() else {
+                    unmatched = unmatched.or(Some(start));
+                    rank -= 1;
+                    visited.iter().for_each(|&row| dead[row] = true);
+                    break;
+                };
+                let rows = columns.row(top.0).0;
+                if top.1 == 0
+                    && let Some(k) = rows.iter().position(|&i| column_of[i as usize] == FREE)
+                {
+                    // A free row ends the path: along it every column moves to the row that it tried last.
+                    top.1 = k + 1;
+                    for &(column, tried) in &path {
+                        column_of[columns.row(column).0[tried - 1] as usize] = column as u32;
+                    }
+                    break;
                 }
+                let untried = rows[top.1..].iter().position(|&i| seen[i as usize] != start as u32 && !dead[i as usize]);
+                match untried {
+                    Some(k) => {
+                        let at = top.1 + k;
+                        top.1 = at + 1;
+                        let row = rows[at] as usize;
+                        seen[row] = start as u32;
+                        visited.push(row);
+                        path.push((column_of[row] as usize, 0));
+                    }
+                    None => {
+                        path.pop();
+                    }
+                }
+            }
+            if first && unmatched.is_some() {
                 break;
             }
-            let untried = rows[top.1..].iter().position(|&i| seen[i as usize] != start as u32);
-            match untried {
-                Some(k) => {
-                    let at = top.1 + k;
-                    top.1 = at + 1;
-                    let row = rows[at] as usize;
-                    seen[row] = start as u32;
-                    path.push((column_of[row] as usize, 0));
-                }
-                None => {
-                    path.pop();
-                }
-            }
         }
+        Self { rank, unmatched }
     }
-    None
 }
 
 #[cfg(test)]
@@ -101,12 +137,30 @@ mod tests {
                     found
                 })
         }
+        /// Columns from j on that rows can be given to, at most.
+        fn best(a: &Csr<f64>, j: usize, used: &mut Vec<bool>) -> usize {
+            if j == a.ncols() {
+                return 0;
+            }
+            let mut most = best(a, j + 1, used);
+            for i in 0..a.nrows() {
+                if !used[i] && a.get(i, j).is_some() {
+                    used[i] = true;
+                    most = most.max(1 + best(a, j + 1, used));
+                    used[i] = false;
+                }
+            }
+            most
+        }
         let mut both = [0, 0];
         for bits in 0u32..1 << 16 {
             let entries: Vec<_> = (0..16).filter(|k| bits >> k & 1 == 1).map(|k| (k / 4, k % 4)).collect();
             let a = pattern(4, 4, &entries);
             let expected = assignable(&a, 0, &mut vec![false; 4]);
             assert_eq!(unmatched_column(&a).is_none(), expected, "{entries:?}");
+            let transversal = Transversal::of(&a);
+            assert_eq!(transversal.rank, best(&a, 0, &mut vec![false; 4]), "{entries:?}");
+            assert_eq!(transversal.unmatched, unmatched_column(&a));
             both[usize::from(expected)] += 1;
         }
         assert!(both[0] > 1000 && both[1] > 1000);
