@@ -5,6 +5,7 @@
 //! with the memory rate of the reference core; caches are listed as the system gives them and decide nothing.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use spandrel_formats::Profile;
 use spandrel_formats::profile::Origin;
@@ -12,17 +13,24 @@ use spandrel_formats::profile::Origin;
 /// The processor of `record/cpu-*.jsonl`, on which the reference was fitted: vendor, family and model.
 const MEASURED: [&str; 3] = ["AuthenticAMD", "26", "2"];
 
-/// The profile of this machine for so many threads.
+/// The profile of this machine for so many threads. The system is asked once: its files take longer to read than a small system to solve.
 pub(crate) fn of(threads: usize) -> Profile {
+    static MACHINE: OnceLock<Profile> = OnceLock::new();
+    let mut profile = MACHINE.get_or_init(machine).clone();
+    profile.memory.units = threads;
+    profile.host.threads = threads;
+    profile
+}
+
+/// What the system says of this machine, for one thread.
+fn machine() -> Profile {
     let mut profile = Profile::reference();
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| field(&info, name);
     profile.device = field("model name").unwrap_or(std::env::consts::ARCH).to_owned();
     let is_measured = [field("vendor_id"), field("cpu family"), field("model")] == MEASURED.map(Some);
     profile.origin = if is_measured { Origin::Measured } else { Origin::Scaled };
-    profile.memory.units = threads;
     profile.memory.caches = caches();
-    profile.host.threads = threads;
     profile
 }
 
