@@ -30,6 +30,25 @@ impl<T: Real> Csr<T> {
         }
     }
 
+    /// Whether A = A^T up to the rounding of its assembly: |a_ij - a_ji| is at most 16 unit roundoffs of the larger of the two, or of
+    /// sqrt(a_ii a_jj), which bounds them where A is positive definite. An absent entry is a zero; NaN is never symmetric. A search in a row for
+    /// each entry, rows in parallel.
+    pub fn is_symmetric_to_rounding(&self) -> bool {
+        if self.nrows() != self.ncols() {
+            return false;
+        }
+        let diagonal: Vec<f64> = rows(self).map(|i| self.get(i, i).map_or(0.0, |d| d.as_f64().abs().sqrt())).collect();
+        rows(self).all(|i| {
+            let (cols, values) = self.row(i);
+            cols.iter().zip(values).all(|(&j, v)| {
+                let j = j as usize;
+                let (v, mirror) = (v.as_f64(), self.get(j, i).map_or(0.0, |mirror| mirror.as_f64()));
+                let size = v.abs().max(mirror.abs()).max(diagonal[i] * diagonal[j]);
+                (v - mirror).abs() <= 16.0 * T::UNIT_ROUNDOFF * size
+            })
+        })
+    }
+
     /// Whether every row has an entry on the diagonal, of which `holds` is true. A search in each row, rows in parallel.
     pub fn diagonal_holds(&self, holds: impl Fn(T) -> bool + Sync) -> bool {
         rows(self).all(|i| self.get(i, i).is_some_and(&holds))

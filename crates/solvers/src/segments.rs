@@ -514,6 +514,13 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 continue;
             }
         };
+        // An unknown that no equation holds may have grown to infinity, where no residual sees it.
+        if !outcome.status.is_converged() && ended.is_some() {
+            let (_, scratch, scalar) = method.between();
+            if !norm(be, x, scratch, scalar)?.is_finite() {
+                (outcome.status, outcome.true_residual) = (Status::NotFinite, f64::NAN);
+            }
+        }
         return Ok(outcome);
     }
 }

@@ -211,3 +211,22 @@ fn the_words_are_those_of_the_program() {
     let words: Vec<String> = Status::ALL.iter().map(|status| status.to_string()).collect();
     insta::assert_snapshot!(words.join("\n"));
 }
+
+#[test]
+fn an_unknown_that_nothing_determines_is_never_given_as_nan_or_infinite() {
+    // The third column is empty, so no residual sees the third unknown.
+    let be = Cpu::new();
+    fn check<T: Real>(be: &Cpu) {
+        let one = T::from_f64(1.0);
+        let a = matrix::<T>(3, 3, &[(0, 1, 1.0), (1, 0, 1.0)]);
+        let b = [one, T::zero(), one];
+        for krylov in ALL {
+            let (outcome, x) = solve(be, krylov, &a, &b, &Options::default());
+            assert!(!outcome.status.is_converged(), "{outcome:?}");
+            let is_finite = x.iter().all(|v| v.is_finite());
+            assert!(is_finite || outcome.status == Status::NotFinite, "{krylov:?}: {x:?} {outcome:?}");
+        }
+    }
+    check::<f64>(&be);
+    check::<f32>(&be);
+}

@@ -241,6 +241,10 @@ pub struct Host {
     pub entry: f64,
     /// Nanoseconds per term of an incomplete factorisation on one core.
     pub term: f64,
+    /// Nanoseconds per entry of the factors of a complete factorisation, solves included, whatever the number of cores.
+    pub factor_entry: f64,
+    /// Nanoseconds per operation of a complete factorisation on one core.
+    pub factor_flop: f64,
 }
 
 impl Profile {

@@ -131,6 +131,8 @@ impl Profile {
         each("host.nanoseconds_per_byte".into(), Number::Float(&mut host.nanoseconds_per_byte));
         each("host.entry".into(), Number::Float(&mut host.entry));
         each("host.term".into(), Number::Float(&mut host.term));
+        each("host.factor_entry".into(), Number::Float(&mut host.factor_entry));
+        each("host.factor_flop".into(), Number::Float(&mut host.factor_flop));
     }
 }
 

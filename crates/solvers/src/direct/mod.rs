@@ -120,7 +120,7 @@ impl<T: Factorable> Direct<T> {
             return Err(Error::Underdetermined { nrows, ncols });
         }
         let square = nrows == ncols;
-        let symmetric = square && csr.is_symmetric() && csr.diagonal().iter().all(|&d| d > T::zero());
+        let symmetric = square && is_symmetric(csr) && csr.diagonal().iter().all(|&d| d > T::zero());
         let method = options.method.unwrap_or(match (square, symmetric) {
             (true, true) => Method::Llt,
             (true, false) => Method::Lu,
@@ -269,7 +269,7 @@ impl<T: Factorable> Direct<T> {
             return Err(Error::Pattern { found: values.len(), expected: self.csr.values().len() });
         }
         Arc::make_mut(&mut self.csr).values_mut().copy_from_slice(values);
-        if self.method() == Method::Llt && !self.csr.is_symmetric() {
+        if self.method() == Method::Llt && !is_symmetric(&self.csr) {
             self.factor = None;
             let why = "the new values are not symmetric; analyse again, or ask for LU".to_owned();
             return Err(Error::Factor { method: "llt", why });
@@ -334,6 +334,11 @@ fn check_finite<T: Real>(csr: &Csr<T>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether one triangle of the matrix is as good as the other: refinement makes up for what rounding makes of the difference.
+fn is_symmetric<T: Real>(csr: &Csr<T>) -> bool {
+    csr.is_symmetric() || csr.is_symmetric_to_rounding()
 }
 
 /// The largest magnitude in a row, 1 for a row of zeros.

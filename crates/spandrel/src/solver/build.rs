@@ -7,13 +7,15 @@ use std::time::Instant;
 
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Real, Survey};
-use spandrel_solvers::{Direct, DirectOptions, Error, Method, Phase, Progress, Result};
+use spandrel_solvers::{Direct, Error, Method, Phase, Progress, Result};
 
 use super::device::{DeviceSolver, Running};
 use super::element::{Element, SolverBackend};
+use super::finish::factored;
 use super::measure;
 use super::plan::{Event, Plan, Stage};
 use super::policy;
+use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
 
 /// What [`crate::solver::Builder::on_progress`] takes.
@@ -176,6 +178,8 @@ pub struct Planned<T: Element> {
     plan: Plan,
     settings: Settings,
     system: System<T>,
+    /// Where a complete factorisation may take over.
+    rival: Option<Rival<T>>,
     /// Formats to be timed.
     candidates: Vec<&'static str>,
     /// An entry that is infinite or NaN.
@@ -193,8 +197,16 @@ impl<T: Element> Planned<T> {
     ) -> Result<Self> {
         let (mut times, mut reporter, mut lap) = (Times::default(), reporter, Lap::start());
         reporter.stage(Stage::Analyze, "the matrix")?;
-        let survey = Survey::of(&*a);
+        let mut survey = Survey::of(&*a);
+        // CG serves a matrix whose halves differ by the rounding of its assembly. Formats that store one half do not.
+        let is_rounded = !survey.symmetric && a.is_symmetric_to_rounding();
+        survey.symmetric |= is_rounded;
         let mut plan = policy::plan(&settings, &a, &survey)?;
+        survey.symmetric &= !is_rounded;
+        plan.symmetric &= !is_rounded;
+        if is_rounded && settings.method.is_none() {
+            plan.method_why.push_str(", up to the rounding of its entries");
+        }
         let not_finite = survey.not_finite.map(|at| entry_at(&a, at));
         if settings.reorder != Reorder::None {
             reporter.stage(Stage::Reorder, settings.reorder.as_str())?;
@@ -202,7 +214,11 @@ impl<T: Element> Planned<T> {
         let system = System::renumbered(settings.reorder, a, settings.updatable)?;
         let survey = if system.perm.is_some() { Survey::of(&*system.a) } else { survey };
         plan.choose_blocks(&system.a)?;
-        plan.choose_multigrid(&settings, &system.a, device.profile());
+        if plan.symmetric {
+            plan.choose_multigrid(&settings, &system.a, device.profile());
+        }
+        let mut rival = Rival::new(Arc::clone(&system.a), plan.direct_options(), device.profile());
+        plan.choose_direct(&settings, &system.a, &mut rival, device.profile());
         let candidates = plan.choose_format::<T, B>(&settings, (&system.a, &survey), device)?;
         match plan.method {
             Method::Direct => {
@@ -215,7 +231,8 @@ impl<T: Element> Planned<T> {
             }
         }
         lap.add_to(&mut times.analyze);
-        Ok(Self { plan, settings, system, candidates, not_finite, times, reporter })
+        let rival = plan.direct_is_open.then_some(rival);
+        Ok(Self { plan, settings, system, rival, candidates, not_finite, times, reporter })
     }
 
     /// What will run, and why. A preconditioner may still turn out to be impossible, and [`Settings::format`] may ask for a
@@ -244,14 +261,14 @@ impl<T: Element> Planned<T> {
     /// [`Error::NotFinite`] for an entry that is infinite or NaN; what the preconditioner or the factorisation breaks down at; a device
     /// that fails; [`Error::Interrupted`] where the watcher asked for it.
     pub fn build_on<B: SolverBackend<T>>(self, device: &B) -> Result<DeviceSolver<T, B>> {
-        let Self { mut plan, settings, system, candidates, not_finite, mut times, mut reporter } = self;
+        let Self { mut plan, settings, system, mut rival, candidates, not_finite, mut times, mut reporter } = self;
         if let Some(error) = not_finite {
             return Err(error);
         }
         for warning in &plan.warnings {
             reporter.note(warning)?;
         }
-        let keeps = settings.updatable || plan.standby.is_some();
+        let keeps = settings.updatable || plan.standby.is_some() || plan.direct_is_open;
         let host = keeps.then(|| Arc::clone(&system.a));
         let System { a, perm, places } = system;
         let mut setup = Setup::new(&mut reporter, &mut times);
@@ -262,8 +279,44 @@ impl<T: Element> Planned<T> {
             setup.end_analyze();
         }
         let had_standby = plan.standby.is_some();
+        let mut singular = None;
         let running = match plan.method {
-            Method::Direct => Running::Direct(Box::new(direct(a, &plan, &mut setup)?)),
+            Method::Direct if plan.direct_is_open => {
+                let analysed = rival.take().map_or_else(|| analysed(&a, &plan, &mut setup), Rival::take);
+                setup.begin(Stage::SetUp, "the factorisation")?;
+                let made = factored(&a, analysed, (&plan.direct_options(), device.profile()), &mut setup);
+                setup.end_setup();
+                match made {
+                    Ok((Some(direct), found)) => {
+                        singular = found;
+                        Running::Direct(direct)
+                    }
+                    Err(error @ Error::Interrupted { .. }) => return Err(error),
+                    // The iteration that was the second choice.
+                    without @ (Ok((None, _)) | Err(_)) => {
+                        if let Some(iterative) = plan.iterative.take() {
+                            plan = *iterative;
+                        }
+                        match without {
+                            Ok((_, found)) => singular = found,
+                            Err(error) => {
+                                let method = plan.method;
+                                setup.note(&format!(
+                                    "a complete factorisation failed ({error}); {method} takes its place"
+                                ))?;
+                                plan.direct_is_open = false;
+                            }
+                        }
+                        Running::Iterative(T::engine(device, a, &mut plan, &mut setup)?)
+                    }
+                }
+            }
+            Method::Direct => {
+                let mut direct = analysed(&a, &plan, &mut setup)?;
+                direct.factor_watched(&mut |phase| setup.watch(phase))?;
+                setup.end_setup();
+                Running::Direct(Box::new(direct))
+            }
             Method::Cg | Method::BiCgStab | Method::Gmres => {
                 Running::Iterative(T::engine(device, a, &mut plan, &mut setup)?)
             }
@@ -272,7 +325,18 @@ impl<T: Element> Planned<T> {
             // What took over at once is under none of the limits that were for the first choice.
             plan.open_as(&settings);
         }
-        Ok(DeviceSolver { plan, settings, running: Some(running), host, perm, places, times, reporter })
+        Ok(DeviceSolver {
+            plan,
+            settings,
+            running: Some(running),
+            host,
+            rival,
+            singular,
+            perm,
+            places,
+            times,
+            reporter,
+        })
     }
 }
 
@@ -295,13 +359,10 @@ pub(super) fn entry_at<T: Real>(a: &Csr<T>, at: usize) -> Error {
     Error::NotFinite { row, column: a.col_idx()[at] as usize, found }
 }
 
-/// The factors of a direct solve.
-fn direct<T: Element>(a: Arc<Csr<T>>, plan: &Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
+/// The symbolic phase of a direct solve.
+fn analysed<T: Element>(a: &Arc<Csr<T>>, plan: &Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
     setup.begin(Stage::SetUp, "the symbolic factorisation")?;
-    let options = DirectOptions { rtol: Some(plan.rtol), atol: plan.atol, ..DirectOptions::default() };
-    let mut direct = Direct::analyze(a, &options)?;
+    let direct = Direct::analyze(Arc::clone(a), &plan.direct_options());
     setup.end_analyze();
-    direct.factor_watched(&mut |phase| setup.watch(phase))?;
-    setup.end_setup();
-    Ok(direct)
+    direct
 }

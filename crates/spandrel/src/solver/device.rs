@@ -3,23 +3,26 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use spandrel_backend::Backend;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::direct::Method as DirectMethod;
-use spandrel_solvers::{Direct, Error, Method, Outcome, Precond, Result, Status};
+use spandrel_solvers::{Direct, Error, Method, Outcome, Precond, Progress, Result, Status};
 
 use super::build::{Lap, Reporter, Setup, Times};
 use super::element::{Element, SolverBackend};
 use super::engine::{Call, Engine};
+use super::finish::{Answer, Singular, factored};
 use super::plan::{Plan, Replaced, Stage};
+use super::rival::{Judge, Pace, Rival};
 use super::settings::Settings;
 use super::words::counted;
 
 /// What solves.
 pub(super) enum Running<T: Element, B: SolverBackend<T>> {
     Iterative(Box<dyn Engine<T, B> + Send>),
+    /// The factors; of A + delta D if A is singular.
     Direct(Box<Direct<T>>),
 }
 
@@ -78,6 +81,10 @@ pub struct Attempt {
     pub status: Status,
     /// After how many iterations.
     pub iterations: usize,
+    /// ||b - A x|| / ||b|| of the x that it left; NaN if it was not measured.
+    pub true_residual: f64,
+    /// Seconds of the solve until then.
+    pub seconds: f64,
 }
 
 /// The end of the attempts at one system.
@@ -106,6 +113,10 @@ pub struct DeviceSolver<T: Element, B: SolverBackend<T>> {
     pub(super) running: Option<Running<T, B>>,
     /// In the numbering of the solve, while new values or another preconditioner may come.
     pub(super) host: Option<Arc<Csr<T>>>,
+    /// The factorisation that an iteration competes with, while it has the matrix's values.
+    pub(super) rival: Option<Rival<T>>,
+    /// What is known of a singular matrix.
+    pub(super) singular: Option<Singular>,
     pub(super) perm: Option<Permutation>,
     pub(super) places: Option<Vec<u32>>,
     pub(super) times: Times,
@@ -181,20 +192,35 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if let Some(x0) = x0 {
             check("x0", x0, self.plan.ncols)?;
         }
-        let (mut times, mut lap) = (Times::default(), Lap::start());
-        let b = self.numbered(b)?;
-        let x0 = x0.map(|x0| self.numbered(x0)).transpose()?;
-        if let Some(Running::Direct(direct)) = &self.running {
-            self.reporter.stage(Stage::Solve, "with the factors")?;
-            let mut x = vec![T::zero(); self.plan.ncols];
-            let outcome = direct.solve(&b, &mut x)?;
-            lap.add_to(&mut times.solve);
-            let note = factors_note(direct, &outcome);
-            let ended = Ended { outcome, method: Method::Direct, attempts: Vec::new() };
-            return Ok(Solution { note: Some(note), ..self.solution(x, ended, times)? });
-        }
-        let b = Backend::<T>::upload(device, &b)?;
-        let (mut x, start) = match &x0 {
+        let mut times = Times::default();
+        let b = self.numbered(b)?.into_owned();
+        let x0 = x0.map(|x0| self.numbered(x0).map(Cow::into_owned)).transpose()?;
+        let mut answer = if matches!(self.running, Some(Running::Direct(_))) {
+            self.solve_with_factors(device, &b, &mut times, true)?
+        } else {
+            let (answer, gave_way) = self.iterate(device, &b, x0.as_deref(), &mut times)?;
+            if gave_way || self.may_factor(&answer.ended.outcome, gave_way) {
+                self.factor_after(device, &b, answer, gave_way, &mut times)?
+            } else {
+                answer
+            }
+        };
+        self.conclude(&b, &mut answer);
+        self.solution(answer, times)
+    }
+
+    /// The iteration on vectors of the host, and whether it gave way to a factorisation.
+    pub(super) fn iterate(
+        &mut self,
+        device: &B,
+        b: &[T],
+        x0: Option<&[T]>,
+        times: &mut Times,
+    ) -> Result<(Answer<T>, bool)> {
+        let mut lap = Lap::start();
+        let before = *times;
+        let b = Backend::<T>::upload(device, b)?;
+        let (mut x, start) = match x0 {
             Some(x0) => {
                 let start = if self.is_open() { Start::At(Backend::<T>::upload(device, x0)?) } else { Start::Once };
                 (Backend::<T>::upload(device, x0)?, start)
@@ -203,12 +229,12 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         };
         device.synchronize()?;
         lap.add_to(&mut times.load);
-        let ended = self.attempts(device, &b, &mut x, start, &mut times)?;
+        let (ended, gave_way) = self.attempts(device, &b, &mut x, start, times)?;
         let x = Backend::<T>::download(device, &x)?;
         lap.add_to(&mut times.solve);
         // What took over was set up meanwhile.
-        times.solve -= times.setup + times.analyze;
-        self.solution(x, ended, times)
+        times.solve -= times.setup - before.setup + times.analyze - before.analyze;
+        Ok((Answer { x, ended, note: None }, gave_way))
     }
 
     /// Solves A x = b for vectors on the device, from the x given. Blocks.
@@ -233,7 +259,17 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         } else {
             Start::Once
         };
-        Ok(self.attempts(device, b, x, start, &mut Times::default())?.outcome)
+        let mut times = Times::default();
+        let (ended, gave_way) = self.attempts(device, b, x, start, &mut times)?;
+        if !gave_way && !self.may_factor(&ended.outcome, gave_way) {
+            return Ok(ended.outcome);
+        }
+        let (b, reached) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
+        let answer = Answer { x: reached, ended, note: None };
+        let mut answer = self.factor_after(device, &b, answer, gave_way, &mut times)?;
+        self.conclude(&b, &mut answer);
+        Backend::<T>::write(device, &answer.x, x)?;
+        Ok(answer.ended.outcome)
     }
 
     /// Solves A X = B for all columns of B, which lie one after the other, each from x = 0. Blocks.
@@ -244,12 +280,15 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let (nrows, ncols) = (self.plan.nrows, self.plan.ncols);
         let columns = b.len().checked_div(nrows).unwrap_or(0);
         expect("B", b.len(), nrows * if b.is_empty() { 0 } else { columns.max(1) })?;
-        if let (Some(Running::Direct(direct)), None) = (&self.running, &self.perm) {
+        if let (Some(Running::Direct(direct)), None, None) = (&self.running, &self.perm, &self.singular) {
             check("B", b, b.len())?;
             self.reporter.stage(Stage::Solve, "with the factors")?;
             let mut x = vec![T::zero(); ncols * columns];
             let outcomes = direct.solve_many(columns, b, &mut x)?;
-            return Ok(Solutions { x, outcomes });
+            let is_final = |outcome: &Outcome| !self.plan.direct_is_open || outcome.status.is_converged();
+            if outcomes.iter().all(is_final) {
+                return Ok(Solutions { x, outcomes });
+            }
         }
         let (mut x, mut outcomes) = (Vec::with_capacity(ncols * columns), Vec::with_capacity(columns));
         for b in b.chunks_exact(nrows.max(1)) {
@@ -267,7 +306,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// [`Error::Pattern`] for another number of values; [`Error::NotFinite`] for one that is infinite or NaN; [`Error::Unsupported`] if
     /// the solver was built with [`Settings::updatable`] off; what the factorisation breaks down at. After an error the old values stay.
     pub fn update_values(&mut self, device: &B, values: &[T]) -> Result<()> {
-        let Some(host) = &self.host else {
+        let Some(host) = self.host.as_ref().filter(|_| self.settings.updatable) else {
             return Err(Error::Unsupported {
                 why: "this solver was built for one set of values; build it as updatable".into(),
             });
@@ -290,7 +329,22 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let shift = match &mut self.running {
             Some(Running::Iterative(engine)) => engine.renew(device, &next)?,
             Some(Running::Direct(direct)) => {
-                direct.refactor(next.values())?;
+                if self.plan.direct_is_open {
+                    // The new values may be singular where the old were not, or the other way round.
+                    let mut times = Times::default();
+                    let mut setup = Setup::new(&mut self.reporter, &mut times);
+                    let options = self.plan.direct_options();
+                    let analysed = Direct::analyze(Arc::clone(&next), &options);
+                    let (made, singular) = factored(&next, analysed, (&options, device.profile()), &mut setup)?;
+                    let Some(made) = made else {
+                        let method = direct.method().as_str();
+                        let why = singular.map_or_else(String::new, |singular| singular.to_string());
+                        return Err(Error::Factor { method, why });
+                    };
+                    (*direct, self.singular) = (made, singular);
+                } else {
+                    direct.refactor(next.values())?;
+                }
                 0.0
             }
             None => return Err(lost()),
@@ -308,12 +362,13 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if let (Some(Running::Iterative(engine)), None, Some(host)) = (&mut self.running, &self.places, &self.host) {
             expect("the list of values", Backend::<T>::len(device, values), host.nnz())?;
             // Another preconditioner would be made of the host's values.
-            let stays = self.plan.standby.is_none() && self.perm.is_none();
+            let stays = self.plan.standby.is_none() && self.perm.is_none() && !self.plan.direct_is_open;
             if let Some(renewed) = stays.then(|| engine.renew_from(device, values)).flatten() {
                 let shift = renewed?;
                 if let Some(factor) = &mut self.plan.factor {
                     factor.shift = shift;
                 }
+                self.rival = None;
                 return Ok(());
             }
         }
@@ -325,6 +380,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             factor.shift = shift;
         }
         self.host = Some(next);
+        self.rival = None;
     }
 
     /// Whether another method or preconditioner may take over, which then begins where the first began.
@@ -340,11 +396,12 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         x: &mut Vector<T, B>,
         start: Start<Vector<T, B>>,
         times: &mut Times,
-    ) -> Result<Ended> {
-        let mut first = self.methods(device, b, x, &start)?;
+    ) -> Result<(Ended, bool)> {
+        let begun = Instant::now();
+        let (mut first, gave_way) = self.methods(device, b, x, &start)?;
         let came_to_nothing = came_to_nothing(&self.plan, &first.outcome);
-        let (Some(host), true) = (&self.host, came_to_nothing) else { return Ok(first) };
-        let Some(mut next) = self.plan.take_standby(&self.settings) else { return Ok(first) };
+        let (Some(host), true) = (&self.host, came_to_nothing && !gave_way) else { return Ok((first, gave_way)) };
+        let Some(mut next) = self.plan.take_standby(&self.settings) else { return Ok((first, false)) };
         let host = Arc::clone(host);
         let after = counted(first.outcome.iterations, "iteration");
         let why = format!("{} ended as {} after {after}", first.method, first.outcome.status);
@@ -355,6 +412,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             preconditioner: from,
             status: first.outcome.status,
             iterations: first.outcome.iterations,
+            true_residual: first.outcome.true_residual,
+            seconds: begun.elapsed().as_secs_f64(),
         });
         // The old one goes first: the two need not fit beside each other.
         self.running = None;
@@ -367,9 +426,9 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         });
         (self.running, self.plan) = (Some(Running::Iterative(engine)), next);
         begin::<T, B>(device, x, &start)?;
-        let second = self.methods(device, b, x, &start)?;
+        let (second, gave_way) = self.methods(device, b, x, &start)?;
         first.attempts.extend(second.attempts);
-        Ok(Ended { attempts: first.attempts, ..second })
+        Ok((Ended { attempts: first.attempts, ..second }, gave_way))
     }
 
     /// The plan's method, and once the next after one that does not suit the matrix, if the policy chose it.
@@ -379,11 +438,14 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         b: &Vector<T, B>,
         x: &mut Vector<T, B>,
         start: &Start<Vector<T, B>>,
-    ) -> Result<Ended> {
+    ) -> Result<(Ended, bool)> {
         let method = self.plan.method;
-        let outcome = self.run(device, method, b, x)?;
-        let next = successor(method, outcome.status).filter(|_| self.plan.method_is_open);
-        let Some(next) = next else { return Ok(Ended { outcome, method, attempts: Vec::new() }) };
+        let begun = Instant::now();
+        let (outcome, gave_way) = self.run(device, method, b, x)?;
+        // A factorisation, where there can be one, is surer than another method.
+        let next = successor(method, outcome.status).filter(|_| self.plan.method_is_open && !gave_way);
+        let next = next.filter(|next| !self.factors_are_sooner(device, *next));
+        let Some(next) = next else { return Ok((Ended { outcome, method, attempts: Vec::new() }, gave_way)) };
         let after = counted(outcome.iterations, "iteration");
         self.reporter.note(&format!("{method} ended as {} after {after}, so {next} takes over", outcome.status))?;
         let attempt = Attempt {
@@ -391,22 +453,78 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             preconditioner: self.plan.preconditioner,
             status: outcome.status,
             iterations: outcome.iterations,
+            true_residual: outcome.true_residual,
+            seconds: begun.elapsed().as_secs_f64(),
         };
         begin::<T, B>(device, x, start)?;
-        let outcome = self.run(device, next, b, x)?;
-        Ok(Ended { outcome, method: next, attempts: vec![attempt] })
+        let (outcome, gave_way) = self.run(device, next, b, x)?;
+        Ok((Ended { outcome, method: next, attempts: vec![attempt] }, gave_way))
     }
 
-    fn run(&mut self, device: &B, method: Method, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<Outcome> {
+    /// Whether a factorisation may take over, and is expected to take less time than a few looks at another method.
+    fn factors_are_sooner(&mut self, device: &B, method: Method) -> bool {
+        const LOOKS: f64 = 100.0;
+        let (true, Some(host)) = (self.plan.direct_is_open, self.host.clone()) else { return false };
+        let mut rival = self.rival.take().unwrap_or_else(|| self.new_rival(&host, device));
+        let pace = Pace::of(&*host, (method, self.plan.preconditioner), device.profile());
+        let cost = rival.cost();
+        self.rival = Some(rival);
+        cost < LOOKS * pace.iteration
+    }
+
+    pub(super) fn new_rival(&self, host: &Arc<Csr<T>>, device: &B) -> Rival<T> {
+        Rival::new(Arc::clone(host), self.plan.direct_options(), device.profile())
+    }
+
+    /// Runs a method, and says whether it gave way to a factorisation on the way.
+    fn run(&mut self, device: &B, method: Method, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<(Outcome, bool)> {
+        let mut rival = match (&self.host, self.plan.direct_is_open) {
+            (Some(host), true) => Some(self.rival.take().unwrap_or_else(|| self.new_rival(host, device))),
+            _ => None,
+        };
+        let mut judge = self.host.as_ref().zip(rival.as_ref()).map(|(host, rival)| {
+            let pace = Pace::of(&**host, (method, self.plan.preconditioner), device.profile());
+            Judge::new(pace, rival.analysis(self.plan.symmetric))
+        });
+        // A limit that was named is kept.
+        let worth = judge.as_ref().filter(|_| self.settings.max_iterations.is_none()).map(Judge::worth_a_try);
         let Self { plan, running, reporter, .. } = self;
         let Some(Running::Iterative(engine)) = running else { return Err(lost()) };
         reporter.stage(Stage::Solve, method.as_str())?;
-        let mut watcher = |progress| -> ControlFlow<()> { reporter.iteration(method, progress) };
-        let call = Call { method, options: plan.options(), restart: plan.restart, watcher: &mut watcher };
-        engine.run(device, call, b, x)
+        let mut gave_way = false;
+        let mut watcher = |progress: Progress| -> ControlFlow<()> {
+            reporter.iteration(method, progress)?;
+            if let (Some(judge), Some(rival)) = (&mut judge, &mut rival)
+                && judge.gives_way(progress, plan.check_every, || rival.cost())
+            {
+                gave_way = true;
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        };
+        let mut options = plan.options();
+        if let (Some(most), Some(limit)) = (worth, &mut options.max_iters) {
+            *limit = most.min(*limit);
+        }
+        let call = Call { method, options, restart: plan.restart, watcher: &mut watcher };
+        let outcome = engine.run(device, call, b, x);
+        self.rival = rival;
+        let outcome = outcome?;
+        // It may have converged at that very look.
+        let gave_way = gave_way && outcome.status == Status::Interrupted;
+        Ok((outcome, gave_way))
     }
 
-    fn solution(&self, x: Vec<T>, ended: Ended, times: Times) -> Result<Solution<T>> {
+    fn solution(&self, answer: Answer<T>, times: Times) -> Result<Solution<T>> {
+        let Answer { x, mut ended, mut note } = answer;
+        if let Some(at) = x.iter().position(|v| !v.is_finite())
+            && !matches!(ended.outcome.status, Status::Inconsistent | Status::Singular)
+        {
+            (ended.outcome.status, ended.outcome.true_residual) = (Status::NotFinite, f64::NAN);
+            let at = self.perm.as_ref().map_or(at, |perm| perm.perm()[at] as usize);
+            let text = format!("x is not finite in row {}", at + 1);
+            note = Some(note.map_or_else(|| text.clone(), |note| format!("{note}; {text}")));
+        }
         let x = match &self.perm {
             Some(perm) => {
                 let mut restored = vec![T::zero(); x.len()];
@@ -415,7 +533,13 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             }
             None => x,
         };
-        let note = self.note(&ended);
+        let note = match ended.method {
+            Method::Direct => note,
+            Method::Cg | Method::BiCgStab | Method::Gmres => {
+                let notes: Vec<String> = [self.note(&ended), note].into_iter().flatten().collect();
+                (!notes.is_empty()).then(|| notes.join("; "))
+            }
+        };
         let Ended { outcome, method, attempts } = ended;
         Ok(Solution { x, outcome, method, preconditioner: self.plan.preconditioner, attempts, note, times })
     }
@@ -453,20 +577,6 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
 
 type Vector<T, B> = <B as Backend<T>>::Vector;
 
-/// How a factorisation went.
-fn factors_note<T: Element>(direct: &Direct<T>, outcome: &Outcome) -> String {
-    let mut note = format!("by {}", direct.method().as_str().to_uppercase());
-    if direct.fell_back() {
-        note.push_str(", after LL^T met a pivot that is not positive");
-    }
-    let by_gradient =
-        outcome.status.is_converged() && direct.options().rtol.is_some_and(|rtol| outcome.true_residual > rtol);
-    if direct.method() == DirectMethod::Qr && by_gradient {
-        note.push_str("; no x comes nearer: the gradient A^T (b - A x) vanishes");
-    }
-    note
-}
-
 /// x as every attempt finds it.
 fn begin<T: Real, B: Backend<T>>(device: &B, x: &mut B::Vector, start: &Start<B::Vector>) -> Result<()> {
     match start {
@@ -498,6 +608,6 @@ fn check<T: Real>(name: &'static str, v: &[T], expected: usize) -> Result<()> {
 }
 
 /// The error of a solver whose second preconditioner could not be made.
-fn lost() -> Error {
+pub(super) fn lost() -> Error {
     Error::Unsupported { why: "the set-up of what took over failed; build the solver anew".into() }
 }

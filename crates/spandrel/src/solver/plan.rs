@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use spandrel_solvers::{Method, Options, Precond, Progress};
+use spandrel_solvers::{DirectOptions, Method, Options, Precond, Progress};
 
 use super::settings::{Precision, Reorder};
 use super::words::counted;
@@ -65,6 +65,10 @@ pub struct Plan {
     pub warnings: Vec<String>,
     /// Whether another method may take over.
     pub(super) method_is_open: bool,
+    /// Whether a complete factorisation may take over, or was chosen by the policy.
+    pub(super) direct_is_open: bool,
+    /// The iteration that the policy would take without a factorisation, if it chose one.
+    pub(super) iterative: Option<Box<Plan>>,
     /// What takes over if the preconditioner cannot be made.
     pub(super) otherwise: Option<Precond>,
     /// What takes over, with all its set-up, if the solve comes to nothing.
@@ -110,6 +114,21 @@ impl Plan {
             stagnation: self.stagnation,
             ..Options::default()
         }
+    }
+
+    /// The options of a factorisation.
+    pub(super) fn direct_options(&self) -> DirectOptions {
+        DirectOptions { rtol: Some(self.rtol), atol: self.atol, ..DirectOptions::default() }
+    }
+
+    /// Turns to a complete factorisation; the plan until now is kept.
+    pub(super) fn now_direct(&mut self, why: String) {
+        let before = self.clone();
+        (self.method, self.method_why) = (Method::Direct, why);
+        (self.preconditioner, self.preconditioner_why) = (Precond::None, "a direct solve needs none".to_string());
+        (self.factor, self.standby, self.otherwise) = (None, None, None);
+        (self.format, self.format_why) = ("csr", "what a factorisation reads".to_string());
+        self.iterative = Some(Box::new(before));
     }
 
     /// The element types as the command line names them.

@@ -3,21 +3,26 @@
 //! It is the only place that decides. The program, the bench and the conformance suite call it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use spandrel_backend::{Order, Spmv};
 use spandrel_formats::choose::{Candidate, choose};
 use spandrel_formats::{Csr, Grid, Profile, Real, Survey};
+use spandrel_solvers::direct::Factorable;
 use spandrel_solvers::multigrid::Expected;
 use spandrel_solvers::{Error, GmresOptions, Method, Options, Precond, Result};
 
 use super::plan::Plan;
+use super::rival::{Pace, Rival, is_dominant};
 use super::settings::{Fallback, FormatChoice, Precision, Settings, Tolerance};
-use crate::any::EveryFormat;
+use crate::any::{Choice, EveryFormat};
 
 const ASKED_FOR: &str = "as asked for";
 /// Iterations without a smaller residual after which multigrid that the policy took has come to nothing: it needs a tenth of them for
 /// the whole solve.
 const STAGNANT: usize = 100;
+/// Nanoseconds of an analysis that are not worth a thought: the set-up of incomplete factors takes as long for any matrix.
+const SMALL: f64 = 2e5;
 
 fn unsupported(why: impl Into<String>) -> Error {
     Error::Unsupported { why: why.into() }
@@ -95,9 +100,23 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         restart: settings.restart.unwrap_or(GmresOptions::default().restart),
         warnings,
         method_is_open: settings.method.is_none() && settings.fallback == Fallback::Auto,
+        direct_is_open: nrows == ncols && is_open_to_factors(settings),
+        iterative: None,
         otherwise,
         standby: None,
     })
+}
+
+/// Whether nothing was named that a complete factorisation has not.
+fn is_open_to_factors(settings: &Settings) -> bool {
+    settings.method.is_none()
+        && settings.preconditioner.is_none()
+        && matches!(settings.format, FormatChoice::Auto | FormatChoice::Named("csr"))
+        && settings.precision == Precision::Native
+        && settings.restart.is_none()
+        && settings.stagnation.is_none()
+        && !settings.reproducible
+        && settings.fallback == Fallback::Auto
 }
 
 /// Refuses settings that contradict the method or the matrix's shape.
@@ -176,6 +195,41 @@ impl Plan {
             (self.otherwise, self.standby) = (Some(Precond::Ic0), Some(Precond::Ic0));
             self.method_is_open = false;
             self.stagnation = self.stagnation.or(Some(STAGNANT));
+        }
+    }
+
+    /// Takes a complete factorisation from the start where it is expected to be done before the iteration, or where there are no incomplete
+    /// factors to iterate with. Its analysis is kept in the rival. A matrix with a dominant diagonal is iterated with first, for that may be
+    /// over before the analysis is.
+    pub(super) fn choose_direct<T: Factorable>(
+        &mut self,
+        settings: &Settings,
+        a: &Arc<Csr<T>>,
+        rival: &mut Rival<T>,
+        profile: &Profile,
+    ) {
+        // Whoever names a GPU wants it tried.
+        let names_gpu = matches!(settings.device, Choice::Cuda | Choice::Gpu(_));
+        if !self.direct_is_open || self.nrows == 0 || names_gpu {
+            return;
+        }
+        let pace = Pace::of(&**a, (self.method, self.preconditioner), profile);
+        let is_weak = self.preconditioner == Precond::None || (self.symmetric && self.method != Method::Cg);
+        // LU's analysis takes longer than many an iteration.
+        let is_small = rival.analysis(self.symmetric) < SMALL;
+        let looks = is_weak
+            || is_small
+            || (self.method == Method::Cg && self.preconditioner == Precond::Ic0 && !is_dominant(&**a));
+        if !looks {
+            return;
+        }
+        let cost = rival.cost();
+        if !cost.is_finite() {
+            return;
+        }
+        if cost < pace.usual() {
+            let share = (100.0 * cost / pace.usual()).ceil();
+            self.now_direct(format!("{share} % of the time expected with {} and {}", self.method, self.preconditioner));
         }
     }
 
