@@ -1,5 +1,6 @@
-//! `cargo xtask ci`: every step that guards the house, in the order of what fails fastest.
+//! `cargo xtask test` and `cargo xtask ci`: the steps that guard the house, in the order of what fails fastest.
 //!
+//! There is one list. `ci` runs all of it; `test` runs the steps that are marked for it, over [`QUICK`] where `ci` takes the whole workspace.
 //! The steps are data, so that `tidy` can hold README to them. Two profiles (dev and release) and one set of features serve
 //! all of them, so that every dependency is compiled at most twice and checked once.
 
@@ -13,14 +14,24 @@ use xshell::{Shell, cmd};
 
 use crate::tidy;
 
-/// Optional features that the steps switch on: every interop of the formats, and the GPU. Never all features there are: versions
-/// of the CUDA driver's interface exclude each other.
-const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-formats/nalgebra,spandrel/cuda";
+/// Optional features that the steps switch on: every interop of the formats, the GPU, the downloads of this program, and kernels that are compiled once for
+/// all tests. Never all features there are: versions of the CUDA driver's interface exclude each other.
+const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-formats/nalgebra,spandrel/cuda,\
+                        spandrel-backend-cpu/instances";
 
-/// One step: a command line as a reader would paste it, or a check inside this program.
+/// Added where the whole workspace is compiled.
+const ALL_FEATURES: &str = "xtask/fetch";
+
+/// The packages of `test`. The benches and the guide bring crates that nothing else needs, and compile as long as several of the others.
+const QUICK: &str = "--workspace --exclude spandrel-bench --exclude spandrel-guide";
+
+/// The packages of `ci`.
+const WHOLE: &str = "--workspace";
+
+/// What a step does: a command line as a reader would paste it, or a check inside this program.
 #[derive(Debug)]
-pub(crate) enum Step {
-    /// A command, `{features}` standing for the list of optional features, with environment variables.
+pub(crate) enum What {
+    /// A command, `{packages}` and `{features}` standing for the packages and their optional features, with environment variables.
     Command(&'static str, &'static [(&'static str, &'static str)]),
     /// The rules of the house.
     Tidy,
@@ -28,50 +39,107 @@ pub(crate) enum Step {
     Size,
 }
 
+/// One step.
+#[derive(Debug)]
+pub(crate) struct Step {
+    name: &'static str,
+    what: What,
+    /// Whether `cargo xtask test` runs it too.
+    quick: bool,
+}
+
+/// A step of both chores.
+const fn both(name: &'static str, line: &'static str) -> Step {
+    Step { name, what: What::Command(line, &[]), quick: true }
+}
+
+/// A step of `ci` only.
+pub(crate) const fn full(name: &'static str, what: What) -> Step {
+    Step { name, what, quick: false }
+}
+
+const fn line(line: &'static str) -> What {
+    What::Command(line, &[])
+}
+
+impl Step {
+    /// The command line, if it is one.
+    pub(crate) fn command(&self) -> Option<&'static str> {
+        match self.what {
+            What::Command(line, _) => Some(line),
+            What::Tidy | What::Size => None,
+        }
+    }
+}
+
 /// Bytes of the program at most.
 const LARGEST: u64 = 25_000_000;
 
-/// The steps in order, each with its name.
-pub(crate) const STEPS: &[(&str, Step)] = &[
-    ("format", Step::Command("cargo fmt --all --check", &[])),
-    ("tidy", Step::Tidy),
-    ("results", Step::Command("cargo xtask results --check", &[])),
-    ("ptx", Step::Command("cargo xtask ptx --check", &[])),
-    ("clippy", Step::Command("cargo clippy --workspace --all-targets --features {features} -- -D warnings", &[])),
+/// The steps in order.
+pub(crate) const STEPS: &[Step] = &[
+    full("format", line("cargo fmt --all --check")),
+    full("tidy", What::Tidy),
+    full("results", line("cargo xtask results --check")),
+    full("ptx", line("cargo xtask ptx --check")),
+    full("clippy", line("cargo clippy {packages} --all-targets --features {features} -- -D warnings")),
     // Features that the workspace's own build never leaves out.
-    ("formats alone", Step::Command("cargo check -p spandrel-formats", &[])),
-    ("facade alone", Step::Command("cargo check -p spandrel --no-default-features", &[])),
-    ("facade on the GPU alone", Step::Command("cargo check -p spandrel --no-default-features --features cuda", &[])),
-    ("program without a GPU", Step::Command("cargo check -p spandrel-cli --no-default-features", &[])),
-    ("tests", Step::Command("cargo test --workspace --lib --bins --tests --examples --features {features}", &[])),
-    ("doc tests", Step::Command("cargo test --workspace --doc --features {features}", &[])),
+    full("formats alone", line("cargo check -p spandrel-formats")),
+    full("facade alone", line("cargo check -p spandrel --no-default-features")),
+    full("facade on the GPU alone", line("cargo check -p spandrel --no-default-features --features cuda")),
+    full("program without a GPU", line("cargo check -p spandrel-cli --no-default-features")),
+    // Part of the conformance suite is among them (crates/conformance/tests/suite.rs), in `ci` all of its small cases.
+    both("tests", "cargo test {packages} --lib --bins --tests --examples --features {features}"),
+    both("doc tests", "cargo test {packages} --doc --features {features}"),
     // README's programs open the default backend, which is a GPU wherever the feature is on.
-    ("doc tests on the CPU", Step::Command("cargo test -p spandrel --doc", &[])),
-    (
+    full("doc tests on the CPU", line("cargo test -p spandrel --doc")),
+    full(
         "docs",
-        Step::Command("cargo doc --workspace --no-deps --features {features}", &[("RUSTDOCFLAGS", "-D warnings")]),
+        What::Command("cargo doc {packages} --no-deps --features {features}", &[("RUSTDOCFLAGS", "-D warnings")]),
     ),
-    ("solve", Step::Command("cargo run --release -p spandrel-cli -- solve d3n7:64", &[])),
-    ("solve a file", Step::Command("cargo run --release -p spandrel-cli -- solve crates/cli/testdata/plate.mtx", &[])),
-    ("size of the program", Step::Size),
-    ("verify", Step::Command("cargo xtask verify", &[])),
+    full("solve", line("cargo run --release -p spandrel-cli -- solve d3n7:64")),
+    full("solve a file", line("cargo run --release -p spandrel-cli -- solve crates/cli/testdata/plate.mtx")),
+    full("size of the program", What::Size),
+    full("verify", line("cargo xtask verify")),
     // The crates are compiled above; building each package again from its archive would add a third set of artefacts.
-    ("package", Step::Command("cargo package --workspace --exclude xtask --no-verify --allow-dirty --quiet", &[])),
+    full("package", line("cargo package --workspace --exclude xtask --no-verify --allow-dirty --quiet")),
 ];
 
+/// Everything that CI runs. Stops at the first failure.
+///
+/// # Errors
+/// A step that cannot be started.
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+    take(root, STEPS.iter(), WHOLE, &format!("{FEATURES},{ALL_FEATURES}"), &[("SPANDREL_SUITE", "whole")])
+}
+
+/// The steps that test, without the benches and the guide. Stops at the first failure.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn test(root: &Path) -> Result<ExitCode> {
+    take(root, STEPS.iter().filter(|step| step.quick), QUICK, FEATURES, &[])
+}
+
+fn take<'a>(
+    root: &Path,
+    steps: impl Iterator<Item = &'a Step>,
+    packages: &str,
+    features: &str,
+    shared: &[(&str, &str)],
+) -> Result<ExitCode> {
     let shell = Shell::new()?;
     shell.change_dir(root);
+    shared.iter().for_each(|(name, value)| shell.set_var(name, value));
     let begin = Instant::now();
     let mut spent = Vec::new();
-    for (name, step) in STEPS {
+    for Step { name, what, .. } in steps {
         println!("== {name}");
         let start = Instant::now();
-        let passed = match step {
-            Step::Tidy => tidy::run(root)? == ExitCode::SUCCESS,
-            Step::Size => fits(program_bytes(root)?),
-            Step::Command(line, environment) => {
-                let line = line.replace("{features}", FEATURES);
+        let passed = match what {
+            What::Tidy => tidy::run(root)? == ExitCode::SUCCESS,
+            What::Size => fits(program_bytes(root)?),
+            What::Command(line, environment) => {
+                let line = line.replace("{packages}", packages).replace("{features}", features);
                 println!("$ {}{line}", environment.iter().map(|(k, v)| format!("{k}={v:?} ")).collect::<String>());
                 let mut words = line.split_whitespace();
                 let program = words.next().unwrap_or_default();
@@ -85,10 +153,10 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     }
-    for (name, seconds) in spent {
+    for (name, seconds) in &spent {
         println!("{seconds:8.1} s  {name}");
     }
-    println!("{:8.1} s  all {} steps passed", begin.elapsed().as_secs_f64(), STEPS.len());
+    println!("{:8.1} s  all {} steps passed", begin.elapsed().as_secs_f64(), spent.len());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -118,12 +186,24 @@ mod tests {
 
     #[test]
     fn commands_survive_splitting_at_blanks() {
-        for (name, step) in STEPS {
-            if let Step::Command(line, _) = step {
+        for Step { name, what, .. } in STEPS {
+            if let What::Command(line, _) = what {
                 assert!(!line.contains(['"', '\'', '\\']), "{name}: quotes are not understood");
                 assert!(line.starts_with("cargo "), "{name}: a newcomer has cargo and nothing else");
                 assert!(!line.contains("--all-features"), "{name}: versions of the driver exclude each other");
             }
+        }
+    }
+
+    #[test]
+    fn the_quick_steps_test_and_need_no_release_build() {
+        let quick: Vec<&str> = STEPS.iter().filter(|step| step.quick).filter_map(Step::command).collect();
+        assert_eq!(quick.len(), STEPS.iter().filter(|step| step.quick).count(), "a check of ci's own is no test");
+        for line in &quick {
+            assert!(line.starts_with("cargo test {packages} ") && !line.contains("--release"), "{line}");
+        }
+        for target in ["--lib", "--bins", "--tests", "--examples", "--doc"] {
+            assert!(quick.iter().any(|line| line.contains(target)), "{target} is not tested");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The chores of the house: `cargo xtask tidy | ptx | verify | soak | results | fetch-matrices | ci`.
+//! The chores of the house: `cargo xtask tidy | ptx | verify | soak | results | fetch-matrices | test | ci`.
 //!
 //! Knows our crates by name only, to start their binaries; links none of them.
 
 mod ci;
+#[cfg_attr(not(feature = "fetch"), path = "fetch/again.rs")]
 mod fetch;
 mod ptx;
 mod results;
@@ -37,6 +38,8 @@ enum Chore {
     Results(results::Options),
     /// Matrices of the SuiteSparse Matrix Collection, each with its checksum
     FetchMatrices(fetch::Options),
+    /// The tests, without the benches and the guide; stops at the first failure
+    Test,
     /// Everything that CI runs; stops at the first failure
     Ci,
 }
@@ -60,6 +63,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Chore::Soak(options) => soak::run(&root, &options),
         Chore::Results(options) => results::run(&root, &options),
         Chore::FetchMatrices(options) => fetch::run(&root, &options),
+        Chore::Test => ci::test(&root),
         Chore::Ci => ci::run(&root),
     }
 }

@@ -97,7 +97,7 @@ fn exact<T: Real>(cpu: &Cpu, values: &[T]) -> bool {
     exact.into_inner()
 }
 
-/// The values in f32 in the place of the front half of the f64 that they are, as many at a time as were done before: those are written to where
+/// The values in f32 instead of the front half of the f64 that they are, as many at a time as were done before: those are written to where
 /// the ones before them lay.
 fn narrow<T: Real>(cpu: &Cpu, values: &mut [T]) {
     if let Some(first) = values.first_mut() {

@@ -1,4 +1,4 @@
-//! The thread-level plan on the GPU: a thread a row.
+//! The thread-level plan on the GPU: one thread per row.
 //!
 //! Order: [`spandrel_sptrsv::serial`]'s. Kernels: kernels/capellini.cu.
 

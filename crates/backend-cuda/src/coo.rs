@@ -4,7 +4,7 @@
 //! product the rows are cut, when the matrix is loaded, into pieces of whole rows, one a warp, long rows into parts, a thread block each;
 //! the empty rows are listed.
 //! Order: own for [`CooKernel::Parallel`], stored for the others; the same bits each time for all.
-//! Cost: [`spandrel_formats::Traffic::spmv_bytes`]; [`CooKernel::Stored`] reads where rows begin in the place of the row numbers.
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`]; [`CooKernel::Stored`] reads where rows begin instead of the row numbers.
 //! Kernels: kernels/coo.cu. Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 4.4, whose
 //! warps cut rows and carry what is left of them into a second kernel.
 

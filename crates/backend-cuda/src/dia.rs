@@ -64,8 +64,8 @@ kernels! {
 /// Offsets that go by value (`FEW` of kernels/dia.cu).
 const FEW: usize = 8;
 /// Stored diagonals of a symmetric matrix up to which products with dot products go through several blocks of rows a thread block: with 4, on an
-/// H200 242 us in the place of 288 (7 points, 256^3); with 7 as many, and with 14, where they wait for the second-level cache, 810 in the place of 674. With values
-/// in f32 7 gain as well, an iteration of CG 583 us in the place of 627 (13 points, 256^3); 14 gain 2 % there and lose 12 % at 128^3.
+/// H200 242 us instead of 288 (7 points, 256^3); with 7 as many, and with 14, where they wait for the second-level cache, 810 instead of 674. With values
+/// in f32 7 gain as well, an iteration of CG 583 us instead of 627 (13 points, 256^3); 14 gain 2 % there and lose 12 % at 128^3.
 const TAKEN: [usize; 2] = [4, FEW];
 /// Thread blocks of 256 that a multiprocessor runs at once, and the most blocks of rows each goes through.
 const AT_ONCE: usize = 4;

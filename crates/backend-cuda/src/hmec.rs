@@ -76,7 +76,7 @@ pub(crate) struct FewBlocks<const COUNT: usize>([[u64; 2]; COUNT]);
 // SAFETY: `struct FewBlocks<COUNT>` of kernels/include/hmec.cuh: two words a block.
 unsafe impl<const COUNT: usize> Argument for FewBlocks<COUNT> {}
 
-/// The kernels of a format: a thread a row, and several lanes a row for at most one block and, where it may have them, for two.
+/// The kernels of a format: one thread per row, and several lanes per row for at most one block and, where it may have them, for two.
 pub(crate) struct Entries<T> {
     pub(crate) each: Entry<SpmvBlocks<T>>,
     pub(crate) lanes: Entry<SpmvLanes<T>>,

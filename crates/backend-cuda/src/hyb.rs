@@ -1,6 +1,6 @@
 //! HYB on the GPU.
 //!
-//! Layout: the ELL part as on the host; of the COO part the columns and values, and in the place of its row numbers a bit a row, the
+//! Layout: the ELL part as on the host; of the COO part the columns and values, and instead of its row numbers a bit a row, the
 //! number of rows with a tail before every 32nd row, and where each tail begins: 8 bytes for 32 rows and 4 a tail. The columns and values of
 //! the tails lie behind those of the ELL part.
 //! Order: stored where results must be reproducible; otherwise own: rows whose tail has [`HEAVY`] entries or more are formed by a warp

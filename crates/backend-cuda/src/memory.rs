@@ -74,7 +74,7 @@ impl<T: Pod> Buffer<T> {
     pub(crate) fn uninit(stream: &Arc<CudaStream>, len: usize, what: &'static str) -> Result<Self> {
         let wanted = (len as u128 * size_of::<T>() as u128).max(1);
         let too_much = || Error::OutOfMemory { device: NAME, what, bytes: u64::try_from(wanted).unwrap_or(u64::MAX) };
-        // Beyond 2^47 no driver has an address; asking would be an invalid value in the place of an exhausted memory.
+        // Beyond 2^47 no driver has an address; asking would be an invalid value instead of an exhausted memory.
         let bytes = usize::try_from(wanted).ok().filter(|&bytes| bytes < 1 << 47).ok_or_else(too_much)?;
         let context = stream.context();
         context.bind_to_thread().map_err(|error| failed(what, error))?;

@@ -1,4 +1,4 @@
-//! SSOR's splitting on the GPU: a thread a row, which waits for none.
+//! SSOR's splitting on the GPU: one thread per row, which waits for no other.
 //!
 //! Order: [`spandrel_sptrsv::ssor`]'s. Kernels: kernels/ssor.cu.
 

@@ -25,7 +25,7 @@ kernels! {
 /// A plan in device memory.
 #[derive(Debug)]
 pub struct CudaSyncfree<T> {
-    /// Columns in the place of rows where it goes by columns.
+    /// Columns instead of rows where it goes by columns.
     rows: TriangleRows<T>,
     progress: Progress,
     by: By<T>,

@@ -94,12 +94,12 @@ fn compare<T: Real>(what: &str, m: &Csr<T>, stored: bool, a: T, x: &[T], b: T, y
         let (acc, size) = row(m, i, x);
         let expected = if b.is_zero() { a * acc } else { a.mul_add(acc, b * y0[i]) };
         if stored {
-            assert!(expected == y[i], "{what}: row {i}: {} in the place of {expected}", y[i]);
+            assert!(expected == y[i], "{what}: row {i}: {} instead of {expected}", y[i]);
         } else {
             let base = if b.is_zero() { 0.0 } else { (b * y0[i]).as_f64().abs() };
             let bound = 2.0 * (m.row_nnz(i) + 4) as f64 * T::UNIT_ROUNDOFF * (a.as_f64().abs() * size + base);
             let error = (expected.as_f64() - y[i].as_f64()).abs();
-            assert!(error <= bound, "{what}: row {i}: {} in the place of {expected}", y[i]);
+            assert!(error <= bound, "{what}: row {i}: {} instead of {expected}", y[i]);
         }
     }
 }

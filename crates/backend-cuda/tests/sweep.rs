@@ -126,7 +126,7 @@ fn compare<T: Real>(what: &str, exact: bool, expected: &[T], found: &[T]) {
         |a: T, b: T| a == b && (!exact || a.is_sign_negative() == b.is_sign_negative()) || a.is_nan() && b.is_nan();
     let wrong: Vec<usize> = (0..found.len()).filter(|&i| !same(expected[i], found[i])).collect();
     if let Some(&i) = wrong.first() {
-        panic!("{what}: {} rows, the first is {i}: {} in the place of {}", wrong.len(), found[i], expected[i]);
+        panic!("{what}: {} rows, the first is {i}: {} instead of {}", wrong.len(), found[i], expected[i]);
     }
 }
 

@@ -69,7 +69,7 @@ pub trait Assembled<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send + Sync 
     fn plan(&self) -> &'static str;
     /// Entries of the factors.
     fn nnz(&self) -> usize;
-    /// alpha, where A + alpha diag(A) was factored in the place of A; else 0.
+    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
     fn shift(&self) -> f64;
     /// Whether both solves have the bits of [`spandrel_sptrsv::serial`].
     fn is_stored_order(&self) -> bool;

@@ -27,7 +27,7 @@ use crate::{Backend, Gate, HostMemory, Result};
 pub unsafe trait Preconditioner<T: Real, B: Backend<T>> {
     /// Number of rows it fits, or `None` for any.
     fn len(&self) -> Option<usize>;
-    /// Whether it is the identity, so that a solver may use r in the place of z.
+    /// Whether it is the identity, so that a solver may use r instead of z.
     fn is_identity(&self) -> bool {
         false
     }

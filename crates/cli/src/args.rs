@@ -89,11 +89,12 @@ pub(crate) struct SolveArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) matrix: String,
     /// Right-hand side b: ones, random (uniform in -1..1), from-solution (b = A x for x = 1, so that the error of x is
-    /// known), or a file with one column: Matrix Market, plain text or .npy (- for stdin). Write ./ones for a file called ones.
+    /// known), or a file: Matrix Market, plain text or .npy (- for stdin). Each column of the file is solved for, and reported on its own.
+    /// Write ./ones for a file called ones.
     #[arg(long, value_name = "ones|random|from-solution|FILE", default_value = "ones", help_heading = "Problem")]
     #[arg(value_parser = names::right_hand_side, value_hint = ValueHint::FilePath)]
     pub(crate) rhs: String,
-    /// First guess of x: a file with one column: Matrix Market, plain text or .npy (- for stdin). Default: zero.
+    /// First guess of x: a file with as many columns as b: Matrix Market, plain text or .npy (- for stdin). Default: zero.
     #[arg(long, value_name = "FILE", help_heading = "Problem")]
     pub(crate) x0: Option<PathBuf>,
     /// Seed of --rhs random. (The seed of a generator is part of its name: `,seed=7`.)
@@ -176,10 +177,10 @@ pub(crate) struct SolveArgs {
     #[arg(long, help_heading = "Machine")]
     pub(crate) reproducible: bool,
 
-    /// Write x as a Matrix Market file, compressed if the name ends in .gz; - is stdout.
+    /// Write x as a Matrix Market array, a column for each of b, compressed if the name ends in .gz; - is stdout.
     #[arg(long, value_name = "x.mtx", help_heading = "Output")]
     pub(crate) out: Option<PathBuf>,
-    /// Write the relative residual of every iteration as CSV; - is stdout.
+    /// Write the relative residual of every iteration as CSV, with the number of the column if b has several; - is stdout.
     #[arg(long, value_name = "FILE.csv", help_heading = "Output")]
     pub(crate) history: Option<PathBuf>,
     /// Draw the convergence as SVG; - is stdout.

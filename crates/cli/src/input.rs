@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use rayon::prelude::*;
-use spandrel_formats::{Csr, Error, Real, generate, matrix_market, vectors};
+use spandrel_formats::{Csr, Dense, Error, Real, generate, matrix_market, vectors};
 
 use crate::failure::{Failure, Result};
 use crate::output::DASH;
@@ -55,39 +55,36 @@ pub(crate) fn file(text: &str) -> Option<&Path> {
     (!generate::is_spec(text)).then(|| Path::new(text))
 }
 
-/// Reads a vector of `expected` elements; `what` names its role, `advice` says what to give where the file is missing.
+/// Reads one or several vectors of `expected` elements, one per column; `what` names their role, `advice` says what to give if the file is
+/// missing.
 ///
 /// # Errors
-/// As [`matrix`]; kind `shape` with another length.
-pub(crate) fn vector<T: Real>(path: &Path, what: &str, expected: usize, advice: &str) -> Result<Vec<T>> {
+/// As [`matrix`]; kind `shape` with another length, and for a file without a column.
+pub(crate) fn columns<T: Real>(path: &Path, what: &str, expected: usize, advice: &str) -> Result<Dense<T>> {
     let shown = path.display().to_string();
     let shown = name(&shown);
     let spinner = Spinner::start(format!("reading {shown}"));
-    let read = if path == Path::new(DASH) {
+    let read: Dense<T> = if path == Path::new(DASH) {
         vectors::read_from(STDIN, std::io::stdin().lock())?
     } else {
         vectors::read(path).map_err(|error| explain(error, advice))?
     };
     drop(spinner);
-    if read.ncols() > 1 {
-        let found = counted(read.ncols(), "column");
-        return Err(Failure::new(
-            "shape",
-            format!("{shown}: {what} is one vector, the file has {found}; give a file with one"),
-        ));
+    if read.ncols() == 0 {
+        return Err(Failure::new("shape", format!("{shown}: {what} has no column; give at least one")));
     }
-    let (.., vector) = read.into_parts();
-    if vector.len() != expected {
+    if read.nrows() != expected {
+        let several = if read.ncols() > 1 { " in each column" } else { "" };
         return Err(Failure::new(
             "shape",
             format!(
-                "{shown}: {what} has {}, the matrix needs {expected}; give one number per {}",
-                counted(vector.len(), "element"),
+                "{shown}: {what} has {}{several}, the matrix needs {expected}; give one number per {}",
+                counted(read.nrows(), "element"),
                 if what == "x0" { "column" } else { "row" }
             ),
         ));
     }
-    Ok(vector)
+    Ok(read)
 }
 
 /// A file that is not there gets a word on what to give.

@@ -1,4 +1,5 @@
-//! Ctrl-C, and the signals that ask a program to end (SIGTERM, SIGHUP).
+//! Ctrl-C, and the signals that ask a program to end (SIGTERM, SIGHUP). A SIGHUP that is ignored when the program starts stays ignored: `nohup`
+//! asks for that.
 //!
 //! While a solve iterates, the first one asks it to stop with the x it has. At any other time, and the second time, the program ends at
 //! once. Files that are being written are removed first, so that none is left half-written.
@@ -23,7 +24,43 @@ static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// # Errors
 /// Kind `io`, if the system refuses.
 pub(crate) fn install() -> Result<()> {
-    ctrlc::set_handler(pressed).map_err(|error| Failure::new("io", format!("cannot listen for Ctrl-C: {error}")))
+    let ignored = hangup::is_ignored();
+    ctrlc::set_handler(pressed).map_err(|error| Failure::new("io", format!("cannot listen for Ctrl-C: {error}")))?;
+    if ignored {
+        // The handler takes every signal that ends a program.
+        hangup::ignore();
+    }
+    Ok(())
+}
+
+/// SIGHUP, which a terminal sends as it closes.
+#[cfg(unix)]
+mod hangup {
+    use std::mem::MaybeUninit;
+    use std::ptr;
+
+    pub(super) fn is_ignored() -> bool {
+        let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: no new action is given, and the current one is written to memory of its type, for which zeros are a value.
+        unsafe {
+            libc::sigaction(libc::SIGHUP, ptr::null(), now.as_mut_ptr()) == 0
+                && now.assume_init().sa_sigaction == libc::SIG_IGN
+        }
+    }
+
+    pub(super) fn ignore() {
+        // SAFETY: to ignore a signal calls no function of ours.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    }
+}
+
+/// There is no SIGHUP.
+#[cfg(not(unix))]
+mod hangup {
+    pub(super) fn is_ignored() -> bool {
+        false
+    }
+    pub(super) fn ignore() {}
 }
 
 fn pressed() {

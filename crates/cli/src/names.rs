@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 
 use spandrel::solver::{FormatChoice, Reorder, or_auto};
 use spandrel::{Method, Precond};
+use spandrel_formats::nearest::nearest;
 
 use crate::args::OrAuto;
 
@@ -38,16 +39,6 @@ pub(crate) fn orderings() -> impl TypedValueParser<Value = Reorder> {
     };
     let values = Reorder::ALL.iter().map(move |ordering| PossibleValue::new(ordering.as_str()).help(about(ordering)));
     PossibleValuesParser::new(values).try_map(|name| name.parse::<Reorder>())
-}
-
-/// The name among `names` that `text` was probably meant to be: more alike than others, and not too different. Case counts for nothing.
-pub(crate) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    /// As clap has it for its own suggestions.
-    const ALIKE: f64 = 0.7;
-    let text = text.to_lowercase();
-    let alike = |name: &str| strsim::jaro(&text, &name.to_lowercase());
-    let scored = names.into_iter().map(|name| (alike(name), name)).filter(|(score, _)| *score > ALIKE);
-    scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
 /// What follows a message where a name is near: `; did you mean ic0?`
@@ -107,8 +98,8 @@ mod tests {
 
     #[test]
     fn wrong_names_lead_to_the_nearest() {
-        assert_eq!(nearest("xyz", RIGHT_HAND_SIDES), None);
-        assert_eq!(nearest("Random", RIGHT_HAND_SIDES), Some("random"));
+        assert_eq!(did_you_mean("xyz", RIGHT_HAND_SIDES), "");
+        assert_eq!(did_you_mean("Radnom", RIGHT_HAND_SIDES), "; did you mean random?");
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub(crate) struct Convergence<'a> {
     pub(crate) title: &'a str,
     /// Solver, preconditioner, outcome.
     pub(crate) subtitle: &'a str,
-    /// Relative residuals, the first before any iteration.
-    pub(crate) history: &'a [f64],
+    /// The relative residuals of each solve, the first before any iteration: a curve each.
+    pub(crate) histories: &'a [&'a [f64]],
     /// The relative residual asked for.
     pub(crate) goal: f64,
 }
@@ -42,16 +42,14 @@ impl Convergence<'_> {
     }
 
     fn draw(&self, svg: &mut String) -> std::result::Result<(), Box<dyn std::error::Error>> {
-        let points: Vec<(f64, f64)> = self
-            .history
-            .iter()
-            .enumerate()
-            .filter(|(_, norm)| norm.is_finite() && **norm > 0.0)
-            .map(|(k, &norm)| (k as f64, norm.clamp(LOWEST, HIGHEST)))
-            .collect();
+        let points = |history: &&[f64]| -> Vec<(f64, f64)> {
+            let shown = history.iter().enumerate().filter(|(_, norm)| norm.is_finite() && **norm > 0.0);
+            shown.map(|(k, &norm)| (k as f64, norm.clamp(LOWEST, HIGHEST))).collect()
+        };
+        let curves: Vec<Vec<(f64, f64)>> = self.histories.iter().map(points).collect();
         let goal = (LOWEST..HIGHEST).contains(&self.goal).then_some(self.goal);
-        let (low, high) = decades(points.iter().map(|p| p.1).chain(goal));
-        let last = points.last().map_or(1.0, |p| p.0.max(1.0));
+        let (low, high) = decades(curves.iter().flatten().map(|p| p.1).chain(goal));
+        let last = curves.iter().filter_map(|points| points.last()).fold(1.0f64, |last, p| last.max(p.0));
 
         let area = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
@@ -91,9 +89,11 @@ impl Convergence<'_> {
             let label = Text::new(format!("asked for {goal:.0e}"), (last * 0.01, goal), left);
             chart.draw_series(std::iter::once(label))?;
         }
-        chart.draw_series(LineSeries::new(points.iter().copied(), ShapeStyle::from(&CURVE).stroke_width(2)))?;
-        if let Some(&end) = points.last() {
-            chart.draw_series(std::iter::once(Circle::new(end, 4, CURVE.filled())))?;
+        for points in &curves {
+            chart.draw_series(LineSeries::new(points.iter().copied(), ShapeStyle::from(&CURVE).stroke_width(2)))?;
+            if let Some(&end) = points.last() {
+                chart.draw_series(std::iter::once(Circle::new(end, 4, CURVE.filled())))?;
+            }
         }
         area.present()?;
         Ok(())
@@ -127,8 +127,9 @@ mod tests {
     #[test]
     fn the_plot_shows_curve_goal_and_labels() {
         let history: Vec<f64> = (0..40).map(|k| 10f64.powf(-0.25 * f64::from(k))).collect();
-        let svg =
-            Convergence { title: "poisson2d:8", subtitle: "cg, jacobi", history: &history, goal: 1e-8 }.svg().unwrap();
+        let svg = Convergence { title: "poisson2d:8", subtitle: "cg, jacobi", histories: &[&history], goal: 1e-8 }
+            .svg()
+            .unwrap();
         for part in
             ["<svg", "polyline", "poisson2d:8", "cg, jacobi", "iteration", "relative residual", "asked for 1e-8"]
         {
@@ -137,11 +138,20 @@ mod tests {
     }
 
     #[test]
+    fn every_history_is_a_curve() {
+        let curves = |histories: &[&[f64]]| {
+            let svg = Convergence { title: "t", subtitle: "s", histories, goal: 1e-8 }.svg().unwrap();
+            svg.matches("<circle").count()
+        };
+        assert_eq!([curves(&[&[1.0, 0.1]]), curves(&[&[1.0, 0.1], &[1.0, 0.2, 1e-3]])], [1, 2]);
+    }
+
+    #[test]
     fn histories_that_a_logarithm_cannot_show_are_drawn_too() {
         for history in [&[][..], &[0.0], &[1.0], &[1.0, 0.0], &[f64::NAN, f64::INFINITY], &[1e-320, 1e308], &[1.0, 1.0]]
         {
             for goal in [0.0, 1e-8, 1e-300] {
-                let svg = Convergence { title: "t", subtitle: "s", history, goal }.svg().unwrap();
+                let svg = Convergence { title: "t", subtitle: "s", histories: &[history], goal }.svg().unwrap();
                 assert!(svg.starts_with("<svg"));
             }
         }

@@ -3,16 +3,21 @@
 //! There is one line for the whole program. Phases nest: the innermost is shown, and when it ends the one around it is shown again.
 //! `--quiet` leaves out both the line and the notes.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
 
 /// Steps of the bar of a solve: its length is the way from the first residual to the goal, on a log scale.
 const STEPS: u64 = 1000;
 const REDRAW: Duration = Duration::from_millis(120);
+/// Redraws per second at most, as the drawing library has it for terminals.
+const MOST: u8 = 20;
+/// Columns of the terminal that stay free on the right: room for the `^C` that it shows for a Ctrl-C, pressed twice.
+const ECHO: u16 = 4;
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 static LINE: Mutex<Line> = Mutex::new(Line::new());
@@ -111,12 +116,51 @@ fn started(len: Option<u64>, template: &str, chars: &str) -> ProgressBar {
     if is_quiet() || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::with_draw_target(len, ProgressDrawTarget::stderr());
+    let terminal = ProgressDrawTarget::term_like_with_hz(Box::new(Narrower(Term::buffered_stderr())), MOST);
+    let bar = ProgressBar::with_draw_target(len, terminal);
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(if chars.is_empty() { style } else { style.progress_chars(chars) });
     }
     bar.enable_steady_tick(REDRAW);
     bar
+}
+
+/// The terminal, as if it had [`ECHO`] columns fewer. The drawing library fills its line with blanks to the last column; a `^C` behind that would begin
+/// the next line, and what is cleared then is that one.
+#[derive(Debug)]
+struct Narrower(Term);
+
+impl TermLike for Narrower {
+    fn width(&self) -> u16 {
+        TermLike::width(&self.0).saturating_sub(ECHO).max(1)
+    }
+    fn height(&self) -> u16 {
+        TermLike::height(&self.0)
+    }
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_up(n)
+    }
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_down(n)
+    }
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_right(n)
+    }
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_left(n)
+    }
+    fn write_line(&self, line: &str) -> io::Result<()> {
+        self.0.write_line(line)
+    }
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.0.write_str(text)
+    }
+    fn clear_line(&self) -> io::Result<()> {
+        self.0.clear_line()
+    }
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// A phase of unknown length, until it is dropped. Its message says what is done in the form "reading a.mtx".

@@ -39,6 +39,9 @@ struct Args {
     /// Leave out the large cases
     #[arg(long)]
     small: bool,
+    /// Run one trial in N of each operation, noun, type and backend
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    one_in: usize,
     /// Write one JSON record per trial
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -126,6 +129,7 @@ fn run(args: &Args) -> Result<bool> {
         backend: args.backend.clone(),
         filter: args.filter.clone(),
         small: args.small,
+        one_in: args.one_in,
         require_cuda: args.require == Some(Required::Cuda),
         matrices: args.matrices.clone(),
     };

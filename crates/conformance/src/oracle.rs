@@ -9,7 +9,7 @@
 //!   (section 3.1). Fill zeros add exact zeros and no rounding.
 //! * Underflow, which the model above leaves out: a rounding to a subnormal errs by at most eta/2, eta the smallest
 //!   subnormal (section 2.8); additions never do. The k products of acc are magnified by |a|, two more roundings follow:
-//!   (|a| k + 2) eta, where eta in the place of eta/2 covers the growth (1 + u)^k <= 2.
+//!   (|a| k + 2) eta, where eta instead of eta/2 covers the growth (1 + u)^k <= 2.
 //! * dot of n elements in the tree of L levels: a product passes at most 32 `fma` of its lane and 5 halvings on the first
 //!   level, and 32 additions and 5 halvings on each further one: gamma(37 L) |x|.|y| + n eta.
 //! * A triangular solve, a row of k entries off the diagonal d, any order of summation: k roundings of the sum, one of 1/d, one of the

@@ -1,5 +1,6 @@
 //! The suite as a program: which backends this machine has, which trials are asked for, the run and its report.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -25,7 +26,9 @@ pub struct Selection {
     pub filter: Option<String>,
     /// Leave out the cases marked large and the longest vectors.
     pub small: bool,
-    /// A missing CUDA backend is a failure in the place of a skip, whatever else is selected.
+    /// One trial in so many of each operation, noun, type and backend, the first of each included; 0 and 1 are all.
+    pub one_in: usize,
+    /// A missing CUDA backend is a failure instead of a skip, whatever else is selected.
     pub require_cuda: bool,
     /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike.
     pub matrices: Option<PathBuf>,
@@ -103,6 +106,14 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
     if let Some(filter) = &selection.filter {
         all.retain(|trial| trial.name.contains(filter.as_str()));
     }
+    if selection.one_in > 1 {
+        let mut seen: HashMap<String, usize> = HashMap::new();
+        all.retain(|trial| {
+            let place = seen.entry(kind(&trial.name).to_owned()).or_default();
+            *place += 1;
+            (*place - 1).is_multiple_of(selection.one_in)
+        });
+    }
     // Whatever the filter leaves: what is required and cannot be tried is a failure.
     if let Some(Err(why)) = gpu
         && selection.require_cuda
@@ -110,6 +121,11 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.push(Trial::new(CUDA.into(), move || Err(wrong(format!("cuda is required and cannot be tried: {why}")))));
     }
     Ok(all)
+}
+
+/// What a trial's name says but for its case: operation, noun, type and backend.
+pub fn kind(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(kind, _)| kind)
 }
 
 /// The trial that stands for the CUDA backend where it cannot be tried.

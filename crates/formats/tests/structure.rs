@@ -136,7 +136,7 @@ fn a_device_that_keeps_halves_and_pays_for_long_rows_chooses_by_that() {
     let skewed = choose(&csr::<f64>("convdiff2d:40").unwrap(), &device);
     let dia = skewed.candidate("dia").unwrap();
     assert_eq!(Ok(dia.moved), dia.spmv);
-    // The cache counts, and a long row holds up formats that give a thread a row.
+    // The cache counts, and a long row holds up formats with one thread per row.
     let time = |a: &Csr<f64>, name| choose(a, &device).candidate(name).unwrap().nanoseconds.unwrap();
     assert!(symmetric.spmv_bytes() > device.memory.resident);
     let small = csr::<f64>("d3n7:40").unwrap();

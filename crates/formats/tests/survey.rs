@@ -41,7 +41,7 @@ fn check(a: &Csr<f64>, what: &str) {
     }
 }
 
-/// `a` with other entries: a value in the place of an entry, or none.
+/// `a` with other entries: a value instead of an entry, or none.
 fn changed(a: &Csr<f64>, change: impl Fn(usize, usize, f64) -> Option<f64>) -> Csr<f64> {
     let mut triplets = Triplets::new(a.nrows(), a.ncols()).unwrap();
     for i in 0..a.nrows() {

@@ -246,7 +246,7 @@ impl Error {
         Error::Size { solver, what, found, expected, unit: "rows", remedy }
     }
 
-    /// The status word for it, where it has one: a front end then reports an outcome in the place of an error.
+    /// The status word for it, where it has one: a front end then reports an outcome instead of an error.
     pub fn status(&self) -> Option<crate::Status> {
         match self {
             Error::Diagonal { found: "infinite" | "NaN", .. }

@@ -210,7 +210,7 @@ impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Factored<B, P, F> {
         Ok(())
     }
 
-    /// alpha, where A + alpha diag(A) was factored in the place of A; else 0.
+    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
     pub fn shift(&self) -> f64 {
         self.shift
     }

@@ -1,4 +1,4 @@
-//! Incomplete factors applied approximately: an incomplete sparse approximate inverse (ISAI) in the place of each triangular solve.
+//! Incomplete factors applied approximately: an incomplete sparse approximate inverse (ISAI) instead of each triangular solve.
 //!
 //! W ~ T^-1 has entries where T has, and W T equals I there: (W T)_ij = I_ij for (i, j) in T's pattern. For a row that is a triangular
 //! system of as many unknowns as the row has entries; elsewhere W T is what it is, so W is T^-1 only where T^-1 has no further entries.
@@ -143,7 +143,7 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
         Ok(())
     }
 
-    /// alpha, where A + alpha diag(A) was factored in the place of A; else 0.
+    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
     pub fn shift(&self) -> f64 {
         self.shift
     }

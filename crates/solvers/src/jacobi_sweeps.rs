@@ -1,4 +1,4 @@
-//! Incomplete factors applied approximately: a number of Jacobi sweeps in the place of each triangular solve.
+//! Incomplete factors applied approximately: a number of Jacobi sweeps instead of each triangular solve.
 //!
 //! T = D + N, y <- D^-1 (r - N y) from y = 0, k times: y = (I - G + ... + (-G)^(k-1)) D^-1 r with G = D^-1 N. G is nilpotent: with as
 //! many sweeps as T has levels y is T^-1 r up to rounding, with fewer it is not, and how many serve is for the iterations to show. What a
@@ -182,11 +182,11 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
         Ok(())
     }
 
-    /// Sweeps in the place of each solve.
+    /// Sweeps instead of each solve.
     pub fn sweeps(&self) -> usize {
         self.sweeps
     }
-    /// alpha, where A + alpha diag(A) was factored in the place of A; else 0.
+    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
     pub fn shift(&self) -> f64 {
         self.shift
     }

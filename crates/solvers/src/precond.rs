@@ -1,6 +1,6 @@
 //! Preconditioners that need no factorisation: none, and the diagonal.
 //!
-//! Cost: [`Identity`] nothing, since solvers use r in the place of z; [`Jacobi`] three passes over vectors of n.
+//! Cost: [`Identity`] nothing, since solvers use r instead of z; [`Jacobi`] three passes over vectors of n.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 10.2.
 
 use std::fmt;

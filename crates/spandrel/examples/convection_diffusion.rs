@@ -11,10 +11,8 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use spandrel::any::Complete;
-use spandrel::solvers::bicgstab;
-use spandrel::sptrsv::{Factor, Ilu0};
-use spandrel::{Csr, Mat, Options, Outcome, Result, Triplets, default_backend};
+use spandrel::any::Choice;
+use spandrel::{Csr, Method, Precond, Result, Solution, Solver, Triplets};
 
 mod picture;
 
@@ -50,26 +48,21 @@ pub(crate) fn assemble(n: usize, eps: f64) -> Result<(Csr<f64>, Vec<f64>)> {
 }
 
 /// u and how the solve went.
-pub(crate) fn solve<B: Complete<f64>>(device: &B, n: usize, eps: f64) -> Result<(Vec<f64>, Outcome)> {
-    let (csr, b) = assemble(n, eps)?;
-    let m = device.incomplete(Ilu0::symbolic(&csr)?, csr.values())?.precond;
-    let a = Mat::load(device, csr)?;
-    let b = device.upload(&b)?;
-    let mut u = device.zeros(n * n)?;
-    let outcome = bicgstab(device, &a, &m, &b, &mut u, &Options::default())?;
-    Ok((device.download(&u)?, outcome))
+pub(crate) fn solve(device: Choice, n: usize, eps: f64) -> Result<Solution<f64>> {
+    let (a, b) = assemble(n, eps)?;
+    let settings = Solver::builder().device(device).method(Method::BiCgStab).preconditioner(Precond::Ilu0);
+    settings.build(a)?.solve(&b)
 }
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("whirl.png"), PathBuf::from);
     let n = 159;
-    let device = default_backend()?;
     let mut panels = Vec::new();
     for eps in [1.0, 0.1, 0.005] {
-        let (u, outcome) = solve(&device, n, eps)?;
+        let Solution { x, outcome, .. } = solve(Choice::Auto, n, eps)?;
         let (status, iterations) = (outcome.status, outcome.iterations);
         println!("eps {eps}: {status} after {iterations} iterations, true residual {:.1e}", outcome.true_residual);
-        panels.push(u);
+        panels.push(x);
     }
     picture::write(&path, &panels, n, 2, (0.0, 1.0))?;
     println!("picture: {}", path.display());

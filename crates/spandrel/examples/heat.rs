@@ -1,7 +1,7 @@
 //! The heat equation u_t = u_xx + u_yy on the unit square, its edge held at 0, by implicit Euler steps.
 //!
-//! Each step solves (I + dt/h^2 L) u_new = u_old with the five-point Laplacian L, by CG from the last step's u. The matrix stays, so
-//! IC(0) is computed once; on a grid its triangular solves are sweeps. Four moments become one picture.
+//! Each step solves (I + dt/h^2 L) u_new = u_old with the five-point Laplacian L, by CG from the last step's u. The matrix stays, so one
+//! [`Solver`] serves all steps, and IC(0) is computed once. Four moments become one picture.
 //!
 //! ```sh
 //! cargo run --release -p spandrel --example heat -- heat.png
@@ -10,11 +10,9 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use spandrel::any::Complete;
+use spandrel::any::Choice;
 use spandrel::formats::generate::Stencil;
-use spandrel::solvers::Cg;
-use spandrel::sptrsv::{Factor, Ic0};
-use spandrel::{Csr, Mat, Options, Result, default_backend};
+use spandrel::{Csr, Method, Precond, Result, Solver};
 
 mod picture;
 
@@ -36,25 +34,19 @@ fn implicit_step(n: usize, dt: f64) -> Result<Csr<f64>> {
 }
 
 /// As many steps of `dt` as the last of `keep` says, from `start` (n * n values, x fastest).
-pub(crate) fn march<B: Complete<f64>>(device: &B, n: usize, dt: f64, start: &[f64], keep: &[usize]) -> Result<March> {
-    let csr = implicit_step(n, dt)?;
-    let m = device.incomplete(Ic0::symbolic(&csr)?, csr.values())?.precond;
-    let a = Mat::load(device, csr)?;
-    let options = Options { rtol: Some(1e-10), ..Options::default() };
-
-    let mut cg = Cg::new(device, n * n)?;
-    let mut u = device.upload(start)?;
-    let mut old = device.zeros(n * n)?;
+pub(crate) fn march(device: Choice, n: usize, dt: f64, start: &[f64], keep: &[usize]) -> Result<March> {
+    let settings = Solver::builder().device(device).method(Method::Cg).preconditioner(Precond::Ic0).rtol(1e-10);
+    let mut solver = settings.build(implicit_step(n, dt)?)?;
+    let mut u = start.to_vec();
     let (mut kept, mut iterations) = (Vec::new(), 0);
     for step in 0..=keep.last().copied().unwrap_or(0) {
         if step > 0 {
-            device.copy(None, &u, &mut old)?;
-            let outcome = cg.solve(device, &a, &m, &old, &mut u, &options)?;
-            assert!(outcome.status.is_converged(), "step {step}: {outcome:?}");
-            iterations += outcome.iterations;
+            let solution = solver.solve_from(&u, &u)?.require_converged()?;
+            iterations += solution.outcome.iterations;
+            u = solution.x;
         }
         if keep.contains(&step) {
-            kept.push(device.download(&u)?);
+            kept.push(u.clone());
         }
     }
     Ok(March { kept, iterations })
@@ -73,8 +65,7 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("heat.png"), PathBuf::from);
     let (n, dt, keep) = (150, 1e-4, [0, 5, 20, 80]);
 
-    let device = default_backend()?;
-    let march = march(&device, n, dt, &ring_and_disc(n), &keep)?;
+    let march = march(Choice::Auto, n, dt, &ring_and_disc(n), &keep)?;
     picture::write(&path, &march.kept, n, 2, (0.0, 1.0))?;
 
     println!("{} steps, {} iterations of CG", keep[keep.len() - 1], march.iterations);

@@ -2,7 +2,8 @@
 //!
 //! With D = diag(A), M^-1 = (I + G + G^2 + G^3) D^-1 with G = I - D^-1 A, symmetric as CG wants it, and positive definite where the eigenvalues
 //! of D^-1 A are inside (0, 2), as for a diagonally dominant A. An application costs three products with A and no sum over the whole vector.
-//! Written with operations of the contract alone, it runs on any backend; for the CPU alone, `preconditioner::from_fn` is shorter.
+//! Written with operations of the contract only, it runs on any backend; on the CPU `preconditioner::from_fn` is shorter. `Solver` makes its
+//! preconditioners itself, so this puts the parts together: device, matrix, preconditioner, method.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 12.3.
 //!
 //! ```sh

@@ -1,5 +1,5 @@
 //! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
-//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets; on a GPU a thread a row where
+//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets; on a GPU one thread per row where
 //! that is expected to be faster ([`spandrel_sptrsv::choose::by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU
 //! the factors are computed there, with the bits of the host's, unless the host is expected to be there first ([`Numeric`]): the host looks at patterns
 //! alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
@@ -79,7 +79,7 @@ pub struct Chosen<T: Real, B: Backend<T>> {
     pub plan: &'static str,
     /// Entries of the factors.
     pub nnz: usize,
-    /// alpha, where A + alpha diag(A) was factored in the place of A; else 0.
+    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
     pub shift: f64,
     /// Whether it has the same bits on every backend: see [`Factored::is_stored_order`].
     pub stored_order: bool,

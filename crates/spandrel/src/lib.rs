@@ -42,7 +42,7 @@
 //! # Backends
 //!
 //! A program written against `DefaultBackend`, made by `default_backend()`, changes its backend by the feature flag alone: `cuda` makes it
-//! `Cuda` in the place of `Cpu`. It builds without a CUDA toolkit; where a run finds no usable GPU, `default_backend()` is a typed error
+//! `Cuda` instead of `Cpu`. It builds without a CUDA toolkit; where a run finds no usable GPU, `default_backend()` is a typed error
 //! that says why, never a run on the CPU. `Cpu` and `Cuda` can be named side by side, and `AnyBackend` is one of them chosen while the
 //! program runs: see the module `any`.
 //!

@@ -4,9 +4,10 @@
 #![allow(dead_code)] // their `main`
 #![allow(clippy::duplicate_mod)] // two of them draw
 
+use spandrel::any::Choice;
 use spandrel::formats::matrix_market;
 use spandrel::solvers::{Direct, DirectOptions, Method};
-use spandrel::{Cpu, Csr, Triplets, formats};
+use spandrel::{Cpu, Csr, Solution, Triplets, formats};
 
 #[path = "../examples/convection_diffusion.rs"]
 mod convection_diffusion;
@@ -30,7 +31,7 @@ fn heat_decays_as_its_eigenvector_does() {
     let h = 1.0 / (n + 1) as f64;
     let wave = |i: usize| (std::f64::consts::PI * (i + 1) as f64 * h).sin();
     let start: Vec<f64> = (0..n * n).map(|k| wave(k % n) * wave(k / n)).collect();
-    let march = heat::march(&Cpu::new(), n, dt, &start, &[0, steps]).expect("a march");
+    let march = heat::march(Choice::Cpu, n, dt, &start, &[0, steps]).expect("a march");
     assert_eq!(march.kept[0], start);
 
     let eigenvalue = 2.0 * (4.0 / (h * h)) * (std::f64::consts::PI * h / 2.0).sin().powi(2);
@@ -44,7 +45,7 @@ fn heat_decays_as_its_eigenvector_does() {
 #[test]
 fn heat_spreads_and_cools() {
     let n = 40;
-    let march = heat::march(&Cpu::new(), n, 1e-4, &heat::ring_and_disc(n), &[0, 2, 10]).expect("a march");
+    let march = heat::march(Choice::Cpu, n, 1e-4, &heat::ring_and_disc(n), &[0, 2, 10]).expect("a march");
     let hottest: Vec<f64> = march.kept.iter().map(|u| u.iter().copied().fold(0.0, f64::max)).collect();
     assert!(hottest[0] == 1.0 && hottest[0] > hottest[1] && hottest[1] > hottest[2], "{hottest:?}");
 }
@@ -53,7 +54,7 @@ fn heat_spreads_and_cools() {
 #[test]
 fn a_whirl_stays_between_its_walls() {
     let (n, eps) = (31, 0.02);
-    let (u, outcome) = convection_diffusion::solve(&Cpu::new(), n, eps).expect("a solve");
+    let Solution { x: u, outcome, .. } = convection_diffusion::solve(Choice::Cpu, n, eps).expect("a solve");
     assert!(outcome.status.is_converged(), "{outcome:?}");
     // The inverse of an M-matrix has no negative entry, so its maximum norm is the largest entry of A^-1 1; times the residual it
     // bounds the error of u.

@@ -1,4 +1,5 @@
-//! README's commands are run by CI and its examples are compiled: what a newcomer pastes is what is tested.
+//! README's commands are run by CI, README and CONTRIBUTING name the same test command, and README's examples are compiled: what a newcomer
+//! pastes is what is tested.
 
 use super::{Breach, Tree};
 use crate::ci::Step;
@@ -9,19 +10,27 @@ const TESTED: &str = "crates/spandrel/README.md";
 /// The command that runs all steps.
 const ALL: &str = "cargo xtask ci";
 
-/// Commands in README's shell blocks that no step runs, examples that nothing compiles, and a `.ci/run` that does something
-/// else than [`ALL`].
-pub(crate) fn check(tree: &Tree, steps: &[(&str, Step)]) -> Vec<Breach> {
+/// The command that runs those that test.
+const TEST: &str = "cargo xtask test";
+
+/// Pages that name [`TEST`] in a shell block.
+const PAGES: [&str; 2] = ["README.md", "CONTRIBUTING.md"];
+
+/// Pages without the test command, commands in README's shell blocks that no step runs, examples that nothing compiles, and a `.ci/run` that
+/// does something else than [`ALL`].
+pub(crate) fn check(tree: &Tree, steps: &[Step]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let Some(readme) = tree.text("README.md") else {
         return vec![Breach::new("readme", "README.md", "is missing")];
     };
-    let commands = commands(readme);
-    if !commands.iter().any(|(_, command)| *command == ALL) {
-        breaches.push(Breach::new("readme", "README.md", format!("does not name the test command `{ALL}`")));
+    for page in PAGES {
+        let named = commands(tree.text(page).unwrap_or_default()).iter().any(|(_, command)| *command == TEST);
+        if !named {
+            breaches.push(Breach::new("readme", page, format!("does not name the test command `{TEST}`")));
+        }
     }
-    for (line, command) in commands {
-        let run = command == ALL || steps.iter().any(|(_, step)| matches!(step, Step::Command(c, _) if *c == command));
+    for (line, command) in commands(readme) {
+        let run = [ALL, TEST].contains(&command) || steps.iter().any(|step| step.command() == Some(command));
         if !run {
             breaches.push(Breach::new("readme", format!("README.md:{line}"), format!("CI does not run `{command}`")));
         }
@@ -96,14 +105,17 @@ fn commands(readme: &str) -> Vec<(usize, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ci::{What, full};
 
-    const STEPS: &[(&str, Step)] = &[("solve", Step::Command("cargo run -- solve", &[])), ("tidy", Step::Tidy)];
-    const README: &str = "# A\n```sh\ncargo run -- solve   # solves\ncargo xtask ci\n```\n```rust\nlet a = 1;\n```\n";
+    const STEPS: &[Step] = &[full("solve", What::Command("cargo run -- solve", &[])), full("tidy", What::Tidy)];
+    const README: &str = "# A\n```sh\ncargo run -- solve   # solves\ncargo xtask test\n```\n```rust\nlet a = 1;\n```\n";
+    const CONTRIBUTING: &str = "```sh\ncargo xtask test\ncargo xtask ci\n```\n";
     const SCRIPT: &str = "#!/usr/bin/env bash\nset -euo pipefail\ncd \"$(dirname \"$0\")/..\"\ncargo xtask ci\n";
 
     fn count(readme: &str, script: &str) -> usize {
         let tested = "# spandrel\n```rust\nlet a = 1;\n```\n";
-        check(&Tree::of([("README.md", readme), (".ci/run", script), (TESTED, tested)]), STEPS).len()
+        let files = [("README.md", readme), ("CONTRIBUTING.md", CONTRIBUTING), (".ci/run", script), (TESTED, tested)];
+        check(&Tree::of(files), STEPS).len()
     }
 
     #[test]
@@ -114,7 +126,8 @@ mod tests {
     #[test]
     fn each_lack_is_a_breach() {
         assert_eq!(count(&README.replace("-- solve", "-- other"), SCRIPT), 1);
-        assert_eq!(count(&README.replace("cargo xtask ci", ""), SCRIPT), 1);
+        assert_eq!(count(&README.replace("cargo xtask test", ""), SCRIPT), 1);
+        assert_eq!(count(README, &SCRIPT.replace("cargo xtask ci", "cargo xtask test")), 1);
         assert_eq!(count(README, &format!("{SCRIPT}cargo run -- secret\n")), 1);
         assert_eq!(count(README, ""), 1);
         assert_eq!(count(&README.replace("let a = 1", "let a = 2"), SCRIPT), 1);

@@ -35,11 +35,11 @@ impl CsrKernel {
 // What the choice turns on. A lane that walks a row asks for eight x at a time and waits for the second-level cache or memory, 350 to
 // 700 cycles; a multiprocessor's share of the bandwidth is about 19 bytes a cycle.
 
-/// Entries a row in the mean up to which a thread a row reads as fast as a staged one, and needs no shared memory.
+/// Mean entries per row up to which one thread per row reads as fast as the staged kernel, and needs no shared memory.
 const SCALAR_MEAN: f64 = 2.0;
-/// The longest row that a thread a row is chosen for.
+/// The longest row for which one thread per row is chosen.
 const SCALAR_LONGEST: usize = 32;
-/// Entries a row in the mean from which several lanes a row are chosen: 32 rows are then more than a warp's room holds.
+/// Mean entries per row from which several lanes per row are chosen: 32 rows are then more than a warp's room holds.
 const VECTOR_MEAN: f64 = 64.0;
 /// Entries of each of these lanes: two steps of eight with the fewest lanes that are taken there. With rows of 101 entries 8 lanes take 622
 /// us, 16 lanes 632 and 32 lanes 666 (record/h200-spmv-variants.txt).

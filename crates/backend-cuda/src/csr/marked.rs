@@ -1,6 +1,6 @@
 //! The pieces of the balanced CSR kernel: whole rows of about equally many entries, a warp each, and a bit an entry that says where rows begin.
 //!
-//! Cost: a bit an entry and 16 bytes a piece, in the place of row pointers. Kernel: kernels/include/marked.cuh.
+//! Cost: a bit an entry and 16 bytes a piece, instead of row pointers. Kernel: kernels/include/marked.cuh.
 
 use rayon::prelude::*;
 use spandrel_backend::Result;

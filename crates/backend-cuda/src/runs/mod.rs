@@ -4,7 +4,7 @@
 //! is. What lies on the device then is the same.
 //! Invariants: a piece's runs are all of its rows, so that every word of both arrays is written once, by a copy or by the kernel; the first row
 //! pointer by a copy.
-//! Cost: the bytes of the runs in the place of the piece's, no more than a third of them, and as much memory on the device until they are
+//! Cost: the bytes of the runs instead of the piece's, no more than a third of them, and as much memory on the device until they are
 //! written out; threads look for runs while the bus is busy with other arrays (docs/adr/0037). Kernels: kernels/runs.cu.
 
 mod find;

@@ -8,6 +8,8 @@
 //!   until each has converged;
 //! - always by the direct solver, which also says whether it is positive definite.
 //!
+//! Every way is named here and calls its method directly, because the record compares them; `spandrel::Solver` would take one of them.
+//!
 //! Limits: 20 n iterations, seconds for each iterative solve, entries of ILU(k), bytes of the direct factor; a line says which one ended it. The
 //! true residual of the record is recomputed here, by a loop of its own.
 

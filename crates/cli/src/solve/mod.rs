@@ -3,6 +3,7 @@
 //! Cost: the matrix, and beside it at most one copy of it (in the chosen format, renumbered, or under factorisation) and the factors of a
 //! preconditioner; what it was made from is dropped before the iteration begins.
 
+mod columns;
 mod problem;
 mod report;
 mod watch;
@@ -15,7 +16,7 @@ use spandrel::backend::Narrow;
 use spandrel::solver::{Builder, Element, FormatChoice, Precision, Reorder, Settings, SolverBackend, Times};
 use spandrel::solvers::Status;
 use spandrel::{Error, Method};
-use spandrel_formats::matrix_market;
+use spandrel_formats::{Dense, matrix_market};
 
 use crate::args::{BackendName, SolveArgs, SolvePrecision};
 use crate::failure::{Failure, Result};
@@ -148,7 +149,7 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
     let start = Instant::now();
     let a = input::matrix::<T>(&args.matrix)?;
     let b = problem::right_hand_side(args, &a)?;
-    let x0 = problem::first_guess(args, &a)?;
+    let x0 = problem::first_guess(args, &a, b.ncols())?;
     let mut seconds = Seconds { open: job.open, read: start.elapsed().as_secs_f64(), ..Seconds::default() };
 
     let builder = Builder::new(settings(args)).on_progress(watch::watcher());
@@ -159,26 +160,32 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
     }
     let planned_times = planned.times();
     let mut narrow = None;
-    let solved = planned.build_on(device).map(|mut solver| {
-        seconds.add(solver.setup_times());
-        narrow = solver.narrow_bytes(device);
-        let solution = match &x0 {
-            Some(x0) => solver.solve_from(device, &b, x0),
-            None => solver.solve(device, &b),
-        };
-        plan = solver.plan().clone();
-        solution
-    });
-    // An error of the solver that has a status word is an end like others; the rest are failures.
-    let (solution, error) = match solved.and_then(|solution| solution) {
-        Ok(solution) => (Some(solution), None),
-        Err(error) if error.status().is_some() => (None, Some(error)),
-        Err(error) => return Err(about(args, error)),
+    let (solved, refused) = match columns::not_finite(&b, x0.as_ref()) {
+        Some(why) => (None, Some((Status::NotFinite, why))),
+        None => {
+            let solved = planned.build_on(device).and_then(|mut solver| {
+                seconds.add(solver.setup_times());
+                narrow = solver.narrow_bytes(device);
+                let solved = columns::solve(&mut solver, device, &b, x0.as_ref());
+                plan = solver.plan().clone();
+                solved
+            });
+            // An error of the solver that has a status word is an end like others; the rest are failures.
+            match solved {
+                Ok(solved) => (Some(solved), None),
+                Err(error) => match error.status() {
+                    Some(status) => (None, Some((status, error.to_string()))),
+                    None => return Err(about(args, error)),
+                },
+            }
+        }
     };
-    match &solution {
-        Some(solution) => {
-            seconds.add(solution.times);
-            plan.method = solution.method;
+    match &solved {
+        Some(solved) => {
+            seconds.add(solved.times);
+            if let [only] = &solved.columns[..] {
+                plan.method = only.method;
+            }
         }
         None if seconds.analyze == 0.0 => seconds.add(planned_times),
         None => {}
@@ -188,32 +195,31 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
         plan.format_why.push_str(&format!("; stored in f32, which holds every value: {}", input::bytes(bytes)));
     }
 
-    let forward_error = match &solution {
-        Some(solution) if args.rhs == "from-solution" => Some(problem::error_against_ones(&solution.x)),
+    let forward_error = match &solved {
+        Some(solved) if args.rhs == "from-solution" => Some(problem::error_against_ones(solved.x.values())),
         _ => None,
     };
-    let status = match (&solution, &error) {
-        (Some(solution), _) => solution.outcome.status,
-        (None, Some(error)) => error.status().unwrap_or(Status::NotFinite),
-        (None, None) => Status::NotFinite,
+    let (status, message) = match (&solved, refused) {
+        (Some(solved), _) => (solved.status(), None),
+        (None, Some((status, why))) => (status, Some(why)),
+        (None, None) => (Status::NotFinite, None),
     };
-    let mut report = Report::new(args, &plan, solution.as_ref(), status, seconds);
+    let found = solved.as_ref().map_or(&[][..], |solved| &solved.columns);
+    let mut report = Report::new(args, &plan, found, status, seconds);
     report.forward_error = forward_error;
-    report.message = match &solution {
-        Some(solution) => solution.note.clone(),
-        None => error.map(|error| error.to_string()),
-    };
+    if message.is_some() {
+        report.message = message;
+    }
     if plan.backend != "cpu" || plan.method != Method::Direct {
         report.why.backend = &job.why.full;
     }
     // The answer is said even where a file cannot take it.
-    let x = solution.as_ref().map(|solution| solution.x.as_slice());
-    let (written, failure) = write_files(targets, &report, x);
+    let (written, failure) = write_files(targets, &report, solved.as_ref().map(|solved| &solved.x));
     report.error = failure.as_ref().map(|failure| ErrorReport { kind: failure.kind, message: failure.message.clone() });
     if args.json {
         output::print_json(&report)?;
     } else {
-        output::report(&report.text(args, &plan, &written), targets.stdout_is_taken())?;
+        output::report(&report.text(args, &plan, b.ncols(), &written), targets.stdout_is_taken())?;
     }
     match failure {
         Some(failure) => Err(Failure { object_printed: args.json, ..failure }),
@@ -267,7 +273,7 @@ fn given(args: &SolveArgs) -> Vec<&'static str> {
 fn write_files<T: Element>(
     targets: &Targets,
     report: &Report<'_>,
-    x: Option<&[T]>,
+    x: Option<&Dense<T>>,
 ) -> (Vec<(&'static str, String)>, Option<Failure>) {
     let mut written = Vec::new();
     let mut failure: Option<Failure> = None;
@@ -280,23 +286,23 @@ fn write_files<T: Element>(
         }
     };
     if let Some(target) = &targets.out {
-        let vector = |x: &[T], sink: Sink<'_>| match sink {
-            Sink::File(path) => Ok(matrix_market::write_vector(path, x)?),
-            Sink::Stdout(stdout) => Ok(matrix_market::write_vector_to(stdout, x)?),
+        let array = |x: &Dense<T>, sink: Sink<'_>| match sink {
+            Sink::File(path) => Ok(matrix_market::write_dense(path, x)?),
+            Sink::Stdout(stdout) => Ok(matrix_market::write_dense_to(stdout, x)?),
         };
         match x {
-            Some(x) => note("x", target, &|target| target.write_with(|sink| vector(x, sink))),
+            Some(x) => note("x", target, &|target| target.write_with(|sink| array(x, sink))),
             None => progress::note(&format!("{} is not written, there is no x", target.name())),
         }
     }
     if let Some(target) = &targets.history {
-        note("history", target, &|target| target.write(report::csv(report.history).as_bytes()));
+        note("history", target, &|target| target.write(report::csv(&report.histories()).as_bytes()));
     }
     if let Some(target) = &targets.plot {
         let plot = Convergence {
             title: &report.matrix.name,
             subtitle: &report.subtitle(),
-            history: report.history,
+            histories: &report.histories(),
             goal: report.rtol,
         };
         note("plot", target, &|target| plot.svg().and_then(|svg| target.write(svg.as_bytes())));

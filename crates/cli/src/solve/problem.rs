@@ -3,25 +3,27 @@
 use std::path::Path;
 
 use spandrel::{Csr, Real};
+use spandrel_formats::Dense;
 
 use crate::args::SolveArgs;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::{input, names};
 
-/// b as `--rhs` asks for it.
-pub(super) fn right_hand_side<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Vec<T>> {
-    match args.rhs.as_str() {
-        "ones" => Ok(vec![T::one(); a.nrows()]),
-        "random" => Ok(random(args.seed, a.nrows())),
-        "from-solution" => Ok(row_sums(a)),
+/// b as `--rhs` asks for it, or the columns of B.
+pub(super) fn right_hand_side<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Dense<T>> {
+    let b = match args.rhs.as_str() {
+        "ones" => vec![T::one(); a.nrows()],
+        "random" => random(args.seed, a.nrows()),
+        "from-solution" => row_sums(a),
         file => {
             let advice = format!(
-                "give ones, random, from-solution, or a file with one column (Matrix Market, plain text, .npy){}",
+                "give ones, random, from-solution, or a file with one or several columns (Matrix Market, plain text, .npy){}",
                 names::did_you_mean(file, names::RIGHT_HAND_SIDES)
             );
-            input::vector(Path::new(file), "b", a.nrows(), &advice)
+            return input::columns(Path::new(file), "b", a.nrows(), &advice);
         }
-    }
+    };
+    Ok(Dense::new(a.nrows(), 1, b)?)
 }
 
 /// The file that `--rhs` names, if it names one.
@@ -32,10 +34,21 @@ pub(super) fn rhs_file(args: &SolveArgs) -> Option<&Path> {
     }
 }
 
-/// x0 as `--x0` asks for it; `None` for zero.
-pub(super) fn first_guess<T: Real>(args: &SolveArgs, a: &Csr<T>) -> Result<Option<Vec<T>>> {
-    let advice = "give a file with one column (Matrix Market, plain text, .npy)";
-    args.x0.as_deref().map(|file| input::vector(file, "x0", a.ncols(), advice)).transpose()
+/// x0 as `--x0` asks for it, a column for each of the `columns` of b; `None` for zero.
+///
+/// # Errors
+/// Those of the file; kind `shape` with another number of columns than b.
+pub(super) fn first_guess<T: Real>(args: &SolveArgs, a: &Csr<T>, columns: usize) -> Result<Option<Dense<T>>> {
+    let Some(file) = args.x0.as_deref() else { return Ok(None) };
+    let advice = "give a file with a column for each column of b (Matrix Market, plain text, .npy)";
+    let x0 = input::columns(file, "x0", a.ncols(), advice)?;
+    if x0.ncols() != columns {
+        let file = file.display().to_string();
+        let (found, expected) = (input::counted(x0.ncols(), "column"), input::counted(columns, "column"));
+        let message = format!("{}: x0 has {found}, b has {expected}; give a first guess for each", input::name(&file));
+        return Err(Failure::new("shape", message));
+    }
+    Ok(Some(x0))
 }
 
 /// A x for x = 1, each row summed in stored order.

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use spandrel::Solution;
 use spandrel::solver::{FactorReport, Plan, Replaced};
-use spandrel::solvers::Status;
+use spandrel::solvers::{Method, Status};
 
 use super::Seconds;
+use super::columns::Column;
 use crate::args::SolveArgs;
 pub(super) use crate::input::counted;
 use crate::input::{bytes, grouped, name, seconds as duration};
@@ -49,6 +49,9 @@ pub(super) struct Report<'a> {
     pub(super) precond_fallback: Option<PrecondFallback>,
     pub(super) why: Why<'a>,
     pub(super) history: &'a [f64],
+    /// Of a right-hand side of several columns, what is said of each; the words above are then of all together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) columns: Vec<ColumnReport<'a>>,
     /// A file that could not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<ErrorReport>,
@@ -64,12 +67,55 @@ pub(super) struct Factor {
     levels: usize,
 }
 
+/// One of several columns.
+#[derive(Debug, Serialize)]
+pub(super) struct ColumnReport<'a> {
+    status: &'static str,
+    message: Option<&'a str>,
+    solver: &'static str,
+    precond: String,
+    iterations: usize,
+    restarts: usize,
+    residual: f64,
+    true_residual: f64,
+    fallback: Option<Fallback>,
+    history: &'a [f64],
+}
+
+impl<'a> ColumnReport<'a> {
+    fn of(column: &'a Column) -> Self {
+        let outcome = &column.outcome;
+        Self {
+            status: outcome.status.as_str(),
+            message: column.note.as_deref(),
+            solver: column.method.as_str(),
+            precond: column.precond.to_string(),
+            iterations: outcome.iterations,
+            restarts: outcome.restarts,
+            residual: outcome.residual,
+            true_residual: outcome.true_residual,
+            fallback: Fallback::of(column),
+            history: &outcome.history,
+        }
+    }
+}
+
 /// A method that was given up for another.
 #[derive(Debug, Serialize)]
 pub(super) struct Fallback {
     from: &'static str,
     status: &'static str,
     iterations: usize,
+}
+
+impl Fallback {
+    fn of(column: &Column) -> Option<Self> {
+        column.given_up.map(|(method, status, iterations)| Self {
+            from: method.as_str(),
+            status: status.as_str(),
+            iterations,
+        })
+    }
 }
 
 /// A preconditioner that was given up for another.
@@ -105,27 +151,25 @@ pub(super) struct Why<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Of a solve by `plan` that ended with this status; without a solution if there is no x.
-    pub(super) fn new<T>(
+    /// Of a solve by `plan` that ended with this status; without a column if there is no x.
+    pub(super) fn new(
         args: &'a SolveArgs,
         plan: &'a Plan,
-        solution: Option<&'a Solution<T>>,
+        columns: &'a [Column],
         status: Status,
         seconds: Seconds,
     ) -> Self {
-        let outcome = solution.map(|solution| &solution.outcome);
+        let only = if let [only] = columns { Some(only) } else { None };
+        // A residual that is no number is the largest.
+        let largest = |residual: fn(&Column) -> f64| {
+            columns.iter().map(residual).reduce(|a, b| if a >= b || a.is_nan() { a } else { b }).unwrap_or(f64::NAN)
+        };
         let factor = plan.factor.map(|FactorReport { plan, approximate, nnz, shift, levels, .. }| Factor {
             plan,
             approximate,
             nnz,
             shift,
             levels,
-        });
-        let last = solution.and_then(|solution| solution.attempts.last()).filter(|last| last.method != plan.method);
-        let fallback = last.map(|last| Fallback {
-            from: last.method.as_str(),
-            status: last.status.as_str(),
-            iterations: last.iterations,
         });
         let precond_fallback = plan.replaced.as_ref().map(|Replaced { from, to, why, .. }| PrecondFallback {
             from: from.to_string(),
@@ -153,18 +197,18 @@ impl<'a> Report<'a> {
             reproducible: plan.reproducible,
             rhs: &args.rhs,
             status: status.as_str(),
-            message: solution.and_then(|solution| solution.note.clone()),
-            iterations: outcome.map_or(0, |outcome| outcome.iterations),
-            restarts: outcome.map_or(0, |outcome| outcome.restarts),
-            residual: outcome.map_or(f64::NAN, |outcome| outcome.residual),
-            true_residual: outcome.map_or(f64::NAN, |outcome| outcome.true_residual),
+            message: only.and_then(|only| only.note.clone()),
+            iterations: columns.iter().map(|column| column.outcome.iterations).sum(),
+            restarts: columns.iter().map(|column| column.outcome.restarts).sum(),
+            residual: largest(|column| column.outcome.residual),
+            true_residual: largest(|column| column.outcome.true_residual),
             forward_error: None,
             rtol: plan.rtol,
             atol: plan.atol,
             max_iters: plan.max_iterations,
             seconds,
             peak_memory_bytes: memory::peak_bytes(),
-            fallback,
+            fallback: only.and_then(Fallback::of),
             precond_fallback,
             why: Why {
                 backend: &plan.device_why,
@@ -172,13 +216,19 @@ impl<'a> Report<'a> {
                 precond: &plan.preconditioner_why,
                 format: &plan.format_why,
             },
-            history: outcome.map_or(&[], |outcome| &outcome.history),
+            history: only.map_or(&[], |only| &only.outcome.history),
+            columns: if only.is_some() { Vec::new() } else { columns.iter().map(ColumnReport::of).collect() },
             error: None,
         }
     }
 
-    /// The report for people, with the files that were written.
-    pub(super) fn text(&self, args: &SolveArgs, plan: &Plan, written: &[(&str, String)]) -> String {
+    /// The relative residuals of every column.
+    pub(super) fn histories(&self) -> Vec<&'a [f64]> {
+        if self.columns.is_empty() { vec![self.history] } else { self.columns.iter().map(|c| c.history).collect() }
+    }
+
+    /// The report for people, of a right-hand side with so many columns, with the files that were written.
+    pub(super) fn text(&self, args: &SolveArgs, plan: &Plan, columns: usize, written: &[(&str, String)]) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<9}{value}");
@@ -195,9 +245,17 @@ impl<'a> Report<'a> {
                 if m.symmetric { "symmetric" } else { "not symmetric" }
             ),
         );
-        line("b", self.rhs_in_words(args));
+        let several = if columns > 1 { format!(", {}", counted(columns, "column")) } else { String::new() };
+        line("b", self.rhs_in_words(args) + &several);
         let _ = writeln!(text, "{plan}");
         text.push('\n');
+        for (j, column) in self.columns.iter().enumerate() {
+            let name = format!("column {}", j + 1);
+            let how =
+                self.ended(column.status, column.solver, column.iterations, column.restarts, column.true_residual);
+            let note = column.message.map(|note| format!(" ({note})")).unwrap_or_default();
+            let _ = writeln!(text, "{name:<12}{how}{note}");
+        }
         let _ = writeln!(text, "{}", self.verdict(args.stagnation.is_some()));
         if let Some(error) = self.forward_error {
             let _ = writeln!(text, "forward error ||x - 1|| / ||1|| = {error:.2e}");
@@ -231,28 +289,27 @@ impl<'a> Report<'a> {
         if self.solver == "direct" {
             return format!("direct, {}: {}", self.precision, self.status);
         }
-        let work = counted(self.iterations, "iteration");
+        let mut work = counted(self.iterations, "iteration");
+        if !self.columns.is_empty() {
+            work = format!("{work} for {}", counted(self.columns.len(), "column"));
+        }
         let Self { solver, precond, format, precision, status, .. } = self;
         format!("{solver} with {precond} on {format}, {precision}: {status} after {work}")
     }
 
     fn verdict(&self, limited: bool) -> String {
         let note = self.message.as_ref().map(|note| format!(" ({note})")).unwrap_or_default();
-        let restarts = match self.restarts {
-            0 => String::new(),
-            n => format!(", {}", counted(n, "restart")),
-        };
-        let work = if self.solver == "direct" {
-            String::new()
+        let ended = if self.columns.is_empty() {
+            self.ended(self.status, self.solver, self.iterations, self.restarts, self.true_residual)
         } else {
-            format!(" after {}{restarts}", counted(self.iterations, "iteration"))
-        };
-        let residual = if self.true_residual.is_finite() && self.least_squares {
-            format!(": least squares, residual {:.2e}", self.true_residual)
-        } else if self.true_residual.is_finite() {
-            format!(": true residual {:.2e}, asked for {:.0e}", self.true_residual, self.rtol)
-        } else {
-            String::new()
+            let converged = Status::Converged.as_str();
+            let solved = self.columns.iter().filter(|column| column.status == converged).count();
+            let all = counted(self.columns.len(), "column");
+            if solved == self.columns.len() {
+                format!("{}: all {all}", self.status)
+            } else {
+                format!("{}: {solved} of {all} converged", self.status)
+            }
         };
         let advice = match self.status {
             "max_iterations" | "stagnated" | "diverged" | "breakdown" | "indefinite_matrix"
@@ -283,7 +340,28 @@ impl<'a> Report<'a> {
             }
             _ => "",
         };
-        format!("{}{work}{residual}{note}{advice}", self.status)
+        format!("{ended}{note}{advice}")
+    }
+
+    /// How one system ended: the word, the work, the residual.
+    fn ended(&self, status: &str, solver: &str, iterations: usize, restarts: usize, true_residual: f64) -> String {
+        let restarts = match restarts {
+            0 => String::new(),
+            n => format!(", {}", counted(n, "restart")),
+        };
+        let work = if solver == Method::Direct.as_str() {
+            String::new()
+        } else {
+            format!(" after {}{restarts}", counted(iterations, "iteration"))
+        };
+        let residual = if true_residual.is_finite() && self.least_squares {
+            format!(": least squares, residual {true_residual:.2e}")
+        } else if true_residual.is_finite() {
+            format!(": true residual {true_residual:.2e}, asked for {:.0e}", self.rtol)
+        } else {
+            String::new()
+        };
+        format!("{status}{work}{residual}")
     }
 
     fn rhs_in_words(&self, args: &SolveArgs) -> String {
@@ -296,11 +374,16 @@ impl<'a> Report<'a> {
     }
 }
 
-/// One line per entry of the history; its first is before any iteration.
-pub(super) fn csv(history: &[f64]) -> String {
-    let mut text = String::from("iteration,relative_residual\n");
-    for (iteration, residual) in history.iter().enumerate() {
-        let _ = writeln!(text, "{iteration},{residual:e}");
+/// One line per entry of a history; its first is before any iteration. Several histories have a column more, their number from 1.
+pub(super) fn csv(histories: &[&[f64]]) -> String {
+    let several = histories.len() > 1;
+    let mut text = String::from(if several { "column," } else { "" });
+    text.push_str("iteration,relative_residual\n");
+    for (j, history) in histories.iter().enumerate() {
+        let column = if several { format!("{},", j + 1) } else { String::new() };
+        for (iteration, residual) in history.iter().enumerate() {
+            let _ = writeln!(text, "{column}{iteration},{residual:e}");
+        }
     }
     text
 }

@@ -75,11 +75,20 @@ fn matrices_that_a_method_cannot_take() {
     let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
     refused(&["solve", &flat], "underdetermined", "2");
     let small = "poisson2d:4";
-    refused(&["solve", small, "--solver", "direct", "--precond", "jacobi"], "unsupported", "--precond");
-    refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", "--restart");
-    refused(&["solve", small, "--solver", "direct", "--precond", "ilu0"], "unsupported", "--precond");
+    // The reason, and the options that led to it.
+    for precond in ["jacobi", "ilu0"] {
+        for part in ["direct takes no preconditioner", "(given: --solver, --precond)"] {
+            refused(&["solve", small, "--solver", "direct", "--precond", precond], "unsupported", part);
+        }
+    }
+    for part in ["restart is the cycle of gmres, and cg has none", "(given: --solver, --restart)"] {
+        refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", part);
+    }
     for solver in ["gmres", "direct"] {
-        refused(&["solve", small, "--solver", solver, "--stagnation", "5"], "unsupported", "--stagnation");
+        let reason = format!("stagnation is for cg and bicgstab, not for {solver}");
+        for part in [reason.as_str(), "(given: --solver, --stagnation)"] {
+            refused(&["solve", small, "--solver", solver, "--stagnation", "5"], "unsupported", part);
+        }
     }
     refused(&["solve", "convdiff2d:5,peclet=9", "--precond", "ic0"], "unsupported", "ilu0");
     for precond in ["ic0-jacobi=2", "ic0-isai"] {
@@ -97,7 +106,9 @@ fn matrices_that_a_method_cannot_take() {
             &format!("leave {precision} precision out"),
         );
     }
-    refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", "--format");
+    for part in ["direct factors CSR", "(given: --solver, --format)"] {
+        refused(&["solve", small, "--solver", "direct", "--format", "ell"], "unsupported", part);
+    }
 }
 
 #[test]

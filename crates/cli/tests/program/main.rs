@@ -1,6 +1,7 @@
 //! The program as its users meet it: run as a process, judged by its exit status, stdout, stderr and files.
 
 mod bad_input;
+mod columns;
 mod commands;
 mod documented;
 mod gpu;

@@ -35,9 +35,13 @@ fn wait(mut child: Child) -> (Option<i32>, String) {
     (status.code(), stderr)
 }
 
-fn interrupt(child: &Child) {
-    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+fn send(child: &Child, signal: &str) {
+    let status = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill runs");
     assert!(status.success());
+}
+
+fn interrupt(child: &Child) {
+    send(child, "-INT");
 }
 
 #[test]
@@ -188,6 +192,67 @@ fn ctrl_c_ends_a_set_up_at_once() {
         Stdio::null(),
         &["setting up: iluk=30", "setting up: symbolic factorisation", "setting up: factorisation"],
     );
+}
+
+/// `nohup` starts a program with the hangup ignored, and the program leaves it so.
+#[test]
+fn a_hangup_ends_the_program_unless_it_is_ignored() {
+    for (before, expected) in [("", Some(130)), ("trap '' HUP; ", Some(1))] {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("{before}exec \"$0\" info -")])
+            .arg(program())
+            .env(HIDES_GPUS, "")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let stdin = child.stdin.take();
+        std::thread::sleep(Duration::from_millis(3000));
+        send(&child, "-HUP");
+        std::thread::sleep(Duration::from_millis(1000));
+        // Where the hangup is ignored, what ends the program is a file without a matrix.
+        drop(stdin);
+        let (code, stderr) = wait(child);
+        assert_eq!(code, expected, "{before:?}: {stderr}");
+    }
+}
+
+/// On a terminal of 60 columns that shows `^C`, the moving line leaves room for it, so that both are cleared together.
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_on_a_terminal_leaves_nothing_of_the_moving_line() {
+    use std::io::Write;
+    const COLUMNS: usize = 60;
+    let program = program().into_string().expect("a plain name");
+    let inside = format!("stty cols {COLUMNS} rows 20; exec '{program}' info -");
+    let started = Command::new("script")
+        .args(["-qec", &inside, "/dev/null"])
+        .env(HIDES_GPUS, "")
+        .env("TERM", "xterm")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = started else {
+        eprintln!("skipped: there is no `script` to make a terminal");
+        return;
+    };
+    let mut keyboard = child.stdin.take().expect("piped");
+    std::thread::sleep(Duration::from_millis(3000));
+    keyboard.write_all(b"\x03").expect("a terminal");
+    let (code, text, _) = ended(child);
+    assert_eq!(code, Some(130), "{text:?}");
+    let (shown, cleared) = text.split_once("^C").expect("an echo");
+    assert!(cleared.starts_with("\r\x1b[2Kinterrupted while reading stdin"), "{cleared:?}");
+    // What was drawn last, without the sequences that colour it.
+    let line = shown.rsplit("\r\x1b[2K").next().unwrap_or_default();
+    let plain = line.split("\x1b[").enumerate().map(|(k, part)| match part.split_once('m') {
+        Some((_, rest)) if k > 0 => rest,
+        _ => part,
+    });
+    let width = plain.collect::<String>().chars().count();
+    assert!(line.contains("reading stdin") && width + 2 <= COLUMNS, "{width} columns: {line:?}");
 }
 
 /// What is half-written is removed, and the old file stays.

@@ -100,7 +100,7 @@ struct Situation {
     watch: Watch,
     /// The monitor has stopped before.
     stopped: bool,
-    /// Scalars in the place of the sound ones.
+    /// Scalars instead of the sound ones.
     scalars: Vec<(usize, f64)>,
     spoilt: Spoilt,
     /// Tried with the long vectors too.

@@ -405,7 +405,7 @@ fn dropped(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
         for &at in &order {
             parts[at] = None;
             let taken = own.upload(&witness)?;
-            same(&format!("a vector in the place of part {at}, order {order:?}"), &own.download(&taken)?, &witness)?;
+            same(&format!("a vector instead of part {at}, order {order:?}"), &own.download(&taken)?, &witness)?;
         }
         intact(format!("order {order:?}"))?;
     }

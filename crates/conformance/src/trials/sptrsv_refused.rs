@@ -20,7 +20,7 @@ pub(crate) fn values<T: Real>(subject: &dyn Solves<T>, problem: &Problem<T>) -> 
     for len in [0, nnz - 1, nnz + 1] {
         match subject.update(&vec![T::one(); len]) {
             Err(Refusal::Triangle(Error::Shape { found, expected, .. })) if (found, expected) == (len, nnz) => {}
-            other => return Err(wrong(format!("{len} values in the place of {nnz}: found {other:?}"))),
+            other => return Err(wrong(format!("{len} values instead of {nnz}: found {other:?}"))),
         }
     }
     if problem.matrix.diagonal() == Diagonal::Unit {

@@ -15,7 +15,7 @@ pub(crate) enum Flaw {
     None,
     /// The last row misses its entry in the last column.
     DropsLastEntry,
-    /// y enters with the coefficient 0 in the place of not at all.
+    /// y enters with the coefficient 0 instead of not at all.
     ReadsY,
     /// Work behind a stopped monitor runs.
     IgnoresGate,
@@ -37,9 +37,9 @@ pub(crate) enum Flaw {
     HalvesWrongly,
     /// The fused update of BiCGStab takes the new residual for s.
     UpdatesWrongly,
-    /// The fused Jacobi step gives z . z in the place of r . z.
+    /// The fused Jacobi step gives z . z instead of r . z.
     FusesJacobiWrongly,
-    /// The fused product gives x . y in the place of w . y.
+    /// The fused product gives x . y instead of w . y.
     FusesDotWrongly,
     /// The second of several right-hand sides is multiplied by the first's x.
     RepeatsColumn,
@@ -63,7 +63,7 @@ pub(crate) enum Flaw {
     Drifts,
     /// A kernel panics.
     Panics,
-    /// A triangular solve divides by the diagonal in the place of multiplying with its reciprocal.
+    /// A triangular solve divides by the diagonal instead of multiplying with its reciprocal.
     DividesByDiagonal,
     /// A row of a triangular solve is summed from the diagonal outwards.
     SumsBackwards,
@@ -81,7 +81,7 @@ pub(crate) enum Flaw {
     ForgetsUpdate,
     /// A row takes a zero times the x of its neighbour.
     SpreadsNan,
-    /// What is cast to f32 is cut off in the place of rounded.
+    /// What is cast to f32 is cut off instead of rounded.
     TruncatesCast,
     /// The binade is of the first element alone.
     ScalesByFirst,

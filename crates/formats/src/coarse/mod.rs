@@ -1,5 +1,5 @@
 //! Matrices between a grid and the next coarser one, of a matrix A that is a stencil on the grid: P^T A P, and what a cycle with Gauss-Seidel
-//! steps takes in the place of A, D_c^-1 P^T L and D^-1 U P.
+//! steps takes instead of A, D_c^-1 P^T L and D^-1 U P.
 //!
 //! A [`Coarsening`] halves some axes: of n points 1, 3, 5, ... remain, n / 2 of them, and P interpolates between them linearly, values outside
 //! the grid counting as zero. P is the product of such interpolations along one axis each, so that a product with it is formed an axis at a

@@ -38,4 +38,4 @@ pub(crate) use header::{may_begin, watch};
 pub use read::{
     read_bytes, read_csr, read_dense, read_dense_bytes, read_from, read_header, read_vector, read_vector_bytes,
 };
-pub use write::{WriteOptions, write_csr, write_csr_to, write_vector, write_vector_to};
+pub use write::{WriteOptions, write_csr, write_csr_to, write_dense, write_dense_to, write_vector, write_vector_to};

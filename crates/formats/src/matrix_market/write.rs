@@ -5,7 +5,7 @@
 
 use super::header::{Field, Symmetry};
 use crate::symmetry::first_unmatched;
-use crate::{Csr, Error, Real, Result};
+use crate::{Csr, Dense, Error, Real, Result};
 use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -49,7 +49,7 @@ pub fn write_csr_to<T: Real>(mut out: impl Write, matrix: &Csr<T>, options: &Wri
 /// # Errors
 /// [`Error::Io`].
 pub fn write_vector<T: Real>(path: impl AsRef<Path>, vector: &[T]) -> Result<()> {
-    to_file(path.as_ref(), |out| vector_lines(out, vector))
+    to_file(path.as_ref(), |out| array_lines(out, (vector.len(), 1), vector))
 }
 
 /// Writes `vector` as an n x 1 array to `out`, not packed. Errors of `out` name the file `<writer>`.
@@ -57,7 +57,25 @@ pub fn write_vector<T: Real>(path: impl AsRef<Path>, vector: &[T]) -> Result<()>
 /// # Errors
 /// [`Error::Io`].
 pub fn write_vector_to<T: Real>(mut out: impl Write, vector: &[T]) -> Result<()> {
-    vector_lines(&mut out, vector).and_then(|()| out.flush()).map_err(unnamed)
+    array_lines(&mut out, (vector.len(), 1), vector).and_then(|()| out.flush()).map_err(unnamed)
+}
+
+/// Writes `matrix` as an array, column after column, to the file at `path`, packed if the extension is `.gz`. Reading it back by
+/// [`super::read_dense`] gives the same bits.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_dense<T: Real>(path: impl AsRef<Path>, matrix: &Dense<T>) -> Result<()> {
+    to_file(path.as_ref(), |out| array_lines(out, (matrix.nrows(), matrix.ncols()), matrix.values()))
+}
+
+/// Writes `matrix` as an array to `out`, not packed. Errors of `out` name the file `<writer>`.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_dense_to<T: Real>(mut out: impl Write, matrix: &Dense<T>) -> Result<()> {
+    let shape = (matrix.nrows(), matrix.ncols());
+    array_lines(&mut out, shape, matrix.values()).and_then(|()| out.flush()).map_err(unnamed)
 }
 
 fn unnamed(source: io::Error) -> Error {
@@ -188,10 +206,11 @@ fn csr_lines<T: Real>(out: &mut dyn Write, matrix: &Csr<T>, options: &WriteOptio
     })
 }
 
-fn vector_lines<T: Real>(out: &mut dyn Write, vector: &[T]) -> io::Result<()> {
+/// An array of so many rows and columns; its values lie column after column.
+fn array_lines<T: Real>(out: &mut dyn Write, shape: (usize, usize), values: &[T]) -> io::Result<()> {
     banner(out, "array", &WriteOptions::default())?;
-    writeln!(out, "{} 1", vector.len())?;
-    let blocks: Vec<&[T]> = vector.chunks(BLOCK).collect();
+    writeln!(out, "{} {}", shape.0, shape.1)?;
+    let blocks: Vec<&[T]> = values.chunks(BLOCK).collect();
     in_order(out, &blocks, |block, text| {
         for &value in *block {
             number(text, value);

@@ -177,3 +177,17 @@ fn a_stream_without_an_end_is_refused() {
     let tail = std::io::Cursor::new(file).chain(Endless { pattern: b"x", left: 1 << 16 });
     assert!(matches!(read_from::<f64>("b", tail), Err(Error::Binary { at: 144, .. })));
 }
+
+#[test]
+fn several_columns_come_back_as_they_were_written() {
+    let matrix = Dense::new(3, 2, vec![1.5, -0.0, 1e-320, f64::INFINITY, 0.1, 3.0]).unwrap();
+    let mut text = Vec::new();
+    crate::matrix_market::write_dense_to(&mut text, &matrix).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("b.mtx.gz");
+    crate::matrix_market::write_dense(&path, &matrix).unwrap();
+    for back in [read_bytes::<f64>("b.mtx", &text).unwrap(), read::<f64>(&path).unwrap()] {
+        assert_eq!((back.nrows(), back.ncols()), (3, 2));
+        assert!(back.values().iter().zip(matrix.values()).all(|(a, b)| a.to_bits() == b.to_bits()), "{back:?}");
+    }
+}
