@@ -101,9 +101,13 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Problem")]
     pub(crate) seed: u64,
 
-    /// Method. auto takes cg for a symmetric matrix with a positive diagonal, bicgstab for other square matrices, and direct for the
-    /// rest. If cg finds the matrix indefinite, auto goes on with bicgstab; if bicgstab breaks down or diverges, with gmres. It switches
-    /// once, and the report says so.
+    /// Method. auto takes cg for a symmetric matrix with a positive diagonal and bicgstab for other square matrices, or direct where a
+    /// factorisation is expected to be done first; matrices that are not square get direct, for least squares.
+    ///
+    /// An iteration that turns out slower than the factorisation gives way to it, and so does one that fails. Where a factorisation does not fit
+    /// the memory, auto goes on with bicgstab if cg finds the matrix indefinite, and with gmres if bicgstab breaks down or diverges. A singular
+    /// matrix is solved where b allows it; else the report names the rows or columns at fault. The report has a line for each attempt.
+    /// A factorisation is left out if you name a method, preconditioner, format, precision or --max-iters, and with --reproducible.
     #[arg(long, value_parser = names::methods(), ignore_case = true, default_value = "auto", help_heading = "Method")]
     pub(crate) solver: OrAuto<Method>,
     /// Steps of gmres between two restarts. It stores this many vectors and two more. Default: 30.
@@ -158,6 +162,14 @@ pub(crate) struct SolveArgs {
     /// Stop cg or bicgstab as stagnated after N iterations in a row without a smaller residual. Default: never.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Stopping")]
     pub(crate) stagnation: Option<usize>,
+
+    /// What counts as solved (exit status 0): residual, a true residual as small as was asked for; or backward, also an answer whose backward error
+    /// is of the size of rounding (status backward_stable), which is the best that this precision can do for an ill-conditioned matrix.
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Accept::Residual, help_heading = "Stopping")]
+    pub(crate) accept: Accept,
+    /// Take nothing else where the first choice fails or is slow.
+    #[arg(long, help_heading = "Method")]
+    pub(crate) no_fallback: bool,
 
     /// Where to run. auto takes the GPU if one is found, else the CPU.
     #[arg(long, value_enum, ignore_case = true, default_value_t = BackendName::Auto, help_heading = "Machine")]
@@ -308,6 +320,15 @@ pub(crate) struct DevicesArgs {
 
 /// A choice that is `None` for `auto`. The name keeps clap from taking it for an option without a default.
 pub(crate) type OrAuto<P> = Option<P>;
+
+/// What counts as solved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Accept {
+    /// A true residual as small as was asked for.
+    Residual,
+    /// That, or a backward error of the size of rounding.
+    Backward,
+}
 
 /// Element types of a solve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,15 +4,17 @@
 
 use std::time::Instant;
 
-use spandrel::solver::{DeviceSolver, Element, SolverBackend, Times};
+use spandrel::solver::{Attempt, DeviceSolver, Element, SolverBackend, Times};
 use spandrel::solvers::{Error, Outcome, Status};
 use spandrel::{Method, Precond, Solution};
 use spandrel_formats::Dense;
 
 /// Words for the end of a solve, from the best to the worst.
-const FROM_BEST: [Status; 11] = [
+const FROM_BEST: [Status; 13] = [
     Status::Converged,
+    Status::BackwardStable,
     Status::Inconsistent,
+    Status::Singular,
     Status::Interrupted,
     Status::MaxIterations,
     Status::Stagnated,
@@ -33,6 +35,8 @@ pub(super) struct Column {
     pub(super) precond: Precond,
     /// The last method that was given up for another, how it ended, and after how many iterations.
     pub(super) given_up: Option<(Method, Status, usize)>,
+    /// All that was given up, in order.
+    pub(super) attempts: Vec<Attempt>,
     pub(super) note: Option<String>,
 }
 
@@ -76,7 +80,7 @@ pub(super) fn solve<T: Element, B: SolverBackend<T>>(
         times.solve = begin.elapsed().as_secs_f64();
         let column = |outcome: Outcome| {
             let note = outcome.note.map(str::to_owned);
-            Column { outcome, method: Method::Direct, precond, given_up: None, note }
+            Column { outcome, method: Method::Direct, precond, given_up: None, attempts: Vec::new(), note }
         };
         let x = Dense::new(nrows, columns, solutions.x)?;
         return Ok(Solved { x, columns: solutions.outcomes.into_iter().map(column).collect(), times });
@@ -95,7 +99,7 @@ pub(super) fn solve<T: Element, B: SolverBackend<T>>(
         times.solve += spent.solve;
         let given_up = attempts.last().filter(|last| last.method != method);
         let given_up = given_up.map(|last| (last.method, last.status, last.iterations));
-        found.push(Column { outcome, method, precond, given_up, note });
+        found.push(Column { outcome, method, precond, given_up, attempts, note });
         // The first column is not copied: there may be no other.
         if x.is_empty() { x = column } else { x.extend_from_slice(&column) }
     }

@@ -11,14 +11,14 @@ mod watch;
 use std::time::Instant;
 
 use serde::Serialize;
-use spandrel::any::{Complete, Task};
+use spandrel::any::{Choice, Complete, Task};
 use spandrel::backend::Narrow;
-use spandrel::solver::{Builder, Element, FormatChoice, Precision, Reorder, Settings, SolverBackend, Times};
+use spandrel::solver::{Builder, Element, Fallback, FormatChoice, Precision, Reorder, Settings, SolverBackend, Times};
 use spandrel::solvers::Status;
 use spandrel::{Error, Method};
 use spandrel_formats::{Dense, matrix_market};
 
-use crate::args::{BackendName, SolveArgs, SolvePrecision};
+use crate::args::{Accept, BackendName, SolveArgs, SolvePrecision};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Sink, Target};
 use crate::plot::Convergence;
@@ -121,6 +121,13 @@ fn settings(args: &SolveArgs) -> Settings {
     settings.restart = args.restart;
     settings.reproducible = args.reproducible;
     settings.updatable = false;
+    settings.fallback = if args.no_fallback { Fallback::None } else { Fallback::Auto };
+    settings.device = match (args.backend, args.device) {
+        (_, Some(number)) => Choice::Gpu(number),
+        (BackendName::Auto, None) => Choice::Auto,
+        (BackendName::Cpu, None) => Choice::Cpu,
+        (BackendName::Cuda, None) => Choice::Cuda,
+    };
     settings
 }
 
@@ -223,7 +230,7 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
     }
     match failure {
         Some(failure) => Err(Failure { object_printed: args.json, ..failure }),
-        None => Ok(status.is_converged()),
+        None => Ok(status.is_converged() || (args.accept == Accept::Backward && status == Status::BackwardStable)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use spandrel::solver::{FactorReport, Plan, Replaced};
+use spandrel::solver::{Attempt, FactorReport, Plan, Replaced};
 use spandrel::solvers::{Method, Status};
 
 use super::Seconds;
@@ -38,6 +38,10 @@ pub(super) struct Report<'a> {
     pub(super) restarts: usize,
     pub(super) residual: f64,
     pub(super) true_residual: f64,
+    /// Where the solver has computed it: always for a direct solve.
+    pub(super) backward_error: Option<Backward>,
+    /// Estimated where a direct solve missed its goal.
+    pub(super) condition: Option<f64>,
     pub(super) forward_error: Option<f64>,
     pub(super) rtol: f64,
     pub(super) atol: f64,
@@ -47,6 +51,8 @@ pub(super) struct Report<'a> {
     pub(super) peak_memory_bytes: Option<u64>,
     pub(super) fallback: Option<Fallback>,
     pub(super) precond_fallback: Option<PrecondFallback>,
+    /// What was tried before and given up, in order.
+    pub(super) attempts: Vec<Tried>,
     pub(super) why: Why<'a>,
     pub(super) history: &'a [f64],
     /// Of a right-hand side of several columns, what is said of each; the words above are then of all together.
@@ -97,6 +103,56 @@ impl<'a> ColumnReport<'a> {
             fallback: Fallback::of(column),
             history: &outcome.history,
         }
+    }
+}
+
+/// The backward error of x.
+#[derive(Debug, Serialize)]
+pub(super) struct Backward {
+    normwise: f64,
+    componentwise: f64,
+}
+
+/// One attempt that was given up.
+#[derive(Debug, Serialize)]
+pub(super) struct Tried {
+    solver: &'static str,
+    precond: String,
+    status: &'static str,
+    iterations: usize,
+    true_residual: f64,
+    seconds: f64,
+}
+
+impl Tried {
+    fn of(attempt: &Attempt) -> Self {
+        Self {
+            solver: attempt.method.as_str(),
+            precond: attempt.preconditioner.to_string(),
+            status: attempt.status.as_str(),
+            iterations: attempt.iterations,
+            true_residual: attempt.true_residual,
+            seconds: attempt.seconds,
+        }
+    }
+
+    /// `cg with ic0: too slow after 48 iterations, true residual 1.2e-3`.
+    fn in_words(&self) -> String {
+        let Self { solver, precond, .. } = self;
+        let with = if *solver == "direct" { String::new() } else { format!(" with {precond}") };
+        // What a user interrupts is never given up for something else.
+        let ended = if self.status == Status::Interrupted.as_str() { "too slow" } else { self.status };
+        let after = if *solver == "direct" {
+            String::new()
+        } else {
+            format!(" after {}", counted(self.iterations, "iteration"))
+        };
+        let residual = if self.true_residual.is_finite() {
+            format!(", true residual {:.1e}", self.true_residual)
+        } else {
+            String::new()
+        };
+        format!("{solver}{with}: {ended}{after}{residual}")
     }
 }
 
@@ -202,6 +258,10 @@ impl<'a> Report<'a> {
             restarts: columns.iter().map(|column| column.outcome.restarts).sum(),
             residual: largest(|column| column.outcome.residual),
             true_residual: largest(|column| column.outcome.true_residual),
+            backward_error: only
+                .and_then(|only| only.outcome.backward_error)
+                .map(|error| Backward { normwise: error.normwise, componentwise: error.componentwise }),
+            condition: only.and_then(|only| only.outcome.condition),
             forward_error: None,
             rtol: plan.rtol,
             atol: plan.atol,
@@ -210,6 +270,7 @@ impl<'a> Report<'a> {
             peak_memory_bytes: memory::peak_bytes(),
             fallback: only.and_then(Fallback::of),
             precond_fallback,
+            attempts: only.map_or_else(Vec::new, |only| only.attempts.iter().map(Tried::of).collect()),
             why: Why {
                 backend: &plan.device_why,
                 solver: &plan.method_why,
@@ -248,6 +309,9 @@ impl<'a> Report<'a> {
         let several = if columns > 1 { format!(", {}", counted(columns, "column")) } else { String::new() };
         line("b", self.rhs_in_words(args) + &several);
         let _ = writeln!(text, "{plan}");
+        for attempt in &self.attempts {
+            let _ = writeln!(text, "{:<9}{}", "tried", attempt.in_words());
+        }
         text.push('\n');
         for (j, column) in self.columns.iter().enumerate() {
             let name = format!("column {}", j + 1);
@@ -311,7 +375,19 @@ impl<'a> Report<'a> {
                 format!("{}: {solved} of {all} converged", self.status)
             }
         };
+        let rounding = match (&self.backward_error, self.status) {
+            (Some(error), "backward_stable" | "stagnated" | "singular") => {
+                let condition = self.condition.map(|c| format!(", condition number about {c:.0e}")).unwrap_or_default();
+                format!("\nbackward error {:.1e}{condition}", error.normwise)
+            }
+            _ => String::new(),
+        };
         let advice = match self.status {
+            "backward_stable" => {
+                "\nx is exact for a matrix and b that agree with these to rounding; --accept backward counts this as solved"
+            }
+            "singular" => "\nlook for equations that repeat each other, or unknowns that nothing determines",
+            "inconsistent" => "\nno x solves this system: correct b, or the matrix",
             "max_iterations" | "stagnated" | "diverged" | "breakdown" | "indefinite_matrix"
                 if self.solver == "cg" && !self.matrix.symmetric =>
             {
@@ -340,7 +416,7 @@ impl<'a> Report<'a> {
             }
             _ => "",
         };
-        format!("{ended}{note}{advice}")
+        format!("{ended}{note}{rounding}{advice}")
     }
 
     /// How one system ended: the word, the work, the residual.

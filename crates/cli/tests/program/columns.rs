@@ -98,7 +98,7 @@ fn the_report_has_a_line_for_each_column() {
     let folder = Folder::new();
     let b = folder.file("b.txt", &plain(&B));
     let (csv, svg) = (folder.name("h.csv"), folder.name("h.svg"));
-    let output = run(&["solve", "poisson2d:2", "--rhs", &b, "--history", &csv, "--plot", &svg]);
+    let output = run(&["solve", "poisson2d:2", "--solver", "cg", "--rhs", &b, "--history", &csv, "--plot", &svg]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(text.contains("b.txt, 3 columns\n") && text.contains("\nconverged: all 3 columns\n"), "{text}");

@@ -81,9 +81,10 @@ fn every_field_and_column() {
     let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n-1\n");
     let open = folder.matrix("o.mtx", 2, 2, &[(1, 1, "1"), (1, 2, "2"), (2, 1, "3"), (2, 2, "6")]);
     let wide = folder.file("wide.txt", "1 1\n-1 1\n");
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &["solve", &open],
         &["solve", &indefinite, "--rhs", &b, "--history", &folder.name("one.csv")],
+        &["solve", &indefinite, "--rhs", &b, "--max-iters", "40"],
         &["solve", &indefinite, "--rhs", &wide, "--history", &csv],
         &["info", "poisson2d:4"],
         &["spmv", "powerlaw:n=300", "--format", "csr,dia"],

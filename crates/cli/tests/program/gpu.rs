@@ -29,13 +29,15 @@ fn auto_is_the_gpu_where_one_is_found() {
     let cuda = cuda();
     assert!(!cuda["why"].as_str().unwrap().is_empty());
     let expected = if cuda["usable"] == true { "cuda" } else { "cpu" };
-    for args in
-        [&["solve", "poisson2d:20"][..], &["spmv", "poisson2d:20", "--format", "dia"], &["info", "poisson2d:20"]]
-    {
+    for args in [
+        &["solve", "poisson2d:20", "--solver", "cg"][..],
+        &["spmv", "poisson2d:20", "--format", "dia"],
+        &["info", "poisson2d:20"],
+    ] {
         let (code, object) = run_with_gpu(args);
         assert_eq!((code, &object["backend"]), (0, &expected.into()), "{object}");
     }
-    let (_, solve) = run_with_gpu(&["solve", "poisson2d:4"]);
+    let (_, solve) = run_with_gpu(&["solve", "poisson2d:4", "--solver", "cg"]);
     let why = solve["why"]["backend"].as_str().unwrap();
     assert!(!why.is_empty());
     if cfg!(feature = "cuda") && cuda["usable"] != true {

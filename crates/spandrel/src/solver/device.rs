@@ -187,18 +187,21 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     }
 
     fn solve_with(&mut self, device: &B, b: &[T], x0: Option<&[T]>) -> Result<Solution<T>> {
-        let x0 = x0.filter(|_| self.plan.method != Method::Direct);
+        let is_read = self.plan.method != Method::Direct;
+        let x0 = x0.filter(|_| is_read || self.plan.direct_is_open);
         check("b", b, self.plan.nrows)?;
         if let Some(x0) = x0 {
             check("x0", x0, self.plan.ncols)?;
         }
+        let x0 = x0.filter(|_| is_read);
         let mut times = Times::default();
         let b = self.numbered(b)?.into_owned();
         let x0 = x0.map(|x0| self.numbered(x0).map(Cow::into_owned)).transpose()?;
         let mut answer = if matches!(self.running, Some(Running::Direct(_))) {
             self.solve_with_factors(device, &b, &mut times, true)?
         } else {
-            let (answer, gave_way) = self.iterate(device, &b, x0.as_deref(), &mut times)?;
+            let (mut answer, gave_way) = self.iterate(device, &b, x0.as_deref(), &mut times)?;
+            self.judge_by_rounding(&b, &mut answer);
             if gave_way || self.may_factor(&answer.ended.outcome, gave_way) {
                 self.factor_after(device, &b, answer, gave_way, &mut times)?
             } else {

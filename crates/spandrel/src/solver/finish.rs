@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use spandrel_formats::{Csr, Profile};
 use spandrel_solvers::direct::Method as DirectMethod;
-use spandrel_solvers::{Defect, Direct, DirectOptions, Error, Method, Outcome, Precond, Result, Status};
+use spandrel_solvers::{BackwardError, Defect, Direct, DirectOptions, Error, Method, Outcome, Precond, Result, Status};
 
 use super::build::{Lap, Setup, Times};
 use super::device::{Attempt, DeviceSolver, Ended, Running};
@@ -145,6 +145,19 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         use Status as S;
         let is_final = matches!(outcome.status, S::Converged | S::BackwardStable | S::Interrupted) && !gave_way;
         self.plan.direct_is_open && self.host.is_some() && !is_final && self.is_iterative()
+    }
+
+    /// Calls an iteration that stagnates solved to rounding if its x is: no method does better in this precision then.
+    pub(super) fn judge_by_rounding(&self, b: &[T], answer: &mut Answer<T>) {
+        let outcome = &mut answer.ended.outcome;
+        let (Some(host), Status::Stagnated, true) = (&self.host, outcome.status, self.plan.direct_is_open) else {
+            return;
+        };
+        let error = BackwardError::of(&**host, b, &answer.x);
+        outcome.backward_error = Some(error);
+        if error.is_stable::<T>() {
+            outcome.status = Status::BackwardStable;
+        }
     }
 
     pub(super) fn is_iterative(&self) -> bool {

@@ -111,7 +111,8 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
 fn is_open_to_factors(settings: &Settings) -> bool {
     settings.method.is_none()
         && settings.preconditioner.is_none()
-        && matches!(settings.format, FormatChoice::Auto | FormatChoice::Named("csr"))
+        && settings.format == FormatChoice::Auto
+        && settings.max_iterations.is_none()
         && settings.precision == Precision::Native
         && settings.restart.is_none()
         && settings.stagnation.is_none()
