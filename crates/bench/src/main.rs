@@ -19,6 +19,7 @@ use spandrel_bench::{cg, hpcg, memory, paper, plot, read, spmv};
 mod converting;
 mod on_gpu;
 mod papers;
+mod robust;
 mod solving;
 mod triangular;
 
@@ -227,6 +228,8 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Which systems end in an answer, and after how long
+    Robust(robust::Robust),
     /// Peak memory of `spandrel solve`
     Memory {
         #[command(flatten)]
@@ -397,6 +400,7 @@ fn main() -> Result<()> {
             };
             on_gpu::solve(&common, &Gpu::open()?, device.provenance(), &plan, &peers)
         }
+        Command::Robust(args) => robust::run(&args),
         Command::Read { common } => {
             let threads = common.output.pool()?;
             let mut lines = Vec::new();
