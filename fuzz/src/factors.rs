@@ -3,7 +3,7 @@
 
 use arbitrary::{Result, Unstructured};
 use spandrel_formats::{Csr, Grid, Permutation, Profile, Real, Stats, choose, product};
-use spandrel_sptrsv::{Error, Factor, Ilu0, Iluk, Ssor, for_each_factor, part, serial, split};
+use spandrel_sptrsv::{Error, Factor, Ilu0, Iluk, Ilut, IlutOptions, Ssor, for_each_factor, part, serial, split};
 
 use super::input::{self, same};
 
@@ -36,6 +36,14 @@ fn with_bytes(u: &mut Unstructured<'_>) -> Result<()> {
     looked_at(csr);
     for_each_factor!(by_each_factor, csr, f64);
     finite(csr, Iluk::with_level(csr, usize::from(level % 16)));
+    let thresholds = IlutOptions {
+        drop: f64::from(omega) / 255.0,
+        fill: 1.0 + f64::from(level) / 16.0,
+        pivot: f64::from(kind) / 255.0,
+    };
+    finite(csr, Ilut::new(csr, thresholds));
+    let (q, pivoted) = Ilut::pivoted(csr, thresholds).expect("options in range");
+    finite(&q.permute_columns(csr).expect("a square matrix"), Ok(pivoted));
     finite(csr, Ssor::with_omega(csr, f64::from(omega) / 100.0));
     let narrow = &csr.map(|v| v as f32);
     for_each_factor!(by_each_factor, narrow, f32);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use spandrel_backend::factor::expect_factors;
 use spandrel_backend::{Assemble, Factorize, Load, Result};
 use spandrel_formats::Real;
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor, for_each_factor};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor, for_each_factor};
 
 use crate::{Cpu, Vector};
 

@@ -29,6 +29,7 @@ mod hyb;
 mod ic0;
 mod ilu0;
 mod iluk;
+mod ilut;
 mod kernel;
 mod launch;
 mod levelset;

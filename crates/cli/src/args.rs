@@ -113,8 +113,8 @@ pub(crate) struct SolveArgs {
     /// Steps of gmres between two restarts. It stores this many vectors and two more. Default: 30.
     #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
-    /// Preconditioner: auto, none, jacobi, block-jacobi=K, chebyshev=K, ssor, ssor=OMEGA, ilu0, iluk=K, ic0, mg, mg=LEVELS, or an approximation
-    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai.
+    /// Preconditioner: auto, none, jacobi, block-jacobi=K, chebyshev=K, ssor, ssor=OMEGA, ilu0, iluk=K, ilut, ilut=TAU, ilut=TAU,P, ic0, mg,
+    /// mg=LEVELS, or an approximation ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai.
     ///
     /// auto takes ic0 for a symmetric matrix with a positive diagonal, ilu0 for other matrices whose diagonal has no zero (jacobi with cg),
     /// and none for the rest. If the factorisation breaks down, auto takes jacobi instead. With cg, auto takes mg instead of ic0 for
@@ -123,9 +123,10 @@ pub(crate) struct SolveArgs {
     /// what was taken and why.
     ///
     /// chebyshev=K is a polynomial of degree K in the scaled matrix, for symmetric positive definite matrices: nothing in it waits.
-    /// ssor has omega = 1 (symmetric Gauss-Seidel). iluk=K has fill up to level K. ic0 is for symmetric positive definite matrices; if it
-    /// meets a pivot that is not positive, it factors A + alpha diag(A) and the report says so. Use ilu0 and iluk with bicgstab and
-    /// gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a grid point as a
+    /// ssor has omega = 1 (symmetric Gauss-Seidel). iluk=K has fill up to level K. ilut=TAU,P keeps fill by its size:
+    /// entries below TAU times the largest of their row are dropped, and L and U have at most P times the entries of the matrix; ilut is
+    /// ilut=1e-4,10. ic0 is for symmetric positive definite matrices; if it meets a pivot that is not positive, it factors A + alpha
+    /// diag(A) and the report says so. Use ilu0, iluk and ilut with bicgstab and gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a grid point as a
     /// block. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not; mg=LEVELS has at most that many
     /// grids.
     ///

@@ -345,7 +345,7 @@ fn a_triangular_solve_of_something_else() {
 
 #[test]
 fn factors_of_other_bits() {
-    for noun in ["ilu0", "iluk", "ic0", "ssor"] {
+    for noun in ["ilu0", "iluk", "ilut", "ic0", "ssor"] {
         let trial = format!("factorize/{noun}/f64/broken/poisson2d-13x11");
         caught(&[Flaw::NudgesFactor], &[(&trial, "L against the host's: 1 of")]);
     }

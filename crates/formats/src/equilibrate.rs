@@ -68,14 +68,21 @@ fn half(exponent: i32) -> i32 {
     }
 }
 
+/// Whether every entry is finite.
+///
+/// # Errors
+/// [`Error::Invalid`] with the place of the first that is not.
+pub(crate) fn finite<T: Real>(what: &'static str, a: &Csr<T>) -> Result<()> {
+    let Some(at) = a.values().iter().position(|v| !v.is_finite()) else { return Ok(()) };
+    let row = a.row_ptr().partition_point(|&begin| begin as usize <= at) - 1;
+    let (col, value) = (a.col_idx()[at], a.values()[at]);
+    let why = format!("the entry in row {row}, column {col} is {value}; every entry must be finite");
+    Err(Error::Invalid { format: what, why })
+}
+
 /// Exponents of the entries in stored order, [`NOTHING`] for stored zeros.
 fn exponents<T: Real>(a: &Csr<T>) -> Result<Vec<i32>> {
-    if let Some(at) = a.values().iter().position(|v| !v.is_finite()) {
-        let row = a.row_ptr().partition_point(|&begin| begin as usize <= at) - 1;
-        let (col, value) = (a.col_idx()[at], a.values()[at]);
-        let why = format!("the entry in row {row}, column {col} is {value}: scale a matrix of finite numbers");
-        return Err(Error::Invalid { format: "equilibration", why });
-    }
+    finite("equilibration", a)?;
     Ok(a.values().iter().map(|&v| Parts::of(v).map_or(NOTHING, |parts| parts.exponent)).collect())
 }
 

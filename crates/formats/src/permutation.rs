@@ -153,6 +153,20 @@ impl Permutation {
         Csr::new(matrix.nrows(), matrix.ncols(), row_ptr, col_idx, values)
     }
 
+    /// A P^T: column `new` is column `perm[new]` of `matrix`. With x = P^T y, (A P^T) y = b has the solution of A x = b: see
+    /// [`Permutation::apply_inverse_to`]. O(nnz log of a row's entries).
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless the matrix has `len` columns.
+    pub fn permute_columns<T: Real>(&self, matrix: &Csr<T>) -> Result<Csr<T>> {
+        self.expect("permute_columns", "a row", matrix.ncols())?;
+        let inverse = self.inverse();
+        let mut col_idx: Vec<Ordinal> = matrix.col_idx().iter().map(|&old| inverse.perm[old as usize]).collect();
+        let (row_ptr, mut values) = (matrix.row_ptr().to_vec(), matrix.values().to_vec());
+        order_rows(&row_ptr, &mut col_idx, &mut values);
+        Csr::new(matrix.nrows(), matrix.ncols(), row_ptr, col_idx, values)
+    }
+
     fn rows<T: Real>(
         &self,
         matrix: &Csr<T>,
@@ -257,6 +271,7 @@ mod tests {
             }
             let a = triplets.to_csr().unwrap();
             let (rows, both) = (p.permute_rows(&a).unwrap(), p.permute_symmetric(&a).unwrap());
+            prop_assert_eq!(p.permute_columns(&rows).unwrap(), both.clone());
             for i in 0..n {
                 for j in 0..n {
                     let (old_i, old_j) = (p.perm()[i] as usize, p.perm()[j] as usize);

@@ -54,6 +54,8 @@ macro_rules! for_each_preconditioner {
             ("ssor", Ssor(f64 = omega), "symmetric successive over-relaxation with this omega: [`crate::Ssor`]"),
             ("ilu0", Ilu0, "incomplete LU without fill: [`crate::Ilu`]"),
             ("iluk", Iluk(usize = fill_level), "incomplete LU with fill up to this level: [`crate::Ilu`]"),
+            ("ilut", Ilut(spandrel_sptrsv::IlutOptions = thresholds),
+                "incomplete LU with the entries that are large, by these thresholds: [`crate::Ilu`]"),
             ("ic0", Ic0, "incomplete Cholesky without fill: [`crate::Ic`]"),
             ("ilu0-jacobi", Ilu0Jacobi(usize = sweeps), "ILU(0), solved with by so many Jacobi sweeps: [`crate::JacobiSweeps`]"),
             ("ic0-jacobi", Ic0Jacobi(usize = sweeps), "IC(0), solved with by so many Jacobi sweeps: [`crate::JacobiSweeps`]"),
@@ -122,6 +124,9 @@ macro_rules! example {
     };
     ($stem:literal, fill_level) => {
         concat!($stem, "=1")
+    };
+    ($stem:literal, thresholds) => {
+        $stem
     };
     ($stem:literal, sweeps) => {
         concat!($stem, "=3")
@@ -252,6 +257,38 @@ mod fill_level {
     }
 }
 
+/// Below what entries are dropped, and how many times as many as A has may stay: `ilut`, `ilut=1e-3` or `ilut=1e-3,5`.
+mod thresholds {
+    use spandrel_sptrsv::IlutOptions;
+
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<IlutOptions, String> {
+        let wrong = || {
+            format!(
+                "write {stem}=TAU or {stem}=TAU,P, where entries below TAU times the largest of their row are dropped (0 or more) and L and U have at \
+                 most P times the entries of A (1 or more), e.g. {stem}=1e-3,5"
+            )
+        };
+        let mut options = IlutOptions::default();
+        let Some(given) = given else { return Ok(options) };
+        let (drop, fill) = given.split_once(',').map_or((given, None), |(drop, fill)| (drop, Some(fill)));
+        options.drop = drop.trim().parse().map_err(|_| wrong())?;
+        if let Some(fill) = fill {
+            options.fill = fill.trim().parse().map_err(|_| wrong())?;
+        }
+        options.check().map_err(|_| wrong())?;
+        Ok(options)
+    }
+
+    pub(super) fn show(stem: &str, options: &IlutOptions, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let default = IlutOptions::default();
+        match (options.drop == default.drop, options.fill == default.fill) {
+            (true, true) => f.write_str(stem),
+            (false, true) => write!(f, "{stem}={}", options.drop),
+            (_, false) => write!(f, "{stem}={},{}", options.drop, options.fill),
+        }
+    }
+}
+
 /// A number of sweeps: `ilu0-jacobi=3`.
 mod sweeps {
     /// More sweeps take longer than the triangular solve that they approximate.
@@ -320,7 +357,7 @@ mod tests {
             assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
             assert_eq!(text.to_uppercase().parse::<Precond>().expect(text).to_string(), text);
         }
-        for text in ["block-jacobi=4", "ssor=1.5", "iluk=0", "mg=4"] {
+        for text in ["block-jacobi=4", "ssor=1.5", "iluk=0", "ilut=0.01", "ilut=0,5.5", "ilut=0.0001,inf", "mg=4"] {
             assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
         }
         macro_rules! stems {
@@ -335,8 +372,10 @@ mod tests {
     fn wrong_parameters_are_refused() {
         let with_parameter = ["iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "mg=0", "mg=", "mg=x"];
         let without = ["", "iluk", "ilu0=1", "ic0=0", "block-jacobi", "ilu0-jacobi", "ilu0-isai=1", "jacobi=2"];
+        let thresholds =
+            ["ilut=", "ilut=-1", "ilut=inf", "ilut=nan", "ilut=x", "ilut=1,", "ilut=1,0.5", "ilut=1,nan", "ilut=1,2,3"];
         let too_large = ["block-jacobi=0", "block-jacobi=129", "ic0-jacobi=0", "ic0-jacobi=1001"];
-        for bad in with_parameter.into_iter().chain(without).chain(too_large) {
+        for bad in with_parameter.into_iter().chain(without).chain(thresholds).chain(too_large) {
             assert!(bad.parse::<Precond>().is_err(), "{bad}");
         }
     }

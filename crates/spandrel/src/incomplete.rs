@@ -12,7 +12,7 @@ use spandrel_formats::{Csr, Profile, Real};
 use spandrel_solvers::factored::{Factored, Plans, SharedTriangles};
 use spandrel_solvers::phase::unobserved;
 use spandrel_solvers::{DeviceFactored, DeviceFactors, Error, Mixed, Phase, Result, SetupWatcher};
-use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Numeric, Plan, Ssor, Sweep};
+use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Ilut, Levelset, Numeric, Plan, Ssor, Sweep};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -150,7 +150,7 @@ impl<T: Real, B: Backend<T>> std::fmt::Debug for Chosen<T, B> {
 
 /// A backend that chooses plans for incomplete factors.
 pub trait Incomplete<T: Real>:
-    Backend<T> + Assemble<Ilu0<T>> + Assemble<Iluk<T>> + Assemble<Ic0<T>> + Assemble<Ssor<T>> + 'static
+    Backend<T> + Assemble<Ilu0<T>> + Assemble<Iluk<T>> + Assemble<Ilut<T>> + Assemble<Ic0<T>> + Assemble<Ssor<T>> + 'static
 {
     /// Factors `values` on the pattern of `factor` (the symbolic phase's result), plans the two solves and brings them onto the device.
     ///

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`Ilu0`] | L U on the pattern of A | any square matrix whose diagonal has no zero |
 //! | [`Iluk`] | L U with a level of fill | where [`Ilu0`] takes too many iterations |
+//! | [`Ilut`] | L U with the entries that are large | where [`Ilu0`] fails or takes too many iterations |
 //! | [`Ic0`] | L L^T on the pattern of A | symmetric positive definite matrices |
 //! | [`Ssor`] | symmetric successive over-relaxation | as [`Ilu0`], without a factorisation |
 //! | [`Mg`] | one V-cycle of geometric multigrid | stencils on a grid |
@@ -132,6 +133,12 @@ factored! {
 }
 
 factored! {
+    /// Incomplete LU with the entries that are large: M = L U. [`Ilut::new`] takes the default [`crate::sptrsv::IlutOptions`]. New values keep the pattern
+    /// that the first ones chose.
+    Ilut
+}
+
+factored! {
     /// Incomplete Cholesky without fill: M = L L^T on the pattern of A, or of A + alpha diag(A) where that breaks down ([`Chosen::shift`]).
     Ic0
 }
@@ -148,6 +155,16 @@ impl<T: Real, B: Incomplete<T>> Iluk<T, B> {
     /// As [`Iluk::new`].
     pub fn with_level(device: &B, a: &Csr<T>, level: usize) -> Result<Self> {
         Ok(Self(device.incomplete(spandrel_sptrsv::Iluk::with_level(a, level)?, a.values())?))
+    }
+}
+
+impl<T: Real, B: Incomplete<T>> Ilut<T, B> {
+    /// As [`Ilut::new`] with other thresholds.
+    ///
+    /// # Errors
+    /// As [`Ilut::new`], and for options out of range.
+    pub fn with_options(device: &B, a: &Csr<T>, options: spandrel_sptrsv::IlutOptions) -> Result<Self> {
+        Ok(Self(device.incomplete(spandrel_sptrsv::Ilut::new(a, options)?, a.values())?))
     }
 }
 
@@ -236,6 +253,7 @@ mod tests {
     use std::ops::ControlFlow;
 
     use spandrel_formats::generate;
+    use spandrel_sptrsv::IlutOptions;
 
     use super::*;
     use crate::Cpu;
@@ -275,6 +293,7 @@ mod tests {
         assert_eq!(phases(|watcher| Ilu0::new_watched(&cpu, &grid, watcher)), four);
         assert_eq!(phases(|watcher| Ic0::new_watched(&cpu, &grid, watcher)), four);
         assert_eq!(phases(|watcher| Iluk::new_watched(&cpu, &grid, watcher)), four);
+        assert_eq!(phases(|watcher| Ilut::new_watched(&cpu, &grid, watcher)), four);
         assert_eq!(
             phases(|watcher| Mg::new_watched(&cpu, &grid, watcher)),
             ["coarse operator 1", "coarse operator 2", "set-up of grid 0", "set-up of grid 1", "set-up of grid 2"]
@@ -294,6 +313,15 @@ mod tests {
         let mut ilu0 = Ilu0::new(&cpu, &a).unwrap();
         assert_eq!((level0.nnz, apply(&level0)), (ilu0.nnz, apply(&ilu0)));
         assert!(Iluk::new(&cpu, &a).unwrap().nnz > ilu0.nnz);
+        // Everything is dropped, everything is kept; and in between.
+        let ilut = |drop, fill| Ilut::with_options(&cpu, &a, IlutOptions { drop, fill, ..IlutOptions::default() });
+        let [all, default, none] = [(0.0, f64::INFINITY), (1e-4, 10.0), (2.0, 1.0)].map(|(d, f)| ilut(d, f).unwrap());
+        assert_eq!(
+            (default.nnz, apply(&default)),
+            (Ilut::new(&cpu, &a).unwrap().nnz, apply(&Ilut::new(&cpu, &a).unwrap()))
+        );
+        assert!(all.nnz > default.nnz && default.nnz > none.nnz && none.nnz == 144);
+        assert!(ilut(-1.0, 10.0).is_err() && ilut(0.0, 0.5).is_err());
         let one = Ssor::new(&cpu, &a).unwrap();
         assert_eq!(apply(&one), apply(&Ssor::with_omega(&cpu, &a, 1.0).unwrap()));
         assert_ne!(apply(&one), apply(&Ssor::with_omega(&cpu, &a, 1.5).unwrap()));

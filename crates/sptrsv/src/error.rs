@@ -149,6 +149,16 @@ pub enum Error {
         /// The factor.
         omega: f64,
     },
+    /// Parameters for which there is no threshold factorisation.
+    #[error("ilut: {what} = {found} is out of range: it must be {range}")]
+    Threshold {
+        /// The parameter.
+        what: &'static str,
+        /// Its value.
+        found: f64,
+        /// What it may be.
+        range: &'static str,
+    },
     /// A matrix that is wrong in itself.
     #[error(transparent)]
     Format(#[from] spandrel_formats::Error),

@@ -1,7 +1,7 @@
 //! What every incomplete factorisation has in common, and the one list of them.
 //!
 //! A ~ L U with L unit lower and U upper triangular, or A ~ L L^T with L non-unit lower triangular. The symbolic phase
-//! ([`Factor::symbolic`]) decides once, from A's pattern alone, where the factors have entries; the numeric phase ([`Factor::numeric`])
+//! ([`Factor::symbolic`]) decides once where the factors have entries, from A's pattern (ILUT: from its values, too); the numeric phase ([`Factor::numeric`])
 //! computes their values any number of times. The factors are [`Triangular`]s, which any [`crate::Plan`] takes.
 //!
 //! A device that computes them takes the same patterns, and hands its values to plans of triangles that were made without
@@ -36,10 +36,11 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     /// Whether rows of the factors are made of rows before them.
     const WAITS: bool = true;
 
-    /// The symbolic phase with default parameters: reads the pattern of a square matrix, never its values.
+    /// The symbolic phase with default parameters: reads the pattern of a square matrix. Only [`crate::Ilut`] reads its values, too.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::MissingPivot`] with the first row that stores no diagonal entry; more entries than fit.
+    /// [`Error::NotSquare`]; [`Error::MissingPivot`] with the first row that stores no diagonal entry ([`crate::Ilut`] needs none stored); more
+    /// entries than fit.
     fn symbolic(a: &Csr<Self::Value>) -> Result<Self>;
     /// The numeric phase: values of the factors from A's, in the order of its stored entries. Serial; allocates its result and
     /// work space of the size of a few vectors.
@@ -106,7 +107,7 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
 #[macro_export]
 macro_rules! for_each_factor {
     ($callback:ident $(, $extra:tt)*) => {
-        $callback! { [$($extra)*] (ilu0, Ilu0), (iluk, Iluk), (ic0, Ic0) }
+        $callback! { [$($extra)*] (ilu0, Ilu0), (iluk, Iluk), (ilut, Ilut), (ic0, Ic0) }
     };
 }
 
@@ -376,6 +377,23 @@ pub fn judge<T: Real>(i: usize, given: &[T], before: &[T], rest: &[T]) -> Result
     Ok(())
 }
 
+/// One row of L U from A's values in their places, where `slots` has them: the entries of L, for the rows `before` in ascending order, then those of U.
+/// Rows of U begin with their pivots.
+#[inline(always)]
+pub(crate) fn eliminate_row<T: Real>(before: &[Ordinal], row: &mut [T], slots: &Slots, upper: &Pattern, u: &[T]) {
+    for (p, &k) in before.iter().enumerate() {
+        let (begin, end) = (upper.start(k as usize), upper.start(k as usize + 1));
+        let (cols, terms) = (&upper.col_idx[begin..end], &u[begin..end]);
+        let factor = row[p] / terms[0];
+        row[p] = factor;
+        for (&j, &term) in cols[1..].iter().zip(&terms[1..]) {
+            if let Some(at) = slots.get(j) {
+                row[at] = (-factor).mul_add(term, row[at]);
+            }
+        }
+    }
+}
+
 with_fma! {
     /// A ~ L U on given patterns, row by row (IKJ; Saad, algorithms 10.4 and 10.6): l_ik = w_k / u_kk, then w_j = fma(-l_ik, u_kj, w_j) for the
     /// u_kj of which the row has a place. `a` is A's pattern where it is not that of the factors. Each row is [`judge`]d.
@@ -405,17 +423,7 @@ with_fma! {
                     }
                 }
             }
-            for (p, &k) in before.iter().enumerate() {
-                let (begin, end) = (upper.start(k as usize), upper.start(k as usize + 1));
-                let (cols, terms) = (&upper.col_idx[begin..end], &u[begin..end]);
-                let factor = row[p] / terms[0];
-                row[p] = factor;
-                for (&j, &term) in cols[1..].iter().zip(&terms[1..]) {
-                    if let Some(at) = slots.get(j) {
-                        row[at] = (-factor).mul_add(term, row[at]);
-                    }
-                }
-            }
+            eliminate_row(before, row, &slots, upper, &u);
             slots.clear(before);
             slots.clear(rest);
             judge(i, given, &row[..before.len()], &row[before.len()..])?;

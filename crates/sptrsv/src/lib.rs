@@ -2,7 +2,7 @@
 //!
 //! [`split`] takes a matrix apart, [`Triangular`] is a triangle that has been checked, [`Levels`] tells which of its rows can
 //! be solved at the same time, [`serial::solve`] is the solve that every other way of solving is compared with. A [`Plan`] is what a
-//! device needs for one such way, and [`for_each_plan!`] lists them. A [`Factor`] makes triangles of a matrix: [`Ilu0`], [`Iluk`], [`Ic0`], and
+//! device needs for one such way, and [`for_each_plan!`] lists them. A [`Factor`] makes triangles of a matrix: [`Ilu0`], [`Iluk`], [`Ilut`], [`Ic0`], and
 //! [`Ssor`], which eliminates nothing.
 
 pub mod capellini;
@@ -14,6 +14,7 @@ pub mod factor;
 pub mod ic0;
 pub mod ilu0;
 pub mod iluk;
+pub mod ilut;
 pub mod latency;
 pub mod levels;
 pub mod levelset;
@@ -35,6 +36,7 @@ pub use factor::{Factor, Factors, Pattern, Triangles};
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;
 pub use iluk::Iluk;
+pub use ilut::{Ilut, IlutOptions};
 pub use latency::Latency;
 pub use levels::Levels;
 pub use levelset::Levelset;

@@ -291,7 +291,12 @@ fn breakdowns_name_the_row() {
     macro_rules! each {
         ([] $(($stem:ident, $Type:ident)),*) => {$(
             assert_eq!(spandrel_sptrsv::$Type::<f64>::NAME, stringify!($stem));
-            assert!(matches!(error::<spandrel_sptrsv::$Type<f64>>(&hollow), Error::MissingPivot { row: 1 }));
+            match error::<spandrel_sptrsv::$Type<f64>>(&hollow) {
+                Error::MissingPivot { row: 1 } => {}
+                // Fill may make a pivot; here it does not.
+                Error::ZeroPivot { row: 1 } if stringify!($stem) == "ilut" => {}
+                other => panic!("{}: {other}", stringify!($stem)),
+            }
             assert!(matches!(error::<spandrel_sptrsv::$Type<f64>>(&wide), Error::NotSquare { nrows: 1, ncols: 2 }));
             assert!(matches!(error::<spandrel_sptrsv::$Type<f64>>(&nan), Error::NotFinite { row: 1 }));
             let symbolic = spandrel_sptrsv::$Type::symbolic(&singular).expect("a full diagonal");

@@ -363,7 +363,9 @@ fn bad_usage() {
     misused(&["solve", "poisson2d:4", "--solver", "minres"]);
     misused(&["solve", "poisson2d:4", "--solver", "gmres", "--restart", "0"]);
     for precond in [
-        "ilut",
+        "ilutp",
+        "ilut=-1",
+        "ilut=1e-3,0.5",
         "iluk",
         "iluk=-1",
         "ssor=2",

@@ -273,7 +273,7 @@ fn of_noun<T: Real, F: Factor<Value = T>, D: Factorize<F> + Sptrsv<Serial<T>> + 
 ) {
     let case = &shared.case;
     // Fill on large patterns takes the host longer than everything else.
-    if case.light && F::NAME == "iluk" {
+    if case.light && matches!(F::NAME, "iluk" | "ilut") {
         return;
     }
     let mut push = |suffix: &str, body: Body<T, D>| {

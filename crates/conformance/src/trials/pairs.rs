@@ -9,7 +9,7 @@ use spandrel_formats::{Csr, Real, Triplets};
 use spandrel_solvers::{
     BiCgStab, Cg, Factored, Gmres, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Placement, Status,
 };
-use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Iluk, Levelset, Ssor, Triangle, Triangular, serial};
+use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Iluk, Ilut, Levelset, Ssor, Triangle, Triangular, serial};
 
 use crate::case::numbers;
 use crate::krylov::{Answer, System};
@@ -20,7 +20,7 @@ use crate::trial::{Finding, Trial, Verdict, wrong};
 const SOLVERS: [&str; 3] = ["cg", "bicgstab", "gmres"];
 /// Methods with a preconditioner in other places; on the last system alone.
 const PLACED: [&str; 3] = ["bicgstab-left", "gmres-left", "gmres-flexible"];
-const PRECONDS: [&str; 6] = ["none", "jacobi", "ssor", "ilu0", "iluk", "ic0"];
+const PRECONDS: [&str; 7] = ["none", "jacobi", "ssor", "ilu0", "iluk", "ilut", "ic0"];
 /// (name, specification, symmetric positive definite)
 const SYSTEMS: [(&str, &str, bool); 3] = [
     ("d3n7-6x5x4", "d3n7:6x5x4", true),
@@ -77,6 +77,7 @@ pub(super) fn precond<T: Real, D: Solves<T>>(
         "ssor" => factored::<T, D, Ssor<T>>(be, csr),
         "ilu0" => factored::<T, D, Ilu0<T>>(be, csr),
         "iluk" => factored::<T, D, Iluk<T>>(be, csr),
+        "ilut" => factored::<T, D, Ilut<T>>(be, csr),
         _ => factored::<T, D, Ic0<T>>(be, csr),
     }
 }
@@ -109,6 +110,7 @@ pub(super) fn on_the_host<T: Real>(csr: &Csr<T>, name: &str) -> Result<Option<On
         "ssor" => Some(factored::<T, Ssor<T>>(csr)?),
         "ilu0" => Some(factored::<T, Ilu0<T>>(csr)?),
         "iluk" => Some(factored::<T, Iluk<T>>(csr)?),
+        "ilut" => Some(factored::<T, Ilut<T>>(csr)?),
         _ => Some(factored::<T, Ic0<T>>(csr)?),
     })
 }

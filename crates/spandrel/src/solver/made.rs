@@ -9,7 +9,7 @@ use spandrel_solvers::{
     BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Precond, Result,
     SetupWatcher,
 };
-use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ssor};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
 use super::build::Setup;
 use super::plan::{FactorReport, Plan, Replaced};
@@ -191,6 +191,7 @@ fn named<T: Real, B: Makes<T>>(
         Precond::Ssor(omega) => factored(device, Ssor::with_omega(host(), omega), host(), watcher),
         Precond::Ilu0 => resident::<T, B, Ilu0<T>>(device, given, watcher),
         Precond::Iluk(level) => factored(device, Iluk::with_level(host(), level), host(), watcher),
+        Precond::Ilut(options) => factored(device, Ilut::new(host(), options), host(), watcher),
         Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given, watcher),
         Precond::Mg(grids) => {
             let hierarchy = Hierarchy::galerkin_watched(host(), grids, watcher)?;

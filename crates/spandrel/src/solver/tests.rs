@@ -72,6 +72,7 @@ fn every_method_and_preconditioner_solves_in_every_precision() {
             "ssor",
             "ilu0",
             "iluk=1",
+            "ilut",
             "ic0",
             "ilu0-jacobi=4",
             "ic0-jacobi=4",

@@ -1,0 +1,20 @@
+//! ILUT on the GPU: the numeric phase of ILU(0) on the patterns that the host's threshold phase chose, from values on A's.
+//!
+//! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ilu0.cu.
+
+use spandrel_backend::Result;
+use spandrel_formats::Real;
+use spandrel_sptrsv::Ilut;
+
+use crate::Cuda;
+use crate::factor::{CudaFactor, Given, Numeric, Operands};
+use crate::ilu0::eliminate;
+
+impl<T: Real> Numeric for Ilut<T> {
+    fn entries(&self) -> Given<'_> {
+        Given::Pattern(self.given())
+    }
+    fn make(cuda: &Cuda, m: &CudaFactor<Self>, operands: Operands<'_, T>) -> Result<f64> {
+        eliminate(cuda, m, operands)
+    }
+}
