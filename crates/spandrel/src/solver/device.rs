@@ -202,11 +202,12 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         } else {
             let (mut answer, gave_way) = self.iterate(device, &b, x0.as_deref(), &mut times)?;
             self.judge_by_rounding(&b, &mut answer);
-            if gave_way || self.may_factor(&answer.ended.outcome, gave_way) {
+            let answer = if gave_way || self.may_factor(&answer.ended.outcome, gave_way) {
                 self.factor_after(device, &b, answer, gave_way, &mut times)?
             } else {
                 answer
-            }
+            };
+            self.iterate_stronger(device, &b, answer, &mut times)?
         };
         self.conclude(&b, &mut answer);
         self.solution(answer, times)
@@ -237,7 +238,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         lap.add_to(&mut times.solve);
         // What took over was set up meanwhile.
         times.solve -= times.setup - before.setup + times.analyze - before.analyze;
-        Ok((Answer { x, ended, note: None }, gave_way))
+        Ok((Answer { x, ended, note: None, preconditioner: None }, gave_way))
     }
 
     /// Solves A x = b for vectors on the device, from the x given. Blocks.
@@ -268,8 +269,9 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             return Ok(ended.outcome);
         }
         let (b, reached) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
-        let answer = Answer { x: reached, ended, note: None };
-        let mut answer = self.factor_after(device, &b, answer, gave_way, &mut times)?;
+        let answer = Answer { x: reached, ended, note: None, preconditioner: None };
+        let answer = self.factor_after(device, &b, answer, gave_way, &mut times)?;
+        let mut answer = self.iterate_stronger(device, &b, answer, &mut times)?;
         self.conclude(&b, &mut answer);
         Backend::<T>::write(device, &answer.x, x)?;
         Ok(answer.ended.outcome)
@@ -519,7 +521,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     }
 
     fn solution(&self, answer: Answer<T>, times: Times) -> Result<Solution<T>> {
-        let Answer { x, mut ended, mut note } = answer;
+        let Answer { x, mut ended, mut note, preconditioner } = answer;
         if let Some(at) = x.iter().position(|v| !v.is_finite())
             && !matches!(ended.outcome.status, Status::Inconsistent | Status::Singular)
         {
@@ -544,7 +546,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             }
         };
         let Ended { outcome, method, attempts } = ended;
-        Ok(Solution { x, outcome, method, preconditioner: self.plan.preconditioner, attempts, note, times })
+        let preconditioner = preconditioner.unwrap_or(self.plan.preconditioner);
+        Ok(Solution { x, outcome, method, preconditioner, attempts, note, times })
     }
 
     /// What took over from what, and what stopped the method.

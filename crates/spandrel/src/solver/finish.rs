@@ -6,7 +6,7 @@
 //!    contradicts makes the system inconsistent.
 //! 3. The factorisation of A + delta D, refined with A itself. If the system has an answer this finds one; it has
 //!    none if a combination of equations vanishes on the left and not on the right.
-//! 4. The iteration that the policy names without a factorisation, for as long as the factorisations took.
+//! 4. The iteration that the policy names without a factorisation, for a while. If a factorisation does not fit, GMRES with ILUT.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,11 +14,12 @@ use std::time::Instant;
 use spandrel_formats::{Csr, Profile};
 use spandrel_solvers::direct::Method as DirectMethod;
 use spandrel_solvers::{BackwardError, Defect, Direct, DirectOptions, Error, Method, Outcome, Precond, Result, Status};
+use spandrel_sptrsv::IlutOptions;
 
 use super::build::{Lap, Setup, Times};
 use super::device::{Attempt, DeviceSolver, Ended, Running};
 use super::element::{Element, SolverBackend};
-use super::plan::Stage;
+use super::plan::{Plan, Stage};
 use super::rival::Rival;
 use super::words::counted;
 
@@ -30,6 +31,8 @@ const STEPS: usize = 12;
 const CONTRADICTS: f64 = 1e6;
 /// Iterations after factorisations have failed. Singular systems that have an answer are solved in fewer, or not at all.
 const LAST_ITERATIONS: usize = 2000;
+/// Steps of a cycle of the last GMRES.
+const RESTART: usize = 100;
 
 /// What is known of a singular matrix.
 #[derive(Clone, Debug)]
@@ -104,6 +107,8 @@ pub(super) struct Answer<T> {
     pub(super) ended: Ended,
     /// What else there is to say.
     pub(super) note: Option<String>,
+    /// The preconditioner, if it is not that of the solver's plan.
+    pub(super) preconditioner: Option<Precond>,
 }
 
 impl<T> Answer<T> {
@@ -324,12 +329,48 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
 
     /// The iteration of the policy, for a while, where factorisations have not solved the system.
     fn iterate_last(&mut self, device: &B, b: &[T], answer: Answer<T>, times: &mut Times) -> Result<Answer<T>> {
-        let (Some(mut plan), Some(host)) = (self.plan.iterative.clone(), self.host.clone()) else { return Ok(answer) };
+        let Some(plan) = self.plan.iterative.clone() else { return Ok(answer) };
+        let why = format!("the factorisation ended as {}", answer.ended.outcome.status);
+        self.iterate_as(device, b, answer, (*plan, &why), times)
+    }
+
+    /// The strongest iteration there is, where the first has come to nothing and a factorisation does not fit.
+    pub(super) fn iterate_stronger(
+        &mut self,
+        device: &B,
+        b: &[T],
+        answer: Answer<T>,
+        times: &mut Times,
+    ) -> Result<Answer<T>> {
+        use Status as S;
+        let is_final =
+            matches!(answer.ended.outcome.status, S::Converged | S::BackwardStable | S::Interrupted | S::Inconsistent);
+        let vectors = (self.plan.nrows * (RESTART + 2) * T::BYTES) as u64;
+        if is_final || !self.plan.direct_is_open || !self.is_iterative() || !super::rival::fits(vectors) {
+            return Ok(answer);
+        }
+        let mut plan = self.plan.clone();
+        (plan.method, plan.restart) = (Method::Gmres, RESTART);
+        (plan.preconditioner, plan.standby) = (Precond::Ilut(IlutOptions::default()), None);
+        let Ended { outcome, method, .. } = &answer.ended;
+        let why = format!("{method} with {} ended as {}", self.plan.preconditioner, outcome.status);
+        self.iterate_as(device, b, answer, (plan, &why), times)
+    }
+
+    /// Iterates by another plan for a while, and goes back to this one. What cannot be set up changes nothing.
+    fn iterate_as(
+        &mut self,
+        device: &B,
+        b: &[T],
+        answer: Answer<T>,
+        (mut plan, why): (Plan, &str),
+        times: &mut Times,
+    ) -> Result<Answer<T>> {
+        let Some(host) = self.host.clone() else { return Ok(answer) };
         let begun = Instant::now();
         plan.max_iterations = plan.max_iterations.min(LAST_ITERATIONS);
-        plan.direct_is_open = false;
-        let status = answer.ended.outcome.status;
-        self.reporter.note(&format!("the factorisation ended as {status}; {} takes over", plan.method))?;
+        (plan.direct_is_open, plan.method_is_open, plan.otherwise) = (false, false, None);
+        self.reporter.note(&format!("{why}; {} with {} takes over", plan.method, plan.preconditioner))?;
         let mut setup = Setup::new(&mut self.reporter, times);
         let engine = match T::engine(device, host, &mut plan, &mut setup) {
             Ok(engine) => engine,
@@ -337,11 +378,14 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             Err(_) => return Ok(answer),
         };
         setup.end_setup();
-        let given_up = answer.attempt(Precond::None, begun.elapsed().as_secs_f64());
-        let before = (std::mem::replace(&mut self.plan, *plan), self.running.replace(Running::Iterative(engine)));
+        let given_up = answer.attempt(self.plan.preconditioner, begun.elapsed().as_secs_f64());
+        let preconditioner = plan.preconditioner;
+        let before = (std::mem::replace(&mut self.plan, plan), self.running.replace(Running::Iterative(engine)));
         let next = self.iterate(device, b, None, times);
         (self.plan, self.running) = before;
-        Ok(answer.or(next?.0, given_up))
+        let mut next = next?.0;
+        next.preconditioner = Some(preconditioner);
+        Ok(answer.or(next, given_up))
     }
 }
 
@@ -359,7 +403,7 @@ fn with_factors<T: Element>(direct: &Direct<T>, b: &[T]) -> Result<Answer<T>> {
     let mut x = vec![T::zero(); direct.ncols()];
     let outcome = direct.solve(b, &mut x)?;
     let note = Some(factors_note(direct, &outcome));
-    Ok(Answer { x, ended: Ended { outcome, method: Method::Direct, attempts: Vec::new() }, note })
+    Ok(Answer { x, ended: Ended { outcome, method: Method::Direct, attempts: Vec::new() }, note, preconditioner: None })
 }
 
 /// How a factorisation went.

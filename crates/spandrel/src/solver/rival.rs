@@ -88,7 +88,8 @@ impl<T: Factorable> Rival<T> {
     }
 }
 
-fn fits(bytes: u64) -> bool {
+/// Whether so many bytes of factors or vectors are no burden to the machine.
+pub(super) fn fits(bytes: u64) -> bool {
     bytes <= MEMORY[0] || bytes <= free_memory().map_or(MEMORY[1], |free| free / 2)
 }
 
