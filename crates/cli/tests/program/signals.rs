@@ -194,10 +194,23 @@ fn ctrl_c_ends_a_set_up_at_once() {
     );
 }
 
+/// Whether this process ignores SIGHUP: its children then do, too.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
+    mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
 /// `nohup` starts a program with the hangup ignored, and the program leaves it so.
 #[test]
 fn a_hangup_ends_the_program_unless_it_is_ignored() {
     for (before, expected) in [("", Some(130)), ("trap '' HUP; ", Some(1))] {
+        if before.is_empty() && hangup_is_ignored() {
+            println!(
+                "skipped the first half: this test was started with hangups ignored, as by nohup, and so is every program it starts"
+            );
+            continue;
+        }
         let mut child = Command::new("sh")
             .args(["-c", &format!("{before}exec \"$0\" info -")])
             .arg(program())
