@@ -18,7 +18,7 @@ use crate::{Csr, Error, Real, Result};
 /// ```
 /// use spandrel_formats::{Csr, Equilibration};
 ///
-/// let a = Csr::from_triplets(2, 2, [(0, 0, 3e200), (0, 1, 1e50), (1, 1, 5e-180)])?;
+/// let a = Csr::from_triplets(2, 2, [(0, 0, 3e200f64), (0, 1, 1e50), (1, 1, 5e-180)])?;
 /// let by = Equilibration::general(&a)?;
 /// let (scaled, lost) = by.apply(&a)?;
 /// assert!(scaled.values().iter().all(|v| v.abs() < 1.0) && lost.is_none());

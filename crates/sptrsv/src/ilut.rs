@@ -244,7 +244,8 @@ with_fma! {
             let own = perm[i];
             for j in free.drain(..) {
                 held[j as usize] = false;
-                if j != own && !(w[j as usize].abs() < least) {
+                let small = w[j as usize].abs() < least;
+                if j != own && !small {
                     right.push((j, w[j as usize].abs()));
                 }
             }
