@@ -99,10 +99,7 @@ fn ours(a: &Arc<Csr<f64>>, b: &[f64], method: Option<Method>) -> Ended {
 
 /// faer's own LU with its defaults, without refinement.
 fn faer(a: &Arc<Csr<f64>>, b: &[f64]) -> Ended {
-    let columns: ::faer::sparse::SparseColMat<u32, f64> = match ::faer::sparse::SparseColMat::try_from(&**a) {
-        Ok(columns) => columns,
-        Err(error) => return Ended::failed(error.to_string()),
-    };
+    let columns = ::faer::sparse::SparseColMat::<u32, f64>::from(&**a);
     let lu = match columns.sp_lu() {
         Ok(lu) => lu,
         Err(error) => return Ended::failed(format!("{error:?}")),

@@ -312,9 +312,9 @@ fn rows_and_columns_of_any_size_are_solved_to_the_same_accuracy() {
         let mut scaled = a.clone();
         let (row_ptr, cols) = (a.row_ptr().to_vec(), a.col_idx().to_vec());
         for i in 0..50 {
-            for at in row_ptr[i] as usize..row_ptr[i + 1] as usize {
-                let exponent = rows * (i as i32 % 3 - 1) + columns * (cols[at] as i32 % 2);
-                scaled.values_mut()[at] *= 2f64.powi(exponent);
+            let range = row_ptr[i] as usize..row_ptr[i + 1] as usize;
+            for (&j, v) in cols[range.clone()].iter().zip(&mut scaled.values_mut()[range]) {
+                *v *= 2f64.powi(rows * (i as i32 % 3 - 1) + columns * (j as i32 % 2));
             }
         }
         let ones = vec![1.0; 50];

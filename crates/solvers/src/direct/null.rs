@@ -36,8 +36,9 @@ impl<T: Factorable> Direct<T> {
         }
         let largest = w.iter().fold(0.0, |largest: f64, v| largest.max(v.as_f64().abs()));
         let w: Vec<f64> = w.iter().map(|v| v.as_f64() / largest).collect();
-        // Written so that NaN is no combination.
-        if !(gradient(&self.csr, &w) <= VANISHED * T::UNIT_ROUNDOFF) {
+        // NaN is no combination.
+        let has_vanished = gradient(&self.csr, &w) <= VANISHED * T::UNIT_ROUNDOFF;
+        if !has_vanished {
             return Ok(None);
         }
         let b: Vec<f64> = b.iter().map(|v| v.as_f64()).collect();
