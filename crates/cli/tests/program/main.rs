@@ -6,6 +6,7 @@ mod commands;
 mod documented;
 mod gpu;
 mod memory;
+mod reasons;
 mod shells;
 mod signals;
 mod snapshots;

@@ -17,10 +17,11 @@ use spandrel_solvers::{BackwardError, Defect, Direct, DirectOptions, Error, Meth
 use spandrel_sptrsv::IlutOptions;
 
 use super::build::{Lap, Setup, Times};
-use super::device::{Attempt, DeviceSolver, Ended, Running};
+use super::device::{DeviceSolver, Ended, Running};
 use super::element::{Element, SolverBackend};
 use super::plan::{Plan, Stage};
 use super::rival::Rival;
+use super::solution::Attempt;
 use super::words::counted;
 
 /// Steps of refinement after a factorisation of A + delta D. delta is the square root of the unit roundoff, so that a step gains about as

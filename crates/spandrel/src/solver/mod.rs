@@ -31,6 +31,7 @@ mod plan;
 mod policy;
 mod rival;
 mod settings;
+mod solution;
 mod supply;
 mod words;
 
@@ -46,10 +47,11 @@ use crate::Cpu;
 use crate::Cuda;
 use crate::any::{AnyBackend, Choice};
 pub use build::{Planned, Times};
-pub use device::{Attempt, DeviceSolver, Solution, Solutions};
+pub use device::DeviceSolver;
 pub use element::{Element, SolverBackend};
 pub use plan::{Event, FactorReport, Plan, Replaced, Stage};
 pub use settings::{Fallback, FormatChoice, Precision, Reorder, Settings, Tolerance, or_auto};
+pub use solution::{Attempt, Solution, Solutions};
 
 use build::{Reporter, Watch};
 
