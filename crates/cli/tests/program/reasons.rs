@@ -8,6 +8,7 @@ fn a_singular_matrix_is_told_by_its_rows_and_solved_where_b_allows_it() {
     let twice = folder.matrix("twice.mtx", 3, 3, &[(1, 1, "1"), (1, 2, "2"), (2, 3, "5"), (3, 1, "1"), (3, 2, "2")]);
     let consistent = folder.file("b.txt", "3\n5\n3\n");
     let (code, object) = run_json(&["solve", &twice, "--rhs", &consistent]);
+    assert_eq!((code, object["status"].as_str()), (0, Some("converged")), "{object}");
     assert!(
         object["message"].as_str().unwrap().contains("rows 1 and 3 are equal, but this b has an answer"),
         "{object}"
