@@ -5,7 +5,7 @@
 //!
 //! Model, in nanoseconds. A factorisation: [`spandrel_formats::profile::Host::factor_entry`] per entry of the factors and `factor_flop` per
 //! operation, shared by the host's threads. An iteration: the bytes of the products, of the incomplete factors and of the vectors, at the
-//! rate of one unit of the device, for triangular solves seldom gain from more; on a GPU calls and levels besides. Measured beside the model:
+//! rate of one unit of the device, for triangular solves seldom gain from more; on a GPU calls and levels besides. What came of it is in
 //! `record/cpu-robust.jsonl`.
 
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use spandrel_solvers::{Direct, DirectOptions, Error, Method, Precond, Progress, 
 const LONGEST: f64 = 60.0;
 /// Bytes of the factors that are not asked about, and the most where the system does not say how much memory is free; else half of that.
 const MEMORY: [u64; 2] = [256 << 20, 4 << 30];
-/// Iterations that are usual with incomplete factors on a matrix without a dominant diagonal, and without them: the medians of
-/// `record/cpu-robust.jsonl`.
+/// Iterations that are usual with incomplete factors on a matrix without a dominant diagonal, and without them: about what real
+/// matrices took.
 const ITERATIONS: [f64; 2] = [500.0, 1000.0];
 /// Nanoseconds of an incomplete factorisation per entry, and at least: what its set-up took on matrices of a few hundred to two million
 /// entries.
