@@ -175,7 +175,7 @@ fn by_ilutp(be: &Cpu, a: &Csr<f64>, options: IlutOptions) -> Status {
 #[test]
 fn column_pivots_solve_what_has_no_diagonal() {
     let be = Cpu::new();
-    // Each row in the place of its neighbour: the diagonal holds no entry but by chance.
+    // Rows trade places with their neighbours: the diagonal holds no entry but by chance.
     for spec in ["convdiff2d:20,peclet=5", "poisson2d:24", "convdiff3d:8,peclet=10"] {
         let a = generate::csr::<f64>(spec).unwrap();
         let n = a.nrows() as u32;

@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn the_threshold_phase_meets_the_values_of_the_numeric_one() {
         let a = generate::csr::<f64>("convdiff2d:15,peclet=50").expect("a matrix");
-        // Each row in the place of its neighbour, so that the large entries are beside the diagonal.
+        // Each row trades places with its neighbour, so that the large entries are beside the diagonal.
         let turned = Permutation::new((1..225).chain([0]).collect()).and_then(|p| p.permute_rows(&a)).expect("square");
         for drop in [0.0, 1e-3, 1e-1] {
             let options = IlutOptions { drop, fill: 3.0, pivot: 1.0 };
