@@ -1,9 +1,11 @@
 //! `cargo xtask test` and `cargo xtask ci`: the steps that guard the house, in the order of what fails fastest.
 //!
-//! There is one list. `ci` runs all of it; `test` runs the steps that are marked for it, over [`QUICK`] where `ci` takes the whole workspace.
+//! There is one list. `ci` runs all of it; `test` runs the steps that are marked for it, over the packages that have changed since they last
+//! passed where `ci` takes the whole workspace.
 //! The steps are data, so that `tidy` can hold README to them. Two profiles (dev and release) and one set of features serve
 //! all of them, so that every dependency is compiled at most twice and checked once.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -12,7 +14,7 @@ use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
 use xshell::{Shell, cmd};
 
-use crate::tidy;
+use crate::{run, stamps, tidy};
 
 /// Optional features that the steps switch on: every interop of the formats, the GPU, the downloads of this program, and kernels that are compiled once for
 /// all tests. Never all features there are: versions of the CUDA driver's interface exclude each other.
@@ -108,31 +110,68 @@ pub(crate) const STEPS: &[Step] = &[
 ///
 /// # Errors
 /// A step that cannot be started.
-pub(crate) fn run(root: &Path) -> Result<ExitCode> {
-    take(root, STEPS.iter(), WHOLE, &format!("{FEATURES},{ALL_FEATURES}"), &[("SPANDREL_SUITE", "whole")])
+pub(crate) fn ci(root: &Path) -> Result<ExitCode> {
+    let features = format!("{FEATURES},{ALL_FEATURES}");
+    let environment = [("SPANDREL_SUITE", "whole"), ("CARGO_PROFILE_DEV_OPT_LEVEL", "1")];
+    take(root, STEPS.iter(), (WHOLE, &features), &environment, &|line, shell| command(shell, line, &[]))
 }
 
-/// The steps that test, without the benches and the guide. Stops at the first failure.
+/// What `cargo xtask test` takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TestOptions {
+    /// Test every package, changed or not
+    #[arg(long)]
+    all: bool,
+}
+
+/// The steps that test, for the packages that have changed since they last passed. Stops at the first failure.
 ///
 /// # Errors
-/// As [`run`].
-pub(crate) fn test(root: &Path) -> Result<ExitCode> {
-    take(root, STEPS.iter().filter(|step| step.quick), QUICK, FEATURES, &[])
+/// As [`ci`]; no git.
+pub(crate) fn test(root: &Path, options: &TestOptions) -> Result<ExitCode> {
+    let steps = || STEPS.iter().filter(|step| step.quick);
+    let lines: Vec<_> = steps().filter_map(Step::command).collect();
+    let mut now = stamps::now(root, &format!("{QUICK} {FEATURES} {}", lines.join(" ")))?;
+    let passed = if options.all { stamps::Stamps::new() } else { stamps::passed(root)? };
+    let is_tested = |name: &str| !QUICK.split_whitespace().any(|word| word == name);
+    now.retain(|name, _| is_tested(name));
+    let changed: BTreeSet<&str> =
+        now.iter().filter(|(name, stamp)| passed.get(*name) != Some(stamp)).map(|(name, _)| name.as_str()).collect();
+    println!("{} of {} packages have changed since their tests passed; --all tests all", changed.len(), now.len());
+    if changed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let run = |line: &str, shell: &Shell| -> Result<bool> {
+        if line.contains(" --doc ") { command(shell, line, &[]) } else { run::tests(shell, line, &changed) }
+    };
+    let code = take(root, steps(), (QUICK, FEATURES), &[], &run)?;
+    if code == ExitCode::SUCCESS {
+        stamps::keep(root, &now)?;
+    }
+    Ok(code)
+}
+
+/// Runs a command line; whether it succeeded.
+fn command(shell: &Shell, line: &str, environment: &[(&str, &str)]) -> Result<bool> {
+    println!("$ {}{line}", environment.iter().map(|(k, v)| format!("{k}={v:?} ")).collect::<String>());
+    let mut words = line.split_whitespace();
+    let program = words.next().unwrap_or_default();
+    Ok(cmd!(shell, "{program} {words...}").envs(environment.iter().copied()).quiet().run().is_ok())
 }
 
 fn take<'a>(
     root: &Path,
     steps: impl Iterator<Item = &'a Step>,
-    packages: &str,
-    features: &str,
+    (packages, features): (&str, &str),
     shared: &[(&str, &str)],
+    tests: &dyn Fn(&str, &Shell) -> Result<bool>,
 ) -> Result<ExitCode> {
     let shell = Shell::new()?;
     shell.change_dir(root);
     shared.iter().for_each(|(name, value)| shell.set_var(name, value));
     let begin = Instant::now();
     let mut spent = Vec::new();
-    for Step { name, what, .. } in steps {
+    for Step { name, what, quick } in steps {
         println!("== {name}");
         let start = Instant::now();
         let passed = match what {
@@ -140,10 +179,7 @@ fn take<'a>(
             What::Size => fits(program_bytes(root)?),
             What::Command(line, environment) => {
                 let line = line.replace("{packages}", packages).replace("{features}", features);
-                println!("$ {}{line}", environment.iter().map(|(k, v)| format!("{k}={v:?} ")).collect::<String>());
-                let mut words = line.split_whitespace();
-                let program = words.next().unwrap_or_default();
-                cmd!(shell, "{program} {words...}").envs(environment.iter().copied()).quiet().run().is_ok()
+                if *quick { tests(&line, &shell)? } else { command(&shell, &line, environment)? }
             }
         };
         let seconds = start.elapsed().as_secs_f64();

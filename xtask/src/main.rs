@@ -7,7 +7,9 @@ mod ci;
 mod fetch;
 mod ptx;
 mod results;
+mod run;
 mod soak;
+mod stamps;
 mod tidy;
 mod verify;
 
@@ -38,8 +40,8 @@ enum Chore {
     Results(results::Options),
     /// Matrices of the SuiteSparse Matrix Collection, each with its checksum
     FetchMatrices(fetch::Options),
-    /// The tests, without the benches and the guide; stops at the first failure
-    Test,
+    /// The tests of what has changed since they last passed, without the benches and the guide; stops at the first failure
+    Test(ci::TestOptions),
     /// Everything that CI runs; stops at the first failure
     Ci,
 }
@@ -63,8 +65,8 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Chore::Soak(options) => soak::run(&root, &options),
         Chore::Results(options) => results::run(&root, &options),
         Chore::FetchMatrices(options) => fetch::run(&root, &options),
-        Chore::Test => ci::test(&root),
-        Chore::Ci => ci::run(&root),
+        Chore::Test(options) => ci::test(&root, &options),
+        Chore::Ci => ci::ci(&root),
     }
 }
 

@@ -177,13 +177,23 @@ fn choices_on_the_machines_of_the_records_stay_what_they_are() {
         .map(|line| line.trim_end().rsplit_once(": ").map_or(line.trim_end(), |(name, _)| name))
         .collect();
     assert!(names.len() >= 150, "{} cases", names.len());
+    let is = |variable: &str, value: &str| std::env::var_os(variable).is_some_and(|found| found == value);
+    let writes = is("SPANDREL_CHOICES", "write");
+    // One case in eight, unless everything is asked for.
+    let every = if writes || is("SPANDREL_SUITE", "whole") { 1 } else { 8 };
+    let names: Vec<&str> = names.into_iter().step_by(every).collect();
     let made: Vec<String> = names.par_iter().map(|name| choices(name, &matrix(name))).collect();
     let made = made.concat();
-    if std::env::var_os("SPANDREL_CHOICES").is_some_and(|what| what == "write") {
+    if writes {
         std::fs::write(&path, head.concat() + &made).unwrap();
         return;
     }
-    let wanted = blocks.concat();
+    let mut number = 0;
+    let wanted = blocks.iter().filter(|line| {
+        number += usize::from(!line.starts_with(' '));
+        (number - 1).is_multiple_of(every)
+    });
+    let wanted: String = wanted.copied().collect();
     let mut case = "";
     for (found, wanted) in made.lines().zip(wanted.lines()) {
         if !found.starts_with(' ') {
