@@ -16,7 +16,8 @@ fn real() -> Option<Vec<(String, Csr<f64>, Option<usize>)>> {
     let mut all = Vec::new();
     for line in index.lines().skip(1) {
         let fields: Vec<&str> = line.split('\t').collect();
-        if fields[1] != fields[2] || fields[4] == "complex" || fields[1].parse::<usize>().is_ok_and(|rows| rows > most) {
+        if fields[1] != fields[2] || fields[4] == "complex" || fields[1].parse::<usize>().is_ok_and(|rows| rows > most)
+        {
             continue;
         }
         let rank = line.split_once("structural rank ").map(|(_, rest)| rest.split(' ').next().unwrap_or(rest));
