@@ -17,6 +17,8 @@ pub(super) struct Piece<T> {
     pub(super) values: Vec<T>,
     /// Every entry lies behind the one before it, row by row.
     pub(super) row_major: bool,
+    /// Entries of a symmetric file that stood above the diagonal, and were mirrored: their index here and their byte in the file.
+    pub(super) mirrored: Vec<(usize, usize)>,
 }
 
 /// The entries of a coordinate file whose lines begin at `begin`, as many as `header` declares.
@@ -30,7 +32,46 @@ pub(super) fn coordinate<T: Real>(bytes: &[u8], begin: usize, header: &Header) -
     let pieces: Vec<_> = cut(bytes, begin).into_par_iter().map(parse).collect();
     let pieces = pieces.into_iter().collect::<Parsed<Vec<_>>>()?;
     count(bytes, begin, header, pieces.iter().map(|p| p.values.len()).sum())?;
+    one_half(header, &pieces)?;
     Ok(pieces)
+}
+
+/// Refuses a place of a symmetric file that is listed above the diagonal and below it.
+fn one_half<T>(header: &Header, pieces: &[Piece<T>]) -> Parsed<()> {
+    if pieces.iter().all(|piece| piece.mirrored.is_empty()) {
+        return Ok(());
+    }
+    let mut above = std::collections::HashMap::new();
+    for piece in pieces {
+        for &(k, at) in &piece.mirrored {
+            above.entry((piece.rows[k], piece.cols[k])).or_insert(at);
+        }
+    }
+    // The first in the file, whichever thread read it.
+    let mut first: Option<(usize, (Ordinal, Ordinal))> = None;
+    for piece in pieces {
+        let mut mirrored = piece.mirrored.iter().map(|&(k, _)| k).peekable();
+        for (k, place) in piece.rows.iter().copied().zip(piece.cols.iter().copied()).enumerate() {
+            if mirrored.next_if_eq(&k).is_some() {
+                continue;
+            }
+            if let Some(&at) = above.get(&place)
+                && first.is_none_or(|(least, _)| at < least)
+            {
+                first = Some((at, place));
+            }
+        }
+    }
+    match first {
+        None => Ok(()),
+        Some((at, (row, col))) => {
+            let (row, col, word) = (row + 1, col + 1, header.symmetry.word());
+            let why = format!(
+                "entry ({col}, {row}) lies above the diagonal and ({row}, {col}) is in the file too: a {word} file lists one of the two"
+            );
+            Err(Fault::new(at, why))
+        }
+    }
 }
 
 /// The values of an array file, in its order.
@@ -90,6 +131,7 @@ fn coordinate_piece<T: Real, const FIELD: u8>(
         cols: Vec::with_capacity(lines),
         values: Vec::with_capacity(lines),
         row_major: true,
+        mirrored: Vec::new(),
     };
     let triangle = header.symmetry != Symmetry::General;
     let skew = header.symmetry == Symmetry::SkewSymmetric;
@@ -98,11 +140,10 @@ fn coordinate_piece<T: Real, const FIELD: u8>(
     let mut at = 0;
     while at < text.len() {
         let quick = quick_line::<T, FIELD>(&text[at..]).filter(|&(row, col, _, _)| {
-            row.wrapping_sub(1) < nrows
-                && col.wrapping_sub(1) < ncols
-                && (!triangle || row > col || (row == col && !skew))
+            row.wrapping_sub(1) < nrows && col.wrapping_sub(1) < ncols && (!skew || row != col)
         });
-        let (row, col, value) = match quick {
+        let begin = range.start + at;
+        let (mut row, mut col, mut value) = match quick {
             Some((row, col, value, len)) => {
                 at += len;
                 (row - 1, col - 1, value)
@@ -117,6 +158,12 @@ fn coordinate_piece<T: Real, const FIELD: u8>(
                 }
             }
         };
+        if triangle && col > row {
+            // SciPy, LAGraph and others write and read such files: the entry stands for its mirror image as well.
+            piece.mirrored.push((piece.values.len(), begin));
+            (row, col) = (col, row);
+            value = if skew { -value } else { value };
+        }
         let key = Some((row, col));
         piece.row_major &= key > last;
         last = key;
@@ -207,7 +254,7 @@ fn quick_index(text: &[u8], at: &mut usize) -> Option<u32> {
 #[cold]
 fn careful_line<T: Real>(line: &[u8], base: usize, header: &Header) -> Parsed<Option<(u32, u32, T)>> {
     let mut words = words(line, base).peekable();
-    let Some(&(place, first)) = words.peek() else { return Ok(None) };
+    let Some(&(_, first)) = words.peek() else { return Ok(None) };
     if first.starts_with(b"%") {
         return Ok(None);
     }
@@ -217,15 +264,6 @@ fn careful_line<T: Real>(line: &[u8], base: usize, header: &Header) -> Parsed<Op
     let at = words.peek().map_or(end, |&(at, _)| at);
     let value: T = value_of(&mut words, header.field, end)?;
     nothing_more(&mut words)?;
-    if header.symmetry != Symmetry::General && col > row {
-        let why = format!(
-            "entry ({}, {}) lies above the diagonal: a {} file lists the lower triangle",
-            row + 1,
-            col + 1,
-            header.symmetry.word()
-        );
-        return Err(Fault::new(place, why));
-    }
     if header.symmetry == Symmetry::SkewSymmetric && row == col && value != T::zero() {
         let why = format!("diagonal entry {value:?}: the diagonal of a skew-symmetric matrix is 0");
         return Err(Fault::new(at, why));

@@ -10,7 +10,8 @@
 //! ...
 //! ```
 //! Reads `coordinate` and `array`; `real`, `integer`, `pattern` (ones) and `complex` (where every imaginary part is 0);
-//! `general`, `symmetric`, `skew-symmetric` and `hermitian`, expanded to the full matrix. Gzip is recognised by its first
+//! `general`, `symmetric`, `skew-symmetric` and `hermitian`, expanded to the full matrix. Entries of a symmetric file that lie above
+//! the diagonal are read as their mirror images, with a [`Note`]; a place that is listed on both sides is an error. Gzip is recognised by its first
 //! two bytes and by the extension `.gz`. Line ends may be LF or CRLF. Duplicates are summed in the order of the file.
 //! Indices and sizes are digits, a `+` ahead of them is allowed; `1e3` is refused. `nan` and `inf`, written out, are values
 //! like others, and whoever uses the matrix decides about them. A number that is too large for the element type (`1e400`, in
@@ -36,6 +37,7 @@ pub(crate) use assemble::order_rows;
 pub use header::{Field, Header, Layout, Object, Symmetry};
 pub(crate) use header::{may_begin, watch};
 pub use read::{
-    read_bytes, read_csr, read_dense, read_dense_bytes, read_from, read_header, read_vector, read_vector_bytes,
+    Note, read_bytes, read_csr, read_csr_noted, read_dense, read_dense_bytes, read_from, read_from_noted, read_header,
+    read_vector, read_vector_bytes,
 };
 pub use write::{WriteOptions, write_csr, write_csr_to, write_dense, write_dense_to, write_vector, write_vector_to};

@@ -2,7 +2,7 @@
 
 use super::header::{self, Header, Layout};
 use super::{assemble, entries};
-use crate::text::lines::Fault;
+use crate::text::lines::{Fault, line_and_column};
 use crate::text::source::{Source, plain};
 use crate::{Csr, Error, Real, Result, Triplets};
 use std::io::Read;
@@ -44,6 +44,54 @@ pub fn read_header(path: impl AsRef<Path>) -> Result<Header> {
 pub fn read_csr<T: Real>(path: impl AsRef<Path>) -> Result<Csr<T>> {
     let source = Source::open(path.as_ref(), header::watch)?;
     csr(&source.name, source.bytes())
+}
+
+/// What a file does that its format does not allow, and was read all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Note {
+    /// A symmetric file lists entries above the diagonal. Each was read as its mirror image.
+    AboveDiagonal {
+        /// The file.
+        file: String,
+        /// The line of the first, from 1.
+        line: u64,
+        /// How many there are.
+        entries: usize,
+        /// The word of the banner.
+        symmetry: &'static str,
+    },
+}
+
+impl std::fmt::Display for Note {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AboveDiagonal { file, line, entries, symmetry } => {
+                let lie = if *entries == 1 { "entry lies" } else { "entries lie" };
+                write!(
+                    f,
+                    "{file}:{line}: {entries} {lie} above the diagonal; a {symmetry} file should list the lower triangle. Read as mirror images"
+                )
+            }
+        }
+    }
+}
+
+/// [`read_csr`], with what is unusual about the file.
+///
+/// # Errors
+/// As [`read_csr`].
+pub fn read_csr_noted<T: Real>(path: impl AsRef<Path>) -> Result<(Csr<T>, Vec<Note>)> {
+    let source = Source::open(path.as_ref(), header::watch)?;
+    csr_noted(&source.name, source.bytes())
+}
+
+/// [`read_from`], with what is unusual about the file.
+///
+/// # Errors
+/// As [`read_csr`].
+pub fn read_from_noted<T: Real>(name: &str, reader: impl Read) -> Result<(Csr<T>, Vec<Note>)> {
+    csr_noted(name, Source::read(name, reader, header::watch)?.bytes())
 }
 
 /// [`read_csr`] of the bytes of a file (gzip or not); errors call it `name`.
@@ -98,12 +146,23 @@ pub fn read_vector_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Vec<T>> {
 }
 
 fn csr<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
+    Ok(csr_noted(name, bytes)?.0)
+}
+
+fn csr_noted<T: Real>(name: &str, bytes: &[u8]) -> Result<(Csr<T>, Vec<Note>)> {
     let (header, begin) = header::parse(name, bytes)?;
     assemble::check_sizes(name, &header, bytes.len())?;
     match header.format {
         Layout::Coordinate => {
             let pieces = entries::coordinate(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?;
-            assemble::csr(&header, pieces)
+            let first = pieces.iter().find_map(|piece| piece.mirrored.first());
+            let note = first.map(|&(_, at)| Note::AboveDiagonal {
+                file: name.to_owned(),
+                line: line_and_column(bytes, at).0,
+                entries: pieces.iter().map(|piece| piece.mirrored.len()).sum(),
+                symmetry: header.symmetry.word(),
+            });
+            Ok((assemble::csr(&header, pieces)?, note.into_iter().collect()))
         }
         Layout::Array => {
             let listed = entries::array::<T>(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?;
@@ -115,7 +174,7 @@ fn csr<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
                 }
             });
             pushed?;
-            triplets.to_csr()
+            Ok((triplets.to_csr()?, Vec::new()))
         }
     }
 }

@@ -207,8 +207,9 @@ fn bad_files() {
         ("integer infinite", kind("coordinate integer general", "3 3 1\n1 1 inf\n")),
         ("imaginary part", kind("coordinate complex general", "3 3 1\n1 1 1 0.5\n")),
         ("imaginary part missing", kind("coordinate complex general", "3 3 1\n1 1 1\n")),
-        ("above the diagonal", kind("coordinate real symmetric", "3 3 2\n1 1 1\n1 3 2\n")),
-        ("above the diagonal, pattern", kind("coordinate pattern symmetric", "3 3 1\n1 3\n")),
+        ("both sides of the diagonal", kind("coordinate real symmetric", "3 3 3\n1 1 1\n3 1 2\n1 3 2\n")),
+        ("both sides, pattern", kind("coordinate pattern symmetric", "3 3 3\n1 3\n1 1\n3 1\n")),
+        ("both sides, skew", kind("coordinate real skew-symmetric", "3 3 2\n3 1 2\n1 3 -2\n")),
         ("skew diagonal", kind("coordinate real skew-symmetric", "3 3 1\n2 2 1.5\n")),
         ("array too few", kind("array real general", "2 2\n1\n2\n3\n")),
         ("array too many", kind("array real general", "2 2\n1\n2\n3\n4\n5\n")),
@@ -231,6 +232,27 @@ fn bad_files() {
         messages += &format!("{name}\n    {error}\n");
     }
     insta::assert_snapshot!("bad_files", messages);
+}
+
+#[test]
+fn the_upper_triangle_of_a_symmetric_file_is_read_with_a_note() {
+    let lower = "%%MatrixMarket matrix coordinate real symmetric\n3 3 4\n1 1 4\n2 1 -1\n3 1 5\n3 3 2\n";
+    let upper = "%%MatrixMarket matrix coordinate real symmetric\n3 3 4\n1 1 4\n1 2 -1\n1 3 5\n3 3 2\n";
+    let skew = "%%MatrixMarket matrix coordinate real skew-symmetric\n2 2 1\n1 2 3\n";
+    let pattern = "%%MatrixMarket matrix coordinate pattern symmetric\n3 3 3\n1  3\n1 3\n2 2\n";
+    assert_eq!(read(lower).unwrap(), read(upper).unwrap());
+    assert_eq!((read(skew).unwrap().get(0, 1), read(skew).unwrap().get(1, 0)), (Some(3.0), Some(-3.0)));
+    // A place listed twice on one side is summed, as below the diagonal.
+    assert_eq!(read(pattern).unwrap().get(2, 0), Some(2.0));
+    let notes = |text: &str| read_from_noted::<f64>("m.mtx", text.as_bytes()).unwrap().1;
+    assert_eq!(notes(lower), []);
+    assert_eq!(
+        notes(upper)[0].to_string(),
+        "m.mtx:4: 2 entries lie above the diagonal; a symmetric file should list the lower triangle. Read as mirror images"
+    );
+    assert!(notes(skew)[0].to_string().starts_with("m.mtx:3: 1 entry lies above the diagonal; a skew-symmetric file"));
+    let (nrows, _, dense) = read_dense_bytes::<f64>("m.mtx", upper.as_bytes()).unwrap();
+    assert_eq!((nrows, dense[1], dense[3]), (3, -1.0, -1.0));
 }
 
 #[test]

@@ -21,11 +21,18 @@ impl Fault {
     /// The error of the crate: lines are counted only now, so that reading a good file counts none.
     #[cold]
     pub(crate) fn locate(self, name: &str, bytes: &[u8]) -> Error {
-        let before = &bytes[..self.at.min(bytes.len())];
-        let line = memchr::memchr_iter(b'\n', before).count() as u64 + 1;
-        let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
-        Error::Parse { file: name.to_owned(), line, column: (before.len() - begin) as u64 + 1, why: self.why }
+        let (line, column) = line_and_column(bytes, self.at);
+        Error::Parse { file: name.to_owned(), line, column, why: self.why }
     }
+}
+
+/// The line and column of a byte of a file, from 1.
+#[cold]
+pub(crate) fn line_and_column(bytes: &[u8], at: usize) -> (u64, u64) {
+    let before = &bytes[..at.min(bytes.len())];
+    let line = memchr::memchr_iter(b'\n', before).count() as u64 + 1;
+    let begin = memchr::memrchr(b'\n', before).map_or(0, |at| at + 1);
+    (line, (before.len() - begin) as u64 + 1)
 }
 
 /// A token for a message: printable, and short whatever the file holds.
