@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// A matrix with fewer rows than columns, which has no unique answer.
     #[error(
-        "direct: {nrows} rows for {ncols} columns leave the answer open; solve A A' y = b and take x = A' y for the shortest one"
+        "direct: {nrows} rows for {ncols} columns leave the answer open; regularised least squares give the shortest one (--least-squares, Builder::least_squares)"
     )]
     Underdetermined {
         /// Rows.

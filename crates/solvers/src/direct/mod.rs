@@ -70,7 +70,9 @@ pub struct DirectOptions {
     /// are taken, never A or b. Default true.
     pub equilibrate: bool,
     /// Factors A + delta D instead of A, for this delta and the largest magnitudes D of A's rows; the refinement goes on with A itself. A
-    /// delta of about the square root of the unit roundoff solves singular systems that have an answer. Default 0.
+    /// delta of about the square root of the unit roundoff solves singular systems that have an answer. QR factors A on top of delta D, D
+    /// of A's columns, and so solves least squares of any rank and shape: of the x with the least ||b - A x|| that with the least ||D x||, up to
+    /// about u / delta^2 for the unit roundoff u. Default 0.
     pub regularization: f64,
 }
 
@@ -107,7 +109,7 @@ impl<T: Factorable> Direct<T> {
     /// Analyses the pattern: ordering, fill, memory. The numeric part is left to [`Direct::factor`]. The matrix is kept for residuals:
     /// hand it over, or an `Arc` of it, and no second copy is held.
     ///
-    /// Square or with more rows than columns: of the many answers of an underdetermined system none is chosen here.
+    /// Square or with more rows than columns, unless QR is regularised: of the many answers of an underdetermined system none is chosen here.
     ///
     /// # Errors
     /// [`Error::ZeroPivot`] for a pattern that is singular whatever its values (an empty column, three columns within two rows);
@@ -116,7 +118,8 @@ impl<T: Factorable> Direct<T> {
         let shared: Arc<Csr<T>> = csr.into();
         let csr = &*shared;
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
-        if nrows < ncols {
+        let takes_any_rank = options.method == Some(Method::Qr) && options.regularization > 0.0;
+        if nrows < ncols && !takes_any_rank {
             return Err(Error::Underdetermined { nrows, ncols });
         }
         let square = nrows == ncols;
@@ -136,7 +139,7 @@ impl<T: Factorable> Direct<T> {
         if options.regularization == 0.0 {
             check_structure(csr, method)?;
         }
-        let symbolic = Symbolic::new(&*regularized(csr, options.regularization), method, options)?;
+        let symbolic = Symbolic::new(&*regularized(csr, options.regularization, method)?, method, options)?;
         let scaling = None;
         Ok(Self { csr: shared, options: *options, symmetric, symbolic, scaling, factor: None, fallback: false })
     }
@@ -182,7 +185,7 @@ impl<T: Factorable> Direct<T> {
         Phase::Numeric.begin(watcher)?;
         check_finite(&self.csr)?;
         let csr = Arc::clone(&self.csr);
-        let matrix = regularized(&csr, self.options.regularization);
+        let matrix = regularized(&csr, self.options.regularization, self.method())?;
         self.factor = match self.numeric(&matrix) {
             Err(Error::ZeroPivot { method: "llt", .. }) if self.options.method.is_none() => {
                 // Indefinite after all. From here on the pattern belongs to LU.
@@ -221,6 +224,9 @@ impl<T: Factorable> Direct<T> {
     /// F^-1 r for the factored matrix F, or F^-T r.
     fn apply(&self, mut r: Vec<T>, columns: usize, transposed: bool) -> Result<Vec<T>> {
         let Some(factor) = &self.factor else { return Err(self.unfactored()) };
+        if self.method() == Method::Qr && self.options.regularization > 0.0 {
+            return self.apply_stacked(&r, columns);
+        }
         // A = R^-1 F C^-1, so A^-1 = C F^-1 R and A^-T = R F^-T C.
         let scale = |v: &mut [T], by_rows: bool| -> Result<()> {
             let Some(scaling) = &self.scaling else { return Ok(()) };
@@ -238,6 +244,20 @@ impl<T: Factorable> Direct<T> {
         let mut d = T::solve(factor, &self.symbolic, r, call)?;
         scale(&mut d, transposed)?;
         Ok(d)
+    }
+
+    /// The x of least ||A x - r||^2 + ||delta D x||^2, at the head of each column of as many elements as r has, or as x if those are more.
+    fn apply_stacked(&self, r: &[T], columns: usize) -> Result<Vec<T>> {
+        let Some(factor) = &self.factor else { return Err(self.unfactored()) };
+        let (nrows, ncols) = (self.csr.nrows(), self.csr.ncols());
+        let mut stacked = Vec::with_capacity(columns * (nrows + ncols));
+        for column in r.chunks_exact(nrows.max(1)) {
+            stacked.extend_from_slice(column);
+            stacked.resize(stacked.len() + ncols, T::zero());
+        }
+        let call = Call { columns, transposed: false, parallel: self.options.parallel };
+        let found = T::solve(factor, &self.symbolic, stacked, call)?;
+        Ok(found.chunks_exact(nrows + ncols).flat_map(|column| &column[..nrows.max(ncols)]).copied().collect())
     }
 
     /// An estimate of the condition number ||A|| ||A^-1|| in the 1-norm, from a few solves; `None` for least squares. Of the regularised
@@ -347,10 +367,29 @@ fn row_size<T: Real>(csr: &Csr<T>, row: usize) -> f64 {
     if largest > 0.0 { largest } else { 1.0 }
 }
 
-/// A + delta D for the largest magnitudes D of A's rows, 1 for a row of zeros.
-fn regularized<T: Real>(csr: &Csr<T>, delta: f64) -> Cow<'_, Csr<T>> {
-    if delta == 0.0 || csr.nrows() != csr.ncols() {
-        return Cow::Borrowed(csr);
+/// A on top of delta D for the largest magnitudes D of A's columns, 1 for a column of zeros.
+fn stacked<T: Real>(csr: &Csr<T>, delta: f64) -> Result<Csr<T>> {
+    let (nrows, ncols) = (csr.nrows(), csr.ncols());
+    let mut sizes = vec![0.0f64; ncols];
+    for (&j, v) in csr.col_idx().iter().zip(csr.values()) {
+        sizes[j as usize] = sizes[j as usize].max(v.as_f64().abs());
+    }
+    let shift = |&size: &f64| T::from_f64(delta * if size > 0.0 { size } else { 1.0 });
+    let mut row_ptr = csr.row_ptr().to_vec();
+    row_ptr.extend((1..=ncols).map(|j| (csr.nnz() + j) as u32));
+    let col_idx = csr.col_idx().iter().copied().chain(0..ncols as u32).collect();
+    let values = csr.values().iter().copied().chain(sizes.iter().map(shift)).collect();
+    Ok(Csr::new(nrows + ncols, ncols, row_ptr, col_idx, values)?)
+}
+
+/// What is factored: the matrix itself without a delta; [`stacked`] by QR; else A + delta D for the largest magnitudes D of A's rows, 1 for a
+/// row of zeros.
+fn regularized<T: Real>(csr: &Csr<T>, delta: f64, method: Method) -> Result<Cow<'_, Csr<T>>> {
+    if delta == 0.0 {
+        return Ok(Cow::Borrowed(csr));
+    }
+    if method == Method::Qr {
+        return Ok(Cow::Owned(stacked(csr, delta)?));
     }
     let n = csr.nrows();
     let (mut row_ptr, mut col_idx, mut values) =
@@ -368,9 +407,5 @@ fn regularized<T: Real>(csr: &Csr<T>, delta: f64) -> Cow<'_, Csr<T>> {
         values.extend_from_slice(&row[at + usize::from(stored)..]);
         row_ptr.push(col_idx.len() as u32);
     }
-    match Csr::new(n, n, row_ptr, col_idx, values) {
-        Ok(shifted) => Cow::Owned(shifted),
-        // More entries than can be counted: the matrix itself, whose factorisation says what is wrong.
-        Err(_) => Cow::Borrowed(csr),
-    }
+    Ok(Cow::Owned(Csr::new(n, n, row_ptr, col_idx, values)?))
 }

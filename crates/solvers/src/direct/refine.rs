@@ -7,13 +7,13 @@
 
 use spandrel_formats::{Csr, Real};
 
-use super::{Direct, Factorable};
+use super::{Direct, Factorable, Method};
 use crate::accuracy::residual;
 use crate::options::default_rtol;
 use crate::{BackwardError, Error, Outcome, Result, Status};
 
 impl<T: Factorable> Direct<T> {
-    /// Solves A x = b (b: `nrows`, x: `ncols` elements), or min ||b - A x|| for more rows than columns. What x held does not matter.
+    /// Solves A x = b (b: `nrows`, x: `ncols` elements), or min ||b - A x|| by QR. What x held does not matter.
     ///
     /// For least squares a residual remains where b is not in the range of A: `converged` then also means that ||A^T r|| is at most
     /// `rtol` ||A|| ||r|| (Frobenius norm), and [`Outcome::true_residual`] stays the true ||b - A x|| / ||b||.
@@ -51,12 +51,14 @@ impl<T: Factorable> Direct<T> {
             state.b_norm = norm(&b[j * nrows..(j + 1) * nrows]);
             (state.residual, state.worst) = (state.b_norm, 1.0);
         }
+        let is_least_squares = self.method() == Method::Qr;
         for step in 0..=self.options.refinements {
             let d = self.apply(r.clone(), k, false)?;
+            let stride = d.len() / k;
             for (j, state) in states.iter_mut().enumerate().filter(|(_, state)| !state.done) {
                 let column = &mut x[j * ncols..(j + 1) * ncols];
                 let candidate: Vec<T> =
-                    column.iter().zip(&d[j * nrows..j * nrows + ncols]).map(|(&x, &d)| x + d).collect();
+                    column.iter().zip(&d[j * stride..j * stride + ncols]).map(|(&x, &d)| x + d).collect();
                 let b = &b[j * nrows..(j + 1) * nrows];
                 let after = residual(&self.csr, b, &candidate);
                 let size = norm_f64(&after);
@@ -72,7 +74,7 @@ impl<T: Factorable> Direct<T> {
                     let is_slow = is_slow && (self.options.regularization == 0.0 || step >= 4);
                     state.done = step > 0 && is_slow;
                     (state.residual, state.worst, state.error) = (size, worst, Some(error));
-                    state.gradient = if nrows == ncols { None } else { Some(gradient(&self.csr, &after)) };
+                    state.gradient = is_least_squares.then(|| gradient(&self.csr, &after));
                     column.copy_from_slice(&candidate);
                     for (r, &v) in r[j * nrows..(j + 1) * nrows].iter_mut().zip(&after) {
                         *r = T::from_f64(v);
