@@ -40,6 +40,7 @@ pub fn h200() -> Profile {
             resident: 50_000_000,
             // The cache is faster than the memory, but a few microseconds are too short to get going.
             resident_rate: Some(0.8),
+            near: 50_000_000,
             caches: vec![u64::from(L2_CACHE)],
         },
         products: Products {
@@ -140,7 +141,9 @@ fn scale(profile: &mut Profile, info: &DeviceInfo) {
     profile.origin = Origin::Scaled;
     profile.memory.nanoseconds_per_byte *= byte;
     if info.l2_cache > 0 {
-        profile.memory.resident = (profile.memory.resident as f64 / of(L2_CACHE, info.l2_cache)) as u64;
+        let by_cache = 1.0 / of(L2_CACHE, info.l2_cache);
+        profile.memory.resident = (profile.memory.resident as f64 * by_cache) as u64;
+        profile.memory.near = (profile.memory.near as f64 * by_cache) as u64;
         profile.memory.caches = vec![u64::from(info.l2_cache)];
     }
     profile.products.iter_mut().filter_map(|(_, cost)| cost.as_mut()).for_each(|cost| cost.step *= latency);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::{PathBufValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use spandrel::solver::{FormatChoice, Reorder};
+use spandrel::solver::{FormatChoice, NullVectors, Reorder, Scale};
 use spandrel::{Method, Precond};
 
 use crate::manual::{CompletionsArgs, ManArgs};
@@ -138,9 +138,22 @@ pub(crate) struct SolveArgs {
     /// the best few on the device first.
     #[arg(long, value_parser = names::format_choices(), ignore_case = true, default_value = "auto", help_heading = "Method")]
     pub(crate) format: FormatChoice,
-    /// Renumber rows and columns before the solve; x comes back in the numbering of the matrix.
-    #[arg(long, value_parser = names::orderings(), ignore_case = true, default_value = "none", help_heading = "Method")]
-    pub(crate) reorder: Reorder,
+    /// Renumber rows and columns before the solve; x comes back in the numbering of the matrix. auto takes rcm for a large matrix whose
+    /// entries lie far from the diagonal, if it brings them near.
+    #[arg(long, value_parser = names::orderings(), ignore_case = true, default_value = "auto", help_heading = "Method")]
+    pub(crate) reorder: OrAuto<Reorder>,
+    /// Find the x with the least ||b - A x||, for a matrix of any rank and shape. A factorisation (QR) does it. Of several such x it is nearly
+    /// the one of least ||D x||, D the largest entries of the columns.
+    #[arg(long, help_heading = "Method")]
+    pub(crate) least_squares: bool,
+    /// What is known of the null space of a singular matrix. constant: A 1 = 0 and A^T 1 = 0, as in pure Neumann problems. b loses its part in
+    /// it, and x has none.
+    #[arg(long, value_parser = names::null_spaces(), ignore_case = true, default_value = "none", help_heading = "Method")]
+    pub(crate) null_space: NullVectors,
+    /// Scale rows and columns for the iteration; x and residuals are those of the matrix as given. equilibrate multiplies by powers of two;
+    /// match also exchanges rows, so that large entries stand on the diagonal. auto scales if the matrix asks for it.
+    #[arg(long, value_parser = names::scalings(), ignore_case = true, default_value = "auto", help_heading = "Method")]
+    pub(crate) scale: OrAuto<Scale>,
     /// Element type of matrix and vectors; mixed and refined combine both.
     ///
     /// refined solves for corrections in f32, matrix and preconditioner included, until the residual in f64 is small enough (iterative

@@ -21,12 +21,19 @@ pub(crate) fn matrix<T: Real>(text: &str) -> Result<Csr<T>> {
     if generate::is_spec(text) {
         return generated(text, "; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
     }
-    let _spinner = Spinner::start(format!("reading {}", name(text)));
-    if text == DASH {
-        return Ok(matrix_market::read_from(STDIN, std::io::stdin().lock())?);
+    let spinner = Spinner::start(format!("reading {}", name(text)));
+    let (a, notes) = if text == DASH {
+        matrix_market::read_from_noted(STDIN, std::io::stdin().lock())?
+    } else {
+        matrix_market::read_csr_noted(text).map_err(|error| {
+            explain(error, "give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64")
+        })?
+    };
+    drop(spinner);
+    for note in notes {
+        crate::progress::note(&note.to_string());
     }
-    matrix_market::read_csr(text)
-        .map_err(|error| explain(error, "give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64"))
+    Ok(a)
 }
 
 /// An input as it is called in reports and messages.

@@ -4,7 +4,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, Unkno
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
 
-use spandrel::solver::{FormatChoice, Reorder, or_auto};
+use spandrel::solver::{FormatChoice, NullVectors, Reorder, Scale, or_auto};
 use spandrel::{Method, Precond};
 use spandrel_formats::nearest::nearest;
 
@@ -31,14 +31,33 @@ pub(crate) fn format_choices() -> impl TypedValueParser<Value = FormatChoice> {
 }
 
 /// Parses `--reorder`.
-pub(crate) fn orderings() -> impl TypedValueParser<Value = Reorder> {
+pub(crate) fn orderings() -> impl TypedValueParser<Value = OrAuto<Reorder>> {
     let about = |ordering: &Reorder| match ordering {
         Reorder::None => "As the matrix is numbered",
         Reorder::Rcm => "Reverse Cuthill-McKee: a narrow band",
         Reorder::Amd => "Approximate minimum degree: little fill",
     };
     let values = Reorder::ALL.iter().map(move |ordering| PossibleValue::new(ordering.as_str()).help(about(ordering)));
-    PossibleValuesParser::new(values).try_map(|name| name.parse::<Reorder>())
+    let auto = PossibleValue::new("auto").help("By the matrix");
+    PossibleValuesParser::new(std::iter::once(auto).chain(values)).try_map(|name| or_auto(&name))
+}
+
+/// Parses `--null-space`.
+pub(crate) fn null_spaces() -> impl TypedValueParser<Value = NullVectors> {
+    let values = NullVectors::ALL.iter().map(|vectors| vectors.as_str());
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<NullVectors>())
+}
+
+/// Parses `--scale`.
+pub(crate) fn scalings() -> impl TypedValueParser<Value = OrAuto<Scale>> {
+    let about = |scale: &Scale| match scale {
+        Scale::None => "As the matrix is",
+        Scale::Equilibrate => "Rows and columns by powers of two",
+        Scale::Match => "Maximum product matching: large entries on the diagonal",
+    };
+    let values = Scale::ALL.iter().map(move |scale| PossibleValue::new(scale.as_str()).help(about(scale)));
+    let auto = PossibleValue::new("auto").help("By the matrix");
+    PossibleValuesParser::new(std::iter::once(auto).chain(values)).try_map(|name| or_auto(&name))
 }
 
 /// What follows a message where a name is near: `; did you mean ic0?`

@@ -13,7 +13,9 @@ use std::time::Instant;
 use serde::Serialize;
 use spandrel::any::{Choice, Complete, Task};
 use spandrel::backend::Narrow;
-use spandrel::solver::{Builder, Element, Fallback, FormatChoice, Precision, Reorder, Settings, SolverBackend, Times};
+use spandrel::solver::{
+    Builder, Element, Fallback, FormatChoice, NullVectors, Precision, Reorder, Settings, SolverBackend, Times,
+};
 use spandrel::solvers::Status;
 use spandrel::{Error, Method};
 use spandrel_formats::{Dense, matrix_market};
@@ -22,7 +24,7 @@ use crate::args::{Accept, BackendName, SolveArgs, SolvePrecision};
 use crate::failure::{Failure, Result};
 use crate::output::{self, Sink, Target};
 use crate::plot::Convergence;
-use crate::progress::{self, Spinner};
+use crate::progress::Spinner;
 use crate::{backend, input};
 pub(crate) use problem::random;
 use report::{ErrorReport, Report};
@@ -79,11 +81,12 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
     let inputs = [("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())];
     output::distinct(&outputs, &inputs, args.json)?;
     let begin = Instant::now();
-    let opened = match (args.solver, args.backend) {
+    let is_direct = args.solver == Some(Method::Direct) || args.least_squares;
+    let opened = match (is_direct, args.backend) {
         // A number beside the CPU is told first.
-        (Some(Method::Direct), name) if name != BackendName::Cpu && wants_gpu(args) => return Err(direct_on_a_gpu()),
-        (Some(Method::Direct), _) => backend::open(BackendName::Cpu, args.device)?,
-        (_, name) => backend::open(name, args.device)?,
+        (true, name) if name != BackendName::Cpu && wants_gpu(args) => return Err(direct_on_a_gpu()),
+        (true, _) => backend::open(BackendName::Cpu, args.device)?,
+        (false, name) => backend::open(name, args.device)?,
     };
     let device = opened.device.with_reproducible(args.reproducible);
     device.run(Job { args, targets: &targets, begin, open: begin.elapsed().as_secs_f64(), why: &opened.why })
@@ -113,6 +116,9 @@ fn settings(args: &SolveArgs) -> Settings {
         SolvePrecision::Refined => Precision::Refined,
     };
     settings.reorder = args.reorder;
+    settings.scale = args.scale;
+    settings.least_squares = args.least_squares;
+    settings.null_space = args.null_space;
     settings.rtol = args.rtol;
     settings.atol = args.atol;
     settings.max_iterations = args.max_iters;
@@ -220,8 +226,22 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
     if plan.backend != "cpu" || plan.method != Method::Direct {
         report.why.backend = &job.why.full;
     }
+    let start = match (&solved, &targets.out) {
+        (None, Some(out)) => {
+            if let Some(message) = &mut report.message {
+                let what = if x0.is_some() { "x0" } else { "x0 = 0" };
+                message.push_str(&format!("; nothing was iterated, so {} gets {what}", out.name()));
+            }
+            Some(match x0 {
+                Some(x0) => x0,
+                None => Dense::new(plan.ncols, b.ncols(), vec![T::zero(); plan.ncols * b.ncols()])?,
+            })
+        }
+        _ => None,
+    };
     // The answer is said even where a file cannot take it.
-    let (written, failure) = write_files(targets, &report, solved.as_ref().map(|solved| &solved.x));
+    let x = solved.as_ref().map(|solved| &solved.x).or(start.as_ref());
+    let (written, failure) = write_files(targets, &report, x);
     report.error = failure.as_ref().map(|failure| ErrorReport { kind: failure.kind, message: failure.message.clone() });
     if args.json {
         output::print_json(&report)?;
@@ -237,7 +257,7 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
 /// A solver's refusal, with the options that the command line has for it.
 fn about(args: &SolveArgs, error: Error) -> Failure {
     match error {
-        Error::NotSquare { nrows, ncols, .. } if args.reorder != Reorder::None => Failure::new(
+        Error::NotSquare { nrows, ncols, .. } if !matches!(args.reorder, None | Some(Reorder::None)) => Failure::new(
             "not_square",
             format!(
                 "--reorder needs a square matrix, {} is {nrows} x {ncols}; leave it out",
@@ -269,6 +289,9 @@ fn given(args: &SolveArgs) -> Vec<&'static str> {
         ("--solver", args.solver.is_some()),
         ("--precond", args.precond.is_some()),
         ("--format", args.format != FormatChoice::Auto),
+        ("--scale", args.scale.is_some()),
+        ("--least-squares", args.least_squares),
+        ("--null-space", args.null_space != NullVectors::None),
         ("--precision", args.precision != SolvePrecision::F64),
         ("--restart", args.restart.is_some()),
         ("--stagnation", args.stagnation.is_some()),
@@ -297,9 +320,8 @@ fn write_files<T: Element>(
             Sink::File(path) => Ok(matrix_market::write_dense(path, x)?),
             Sink::Stdout(stdout) => Ok(matrix_market::write_dense_to(stdout, x)?),
         };
-        match x {
-            Some(x) => note("x", target, &|target| target.write_with(|sink| array(x, sink))),
-            None => progress::note(&format!("{} is not written, there is no x", target.name())),
+        if let Some(x) = x {
+            note("x", target, &|target| target.write_with(|sink| array(x, sink)));
         }
     }
     if let Some(target) = &targets.history {

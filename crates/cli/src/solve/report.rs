@@ -30,6 +30,7 @@ pub(super) struct Report<'a> {
     pub(super) factor: Option<Factor>,
     pub(super) precision: &'static str,
     pub(super) reorder: &'static str,
+    pub(super) scale: &'static str,
     pub(super) reproducible: bool,
     pub(super) rhs: &'a str,
     pub(super) status: &'static str,
@@ -250,6 +251,7 @@ impl<'a> Report<'a> {
             factor,
             precision: plan.precision_name(),
             reorder: plan.reorder.as_str(),
+            scale: plan.scale.as_str(),
             reproducible: plan.reproducible,
             rhs: &args.rhs,
             status: status.as_str(),
@@ -387,7 +389,9 @@ impl<'a> Report<'a> {
                 "\nx is exact for a matrix and b that agree with these to rounding; --accept backward counts this as solved"
             }
             "singular" => "\nlook for equations that repeat each other, or unknowns that nothing determines",
-            "inconsistent" => "\nno x solves this system: correct b, or the matrix",
+            "inconsistent" => {
+                "\nno x solves this system: correct b, or the matrix; --least-squares gives the x that comes nearest"
+            }
             "max_iterations" | "stagnated" | "diverged" | "breakdown" | "indefinite_matrix"
                 if self.solver == "cg" && !self.matrix.symmetric =>
             {

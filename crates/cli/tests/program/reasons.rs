@@ -41,3 +41,30 @@ fn what_is_solved_to_rounding_is_said_and_can_be_accepted() {
     let text = stdout(&accepted);
     assert!(text.contains("backward error") && text.contains("condition number about"), "{text}");
 }
+
+#[test]
+fn where_no_preconditioner_can_be_made_x_is_where_the_solve_would_have_begun() {
+    let folder = Folder::new();
+    let zero = folder.matrix("zero.mtx", 2, 2, &[(1, 1, "0"), (1, 2, "1"), (2, 1, "1"), (2, 2, "0")]);
+    let (x0, out) = (folder.file("x0.txt", "3\n4\n"), folder.name("x.mtx"));
+    let (code, object) = run_json(&["solve", &zero, "--precond", "jacobi", "--out", &out]);
+    assert_eq!((code, object["status"].as_str()), (3, Some("zero_pivot")), "{object}");
+    assert!(object["message"].as_str().unwrap().ends_with("x.mtx gets x0 = 0"), "{object}");
+    assert!(std::fs::read_to_string(&out).unwrap().contains("2 1\n0"));
+    run_json(&["solve", &zero, "--precond", "jacobi", "--out", &out, "--x0", &x0]);
+    assert!(std::fs::read_to_string(&out).unwrap().contains("2 1\n3"));
+}
+
+#[test]
+fn a_symmetric_file_with_the_upper_triangle_is_read_with_a_note() {
+    let folder = Folder::new();
+    let text = "%%MatrixMarket matrix coordinate real symmetric\n2 2 3\n1 1 2\n1 2 -1\n2 2 2\n";
+    let file = folder.file("upper.mtx", text);
+    let output = run(&["solve", &file]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("upper.mtx:4: 1 entry lies above the diagonal"), "{said}");
+    let file = folder.file("both.mtx", &text.replace("2 2 3", "2 2 4").replace("1 2 -1", "1 2 -1\n2 1 -1"));
+    let (code, object) = run_json(&["solve", &file]);
+    assert_eq!((code, object["error"]["kind"].as_str()), (1, Some("parse")), "{object}");
+}

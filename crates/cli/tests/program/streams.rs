@@ -145,12 +145,10 @@ fn quiet_leaves_out_notes_but_neither_results_nor_errors() {
     let folder = Folder::new();
     let indefinite = folder.matrix("i.mtx", 2, 2, &[(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "1")]);
     let b = folder.file("b.mtx", &format!("{BANNER}2 1\n1\n-1\n"));
-    let singular = folder.matrix("s.mtx", 2, 2, &[(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "4")]);
-    let out = folder.name("x.mtx");
-    let noted: [(&[&str], i32); 2] = [
-        (&["solve", &indefinite, "--rhs", &b, "--max-iters", "40"], 0),
-        (&["solve", &singular, "--solver", "direct", "--out", &out], 3),
-    ];
+    let upper = "%%MatrixMarket matrix coordinate real symmetric\n2 2 3\n1 1 2\n1 2 -1\n2 2 2\n";
+    let upper = folder.file("upper.mtx", upper);
+    let noted: [(&[&str], i32); 2] =
+        [(&["solve", &indefinite, "--rhs", &b, "--max-iters", "40"], 0), (&["solve", &upper], 0)];
     for (args, code) in noted {
         let loud = run(args);
         assert_eq!(loud.status.code(), Some(code), "{}", stderr(&loud));

@@ -78,6 +78,8 @@ pub struct Memory {
     pub resident: u64,
     /// Rate of such a product as a share of the memory's rate. `None` if its bytes cost nothing beyond the work on them.
     pub resident_rate: Option<f64>,
+    /// Bytes of a vector up to which its elements are read in any order about as fast as in their own.
+    pub near: u64,
     /// Bytes of each level of cache, as the driver or the system gives them; empty if unknown. They decide nothing.
     pub caches: Vec<u64>,
 }
@@ -289,8 +291,14 @@ mod tests {
     #[test]
     fn a_product_costs_its_call_and_the_slowest_of_work_bytes_and_chain() {
         let mut profile = Profile::reference();
-        profile.memory =
-            Memory { nanoseconds_per_byte: 0.5, units: 1, resident: 1000, resident_rate: None, caches: Vec::new() };
+        profile.memory = Memory {
+            nanoseconds_per_byte: 0.5,
+            units: 1,
+            resident: 1000,
+            resident_rate: None,
+            near: 100,
+            caches: Vec::new(),
+        };
         let cost = Cost { call: 10.0, row: 1.0, place: 2.0, padded: 3.0, efficiency: 0.5, step: 4.0 };
         let work = Work { rows: 10, places: 100, entries: 100, bytes: 1000, chain: 1 };
         // 10 rows and 100 places; the bytes are in the cache and free.

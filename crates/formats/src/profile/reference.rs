@@ -22,6 +22,7 @@ pub(super) fn profile() -> Profile {
             // What a large third-level cache holds.
             resident: 32 << 20,
             resident_rate: None,
+            near: 1 << 20,
             caches: Vec::new(),
         },
         products: Products {

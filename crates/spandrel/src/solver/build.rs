@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rayon::prelude::*;
 use spandrel_formats::permutation::Permutation;
-use spandrel_formats::{Csr, Real, Survey};
+use spandrel_formats::{Csr, Profile, Real, Survey};
 use spandrel_solvers::{Direct, Error, Method, Phase, Progress, Result};
 
 use super::device::{DeviceSolver, Running};
@@ -15,6 +16,7 @@ use super::finish::factored;
 use super::measure;
 use super::plan::{Event, Plan, Stage};
 use super::policy;
+use super::prepare;
 use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
 
@@ -172,6 +174,46 @@ fn amd<T: Real>(_: &Csr<T>) -> Result<Permutation> {
     Err(Error::Unsupported { why: "amd is left out of this build; build with the feature faer".into() })
 }
 
+/// Mean distance of the entries from the diagonal, in rows.
+fn distance<T: Real>(a: &Csr<T>) -> f64 {
+    let of_row = |i: usize| a.row(i).0.iter().map(|&j| u64::from(j.abs_diff(i as u32))).sum::<u64>();
+    (0..a.nrows()).into_par_iter().map(of_row).sum::<u64>() as f64 / a.nnz().max(1) as f64
+}
+
+impl Plan {
+    /// Renumbers a large matrix whose rows read x from everywhere, if that brings most of what a row reads together: the products of an
+    /// iteration then read x from a cache, and incomplete factors are nearer to complete ones.
+    fn choose_order<T: Real>(
+        &mut self,
+        a: Arc<Csr<T>>,
+        (profile, updatable): (&Profile, bool),
+        reporter: &mut Reporter,
+    ) -> Result<System<T>> {
+        /// Share of the matrix's order from which entries are scattered; a matrix in random order has a third.
+        const SCATTERED: f64 = 0.1;
+        /// How much nearer entries have to come.
+        const NEARER: f64 = 4.0;
+        let n = a.nrows();
+        let is_large = (n * T::BYTES) as u64 > profile.memory.near;
+        if cfg!(not(feature = "sprs")) || self.method == Method::Direct || n != a.ncols() || !is_large {
+            return Ok(System { a, perm: None, places: None });
+        }
+        let before = distance(&*a);
+        if before < SCATTERED * n as f64 {
+            return Ok(System { a, perm: None, places: None });
+        }
+        reporter.stage(Stage::Reorder, Reorder::Rcm.as_str())?;
+        let system = System::renumbered(Reorder::Rcm, Arc::clone(&a), updatable)?;
+        let after = distance(&*system.a);
+        if after * NEARER > before {
+            return Ok(System { a, perm: None, places: None });
+        }
+        self.reorder = Reorder::Rcm;
+        self.reorder_why = format!("entries come {:.0} times nearer to the diagonal", before / after.max(1.0));
+        Ok(system)
+    }
+}
+
 /// A solve that is planned: nothing is allocated on a device yet.
 #[derive(Debug)]
 pub struct Planned<T: Element> {
@@ -208,18 +250,29 @@ impl<T: Element> Planned<T> {
             plan.method_why.push_str(", up to the rounding of its entries");
         }
         let not_finite = survey.not_finite.map(|at| entry_at(&a, at));
-        if settings.reorder != Reorder::None {
-            reporter.stage(Stage::Reorder, settings.reorder.as_str())?;
-        }
-        let system = System::renumbered(settings.reorder, a, settings.updatable)?;
+        let system = match settings.reorder {
+            Some(Reorder::None) => System { a, perm: None, places: None },
+            Some(by) => {
+                reporter.stage(Stage::Reorder, by.as_str())?;
+                System::renumbered(by, a, settings.updatable)?
+            }
+            None => {
+                let reference = Profile::reference();
+                let profile = if settings.reproducible { &reference } else { device.profile() };
+                plan.choose_order(a, (profile, settings.updatable), &mut reporter)?
+            }
+        };
         let survey = if system.perm.is_some() { Survey::of(&*system.a) } else { survey };
-        plan.choose_blocks(&system.a)?;
-        if plan.symmetric {
+        let prepared = plan.choose_scale(&settings, &system.a, &survey)?;
+        let survey = prepared.as_ref().map_or(survey, Survey::of);
+        let iterated = prepared.as_ref().unwrap_or(&*system.a);
+        plan.choose_blocks(iterated)?;
+        if plan.symmetric && prepared.is_none() {
             plan.choose_multigrid(&settings, &system.a, device.profile());
         }
-        let mut rival = Rival::new(Arc::clone(&system.a), plan.direct_options(), device.profile());
+        let mut rival = Rival::new(Arc::clone(&system.a), plan.direct_options::<T>(), device.profile());
         plan.choose_direct(&settings, &system.a, &mut rival, device.profile());
-        let candidates = plan.choose_format::<T, B>(&settings, (&system.a, &survey), device)?;
+        let candidates = plan.choose_format::<T, B>(&settings, (iterated, &survey), device)?;
         match plan.method {
             Method::Direct => {
                 (plan.backend, plan.device) = ("cpu", host());
@@ -274,7 +327,9 @@ impl<T: Element> Planned<T> {
         let mut setup = Setup::new(&mut reporter, &mut times);
         if settings.format == FormatChoice::Measured && plan.method != Method::Direct {
             setup.begin(Stage::Measure, "")?;
-            let measured = measure::fastest::<T, B>(device, &a, &candidates, plan.precision)?;
+            let prepared = plan.preparation.as_ref().map(|by| by.apply(&*a)).transpose()?;
+            let iterated = prepared.map_or_else(|| Arc::clone(&a), Arc::new);
+            let measured = measure::fastest::<T, B>(device, &iterated, &candidates, plan.precision)?;
             (plan.format, plan.format_why) = (measured.format, measured.why);
             setup.end_analyze();
         }
@@ -284,7 +339,7 @@ impl<T: Element> Planned<T> {
             Method::Direct if plan.direct_is_open => {
                 let analysed = rival.take().map_or_else(|| analysed(&a, &plan, &mut setup), Rival::take);
                 setup.begin(Stage::SetUp, "the factorisation")?;
-                let made = factored(&a, analysed, (&plan.direct_options(), device.profile()), &mut setup);
+                let made = factored(&a, analysed, (&plan.direct_options::<T>(), device.profile()), &mut setup);
                 setup.end_setup();
                 match made {
                     Ok((Some(direct), found)) => {
@@ -307,7 +362,7 @@ impl<T: Element> Planned<T> {
                                 plan.direct_is_open = false;
                             }
                         }
-                        Running::Iterative(T::engine(device, a, &mut plan, &mut setup)?)
+                        Running::Iterative(prepare::engine(device, a, &mut plan, &mut setup)?)
                     }
                 }
             }
@@ -318,7 +373,7 @@ impl<T: Element> Planned<T> {
                 Running::Direct(Box::new(direct))
             }
             Method::Cg | Method::BiCgStab | Method::Gmres => {
-                Running::Iterative(T::engine(device, a, &mut plan, &mut setup)?)
+                Running::Iterative(prepare::engine(device, a, &mut plan, &mut setup)?)
             }
         };
         if had_standby && plan.standby.is_none() {
@@ -362,7 +417,7 @@ pub(super) fn entry_at<T: Real>(a: &Csr<T>, at: usize) -> Error {
 /// The symbolic phase of a direct solve.
 fn analysed<T: Element>(a: &Arc<Csr<T>>, plan: &Plan, setup: &mut Setup<'_>) -> Result<Direct<T>> {
     setup.begin(Stage::SetUp, "the symbolic factorisation")?;
-    let direct = Direct::analyze(Arc::clone(a), &plan.direct_options());
+    let direct = Direct::analyze(Arc::clone(a), &plan.direct_options::<T>());
     setup.end_analyze();
     direct
 }

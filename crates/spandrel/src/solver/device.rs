@@ -15,6 +15,7 @@ use super::element::{Element, SolverBackend};
 use super::engine::{Call, Engine};
 use super::finish::{Answer, Singular, factored};
 use super::plan::{Plan, Replaced, Stage};
+use super::prepare;
 use super::rival::{Judge, Pace, Rival};
 use super::settings::Settings;
 use super::solution::{Attempt, Solution, Solutions};
@@ -278,7 +279,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
                     // The new values may be singular where the old were not, or the other way round.
                     let mut times = Times::default();
                     let mut setup = Setup::new(&mut self.reporter, &mut times);
-                    let options = self.plan.direct_options();
+                    let options = self.plan.direct_options::<T>();
                     let analysed = Direct::analyze(Arc::clone(&next), &options);
                     let (made, singular) = factored(&next, analysed, (&options, device.profile()), &mut setup)?;
                     let Some(made) = made else {
@@ -363,7 +364,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         // The old one goes first: the two need not fit beside each other.
         self.running = None;
         let mut setup = Setup::new(&mut self.reporter, times);
-        let engine = T::engine(device, host, &mut next, &mut setup)?;
+        let engine = prepare::engine(device, host, &mut next, &mut setup)?;
         next.preconditioner_why = format!("{from} came to nothing");
         next.replaced = Some(match next.replaced.take() {
             Some(again) => Replaced { from, to: again.to, why: format!("{why}; {to} failed ({})", again.why) },
@@ -418,7 +419,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     }
 
     pub(super) fn new_rival(&self, host: &Arc<Csr<T>>, device: &B) -> Rival<T> {
-        Rival::new(Arc::clone(host), self.plan.direct_options(), device.profile())
+        Rival::new(Arc::clone(host), self.plan.direct_options::<T>(), device.profile())
     }
 
     /// Runs a method, and says whether it gave way to a factorisation on the way.

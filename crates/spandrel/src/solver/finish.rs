@@ -20,7 +20,10 @@ use super::build::{Lap, Setup, Times};
 use super::device::{DeviceSolver, Ended, Running};
 use super::element::{Element, SolverBackend};
 use super::plan::{Plan, Stage};
+use super::prepare;
+use super::prepare::Preparation;
 use super::rival::Rival;
+use super::settings::Scale;
 use super::solution::Attempt;
 use super::words::counted;
 
@@ -193,7 +196,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             format!("{tried} ended as {} after {after}", outcome.status)
         };
         self.reporter.note(&format!("{why}; a complete factorisation takes over"))?;
-        let options = self.plan.direct_options();
+        let options = self.plan.direct_options::<T>();
         let mut setup = Setup::new(&mut self.reporter, times);
         setup.begin(Stage::SetUp, "the factorisation")?;
         let made = factored(&host, rival.take(), (&options, device.profile()), &mut setup);
@@ -261,12 +264,17 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if is_regular && is_doubtful && self.singular.is_none() {
             let defect = Defect::of(&*host);
             self.singular = defect.map(|defect| Singular { defect: Some(defect), why: String::new() });
+            if self.singular.is_none() {
+                answer.say(
+                    "the matrix is singular to working precision: rounding alone decides about parts of x".to_string(),
+                );
+            }
         }
         if is_regular && let Some(singular) = &self.singular {
             let contradiction = singular.defect.as_ref().and_then(|defect| defect.contradiction(&*host, b));
             if contradiction.is_none() {
                 let mut setup = Setup::new(&mut self.reporter, times);
-                let options = self.plan.direct_options();
+                let options = self.plan.direct_options::<T>();
                 let made = regularized(&host, (&options, device.profile()), &mut setup)?;
                 setup.end_setup();
                 if let Some(regular) = made {
@@ -353,6 +361,11 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let mut plan = self.plan.clone();
         (plan.method, plan.restart) = (Method::Gmres, RESTART);
         (plan.preconditioner, plan.standby) = (Precond::Ilut(IlutOptions::default()), None);
+        if let (false, None, Some(host)) = (plan.symmetric, self.settings.scale, &self.host)
+            && let Ok(Some(matched)) = Preparation::of(Scale::Match, &**host, false)
+        {
+            (plan.preparation, plan.scale) = (Some(Arc::new(matched)), Scale::Match);
+        }
         let Ended { outcome, method, .. } = &answer.ended;
         let why = format!("{method} with {} ended as {}", self.plan.preconditioner, outcome.status);
         self.iterate_as(device, b, answer, (plan, &why), times)
@@ -373,7 +386,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         (plan.direct_is_open, plan.method_is_open, plan.otherwise) = (false, false, None);
         self.reporter.note(&format!("{why}; {} with {} takes over", plan.method, plan.preconditioner))?;
         let mut setup = Setup::new(&mut self.reporter, times);
-        let engine = match T::engine(device, host, &mut plan, &mut setup) {
+        let engine = match prepare::engine(device, host, &mut plan, &mut setup) {
             Ok(engine) => engine,
             Err(error @ Error::Interrupted { .. }) => return Err(error),
             Err(_) => return Ok(answer),

@@ -12,6 +12,7 @@ use spandrel_solvers::{
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
 use super::build::Setup;
+use super::kernel::projected;
 use super::plan::{FactorReport, Plan, Replaced};
 use super::supply::Given;
 use crate::incomplete::{Chosen, Incomplete, Renew};
@@ -143,7 +144,7 @@ pub(super) fn make<T: Real, B: Makes<T>>(
         }
     };
     plan.factor = made.factor;
-    Ok(made.m)
+    projected(device, plan, made.m)
 }
 
 fn named<T: Real, B: Makes<T>>(

@@ -25,10 +25,12 @@ mod device;
 mod element;
 mod engine;
 mod finish;
+mod kernel;
 mod made;
 mod measure;
 mod plan;
 mod policy;
+mod prepare;
 mod rival;
 mod settings;
 mod solution;
@@ -50,7 +52,7 @@ pub use build::{Planned, Times};
 pub use device::DeviceSolver;
 pub use element::{Element, SolverBackend};
 pub use plan::{Event, FactorReport, Plan, Replaced, Stage};
-pub use settings::{Fallback, FormatChoice, Precision, Reorder, Settings, Tolerance, or_auto};
+pub use settings::{Fallback, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, or_auto};
 pub use solution::{Attempt, Solution, Solutions};
 
 use build::{Reporter, Watch};
@@ -91,8 +93,14 @@ impl Builder {
         format: FormatChoice => format,
         /// The element types. Default [`Precision::Native`].
         precision: Precision => precision,
-        /// The renumbering. Default [`Reorder::None`].
-        reorder: Reorder => reorder,
+        /// The renumbering. Default, or `None`: by the matrix.
+        reorder: Option<Reorder> => reorder,
+        /// How rows and columns are scaled for an iteration. Default, or `None`: by the matrix.
+        scale: Option<Scale> => scale,
+        /// Whether the x nearest to a solution is wanted: the least ||b - A x||, for a matrix of any rank and shape. Default false.
+        least_squares: bool => least_squares,
+        /// What is known of the matrix's null space. Default: nothing.
+        null_space: NullVectors => null_space,
         /// The relative goal. Default: [`Tolerance::of`] the element type.
         rtol: Option<f64> => rtol,
         /// The absolute goal. Default 0.

@@ -1,11 +1,18 @@
 //! The plan of a solve: what will run, and why. It is decided before anything is allocated for it.
 
 use std::fmt;
+use std::sync::Arc;
 
-use spandrel_solvers::{DirectOptions, Method, Options, Precond, Progress};
+use spandrel_formats::Real;
+use spandrel_solvers::{DirectOptions, Method, Options, Precond, Progress, direct};
 
-use super::settings::{Precision, Reorder};
+use super::prepare::Preparation;
+use super::settings::{NullVectors, Precision, Reorder, Scale};
 use super::words::counted;
+
+/// Steps of refinement of regularised least squares. With delta the cube root of the unit roundoff u, a step leaves delta^2 / (sigma^2 + delta^2) of
+/// the error that belongs to a singular value sigma, and what is left open by a singular matrix is rounded by u / delta^2 = delta.
+const LEAST_SQUARES_STEPS: usize = 12;
 
 /// What will run, and why. `Display` writes it as `spandrel solve` prints it.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +54,12 @@ pub struct Plan {
     pub element: &'static str,
     /// The renumbering.
     pub reorder: Reorder,
+    /// Why.
+    pub reorder_why: String,
+    /// How rows and columns are scaled for the iteration.
+    pub scale: Scale,
+    /// Why.
+    pub scale_why: String,
     /// Whether only kernels with a shared order of summation run.
     pub reproducible: bool,
     /// The relative goal.
@@ -63,6 +76,12 @@ pub struct Plan {
     pub restart: usize,
     /// What a user should know before the solve begins.
     pub warnings: Vec<String>,
+    /// Whether the least ||b - A x|| is wanted.
+    pub least_squares: bool,
+    /// What is known of the null space.
+    pub null_space: NullVectors,
+    /// The scaling, if it changes anything.
+    pub(super) preparation: Option<Arc<Preparation>>,
     /// Whether another method may take over.
     pub(super) method_is_open: bool,
     /// Whether a complete factorisation may take over, or was chosen by the policy.
@@ -117,8 +136,13 @@ impl Plan {
     }
 
     /// The options of a factorisation.
-    pub(super) fn direct_options(&self) -> DirectOptions {
-        DirectOptions { rtol: Some(self.rtol), atol: self.atol, ..DirectOptions::default() }
+    pub(super) fn direct_options<T: Real>(&self) -> DirectOptions {
+        let options = DirectOptions { rtol: Some(self.rtol), atol: self.atol, ..DirectOptions::default() };
+        if !self.least_squares {
+            return options;
+        }
+        let regularization = T::UNIT_ROUNDOFF.cbrt();
+        DirectOptions { method: Some(direct::Method::Qr), regularization, refinements: LEAST_SQUARES_STEPS, ..options }
     }
 
     /// Turns to a complete factorisation; the plan until now is kept.
@@ -157,7 +181,18 @@ impl fmt::Display for Plan {
         writeln!(f, "{:<9}{}{by} ({}{shifted})", "precond", self.preconditioner, self.preconditioner_why)?;
         write!(f, "{:<9}{}, {} ({})", "format", self.format, self.precision_name(), self.format_why)?;
         if self.reorder != Reorder::None {
-            write!(f, "\n{:<9}reordered by {}, x in the matrix's own numbering", "numbers", self.reorder)?;
+            write!(
+                f,
+                "\n{:<9}reordered by {} ({}), x in the matrix's own numbering",
+                "numbers", self.reorder, self.reorder_why
+            )?;
+        }
+        if self.scale != Scale::None && self.method != Method::Direct {
+            write!(
+                f,
+                "\n{:<9}{} ({}); residuals are those of the matrix as given",
+                "scale", self.scale, self.scale_why
+            )?;
         }
         Ok(())
     }

@@ -11,10 +11,12 @@ use spandrel_formats::{Csr, Grid, Profile, Real, Survey};
 use spandrel_solvers::direct::Factorable;
 use spandrel_solvers::multigrid::Expected;
 use spandrel_solvers::{Error, GmresOptions, Method, Options, Precond, Result};
+use spandrel_sptrsv::IlutOptions;
 
 use super::plan::Plan;
+use super::prepare::{Preparation, asked_for};
 use super::rival::{Pace, Rival, is_dominant};
-use super::settings::{Fallback, FormatChoice, Precision, Settings, Tolerance};
+use super::settings::{Fallback, FormatChoice, NullVectors, Precision, Scale, Settings, Tolerance};
 use crate::any::{Choice, EveryFormat};
 
 const ASKED_FOR: &str = "as asked for";
@@ -36,6 +38,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
     let (nrows, ncols) = (a.nrows(), a.ncols());
     let auto = Method::choose_by(survey, nrows == ncols);
     let (method, method_why) = match settings.method {
+        None if settings.least_squares => (Method::Direct, "least squares, as asked for"),
         None => (auto.solver, auto.solver_why),
         Some(method) => (method, ASKED_FOR),
     };
@@ -90,7 +93,13 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         format_why: String::new(),
         precision: settings.precision,
         element: if T::BYTES == 4 { "f32" } else { "f64" },
-        reorder: settings.reorder,
+        reorder: settings.reorder.unwrap_or_default(),
+        reorder_why: ASKED_FOR.to_string(),
+        scale: Scale::None,
+        scale_why: String::new(),
+        preparation: None,
+        least_squares: settings.least_squares,
+        null_space: settings.null_space,
         reproducible: settings.reproducible,
         rtol: settings.rtol.unwrap_or(goal.rtol),
         atol: settings.atol,
@@ -116,6 +125,8 @@ fn is_open_to_factors(settings: &Settings) -> bool {
         && settings.precision == Precision::Native
         && settings.restart.is_none()
         && settings.stagnation.is_none()
+        && !settings.least_squares
+        && settings.null_space == NullVectors::None
         && !settings.reproducible
         && settings.fallback == Fallback::Auto
 }
@@ -123,6 +134,19 @@ fn is_open_to_factors(settings: &Settings) -> bool {
 /// Refuses settings that contradict the method or the matrix's shape.
 fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) -> Result<()> {
     let direct = method == Method::Direct;
+    if settings.least_squares && !direct {
+        return Err(unsupported(format!(
+            "least squares are solved by a factorisation, not by {method}; leave one of them out"
+        )));
+    }
+    let names_vectors = settings.null_space != NullVectors::None;
+    if names_vectors
+        && (direct || settings.precision == Precision::Refined || !matches!(settings.scale, None | Some(Scale::None)))
+    {
+        return Err(unsupported(
+            "a known null space is for cg, bicgstab and gmres in native or mixed precision, on the matrix as it is; leave it out, or the direct method, refined precision and scale",
+        ));
+    }
     if !direct && nrows != ncols {
         return Err(Error::NotSquare { solver: method.as_str(), nrows, ncols });
     }
@@ -174,6 +198,64 @@ impl Plan {
         )))
     }
 
+    /// Decides how rows and columns are scaled for the iteration, for the matrix in the numbering of the solve, and returns the matrix
+    /// that is iterated with if that is another. A matrix without symmetry whose diagonal cannot be inverted gets a matching and ILUT.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a scaling that was named and contradicts the matrix or the method.
+    pub(super) fn choose_scale<T: Real>(
+        &mut self,
+        settings: &Settings,
+        a: &Csr<T>,
+        survey: &Survey,
+    ) -> Result<Option<Csr<T>>> {
+        let is_known = settings.null_space != NullVectors::None;
+        if self.method == Method::Direct || self.nrows == 0 || survey.not_finite.is_some() || is_known {
+            return match settings.scale {
+                Some(scale @ (Scale::Equilibrate | Scale::Match)) if self.method == Method::Direct => Err(unsupported(
+                    format!("direct scales by its own rules; leave {scale} out, or use an iterative method"),
+                )),
+                _ => Ok(None),
+            };
+        }
+        let is_hollow = survey.not_invertible.is_some() && !survey.symmetric;
+        let is_open = settings.fallback == Fallback::Auto && settings.format == FormatChoice::Auto;
+        let (scale, why) = match settings.scale {
+            Some(scale) => (scale, ASKED_FOR.to_string()),
+            None if is_hollow && is_open && settings.preconditioner.is_none() && settings.method.is_none() => {
+                (Scale::Match, self.preconditioner_why.clone())
+            }
+            None => match asked_for(a) {
+                Some(why) if is_open => (Scale::Equilibrate, why),
+                _ => return Ok(None),
+            },
+        };
+        if scale == Scale::Match && self.method == Method::Cg {
+            return Err(unsupported(
+                "a matching exchanges rows, so the matrix is symmetric no more; use equilibrate with cg, or bicgstab or gmres",
+            ));
+        }
+        let made = match Preparation::of(scale, a, survey.symmetric) {
+            Ok(made) => made,
+            Err(error) if settings.scale.is_some() => return Err(error),
+            // A singular matrix is told by what comes later.
+            Err(_) => return Ok(None),
+        };
+        let Some(made) = made else { return Ok(None) };
+        let prepared = match made.apply(a) {
+            Ok(prepared) => prepared,
+            Err(error) if settings.scale.is_some() => return Err(error),
+            Err(_) => return Ok(None),
+        };
+        (self.scale, self.scale_why, self.preparation) = (scale, why, Some(Arc::new(made)));
+        if scale == Scale::Match && settings.preconditioner.is_none() {
+            self.preconditioner = Precond::Ilut(IlutOptions::default());
+            self.preconditioner_why = "the rows are matched to the columns".to_string();
+            self.otherwise = (settings.fallback == Fallback::Auto).then_some(Precond::Jacobi);
+        }
+        Ok(Some(prepared))
+    }
+
     /// Takes multigrid instead of IC(0) if the policy chose that and [`Expected`] says that multigrid is faster, for the matrix in the
     /// numbering of the solve. Reproducible solves and narrow preconditioners keep IC(0).
     pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
@@ -215,7 +297,8 @@ impl Plan {
             return;
         }
         let pace = Pace::of(&**a, (self.method, self.preconditioner), profile);
-        let is_weak = self.preconditioner == Precond::None || (self.symmetric && self.method != Method::Cg);
+        let is_weak = matches!(self.preconditioner, Precond::None | Precond::Ilut(_))
+            || (self.symmetric && self.method != Method::Cg);
         // LU's analysis takes longer than many an iteration.
         let is_small = rival.analysis(self.symmetric) < SMALL;
         let looks = is_weak

@@ -71,6 +71,32 @@ names! {
 }
 
 names! {
+    /// How rows and columns are prepared for an iteration. It is undone in x, and residuals are those of the matrix as given. A factorisation
+    /// scales by its own rules.
+    Scale, "scaling",
+    /// Not at all.
+    #[default]
+    None = "none",
+    /// Rows and columns are multiplied by powers of two, so that the largest entry of each is near 1; symmetrically, if the matrix is
+    /// symmetric.
+    Equilibrate = "equilibrate",
+    /// Rows are exchanged and scaled so that the product of the diagonal is as large as can be, and no entry exceeds it (maximum product
+    /// matching).
+    Match = "match"
+}
+
+names! {
+    /// A null space that the caller knows of. The system is then solved for the b without its part in the null space of A^T, which has to be the
+    /// same, and x has no part in it.
+    NullVectors, "null space",
+    /// None is known.
+    #[default]
+    None = "none",
+    /// The constant vectors: A 1 = 0 and A^T 1 = 0, as in pure Neumann problems.
+    Constant = "constant"
+}
+
+names! {
     /// Whether a method or preconditioner that was not asked for by name is replaced if it fails.
     Fallback, "fallback",
     /// Another method or preconditioner takes over; [`crate::solver::Solution::attempts`] tells of it.
@@ -158,8 +184,14 @@ pub struct Settings {
     pub format: FormatChoice,
     /// The element types.
     pub precision: Precision,
-    /// The renumbering.
-    pub reorder: Reorder,
+    /// The renumbering; `None` to decide by the matrix.
+    pub reorder: Option<Reorder>,
+    /// How rows and columns are scaled for an iteration; `None` to decide by the matrix.
+    pub scale: Option<Scale>,
+    /// Whether the least ||b - A x|| is wanted, by a factorisation.
+    pub least_squares: bool,
+    /// What is known of the null space.
+    pub null_space: NullVectors,
     /// The relative goal; `None` for that of [`Tolerance::of`] the element type.
     pub rtol: Option<f64>,
     /// The absolute goal.
@@ -188,7 +220,10 @@ impl Default for Settings {
             preconditioner: None,
             format: FormatChoice::Auto,
             precision: Precision::Native,
-            reorder: Reorder::None,
+            reorder: None,
+            scale: None,
+            least_squares: false,
+            null_space: NullVectors::None,
             rtol: None,
             atol: 0.0,
             max_iterations: None,
@@ -230,6 +265,9 @@ mod tests {
         }
         for &reorder in Reorder::ALL {
             assert_eq!(reorder.to_string().parse(), Ok(reorder));
+        }
+        for &scale in Scale::ALL {
+            assert_eq!(scale.to_string().to_uppercase().parse(), Ok(scale));
         }
         let formats = FormatChoice::NAMES.iter().map(|name| FormatChoice::Named(name));
         for format in formats.chain([FormatChoice::Auto, FormatChoice::Measured]) {
