@@ -1,0 +1,426 @@
+//! A device of one rank as a backend whose vectors are those of all ranks.
+//!
+//! The length of a vector is that of the whole vector, and so is [`Operator::shape`](spandrel_backend::Operator::shape)
+//! of a distributed matrix; slices on the host have the rows of this rank. So a solver that is written for one device
+//! compares sizes, sets limits and chooses restarts by the same numbers on every rank, also on a rank without rows.
+//!
+//! Element-wise operations run on the device as they are. Dot products and norms, fused or not, are completed by the
+//! other ranks ([`Join`]). The monitor is the device's own: it sees the same scalars on every rank and decides alike.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{
+    Backend, Coeff, Device, Error, Gate, Join, Latest, Phase, Profile, Quantity, Report, Result, Step, Watch,
+};
+use spandrel_formats::Real;
+
+use crate::communicator::Communicator;
+use crate::layout::Layout;
+use crate::partition::Partition;
+use crate::rows::{Column, Rows};
+use crate::team::{Call, Team, Traffic};
+
+/// The device of one rank, as part of all of them: a backend whose vectors lie on all ranks.
+///
+/// The length of a vector is that of the whole vector; slices on the host have the rows of this rank. Every rank must
+/// call the same operations in the same order. Element-wise operations are local; dot products, products with matrices,
+/// and the methods that say so wait for the other ranks.
+pub struct Distributed<B, C> {
+    device: B,
+    team: Arc<Team<C>>,
+    /// One per length. The first is that of `upload`.
+    layouts: Mutex<Vec<Arc<Layout<B>>>>,
+}
+
+impl<B: Device, C: Communicator> fmt::Debug for Distributed<B, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Distributed")
+            .field("rank", &self.rank())
+            .field("size", &self.size())
+            .field("device", &self.device.describe())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<B: Join, C: Communicator> Distributed<B, C> {
+    /// Joins a device to those of the other ranks.
+    ///
+    /// Nothing is known yet of how vectors lie on the ranks: [`Distributed::lay_out`] says it, and so does the first
+    /// [`crate::DistributedMat`].
+    pub fn new(device: B, communicator: C) -> Self {
+        Self { device, team: Arc::new(Team::new(communicator)), layouts: Mutex::default() }
+    }
+
+    /// Says how vectors of `partition.len()` elements lie on the ranks. The first layout is that of
+    /// [`Backend::upload`]. A layout that is known already is returned. Waits for the other ranks, which must say the
+    /// same.
+    ///
+    /// # Errors
+    /// [`Error::Rank`] if another rank says something else; [`Error::Unsupported`] for a partition for another number
+    /// of ranks, or if another partition of as many rows is in use.
+    pub fn lay_out(&self, partition: Partition) -> Result<Arc<Layout<B>>> {
+        let ends: Vec<u64> = (0..partition.size()).map(|rank| partition.rows(rank).end).collect();
+        let all = self.team.numbers(&[ends.len() as u64, digest(&ends)])?;
+        if let Some(rank) = all.iter().position(|other| *other != all[self.rank()]) {
+            let why = "splits the rows otherwise than this rank; give every rank the same partition".to_owned();
+            return Err(self.team.fail(Error::Rank { rank, why }));
+        }
+        self.known_or_new(partition)
+    }
+
+    /// As [`Distributed::lay_out`], once all ranks agree.
+    pub(crate) fn known_or_new(&self, partition: Partition) -> Result<Arc<Layout<B>>> {
+        if partition.size() != self.size() {
+            let why = format!("it is for {} ranks, and there are {}", partition.size(), self.size());
+            return Err(Error::Unsupported { op: "a layout", noun: "a partition", why });
+        }
+        let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
+        match layouts.iter().find(|known| known.len() as u64 == partition.len()) {
+            Some(known) if *known.partition() == partition => Ok(Arc::clone(known)),
+            Some(_) => Err(Error::Unsupported {
+                op: "a layout",
+                noun: "a partition",
+                why: format!(
+                    "vectors of {} elements lie otherwise already; use one partition for both",
+                    partition.len()
+                ),
+            }),
+            None => {
+                let layout = Arc::new(Layout::new(&self.device, &self.team, partition));
+                layouts.push(Arc::clone(&layout));
+                Ok(layout)
+            }
+        }
+    }
+
+    /// The layout of vectors that follows from the rows of all ranks: as [`Distributed::lay_out`], for ranks that know
+    /// their own rows only. Waits for the other ranks.
+    ///
+    /// # Errors
+    /// On every rank: [`Error::Unsupported`] if the rows of the ranks do not follow each other, or a rank ends inside a
+    /// block ([`Partition`]).
+    pub fn lay_out_rows<T: Real, J: Column>(&self, rows: &Rows<T, J>) -> Result<Arc<Layout<B>>> {
+        let all = self.team.numbers(&[rows.first(), rows.len() as u64, rows.ncols()])?;
+        let refused = |why: String| Error::Unsupported { op: "a distributed matrix", noun: "rows", why };
+        let mut begins = vec![0];
+        for (rank, of) in all.iter().enumerate() {
+            let &[first, len, ncols] = &of[..] else { return Err(refused("a rank gives no sizes".into())) };
+            let end = begins[rank];
+            if first != end {
+                return Err(refused(format!(
+                    "rank {rank} begins with row {first}, and the ranks before it end at row {end}; the rows of the ranks must follow each other"
+                )));
+            }
+            if ncols != all[0][2] {
+                return Err(refused(format!("rank {rank} has {ncols} columns, and rank 0 has {}", all[0][2])));
+            }
+            begins.push(end + len);
+        }
+        self.known_or_new(Partition::new(begins)?)
+    }
+
+    /// Agrees on the outcome of a phase that may fail on some ranks only: `mine` if it succeeded on all of them. If it
+    /// failed on this rank, its error; otherwise [`Error::Rank`] with the reason of the first rank where it failed.
+    /// Waits for the other ranks, which must call it too.
+    ///
+    /// # Errors
+    /// Those of the phase, on every rank.
+    pub fn together<R, E: From<Error> + fmt::Display>(
+        &self,
+        mine: std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        self.team.together(mine)
+    }
+
+    /// Brings a vector to the host of rank 0, whole. Other ranks get `None`. Waits for the other ranks.
+    ///
+    /// # Errors
+    /// Those of [`Backend::download`]; [`Error::Rank`]; [`Error::OutOfMemory`].
+    pub fn gather<T: Real>(&self, v: &Vector<T, B>) -> Result<Option<Vec<T>>>
+    where
+        B: Backend<T>,
+    {
+        let mine = self.told(v.layout.device().download(&v.part))?;
+        let Some(parts) = self.team.gather(bytemuck::cast_slice(&mine))? else { return Ok(None) };
+        let mut whole = Vec::new();
+        whole.try_reserve_exact(v.layout.len()).map_err(|_| Error::OutOfMemory {
+            device: B::NAME,
+            what: "a whole vector on the host of rank 0",
+            bytes: (v.layout.len() * T::BYTES) as u64,
+        })?;
+        for part in parts {
+            whole.extend(part.chunks_exact(T::BYTES).map(bytemuck::pod_read_unaligned::<T>));
+        }
+        Ok(Some(whole))
+    }
+
+    /// Makes a vector of another layout than the first from the rows of this rank.
+    ///
+    /// # Errors
+    /// Those of [`Backend::upload`].
+    pub fn upload_as<T: Real>(&self, layout: &Arc<Layout<B>>, host: &[T]) -> Result<Vector<T, B>>
+    where
+        B: Backend<T>,
+    {
+        let own = expect_len("upload", "the part of this rank", host.len(), layout.own());
+        let part = self.told(own.and_then(|()| layout.device().upload(host)))?;
+        Ok(Vector { part, layout: Arc::clone(layout) })
+    }
+}
+
+impl<B, C: Communicator> Distributed<B, C> {
+    /// The number of this rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.team.rank()
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.team.size()
+    }
+
+    /// The device of this rank by itself. Its dot products are those of the rows of this rank.
+    pub fn device(&self) -> &B {
+        &self.device
+    }
+
+    /// What this rank has sent so far for one kind of operation.
+    pub fn traffic(&self, call: Call) -> Traffic {
+        self.team.traffic(call)
+    }
+
+    /// What every rank says, in the order of the ranks: as many numbers from each. Waits for the other ranks.
+    ///
+    /// # Errors
+    /// [`Error::Rank`], also if another rank gives another number of numbers.
+    pub fn everywhere(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
+        self.team.numbers(mine)
+    }
+
+    pub(crate) fn team(&self) -> &Team<C> {
+        &self.team
+    }
+
+    /// Tells the other ranks of an error of this one.
+    pub(crate) fn told<R>(&self, outcome: Result<R>) -> Result<R> {
+        outcome.map_err(|error| self.team.fail(error))
+    }
+
+    /// The layout of vectors of `len` elements.
+    fn layout(&self, len: usize) -> Result<Arc<Layout<B>>> {
+        let layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = layouts.iter().find(|layout| layout.len() == len).map(Arc::clone);
+        found.ok_or_else(|| match layouts.first() {
+            Some(first) => {
+                let what = "a vector (or lay out vectors of that length first)";
+                Error::Shape { op: "a distributed device", what, found: len, expected: first.len() }
+            }
+            None => no_layout(),
+        })
+    }
+
+    /// The layout of `upload`.
+    fn first_layout(&self) -> Result<Arc<Layout<B>>> {
+        let layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
+        layouts.first().map(Arc::clone).ok_or_else(no_layout)
+    }
+}
+
+fn no_layout() -> Error {
+    let why = "nothing says yet which rank has which rows; make the matrix first, or call `lay_out`".to_owned();
+    Error::Unsupported { op: "a vector", noun: "several ranks", why }
+}
+
+/// A number that differs for different lists, with near certainty (FNV-1a).
+pub(crate) fn digest(numbers: &[u64]) -> u64 {
+    let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A vector that lies on all ranks.
+pub struct Vector<T: Real, B: Backend<T>> {
+    pub(crate) part: B::Vector,
+    pub(crate) layout: Arc<Layout<B>>,
+}
+
+impl<T: Real, B: Backend<T>> fmt::Debug for Vector<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vector").field("element", &T::NAME).field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+impl<T: Real, B: Backend<T>> Vector<T, B> {
+    /// How it lies on the ranks.
+    pub fn layout(&self) -> &Arc<Layout<B>> {
+        &self.layout
+    }
+    /// The rows of this rank, as a vector of the rank's own device.
+    pub fn part(&self) -> &B::Vector {
+        &self.part
+    }
+    /// The rows of this rank, for writing.
+    pub fn part_mut(&mut self) -> &mut B::Vector {
+        &mut self.part
+    }
+}
+
+impl<B: Join, C: Communicator> Device for Distributed<B, C> {
+    const NAME: &'static str = B::NAME;
+    type Graph = ();
+    type Monitor = B::Monitor;
+
+    fn describe(&self) -> String {
+        format!("rank {} of {}: {}", self.rank(), self.size(), self.device.describe())
+    }
+    fn profile(&self) -> &Profile {
+        self.device.profile()
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.told(self.device.synchronize())
+    }
+    fn agree(&self, mine: u64) -> Result<u64> {
+        self.team.largest(mine)
+    }
+    /// Records nothing: messages pass through the host.
+    fn capture<S: Step<Self>>(&self, _: &mut S) -> Result<()> {
+        Ok(())
+    }
+    unsafe fn replay<S: Step<Self>>(&self, (): &(), step: &mut S) -> Result<()> {
+        step.enqueue(self)
+    }
+    fn monitor(&self, watch: &Watch) -> Result<B::Monitor> {
+        self.told(self.device.monitor(watch))
+    }
+    fn resume(&self, monitor: &mut B::Monitor) -> Result<()> {
+        self.told(self.device.resume(monitor))
+    }
+    fn rearm(&self, monitor: &mut B::Monitor, watch: &Watch) -> Result<()> {
+        self.told(self.device.rearm(monitor, watch))
+    }
+    fn report_latest(&self, monitor: &B::Monitor) -> Result<Latest> {
+        self.told(self.device.report_latest(monitor))
+    }
+    fn report(&self, monitor: &B::Monitor) -> Result<Report> {
+        self.told(self.device.report(monitor))
+    }
+}
+
+/// The device of an operation on `x` whose other operands are `others`; all must have the length of `x`.
+fn operands<'v, T: Real, B: Backend<T>>(
+    op: &'static str,
+    x: &'v Vector<T, B>,
+    others: &[(&'static str, &Vector<T, B>)],
+) -> Result<&'v B> {
+    let layout = &x.layout;
+    for (what, other) in others {
+        expect_len(op, what, other.layout.len(), layout.len())?;
+    }
+    Ok(layout.device())
+}
+
+impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<B, C> {
+    type Vector = Vector<T, B>;
+    type Scalar = B::Scalar;
+
+    /// `len` is the length of the whole vector.
+    fn zeros(&self, len: usize) -> Result<Self::Vector> {
+        let layout = self.layout(len)?;
+        let part = self.told(layout.device().zeros(layout.own()))?;
+        Ok(Vector { part, layout })
+    }
+    /// `host` has the rows of this rank, in the layout that was said first.
+    fn upload(&self, host: &[T]) -> Result<Self::Vector> {
+        self.upload_as(&self.first_layout()?, host)
+    }
+    /// `host` has the rows of this rank.
+    fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()> {
+        self.told(v.layout.device().write(host, &mut v.part))
+    }
+    /// Returns the rows of this rank. [`Distributed::gather`] brings a vector to rank 0, whole.
+    fn download(&self, v: &Self::Vector) -> Result<Vec<T>> {
+        self.told(v.layout.device().download(&v.part))
+    }
+    /// The length of the whole vector.
+    fn len(&self, v: &Self::Vector) -> usize {
+        v.layout.len()
+    }
+    fn scalar(&self, value: T) -> Result<Self::Scalar> {
+        self.told(self.device.scalar(value))
+    }
+    fn download_scalar(&self, s: &Self::Scalar) -> Result<T> {
+        self.told(self.device.download_scalar(s))
+    }
+    fn scalars(&self, count: usize, value: T) -> Result<Vec<Self::Scalar>> {
+        self.told(self.device.scalars(count, value))
+    }
+    fn download_scalars(&self, scalars: &[Self::Scalar]) -> Result<Vec<T>> {
+        self.told(self.device.download_scalars(scalars))
+    }
+
+    fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()> {
+        self.told(y.layout.device().fill(gate, value, &mut y.part))
+    }
+    fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()> {
+        self.told(operands("copy", x, &[("y", y)]).and_then(|be| be.copy(gate, &x.part, &mut y.part)))
+    }
+    fn axpby(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        self.told(operands("axpby", x, &[("y", y)]).and_then(|be| be.axpby(gate, a, &x.part, b, &mut y.part)))
+    }
+    fn axpbypcz(
+        &self,
+        gate: Gate<'_, Self>,
+        a: Coeff<'_, T, Self::Scalar>,
+        x: &Self::Vector,
+        b: Coeff<'_, T, Self::Scalar>,
+        y: &Self::Vector,
+        c: Coeff<'_, T, Self::Scalar>,
+        z: &mut Self::Vector,
+    ) -> Result<()> {
+        let be = operands("axpbypcz", x, &[("y", y), ("z", z)]);
+        self.told(be.and_then(|be| be.axpbypcz(gate, a, &x.part, b, &y.part, c, &mut z.part)))
+    }
+    fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()> {
+        let be = operands("hadamard", x, &[("y", y), ("z", z)]);
+        self.told(be.and_then(|be| be.hadamard(gate, &x.part, &y.part, &mut z.part)))
+    }
+    fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()> {
+        self.told(self.device.assign(gate, value, out))
+    }
+    fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
+        self.told(operands("dot", x, &[("y", y)]).and_then(|be| be.dot(gate, &x.part, &y.part, out)))
+    }
+    fn norm2(&self, gate: Gate<'_, Self>, x: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
+        self.told(x.layout.device().norm2(gate, &x.part, out))
+    }
+
+    fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()> {
+        self.told(self.device.observe(squared, phase, monitor))
+    }
+    fn require_positive(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        self.told(self.device.require_positive(value, what, monitor))
+    }
+    fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()> {
+        self.told(self.device.require_nonzero(value, what, monitor))
+    }
+
+    fn hadamard_dot(
+        &self,
+        gate: Gate<'_, Self>,
+        d: &Self::Vector,
+        r: &Self::Vector,
+        z: &mut Self::Vector,
+        rz: &mut Self::Scalar,
+    ) -> Result<()> {
+        let be = operands("hadamard_dot", d, &[("r", r), ("z", z)]);
+        self.told(be.and_then(|be| be.hadamard_dot(gate, &d.part, &r.part, &mut z.part, rz)))
+    }
+}

@@ -1,0 +1,152 @@
+//! The boundary of a rank's rows: the rows that need entries of x from other ranks, and the exchange that brings them.
+//!
+//! Layout: the boundary matrix has a row for each boundary row, and a column for each column that one of them has, in
+//! ascending order of the whole matrix: ghosts below, own columns, ghosts above. So its rows are summed as in the whole
+//! matrix. The x that it is multiplied with is packed in the same way (`exchange.rs`).
+//!
+//! Cost of a product: one message to each rank that needs entries, one from each that has some; boundary rows read
+//! their entries once more where the own block keeps them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use spandrel_backend::{Backend, Coeff, HostMemory, Join, Load, Mat, Result, Spmv};
+use spandrel_formats::index::{Offset, Ordinal};
+use spandrel_formats::{Csr, Error, Real};
+
+use crate::communicator::Communicator;
+use crate::exchange::Exchange;
+use crate::partition::Partition;
+use crate::rows::{Column, Rows};
+use crate::team::Team;
+
+/// The boundary rows of a rank as host data.
+pub(crate) struct Boundary<T> {
+    /// Their numbers among the rank's rows.
+    pub(crate) rows: Vec<Ordinal>,
+    matrix: Csr<T>,
+    /// The columns of the matrix, as columns of the whole matrix.
+    needed: Vec<u64>,
+    /// Own columns among them.
+    own: Range<usize>,
+}
+
+impl<T: Real> Boundary<T> {
+    /// Looks for the rows that have columns outside `own`, and copies them.
+    pub(crate) fn of<J: Column>(rows: &Rows<T, J>, own: &Range<u64>) -> spandrel_formats::Result<Self> {
+        let leaves = |cols: &[J]| {
+            let ends: [Option<u64>; 2] = [cols.first().map(|&c| c.into()), cols.last().map(|&c| c.into())];
+            ends.into_iter().flatten().any(|column| !own.contains(&column))
+        };
+        let found: Vec<Ordinal> = (0..rows.len()).filter(|&i| leaves(rows.row(i).0)).map(|i| i as Ordinal).collect();
+        let entries: usize = found.iter().map(|&i| rows.row(i as usize).0.len()).sum();
+        let refused = |_| Error::OutOfMemory { what: "the columns of boundary rows", bytes: 8 * entries as u64 };
+        let mut needed: Vec<u64> = Vec::new();
+        needed.try_reserve_exact(entries).map_err(refused)?;
+        needed.extend(found.iter().flat_map(|&i| rows.row(i as usize).0).map(|&column| -> u64 { column.into() }));
+        needed.sort_unstable();
+        needed.dedup();
+        let place = |column: u64| needed.partition_point(|&at| at < column);
+        let own = place(own.start)..place(own.end);
+        let mut row_ptr: Vec<Offset> = vec![0];
+        let (mut cols, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
+        for &i in &found {
+            let (of_row, value) = rows.row(i as usize);
+            cols.extend(of_row.iter().map(|&column| place(column.into()) as Ordinal));
+            values.extend_from_slice(value);
+            row_ptr.push(cols.len() as Offset);
+        }
+        let matrix = Csr::new(found.len(), needed.len(), row_ptr, cols, values)?;
+        Ok(Self { rows: found, matrix, needed, own })
+    }
+
+    /// Entries of the boundary rows in own columns.
+    pub(crate) fn own_entries(&self) -> usize {
+        let own = self.own.start as Ordinal..self.own.end as Ordinal;
+        self.matrix.col_idx().iter().filter(|column| own.contains(column)).count()
+    }
+}
+
+/// The boundary of a rank on its device.
+pub(crate) struct Halo<T: Real, B: Load<Csr<T>> + Backend<T>> {
+    rows: Vec<Ordinal>,
+    matrix: Mat<B, Csr<T>>,
+    exchange: Exchange,
+    work: Mutex<Work<B::Vector>>,
+}
+
+/// The packed x, and the boundary rows of y.
+struct Work<V> {
+    x: V,
+    y: V,
+}
+
+impl<T: Real, B: Load<Csr<T>> + Backend<T>> fmt::Debug for Halo<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [sends, receives] = self.exchange.neighbours();
+        f.debug_struct("Halo")
+            .field("rows", &self.rows.len())
+            .field("sends", &sends)
+            .field("receives", &receives)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: Real, B: Spmv<Csr<T>> + HostMemory<T> + Join> Halo<T, B> {
+    /// Brings the boundary to the device and tells every rank what is needed of it. Waits for the other ranks.
+    pub(crate) fn new<C: Communicator>(
+        be: &B,
+        team: &Team<C>,
+        columns: &Partition,
+        boundary: Boundary<T>,
+    ) -> Result<Self> {
+        let Boundary { rows, matrix, needed, .. } = boundary;
+        let exchange = Exchange::new(team, columns, &needed)?;
+        let work = Work { x: be.zeros(needed.len())?, y: be.zeros(rows.len())? };
+        let matrix = Mat::load(be, Arc::new(matrix))?;
+        Ok(Self { rows, matrix, exchange, work: Mutex::new(work) })
+    }
+
+    /// Entries of x that come from other ranks.
+    pub(crate) fn ghosts(&self) -> usize {
+        self.exchange.ghosts()
+    }
+
+    /// Number of boundary rows.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Bytes of the boundary matrix.
+    pub(crate) fn storage(&self) -> u64 {
+        self.matrix.storage()
+    }
+
+    /// Computes a A x + b y in the boundary rows, then calls `within`, which does the same in all rows of the own block
+    /// and may write anything to the boundary rows of y, and puts the boundary rows in place.
+    pub(crate) fn product<C: Communicator>(
+        &self,
+        be: &B,
+        team: &Team<C>,
+        a: Coeff<'_, T, <B as Backend<T>>::Scalar>,
+        x: &<B as Backend<T>>::Vector,
+        b: Coeff<'_, T, <B as Backend<T>>::Scalar>,
+        y: &mut <B as Backend<T>>::Vector,
+        within: impl FnOnce(&mut <B as Backend<T>>::Vector) -> Result<()>,
+    ) -> Result<()> {
+        let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchange.gather(team, be.as_slice(x), be.as_mut_slice(&mut work.x))?;
+        let old = be.as_slice(y);
+        for (to, &row) in be.as_mut_slice(&mut work.y).iter_mut().zip(&self.rows) {
+            *to = old[row as usize];
+        }
+        self.matrix.spmv(be, None, a, &work.x, b, &mut work.y)?;
+        within(y)?;
+        let y = be.as_mut_slice(y);
+        for (&value, &row) in be.as_slice(&work.y).iter().zip(&self.rows) {
+            y[row as usize] = value;
+        }
+        Ok(())
+    }
+}

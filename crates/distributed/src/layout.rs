@@ -1,0 +1,129 @@
+//! A layout: how vectors of one length lie on the ranks, with the device that sums them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Join, Result, Roots};
+use spandrel_formats::Real;
+
+use crate::communicator::Communicator;
+use crate::partition::Partition;
+use crate::team::{Call, Team};
+use crate::tree::Tree;
+
+/// How vectors of one length lie on the ranks.
+pub struct Layout<B> {
+    partition: Partition,
+    rank: usize,
+    /// The device of this rank, whose dot products are those of the whole vectors.
+    device: B,
+}
+
+impl<B> fmt::Debug for Layout<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layout").field("rank", &self.rank).field("rows", &self.partition.rows(self.rank)).finish()
+    }
+}
+
+impl<B: Join> Layout<B> {
+    pub(crate) fn new<C: Communicator>(device: &B, team: &Arc<Team<C>>, partition: Partition) -> Self {
+        let rank = team.rank();
+        let tree = Tree::new(&partition, rank);
+        let sums = Sums { team: Arc::clone(team), tree, room: Mutex::default() };
+        Self { partition, rank, device: device.joined(Arc::new(sums)) }
+    }
+}
+
+impl<B> Layout<B> {
+    /// The rows of every rank.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+    /// Number of rows of all ranks together.
+    pub fn len(&self) -> usize {
+        self.partition.len() as usize
+    }
+    /// Returns true if there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.partition.is_empty()
+    }
+    /// The rows of this rank.
+    pub fn rows(&self) -> std::ops::Range<u64> {
+        self.partition.rows(self.rank)
+    }
+    /// Number of rows of this rank.
+    pub fn own(&self) -> usize {
+        let rows = self.rows();
+        (rows.end - rows.start) as usize
+    }
+    /// The joined device.
+    pub(crate) fn device(&self) -> &B {
+        &self.device
+    }
+}
+
+/// Completes the dot products of one layout.
+struct Sums<C> {
+    team: Arc<Team<C>>,
+    tree: Tree,
+    room: Mutex<Room>,
+}
+
+/// What a sum works in, kept for the next. Numbers of either type.
+#[derive(Default)]
+struct Room {
+    all: Vec<f64>,
+    own: Vec<f64>,
+    nodes: Vec<f64>,
+}
+
+/// The first `len` elements of a work space.
+fn elements<T: Real>(room: &mut Vec<f64>, len: usize) -> &mut [T] {
+    if room.len() < len {
+        room.resize(len, 0.0);
+    }
+    &mut bytemuck::cast_slice_mut::<f64, T>(room)[..len]
+}
+
+impl<C: Communicator> fmt::Debug for Sums<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sums").field("team", &self.team).finish_non_exhaustive()
+    }
+}
+
+impl<C: Communicator> Sums<C> {
+    /// The roots of `roots.len()` trees whose own block results follow one another in `blocks`.
+    fn roots<T: Real>(&self, blocks: &mut [T], roots: &mut [T]) -> Result<()> {
+        let Self { team, tree, room } = self;
+        let (count, blocks_each) = (roots.len(), tree.blocks());
+        expect_len("a dot product", "the list of block results", blocks.len(), count * blocks_each)
+            .map_err(|error| team.fail(error))?;
+        let Room { all, own, nodes } = &mut *room.lock().unwrap_or_else(PoisonError::into_inner);
+        let (all, mine) = (elements::<T>(all, count * tree.len()), tree.part(team.rank()));
+        let (own, nodes) = (elements::<T>(own, mine.len()), elements::<T>(nodes, tree.nodes()));
+        // The values of one node for all of the sums stand together.
+        for i in 0..count {
+            tree.climb(&mut blocks[i * blocks_each..(i + 1) * blocks_each], own);
+            own.iter().enumerate().for_each(|(at, &value)| all[(mine.start + at) * count + i] = value);
+        }
+        let part = |rank: usize| {
+            let part = tree.part(rank);
+            part.start * count * T::BYTES..part.end * count * T::BYTES
+        };
+        team.begin(Call::Sum)?.all_gather(bytemuck::cast_slice_mut(all), part)?;
+        for (i, root) in roots.iter_mut().enumerate() {
+            *root = tree.root(|at| all[at * count + i], nodes);
+        }
+        Ok(())
+    }
+}
+
+impl<C: Communicator> Roots for Sums<C> {
+    fn roots_f32(&self, blocks: &mut [f32], roots: &mut [f32]) -> Result<()> {
+        self.roots(blocks, roots)
+    }
+    fn roots_f64(&self, blocks: &mut [f64], roots: &mut [f64]) -> Result<()> {
+        self.roots(blocks, roots)
+    }
+}

@@ -1,0 +1,289 @@
+//! The rows of one rank on the host, with columns of the whole matrix.
+
+use std::fmt;
+
+use spandrel_formats::index::{Offset, Ordinal, checked};
+use spandrel_formats::{Csr, Error, Real, Result};
+
+/// A column of the whole matrix: `u32`, or `u64` for a matrix with 2^31 columns or more.
+pub trait Column: bytemuck::Pod + Ord + Into<u64> + fmt::Debug + Send + Sync + sealed::Sealed {
+    /// Keeps the columns for which `local` has a number, and returns these numbers.
+    #[doc(hidden)]
+    fn kept(columns: Vec<Self>, local: impl FnMut(usize, Self) -> Option<Ordinal>) -> Vec<Ordinal>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for u32 {}
+    impl Sealed for u64 {}
+}
+
+impl Column for u32 {
+    fn kept(mut columns: Vec<u32>, mut local: impl FnMut(usize, u32) -> Option<Ordinal>) -> Vec<Ordinal> {
+        let mut end = 0;
+        for at in 0..columns.len() {
+            if let Some(number) = local(at, columns[at]) {
+                columns[end] = number;
+                end += 1;
+            }
+        }
+        columns.truncate(end);
+        columns
+    }
+}
+
+impl Column for u64 {
+    fn kept(columns: Vec<u64>, mut local: impl FnMut(usize, u64) -> Option<Ordinal>) -> Vec<Ordinal> {
+        columns.into_iter().enumerate().filter_map(|(at, column)| local(at, column)).collect()
+    }
+}
+
+/// Consecutive rows of a matrix, as CSR whose columns are those of the whole matrix.
+///
+/// ```
+/// use spandrel_distributed::Rows;
+/// use spandrel_formats::Csr;
+///
+/// // Rows 4 and 5 of a matrix with 8 columns.
+/// let rows = Rows::from_csr(4, Csr::from_triplets(2, 8, [(0, 4, 2.0), (0, 7, -1.0), (1, 5, 3.0)])?);
+/// assert_eq!((rows.first(), rows.len(), rows.nnz()), (4, 2, 3));
+/// assert_eq!(rows.get(5, 5), Some(3.0));
+/// # Ok::<(), spandrel_formats::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows<T, J = u32> {
+    first: u64,
+    ncols: u64,
+    row_ptr: Vec<Offset>,
+    cols: Vec<J>,
+    values: Vec<T>,
+}
+
+impl<T: Real> Rows<T> {
+    /// The rows of `csr`, of which the first is row `first` of the whole matrix. The matrix has the columns of `csr`.
+    pub fn from_csr(first: u64, csr: Csr<T>) -> Self {
+        let (_, ncols, row_ptr, cols, values) = csr.into_parts();
+        Self { first, ncols: ncols as u64, row_ptr, cols, values }
+    }
+
+    /// The rows of `csr`, without a copy.
+    pub fn into_csr(self) -> Csr<T> {
+        let nrows = self.len();
+        // SAFETY: `row_ptr`, `cols` and `values` came from a `Csr` with as many columns, or were checked in the same
+        // way by `new`, which for `u32` also limits the number of columns.
+        unsafe { Csr::new_unchecked(nrows, self.ncols as usize, self.row_ptr, self.cols, self.values) }
+    }
+}
+
+impl<T: Real, J: Column> Rows<T, J> {
+    /// Takes the parts of CSR: `row_ptr` has one offset more than there are rows, columns ascend strictly in each row
+    /// and are below `ncols`.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Pointer`], [`Error::IndexOutOfRange`], [`Error::Unsorted`], as
+    /// [`Csr::new`].
+    pub fn new(first: u64, ncols: u64, row_ptr: Vec<Offset>, cols: Vec<J>, values: Vec<T>) -> Result<Self> {
+        let format = "rows";
+        if size_of::<J>() == size_of::<u32>() {
+            checked(usize::try_from(ncols).unwrap_or(usize::MAX), "columns")?;
+        }
+        checked(row_ptr.len().saturating_sub(1), "rows")?;
+        checked(cols.len(), "entries")?;
+        if values.len() != cols.len() {
+            return Err(Error::Length { format, array: "values", found: values.len(), expected: cols.len() });
+        }
+        let array = "row_ptr";
+        let (Some(&begin), Some(&end)) = (row_ptr.first(), row_ptr.last()) else {
+            return Err(Error::Length { format, array, found: 0, expected: 1 });
+        };
+        if begin != 0 {
+            return Err(Error::Pointer { format, array, at: 0, found: begin.into() });
+        }
+        if let Some(at) = row_ptr.windows(2).position(|pair| pair[1] < pair[0]) {
+            return Err(Error::Pointer { format, array, at: at + 1, found: row_ptr[at + 1].into() });
+        }
+        if end as usize != cols.len() {
+            return Err(Error::Pointer { format, array, at: row_ptr.len() - 1, found: end.into() });
+        }
+        for pair in row_ptr.windows(2) {
+            let range = pair[0] as usize..pair[1] as usize;
+            for at in range.clone() {
+                let found: u64 = cols[at].into();
+                if found >= ncols {
+                    let (found, bound) = (i64::try_from(found).unwrap_or(i64::MAX), ncols as usize);
+                    return Err(Error::IndexOutOfRange { format, array: "cols", at, found, bound });
+                }
+                if at > range.start && cols[at] <= cols[at - 1] {
+                    return Err(Error::Unsorted { format, array: "cols", at });
+                }
+            }
+        }
+        Ok(Self { first, ncols, row_ptr, cols, values })
+    }
+
+    /// The first row's number in the whole matrix.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.row_ptr.len() - 1
+    }
+    /// Returns true if there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Number of columns of the whole matrix.
+    pub fn ncols(&self) -> u64 {
+        self.ncols
+    }
+    /// Number of entries.
+    pub fn nnz(&self) -> usize {
+        self.values.len()
+    }
+    /// The values, in stored order.
+    pub fn values(&self) -> &[T] {
+        &self.values
+    }
+
+    /// Columns and values of row `i`, counted from the first of these rows.
+    ///
+    /// # Panics
+    /// If `i >= len`, like indexing a slice.
+    pub fn row(&self, i: usize) -> (&[J], &[T]) {
+        let range = self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize;
+        (&self.cols[range.clone()], &self.values[range])
+    }
+
+    /// The entry at a row and a column of the whole matrix, or `None` if nothing is stored there or the row is not
+    /// among these.
+    pub fn get(&self, row: u64, col: u64) -> Option<T> {
+        let i = row.checked_sub(self.first).filter(|&i| i < self.len() as u64)?;
+        let (cols, values) = self.row(i as usize);
+        cols.binary_search_by(|&at| at.into().cmp(&col)).ok().map(|k| values[k])
+    }
+
+    /// The entries of the main diagonal in these rows, `None` where nothing is stored.
+    pub fn diagonal(&self) -> impl Iterator<Item = Option<T>> + '_ {
+        (0..self.len() as u64).map(|i| self.get(self.first + i, self.first + i))
+    }
+
+    /// The entries in the columns `own`, counted from the first of these.
+    pub(crate) fn block(&self, own: std::ops::Range<u64>) -> Result<Csr<T>> {
+        let width = (own.end - own.start) as usize;
+        let within = |i: usize| {
+            let cols = self.row(i).0;
+            let place = |column: u64| cols.partition_point(|&at| at.into() < column);
+            place(own.start)..place(own.end)
+        };
+        let fill = |i: usize, to: &mut [Ordinal], values: &mut [T]| {
+            let (range, (cols, from)) = (within(i), self.row(i));
+            to.iter_mut().zip(&cols[range.clone()]).for_each(|(to, &col)| *to = (col.into() - own.start) as Ordinal);
+            values.copy_from_slice(&from[range]);
+        };
+        Csr::from_rows(self.len(), width, |i| within(i).len(), fill)
+    }
+
+    /// Drops the rows' entries outside the columns `own`, and those in rows for which `keeps` is false. Columns are
+    /// then counted from the first of `own`.
+    pub(crate) fn into_block(self, own: std::ops::Range<u64>, keeps: impl Fn(usize) -> bool) -> Result<Csr<T>> {
+        let Self { mut row_ptr, cols, mut values, .. } = self;
+        let nrows = row_ptr.len() - 1;
+        let width = (own.end - own.start) as usize;
+        checked(width, "columns")?;
+        let (mut row, mut kept) = (0, 0u32);
+        let mut ends = std::mem::take(&mut row_ptr);
+        let mut begins_of_next = ends.get(1).copied().unwrap_or(0);
+        let cols = J::kept(cols, |at, col| {
+            while at as u32 >= begins_of_next {
+                ends[row + 1] = kept;
+                row += 1;
+                begins_of_next = ends.get(row + 1).copied().unwrap_or(u32::MAX);
+            }
+            let column: u64 = col.into();
+            if !own.contains(&column) || !keeps(row) {
+                return None;
+            }
+            values[kept as usize] = values[at];
+            kept += 1;
+            Some((column - own.start) as Ordinal)
+        });
+        ends[(row + 1).min(nrows)..].fill(kept);
+        values.truncate(kept as usize);
+        Csr::new(nrows, width, ends, cols, values)
+    }
+}
+
+impl<T: Real> From<&Csr<T>> for Rows<T> {
+    /// All rows of a matrix.
+    fn from(csr: &Csr<T>) -> Self {
+        Self::from_csr(0, csr.clone())
+    }
+}
+
+/// Copies the rows of a range of a whole matrix: what a rank owns of it.
+pub fn rows_of<T: Real>(csr: &Csr<T>, range: std::ops::Range<u64>) -> Rows<T> {
+    let (begin, end) = (range.start as usize, range.end as usize);
+    let ptr = &csr.row_ptr()[begin..=end];
+    let entries = ptr[0] as usize..ptr[end - begin] as usize;
+    Rows {
+        first: range.start,
+        ncols: csr.ncols() as u64,
+        row_ptr: ptr.iter().map(|at| at - ptr[0]).collect(),
+        cols: csr.col_idx()[entries.clone()].to_vec(),
+        values: csr.values()[entries].to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_formats::generate;
+
+    #[test]
+    fn a_block_has_the_own_columns_of_the_rows_that_are_kept() {
+        let a = generate::csr::<f64>("poisson2d:7x6").unwrap();
+        for range in [0..42, 0..0, 42..42, 5..6, 3..30] {
+            let rows = rows_of(&a, range.clone());
+            assert_eq!(rows.len() as u64, range.end - range.start);
+            for keeps in [|_: usize| true, |i: usize| !i.is_multiple_of(3)] {
+                let wide = Rows::new(
+                    rows.first,
+                    rows.ncols,
+                    rows.row_ptr.clone(),
+                    rows.cols.iter().map(|&j| u64::from(j)).collect(),
+                    rows.values.clone(),
+                );
+                let block = rows.clone().into_block(range.clone(), keeps).unwrap();
+                assert_eq!(wide.unwrap().into_block(range.clone(), keeps).unwrap(), block);
+                let at =
+                    |i: u64, j: u64| if keeps(i as usize) { rows.get(range.start + i, range.start + j) } else { None };
+                for i in 0..block.nrows() {
+                    for j in 0..block.ncols() {
+                        assert_eq!(block.get(i, j), at(i as u64, j as u64), "{i} {j} of {range:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn empty_rows_stay_where_they_are() {
+        let a = Csr::from_triplets(5, 5, [(1, 1, 1.0), (1, 4, 2.0), (3, 0, 3.0)]).unwrap();
+        let block = Rows::from_csr(0, a).into_block(0..4, |_| true).unwrap();
+        assert_eq!(block.row_ptr(), [0, 0, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn wrong_parts_are_refused() {
+        let new =
+            |ptr: &[u32], cols: &[u64], ncols| Rows::new(7, ncols, ptr.to_vec(), cols.to_vec(), vec![1.0; cols.len()]);
+        assert!(new(&[0, 2], &[1, 1 << 40], 1 << 41).is_ok());
+        assert!(matches!(new(&[0, 2], &[3, 3], 9), Err(Error::Unsorted { at: 1, .. })));
+        assert!(matches!(new(&[0, 2], &[3, 9], 9), Err(Error::IndexOutOfRange { at: 1, bound: 9, .. })));
+        assert!(matches!(new(&[0, 1], &[3, 4], 9), Err(Error::Pointer { at: 1, .. })));
+        assert!(matches!(new(&[1, 2], &[3, 4], 9), Err(Error::Pointer { at: 0, .. })));
+        assert!(matches!(new(&[], &[], 9), Err(Error::Length { .. })));
+        assert!(matches!(Rows::<f64>::new(0, 1 << 40, vec![0], vec![], vec![]), Err(Error::TooLarge { .. })));
+    }
+}
