@@ -1,0 +1,74 @@
+"""Exceptions and the warning of this package. What the caller got wrong is a `ValueError` or `TypeError`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._solution import Solution
+
+
+class SpandrelError(RuntimeError):
+    """A matrix cannot be factored, or the library failed in another way.
+
+    Attributes
+    ----------
+    status : str or None
+        The word for it, as in `Outcome.status`, if there is one: ``"zero_pivot"``, ``"not_finite"``.
+    """
+
+    status: str | None
+
+    def __init__(self, text: str, status: str | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class DeviceError(SpandrelError):
+    """A device cannot be used, or failed. The text says why and what to do."""
+
+
+class NotConverged(SpandrelError):
+    """A solve did not converge, and the caller asked for an answer (`Solution.raise_if_not_converged`).
+
+    Attributes
+    ----------
+    solution : Solution
+        What was reached.
+    """
+
+    solution: Solution
+
+    def __init__(self, text: str, solution: Solution) -> None:
+        super().__init__(text, solution.status)
+        self.solution = solution
+
+    @property
+    def x(self) -> Any:
+        """The x that was reached."""
+        return self.solution.x
+
+
+class SolveInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended a set-up or a solve.
+
+    Attributes
+    ----------
+    x : ndarray or None
+        The x that was reached. A solve from there goes on. None if no iteration had begun.
+    solution : Solution or None
+        The same with its outcome, if a `Solver` or `solve` was interrupted.
+    """
+
+    x: Any
+    solution: Solution | None
+
+    def __init__(self, text: str, reached: Any = None) -> None:
+        super().__init__(text)
+        self._reached = reached
+        self.x = None
+        self.solution = None
+
+
+class NotConvergedWarning(UserWarning):
+    """A solve whose result is an array alone did not converge. The text says how it ended and what to do."""

@@ -1,0 +1,37 @@
+"""Arrays of other libraries on a GPU, which are used where they lie."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import _core
+
+
+def describe(array: Any) -> _core.DeviceArray:
+    """Where an array lies. DLPack is asked first: with it the array's library says what is to be waited for."""
+    if hasattr(array, "__dlpack__"):
+        return _core.DeviceArray.from_dlpack(array)
+    return _core.DeviceArray.from_interface(array)
+
+
+def namespace(array: Any) -> Any:
+    """The functions of the array's library."""
+    if hasattr(array, "__array_namespace__"):
+        return array.__array_namespace__()
+    return sys.modules[type(array).__module__.partition(".")[0]]
+
+
+def start(b: Any, x0: Any) -> Any:
+    """A new array of the library of `b` that holds x0, or zeros: x is written there."""
+    zeros = namespace(b).zeros_like(b)
+    # A sum is a new array in every library, and the caller's x0 stays as it is.
+    made = zeros if x0 is None else zeros + x0
+    # JAX makes arrays behind the caller's back. Nobody else has this one, so it may be written once it is there.
+    wait = getattr(made, "block_until_ready", None)
+    return made if wait is None else wait()
+
+
+def to_host(matrix: Any) -> Any:
+    """A matrix of cupyx.scipy.sparse as one of scipy.sparse: what a preconditioner is made of."""
+    return matrix.get() if hasattr(matrix, "get") else matrix
