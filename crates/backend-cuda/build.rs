@@ -1,7 +1,9 @@
-//! Packs the PTX of `ptx/` for the library: each kernel by itself, so that one of them is unpacked when it is first launched.
+//! Packs the PTX of `ptx/` for the library: each kernel by itself, so that one of them is unpacked when it is first
+//! launched.
 //!
-//! For each `ptx/NAME.ptx` two files: `NAME.packed`, the parts one after the other in Deflate's format, and `NAME.rs`, an expression of type
-//! `crate::module::Text` with the place of each part. The first part is what stands before the kernels.
+//! For each `ptx/NAME.ptx` two files: `NAME.packed`, the parts one after the other in Deflate's format, and `NAME.rs`,
+//! an expression of type `crate::module::Text` with the place of each part. The first part is what stands before the
+//! kernels.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -1,9 +1,9 @@
-//! Vectors and scalars on the CPU: level 1.
+//! Vectors, scalars and vector operations on the CPU.
 //!
 //! Cost: every operand once per operation; a fused operation reads and writes each of its vectors once.
-//! Order: element-wise, and the tree of [`crate::dot`]. A fused operation forms the same operations block by block (1024
-//! elements, in first-level cache) and so has the bits of its default.
-//! Invariants: an operation compares its operands' lengths before anything else; the ranges below lie inside on that ground.
+//! Order: element-wise, and the tree of [`crate::dot`]. A fused operation does the same operations block by block (1024
+//! elements, in first-level cache), so it has the bits of its default.
+//! Invariants: an operation compares its operands' lengths before anything else, so the ranges below lie inside.
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Gate, HostMemory, Phase, Quantity, Result};
@@ -17,7 +17,7 @@ use crate::vector::{copied, value};
 use crate::{Cpu, Monitor, Scalar, Vector};
 
 simd_fn! {
-    /// y <- fma(a, x, b*y); y <- a*x where b = 0.
+    /// y <- fma(a, x, b*y), or y <- a*x if b = 0.
     pub(crate) fn axpby_slice<T>(a: T, x: &[T], b: T, y: &mut [T]) {
         if b.is_zero() {
             y.iter_mut().zip(x).for_each(|(y, &x)| *y = a * x);
@@ -49,7 +49,7 @@ simd_fn! {
     }
 }
 
-/// Elements at which an element-wise operation may be split: whole cache lines of either element type.
+/// Granule at which an element-wise operation may be split: whole cache lines of either element type.
 pub(crate) const GRANULE: usize = 16;
 
 impl<T: Real> Backend<T> for Cpu {
@@ -223,7 +223,8 @@ impl<T: Real> Backend<T> for Cpu {
     }
 }
 
-// SAFETY: every operation of this crate is done when it returns; `capture` stores nothing, and `replay` enqueues the step.
+// SAFETY: every operation of this crate is complete when it returns; `capture` stores nothing, and `replay` enqueues
+// the step.
 unsafe impl<T: Real> HostMemory<T> for Cpu {
     fn is_open(&self, gate: Gate<'_, Self>) -> bool {
         open(gate)

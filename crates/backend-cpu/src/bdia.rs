@@ -1,8 +1,9 @@
 //! bDIA on the CPU.
 //!
-//! Layout: the host matrix itself, shared, and its bands' offsets written out (4 bytes a diagonal); or the values in f32 and the offsets alone,
-//! as in [`crate::dia`]. Cost: [`spandrel_formats::Traffic::spmv_bytes`], or half of its values. Order: stored, by ascending offset.
-//! The window of x that a GPU stages in shared memory is what first-level cache holds here, so the kernel is DIA's.
+//! Layout: the host matrix itself, shared, with the offsets of its bands written out (4 bytes per diagonal); or f32
+//! values and the offsets, as in [`crate::dia`]. Cost: [`spandrel_formats::Traffic::spmv_bytes`], with half of the
+//! bytes of the values in f32. Order: stored, by ascending offset. The window of x that a GPU stages in shared memory
+//! is in first-level cache here, so the kernel is DIA's.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl<T: Real> Host<T> for Bdia<T> {
 
 /// A bDIA matrix: the offsets of its diagonals, its values and the partition of its rows.
 ///
-/// The values are the host's, shared, or in f32, as those of [`crate::CpuDia`].
+/// The values are shared with the host or kept in f32, as in [`crate::CpuDia`].
 #[derive(Clone, Debug)]
 pub struct CpuBdia<T> {
     nrows: usize,
@@ -39,13 +40,13 @@ pub struct CpuBdia<T> {
 }
 
 impl<T> CpuBdia<T> {
-    /// Whether the values are kept in f32, though the matrix is one of f64.
+    /// Returns true if the values of an f64 matrix are kept in f32.
     pub fn is_narrow(&self) -> bool {
         self.kept.is_narrow()
     }
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Bdia<T>> for Cpu {
     type Resident = CpuBdia<T>;
 

@@ -1,8 +1,8 @@
 //! BSR on the CPU, and the kernel for block rows that BSRX shares with it.
 //!
 //! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Order: stored: the entries of a row by ascending column, fill inside the blocks included. The rows of a block row are
-//! independent chains of `fma`; block sizes 2, 3, 4, 6 and 8 are compiled for themselves.
+//! Order: stored: the entries of a row by ascending column, with the fill inside blocks. The rows of a block row are
+//! independent chains of `fma`. Block sizes 2, 3, 4, 6 and 8 have compiled kernels of their own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) struct Blocks<'a, T> {
     pub(crate) values: &'a [T],
 }
 
-/// The accumulators of rows `part` (counted inside the block row) of block row `row`, with B = the block size.
+/// Forms the accumulators of rows `part` (counted inside the block row) of block row `row`, for block size B.
 #[inline(always)]
 fn fixed<T: Real, const B: usize>(m: &Blocks<'_, T>, row: usize, part: Range<usize>, x: &[T], out: &mut [T]) {
     let mut acc = [T::zero(); B];
@@ -51,7 +51,7 @@ fn fixed<T: Real, const B: usize>(m: &Blocks<'_, T>, row: usize, part: Range<usi
     out.copy_from_slice(&acc[part]);
 }
 
-/// As [`fixed`] for any block size.
+/// As [`fixed`], for any block size.
 #[inline(always)]
 fn variable<T: Real>(m: &Blocks<'_, T>, row: usize, part: Range<usize>, x: &[T], out: &mut [T]) {
     out.fill(T::zero());
@@ -94,7 +94,7 @@ pub struct CpuBsr<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Bsr<T>> for Cpu {
     type Resident = CpuBsr<T>;
 

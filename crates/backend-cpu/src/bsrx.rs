@@ -1,7 +1,8 @@
 //! BSRX on the CPU: BSR's kernel over the block rows of the mask.
 //!
 //! Layout: the host matrix itself, shared. Cost: the blocks of the masked rows, x, and y's masked rows.
-//! Order: stored. Rows outside the mask are neither read nor written. Dot products go over all of y and so are not fused.
+//! Order: stored. Rows outside the mask are neither read nor written. Dot products cover all of y, so they are not
+//! fused.
 
 use std::sync::Arc;
 
@@ -22,11 +23,11 @@ use crate::{Cpu, Scalar, Vector};
 #[derive(Clone, Debug)]
 pub struct CpuBsrx<T> {
     host: Arc<Bsrx<T>>,
-    /// Of the mask's places, not of the rows.
+    /// Partitions the entries of the mask, not the rows.
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Bsrx<T>> for Cpu {
     type Resident = CpuBsrx<T>;
 
@@ -69,7 +70,7 @@ impl<T: Real> Spmv<Bsrx<T>> for Cpu {
         let blocks =
             Blocks { dim, begin: host.row_start(), end: host.row_end(), cols: host.col_idx(), values: host.values() };
         let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
-        // A block row of accumulators for each task.
+        // One block row of accumulators per task.
         let room = if b.is_zero() { 0 } else { dim.min(host.nrows()) };
         self.scratch().with(m.partition.tasks() * room, |acc| {
             let acc = Shared::new(acc);

@@ -1,7 +1,7 @@
-//! The capellini plan on the CPU: workers draw runs of rows in order; a run has one mark, which counts its rows as they are
-//! solved, so that what the workers watch stays in their caches.
+//! The thread-level plan on the CPU: workers draw runs of rows in order. Each run has one mark that counts its solved
+//! rows, so what the workers watch stays in their caches.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s. Solves that move little are serial.
+//! Order: [`spandrel_sptrsv::serial`]'s. Solves that move few bytes are serial.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub struct CpuCapellini<T> {
     marks: Marks,
 }
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone, and to marks that no recorded
-// step has the address of.
+// SAFETY: a loaded object changes only by `update`. Operations with it write only to their operands and to marks whose
+// address no recorded step holds.
 unsafe impl<T: Real> Load<Capellini<T>> for Cpu {
     type Resident = CpuCapellini<T>;
 

@@ -1,6 +1,6 @@
 //! Casts between element types on the CPU.
 //!
-//! Cost: every operand once. Order: element-wise; a maximum has none.
+//! Cost: every operand once. Order: element-wise; a maximum does not depend on the order.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use crate::threads::Shared;
 use crate::vector::value;
 use crate::{Cpu, Scalar, Vector};
 
-/// The bits of |x|, which ascend with it: an infinity's are above those of all numbers, a NaN's above these.
+/// The bits of |x|, which ascend with |x|: those of infinity are above all numbers, and those of NaN are above these.
 fn magnitude(x: f64) -> u64 {
     x.to_bits() & (u64::MAX >> 1)
 }
@@ -28,7 +28,7 @@ fn binade(bits: u64) -> f64 {
     }
 }
 
-// The host's way is as near here.
+// The host's way is just as close here.
 impl Narrow for Cpu {}
 
 impl<S: Real, T: Real> Cast<S, T> for Cpu {

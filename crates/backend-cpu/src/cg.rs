@@ -1,7 +1,7 @@
 //! The fused steps of CG on the CPU.
 //!
-//! Cost: each vector of a step is read and written once. Order: the operations of the default body block by block (1024 elements, in
-//! first-level cache), so their bits.
+//! Cost: each vector of a step is read and written once. Order: the operations of the default body, block by block
+//! (1024 elements, in first-level cache), so the bits are the same.
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{CgSteps, CgUpdate, Gate, Result};

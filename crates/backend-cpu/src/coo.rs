@@ -1,9 +1,10 @@
 //! COO on the CPU.
 //!
-//! Layout: the host matrix itself, shared, and where every 16th row begins. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Order: stored. The row pointers of up to 1024 rows are rebuilt in first-level cache (one store per entry, no dependency
-//! from one to the next) and the rows then run as CSR's do; a running sum that resets where the row changes would chain
-//! all entries of a task one behind the other.
+//! Layout: the host matrix itself, shared, and the start of every 16th row. Cost:
+//! [`spandrel_formats::Traffic::spmv_bytes`].
+//! Order: stored. The row pointers of a chunk of rows are rebuilt in first-level cache, with one store per entry and no
+//! dependency between entries. The rows then run as CSR's do. A running sum that resets at each new row would instead
+//! chain all entries of a task.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::{Simd, prefetch, simd_fn};
 use crate::vector::room;
 
-/// Where every [`GRANULE`]-th row begins among sorted entries. Invariants: `starts[g]` is the first entry of row
-/// `GRANULE * g` or beyond; the last element is the number of entries.
+/// The start of every [`GRANULE`]-th row among sorted entries. Invariants: `starts[g]` is the first entry of row
+/// `GRANULE * g` or a later one; the last element is the number of entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Starts(Vec<Offset>);
 
@@ -37,16 +38,16 @@ impl Starts {
         Ok(Self(starts))
     }
 
-    /// First entry of row `row` (a multiple of GRANULE, or the end).
+    /// The first entry of row `row`, which is a multiple of GRANULE or the end.
     pub(crate) fn of(&self, row: usize) -> usize {
         self.0[row.div_ceil(GRANULE)] as usize
     }
 }
 
 simd_fn! {
-    /// ptr[i] <- the first of the entries `entries` in row `first + i` or beyond, for all rows of `ptr`.
+    /// For all rows of `ptr`: ptr[i] <- the first of `entries` in row `first + i` or a later one.
     ///
-    /// The caller vouches that the rows of these entries lie in `first..first + ptr.len() - 1`.
+    /// The caller ensures that the rows of these entries lie in `first..first + ptr.len() - 1`.
     fn row_pointers<T>(entries: Range<usize>, rows: &[Ordinal], first: usize, ptr: &mut [Offset], _of: [T; 0]) {
         ptr.fill(0);
         ptr[0] = entries.start as Offset;
@@ -54,8 +55,8 @@ simd_fn! {
             let k = entries.start + 16 * chunk;
             prefetch(rows, k + AHEAD);
             for (k, &row) in (k..).zip(inside) {
-                // The last entry of a row has the last word.
-                // SAFETY: the caller's promise, from the matrix being sorted and `Starts`.
+                // The last entry of a row overwrites the earlier ones.
+                // SAFETY: the caller's promise, which holds because the matrix is sorted and by `Starts`.
                 unsafe { *ptr.get_unchecked_mut(row as usize - first + 1) = k as Offset + 1 };
             }
         }
@@ -65,7 +66,7 @@ simd_fn! {
     }
 }
 
-/// The accumulators of `rows`, from +0 or (CONTINUE) from `out`.
+/// Forms the accumulators of `rows`, from +0 or (CONTINUE) from `out`.
 pub(crate) fn accumulate<T: Real, const CONTINUE: bool>(
     simd: Simd,
     m: &Coo<T>,
@@ -89,7 +90,7 @@ pub struct CpuCoo<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Coo<T>> for Cpu {
     type Resident = CpuCoo<T>;
 

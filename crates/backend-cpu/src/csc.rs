@@ -1,10 +1,10 @@
 //! CSC on the CPU, and the scattering product that CSR's transpose shares with it.
 //!
-//! Layout: the host matrix itself, shared, and a [`Scatter`] plan. Cost: [`spandrel_formats::Traffic::spmv_bytes`], the plan's
-//! pointers, and y once more where b is not 0.
-//! Order: stored. A task owns a range of y and walks all columns in ascending order through its own part of each, so every
-//! y sees its entries by ascending column, whatever the number of tasks. A transposed index made at load would cost
-//! 4 bytes an entry and read the values out of order; atomics would lose the order.
+//! Layout: the host matrix itself, shared, and a [`Scatter`] plan. Cost: [`spandrel_formats::Traffic::spmv_bytes`], the
+//! plan's pointers, and y once more unless b = 0.
+//! Order: stored. A task owns a range of y and walks all columns in ascending order through its own part of each. So
+//! every y sees its entries by ascending column, whatever the number of tasks. A transposed index made at load would
+//! cost 4 bytes per entry and read the values out of order; atomics would lose the order.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -25,19 +25,19 @@ use crate::{Cpu, Scalar, Vector};
 
 /// Ranges of y, one per task, and where each segment (column of CSC) enters each range.
 ///
-/// Invariants: `bounds` ascends from 0 to the length of y; `inner[t - 1][j]` is the first entry of segment j whose index is
-/// at least `bounds[t]`. Memory: 4 bytes per segment and inner boundary.
+/// Invariants: `bounds` ascends from 0 to the length of y; `inner[t - 1][j]` is the first entry of segment j whose
+/// index is at least `bounds[t]`. Memory: 4 bytes per segment and inner boundary.
 #[derive(Clone, Debug)]
 pub(crate) struct Scatter {
     bounds: Vec<usize>,
     inner: Vec<Vec<Offset>>,
 }
 
-/// What memory is asked for.
+/// The purpose that an out-of-memory error names.
 const PLAN: &str = "the plan of a scattering product";
 
 impl Scatter {
-    /// A plan for y of `len` elements, with as many ranges as threads.
+    /// Makes a plan for y of `len` elements, with as many ranges as threads.
     ///
     /// # Errors
     /// [`spandrel_backend::Error::OutOfMemory`].
@@ -84,16 +84,16 @@ impl Scatter {
 }
 
 simd_fn! {
-    /// out[idx[k] - base] <- fma(values[k], x[j], out[...]) for the entries k of every segment j in turn, those from
-    /// `begin[j]` to `end[j]`.
+    /// For the entries k from `begin[j]` to `end[j]` of every segment j in turn: out[idx[k] - base] <- fma(values[k],
+    /// x[j], out[...]).
     ///
-    /// The caller vouches that these entries exist and that their indices lie in `base..base + out.len()`.
+    /// The caller ensures that these entries exist and that their indices lie in `base..base + out.len()`.
     fn scatter_columns<T>(
         begin: &[Offset], end: &[Offset], idx: &[Ordinal], values: &[T], x: &[T], base: usize, out: &mut [T],
     ) {
         for ((&begin, &end), &x) in begin.iter().zip(end).zip(x) {
             for k in begin as usize..end as usize {
-                // SAFETY: the caller's promise, which rests on CSC's invariants and on the plan's.
+                // SAFETY: the caller's promise, which follows from the invariants of CSC and of the plan.
                 unsafe {
                     let i = *idx.get_unchecked(k) as usize - base;
                     let out = out.get_unchecked_mut(i);
@@ -104,7 +104,7 @@ simd_fn! {
     }
 }
 
-/// y <- a A x + b y where A is given by segments (columns) of entries, under the name `op`.
+/// y <- a A x + b y, where A is given by segments (columns) of entries. `op` is the name in errors.
 pub(crate) fn spmv_scattered<T: Real>(
     op: &'static str,
     cpu: &Cpu,
@@ -163,7 +163,7 @@ pub struct CpuCsc<T> {
     columns: OnceLock<Partition>,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Csc<T>> for Cpu {
     type Resident = CpuCsc<T>;
 

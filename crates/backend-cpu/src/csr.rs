@@ -1,20 +1,22 @@
 //! CSR on the CPU.
 //!
-//! Layout: the host matrix itself, shared, and a partition of its rows by bytes. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Order: stored. A row is one chain of `fma`; the processor overlaps the chains of neighbouring rows. The transposed
-//! product scatters, by the plan of [`crate::csc`], which is made at the first use.
+//! Layout: the host matrix itself, shared, and a partition of its rows by bytes. Cost:
+//! [`spandrel_formats::Traffic::spmv_bytes`].
+//! Order: stored. A row is one chain of `fma`, and the processor overlaps the chains of neighbouring rows. The
+//! transposed product scatters by the plan of [`crate::csc`], which is made at the first use.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, SpmvTransposed, UpdateValues};
-use spandrel_formats::{Csr, Offset, Ordinal, Real};
+use spandrel_backend::{Coeff, Converted, Download, Gate, Load, Order, Result, SpmvTransposed, UpdateValues};
+use spandrel_formats::{Csr, Offset, Ordinal, Real, Traffic};
 
 use crate::csc::{Scatter, spmv_scattered};
 use crate::partition::Partition;
 use crate::product::{Rows, spmm_by_rows, spmv_by_rows};
 use crate::simd::{Simd, fma, prefetch, simd_fn};
+use crate::vector::copied;
 use crate::{Cpu, Scalar, Vector};
 
 /// A CSR matrix, shared with the host, and the partition of its rows.
@@ -30,9 +32,26 @@ impl<T> CpuCsr<T> {
     pub(crate) fn host(&self) -> &Csr<T> {
         &self.host
     }
+
+    /// The host's matrix, for writing; copied first if it is also used elsewhere.
+    pub(crate) fn host_mut(&mut self) -> &mut Csr<T>
+    where
+        T: Clone,
+    {
+        Arc::make_mut(&mut self.host)
+    }
 }
 
-// SAFETY: what is loaded never changes but by `update_values`, for which it is borrowed mutably, and operations with it write to their operands alone.
+impl Cpu {
+    /// A matrix that an operation made, as it is loaded.
+    pub(crate) fn made<T: Real>(&self, csr: Csr<T>) -> Result<Converted<CpuCsr<T>>> {
+        let (nnz, storage, spmv_bytes) = (csr.nnz(), csr.storage(), csr.spmv_bytes());
+        Ok(Converted { resident: self.load(Arc::new(csr))?, nnz, storage, spmv_bytes })
+    }
+}
+
+// SAFETY: a loaded object changes only by `update_values`, which borrows it mutably. Operations with it write only to
+// their operands.
 unsafe impl<T: Real> Load<Csr<T>> for Cpu {
     type Resident = CpuCsr<T>;
 
@@ -42,7 +61,17 @@ unsafe impl<T: Real> Load<Csr<T>> for Cpu {
     }
 }
 
-/// A host matrix that is in use elsewhere is copied first. Blocks; the partitions, which are of the pattern, stay.
+impl<T: Real> Download<Csr<T>> for Cpu {
+    fn download_matrix(&self, m: &CpuCsr<T>) -> Result<Csr<T>> {
+        let host = m.host();
+        let (row_ptr, col_idx) = (copied(host.row_ptr(), "row pointers")?, copied(host.col_idx(), "columns")?);
+        let values = copied(host.values(), "values")?;
+        // SAFETY: the arrays are those of a matrix, copied.
+        Ok(unsafe { Csr::new_unchecked(host.nrows(), host.ncols(), row_ptr, col_idx, values) })
+    }
+}
+
+/// Copies a host matrix first if it is also used elsewhere. Blocks; the partitions depend only on the pattern and stay.
 impl<T: Real> UpdateValues<Csr<T>> for Cpu {
     fn update_values(&self, m: &mut CpuCsr<T>, values: &[T]) -> Result<()> {
         expect_len("update_values", "values", values.len(), m.host.nnz())?;
@@ -54,19 +83,20 @@ impl<T: Real> UpdateValues<Csr<T>> for Cpu {
     }
 }
 
-/// A partition of the segments of `ptr`: an entry costs its value and index, a segment its pointer, x and y.
+/// Partitions the segments of `ptr`. An entry costs its value and index; a segment costs its pointer, x and y.
 pub(crate) fn by_entries<T: Real>(cpu: &Cpu, ptr: &[Offset]) -> Partition {
     Partition::by_cost(cpu, ptr.len() - 1, |i| ptr[i] as usize * (4 + T::BYTES) + i * (4 + 2 * T::BYTES))
 }
 
-/// How many entries ahead of their use values and columns are asked for: 4 KiB of f64. The hardware's own prefetching
+/// How many entries ahead of their use values and columns are prefetched: 4 KiB of f64. The hardware prefetcher
 /// restarts at every page and falls behind on short rows.
 pub(crate) const AHEAD: usize = 512;
 
 simd_fn! {
-    /// Per segment of `ptr`: out <- the accumulator through its entries, from +0 or (CONTINUE) from out.
+    /// For each segment of `ptr`: out <- the accumulator through its entries, from +0 or (CONTINUE) from out.
     ///
-    /// The caller vouches for the invariants of CSR: `ptr` ascends within `idx` and `values`, every index is below `x.len()`.
+    /// The caller ensures the invariants of CSR: `ptr` ascends within `idx` and `values`, and every index is below
+    /// `x.len()`.
     pub(crate) fn gather_rows<T, const CONTINUE: bool>(
         ptr: &[Offset], idx: &[Ordinal], values: &[T], x: &[T], out: &mut [T],
     ) {
@@ -74,7 +104,8 @@ simd_fn! {
             let (begin, end) = (segment[0] as usize, segment[1] as usize);
             let mut ahead = begin + AHEAD;
             loop {
-                // Two lines of f64 values and one of columns; a short row asks for a little more than it owns.
+                // Two cache lines of f64 values and one of columns. A short row prefetches slightly beyond its own
+                // entries.
                 prefetch(values, ahead);
                 prefetch(values, ahead + 8);
                 prefetch(idx, ahead);
@@ -85,7 +116,7 @@ simd_fn! {
             }
             let mut acc = if CONTINUE { *out } else { T::zero() };
             for k in begin..end {
-                // SAFETY: the caller vouches for CSR's invariants (the formats' constructors checked them).
+                // SAFETY: the caller ensures CSR's invariants, which the formats' constructors checked.
                 acc = unsafe { fma(*values.get_unchecked(k), *x.get_unchecked(*idx.get_unchecked(k) as usize), acc) };
             }
             *out = acc;
@@ -117,7 +148,8 @@ impl<T: Real> SpmvTransposed<Csr<T>> for Cpu {
         Order::Stored
     }
 
-    /// Rows ascend for every element of y: the order of the transpose stored as CSR. The first call allocates the plan.
+    /// Every element of y takes its rows in ascending order: the order of the transpose stored as CSR. The first call
+    /// allocates the plan.
     fn spmv_transposed(
         &self,
         gate: Gate<'_, Self>,

@@ -2,7 +2,7 @@
 //!
 //! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
 //! Order: stored, by ascending column. The kernel works across rows: the accumulators of a chunk of 4096 rows stay in
-//! first-level cache while the columns pass over them four at a time.
+//! first-level cache while the columns pass over them, four at a time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct CpuDense<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Dense<T>> for Cpu {
     type Resident = CpuDense<T>;
 

@@ -1,9 +1,9 @@
-//! The device: threads, vector instructions, scratch; and how element ranges are dealt out.
+//! The CPU device: threads, vector instructions, scratch memory, and the splitting of element ranges among threads.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
+use spandrel_backend::{Device, Error, Gate, Join, Latest, Report, Result, Roots, Step, Watch};
 use spandrel_formats::Profile;
 
 use crate::Monitor;
@@ -12,7 +12,7 @@ use crate::threads::{Scratch, Threads};
 
 /// The host's processor as a device: the calling thread and a rayon pool.
 ///
-/// Operations run when they are called, so the queue is always empty, capture records nothing and nothing ever waits.
+/// Operations run when they are called. So the queue is always empty, capture records nothing, and nothing ever waits.
 /// Results have the same bits for any number of threads and any [`Simd`] level.
 #[derive(Clone, Debug)]
 pub struct Cpu {
@@ -20,6 +20,8 @@ pub struct Cpu {
     simd: Simd,
     scratch: Arc<Scratch>,
     profile: Arc<Profile>,
+    /// Completes dot products whose vectors are parts of longer ones.
+    roots: Option<Arc<dyn Roots>>,
 }
 
 impl Default for Cpu {
@@ -29,15 +31,15 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// All threads of rayon's global pool, and the widest vector instructions found.
+    /// Uses all threads of rayon's global pool and the widest vector instructions found.
     pub fn new() -> Self {
         Self::over(Threads::global())
     }
 
-    /// `count` threads (at least 1): the caller and an own pool.
+    /// Uses `count` threads (at least 1): the caller and a pool of its own.
     ///
     /// # Errors
-    /// [`Error::Device`] where the system refuses the threads.
+    /// [`Error::Device`] if the system refuses the threads.
     pub fn with_threads(count: usize) -> Result<Self> {
         let threads = Threads::new(count).map_err(|e| Error::Device {
             device: "cpu",
@@ -48,18 +50,18 @@ impl Cpu {
 
     fn over(threads: Threads) -> Self {
         let profile = Arc::new(crate::profile::of(threads.count()));
-        Self { threads, simd: Simd::detect(), scratch: Arc::default(), profile }
+        Self { threads, simd: Simd::detect(), scratch: Arc::default(), profile, roots: None }
     }
 
-    /// The same device held to narrower vector instructions (a level wider than the processor's is cut to it): for
-    /// comparing the levels.
+    /// Returns the same device, limited to narrower vector instructions. For comparing the levels; a level that the
+    /// processor lacks is reduced to the widest that it has.
     #[must_use]
     pub fn with_simd(self, simd: Simd) -> Self {
         Self { simd: simd.min(Simd::detect()), ..self }
     }
 
-    /// The same device with another profile for the policies to read, e.g. a calibrated one. Answers of an operation keep their bits; what is
-    /// chosen may change.
+    /// Returns the same device with another profile for the policies to read, such as a calibrated one. Operations keep
+    /// their bits; what is chosen may change.
     #[must_use]
     pub fn with_profile(self, profile: Profile) -> Self {
         Self { profile: Arc::new(profile), ..self }
@@ -70,7 +72,7 @@ impl Cpu {
         self.simd
     }
 
-    /// How many threads work on an operation.
+    /// Number of threads that work on an operation.
     pub fn thread_count(&self) -> usize {
         self.threads.count()
     }
@@ -83,18 +85,23 @@ impl Cpu {
         &self.scratch
     }
 
-    /// Deals 0..n out in ranges that begin at multiples of `granule`; an element costs `bytes` of traffic.
+    pub(crate) fn roots(&self) -> Option<&dyn Roots> {
+        self.roots.as_deref()
+    }
+
+    /// Splits 0..n into ranges that begin at multiples of `granule` and runs them in parallel. An element costs `bytes`
+    /// of traffic.
     pub(crate) fn split(&self, n: usize, bytes: usize, granule: usize, work: impl Fn(Range<usize>) + Sync) {
         let granules = n.div_ceil(granule);
         let tasks = self.threads.tasks(n.saturating_mul(bytes)).min(granules);
-        // u128: granules * tasks may not fit 64 bits for lengths that only `zeros` sees.
+        // u128, because granules * tasks may exceed 64 bits for lengths that only `zeros` sees.
         let cut =
             |task: usize| ((granules as u128 * task as u128 / tasks as u128) as usize).saturating_mul(granule).min(n);
         self.threads.run(tasks, |task| work(cut(task)..cut(task + 1)));
     }
 }
 
-/// Whether the gate lets work through.
+/// Returns true if the gate is open, so that work may run.
 pub(crate) fn open(gate: Gate<'_, Cpu>) -> bool {
     !gate.is_some_and(Monitor::stopped)
 }
@@ -146,5 +153,11 @@ impl Device for Cpu {
 
     fn report(&self, monitor: &Monitor) -> Result<Report> {
         Ok(monitor.report())
+    }
+}
+
+impl Join for Cpu {
+    fn joined(&self, roots: Arc<dyn Roots>) -> Self {
+        Self { roots: Some(roots), ..self.clone() }
     }
 }

@@ -1,9 +1,11 @@
 //! DIA on the CPU, and the kernel for diagonals that bDIA shares with it.
 //!
-//! Layout: the host matrix itself, shared, and its offsets; or, of a large f64 matrix that nobody else holds and whose values f32 holds
-//! exactly, the offsets and the values in f32. Cost: [`spandrel_formats::Traffic::spmv_bytes`], or half of its values.
-//! Order: stored, by ascending offset, in both forms: widening is exact, so a product has the same bits from either.
-//! The kernel works across rows: the accumulators of a chunk of 4096 rows stay in first-level cache while the diagonals pass over them nine at a time, those of 64 rows in registers meanwhile.
+//! Layout: the host matrix itself, shared, and its offsets. A large f64 matrix that no one else holds and whose values
+//! f32 holds exactly is kept as offsets and f32 values. Cost: [`spandrel_formats::Traffic::spmv_bytes`], with half of
+//! the bytes of the values in f32.
+//! Order: stored, by ascending offset, in both forms. Widening is exact, so a product has the same bits from either.
+//! The kernel works across rows: the accumulators of a chunk of 4096 rows stay in first-level cache while the diagonals
+//! pass over them, nine at a time. During each pass the accumulators of 64 rows are in registers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,13 +19,13 @@ use crate::partition::Partition;
 use crate::product::{MAX_CHUNK, Rows, spmm_by_rows, spmv_by_rows};
 use crate::simd::{Simd, fma, simd_fn};
 
-/// Diagonals that pass over the accumulators together. Few, because the diagonals of a matrix whose number of rows is a large
-/// power of two all fall into the same sets of a cache, which has 8 to 12 places in each.
+/// Number of diagonals that pass over the accumulators together. It is small because, if the number of rows is a large
+/// power of two, all diagonals fall into the same sets of a cache, and each set has only 8 to 12 places.
 const TOGETHER: usize = 9;
-/// Rows whose accumulators stay in registers meanwhile.
+/// Number of rows whose accumulators stay in registers during a pass.
 const STRIP: usize = 64;
 
-/// Diagonals that lie one behind the other, `nrows` values each, as products read them.
+/// Diagonals stored one after the other, with `nrows` values each, as products read them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Diagonals<'a, T> {
     pub(crate) offsets: &'a [i32],
@@ -31,16 +33,16 @@ pub(crate) struct Diagonals<'a, T> {
     pub(crate) nrows: usize,
 }
 
-/// Where values are read.
+/// The values that products read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Values<'a, T> {
     Own(&'a [T]),
-    /// Of an f64 matrix.
+    /// f32 values of an f64 matrix.
     Narrow(&'a [f32]),
 }
 
 impl<T> Diagonals<'_, T> {
-    /// Some of them.
+    /// Returns some of the diagonals.
     fn group(self, of: Range<usize>) -> Self {
         let from = of.start * self.nrows;
         let values = match self.values {
@@ -56,7 +58,7 @@ pub(crate) fn diagonals<T: Real>(simd: Simd, m: Diagonals<'_, T>, rows: Range<us
     out.fill(T::zero());
     for first in (0..m.offsets.len()).step_by(TOGETHER) {
         let group = first..m.offsets.len().min(first + TOGETHER);
-        // Offsets ascend: the first diagonal of the group is the last to begin, the last is the first to end.
+        // Offsets ascend, so the first diagonal of the group begins last and the last one ends first.
         let begin = inside(m.offsets[group.start], x.len(), &rows).start;
         let end = inside(m.offsets[group.end - 1], x.len(), &rows).end.max(begin);
         let strips = begin..begin + (end - begin) / STRIP * STRIP;
@@ -76,7 +78,7 @@ fn inside(offset: i32, ncols: usize, rows: &Range<usize>) -> Range<usize> {
     begin as usize..end as usize
 }
 
-/// The places among the values of rows `rows` of diagonal `k`, and of the elements of x that they meet.
+/// Positions of the values of rows `rows` of diagonal `k`, and of the elements of x that they multiply.
 #[inline(always)]
 fn run<T>(m: Diagonals<'_, T>, k: usize, rows: &Range<usize>) -> (Range<usize>, Range<usize>) {
     let (first, from) = (k * m.nrows, (rows.start as i64 + i64::from(m.offsets[k])) as usize);
@@ -84,7 +86,7 @@ fn run<T>(m: Diagonals<'_, T>, k: usize, rows: &Range<usize>) -> (Range<usize>, 
 }
 
 simd_fn! {
-    /// out <- the accumulators continued through the diagonals, each where it lies inside the matrix.
+    /// out <- the accumulators continued through the diagonals, each only where it lies inside the matrix.
     fn clipped<T>(m: Diagonals<'_, T>, rows: Range<usize>, x: &[T], out: &mut [T]) {
         for k in 0..m.offsets.len() {
             let inside = inside(m.offsets[k], x.len(), &rows);
@@ -105,12 +107,13 @@ simd_fn! {
     }
 }
 
-/// As [`clipped`] for whole strips of rows in which every diagonal lies inside the matrix.
+/// As [`clipped`], for whole strips of rows in which every diagonal lies inside the matrix.
 fn whole_strips<T: Real>(simd: Simd, m: Diagonals<'_, T>, rows: Range<usize>, x: &[T], out: &mut [T]) {
     #[cfg(target_arch = "x86_64")]
     if simd == Simd::Avx512 {
         use bytemuck::{cast_slice, cast_slice_mut};
-        // SAFETY: the level is that of a `Cpu`, which holds none that the processor lacks; the element type is told by its size.
+        // SAFETY: the level is that of a `Cpu`, which never exceeds the processor's; the element type follows from its
+        // size.
         unsafe {
             match (m.values, T::BYTES) {
                 (Values::Own(values), 8) => {
@@ -137,13 +140,13 @@ mod avx512 {
     use super::{Diagonals, STRIP, run};
     use crate::simd::prefetch;
 
-    /// How many bytes ahead of their use values are asked for.
+    /// How many bytes ahead of their use values are prefetched.
     const AHEAD: usize = 2048;
 
-    /// Eight values as f64.
+    /// Loads eight f32 values as f64.
     ///
     /// # Safety
-    /// The processor has AVX-512; eight values lie there.
+    /// The processor has AVX-512; eight values are readable there.
     #[inline]
     #[target_feature(enable = "avx512f")]
     unsafe fn widened(values: *const f32) -> __m512d {
@@ -203,11 +206,11 @@ impl<T: Real> Host<T> for Dia<T> {
     }
 }
 
-/// A DIA matrix: its offsets (4 bytes a diagonal), its values and the partition of its rows.
+/// A DIA matrix: its offsets (4 bytes per diagonal), its values and the partition of its rows.
 ///
-/// The values are the host's, shared: nothing is copied. But an f64 matrix of 4 MiB of values or more that nobody else holds, and all of whose
-/// values f32 holds exactly, is kept in f32, in the front half of the memory that it has, and the other half is given back. Products have the
-/// same bits.
+/// The values are shared with the host, and nothing is copied. There is one exception: an f64 matrix with at least 4
+/// MiB of values is kept in f32 if no one else holds it and f32 holds all values exactly. The f32 values take the front
+/// half of its memory, and the other half is freed. Products have the same bits.
 #[derive(Clone, Debug)]
 pub struct CpuDia<T> {
     nrows: usize,
@@ -218,13 +221,13 @@ pub struct CpuDia<T> {
 }
 
 impl<T> CpuDia<T> {
-    /// Whether the values are kept in f32, though the matrix is one of f64.
+    /// Returns true if the values of an f64 matrix are kept in f32.
     pub fn is_narrow(&self) -> bool {
         self.kept.is_narrow()
     }
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Dia<T>> for Cpu {
     type Resident = CpuDia<T>;
 

@@ -1,9 +1,9 @@
-//! The dot product's tree: blocks of 1024 elements, 32 lanes in a block, a halving tree over the lanes; the block results
-//! are summed by the same rule until one is left.
+//! The tree of the dot product: blocks of 1024 elements, 32 lanes per block, a halving tree over the lanes. The block
+//! results are summed by the same rule until one is left.
 //!
-//! Order: [`spandrel_backend::Order::Tree`], fixed by the length alone. A task owns whole blocks and writes their results
-//! into scratch, so neither the number of tasks nor their timing enters. Cost: the operands once; the block results are
-//! 1/1024 of them.
+//! Order: [`spandrel_backend::Order::Tree`], which depends only on the length. A task owns whole blocks and writes
+//! their results into scratch, so neither the number of tasks nor their timing matters.
+//! Cost: the operands once, and the block results, which are 1/1024 of them.
 
 use spandrel_backend::Result;
 use spandrel_formats::Real;
@@ -12,7 +12,7 @@ use crate::Cpu;
 use crate::simd::{fma, simd_fn};
 use crate::threads::Shared;
 
-/// Elements of a block.
+/// Number of elements per block.
 pub(crate) const BLOCK: usize = 1024;
 const LANES: usize = 32;
 
@@ -28,7 +28,7 @@ fn halve<T: Real>(mut lanes: [T; LANES]) -> T {
     lanes[0]
 }
 
-/// One block's x . y.
+/// x . y of one block.
 #[inline(always)]
 pub(crate) fn block_dot<T: Real>(x: &[T], y: &[T]) -> T {
     let mut lanes = [T::zero(); LANES];
@@ -46,7 +46,7 @@ pub(crate) fn block_dot<T: Real>(x: &[T], y: &[T]) -> T {
 }
 
 simd_fn! {
-    /// Results of the blocks of x . y, `x.len().div_ceil(BLOCK)` of them.
+    /// The block results of x . y, `x.len().div_ceil(BLOCK)` of them.
     pub(crate) fn dot_blocks<T>(x: &[T], y: &[T], out: &mut [T]) {
         for ((x, y), out) in x.chunks(BLOCK).zip(y.chunks(BLOCK)).zip(out) {
             *out = block_dot(x, y);
@@ -64,7 +64,7 @@ fn block_sum<T: Real>(x: &[T]) -> T {
     halve(lanes)
 }
 
-/// The root of the tree over the block results; overwrites them.
+/// Sums the block results by the tree, overwriting them, and returns the root.
 pub(crate) fn combine<T: Real>(partials: &mut [T]) -> T {
     let mut len = partials.len();
     while len > 1 {
@@ -77,11 +77,33 @@ pub(crate) fn combine<T: Real>(partials: &mut [T]) -> T {
     partials.first().copied().unwrap_or_else(T::zero)
 }
 
-/// Runs `work(rows, partials)` over ranges of whole blocks, with room for the results of their blocks of `N` dot products,
-/// and returns the roots.
+/// Sums each of the lists of block results that follow one another in `partials`: by the tree of this device's
+/// elements, or by that of the whole vectors if these are parts of longer ones.
 ///
 /// # Errors
-/// [`spandrel_backend::Error::OutOfMemory`] for the block results.
+/// Those of [`spandrel_backend::Roots`].
+pub(crate) fn complete<T: Real, const N: usize>(cpu: &Cpu, partials: &mut [T]) -> Result<[T; N]> {
+    let mut sums = [T::zero(); N];
+    match cpu.roots() {
+        None => {
+            let blocks = partials.len() / N;
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = combine(&mut partials[i * blocks..(i + 1) * blocks]);
+            }
+        }
+        Some(roots) if T::BYTES == size_of::<f32>() => {
+            roots.roots_f32(bytemuck::cast_slice_mut(partials), bytemuck::cast_slice_mut(&mut sums))?;
+        }
+        Some(roots) => roots.roots_f64(bytemuck::cast_slice_mut(partials), bytemuck::cast_slice_mut(&mut sums))?,
+    }
+    Ok(sums)
+}
+
+/// Runs `work(rows, partials)` over ranges of whole blocks and returns the sums of `N` dot products. `partials` has
+/// room for the block results of the range.
+///
+/// # Errors
+/// [`spandrel_backend::Error::OutOfMemory`] for the block results; as [`complete`].
 pub(crate) fn reduce<T: Real, const N: usize>(
     cpu: &Cpu,
     n: usize,
@@ -93,15 +115,16 @@ pub(crate) fn reduce<T: Real, const N: usize>(
         let shared = Shared::new(scratch);
         cpu.split(n, bytes, BLOCK, |rows| {
             let (first, last) = (rows.start / BLOCK, rows.end.div_ceil(BLOCK));
-            // SAFETY: `split` hands out disjoint ranges of whole blocks; each of the N segments holds `blocks` elements.
+            // SAFETY: `split` hands out disjoint ranges of whole blocks; each of the N segments holds `blocks`
+            // elements.
             let partials = std::array::from_fn(|i| unsafe { shared.part(i * blocks + first..i * blocks + last) });
             work(rows, partials);
         });
-        std::array::from_fn(|i| combine(&mut scratch[i * blocks..(i + 1) * blocks]))
-    })
+        complete(cpu, scratch)
+    })?
 }
 
-/// x . y of vectors of the same length.
+/// x . y of two vectors of the same length.
 ///
 /// # Errors
 /// As [`reduce`].

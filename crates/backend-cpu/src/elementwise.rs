@@ -1,6 +1,6 @@
-//! The elementwise plan on the CPU: workers draw runs of rows in order, and each row has a mark that others wait for.
+//! The element-wise plan on the CPU: workers draw runs of rows in order, and each row has a mark on which others wait.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s. Solves that move little are serial.
+//! Order: [`spandrel_sptrsv::serial`]'s. Solves that move few bytes are serial.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ pub struct CpuElementwise<T> {
     marks: Marks,
 }
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone, and to marks that no recorded
-// step has the address of.
+// SAFETY: a loaded object changes only by `update`. Operations with it write only to their operands and to marks whose
+// address no recorded step holds.
 unsafe impl<T: Real> Load<Elementwise<T>> for Cpu {
     type Resident = CpuElementwise<T>;
 

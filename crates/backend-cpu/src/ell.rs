@@ -1,8 +1,8 @@
 //! ELL on the CPU, and the kernel for packed columns that SELL, HYB, HEC and HMEC share with it.
 //!
 //! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Order: stored. The kernel works across rows: the accumulators of a chunk of rows stay in first-level cache while the packed
-//! columns pass over them three at a time; a lane at padding is masked, so x is not multiplied there.
+//! Order: stored. The kernel works across rows: the accumulators of a chunk of rows stay in first-level cache while the
+//! packed columns pass over them, three at a time. A lane at padding is masked, so x is not multiplied there.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::partition::Partition;
 use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::{Simd, fma, simd_fn};
 
-/// Entries (i, k) of a strip of rows i = 0..lanes at `first + i + stride * k`, k = 0..width.
+/// Packed rows: entry (i, k) of row i is at `first + i + stride * k`, for k = 0..width.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed<'a, T> {
     pub(crate) cols: &'a [Ordinal],
@@ -28,13 +28,14 @@ pub(crate) struct Packed<'a, T> {
 
 /// out[i] <- the accumulator through the entries of row i, from +0 or (CONTINUE) from out[i].
 ///
-/// The caller vouches that the entries of `out.len()` rows lie inside the arrays and that every column is [`PADDING`] or
-/// below `x.len()`.
+/// The caller ensures that the entries of `out.len()` rows lie inside the arrays and that every column is [`PADDING`]
+/// or below `x.len()`.
 pub(crate) fn packed<T: Real, const CONTINUE: bool>(simd: Simd, m: Packed<'_, T>, x: &[T], out: &mut [T]) {
     debug_assert!(m.width == 0 || m.first + out.len() + m.stride * (m.width - 1) <= m.cols.len());
     #[cfg(target_arch = "x86_64")]
     if simd == Simd::Avx512 {
-        // SAFETY: the level is that of a `Cpu`, which holds none that the processor lacks; the caller vouches for the entries.
+        // SAFETY: the level is that of a `Cpu`, which never exceeds the processor's; the caller ensures that the
+        // entries are valid.
         unsafe {
             if T::BYTES == 8 {
                 avx512::packed_f64::<CONTINUE>(cast(m), bytemuck::cast_slice(x), bytemuck::cast_slice_mut(out));
@@ -52,20 +53,20 @@ fn cast<T: Real, U: Real>(m: Packed<'_, T>) -> Packed<'_, U> {
     Packed { cols: m.cols, values: bytemuck::cast_slice(m.values), first: m.first, stride: m.stride, width: m.width }
 }
 
-/// Rows of a strip: their accumulators fill four registers of AVX-512 in f32, eight in f64.
+/// Rows per strip: their accumulators fill four AVX-512 registers in f32 and eight in f64.
 const STRIP: usize = 64;
 
-/// Columns that pass over the accumulators of a chunk together: each is two streams through memory. A band of 33 diagonals on
-/// one thread of a Zen 5 takes 41 ms with 1, 33 with 2, 28 with 3, 37 with 4, 47 with 9.
+/// Number of columns that pass over the accumulators of a chunk together; each is two streams through memory. A band of
+/// 33 diagonals on one thread of a Zen 5 takes 41 ms with 1, 33 with 2, 28 with 3, 37 with 4, 47 with 9.
 const TOGETHER: usize = 3;
 
-/// The rows of `out`, which begin at row `at`, continued through some columns.
+/// Continues the rows of `out`, which begin at row `at`, through the given columns.
 #[inline(always)]
 fn packed_rows<T: Real>(m: Packed<'_, T>, columns: Range<usize>, x: &[T], at: usize, out: &mut [T]) {
     for (i, out) in out.iter_mut().enumerate() {
         for k in columns.clone() {
             let from = m.first + at + i + m.stride * k;
-            // SAFETY: the caller of `packed` vouches for the entries and for the columns that are not padding.
+            // SAFETY: the caller of `packed` ensures that the entries, and the columns that are not padding, are valid.
             unsafe {
                 let col = *m.cols.get_unchecked(from);
                 if col != PADDING {
@@ -95,20 +96,20 @@ mod avx512 {
     use super::{PADDING, Packed, TOGETHER, packed_rows};
     use crate::simd::prefetch;
 
-    /// The kernel of one element type: `$lanes` elements, 32-bit columns, a mask bit per lane.
+    /// Defines the kernel of one element type: `$lanes` elements, 32-bit columns, one mask bit per lane.
     macro_rules! packed {
         ($name:ident, $strip:ident, $T:ty, $lanes:literal, $load:ident, $store:ident, $Cols:ty, $cols:ident, $select:ident,
          $splat:ident, $differ:ident, $gather:ident::<$bytes:literal>, $fma:ident) => {
             /// See [`super::packed`].
             ///
             /// # Safety
-            /// The processor has AVX-512; the entries are as [`super::packed`] asks.
+            /// The processor has AVX-512; the entries are as [`super::packed`] requires.
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
             pub(super) unsafe fn $name<const CONTINUE: bool>(m: Packed<'_, $T>, x: &[$T], out: &mut [$T]) {
                 if !CONTINUE {
                     out.fill(0.0);
                 }
-                // Slices lie in memory as they are walked, so that all of their columns may pass at once.
+                // The columns of a slice follow each other in memory, so all of them may pass at once.
                 let slices = m.stride < 4 * super::STRIP;
                 let (together, ahead) = if slices { (m.width.max(1), 512) } else { (TOGETHER, 256) };
                 for first in (0..m.width).step_by(together) {
@@ -129,7 +130,7 @@ mod avx512 {
                 }
             }
 
-            /// The rows at..at + VECTORS * lanes of `out`, continued through some columns.
+            /// Continues the rows at..at + VECTORS * lanes of `out` through the given columns.
             ///
             /// # Safety
             /// As above, and these rows lie inside `out`.
@@ -145,8 +146,8 @@ mod avx512 {
             ) {
                 const LANES: usize = $lanes;
                 let padding = $splat(PADDING as i32);
-                // SAFETY: the caller's promise. A lane at padding reads x[0], which exists where another lane has an entry,
-                // and is masked off; other columns are below x.len() < 2^31.
+                // SAFETY: the caller's promise. A lane at padding reads x[0], which exists because another lane has an
+                // entry, and is masked off. All other columns are below x.len() < 2^31.
                 unsafe {
                     let mut acc: [_; VECTORS] = std::array::from_fn(|l| $load(out.add(at + l * LANES)));
                     for k in columns {
@@ -160,8 +161,8 @@ mod avx512 {
                             if real == 0 {
                                 continue;
                             }
-                            // A gather under a mask that is not full takes ten times as long, so it always is, and only the
-                            // multiplication is masked.
+                            // A gather under a partial mask takes ten times as long. So the gather always has a full
+                            // mask, and only the multiplication is masked.
                             let x = $gather::<$bytes>($select(real, cols), x.as_ptr());
                             *acc = $fma($load(m.values.as_ptr().add(from)), x, *acc, real);
                         }
@@ -213,7 +214,7 @@ pub struct CpuEll<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Ell<T>> for Cpu {
     type Resident = CpuEll<T>;
 
@@ -224,7 +225,7 @@ unsafe impl<T: Real> Load<Ell<T>> for Cpu {
     }
 }
 
-/// The accumulators of `rows`.
+/// Forms the accumulators of `rows`.
 pub(crate) fn accumulate<T: Real>(simd: Simd, m: &Ell<T>, rows: Range<usize>, x: &[T], out: &mut [T]) {
     let strip = Packed { cols: m.cols(), values: m.values(), first: rows.start, stride: m.nrows(), width: m.width() };
     packed::<T, false>(simd, strip, x, out);

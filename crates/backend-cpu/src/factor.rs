@@ -1,7 +1,7 @@
 //! Incomplete factorisation on the CPU: the host's own numeric phase.
 //!
-//! Layout: the patterns are the host's. Order: [`spandrel_sptrsv::factor`]'s. Cost: that of [`Factor::numeric`], serial, and a pass over
-//! the factors for the copy.
+//! Layout: the patterns are the host's. Order: [`spandrel_sptrsv::factor`]'s. Cost: that of [`Factor::numeric`],
+//! serial, and one pass over the factors to copy them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor, for_each_factor};
 
 use crate::{Cpu, Vector};
 
-/// A symbolic phase's result, shared with the host.
+/// The result of a symbolic phase, shared with the host.
 #[derive(Clone, Debug)]
 pub struct CpuFactor<F>(Arc<F>);
 
@@ -32,7 +32,7 @@ fn factorize<T: Real, F: Factor<Value = T>>(
 macro_rules! factors {
     ([] $(($stem:ident, $Type:ident)),*) => {
         $(
-            // SAFETY: what is loaded never changes, and the operation with it writes to its operands alone.
+            // SAFETY: a loaded object never changes, and the operation with it writes only to its operands.
             unsafe impl<T: Real> Load<$Type<T>> for Cpu {
                 type Resident = CpuFactor<$Type<T>>;
 
@@ -53,7 +53,7 @@ macro_rules! factors {
                 }
             }
 
-            // The host's way is as near here.
+            // The host's way is just as close here.
             impl<T: Real> Assemble<$Type<T>> for Cpu {}
         )*
     };

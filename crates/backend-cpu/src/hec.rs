@@ -1,6 +1,7 @@
-//! HEC on the CPU: HMEC with at most one block, by HMEC's kernel.
+//! HEC on the CPU: an HMEC matrix with at most one block, multiplied by HMEC's kernel.
 //!
-//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored, as in [`crate::hmec`].
+//! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored, as in
+//! [`crate::hmec`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ pub struct CpuHec<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Hec<T>> for Cpu {
     type Resident = CpuHec<T>;
 

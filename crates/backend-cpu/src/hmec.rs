@@ -1,8 +1,8 @@
 //! HMEC on the CPU: ELL's kernel for each block and CSR's for the rest, on the same accumulators.
 //!
 //! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Order: stored. All parts of a chunk of stored rows run while it is in first-level cache; then y is written once, through
-//! the permutation. The permutation reaches across all of y, so dot products are not fused.
+//! Order: stored. All parts of a chunk of stored rows run while it is in first-level cache; then y is written once
+//! through the permutation. The permutation may move a row anywhere in y, so dot products are not fused.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::partition::Partition;
 use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::Simd;
 
-/// A partition of the stored rows of an HMEC matrix.
+/// Partitions the stored rows of an HMEC matrix.
 pub(crate) fn partition<T: Real>(cpu: &Cpu, m: &Hmec<T>) -> Partition {
     let rest = m.rest().row_ptr();
     Partition::by_cost(cpu, m.nrows(), |i| {
@@ -26,7 +26,7 @@ pub(crate) fn partition<T: Real>(cpu: &Cpu, m: &Hmec<T>) -> Partition {
     })
 }
 
-/// The accumulators of the stored rows `rows`.
+/// Forms the accumulators of the stored rows `rows`.
 pub(crate) fn accumulate<T: Real>(simd: Simd, m: &Hmec<T>, rows: Range<usize>, x: &[T], out: &mut [T]) {
     let mut formed = 0;
     for block in m.blocks() {
@@ -48,7 +48,7 @@ pub(crate) fn accumulate<T: Real>(simd: Simd, m: &Hmec<T>, rows: Range<usize>, x
             packed::<T, true>(simd, strip, x, out);
         }
     }
-    // Rows beyond the first block have no entry in any.
+    // Rows beyond the first block have no entry in any block.
     out[formed..].fill(T::zero());
     let rest = m.rest();
     let end = rows.end.min(rest.nrows());
@@ -65,7 +65,7 @@ pub struct CpuHmec<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Hmec<T>> for Cpu {
     type Resident = CpuHmec<T>;
 

@@ -1,8 +1,8 @@
 //! HYB on the CPU: ELL's kernel, then COO's on the same accumulators.
 //!
-//! Layout: the host matrix itself, shared, and where every 16th row of the COO part begins.
-//! Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored; both parts of a chunk of rows run while it is in first-level
-//! cache, so y is written once.
+//! Layout: the host matrix itself, shared, and the start of every 16th row of the COO part.
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored. Both parts of a chunk of rows run while it is in
+//! first-level cache, so y is written once.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct CpuHyb<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Hyb<T>> for Cpu {
     type Resident = CpuHyb<T>;
 

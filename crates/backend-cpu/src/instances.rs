@@ -1,22 +1,23 @@
-//! The operations on f32 and f64, compiled along with this crate in builds for development, whose compiler lets every crate above take what
-//! one below has compiled: else each program, test and example would compile all kernels of its own. Optimized builds inline across crates,
-//! and take nothing from here.
+//! Instances of the operations for f32 and f64, compiled with this crate in development builds. There every crate above
+//! can use what a crate below has compiled. Otherwise each program, test and example would compile all kernels again.
+//! Optimised builds inline across crates and use nothing from here.
 
 use std::hint::black_box;
 
 use spandrel_backend::{
-    Analyze, Backend, BicgstabSteps, Cast, CgSteps, Factorize, Load, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv,
+    Analyze, Backend, BicgstabSteps, Cast, CgSteps, Coarsen, Download, Factorize, Load, SparseVector, Spgemm, Spmm,
+    Spmv, SpmvTransposed, Sptrsv, Transpose,
 };
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Format, Real, Sell, SparseVec};
 use spandrel_sptrsv::{Factor, Plan, Ssor, Sweep};
 
 use crate::Cpu;
 
-/// Never called: that it is there has everything compiled that it names.
+/// Never called. Its presence makes the compiler compile everything that it names.
 #[used]
 static INSTANCES: [fn(); 2] = [of_type::<f32>, of_type::<f64>];
 
-/// Has functions compiled.
+/// Makes the compiler compile these functions.
 macro_rules! compile {
     ($($function:expr),* $(,)?) => {
         $(black_box($function as *const ());)*
@@ -79,6 +80,15 @@ fn of_type<T: Real>() {
         <Cpu as Spmm<Dia<T>>>::spmm,
         <Cpu as Spmm<Bsr<T>>>::spmm,
         <Cpu as Analyze<Csr<T>, Sweep<T>>>::analyze,
+        <Cpu as Download<Csr<T>>>::download_matrix,
+        <Cpu as Spgemm<Csr<T>>>::spgemm_symbolic,
+        <Cpu as Spgemm<Csr<T>>>::spgemm_numeric,
+        <Cpu as Transpose<Csr<T>>>::transpose_symbolic,
+        <Cpu as Transpose<Csr<T>>>::transpose_numeric,
+        <Cpu as Coarsen<Csr<T>>>::aggregate,
+        <Cpu as Coarsen<Csr<T>>>::prolongation,
+        <Cpu as Coarsen<Csr<T>>>::scaling,
+        <Cpu as Coarsen<Csr<T>>>::scaled,
     );
     spandrel_formats::for_each_format!(formats, T);
     spandrel_sptrsv::for_each_plan!(plans, T);

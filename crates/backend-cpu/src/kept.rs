@@ -1,7 +1,9 @@
-//! Values of diagonals on the CPU: the host's, shared, or in f32 in the front half of the memory that was theirs.
+//! Values of diagonals on the CPU: shared with the host, or in f32 in the front half of the memory of the f64 values.
 //!
-//! Invariants: in f32 only where f32 holds every value, bit for bit, so that widening gives the host's; where nobody else holds the matrix.
-//! Cost: a pass over the values, which ends at the first that f32 does not hold, and one that narrows them in place.
+//! Invariants: values are kept in f32 only if f32 holds every one of them exactly, so that widening restores the host's
+//! bits, and only if no one else holds the matrix.
+//! Cost: one pass over the values, which ends at the first that does not fit f32, and one pass that narrows them in
+//! place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,32 +16,33 @@ use crate::dia::Values;
 use crate::simd::simd_fn;
 use crate::threads::Shared;
 
-/// Bytes of values from which on they are looked at, to be kept in f32: fewer lie in the caches of a core or two, and a product gains
-/// microseconds.
+/// Minimum number of bytes of values for narrowing. Fewer bytes fit the caches of one or two cores, where a product
+/// would gain only microseconds.
 const NARROWED: usize = 4 << 20;
-/// Values that are looked at between two looks at whether others were inexact.
+/// Number of values to check between two looks at whether another thread found an inexact one.
 const PIECE: usize = 8192;
 
-/// A host's matrix of diagonals.
+/// A host matrix of diagonals.
 pub(crate) trait Host<T> {
     /// Its values.
     fn stored(&self) -> &[T];
-    /// Its values, the rest dropped.
+    /// Its values; the rest is dropped.
     fn into_values(self) -> Vec<T>;
 }
 
-/// The values of diagonals as they are kept.
+/// The values of diagonals as they are kept in memory.
 #[derive(Clone, Debug)]
 pub(crate) enum Kept<T, H> {
     /// The host's matrix, shared.
     Host(Arc<H>),
-    /// So many f32, in the front half of what were the host's f64.
+    /// This many f32 values, in the front half of the memory of the host's f64 values.
     Narrow(Arc<Vec<T>>, usize),
 }
 
 impl<T: Real, H: Host<T>> Kept<T, H> {
-    /// The values of `host`; in f32 where there are [`NARROWED`] bytes of f64, f32 holds every one, and nobody shares the matrix: to keep a
-    /// copy beside what others keep would be memory that nobody asked for, and to touch it first takes longer than many products gain.
+    /// Takes the values of `host`. They become f32 if they are f64 of at least [`NARROWED`] bytes, f32 holds every one
+    /// exactly, and no one else holds the `Arc`. Otherwise both copies would stay in memory, and the first write to new
+    /// memory takes longer than many products gain.
     pub(crate) fn of(cpu: &Cpu, host: Arc<H>) -> Self {
         let values = host.stored();
         let large = T::BYTES == size_of::<f64>() && size_of_val(values) >= NARROWED;
@@ -56,7 +59,7 @@ impl<T: Real, H: Host<T>> Kept<T, H> {
         })
     }
 
-    /// As products read them.
+    /// The values as products read them.
     pub(crate) fn values(&self) -> Values<'_, T> {
         match self {
             Self::Host(host) => Values::Own(host.stored()),
@@ -70,18 +73,19 @@ impl<T, H> Kept<T, H> {
         matches!(self, Self::Narrow(..))
     }
 
-    /// Bytes of the arrays and of a product, where they are less than the host's.
+    /// Bytes of the arrays and of a product, if they are fewer than the host's.
     pub(crate) fn traffic(&self, nrows: usize, ncols: usize, offsets: &[i32]) -> Option<(u64, u64)> {
         self.is_narrow().then(|| Dia::<f64>::traffic_in_f32(nrows, ncols, offsets))
     }
 
-    /// Bytes of a value.
+    /// Bytes per value.
     pub(crate) fn bytes(&self) -> usize {
         if self.is_narrow() { size_of::<f32>() } else { size_of::<T>() }
     }
 }
 
-/// Whether f32 holds every value, bit for bit, which it does for no NaN. The first that it does not ends the pass.
+/// Returns true if f32 holds every value exactly; a NaN never counts as exact. The pass ends at the first inexact
+/// value.
 fn exact<T: Real>(cpu: &Cpu, values: &[T]) -> bool {
     let exact = AtomicBool::new(true);
     cpu.split(values.len(), T::BYTES, PIECE, |range| {
@@ -97,8 +101,8 @@ fn exact<T: Real>(cpu: &Cpu, values: &[T]) -> bool {
     exact.into_inner()
 }
 
-/// The values in f32 instead of the front half of the f64 that they are, as many at a time as were done before: those are written to where
-/// the ones before them lay.
+/// Narrows the values to f32 in place, into the front half of their own memory. Each step handles as many values as
+/// were done before, because it writes where those lay.
 fn narrow<T: Real>(cpu: &Cpu, values: &mut [T]) {
     if let Some(first) = values.first_mut() {
         let v = first.as_f64() as f32;
@@ -119,7 +123,8 @@ fn narrow<T: Real>(cpu: &Cpu, values: &mut [T]) {
 }
 
 simd_fn! {
-    /// Whether f32 holds the same numbers. So are then their bits: a conversion keeps the sign of a zero.
+    /// Returns true if f32 holds the same numbers. The bits then agree too, because a conversion keeps the sign of a
+    /// zero.
     fn exact_piece<T>(values: &[T]) -> bool {
         values.iter().fold(true, |exact, v| exact & (f64::from(v.as_f64() as f32) == v.as_f64()))
     }
@@ -139,7 +144,7 @@ mod tests {
 
     const THREADS: [usize; 3] = [1, 2, 3];
 
-    /// What f32 holds: signed zeros, infinities, its limits and subnormals among ordinary numbers.
+    /// Values that f32 holds exactly: signed zeros, infinities, extreme values and subnormals among ordinary numbers.
     fn held(i: usize) -> f64 {
         let special = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::from(f32::MAX), f64::from(f32::MIN_POSITIVE)];
         match i % 97 {

@@ -1,19 +1,20 @@
-//! The levelset plan on the CPU: every level is cut into one part a worker, and a worker waits for parts of others, not for levels.
+//! The level-set plan on the CPU: every level is cut into one part per worker, and a worker waits for parts of other
+//! workers, not for levels.
 //!
-//! Layout: for each worker the parts that it solves, in order, each with the counters of others that it waits for. Only waits that do
-//! not follow from earlier ones of the same worker are kept, and a counter is advanced only where somebody waits for it; parts without
-//! either grow together. A level too thin to be worth a wait is one worker's.
-//! Rows that are shared among workers are copied into the order of execution, where each worker reads them one after the other; x, b and
-//! the columns keep the user's numbering. T^T's values are read where the triangle has them.
-//! Invariants: one broadcast a solve. Nobody waits for a part before every worker runs; where they do not come together in time, one of
-//! them solves all of it serially, as it does where the estimate sees no gain: rows out of their order cost a line of b and of x each, and
-//! beyond the reach of the TLB a walk of its tables as well, so that few cores are no faster than one with short rows of large systems; nor
-//! are they where rows take x from all over.
+//! Layout: each worker has a list of the parts that it solves, in order. Each part names the counters of other workers
+//! for which it waits. Waits that follow from earlier ones of the same worker are dropped, and a counter advances only
+//! if somebody waits for it. Parts without either merge. A level too thin to be worth a wait goes to one worker. Rows
+//! that workers share are copied into the order of execution, so that each worker reads its rows one after the other.
+//! x, b and the columns keep the user's numbering. T^T's values are read from the triangle.
+//! Invariants: one broadcast per solve. Nobody waits for a part before every worker runs. If the workers do not come
+//! together in time, one of them solves everything serially. A solve is also serial if the estimate sees no gain. Rows
+//! out of their order cost a cache line of b and of x each and, beyond the reach of the TLB, a page-table walk as well.
+//! So for large systems with short rows, or with rows that take x from everywhere, a few cores are no faster than one.
 //! Order: [`spandrel_sptrsv::serial`]'s, for any number of threads.
-//! Cost: parts and rows O(nnz) once, when the plan is loaded; 4 to 40 bytes a level and worker; for rows of T as many as the triangle
-//! has and 4 an entry, for rows of T^T 8 an entry.
-//! Reference: Park, Smelyanskiy, Sundaram, Dubey 2014, Sparsifying synchronization for high-performance shared-memory sparse
-//! triangular solver.
+//! Cost: parts and rows take O(nnz) once, when the plan is loaded. They need 4 to 40 bytes per level and worker. Rows
+//! of T need as many bytes as the triangle plus 4 per entry, and rows of T^T 8 per entry.
+//! Reference: Park, Smelyanskiy, Sundaram, Dubey 2014, Sparsifying synchronization for high-performance shared-memory
+//! sparse triangular solver.
 
 use std::hint::spin_loop;
 use std::ops::Range;
@@ -33,23 +34,25 @@ use crate::simd::simd_fn;
 use crate::sptrsv::Solve;
 use crate::threads::{SERIAL_BYTES, Shared};
 
-/// Nanoseconds of a row and of an entry, of one core.
+/// Nanoseconds per row and per entry on one core.
 const ROW: u64 = 3;
 const ENTRY: u64 = 1;
-/// Nanoseconds more of a row that does not follow the one before it, by whether b and x together are within [`TLB_REACH`]: what natural and
-/// level order differ by on one core (record/cpu-sptrsv-variants.txt).
+/// Extra nanoseconds for a row that does not follow the one before it: beyond [`TLB_REACH`] and within it, for b and x
+/// together. This is the measured difference between natural and level order on one core
+/// (record/cpu-sptrsv-variants.txt).
 const ASIDE: [u64; 2] = [15, 2];
-/// Bytes that 2048 pages of 4 KiB hold, as many as the second-level TLB of a core of today knows. Level order touches all pages at every level.
+/// Bytes in 2048 pages of 4 KiB, which the second-level TLB of a current core covers. Level order touches all pages at
+/// every level.
 const TLB_REACH: usize = 2048 << 12;
-/// Nanoseconds of an entry of x that another core wrote last, some of them under way at a time.
+/// Nanoseconds for an element of x that another core wrote last, with some of them in flight at a time.
 const FOREIGN: u64 = 10;
-/// Nanoseconds from a counter's advance to the one who waits for it.
+/// Nanoseconds from a counter's advance until the waiting worker sees it.
 const HOP: u64 = 500;
-/// Rounds of waiting before the core is offered to others.
+/// Number of spins before a waiting worker yields its core.
 const SPINS: u32 = 4096;
-/// How long workers wait for each other to come, at least.
+/// Minimum time for which workers wait for each other to come.
 const PATIENCE: Duration = Duration::from_micros(30);
-/// What `Gathering` holds when one of the workers solves alone.
+/// Value of `Gathering` if one of the workers solves by itself.
 const CLOSED: u32 = u32::MAX;
 
 /// Neighbouring positions that a worker solves in one go.
@@ -59,15 +62,15 @@ struct Part {
     end: u32,
     /// One past the last of its waits.
     waits: u32,
-    /// What its counter is advanced to afterwards; 0 for not at all.
+    /// The value to which its counter advances afterwards; 0 for no advance.
     advance: u32,
 }
 
-/// What one worker does.
+/// The work of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Duty {
     parts: Vec<Part>,
-    /// Whose counter, and what it must have reached.
+    /// Whose counter to wait for, and the value that it must have reached.
     waits: Vec<(u32, u32)>,
 }
 
@@ -79,14 +82,14 @@ struct Split {
 }
 
 impl Split {
-    /// Cuts the levels for so many workers; `None` where one of them alone is as fast.
+    /// Cuts the levels for this many workers; `None` if one worker is as fast.
     fn of<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, bytes: u64) -> Option<Self> {
         if workers < 2 || bytes < SERIAL_BYTES as u64 {
             return None;
         }
         let wide = |work: u64| work - work / workers as u64 > 2 * HOP;
         let Cuts { cuts, serial, parallel } = Cuts::of(schedule, view, workers, wide);
-        // Less than a twentieth is not worth a second core.
+        // A gain of less than a twentieth is not worth a second core.
         let pays = |parallel: u64| 20 * parallel <= 19 * serial;
         if !pays(parallel) {
             return None;
@@ -97,17 +100,18 @@ impl Split {
     }
 }
 
-/// Levels in pieces, one a worker.
+/// Levels cut into one piece per worker.
 struct Cuts {
     /// One past the last position of each worker in each level.
     cuts: Vec<u32>,
-    /// Estimated nanoseconds of one core alone, and of all workers.
+    /// Estimated nanoseconds of one core, and of all workers.
     serial: u64,
     parallel: u64,
 }
 
 impl Cuts {
-    /// Pieces of equal work of the levels that are `wide`, by their nanoseconds; others are the first worker's.
+    /// Cuts the levels that are `wide`, judged by their nanoseconds, into pieces of equal work. The other levels go to
+    /// the first worker.
     fn of<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, wide: impl Fn(u64) -> bool) -> Self {
         let order = schedule.order();
         let work = |p: u32| {
@@ -126,7 +130,7 @@ impl Cuts {
                 let (mut p, mut done) = (level[0], 0);
                 for worker in 1..=workers as u64 {
                     let enough = all * worker / workers as u64;
-                    // A chain is one worker's: its rows need each other.
+                    // A chain belongs to one worker, because its rows need each other.
                     while p < level[1] && (done < enough || schedule.is_linked(p as usize)) {
                         done += in_order(p);
                         p += 1;
@@ -142,7 +146,7 @@ impl Cuts {
     }
 }
 
-/// The duties that follow from the cuts, and how many entries take an x that another worker solves.
+/// The duties that follow from the cuts, and the number of entries that take an x from another worker.
 fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts: &[u32]) -> (Vec<Duty>, u64) {
     let n = schedule.order().len();
     // The level and the worker of each row.
@@ -205,7 +209,7 @@ fn duties<T: Real>(schedule: &Schedule, view: &View<'_, T>, workers: usize, cuts
     (duties, foreign)
 }
 
-/// A counter that has its cache lines to itself, the neighbour that is fetched along with one included.
+/// A counter with cache lines of its own, including the neighbouring line that is prefetched with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counter(AtomicU32);
@@ -220,23 +224,23 @@ impl Counter {
     }
 }
 
-/// The workers of a solve as they come.
+/// The workers of a solve as they arrive.
 #[derive(Debug, Default)]
 struct Gathering(AtomicU32);
 
-/// Who solves.
+/// Who solves the system.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// All are there: each does its duty.
+    /// All workers have come: each does its duty.
     All,
-    /// The one who asked, alone.
+    /// The worker that asked, by itself.
     Alone,
-    /// Somebody else, alone.
+    /// Another worker, by itself.
     Other,
 }
 
 impl Gathering {
-    /// Joins, and waits until so many have.
+    /// Joins, and waits until `workers` workers have joined.
     fn join(&self, workers: u32, patience: Duration) -> Found {
         let come = |came: u32| (came != CLOSED).then(|| came + 1);
         let Ok(before) = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, come) else { return Found::Other };
@@ -259,17 +263,17 @@ impl Gathering {
     }
 }
 
-/// The rows of a system by position, the entries off the diagonal in the order of their sum.
+/// The rows of a system by position, with the entries off the diagonal in the order of the sum.
 #[derive(Clone, Debug)]
 struct Permuted<T> {
     ptr: Vec<Offset>,
-    /// Row of x that each entry takes.
+    /// Row of x that each entry uses.
     cols: Vec<Ordinal>,
-    /// Where each entry's value is among the triangle's.
+    /// Position of each entry's value among the triangle's values.
     from: Vec<Offset>,
-    /// The values by entry; none for T^T.
+    /// The value of each entry; empty for T^T.
     values: Vec<T>,
-    /// By position; none for a unit diagonal.
+    /// By position; empty for a unit diagonal.
     inv_diag: Vec<T>,
 }
 
@@ -302,7 +306,7 @@ impl<T: Real> Permuted<T> {
         made
     }
 
-    /// Takes the values and reciprocals over.
+    /// Copies the values and reciprocals.
     fn take(&mut self, schedule: &Schedule, view: &View<'_, T>) {
         if view.from.is_none() {
             self.values.clear();
@@ -314,7 +318,7 @@ impl<T: Real> Permuted<T> {
         }
     }
 
-    /// x of the row at position p, as [`View::solve_row`]; `all` are the triangle's values.
+    /// Computes x of the row at position p, as [`View::solve_row`] does. `all` holds the triangle's values.
     #[inline(always)]
     fn solve_row(&self, p: usize, b: T, all: &[T], x: impl Fn(usize) -> T) -> T {
         let entries = self.ptr[p] as usize..self.ptr[p + 1] as usize;
@@ -333,14 +337,14 @@ impl<T: Real> Permuted<T> {
     }
 }
 
-/// What the device's threads share of one system.
+/// What the threads share for one system.
 #[derive(Clone, Debug)]
 struct Work<T> {
     split: Split,
     rows: Permuted<T>,
 }
 
-/// A plan, shared with the host, and the work of the device's threads where there is more than one of them at it.
+/// A plan, shared with the host, and the work of the threads if more than one takes part.
 #[derive(Clone, Debug)]
 pub struct CpuLevelset<T> {
     plan: Arc<Levelset<T>>,
@@ -348,7 +352,7 @@ pub struct CpuLevelset<T> {
     transposed: Option<Arc<Work<T>>>,
 }
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+// SAFETY: a loaded object changes only by `update`, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Levelset<T>> for Cpu {
     type Resident = CpuLevelset<T>;
 
@@ -368,14 +372,16 @@ unsafe impl<T: Real> Load<Levelset<T>> for Cpu {
 }
 
 simd_fn! {
-    /// The rows at so many positions. The caller vouches that each is one worker's alone and that the rows which it needs are solved.
+    /// Solves the rows at these positions. The caller ensures that they belong to one worker and that the rows they
+    /// need are solved.
     fn solve_part<T>(rows: &Permuted<T>, positions: Range<usize>, order: &[Ordinal], all: &[T], b: Option<&[T]>, shared: &Shared<T>) {
         for (p, &row) in positions.clone().zip(&order[positions]) {
             let i = row as usize;
             // SAFETY: every row is in one part, and nobody reads its element before the part's counter has advanced.
             let place = unsafe { shared.at(i) };
-            // SAFETY: the rows that this one needs are solved: by this worker before, or waited for.
-            *place = rows.solve_row(p, b.map_or(*place, |b| b[i]), all, |j| unsafe { shared.get(j) });
+            // SAFETY: the rows that this one needs are solved: by this worker earlier, or by another one for which it
+            // waited.
+            *place = rows.solve_row(p, b.map_or(*place, |b| b[i]), all, |j| unsafe { shared.read(j) });
         }
     }
 }
@@ -408,7 +414,7 @@ impl<T: Real> Solve<Levelset<T>> for CpuLevelset<T> {
         let (n, shared) = (x.len(), Shared::new(x));
         cpu.threads().run(workers, |worker| match gathering.join(workers as u32, split.patience) {
             Found::Other => {}
-            // SAFETY: one worker at most is alone, and the others have gone without touching x.
+            // SAFETY: at most one worker solves by itself, and the others have left without touching x.
             Found::Alone => solve_in_order(cpu.simd(), &view, b, unsafe { shared.part(0..n) }),
             Found::All => {
                 let duty = &split.duties[worker];
@@ -443,7 +449,7 @@ mod tests {
         Levelset::analyze(Arc::new(matrix), Systems::Both).expect("any triangle has levels")
     }
 
-    /// Every level cut, however thin.
+    /// Cuts every level, however thin.
     fn cut(plan: &Levelset<f64>, system: System, workers: usize) -> Split {
         let (schedule, view) = (plan.schedule(system).expect("both"), plan.rows().view(system).expect("both"));
         let Cuts { cuts, .. } = Cuts::of(schedule, &view, workers, |_| true);
@@ -461,7 +467,7 @@ mod tests {
                     let split = cut(&plan, system, workers);
                     let mut solved = vec![false; plan.nrows()];
                     let (mut counters, mut at) = (vec![0; workers], vec![(0, 0); workers]);
-                    // Round after round, every worker goes as far as its waits let it.
+                    // In every round each worker goes as far as its waits allow.
                     loop {
                         let mut moved = false;
                         for (w, duty) in split.duties.iter().enumerate() {
@@ -542,7 +548,7 @@ mod tests {
 
     #[test]
     fn rows_that_two_cores_would_fetch_slower_stay_with_one() {
-        // As of a grid, but that a row needs the one before the last: no chains, and rows of a level lie in pairs.
+        // As for a grid, except that a row needs the last row but one: no chains, and rows of a level come in pairs.
         let (side, n) = (96, 96 * 96 * 96);
         let mut triplets = Triplets::<f64>::new(n, n).expect("small");
         for i in 0..n {
@@ -559,11 +565,11 @@ mod tests {
         assert!(schedule.links().is_empty());
         assert!(Split::of(schedule, &view, 2, bytes).is_none(), "short rows, pages beyond the TLB's");
         assert!(Split::of(schedule, &view, 16, bytes).is_some());
-        // With chains eight rows follow each other.
+        // With chains, eight rows follow each other.
         let grid = plan("poisson3d:96", Triangle::Lower);
         let (schedule, view) = (grid.schedule(System::Plain).expect("both"), grid.rows().view(System::Plain));
         assert!(Split::of(schedule, &view.expect("both"), 2, grid.rows().sptrsv_bytes()).is_some());
-        // Ten levels; rows take two of the level before: near their own place, or anywhere.
+        // Ten levels; a row takes two rows of the preceding level, either near its own place or anywhere.
         let (width, levels) = (8000, 10);
         for (step, shared) in [(1, true), (3001, false)] {
             let mut triplets = Triplets::<f64>::new(width * levels, width * levels).expect("small");

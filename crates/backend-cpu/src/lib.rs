@@ -1,10 +1,12 @@
-//! Spandrel's CPU backend: rayon threads, vector instructions chosen at run time, the same bits for any number of threads.
+//! Spandrel's CPU backend: rayon threads and run-time choice of vector instructions. Any number of threads gives the
+//! same bits.
 //!
-//! [`Cpu`] is the device. A resident matrix shares the host's arrays and adds a partition of its rows by bytes; diagonals of f64 may be
-//! kept in f32 ([`CpuDia`]). Every
-//! row-wise format forms the accumulators of a chunk of rows; finishing y, writing through a permutation, the fused dot
-//! products and several right-hand sides are written once, above the formats (`product.rs`). So are sizes, gates, columns and new values of
-//! the triangular solves, above the plans (`sptrsv.rs`).
+//! [`Cpu`] is the device. A resident matrix shares the host's arrays and adds a partition of its rows by bytes. f64
+//! diagonals may be kept in f32 ([`CpuDia`]).
+//!
+//! Every row-wise format only forms the accumulators of a chunk of rows. Finishing y, writing through a permutation,
+//! fused dot products and several right-hand sides are written once for all formats (`product.rs`). Likewise, size
+//! checks, gates, columns and new values of triangular solves are written once for all plans (`sptrsv.rs`).
 
 mod backend;
 mod bdia;
@@ -14,6 +16,7 @@ mod bsrx;
 mod capellini;
 mod cast;
 mod cg;
+mod coarsen;
 mod coo;
 mod csc;
 mod csr;
@@ -40,11 +43,13 @@ mod sell;
 mod serial;
 mod simd;
 mod sparse_vec;
+mod spgemm;
 mod sptrsv;
 mod structured;
 mod sweep;
 mod syncfree;
 mod threads;
+mod transpose;
 mod turns;
 mod vector;
 
@@ -52,6 +57,7 @@ pub use bdia::CpuBdia;
 pub use bsr::CpuBsr;
 pub use bsrx::CpuBsrx;
 pub use capellini::CpuCapellini;
+pub use coarsen::CpuAggregates;
 pub use coo::CpuCoo;
 pub use csc::CpuCsc;
 pub use csr::CpuCsr;
@@ -70,9 +76,11 @@ pub use sell::CpuSell;
 pub use serial::CpuSerial;
 pub use simd::Simd;
 pub use sparse_vec::CpuSparseVec;
+pub use spgemm::CpuSpgemm;
 pub use structured::CpuStructured;
 pub use sweep::CpuSweep;
 pub use syncfree::CpuSyncfree;
+pub use transpose::CpuTranspose;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
-//! Rows that wait for each other: solves by workers that draw rows in order, and marks of the rows that are solved.
+//! Rows that wait for each other: workers draw rows in order and set marks for the rows that they have solved.
 //!
-//! Layout: a mark for each run of `grain` rows in the order of the solve: the number of the solve, then how many rows of the run are solved.
-//! Progress: [`crate::turns`]'s; a row waits for rows of its own run or of runs drawn before.
+//! Layout: one mark per `grain` rows in the order of the solve: the number of the solve, then how many of these rows
+//! are solved. Progress: that of [`crate::turns`]; a row waits only for rows of its own run or of runs drawn earlier.
 //! Order: [`spandrel_sptrsv::serial`]'s, whoever solves a row.
 
 use std::ops::Range;
@@ -19,13 +19,13 @@ use crate::threads::Shared;
 use crate::turns::{Patience, Turns};
 use crate::vector::out_of_memory;
 
-/// Rows of a run that is drawn.
+/// Number of rows per run that is drawn.
 pub(crate) const RUN: usize = 64;
-/// Rows of a mark between two of its values: each costs a cache line that others watch.
+/// Number of rows between two updates of a mark: each update costs a cache line that others watch.
 const STRIDE: usize = 8;
 
-/// The marks of a plan. Solves that run at the same time have marks of their own, and none waits for another: a worker that helps out
-/// while it waits for the others may begin the next solve.
+/// The marks of a plan. Solves that run at the same time have separate marks, and none waits for another. (A worker
+/// that helps out while it waits for the others may begin the next solve.)
 #[derive(Debug)]
 pub(crate) struct Marks {
     grain: usize,
@@ -34,20 +34,20 @@ pub(crate) struct Marks {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of the last solve; the upper half of a mark.
+    /// The number of the last solve; the upper half of a mark.
     epoch: u32,
     marks: Vec<AtomicU64>,
 }
 
 impl Marks {
-    /// A mark for every `grain` rows, a divisor of [`RUN`].
+    /// One mark per `grain` rows; `grain` divides [`RUN`].
     pub(crate) fn new(grain: usize) -> Self {
         debug_assert!(grain > 0 && RUN.is_multiple_of(grain));
         Self { grain, idle: Mutex::default() }
     }
 
-    /// x <- T^-1 b, or with b in x. Serial where a solve moves so few `bytes` that waking workers does not pay. Allocates at the first
-    /// solve alone.
+    /// x <- T^-1 b; without b, it is in x. Serial if a solve moves so few `bytes` that waking workers does not pay.
+    /// Allocates only at the first solve.
     ///
     /// # Errors
     /// [`spandrel_backend::Error::OutOfMemory`].
@@ -96,18 +96,19 @@ struct Rows<'a, T> {
 }
 
 simd_fn! {
-    /// Rows of one run, this worker's alone; gives the first that is not solved.
+    /// Solves the rows of one run, which belong to this worker, and returns the first that is not solved.
     fn solve_run<T>(rows: &Rows<'_, T>, range: Range<usize>, patience: &mut Patience<'_>) -> usize {
         let Rows { view, b, x, marks, tag, grain } = *rows;
         let first = range.start / RUN * RUN;
         let end = range.end;
-        // Positions of rows known to be solved, by the mark seen last: rows often wait for the same one. A grain is a power of two.
+        // Positions of rows known to be solved from the last mark seen, because rows often wait for the same one. A
+        // grain is a power of two.
         let mut known = 0..0;
         let (bits, inside) = (grain.trailing_zeros(), grain - 1);
         let mut in_time = true;
         for k in range {
             let i = view.row(k);
-            // SAFETY: row i is this worker's, and others read it after its mark alone.
+            // SAFETY: row i belongs to this worker, and others read it only after its mark.
             let own = unsafe { x.read(i) };
             let solved = view.solve_row(i, b.map_or(own, |b| b[i]), |j| {
                 let k = view.row(j);
@@ -118,11 +119,12 @@ simd_fn! {
                         None => in_time = false,
                     }
                 }
-                // What nobody has told of is not touched.
+                // Do not touch a row that no mark has announced.
                 if !in_time {
                     return T::zero();
                 }
-                // SAFETY: x_j is written: in this run, by this worker or one who left it, or before the mark that was read.
+                // SAFETY: x_j is written: in this run, by this worker or by one that left it, or before the mark that
+                // was read.
                 unsafe { x.read(j) }
             });
             if !in_time {

@@ -16,12 +16,12 @@ pub struct Monitor {
 
 impl Monitor {
     pub(crate) fn new(watch: &Watch) -> Self {
-        // One push per iteration; far beyond any usual limit the history grows as it goes.
+        // One push per iteration. For limits far beyond the usual, the history grows as it goes.
         let history = Vec::with_capacity(watch.max_iters.saturating_add(1).min(1 << 16));
         Self { watch: watch.clone(), stop: None, iterations: 0, history }
     }
 
-    /// Iteration 0 under new limits, in the memory there is.
+    /// Returns to iteration 0 under new limits and reuses the memory.
     pub(crate) fn rearm(&mut self, watch: &Watch) {
         self.history.clear();
         self.history.reserve(watch.max_iters.saturating_add(1).min(1 << 16));

@@ -1,4 +1,4 @@
-//! Rows dealt to tasks by the bytes they cost, not by their number.
+//! Partitions of rows among tasks by bytes, not by number of rows.
 //!
 //! Invariants: boundaries ascend from 0 to the number of rows. Cost: a few words, found by binary search.
 
@@ -7,10 +7,10 @@ use std::ops::Range;
 use crate::Cpu;
 use crate::dot::BLOCK;
 
-/// Rows at which a partition may cut: whole cache lines of y in either element type.
+/// Granule at which a partition may cut: whole cache lines of y in either element type.
 pub(crate) const GRANULE: usize = 16;
 
-/// Boundaries of the tasks of one resident matrix.
+/// Boundaries of the tasks for one resident matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct Partition {
     rows: Vec<usize>,
@@ -18,7 +18,8 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// Splits `nrows` rows where `cost(i)`, the bytes of the rows below i (non-decreasing in i), is divided evenly.
+    /// Splits `nrows` rows so that the cost is divided evenly. `cost(i)` is the bytes of the rows below i and does not
+    /// decrease.
     pub(crate) fn by_cost(cpu: &Cpu, nrows: usize, cost: impl Fn(usize) -> usize) -> Self {
         let total = cost(nrows);
         let tasks = cpu.threads().tasks(total).max(1);
@@ -44,12 +45,12 @@ impl Partition {
         self.rows.len() - 1
     }
 
-    /// Runs `work` once for each task's rows.
+    /// Runs `work` once per task, with the task's rows.
     pub(crate) fn run(&self, cpu: &Cpu, work: impl Fn(Range<usize>) + Sync) {
         self.run_numbered(cpu, |_, rows| work(rows));
     }
 
-    /// As [`Partition::run`] with the number of the task.
+    /// As [`Partition::run`], also passing the number of the task.
     pub(crate) fn run_numbered(&self, cpu: &Cpu, work: impl Fn(usize, Range<usize>) + Sync) {
         run(cpu, &self.rows, work);
     }

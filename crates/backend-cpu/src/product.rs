@@ -1,9 +1,10 @@
-//! How every row-wise format multiplies: a chunk of rows at a time, its accumulators formed by the format and finished here.
+//! The product of every row-wise format: the format forms the accumulators of a chunk of rows, and this module finishes
+//! them.
 //!
-//! A format says how the accumulators of a range of rows are formed ([`Rows`]). They go straight into y where y is not
-//! read (b = 0), else into a buffer in first-level cache; then y = fma(a, acc, b*y), and for a fused dot product the
-//! blocks' partial results, while the chunk is still in first-level cache. Formats that store rows in another order write
-//! through their permutation.
+//! A format says how to form the accumulators of a range of rows ([`Rows`]). If y is not read (b = 0), they go straight
+//! into y, otherwise into a buffer in first-level cache. Then y = fma(a, acc, b*y) and, for a fused dot product, the
+//! partial results of the blocks follow while the chunk is still in first-level cache. Formats that store rows in
+//! another order write through their permutation.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -14,18 +15,18 @@ use spandrel_formats::{Ordinal, Real};
 
 use crate::backend::axpby_slice;
 use crate::device::open;
-use crate::dot::{BLOCK, combine, dot, dot_blocks};
+use crate::dot::{BLOCK, complete, dot, dot_blocks};
 use crate::partition::Partition;
 use crate::simd::{Simd, fma, simd_fn};
 use crate::threads::Shared;
 use crate::vector::value;
 use crate::{Cpu, Scalar, Vector};
 
-/// The most rows that are formed at a time: 32 KiB of f64 accumulators.
+/// Maximum number of rows per chunk: 32 KiB of f64 accumulators.
 pub(crate) const MAX_CHUNK: usize = 4 * BLOCK;
 
-/// Room for the accumulators of a chunk, aligned as vectors are. Not initialised: most products never use it, and clearing
-/// 32 KiB takes longer than a small product.
+/// Room for the accumulators of a chunk, aligned like vectors. It is not initialised: most products never use it, and
+/// clearing 32 KiB takes longer than a small product.
 #[repr(align(64))]
 struct Buffer<T>([MaybeUninit<T>; MAX_CHUNK]);
 
@@ -45,22 +46,23 @@ impl<T: Real> Buffer<T> {
 
 /// A resident matrix whose rows can be formed in any grouping.
 pub(crate) trait Rows<T: Real>: Sync {
-    /// Rows formed at a time: a multiple of [`BLOCK`], at most [`MAX_CHUNK`].
+    /// Rows per chunk: a multiple of [`BLOCK`], at most [`MAX_CHUNK`].
     const CHUNK: usize = BLOCK;
     /// Number of rows.
     fn nrows(&self) -> usize;
     /// Number of columns.
     fn ncols(&self) -> usize;
-    /// How the rows are dealt out.
+    /// The partition of the rows among tasks.
     fn partition(&self) -> &Partition;
-    /// Writes the accumulators of the stored rows `rows` (at most `CHUNK`, beginning at a multiple of 16) to `out`.
+    /// Writes the accumulators of the stored rows `rows` to `out`. `rows` has at most `CHUNK` rows and begins at a
+    /// multiple of 16.
     fn accumulate(&self, simd: Simd, rows: Range<usize>, x: &[T], out: &mut [T]);
-    /// `perm[stored row] = row of y`, or `None` where they are the same.
+    /// `perm[stored row] = row of y`, or `None` if both are the same.
     fn perm(&self) -> Option<&[Ordinal]> {
         None
     }
-    /// Whether `perm` maps every block of [`BLOCK`] rows onto itself, so that a finished block of stored rows is a finished
-    /// block of y.
+    /// Returns true if `perm` maps every block of [`BLOCK`] rows onto itself, so that a finished block of stored rows
+    /// is a finished block of y.
     fn blockwise(&self) -> bool {
         true
     }
@@ -79,7 +81,7 @@ pub(crate) fn spmv<T: Real>(
     columns("spmv", cpu, gate, a, m, 1, x, b, y)
 }
 
-/// As [`spmv`] with the transpose of a matrix, which `m` is.
+/// As [`spmv`], where `m` is the transpose of the matrix.
 pub(crate) fn spmv_transposed<T: Real>(
     cpu: &Cpu,
     gate: Gate<'_, Cpu>,
@@ -92,7 +94,7 @@ pub(crate) fn spmv_transposed<T: Real>(
     columns("spmv_transposed", cpu, gate, a, m, 1, x, b, y)
 }
 
-/// Y <- a A X + b Y, `k` columns: a block of rows is read from memory once and from cache for the other columns.
+/// Y <- a A X + b Y for `k` columns. A block of rows is read from memory once, and from cache for the other columns.
 pub(crate) fn spmm<T: Real>(
     cpu: &Cpu,
     gate: Gate<'_, Cpu>,
@@ -106,7 +108,7 @@ pub(crate) fn spmm<T: Real>(
     columns("spmm", cpu, gate, a, m, k, x, b, y)
 }
 
-/// As [`spmm`] under the name `op`. Kernels index without a check, so a wrong size ends here.
+/// As [`spmm`], under the name `op`. Kernels index without checks, so a wrong size has to stop here.
 fn columns<T: Real>(
     op: &'static str,
     cpu: &Cpu,
@@ -132,7 +134,7 @@ fn columns<T: Real>(
     Ok(())
 }
 
-/// The rows `task` of k columns of Y, chunk by chunk.
+/// Computes the rows `task` of k columns of Y, chunk by chunk.
 fn form<T: Real, M: Rows<T>>(
     simd: Simd,
     a: T,
@@ -155,7 +157,8 @@ fn form<T: Real, M: Rows<T>>(
                     let acc = buffer.zeros(rows.len());
                     m.accumulate(simd, rows.clone(), x, acc);
                     for (&i, &acc) in perm[rows.clone()].iter().zip(&*acc) {
-                        // SAFETY: a permutation maps disjoint stored rows onto disjoint rows of y, all inside each column.
+                        // SAFETY: a permutation maps disjoint stored rows onto disjoint rows of y, all inside each
+                        // column.
                         let y = unsafe { y.at(column * nrows + i as usize) };
                         *y = if b.is_zero() { a * acc } else { fma(a, acc, b * *y) };
                     }
@@ -178,7 +181,7 @@ fn form<T: Real, M: Rows<T>>(
 }
 
 simd_fn! {
-    /// y <- a*y, nothing to do for a = 1.
+    /// y <- a*y; does nothing if a = 1.
     pub(crate) fn scale<T>(a: T, y: &mut [T]) {
         if !a.is_one() {
             y.iter_mut().for_each(|y| *y = a * *y);
@@ -216,7 +219,7 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
     let blocks = nrows.div_ceil(BLOCK);
     let (x, w, y) = (x.as_slice(), w.as_slice(), Shared::new(y.as_mut_slice()));
     let both = yy.is_some();
-    let sums = cpu.scratch().with(2 * blocks, |scratch: &mut [T]| {
+    let [wy_sum, yy_sum] = cpu.scratch().with((1 + usize::from(both)) * blocks, |scratch: &mut [T]| {
         let partials = Shared::new(scratch);
         m.partition().run_blocks(cpu, |task| {
             let mut buffer = Buffer::new();
@@ -234,12 +237,14 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
                 }
             }
         });
-        let (first, second) = scratch.split_at_mut(blocks);
-        [combine(first), if both { combine(second) } else { T::zero() }]
-    })?;
-    wy.0 = sums[0];
+        if both {
+            return complete(cpu, scratch);
+        }
+        complete(cpu, scratch).map(|[wy]| [wy, T::zero()])
+    })??;
+    wy.0 = wy_sum;
     if let Some(yy) = yy {
-        yy.0 = sums[1];
+        yy.0 = yy_sum;
     }
     Ok(())
 }

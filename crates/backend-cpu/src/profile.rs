@@ -1,8 +1,9 @@
-//! What the policies know of this machine's processor: the costs of the reference core, with the threads and caches that are found here.
+//! The profile of this machine's processor: the costs of the reference core, with the threads and caches found here.
 //!
-//! Choices of formats and plans have to agree between CPUs, so the costs behind them are those of [`Profile::reference`] on every CPU that was
-//! not calibrated, as is the size up to which a product counts as held by a cache. The scaling rule is: threads are those of the pool, each
-//! with the memory rate of the reference core; caches are listed as the system gives them and decide nothing.
+//! All CPUs have to agree on formats and plans. So the costs behind these choices, and the size up to which a product
+//! counts as held by a cache, are those of [`Profile::reference`] on every CPU that was not calibrated. Scaling: the
+//! threads are those of the pool, each with the memory rate of the reference core. The caches are listed as the system
+//! reports them and decide nothing.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -13,7 +14,8 @@ use spandrel_formats::profile::Origin;
 /// The processor of `record/cpu-*.jsonl`, on which the reference was fitted: vendor, family and model.
 const MEASURED: [&str; 3] = ["AuthenticAMD", "26", "2"];
 
-/// The profile of this machine for so many threads. The system is asked once: its files take longer to read than a small system to solve.
+/// The profile of this machine for this many threads. The system is asked once, because reading its files takes longer
+/// than solving a small system.
 pub(crate) fn of(threads: usize) -> Profile {
     static MACHINE: OnceLock<Profile> = OnceLock::new();
     let mut profile = MACHINE.get_or_init(machine).clone();
@@ -22,7 +24,7 @@ pub(crate) fn of(threads: usize) -> Profile {
     profile
 }
 
-/// What the system says of this machine, for one thread.
+/// What the system reports about this machine, for one thread.
 fn machine() -> Profile {
     let mut profile = Profile::reference();
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -34,7 +36,7 @@ fn machine() -> Profile {
     profile
 }
 
-/// A field of the first processor in Linux's list.
+/// Returns a field of the first processor in Linux's list.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines()
         .filter_map(|line| line.split_once(':'))
@@ -42,7 +44,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-/// Bytes of the data caches of the first core by level, as Linux gives them; empty on other systems.
+/// Sizes in bytes of the data caches of the first core, by level, as Linux reports them; empty on other systems.
 fn caches() -> Vec<u64> {
     let read = |index: usize, what: &str| {
         fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{what}")).ok()
@@ -53,7 +55,7 @@ fn caches() -> Vec<u64> {
         .collect()
 }
 
-/// `32K` or `1M` in bytes.
+/// Parses `32K` or `1M` to bytes.
 fn bytes(text: &str) -> Option<u64> {
     let (digits, unit) = match text.strip_suffix('K') {
         Some(digits) => (digits, 1 << 10),

@@ -1,7 +1,7 @@
 //! SELL-C-sigma on the CPU.
 //!
 //! Layout: the host matrix itself, shared. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Order: stored.
-//! A slice is a strip of the kernel of [`crate::ell`] with stride C. Rows are written through the permutation; where the
+//! A slice is a strip for the kernel of [`crate::ell`], with stride C. Rows are written through the permutation. If the
 //! sorting windows divide 1024 rows, a finished block of slices is a finished block of y, and dot products are fused.
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub struct CpuSell<T> {
     partition: Partition,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Sell<T>> for Cpu {
     type Resident = CpuSell<T>;
 

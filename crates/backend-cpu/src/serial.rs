@@ -16,7 +16,7 @@ use crate::sptrsv::Solve;
 #[derive(Clone, Debug)]
 pub struct CpuSerial<T>(Arc<Serial<T>>);
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+// SAFETY: a loaded object changes only by `update`, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Serial<T>> for Cpu {
     type Resident = CpuSerial<T>;
 
@@ -38,14 +38,16 @@ impl<T: Real> Solve<Serial<T>> for CpuSerial<T> {
     }
 }
 
-/// x_i for one row after the other, of which `$terms` gives the columns and values off the diagonal in the order of their sum.
+/// Computes x_i for one row after the other. `$terms` gives the columns and values off the diagonal in the order of the
+/// sum.
 macro_rules! in_order {
     ($view:ident, $b:ident, $x:ident, $rows:expr, |$range:ident| $terms:expr, $value:expr) => {
         for i in $rows {
             let $range = $view.off_diagonal(i);
             let mut s = $b.map_or($x[i], |b| b[i]);
             for (&j, t) in $terms {
-                // SAFETY: a column of a triangle is one of its rows, and x has as many: asserted where the rows begin.
+                // SAFETY: a column of a triangle is also a row, and x has an element per row: asserted before the first
+                // row.
                 s = (-$value(t)).mul_add(unsafe { *$x.get_unchecked(j as usize) }, s);
             }
             $x[i] = match $view.inv_diag.get(i) {
@@ -57,8 +59,8 @@ macro_rules! in_order {
 }
 
 simd_fn! {
-    /// Row after row of a view that [`spandrel_sptrsv::Rows`] gave, with the sums of [`View::solve_row`] and nothing asked of an entry. The fused sums are
-    /// the device's own instruction only where it is known to have one.
+    /// Solves row after row of a view from [`spandrel_sptrsv::Rows`], with the sums of [`View::solve_row`] but without
+    /// a branch per entry. The fused multiply-add is a single instruction only if the processor is known to have it.
     pub(crate) fn solve_in_order<T>(view: &View<'_, T>, b: Option<&[T]>, x: &mut [T]) {
         let (idx, values, n) = (view.idx, view.values, x.len());
         assert_eq!(n + 1, view.ptr.len());

@@ -1,16 +1,18 @@
-//! Run-time choice of vector instructions: one body, compiled for AVX-512, for AVX2 with FMA, and for the build's target.
+//! Run-time choice of vector instructions: one body, compiled for AVX-512, for AVX2 with FMA, and for the build's
+//! target.
 //!
-//! A binary built without `-C target-cpu` runs the widest level that the processor offers. Bodies say `mul_add` wherever the
-//! specification says `fma`; with FMA that is one instruction, without it the correct (slow) library routine, so every level
-//! gives the same bits.
+//! A binary built without `-C target-cpu` runs the widest level of the processor. Bodies say `mul_add` wherever the
+//! specification says `fma`. With FMA that is one instruction; without it, it is the correct (slow) library routine. So
+//! every level gives the same bits.
 
 use spandrel_formats::Real;
 
-/// A set of vector instructions, also one that this processor may lack: [`crate::Cpu::with_simd`] cuts it to what there is.
+/// A set of vector instructions. The processor may lack it; [`crate::Cpu::with_simd`] then reduces it to what the
+/// processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Simd {
-    /// What the build's target offers by itself. Always available.
+    /// The instructions of the build's target. Always available.
     Portable,
     /// AVX2 and FMA.
     Avx2,
@@ -38,13 +40,13 @@ impl Simd {
         Simd::Portable
     }
 
-    /// The levels of this processor, narrowest first.
+    /// The levels that this processor supports, narrowest first.
     pub fn available() -> impl Iterator<Item = Simd> {
         let widest = Self::detect();
         [Simd::Portable, Simd::Avx2, Simd::Avx512].into_iter().filter(move |&level| level <= widest)
     }
 
-    /// Its name, for reports.
+    /// The level's name, for reports.
     pub fn name(self) -> &'static str {
         match self {
             Simd::Portable => "portable",
@@ -60,21 +62,23 @@ pub(crate) fn fma<T: Real>(a: T, b: T, c: T) -> T {
     a.mul_add(b, c)
 }
 
-/// Asks for the cache line of `slice[at]`, which may lie beyond the end: a hint, never a fault.
+/// Prefetches the cache line of `slice[at]`. `at` may lie beyond the end: this is a hint and never faults.
 #[inline(always)]
 pub(crate) fn prefetch<T>(slice: &[T], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address is allowed; the pointer is formed without claiming that it is inside.
+        // SAFETY: a prefetch of any address is allowed, and the pointer is computed without claiming that it lies
+        // inside.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().wrapping_add(at).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (slice, at);
 }
 
-/// Defines functions whose body is compiled once per [`Simd`] level and chosen by the first argument, which is the level of a
-/// [`crate::Cpu`] and so one that the processor has. They are private or `pub(crate)`: nobody else can name another level.
+/// Defines functions whose body is compiled once per [`Simd`] level. The first argument selects the level; it comes
+/// from a [`crate::Cpu`], so the processor has it. The functions are private or `pub(crate)`, so no other crate can
+/// pass another level.
 macro_rules! simd_fn {
     ($(
         $(#[$meta:meta])*
@@ -98,8 +102,9 @@ macro_rules! simd_fn {
             }
 
             match simd {
-                // SAFETY: the level is that of a `Cpu` (these functions are crate-private, which the macro sees to, and every
-                // call passes `Cpu::simd`), and `Cpu` holds no level wider than `Simd::detect` found: `with_simd` cuts it.
+                // SAFETY: the level is that of a `Cpu`. The macro makes these functions crate-private, and every call
+                // passes `Cpu::simd`. `Cpu` holds no level wider than `Simd::detect` found, because `with_simd` reduces
+                // it.
                 #[cfg(target_arch = "x86_64")]
                 $crate::simd::Simd::Avx512 => unsafe { avx512::<$T $(, $C)*>($($arg),*) },
                 // SAFETY: as above.

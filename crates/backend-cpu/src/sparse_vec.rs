@@ -1,6 +1,6 @@
 //! Sparse vectors on the CPU.
 //!
-//! Layout: the host's positions, shared, and an own copy of the values (gather overwrites them).
+//! Layout: the host's positions, shared, and a separate copy of the values, because gather overwrites them.
 //! Order: element-wise, and the tree of [`crate::dot`] over the packed entries.
 
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::threads::Shared;
 use crate::vector::{copied, value};
 use crate::{Cpu, Scalar, Vector};
 
-/// A sparse vector: positions shared with the host, own values.
+/// A sparse vector: positions shared with the host, and its own values.
 #[derive(Clone, Debug)]
 pub struct CpuSparseVec<T> {
     host: Arc<SparseVec<T>>,
     values: Vec<T>,
 }
 
-// SAFETY: what is loaded never changes, and operations with it write to their operands alone.
+// SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<SparseVec<T>> for Cpu {
     type Resident = CpuSparseVec<T>;
 
@@ -98,13 +98,13 @@ impl<T: Real> SparseVector<T> for Cpu {
 }
 
 impl Cpu {
-    /// `put` at the stored positions of y, whose length is that of s.
+    /// Applies `put` at the stored positions of y, whose length is that of s.
     fn scatter_with<T: Real>(&self, s: &CpuSparseVec<T>, y: &mut Vector<T>, put: impl Fn(T, &mut T) + Sync) {
         let y = Shared::new(y.as_mut_slice());
         self.split(s.values.len(), 4 + 3 * T::BYTES, 1, |entries| {
             for (&i, &value) in s.host.indices()[entries.clone()].iter().zip(&s.values[entries]) {
-                // SAFETY: positions ascend strictly below the length of s, which the caller compared with y's, so each is inside and
-                // belongs to one task.
+                // SAFETY: positions ascend strictly and are below the length of s, which the caller compared with y's.
+                // So each position is inside and belongs to one task.
                 put(value, unsafe { y.at(i as usize) });
             }
         });

@@ -1,4 +1,4 @@
-//! Triangular solve on the CPU: what every plan's solve has in common. A plan gives the solve of one column; sizes, the gate, several
+//! The common part of all triangular solves on the CPU. A plan solves one column; size checks, the gate, several
 //! columns and solving in place are written once, here.
 
 use std::sync::Arc;
@@ -17,18 +17,18 @@ pub(crate) trait Solve<P: Plan> {
     fn plan(&self) -> &Arc<P>;
     /// Takes over an updated plan of the same pattern.
     fn replace(&mut self, plan: &Arc<P>);
-    /// The order of a row's sum.
+    /// The order in which a row is summed.
     fn order(&self) -> Order {
         Order::Stored
     }
-    /// x <- T^-1 b or T^-T b of `nrows` elements each; without b it is in x.
+    /// x <- T^-1 b or T^-T b, of `nrows` elements each. Without b, it is in x.
     ///
     /// # Errors
-    /// [`spandrel_backend::Error::Triangle`] for a system that the plan was not analysed for.
+    /// [`spandrel_backend::Error::Triangle`] for a system for which the plan was not analysed.
     fn solve(&self, cpu: &Cpu, system: System, b: Option<&[P::Value]>, x: &mut [P::Value]) -> Result<()>;
 }
 
-/// `k` columns, with b in x where there is no b.
+/// Solves `k` columns. Without b, it is in x.
 fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     cpu: &Cpu,
     gate: Gate<'_, Cpu>,
@@ -52,7 +52,7 @@ fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     Ok(())
 }
 
-/// Every plan whose resident form is `Solve`.
+/// Every plan whose resident form implements `Solve`.
 impl<P: Plan> Sptrsv<P> for Cpu
 where
     Cpu: Load<P>,

@@ -1,7 +1,8 @@
-//! The structured plan on the CPU: lines of a grid as tasks of workers, progress one integer a line.
+//! The structured plan on the CPU: each line of a grid is a task, and progress is one integer per line.
 //!
-//! Workers draw lines in the order of the walk; a row waits for the rows on lines before its own.
-//! Progress: [`crate::turns`]'s: one worker alone gets through, so no pool can be too small. One fork-join a solve.
+//! Workers draw lines in the order of the walk; a row waits for the rows on earlier lines.
+//! Progress: that of [`crate::turns`]. One worker can finish by itself, so no pool is too small. One fork-join per
+//! solve.
 //! Order: [`spandrel_sptrsv::serial`]'s.
 
 use std::ops::Range;
@@ -18,17 +19,18 @@ use crate::sptrsv::Solve;
 use crate::threads::SERIAL_BYTES;
 use crate::turns::{Patience, Turns};
 
-/// Rows between two words of progress: telling costs a cache line that others watch, and waiting for a line costs them its first rows.
+/// Rows between two updates of a line's progress. An update costs a cache line that others watch; fewer updates make
+/// others wait longer for the first rows.
 const STRIDE: usize = 8;
 
-/// A plan, shared with the host, and room for the progress of its solves.
+/// A plan, shared with the host, and memory for the progress of its solves.
 #[derive(Clone, Debug)]
 pub struct CpuStructured<T> {
     plan: Arc<Structured<T>>,
     idle: Arc<Mutex<Vec<Vec<AtomicU32>>>>,
 }
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+// SAFETY: a loaded object changes only by `update`, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Structured<T>> for Cpu {
     type Resident = CpuStructured<T>;
 
@@ -77,25 +79,25 @@ impl<T: Real> CpuStructured<T> {
     }
 }
 
-/// x, written by the worker of each row and read by others after.
+/// x: the worker of a row writes its element, and others read it afterwards.
 struct Solution<T>(*mut T);
-// SAFETY: elements are handed from thread to thread by release and acquire of the progress of their line.
+// SAFETY: elements pass from thread to thread by release and acquire of the progress of their line.
 unsafe impl<T: Send> Sync for Solution<T> {}
 
-/// A solve under way.
+/// A solve in progress.
 struct Lines<'a, T> {
     view: View<'a, T>,
     b: Option<&'a [T]>,
     x: Solution<T>,
     n: usize,
-    /// Rows of a line.
+    /// Number of rows per line.
     width: usize,
-    /// All lines below are known to be solved.
+    /// All lines below this one are known to be solved.
     done: AtomicUsize,
 }
 
 impl<T: Real> Lines<'_, T> {
-    /// The row of the triangle that row `w` of the walk is, and the other way round.
+    /// The row of the triangle for row `w` of the walk; also the other way round.
     #[inline(always)]
     fn image(&self, w: usize) -> usize {
         match self.view.triangle {
@@ -104,15 +106,16 @@ impl<T: Real> Lines<'_, T> {
         }
     }
 
-    /// Solves row `w` of the walk; `ready` is told the row of the walk of each element before it is read, and says whether it may be. False where
-    /// one may not: then the row is as it was.
+    /// Solves row `w` of the walk. Before an element is read, `ready` gets its row of the walk and says whether it may
+    /// be read. Returns false if one may not; the row is then unchanged.
     ///
     /// # Safety
-    /// Nobody else touches x of this row; rows of the walk that `ready` has allowed, of those before `w`, are solved and visible.
+    /// Nobody else touches x of this row. Rows before `w` that `ready` has allowed are solved and visible.
     #[inline(always)]
     unsafe fn row(&self, w: usize, mut ready: impl FnMut(usize) -> bool) -> bool {
         let (i, x) = (self.image(w), self.x.0);
-        // SAFETY: i < n, and x is borrowed mutably by the solve; without b it is in x, as nobody has written it yet.
+        // SAFETY: i < n, and the solve borrows x mutably. Without b, it is in x, because nobody has written this
+        // element yet.
         let b = self.b.map_or_else(|| unsafe { x.add(i).read() }, |b| b[i]);
         let mut all = true;
         let solved = self.view.solve_row(i, b, |j| {
@@ -120,7 +123,8 @@ impl<T: Real> Lines<'_, T> {
             if !all {
                 return T::zero();
             }
-            // SAFETY: a column of the triangle, j < n, of a row before this one, which is solved as `ready` has allowed it.
+            // SAFETY: j < n is a column of the triangle in a row before this one, which is solved because `ready` has
+            // allowed it.
             unsafe { x.add(j).read() }
         });
         if all {
@@ -130,7 +134,7 @@ impl<T: Real> Lines<'_, T> {
         all
     }
 
-    /// The number of lines from the first on that are solved, each of them acquired.
+    /// Number of solved lines from the first one on; all of them are acquired.
     fn advance(&self, progress: &[AtomicU32]) -> usize {
         let mut done = self.done.load(Ordering::Acquire);
         let from = done;
@@ -145,17 +149,17 @@ impl<T: Real> Lines<'_, T> {
 }
 
 simd_fn! {
-    /// All rows, on the calling thread.
+    /// Solves all rows on the calling thread.
     fn solve_alone<T>(lines: &Lines<'_, T>) {
         for w in 0..lines.n {
-            // SAFETY: the solve has x alone, and rows before w are solved.
+            // SAFETY: nobody else touches x, and the rows before w are solved.
             unsafe { lines.row(w, |_| true) };
         }
     }
 
-    /// Rows of one line of the walk, this worker's alone; gives the first that is not solved.
+    /// Solves rows of one line of the walk, which belongs to this worker, and returns the first that is not solved.
     fn solve_line<T>(lines: &Lines<'_, T>, progress: &[AtomicU32], rows: Range<usize>, patience: &mut Patience<'_>) -> usize {
-        // What this worker has seen solved: all lines below, and of one line the rows below.
+        // What this worker has seen solved: all lines below, and the first rows of one other line.
         let width = lines.width;
         let below = lines.advance(progress) * width;
         let mut seen = 0..0;
@@ -174,8 +178,8 @@ simd_fn! {
                 seen = told.map_or(0..0, |rows| start..start + rows);
                 told.is_some()
             };
-            // SAFETY: the line is this worker's alone; `ready` allows rows of this line, solved by this worker or by one who left it, and
-            // rows that their line has told of, which was acquired.
+            // SAFETY: the line belongs to this worker. `ready` allows rows of this line, which this worker or a
+            // predecessor has solved, and rows whose line has announced them, which was acquired.
             if !unsafe { lines.row(w, ready) } {
                 return w;
             }
@@ -221,7 +225,7 @@ mod tests {
         Arc::new(Triangular::new(triplets.to_csr().expect("small"), triangle, diagonal).expect("a triangle"))
     }
 
-    /// Workers that wait for each other, on lines of any length: the bits of the serial solve.
+    /// Workers that wait for each other, on lines of any length, give the bits of the serial solve.
     #[test]
     fn workers_wait_for_the_lines_before() {
         let cpu = Cpu::with_threads(4).expect("threads");

@@ -1,10 +1,11 @@
-//! The synchronization-free plan on the CPU: by columns with atomic sums, by rows with a mark a row.
+//! The synchronization-free plan on the CPU: by columns with atomic sums, by rows with one mark per row.
 //!
-//! By columns: workers draw runs of columns in order. Who has solved x_j adds -t_ij x_j to the sums of the rows that wait for it, by
-//! compare and exchange, and then one to the number of terms that have come there; that number is what row i waits for. Whoever solves
-//! row i clears both. A worker whom the others have left to itself adds without.
-//! Progress: [`crate::turns`]'s.
-//! Order: by columns none; [`spandrel_sptrsv::serial`]'s where a solve moves so little that it stays serial, and by rows.
+//! By columns: workers draw runs of columns in order. The worker that has solved x_j adds -t_ij x_j to the sum of each
+//! row i that needs it, by compare and exchange, and then adds one to row i's counter of terms. Row i waits for that
+//! counter. The worker that solves row i clears both. A worker that is left by itself adds without atomics. Progress:
+//! that of [`crate::turns`].
+//! Order: none by columns. [`spandrel_sptrsv::serial`]'s by rows, and if a solve moves so few bytes that it stays
+//! serial.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,22 +23,22 @@ use crate::threads::Shared;
 use crate::turns::{Patience, Turns};
 use crate::vector::out_of_memory;
 
-/// A plan, shared with the host, and its marks or sums.
+/// A plan, shared with the host, with its marks or sums.
 #[derive(Debug)]
 pub struct CpuSyncfree<T> {
     plan: Arc<Syncfree<T>>,
     marks: Marks,
-    /// Of solves that are over.
+    /// Sums that no solve is using.
     idle: Mutex<Vec<Sums>>,
 }
 
-/// What rows have gathered; all 0 between solves. Empty before the first.
+/// The sums of the rows; all 0 between solves, and empty before the first.
 #[derive(Debug, Default)]
 struct Sums {
-    /// Entries off the diagonal of each row, of the plain and of the transposed system.
+    /// Number of entries of each row off the diagonal, for the plain and for the transposed system.
     degrees: [Vec<u32>; 2],
     arrivals: Vec<AtomicU32>,
-    /// Bits of sums.
+    /// The sums as bits.
     sums: Vec<AtomicU64>,
 }
 
@@ -54,8 +55,8 @@ impl Sums {
     }
 }
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone, and to marks and sums that no
-// recorded step has the address of.
+// SAFETY: a loaded object changes only by `update`. Operations with it write only to their operands and to marks and
+// sums whose address no recorded step holds.
 unsafe impl<T: Real> Load<Syncfree<T>> for Cpu {
     type Resident = CpuSyncfree<T>;
 
@@ -116,7 +117,7 @@ fn solve_columns<T: Real>(
         let (end, alone) = (range.end, patience.is_alone());
         for k in range {
             let j = rows.row(k);
-            // SAFETY: column j is this worker's alone, and with it x_j.
+            // SAFETY: column j belongs to this worker, and so does x_j.
             let at = unsafe { x.at(j) };
             let mut s = b.map_or(*at, |b| b[j]);
             if degrees[j] > 0 {
@@ -124,7 +125,7 @@ fn solve_columns<T: Real>(
                     return k;
                 }
                 s += value(sums[j].load(Ordering::Relaxed));
-                // Every term has come: nobody else touches these before the next solve, which the lock orders.
+                // Every term has come, so nobody else touches these before the next solve, which the lock orders.
                 arrivals[j].store(0, Ordering::Relaxed);
                 sums[j].store(0, Ordering::Relaxed);
             }
@@ -136,11 +137,11 @@ fn solve_columns<T: Real>(
                     let term = -(t * *at);
                     let add = |sum| bits(value::<T>(sum) + term);
                     if alone {
-                        // Nobody adds between these.
+                        // Nobody adds in between.
                         sums[i].store(add(sums[i].load(Ordering::Relaxed)), Ordering::Relaxed);
                         arrivals[i].store(arrivals[i].load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                     } else {
-                        // It never gives up.
+                        // The closure never returns `None`, so this cannot fail.
                         let _ = sums[i].fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| Some(add(sum)));
                         arrivals[i].fetch_add(1, Ordering::Release);
                     }
@@ -152,7 +153,7 @@ fn solve_columns<T: Real>(
     Turns::new(n, RUN, bytes).run(cpu.threads(), cpu.threads().count(), work);
 }
 
-/// The value whose bits a word holds, and the word.
+/// Converts between a value and the word that holds its bits.
 fn value<T: Real>(word: u64) -> T {
     bytemuck::pod_read_unaligned(&word.to_ne_bytes()[..T::BYTES])
 }

@@ -1,32 +1,33 @@
-//! Threads: dealing tasks to the caller and a rayon pool, scratch memory, and shared pointers to disjoint parts.
+//! Threads: running tasks on the caller and a rayon pool, scratch memory, and shared pointers to disjoint parts.
 //!
-//! Order: which thread runs a task never decides a result; every element is written by one task, and sums go through
-//! [`crate::dot`]'s tree. Work below [`SERIAL_BYTES`] stays on the caller: waking a worker costs some microseconds.
+//! Order: which thread runs a task never affects a result. Every element is written by one task, and sums use
+//! [`crate::dot`]'s tree. Work below [`SERIAL_BYTES`] stays on the caller, because waking a worker costs some
+//! microseconds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use spandrel_backend::Result;
-use spandrel_formats::Real;
+use spandrel_formats::{Real, Team};
 
 use crate::vector::out_of_memory;
 
-/// Operations that move fewer bytes than this run on the calling thread alone. Waking a sleeping worker takes 5 to 20
-/// microseconds and varies from call to call; one core does this much from its caches in about 30.
+/// Operations that move fewer bytes than this run only on the calling thread. Waking a sleeping worker takes 5 to 20
+/// microseconds and varies from call to call; one core moves this much from its caches in about 30.
 pub(crate) const SERIAL_BYTES: usize = 1024 * 1024;
-/// Tasks per thread, so that a thread that is held up is relieved by the others.
+/// Tasks per thread, so that other threads take over the tasks of one that is held up.
 pub(crate) const TASKS_PER_THREAD: usize = 4;
 
 /// The threads of one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Threads {
-    /// `None`: the global pool.
+    /// `None` means rayon's global pool.
     pool: Option<Arc<rayon::ThreadPool>>,
     count: usize,
 }
 
 impl Threads {
-    /// The global pool's workers.
+    /// The workers of the global pool.
     pub(crate) fn global() -> Self {
         Self { pool: None, count: rayon::current_num_threads() }
     }
@@ -46,12 +47,12 @@ impl Threads {
         Ok(Self { pool, count })
     }
 
-    /// How many threads work, the caller included.
+    /// Number of threads that work, including the caller.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Into how many tasks an operation that moves `bytes` is split.
+    /// Number of tasks into which an operation that moves `bytes` is split.
     pub(crate) fn tasks(&self, bytes: usize) -> usize {
         if self.count == 1 || bytes < SERIAL_BYTES {
             1
@@ -60,7 +61,7 @@ impl Threads {
         }
     }
 
-    /// Runs `work(0..tasks)`, each once. The caller takes part.
+    /// Runs `work(0..tasks)`, each task once. The caller takes part.
     pub(crate) fn run(&self, tasks: usize, work: impl Fn(usize) + Sync) {
         if tasks <= 1 || self.count == 1 {
             (0..tasks).for_each(work);
@@ -90,6 +91,17 @@ impl Threads {
                 draw();
             }),
         }
+    }
+}
+
+/// The tasks of a host operation run here.
+impl Team for Threads {
+    fn threads(&self) -> usize {
+        self.count
+    }
+
+    fn run(&self, tasks: usize, work: &(dyn Fn(usize) + Sync)) {
+        self.run(tasks, work);
     }
 }
 
@@ -140,8 +152,8 @@ impl<T: Copy> Shared<T> {
         Self { start: slice.as_mut_ptr(), len: slice.len() }
     }
 
-    /// Elements `range` of the slice. That they lie inside is asserted: once a task or chunk costs nothing, and a wrong size
-    /// that slipped past an operation's check ends here.
+    /// The elements `range` of the slice. The bounds are asserted: once per task or chunk this costs nothing, and it
+    /// stops a wrong size that slipped past an operation's check.
     ///
     /// # Safety
     /// The slice is still borrowed by the caller's caller; `range` lies inside it; nothing else touches these elements
@@ -153,7 +165,7 @@ impl<T: Copy> Shared<T> {
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.end - range.start) }
     }
 
-    /// The value of the element at `i`, which several may read at once.
+    /// The value of the element at `i`, which several tasks may read at the same time.
     ///
     /// # Safety
     /// The slice is still borrowed by the caller's caller; `i` lies inside it; nothing writes the element meanwhile.
@@ -173,17 +185,6 @@ impl<T: Copy> Shared<T> {
         debug_assert!(i < self.len);
         // SAFETY: the caller's promise.
         unsafe { &mut *self.start.add(i) }
-    }
-
-    /// The element at `i`, which several tasks may read at a time.
-    ///
-    /// # Safety
-    /// The slice is still borrowed by the caller's caller; `i` lies inside it; nothing writes the element meanwhile.
-    #[inline(always)]
-    pub(crate) unsafe fn get(self, i: usize) -> T {
-        debug_assert!(i < self.len);
-        // SAFETY: the caller's promise.
-        unsafe { self.start.add(i).read() }
     }
 }
 

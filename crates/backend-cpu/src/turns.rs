@@ -1,10 +1,13 @@
-//! Runs of rows that are drawn in the order of a solve by workers that wait for each other, and when a worker leaves.
+//! Runs of rows that workers draw in the order of the solve, how these workers wait for each other, and when a worker
+//! leaves.
 //!
-//! Progress: a run waits for itself and for runs before it. Every run that was drawn is some worker's, or lies where its worker left it; who
-//! ends a run goes on with the first of those. So the first unfinished run can go on, but for a worker whose processor others have taken.
-//! Cost: p workers of which each waits longer than the share 1 - 1/p are slower than one alone. A worker that is beyond it hands its run
-//! back and leaves, until one is left, who waits for nobody: where processors are fewer than workers a solve takes a small multiple of the
-//! serial one's time, whatever the order (record/cpu-sptrsv-variants.txt).
+//! Progress: a run waits only for itself and for earlier runs. Every run that was drawn belongs to a worker or has been
+//! handed back. A worker that finishes a run continues with the first of those handed back. So the first unfinished run
+//! can always continue, unless other programs have taken its worker's processor.
+//! Cost: p workers that each wait for more than a share 1 - 1/p of their time are slower than one. A worker beyond this
+//! share hands its run back and leaves. The last worker never leaves and waits for nobody. So if there are fewer
+//! processors than workers, a solve takes a small multiple of the serial time, in any order
+//! (record/cpu-sptrsv-variants.txt).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,39 +16,40 @@ use std::time::{Duration, Instant};
 
 use crate::threads::Threads;
 
-/// Looks in vain before the processor is offered to others, and between two readings of the clock from there on.
+/// Number of failed looks before a worker yields its processor; after that it reads the clock at every look.
 const LOOKS: u32 = 100;
-/// What a worker may wait before it has worked, while others wake up and get ahead of it by as much as they have to. Where runs follow each
-/// other at a distance all workers together fit into one run (a sweep's planes), which takes this long for a byte at most.
+/// How long a worker may wait before it has worked, while other workers wake up and get as far ahead of it as they have
+/// to. If runs follow each other at a distance, all workers together fit into one run (a plane of a sweep). So the time
+/// of one run is added, at `BYTES_PER_NS`.
 const GRACE: Duration = Duration::from_micros(30);
 const BYTES_PER_NS: u64 = 4;
 
-/// A solve under way.
+/// A solve in progress.
 #[derive(Debug)]
 pub(crate) struct Turns {
     rows: usize,
-    /// Rows of a run.
+    /// Number of rows per run.
     run: usize,
     grace: Duration,
-    /// The run to be drawn next.
+    /// The next run to be drawn.
     next: AtomicUsize,
-    /// Workers at it, and runs that were left.
+    /// Number of workers present, and number of runs that were handed back.
     present: AtomicUsize,
     left: AtomicUsize,
     desk: Mutex<Desk>,
 }
 
-/// What workers settle with each other; `present` and `left` change under its lock.
+/// What workers settle with each other. `present` and `left` change under its lock.
 #[derive(Debug, Default)]
 struct Desk {
-    /// Somebody has left: nobody joins any more.
+    /// A worker has left, so nobody joins any more.
     closed: bool,
-    /// First unsolved row of each run that was left.
+    /// The first unsolved row of each run that was handed back.
     rests: Vec<usize>,
 }
 
 impl Turns {
-    /// So many rows, a run of so many at a time, for which the solve moves so many bytes in all.
+    /// A solve of `rows` rows in runs of `run` rows, which moves `bytes` bytes in total.
     pub(crate) fn new(rows: usize, run: usize, bytes: u64) -> Self {
         debug_assert!(run > 0);
         let of_run = bytes / (rows.div_ceil(run).max(1) as u64);
@@ -60,8 +64,10 @@ impl Turns {
         }
     }
 
-    /// Solves all rows by at most so many workers. `work` solves rows that lie in one run, in order, and gives the end, or the first row that it
-    /// has not solved because [`Patience::wait`] came to an end. It sees what was written for the rows of the run before.
+    /// Solves all rows with at most `workers` workers.
+    ///
+    /// `work` solves rows of one run in order. It returns the end of the range, or the first row that it did not solve
+    /// because [`Patience::wait`] gave up. It sees what was written for earlier rows of the run.
     pub(crate) fn run(
         &self,
         threads: &Threads,
@@ -92,7 +98,7 @@ impl Turns {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first row of what is to be solved next; `None` where nothing is left, and the worker with it.
+    /// The first row of what to solve next. `None` if nothing is left; the worker is then counted out.
     fn draw(&self) -> Option<usize> {
         let fresh = || {
             let first = self.next.fetch_add(1, Ordering::Relaxed).checked_mul(self.run)?;
@@ -111,7 +117,8 @@ impl Turns {
         next
     }
 
-    /// Hands a run back whose next row waits for others, for one before it where there is such; `None` for a worker that leaves.
+    /// Hands back a run whose next row waits for others, and takes the first earlier one instead if there is one.
+    /// `None` for a worker that leaves.
     fn hand_back(&self, at: usize) -> Option<usize> {
         let mut desk = self.desk();
         if desk.rests.iter().any(|&rest| rest < at) {
@@ -119,7 +126,7 @@ impl Turns {
             self.put(&mut desk, at);
             return first;
         }
-        // The last one has nobody to wait for: all that comes before is solved.
+        // The last worker has nobody to wait for: everything earlier is solved.
         if self.present.load(Ordering::Relaxed) == 1 {
             return Some(at);
         }
@@ -142,17 +149,18 @@ impl Turns {
     }
 }
 
-/// How long a worker goes on waiting.
+/// How long a worker still waits.
 #[derive(Debug)]
 pub(crate) struct Patience<'a> {
     turns: &'a Turns,
-    /// When it came, and how long it has waited since.
+    /// When the worker came, and how long it has waited since.
     since: Instant,
     waited: Duration,
 }
 
 impl Patience<'_> {
-    /// Looks until what is seen will do; `None` where the worker has waited too much and has to hand its run back.
+    /// Looks until `enough` accepts what is seen. `None` if the worker has waited too long and has to hand its run
+    /// back.
     #[inline(always)]
     pub(crate) fn wait<V>(&mut self, look: impl Fn() -> V, enough: impl Fn(&V) -> bool) -> Option<V> {
         let seen = look();
@@ -187,7 +195,7 @@ impl Patience<'_> {
         }
     }
 
-    /// Whether nobody else is at the solve, nor will be.
+    /// Returns true if no other worker takes part in the solve, now or later.
     pub(crate) fn is_alone(&self) -> bool {
         let last = || self.turns.present.load(Ordering::Relaxed) == 1;
         last() && {
@@ -203,7 +211,8 @@ mod tests {
 
     use super::*;
 
-    /// Solves by `workers`, a row after the row before it; `hold` is called before each row. How often each row was solved.
+    /// Solves by `workers` workers, where each row needs the one before. `hold` is called before each row. Returns how
+    /// often each row was solved.
     fn chain(workers: usize, rows: usize, run: usize, hold: impl Fn(usize, &Turns) + Sync) -> Vec<u32> {
         let threads = Threads::new(workers).unwrap();
         let turns = Turns::new(rows, run, 0);
@@ -223,7 +232,7 @@ mod tests {
         solved.into_iter().map(AtomicU32::into_inner).collect()
     }
 
-    /// A worker whose processor others have taken: it comes back when nobody waits for it any more, or never.
+    /// A worker that loses its processor: it comes back when nobody waits for it any more, or never.
     #[test]
     fn a_worker_that_is_held_up_is_left_alone_and_ends_what_others_left() {
         for workers in [2, 3, 5] {

@@ -30,13 +30,14 @@ impl<T: Real> std::fmt::Debug for Vector<T> {
 }
 
 impl<T: Real> Vector<T> {
-    /// Zeros, each page touched first by the pool that will work on it.
+    /// Makes a vector of zeros. The pool that will work on a page touches it first.
     pub(crate) fn zeros(cpu: &Cpu, len: usize) -> Result<Self> {
         let refused = || out_of_memory::<T>(len, "a vector");
         let count = len.checked_mul(T::BYTES).ok_or_else(refused)?.div_ceil(64);
         let mut lines: Vec<Line> = Vec::new();
         lines.try_reserve_exact(count).map_err(|_| refused())?;
-        // SAFETY: the capacity was just reserved; the elements below `count` are written before `set_len` shows them.
+        // SAFETY: the capacity was just reserved, and the elements below `count` are written before `set_len` exposes
+        // them.
         let spare = unsafe { std::slice::from_raw_parts_mut(lines.spare_capacity_mut().as_mut_ptr(), count) };
         let shared = Shared::new(spare);
         cpu.split(count, 64, 1, |range| {
@@ -48,7 +49,7 @@ impl<T: Real> Vector<T> {
         Ok(Self { lines, len, element: PhantomData })
     }
 
-    /// A copy of `host`.
+    /// Makes a copy of `host`.
     pub(crate) fn from_host(cpu: &Cpu, host: &[T]) -> Result<Self> {
         let mut v = Self::zeros(cpu, host.len())?;
         v.as_mut_slice().copy_from_slice(host);
@@ -60,19 +61,19 @@ impl<T: Real> Vector<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The elements: a CPU vector lies in host memory.
+    /// The elements, since a CPU vector is in host memory.
     #[inline(always)]
     pub fn as_slice(&self) -> &[T] {
         // SAFETY: `lines` holds at least `len * |T|` initialised bytes, aligned to 64; `Real` is plain old data.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast::<T>(), self.len) }
     }
 
-    /// The elements, to be changed in place.
+    /// The elements, for writing in place.
     #[inline(always)]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         // SAFETY: as in `as_slice`, and `self` is borrowed mutably.
@@ -84,12 +85,12 @@ impl<T: Real> Vector<T> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scalar<T>(pub(crate) T);
 
-/// The error for `len` elements that could not be had.
+/// The error for `len` elements that could not be allocated.
 pub(crate) fn out_of_memory<T>(len: usize, what: &'static str) -> Error {
     Error::OutOfMemory { device: "cpu", what, bytes: (len as u64).saturating_mul(size_of::<T>() as u64) }
 }
 
-/// An empty array with room for `len` elements.
+/// Makes an empty array with capacity for `len` elements.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
@@ -99,7 +100,7 @@ pub(crate) fn room<T>(len: usize, what: &'static str) -> Result<Vec<T>> {
     Ok(array)
 }
 
-/// A copy of `slice`.
+/// Makes a copy of `slice`.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
@@ -109,7 +110,7 @@ pub(crate) fn copied<T: Copy>(slice: &[T], what: &'static str) -> Result<Vec<T>>
     Ok(array)
 }
 
-/// `host * (num[0]/den[0]) * (num[1]/den[1])`, formed in that order.
+/// Computes `host * (num[0]/den[0]) * (num[1]/den[1])`, in that order.
 pub(crate) fn value<T: Real>(coeff: Coeff<'_, T, Scalar<T>>) -> T {
     let mut product = coeff.host;
     for (num, den) in coeff.num.into_iter().zip(coeff.den) {

@@ -1,5 +1,5 @@
-//! Triangular solve by level sets on the CPU: the bits of the serial solve for any number of threads, over shapes at the edges, over
-//! matrices large enough to be shared, and over real ones where they are present.
+//! Triangular solve by level sets on the CPU: it gives the bits of the serial solve for any number of threads. Tested
+//! are shapes at the edges, matrices large enough for several threads, and real matrices where they are present.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Profile, Real, Triplets, generate, matrix_market};
 use spandrel_sptrsv::{AnyPlan, Diagonal, Levelset, Plan, System, Systems, Triangle, Triangular, serial};
 
-/// One triangle of a matrix's pattern, its values made so that no solution overflows: off the diagonal they sum to less than it.
+/// One triangle of a matrix's pattern. Its values are made so that no solution overflows: the entries off the diagonal
+/// sum to less than the diagonal.
 fn tame<T: Real>(a: &Csr<f64>, triangle: Triangle, diagonal: Diagonal) -> Triangular<T> {
     let n = a.nrows();
     let mut triplets = Triplets::new(n, n).expect("as many rows as before");

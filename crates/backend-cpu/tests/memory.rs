@@ -1,4 +1,4 @@
-//! Memory that cannot be had is a typed error, not an abort.
+//! Memory that is not available is a typed error, not an abort.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn each_of_them() {
     short_of_memory(|| Load::<Csc<f64>>::load(&be, Arc::clone(&csc)));
     short_of_memory(|| Load::<Coo<f64>>::load(&be, Arc::clone(&coo)));
     short_of_memory(|| Load::<SparseVec<f64>>::load(&be, Arc::clone(&sparse)));
-    // The plan at the first use, then the accumulators; each is had once there is memory.
+    // First the plan at the first use, then the accumulators. Each is allocated once there is memory.
     let mut transposed =
         |b: f64| SpmvTransposed::<Csr<f64>>::spmv_transposed(&be, None, Coeff::one(), &csr, &x, Coeff::host(b), &mut y);
     short_of_memory(|| transposed(0.0));

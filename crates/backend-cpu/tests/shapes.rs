@@ -1,4 +1,4 @@
-//! Operands whose lengths contradict each other are refused, in every operation, with the outputs as they were.
+//! Every operation refuses operands whose lengths contradict each other, and leaves the outputs as they were.
 
 use std::sync::Arc;
 

@@ -38,7 +38,7 @@ fn solves_as_the_serial_plan<T: Real>(size: [usize; 3]) {
             let b: Vec<T> = (0..3 * n).map(|i| T::from_f64(1.0 + (i % 13) as f64 / 8.0)).collect();
             for threads in [1, 3] {
                 let cpu = Cpu::with_threads(threads).unwrap();
-                // What is switched off changes nothing here.
+                // On the CPU the stages change nothing.
                 for stages in [Stages::ALL, Stages::NONE] {
                     let plan =
                         Structured::on_grid(Arc::clone(&matrix), size, Systems::Both).unwrap().with_stages(stages);

@@ -1,4 +1,5 @@
-//! The sweep: the bits of the serial solve on every kind of grid, with every number of threads; what is no such grid, with the row.
+//! The sweep: it gives the bits of the serial solve on every kind of grid, with every number of threads. It refuses
+//! anything else, and names the row.
 
 use std::sync::Arc;
 
@@ -36,7 +37,7 @@ fn stencils() -> Vec<(usize, Stencil)> {
     ]
 }
 
-/// Its offsets before the diagonal.
+/// The offsets of a stencil before the diagonal.
 fn lower(stencil: &Stencil) -> Vec<[i32; 3]> {
     stencil.offsets().iter().copied().take_while(|&o| o != [0; 3]).collect()
 }
@@ -94,7 +95,7 @@ fn vector<T: Real>(n: usize, seed: u64) -> Vec<T> {
     (0..n).map(|_| T::from_f64(numbers.next())).collect()
 }
 
-/// What the serial solve gives.
+/// The result of the serial solve.
 fn expected<T: Real>(t: &Triangular<T>, system: System, b: &[T]) -> Vec<T> {
     let mut x = vec![T::nan(); b.len()];
     match system {
@@ -107,9 +108,14 @@ fn expected<T: Real>(t: &Triangular<T>, system: System, b: &[T]) -> Vec<T> {
     x
 }
 
-/// Numbers as exact as their bits: f32 is exact in f64.
-fn bits<T: Real>(x: &[T]) -> Vec<u64> {
-    x.iter().map(|v| v.as_f64().to_bits()).collect()
+/// Returns true if the bits are the same; f32 is exact in f64.
+fn same<T: Real>(a: &[T], b: &[T]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.as_f64().to_bits() == b.as_f64().to_bits())
+}
+
+/// Whether the whole suite is asked for, as in CI.
+fn whole() -> bool {
+    std::env::var_os("SPANDREL_SUITE").is_some_and(|asked| asked == "whole")
 }
 
 fn threads() -> [Cpu; 3] {
@@ -124,7 +130,8 @@ const KINDS: [(Triangle, Diagonal); 4] = [
     (Triangle::Upper, Diagonal::Unit),
 ];
 
-/// Solves a plan with every number of threads, of one column, several and in place, and compares with the serial solve.
+/// Solves a plan with every number of threads, for one column, several columns and in place. Compares with the serial
+/// solve.
 fn compare<T: Real>(cpus: &[Cpu], plan: &Sweep<T>, what: &str) {
     let n = plan.nrows();
     let columns = 3;
@@ -138,14 +145,14 @@ fn compare<T: Real>(cpus: &[Cpu], plan: &Sweep<T>, what: &str) {
             let resident_b = cpu.upload(&b[..n]).unwrap();
             let mut found = cpu.upload(&vec![T::nan(); n]).unwrap();
             tri.sptrsv(cpu, None, system, &resident_b, &mut found).unwrap();
-            assert!(bits(found.as_slice()) == bits(&x[..n]), "{what}");
+            assert!(same(found.as_slice(), &x[..n]), "{what}");
             let mut found = resident_b;
             tri.sptrsv_in_place(cpu, None, system, &mut found).unwrap();
-            assert!(bits(found.as_slice()) == bits(&x[..n]), "{what} in place");
+            assert!(same(found.as_slice(), &x[..n]), "{what} in place");
             let all = cpu.upload(&b).unwrap();
             let mut found = cpu.upload(&vec![T::nan(); columns * n]).unwrap();
             tri.sptrsv_columns(cpu, None, system, columns, &all, &mut found).unwrap();
-            assert!(bits(found.as_slice()) == bits(&x), "{what} columns");
+            assert!(same(found.as_slice(), &x), "{what} columns");
         }
     }
 }
@@ -175,12 +182,13 @@ fn the_bits_of_the_serial_solve_f32() {
     all_grids::<f32>(&SIZES);
 }
 
-/// Sizes that are dealt out over threads: planes, thin boxes by lines, flat grids.
+/// Sizes whose rows are dealt out over threads: planes, thin boxes by lines, flat grids.
 #[test]
 fn the_bits_of_the_serial_solve_on_larger_grids() {
     let cpus = threads();
     let sizes = [[40, 33, 37], [1200, 61, 1], [600, 40, 3], [3, 150, 160], [1, 300, 201], [90_001, 1, 1]];
-    for (points, stencil) in stencils().into_iter().filter(|s| [3, 5, 7, 13, 19, 27].contains(&s.0)) {
+    let points: &[usize] = if whole() { &[3, 5, 7, 13, 19, 27] } else { &[5, 7, 27] };
+    for (points, stencil) in stencils().into_iter().filter(|s| points.contains(&s.0)) {
         for size in sizes {
             for (triangle, diagonal) in [KINDS[0], KINDS[3]] {
                 let t = triangle_on::<f64>(&stencil, size, triangle, diagonal, 5);
@@ -192,8 +200,8 @@ fn the_bits_of_the_serial_solve_on_larger_grids() {
     }
 }
 
-/// Recognised from the triangle alone, with whatever extents and offsets. (Planes that do not touch are one plane whose rows lack
-/// neighbours here and there.)
+/// The grid is recognised from the triangle alone, whatever its size and offsets. (Planes that do not touch count as
+/// one plane whose rows lack neighbours here and there.)
 #[test]
 fn grids_of_triangles_are_recognised() {
     let cpus = [Cpu::with_threads(1).unwrap()];
@@ -260,15 +268,15 @@ fn masked(stencil: &Stencil, size: [usize; 3], triangle: Triangle, diagonal: Dia
 fn masked_grids() {
     let cpus = threads();
     for (points, stencil) in stencils() {
-        for size in [[33, 17, 9], [13, 11, 1], [1, 12, 9], [64, 1, 5], [40, 41, 42]] {
-            if size == [40, 41, 42] && ![7, 27].contains(&points) {
+        for size in [[33, 17, 9], [13, 11, 1], [1, 12, 9], [64, 1, 5], [28, 27, 26]] {
+            if size == [28, 27, 26] && ![7, 27].contains(&points) {
                 continue;
             }
             for (triangle, diagonal) in KINDS {
                 let t = masked(&stencil, size, triangle, diagonal);
                 let offsets = lower(&stencil);
                 let plan = Sweep::on_grid(t, size, &offsets, Systems::Both).unwrap();
-                // Points alone on their lines lack nothing.
+                // A point that is alone on its line lacks no neighbour.
                 assert!(!plan.lattice().is_whole() || points == 3 && size[0] == 1);
                 compare(&cpus, &plan, &format!("masked, {points} points {size:?} {triangle} {diagonal:?}"));
             }
@@ -289,7 +297,7 @@ fn what_is_no_grid_is_refused_with_the_row() {
         let not_lower = Sweep::on_grid(Arc::clone(&t), [4, 4, 4], &[[1, 0, 0]], Systems::Plain);
         assert!(matches!(not_lower, Err(Error::NotAGrid { .. })), "{not_lower:?}");
 
-        // Entries outside the stencil: the first row's is told.
+        // Entries outside the stencil: the error names the first row.
         let mut entries = Triplets::new(64, 64).unwrap();
         for i in 0..64 {
             let (cols, values) = t.csr().row(i);
@@ -352,7 +360,7 @@ fn new_values() {
             let mut x = cpu.upload(&vec![f64::NAN; b.len()]).unwrap();
             for system in SYSTEMS {
                 tri.sptrsv(&cpu, None, system, &cpu.upload(&b).unwrap(), &mut x).unwrap();
-                assert!(bits(x.as_slice()) == bits(&expected(&t, system, &b)), "{whole} {triangle} {diagonal:?}");
+                assert!(same(x.as_slice(), &expected(&t, system, &b)), "{whole} {triangle} {diagonal:?}");
             }
             // Refused values leave everything as it was.
             assert!(tri.update(&cpu, &other.values()[1..]).is_err());
@@ -360,7 +368,7 @@ fn new_values() {
                 assert!(tri.update(&cpu, &vec![0.0; other.values().len()]).is_err());
             }
             tri.sptrsv(&cpu, None, System::Plain, &cpu.upload(&b).unwrap(), &mut x).unwrap();
-            assert!(bits(x.as_slice()) == bits(&expected(&t, System::Plain, &b)));
+            assert!(same(x.as_slice(), &expected(&t, System::Plain, &b)));
         }
     }
 }
@@ -376,16 +384,17 @@ fn repeats_give_the_same_bits() {
         let resident_b = cpu.upload(&b).unwrap();
         for system in SYSTEMS {
             let x = expected(&t, system, &b);
-            for repeat in 0..300 {
+            for repeat in 0..if whole() { 300 } else { 60 } {
                 let mut found = cpu.upload(&vec![f64::NAN; b.len()]).unwrap();
                 tri.sptrsv(&cpu, None, system, &resident_b, &mut found).unwrap();
-                assert!(bits(found.as_slice()) == bits(&x), "{system}, repeat {repeat}");
+                assert!(same(found.as_slice(), &x), "{system}, repeat {repeat}");
             }
         }
     }
 }
 
-/// The lattice of a system is found, and its rows, which lack what other unknowns hold, are solved with the bits of the serial solve.
+/// The lattice of a system is found. Its rows lack the neighbours that other unknowns hold. They are solved with the
+/// bits of the serial solve.
 fn several_unknowns<T: Real>() {
     let cpus = threads();
     for (spec, unknowns, terms) in [

@@ -1,7 +1,7 @@
-//! Vectors and scalars on the GPU: level 1 and the monitor's questions.
+//! Vectors and scalars on the GPU: level 1 operations, and the operations that ask the monitor.
 //!
-//! Cost: every operand once per operation.
-//! Order: element-wise, and [`spandrel_backend::Order::Tree`]. Kernels: kernels/vector.cu.
+//! Cost: every operand once per operation. Order: element-wise, and [`spandrel_backend::Order::Tree`]. Kernels:
+//! kernels/vector.cu.
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Coeff, Gate, Phase, Quantity, Result};
@@ -40,7 +40,7 @@ impl Cuda {
         }
     }
 
-    /// r <- r - alpha v and r . r, with checks before and behind: a step of either method.
+    /// r <- r - alpha v and r . r, with a check before and after: a step of CG or BiCGStab.
     pub(crate) fn residual_step_checked<T: Real>(
         &self,
         op: &'static str,

@@ -1,9 +1,11 @@
 //! bDIA on the GPU.
 //!
-//! Layout: the host's diagonals, each begun at a multiple of 16 bytes; +0 outside the matrix, 64 elements behind the last diagonal, which
-//! loads of whole blocks of rows may touch. Bands as pieces of at most 1024 diagonals with their windows' places in shared memory.
-//! Order: stored, by ascending offset. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Five kernels ([`BdiaKernel`]), all of the same bits. Kernels: kernels/bdia.cu.
+//! Layout: the host's diagonals, each starting at a multiple of 16 bytes, with +0 outside the matrix. 64 elements
+//! follow the last diagonal, because loads of whole blocks of rows may touch them. Bands are pieces of at most 1024
+//! diagonals, with the places of their windows in shared memory.
+//!
+//! Order: stored, by ascending offset. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Five kernels ([`BdiaKernel`])
+//! return the same bits. Kernels: kernels/bdia.cu.
 
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use crate::windows::{Offsets, OffsetsArg, Pieces, PiecesArg, layout};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 parameters! {
-    /// What persistent kernels take of a matrix.
+    /// The parameters of a matrix for persistent kernels.
     struct ResidentParameters { values: Address, offsets: Address, stride: u64, diagonals: u32 }
 }
 
@@ -98,9 +100,10 @@ kernels! {
     in BDIA { ENTRY: "bicgstab_bdia" }
 }
 
-/// Mean width of bands from which windows pay: of a single one, and of several, whose windows are waited for in turn.
+/// The mean width of bands from which windows pay: of a single band, and of several, whose windows are loaded one after
+/// the other.
 const WIDE: [usize; 2] = [4, 8];
-/// Diagonals up to which a row a thread is taken before tiles, which pay once many diagonals share their barriers;
+/// Up to this many diagonals there is one row per thread. Tiles pay only if many diagonals share their barriers.
 /// `spandrel-bench spmv --formats bdia --force` times both.
 const DIRECT: usize = 104;
 /// Elements of the windows of a pass, and bytes of those of `staged`.
@@ -112,29 +115,31 @@ const TILE: u32 = 32 << 10;
 /// Rows of a thread block of `small` and of `single`.
 const SMALL_ROWS: usize = 64;
 const SINGLE_ROWS: usize = 128;
-/// `small` by its diagonals in flight, with the thread blocks that a multiprocessor has room for. More than 16
-/// in flight are for a single band, and pay where that room holds all rows at once: of 15,600 rows with 33 diagonals 2.24 us with 12, 2.06 with
-/// 34; of 120,000 rows 5.33 and 5.94 (record/h200-spmv-variants.txt).
+/// The `small` kernels by diagonals in flight, with the number of thread blocks that fit on a multiprocessor. More than
+/// 16 in flight are for a single band, and pay if all rows are resident at once: 15,600 rows with 33 diagonals take
+/// 2.24 us with 12 and 2.06 with 34, but 120,000 rows take 5.33 and 5.94 (record/h200-spmv-variants.txt).
 const SMALL: [(usize, Option<usize>); 7] =
     [(4, None), (8, None), (12, None), (16, None), (22, Some(8)), (34, Some(4)), (44, Some(4))];
-/// How a bDIA matrix is multiplied. [`Cuda`] chooses at load; [`Cuda::load_bdia_with`] forces one.
+/// The kernel of a bDIA matrix. [`Cuda`] chooses one at load; [`Cuda::load_bdia_with`] forces one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BdiaKernel {
-    /// 1024 rows a thread block, 16 bytes of rows a thread, x in shared memory. For bands wide enough that such windows pay.
+    /// 1024 rows per thread block, 16 bytes of rows per thread, x in shared memory. For bands that are wide enough for
+    /// such windows.
     Window,
-    /// The same number of rows, four a thread, x from the first-level cache. For narrow bands.
+    /// The same number of rows, four per thread, x from the first-level cache. For narrow bands.
     Narrow,
-    /// A row a thread. For narrow bands of so few rows that four a thread would leave multiprocessors with less than they can hold.
+    /// One row per thread. For narrow bands with few rows, if four rows per thread would leave multiprocessors partly
+    /// empty.
     Single,
-    /// 64 rows a thread block, whose values and windows of x it brings to shared memory with more threads than it has rows. For many
-    /// diagonals of few rows.
+    /// 64 rows per thread block, with more threads than rows, which copy values and windows of x to shared memory. For
+    /// many diagonals of few rows.
     Staged,
-    /// A row a thread in thread blocks of 64, with as many diagonals in flight as make the fewest rounds. For few rows: fewer blocks of
-    /// 1024 than the device has multiprocessors.
+    /// One row per thread in thread blocks of 64, with the number of diagonals in flight that needs the fewest rounds.
+    /// For few rows: fewer blocks of 1024 than the device has multiprocessors.
     Small,
 }
 
-/// The kernel for a matrix on a device of so many multiprocessors; `fits`: the windows of 64 rows, all at once.
+/// The kernel for a matrix on a device. `fits` says whether the windows of 64 rows fit into shared memory together.
 fn choose(nrows: usize, diagonals: usize, bands: usize, fits: bool, multiprocessors: usize) -> BdiaKernel {
     let wide = diagonals >= WIDE[usize::from(bands > 1)] * bands.max(1);
     match nrows {
@@ -146,14 +151,14 @@ fn choose(nrows: usize, diagonals: usize, bands: usize, fits: bool, multiprocess
             }
         }
         _ if wide => BdiaKernel::Window,
-        // A row a thread fills the device with a quarter of the rows that four a thread need.
+        // One row per thread fills the device with a quarter of the rows that four per thread need.
         _ if nrows < 4 * BLOCK * multiprocessors => BdiaKernel::Single,
         _ => BdiaKernel::Narrow,
     }
 }
 
-/// What a kernel takes besides the values. Where thread blocks have fewer than 1024 rows, `arrivals` is a 0 for each block of 1024 rows, where
-/// the parts of a block that end are counted during a fused dot product.
+/// Parameters of a kernel besides the values. If thread blocks have fewer than 1024 rows, `arrivals` has a counter per
+/// block of 1024 rows, which counts finished parts during a fused dot product.
 #[derive(Debug)]
 enum Form {
     Window {
@@ -188,7 +193,7 @@ pub struct CudaBdia<T> {
     stride: usize,
     values: Buffer<T>,
     form: Form,
-    /// Where it is square and small enough for a persistent solve: all offsets, and how far they reach.
+    /// If it is square and small enough for a persistent solve: all offsets, and how far they reach.
     offsets: Option<(Buffer<i32>, Reach)>,
 }
 
@@ -206,7 +211,7 @@ impl<T> CudaBdia<T> {
 }
 
 impl<T: Real> CudaBdia<T> {
-    /// So many rows of so many threads a thread block.
+    /// A grid of thread blocks with this many rows and threads each.
     fn grid(&self, rows: usize, threads: usize) -> Grid {
         Grid::of(self.nrows.div_ceil(rows), threads as u32)
     }
@@ -232,8 +237,8 @@ impl<T: Real> CudaBdia<T> {
     }
 }
 
-/// The place in [`SMALL`] of the kernels that go through so many diagonals in the fewest rounds, of these the ones with the fewest in flight,
-/// among those that suit so many rows and bands.
+/// The index in [`SMALL`] of the kernels for these rows and bands that need the fewest rounds for the diagonals; among
+/// those, the ones with the fewest in flight.
 fn small(nrows: usize, diagonals: usize, bands: usize, multiprocessors: usize) -> usize {
     let holds = |room: usize| bands == 1 && nrows.div_ceil(SMALL_ROWS) <= room * multiprocessors;
     let suiting = (0..SMALL.len()).filter(|&at| SMALL[at].1.is_none_or(holds));
@@ -259,7 +264,7 @@ fn stride(nrows: usize) -> usize {
 }
 
 impl Cuda {
-    /// Zeroed diagonals with what loads of whole blocks of rows may touch behind them.
+    /// Zeroed diagonals, followed by the elements that loads of whole blocks of rows may touch.
     fn bdia_values<T: Real>(&self, nrows: usize, diagonals: usize) -> Result<Buffer<T>> {
         let room = stride(nrows).saturating_mul(diagonals).saturating_add(STAGED_ROWS);
         Buffer::zeros(self.stream(), room, "a matrix's values")
@@ -308,7 +313,7 @@ impl Cuda {
         Ok(CudaBdia { nrows, ncols, bands, diagonals, stride, values, form, offsets })
     }
 
-    /// Loads a bDIA matrix to be multiplied by `kernel`, whatever suits it.
+    /// Loads a bDIA matrix and uses `kernel` for its products, even if another would suit better.
     ///
     /// # Errors
     /// As [`Load::load`]; [`BdiaKernel::Staged`] with bands whose windows do not fit shared memory together.
@@ -321,7 +326,7 @@ impl Cuda {
         let offsets: Vec<i32> = host.offsets().collect();
         let (stride, values) = (stride(nrows), self.bdia_values(nrows, offsets.len())?);
         for (k, &offset) in offsets.iter().enumerate() {
-            // Only what lies inside: the host may hold -0 outside, which the kernels' sums would tell from +0.
+            // Only elements inside the matrix: the host may have -0 outside, which would change the sign of a zero sum.
             let begin = (-i64::from(offset)).clamp(0, nrows as i64) as usize;
             let end = (ncols as i64 - i64::from(offset)).clamp(begin as i64, nrows as i64) as usize;
             values.write_at(k * stride + begin, &host.values()[k * nrows + begin..k * nrows + end])?;
@@ -330,7 +335,7 @@ impl Cuda {
     }
 }
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+// SAFETY: the buffers of its operations are allocated here and stay in place until it is dropped.
 unsafe impl<T: Real> Load<Bdia<T>> for Cuda {
     type Resident = CudaBdia<T>;
 
@@ -373,8 +378,8 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
         let (values, stride, diagonals, bands) = (m.values.pointer(), m.stride as u64, m.diagonals, m.bands);
         let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
-        // SAFETY: the arrays of the matrix; the lengths of x and y were compared. The windows of `Window` have room for 1024 rows, which are
-        // no fewer than those of a thread block; 64 elements lie behind the last diagonal.
+        // SAFETY: the arrays of the matrix; the lengths of x and y were compared. The windows of `Window` have room for
+        // 1024 rows, which are no fewer than those of a thread block; 64 elements lie behind the last diagonal.
         unsafe {
             match &m.form {
                 Form::Window { pieces } => {

@@ -1,7 +1,8 @@
 //! The fused steps of BiCGStab on the GPU.
 //!
-//! Cost: a step with its checks, its sums and its observation is one launch, each operand once. Order: element-wise, and
-//! [`spandrel_backend::Order::Tree`]. Kernels: kernels/vector.cu, and for many iterations at once the entries `bicgstab_{noun}`.
+//! Cost: a step with its checks, its sums and its observation is one launch and reads each operand once. Order:
+//! element-wise, and [`spandrel_backend::Order::Tree`]. Kernels: kernels/vector.cu, and for many iterations at once the
+//! entries `bicgstab_{noun}`.
 
 use std::any::Any;
 
@@ -20,7 +21,7 @@ use crate::vector::{BicgstabDirectionVector, BicgstabUpdateVector};
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 impl Cuda {
-    /// The update with checks before and behind.
+    /// The update with a check before and after.
     fn bicgstab_update_checked<T: Real>(
         &self,
         on: BicgstabUpdate<'_, T, Vector<T>, Scalar<T>>,
@@ -40,8 +41,8 @@ impl Cuda {
         let (count, alpha, omega) = (n as u64, CoeffArg::from(alpha), CoeffArg::from(omega));
         let (p, s, t, shadow) = (p.pointer(), s.map_or(Address::NULL, Vector::pointer), t.pointer(), shadow.pointer());
         let (x, r) = (x.pointer(), r.pointer());
-        // SAFETY: bicgstab_update_vector(n, alpha, p, omega, s or null, t, shadow, x, r, checks, tree, monitor) on vectors of n
-        // elements.
+        // SAFETY: bicgstab_update_vector(n, alpha, p, omega, s or null, t, shadow, x, r, checks, tree, monitor) on
+        // vectors of n elements.
         unsafe {
             self.launch::<T, _>(
                 BicgstabUpdateVector::ENTRY,

@@ -1,8 +1,9 @@
 //! BSR on the GPU.
 //!
 //! Layout: the host's. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Order: stored: the entries of a row by ascending column, fill inside the blocks included. Blocks of 2, 3, 4, 5, 6 and 8 have kernels
-//! of their own. Kernels: kernels/bsr.cu.
+//!
+//! Order: stored, that is the entries of a row by ascending column, including fill inside the blocks. Blocks of 2, 3,
+//! 4, 5, 6 and 8 have kernels of their own. Kernels: kernels/bsr.cu.
 
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ pub struct CudaBsr<T> {
     row_ptr: Buffer<u32>,
     col_idx: Buffer<u32>,
     values: Buffer<T>,
-    /// A 0 for each block of 1024 rows, where the parts of a block that end are counted during a fused dot product.
+    /// A counter per block of 1024 rows, which counts finished parts during a fused dot product.
     arrivals: Buffer<u32>,
 }
 
@@ -74,7 +75,7 @@ impl<T: Real> CudaBsr<T> {
     }
 }
 
-/// The kernel of a block size; any size has the first. The others load x by up to 16 bytes and need it so aligned.
+/// The kernels by block size. Any size can use the first. The others load x by up to 16 bytes and need this alignment.
 pub(crate) fn of_dim<P>(dim: u32, x: Address, entries: [Entry<P>; 7]) -> Entry<P> {
     let [any, two, three, four, five, six, eight] = entries;
     match dim {
@@ -108,7 +109,7 @@ unsafe impl<T: Real> Load<Bsr<T>> for Cuda {
 }
 
 impl Cuda {
-    /// A thread a row, in smaller thread blocks where all of 256 would leave multiprocessors idle.
+    /// One thread per row, in smaller thread blocks if blocks of 256 would leave multiprocessors idle.
     fn rows_of_blocks(&self, nrows: usize) -> Grid {
         let threads = if nrows < BLOCK * self.multiprocessors() { 64 } else { 256 };
         Grid::of(nrows.div_ceil(threads), threads as u32)
@@ -168,7 +169,8 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         ];
         let (entry, grid) = (of_dim(m.dim, product.x, entries), self.rows_of_blocks(m.nrows));
         let parameters = SpmvDotBsr { matrix: m.parameters(), product: product.counted(&m.arrivals) };
-        // SAFETY: the arrays of the matrix, a count for each block of 1024 rows; the lengths of x, y and w were compared.
+        // SAFETY: the arrays of the matrix, a count for each block of 1024 rows; the lengths of x, y and w were
+        // compared.
         unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
 }

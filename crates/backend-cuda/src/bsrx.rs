@@ -1,8 +1,9 @@
-//! BSRX on the GPU: BSR's rows for the block rows of the mask.
+//! BSRX on the GPU: the rows of BSR for the block rows of the mask.
 //!
-//! Layout: the host's. Cost: the blocks of the masked rows, x, and y's masked rows.
-//! Order: stored. Rows outside the mask are neither read nor written. Dot products go over all of y and so are not fused.
-//! Kernels: kernels/bsrx.cu.
+//! Layout: the host's. Cost: the blocks of the masked rows, x, and the masked rows of y.
+//!
+//! Order: stored. Rows outside the mask are neither read nor written. Dot products cover all of y, so they are not
+//! fused. Kernels: kernels/bsrx.cu.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@ use crate::memory::Address;
 use crate::vector::{BinadeVector, CastVector};
 use crate::{Cuda, Scalar, Vector};
 
-/// Thread blocks a multiprocessor that look for the largest magnitude: as many as it holds at once.
+/// Thread blocks per multiprocessor that look for the largest magnitude: as many as it holds at once.
 const SEARCHERS: usize = 8;
 
 impl Cuda {
@@ -22,7 +22,8 @@ impl Cuda {
         let results = self.tree(n, [Address::NULL; 2])?.partials;
         let grid = Grid::of(n.div_ceil(BLOCK).min(SEARCHERS * self.multiprocessors()), 256);
         let (count, x, ticket, out, gate) = (n as u64, x.pointer(), self.ticket(), out.pointer(), gate_pointer(gate));
-        // SAFETY: binade_vector(n, x, results, ticket, out, gate) on a vector of n elements; a result for each thread block.
+        // SAFETY: binade_vector(n, x, results, ticket, out, gate) on a vector of n elements; a result for each thread
+        // block.
         unsafe {
             self.launch::<S, _>(BinadeVector::ENTRY, grid, &BinadeVector { n: count, x, results, ticket, out, gate })
         }

@@ -1,7 +1,8 @@
 //! The fused steps of CG on the GPU.
 //!
-//! Cost: a step with its checks, its sum and its observation is one launch, each operand once. Order: element-wise, and
-//! [`spandrel_backend::Order::Tree`]. Kernels: kernels/vector.cu, and for many iterations at once the entries `cg_{noun}`.
+//! Cost: a step with its checks, its sum and its observation is one launch and reads each operand once. Order:
+//! element-wise, and [`spandrel_backend::Order::Tree`]. Kernels: kernels/vector.cu, and for many iterations at once the
+//! entries `cg_{noun}`.
 
 use std::any::Any;
 
@@ -37,7 +38,7 @@ impl<T: Real> CgSteps<T> for Cuda {
         }
     }
 
-    /// x takes its step in [`CgSteps::cg_direction`], which reads p anyway: that saves a reading of p.
+    /// x takes its step in [`CgSteps::cg_direction`], which reads p anyway. This saves one pass over p.
     fn cg_step(&self, on: CgStep<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
         let CgStep { rz, pq, p, q, x, r, rr } = on;
         expect_len("cg_step", "p", p.len(), q.len())?;
@@ -64,7 +65,8 @@ impl<T: Real> CgSteps<T> for Cuda {
         let what = Quantity::PreconditionedResidual as u32;
         let (count, z, p, x) = (n as u64, z.pointer(), p.pointer(), x.pointer());
         let (from, to, ticket, monitor) = (rz_next.pointer(), rz.pointer(), self.ticket(), monitor.pointer());
-        // SAFETY: cg_direction_vector(n, z, beta, alpha, p, x, from, to, required or null, what, ticket, monitor) on vectors of n elements.
+        // SAFETY: cg_direction_vector(n, z, beta, alpha, p, x, from, to, required or null, what, ticket, monitor) on
+        // vectors of n elements.
         unsafe {
             self.launch::<T, _>(
                 CgDirectionVector::ENTRY,

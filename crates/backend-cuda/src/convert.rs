@@ -1,8 +1,8 @@
-//! What the conversions of a resident CSR matrix have in common: the formats' files hold one each.
+//! The common parts of the conversions of a resident CSR matrix; each format's file holds its own conversion.
 //!
-//! Cost: the walks read the entries once each at the speed of the device's memory; what goes to the host are the occupied diagonals for DIA
-//! and bDIA (a list, of very many a bit each), a number for ELL, row pointers for SELL, COO and HYB.
-//! Kernels: kernels/include/walk.cuh and the formats'.
+//! Cost: the walks read the entries once, at the speed of device memory. The host gets one number for ELL, and row
+//! pointers for SELL, COO and HYB. For DIA and bDIA it gets the occupied diagonals: as a list, or as one bit each if
+//! there are many. Kernels: kernels/include/walk.cuh and those of the formats.
 
 use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
@@ -33,14 +33,15 @@ kernels! {
     in DIA { ENTRY: "compare_mirror_dia" }
 }
 
-/// Threads of a thread block of a walk (`WALK_THREADS` of kernels/include/walk.cuh), and thread blocks a multiprocessor at most: some four
-/// times what it holds at once, so that the last ones leave little idle.
+/// Threads of a thread block of a walk (`WALK_THREADS` of kernels/include/walk.cuh), and the maximum number of thread
+/// blocks per multiprocessor: about four times what it holds at once, so that the last ones leave little idle.
 const WALK_THREADS: usize = 128;
 const WALK_BLOCKS: usize = 32;
-/// Words of 32 marks with an occupied diagonal that are listed for the host; where there are more it takes all words.
+/// Words of 32 marks with an occupied diagonal that are listed for the host; if there are more, it reads all words.
 const LISTED: usize = 1024;
 
-/// Entries that are not zero, by their place, and entries that differ from their mirror image (the `counts` of kernels/dia.cu).
+/// Entries that are not zero, by their place, and entries that differ from their mirror image (the `counts` of
+/// kernels/dia.cu).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) below: u64,
@@ -54,14 +55,15 @@ impl Counts {
         (self.below + self.on + self.above) as usize
     }
 
-    /// Whether the matrix, whose occupied diagonals are mirrored, equals its transpose: each entry below the main diagonal equals its mirror
-    /// image, 0 where nothing is stored, and as many above it are not zero as below, so that none of these lacks its own.
+    /// Whether the matrix, whose occupied diagonals are mirrored, equals its transpose: each entry below the main
+    /// diagonal equals its mirror image (0 if it is not stored), and there are as many nonzeros above it as below.
     pub(crate) fn symmetric(self) -> bool {
         self.differing == 0 && self.below == self.above
     }
 }
 
-/// The diagonals to be filled: all offsets, the first one stored, elements from one diagonal's beginning to the next one's.
+/// The diagonals to be filled: all offsets, the first one stored, elements from one diagonal's beginning to the next
+/// one's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Diagonals<'a> {
     pub(crate) offsets: &'a [i32],
@@ -70,7 +72,7 @@ pub(crate) struct Diagonals<'a> {
 }
 
 impl Cuda {
-    /// The grid of a walk over so many rows.
+    /// The grid of a walk over `nrows` rows.
     pub(crate) fn walk_grid(&self, nrows: usize) -> Grid {
         let blocks = nrows.div_ceil(WALK_THREADS).min(WALK_BLOCKS * self.multiprocessors());
         Grid::of(blocks, WALK_THREADS as u32)
@@ -110,8 +112,8 @@ impl Cuda {
         Ok(offsets)
     }
 
-    /// Spreads the entries on zeroed diagonals. With `compare` the entries below the main diagonal are compared with what is then on those at
-    /// or above it, which must be those that are stored, and mirrored. Blocks.
+    /// Writes the entries into zeroed diagonals. With `compare`, the entries below the main diagonal are compared with
+    /// the stored diagonals at or above it, which must be mirrored. Blocks.
     pub(crate) fn fill_diagonals<T: Real>(
         &self,
         m: &CudaCsr<T>,
@@ -129,14 +131,14 @@ impl Cuda {
             (out.pointer(), counts.pointer(), counts.address(3), self.walk_grid(m.nrows()));
         let parameters =
             FillFromCsrDia { row_ptr, cols, values, nrows, offsets, diagonals, first, stride, out, counts: to };
-        // SAFETY: fill_from_csr_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, stride, out, counts); the offsets cover the
-        // pattern, and out has a stride for each stored one.
+        // SAFETY: fill_from_csr_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, stride, out, counts); the
+        // offsets cover the pattern, and out has a stride for each stored one.
         unsafe { self.launch::<T, _>(FillFromCsrDia::ENTRY, grid, &parameters)? };
         if compare {
             let parameters =
                 CompareMirrorDia { row_ptr, cols, values, nrows, offsets, diagonals, first, upper: out, differing };
-            // SAFETY: compare_mirror_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, upper, differing); the mirror image of a
-            // diagonal below the main one is stored, as the caller vouches.
+            // SAFETY: compare_mirror_dia(row_ptr, cols, values, nrows, offsets, diagonals, first, upper, differing);
+            // the mirror image of a diagonal below the main one is stored, as the caller vouches.
             unsafe { self.launch::<T, _>(CompareMirrorDia::ENTRY, grid, &parameters)? };
         }
         let mut found = [0; 4];

@@ -1,12 +1,15 @@
 //! COO on the GPU.
 //!
-//! Layout: the host's, padded to a multiple of four entries, and where each row begins, which the stored order goes by. For the parallel
-//! product the rows are cut, when the matrix is loaded, into pieces of whole rows, one a warp, long rows into parts, a thread block each;
-//! the empty rows are listed.
-//! Order: own for [`CooKernel::Parallel`], stored for the others; the same bits each time for all.
-//! Cost: [`spandrel_formats::Traffic::spmv_bytes`]; [`CooKernel::Stored`] reads where rows begin instead of the row numbers.
-//! Kernels: kernels/coo.cu. Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 4.4, whose
-//! warps cut rows and carry what is left of them into a second kernel.
+//! Layout: the host's, padded to a multiple of four entries, and the start of each row, which the stored order needs.
+//! For the parallel product the rows are cut at load into pieces of whole rows, one per warp. Long rows are cut into
+//! parts, one per thread block. Empty rows are in a list.
+//!
+//! Order: own for [`CooKernel::Parallel`], stored for the others; all repeat their bits. Cost:
+//! [`spandrel_formats::Traffic::spmv_bytes`]; [`CooKernel::Stored`] reads the starts of rows instead of row numbers.
+//! Kernels: kernels/coo.cu.
+//!
+//! Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 4.4, whose warps cut
+//! rows and carry the rest into a second kernel.
 
 use std::sync::Arc;
 
@@ -35,21 +38,22 @@ kernels! {
     struct SpmvStoredCoo<T> { row_ptr: Address, cols: Address, values: Address, nrows: u64, product: Product<T> }
     in COO { ENTRY: "spmv_stored_coo" }
 
-    struct RowsFromCsrCoo { row_ptr: Address, nrows: u32, rows: Address }
+    pub(crate) struct RowsFromCsrCoo { row_ptr: Address, nrows: u32, rows: Address }
     in COO { ENTRY: "rows_from_csr_coo" }
 }
 
-/// Entries of a warp in a step.
+/// The entries that a warp takes in one step.
 const STEP: usize = 32 * EACH;
-/// The most steps of a piece.
+/// The largest number of steps in a piece.
 const STEPS: usize = 16;
-/// Entries a multiprocessor from which on pieces are of two steps, and of four: rows of dozens of entries fill them better. And those a
-/// step from which on they grow further, for as many warps as the device has threads for twice over.
+/// From this many entries per multiprocessor on, pieces have two steps, and four; rows with dozens of entries fill them
+/// better. From this many entries per step on, pieces grow further, until there are warps for twice the device's
+/// threads.
 const TWO_STEPS: usize = 3 << 10;
 const FOUR_STEPS: usize = 9 << 10;
 const MORE_STEPS: usize = STEP * 128;
 
-/// Entries of a piece for so many a multiprocessor.
+/// Entries of a piece, given the entries per multiprocessor.
 fn piece_of(entries: usize) -> usize {
     let steps = match entries {
         ..TWO_STEPS => 1,
@@ -59,15 +63,15 @@ fn piece_of(entries: usize) -> usize {
     STEP * steps
 }
 
-/// How a product with a COO matrix is formed.
+/// The kernel of a product with a COO matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CooKernel {
-    /// A piece of whole rows a warp, summed by segments of equal row; a thread block for long ones.
+    /// One warp per piece of whole rows, summed by segments of equal row; one thread block per part of a long row.
     #[default]
     Parallel,
-    /// One thread, entry by entry: the reference of the comparison. Stored order.
+    /// One thread, entry by entry: the reference for comparisons. Stored order.
     Serial,
-    /// A thread a row, a warp bringing in the entries of its rows side by side. Stored order.
+    /// One thread per row; a warp loads the entries of its rows side by side. Stored order.
     Stored,
 }
 
@@ -86,13 +90,13 @@ pub struct CudaCoo<T> {
 }
 
 impl<T> CudaCoo<T> {
-    /// Which kernel forms products: [`CooKernel::Stored`] where the device was held to orders that the CPU shares when the matrix was
-    /// loaded, else [`CooKernel::Parallel`].
+    /// The kernel of products: [`CooKernel::Stored`] if the device was reproducible when the matrix was loaded, else
+    /// [`CooKernel::Parallel`].
     pub fn kernel(&self) -> CooKernel {
         self.kernel
     }
 
-    /// The same matrix with products formed by `kernel` from now on.
+    /// The same matrix, with `kernel` for its products from now on.
     #[must_use]
     pub fn with_kernel(self, kernel: CooKernel) -> Self {
         Self { kernel, ..self }
@@ -110,7 +114,7 @@ pub(crate) fn room<E: Pod>(len: usize, what: &'static str) -> Result<Vec<E>> {
     Ok(host)
 }
 
-/// Where each row begins.
+/// The start of each row.
 fn pointers(nrows: usize, rows: &[Ordinal]) -> Result<Vec<Offset>> {
     let mut row_ptr = room(nrows + 1, "where rows begin")?;
     row_ptr.push(0);
@@ -124,7 +128,7 @@ fn pointers(nrows: usize, rows: &[Ordinal]) -> Result<Vec<Offset>> {
     Ok(row_ptr)
 }
 
-/// What a matrix has beside its arrays.
+/// What a matrix has in addition to its arrays.
 struct Plan<T> {
     row_ptr: Buffer<Offset>,
     pieces: Pieces<[u32; 2], T>,
@@ -135,7 +139,7 @@ impl Cuda {
     fn coo_plan<T: Real>(&self, row_ptr: Buffer<Offset>, host: &[Offset]) -> Result<Plan<T>> {
         let nnz = host.last().map_or(0, |&nnz| nnz as usize);
         let piece = piece_of(nnz / self.multiprocessors());
-        // A row of two pieces is still a warp's.
+        // A row of two pieces still fits one warp.
         let cut = cut(host, piece, 2 * piece);
         Ok(Plan {
             row_ptr,
@@ -156,7 +160,7 @@ impl<T: Real> CudaCoo<T> {
     }
 }
 
-/// Room for so many elements and zeros up to a multiple of [`EACH`] of them.
+/// Memory for `len` elements, and zeros up to a multiple of [`EACH`].
 fn padded_room<E: Pod>(cuda: &Cuda, len: usize, what: &'static str) -> Result<Buffer<E>> {
     let buffer = Buffer::uninit(cuda.stream(), len.next_multiple_of(EACH), what)?;
     buffer.clear_from(len)?;
@@ -189,7 +193,8 @@ unsafe impl<T: Real> Load<Coo<T>> for Cuda {
 }
 
 impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
-    /// Columns and values are copied, row numbers written; the host cuts the rows by the row pointers, which it brings down.
+    /// The device copies columns and values and writes row numbers; the host downloads the row pointers and cuts the
+    /// rows.
     fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaCoo<T>>> {
         let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
         let host = self.row_pointers(from)?;
@@ -203,7 +208,7 @@ impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
         values.copy_first(from_values, nnz)?;
         let (begins, count, to) = (row_ptr.pointer(), nrows as u32, rows.pointer());
         let parameters = RowsFromCsrCoo { row_ptr: begins, nrows: count, rows: to };
-        // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows a thread block of 8 warps.
+        // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows per thread block of 8 warps.
         unsafe { self.launch::<T, _>(RowsFromCsrCoo::ENTRY, Grid::of(nrows.div_ceil(256), 256), &parameters)? };
         let (storage, spmv_bytes) = Coo::<T>::traffic_of(nrows, ncols, nnz);
         let resident = CudaCoo::new((nrows, ncols, nnz), (rows, cols, values), plan);
@@ -214,7 +219,7 @@ impl<T: Real> Convert<Csr<T>, Coo<T>> for Cuda {
 impl<T: Real> Persists<T> for CudaCoo<T> {}
 
 impl<T: Real> Spmv<Coo<T>> for Cuda {
-    /// That of matrices as they are loaded; [`CudaCoo::with_kernel`] may choose the stored one.
+    /// The order of matrices as they are loaded. [`CudaCoo::with_kernel`] may choose the stored one.
     fn order(&self) -> Order {
         if self.reproducible() { Order::Stored } else { Order::Own }
     }

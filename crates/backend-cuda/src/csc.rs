@@ -1,7 +1,8 @@
 //! CSC on the GPU.
 //!
-//! Layout: the matrix by rows, as CSR, converted at load: y = A x by columns would need atomics, whose order changes from run to run. The
-//! transposed product has the columns as its rows, on the device from its first call on.
+//! Layout: the matrix by rows, as CSR, converted at load. A product by columns would need atomics, whose order changes
+//! from run to run. The transposed product has the columns as its rows; they are on the device from its first call.
+//!
 //! Order, cost and kernels: those of [`crate::CudaCsr`] (kernels/csr.cu).
 
 use std::sync::Arc;
@@ -91,7 +92,7 @@ impl<T: Real> SpmvTransposed<Csc<T>> for Cuda {
         order(self)
     }
 
-    /// The first call stores the columns on the device: it waits, allocates and may not be recorded.
+    /// The first call stores the columns on the device: it waits, allocates and must not be recorded.
     fn spmv_transposed(
         &self,
         gate: Gate<'_, Self>,

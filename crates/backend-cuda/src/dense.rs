@@ -1,8 +1,9 @@
 //! Dense matrices on the GPU.
 //!
 //! Layout: the host's, column-major. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Order: stored, by ascending column: a row is one thread's chain. Of a matrix with few rows, other threads load
-//! what it sums. Kernels: kernels/dense.cu.
+//!
+//! Order: stored, by ascending column; one thread sums a row. If there are few rows, other threads load what it sums.
+//! Kernels: kernels/dense.cu.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The device: a GPU's context, one queue on it, its kernels, and room for sums.
+//! The device: a GPU's context, one queue on it, its kernels, and scratch memory for sums.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -18,29 +18,29 @@ use crate::persistent::Exchange;
 use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, first_usable, probe};
 
-/// A GPU as a device: one queue (a stream of its own) on the device's primary context.
+/// A GPU as a device: one queue (its own stream) on the device's primary context.
 ///
-/// Operations are enqueued and run in order; nothing waits but what is called `synchronize`, `download` or `report`. Dropping a
-/// vector or matrix whose work still runs is safe. A `Cuda` may move between threads and is used by one at a time; several, in one
-/// thread or many, are independent queues.
+/// Operations are enqueued and run in order; only `synchronize`, `download` and `report` wait. Dropping a vector or
+/// matrix whose work still runs is safe. A `Cuda` may move between threads; one thread uses it at a time. Several of
+/// them, in one thread or many, are independent queues.
 pub struct Cuda {
     info: DeviceInfo,
     profile: Profile,
-    // Buffers first, then the queue that frees them.
+    // Buffers are dropped first, then the queue that frees them.
     scratch: RefCell<Scratch>,
     exchange: RefCell<Exchange>,
     modules: Modules,
-    /// Held for as long as copies on the queue may use it.
+    /// Kept as long as copies on the queue may use it.
     _staging: Arc<Staging>,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
     capturing: Cell<bool>,
     reproducible: bool,
-    /// Thread blocks of a launch whose warps wait for each other, at most.
+    /// The largest number of thread blocks in a launch whose warps wait for each other.
     waiting_blocks: usize,
 }
 
-/// Room for block results. What was handed out once stays, for the graphs that have its address.
+/// Memory for block results. Once handed out it stays, because graphs have its address.
 struct Scratch {
     /// One word, 0 between operations.
     ticket: Buffer<u32>,
@@ -53,7 +53,7 @@ struct Room {
     /// Words of one sum.
     words: usize,
     partials: Buffer<u64>,
-    /// One a group of block results; 0 between operations.
+    /// One per group of block results; 0 between operations.
     tickets: Buffer<u32>,
 }
 
@@ -89,19 +89,20 @@ fn words(len: usize) -> usize {
 }
 
 impl Cuda {
-    /// The first device that the driver shows and the kernels run on ([`DeviceInfo::check`]).
+    /// Opens the first device of the driver's list that can run the kernels ([`DeviceInfo::check`]).
     ///
     /// # Errors
-    /// The probe's reason as [`Error::Device`], the first device's where all are too old; what the driver says against a context there.
+    /// As [`Error::Device`]: the reason of the probe, or of the first device if all are too old; the driver's reason if
+    /// it refuses a context.
     pub fn new() -> Result<Self> {
         let first = first_usable().map_err(|reason| Error::Device { device: NAME, why: reason.to_string() })?;
         Self::on(first.ordinal)
     }
 
-    /// The device with that number among those that [`probe()`] lists.
+    /// Opens the device with this number in the list of [`probe()`].
     ///
     /// # Errors
-    /// As [`Cuda::new`], for a number that the list does not have, and for a device older than
+    /// As [`Cuda::new`]; also for a number that is not in the list, and for a device older than
     /// [`NEEDED_CAPABILITY`](crate::NEEDED_CAPABILITY).
     pub fn on(ordinal: usize) -> Result<Self> {
         let unusable = |why: String| Error::Device { device: NAME, why };
@@ -111,8 +112,8 @@ impl Cuda {
         };
         info.check().map_err(|reason| unusable(reason.to_string()))?;
         let context = CudaContext::new(ordinal).map_err(|error| failed("opening the device", error))?;
-        // SAFETY: done before the first allocation. Every buffer is used on the one stream that it was made on; what comes from
-        // elsewhere is waited for in `wrap`.
+        // SAFETY: done before the first allocation. Every buffer is used on the one stream that it was made on; what
+        // comes from elsewhere is waited for in `wrap`.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(|error| failed("opening a queue", error))?;
         keep_freed_memory(&context)?;
@@ -136,53 +137,55 @@ impl Cuda {
         })
     }
 
-    /// The same device held to kernels whose order of summation the CPU backend shares, so that results have the same bits
-    /// there. It costs speed where rows are of very different lengths: their longest is one chain. Applies to matrices loaded
-    /// from now on.
+    /// The same device, restricted to kernels with an order of summation that the CPU backend shares.
+    ///
+    /// Results then have the same bits on both. It costs speed if the lengths of rows differ much, because the longest
+    /// row is summed by one thread. It applies to matrices that are loaded from now on.
     #[must_use]
     pub fn with_reproducible(self, reproducible: bool) -> Self {
         Self { reproducible, ..self }
     }
 
-    /// The same device with another profile for the policies to read, e.g. a calibrated one.
+    /// The same device with another profile for the policies, for example a calibrated one.
     #[must_use]
     pub fn with_profile(self, profile: Profile) -> Self {
         Self { profile, ..self }
     }
 
-    /// The same device with at most so many thread blocks, at least one, in a launch whose warps wait for each other: for the proof that
-    /// progress never depends on how many run at once. Applies to what is loaded from now on.
+    /// The same device with a limit, at least one, on the thread blocks of a launch whose warps wait for each other.
+    ///
+    /// It shows that progress does not depend on how many run at once. It applies to what is loaded from now on.
     #[doc(hidden)]
     #[must_use]
     pub fn with_waiting_blocks(self, most: usize) -> Self {
         Self { waiting_blocks: most.max(1), ..self }
     }
 
-    /// So many thread blocks, or as many as may wait for each other.
+    /// This number of thread blocks, or the limit for those that wait for each other.
     pub(crate) fn waiting(&self, blocks: usize) -> usize {
         blocks.min(self.waiting_blocks)
     }
 
-    /// Loads a kernel of that text as those of the backend are loaded.
+    /// Loads a kernel from a text in the same way as the backend's kernels.
     ///
     /// # Errors
-    /// [`Error::Device`] for what the driver refuses.
+    /// [`Error::Device`] if the driver refuses it.
     #[doc(hidden)]
     pub fn load_text(&self, text: &str) -> Result<()> {
         Modules::load(&self.context, "the kernel given", text.into(), "given").map(drop)
     }
 
-    /// Whether it is held to orders that the CPU shares.
+    /// Whether the device is restricted to orders that the CPU shares.
     pub fn reproducible(&self) -> bool {
         self.reproducible
     }
 
-    /// The device as the driver describes it.
+    /// The driver's description of the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
-    /// The queue, for work of one's own in its order.
+    /// The stream, for a caller who enqueues work in its order.
     pub fn stream(&self) -> &Arc<CudaStream> {
         &self.stream
     }
@@ -196,7 +199,7 @@ impl Cuda {
         self.info.multiprocessors as usize
     }
 
-    /// Compute capability, 10 major + minor.
+    /// The compute capability as 10 * major + minor.
     pub(crate) fn capability(&self) -> u32 {
         10 * self.info.compute_capability.0 + self.info.compute_capability.1
     }
@@ -205,7 +208,8 @@ impl Cuda {
         self.modules.function(&self.context, self.capability(), entry.source, entry.name, T::NAME)
     }
 
-    /// Makes room for sums over `len` elements: called where vectors are made, as a recorded step must not allocate.
+    /// Reserves scratch memory for sums over `len` elements. This happens when vectors are made, because a recorded
+    /// step must not allocate.
     pub(crate) fn reserve(&self, len: usize) -> Result<()> {
         let wanted = words(len);
         let mut scratch = self.scratch.borrow_mut();
@@ -224,7 +228,7 @@ impl Cuda {
         Ok(())
     }
 
-    /// The tree for up to two sums over `len` elements; `out` is null where there is no second.
+    /// The tree for up to two sums over `len` elements; the second `out` is null if there is only one.
     pub(crate) fn tree(&self, len: usize, out: [Address; 2]) -> Result<TreeArg> {
         self.reserve(len)?;
         let scratch = self.scratch.borrow();
@@ -246,13 +250,13 @@ impl Cuda {
         self.capturing.get()
     }
 
-    /// The ticket alone.
+    /// Only the ticket.
     pub(crate) fn ticket(&self) -> Address {
         self.scratch.borrow().ticket.pointer()
     }
 }
 
-/// Lets the device's pool keep what is freed, so that a solve's allocations after the first cost nothing.
+/// Lets the device's pool keep freed memory, so that later allocations of a solve cost nothing.
 fn keep_freed_memory(context: &Arc<CudaContext>) -> Result<()> {
     if !context.has_async_alloc() {
         return Ok(());
@@ -276,8 +280,8 @@ pub(crate) fn gate_pointer(gate: Gate<'_, Cuda>) -> Address {
 /// A captured step.
 pub struct Graph(CudaGraph);
 
-// SAFETY: the driver's graph objects belong to no thread and need no context to be destroyed; they only may not be used by two threads at
-// once. `CudaGraph` is their one owner, and `Graph` is not `Sync`.
+// SAFETY: the driver's graph objects belong to no thread and need no context to be destroyed; they only may not be used
+// by two threads at once. `CudaGraph` is their one owner, and `Graph` is not `Sync`.
 unsafe impl Send for Graph {}
 
 impl fmt::Debug for Graph {
@@ -305,14 +309,14 @@ impl Device for Cuda {
     }
 
     fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Graph> {
-        // Modules are loaded by the plain run before; a step that was never run would load them here, which a capture in
-        // relaxed mode allows.
+        // Modules are loaded by the plain run before; a step that was never run would load them here, which a capture
+        // in relaxed mode allows.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         self.stream.begin_capture(mode).map_err(|error| failed("beginning to record", error))?;
         self.capturing.set(true);
         let enqueued = step.enqueue(self);
         self.capturing.set(false);
-        // Ended in any case: a queue left recording would refuse everything after.
+        // End the capture in any case, because a queue that is left recording refuses everything.
         let graph = self.stream.end_capture(sys::CUgraphInstantiate_flags(0));
         enqueued?;
         match graph.map_err(|error| failed("recording a step", error))? {

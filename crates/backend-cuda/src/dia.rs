@@ -1,10 +1,12 @@
 //! DIA on the GPU.
 //!
-//! Layout: the host's. A matrix that equals its transpose bit for bit keeps only the diagonals at or above the main one: half the memory
-//! and nearly half the traffic, the second use of an entry coming from the cache. Values of f64 that f32 holds, every one, are kept in f32, but for
-//! systems that persistent kernels may take (docs/adr/0042).
-//! Order: stored, by ascending offset, in all forms. Cost: [`spandrel_formats::Traffic::spmv_bytes`], or half of its values, or of their bytes.
-//! Kernels: kernels/dia.cu.
+//! Layout: the host's. A matrix that equals its transpose bit for bit keeps only the diagonals at or above the main
+//! one. This halves the memory and nearly halves the traffic, because the second use of an entry comes from the cache.
+//! f64 values that f32 represents exactly are stored in f32, except in systems that persistent kernels may take
+//! (docs/adr/0042).
+//!
+//! Order: stored, by ascending offset, in all forms. Cost: [`spandrel_formats::Traffic::spmv_bytes`], with half of the
+//! values or half of their bytes. Kernels: kernels/dia.cu.
 
 use std::sync::Arc;
 
@@ -22,10 +24,10 @@ use crate::persistent::{BicgstabParameters, CgParameters, Persists, Resident};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 parameters! {
-    /// What products take of a matrix.
+    /// The parameters of a matrix for products.
     struct MatrixParameters { values: Address, offsets: Address, diagonals: u32 }
 
-    /// What kernels take that are for either form.
+    /// The parameters of either form for kernels.
     struct EitherParameters { matrix: MatrixParameters, symmetric: u32 }
 }
 
@@ -61,13 +63,15 @@ kernels! {
     in DIA { ENTRY: "bicgstab_dia" }
 }
 
-/// Offsets that go by value (`FEW` of kernels/dia.cu).
+/// The number of offsets that are passed by value (`FEW` of kernels/dia.cu).
 const FEW: usize = 8;
-/// Stored diagonals of a symmetric matrix up to which products with dot products go through several blocks of rows a thread block: with 4, on an
-/// H200 242 us instead of 288 (7 points, 256^3); with 7 as many, and with 14, where they wait for the second-level cache, 810 instead of 674. With values
-/// in f32 7 gain as well, an iteration of CG 583 us instead of 627 (13 points, 256^3); 14 gain 2 % there and lose 12 % at 128^3.
+/// Up to this many stored diagonals of a symmetric matrix, a thread block of a product with dot products takes several
+/// blocks of rows. On an H200, 4 diagonals take 242 us instead of 288 (7 points, 256^3), 7 take the same, and 14, which
+/// wait for the L2 cache, 810 instead of 674. With values in f32, 7 gain as well (an iteration of CG 583 us instead of
+/// 627, 13 points, 256^3); 14 gain 2 % there and lose 12 % at 128^3.
 const TAKEN: [usize; 2] = [4, FEW];
-/// Thread blocks of 256 that a multiprocessor runs at once, and the most blocks of rows each goes through.
+/// The number of thread blocks of 256 that a multiprocessor runs at once, and the largest number of blocks of rows for
+/// each.
 const AT_ONCE: usize = 4;
 const DEEPEST: usize = 16;
 /// Values that a thread block of `narrow_in_f32_dia` takes at a time.
@@ -92,8 +96,8 @@ impl FewOffsetsArg {
     }
 }
 
-/// How thread blocks go through the blocks of 1024 rows: from one to the next as far as the matrix reaches, a plane of a grid, and as many as leave
-/// every multiprocessor its thread blocks.
+/// How thread blocks go through the blocks of 1024 rows. Each steps by the reach of the matrix (a plane of a grid), and
+/// every multiprocessor keeps all of its thread blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Way {
     stride: usize,
@@ -102,7 +106,7 @@ struct Way {
 }
 
 impl Way {
-    /// `None` where there are too few.
+    /// `None` if there are too few.
     fn of(nrows: usize, reach: usize, multiprocessors: usize) -> Option<Self> {
         let blocks = nrows.div_ceil(BLOCK);
         let depth = blocks.checked_div(AT_ONCE * multiprocessors).filter(|&depth| depth > 0)?;
@@ -116,7 +120,7 @@ impl Way {
 #[derive(Debug)]
 enum Values<T> {
     Whole(Buffer<T>),
-    /// Those of f64 in f32, which holds each of them.
+    /// The f64 values in f32, which represents each of them exactly.
     Narrow(Buffer<f32>),
 }
 
@@ -129,13 +133,13 @@ impl<T: Real> Values<T> {
     }
 }
 
-/// Bytes of the stored diagonals and of y = A x, with the second use of a diagonal from the cache.
+/// The bytes of the stored diagonals and of y = A x. The second use of a diagonal comes from the cache.
 fn traffic<T: Real>(nrows: usize, ncols: usize, stored: &[i32], narrow: bool) -> (u64, u64) {
     let of = if narrow { Dia::<T>::traffic_in_f32 } else { Dia::<T>::traffic_of };
     of(nrows, ncols, stored)
 }
 
-/// A value of f64 in f32, if that is the same number.
+/// An f64 value in f32, if it is the same number.
 fn narrowed(value: f64) -> Option<f32> {
     let near = value as f32;
     (f64::from(near) == value).then_some(near)
@@ -150,7 +154,7 @@ pub struct CudaDia<T> {
     values: Values<T>,
     symmetric: bool,
     few: Option<FewOffsetsArg>,
-    /// Diagonals in all, and how far they reach below and above the main one.
+    /// The number of all diagonals, and how far they reach below and above the main one.
     diagonals: usize,
     reach: (usize, usize),
     /// See [`Load::traffic`].
@@ -187,24 +191,26 @@ impl<T> CudaDia<T> {
         self.symmetric
     }
 
-    /// Whether the values, all of f64, are stored in f32, which holds each of them: the same products with half the bytes.
+    /// Whether f64 values are stored in f32, which represents each of them exactly. Products are the same, with half
+    /// the bytes.
     pub fn is_narrow(&self) -> bool {
         matches!(self.values, Values::Narrow(_))
     }
 
-    /// The kernel for what the values are stored as.
+    /// The kernel for the stored type of the values.
     fn kernel<P>(&self, [whole, narrow]: [Entry<P>; 2]) -> Entry<P> {
         if self.is_narrow() { narrow } else { whole }
     }
 }
 
 impl Cuda {
-    /// Whether a matrix of so many rows keeps values in f32 where it can: one that no persistent kernel takes, as they know no such values.
+    /// Whether a matrix with this many rows stores values in f32 if it can: only if no persistent kernel takes it,
+    /// because those cannot read such values.
     fn narrows<T: Real>(&self, nrows: usize) -> bool {
         T::BYTES == size_of::<f64>() && nrows > BLOCK * self.multiprocessors()
     }
 
-    /// The values in f32, if it holds all of them and there is room for both; else as they are. Blocks.
+    /// The values in f32 if it represents all of them and both copies fit; else unchanged. Blocks.
     fn narrow_values<T: Real>(&self, nrows: usize, values: Buffer<T>) -> Result<Values<T>> {
         if !self.narrows::<T>(nrows) {
             return Ok(Values::Whole(values));
@@ -228,7 +234,7 @@ impl Cuda {
         Ok(if exact { Values::Narrow(to) } else { Values::Whole(values) })
     }
 
-    /// The same of values that lie on the host.
+    /// The same for values on the host.
     fn load_values<T: Real>(&self, nrows: usize, values: &[T]) -> Result<Values<T>> {
         const WHAT: &str = "a matrix's values";
         let narrow: Option<Vec<f32>> = match bytemuck::try_cast_slice::<T, f64>(values) {
@@ -242,7 +248,7 @@ impl Cuda {
     }
 }
 
-/// Whether the offsets, ascending, are those of a matrix whose transpose has the same.
+/// Whether these ascending offsets are symmetric about the main diagonal.
 fn mirrored(offsets: &[i32]) -> bool {
     offsets.iter().zip(offsets.iter().rev()).all(|(&a, &b)| i64::from(a) == -i64::from(b))
 }
@@ -255,8 +261,8 @@ fn reach(offsets: &[i32]) -> (usize, usize) {
     (farthest(offsets.first(), true), farthest(offsets.last(), false))
 }
 
-/// The place of the first diagonal at or above the main one, if the matrix equals its transpose bit for bit (so that products have the same
-/// bits from either half).
+/// The place of the first diagonal at or above the main one, if the matrix equals its transpose bit for bit. Products
+/// then have the same bits from either half.
 fn upper_half<T: Real>(m: &Dia<T>) -> Option<usize> {
     let (n, offsets, values) = (m.nrows(), m.offsets(), m.values());
     if n != m.ncols() || !mirrored(offsets) {
@@ -300,8 +306,9 @@ unsafe impl<T: Real> Load<Dia<T>> for Cuda {
 }
 
 impl<T: Real> Convert<Csr<T>, Dia<T>> for Cuda {
-    /// Marks the occupied diagonals (which the host looks at, a bit each) and spreads the entries. Where they are mirrored, at first on those
-    /// at or above the main one, with which the others are then compared: a symmetric matrix never takes more memory than it keeps.
+    /// Marks the occupied diagonals, which the host reads as one bit each, and spreads the entries. If the diagonals
+    /// are mirrored, only those at or above the main one are filled at first, and the others are compared with them. So
+    /// a symmetric matrix never takes more memory than it keeps.
     fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaDia<T>>> {
         let (nrows, ncols) = (from.nrows(), from.ncols());
         let offsets = self.occupied(from)?;
@@ -383,7 +390,8 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
             let (stride, depth) = (stride as u32, depth as u32);
             let parameters = SpmvDotFewDia { values, offsets, diagonals, nrows, stride, depth, product };
             let entry = m.kernel([SpmvDotFewDia::WHOLE, SpmvDotFewDia::NARROW]);
-            // SAFETY: the matrix, every block of 1024 rows in one thread block; the lengths of x, y and w were compared.
+            // SAFETY: the matrix, every block of 1024 rows in one thread block; the lengths of x, y and w were
+            // compared.
             return unsafe { self.launch::<T, _>(entry, Grid::of(thread_blocks, 256), &parameters) };
         }
         // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.

@@ -1,6 +1,7 @@
-//! The element-wise plan on the GPU: a warp an equation.
+//! The element-wise plan on the GPU: one warp per equation.
 //!
-//! Order: lane l takes the places l, l + 32, ... of a row's walk towards the diagonal, lane 0 beginning with b, then a halving tree. Kernels: kernels/elementwise.cu.
+//! Order: lane l takes the places l, l + 32, ... of a row's walk towards the diagonal; lane 0 begins with b; then a
+//! halving tree. Kernels: kernels/elementwise.cu.
 
 use std::sync::Arc;
 

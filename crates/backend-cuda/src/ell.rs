@@ -1,7 +1,6 @@
-//! ELL on the GPU, and the limits and grids of the formats whose packed rows go on in tails.
+//! ELL on the GPU, and the limits and grids of the formats whose packed rows continue in tails.
 //!
-//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
-//! Kernels: kernels/ell.cu.
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Kernels: kernels/ell.cu.
 
 use std::sync::Arc;
 
@@ -44,31 +43,32 @@ kernels! {
     in ELL { ENTRY: "fill_from_csr_ell" }
 }
 
-/// Entries of a tail from which on a warp forms the row, not a thread.
+/// A warp sums a row whose tail has this many entries or more, else a thread.
 pub(crate) const HEAVY: usize = 32;
-/// Entries of a tail from which on a thread block does.
+/// A thread block sums a row whose tail has this many entries or more.
 pub(crate) const LONG: usize = 2048;
 
-/// Entries of a tail from which on a warp forms the row, where several lanes form the others, and from which on a thread block does.
+/// The length of a tail from which a warp sums the row, if several lanes sum the others, and from which a thread block
+/// does.
 pub(crate) const HEAVY_OF_LANES: usize = 64;
 pub(crate) const LONG_OF_LANES: usize = 1024;
-/// Places of a row that each of its lanes has at least.
+/// The smallest number of places per lane of a row.
 const PLACES_A_LANE: usize = 3;
-/// Lanes that a multiprocessor is given at most: half of what it holds, as more only wait for each other.
+/// The largest number of lanes per multiprocessor: half of what it holds, because more only wait for each other.
 const LANES: usize = 1024;
 /// Threads of a thread block of `spmv_lanes_rows`.
 const LANES_THREADS: usize = 256;
 
-/// The number of lanes of a light row, as a power of two: 0 where rows fill the device with a thread each, or are short. `places`: those
-/// of the longest light row.
+/// The number of lanes of a light row, as a power of two: 0 if rows are short or fill the device with one thread each.
+/// `places` is the length of the longest light row.
 fn lanes_shift(nrows: usize, places: usize, multiprocessors: usize) -> u32 {
     let most = LANES * multiprocessors / nrows.max(1);
     most.min(places / PLACES_A_LANE).clamp(1, 32).ilog2()
 }
 
 impl Cuda {
-    /// The number of lanes of the rows of a matrix with tails, as a power of two. 0, which is one in the stored order, where results must be
-    /// reproducible, or where places have no number of 32 bits.
+    /// The number of lanes per row of a matrix with tails, as a power of two. It is 0 (one lane, the stored order) if
+    /// results must be reproducible or if places do not fit 32 bits.
     pub(crate) fn lanes_shift(&self, nrows: usize, packed: usize, longest_tail: usize, stored: usize) -> u32 {
         if self.reproducible() || u32::try_from(stored).is_err() {
             return 0;
@@ -82,18 +82,19 @@ impl Cuda {
         Grid::of(longs + warps + light.div_ceil(LANES_THREADS >> shift), LANES_THREADS as u32)
     }
 
-    /// The grid of `spmv_tailed_rows`: a thread block for each long row, a warp for each further heavy one, a thread for each other.
+    /// The grid of `spmv_tailed_rows`: a thread block per long row, a warp per further heavy row, and a thread per
+    /// other row.
     pub(crate) fn tailed_grid(&self, longs: usize, heavy: usize, light: usize) -> Grid {
         let threads = if longs == 0 && self.spreads_thin(light) { 128 } else { 256 };
         Grid::of(longs + (heavy - longs).div_ceil(threads / 32) + light.div_ceil(threads), threads as u32)
     }
 
-    /// Whether so few rows that four a thread would leave multiprocessors with less than they can hold.
+    /// Whether there are so few rows that four per thread would leave multiprocessors partly empty.
     pub(crate) fn spreads_thin(&self, nrows: usize) -> bool {
         nrows < 16 * BLOCK * self.multiprocessors()
     }
 
-    /// Whether so few blocks of 1024 rows that each can have a multiprocessor's threads.
+    /// Whether there are so few blocks of 1024 rows that each can have a whole multiprocessor.
     pub(crate) fn few_blocks(&self, nrows: usize) -> bool {
         nrows.div_ceil(BLOCK) <= 2 * self.multiprocessors()
     }
@@ -152,7 +153,7 @@ unsafe impl<T: Real> Load<Ell<T>> for Cuda {
 }
 
 impl<T: Real> Convert<Csr<T>, Ell<T>> for Cuda {
-    /// Looks for the longest row, a number that the host waits for, then packs: every position is written once.
+    /// Finds the length of the longest row, for which the host waits, then packs. Every position is written once.
     fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaEll<T>>> {
         not_recorded(self, "a conversion")?;
         let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
@@ -181,7 +182,8 @@ impl<T: Real> Convert<Csr<T>, Ell<T>> for Cuda {
             out_cols: to_cols,
             out_values: to_values,
         };
-        // SAFETY: fill_from_csr_ell(row_ptr, cols, values, nrows, width, out_cols, out_values), no row longer than width.
+        // SAFETY: fill_from_csr_ell(row_ptr, cols, values, nrows, width, out_cols, out_values), no row longer than
+        // width.
         unsafe { self.launch::<T, _>(FillFromCsrEll::ENTRY, self.walk_grid(nrows), &parameters)? };
         let (storage, spmv_bytes) = Ell::<T>::traffic_of(nrows, ncols, width as usize, nnz);
         Ok(Converted {
@@ -290,7 +292,7 @@ mod tests {
         assert_eq!(lanes(15600, 17), 4);
         assert_eq!(lanes(30200, 4), 1);
         assert_eq!(lanes(156_317, 44), 1);
-        // Three places a lane, and 1024 lanes a multiprocessor.
+        // Three places per lane, and 1024 lanes per multiprocessor.
         assert_eq!((lanes(1000, 5), lanes(1000, 6)), (1, 2));
         assert_eq!((lanes(67_584, 100), lanes(67_585, 100)), (2, 1));
         assert_eq!((lanes(0, 0), lanes(1, 10_000)), (1, 32));

@@ -1,10 +1,13 @@
-//! Incomplete factorisations on the GPU: what the residents of all of them have in common.
+//! Incomplete factorisations on the GPU: the common parts of all of them.
 //!
-//! Layout: the structures have the twins of their names in kernels/include/factor.cuh. Rows are taken level after level of L
-//! ([`spandrel_sptrsv::Levels`]), so that as many as can be made at the same time are.
-//! Invariants: what a run leaves in device memory (its number, tickets, marks) is what the next one needs; the host writes it once.
-//! A kernel says which row was wrong first; what is wrong with it the host says as it would have itself, from that row's values.
-//! Order: [`spandrel_sptrsv::factor`]'s. Cost: 4 bytes an entry of the patterns, 12 a row.
+//! Layout: the structures have twins of the same names in kernels/include/factor.cuh. Rows are taken level by level of
+//! L ([`spandrel_sptrsv::Levels`]), so that as many as possible are computed at the same time.
+//!
+//! Invariants: a run leaves in device memory what the next one needs (its number, tickets, marks). The host writes it
+//! only once. A kernel reports the first wrong row, and the host then computes the error from that row's values, as if
+//! it had factored itself.
+//!
+//! Order: that of [`spandrel_sptrsv::factor`]. Cost: 4 bytes per entry of the patterns, 12 per row.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -30,7 +33,7 @@ const THREADS: usize = 256;
 const WARP: usize = 32;
 /// Thread blocks of a multiprocessor that draw tickets.
 const BLOCKS_PER_SM: usize = 4;
-/// Words of `struct Numeric`, and where it says what was found.
+/// The size of `struct Numeric` in words, and the places of its findings.
 const STATE: usize = 8;
 const FOUND: usize = 6;
 
@@ -55,10 +58,11 @@ pub(crate) struct TaskArg<T> {
 // SAFETY: `struct Task<T>`: twelve pointers, two T and two u32.
 unsafe impl<T: Real> Argument for TaskArg<T> {}
 
-/// Stencils on grids that kernels are for, by their points.
+/// The stencils on grids that have kernels, by their number of points.
 pub(crate) const POINTS: [usize; 6] = [7, 13, 15, 19, 27, 33];
-/// Warps of a multiprocessor that draw blocks of lines, each a thread block: on a cube of 256^3 two or three of them have work at a time; with
-/// eight those that wait slow the others down by a tenth (record/h200-sweep-variants.txt).
+/// The warps of a multiprocessor that draw blocks of lines, each a thread block. On a cube of 256^3 two or three of
+/// them have work at a time. With eight, those that wait slow the others down by a tenth
+/// (record/h200-sweep-variants.txt).
 const BLOCKS_OF_LINES: usize = 4;
 
 /// `struct OnGrid<T>`.
@@ -76,7 +80,8 @@ pub(crate) struct OnGridArg {
 // SAFETY: `struct OnGrid<T>`: six u32, then three pointers.
 unsafe impl Argument for OnGridArg {}
 
-/// A grid in the blocks of the sweep, for a factorisation that goes by them ([`Share::Blocks`]). The order of its [`Patterns`] is that of blocks.
+/// A grid in the blocks of the sweep, for a factorisation by blocks ([`Share::Blocks`]). The order of its [`Patterns`]
+/// is that of the blocks.
 #[derive(Debug)]
 pub(crate) struct OnGrid<T> {
     /// The stencil's place among [`POINTS`].
@@ -88,7 +93,8 @@ pub(crate) struct OnGrid<T> {
 }
 
 impl<T: Real> OnGrid<T> {
-    /// Of a stencil of so many points, on a grid of so many tiles of blocks of rows of 32 places; none without kernels for it.
+    /// The grid of a stencil with this many points, in tiles of blocks of rows of 32 places; `None` if there are no
+    /// kernels for it.
     pub(crate) fn new(
         cuda: &Cuda,
         points: usize,
@@ -111,8 +117,8 @@ impl<T: Real> OnGrid<T> {
     }
 
     /// # Safety
-    /// These are addresses of packed values in the layout of kernels/wavefront.cu, of L, and of U (whose places without a point are zeros) or
-    /// null where that is L^T, which live for as long as runs follow.
+    /// The addresses refer to packed values of L, and of U, in the layout of kernels/wavefront.cu; places of U without
+    /// a point are zeros, and U's address is null if the other factor is L^T. They live as long as runs follow.
     pub(crate) unsafe fn aim(&mut self, lower: Address, upper: Address) {
         (self.arg.lower, self.arg.upper) = (lower, upper);
     }
@@ -153,7 +159,7 @@ kernels! {
     }
 }
 
-/// Kernels of a factorisation whose rows wait for each other: for 4, 8, 16 and 32 lanes a row, and for [`POINTS`].
+/// Kernels of a factorisation whose rows wait for each other: for 4, 8, 16 and 32 lanes per row, and for [`POINTS`].
 pub(crate) struct Kernels<T> {
     pub(crate) by_lanes: [Entry<FactorizeRows<T>>; 4],
     pub(crate) on_grid: [Entry<FactorizeGrid<T>>; 6],
@@ -162,21 +168,21 @@ pub(crate) struct Kernels<T> {
 /// The kernel of a run and how it hands the rows out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Share<T> {
-    /// So many lanes a row, rows wait for others.
+    /// This many lanes per row; rows wait for others.
     Lanes(Entry<FactorizeRows<T>>, usize),
-    /// As many threads as rows, none waits.
+    /// One thread per row; no row waits.
     Threads(Entry<FactorizeRows<T>>),
-    /// A warp takes a block of lines of a grid.
+    /// One warp per block of lines of a grid.
     Blocks(Entry<FactorizeGrid<T>>, OnGridArg),
 }
 
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// When every row is made: what is found wrong is the first row that is, of either kind.
+    /// Every row is computed. The reported wrong row is the first of either kind.
     Complete,
-    /// It may end once a row is found wrong in the second way, any of those that are. A run to [`Until::Complete`], or one that finds nothing,
-    /// has to follow soon.
+    /// It may end as soon as any row is wrong in the second way. A run to [`Until::Complete`], or one that finds
+    /// nothing, must follow soon.
     Broken,
 }
 
@@ -193,7 +199,7 @@ impl Index {
         let [ptr, cols] = cuda.load_rows(pattern.row_ptr(), pattern.col_idx(), of)?;
         Ok(Self { ptr, cols: Some(cols) })
     }
-    /// Row pointers and columns, null for none.
+    /// Row pointers and columns; null if there are none.
     pub(crate) fn arg(&self) -> [Address; 2] {
         [self.ptr.pointer(), self.cols.as_ref().map_or(Address::NULL, Buffer::pointer)]
     }
@@ -205,13 +211,13 @@ impl Index {
     }
 }
 
-/// Where A has entries, where the patterns of the factors do not say it.
+/// The places of A's entries, if the patterns of the factors do not give them.
 pub(crate) enum Given<'a> {
-    /// They do, and rows wait for others.
+    /// The patterns give them, and rows wait for others.
     Same,
-    /// They do, and no row waits.
+    /// The patterns give them, and no row waits.
     Apart,
-    /// A's rows begin there, each with the entries of its row of L.
+    /// The starts of A's rows. Each row begins with the entries of its row of L.
     Begins(&'a [Offset]),
     /// A's own.
     Pattern(&'a Pattern),
@@ -235,7 +241,8 @@ pub struct CudaFactor<F: Factor> {
     factor: PhantomData<fn() -> F>,
 }
 
-/// The patterns of a factorisation, made on the device, and an order of the rows in which each comes after those of its columns.
+/// The patterns of a factorisation, made on the device, and an order of the rows in which each follows the rows of its
+/// columns.
 #[derive(Debug)]
 pub(crate) struct Patterns {
     pub(crate) nrows: usize,
@@ -248,10 +255,10 @@ pub(crate) struct Patterns {
     pub(crate) order: Buffer<Ordinal>,
 }
 
-/// The rows that a run found wrong, the first of either kind where it came to its end.
+/// The wrong rows of a run: the first of either kind if it ran to its end.
 pub(crate) type Wrong = [Option<usize>; 2];
 
-/// Operands of a run, of the lengths of the patterns; of A's values there may be more.
+/// The operands of a run, with the lengths of the patterns. There may be more values of A.
 pub(crate) struct Operands<'a, T> {
     pub(crate) values: &'a Buffer<T>,
     pub(crate) lower: &'a mut Vector<T>,
@@ -260,11 +267,11 @@ pub(crate) struct Operands<'a, T> {
 
 /// A factorisation whose numeric phase runs on the device.
 pub(crate) trait Numeric: Factor {
-    /// What its factors take of a matrix, where that is known without a symbolic phase on the host.
+    /// The parts of a matrix that its factors take, if they are known without a symbolic phase on the host.
     const PARTS: Option<Parts> = None;
     /// Where A has entries.
     fn entries(&self) -> Given<'_>;
-    /// What the kernels take for `number`: the unit roundoff unless it says otherwise.
+    /// The number that the kernels take: the unit roundoff, unless the factorisation sets another.
     fn number(&self) -> Self::Value {
         roundoff()
     }
@@ -350,12 +357,12 @@ impl<F: Factor> CudaFactor<F> {
         Ok(Self { nrows, entries, number, lower, upper, given, order, marks, state, on_grid, factor: PhantomData })
     }
 
-    /// The grid, where the factorisation goes by its blocks.
+    /// The grid, if the factorisation uses its blocks.
     pub(crate) fn on_grid(&mut self) -> Option<&mut OnGrid<F::Value>> {
         self.on_grid.as_mut()
     }
 
-    /// The kernel to run and how it shares the rows out.
+    /// The kernel to run, and how it shares out the rows.
     pub(crate) fn share(&self, of: &Kernels<F::Value>) -> Share<F::Value> {
         match &self.on_grid {
             Some(grid) => Share::Blocks(of.on_grid[grid.stencil], grid.arg),
@@ -366,7 +373,7 @@ impl<F: Factor> CudaFactor<F> {
         }
     }
 
-    /// Whether there are as many values as A has entries.
+    /// Checks that there is one value per entry of A.
     ///
     /// # Errors
     /// [`Error::Shape`].
@@ -382,7 +389,7 @@ impl<F: Factor> CudaFactor<F> {
     pub(crate) fn lower(&self) -> &Index {
         &self.lower
     }
-    /// That of U, where the other factor is not L^T.
+    /// The index of U, if the other factor is not L^T.
     pub(crate) fn upper(&self) -> Option<&Index> {
         self.upper.as_ref()
     }
@@ -392,7 +399,7 @@ impl<F: Factor> CudaFactor<F> {
         Ok([self.lower.places(row)?, self.upper.as_ref().map_or(Ok(0..0), |upper| upper.places(row))?])
     }
 
-    /// Places of what is read of a row among A's entries. Blocks.
+    /// The places of a row among A's entries. Blocks.
     pub(crate) fn given_places(&self, row: usize) -> Result<Range<usize>> {
         let [l, u] = self.places(row)?;
         Ok(match &self.given {
@@ -410,13 +417,14 @@ impl<F: Factor> CudaFactor<F> {
         lanes(self.entries[if self.upper.is_some() { 2 } else { 1 }], self.nrows)
     }
 
-    /// Enqueues the kernel and tells what it found. Blocks.
+    /// Enqueues the kernel and returns its findings. Blocks.
     ///
     /// # Errors
-    /// While a step is recorded; the driver's.
+    /// While a step is recorded; those of the driver.
     ///
     /// # Safety
-    /// The kernel is one for this factorisation's patterns, a grid that goes with it is aimed; the operands are as long as these say.
+    /// The kernel suits the patterns of this factorisation, a grid is aimed if the kernel needs one, and the operands
+    /// have the lengths of these patterns.
     pub(crate) unsafe fn run(
         &self,
         cuda: &Cuda,
@@ -468,14 +476,14 @@ impl<F: Factor> CudaFactor<F> {
         }
         let mut found = [0; 2];
         self.state.read_at(FOUND, &mut found)?;
-        // Complements, so that 0 is none.
+        // Complements, so that 0 means none.
         Ok(found.map(|row: u32| (row != 0).then_some(!row as usize)))
     }
 
-    /// What the host says of a row that the device found wrong.
+    /// The host's error for a row that the device found wrong.
     ///
     /// # Errors
-    /// That, or that the two disagree.
+    /// That error, or that host and device disagree.
     pub(crate) fn judged<R>(&self, row: usize, verdict: spandrel_sptrsv::Result<()>) -> Result<R> {
         Err(match verdict {
             Err(error) => Error::Triangle(error),
@@ -492,7 +500,7 @@ fn grid(nrows: usize, lanes: usize, multiprocessors: usize) -> Grid {
     Grid::of(tickets.div_ceil(THREADS / WARP).min(BLOCKS_PER_SM * multiprocessors.max(1)), THREADS as u32)
 }
 
-/// Elements of a vector, for the few that an error is about. Blocks.
+/// Some elements of a vector, for an error message. Blocks.
 pub(crate) fn part<T: Real>(of: &Buffer<T>, range: Range<usize>) -> Result<Vec<T>> {
     let mut host = vec![T::zero(); range.len()];
     of.read_at(range.start, &mut host)?;

@@ -1,12 +1,14 @@
 //! HMEC on the GPU, and what HEC shares with it.
 //!
-//! Layout: the host's; the blocks one behind the other in one array of columns and one of values, then the rest's, each block described by
-//! two words: where it begins, and `rows + 2^32 width`.
-//! Order: stored where results must be reproducible; otherwise own: the leading sorted rows whose rest has [`HEAVY`] entries or more
-//! are formed by a warp or, from [`LONG`] on, by a thread block. Where rows are few and long, and blocks at most two, several lanes form
-//! each of the others.
-//! Cost: [`spandrel_formats::Traffic::spmv_bytes`], in one launch: the paper's is a launch a block, with y read and written by each.
-//! Kernels: kernels/hmec.cu.
+//! Layout: the host's. The blocks follow each other in one array of columns and one of values, then comes the rest. Two
+//! words describe each block: its start, and `rows + 2^32 width`.
+//!
+//! Order: stored if results must be reproducible. Otherwise own: the leading sorted rows whose rest has at least
+//! [`HEAVY`] entries are summed by a warp, and from [`LONG`] on by a thread block. If rows are few and long and there
+//! are at most two blocks, several lanes sum each other row.
+//!
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`], in one launch. The paper has one launch per block, each of which
+//! reads and writes y. Kernels: kernels/hmec.cu.
 
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use crate::persistent::Persists;
 use crate::{Cuda, Scalar, Vector};
 
 kernels! {
-    /// A thread for a light row.
+    /// One thread per light row.
     pub(crate) struct SpmvBlocks<T> {
         perm: Address, blocks: Address, count: u32, cols: Address, values: Address, rest_ptr: Address,
         rest_cols: Address, rest_values: Address, rest_rows: u32, nrows: u64, longs: u32, heavy: u32,
@@ -30,7 +32,7 @@ kernels! {
     in HEC { HEC: "spmv_hec" }
     | HMEC { HMEC: "spmv_hmec" }
 
-    /// Several lanes for a light row, at most one block.
+    /// Several lanes per light row, at most one block.
     pub(crate) struct SpmvLanes<T> { perm: Address, blocks: FewBlocks<1>, rest: LanesParameters, product: Product<T> }
     in HEC { HEC: "spmv_lanes_hec" }
     | HMEC { HMEC: "spmv_lanes_hmec" }
@@ -59,24 +61,25 @@ pub struct CudaHmec<T> {
     values: Buffer<T>,
     rest_rows: u32,
     rest_ptr: Buffer<Offset>,
-    /// Where the rest's columns and values begin.
+    /// The start of the rest's columns and values.
     rest_at: usize,
     longs: usize,
     heavy: usize,
-    /// Lanes of a light row, as a power of two.
+    /// The number of lanes of a light row, as a power of two.
     shift: u32,
-    /// The first two blocks, without rows where there are none.
+    /// The first two blocks; without rows if they do not exist.
     few: [[u64; 2]; 2],
 }
 
-/// So many blocks, as kernels with several lanes a row take them.
+/// This many blocks, for kernels with several lanes per row.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct FewBlocks<const COUNT: usize>([[u64; 2]; COUNT]);
-// SAFETY: `struct FewBlocks<COUNT>` of kernels/include/hmec.cuh: two words a block.
+// SAFETY: `struct FewBlocks<COUNT>` of kernels/include/hmec.cuh: two words per block.
 unsafe impl<const COUNT: usize> Argument for FewBlocks<COUNT> {}
 
-/// The kernels of a format: one thread per row, and several lanes per row for at most one block and, where it may have them, for two.
+/// The kernels of a format: one thread per row, and several lanes per row for at most one block and, if the format
+/// allows it, for two.
 pub(crate) struct Entries<T> {
     pub(crate) each: Entry<SpmvBlocks<T>>,
     pub(crate) lanes: Entry<SpmvLanes<T>>,
@@ -99,7 +102,7 @@ impl<T: Real> CudaHmec<T> {
         cols.write_at(positions, rest.col_idx())?;
         values.write_at(positions, rest.values())?;
         let packed = host.blocks().iter().map(|block| block.width()).sum();
-        // Rows are sorted: the first has the longest rest.
+        // Rows are sorted, so the first has the longest rest.
         let longest = if rest.nrows() > 0 { rest.row_nnz(0) } else { 0 };
         let mut few = [[0; 2]; 2];
         let shift = if blocks.len() <= few.len() {
@@ -152,7 +155,8 @@ impl<T: Real> CudaHmec<T> {
             let rest = LanesParameters { cols, values, rest_ptr, rest_at, rest_rows, nrows, longs, heavy, shift };
             let grid = Cuda::lanes_grid(self.longs, self.heavy, light, self.shift);
             let [first, second] = self.few;
-            // SAFETY: the arrays of the matrix, of one block or two as there are, fewer than 2^32 places; the lengths of x and y were compared.
+            // SAFETY: the arrays of the matrix, of one block or two as there are, fewer than 2^32 places; the lengths
+            // of x and y were compared.
             return unsafe {
                 if self.blocks.len() <= 1 {
                     let parameters = SpmvLanes { perm, blocks: FewBlocks([first]), rest, product };

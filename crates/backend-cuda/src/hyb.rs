@@ -1,12 +1,14 @@
 //! HYB on the GPU.
 //!
-//! Layout: the ELL part as on the host; of the COO part the columns and values, and instead of its row numbers a bit a row, the
-//! number of rows with a tail before every 32nd row, and where each tail begins: 8 bytes for 32 rows and 4 a tail. The columns and values of
-//! the tails lie behind those of the ELL part.
-//! Order: stored where results must be reproducible; otherwise own: rows whose tail has [`HEAVY`] entries or more are formed by a warp
-//! or, from [`LONG`] on, by a thread block. Where rows are few and long, several lanes form each of the others.
-//! Cost: [`spandrel_formats::Traffic::spmv_bytes`] less the row numbers of COO.
-//! Kernels: kernels/hyb.cu.
+//! Layout: the ELL part as on the host. The COO part keeps columns and values, which follow those of the ELL part.
+//! Instead of row numbers it has one bit per row, the number of rows with a tail before every 32nd row, and the start
+//! of each tail: 8 bytes per 32 rows and 4 per tail.
+//!
+//! Order: stored if results must be reproducible. Otherwise own: rows whose tail has at least [`HEAVY`] entries are
+//! summed by a warp, and from [`LONG`] on by a thread block. If rows are few and long, several lanes sum each other
+//! row.
+//!
+//! Cost: [`spandrel_formats::Traffic::spmv_bytes`] without the row numbers of COO. Kernels: kernels/hyb.cu.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -61,20 +63,20 @@ pub struct CudaHyb<T> {
     width: u32,
     cols: Buffer<Ordinal>,
     values: Buffer<T>,
-    /// For every 32 rows: a bit for each that has a tail, and how many before these 32 have one.
+    /// Per 32 rows: one bit per row that has a tail, and the number of earlier rows with one.
     overflow: Buffer<[u32; 2]>,
     tail_ptr: Buffer<Offset>,
-    /// By descending length of the tail.
+    /// Sorted by descending length of the tail.
     heavy_rows: Buffer<Ordinal>,
     longs: usize,
-    /// Entries of a tail that make its row heavy.
+    /// The number of entries in a tail that makes its row heavy.
     threshold: u32,
     /// Lanes of a light row, as a power of two.
     shift: u32,
 }
 
 impl<T: Real> CudaHyb<T> {
-    /// Where the tails' columns and values begin, which is behind the ELL part's.
+    /// The place at which the tails' columns and values begin, after those of the ELL part.
     fn tail_at(&self) -> usize {
         self.nrows * self.width as usize
     }
@@ -84,7 +86,7 @@ impl<T: Real> CudaHyb<T> {
         [self.cols.address(self.tail_at()), self.values.address(self.tail_at())]
     }
 
-    /// What products take of it first.
+    /// The first parameters of a product.
     fn packed(&self) -> PackedParameters {
         PackedParameters {
             cols: self.cols.pointer(),
@@ -96,7 +98,7 @@ impl<T: Real> CudaHyb<T> {
         }
     }
 
-    /// And then those that take addresses of the tails.
+    /// The parameters that follow, with addresses of the tails.
     fn tail_parameters(&self) -> TailsParameters {
         let [tail_cols, tail_values] = self.tails();
         let (heavy_rows, threshold) = (self.heavy_rows.pointer(), self.threshold);
@@ -104,7 +106,7 @@ impl<T: Real> CudaHyb<T> {
     }
 }
 
-/// Which rows have tails, and where these begin.
+/// The rows that have tails, and where the tails begin.
 struct Tails {
     overflow: Vec<[u32; 2]>,
     ptr: Vec<Offset>,
@@ -114,7 +116,7 @@ struct Tails {
     longest: usize,
 }
 
-/// The tails by row and length, none empty, rows ascending.
+/// The tails by row and length; none is empty, and rows ascend.
 fn tails(nrows: usize, runs: impl Iterator<Item = (Ordinal, usize)> + Clone) -> Result<Tails> {
     let mut overflow = room(nrows.div_ceil(32), "the rows with tails")?;
     overflow.resize(nrows.div_ceil(32), [0u32; 2]);
@@ -141,7 +143,7 @@ fn tails(nrows: usize, runs: impl Iterator<Item = (Ordinal, usize)> + Clone) -> 
 }
 
 impl Cuda {
-    /// The matrix of these parts.
+    /// Makes the matrix from these parts.
     fn hyb<T: Real>(
         &self,
         (nrows, ncols, width): (usize, usize, usize),
@@ -190,7 +192,7 @@ unsafe impl<T: Real> Load<Hyb<T>> for Cuda {
 }
 
 impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
-    /// The host chooses the width and lists the tails by the row pointers, which it brings down; the entries move on the device.
+    /// The host downloads the row pointers, chooses the width and lists the tails; the entries move on the device.
     fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaHyb<T>>> {
         let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
         let host = self.row_pointers(from)?;
@@ -219,8 +221,8 @@ impl<T: Real> Convert<Csr<T>, Hyb<T>> for Cuda {
             tail_cols,
             tail_values,
         };
-        // SAFETY: fill_from_csr_hyb(row_ptr, cols, values, nrows, width, overflow, tail_ptr, out_cols, out_values, tail_cols, tail_values),
-        // tails listed by these row pointers.
+        // SAFETY: fill_from_csr_hyb(row_ptr, cols, values, nrows, width, overflow, tail_ptr, out_cols, out_values,
+        // tail_cols, tail_values), tails listed by these row pointers.
         unsafe { self.launch::<T, _>(FillFromCsrHyb::ENTRY, self.walk_grid(nrows), &parameters)? };
         let (storage, spmv_bytes) = Hyb::<T>::traffic_of((nrows, ncols, nnz), resident.width as usize, rest);
         Ok(Converted { resident, nnz, storage, spmv_bytes })
@@ -272,7 +274,7 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         expect_len("spmv_dot", "x", x.len(), m.ncols)?;
         expect_len("spmv_dot", "y", y.len(), m.nrows)?;
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
-        // Few rows are spread better by the product alone; heavy rows are not where their neighbours are formed.
+        // The plain product spreads few rows better, and does not sum heavy rows with their neighbours.
         if m.heavy_rows.len() > 0 || self.few_blocks(m.nrows) {
             <Self as Spmv<Hyb<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
             self.dot(gate, w, y, wy)?;

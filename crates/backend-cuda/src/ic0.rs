@@ -1,7 +1,7 @@
-//! IC(0) on the GPU. Each shift is a run: the host asks what it found, and tries the next. A run with a shift that is too small ends at the
-//! first pivot that shows it.
+//! IC(0) on the GPU. Each shift is one run: the host reads the result and tries the next shift. A run whose shift is
+//! too small ends at the first pivot that shows it.
 //!
-//! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ic0.cu.
+//! Order: that of [`spandrel_sptrsv::factor`]. Kernels: kernels/ic0.cu.
 
 use spandrel_backend::Result;
 use spandrel_formats::Real;
@@ -52,13 +52,13 @@ impl<T: Real> Numeric for Ic0<T> {
                 [Some(_), _] => break,
             }
         }
-        // Which row is the first, a run to the end tells.
+        // A run to the end tells which row is the first.
         let row = match run(last, Until::Complete)? {
             [None, None] => return Ok(last),
             [Some(row), _] => return m.judged(row, judge(row, &part(operands.values, m.given_places(row)?)?)),
             [None, Some(row)] => row,
         };
-        // A pivot that is wrong stands where its root would.
+        // A wrong pivot is stored instead of its root.
         let [l, _] = m.places(row)?;
         let pivot = part(operands.lower.buffer(), l.end - 1..l.end)?[0].as_f64();
         m.judged(row, Err(Error::NotPositive { row, pivot, shift: last }))

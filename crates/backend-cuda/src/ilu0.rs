@@ -1,6 +1,6 @@
 //! ILU(0) on the GPU, and the numeric phase of every A ~ L U on given patterns.
 //!
-//! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ilu0.cu.
+//! Order: that of [`spandrel_sptrsv::factor`]. Kernels: kernels/ilu0.cu.
 
 use spandrel_backend::Result;
 use spandrel_formats::Real;

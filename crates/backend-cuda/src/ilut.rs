@@ -1,6 +1,7 @@
-//! ILUT on the GPU: the numeric phase of ILU(0) on the patterns that the host's threshold phase chose, from values on A's.
+//! ILUT on the GPU: the numeric phase of ILU(0) on the patterns that the host's threshold phase chose, from values on
+//! A's pattern.
 //!
-//! Order: [`spandrel_sptrsv::factor`]'s. Kernels: kernels/ilu0.cu.
+//! Order: that of [`spandrel_sptrsv::factor`]. Kernels: kernels/ilu0.cu.
 
 use spandrel_backend::Result;
 use spandrel_formats::Real;

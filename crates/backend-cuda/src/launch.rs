@@ -1,6 +1,6 @@
 //! Launches: grids, the parameters that kernels take by value, and those that the products of all formats share.
 //!
-//! Layout: the structures have the twins of their names in kernels/include/spandrel.cuh and kernels/vector.cu.
+//! Layout: the structures have twins of the same names in kernels/include/spandrel.cuh and kernels/vector.cu.
 
 use cudarc::driver::sys;
 use spandrel_backend::error::{expect_columns, expect_len};
@@ -32,7 +32,7 @@ impl Grid {
         Self::of(n.div_ceil(BLOCK), 256)
     }
 
-    /// So many thread blocks of so many threads, without dynamic shared memory; at least one.
+    /// A grid of `blocks` thread blocks, at least one, without dynamic shared memory.
     pub(crate) fn of(blocks: usize, threads: u32) -> Self {
         Self { blocks: blocks.max(1), threads, shared: 0, cluster: 1 }
     }
@@ -56,7 +56,7 @@ impl<T: Real> From<Coeff<'_, T, Scalar<T>>> for CoeffArg<T> {
     }
 }
 
-/// Room for the block results of sums over one length, the tickets, and where the sums go.
+/// Memory for the block results of sums over one length, the tickets, and the destinations of the sums.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct TreeArg {
@@ -68,7 +68,7 @@ pub(crate) struct TreeArg {
 // SAFETY: `struct Tree<T>`: pointers and one u64, in this order.
 unsafe impl Argument for TreeArg {}
 
-/// What a fused step checks before its work and observes after it.
+/// The checks of a fused step before its work, and its observation afterwards.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct ChecksArg {
@@ -85,20 +85,20 @@ pub(crate) struct ChecksArg {
 unsafe impl Argument for ChecksArg {}
 
 parameters! {
-    /// What every product y = a A x + b y ends its parameters with.
+    /// The last parameters of every product y = a A x + b y.
     pub(crate) struct Product<T> { a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, gate: Address }
 
-    /// What every product y = A x with the sums w . y and y . y ends its parameters with.
+    /// The last parameters of every product y = A x with the sums w . y and y . y.
     pub(crate) struct ProductDot { x: Address, y: Address, w: Address, tree: TreeArg, gate: Address }
 
-    /// The same where parts of a block of 1024 rows are counted.
+    /// The same, with counters for the parts of a block of 1024 rows.
     pub(crate) struct CountedProductDot {
         x: Address, y: Address, w: Address, arrivals: Address, tree: TreeArg, gate: Address,
     }
 }
 
 impl<T: Real> Product<T> {
-    /// Of a matrix of so many rows and columns.
+    /// The operands of a product with an `nrows` x `ncols` matrix.
     ///
     /// # Errors
     /// Vectors of other lengths.
@@ -113,7 +113,7 @@ impl<T: Real> Product<T> {
         Self::named("spmv", (nrows, ncols), gate, a, x, b, y)
     }
 
-    /// The same as a step of the operation `op`.
+    /// As [`Cuda::operands`], for a step of the operation `op`.
     ///
     /// # Errors
     /// Vectors of other lengths.
@@ -131,7 +131,7 @@ impl<T: Real> Product<T> {
         Ok(Self { a: a.into(), x: x.pointer(), b: b.into(), y: y.pointer(), gate: gate_pointer(gate) })
     }
 
-    /// The same with `k` columns in x and y; the kernel takes k among its own.
+    /// As above, with `k` columns in x and y. The kernel takes k among its own parameters.
     ///
     /// # Errors
     /// Vectors of other lengths.
@@ -149,7 +149,7 @@ impl<T: Real> Product<T> {
         Ok(Self { a: a.into(), x: x.pointer(), b: b.into(), y: y.pointer(), gate: gate_pointer(gate) })
     }
 
-    /// That of one of these columns.
+    /// The operands of one of these columns.
     pub(crate) fn of_column(&self, (nrows, ncols): (usize, usize), column: usize) -> Self {
         let at = |base: Address, len: usize| base.offset(len * column * T::BYTES);
         Self { x: at(self.x, ncols), y: at(self.y, nrows), ..*self }
@@ -157,7 +157,7 @@ impl<T: Real> Product<T> {
 }
 
 impl ProductDot {
-    /// Of a matrix of so many rows and columns.
+    /// The operands of a product with an `nrows` x `ncols` matrix, with sums.
     ///
     /// # Errors
     /// Vectors of other lengths; no memory for the sums.
@@ -178,7 +178,7 @@ impl ProductDot {
         Ok(Self { x: x.pointer(), y: y.pointer(), w: w.pointer(), tree, gate: gate_pointer(gate) })
     }
 
-    /// With the counts of the parts that have ended, of a matrix whose kernels take them.
+    /// Adds the counts of the parts that have ended, for a matrix whose kernels take them.
     pub(crate) fn counted(self, arrivals: &Buffer<u32>) -> CountedProductDot {
         let Self { x, y, w, tree, gate } = self;
         CountedProductDot { x, y, w, arrivals: arrivals.pointer(), tree, gate }
@@ -186,13 +186,13 @@ impl ProductDot {
 }
 
 impl Cuda {
-    /// Enqueues a kernel for elements of type `T`; an early one may be launched while the kernel before it ends, and waits for it. Does not
-    /// block.
+    /// Enqueues a kernel for elements of type `T`. An early kernel may start while the previous one ends, and waits for
+    /// it. Does not block.
     ///
     /// # Safety
-    /// Every address among the parameters is that of device memory as large as the kernel's head says and that lives until the queue has
-    /// passed the kernel; nothing of it that the kernel writes is read or written by work outside the queue meanwhile. Numbers are what
-    /// the kernel says of them.
+    /// Every address among the parameters is that of device memory as large as the kernel's head says and that lives
+    /// until the queue has passed the kernel; nothing of it that the kernel writes is read or written by work outside
+    /// the queue meanwhile. Numbers are what the kernel says of them.
     pub(crate) unsafe fn launch<T: Real, P: ForElement<T>>(
         &self,
         entry: Entry<P>,
@@ -217,7 +217,7 @@ impl Cuda {
             clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: grid.cluster, y: 1, z: 1 },
         };
         let early = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
-        // The first `count` are meant.
+        // Only the first `count` matter.
         let (mut attributes, mut count) = ([attribute(Id::CU_LAUNCH_ATTRIBUTE_IGNORE, early); 2], 0);
         if grid.cluster > 1 {
             attributes[count] = attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster);
@@ -240,9 +240,10 @@ impl Cuda {
             numAttrs: count as u32,
         };
         let mut list = List::of(parameters);
-        // SAFETY: the function belongs to the bound context; the configuration, its attributes and the parameters live until the call
-        // returns; the parameters are those that the kernel declares (crate::kernel), and the caller vouches for what they say. A kernel launched early waits before it does anything (`Function::early`), and so ends after all
-        // work ahead of it, as the one behind it may rely on.
+        // SAFETY: the function belongs to the bound context; the configuration, its attributes and the parameters live
+        // until the call returns; the parameters are those that the kernel declares (crate::kernel), and the caller
+        // vouches for what they say. A kernel launched early waits before it does anything (`Function::early`), and so
+        // ends after all work ahead of it, as the one behind it may rely on.
         unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,

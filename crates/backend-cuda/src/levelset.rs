@@ -1,9 +1,12 @@
 //! The levelset plan on the GPU.
 //!
-//! Layout: for each system the host's slices with their values in places; x remembered by position, in slots that carry the number of their
-//! solve. A segment of levels is a launch: of one thread block with the x of its last positions on chip, or of a grid.
-//! Invariants: the number of the last solve lies in device memory and is advanced by the kernels, so a recorded solve goes on where the
-//! last one ended; both systems use the same slots, all of which every solve writes.
+//! Layout: for each system the host's slices, with their values in places. x is stored by position, in slots that carry
+//! the number of their solve. A segment of levels is one launch: of one thread block with the x of its last positions
+//! on chip, or of a grid.
+//!
+//! Invariants: the kernels advance the number of the last solve in device memory, so a recorded solve continues where
+//! the last one ended. Both systems use the same slots, and every solve writes all of them.
+//!
 //! Order: stored. Cost: [`Plan::sptrsv_bytes`], and the slots. Kernels: kernels/levelset.cu.
 
 use std::sync::Arc;
@@ -44,16 +47,18 @@ kernels! {
     in CHAINS { ENTRY: "sptrsv_chains" }
 }
 
-/// Threads of a thread block that solves a segment alone, and of one of many: `BLOCK_CREW` and `GRID_CREW` of the kernels.
+/// Threads of a thread block that solves a segment alone, and of one among many: `BLOCK_CREW` and `GRID_CREW` of the
+/// kernels.
 const BLOCK_CREW: usize = 512;
 const GRID_CREW: usize = 256;
-/// Thread blocks of a grid on each multiprocessor at most.
+/// The largest number of thread blocks of a grid per multiprocessor.
 const BLOCKS_EACH: usize = 2;
-/// Levels for whose slices, in the mean, a grid has warps, and thread blocks that it has at least: further ones would only look for what is long
-/// in coming, in the way of those whose turn it is (record/h200-sptrsv-variants.txt).
+/// A grid has warps for the slices of this many levels on average, and at least the second number of thread blocks.
+/// Further warps would only poll for late values and slow down those whose turn it is
+/// (record/h200-sptrsv-variants.txt).
 const AHEAD: usize = 16;
 const FEW_BLOCKS: usize = 8;
-/// Positions that a thread block keeps on chip at most, as a power of two.
+/// The largest number of positions that a thread block keeps on chip, as a power of two.
 const RING: u32 = 13;
 
 /// The order of execution of one system in device memory, with its values in places.
@@ -62,28 +67,28 @@ struct Resident<T> {
     order: Buffer<Ordinal>,
     slices: Buffer<[u32; 4]>,
     links: Buffer<u32>,
-    /// Whether slices are of few rows.
+    /// Whether slices have few rows.
     narrow: bool,
     cols: Buffer<Ordinal>,
     values: Buffer<T>,
     inv_diag: Option<Buffer<T>>,
-    /// For new values: where each is among the triangle's.
+    /// For new values: the place of each value in the triangle.
     from: Vec<Offset>,
-    /// The same in device memory, and for the diagonal, for values that come from there.
+    /// The same in device memory, also for the diagonal, for values on the device.
     places: Places,
     diagonal: Places,
-    /// Each with the thread blocks that its slices would keep in work.
+    /// The segments, each with the number of thread blocks that its slices can keep busy.
     segments: Vec<(Segment, usize)>,
 }
 
-/// Thread blocks for slices of so many levels.
+/// The number of thread blocks for these slices and levels.
 fn blocks(slices: usize, levels: usize) -> usize {
     let warps = (AHEAD * slices).div_ceil(levels.max(1)).min(slices);
     let few = FEW_BLOCKS.min(slices.div_ceil(GRID_CREW / LANES));
     warps.div_ceil(GRID_CREW / LANES).max(few).max(1)
 }
 
-/// What the host makes of a system to be copied.
+/// A system as the host prepares it for the copy.
 struct Made<T> {
     index: Index,
     values: Vec<T>,
@@ -127,7 +132,7 @@ impl<T: Real> Resident<T> {
                 })
                 .collect(),
         };
-        // All as one copy.
+        // All in one copy.
         let mut writes = vec![
             to.order.write(0, schedule.order()),
             to.slices.write(0, schedule.slices()),
@@ -141,12 +146,12 @@ impl<T: Real> Resident<T> {
     }
 }
 
-/// The reciprocals by position; nothing for a unit diagonal.
+/// The reciprocals by position; empty for a unit diagonal.
 fn permuted<T: Real>(schedule: &Schedule, inv_diag: &[T]) -> Option<Vec<T>> {
     (!inv_diag.is_empty()).then(|| schedule.order().par_iter().map(|&row| inv_diag[row as usize]).collect())
 }
 
-/// Values in the places of the slices.
+/// The values at the places of the slices.
 fn placed<T: Real>(from: &[Offset], values: &[T]) -> Vec<T> {
     from.par_iter().map(|&e| if e == PADDING { T::zero() } else { values[e as usize] }).collect()
 }
@@ -170,7 +175,7 @@ fn shared<T: Real>(shift: u32) -> usize {
     ((2 * T::BYTES) << shift) + BLOCK_CREW / LANES * 2 * LANES * T::BYTES
 }
 
-/// The largest ring, as a power of two, for so many bytes of shared memory.
+/// The largest ring that fits into this shared memory, as a power of two.
 fn ring<T: Real>(bytes: usize) -> u32 {
     (0..=RING).rev().find(|&shift| shared::<T>(shift) <= bytes).unwrap_or(0)
 }
@@ -250,8 +255,9 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                     let warps = segment.slices.len().min(BLOCK_CREW / LANES);
                     let mut grid = Grid::of(1, (warps * LANES) as u32);
                     grid.shared = shared::<T>(shift) as u32;
-                    // SAFETY: sptrsv_block_levelset(order, slices, cols, values, inv, first, end, base, shift, b, x, slots,
-                    // progress, last, gate) with the shared memory that it uses; a slot for each of `nrows` positions.
+                    // SAFETY: sptrsv_block_levelset(order, slices, cols, values, inv, first, end, base, shift, b, x,
+                    // slots, progress, last, gate) with the shared memory that it uses; a slot for each of `nrows`
+                    // positions.
                     unsafe {
                         cuda.launch::<T, _>(
                             SptrsvBlockLevelset::ENTRY,
@@ -279,7 +285,8 @@ impl<T: Real> Solve<Levelset<T>> for CudaLevelset<T> {
                 Span::Grid => {
                     let most = BLOCKS_EACH * cuda.multiprocessors();
                     let grid = Grid::of(cuda.waiting((*blocks).min(most)), GRID_CREW as u32);
-                    // SAFETY: a slot for each of `nrows` positions; a slice of chains has links for each of its positions.
+                    // SAFETY: a slot for each of `nrows` positions; a slice of chains has links for each of its
+                    // positions.
                     unsafe {
                         if m.narrow {
                             let parameters = SptrsvChains {

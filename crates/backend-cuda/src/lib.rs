@@ -1,8 +1,8 @@
-//! The CUDA backend: cudarc's driver interface and PTX that is part of the crate. It needs no CUDA toolkit to build and only
-//! NVIDIA's driver to run, and it never panics for want of either: [`probe()`] and [`Cuda::new`] give the reason.
+//! The CUDA backend: cudarc's driver interface, and PTX that is part of the crate. It builds without a CUDA toolkit and
+//! needs only NVIDIA's driver to run. It never panics without one: [`probe()`] and [`Cuda::new`] return the reason.
 //!
-//! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file a noun, compiled ahead into `ptx/`. A plan of the triangular solve
-//! launches one column (`sptrsv.rs` has the rest), a factorisation one attempt (`factor.rs`).
+//! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file per noun, compiled ahead into `ptx/`. A plan of
+//! the triangular solve launches one column (`sptrsv.rs` does the rest), and a factorisation one attempt (`factor.rs`).
 
 mod backend;
 mod bdia;
@@ -12,6 +12,7 @@ mod bsrx;
 mod capellini;
 mod cast;
 mod cg;
+mod coarsen;
 mod convert;
 mod coo;
 mod csc;
@@ -42,18 +43,22 @@ mod pieces;
 pub mod probe;
 pub mod profile;
 mod runs;
+mod scan;
 mod sell;
 mod serial;
+mod spgemm;
 mod sptrsv;
 mod ssor;
 mod staging;
 mod structured;
 mod sweep;
 mod syncfree;
+mod transpose;
 mod triangle;
 mod vector;
 mod windows;
 
+pub use coarsen::CudaAggregates;
 pub use coo::{CooKernel, CudaCoo};
 pub use csc::CudaCsc;
 pub use csr::{CsrKernel, CudaCsr, RawCsr};
@@ -80,11 +85,13 @@ pub use probe::{CudaUnavailable, DeviceInfo, NEEDED_CAPABILITY, NEEDED_VERSION, 
 pub use sell::CudaSell;
 pub use serial::CudaSerial;
 pub use sparse_vec::CudaSparseVec;
+pub use spgemm::CudaSpgemm;
 #[doc(hidden)]
 pub use sptrsv::CountsSolves;
 pub use structured::CudaStructured;
 pub use sweep::CudaSweep;
 pub use syncfree::CudaSyncfree;
+pub use transpose::CudaTranspose;
 pub use vector::{Scalar, Vector};
 
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
 //! Device memory: buffers of the stream-ordered pool, and wrapped ones.
 //!
-//! Invariants: a buffer's pointer is that of `len` elements of device memory for as long as the buffer lives; work that uses it was
-//! enqueued on the queue it is freed on, so a buffer may be dropped while that work still runs.
+//! Invariants: a buffer's pointer addresses `len` elements of device memory while the buffer lives. Work that uses it
+//! was enqueued on the queue on which it is freed, so a buffer may be dropped while that work still runs.
 
 use std::any::Any;
 use std::fmt;
@@ -17,29 +17,29 @@ use crate::staging::{LARGE, Part, Staging};
 
 /// Who frees the memory.
 enum Owner {
-    /// The queue's pool, in the queue's order.
+    /// The pool of the queue, in the queue's order.
     Pool,
-    /// A guest that frees it when dropped, in the order of a stream of its own.
+    /// A guest, which frees the memory when it is dropped, in the order of its own stream.
     Guest(#[allow(dead_code)] Box<dyn Any + Send>, Arc<CudaStream>), // the first is held for its drop alone
-    /// Whoever made it.
+    /// Its owner, who made it.
     Elsewhere,
 }
 
-/// An address in device memory, as kernels take it.
+/// An address in device memory, in the form that kernels take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(transparent)]
 pub(crate) struct Address(sys::CUdeviceptr);
 
 impl Address {
-    /// That of nothing.
+    /// The null address.
     pub(crate) const NULL: Self = Self(0);
 
-    /// As the driver takes it.
+    /// In the form that the driver takes.
     pub(crate) fn get(self) -> sys::CUdeviceptr {
         self.0
     }
 
-    /// The address so many bytes further on.
+    /// The address this many bytes further on.
     pub(crate) fn offset(self, bytes: usize) -> Self {
         Self(self.0 + bytes as u64)
     }
@@ -54,8 +54,8 @@ pub(crate) struct Buffer<T> {
     element: PhantomData<T>,
 }
 
-// SAFETY: a buffer is an address that only its (shared or exclusive) owner hands to the driver, whose calls may come from any
-// thread: each binds the context first.
+// SAFETY: a buffer is an address that only its (shared or exclusive) owner hands to the driver, whose calls may come
+// from any thread: each binds the context first.
 unsafe impl<T: Send> Send for Buffer<T> {}
 // SAFETY: as above; nothing is changed behind a shared reference but by kernels on one queue.
 unsafe impl<T: Sync> Sync for Buffer<T> {}
@@ -67,14 +67,14 @@ impl<T> fmt::Debug for Buffer<T> {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// Memory for `len` elements, not initialised. Stream-ordered; does not block.
+    /// Allocates memory for `len` elements without initialising it. Stream-ordered; does not block.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]: the device goes on as it was.
+    /// [`Error::OutOfMemory`]; the device continues unchanged.
     pub(crate) fn uninit(stream: &Arc<CudaStream>, len: usize, what: &'static str) -> Result<Self> {
         let wanted = (len as u128 * size_of::<T>() as u128).max(1);
         let too_much = || Error::OutOfMemory { device: NAME, what, bytes: u64::try_from(wanted).unwrap_or(u64::MAX) };
-        // Beyond 2^47 no driver has an address; asking would be an invalid value instead of an exhausted memory.
+        // No driver has addresses beyond 2^47. It would report an invalid value instead of exhausted memory.
         let bytes = usize::try_from(wanted).ok().filter(|&bytes| bytes < 1 << 47).ok_or_else(too_much)?;
         let context = stream.context();
         context.bind_to_thread().map_err(|error| failed(what, error))?;
@@ -104,7 +104,7 @@ impl<T: Pod> Buffer<T> {
         Ok(buffer)
     }
 
-    /// Takes over a slice made with cudarc, without a copy. Work enqueued on another stream must have ended.
+    /// Takes over a slice of cudarc without a copy. Work on another stream must have ended.
     pub(crate) fn wrap(stream: &Arc<CudaStream>, slice: CudaSlice<T>) -> Self
     where
         T: Send,
@@ -115,14 +115,14 @@ impl<T: Pod> Buffer<T> {
         Self { pointer, len, stream: stream.clone(), owner, element: PhantomData }
     }
 
-    /// Whether the memory is of somebody whose promise is not for as long as this lives.
+    /// Whether the memory belongs to someone who does not promise to keep it as long as this lives.
     pub(crate) fn is_borrowed(&self) -> bool {
         matches!(self.owner, Owner::Elsewhere)
     }
 
     /// # Safety
-    /// `pointer` is that of `len` elements of memory of this stream's context, which outlive the buffer and are used by nobody
-    /// else meanwhile.
+    /// `pointer` is that of `len` elements of memory of this stream's context, which outlive the buffer and are used by
+    /// nobody else meanwhile.
     pub(crate) unsafe fn borrow(stream: &Arc<CudaStream>, pointer: sys::CUdeviceptr, len: usize) -> Self {
         Self { pointer, len, stream: stream.clone(), owner: Owner::Elsewhere, element: PhantomData }
     }
@@ -132,7 +132,7 @@ impl<T: Pod> Buffer<T> {
         write_all(&[self.write(at, host)])
     }
 
-    /// The same, yet to be done: see [`write_all`].
+    /// The same as a [`Write`] that is still to be done: see [`write_all`].
     pub(crate) fn write<'a>(&'a self, at: usize, host: &'a [T]) -> Write<'a> {
         assert!(at.checked_add(host.len()).is_some_and(|end| end <= self.len), "a write stays inside its buffer");
         Write {
@@ -163,12 +163,13 @@ impl<T: Pod> Buffer<T> {
     /// Overwrites its first `len` elements with those of another buffer. Stream-ordered; does not block.
     pub(crate) fn copy_first(&self, from: &Self, len: usize) -> Result<()> {
         assert!(len <= self.len.min(from.len), "a copy stays inside its buffers");
-        // New values may have been written where they are wanted.
+        // New values may already be in place.
         if len == 0 || self.pointer == from.pointer {
             return Ok(());
         }
         self.bind("copy")?;
-        // SAFETY: as many elements lie in both buffers, which are of one device and live until the queue has passed the copy.
+        // SAFETY: as many elements lie in both buffers, which are of one device and live until the queue has passed the
+        // copy.
         unsafe { result::memcpy_dtod_async(self.pointer, from.pointer, len * size_of::<T>(), self.stream.cu_stream()) }
             .map_err(|error| failed("copy", error))
     }
@@ -204,7 +205,7 @@ impl<T: Pod> Buffer<T> {
         self.stream.synchronize().map_err(|error| failed(what, error))
     }
 
-    /// The address of element `at`, as a kernel takes it.
+    /// The address of element `at`, in the form that a kernel takes.
     pub(crate) fn address(&self, at: usize) -> Address {
         self.pointer().offset(at * size_of::<T>())
     }
@@ -224,8 +225,8 @@ impl<'a> Write<'a> {
     }
 }
 
-/// Does writes to buffers of one queue, no two to the same elements: large ones share the page-locked memory, so that none waits for the end of
-/// another. Returns once the host's data has been read.
+/// Does writes to buffers of one queue, no two to the same elements. Large ones share the page-locked memory, so none
+/// waits for the end of another. Returns once the host's data has been read.
 pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
     let Some((stream, parts)) = parts(writes)? else { return Ok(()) };
     let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
@@ -234,16 +235,19 @@ pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
         return Ok(());
     }
     for Part { to, bytes, .. } in parts {
-        // SAFETY: as above. The driver has read pageable memory when the call returns (CUDA Driver API, "API synchronization
-        // behavior"), so the host's data may go.
+        // SAFETY: as above. The driver has read pageable memory when the call returns (CUDA Driver API, "API
+        // synchronization behavior"), so the host's data may go.
         unsafe { result::memcpy_htod_async(to, bytes, stream.cu_stream()) }.map_err(|error| failed("upload", error))?;
     }
     Ok(())
 }
 
-/// As [`write_all`], of one write at least, while threads do other work and find more that is to be written to buffers of the same queue:
-/// each call of `beside`, with a number below that of rayon's threads which no two calls at the same time have, does some of it, until it gives
-/// `None`. False where not everything could be written; that may be tried again in any way.
+/// As [`write_all`], for at least one write, while threads do other work and find more to write to buffers of the same
+/// queue.
+///
+/// Each call of `beside` does some of it and returns `None` when it is done. Its argument is below the number of
+/// rayon's threads, and no two simultaneous calls have the same one. Returns false if not everything could be written;
+/// the caller may try again in any way.
 pub(crate) fn write_beside<'a, const N: usize>(
     writes: &[Write<'a>],
     beside: &(dyn Fn(usize) -> Option<[Write<'a>; N]> + Sync),
@@ -271,7 +275,7 @@ impl<T> Buffer<T> {
         &self.stream
     }
 
-    /// The address of the first element, as a kernel takes it.
+    /// The address of the first element, in the form that a kernel takes.
     pub(crate) fn pointer(&self) -> Address {
         Address(self.pointer)
     }
@@ -295,7 +299,7 @@ impl<T> Drop for Buffer<T> {
                     }
                 }
             });
-            // Surfaces at the next `synchronize`: a drop has nowhere to return it.
+            // The error appears at the next `synchronize`, because a drop cannot return it.
             context.record_err(freed);
         }
     }

@@ -1,11 +1,11 @@
-//! The kernels: one PTX text a noun, embedded as build.rs packs it, each kernel by itself. The driver compiles what it loads, so a kernel is
-//! unpacked and loaded by itself when it is first launched.
+//! The kernels: one PTX text per noun, embedded as build.rs packs it, each kernel by itself. The driver compiles what
+//! it loads, so each kernel is unpacked and loaded when it is first launched. A text may have a variant for a newer
+//! architecture, which is taken if the device has it.
 //!
-//! A text may have a variant for a newer architecture, which is taken where the device has it.
-//!
-//! Early kernels: those of products and vectors are launched while the kernel before them ends (a programmatic dependent launch), on
-//! devices that can. Invariant: a kernel is [`Function::early`] if and only if its text was given the wait as its first instruction, here;
-//! so none touches memory before all work ahead of it in the queue has ended and is visible. See docs/adr/0032.
+//! Early kernels, those of products and vectors, are launched while the previous kernel ends (programmatic dependent
+//! launch), on devices that support it. Invariant: a kernel is [`Function::early`] if and only if its text got the wait
+//! as its first instruction, here. So none touches memory before all earlier work in the queue has ended and is
+//! visible. See docs/adr/0032.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,25 +22,25 @@ use crate::error::failed;
 /// A text of PTX, in parts.
 #[derive(Debug)]
 struct Text {
-    /// The parts one after the other, each compressed by itself.
+    /// The parts one after the other, each compressed separately.
     packed: &'static [u8],
-    /// What stands before the kernels, then a part for each of them.
+    /// The text before the kernels, then one part per kernel.
     parts: &'static [Part],
 }
 
 /// A part of a text.
 #[derive(Debug)]
 struct Part {
-    /// The kernel's name; empty for what stands before all.
+    /// The kernel's name; empty for the text before all kernels.
     entry: &'static str,
-    /// Where it ends among the packed bytes; it begins where the one before it does.
+    /// Its end among the packed bytes; it begins at the end of the previous part.
     end: usize,
     /// Its bytes unpacked.
     len: usize,
 }
 
 impl Text {
-    /// A part as it was packed; none where there is no such part.
+    /// The unpacked text of a part; `None` if it does not exist.
     fn part(&self, at: usize) -> Option<String> {
         let Part { end, len, .. } = *self.parts.get(at)?;
         let begin = at.checked_sub(1).map_or(0, |before| self.parts[before].end);
@@ -49,8 +49,8 @@ impl Text {
         (text.len() == len).then_some(text)
     }
 
-    /// The text with the kernel `entry` alone: what the driver compiles when that is first launched. A whole module takes up to two seconds,
-    /// most of it for kernels that a program never launches.
+    /// The text with only the kernel `entry`, which the driver compiles at its first launch. A whole module takes up to
+    /// two seconds, mostly for kernels that a program never launches.
     fn alone(&self, entry: &str) -> Option<String> {
         let at = self.parts.iter().position(|part| part.entry == entry).filter(|&at| at > 0)?;
         let mut text = self.part(0)?;
@@ -71,7 +71,7 @@ impl Text {
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) stem: &'static str,
-    /// Whether its kernels are launched early where the device can: many small ones in a row.
+    /// Whether its kernels are launched early if the device supports it: many small ones in a row.
     early: bool,
     variants: &'static [(u32, Text)],
 }
@@ -124,20 +124,24 @@ sources! {
     SSOR = "ssor",
     GRID = "grid",
     RUNS = "runs",
+    SCAN = "scan",
+    SPGEMM = "spgemm",
+    TRANSPOSE = "transpose",
+    COARSEN = "coarsen",
 }
 
-/// What kernels of a text begin with, its declarations before them. As in `build.rs`.
+/// The beginning of each kernel in a text, with the declarations before them. As in `build.rs`.
 const ENTRY: &str = "\n.visible .entry ";
 
-/// The oldest compute capability with early launches, and what a text is compiled for at least to say so.
+/// The oldest compute capability with early launches, which is the least that such a text must be compiled for.
 const HOPPER: u32 = 90;
 const TARGET: &str = "\n.target sm_";
 
-/// The instruction that ends when all kernels before this one have ended and what they wrote can be read.
+/// The instruction that waits until all earlier kernels have ended and their results can be read.
 const WAIT: &str = "\tgriddepcontrol.wait;\n";
 
-/// The text of one kernel with the wait as its first instruction, before any of its threads reads, writes or returns; `None` where it is
-/// not as the compiler writes it.
+/// The text of one kernel with the wait as its first instruction, before any thread reads, writes or returns. `None` if
+/// it does not look as the compiler writes it.
 fn waiting(alone: &str) -> Option<String> {
     let (head, body) = alone.split_once(ENTRY)?;
     let (before, rest) = head.split_once(TARGET)?;
@@ -147,7 +151,7 @@ fn waiting(alone: &str) -> Option<String> {
     Some(format!("{before}{TARGET}{arch}\n{after}{ENTRY}{signature}\n{{\n{WAIT}{instructions}"))
 }
 
-/// A kernel, and whether it may be launched before the work ahead of it has ended: its first instruction waits for that.
+/// A kernel, and whether it may be launched before the work ahead of it has ended, because its first instruction waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Function {
     pub(crate) function: CudaFunction,
@@ -160,7 +164,7 @@ impl Function {
     }
 }
 
-/// Functions loaded, each from a module of its own.
+/// Loaded functions, each from its own module.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     functions: RefCell<HashMap<(&'static str, &'static str), Function>>,
@@ -185,7 +189,7 @@ impl Modules {
         let entry = format!("{name}_{element}");
         let what = || format!("loading the kernel {entry} of {}", source.stem);
         let text = source.variants.iter().find(|(oldest, _)| *oldest <= capability).map(|(_, text)| text);
-        // None is nothing to the driver, which says so.
+        // The driver reports a missing text.
         let alone = text.and_then(|text| text.alone(&entry)).unwrap_or_default();
         let waiting = if source.early && capability >= HOPPER { waiting(&alone) } else { None };
         let early = waiting.is_some();
@@ -229,7 +233,7 @@ mod tests {
         text.split(ENTRY).skip(1).filter_map(|piece| piece.split('(').next()).collect()
     }
 
-    /// What `ptx/` holds is what the library gives back, every byte.
+    /// The library returns every byte of `ptx/`.
     #[test]
     fn packing_loses_nothing() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/ptx");
@@ -243,7 +247,7 @@ mod tests {
         for (name, text) in all {
             let file = std::fs::read_to_string(format!("{folder}/{name}")).expect("a text");
             assert!(file == text, "{name} differs");
-            // One would end the text early for the driver.
+            // A zero byte would end the text early for the driver.
             assert!(!text.contains('\0'), "{name}");
         }
         let (packed, whole) = SOURCES
@@ -284,7 +288,7 @@ mod tests {
         assert_eq!(other.part(0), None);
     }
 
-    /// What a thread executes first: the first line that is no declaration.
+    /// The first instruction of a thread: the first line that is not a declaration.
     fn first_instruction(alone: &str) -> &str {
         let body = alone.split_once(ENTRY).and_then(|(_, entry)| entry.split_once("\n{\n")).expect("a kernel").1;
         let declares =
@@ -303,7 +307,7 @@ mod tests {
                     let early = waiting(&plain).expect("a text of the compiler's");
                     assert_eq!(first_instruction(&early), WAIT.trim(), "{entry}");
                     assert!(early.contains("\n.target sm_90\n") && !early.contains(".target sm_75"), "{entry}");
-                    // Nothing else has changed.
+                    // Nothing else differs.
                     let target = plain.lines().find(|line| line.starts_with(".target")).expect("a target");
                     assert_eq!(early.replacen(WAIT, "", 1).replacen(".target sm_90", target, 1), plain, "{entry}");
                 }

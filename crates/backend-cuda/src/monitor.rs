@@ -1,8 +1,10 @@
-//! The monitor: its record lies in device memory, where kernels count, decide and find their gate.
+//! The monitor: its record is in device memory, where kernels count, decide and read their gate.
 //!
-//! Layout: `State` is `struct Monitor` of kernels/include/spandrel.cuh. The history is a ring of `CAPACITY` norms on the device, emptied
-//! into host memory whenever the host looks, so that its size does not depend on the iteration limit.
-//! Invariants: a host that looks at least every 65,536 iterations (solvers do) loses no norm; one that does not is told so.
+//! Layout: `State` is `struct Monitor` of kernels/include/spandrel.cuh. The history is a ring of `CAPACITY` norms on
+//! the device, which the host empties at each look, so that its size does not depend on the iteration limit.
+//!
+//! Invariants: a host that looks at least every 65,536 iterations, as solvers do, loses no norm. A host that does not
+//! gets an error.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +15,7 @@ use crate::Cuda;
 use crate::error::{NAME, failed};
 use crate::memory::{Address, Buffer};
 
-/// Norms that the device holds between two looks.
+/// The number of norms that the device stores between two looks.
 const CAPACITY: usize = (1 << 16) + 1024;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -30,7 +32,7 @@ struct State {
     drained: u64,
     capacity: u64,
     history: Address,
-    /// Whether x has still to take CG's step: never between operations of a solve that the host looks at.
+    /// Whether x must still take CG's step. Never between operations of a solve that the host looks at.
     owed: u32,
     unused: u32,
 }
@@ -40,7 +42,7 @@ struct State {
 pub struct Monitor {
     state: Buffer<State>,
     history: Buffer<f64>,
-    /// Norms that the host has taken over.
+    /// The norms that the host has taken over.
     norms: Mutex<Vec<f64>>,
 }
 
@@ -126,7 +128,7 @@ impl Monitor {
         self.norms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state now, the norms up to it taken over where `all` asks for them or the ring is half full. Blocks.
+    /// The present state. Takes over the norms up to it if `all` is set or the ring is half full. Blocks.
     fn look(&self, all: bool) -> Result<State> {
         let mut state = [State::zeroed()];
         self.state.read_at(0, &mut state)?;

@@ -1,8 +1,7 @@
-//! Long rows in parts of a thread block each; the last to end adds a row's parts up.
+//! Long rows in parts, one per thread block. The last block to end adds up the parts of a row.
 //!
-//! Layout: the parts of a row side by side, in the order of its entries.
-//! Order: the kernel's own within a part, a tree over the parts: the same bits each time.
-//! Kernels: kernels/include/parts.cuh.
+//! Layout: the parts of a row side by side, in the order of its entries. Order: the kernel's own within a part, a tree
+//! over the parts; the same bits each time. Kernels: kernels/include/parts.cuh.
 
 use spandrel_backend::Result;
 use spandrel_formats::{Offset, Real};
@@ -10,7 +9,7 @@ use spandrel_formats::{Offset, Real};
 use crate::Cuda;
 use crate::memory::{Address, Buffer};
 
-/// A part of a row, entries begin..end, and which of all parts are the row's.
+/// A part of a row: entries begin..end, and which of all parts belong to the row.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Part {
@@ -21,7 +20,8 @@ pub(crate) struct Part {
     pub(crate) count: u32,
 }
 
-/// Appends the parts of a row of entries from..to: as few equal ones of whole 32 entries as have `most` each, and up to 31 more.
+/// Appends the parts of a row of entries from..to. They are equal, have whole groups of 32 entries and at most `most`
+/// plus 31, and are as few as possible.
 pub(crate) fn split(parts: &mut Vec<Part>, row: u32, from: Offset, to: Offset, most: usize) {
     let count = (to - from).div_ceil(most as u32);
     let first = parts.len() as u32;
@@ -30,12 +30,12 @@ pub(crate) fn split(parts: &mut Vec<Part>, row: u32, from: Offset, to: Offset, m
     parts.extend((0..count).map(|k| Part { row, begin: cut(k), end: cut(k + 1), first, count }));
 }
 
-/// The parts of all long rows in device memory, and what their kernels add them up in.
+/// The parts of all long rows in device memory, and the memory in which their kernels add them up.
 #[derive(Debug)]
 pub(crate) struct Parts<T> {
     list: Buffer<Part>,
     sums: Buffer<T>,
-    /// One a part, the first of each row's in use; 0 between products.
+    /// One per part, of which each row uses the first; 0 between products.
     tickets: Buffer<u32>,
 }
 
@@ -49,12 +49,12 @@ impl<T: Real> Parts<T> {
         })
     }
 
-    /// How many there are.
+    /// The number of parts.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// What kernels take: the parts, their sums, the tickets.
+    /// The parameters of kernels: the parts, their sums, the tickets.
     pub(crate) fn pointers(&self) -> [Address; 3] {
         [self.list.pointer(), self.sums.pointer(), self.tickets.pointer()]
     }
@@ -64,7 +64,7 @@ impl<T: Real> Parts<T> {
 pub(crate) mod tests {
     use super::*;
 
-    /// The parts are those of whole rows, each in order and without gaps.
+    /// Whether the parts are those of whole rows, each in order and without gaps.
     pub(crate) fn check(parts: &[Part], row_ptr: &[Offset], most: usize) {
         for of_row in parts.chunk_by(|a, b| a.row == b.row) {
             let row = of_row[0].row as usize;

@@ -1,9 +1,10 @@
-//! Small systems: many iterations of CG or BiCGStab as one cooperative kernel, matrix and vectors on chip.
+//! Small systems: many iterations of CG or BiCGStab as one cooperative kernel, with matrix and vectors on chip.
 //!
-//! Invariants: the slots through which thread blocks speak hold numbers of iterations (epochs) in the upper half of every word; those
-//! of a launch are above all that were written before, so nothing is cleared between launches.
-//! Order: that of the operations one by one, bit for bit. Kernels: kernels/include/persistent.cuh, and the entries `cg_{noun}` and
-//! `bicgstab_{noun}` of each noun that has them.
+//! Invariants: the slots through which thread blocks communicate hold iteration numbers (epochs) in the upper half of
+//! every word. Those of a launch exceed all earlier ones, so nothing is cleared between launches.
+//!
+//! Order: that of the separate operations, bit for bit. Kernels: kernels/include/persistent.cuh, and the entries
+//! `cg_{noun}` and `bicgstab_{noun}` of each noun that has them.
 
 use std::any::Any;
 
@@ -20,13 +21,14 @@ use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// Threads of a thread block, `CREW` of the kernels.
 const CREW: u32 = 256;
-/// Products and sums of an iteration that travel, at most: `PRODUCTS` and `SUMS` of the kernels.
+/// The largest numbers of products and sums per iteration that are exchanged: `PRODUCTS` and `SUMS` of the kernels.
 const PRODUCTS: usize = 2;
 const SUMS: usize = 6;
-/// Rows of a thread block: the fewest that leave each thread block a multiprocessor of its own. They divide a block of the tree.
+/// The number of rows per thread block: the smallest with which each thread block has its own multiprocessor. They
+/// divide a block of the tree.
 const ROWS: [usize; 4] = [128, 256, 512, BLOCK];
-/// Bytes that a thread block may read for each product, of the matrix anew and of its window beyond a block: at some 50 GB/s for each
-/// multiprocessor with all of them reading 2 us, which is what the two or three launches of a recorded iteration cost at least.
+/// The bytes that a thread block may read per product, for the matrix and for its window beyond a block. At about 50
+/// GB/s per multiprocessor this takes 2 us, the minimum cost of the two or three launches of a recorded iteration.
 const STREAMED: usize = 96 << 10;
 
 /// The slots, and the number of the last iteration that was handed out.
@@ -58,7 +60,7 @@ impl Exchange {
     }
 }
 
-/// Rows and columns of thread blocks, as the kernels take it.
+/// The rows and columns of thread blocks, in the form that kernels take.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct SpanArg {
@@ -82,13 +84,13 @@ pub(crate) struct StabScalarsArg([Address; 7]);
 unsafe impl Argument for StabScalarsArg {}
 
 parameters! {
-    /// What every kernel `cg_{noun}` takes after its matrix.
+    /// The parameters of every kernel `cg_{noun}` after its matrix.
     pub(crate) struct CgParameters {
         n: u64, span: SpanArg, slots: Address, x: Address, r: Address, p: Address, q: Address, pq: Address, rr: Address,
         rz: Address, monitor: Address,
     }
 
-    /// What every kernel `bicgstab_{noun}` takes after its matrix.
+    /// The parameters of every kernel `bicgstab_{noun}` after its matrix.
     pub(crate) struct BicgstabParameters {
         n: u64, span: SpanArg, slots: Address, shadow: Address, x: Address, r: Address, p: Address, v: Address,
         t: Address, scalars: StabScalarsArg, monitor: Address,
@@ -98,17 +100,17 @@ parameters! {
 /// A square matrix as a persistent kernel sees it.
 pub(crate) struct Resident {
     pub(crate) n: usize,
-    /// Row i has entries in columns i - below ..= i + above alone. With permuted rows i is where a row stands.
+    /// Row i has entries only in columns i - below ..= i + above. With permuted rows, i is the place of a row.
     pub(crate) below: usize,
     pub(crate) above: usize,
-    /// Bytes that a thread block needs on chip in any case.
+    /// The bytes that a thread block always needs on chip.
     pub(crate) fixed: usize,
-    /// Units (diagonals, entries of a row) of which as many as fit are kept on chip, and bytes of one for each row.
+    /// Units (diagonals, entries of a row), of which as many as fit are kept on chip, and the bytes of one per row.
     pub(crate) units: usize,
     pub(crate) unit: usize,
 }
 
-/// Many iterations at once with a resident matrix. The defaults are those of a format without such kernels.
+/// Many iterations by one call with a resident matrix. The defaults are for formats without such kernels.
 pub(crate) trait Persists<T: Real> {
     /// [`spandrel_backend::CgSteps::cg_iterations`].
     fn cg(
@@ -135,7 +137,7 @@ pub(crate) trait Persists<T: Real> {
     }
 }
 
-/// The resident matrix in any format of the registry that [`spandrel_backend::Operator::stored`] gave.
+/// The resident matrix in any format of the registry, as [`spandrel_backend::Operator::stored`] returns it.
 pub(crate) fn resident<T: Real>(stored: &dyn Any) -> Option<&dyn Persists<T>> {
     macro_rules! first {
         ([$stored:ident $T:ident] $(($stem:ident, $Type:ident)),* $(,)?) => {
@@ -156,7 +158,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// Of a row with this column.
+    /// The reach of a row with an entry in this column.
     pub(crate) fn of(row: usize, column: usize) -> Self {
         Self { below: row.saturating_sub(column), above: column.saturating_sub(row) }
     }
@@ -166,7 +168,7 @@ impl Reach {
     }
 }
 
-/// How a solve is laid out.
+/// The layout of a solve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Layout {
     rows: usize,
@@ -175,8 +177,8 @@ struct Layout {
     shared: usize,
 }
 
-/// The layout on a device with so many multiprocessors and so many bytes of shared memory for a thread block; `None` where the system
-/// is too large. `windows` vectors of the reach of a thread block are held, and `extra` bytes.
+/// The layout on a device; `None` if the system is too large. A thread block holds `windows` vectors of its reach, and
+/// `extra` bytes.
 fn layout(
     m: &Resident,
     element: usize,
@@ -190,7 +192,7 @@ fn layout(
         return None;
     }
     let rows = ROWS.into_iter().find(|&rows| n.div_ceil(rows) <= multiprocessors)?;
-    // The host of a block of 1024 has all of it in its window.
+    // The thread block that sums a block of 1024 rows has all of it in its window.
     let width = m.below.saturating_add((rows.saturating_add(m.above)).max(BLOCK)).min(n);
     let taken = width.checked_mul(windows * element)?.checked_add(extra)?.checked_add(m.fixed)?;
     let room = shared.checked_sub(taken)?;
@@ -205,12 +207,13 @@ fn layout(
 }
 
 impl Cuda {
-    /// Whether a matrix might be solved with by a persistent kernel: if not, nobody need ask how far it reaches.
+    /// Whether a persistent kernel might solve with a matrix. If not, nobody needs to ask how far it reaches.
     pub(crate) fn may_persist(&self, nrows: usize, ncols: usize) -> bool {
         nrows == ncols && nrows <= BLOCK * self.multiprocessors()
     }
 
-    /// Launches a persistent kernel with the parameters that `parameters` makes of n, the span and the slots. `false` where it does not fit.
+    /// Launches a persistent kernel with the parameters that `parameters` makes from n, the span and the slots. Returns
+    /// `false` if it does not fit.
     ///
     /// # Safety
     /// As [`Cuda::launch`].
@@ -235,7 +238,8 @@ impl Cuda {
             return Ok(false);
         }
         let most = ask(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
-        // Decided before the module is loaded: a large system need not wait for that. No kernel has more than 256 bytes of its own.
+        // Decide before the module is loaded, so that a large system need not wait for it. No kernel has more than 256
+        // static bytes.
         let shared = usize::try_from(most).unwrap_or(0).saturating_sub(256);
         let Some(layout) = layout(m, T::BYTES, self.multiprocessors(), shared, windows, extra) else {
             return Ok(false);
@@ -260,9 +264,9 @@ impl Cuda {
         let parameters = parameters(m.n as u64, span, slots);
         let mut list = List::of(&parameters);
         self.context().bind_to_thread().map_err(|error| failed(name, error))?;
-        // SAFETY: the function belongs to the bound context; the caller vouches for the other parameters, the slots are as many as the
-        // kernel uses, and the window of each thread block is at most `width`. A cooperative launch runs all thread blocks at once or
-        // none.
+        // SAFETY: the function belongs to the bound context; the caller vouches for the other parameters, the slots are
+        // as many as the kernel uses, and the window of each thread block is at most `width`. A cooperative launch runs
+        // all thread blocks at once or none.
         let launched = unsafe {
             result::launch_cooperative_kernel(
                 function.cu_function(),
@@ -280,10 +284,10 @@ impl Cuda {
         }
     }
 
-    /// [`spandrel_backend::CgSteps::cg_iterations`] by a noun's kernel.
+    /// [`spandrel_backend::CgSteps::cg_iterations`] with a noun's kernel.
     ///
     /// # Safety
-    /// `parameters` puts before what it is given a square matrix of `m.n` rows that reaches as far as `m` says.
+    /// `parameters` prepends a square matrix of `m.n` rows with the reach of `m`.
     pub(crate) unsafe fn cg_persistent<T: Real, P: ForElement<T>>(
         &self,
         m: &Resident,
@@ -305,7 +309,7 @@ impl Cuda {
         unsafe { self.persist::<T, P>(m, entry, 3, 0, count, all) }
     }
 
-    /// [`spandrel_backend::BicgstabSteps::bicgstab_iterations`] by a noun's kernel.
+    /// [`spandrel_backend::BicgstabSteps::bicgstab_iterations`] with a noun's kernel.
     ///
     /// # Safety
     /// As [`Cuda::cg_persistent`].

@@ -1,7 +1,8 @@
-//! Products by pieces of whole rows: a warp each, long rows in parts, empty rows by a list. What COO and the balanced CSR share.
+//! Products by pieces of whole rows, one piece per warp, with long rows in parts and empty rows in a list. COO and the
+//! balanced CSR share this.
 //!
-//! Layout: a piece's first entry and the one past its last, then what the kernel finds its rows by. Order: the kernel's own, the same bits
-//! each time. Cost: a few words a piece. Kernels: kernels/include/pieces.cuh.
+//! Layout: the first entry of a piece and the one past its last, then what the kernel needs to find its rows. Order:
+//! the kernel's own, the same bits each time. Cost: a few words per piece. Kernels: kernels/include/pieces.cuh.
 
 use spandrel_backend::Result;
 use spandrel_formats::{Offset, Ordinal, Real};
@@ -14,10 +15,10 @@ use crate::parts::{Part, Parts, split};
 
 /// Entries that a lane reads at once (`EACH` of kernels/include/pieces.cuh).
 pub(crate) const EACH: usize = 4;
-/// Entries of a long row that a thread block adds.
+/// The entries of a long row that one thread block adds.
 const PART: usize = 2048;
 
-/// What becomes of the rows.
+/// How the rows are divided.
 #[derive(Debug, Default)]
 pub(crate) struct Cut {
     pub(crate) pieces: Vec<[u32; 2]>,
@@ -25,8 +26,8 @@ pub(crate) struct Cut {
     pub(crate) empty: Vec<Ordinal>,
 }
 
-/// Rows to pieces that a warp walks in `piece` entries, a multiple of [`EACH`], counted from a multiple of [`EACH`] on; a longer row is a
-/// piece of its own, and one of more than `long` entries comes in parts.
+/// Divides rows into pieces for the warps. A piece lies within `piece` entries, a multiple of [`EACH`], counted from a
+/// multiple of [`EACH`]. A longer row is a piece by itself, and one with more than `long` entries is cut into parts.
 pub(crate) fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
     let mut cut = Cut::default();
     let mut open: Option<[u32; 2]> = None;
@@ -53,7 +54,8 @@ pub(crate) fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
 }
 
 parameters! {
-    /// What kernels take of the work, after what they know entries by. Pieces and parts name entries, and they and empty rows of y, each row once.
+    /// What kernels take of the work, after what they know entries by. Pieces and parts name entries, and they and
+    /// empty rows of y, each row once.
     pub(crate) struct PiecesParameters {
         pieces: Address, count: u32, limit: u32, parts: Address, part_count: u32, sums: Address, tickets: Address,
         empty: Address, empties: u32,
@@ -64,7 +66,7 @@ parameters! {
 #[derive(Debug)]
 pub(crate) struct Pieces<P, T> {
     list: Buffer<P>,
-    /// Entries of a piece of several rows at most.
+    /// The largest number of entries in a piece of several rows.
     limit: u32,
     parts: Parts<T>,
     /// The rows without entries.
@@ -72,7 +74,8 @@ pub(crate) struct Pieces<P, T> {
 }
 
 impl<P: bytemuck::Pod, T: Real> Pieces<P, T> {
-    /// Rows as they were cut to pieces of at most `limit` entries; `list` are the pieces as the kernel takes them.
+    /// Rows that were cut into pieces of at most `limit` entries. `list` has the pieces in the form that the kernel
+    /// takes.
     pub(crate) fn new(cuda: &Cuda, cut: &Cut, list: &[P], limit: usize) -> Result<Self> {
         Ok(Self {
             list: Buffer::from_host(cuda.stream(), list, "a matrix's pieces")?,
@@ -82,7 +85,7 @@ impl<P: bytemuck::Pod, T: Real> Pieces<P, T> {
         })
     }
 
-    /// The grid of a product and what its kernel takes of the work; nothing where there is none.
+    /// The grid of a product and the work of its kernel; `None` if there is none.
     pub(crate) fn work(&self) -> Option<(Grid, PiecesParameters)> {
         let (count, part_count, empties) = (self.list.len(), self.parts.len(), self.empty.len());
         let threads = if part_count == 0 { 128 } else { 256 };
@@ -111,7 +114,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::parts::tests::check;
 
-    /// Where rows of these lengths begin.
+    /// The starts of rows with these lengths.
     pub(crate) fn begins(lengths: &[u32]) -> Vec<Offset> {
         std::iter::once(0)
             .chain(lengths.iter().scan(0, |at, len| {

@@ -1,11 +1,12 @@
-//! Whether a CUDA driver is there and usable, found out without ever panicking.
+//! Finds out whether a usable CUDA driver is there, without ever panicking.
 //!
-//! The driver's library is opened by hand: bindings that load it lazily abort the program when it is missing, or when a file
-//! of its name is something else. Order of the questions: library, symbols, `cuInit`, version, devices; the first that
-//! fails gives the reason.
+//! The driver's library is opened by hand: bindings that load it lazily abort the program if it is missing, or if a
+//! file of its name is something else. The order of the checks is library, symbols, `cuInit`, version, devices; the
+//! first that fails gives the reason.
 //!
-//! Invariants: an opened driver stays loaded until the program ends (a driver that has been initialised owns threads and must
-//! not be unmapped), so probing again costs no second initialisation.
+//! Invariants: an opened driver stays loaded until the program ends, because an initialised driver owns threads and
+//! must not be unmapped. So a second probe initialises nothing again.
+//!
 //! Reference: NVIDIA, CUDA Driver API, chapters "Initialization", "Version Management", "Device Management".
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint};
@@ -16,10 +17,10 @@ use libloading::Library;
 /// The oldest driver that is accepted: CUDA 12.4, in the driver's own encoding (1000 * major + 10 * minor).
 pub const NEEDED_VERSION: i32 = 12_040;
 
-/// The oldest compute capability that the kernels are built for: that of the baseline in crates/backend-cuda/ptx.
+/// The oldest compute capability that the kernels support: that of the baseline in crates/backend-cuda/ptx.
 pub const NEEDED_CAPABILITY: (u32, u32) = (7, 5);
 
-/// Where the driver's library is looked for, by the names of its installers on Linux and Windows.
+/// Where to look for the driver's library, by the names of its installers on Linux and Windows.
 const LIBRARY_NAMES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
 
 const CUDA_SUCCESS: c_int = 0;
@@ -46,7 +47,7 @@ pub struct DeviceInfo {
     pub compute_capability: (u32, u32),
     /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// The newest CUDA version that the driver speaks, 1000 * major + 10 * minor.
+    /// The newest CUDA version that the driver supports, 1000 * major + 10 * minor.
     pub driver_version: i32,
     /// Clock of the multiprocessors in kHz; 0 if the driver does not say.
     pub clock: u32,
@@ -74,7 +75,7 @@ impl fmt::Display for DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// Whether the kernels run on it.
+    /// Checks that the kernels run on it.
     ///
     /// # Errors
     /// [`CudaUnavailable::DeviceTooOld`].
@@ -98,7 +99,7 @@ pub enum CudaUnavailable {
         LIBRARY_NAMES.join(", ")
     )]
     NoDriverLibrary,
-    /// A library of that name is there and is not a usable driver: the reason.
+    /// A library of that name exists and is not a usable driver, for this reason.
     #[error(
         "the CUDA driver library is not usable: {0}; remove the file that hides the driver from the library search path, \
          or reinstall NVIDIA's driver"
@@ -107,18 +108,18 @@ pub enum CudaUnavailable {
     /// `cuInit`, or a query right after it, failed with this code of `CUresult`.
     #[error("the CUDA driver answers with error {}: {}", .0, advice(*.0))]
     InitFailed(i32),
-    /// The driver speaks an older CUDA than the one needed (both 1000 * major + 10 * minor).
+    /// The driver supports only an older CUDA than needed (both 1000 * major + 10 * minor).
     #[error("the driver supports CUDA {}, at least {} is needed: update NVIDIA's driver", Version(*.found), Version(*.need))]
     DriverTooOld {
-        /// What the driver speaks.
+        /// The version that the driver supports.
         found: i32,
-        /// What is needed, [`NEEDED_VERSION`].
+        /// The version that is needed, [`NEEDED_VERSION`].
         need: i32,
     },
     /// The driver works and shows no device to this process.
     #[error("the CUDA driver shows no device: check nvidia-smi and the environment variable CUDA_VISIBLE_DEVICES")]
     NoDevice,
-    /// The device asked for is of an older generation than the kernels are built for.
+    /// The device is of an older generation than the kernels support.
     #[error(
         "{name} has compute capability {}.{}, the kernels need {}.{} or newer: use another GPU, or the CPU",
         .found.0, .found.1, .need.0, .need.1
@@ -126,14 +127,14 @@ pub enum CudaUnavailable {
     DeviceTooOld {
         /// The model.
         name: String,
-        /// What it has.
+        /// Its compute capability.
         found: (u32, u32),
-        /// What is needed, [`NEEDED_CAPABILITY`].
+        /// The needed one, [`NEEDED_CAPABILITY`].
         need: (u32, u32),
     },
 }
 
-/// What usually helps against a code of `CUresult`.
+/// The usual remedy for a code of `CUresult`.
 fn advice(code: i32) -> &'static str {
     match code {
         2 => "out of memory; another process may hold the GPU",
@@ -158,22 +159,23 @@ impl fmt::Display for Version {
     }
 }
 
-/// The GPUs of this machine that the driver shows to this process, or why there are none. Never an empty list.
+/// Lists the GPUs of this machine that the driver shows to this process, or says why there are none. The list is never
+/// empty.
 ///
 /// Blocks while the driver initialises (up to seconds the first time). Never panics.
 ///
 /// # Errors
 /// The first reason found; see [`CudaUnavailable`].
 pub fn probe() -> Result<Vec<DeviceInfo>, CudaUnavailable> {
-    // SAFETY: the names are those of NVIDIA's driver, whose initialisers have no precondition and whose symbols have the
-    // documented signatures.
+    // SAFETY: the names are those of NVIDIA's driver, whose initialisers have no precondition and whose symbols have
+    // the documented signatures.
     unsafe { probe_at(&LIBRARY_NAMES) }
 }
 
 /// The first of [`probe()`]'s devices that the kernels run on.
 ///
 /// # Errors
-/// As [`probe()`], and the first device's [`CudaUnavailable::DeviceTooOld`] where all are too old.
+/// As [`probe()`]; the first device's [`CudaUnavailable::DeviceTooOld`] if all are too old.
 pub fn first_usable() -> Result<DeviceInfo, CudaUnavailable> {
     pick(probe()?)
 }
@@ -185,20 +187,20 @@ fn pick(mut found: Vec<DeviceInfo>) -> Result<DeviceInfo, CudaUnavailable> {
     info.check().map(|()| info)
 }
 
-/// As [`probe()`], with the names or paths of the driver's library given. They are tried in order; the first that is a driver
-/// answers.
+/// As [`probe()`], for the given names or paths of the driver's library. They are tried in order, and the first that is
+/// a driver answers.
 ///
 /// # Errors
-/// As [`probe()`]. Where several libraries are there and none is a driver, the first one's reason.
+/// As [`probe()`]. If several libraries exist and none is a driver, the reason of the first one.
 ///
 /// # Safety
-/// Each library that is found is loaded into this process, for good: its initialisers are run, and its symbols of the
-/// driver's names (`cuInit`, `cuDeviceGet`, ...) are called. Initialisers must be sound to run, and such symbols must have
-/// the signatures that the CUDA Driver API documents.
+/// Each library that is found is loaded into this process and stays there. Its initialisers run, and its symbols with
+/// the driver's names (`cuInit`, `cuDeviceGet`, ...) are called. The initialisers must be sound to run, and the symbols
+/// must have the signatures that the CUDA Driver API documents.
 pub unsafe fn probe_at<P: AsRef<OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInfo>, CudaUnavailable> {
     let mut reason = CudaUnavailable::NoDriverLibrary;
     for library in libraries {
-        // SAFETY: the caller vouches for the libraries.
+        // SAFETY: the caller guarantees the libraries.
         match unsafe { Driver::open(library.as_ref()) } {
             Ok(driver) => return driver.devices(),
             Err(why) => {
@@ -211,7 +213,7 @@ pub unsafe fn probe_at<P: AsRef<OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInf
     Err(reason)
 }
 
-/// The few calls of the driver that the probe makes.
+/// The calls of the driver that the probe makes.
 struct Driver {
     init: unsafe extern "C" fn(c_uint) -> c_int,
     version: unsafe extern "C" fn(*mut c_int) -> c_int,
@@ -228,8 +230,8 @@ impl Driver {
     unsafe fn open(path: &OsStr) -> Result<Self, CudaUnavailable> {
         // SAFETY: opening runs the library's initialisers, for which the caller vouches.
         let library = unsafe { Library::new(path) }.map_err(|error| not_opened(path, &error))?;
-        // SAFETY: each symbol is given the signature that the CUDA Driver API documents for its name. On 64-bit Windows and
-        // Linux the calling convention of `CUDAAPI` is C's.
+        // SAFETY: each symbol is given the signature that the CUDA Driver API documents for its name. On 64-bit Windows
+        // and Linux the calling convention of `CUDAAPI` is C's.
         let driver = unsafe {
             Self {
                 init: symbol(&library, path, c"cuInit")?,
@@ -304,14 +306,14 @@ impl Driver {
 /// # Safety
 /// `F` is the function pointer type of the symbol, and is used only while `library` stays loaded.
 unsafe fn symbol<F: Copy>(library: &Library, path: &OsStr, name: &CStr) -> Result<F, CudaUnavailable> {
-    // SAFETY: the caller vouches for the type.
+    // SAFETY: the caller guarantees the type.
     unsafe { library.get::<F>(name) }.map(|symbol| *symbol).map_err(|_| {
         CudaUnavailable::NotADriver(format!("{} has no symbol {}", path.to_string_lossy(), name.to_string_lossy()))
     })
 }
 
-/// A library that is absent is one thing; one that is there and cannot be opened (not a library, wrong architecture, its own
-/// dependencies missing) is another. Loaders tell them apart in their text alone.
+/// The reason why a library did not open. Either it is absent, or it exists and cannot be opened (not a library, wrong
+/// architecture, missing dependencies). Loaders tell the two apart only in their message.
 fn not_opened(path: &OsStr, error: &libloading::Error) -> CudaUnavailable {
     let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     let absent = text.contains(&*path.to_string_lossy()) && text.contains("No such file");

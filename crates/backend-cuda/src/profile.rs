@@ -1,12 +1,13 @@
-//! What the policies know of a GPU: an H200 as it was measured, and any other scaled from it by what the driver says.
+//! The profile of a GPU: the measured one of an H200, scaled for any other GPU by what the driver reports.
 //!
-//! The scaling rule, for each number the one ratio that bounds it:
-//! - what a byte costs, by memory clock x bus width; what counts as resident, by the second-level cache;
-//! - latencies (steps, hops, levels), by the clock of the multiprocessors;
-//! - what all multiprocessors share (slices under way), by their number x clock;
-//! - calls, the bus and a first set-up are the driver's and the host's, and stay, as shares and ratios do.
+//! Each number is scaled by the one ratio that bounds it:
 //!
-//! A ratio that the driver does not give is 1.
+//! - the cost of a byte by memory clock x bus width; what counts as resident by the L2 cache;
+//! - latencies (steps, hops, levels) by the clock of the multiprocessors;
+//! - what all multiprocessors share (slices in flight) by their number x clock;
+//! - calls, the bus and a first set-up depend on the driver and the host and stay, as shares and ratios do.
+//!
+//! A ratio that the driver does not report is 1.
 
 use spandrel_formats::Profile;
 use spandrel_formats::profile::{Cost, Factoring, Host, Iteration, Levels, Memory, Origin, Products, Triangles, Waits};
@@ -14,9 +15,10 @@ use spandrel_sptrsv::sweep::STENCILS;
 
 use crate::DeviceInfo;
 
-/// The name of the GPU that was measured begins like this.
+/// The beginning of the name of the measured GPU.
 const MEASURED: &str = "NVIDIA H200";
-/// What the driver says of it: clock of the multiprocessors and of the memory in kHz, bits of the memory's bus, bytes of the second-level cache.
+/// The driver's description of it: clocks of the multiprocessors and of the memory in kHz, bits of the memory's bus,
+/// bytes of the second-level cache.
 const CLOCK: u32 = 1_980_000;
 const MEMORY_CLOCK: u32 = 3_201_000;
 const MEMORY_BUS: u32 = 6016;
@@ -25,9 +27,10 @@ const MULTIPROCESSORS: u32 = 132;
 
 /// The H200 of `record/h200-*`.
 ///
-/// Products: call and step from products of some thirty real matrices of 100,000 to two million entries, efficiency from stencils of 2 to 17
-/// million rows (`record/h200-spmv.jsonl`, `record/h200-spmv-variants.txt`). A row of CSR has as many lanes as its length asks for, so that
-/// none is a chain. Level sets and one thread per row: `record/h200-sptrsv-variants.txt`.
+/// Products: call and step from products of some thirty real matrices of 100,000 to two million entries, efficiency
+/// from stencils of 2 to 17 million rows (`record/h200-spmv.jsonl`, `record/h200-spmv-variants.txt`). A row of CSR has
+/// as many lanes as its length asks for, so that none is a chain. Level sets and one thread per row:
+/// `record/h200-sptrsv-variants.txt`.
 pub fn h200() -> Profile {
     let cost = |call, efficiency, step| Some(Cost { call, row: 0.0, place: 0.0, padded: 1.0, efficiency, step });
     Profile {
@@ -54,7 +57,7 @@ pub fn h200() -> Profile {
             bdia: cost(1900.0, 1.00, 40.0),
             hyb: cost(2700.0, 0.97, 45.0),
             bsr: cost(2500.0, 1.00, 25.0),
-            // BSR with a mask that a whole product does not need.
+            // BSR with a mask, which a whole product does not need.
             bsrx: None,
             hec: cost(2700.0, 0.95, 45.0),
             hmec: cost(2700.0, 0.95, 45.0),
@@ -63,13 +66,13 @@ pub fn h200() -> Profile {
         triangles: Triangles {
             alone: 0,
             shared_level: 0,
-            // An analysis takes about as long as so many serial solves.
+            // An analysis takes about as long as this many serial solves.
             paid_back: 4,
-            // A step of any other stencil takes 1.6 us with 5 terms, 2.6 with 10 and 3.3 with 13, where a level of level sets takes about one
-            // (`record/h200-sptrsv.jsonl`).
+            // A step of any other stencil takes 1.6 us with 5 terms, 2.6 with 10 and 3.3 with 13; a level of level sets
+            // takes about one (`record/h200-sptrsv.jsonl`).
             stencils: Some(&STENCILS),
             levels: Levels {
-                // A thread block alone hands x on through shared memory, a grid through the second-level cache.
+                // A single thread block passes x on through shared memory, a grid through the L2 cache.
                 level: [400.0, 700.0],
                 beside: 350.0,
                 slice: 0.4,
@@ -101,9 +104,12 @@ pub fn h200() -> Profile {
             call: 2000.0,
             // 50 GB/s (`record/h200-upload-variants.txt`).
             bus: 0.02,
-            // Kernels that are loaded, page-locked memory, buffers of each grid: 80 ms with 512 x 512 points, where the model has a third of that;
-            // 0.3 s where the driver compiles the kernels, once on a machine (`record/h200-program.txt`).
+            // Loading kernels, page-locked memory and buffers of each grid: 80 ms with 512 x 512 points, of which the
+            // model has a third; 0.3 s if the driver compiles the kernels, once per machine
+            // (`record/h200-program.txt`).
             first: 6e7,
+            coarsening: 2.0,
+            coarsening_shared: 0.0,
         },
         // A Xeon of 2023; seven of eight matrices within a third.
         host: Host {

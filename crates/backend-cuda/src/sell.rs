@@ -1,9 +1,10 @@
 //! SELL-C-sigma on the GPU.
 //!
-//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. With c a multiple of 8
-//! loads fill whole sectors.
-//! Kernels: kernels/sell.cu. The fused product with sums needs `perm` to keep every block of 1024 rows together; with other windows
-//! it is the product, then the sums.
+//! Layout: the host's. Order: stored. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. If c is a multiple of 8, loads
+//! fill whole sectors.
+//!
+//! Kernels: kernels/sell.cu. The fused product with sums needs a `perm` that keeps every block of 1024 rows together;
+//! otherwise the product runs first, then the sums.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resid
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
 
 parameters! {
-    /// What every product takes of a matrix.
+    /// The first parameters of every product.
     struct MatrixParameters { slice_ptr: Address, perm: Address, cols: Address, values: Address, c: u32 }
 }
 
@@ -66,12 +67,13 @@ pub struct CudaSell<T> {
     values: Buffer<T>,
     /// The widest slice.
     widest: u32,
-    /// Where it is square and small enough for a persistent solve: how far the entries of each sorted row lie from where it stands.
+    /// The distance of the entries of each sorted row from its place, if the matrix is square and small enough for a
+    /// persistent solve.
     reach: Option<Reach>,
 }
 
 impl<T: Real> CudaSell<T> {
-    /// What every product takes of it.
+    /// The first parameters of every product.
     fn parameters(&self) -> MatrixParameters {
         MatrixParameters {
             slice_ptr: self.slice_ptr.pointer(),
@@ -94,7 +96,7 @@ impl<T: Real> CudaSell<T> {
     }
 }
 
-/// How far the entries of each sorted row lie from where it stands.
+/// The distance of the entries of each sorted row from its place.
 fn reach<T: Real>(m: &Sell<T>) -> Reach {
     let of_slice = |slice: usize| {
         let range = m.slice_ptr()[slice] as usize * m.c()..m.slice_ptr()[slice + 1] as usize * m.c();
@@ -130,7 +132,7 @@ unsafe impl<T: Real> Load<Sell<T>> for Cuda {
 }
 
 impl<T: Real> Convert<Csr<T>, Sell<T>> for Cuda {
-    /// The host sorts the rows by the row pointers, which it brings down, and sends up where they go; the entries move on the device.
+    /// The host downloads the row pointers, sorts the rows and uploads their places; the entries move on the device.
     fn convert(&self, from: &CudaCsr<T>) -> Result<Converted<CudaSell<T>>> {
         let (nrows, ncols, nnz) = (from.nrows(), from.ncols(), from.nnz());
         let (perm, slice_ptr) = Sell::<T>::slices_of(&self.row_pointers(from)?, DEFAULT_C, DEFAULT_SIGMA)?;
@@ -146,7 +148,7 @@ impl<T: Real> Convert<Csr<T>, Sell<T>> for Cuda {
         let values = Buffer::<T>::uninit(self.stream(), widths * DEFAULT_C, "a matrix's values")?;
         let (old, rows, new) = (perm.pointer(), nrows as u32, inverse.pointer());
         let parameters = InvertPermSell { perm: old, nrows: rows, inverse: new };
-        // SAFETY: invert_perm_sell(perm, nrows, inverse), a row a thread.
+        // SAFETY: invert_perm_sell(perm, nrows, inverse), one row per thread.
         unsafe { self.launch::<T, _>(InvertPermSell::ENTRY, Grid::of(nrows.div_ceil(256), 256), &parameters)? };
         let (row_ptr, from_cols, from_values) = from.arrays();
         let (row_ptr, from_cols, from_values) = (row_ptr.pointer(), from_cols.pointer(), from_values.pointer());
@@ -162,7 +164,8 @@ impl<T: Real> Convert<Csr<T>, Sell<T>> for Cuda {
             out_cols: to_cols,
             out_values: to_values,
         };
-        // SAFETY: fill_from_csr_sell(row_ptr, cols, values, nrows, inverse, slice_ptr, c, out_cols, out_values), slices made of these rows.
+        // SAFETY: fill_from_csr_sell(row_ptr, cols, values, nrows, inverse, slice_ptr, c, out_cols, out_values), slices
+        // made of these rows.
         unsafe { self.launch::<T, _>(FillFromCsrSell::ENTRY, self.walk_grid(nrows), &parameters)? };
         let (storage, spmv_bytes) = Sell::<T>::traffic_of((nrows, ncols, nnz), DEFAULT_C, slices, widths);
         let blockwise = blockwise(nrows, DEFAULT_SIGMA);
@@ -191,7 +194,8 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         let grid = Grid::of(m.nrows.div_ceil(threads as usize), threads);
         let entry = if self.few_blocks(m.nrows) { SpmvSell::FEW } else { SpmvSell::MANY };
         let parameters = SpmvSell { matrix: m.parameters(), nrows: m.nrows as u64, product };
-        // SAFETY: the arrays of the matrix, one row a thread, of 128 where they are few; the lengths of x and y were compared.
+        // SAFETY: the arrays of the matrix, one row per thread, of 128 where they are few; the lengths of x and y were
+        // compared.
         unsafe { self.launch::<T, _>(entry, grid, &parameters) }
     }
 

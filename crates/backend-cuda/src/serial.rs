@@ -1,6 +1,6 @@
-//! The serial plan on the GPU: a warp, one row after the other. It is right for any triangle, and slow.
+//! The serial plan on the GPU: one warp solves one row after the other. It works for any triangle and is slow.
 //!
-//! Order: [`spandrel_sptrsv::serial`]'s. Kernels: kernels/serial.cu.
+//! Order: that of [`spandrel_sptrsv::serial`]. Kernels: kernels/serial.cu.
 
 use std::sync::Arc;
 

@@ -45,7 +45,7 @@ unsafe impl<T: Real> Load<SparseVec<T>> for Cuda {
     fn load(&self, host: Arc<SparseVec<T>>) -> Result<CudaSparseVec<T>> {
         let indices = Buffer::from_host(self.stream(), host.indices(), "a sparse vector's positions")?;
         let values = Buffer::from_host(self.stream(), host.values(), "a sparse vector's values")?;
-        // For the block results of its dot product, which a recorded step must not make room for.
+        // Memory for the block results of its dot product, which a recorded step must not allocate.
         self.reserve(values.len())?;
         Ok(CudaSparseVec { len: host.len(), indices, values })
     }

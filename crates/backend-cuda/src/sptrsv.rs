@@ -1,9 +1,10 @@
-//! Triangular solves on the GPU: what the residents of all plans have in common. A plan gives the launch of one column; sizes, the gate,
-//! several columns, solving in place and new values are written once, here.
+//! Triangular solves on the GPU: the common parts of all plans. A plan implements the launch of one column; sizes, the
+//! gate, several columns, solving in place and new values are implemented once, here.
 //!
-//! Layout: the structures have the twins of their names in kernels/include/sptrsv.cuh.
-//! Invariants: what a solve leaves in device memory (epoch, tickets, slots) is what the next one needs; the host writes it once, when a
-//! plan is loaded, so that a replayed graph goes on where the last solve ended.
+//! Layout: the structures have twins of the same names in kernels/include/sptrsv.cuh.
+//!
+//! Invariants: a solve leaves in device memory what the next one needs (epoch, tickets, slots). The host writes it
+//! once, at load, so a replayed graph continues where the last solve ended.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -40,11 +41,12 @@ kernels! {
 
 /// Threads of a thread block whose warps draw tickets, `SOLVE_THREADS` of the kernels.
 const THREADS: usize = 256;
-/// Lanes of a warp, and rows of a ticket at most.
+/// The lanes of a warp, which is also the largest number of rows per ticket.
 const WARP: usize = 32;
-/// Thread blocks of a multiprocessor that draw tickets.
+/// The number of thread blocks per multiprocessor that draw tickets.
 const BLOCKS_PER_SM: usize = 4;
-/// Tickets for each warp from which on they are for several rows: drawing one takes about a nanosecond, one after the other.
+/// From this many tickets per warp on, a ticket has several rows, because tickets are drawn one after the other and
+/// take about a nanosecond each.
 const TICKETS: usize = 4;
 
 /// A plan in device memory, and how it solves.
@@ -53,28 +55,28 @@ pub(crate) trait Solve<P: Plan> {
     fn shape(&self) -> (usize, usize);
     /// The order of a row's sum.
     fn order(&self, system: System) -> Order;
-    /// Enqueues x <- T^-1 b or T^-T b for one column, by addresses; b may be x.
+    /// Enqueues x <- T^-1 b or T^-T b for one column, given by addresses; b may be x.
     ///
     /// # Errors
     /// [`Error::Triangle`] or [`Error::Unsupported`] for a system that the plan was not analysed for; the driver's.
     fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()>;
     /// Takes over the values of an updated plan of the same pattern.
     fn replace(&mut self, plan: &P) -> Result<()>;
-    /// Takes over values that are on the device, as many as entries; `plan` is for its pattern.
+    /// Takes over values on the device, one per entry; `plan` has the pattern.
     fn adopt(&mut self, cuda: &Cuda, plan: &P, values: &Vector<P::Value>) -> Result<()>;
 }
 
-/// A resident that counts its solves modulo 2^32: for the trial that numbers may wrap.
+/// A resident that counts its solves modulo 2^32. It serves the trial in which numbers wrap.
 #[doc(hidden)]
 pub trait CountsSolves {
-    /// Makes a resident that was not solved with yet what it is after so many solves. Blocks as the copy does.
+    /// Puts a new resident into the state after this many solves. Blocks as the copy does.
     ///
     /// # Errors
-    /// The driver's.
+    /// Those of the driver.
     fn pretend(&self, solves: u32) -> Result<()>;
 }
 
-/// `k` columns, with b in x where there is no b.
+/// Solves for `k` columns. If there is no b, x holds it.
 fn columns<T: Real, P: Plan<Value = T>, S: Solve<P>>(
     cuda: &Cuda,
     gate: Gate<'_, Cuda>,
@@ -165,7 +167,7 @@ struct SystemRows<T> {
     ptr: Buffer<Offset>,
     idx: Buffer<Ordinal>,
     values: Buffer<T>,
-    /// Where the values are among the triangle's, for those that come from the device; not used where they are in its order.
+    /// The places of the values in the triangle, for values from the device; unused if they are in its order.
     from: Places,
     /// Whether the system is that of a lower triangle.
     lower: bool,
@@ -200,8 +202,8 @@ fn by_row<'a, T: Real>(view: &View<'a, T>) -> Cow<'a, [T]> {
     }
 }
 
-/// A triangle in device memory, with the rows (or the columns in their place) of each system that is solved. Each system has its values in
-/// the order in which it reads them (docs/adr/0031).
+/// A triangle in device memory with the rows, or the columns instead, of each system that is solved. Each system has
+/// its own values in the order in which it reads them (docs/adr/0031).
 #[derive(Debug)]
 pub(crate) struct TriangleRows<T> {
     nrows: usize,
@@ -209,12 +211,12 @@ pub(crate) struct TriangleRows<T> {
     inv_diag: Buffer<T>,
     plain: SystemRows<T>,
     transposed: Option<SystemRows<T>>,
-    /// For values that come from the device.
+    /// For values on the device.
     diagonal: Places,
 }
 
 impl<T: Real> TriangleRows<T> {
-    /// Copies what `views` gives for each system of a plan: its rows, or its columns.
+    /// Copies the rows or columns that `views` returns for each system of a plan.
     pub(crate) fn load<'a, P: Plan<Value = T>>(
         cuda: &Cuda,
         plan: &P,
@@ -234,12 +236,12 @@ impl<T: Real> TriangleRows<T> {
         })
     }
 
-    /// Rows and entries.
+    /// The numbers of rows and entries.
     pub(crate) fn shape(&self) -> (usize, usize) {
         (self.nrows, self.nnz)
     }
 
-    /// A system as kernels take it.
+    /// A system in the form that kernels take.
     pub(crate) fn arg(&self, system: System) -> Result<TriangleRowsArg> {
         let rows = match (system, &self.transposed) {
             (System::Plain, _) => &self.plain,
@@ -262,7 +264,8 @@ impl<T: Real> TriangleRows<T> {
         std::iter::once((System::Plain, &mut self.plain)).chain(transposed)
     }
 
-    /// New values and their reciprocals, at the same addresses. `views` gives what it gave to [`TriangleRows::load`].
+    /// Writes new values and their reciprocals to the same addresses. `views` returns the same as for
+    /// [`TriangleRows::load`].
     pub(crate) fn replace<'a>(&mut self, views: impl Fn(System) -> spandrel_sptrsv::Result<View<'a, T>>) -> Result<()> {
         for (system, rows) in self.systems() {
             rows.values.write_at(0, &by_row(&views(system)?))?;
@@ -285,8 +288,8 @@ impl<T: Real> TriangleRows<T> {
     }
 }
 
-/// How far the solves of a resident have come: `struct Progress`, and where a kernel needs them a slot a row, in which a value carries the
-/// number of its solve.
+/// The progress of the solves of a resident: `struct Progress`, and if a kernel needs it one slot per row, in which a
+/// value carries the number of its solve.
 #[derive(Debug)]
 pub(crate) struct Progress {
     progress: Buffer<u32>,
@@ -294,7 +297,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For that many slots of values of type `T`.
+    /// The progress for this many slots of values of type `T`.
     pub(crate) fn new<T: Real>(cuda: &Cuda, slots: usize) -> Result<Self> {
         Ok(Self {
             progress: Buffer::zeros(cuda.stream(), 4, "the progress of a triangular solve")?,
@@ -305,7 +308,7 @@ impl Progress {
     pub(crate) fn pointer(&self) -> Address {
         self.progress.pointer()
     }
-    /// Makes it what it is after so many solves, but for the slots, which hold no number of a later one.
+    /// Puts it into the state after this many solves. The slots hold no number of a later one.
     pub(crate) fn pretend(&self, solves: u32) -> Result<()> {
         self.progress.write_at(0, &[solves])
     }
@@ -316,8 +319,8 @@ impl Progress {
 }
 
 impl Cuda {
-    /// The grid of warps that draw tickets for rows solved by `lanes` lanes each, and how many such rows after one another a lane has of
-    /// each ticket.
+    /// The grid of warps that draw tickets for rows with `lanes` lanes each, and how many such rows of a ticket a lane
+    /// solves one after the other.
     pub(crate) fn solve_grid(&self, nrows: usize, lanes: usize) -> (Grid, u32) {
         let (grid, deep) = solve_grid(nrows, lanes, self.multiprocessors());
         (Grid { blocks: self.waiting(grid.blocks), ..grid }, deep)

@@ -1,6 +1,6 @@
-//! SSOR's splitting on the GPU: one thread per row, which waits for no other.
+//! SSOR's splitting on the GPU: one thread per row, and no row waits.
 //!
-//! Order: [`spandrel_sptrsv::ssor`]'s. Kernels: kernels/ssor.cu.
+//! Order: that of [`spandrel_sptrsv::ssor`]. Kernels: kernels/ssor.cu.
 
 use spandrel_backend::Result;
 use spandrel_formats::Real;

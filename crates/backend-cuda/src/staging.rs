@@ -1,14 +1,18 @@
-//! Copies from pageable host memory: through page-locked memory, which several threads fill while copies out of it are under way.
+//! Copies from pageable host memory, through page-locked memory that several threads fill while copies from it run.
 //!
-//! Layout: lanes of two slots. A thread that fills has a lane for itself: it takes the next piece of what is copied, fills the slot whose copy is
-//! the older, enqueues the copy to where the piece belongs and goes on with the other slot, so that nobody waits for anybody else. While a
-//! lane's older copy is under way its thread may do other work, which threads without a lane do as well, and which may find more to copy.
-//! Invariants: a slot is written only after the copy from it that was enqueued last has ended; the memory is freed after all of them. It
-//! belongs to a device's handle, and a queue finds it for as long as that lives.
-//! Cost: [`PIECE`] bytes of page-locked memory for each slot, once a thread first wants it: 0.9 ms each. The driver's own way through pageable memory
-//! is one thread's. On the host of an H200, whose bus moves 55 GB/s (record/h200-upload-variants.txt): pageable 9 to 16 GB/s; two halves
-//! of 16 MiB that all threads fill before they are sent 16 to 40; this way 39 to 52. Smaller pieces are slower, as the bus reads what is
-//! still in a core's cache at half its speed; so the first fills of a copy, whose turn comes at once, go past the cache.
+//! Layout: lanes of two slots. Each filling thread has its own lane. It takes the next piece, fills the slot with the
+//! older copy, enqueues the copy to the piece's place and continues with the other slot, so that no thread waits for
+//! another. While a lane's older copy runs, its thread may do other work. Threads without a lane do such work too, and
+//! may find more to copy.
+//!
+//! Invariants: a slot is written only after the last copy from it has ended, and the memory is freed after all of them.
+//! It belongs to a device's handle, and a queue finds it while that lives.
+//!
+//! Cost: [`PIECE`] bytes of page-locked memory per slot, allocated when a thread first needs it: 0.9 ms each. The
+//! driver's own copy from pageable memory uses one thread. On the host of an H200, whose bus moves 55 GB/s, it reaches
+//! 9 to 16 GB/s; two halves of 16 MiB that all threads fill before they are sent reach 16 to 40; this way reaches 39 to
+//! 52 (record/h200-upload-variants.txt). Smaller pieces are slower, because the bus reads data in a core's cache at
+//! half its speed. So the first fills of a copy, which are sent at once, bypass the cache.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,26 +24,26 @@ use spandrel_backend::Result;
 
 use crate::error::failed;
 
-/// Bytes of a slot: what a thread copies at once.
+/// The bytes of a slot, which a thread copies at once.
 const PIECE: usize = 2 << 20;
-/// Bytes of a piece at least, and of which it is a multiple: below, sharing out takes longer than copying.
+/// The smallest piece, of which every piece is a multiple. Sharing out smaller ones takes longer than copying.
 const GRAIN: usize = 128 << 10;
-/// Threads that fill at most: that many outrun the bus.
+/// The largest number of threads that fill slots. This many are faster than the bus.
 const LANES: usize = 8;
-/// Bytes from which a copy is made this way.
+/// The smallest copy that is made in this way.
 pub(crate) const LARGE: usize = 512 << 10;
 
-/// Where some bytes of the host are to be on the device.
+/// The destination of some bytes of the host in device memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
-    /// Where the allocation begins that it is part of: no copy goes across the end of one.
+    /// The start of its allocation. No copy crosses the end of one.
     pub(crate) of: sys::CUdeviceptr,
     pub(crate) to: sys::CUdeviceptr,
     pub(crate) bytes: &'a [u8],
 }
 
 impl Part<'_> {
-    /// Whether the next one lies behind it in the same allocation.
+    /// Whether the next part follows it in the same allocation.
     fn goes_on(&self, next: &Part<'_>) -> bool {
         self.of == next.of && self.to + self.bytes.len() as u64 == next.to
     }
@@ -64,13 +68,15 @@ impl Slot {
         Ok(Self { pointer, copied })
     }
 
-    /// Fills it with a batch and enqueues the copies, one for all parts that go side by side to one allocation; past the cache if asked for.
+    /// Fills the slot with a batch and enqueues the copies, one for all adjacent parts of an allocation; past the cache
+    /// if requested.
     fn send(&mut self, stream: &CudaStream, batch: &[Part<'_>], past: bool) -> std::result::Result<(), DriverError> {
         let bytes: usize = batch.iter().map(|part| part.bytes.len()).sum();
         assert!(bytes <= PIECE, "a batch fits its slot");
         // An event that was never recorded has ended. The context is this thread's from here on.
         self.copied.synchronize()?;
-        // SAFETY: PIECE bytes from there on are this slot's and have values, and nobody else reads them, as the copy before has ended.
+        // SAFETY: PIECE bytes from there on are this slot's and have values, and nobody else reads them, as the copy
+        // before has ended.
         let room = unsafe { std::slice::from_raw_parts_mut(self.pointer, bytes) };
         let mut rest = &mut *room;
         for part in batch {
@@ -130,21 +136,21 @@ fn copy_past_the_cache(from: &[u8], to: &mut [u8]) {
 type Lane = Vec<Slot>;
 const SLOTS: usize = 2;
 
-/// Work of the host beside copies: does some of it, as the worker of that number, and gives what is to be copied too; `None` once there is
-/// none left.
+/// Work of the host during copies. A call does some of it as the worker with this number, and returns further parts to
+/// copy; `None` once nothing is left.
 pub(crate) type Beside<'a, 'b> = &'b (dyn Fn(usize) -> Option<Vec<Part<'a>>> + Sync);
 
-/// What is to be sent, and the work beside it.
+/// The parts to send, and the work during copies.
 struct Work<'a, 'b> {
     pieces: Vec<Batch<'a>>,
     next: AtomicUsize,
-    /// What the work beside has found by now.
+    /// The parts that this work has found so far.
     more: Mutex<Vec<Part<'a>>>,
     beside: Option<Beside<'a, 'b>>,
 }
 
 impl<'a> Work<'a, '_> {
-    /// Does some of the work beside the copies; false if none is left.
+    /// Does some of the work during copies; returns false if none is left.
     fn look(&self, worker: usize) -> bool {
         let Some(found) = self.beside.and_then(|beside| beside(worker)) else { return false };
         locked(&self.more).extend(found.into_iter().filter(|part| !part.bytes.is_empty()));
@@ -156,13 +162,13 @@ impl<'a> Work<'a, '_> {
         self.pieces.get(next).cloned().or_else(|| taken(&mut locked(&self.more)))
     }
 
-    /// Whether there is anything to take.
+    /// Whether any work is left.
     fn waits(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.pieces.len() || !locked(&self.more).is_empty()
     }
 }
 
-/// A slot's worth of what there is, from its end.
+/// Takes as much work as fits into a slot, from its end.
 fn taken<'a>(parts: &mut Vec<Part<'a>>) -> Option<Batch<'a>> {
     let (mut batch, mut room) = (Batch::new(), PIECE);
     while room > 0 {
@@ -174,13 +180,13 @@ fn taken<'a>(parts: &mut Vec<Part<'a>>) -> Option<Batch<'a>> {
         room -= bytes.len();
         batch.push(Part { bytes, ..part });
     }
-    // Pieces are found in about their order: sorted, most go side by side, in few copies.
+    // Pieces are found in about their order. After sorting, most are adjacent and need few copies.
     batch.sort_unstable_by_key(|part| part.to);
     (!batch.is_empty()).then_some(batch)
 }
 
-/// Sends pieces until none is left, or until there is no memory for a slot. Works beside that while the older of its copies is under way, and
-/// after the last piece.
+/// Sends pieces until none is left, or until there is no memory for a slot. Does other work while the older of its
+/// copies runs, and after the last piece.
 fn drain(
     lane: &mut Lane,
     worker: usize,
@@ -190,7 +196,8 @@ fn drain(
 ) -> std::result::Result<(), DriverError> {
     for turn in 0.. {
         if lane.len() < SLOTS && lane.len() <= turn && work.waits() {
-            // Memory that cannot be locked is no error: fewer slots do, and the driver has a way without.
+            // If memory cannot be locked, that is no error: fewer slots are enough, and the driver has a way without
+            // them.
             lane.extend(Slot::new(context));
         }
         if lane.is_empty() {
@@ -224,11 +231,11 @@ impl fmt::Debug for Staging {
     }
 }
 
-/// That of each queue, by the queue's address.
+/// The staging memory of each queue, by the queue's address.
 static KNOWN: Mutex<Vec<(usize, Weak<Staging>)>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is guarded is whole between any two statements.
+    // The guarded data is consistent between any two statements.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -236,13 +243,13 @@ fn address(stream: &Arc<CudaStream>) -> usize {
     Arc::as_ptr(stream) as usize
 }
 
-/// Parts that are sent from one slot.
+/// The parts that are sent from one slot.
 type Batch<'a> = Vec<Part<'a>>;
 
-/// The bytes of the parts in pieces for so many lanes, in their order; small parts share one.
+/// The bytes of the parts, cut into pieces for `lanes` lanes, in their order; small parts share a piece.
 fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
     let total: usize = parts.iter().map(|part| part.bytes.len()).sum();
-    // Twice for each slot where there is enough of it, so that filling and copying overlap.
+    // Twice per slot if there is enough, so that filling and copying overlap.
     let piece = (total / (4 * lanes)).max(1).next_multiple_of(GRAIN).min(PIECE);
     let (mut pieces, mut open, mut room) = (Vec::new(), Batch::new(), piece);
     for part in parts {
@@ -264,7 +271,7 @@ fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
 }
 
 impl Staging {
-    /// For copies on a queue, which find it while it lives.
+    /// Makes it for copies on a queue, which finds it while it lives.
     pub(crate) fn of(stream: &Arc<CudaStream>) -> Arc<Self> {
         let staging = Arc::new(Self { context: stream.context().clone(), lanes: Mutex::default() });
         let mut known = locked(&KNOWN);
@@ -273,15 +280,18 @@ impl Staging {
         staging
     }
 
-    /// Copies host data in the queue's order, all parts as one, and returns once the data has been read; false, and not all of it done, where
-    /// there is no page-locked memory for the queue. Threads that wait for a copy, and those that have no lane, do the work `beside` meanwhile, and
-    /// what that finds is copied too.
+    /// Copies host data in the queue's order, all parts as one, and returns once the data has been read. Returns false,
+    /// with only a part copied, if there is no page-locked memory for the queue.
+    ///
+    /// Threads that wait for a copy, and those without a lane, do the work of `beside` in the meantime; parts that it
+    /// finds are copied too.
     ///
     /// # Errors
-    /// The driver's.
+    /// Those of the driver.
     ///
     /// # Safety
-    /// Each part, of those that are found as well, has the room of its bytes in memory of this queue's context, which no other part has.
+    /// Each part, found ones included, has room for its bytes in memory of this queue's context, and no other part
+    /// overlaps it.
     pub(crate) unsafe fn copy<'a>(
         stream: &Arc<CudaStream>,
         parts: &[Part<'a>],
@@ -305,13 +315,13 @@ impl Staging {
                 }
             });
             drained.map_err(|error| failed("upload", error))?;
-            // Each lane that has a slot went on to the last piece.
+            // Each lane with a slot has worked until the last piece.
             let sent = work.next.load(Ordering::Relaxed);
             assert!(sent == 0 || sent >= work.pieces.len(), "a lane with a slot leaves no piece");
             if sent == 0 && !work.pieces.is_empty() {
                 return Ok(false);
             }
-            // What was found when no lane was left.
+            // The parts that were found when no lane was left.
             let left = std::mem::take(&mut *locked(&work.more));
             if left.is_empty() {
                 return Ok(true);

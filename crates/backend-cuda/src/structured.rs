@@ -1,8 +1,9 @@
 //! The structured plan on the GPU: lines of a grid as tasks of warps.
 //!
-//! Layout: the triangle's CSR arrays, its reciprocals, and where T^T is solved too the index of its columns; the state, which the kernels
-//! advance. Order: the kernel's own, the same bits at every repetition. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`].
-//! Kernels: kernels/structured.cu, one for each set of [`Stages`] that is measured.
+//! Layout: the triangle's CSR arrays, its reciprocals, and the index of its columns if T^T is solved too; the state,
+//! which the kernels advance. Order: the kernel's own, the same bits at every repetition. Cost:
+//! [`spandrel_sptrsv::Plan::sptrsv_bytes`]. Kernels: kernels/structured.cu, one for each set of [`Stages`] that is
+//! measured.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -80,7 +81,7 @@ pub struct CudaStructured<T> {
     values: Buffer<T>,
     /// Empty for a unit diagonal.
     inv_diag: Buffer<T>,
-    /// For values that come from the device.
+    /// For values on the device.
     diagonal: Places,
     state: Buffer<u32>,
     n: usize,
@@ -107,15 +108,15 @@ fn kernel<T: Real>(stages: Stages) -> Option<Entry<SolveLines<T>>> {
     })
 }
 
-/// `(magic, shift)` with w / `width` = w * magic >> shift for every w < 2^31: magic is 2^shift / width rounded up, too large by less than
-/// width / 2^shift <= 2^-31, which no such w brings to the next integer.
+/// `(magic, shift)` such that w / `width` = w * magic >> shift for every w < 2^31. magic is 2^shift / width rounded up;
+/// the excess is below width / 2^shift <= 2^-31, too small to reach the next integer.
 fn division(width: u32) -> (u32, u32) {
     let width = u64::from(width.max(1));
     let shift = 31 + width.next_power_of_two().trailing_zeros();
     ((1u64 << shift).div_ceil(width) as u32, shift)
 }
 
-/// Log2 of the lanes that a row gets: its entries off the diagonal in the mean, up to a power of two.
+/// Log2 of the number of lanes per row: the mean number of entries off the diagonal, up to a power of two.
 fn group(entries: usize, nrows: usize) -> u32 {
     entries.div_ceil(nrows.max(1)).next_power_of_two().clamp(4, 32).trailing_zeros()
 }
@@ -158,7 +159,7 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
         if n >= 1 << 31 {
             return Err(unsupported("load", format!("{n} rows, and its kernels take fewer than 2^31")));
         }
-        // Below 2^31 where there are rows, as their product is; of no account where there are none.
+        // The product of the extents is below 2^31 if there are rows; otherwise this is unused.
         let size = host.size().map(|extent| if n == 0 { 0 } else { extent as u32 });
         let crew = host.queue_depth().clamp(1, size[1].max(1) as usize);
         let tickets = size[2] as usize * crew;
@@ -184,7 +185,7 @@ unsafe impl<T: Real> Load<Structured<T>> for Cuda {
             n,
             nnz,
             size,
-            // At most Y each for Z queues: no more than rows.
+            // At most Y per queue for Z queues, so no more than rows.
             crew: crew as u32,
             group: group(off_diagonal, n),
             kernel,

@@ -1,7 +1,8 @@
-//! The synchronization-free plan on the GPU: by columns a warp a column and atomics, by rows as many lanes a row as rows are long.
+//! The synchronization-free plan on the GPU: by columns with one warp per column and atomics, or by rows with more
+//! lanes for longer rows.
 //!
-//! Order: by columns none. By rows n lanes: lane l takes the places l, l + n, ... of a row's walk towards the diagonal, lane 0 beginning
-//! with b, then a halving tree. Kernels: kernels/syncfree.cu.
+//! Order: by columns none. By rows with n lanes, lane l takes the places l, l + n, ... of a row's walk towards the
+//! diagonal, lane 0 begins with b, then a halving tree. Kernels: kernels/syncfree.cu.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ kernels! {
 /// A plan in device memory.
 #[derive(Debug)]
 pub struct CudaSyncfree<T> {
-    /// Columns instead of rows where it goes by columns.
+    /// Columns instead of rows, in the plan by columns.
     rows: TriangleRows<T>,
     progress: Progress,
     by: By<T>,
@@ -35,21 +36,21 @@ pub struct CudaSyncfree<T> {
 #[allow(clippy::large_enum_variant)] // there is one for each plan
 enum By<T> {
     Columns {
-        /// Entries off the diagonal of each row, of the plain and of the transposed system.
+        /// The number of entries off the diagonal of each row, for the plain and for the transposed system.
         degrees: [Option<Buffer<u32>>; 2],
-        /// Terms that have come to each row, and their sum; 0 between solves.
+        /// The number of terms that have reached each row, and their sum; 0 between solves.
         arrivals: Buffer<u32>,
         sums: Buffer<T>,
     },
     Rows(Lanes),
 }
 
-/// Lanes of a row.
+/// The number of lanes per row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Lanes(u32);
 
 impl Lanes {
-    /// As many as rows have entries off the diagonal on average, 2 to 32.
+    /// The mean number of entries off the diagonal, from 2 to 32.
     fn of(nrows: usize, entries: usize) -> Self {
         Self((entries.div_ceil(nrows.max(1)).clamp(2, 32) as u32).next_power_of_two())
     }
@@ -137,7 +138,8 @@ impl<T: Real> Solve<Syncfree<T>> for CudaSyncfree<T> {
                 let degrees = degrees.ok_or(Error::Triangle(spandrel_sptrsv::Error::NotAnalyzed))?.pointer();
                 let (arrivals, sums, (grid, deep)) = (arrivals.pointer(), sums.pointer(), cuda.solve_grid(n, 32));
                 let parameters = SptrsvColumnsSyncfree { m, deep, degrees, arrivals, sums, progress, b, x, gate };
-                // SAFETY: sptrsv_columns_syncfree(columns, deep, degrees, arrivals, sums, progress, b, x, gate), all of nrows elements.
+                // SAFETY: sptrsv_columns_syncfree(columns, deep, degrees, arrivals, sums, progress, b, x, gate), all of
+                // nrows elements.
                 unsafe { cuda.launch::<T, _>(SptrsvColumnsSyncfree::ENTRY, grid, &parameters) }
             }
             By::Rows(lanes) => {

@@ -1,7 +1,7 @@
-//! Values of triangles that are in device memory already, brought into the layouts of plans there.
+//! Copies values of triangles in device memory into the layouts of plans.
 //!
-//! Layout: [`Places`] say for each element of a plan's array where its value is among the triangle's; they are made and loaded at the
-//! first such update, 4 bytes an element. Order: element-wise. Kernels: kernels/triangle.cu.
+//! Layout: [`Places`] holds, for each element of a plan's array, the place of its value in the triangle. It is made and
+//! loaded at the first such update and takes 4 bytes per element. Order: element-wise. Kernels: kernels/triangle.cu.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ kernels! {
     in TRIANGLE { ENTRY: "invert_triangle" }
 }
 
-/// Where the values of an array are among a triangle's; nothing before they are asked for.
+/// The place of each value of an array in a triangle; empty before it is first needed.
 #[derive(Debug, Default)]
 pub(crate) struct Places(Option<Buffer<Offset>>);
 
@@ -48,7 +48,8 @@ impl Places {
         unsafe { cuda.launch::<T, _>(GatherTriangle::ENTRY, grid, &GatherTriangle { n, from, values, to }) }
     }
 
-    /// `to` <- the reciprocals of the values at the places that `made` gives; nothing where `to` is empty, as for a unit diagonal.
+    /// `to` <- the reciprocals of the values at the places that `made` gives. Does nothing if `to` is empty, as for a
+    /// unit diagonal.
     pub(crate) fn invert<T: Real>(
         &mut self,
         cuda: &Cuda,
@@ -66,7 +67,7 @@ impl Places {
     }
 }
 
-/// Where the diagonal entry of each row is; nothing for a unit diagonal.
+/// The place of each row's diagonal entry; empty for a unit diagonal.
 pub(crate) fn diagonal<P: Plan>(plan: &P) -> Vec<Offset> {
     let row_ptr = plan.matrix().csr().row_ptr();
     match (plan.diagonal(), plan.triangle()) {

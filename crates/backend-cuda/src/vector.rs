@@ -95,7 +95,7 @@ impl<T: Real> Vector<T> {
         Ok(Self { buffer: Buffer::zeros(stream, len, "a vector")? })
     }
 
-    /// Not initialised: for what is written whole before it is read.
+    /// Uninitialised memory, for buffers that are completely written before they are read.
     pub(crate) fn uninit(stream: &Arc<CudaStream>, len: usize) -> Result<Self> {
         Ok(Self { buffer: Buffer::uninit(stream, len, "a vector")? })
     }
@@ -109,13 +109,15 @@ impl<T: Real> Vector<T> {
         self.buffer.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The address of the first element in device memory, valid while the vector lives. Work that uses it outside this backend
-    /// must wait for [`spandrel_backend::Device::synchronize`], and end before the backend goes on with the vector.
+    /// The address of the first element in device memory, valid while the vector lives.
+    ///
+    /// Other work that uses it must wait for [`spandrel_backend::Device::synchronize`], and end before this backend
+    /// uses the vector again.
     pub fn device_pointer(&self) -> sys::CUdeviceptr {
         self.buffer.pointer().get()
     }
@@ -130,7 +132,8 @@ impl<T: Real> Vector<T> {
 }
 
 impl Cuda {
-    /// Takes over a slice allocated with cudarc on the same device, without a copy. Blocks until the slice's own stream is idle.
+    /// Takes over a slice allocated with cudarc on the same device, without a copy. Blocks until the slice's own stream
+    /// is idle.
     ///
     /// # Errors
     /// A slice of another device; an error of work enqueued before.
@@ -140,7 +143,7 @@ impl Cuda {
         Ok(Vector { buffer })
     }
 
-    /// A slice of the same device as a buffer. Blocks until the slice's own stream is idle.
+    /// Turns a slice of the same device into a buffer. Blocks until the slice's own stream is idle.
     pub(crate) fn adopt<E: bytemuck::Pod + Send>(&self, slice: CudaSlice<E>) -> Result<Buffer<E>> {
         if slice.context() != self.context() {
             return Err(spandrel_backend::Error::Device {
@@ -156,14 +159,14 @@ impl Cuda {
         Ok(Buffer::wrap(self.stream(), slice))
     }
 
-    /// A vector over `len` elements of device memory that somebody else owns, without a copy.
+    /// A vector over `len` elements of device memory that someone else owns, without a copy.
     ///
     /// # Errors
-    /// Out of memory for the room that sums over it need.
+    /// Out of memory for the scratch memory that sums over it need.
     ///
     /// # Safety
-    /// `pointer` is that of `len` elements of type `T` in memory of this backend's device, aligned to `T`; they outlive the vector and every
-    /// recorded step that uses it, and nobody else uses them meanwhile.
+    /// `pointer` refers to `len` elements of type `T` in memory of this backend's device, aligned to `T`. They outlive
+    /// the vector and every recorded step that uses it, and nobody else uses them meanwhile.
     pub unsafe fn wrap_raw<T: Real>(&self, pointer: sys::CUdeviceptr, len: usize) -> Result<Vector<T>> {
         self.reserve(len)?;
         // SAFETY: the caller's promise.
@@ -171,7 +174,7 @@ impl Cuda {
     }
 }
 
-/// A scalar in device memory: alone in its buffer, or one of a row.
+/// A scalar in device memory: in its own buffer, or one of several.
 #[derive(Debug)]
 pub struct Scalar<T> {
     buffer: Arc<Buffer<T>>,
@@ -195,7 +198,7 @@ impl<T: Real> Scalar<T> {
         Ok(value[0])
     }
 
-    /// The values of all, one transfer for each run of neighbours.
+    /// The values of all of them, with one transfer per run of neighbours.
     pub(crate) fn download_all(scalars: &[Self]) -> Result<Vec<T>> {
         let mut values = vec![T::zero(); scalars.len()];
         let mut from = 0;

@@ -1,6 +1,6 @@
-//! Where the diagonals of a bDIA matrix lie, as its kernels take it: their offsets, or pieces of bands with windows of x.
+//! The places of a bDIA matrix's diagonals, as its kernels take them: offsets, or pieces of bands with windows of x.
 //!
-//! Layout: the first few go by value, all of them lie in memory where there are more. Kernels: kernels/bdia.cu.
+//! Layout: the first few are passed by value; if there are more, all of them are in memory. Kernels: kernels/bdia.cu.
 
 use spandrel_backend::Result;
 use spandrel_formats::{Band, Real};
@@ -9,9 +9,9 @@ use crate::Cuda;
 use crate::kernel::Argument;
 use crate::memory::{Address, Buffer};
 
-/// Diagonals of a piece at most.
+/// The largest number of diagonals in a piece.
 const PIECE: u32 = 1024;
-/// Pieces and offsets that go by value.
+/// The numbers of pieces and offsets that are passed by value.
 const NEAR_PIECES: usize = 16;
 const NEAR_OFFSETS: usize = 64;
 
@@ -25,7 +25,7 @@ pub(crate) struct Piece {
     pub(crate) at: u32,
 }
 
-/// Pieces as the kernels take them.
+/// Pieces in the form that kernels take.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct PiecesArg {
@@ -37,7 +37,7 @@ pub(crate) struct PiecesArg {
 // SAFETY: `struct Pieces`: a pointer, two u32, and pieces of four 32-bit fields each.
 unsafe impl Argument for PiecesArg {}
 
-/// Offsets as the kernels take them.
+/// Offsets in the form that kernels take.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct OffsetsArg {
@@ -47,7 +47,8 @@ pub(crate) struct OffsetsArg {
 // SAFETY: `struct Offsets`: a pointer and 64 ints.
 unsafe impl Argument for OffsetsArg {}
 
-/// Windows for `rows` rows: the pieces, and the elements of the largest pass. A pass holds at most `room` elements, or one piece.
+/// Windows for `rows` rows: the pieces, and the elements of the largest pass. A pass holds at most `room` elements, or
+/// one piece.
 pub(crate) fn layout(bands: &[Band], rows: u32, room: u32) -> (Vec<Piece>, u32) {
     let (mut pieces, mut first, mut at, mut extent) = (Vec::new(), 0, 0, 0);
     for band in bands {
@@ -57,7 +58,7 @@ pub(crate) fn layout(bands: &[Band], rows: u32, room: u32) -> (Vec<Piece>, u32) 
             if at > 0 && at + len > room {
                 at = 0;
             }
-            // A band's diagonals are offsets of a matrix, which fit.
+            // The diagonals of a band are offsets of a matrix, which fit.
             pieces.push(Piece { start: (i64::from(band.start) + i64::from(begin)) as i32, width, first, at });
             first += width;
             at += len;
@@ -67,7 +68,7 @@ pub(crate) fn layout(bands: &[Band], rows: u32, room: u32) -> (Vec<Piece>, u32) 
     (pieces, extent)
 }
 
-/// Where the diagonals lie, as kernels take it; what is past the near ones in memory too.
+/// The places of the diagonals in the form that kernels take. Those beyond the near ones are in memory too.
 #[derive(Debug)]
 pub(crate) struct Offsets {
     pub(crate) near: OffsetsArg,

@@ -1,5 +1,6 @@
-//! Every kernel that can be forced, of CSR, of COO, of DIA and of bDIA, on rows of many shapes: the stored order bit for bit, the others inside the bound of
-//! their sums and the same at every repetition. Without a GPU the trials print why they are skipped.
+//! Every kernel of CSR, COO, DIA and bDIA that can be forced, on rows of many shapes. Kernels of the stored order must
+//! have its bits; the others must stay within the bound of their sums and repeat their bits. Without a GPU the trials
+//! print why they are skipped.
 
 mod gpu;
 
@@ -22,7 +23,7 @@ const KERNELS: [CsrKernel; 9] = [
     CsrKernel::Balanced,
 ];
 
-/// Numbers in [-1, 1) that a seed fixes.
+/// Random numbers in [-1, 1) from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -36,7 +37,7 @@ impl Numbers {
     }
 }
 
-/// Rows of the given lengths, entries spread over the columns.
+/// Rows of the given lengths, with entries spread over the columns.
 fn matrix<T: Real>(ncols: usize, lengths: &[usize], numbers: &mut Numbers) -> Csr<T> {
     let (mut ptr, mut cols) = (vec![0], Vec::new());
     for (i, &len) in lengths.iter().enumerate() {
@@ -72,7 +73,7 @@ fn shapes() -> Vec<(usize, Vec<usize>)> {
         (300, vec![16; 700]),
         (300, vec![32; 700]),
         (2000, stencil(300, 150)),
-        // More entries than every load of a step is asked for at once from, on devices of today.
+        // More entries than the number from which a step requests all its loads at once, on today's devices.
         (3000, stencil(18_500, 101)),
         (10_000, tailed),
         (1000, gaps),
@@ -87,7 +88,7 @@ fn row<T: Real>(m: &Csr<T>, i: usize, x: &[T]) -> (T, f64) {
     (each().fold(T::zero(), |acc, (v, x)| v.mul_add(x, acc)), size)
 }
 
-/// y against a A x + b y0 of the reference, in bits or in the bound.
+/// Compares y with a A x + b y0 of the reference, in bits or within the bound.
 fn compare<T: Real>(what: &str, m: &Csr<T>, stored: bool, a: T, x: &[T], b: T, y0: &[T], y: &[T]) {
     assert_eq!(y.len(), m.nrows());
     for i in 0..m.nrows() {
@@ -123,7 +124,8 @@ fn products<T: Real>(cuda: &Cuda) {
                 .expect("multiplies");
             compare(&what, &m, stored, a, &x, b, &y0, &cuda.download(&y).expect("downloads"));
 
-            // With b = 0 y is not read; the dot products are those of the plain operations; repetitions have the same bits.
+            // With b = 0, y is not read. The dot products equal those of the plain operations, and repetitions have the
+            // same bits.
             let mut y = cuda.upload(&vec![T::nan(); n]).expect("uploads");
             Spmv::<Csr<T>>::spmv(cuda, None, Coeff::one(), &resident, &device_x, Coeff::zero(), &mut y)
                 .expect("multiplies");
@@ -216,8 +218,9 @@ fn diagonals<T: Real>(nrows: usize, ncols: usize, offsets: &[i64], numbers: &mut
     Csr::new(nrows, ncols, ptr, cols, values).expect("columns ascend")
 }
 
-/// Matrices by bands: (rows, columns, offsets). Of every number in flight whole rounds, what is left of one, and no more than half of one;
-/// of few bands and of more bands and diagonals than go by value; beside the matrix, and with more columns than rows.
+/// Matrices by bands: (rows, columns, offsets). For every number in flight there are whole rounds, a remainder of one,
+/// and at most half of one; few bands, and more bands and diagonals than are passed by value; offsets outside the
+/// matrix, and more columns than rows.
 fn bands() -> Vec<(usize, usize, Vec<i64>)> {
     let single = |width: i64| (-(width / 2)..width - width / 2).collect::<Vec<_>>();
     let mut all: Vec<_> =
@@ -313,8 +316,8 @@ fn mirrored<T: Real>(n: usize, offsets: &[usize]) -> Csr<T> {
     Csr::new(n, n, ptr, cols, values).expect("columns ascend")
 }
 
-/// Few diagonals and many rows: products with dot products by thread blocks that go through several blocks of rows, against the product without
-/// and the sums by themselves.
+/// Few diagonals and many rows: products with dot products by thread blocks that go through several blocks of rows,
+/// compared with the plain product and separate sums.
 fn few_diagonals<T: Real>(cuda: &Cuda) {
     let n = 4 * 1024 * cuda.info().multiprocessors as usize + 777;
     let mut numbers = Numbers(23);
@@ -421,14 +424,14 @@ fn transposes_and_new_values() {
     }
 }
 
-/// A transposed product that was not run before.
+/// A transposed product that has not run before.
 struct First<'a> {
     m: &'a CudaCsr<f64>,
     x: &'a <Cuda as Backend<f64>>::Vector,
     y: &'a mut <Cuda as Backend<f64>>::Vector,
 }
 
-// SAFETY: one and the same operation on the same operands at every call, none of them moved.
+// SAFETY: the same operation on the same operands at every call, and none of them moves.
 unsafe impl Step<Cuda> for First<'_> {
     fn enqueue(&mut self, cuda: &Cuda) -> spandrel_backend::Result<()> {
         SpmvTransposed::<Csr<f64>>::spmv_transposed(cuda, None, Coeff::one(), self.m, self.x, Coeff::zero(), self.y)

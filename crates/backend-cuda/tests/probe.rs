@@ -1,13 +1,14 @@
-//! Every answer of the probe, against small stand-ins for the driver's library built with the system's C compiler.
+//! Every answer of the probe, with small stand-ins for the driver's library built by the system's C compiler.
 //!
-//! Without a C compiler (or off Linux) those trials print why they are skipped; the rest need nothing.
+//! Without a C compiler, or on another system than Linux, those trials print why they are skipped; the rest need
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use spandrel_backend_cuda::{CudaUnavailable, DeviceInfo, NEEDED_CAPABILITY, NEEDED_VERSION, probe};
 
-/// Probes files that these trials wrote, absent ones, and ones that no loader accepts.
+/// Probes files that these trials wrote, absent files, and files that no loader accepts.
 fn probe_at<P: AsRef<std::ffi::OsStr>>(libraries: &[P]) -> Result<Vec<DeviceInfo>, CudaUnavailable> {
     // SAFETY: a library that opens is a stand-in from this file: no initialisers, and the driver's signatures.
     unsafe { spandrel_backend_cuda::probe_at(libraries) }
@@ -31,7 +32,7 @@ fn source_of_capability(major: i32, minor: i32, init: i32, version: i32, count: 
     )
 }
 
-/// The library built from `source`, or `None` (with the reason printed) where it cannot be built.
+/// The library built from `source`, or `None` (with a printed reason) if it cannot be built.
 fn stand_in(dir: &Path, source: &str) -> Option<PathBuf> {
     if !cfg!(target_os = "linux") {
         eprintln!("skipped: the stand-ins are built for Linux only");

@@ -1,5 +1,6 @@
-//! The sweep against the serial solve, in bits: every stencil that has kernels and some that have none, grids of odd sizes, lines and planes
-//! of one point, one thread block and many, both triangles, both systems, both diagonals. Without a GPU the trials print why they are skipped.
+//! The sweep against the serial solve, in bits: stencils with and without kernels, grids of odd sizes, lines and planes
+//! of one point, one and many thread blocks, both triangles, both systems, both diagonals. Without a GPU the trials
+//! print why they are skipped.
 
 mod gpu;
 
@@ -11,7 +12,7 @@ use spandrel_backend_cuda::{Cuda, CudaSweep};
 use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::{Diagonal, Plan, Sweep, System, Systems, Triangle, Triangular, serial};
 
-/// Numbers in [-1, 1) that a seed fixes.
+/// Random numbers in [-1, 1) from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -25,7 +26,7 @@ impl Numbers {
     }
 }
 
-/// The lower offsets (dx, dy, dz) that a predicate of (sum of |d|, largest |d|) holds of.
+/// The lower offsets (dx, dy, dz) that satisfy a predicate of (sum of |d|, largest |d|).
 fn stencil(reach: i32, dims: usize, inside: impl Fn(i32, i32) -> bool) -> Vec<[i32; 3]> {
     let along = |axis: usize| if axis < dims { -reach..=reach } else { 0..=0 };
     let mut offsets = Vec::new();
@@ -64,7 +65,7 @@ fn flat() -> Vec<Vec<[i32; 3]>> {
     ]
 }
 
-/// A triangle on a grid, from each row one in `lacking` of its neighbours missing (0: none).
+/// A triangle on a grid. Each row lacks one in `lacking` of its neighbours (0: none).
 fn triangle<T: Real>(
     size: [usize; 3],
     offsets: &[[i32; 3]],
@@ -119,7 +120,7 @@ fn reference<T: Real>(matrix: &Triangular<T>, system: System, b: &[T]) -> Vec<T>
     x
 }
 
-/// Equal bits, but for what a NaN carries; where neighbours lack, equal numbers.
+/// Equal bits, except for the payload of a NaN. If neighbours are missing, equal numbers.
 fn compare<T: Real>(what: &str, exact: bool, expected: &[T], found: &[T]) {
     assert_eq!(expected.len(), found.len());
     let same =
@@ -255,7 +256,7 @@ fn what_is_not_finite_stays_where_it_belongs() {
                     &reference(&matrix, system, &b),
                     &solve(&cuda, &m, system, &b),
                 );
-                // Nothing of it is left for the next solve.
+                // Nothing of it affects the next solve.
                 let b = numbers.many::<f64>(plan.nrows());
                 compare(
                     &format!("{offsets:?} {system} after {odd}"),

@@ -1,35 +1,35 @@
-//! Plans of matrices that lie on the device: the analysis where the data already is.
+//! Analysis on the device: plans of triangles whose matrix is already there.
 
 use spandrel_formats::Format;
 use spandrel_sptrsv::{Diagonal, Plan, Systems, Triangle};
 
 use crate::{Error, Load, Mat, Result, Tri};
 
-/// A triangle of a square matrix, and what is to be solved with it.
+/// Which triangle of a square matrix to analyse, and for which systems.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// Which triangle. What the matrix holds on the other side of the diagonal is of no account.
+    /// Which triangle. The entries on the other side of the diagonal are ignored.
     pub triangle: Triangle,
-    /// What stands on its diagonal.
+    /// What the diagonal holds.
     pub diagonal: Diagonal,
-    /// The systems to be solved.
+    /// The systems to solve.
     pub systems: Systems,
-    /// For a plan on a grid, where the caller knows it: its extents and the lower stencil off the diagonal, as
-    /// [`spandrel_sptrsv::Sweep::on_grid`] takes them. Otherwise the grid is recognised.
+    /// For a plan on a grid: its extents and the lower stencil without the diagonal, as
+    /// [`spandrel_sptrsv::Sweep::on_grid`] takes them. If `None`, the device recognises the grid.
     pub grid: Option<([usize; 3], &'a [[i32; 3]])>,
 }
 
 impl Part<'_> {
-    /// A triangle on whichever grid there is.
+    /// A triangle whose grid, if any, is to be recognised.
     pub fn new(triangle: Triangle, diagonal: Diagonal, systems: Systems) -> Self {
         Self { triangle, diagonal, systems, grid: None }
     }
 }
 
-/// What [`Analyze::analyze`] makes: the resident form and what the plan would have said of it.
+/// What [`Analyze::analyze`] returns: the resident form and the byte counts that a plan would give.
 #[derive(Clone, Copy, Debug)]
 pub struct Analyzed<R> {
-    /// What lies on the device.
+    /// The plan on the device.
     pub resident: R,
     /// [`Plan::storage`].
     pub storage: u64,
@@ -37,19 +37,23 @@ pub struct Analyzed<R> {
     pub sptrsv_bytes: u64,
 }
 
-/// Makes a plan for a triangle of a resident matrix, as [`Load::load`] would of [`Plan::analyze`] for
-/// [`spandrel_sptrsv::part`] of the host's matrix: solves have the same bits. The matrix stays, and the plan does not use it further: after
-/// new values it is made anew, which costs about a solve.
+/// Makes a plan for a triangle of a resident matrix, on the device.
 ///
-/// Where both the host and the device refuse, the device may give another reason: it looks at some rows first and proves on all rows what
-/// these suggest. A grid that it recognises may be another one of several that the matrix fits.
+/// The plan gives solves with the same bits as [`Load::load`] of [`Plan::analyze`] of [`spandrel_sptrsv::part`] of the
+/// host's matrix. The matrix stays as it is, and the plan does not use it afterwards. After new values, make the plan
+/// again; that costs about one solve.
+///
+/// If both the host and the device refuse a matrix, their reasons may differ: the device first looks at some rows and
+/// then checks all rows against what these suggest. If the matrix fits several grids, the device may recognise another
+/// one than the host.
 pub trait Analyze<F: Format, P: Plan<Value = F::Value>>: Load<F> + Load<P> {
-    /// Analyses. Blocks; allocates; may not be recorded.
+    /// Analyses the triangle. Blocks; allocates; must not be recorded.
     ///
     /// # Errors
-    /// [`Error::Triangle`] with what is wrong, and in which row: not square, no entry or a zero on the diagonal unless this is declared
-    /// to be 1, no grid, an entry outside the grid's stencil; [`Error::Unsupported`]; [`Error::OutOfMemory`]; [`Error::Device`] while a step is
-    /// recorded.
+    /// - [`Error::Triangle`], with the row, if the matrix is not square, a diagonal entry is missing or zero (unless
+    ///   the diagonal is declared to be 1), there is no grid, or an entry lies outside the grid's stencil.
+    /// - [`Error::Unsupported`] and [`Error::OutOfMemory`].
+    /// - [`Error::Device`] while a step is being recorded.
     fn analyze(
         &self,
         from: &<Self as Load<F>>::Resident,
@@ -57,18 +61,18 @@ pub trait Analyze<F: Format, P: Plan<Value = F::Value>>: Load<F> + Load<P> {
     ) -> Result<Analyzed<<Self as Load<P>>::Resident>>;
 }
 
-/// Bytes of a triangle whose plan was made on the device.
+/// Byte counts of a triangle whose plan was made on the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     storage: u64,
     sptrsv_bytes: u64,
 }
 
-/// A triangle on a device whose plan was made there: the host has no copy.
+/// A triangle on a device whose plan was made there. The host has no copy.
 pub type ResidentTri<B, P> = Tri<B, P, Sizes>;
 
 impl<B: Load<P>, P: Plan> Tri<B, P, Sizes> {
-    /// Makes a plan for a triangle of a matrix. Blocks; may not be recorded. See [`Analyze`].
+    /// Makes a plan for a triangle of a resident matrix. Blocks; must not be recorded. See [`Analyze`].
     ///
     /// # Errors
     /// As [`Analyze::analyze`].
@@ -84,7 +88,7 @@ impl<B: Load<P>, P: Plan> Tri<B, P, Sizes> {
         let Part { triangle, diagonal, systems, .. } = *part;
         Ok(Self { resident, nrows, triangle, diagonal, systems, host: Sizes { storage, sptrsv_bytes } })
     }
-    /// Bytes of the arrays of a solve, vectors aside.
+    /// Bytes of the arrays that a solve reads, without the vectors.
     pub fn storage(&self) -> u64 {
         self.host.storage
     }

@@ -1,4 +1,4 @@
-//! A triangle on a device by whichever plan was chosen for it.
+//! A triangle on a device with a plan that is chosen at run time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{Backend, Error, EveryPlan, Gate, Result, Tri};
 
 macro_rules! any_tri {
     ([] $(($stem:ident, $Plan:ident)),*) => {
-        /// A [`Tri`] of any plan.
+        /// A [`Tri`] by any plan.
         #[derive(Debug)]
         pub enum AnyTri<T: Real, B: EveryPlan<T>> {
             $(
@@ -22,7 +22,7 @@ macro_rules! any_tri {
         }
 
         impl<T: Real, B: EveryPlan<T>> AnyTri<T, B> {
-            /// Loads a plan. Blocks as the copy does; may not be recorded.
+            /// Loads a plan. Blocks while it is copied; must not be recorded.
             ///
             /// # Errors
             /// As [`Tri::load`].
@@ -31,11 +31,12 @@ macro_rules! any_tri {
                     $(AnyPlan::$Plan(plan) => Self::$Plan(Tri::load(be, plan)?),)*
                 })
             }
-            /// Loads the plan that [`AnyPlan::auto`] takes, or what [`AnyPlan::general`] takes where the device has no schedule for a grid; and
-            /// why. Blocks as the copy does; may not be recorded.
+            /// Loads the plan that [`AnyPlan::auto`] chooses, and returns the reason in words. If the device does not
+            /// support that plan (no schedule for the grid), it takes the plan that [`AnyPlan::general`] chooses.
+            /// Blocks while the plan is copied; must not be recorded.
             ///
             /// # Errors
-            /// As [`Tri::load`], but for a grid that the device refuses.
+            /// As [`Tri::load`], except that a grid which the device refuses is no error.
             pub fn auto(
                 be: &B,
                 matrix: &Arc<Triangular<T>>,
@@ -63,7 +64,7 @@ macro_rules! any_tri {
                     $(Self::$Plan(tri) => tri.nrows(),)*
                 }
             }
-            /// x <- T^-1 b or T^-T b, sizes checked. See [`crate::Sptrsv::sptrsv`].
+            /// x <- T^-1 b or T^-T b, after a check of the sizes. See [`crate::Sptrsv::sptrsv`].
             ///
             /// # Errors
             /// As [`Tri::sptrsv`].
@@ -79,7 +80,7 @@ macro_rules! any_tri {
                     $(Self::$Plan(tri) => tri.sptrsv(be, gate, system, b, x),)*
                 }
             }
-            /// As [`AnyTri::sptrsv`] with b in x.
+            /// As [`AnyTri::sptrsv`], with b given in x.
             ///
             /// # Errors
             /// As [`Tri::sptrsv_in_place`].
@@ -94,7 +95,7 @@ macro_rules! any_tri {
                     $(Self::$Plan(tri) => tri.sptrsv_in_place(be, gate, system, x),)*
                 }
             }
-            /// New values without a new analysis. Blocks; may not be recorded.
+            /// Sets new values without a new analysis. Blocks; must not be recorded.
             ///
             /// # Errors
             /// As [`Tri::update`].

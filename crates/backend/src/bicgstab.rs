@@ -1,7 +1,7 @@
 //! The fused steps of BiCGStab: what an iteration does between two products, as an extension of [`Backend`].
 //!
-//! The default bodies are the specification. A backend overrides a step with the same result, bit for bit, and the conformance suite
-//! compares the two; one without overrides writes `impl<T: Real> BicgstabSteps<T> for Mine {}`.
+//! The default bodies are the specification. An override gives the same result, bit for bit, and the conformance suite
+//! compares the two. A backend without overrides writes `impl<T: Real> BicgstabSteps<T> for Mine {}`.
 
 use std::any::Any;
 
@@ -12,11 +12,11 @@ use crate::{Backend, Coeff, Gate, Phase, Quantity, Result};
 /// The operands of [`BicgstabSteps::bicgstab_half`].
 #[derive(Debug)]
 pub struct BicgstabHalf<'a, T, V, S> {
-    /// The length of the half step.
+    /// The step length of the first half.
     pub alpha: Coeff<'a, T, S>,
     /// A p.
     pub v: &'a V,
-    /// The residual, which becomes s.
+    /// The residual r, which becomes s.
     pub r: &'a mut V,
     /// s's, written.
     pub ss: &'a mut S,
@@ -25,13 +25,13 @@ pub struct BicgstabHalf<'a, T, V, S> {
 /// The operands of [`BicgstabSteps::bicgstab_update`].
 #[derive(Debug)]
 pub struct BicgstabUpdate<'a, T, V, S> {
-    /// The length of the first half's step.
+    /// The step length of the first half.
     pub alpha: Coeff<'a, T, S>,
-    /// The direction, or M^-1 of it.
+    /// The direction p, or M^-1 p.
     pub p: &'a V,
-    /// The length of the second half's step.
+    /// The step length of the second half.
     pub omega: Coeff<'a, T, S>,
-    /// M^-1 s, or `None` where it is s: r before its update.
+    /// M^-1 s, or `None` if that is s itself, which r holds before its update.
     pub s: Option<&'a V>,
     /// A s.
     pub t: &'a V,
@@ -39,7 +39,7 @@ pub struct BicgstabUpdate<'a, T, V, S> {
     pub shadow: &'a V,
     /// The solution.
     pub x: &'a mut V,
-    /// s, which becomes the residual.
+    /// s, which becomes the residual r.
     pub r: &'a mut V,
     /// r'r, written.
     pub rr: &'a mut S,
@@ -56,7 +56,7 @@ pub struct BicgstabFirst<'a, V, S> {
     pub rv: &'a S,
     /// A p.
     pub v: &'a V,
-    /// The residual, which becomes s.
+    /// The residual r, which becomes s.
     pub r: &'a mut V,
     /// s's, written.
     pub ss: &'a mut S,
@@ -73,9 +73,9 @@ pub struct BicgstabSecond<'a, V, S> {
     pub ts: &'a S,
     /// t't.
     pub tt: &'a S,
-    /// The direction, or M^-1 of it.
+    /// The direction p, or M^-1 p.
     pub p: &'a V,
-    /// M^-1 s, or `None` where it is s: r before its update.
+    /// M^-1 s, or `None` if that is s itself, which r holds before its update.
     pub s: Option<&'a V>,
     /// A s.
     pub t: &'a V,
@@ -83,7 +83,7 @@ pub struct BicgstabSecond<'a, V, S> {
     pub shadow: &'a V,
     /// The solution.
     pub x: &'a mut V,
-    /// s, which becomes the residual.
+    /// s, which becomes the residual r.
     pub r: &'a mut V,
     /// r'r, written.
     pub rr: &'a mut S,
@@ -106,7 +106,7 @@ pub struct BicgstabDirection<'a, V, S> {
     pub tt: &'a S,
     /// t's.
     pub ts: &'a S,
-    /// r0'r, which becomes the next.
+    /// r0'r, which takes the value of the next r0'r.
     pub rho: &'a mut S,
     /// The direction.
     pub p: &'a mut V,
@@ -146,21 +146,22 @@ pub struct BicgstabIterations<'a, V, S> {
 /// The fused steps of BiCGStab.
 ///
 /// # Errors
-/// Of every step: as of the operations of [`Backend`].
+/// Every step has the errors of the operations of [`Backend`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no steps of BiCGStab for elements of type `{T}`",
     note = "generic code that solves by BiCGStab asks for them: `B: BicgstabSteps<{T}>` (or `EveryMethod<{T}>`) beside its other bounds",
-    note = "a backend of one's own takes the default bodies: `impl<T: Real> BicgstabSteps<T> for Mine {{}}`"
+    note = "your own backend takes the default bodies: `impl<T: Real> BicgstabSteps<T> for Mine {{}}`"
 )]
 pub trait BicgstabSteps<T: Real>: Backend<T> {
-    /// The first half: r <- r - alpha v (this is s); ss <- r . r.
+    /// The update of the first half: r <- r - alpha v (this is s); ss <- r . r.
     fn bicgstab_half(&self, gate: Gate<'_, Self>, on: BicgstabHalf<'_, T, Self::Vector, Self::Scalar>) -> Result<()> {
         let BicgstabHalf { alpha, v, r, ss } = on;
         self.axpby(gate, alpha.negated(), v, Coeff::one(), r)?;
         self.dot(gate, r, r, ss)
     }
 
-    /// The second half: x <- fma(alpha, p, fma(omega, s, x)); r <- r - omega t; rr <- r . r; rho <- shadow . r.
+    /// The update of the second half: x <- fma(alpha, p, fma(omega, s, x)); r <- r - omega t; rr <- r . r; rho <-
+    /// shadow . r.
     fn bicgstab_update(
         &self,
         gate: Gate<'_, Self>,
@@ -173,8 +174,11 @@ pub trait BicgstabSteps<T: Real>: Backend<T> {
         self.dot(gate, shadow, r, rho)
     }
 
-    /// The end of the first half, gated by its monitor: r0'v != 0 or stop; [`BicgstabSteps::bicgstab_half`] with
-    /// alpha = rho / r0'v; ss observed as the norm of a half iteration.
+    /// The end of the first half, gated by its monitor.
+    ///
+    /// 1. Stops unless r0'v != 0.
+    /// 2. Does [`BicgstabSteps::bicgstab_half`] with alpha = rho / r0'v.
+    /// 3. Observes ss as the squared norm of a half iteration.
     fn bicgstab_first(
         &self,
         on: BicgstabFirst<'_, Self::Vector, Self::Scalar>,
@@ -187,8 +191,12 @@ pub trait BicgstabSteps<T: Real>: Backend<T> {
         self.observe(ss, Phase::Half, monitor)
     }
 
-    /// The end of the second half, gated by its monitor: t't != 0 and t's != 0 or stop; [`BicgstabSteps::bicgstab_update`] with
-    /// alpha = rho / r0'v and omega = t's / t't; rr observed as the norm of a full iteration; next rho != 0 or stop.
+    /// The end of the second half, gated by its monitor.
+    ///
+    /// 1. Stops unless t't != 0 and t's != 0.
+    /// 2. Does [`BicgstabSteps::bicgstab_update`] with alpha = rho / r0'v and omega = t's / t't.
+    /// 3. Observes rr as the squared norm of a full iteration.
+    /// 4. Stops unless the next rho != 0.
     fn bicgstab_second(
         &self,
         on: BicgstabSecond<'_, Self::Vector, Self::Scalar>,
@@ -204,8 +212,8 @@ pub trait BicgstabSteps<T: Real>: Backend<T> {
         self.require_nonzero(rho_next, Quantity::Rho, monitor)
     }
 
-    /// The end of an iteration, gated by its monitor: p <- r - (next rho / r0'v) v + beta p with
-    /// beta = (next rho / r0'v) (t't / t's), as one [`Backend::axpbypcz`]; rho <- next rho.
+    /// The end of an iteration, gated by its monitor: p <- r - (next rho / r0'v) v + beta p, as one
+    /// [`Backend::axpbypcz`]; rho <- next rho. Here beta = (next rho / r0'v) (t't / t's).
     fn bicgstab_direction(
         &self,
         on: BicgstabDirection<'_, Self::Vector, Self::Scalar>,
@@ -217,13 +225,16 @@ pub trait BicgstabSteps<T: Real>: Backend<T> {
         self.assign(Some(&*monitor), Coeff::scalar(rho_next), rho)
     }
 
-    /// Up to `count` iterations without a preconditioner at once, gated by their monitor. `a` is what
-    /// [`crate::Operator::stored`] gives.
+    /// Does up to `count` iterations without a preconditioner at once, gated by their monitor. `a` is the result of
+    /// [`crate::Operator::stored`]. Does not block; must not be recorded.
     ///
-    /// True: everything is as `count` times [`crate::Operator::apply_dot`] (v = A p, r0'v), [`BicgstabSteps::bicgstab_first`],
-    /// [`crate::Operator::apply_dot`] (t = A r, t'r, t't), [`BicgstabSteps::bicgstab_second`] and [`BicgstabSteps::bicgstab_direction`]
-    /// would leave it, bit for bit. False: nothing is done. That is the answer of a backend without such a kernel, and of every
-    /// backend for a matrix that it does not know or that does not suit the kernel. Does not block; may not be recorded.
+    /// Returns true if it did them. Everything is then bit for bit as `count` repetitions of these steps would leave
+    /// it: [`crate::Operator::apply_dot`] (v = A p, r0'v), [`BicgstabSteps::bicgstab_first`],
+    /// [`crate::Operator::apply_dot`] (t = A r, t'r, t't), [`BicgstabSteps::bicgstab_second`],
+    /// [`BicgstabSteps::bicgstab_direction`].
+    ///
+    /// Returns false and does nothing if the backend has no such kernel (the default), or if it does not know the
+    /// matrix or its kernel does not suit it.
     fn bicgstab_iterations(
         &self,
         a: &dyn Any,

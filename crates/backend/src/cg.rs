@@ -1,7 +1,7 @@
 //! The fused steps of CG: what an iteration does between two products, as an extension of [`Backend`].
 //!
-//! The default bodies are the specification. A backend overrides a step with the same result, bit for bit, and the conformance suite
-//! compares the two; one without overrides writes `impl<T: Real> CgSteps<T> for Mine {}`.
+//! The default bodies are the specification. An override gives the same result, bit for bit, and the conformance suite
+//! compares the two. A backend without overrides writes `impl<T: Real> CgSteps<T> for Mine {}`.
 
 use std::any::Any;
 
@@ -12,7 +12,7 @@ use crate::{Backend, Coeff, Gate, Phase, Quantity, Result};
 /// The operands of [`CgSteps::cg_update`].
 #[derive(Debug)]
 pub struct CgUpdate<'a, T, V, S> {
-    /// The length of the step.
+    /// The step length.
     pub alpha: Coeff<'a, T, S>,
     /// The direction.
     pub p: &'a V,
@@ -52,11 +52,11 @@ pub struct CgDirection<'a, V, S> {
     pub z: &'a V,
     /// The next r'z.
     pub rz_next: &'a S,
-    /// Whether the next r'z must be positive. Without a preconditioner it is r'r, and nobody need ask.
+    /// Whether to require that the next r'z is positive. Without a preconditioner it is r'r, and no check is needed.
     pub checked: bool,
-    /// r'z, which becomes the next.
+    /// r'z, which takes the value of the next r'z.
     pub rz: &'a mut S,
-    /// p'q of the step before.
+    /// p'q of the preceding step.
     pub pq: &'a S,
     /// The direction.
     pub p: &'a mut V,
@@ -79,21 +79,21 @@ pub struct CgIterations<'a, V, S> {
     pub pq: &'a mut S,
     /// r'r, written.
     pub rr: &'a mut S,
-    /// r'r of the iteration before.
+    /// r'r of the preceding iteration.
     pub rz: &'a mut S,
 }
 
 /// The fused steps of CG.
 ///
 /// # Errors
-/// Of every step: as of the operations of [`Backend`].
+/// Every step has the errors of the operations of [`Backend`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no steps of CG for elements of type `{T}`",
     note = "generic code that solves by CG asks for them: `B: CgSteps<{T}>` (or `EveryMethod<{T}>`) beside its other bounds",
-    note = "a backend of one's own takes the default bodies: `impl<T: Real> CgSteps<T> for Mine {{}}`"
+    note = "your own backend takes the default bodies: `impl<T: Real> CgSteps<T> for Mine {{}}`"
 )]
 pub trait CgSteps<T: Real>: Backend<T> {
-    /// The update of x and r, and the norm of r: x <- x + alpha p; r <- r - alpha q; rr <- r . r.
+    /// Updates x and r and computes the norm of r: x <- x + alpha p; r <- r - alpha q; rr <- r . r.
     fn cg_update(&self, gate: Gate<'_, Self>, on: CgUpdate<'_, T, Self::Vector, Self::Scalar>) -> Result<()> {
         let CgUpdate { alpha, p, q, x, r, rr } = on;
         self.axpby(gate, alpha, p, Coeff::one(), x)?;
@@ -101,9 +101,11 @@ pub trait CgSteps<T: Real>: Backend<T> {
         self.dot(gate, r, r, rr)
     }
 
-    /// The middle of an iteration, gated by its monitor: p'q > 0 or stop; [`CgSteps::cg_update`] with alpha = r'z / p'q;
-    /// rr observed as the norm of a full iteration. A device may leave x as it is until [`CgSteps::cg_direction`], which has to follow with
-    /// the same p, x, r'z, p'q and monitor, and reads p anyway.
+    /// The middle of an iteration, gated by its monitor: stops unless p'q > 0, does [`CgSteps::cg_update`] with alpha =
+    /// r'z / p'q, and observes rr as the squared norm of a full iteration.
+    ///
+    /// A device may delay the update of x until [`CgSteps::cg_direction`], which reads p anyway. That call must follow
+    /// with the same p, x, r'z, p'q and monitor.
     fn cg_step(&self, on: CgStep<'_, Self::Vector, Self::Scalar>, monitor: &mut Self::Monitor) -> Result<()> {
         let CgStep { rz, pq, p, q, x, r, rr } = on;
         self.require_positive(pq, Quantity::Curvature, monitor)?;
@@ -112,10 +114,13 @@ pub trait CgSteps<T: Real>: Backend<T> {
         self.observe(rr, Phase::Full, monitor)
     }
 
-    /// The end of an iteration, gated by its monitor: where `checked`, next r'z > 0 or stop; p <- z + (next r'z / r'z) p;
-    /// r'z <- next r'z. Whatever the monitor says, x has then taken the step of the [`CgSteps::cg_step`] before, if that went through.
+    /// The end of an iteration, gated by its monitor: if `checked`, stops unless the next r'z > 0; then p <- z + (next
+    /// r'z / r'z) p and r'z <- next r'z.
+    ///
+    /// After this call x contains the step of the preceding [`CgSteps::cg_step`] if that step was not gated, whatever
+    /// the monitor says now.
     fn cg_direction(&self, on: CgDirection<'_, Self::Vector, Self::Scalar>, monitor: &mut Self::Monitor) -> Result<()> {
-        // x has taken its step.
+        // The default `cg_step` has already updated x.
         let CgDirection { z, rz_next, checked, rz, p, .. } = on;
         if checked {
             self.require_positive(rz_next, Quantity::PreconditionedResidual, monitor)?;
@@ -124,13 +129,15 @@ pub trait CgSteps<T: Real>: Backend<T> {
         self.assign(Some(&*monitor), Coeff::scalar(rz_next), rz)
     }
 
-    /// Up to `count` iterations without a preconditioner at once, gated by their monitor. `a` is what
-    /// [`crate::Operator::stored`] gives.
+    /// Does up to `count` iterations without a preconditioner at once, gated by their monitor. `a` is the result of
+    /// [`crate::Operator::stored`]. Does not block; must not be recorded.
     ///
-    /// True: everything is as `count` times [`crate::Operator::apply_dot`] (q = A p, p'q), [`CgSteps::cg_step`] and
-    /// [`CgSteps::cg_direction`] (z = r, not checked) would leave it, bit for bit. False: nothing is done. That is the answer of a backend
-    /// without such a kernel, and of every backend for a matrix that it does not know or that does not suit the kernel. Does not block; may not
-    /// be recorded.
+    /// Returns true if it did them. Everything is then bit for bit as `count` repetitions of these steps would leave
+    /// it: [`crate::Operator::apply_dot`] (q = A p, p'q), [`CgSteps::cg_step`], [`CgSteps::cg_direction`] (z = r, not
+    /// checked).
+    ///
+    /// Returns false and does nothing if the backend has no such kernel (the default), or if it does not know the
+    /// matrix or its kernel does not suit it.
     fn cg_iterations(
         &self,
         a: &dyn Any,

@@ -1,65 +1,82 @@
-//! A device: one ordered queue, recorded steps, and the monitor that decides on it.
+//! The device: one ordered queue, recorded steps, and the monitor that stops an iteration.
 
 use crate::{Latest, Profile, Report, Result, Watch};
 
 /// One ordered queue of work on a processor that can run it.
 ///
-/// Operations are enqueued in program order and take effect in that order. Whatever makes the host wait is called
-/// `synchronize`, `download` or `report`, and nothing else does. There is no stream argument: a device is a queue.
+/// Operations are enqueued in program order and take effect in that order. Only `synchronize`, `download`, `report` and
+/// the set-up phases block the host. There is no stream argument: a device is one queue.
 pub trait Device: Sized {
-    /// `"cpu"`, `"cuda"`; names trials, benches and records.
+    /// The name in trials, benches and records: `"cpu"` or `"cuda"`.
     const NAME: &'static str;
-    /// A captured step. Threads may own it in turn.
+    /// A captured step. It may move from one thread to another.
     type Graph: Send;
-    /// The device-resident record of an iteration: counts, decides, and gates the work behind it. See [`Watch`].
-    /// Threads may own it in turn and share it.
+    /// The record of an iteration, kept on the device: it counts, decides when to stop, and gates the work behind the
+    /// stop. See [`Watch`]. Threads may share it.
     type Monitor: Send + Sync;
 
-    /// The device in words, for reports: model, threads or multiprocessors.
+    /// Describes the device for reports: its model, its threads or multiprocessors.
     fn describe(&self) -> String;
 
-    /// What the policies know of the device: rates, latencies and costs. They ask here and name no device. It stays the same while the device
-    /// lives. Does not block.
+    /// Rates, latencies and costs of the device. The policies read them and never ask for the device's name. The
+    /// profile stays the same while the device lives. Does not block.
     fn profile(&self) -> &Profile;
 
-    /// Waits until everything enqueued so far is done, and reports what failed meanwhile. Blocks; may not be recorded.
+    /// Waits until everything enqueued so far is done, and reports any failure since the last wait. Blocks; must not be
+    /// recorded.
     ///
     /// # Errors
-    /// [`crate::Error::Device`]: what failed since the last wait.
+    /// [`crate::Error::Device`] with what failed since the last wait.
     fn synchronize(&self) -> Result<()>;
 
-    /// Records `step` without running it. A step allocates nothing, reads nothing back, swaps no buffers. Does not block.
+    /// Returns the largest of what all ranks of a distributed solve say; one device alone returns `mine` (the default).
+    ///
+    /// Solvers call it where a decision of the host does not follow from scalars of the device: what a clock says,
+    /// whether a watcher breaks off. All ranks then decide alike. Every rank must call it at the same point of the
+    /// solve. Blocks; must not be recorded.
     ///
     /// # Errors
-    /// Those of the step's operations; [`crate::Error::Device`] for an operation that may not be recorded.
+    /// [`crate::Error::Rank`].
+    fn agree(&self, mine: u64) -> Result<u64> {
+        Ok(mine)
+    }
+
+    /// Records `step` without running it. A step allocates nothing, reads nothing back and swaps no buffers. Does not
+    /// block.
+    ///
+    /// # Errors
+    /// Those of the step's operations; [`crate::Error::Device`] for an operation that must not be recorded.
     fn capture<S: Step<Self>>(&self, step: &mut S) -> Result<Self::Graph>;
 
     /// Runs a captured step, with the bits of a plain run. Does not block.
     ///
     /// # Errors
-    /// [`crate::Error::Device`] where the device refuses the graph; a backend that captures nothing, those of the step's operations.
+    /// [`crate::Error::Device`] if the device refuses the graph. A backend that captures nothing returns the errors of
+    /// the step's operations.
     ///
     /// # Safety
-    /// `graph` came from [`Device::capture`] on this device with this very `step`, whose buffers are all alive.
+    /// `graph` came from [`Device::capture`] on this device with this very `step`, and all buffers of the step are
+    /// alive.
     unsafe fn replay<S: Step<Self>>(&self, graph: &Self::Graph, step: &mut S) -> Result<()>;
 
-    /// A new monitor, running, at iteration 0. Allocates; may not be recorded.
+    /// Makes a monitor that runs, at iteration 0. Allocates; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
     fn monitor(&self, watch: &Watch) -> Result<Self::Monitor>;
 
-    /// Sets a stopped monitor running again with its counts and history kept: after the solver has replaced the residual.
-    /// May be recorded: no. Does not block.
+    /// Sets a stopped monitor running again and keeps its counts and history. Solvers call it after they have replaced
+    /// the residual. Does not block; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::Device`].
     fn resume(&self, monitor: &mut Self::Monitor) -> Result<()>;
 
-    /// Sets a monitor to iteration 0 under new limits, its history empty: the next solve, or the next restart of one. A backend
-    /// overrides the default, which replaces the monitor, so that the memory of the earlier history is used again; where steps are captured
-    /// it does, since a captured step that has the monitor as its gate stays valid.
-    /// May be recorded: no. Does not block.
+    /// Sets a monitor to iteration 0 with new limits and an empty history, for the next solve or the next restart.
+    ///
+    /// The default replaces the monitor. A backend may override it to reuse the memory of the old history. A backend
+    /// that captures steps must override it, because a captured step keeps the monitor as its gate and has to stay
+    /// valid. Does not block; must not be recorded.
     ///
     /// # Errors
     /// As [`Device::monitor`].
@@ -68,8 +85,8 @@ pub trait Device: Sized {
         Ok(())
     }
 
-    /// The end of what the monitor has seen, without the history: what a host looks at every so many iterations. A backend
-    /// overrides the default, which moves the whole history. Blocks; may not be recorded.
+    /// Returns the latest state of the monitor without the history. The host calls this once per several iterations.
+    /// The default moves the whole history, so a backend overrides it. Blocks; must not be recorded.
     ///
     /// # Errors
     /// As [`Device::report`].
@@ -77,32 +94,32 @@ pub trait Device: Sized {
         Ok(self.report(monitor)?.latest())
     }
 
-    /// What the monitor has seen, its history of one norm an iteration included. Blocks; may not be recorded.
+    /// Returns what the monitor has seen, with the history of one norm per iteration. Blocks; must not be recorded.
     ///
     /// # Errors
-    /// [`crate::Error::Device`]: what failed since the last wait.
+    /// [`crate::Error::Device`] with what failed since the last wait.
     fn report(&self, monitor: &Self::Monitor) -> Result<Report>;
 }
 
-/// The gate of an operation: with a monitor that has stopped, the operation returns before its first write.
-/// `None` means no gate.
+/// The gate of an operation. If the monitor has stopped, the operation returns before its first write. `None` means no
+/// gate.
 pub type Gate<'a, D> = Option<&'a <D as Device>::Monitor>;
 
-/// A fixed sequence of operations on fixed buffers, e.g. one iteration of a solver.
+/// A fixed sequence of operations on fixed buffers, such as one iteration of a solver.
 ///
 /// # Safety
-/// Every call of [`Step::enqueue`] enqueues the same operations on the same buffers (whatever they hold by then), and none
-/// of these buffers is freed or moved while the step lives, also not through interior mutability: a captured graph has
-/// their addresses.
+/// Every call of [`Step::enqueue`] enqueues the same operations on the same buffers; only the contents of the buffers
+/// may differ. No such buffer is freed or moved while the step lives, not even through interior mutability, because a
+/// captured graph holds their addresses.
 pub unsafe trait Step<D: Device> {
     /// Enqueues the operations. Does not block.
     ///
     /// # Errors
-    /// Those of the operations; those before the one that failed have been enqueued.
+    /// Those of the operations. The operations before the failed one have been enqueued.
     fn enqueue(&mut self, device: &D) -> Result<()>;
 }
 
-/// A step and its graph: run plainly the first time, captured the second time, replayed from then on.
+/// A step with its graph: the first run is plain, the second captures the step, and all later runs replay it.
 #[derive(Debug)]
 pub struct Recorded<'d, D: Device, S: Step<D>> {
     device: &'d D,
@@ -113,12 +130,12 @@ pub struct Recorded<'d, D: Device, S: Step<D>> {
 }
 
 impl<'d, D: Device, S: Step<D>> Recorded<'d, D, S> {
-    /// Takes the step over. With `record` false every run is plain (for comparison).
+    /// Takes ownership of the step. If `record` is false, every run is plain (for comparison).
     pub fn new(device: &'d D, step: S, record: bool) -> Self {
         Self { device, step, graph: None, plain_runs: 0, record }
     }
 
-    /// Runs the step once, with the same bits however it is run. Does not block.
+    /// Runs the step once. The result has the same bits whether the step runs plainly or is replayed. Does not block.
     ///
     /// # Errors
     /// Those of [`Step::enqueue`], [`Device::capture`] and [`Device::replay`].
@@ -131,14 +148,14 @@ impl<'d, D: Device, S: Step<D>> Recorded<'d, D, S> {
             Some(graph) => graph,
             None => self.device.capture(&mut self.step)?,
         };
-        // SAFETY: the graph was captured on `self.device` from `self.step`, which this struct owns until it is gone; by the
-        // contract of `Step` the buffers of the capture are those of now, alive and in place.
+        // SAFETY: the graph was captured on `self.device` from `self.step`, which this struct owns until it is dropped.
+        // By the contract of `Step`, the captured buffers are still the same ones, alive and in place.
         let outcome = unsafe { self.device.replay(&graph, &mut self.step) };
         self.graph = Some(graph);
         outcome
     }
 
-    /// The step, for looking at its buffers between runs.
+    /// The step, to look at its buffers between runs.
     pub fn step(&self) -> &S {
         &self.step
     }

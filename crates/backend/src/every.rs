@@ -1,4 +1,4 @@
-//! What a backend may be asked for as one bound: every format, plan, factorisation or method of the registries.
+//! Single bounds for generic code: every format, plan, factorisation or method of the registries.
 
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Real, Sell, for_each_format};
 use spandrel_sptrsv::{Ssor, for_each_factor, for_each_plan};
@@ -31,7 +31,7 @@ for_each_plan!(plans);
 
 macro_rules! factors {
     ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// A backend with every incomplete factorisation for one element type, and the splitting of SSOR.
+        /// A backend with every incomplete factorisation for one element type, and with the splitting of SSOR.
         pub trait EveryFactor<T: Real>:
             Backend<T> + Factorize<Ssor<T>> $(+ Factorize<spandrel_sptrsv::$Type<T>>)*
         {
@@ -44,13 +44,14 @@ macro_rules! factors {
 }
 for_each_factor!(factors);
 
-/// A backend with the fused steps of every method for one element type: what generic code asks for that solves by whichever was chosen.
-/// GMRES has no steps of its own.
+/// A backend with the fused steps of every method for one element type.
+///
+/// Generic code needs this bound if it solves by a method chosen at run time. GMRES has no steps of its own.
 pub trait EveryMethod<T: Real>: CgSteps<T> + BicgstabSteps<T> {}
 impl<T: Real, B: CgSteps<T> + BicgstabSteps<T>> EveryMethod<T> for B {}
 
-/// A backend with every operation on matrices and vectors for one element type: [`EveryFormat`], sparse vectors, and the transposed and
-/// many-column products of the formats that have them.
+/// A backend with every product for one element type: [`EveryFormat`], sparse vectors, and the transposed and
+/// multi-column products of the formats that have them.
 pub trait EveryProduct<T: Real>:
     EveryFormat<T>
     + SparseVector<T>

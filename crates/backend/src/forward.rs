@@ -1,10 +1,10 @@
-//! The bodies of backends that wrap another one: every signature of the contract once, with a call of the backend inside.
+//! A macro for backends that wrap another one: it writes every method of the contract as a call of the inner backend.
 
 #[doc(hidden)] // for the macro
 pub use spandrel_sptrsv::System;
 
-/// Writes methods of a contract's trait that hand the call to the backend inside. It stands in the `impl` block, beside the methods that
-/// the wrapper has of its own:
+/// Writes methods of a contract trait that forward the call to the inner backend. Use it in the `impl` block, beside
+/// the wrapper's own methods:
 ///
 /// ```
 /// use spandrel_backend::{Backend, Device, Gate, Phase, Quantity, Result, forward};
@@ -28,7 +28,8 @@ pub use spandrel_sptrsv::System;
 ///     type Vector = B::Vector;
 ///     type Scalar = B::Scalar;
 ///
-///     forward!(Backend<T> to inner: zeros upload write download len scalar download_scalar fill axpby axpbypcz hadamard assign dot norm2);
+///     forward!(Backend<T> to inner: zeros upload write download len scalar download_scalar fill axpby axpbypcz);
+///     forward!(Backend<T> to inner: hadamard assign dot norm2);
 ///     forward!(Backend<T> to inner: observe require_positive require_nonzero);
 ///
 ///     fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()> {
@@ -38,9 +39,10 @@ pub use spandrel_sptrsv::System;
 /// }
 /// ```
 ///
-/// `through` names a method of the wrapper, of `Gate` to `Gate`, that every gate passes: `forward!(Backend<T> to inner through gate: fill)`.
-/// Of the traits with residents it knows [`crate::Sptrsv`] and [`crate::Factorize`], for wrappers whose residents are those of the backend
-/// inside. What has a default body and is not named keeps the default.
+/// `through` names a method of the wrapper, from `Gate` to `Gate`, to which every gate is passed: `forward!(Backend<T>
+/// to inner through gate: fill)`. Of the traits with residents it supports [`crate::Sptrsv`], [`crate::Factorize`],
+/// [`crate::Spgemm`] and [`crate::Transpose`], for wrappers whose residents and plans are those of the inner backend. A
+/// method with a default body that is not named keeps the default.
 #[macro_export]
 macro_rules! forward {
     ($Trait:ident $(<$T:ident>)? to $inner:tt $(through $gate:ident)?: $($method:ident)*) => {
@@ -63,6 +65,11 @@ macro_rules! forward {
     (@one synchronize [Device [] $inner:tt []]) => {
         fn synchronize(&self) -> $crate::Result<()> {
             self.$inner.synchronize()
+        }
+    };
+    (@one agree [Device [] $inner:tt []]) => {
+        fn agree(&self, mine: u64) -> $crate::Result<u64> {
+            self.$inner.agree(mine)
         }
     };
     (@one monitor [Device [] $inner:tt []]) => {
@@ -294,6 +301,49 @@ macro_rules! forward {
             upper: &mut Self::Vector,
         ) -> $crate::Result<f64> {
             self.$inner.factorize(m, values, lower, upper)
+        }
+    };
+
+    (@one spgemm_symbolic [Spgemm [$F:ident] $inner:tt $gate:tt]) => {
+        fn spgemm_symbolic(
+            &self,
+            a: &Self::Resident,
+            b: &Self::Resident,
+        ) -> $crate::Result<($crate::Converted<Self::Resident>, Self::SpgemmPlan)> {
+            self.$inner.spgemm_symbolic(a, b)
+        }
+    };
+    (@one spgemm_numeric [Spgemm [$F:ident] $inner:tt [$($gate:ident)?]]) => {
+        fn spgemm_numeric(
+            &self,
+            gate: $crate::Gate<'_, Self>,
+            plan: &Self::SpgemmPlan,
+            a: &Self::Resident,
+            b: &Self::Resident,
+            c: &mut Self::Resident,
+        ) -> $crate::Result<()> {
+            $(let gate = self.$gate(gate);)?
+            self.$inner.spgemm_numeric(gate, plan, a, b, c)
+        }
+    };
+    (@one transpose_symbolic [Transpose [$F:ident] $inner:tt $gate:tt]) => {
+        fn transpose_symbolic(
+            &self,
+            a: &Self::Resident,
+        ) -> $crate::Result<($crate::Converted<Self::Resident>, Self::TransposePlan)> {
+            self.$inner.transpose_symbolic(a)
+        }
+    };
+    (@one transpose_numeric [Transpose [$F:ident] $inner:tt [$($gate:ident)?]]) => {
+        fn transpose_numeric(
+            &self,
+            gate: $crate::Gate<'_, Self>,
+            plan: &Self::TransposePlan,
+            a: &Self::Resident,
+            t: &mut Self::Resident,
+        ) -> $crate::Result<()> {
+            $(let gate = self.$gate(gate);)?
+            self.$inner.transpose_numeric(gate, plan, a, t)
         }
     };
 }

@@ -1,30 +1,43 @@
 //! The contract between solvers and the devices that run them.
 //!
-//! A [`Device`] is one ordered queue. A [`Backend<T>`] gives it vectors and scalars of an element type, so mixed precision is
-//! two bounds. Each operation is a trait of its own (products [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve [`Sptrsv`];
-//! [`Factorize`], [`Assemble`], [`Analyze`] and [`Convert`] of what is resident; [`Cast`] and [`Narrow`] between element types; [`UpdateValues`]), dispatched statically. What
-//! a method fuses beyond them extends the backend ([`CgSteps`], [`BicgstabSteps`]), with default bodies. Scalars live on the device; the host looks at a [`Report`] every so many iterations; work behind a stop is gated. Sizes are validated above the
-//! backends, by [`Mat`], [`Tri`] and the solvers' heads; a backend refuses a mismatch all the same and never touches memory outside its
-//! operands.
+//! A [`Device`] is one ordered queue. A [`Backend<T>`] adds vectors and scalars of one element type, so mixed precision
+//! needs two bounds. Each operation is a trait of its own and is dispatched statically:
+//!
+//! - products: [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve: [`Sptrsv`]; matrices from matrices:
+//!   [`Spgemm`], [`Transpose`], coarser ones: [`Coarsen`], and to the host: [`Download`];
+//! - set-up from data that is already on the device: [`Factorize`], [`Assemble`], [`Analyze`], [`Convert`];
+//! - conversions between element types: [`Cast`], [`Narrow`]; new values on an old pattern: [`UpdateValues`].
+//!
+//! The fused steps of a method extend the backend ([`CgSteps`], [`BicgstabSteps`]) and have default bodies. Scalars
+//! live on the device. The host looks at a [`Report`] once per several iterations, and work that is enqueued behind a
+//! stop is gated.
+//!
+//! [`Mat`], [`Tri`] and the solvers validate sizes before they call a backend. A backend still refuses a mismatch and
+//! never touches memory outside its operands.
 
 pub mod analyze;
 pub mod any_tri;
 pub mod bicgstab;
 pub mod cast;
 pub mod cg;
+pub mod coarsen;
 pub mod device;
+pub mod download;
 pub mod error;
 pub mod every;
 pub mod factor;
 pub mod forward;
 pub mod host_memory;
+pub mod join;
 pub mod mat;
 pub mod monitor;
 pub mod operator;
 pub mod ops;
 pub mod preconditioner;
+pub mod spgemm;
 pub mod sptrsv;
 pub mod trace;
+pub mod transpose;
 pub mod update_values;
 
 pub use analyze::{Analyze, Analyzed, Part, ResidentTri};
@@ -34,11 +47,14 @@ pub use bicgstab::{
 };
 pub use cast::{Cast, MixedPrecision, Narrow};
 pub use cg::{CgDirection, CgIterations, CgStep, CgSteps, CgUpdate};
+pub use coarsen::{Coarsen, MatAggregates, Prolongation, Scaling};
 pub use device::{Device, Gate, Recorded, Step};
+pub use download::Download;
 pub use error::{Error, Result};
 pub use every::{EveryFactor, EveryFormat, EveryMethod, EveryPlan, EveryProduct, FORMATS, PLANS};
 pub use factor::{Assemble, Assembled, Factorize};
 pub use host_memory::HostMemory;
+pub use join::{Join, Roots};
 pub use mat::{IntoArc, Mat};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::Operator;
@@ -46,8 +62,10 @@ pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spm
 pub use preconditioner::Preconditioner;
 #[doc(no_inline)]
 pub use spandrel_formats::Profile;
+pub use spgemm::{MatProduct, Spgemm};
 pub use sptrsv::{Sptrsv, Tri};
 pub use trace::Trace;
+pub use transpose::{MatTranspose, Transpose};
 pub use update_values::UpdateValues;
 
 #[cfg(doctest)]

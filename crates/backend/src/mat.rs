@@ -1,4 +1,4 @@
-//! Validation, once: a matrix on a device with its shape.
+//! A matrix on a device with its shape: the type that checks sizes.
 
 use std::any::Any;
 use std::fmt;
@@ -9,7 +9,7 @@ use spandrel_formats::{Csr, Format};
 use crate::error::{expect_columns, expect_len};
 use crate::{Coeff, Convert, Converted, Gate, Load, Narrow, Operator, Result, Spmm, Spmv, SpmvTransposed};
 
-/// What [`Mat::load`] takes as a host matrix in format `F`.
+/// A host matrix in format `F` that [`Mat::load`] accepts: by value, shared, or by reference.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a host matrix in the format `{F}`",
     note = "hand over a matrix in a storage format, such as `Csr<f64>`, an `Arc` of it, or a reference to either",
@@ -26,28 +26,28 @@ impl<F: Format> IntoArc<F> for F {
     }
 }
 
-/// The same matrix: nothing is copied on the host.
+/// Shares the matrix: nothing is copied on the host.
 impl<F: Format> IntoArc<F> for Arc<F> {
     fn into_arc(self) -> Arc<F> {
         self
     }
 }
 
-/// The same matrix: nothing is copied on the host.
+/// Shares the matrix: nothing is copied on the host.
 impl<F: Format> IntoArc<F> for &Arc<F> {
     fn into_arc(self) -> Arc<F> {
         Arc::clone(self)
     }
 }
 
-/// A copy of the matrix, which a backend in host memory keeps. An [`Arc`] saves it.
+/// Copies the matrix; a backend in host memory keeps the copy. Pass an [`Arc`] to avoid it.
 impl<F: Format> IntoArc<F> for &F {
     fn into_arc(self) -> Arc<F> {
         Arc::new(self.clone())
     }
 }
 
-/// A matrix on a device: its resident form and its shape. The place where sizes are checked.
+/// A matrix on a device: its resident form and its shape. Its methods check the sizes of their operands.
 pub struct Mat<B: Load<F>, F> {
     resident: B::Resident,
     nrows: usize,
@@ -69,7 +69,8 @@ impl<B: Load<F>, F> fmt::Debug for Mat<B, F> {
 }
 
 impl<B: Narrow> Mat<B, Csr<f64>> {
-    /// 2^-e of the same matrix in f32, and e, made on the device; this one stays. Blocks; may not be recorded. See [`Narrow::narrow`].
+    /// Makes 2^-e A in f32 on the device and returns it with e; this matrix stays. Blocks; must not be recorded. See
+    /// [`Narrow::narrow`].
     ///
     /// # Errors
     /// As [`Narrow::narrow`].
@@ -85,8 +86,8 @@ impl<B: Narrow> Mat<B, Csr<f64>> {
 }
 
 impl<B: Load<F>, F: Format> Mat<B, F> {
-    /// Loads a host matrix: one that is given away, an [`Arc`] of it, or a reference to either where the caller goes on using it (a
-    /// preconditioner may be made before or after). See [`IntoArc`]. Blocks as the copy does; may not be recorded.
+    /// Loads a host matrix, given by value, as an [`Arc`], or as a reference to either if the caller still needs it.
+    /// See [`IntoArc`]. Blocks while it is copied; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
@@ -101,17 +102,19 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
         Ok(Self { resident, nrows, ncols, nnz, storage, spmv_bytes })
     }
 
-    /// A matrix of what lies on the device already, with the sizes that the backend says of it. Does nothing else.
+    /// Wraps a matrix that is already on the device, with the sizes that the backend states. Does nothing else.
     ///
     /// # Safety
-    /// `made` is a matrix of the format's invariants with so many rows and columns, and with what it says of its entries: operations index
-    /// without a check on the strength of them. What it uses of somebody else's is as the backend asks for.
+    /// `made` is a matrix with `nrows` rows and `ncols` columns that meets the invariants of the format and has the
+    /// stated number of entries. Operations rely on this and index without checks. If `made` borrows somebody else's
+    /// memory, that memory is as the backend requires.
     pub unsafe fn from_resident(nrows: usize, ncols: usize, made: Converted<B::Resident>) -> Self {
         let Converted { resident, nnz, storage, spmv_bytes } = made;
         Self { resident, nrows, ncols, nnz, storage, spmv_bytes }
     }
 
-    /// The same matrix in another format, made on the device; this one stays. Blocks; may not be recorded. See [`Convert`].
+    /// Converts the matrix to another format on the device; this one stays. Blocks; must not be recorded. See
+    /// [`Convert`].
     ///
     /// # Errors
     /// As [`Convert::convert`].
@@ -121,7 +124,7 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
         B: Convert<F, G>,
     {
         let made = <B as Convert<F, G>>::convert(be, &self.resident)?;
-        // SAFETY: what `Convert` makes is the same matrix.
+        // SAFETY: `Convert` makes the same matrix.
         Ok(unsafe { Mat::from_resident(self.nrows, self.ncols, made) })
     }
 
@@ -137,15 +140,15 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     pub fn nnz(&self) -> usize {
         self.nnz
     }
-    /// Bytes of the stored arrays, by the format or as [`Load::traffic`] says.
+    /// Bytes of the stored arrays: those of the format, or as [`Load::traffic`] says.
     pub fn storage(&self) -> u64 {
         self.storage
     }
-    /// Bytes of y = A x by the format's traffic model, or as [`Load::traffic`] says.
+    /// Bytes of y = A x: those of the format's traffic model, or as [`Load::traffic`] says.
     pub fn spmv_bytes(&self) -> u64 {
         self.spmv_bytes
     }
-    /// As [`Load::is_narrow`] says.
+    /// Returns [`Load::is_narrow`]: true if f64 values are kept in f32.
     pub fn is_narrow(&self, be: &B) -> bool {
         be.is_narrow(&self.resident)
     }
@@ -159,7 +162,7 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
 }
 
 impl<F: Format, B: Spmv<F>> Mat<B, F> {
-    /// y <- a A x + b y, sizes checked. See [`Spmv::spmv`].
+    /// y <- a A x + b y, after a check of the sizes. See [`Spmv::spmv`].
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless x has `ncols` and y `nrows` elements.
@@ -179,7 +182,7 @@ impl<F: Format, B: Spmv<F>> Mat<B, F> {
 }
 
 impl<F: Format, B: SpmvTransposed<F>> Mat<B, F> {
-    /// y <- a A^T x + b y, sizes checked. See [`SpmvTransposed::spmv_transposed`].
+    /// y <- a A^T x + b y, after a check of the sizes. See [`SpmvTransposed::spmv_transposed`].
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless x has `nrows` and y `ncols` elements.
@@ -199,7 +202,7 @@ impl<F: Format, B: SpmvTransposed<F>> Mat<B, F> {
 }
 
 impl<F: Format, B: Spmm<F>> Mat<B, F> {
-    /// Y <- a A X + b Y for `k` columns, sizes checked. See [`Spmm::spmm`].
+    /// Y <- a A X + b Y for `k` columns, after a check of the sizes. See [`Spmm::spmm`].
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless X has `ncols * k` and Y `nrows * k` elements.
@@ -219,8 +222,8 @@ impl<F: Format, B: Spmm<F>> Mat<B, F> {
     }
 }
 
-// SAFETY: a matrix is its resident, which is not replaced, and the operations are the backend's on it, to which the contract of `Load`
-// applies.
+// SAFETY: the matrix is its resident, which is never replaced. The operations are the backend's operations on it, to
+// which the contract of `Load` applies.
 unsafe impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
     fn shape(&self) -> (usize, usize) {
         (self.nrows, self.ncols)

@@ -1,33 +1,39 @@
-//! What a monitor is told, and what it answers.
+//! The monitor of an iteration: what it watches for, and what it reports.
 //!
 //! A monitor lives on the device. [`crate::Backend::observe`] hands it the squared residual norm of each iteration;
-//! `require_positive` and `require_nonzero` hand it scalars that are about to become denominators. It decides there and
-//! then; work enqueued behind the stop is gated and changes nothing, so the host may look every `check_every`
-//! iterations and still finds the state at the stop.
+//! `require_positive` and `require_nonzero` hand it scalars that are about to become denominators. It decides at once,
+//! on the device. Work that is enqueued behind a stop is gated and changes nothing. So the host need look only once per
+//! `check_every` iterations and still finds the state at the stop.
 //!
-//! Order of decisions, the first that holds: at the end of an iteration ([`Phase::Full`], which has counted it by then) not
-//! finite, converged, diverged, iteration limit; in its middle ([`Phase::Half`]) not finite, converged, and nothing else.
-//! So a norm at the threshold in the last iteration allowed has converged. A scalar: not finite, then its sign or zero.
+//! The first reason that holds stops the iteration:
+//!
+//! - at its end ([`Phase::Full`], which counts it first): not finite, converged, diverged, iteration limit;
+//! - in its middle ([`Phase::Half`]): not finite, converged;
+//! - at a scalar: not finite, then its sign or zero.
+//!
+//! So a norm at the threshold in the last iteration allowed counts as converged.
 
 /// What a monitor watches for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Watch {
     /// Converged once the residual norm is at most this (absolute).
     pub threshold: f64,
-    /// Diverged once the residual norm exceeds this (absolute); infinity for never.
+    /// Diverged once the residual norm exceeds this (absolute). Infinity means never.
     pub divergence: f64,
-    /// Stopped after this many iterations. It bounds the history (one norm per iteration that is done, eight bytes each) and does not
-    /// size it: limits of 20 n are usual and far above what is done, so a backend takes memory as iterations come, or at
-    /// first for no more than 65,536 norms.
+    /// Stopped after this many iterations.
+    ///
+    /// This bounds the history (eight bytes per iteration done) but does not size it. Limits of 20 n are common and far
+    /// above what is needed, so a backend allocates as iterations come, or at first for at most 65,536 norms.
     pub max_iters: usize,
 }
 
 /// Where in an iteration a norm is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// In its middle (BiCGStab's ||s||): may stop as converged, counts no iteration, enters the history only if it stops.
+    /// In the middle of an iteration (BiCGStab's ||s||). It may stop as converged, counts no iteration, and enters the
+    /// history only if it stops.
     Half,
-    /// At its end: counts an iteration.
+    /// At the end of an iteration, which it counts.
     Full,
 }
 
@@ -55,7 +61,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// The textbook's letter for it.
+    /// The usual symbol in textbooks.
     pub fn symbol(self) -> &'static str {
         match self {
             Quantity::Residual => "||r||",
@@ -76,15 +82,15 @@ impl Quantity {
 pub enum Stop {
     /// The residual norm reached the threshold at the end of an iteration.
     Converged,
-    /// It did so in the middle of one: the solver applies the half step.
+    /// The residual norm reached the threshold in the middle of an iteration; the solver then applies the half step.
     ConvergedHalf,
-    /// The iteration limit.
+    /// The iteration limit was reached.
     MaxIterations,
     /// The residual norm exceeded the divergence limit.
     Diverged,
     /// A scalar that must be positive is zero or negative.
     NotPositive(Quantity),
-    /// A scalar that must not be zero is.
+    /// A scalar that must not be zero is zero.
     Zero(Quantity),
     /// A scalar is infinite or NaN.
     NotFinite(Quantity),
@@ -102,13 +108,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// The end of it.
+    /// The latest state.
     pub fn latest(&self) -> Latest {
         Latest { stop: self.stop, iterations: self.iterations, residual: self.history.last().copied() }
     }
 }
 
-/// The end of a [`Report`]: enough to decide whether to go on.
+/// The latest state of a [`Report`]: enough to decide whether to go on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latest {
     /// Why the monitor stopped, or `None` while it runs.

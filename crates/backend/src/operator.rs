@@ -1,4 +1,4 @@
-//! A linear map as solvers see it, with or without a matrix behind it.
+//! Linear operators as solvers see them, with or without a stored matrix.
 
 use std::any::Any;
 use std::fmt;
@@ -10,18 +10,20 @@ use spandrel_formats::Real;
 use crate::error::expect_len;
 use crate::{Backend, Coeff, Gate, HostMemory, Result};
 
-/// A linear map as solvers see it: y <- A x on a backend.
+/// A linear operator as solvers see it: y <- A x on a backend.
 ///
-/// Shapes: what A is applied to has as many elements as A has columns, the result as many as A has rows. A solver compares
-/// [`Operator::shape`] with its vectors once, before it begins.
+/// x has as many elements as A has columns, and y as many as A has rows. A solver compares [`Operator::shape`] with its
+/// vectors once, before it begins.
 ///
 /// # Errors
-/// Those of the operations that it enqueues; [`crate::Error::Shape`] for operands of other lengths, with the outputs as they were.
+/// Those of the operations that it enqueues; [`crate::Error::Shape`] for operands of the wrong length, with the outputs
+/// unchanged.
 ///
 /// # Safety
-/// Its operations are recorded with the iteration that calls them. So each call of one of them enqueues the same work on the operands and on
-/// the same buffers of the operator's own, and these are neither freed nor moved while the operator is borrowed, also not through interior
-/// mutability: a captured graph has their addresses. An operation that cannot keep to this fails while it is recorded.
+/// A solver may record the operator's operations as part of an iteration. So each call of one of them must enqueue the
+/// same work on the operands and on the same internal buffers. These buffers must be neither freed nor moved while the
+/// operator is borrowed, not even through interior mutability, because a captured graph holds their addresses. An
+/// operation that cannot meet this must fail while it is being recorded.
 #[doc(alias = "LinearOperator")]
 #[doc(alias = "LinOp")]
 #[diagnostic::on_unimplemented(
@@ -31,16 +33,18 @@ use crate::{Backend, Coeff, Gate, HostMemory, Result};
     note = "for any device, implement `Operator` with operations of the contract: see docs/guide/own-operator.md"
 )]
 pub unsafe trait Operator<T: Real, B: Backend<T>> {
-    /// (rows, columns).
+    /// The shape: (rows, columns).
     fn shape(&self) -> (usize, usize);
 
-    /// y <- A x, y as a whole: it is not read. Enqueues; may be recorded; nothing is written where the gate is closed. Order and so bits are
-    /// the operator's own: a stored matrix has those of [`crate::Spmv::order`].
+    /// y <- A x. It writes all of y and does not read it. Enqueues; may be recorded; writes nothing if the gate is
+    /// closed. The order of summation, and so the bits, are the operator's own; a stored matrix has those of
+    /// [`crate::Spmv::order`].
     #[doc(alias = "matvec")]
     #[doc(alias = "mul_vec")]
     fn apply(&self, be: &B, gate: Gate<'_, B>, x: &B::Vector, y: &mut B::Vector) -> Result<()>;
 
-    /// y <- A x; wy <- w . y; where asked for, yy <- y . y; w has the length of y. The default is the specification: an override has its bits.
+    /// y <- A x; wy <- w . y; and, if asked for, yy <- y . y. w has the length of y. The default body is the
+    /// specification: an override gives the same bits.
     fn apply_dot(
         &self,
         be: &B,
@@ -59,23 +63,25 @@ pub unsafe trait Operator<T: Real, B: Backend<T>> {
         }
     }
 
-    /// r <- b - A x. The default forms A x first and subtracts it; a stored matrix does both in one pass.
+    /// r <- b - A x. The default computes A x first and then subtracts it; a stored matrix does both in one pass.
     fn residual(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &B::Vector, r: &mut B::Vector) -> Result<()> {
         self.apply(be, gate, x, r)?;
         be.axpby(gate, Coeff::one(), b, Coeff::host(-T::one()), r)
     }
 
-    /// The resident form of the matrix, if the operator is one stored matrix of the backend and nothing else; otherwise `None`, the default.
-    /// A solver hands it to the backend, which may know a kernel that takes the matrix as a whole ([`crate::CgSteps::cg_iterations`]).
+    /// The resident form of the matrix, if the operator is exactly one stored matrix of the backend; otherwise `None`
+    /// (the default). A solver hands it to the backend, which may have a kernel that works on the whole matrix
+    /// ([`crate::CgSteps::cg_iterations`]).
     fn stored(&self) -> Option<&dyn Any> {
         None
     }
 }
 
-/// A pointer to an operator is one.
+/// A pointer to an operator is an operator.
 macro_rules! pointers {
     ($($Pointer:ty),*) => { $(
-        // SAFETY: every operation is that of what the pointer leads to, whose buffers do not move with it.
+        // SAFETY: every operation is forwarded to the operator behind the pointer, whose buffers do not move with the
+        // pointer.
         unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B> + ?Sized> Operator<T, B> for $Pointer {
             fn shape(&self) -> (usize, usize) {
                 (**self).shape()
@@ -113,7 +119,7 @@ macro_rules! pointers {
 }
 pointers!(Box<A>, Rc<A>, Arc<A>, &A);
 
-/// An operator of a function over slices, made by [`from_fn`].
+/// An operator that applies a function over slices, made by [`from_fn`].
 pub struct FromFn<F> {
     n: usize,
     f: F,
@@ -125,10 +131,11 @@ impl<F> fmt::Debug for FromFn<F> {
     }
 }
 
-/// The operator of `n` rows and columns that `f(x, y)` applies: y <- A x, every element of y. What y holds before is of no account. `f` is
-/// not called where the gate is closed.
+/// Makes an operator of `n` rows and columns from `f(x, y)`, which computes y <- A x and writes every element of y. The
+/// old y has no meaning. `f` is not called if the gate is closed.
 ///
-/// It runs on a device in host memory, which is the CPU. No `unsafe` is needed there, because nothing is recorded: see [`HostMemory`].
+/// The operator runs on a device in host memory, that is, on the CPU. No `unsafe` is needed there because nothing is
+/// recorded: see [`HostMemory`].
 ///
 /// ```
 /// use spandrel_backend::operator;
@@ -142,7 +149,7 @@ impl<F> fmt::Debug for FromFn<F> {
 /// });
 /// ```
 ///
-/// A device that records graphs takes no such operator:
+/// A device that may record graphs does not accept such an operator:
 ///
 /// ```compile_fail,E0277
 /// use spandrel_backend::{Backend, Operator, operator};
@@ -156,7 +163,8 @@ pub fn from_fn<T: Real, F: Fn(&[T], &mut [T])>(n: usize, f: F) -> FromFn<F> {
     FromFn { n, f }
 }
 
-// SAFETY: a device in host memory records nothing and calls the function anew each time; that it may do something else then is no harm.
+// SAFETY: a device in host memory records nothing and calls the function again each time, so the function may act
+// differently on each call.
 unsafe impl<T: Real, B: HostMemory<T>, F: Fn(&[T], &mut [T])> Operator<T, B> for FromFn<F> {
     fn shape(&self) -> (usize, usize) {
         (self.n, self.n)

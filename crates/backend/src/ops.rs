@@ -1,15 +1,15 @@
-//! The operations: one trait each, so that a missing kernel is a compile error where it is needed.
+//! The operations of a backend, one trait each, so that a missing kernel is a compile error where it is needed.
 //!
-//! Every operation takes a gate ([`Gate`]), enqueues and returns without waiting, and may be recorded, unless its own
-//! text says otherwise.
+//! Every operation takes a gate ([`Gate`]), enqueues, returns without waiting, and may be recorded, unless its own text
+//! says otherwise.
 //!
-//! Sizes are validated above the backends ([`crate::Mat`], the solver's head), before the first operation is enqueued, so
-//! that nothing is half done. A backend still never touches memory outside its operands: it compares their lengths, once
-//! an operation and whatever the gate says, and a mismatch is [`crate::Error::Shape`] with the outputs as they were (the
-//! default body of a fused step is several operations: those before the mismatch have been enqueued).
+//! [`crate::Mat`] and the solvers validate sizes before the first operation is enqueued, so that nothing is left half
+//! done. A backend still never touches memory outside its operands. It compares their lengths once per operation, even
+//! if the gate is closed, and a mismatch is [`crate::Error::Shape`] with the outputs unchanged. The default body of a
+//! fused step consists of several operations: those before the mismatch have been enqueued.
 //!
-//! Bits. `fma` is the fused multiply-add with one rounding. Element-wise operations and everything declared
-//! [`Order::Stored`] or [`Order::Tree`] give the same bits on every backend, for any number of threads.
+//! Bits: `fma` is the fused multiply-add with one rounding. Element-wise operations and everything declared
+//! [`Order::Stored`] or [`Order::Tree`] give the same bits on every backend and for any number of threads.
 
 use std::sync::Arc;
 
@@ -20,23 +20,26 @@ use crate::{Device, Gate, Phase, Quantity, Result};
 /// The order in which an operation sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// From +0 through the stored entries of the row, in order, one `fma` each.
+    /// Starts at +0 and takes the stored entries of the row in order, with one `fma` each.
     Stored,
-    /// The tree of [`Backend::dot`], fixed by the length alone.
+    /// The tree of [`Backend::dot`], which depends only on the length.
     Tree,
-    /// Per row, this many lanes take the stored entries in turn (lane l: entries l, l + lanes, ...), then a halving tree.
+    /// This many lanes per row take the stored entries in turn (lane l: entries l, l + lanes, ...); then a halving tree
+    /// over the lanes.
     LaneTree(u32),
     /// A scan of affine maps.
     Scan,
-    /// An order that the backend chooses for each matrix: the same bits at every repetition, and no other backend's.
+    /// An order that the backend chooses for each matrix. It repeats its bits on this backend, but other backends have
+    /// other bits.
     Own,
-    /// Atomics: differs from run to run.
+    /// Atomic additions: the order differs from run to run.
     Unordered,
 }
 
-/// A coefficient `host * (num[0]/den[0]) * (num[1]/den[1])` of device scalars, formed inside the kernel in that order
-/// (products first would underflow in f32). A missing numerator or denominator counts as 1, and a pair missing both is
-/// skipped.
+/// A coefficient `host * (num[0]/den[0]) * (num[1]/den[1])` of device scalars.
+///
+/// The kernel computes it in that order, because forming the products first would underflow in f32. A missing numerator
+/// or denominator counts as 1, and a pair without both is skipped.
 #[derive(Debug)]
 pub struct Coeff<'a, T, S> {
     /// The host's factor.
@@ -55,15 +58,15 @@ impl<T: Copy, S> Clone for Coeff<'_, T, S> {
 impl<T: Copy, S> Copy for Coeff<'_, T, S> {}
 
 impl<'a, T: Real, S> Coeff<'a, T, S> {
-    /// A number known to the host.
+    /// A number that the host knows.
     pub fn host(value: T) -> Self {
         Self { host: value, num: [None; 2], den: [None; 2] }
     }
-    /// 1.
+    /// The coefficient 1.
     pub fn one() -> Self {
         Self::host(T::one())
     }
-    /// 0.
+    /// The coefficient 0.
     pub fn zero() -> Self {
         Self::host(T::zero())
     }
@@ -75,12 +78,12 @@ impl<'a, T: Real, S> Coeff<'a, T, S> {
     pub fn ratio(num: &'a S, den: &'a S) -> Self {
         Self { host: T::one(), num: [Some(num), None], den: [Some(den), None] }
     }
-    /// This coefficient times `num / den`, in the second place.
+    /// This coefficient times `num / den`, as the second quotient.
     #[must_use]
     pub fn times_ratio(self, num: &'a S, den: &'a S) -> Self {
         Self { num: [self.num[0], Some(num)], den: [self.den[0], Some(den)], ..self }
     }
-    /// The negative (exact).
+    /// The negative of this coefficient (exact).
     #[must_use]
     pub fn negated(self) -> Self {
         Self { host: -self.host, ..self }
@@ -90,56 +93,59 @@ impl<'a, T: Real, S> Coeff<'a, T, S> {
 /// Vectors and scalars of element type `T` on a device.
 ///
 /// # Errors
-/// Of every operation, beside those that its text names: [`crate::Error::Shape`] unless its vectors have one length, with the outputs as
-/// they were; [`crate::Error::Device`] where the device fails.
+/// Beside the errors that its text names, every operation may return [`crate::Error::Shape`] unless its vectors have
+/// one length, with the outputs unchanged, and [`crate::Error::Device`] if the device fails.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a device with vectors of `{T}`",
     note = "devices are `Cpu` and `Cuda`, elements `f32` and `f64`; in generic code bound the device by `Backend<{T}>`",
     note = "an operation takes the device by reference, as its first argument: `&device`"
 )]
 pub trait Backend<T: Real>: Device {
-    /// A device vector of fixed length. Threads may own it in turn and share it.
+    /// A device vector of fixed length. Threads may share it.
     type Vector: Send + Sync;
-    /// A device scalar, as a vector.
+    /// A device scalar. Threads may share it.
     type Scalar: Send + Sync;
 
-    /// A vector of zeros. Allocates; may not be recorded.
+    /// Makes a vector of zeros. Allocates; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
     fn zeros(&self, len: usize) -> Result<Self::Vector>;
-    /// A copy of host data. Allocates; may not be recorded.
+    /// Copies host data to a new vector. Allocates; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
     fn upload(&self, host: &[T]) -> Result<Self::Vector>;
-    /// Overwrites a vector of the same length with host data. May not be recorded.
+    /// Overwrites a vector of the same length with host data. Must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless the lengths agree.
     fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()>;
-    /// A copy on the host. Blocks; may not be recorded.
+    /// Copies a vector to the host. Blocks; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
     fn download(&self, v: &Self::Vector) -> Result<Vec<T>>;
     /// Number of elements.
     fn len(&self, v: &Self::Vector) -> usize;
-    /// A scalar with a first value. Allocates; may not be recorded.
+    /// Makes a scalar with an initial value. Allocates; must not be recorded.
     fn scalar(&self, value: T) -> Result<Self::Scalar>;
-    /// A scalar's value on the host. Blocks; may not be recorded.
+    /// Returns the value of a scalar. Blocks; must not be recorded.
     fn download_scalar(&self, s: &Self::Scalar) -> Result<T>;
 
-    /// `count` scalars of one first value that are read together: see [`Backend::download_scalars`]. Allocates; may not be recorded.
-    /// A backend overrides the default, one allocation each, where scalars in a row are cheaper.
+    /// Makes `count` scalars with one initial value, which are read together: see [`Backend::download_scalars`].
+    /// Allocates; must not be recorded. The default makes one allocation per scalar; a backend overrides it if adjacent
+    /// scalars are cheaper.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
     fn scalars(&self, count: usize, value: T) -> Result<Vec<Self::Scalar>> {
         (0..count).map(|_| self.scalar(value)).collect()
     }
-    /// The values of several scalars on the host, in order. Blocks; may not be recorded. A backend overrides the default, one wait each, so
-    /// that neighbours of one [`Backend::scalars`] come in one transfer.
+    /// Returns the values of several scalars, in order. Blocks; must not be recorded.
+    ///
+    /// The default waits once per scalar. A backend overrides it to fetch neighbours from one [`Backend::scalars`] call
+    /// in one transfer.
     fn download_scalars(&self, scalars: &[Self::Scalar]) -> Result<Vec<T>> {
         scalars.iter().map(|s| self.download_scalar(s)).collect()
     }
@@ -176,34 +182,38 @@ pub trait Backend<T: Real>: Device {
     /// out <- coefficient.
     fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()>;
 
-    /// out <- x . y in the order [`Order::Tree`]: blocks of 1024 elements; inside a block 32 lanes, lane l taking elements
-    /// l, l + 32, ... by `fma` from +0; then a halving tree over the lanes (lane l += lane l + 16, 8, 4, 2, 1); the block
-    /// results are summed by the same rule (adding in place of `fma`) until one is left. The tree depends on the length
-    /// alone. An empty vector gives +0.
+    /// out <- x . y in the order [`Order::Tree`].
+    ///
+    /// The elements are cut into blocks of 1024. Inside a block, lane l of 32 takes elements l, l + 32, ... by `fma`
+    /// from +0; then a halving tree sums the lanes (lane l += lane l + 16, 8, 4, 2, 1). The block results are summed by
+    /// the same rule, with additions instead of `fma`, until one is left. So the tree depends only on the length. An
+    /// empty vector gives +0.
     #[doc(alias = "inner_product")]
     fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()>;
-    /// out <- sqrt(x . x), rounded correctly from the dot product's value.
+    /// out <- sqrt(x . x): the correctly rounded root of the dot product's value.
     #[doc(alias = "nrm2")]
     fn norm2(&self, gate: Gate<'_, Self>, x: &Self::Vector, out: &mut Self::Scalar) -> Result<()>;
 
-    /// Hands the monitor the squared residual norm of an iteration; the norm is its square root in `T`, then exact in f64.
-    /// A stopped monitor ignores it (the monitor is its own gate).
+    /// Hands the squared residual norm of an iteration to the monitor. The norm is its square root in `T`, which is
+    /// then exact in f64. A stopped monitor ignores it: the monitor is its own gate.
     ///
-    /// [`Phase::Full`] counts the iteration and then decides, the first that holds: the norm is infinite or NaN (a negative
-    /// square's root is NaN), `NotFinite(Residual)`; it is at most the threshold, `Converged`; it exceeds the divergence
-    /// limit, `Diverged`; the iteration limit is reached, `MaxIterations`. [`Phase::Half`] knows the first two alone:
-    /// `NotFinite(Residual)`, then `ConvergedHalf`. The history takes every norm of a full phase and the one that stops a
-    /// half phase, the norm that is not finite included.
+    /// [`Phase::Full`] counts the iteration and then stops for the first reason that holds: `NotFinite(Residual)` if
+    /// the norm is infinite or NaN (also for a negative square), `Converged` if it is at most the threshold, `Diverged`
+    /// if it exceeds the divergence limit, `MaxIterations` at the iteration limit. [`Phase::Half`] checks only the
+    /// first two: `NotFinite(Residual)`, then `ConvergedHalf`.
+    ///
+    /// The history takes every norm of a full phase, and the norm of a half phase only if it stops the iteration. A
+    /// norm that is not finite is included.
     fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()>;
-    /// Stops the monitor as `NotFinite(what)` if `value` is infinite or NaN, else as `NotPositive(what)` unless `value > 0`.
-    /// A stopped monitor ignores it.
+    /// Stops the monitor as `NotFinite(what)` if `value` is infinite or NaN, else as `NotPositive(what)` unless `value
+    /// > 0`. A stopped monitor ignores it.
     fn require_positive(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()>;
-    /// Stops the monitor as `NotFinite(what)` if `value` is infinite or NaN, else as `Zero(what)` if `value == 0` (of either
-    /// sign). A stopped monitor ignores it.
+    /// Stops the monitor as `NotFinite(what)` if `value` is infinite or NaN, else as `Zero(what)` if `value` is +0 or
+    /// -0. A stopped monitor ignores it.
     fn require_nonzero(&self, value: &Self::Scalar, what: Quantity, monitor: &mut Self::Monitor) -> Result<()>;
 
-    /// Fused: z <- d .* r; rz <- r . z, as a diagonal preconditioner is applied. The default body is the specification: an override has its
-    /// bits, and the suite compares the two.
+    /// Fused: z <- d .* r; rz <- r . z, as for a diagonal preconditioner. The default body is the specification: an
+    /// override gives the same bits, and the conformance suite compares the two.
     fn hadamard_dot(
         &self,
         gate: Gate<'_, Self>,
@@ -217,70 +227,74 @@ pub trait Backend<T: Real>: Device {
     }
 }
 
-/// Brings a host object onto the device, once. The host object is shared, so a backend in host memory copies nothing.
+/// Loads a host object onto the device, once. The host object is shared, so a backend in host memory copies nothing.
 ///
 /// # Safety
-/// Recorded steps contain operations with what is loaded. So every call of one of them ([`Spmv`], [`SpmvTransposed`], [`Spmm`],
-/// [`SparseVector`]) on the same resident enqueues the same work, and the buffers that it uses beside its operands are neither freed nor
-/// moved while the resident is borrowed, also not through interior mutability: a captured graph has their addresses. An operation
-/// that cannot keep to this refuses to be recorded.
+/// Recorded steps contain operations with loaded objects. So every call of one of them ([`Spmv`], [`SpmvTransposed`],
+/// [`Spmm`], [`SparseVector`], the numeric phases of [`crate::Spgemm`] and [`crate::Transpose`]) on the same resident
+/// must enqueue the same work. The buffers that it uses besides its operands must be neither freed nor moved while the
+/// resident is borrowed, not even through interior mutability, because a captured graph holds their addresses. An
+/// operation that cannot meet this must refuse to be recorded.
 #[diagnostic::on_unimplemented(
     message = "`{H}` cannot be loaded on the device `{Self}`",
     note = "what is loaded is a host object: a storage format such as `Csr<f64>`, a plan of a triangle, a symbolic factorisation",
     note = "in generic code bound the device by the operation that is needed, such as `Spmv<{H}>`, or by `EveryFormat<T>`"
 )]
 pub unsafe trait Load<H>: Device {
-    /// What lies on the device. Threads may own it in turn and share it. It borrows nothing, so that its type can be asked for at run time
+    /// The object on the device. Threads may share it. It borrows nothing, so its type can be identified at run time
     /// ([`crate::Operator::stored`]).
     type Resident: Send + Sync + 'static;
-    /// Loads. Allocates; may not be recorded.
+    /// Loads the object. Allocates; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`], [`crate::Error::Unsupported`].
     fn load(&self, host: Arc<H>) -> Result<Self::Resident>;
-    /// Bytes of the stored arrays and of y = A x, where a matrix is kept in less than the host's
-    /// ([`spandrel_formats::Traffic::storage`], [`spandrel_formats::Traffic::spmv_bytes`]); `None` where these hold.
+    /// Bytes of the stored arrays and bytes of y = A x, if the device keeps the matrix in fewer bytes than the host.
+    /// `None` means that [`spandrel_formats::Traffic::storage`] and [`spandrel_formats::Traffic::spmv_bytes`] hold.
     fn traffic(&self, _resident: &Self::Resident) -> Option<(u64, u64)> {
         None
     }
-    /// Whether values of f64 are kept in f32, which holds every one of them: products have the same bits.
+    /// Returns true if f64 values are kept in f32 because every one of them fits exactly. Products then have the same
+    /// bits.
     fn is_narrow(&self, _resident: &Self::Resident) -> bool {
         false
     }
 }
 
-/// What [`Convert::convert`] makes: the resident form and what is said of a loaded one.
+/// What [`Convert::convert`] returns: the resident form and its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Converted<R> {
-    /// What lies on the device.
+    /// The matrix on the device.
     pub resident: R,
     /// [`Format::nnz`].
     pub nnz: usize,
-    /// Bytes of the stored arrays, [`spandrel_formats::Traffic::storage`] or as [`Load::traffic`] says.
+    /// Bytes of the stored arrays: [`spandrel_formats::Traffic::storage`], or as [`Load::traffic`] says.
     pub storage: u64,
-    /// Bytes of a product, [`spandrel_formats::Traffic::spmv_bytes`] or as [`Load::traffic`] says.
+    /// Bytes of one product: [`spandrel_formats::Traffic::spmv_bytes`], or as [`Load::traffic`] says.
     pub spmv_bytes: u64,
 }
 
-/// Makes one resident form of another without bringing the matrix to the host: bit for bit what [`Load::load`] makes of `B::from_csr` of the
-/// host's matrix, and refused where that refuses. Both stay.
+/// Converts one resident format to another without bringing the matrix to the host.
 ///
-/// It pays where the matrix lies on the device already: the host's way reads and writes every entry at the host's memory bandwidth and
-/// sends the result over the bus (3.6 GB for 27 diagonals of 16.7 million rows of f64), this one moves the same bytes in the device's
-/// memory, some hundred times as fast.
+/// The result is bit for bit what [`Load::load`] makes of `B::from_csr` of the host's matrix, and it is refused for the
+/// same matrices. Both matrices stay.
+///
+/// This pays if the matrix is already on the device. The host would read and write every entry at its own memory
+/// bandwidth and send the result over the bus (3.6 GB for 27 diagonals of 16.7 million rows of f64). The device moves
+/// the same bytes in its own memory, about a hundred times as fast.
 pub trait Convert<A: Format, B: Format<Value = A::Value>>: Load<A> + Load<B> {
-    /// Converts. Blocks; allocates; may not be recorded.
+    /// Converts the matrix. Blocks; allocates; must not be recorded.
     ///
     /// # Errors
-    /// [`crate::Error::Format`] where `B::from_csr` refuses the matrix; [`crate::Error::OutOfMemory`]; [`crate::Error::Device`] while a step
-    /// is recorded.
+    /// [`crate::Error::Format`] if `B::from_csr` would refuse the matrix; [`crate::Error::OutOfMemory`];
+    /// [`crate::Error::Device`] while a step is being recorded.
     fn convert(&self, from: &<Self as Load<A>>::Resident) -> Result<Converted<<Self as Load<B>>::Resident>>;
 }
 
-/// y <- a A x + b y for one storage format: x has as many elements as A has columns, y as many as A has rows.
+/// y <- a A x + b y for one storage format. x has as many elements as A has columns, and y as many as A has rows.
 ///
 /// # Errors
-/// [`crate::Error::Shape`] for other lengths, with y as it was; [`crate::Error::Device`] where the device fails.
+/// [`crate::Error::Shape`] for other lengths, with y unchanged; [`crate::Error::Device`] if the device fails.
 #[doc(alias = "matvec")]
 #[doc(alias = "gemv")]
 #[diagnostic::on_unimplemented(
@@ -292,8 +306,10 @@ pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
     /// The order in which a row of this format is summed on this device.
     fn order(&self) -> Order;
 
-    /// Per row: acc from +0 through the stored entries by `fma`, then y <- fma(a, acc, b*y); with b = 0, y <- a*acc and y is
-    /// never read. Later blocks of HYB, HEC and HMEC continue the same accumulator; BSRX touches only the rows of its mask.
+    /// Computes y <- fma(a, acc, b*y), where acc sums the stored entries of the row by `fma` from +0. If b = 0, y <-
+    /// a*acc and y is never read.
+    ///
+    /// Later blocks of HYB, HEC and HMEC continue the same accumulator. BSRX touches only the rows of its mask.
     fn spmv(
         &self,
         gate: Gate<'_, Self>,
@@ -304,7 +320,7 @@ pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
         y: &mut Self::Vector,
     ) -> Result<()>;
 
-    /// Fused: y <- A x; wy <- w . y; and, where asked for, yy <- y . y. `w` may be `x`.
+    /// Fused: y <- A x; wy <- w . y; and, if asked for, yy <- y . y. `w` may be `x`.
     fn spmv_dot(
         &self,
         gate: Gate<'_, Self>,
@@ -333,7 +349,7 @@ pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
 pub trait SpmvTransposed<F: Format>: Spmv<F> {
     /// The order in which an element of y is summed on this device.
     fn transposed_order(&self) -> Order;
-    /// As [`Spmv::spmv`] with A^T: x has `nrows` elements, y `ncols`.
+    /// As [`Spmv::spmv`] with A^T: x has `nrows` elements and y has `ncols`.
     fn spmv_transposed(
         &self,
         gate: Gate<'_, Self>,
@@ -345,8 +361,10 @@ pub trait SpmvTransposed<F: Format>: Spmv<F> {
     ) -> Result<()>;
 }
 
-/// Y <- a A X + b Y, where X (ncols x k) and Y (nrows x k) are tall column-major blocks in one vector each, for the formats
-/// that offer it (CSR, SELL, DIA, BSR). Each column has the bits of the [`Spmv::spmv`] of that column.
+/// Y <- a A X + b Y for several columns at once, for the formats that offer it (CSR, SELL, DIA, BSR).
+///
+/// X (ncols x k) and Y (nrows x k) are tall column-major blocks in one vector each. Each column has the same bits as
+/// [`Spmv::spmv`] of that column.
 #[doc(alias = "matmat")]
 #[doc(alias = "gemm")]
 #[diagnostic::on_unimplemented(
@@ -354,7 +372,7 @@ pub trait SpmvTransposed<F: Format>: Spmv<F> {
     note = "CSR, SELL, DIA and BSR offer it; with another format, multiply column by column"
 )]
 pub trait Spmm<F: Format>: Spmv<F> {
-    /// Multiplies `k` columns at once: X has `ncols * k` elements, Y `nrows * k`, else [`crate::Error::Shape`].
+    /// Multiplies `k` columns at once. [`crate::Error::Shape`] unless X has `ncols * k` and Y `nrows * k` elements.
     fn spmm(
         &self,
         gate: Gate<'_, Self>,
@@ -367,10 +385,12 @@ pub trait Spmm<F: Format>: Spmv<F> {
     ) -> Result<()>;
 }
 
-/// Level 1 with a sparse vector s of length `n`, which is that of the vectors y. The bits are the same on every backend.
+/// Vector operations with a sparse vector s whose length `n` is that of the vectors y. The bits are the same on every
+/// backend.
 ///
 /// # Errors
-/// [`crate::Error::Shape`] for a y of another length, with the outputs as they were; [`crate::Error::Device`] where the device fails.
+/// [`crate::Error::Shape`] for a y of another length, with the outputs unchanged; [`crate::Error::Device`] if the
+/// device fails.
 pub trait SparseVector<T: Real>: Load<SparseVec<T>> + Backend<T> {
     /// `y[i] <- fma(a, s[i], y[i])` at the stored entries.
     fn sparse_axpy(
@@ -380,7 +400,7 @@ pub trait SparseVector<T: Real>: Load<SparseVec<T>> + Backend<T> {
         s: &Self::Resident,
         y: &mut Self::Vector,
     ) -> Result<()>;
-    /// out <- s . y over the stored entries, in the tree of [`Backend::dot`] over the packed entries.
+    /// out <- s . y over the stored entries, by the tree of [`Backend::dot`] over the packed entries.
     fn sparse_dot(
         &self,
         gate: Gate<'_, Self>,
@@ -388,10 +408,10 @@ pub trait SparseVector<T: Real>: Load<SparseVec<T>> + Backend<T> {
         y: &Self::Vector,
         out: &mut Self::Scalar,
     ) -> Result<()>;
-    /// s's values <- y at the stored positions; the pattern stays.
+    /// s's values <- y at the stored positions. The pattern stays.
     fn gather(&self, gate: Gate<'_, Self>, y: &Self::Vector, s: &mut Self::Resident) -> Result<()>;
     /// y at the stored positions <- s's values.
     fn scatter(&self, gate: Gate<'_, Self>, s: &Self::Resident, y: &mut Self::Vector) -> Result<()>;
-    /// The packed values on the host. Blocks.
+    /// Copies the packed values to the host. Blocks.
     fn download_sparse(&self, s: &Self::Resident) -> Result<Vec<T>>;
 }

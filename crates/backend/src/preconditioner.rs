@@ -1,4 +1,4 @@
-//! M^-1 as solvers see it.
+//! Preconditioners as solvers see them.
 
 use std::fmt;
 use std::rc::Rc;
@@ -9,13 +9,15 @@ use spandrel_formats::Real;
 use crate::error::expect_len;
 use crate::{Backend, Gate, HostMemory, Result};
 
-/// M^-1 as solvers see it: z <- M^-1 r, both of [`Preconditioner::len`] elements. CG needs it symmetric and positive definite.
+/// A preconditioner as solvers see it: z <- M^-1 r, where both have [`Preconditioner::len`] elements. CG needs it
+/// symmetric and positive definite.
 ///
 /// # Errors
 /// Those of the operations that it enqueues.
 ///
 /// # Safety
-/// As that of [`crate::Operator`]: it is recorded too, and [`Preconditioner::is_identity`] does not change.
+/// As for [`crate::Operator`], because it is recorded too. In addition, [`Preconditioner::is_identity`] does not
+/// change.
 #[doc(alias = "LinearOperator")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a preconditioner on the device `{B}` for elements of type `{T}`",
@@ -25,27 +27,29 @@ use crate::{Backend, Gate, HostMemory, Result};
 )]
 #[allow(clippy::len_without_is_empty)] // a size that it fits, not a count of what it holds
 pub unsafe trait Preconditioner<T: Real, B: Backend<T>> {
-    /// Number of rows it fits, or `None` for any.
+    /// Number of rows that it fits, or `None` for any.
     fn len(&self) -> Option<usize>;
-    /// Whether it is the identity, so that a solver may use r instead of z.
+    /// Returns true if it is the identity, so that a solver may use r instead of z.
     fn is_identity(&self) -> bool {
         false
     }
-    /// z <- M^-1 r, z as a whole: it is not read. Enqueues; may be recorded; nothing is written where the gate is closed.
+    /// z <- M^-1 r. It writes all of z and does not read it. Enqueues; may be recorded; writes nothing if the gate is
+    /// closed.
     #[doc(alias = "psolve")]
     #[doc(alias = "precondition")]
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> Result<()>;
-    /// z <- M^-1 r; rz <- r . z. The default is the specification: an override has its bits.
+    /// z <- M^-1 r; rz <- r . z. The default body is the specification: an override gives the same bits.
     fn apply_dot(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector, rz: &mut B::Scalar) -> Result<()> {
         self.apply(be, gate, r, z)?;
         be.dot(gate, r, z, rz)
     }
 }
 
-/// A pointer to a preconditioner is one.
+/// A pointer to a preconditioner is a preconditioner.
 macro_rules! pointers {
     ($($Pointer:ty),*) => { $(
-        // SAFETY: every operation is that of what the pointer leads to, whose buffers do not move with it.
+        // SAFETY: every operation is forwarded to the preconditioner behind the pointer, whose buffers do not move with
+        // the pointer.
         unsafe impl<T: Real, B: Backend<T>, M: Preconditioner<T, B> + ?Sized> Preconditioner<T, B> for $Pointer {
             fn len(&self) -> Option<usize> {
                 (**self).len()
@@ -71,7 +75,7 @@ macro_rules! pointers {
 }
 pointers!(Box<M>, Rc<M>, Arc<M>, &M);
 
-/// A preconditioner of a function over slices, made by [`from_fn`].
+/// A preconditioner that applies a function over slices, made by [`from_fn`].
 pub struct FromFn<F> {
     n: usize,
     f: F,
@@ -83,10 +87,11 @@ impl<F> fmt::Debug for FromFn<F> {
     }
 }
 
-/// The preconditioner for `n` rows that `f(r, z)` applies: z <- M^-1 r, every element of z. What z holds before is of no account. `f` is
-/// not called where the gate is closed.
+/// Makes a preconditioner for `n` rows from `f(r, z)`, which computes z <- M^-1 r and writes every element of z. The
+/// old z has no meaning. `f` is not called if the gate is closed.
 ///
-/// It runs on a device in host memory, which is the CPU. No `unsafe` is needed there, because nothing is recorded: see [`HostMemory`].
+/// The preconditioner runs on a device in host memory, that is, on the CPU. No `unsafe` is needed there because nothing
+/// is recorded: see [`HostMemory`].
 ///
 /// ```
 /// use spandrel_backend::preconditioner;
@@ -100,7 +105,8 @@ pub fn from_fn<T: Real, F: Fn(&[T], &mut [T])>(n: usize, f: F) -> FromFn<F> {
     FromFn { n, f }
 }
 
-// SAFETY: a device in host memory records nothing and calls the function anew each time; that it may do something else then is no harm.
+// SAFETY: a device in host memory records nothing and calls the function again each time, so the function may act
+// differently on each call.
 unsafe impl<T: Real, B: HostMemory<T>, F: Fn(&[T], &mut [T])> Preconditioner<T, B> for FromFn<F> {
     fn len(&self) -> Option<usize> {
         Some(self.n)

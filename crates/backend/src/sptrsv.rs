@@ -1,4 +1,4 @@
-//! Triangular solve: the operation, and the place where its sizes are checked.
+//! The triangular solve: the operation, and the type that checks its sizes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle};
 use crate::error::{expect_columns, expect_len};
 use crate::{Backend, Error, Gate, Load, Order, Result};
 
-/// x <- T^-1 b (or T^-T b) for one plan.
+/// x <- T^-1 b (or T^-T b) by one plan.
 ///
-/// A plan's state on the device (flags, tickets, epochs) belongs to its resident and is advanced by the kernels themselves, so that a
-/// replayed graph goes on where the last solve ended; nothing is cleared by the host between solves. Two solves with one resident are
-/// ordered by the queue.
+/// The state of a plan on the device (flags, tickets, epochs) belongs to the resident. The kernels advance it
+/// themselves, so a replayed graph continues where the last solve ended and the host clears nothing between solves. The
+/// queue orders two solves with one resident.
 #[doc(alias = "trsv")]
 #[doc(alias = "spsv")]
 #[doc(alias = "trisolve")]
@@ -21,17 +21,21 @@ use crate::{Backend, Error, Gate, Load, Order, Result};
     note = "in generic code bound the device by `Sptrsv<{P}>`, or by `EveryPlan<T>` for the plans of the registry"
 )]
 pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
-    /// The order in which a row of this system is summed on this device: [`Order::Stored`] is the order of
-    /// [`spandrel_sptrsv::serial`], and gives its bits.
+    /// The order in which a row of this system is summed on this device. [`Order::Stored`] is the order of
+    /// [`spandrel_sptrsv::serial`] and gives its bits.
     fn sptrsv_order(&self, m: &Self::Resident, system: System) -> Order;
 
-    /// x <- T^-1 b, or T^-T b, for `k` right-hand sides, tall column-major blocks of `nrows` elements each in one vector. What x held
-    /// before is not read. Each column has the bits of the solve of that column alone. Enqueues; may be recorded.
+    /// Computes x <- T^-1 b, or T^-T b, for `k` right-hand sides. `b` and `x` are tall column-major blocks of `nrows *
+    /// k` elements in one vector each.
+    ///
+    /// The old x is not read. Each column has the same bits as a solve of that column by itself. Enqueues; may be
+    /// recorded.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless b and x have `nrows * k` elements, with x as it was; [`Error::Unsupported`], or [`Error::Triangle`] of
-    /// [`spandrel_sptrsv::Error::NotAnalyzed`], for the transposed system of a plan that was analysed for the plain one ([`Tri`] says the
-    /// former of every plan); [`Error::Device`] where the device fails.
+    /// - [`Error::Shape`] unless b and x have `nrows * k` elements; x is then unchanged.
+    /// - [`Error::Unsupported`], or [`Error::Triangle`] with [`spandrel_sptrsv::Error::NotAnalyzed`], for a transposed
+    ///   system if the plan was analysed for the plain one. [`Tri`] returns the former for every plan.
+    /// - [`Error::Device`] if the device fails.
     fn sptrsv(
         &self,
         gate: Gate<'_, Self>,
@@ -42,7 +46,7 @@ pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
         x: &mut Self::Vector,
     ) -> Result<()>;
 
-    /// As [`Sptrsv::sptrsv`] with b in x: the same bits.
+    /// As [`Sptrsv::sptrsv`], with b given in x. The bits are the same.
     ///
     /// # Errors
     /// As [`Sptrsv::sptrsv`].
@@ -55,25 +59,29 @@ pub trait Sptrsv<P: Plan>: Load<P> + Backend<P::Value> {
         x: &mut Self::Vector,
     ) -> Result<()>;
 
-    /// Takes over the values of a plan that was [`Plan::update`]d since it was loaded; the pattern is that of the resident. Addresses
-    /// stay, so recorded steps see the new values. May not be recorded.
+    /// Takes over the values of a plan that [`Plan::update`] has changed since it was loaded; the pattern must be that
+    /// of the resident. Addresses stay the same, so recorded steps see the new values. Must not be recorded.
     ///
     /// # Errors
     /// [`Error::Shape`] unless the plan has as many rows and entries as the resident.
     fn update(&self, m: &mut Self::Resident, plan: &Arc<P>) -> Result<()>;
 
-    /// As [`Sptrsv::update`] with values that are on the device, in the order of the triangle's stored entries; `plan` is that of the
-    /// resident, for its pattern, and keeps its own values. Enqueues, and allocates the first time; may not be recorded. The same bits
-    /// as an update with these values.
+    /// As [`Sptrsv::update`], with values that are on the device, in the order of the triangle's stored entries.
+    ///
+    /// `plan` is that of the resident; it supplies the pattern and keeps its own values. The result has the same bits
+    /// as an update with these values from the host. Enqueues, and allocates the first time; must not be recorded.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless there are as many values as entries; [`Error::OutOfMemory`]. A zero on the diagonal is refused by a backend
-    /// that has the values in host memory, with the resident as before; elsewhere its reciprocal is infinite.
+    /// [`Error::Shape`] unless there are as many values as entries; [`Error::OutOfMemory`]. A backend with the values
+    /// in host memory refuses a zero on the diagonal and leaves the resident unchanged. On other backends the
+    /// reciprocal of that zero is infinite.
     fn update_from(&self, m: &mut Self::Resident, plan: &Arc<P>, values: &Self::Vector) -> Result<()>;
 }
 
-/// A triangle on a device: its resident form, and what the host keeps of it. That is the plan, or its [`crate::analyze::Sizes`] alone where the plan was
-/// made on the device ([`crate::ResidentTri`]).
+/// A triangle on a device: its resident form and what the host keeps of it.
+///
+/// The host keeps the plan, or only its [`crate::analyze::Sizes`] if the plan was made on the device
+/// ([`crate::ResidentTri`]).
 pub struct Tri<B: Load<P>, P, H = Arc<P>> {
     pub(crate) resident: B::Resident,
     pub(crate) nrows: usize,
@@ -103,11 +111,11 @@ impl<B: Load<P>, P: Plan, H> Tri<B, P, H> {
     pub fn triangle(&self) -> Triangle {
         self.triangle
     }
-    /// What stands on its diagonal.
+    /// What the diagonal holds.
     pub fn diagonal(&self) -> Diagonal {
         self.diagonal
     }
-    /// The systems it was analysed for.
+    /// The systems for which it was analysed.
     pub fn systems(&self) -> Systems {
         self.systems
     }
@@ -118,7 +126,7 @@ impl<B: Load<P>, P: Plan, H> Tri<B, P, H> {
 }
 
 impl<B: Load<P>, P: Plan> Tri<B, P> {
-    /// Loads a plan. Blocks as the copy does; may not be recorded.
+    /// Loads a plan. Blocks while it is copied; must not be recorded.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Unsupported`].
@@ -135,10 +143,10 @@ impl<B: Load<P>, P: Plan> Tri<B, P> {
 }
 
 impl<P: Plan, B: Sptrsv<P>, H> Tri<B, P, H> {
-    /// Whether it is solved with `k` columns of operands of these lengths.
+    /// Checks that the operands have `k` columns and that the plan was analysed for `system`.
     ///
     /// # Errors
-    /// [`Error::Shape`] for the first length that is another; then [`Error::Unsupported`].
+    /// [`Error::Shape`] for the first wrong length; then [`Error::Unsupported`].
     fn check<const N: usize>(&self, system: System, k: usize, lengths: [(&'static str, usize); N]) -> Result<()> {
         lengths.into_iter().try_for_each(|(what, found)| expect_columns("sptrsv", what, found, self.nrows, k))?;
         if self.systems.hold(system) {
@@ -147,7 +155,7 @@ impl<P: Plan, B: Sptrsv<P>, H> Tri<B, P, H> {
         Err(Error::Unsupported { op: "sptrsv", noun: P::NAME, why: spandrel_sptrsv::Error::NotAnalyzed.to_string() })
     }
 
-    /// x <- T^-1 b or T^-T b, sizes checked. See [`Sptrsv::sptrsv`].
+    /// x <- T^-1 b or T^-T b, after a check of the sizes. See [`Sptrsv::sptrsv`].
     ///
     /// # Errors
     /// [`Error::Shape`] unless b and x have `nrows` elements; [`Error::Unsupported`].
@@ -156,7 +164,7 @@ impl<P: Plan, B: Sptrsv<P>, H> Tri<B, P, H> {
         be.sptrsv(gate, system, &self.resident, 1, b, x)
     }
 
-    /// As [`Tri::sptrsv`] with b in x.
+    /// As [`Tri::sptrsv`], with b given in x.
     ///
     /// # Errors
     /// As [`Tri::sptrsv`].
@@ -165,7 +173,7 @@ impl<P: Plan, B: Sptrsv<P>, H> Tri<B, P, H> {
         be.sptrsv_in_place(gate, system, &self.resident, 1, x)
     }
 
-    /// Several right-hand sides, sizes checked. See [`Sptrsv::sptrsv`].
+    /// Solves for `k` right-hand sides, after a check of the sizes. See [`Sptrsv::sptrsv`].
     ///
     /// # Errors
     /// [`Error::Shape`] unless B and X have `nrows * k` elements; [`Error::Unsupported`].
@@ -184,16 +192,18 @@ impl<P: Plan, B: Sptrsv<P>, H> Tri<B, P, H> {
 }
 
 impl<P: Plan, B: Sptrsv<P>> Tri<B, P> {
-    /// New values, in the order of the triangle's stored entries, without a new analysis. Blocks; may not be recorded.
+    /// Sets new values, in the order of the triangle's stored entries, without a new analysis. Blocks; must not be
+    /// recorded.
     ///
     /// # Errors
-    /// [`Error::Triangle`] for a zero on the diagonal or a wrong number of values; everything is then as before.
+    /// [`Error::Triangle`] for a zero on the diagonal or a wrong number of values; nothing is then changed.
     pub fn update(&mut self, be: &B, values: &[P::Value]) -> Result<()> {
         Arc::make_mut(&mut self.host).update(values)?;
         be.update(&mut self.resident, &self.host)
     }
 
-    /// New values from the device, sizes checked. [`Tri::plan`] keeps its own. See [`Sptrsv::update_from`].
+    /// Sets new values from the device, after a check of the sizes. [`Tri::plan`] keeps its old values. See
+    /// [`Sptrsv::update_from`].
     ///
     /// # Errors
     /// As [`Sptrsv::update_from`].

@@ -1,20 +1,23 @@
-//! New values on the pattern of a resident matrix: what changes from step to step of a time or Newton iteration.
+//! New values on the pattern of a resident matrix, as in each step of a time or Newton iteration.
 
 use spandrel_formats::Format;
 
 use crate::ops::{Backend, Load};
 use crate::{Mat, Result};
 
-/// Overwrites the values of a resident matrix, one for each stored entry in the storage's order; pattern, plan and addresses stay, so that
-/// what was recorded with it goes on with the new ones. Products have the bits of a matrix loaded with them.
+/// Overwrites the values of a resident matrix: one value per stored entry, in the storage's order.
+///
+/// Pattern, plan and addresses stay the same, so recorded steps continue with the new values. Products have the same
+/// bits as those of a matrix loaded with these values.
 pub trait UpdateValues<F: Format>: Load<F> + Backend<F::Value> {
-    /// Values of the host. Returns once they have been read; may not be recorded.
+    /// Sets values from the host. Returns once they have been read; must not be recorded.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] unless there are as many as entries, with nothing changed; [`crate::Error::Device`] while a step is recorded.
+    /// [`crate::Error::Shape`] unless there are as many values as entries, with nothing changed;
+    /// [`crate::Error::Device`] while a step is being recorded.
     fn update_values(&self, m: &mut Self::Resident, values: &[F::Value]) -> Result<()>;
 
-    /// Values that are on the device. Does not block on a GPU; may not be recorded.
+    /// Sets values that are on the device. Does not block on a GPU; must not be recorded.
     ///
     /// # Errors
     /// As [`UpdateValues::update_values`].
@@ -22,19 +25,19 @@ pub trait UpdateValues<F: Format>: Load<F> + Backend<F::Value> {
 }
 
 impl<F: Format, B: UpdateValues<F>> Mat<B, F> {
-    /// New values, one for each entry in the storage's order. See [`UpdateValues::update_values`]. A preconditioner made of the old ones
-    /// stays as it is and has an update of its own.
+    /// Sets new values, one per entry in the storage's order. See [`UpdateValues::update_values`]. A preconditioner
+    /// made from the old values is not changed; update it as well.
     ///
     /// # Errors
-    /// As there.
+    /// As [`UpdateValues::update_values`].
     pub fn update_values(&mut self, be: &B, values: &[F::Value]) -> Result<()> {
         be.update_values(self.resident_mut(), values)
     }
 
-    /// The same with values that are on the device. See [`UpdateValues::update_values_from`].
+    /// Sets new values that are on the device. See [`UpdateValues::update_values_from`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`UpdateValues::update_values_from`].
     pub fn update_values_from(&mut self, be: &B, values: &B::Vector) -> Result<()> {
         be.update_values_from(self.resident_mut(), values)
     }

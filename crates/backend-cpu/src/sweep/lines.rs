@@ -1,7 +1,8 @@
 //! The kinds of a grid's lines: which neighbours the rows of a line have.
 //!
-//! Neighbours in other lines are there for a whole line or not at all, so a line is described by its (y, z); few kinds occur, as many as
-//! the stencil is cut differently by the sides of the grid. Along x the rows of `interior` have all of the line's neighbours.
+//! A neighbour on another line exists for a whole line or not at all, so a line's neighbours depend on its (y, z).
+//! There are few kinds: as many as there are ways in which the sides of the grid cut the stencil. Along x, the rows of
+//! `interior` have all of the line's neighbours.
 
 use std::ops::Range;
 
@@ -10,19 +11,20 @@ use spandrel_sptrsv::sweep::Lattice;
 
 use super::rows::MAX_RUNS;
 
-/// Lines whose rows have the same neighbours. The terms are those of the stencil that the line has, in its order.
+/// A kind of line: its rows have the same neighbours. The terms are those of the stencil that exist on the line, in the
+/// stencil's order.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
-    /// Difference of a term along the line.
+    /// Difference along the line, for each term.
     pub(super) dx: Vec<isize>,
-    /// Difference of a term's row.
+    /// Difference of the row numbers, for each term.
     pub(super) shift: Vec<isize>,
-    /// Place of a term in the stencil.
+    /// Position in the stencil, for each term.
     pub(super) place: Vec<usize>,
-    /// Lengths of the runs of neighbouring rows among the terms, the first in the lowest four bits: 0x13 for three terms side by side
-    /// and one. 0 where the last term is not the row before, or that is too narrow for the runs.
+    /// Lengths of the runs of neighbouring rows among the terms, the first in the lowest four bits: 0x13 stands for
+    /// three adjacent terms and then one. 0 if the last term is not the preceding row, or if the runs do not fit here.
     pub(super) runs: u64,
-    /// x of the rows with all terms.
+    /// x of the rows that have all terms.
     pub(super) interior: Range<usize>,
 }
 
@@ -31,7 +33,7 @@ pub(super) struct Kind {
 pub(super) struct Lines {
     size: [usize; 3],
     kinds: Vec<Kind>,
-    /// A kind is `kinds[of_y[y] + of_z[z]]`.
+    /// The kind of a line is `kinds[of_y[y] + of_z[z]]`.
     of_y: Vec<u32>,
     of_z: Vec<u32>,
 }
@@ -63,7 +65,7 @@ impl Lines {
         Self { size, kinds, of_y, of_z }
     }
 
-    /// Points of a line.
+    /// Number of points per line.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.size[0]
@@ -77,7 +79,7 @@ impl Lines {
     }
 }
 
-/// [`Kind::runs`].
+/// Computes [`Kind::runs`].
 fn runs(shift: &[isize]) -> u64 {
     let lengths: Vec<u64> = shift.chunk_by(|a, b| a + 1 == *b).map(|run| run.len() as u64).collect();
     if shift.last() != Some(&-1) || lengths.len() > MAX_RUNS || lengths.iter().any(|&length| length > 15) {
@@ -86,8 +88,8 @@ fn runs(shift: &[isize]) -> u64 {
     lengths.iter().rev().fold(0, |all, length| all << 4 | length)
 }
 
-/// For each coordinate of 0..n the number of its cut, and for each cut the first coordinate that has it: coordinates are of one cut
-/// where the same differences lead outside.
+/// Groups the coordinates 0..n by which differences lead outside the grid. Returns the group of each coordinate and the
+/// first coordinate of each group.
 fn cuts(n: usize, differences: impl Iterator<Item = i32>) -> (Vec<u32>, Vec<usize>) {
     let mut differences: Vec<i64> = differences.map(i64::from).collect();
     differences.sort_unstable();
@@ -100,7 +102,7 @@ fn cuts(n: usize, differences: impl Iterator<Item = i32>) -> (Vec<u32>, Vec<usiz
     let of = (0..n)
         .map(|at| {
             let cut = outside(at);
-            // Neighbouring coordinates are alike as a rule.
+            // Neighbouring coordinates are usually alike.
             let known = found.iter().rposition(|f| f.0 == cut);
             known.unwrap_or_else(|| {
                 found.push((cut, at));

@@ -1,14 +1,15 @@
-//! The sweep on the CPU: along the lines of the grid, no index read, planes (or lines) of the grid pipelined over threads.
+//! The sweep on the CPU: rows are solved along the lines of the grid without reading an index, and planes or lines are
+//! pipelined over threads.
 //!
-//! Layout: of a whole lattice the triangle's own values, whose rows begin where `row_ptr` says for a line's first row and at a fixed
-//! distance after; otherwise an index-free copy, `[row][stencil]` with zeros for absent neighbours, rows in the order of the lower
-//! triangle. The transposed system has an index-free copy of its own, as the lower triangle of the mirrored grid: gathered from T, the terms of
-//! a row stand in as many cache lines, and the solve takes over twice as long.
-//! Threads: see [`schedule`]. Any number gives the same bits.
-//! Order: [`spandrel_sptrsv::serial`]'s. Zeros that stand for absent neighbours are multiplied: see [`spandrel_sptrsv::sweep`].
-//! Cost: |T| (stored values + 2 rows) bytes for T x = b on a whole lattice; 3 rows, for the reciprocals of the diagonal, otherwise, unless
-//! it is 1. Memory: |T| (stencil x rows) for each copy.
-//! References: StructMG (arXiv 2506.21932) for lines that wait at the ends of ranges alone; Chen, Yang, Liu, Ma 2023.
+//! Layout: a whole lattice uses the triangle's own values. The first row of a line begins where `row_ptr` says, and the
+//! others follow at a fixed distance. Any other lattice has an index-free copy, `[row][stencil]`, with zeros for absent
+//! neighbours and rows in the order of the lower triangle. The transposed system has an index-free copy of its own, as
+//! the lower triangle of the mirrored grid. Gathered from T instead, each term of a row would be in another cache line,
+//! and the solve would take more than twice as long. Threads: see [`schedule`]. Any number gives the same bits.
+//! Order: [`spandrel_sptrsv::serial`]'s. Zeros for absent neighbours are multiplied: see [`spandrel_sptrsv::sweep`].
+//! Cost: |T| (stored values + 2 rows) bytes for T x = b on a whole lattice. Otherwise 3 rows instead of 2, for the
+//! reciprocals of the diagonal, unless it is 1. Memory: |T| (stencil x rows) per copy.
+//! References: StructMG (arXiv 2506.21932) for lines that wait only at the ends of ranges; Chen, Yang, Liu, Ma 2023.
 
 mod lines;
 mod rows;
@@ -30,8 +31,8 @@ use crate::sptrsv::Solve;
 use crate::vector::out_of_memory;
 use crate::{Cpu, CpuCsr};
 
-/// A plan, shared with the host, the kinds of its lines and index-free values: those of T unless its lattice is whole, those of T^T where the plan
-/// holds that system.
+/// A plan, shared with the host, with the kinds of its lines and its index-free values. T has index-free values unless
+/// its lattice is whole, and T^T has them if the plan was analysed for it.
 #[derive(Clone, Debug)]
 pub struct CpuSweep<T> {
     plan: Arc<Sweep<T>>,
@@ -40,17 +41,18 @@ pub struct CpuSweep<T> {
     transposed: Option<Arc<Vec<T>>>,
 }
 
-/// Elements of the values index-free.
+/// Number of elements of the index-free values.
 fn places<T: Real>(plan: &Sweep<T>) -> usize {
     plan.matrix().nrows().saturating_mul(plan.lattice().offsets().len())
 }
 
-/// Whether the solve of `system` runs against memory.
+/// Returns true if the solve of `system` runs from the end of memory to its start.
 fn is_flipped(triangle: Triangle, system: System) -> bool {
     (triangle == Triangle::Upper) != (system == System::Transposed)
 }
 
-/// The values of T or T^T index-free, over `out`: where the solve runs against memory from the end, so that they run as it does.
+/// Writes the index-free values of T or T^T to `out`. If the solve runs from the end of memory, the values are stored
+/// from the end as well.
 fn fill<T: Real>(plan: &Sweep<T>, system: System, out: &mut [T]) {
     let (matrix, lattice) = (plan.matrix(), plan.lattice());
     let (n, stencil, [nx, ny, nz]) = (matrix.nrows(), lattice.offsets(), lattice.size());
@@ -60,7 +62,7 @@ fn fill<T: Real>(plan: &Sweep<T>, system: System, out: &mut [T]) {
     let (flip, len) = (is_flipped(matrix.triangle(), system), out.len());
     out.fill(T::zero());
     let mut put = |r: usize, k: usize, value: T| {
-        // Term k of a row is term k of the neighbour's row of the transpose, which is counted from the other end.
+        // Term k of a row is term k of the neighbour's row in the transpose, which is counted from the other end.
         let at = match system {
             System::Plain => r,
             System::Transposed => (n - 1 - r).wrapping_add_signed(-shifts[k]),
@@ -80,7 +82,8 @@ fn fill<T: Real>(plan: &Sweep<T>, system: System, out: &mut [T]) {
         let (x, y, z) = (r % nx, r / nx % ny, r / nx / ny);
         let mut held = 0;
         for (k, o) in stencil.iter().enumerate() {
-            // Two neighbours may be at one difference of rows, but one of them alone lies inside the grid; those stand in the stencil's order.
+            // Two neighbours may have the same difference of rows, but only one of them lies inside the grid. Those
+            // inside are in the stencil's order.
             let inside = holds(x, o[0], nx) && holds(y, o[1], ny) && holds(z, o[2], nz);
             let signed = if is_lower { shifts[k] } else { -shifts[k] };
             if inside && held < cols.len() && cols[entry(held)] == row.wrapping_add_signed(signed) as Ordinal {
@@ -91,7 +94,7 @@ fn fill<T: Real>(plan: &Sweep<T>, system: System, out: &mut [T]) {
     }
 }
 
-/// [`fill`] into new memory.
+/// Does [`fill`] into new memory.
 fn filled<T: Real>(plan: &Sweep<T>, system: System) -> Result<Arc<Vec<T>>> {
     let len = places(plan);
     let mut values = Vec::new();
@@ -101,7 +104,7 @@ fn filled<T: Real>(plan: &Sweep<T>, system: System) -> Result<Arc<Vec<T>>> {
     Ok(Arc::new(values))
 }
 
-// SAFETY: what is loaded changes by `update` alone, and operations with it write to their operands alone.
+// SAFETY: a loaded object changes only by `update`, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Sweep<T>> for Cpu {
     type Resident = CpuSweep<T>;
 
@@ -122,7 +125,7 @@ impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
         &self.plan
     }
     fn replace(&mut self, plan: &Arc<Sweep<T>>) {
-        // Of another grid, which the operation does not allow, it solves that one.
+        // The operation does not allow another grid, but if one is given, solve on that one.
         if self.plan.lattice() != plan.lattice() {
             let copy = || Arc::new(vec![T::zero(); places(plan)]);
             self.lines = Arc::new(Lines::new(plan.lattice()));
@@ -167,7 +170,7 @@ impl<T: Real> Solve<Sweep<T>> for CpuSweep<T> {
 }
 
 impl<T: Real> Analyze<Csr<T>, Sweep<T>> for Cpu {
-    /// The host's analysis of a copy of the triangle.
+    /// Runs the host's analysis on a copy of the triangle.
     fn analyze(&self, from: &CpuCsr<T>, wanted: &Part<'_>) -> Result<Analyzed<CpuSweep<T>>> {
         let csr = part(from.host(), wanted.triangle)?;
         let matrix = Arc::new(Triangular::new(csr, wanted.triangle, wanted.diagonal)?);

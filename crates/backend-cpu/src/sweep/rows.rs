@@ -1,9 +1,10 @@
 //! The solve of consecutive rows of a grid.
 //!
-//! Rows are counted in the order of their solve, values in the order of the lower triangle that T is or, mirrored, stands for. Where these
-//! orders run against memory (`FLIP`), element i of an array of n is n - 1 - i.
-//! Order: [`spandrel_sptrsv::serial`]'s. Of a row's chain the last term alone, the neighbour before on the line, waits for the row
-//! before; it is handed on in a register. The terms before it overlap with those of other rows.
+//! Rows are counted in the order of their solve. Values are counted in the order of the lower triangle that T is or,
+//! mirrored, represents. If these orders run from the end of memory to its start (`FLIP`), element i of an array of n
+//! is n - 1 - i.
+//! Order: [`spandrel_sptrsv::serial`]'s. Only the last term of a row, the preceding neighbour on the line, waits for
+//! the preceding row, and it is passed on in a register. The earlier terms overlap with those of other rows.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use spandrel_sptrsv::{Triangle, Triangular};
 use super::lines::{Kind, Lines};
 use crate::simd::{fma, simd_fn};
 
-/// How many bytes ahead of their use values are asked for. The hardware's own prefetching restarts at every page.
+/// How many bytes ahead of their use values are prefetched. The hardware prefetcher restarts at every page.
 const AHEAD: usize = 2048;
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
@@ -24,19 +25,19 @@ const CACHE_LINE: usize = 64;
 pub(super) const UNIT: u8 = 0;
 /// The reciprocals of the diagonal are read from their array.
 pub(super) const INVERSE: u8 = 1;
-/// They are formed from the diagonal entries, which are read with the other values: a division each, off the critical chain, of the same
-/// bits, for fewer bytes.
+/// The reciprocals are computed from the diagonal entries, which are read with the other values. This costs one
+/// division per row, off the critical path; it gives the same bits and moves fewer bytes.
 pub(super) const STORED: u8 = 2;
 
 /// What a solve reads and writes.
 pub(super) struct Arrays<'a, T> {
     n: usize,
     lines: &'a Lines,
-    /// Where rows begin among the values; `None` where they are index-free.
+    /// Where rows begin among the values; `None` if they are index-free.
     row_ptr: Option<&'a [Offset]>,
-    /// Entries of an index-free row.
+    /// Number of entries of an index-free row.
     stencil: usize,
-    /// Diagonal entries of a row among the values, 0 or 1.
+    /// Number of diagonal entries per row among the values, 0 or 1.
     diagonal: usize,
     triangle: Triangle,
     values: &'a [T],
@@ -46,11 +47,13 @@ pub(super) struct Arrays<'a, T> {
     borrowed: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: threads write disjoint elements of x, and read only elements that were written before, in the order that the schedule sees to.
+// SAFETY: threads write disjoint elements of x and read only elements that were written before, in the order that the
+// schedule guarantees.
 unsafe impl<T: Sync + Send> Sync for Arrays<'_, T> {}
 
 impl<'a, T: Real> Arrays<'a, T> {
-    /// Of a verified triangle: `filled` are its values index-free, without which its lattice is whole; without b it is in x.
+    /// The arrays of a verified triangle. `filled` holds its index-free values; without them its lattice is whole.
+    /// Without b, it is in x.
     pub(super) fn new(
         matrix: &'a Triangular<T>,
         filled: Option<&'a [T]>,
@@ -78,7 +81,7 @@ impl<'a, T: Real> Arrays<'a, T> {
         }
     }
 
-    /// Where row r of the lower triangle begins.
+    /// Position where row r of the lower triangle begins.
     #[inline(always)]
     fn start(&self, r: usize) -> usize {
         match (self.row_ptr, self.triangle) {
@@ -88,20 +91,20 @@ impl<'a, T: Real> Arrays<'a, T> {
         }
     }
 
-    /// Values of a row with so many terms.
+    /// Number of values of a row with `terms` terms.
     #[inline(always)]
     fn width(&self, terms: usize) -> usize {
         if self.row_ptr.is_some() { terms + self.diagonal } else { self.stencil }
     }
 }
 
-/// Element `i`, counted against memory where FLIP, from element 0 at `p`.
+/// Pointer to element `i`, where `p` points to element 0; counted backwards in memory if FLIP.
 #[inline(always)]
 fn nth<T, const FLIP: bool>(p: *const T, i: isize) -> *const T {
     p.wrapping_offset(if FLIP { -i } else { i })
 }
 
-/// Element 0 of an array of `n`.
+/// Pointer to element 0 of an array of `n`.
 #[inline(always)]
 fn zeroth<T, const FLIP: bool>(p: *const T, n: usize) -> *const T {
     p.wrapping_add(if FLIP { n.wrapping_sub(1) } else { 0 })
@@ -137,7 +140,7 @@ impl<T: Real, const FLIP: bool> At<T, FLIP> {
         // SAFETY: the caller's promise.
         unsafe { *nth::<T, FLIP>(self.x, r) }
     }
-    /// Finishes row r from its sum, and gives its x; `d` is its diagonal entry where the diagonal is [`STORED`].
+    /// Finishes row r from its sum and returns its x. `d` points to its diagonal entry if the diagonal is [`STORED`].
     ///
     /// # Safety
     /// `r` is a row that no other thread solves.
@@ -156,7 +159,7 @@ impl<T: Real, const FLIP: bool> At<T, FLIP> {
     }
 }
 
-/// Asks for the values of a row some rows ahead.
+/// Prefetches the values of a row some rows ahead.
 #[inline(always)]
 fn ask<T, const FLIP: bool>(values: *const T, width: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -175,7 +178,7 @@ fn ask<T, const FLIP: bool>(values: *const T, width: usize) {
     let _ = (values, width);
 }
 
-/// The most runs of a row of [`for_runs`], and terms.
+/// Maximum number of runs of a row in [`for_runs`], and of terms.
 pub(super) const MAX_RUNS: usize = 8;
 const MAX_TERMS: usize = 16;
 
@@ -183,7 +186,7 @@ const MAX_TERMS: usize = 16;
 struct Terms<const RUNS: u64>;
 
 impl<const RUNS: u64> Terms<RUNS> {
-    /// How many there are.
+    /// Number of terms.
     const COUNT: usize = {
         let (mut count, mut runs) = (0, RUNS);
         while runs > 0 {
@@ -192,7 +195,7 @@ impl<const RUNS: u64> Terms<RUNS> {
         }
         count
     };
-    /// Run of each term, and its place there.
+    /// Run of each term, and its position within the run.
     const PLACES: [(usize, isize); MAX_TERMS] = {
         let mut places = [(0, 0); MAX_TERMS];
         let (mut k, mut g, mut i) = (0, 0, 0);
@@ -207,7 +210,7 @@ impl<const RUNS: u64> Terms<RUNS> {
         places
     };
 
-    /// Of each run what its first term has.
+    /// Returns, for each run, the value of its first term.
     #[inline(always)]
     fn first<V: Copy>(of_terms: &[V]) -> [V; MAX_RUNS] {
         let mut first = [of_terms[0]; MAX_RUNS];
@@ -220,8 +223,9 @@ impl<const RUNS: u64> Terms<RUNS> {
     }
 }
 
-/// `$solve` with the constant RUNS for the rows that stencils have inside and at the sides of a grid, `$other` for the rest: stars of
-/// radius 1, the 9-point and 27-point boxes, the 13-, 15-, 19- and 33-point stencils.
+/// Evaluates `$solve` with the constant RUNS for the rows that common stencils have inside and at the sides of a grid,
+/// and `$other` for the rest. The stencils are stars of radius 1, the 9-point and 27-point boxes, and those of 13, 15,
+/// 19 and 33 points.
 macro_rules! for_runs {
     ($runs:expr, $RUNS:ident => $solve:expr, $other:expr) => {
         for_runs!(@ $runs, [0x1 0x11 0x111 0x13 0x133 0x1333 0x13333 0x21111 0x1111111 0x13131 0x2313331], $RUNS => $solve, $other)
@@ -235,9 +239,9 @@ macro_rules! for_runs {
 }
 
 simd_fn! {
-    /// Solves rows. FLIP: against memory.
+    /// Solves rows. With FLIP they run from the end of memory to its start.
     ///
-    /// The caller vouches for solved neighbours and for the invariants of [`Arrays`].
+    /// The caller ensures that the neighbours are solved and that the invariants of [`Arrays`] hold.
     pub(super) fn solve_rows<T, const FLIP: bool, const DIAGONAL: u8>(a: &Arrays<'_, T>, rows: Range<usize>) {
         let (nx, at) = (a.lines.len(), At::<T, FLIP>::new(a));
         let values = zeroth::<T, FLIP>(a.values.as_ptr(), a.values.len());
@@ -267,10 +271,10 @@ simd_fn! {
     }
 }
 
-/// Rows x of a line at its ends, where some of its neighbours are missing.
+/// Solves the rows x at the ends of a line, where some of its neighbours are missing.
 ///
 /// # Safety
-/// The rows' neighbours are solved; `v` is where row x.start begins.
+/// The rows' neighbours are solved; row x.start begins at `v`.
 #[inline(always)]
 unsafe fn edge<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     a: &Arrays<'_, T>,
@@ -285,7 +289,8 @@ unsafe fn edge<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     for x in x {
         let r = first + x;
         let mut held = 0;
-        // SAFETY: the caller's promise; terms inside the line are stored in turn, or at their place in the stencil.
+        // SAFETY: the caller's promise. Terms inside the line are stored one after the other, or at their position in
+        // the stencil.
         unsafe {
             let mut s = at.b(r);
             for k in 0..kind.shift.len() {
@@ -303,10 +308,10 @@ unsafe fn edge<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     }
 }
 
-/// `count` rows from r on with all of their line's neighbours.
+/// Solves `count` rows from r on that have all of their line's neighbours.
 ///
 /// # Safety
-/// As [`edge`]; `values` is where row r begins.
+/// As for [`edge`]; `values` points to the start of row r.
 #[inline(always)]
 unsafe fn interior<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     a: &Arrays<'_, T>,
@@ -318,7 +323,7 @@ unsafe fn interior<T: Real, const FLIP: bool, const DIAGONAL: u8>(
 ) {
     let terms = kind.shift.len();
     let width = a.width(terms);
-    // The values stand in turn from the row's start.
+    // The values follow each other from the row's start.
     let in_turn = a.row_ptr.is_some() || terms == a.stencil;
     // SAFETY: the caller's promise.
     unsafe {
@@ -342,10 +347,10 @@ unsafe fn interior<T: Real, const FLIP: bool, const DIAGONAL: u8>(
     }
 }
 
-/// `count` rows of terms in RUNS, the last of which is the row before.
+/// Solves `count` rows with the terms of RUNS, the last of which is the preceding row.
 ///
 /// # Safety
-/// As [`interior`].
+/// As for [`interior`].
 #[inline(always)]
 unsafe fn chain<T: Real, const RUNS: u64, const FLIP: bool, const DIAGONAL: u8>(
     at: &At<T, FLIP>,

@@ -1,10 +1,12 @@
-//! Which rows a thread solves, and what it waits for.
+//! Which rows per thread solves, and what it waits for.
 //!
-//! The rows are cut into units, planes of the grid or (on thin grids) lines, and a unit into blocks of rows. A thread takes the next unit
-//! in order and solves its blocks one after the other. Before a block it waits until the units that its neighbours lie in are
-//! solved so far: one counter of solved rows for each unit, stored with release order after a block and loaded with acquire order.
+//! The rows are cut into units: planes of the grid or, on thin grids, lines. Each unit is cut into blocks of rows. A
+//! thread takes the next unit in order and solves its blocks one after the other. Before each block it waits until the
+//! units with the block's neighbours are solved far enough. Each unit has one counter of solved rows, stored with
+//! release order after a block and loaded with acquire order.
 //!
-//! Progress: [`crate::turns`]'s; a unit waits for earlier ones alone. One thread thus suffices, and threads that come late find nothing left.
+//! Progress: that of [`crate::turns`]; a unit waits only for earlier ones. So one thread is enough, and threads that
+//! come late find nothing left.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,31 +18,32 @@ use crate::Cpu;
 use crate::threads::SERIAL_BYTES;
 use crate::turns::{Patience, Turns};
 
-/// Rows of a block, where units are planes; whole lines.
+/// Rows per block if units are planes; rounded to whole lines.
 const PLANE_BLOCK: usize = 1024;
-/// Rows of a block, where units are lines.
+/// Rows per block if units are lines.
 const LINE_BLOCK: usize = 256;
-/// Units per thread for which the unevenness of dealing whole units out is small.
+/// Units per thread from which on dealing out whole units is even enough.
 const UNITS_PER_THREAD: usize = 8;
-/// Counters are so many words apart, so that no two share a cache line.
+/// Distance between counters in words, so that no two share a cache line.
 const APART: usize = 8;
 
 /// How the rows are dealt out. See the module's head.
 #[derive(Debug)]
 pub(super) struct Schedule {
     rows: usize,
-    /// Bytes of a solve.
+    /// Bytes that a solve moves.
     bytes: u64,
-    /// Rows of a unit, and of a block.
+    /// Rows per unit, and per block.
     unit: usize,
     block: usize,
-    /// For each distance, in units, to units with neighbours: how far ahead in its unit the farthest of them is.
+    /// For each distance to units with neighbours, in units: how far ahead within its unit the farthest neighbour is,
+    /// in rows.
     behind: Vec<(usize, isize)>,
     workers: usize,
 }
 
 impl Schedule {
-    /// For a lattice, of which a solve moves `bytes`.
+    /// Makes the schedule for a lattice whose solve moves `bytes`.
     pub(super) fn new(cpu: &Cpu, lattice: &Lattice, bytes: usize) -> Self {
         let [nx, ny, nz] = lattice.size();
         let threads = if bytes < SERIAL_BYTES { 1 } else { cpu.threads().count() };
@@ -71,7 +74,8 @@ impl Schedule {
         if lines.workers > 1 && lines.workers >= planes.workers { lines } else { planes }
     }
 
-    /// Of units and blocks of so many rows; each neighbour as the units before and the rows ahead in its unit.
+    /// Makes a schedule with units of `unit` rows and blocks of `block` rows. Each neighbour is given by how many units
+    /// before it lies and how many rows ahead in its unit.
     fn of(
         unit: usize,
         block: usize,
@@ -87,13 +91,13 @@ impl Schedule {
                 None => behind.push((before as usize, ahead)),
             }
         }
-        // A thread is so far behind the one before it.
+        // The distance in rows between a thread and the one ahead of it.
         let lag = block + behind.iter().map(|b| b.1.max(0) as usize).max().unwrap_or(0);
         let workers = threads.min(rows / unit).min(unit.div_ceil(lag));
         Self { rows, bytes, unit, block, behind, workers }
     }
 
-    /// Runs `work` on ranges that cover the rows, each after those that it needs.
+    /// Runs `work` on ranges that cover the rows, each after the ranges that it needs.
     ///
     /// # Errors
     /// [`spandrel_backend::Error::OutOfMemory`].
@@ -105,14 +109,15 @@ impl Schedule {
         let units = self.rows / self.unit;
         cpu.scratch().with(units * APART, |words: &mut [f64]| {
             words.fill(0.0);
-            // SAFETY: both are 64 bits at the alignment of 64 bits, all zero; the borrow is exclusive while the counters live.
+            // SAFETY: both types have 64 bits, their alignment is that of 64 bits, and all words are zero; the borrow
+            // is exclusive while the counters live.
             let solved = unsafe { std::slice::from_raw_parts(words.as_mut_ptr().cast::<AtomicU64>(), words.len()) };
             let unit = |rows: Range<usize>, patience: &mut Patience<'_>| self.solve_unit(rows, solved, &work, patience);
             Turns::new(self.rows, self.unit, self.bytes).run(cpu.threads(), self.workers, unit);
         })
     }
 
-    /// Rows of one unit; gives the first that is not solved.
+    /// Solves rows of one unit and returns the first that is not solved.
     fn solve_unit(
         &self,
         rows: Range<usize>,

@@ -1,27 +1,28 @@
-//! Which CSR kernel multiplies: from the lengths of the rows.
+//! Chooses the kernel of a CSR product by the lengths of the rows.
 //!
 //! Cost: one pass over the row pointers, at load.
 
 use rayon::prelude::*;
 use spandrel_formats::Offset;
 
-/// How a CSR matrix is multiplied. [`crate::Cuda`] chooses at load; [`crate::Cuda::load_csr_with`] forces one.
+/// The kernel of a CSR product. [`crate::Cuda`] chooses one at load; [`crate::Cuda::load_csr_with`] forces one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsrKernel {
-    /// A thread a row, straight from memory, in the stored order. For rows of an entry or two: with more, neighbouring threads read far
-    /// apart.
+    /// One thread per row, straight from memory, in the stored order. For rows of an entry or two: with more,
+    /// neighbouring threads read far apart.
     Scalar,
-    /// A warp brings 32 rows to shared memory side by side, then a lane walks each, in the stored order. The fastest wherever rows are of
-    /// similar length, up to some dozens of entries: every byte moves once, and the sum needs no exchange between lanes.
+    /// A warp copies 32 rows side by side to shared memory, then each lane sums one row, in the stored order. This is
+    /// the fastest for rows of similar length up to some dozens of entries, because every byte moves once and lanes
+    /// exchange nothing.
     Staged,
-    /// 2, 4, 8, 16 or 32 lanes a row and a halving tree. For long rows, and for matrices of too few rows to fill the device with a lane
-    /// each.
+    /// 2, 4, 8, 16 or 32 lanes per row and a halving tree. For long rows, and for matrices with too few rows to fill
+    /// the device with one lane each.
     Vector(u32),
-    /// As many lanes a row as its length asks for, 1 to 256, in one launch: rows are put in classes by length, and those of thousands of
-    /// entries are cut into pieces that the last to end adds up. For rows of different lengths.
+    /// 1 to 256 lanes per row, as its length requires, in one launch. Rows are put into classes by length. Those with
+    /// thousands of entries are cut into pieces, and the last piece to end adds them up. For rows of different lengths.
     Binned,
-    /// A warp for every few hundred entries of whole rows, summed by segments; a thread block for each part of a long row. For large
-    /// matrices with rows of thousands of entries among short ones: power-law ones.
+    /// A warp per few hundred entries of whole rows, summed by segments, and a thread block per part of a long row. For
+    /// large matrices that have rows of thousands of entries among short ones, such as power-law matrices.
     Balanced,
 }
 
@@ -32,79 +33,96 @@ impl CsrKernel {
     }
 }
 
-// What the choice turns on. A lane that walks a row asks for eight x at a time and waits for the second-level cache or memory, 350 to
-// 700 cycles; a multiprocessor's share of the bandwidth is about 19 bytes a cycle.
+// The choice depends on this: a lane that walks a row requests eight elements of x at a time and waits 350 to 700
+// cycles for the second-level cache or memory. A multiprocessor's share of the bandwidth is about 19 bytes per cycle.
 
-/// Mean entries per row up to which one thread per row reads as fast as the staged kernel, and needs no shared memory.
+/// Up to this mean number of entries per row, one thread per row reads as fast as the staged kernel and needs no shared
+/// memory.
 const SCALAR_MEAN: f64 = 2.0;
 /// The longest row for which one thread per row is chosen.
 const SCALAR_LONGEST: usize = 32;
-/// Mean entries per row from which several lanes per row are chosen: 32 rows are then more than a warp's room holds.
+/// The longest row for which the staged kernel is taken without a look at the others.
+const STAGED_LONGEST: usize = 96;
+/// From this mean number of entries per row on, several lanes share a row: 32 rows would exceed a warp's shared memory.
 const VECTOR_MEAN: f64 = 64.0;
-/// Entries of each of these lanes: two steps of eight with the fewest lanes that are taken there. With rows of 101 entries 8 lanes take 622
-/// us, 16 lanes 632 and 32 lanes 666 (record/h200-spmv-variants.txt).
+/// The entries of each of these lanes: two steps of eight with the fewest lanes that are used there. With rows of 101
+/// entries 8 lanes take 622 us, 16 lanes 632 and 32 lanes 666 (record/h200-spmv-variants.txt).
 const ENTRIES_A_LANE: f64 = 16.0;
-/// How much longer than the mean the longest row may be for that.
+/// The longest row may be this many times as long as the mean for that.
 const VECTOR_LONGEST: f64 = 1.5;
-/// Rows a multiprocessor below which one lane a row leaves too little under way.
+/// With fewer rows per multiprocessor, one lane per row leaves too little work in flight.
 const SMALL_ROWS: usize = 512;
-/// Entries of each lane where several share a row for want of rows.
+/// Entries per lane if several lanes share a row because there are few rows.
 pub(super) const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
-/// The share of lanes at work, the mean over all steps of the warps, below which rows are too uneven for a lane each: a step costs the
-/// first-level cache about 150 bytes' worth of time and brings 384 bytes when every lane has an entry.
+/// The share of busy lanes, the mean over all steps of the warps, below which rows are too uneven for one lane each: a
+/// step costs the L1 cache about 150 bytes' worth of time and delivers 384 bytes if every lane has an entry.
 const BUSY_LANES: f64 = 0.8;
-/// Bytes that the device moves while a lane adds one entry (30 ns), so that the longest row alone may take as long as everything else.
+/// The bytes that the device moves while a lane adds one entry (30 ns). They limit the longest row to the time of
+/// everything else.
 const BYTES_PER_STEP: u64 = 128 << 10;
-/// Entries of a row that a thread block adds at most; longer ones come in pieces.
+/// The largest number of entries that a thread block adds; longer rows come in pieces.
 pub(super) const ENTRIES_A_PIECE: usize = 2048;
-/// Entries a multiprocessor from which on every load of a step is asked for at once: 1.6 million on 132.
+/// From this many entries per multiprocessor on, a step requests all its loads at once: 1.6 million on 132.
 const LARGE: usize = 12 << 10;
 /// A row that is never too long for a lane.
 const NEVER_LONG: usize = 64;
-/// Shared memory of a warp's staged entries, at most: 14 warps a multiprocessor with 227 KiB have then 200 KiB under way.
+/// The largest shared memory for a warp's staged entries. With 227 KiB, 14 warps per multiprocessor then have 200 KiB
+/// in flight.
 pub(super) const STAGING_BYTES: usize = 16 << 10;
-/// The share of all entries whose groups of 32 rows fit a warp's room at once; longer groups are brought in parts.
+/// The required share of entries whose groups of 32 rows fit into a warp's memory at once; longer groups are copied in
+/// parts.
 const FITTING: f64 = 0.95;
-/// Entries of the longest row up to which the staged kernel for short rows is taken (`AHEAD_OF_SHORT` of kernels/csr.cu).
+/// Up to this length of the longest row, the staged kernel for short rows is used (`AHEAD_OF_SHORT` of kernels/csr.cu).
 pub(super) const SHORT: usize = 8;
-/// Warps of a thread block of the staged product: each room is then free for the next group as soon as its own warp is done, which was
-/// worth 3 to 15 % on stencils of 7 to 33 points against four warps.
+/// Warps of a thread block of the staged product. If there is only one, its room is free for the next group as soon as
+/// it is done. This gained 3 to 15 % on stencils of 7 to 33 points over four warps.
 pub(super) const STAGED_WARPS: usize = 1;
-/// Warps a multiprocessor by which the staged product asks for row pointers ahead, about as many as it has under way: 4 to 7 % less time on stencils
-/// of 7 to 33 points at 256^3, where they come from memory (record/h200-spmv-variants.txt).
+/// The staged product prefetches row pointers this many warps per multiprocessor ahead, about as many as are in flight.
+/// This saves 4 to 7 % on stencils of 7 to 33 points at 256^3, whose row pointers come from memory
+/// (record/h200-spmv-variants.txt).
 pub(super) const STAGED_AHEAD: usize = 16;
-/// Warps of a thread block of the one with a dot product, which has 1024 rows.
+/// Warps of a thread block of the product with a dot product, which has 1024 rows.
 pub(super) const STAGED_DOT_WARPS: usize = 8;
 
-/// Rows of a warp of the staged kernel, and the entries that its room is a multiple of.
+/// The rows of a warp of the staged kernel, and the number of entries of which its room is a multiple.
 pub(super) const GROUP: usize = 32;
-/// Entries of a warp's room beyond a multiple of [`GROUP`]: a group of equal rows begins at up to three entries past a multiple of four. Twin:
-/// `SPARE` of kernels/include/checked.cuh.
+/// Entries of a warp's room beyond a multiple of [`GROUP`]: a group of equal rows begins at up to three entries past a
+/// multiple of four. Twin: `SPARE` of kernels/include/checked.cuh.
 pub(super) const SPARE: usize = 4;
-/// Sizes of groups that are told apart, in steps of [`GROUP`] entries. Twin: `BINS` there.
+/// The number of sizes by which groups are sorted, in steps of [`GROUP`] entries. Twin: `BINS` there.
 pub(super) const BINS: usize = 128;
 
-/// Whether there are so many entries that the bytes under way decide.
+/// Whether there are so many entries that bytes in flight decide.
 pub(super) fn large(nnz: usize, multiprocessors: usize) -> bool {
     nnz >= LARGE * multiprocessors
 }
 
-/// What the choice is made from.
+/// The numbers on which the choice depends.
 #[derive(Clone, Debug)]
 pub(super) struct RowStats {
     /// Entries of the longest row.
     pub(super) longest: usize,
-    /// Steps of all warps with a lane a row: the longest row of each group.
+    /// Steps of all warps with one lane per row: the longest row of each group.
     pub(super) steps: u64,
-    /// Rows of 8, 16, 24, ... entries: in shared memory their beginnings share banks.
+    /// Whether rows have 8, 16, 24, ... entries: in shared memory they begin in the same banks.
     pub(super) eights: usize,
-    /// Entries in groups by the room that these need; the last bin takes what is larger.
+    /// Entries of groups by the memory that the groups need; the last bin takes all larger ones.
     pub(super) bins: [u64; BINS],
 }
 
 impl RowStats {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { longest: 0, steps: 0, eights: 0, bins: [0; BINS] }
+    }
+
+    /// A kernel for rows of few entries that are of different lengths, if classes of rows cost more than they gain: one
+    /// thread per row, or the staged kernel if rows are longer. `None` leaves the choice to [`RowStats::choose`].
+    pub(super) fn without_classes(&self, nrows: usize, nnz: usize) -> Option<CsrKernel> {
+        match self.longest {
+            0..=SCALAR_LONGEST if nnz <= 4 * nrows => Some(CsrKernel::Scalar),
+            0..=STAGED_LONGEST => Some(CsrKernel::Staged),
+            _ => None,
+        }
     }
 
     pub(super) fn of(row_ptr: &[Offset]) -> Self {
@@ -135,7 +153,7 @@ impl RowStats {
         (0..groups).into_par_iter().with_min_len(1 << 9).fold(Self::new, add).reduce(Self::new, merge)
     }
 
-    /// The kernel for rows like these.
+    /// Chooses the kernel for these rows.
     pub(super) fn choose(
         &self,
         nrows: usize,
@@ -166,7 +184,7 @@ impl RowStats {
         if short { CsrKernel::Scalar } else { CsrKernel::Staged }
     }
 
-    /// Entries of a warp's room, at most `limit`: a multiple of [`GROUP`].
+    /// The entries of a warp's room: a multiple of [`GROUP`], at most `limit`.
     pub(super) fn capacity(&self, nnz: usize, limit: usize) -> usize {
         let mut fitting = 0;
         for (bin, entries) in self.bins.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Rows of a CSR matrix in classes by length, each with as many lanes a row as its rows ask for.
+//! The rows of a CSR matrix in classes by length, each with its number of lanes per row.
 
 use rayon::prelude::*;
 use spandrel_backend::Result;
@@ -10,12 +10,12 @@ use crate::kernel::Argument;
 use crate::memory::Buffer;
 use crate::parts::{Part, Parts, split};
 
-/// Classes of rows, at most.
+/// The largest number of classes.
 const CLASSES: usize = 10;
-/// What stands for lanes where a row comes in pieces, a thread block each.
+/// The number of lanes of a row that is cut into pieces, one thread block each.
 const SPLIT: u32 = 512;
 
-/// Where each class of rows begins, in thread blocks and in the permutation, and its lanes a row.
+/// The start of each class, in thread blocks and in the permutation, and its lanes per row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(C)]
 pub(super) struct Classes {
@@ -26,14 +26,14 @@ pub(super) struct Classes {
 // SAFETY: `struct Classes` of kernels/csr.cu: as many u32, in this order.
 unsafe impl Argument for Classes {}
 
-/// How classes are multiplied, the same order of summation with each.
+/// The kernels of classes. All have the same order of summation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClassesKernel {
-    /// No row comes in parts.
+    /// No row is cut into parts.
     Whole,
-    /// Some do.
+    /// Some rows are.
     Split,
-    /// Large matrices, with parts or without: every load of a step asked for at once.
+    /// For large matrices, with or without parts: a step requests all its loads at once.
     Wide,
 }
 
@@ -52,7 +52,7 @@ impl ClassesKernel {
 pub(super) struct Bins<T> {
     /// The row of each place, for [`ClassesKernel::Split`].
     pub(super) perm: Buffer<u32>,
-    /// Row, first entry, the one past the last, 0 of each place, for the others.
+    /// Per place row, first entry, the one past the last, and 0, for the other kernels.
     pub(super) places: Buffer<[u32; 4]>,
     pub(super) kernel: ClassesKernel,
     pub(super) classes: Classes,
@@ -60,7 +60,7 @@ pub(super) struct Bins<T> {
 }
 
 impl<T: Real> Bins<T> {
-    /// Thread blocks of all classes.
+    /// The number of thread blocks of all classes.
     pub(super) fn blocks(&self) -> usize {
         self.classes.block[CLASSES] as usize
     }
@@ -86,7 +86,8 @@ impl<T: Real> Bins<T> {
     }
 }
 
-/// Lanes for a row of so many entries: about [`ENTRIES_A_LANE_OF_SMALL`] each up to a thread block, [`SPLIT`] from [`ENTRIES_A_PIECE`] on.
+/// Lanes for a row of this length: about [`ENTRIES_A_LANE_OF_SMALL`] entries each, up to a thread block; [`SPLIT`] from
+/// [`ENTRIES_A_PIECE`] on.
 fn lanes_of(len: usize) -> u32 {
     if len > ENTRIES_A_PIECE {
         return SPLIT;
@@ -94,7 +95,8 @@ fn lanes_of(len: usize) -> u32 {
     (len.div_ceil(ENTRIES_A_LANE_OF_SMALL as usize).max(1) as u32).next_power_of_two().min(256)
 }
 
-/// Rows by descending lanes, the long ones begin first; rows of a class stay in order, for their x.
+/// Sorts rows by descending number of lanes, so that long ones begin first. Rows of a class keep their order, for the
+/// sake of x.
 fn classify(row_ptr: &[Offset]) -> (Vec<u32>, Classes, Vec<Part>) {
     let lanes: Vec<u32> = row_ptr.par_windows(2).map(|row| lanes_of((row[1] - row[0]) as usize)).collect();
     let mut classes = Classes { lanes: [1; CLASSES], ..Classes::default() };

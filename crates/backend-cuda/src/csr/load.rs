@@ -1,4 +1,4 @@
-//! CSR onto the GPU: the arrays, and what its products need to know of its rows.
+//! Loads CSR onto the GPU: the arrays, and what its products need to know about the rows.
 //!
 //! Layout and cost: see [`super`].
 
@@ -21,7 +21,7 @@ use crate::memory::Buffer;
 use crate::persistent::Reach;
 use crate::runs::Index;
 
-/// The arrays of [`CudaCsr`], its reach, and what is known of its rows.
+/// The arrays of [`CudaCsr`], its reach, and statistics of its rows.
 pub(super) struct Arrays<T> {
     pub(super) row_ptr: Arc<Buffer<u32>>,
     pub(super) col_idx: Arc<Buffer<u32>>,
@@ -48,7 +48,8 @@ impl Cuda {
         self.make_csr((host.nrows(), host.ncols(), host.nnz()), row_ptr, arrays, forced)
     }
 
-    /// A matrix of what lies on the device already; `rows` gives the row pointers to the kernels that go by classes or pieces of them.
+    /// Makes a matrix from arrays on the device. `rows` provides the row pointers for kernels that need classes or
+    /// pieces of rows.
     pub(super) fn make_csr<'a, T: Real>(
         &self,
         (nrows, ncols, nnz): (usize, usize, usize),
@@ -61,12 +62,12 @@ impl Cuda {
         let kernel = forced.unwrap_or_else(choice);
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
-        // Some of it for what kernels declare themselves.
+        // Some shared memory is left for what kernels declare themselves.
         let shared = (shared.max(48 << 10) as usize) - (1 << 10);
         let entry = size_of::<u32>() + T::BYTES;
         let limit = STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP;
         let swizzled = 2 * stats.eights > nrows;
-        // Swizzled, a room is whole 128 bytes of either array.
+        // Swizzled: a room is a multiple of 128 bytes for either array.
         let capacity = stats.capacity(nnz, limit - GROUP) + if swizzled { GROUP } else { SPARE };
         let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
         let (bins, pieces) = match kernel {
@@ -92,6 +93,7 @@ impl Cuda {
             reach,
             stats,
             transposed: OnceLock::new(),
+            rewritten: false,
         })
     }
 }

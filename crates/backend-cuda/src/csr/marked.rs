@@ -1,6 +1,7 @@
-//! The pieces of the balanced CSR kernel: whole rows of about equally many entries, a warp each, and a bit an entry that says where rows begin.
+//! The pieces of the balanced CSR kernel: whole rows with about the same number of entries, one piece per warp, and one
+//! bit per entry that marks where rows begin.
 //!
-//! Cost: a bit an entry and 16 bytes a piece, instead of row pointers. Kernel: kernels/include/marked.cuh.
+//! Cost: one bit per entry and 16 bytes per piece, instead of row pointers. Kernel: kernels/include/marked.cuh.
 
 use rayon::prelude::*;
 use spandrel_backend::Result;
@@ -20,21 +21,21 @@ kernels! {
     in CSR { ENTRY: "spmv_balanced_csr" }
 }
 
-/// Entries of a piece: two steps of a warp. Longer pieces leave the last warps alone with theirs.
+/// Entries of a piece: two steps of a warp. Longer pieces leave the last warps working alone.
 const PIECE: usize = 256;
 
-/// The pieces, the rows that are no part of them, and where rows begin.
+/// The pieces, the rows that are in no piece, and where rows begin.
 #[derive(Debug)]
 pub(super) struct Marked<T> {
     /// Bit e % 32 of word e / 32: whether a row begins with entry e.
     marks: Buffer<u32>,
-    /// First entry, the one past the last, the first row among those that have entries, 0.
+    /// First entry, the one past the last, the first row among those that have entries, and 0.
     pieces: Pieces<[u32; 4], T>,
-    /// The rows that have entries, where there are others.
+    /// The rows that have entries; empty if all have some.
     rows: Option<Buffer<Ordinal>>,
 }
 
-/// What of the entries begins a row.
+/// Marks the entries that begin a row.
 fn marks(row_ptr: &[Offset]) -> Vec<u32> {
     let nnz = row_ptr.last().map_or(0, |&nnz| nnz as usize);
     let mut marks = vec![0; nnz.div_ceil(32)];
@@ -44,10 +45,10 @@ fn marks(row_ptr: &[Offset]) -> Vec<u32> {
     marks
 }
 
-/// Pieces with their first row among those that have entries.
+/// The pieces, with their first row among those that have entries.
 fn ranked(row_ptr: &[Offset], cut: &Cut) -> Vec<[u32; 4]> {
     let rank = |begin: Offset| {
-        // The last of those that begin here is the one with the entry.
+        // Of the rows that begin here, the last one has the entry.
         let row = row_ptr.partition_point(|&ptr| ptr <= begin) - 1;
         row - cut.empty.partition_point(|&empty| (empty as usize) < row)
     };
@@ -72,7 +73,8 @@ impl<T: Real> Marked<T> {
     /// Enqueues y <- a A x + b y.
     ///
     /// # Safety
-    /// These are the pieces of the matrix with these columns and values, at multiples of 16 bytes; the product is one with it.
+    /// These are the pieces of the matrix with these columns and values, which begin at multiples of 16 bytes, and the
+    /// product is one with that matrix.
     pub(super) unsafe fn launch(
         &self,
         product: &Product<T>,
@@ -92,7 +94,7 @@ mod tests {
     use super::*;
     use crate::pieces::tests::begins;
 
-    /// By marks and ranks alone every entry is in its row.
+    /// Marks and ranks alone put every entry into its row.
     #[test]
     fn entries_find_their_rows() {
         let uneven: Vec<u32> =

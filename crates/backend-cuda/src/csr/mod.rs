@@ -1,12 +1,16 @@
 //! CSR on the GPU.
 //!
-//! Layout: the host's arrays, `col_idx` and `values` at multiples of 16 bytes; for the balanced kernel, the pieces of its warps. Which kernel multiplies is chosen at load from the lengths of the rows ([`CsrKernel`]), by the constants of `choose.rs`.
-//! Order: stored with the kernels by one lane a row, which are the only ones of a reproducible device; else the kernel's own, the same bits
-//! at every repetition. Cost: [`spandrel_formats::Traffic::spmv_bytes`]. Kernels: kernels/csr.cu.
+//! Layout: the host's arrays, `col_idx` and `values` at multiples of 16 bytes; for the balanced kernel also the pieces
+//! of its warps. The lengths of the rows choose the kernel at load ([`CsrKernel`]), by the constants of `choose.rs`.
+//!
+//! Order: stored for the kernels with one lane per row, which are the only ones on a reproducible device; otherwise the
+//! kernel's own order, with the same bits at every repetition. Cost: [`spandrel_formats::Traffic::spmv_bytes`].
+//! Kernels: kernels/csr.cu.
 
 mod choose;
 mod classes;
 mod load;
+mod made;
 pub(crate) mod marked;
 mod narrow;
 pub(crate) mod persistent;
@@ -15,12 +19,15 @@ pub(crate) mod wrap;
 use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues};
+use spandrel_backend::{
+    Backend, Coeff, Download, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues,
+};
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, STAGED_AHEAD, STAGED_WARPS};
 use self::classes::{Bins, Classes, ClassesKernel};
+pub(crate) use self::made::{MadeArrays, converted};
 use self::marked::Marked;
 pub use self::wrap::RawCsr;
 use crate::error::NAME;
@@ -94,47 +101,51 @@ pub struct CudaCsr<T> {
     col_idx: Arc<Buffer<u32>>,
     values: Buffer<T>,
     kernel: CsrKernel,
-    /// Entries of a warp's room, and whether they change places there (rows of lengths that meet on the same banks).
+    /// The number of entries in a warp's room, and whether they change places there (if rows of their lengths meet on
+    /// the same banks).
     capacity: usize,
     swizzled: bool,
     /// Whether no row is longer than [`SHORT`].
     short: bool,
-    /// Whether a step's loads are all asked for at once where several lanes share a row.
+    /// Whether a step requests all its loads at once if several lanes share a row.
     large: bool,
     /// Warps of a thread block that the staged product with a dot product has room for.
     dot_warps: usize,
     pieces: Option<Marked<T>>,
     bins: Option<Bins<T>>,
-    /// Where it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the most entries a row
-    /// in the mean of `PERSISTENT_ROWS`.
+    /// If it is square and small enough for a persistent solve: how far entries lie from the main diagonal, and the
+    /// largest mean number of entries per row over groups of `PERSISTENT_ROWS`.
     reach: Option<(Reach, usize)>,
     stats: RowStats,
-    /// The transpose, from the first product with it on.
+    /// The transpose; made by the first product with it.
     transposed: OnceLock<Box<CudaCsr<T>>>,
+    /// Whether recorded steps may overwrite the values at any time, so that a stored transpose would become outdated.
+    rewritten: bool,
 }
 
-/// A kernel with so much dynamic shared memory: near 48 KiB a little more than that, as with the few bytes of its own that a kernel may
-/// have it would need the larger limit, which launches ask for above 48 KiB of dynamic memory.
-fn with_shared(grid: Grid, bytes: usize) -> Grid {
+/// A grid with dynamic shared memory. Near 48 KiB it requests a little more. With the few static bytes of a kernel, the
+/// total would need the larger limit, which launches request only above 48 KiB of dynamic memory.
+pub(crate) fn with_shared(grid: Grid, bytes: usize) -> Grid {
     let bytes = if bytes > 47 << 10 { bytes.max((48 << 10) + 16) } else { bytes };
     Grid { shared: bytes as u32, ..grid }
 }
 
 impl Cuda {
-    /// Brings a CSR matrix onto the device, to be multiplied by the given kernel whatever its rows are like. Allocates; may not be recorded.
+    /// Loads a CSR matrix and uses the given kernel for its products, even if another would suit better. Allocates.
+    /// Must not be recorded.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a number of lanes that is not 2, 4, 8, 16 or 32, and for a kernel of its own order on a device that is held
-    /// to [reproducible](Cuda::with_reproducible) ones; [`Error::OutOfMemory`].
+    /// [`Error::Unsupported`] for a number of lanes that is not 2, 4, 8, 16 or 32, and for a kernel of its own order on
+    /// a [reproducible](Cuda::with_reproducible) device; [`Error::OutOfMemory`].
     pub fn load_csr_with<T: Real>(&self, host: &Csr<T>, kernel: CsrKernel) -> Result<CudaCsr<T>> {
         let refuse = |why: String| Err(Error::Unsupported { op: "load", noun: "csr", why });
         if let CsrKernel::Vector(lanes) = kernel
             && !matches!(lanes, 2 | 4 | 8 | 16 | 32)
         {
-            return refuse(format!("{lanes} lanes a row: take 2, 4, 8, 16 or 32"));
+            return refuse(format!("{lanes} lanes per row: take 2, 4, 8, 16 or 32"));
         }
         if self.reproducible() && !kernel.stored() {
-            return refuse(format!("{kernel:?} sums in an order of its own and the device is held to the stored one"));
+            return refuse(format!("{kernel:?} sums in its own order, and the device is restricted to the stored one"));
         }
         self.load_csr(host, Some(kernel))
     }
@@ -161,17 +172,19 @@ impl<T: Real> CudaCsr<T> {
         self.kernel
     }
 
-    /// Row pointers, `nrows` + 1 of them, and the `nnz` columns, as they lie on the device. Blocks; may not be recorded.
+    /// The `nrows` + 1 row pointers and the `nnz` columns, copied from the device. Blocks. Must not be recorded.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] of the host; what the driver says.
+    /// [`Error::OutOfMemory`] of the host; those of the driver.
     pub fn download_pattern(&self) -> Result<(Vec<Offset>, Vec<Ordinal>)> {
         let row_ptr = self.row_ptr.to_host("a matrix's row pointers")?;
         Ok((row_ptr, self.col_idx.to_host("a matrix's columns")?))
     }
 
-    /// Overwrites the values, `nnz` of them in the order of the entries; the pattern stays. Enqueues; returns once the host's data has been
-    /// read; may not be recorded. The next transposed product makes its plan anew.
+    /// Overwrites the `nnz` values, in the order of the entries.
+    ///
+    /// The pattern stays, and the next transposed product computes its transpose again. Enqueues, and returns once the
+    /// host's data has been read. Must not be recorded.
     ///
     /// # Errors
     /// [`Error::Shape`] unless there are `nnz`; [`Error::Device`] while a step is recorded.
@@ -182,8 +195,8 @@ impl<T: Real> CudaCsr<T> {
         self.values.write_at(0, values)
     }
 
-    /// As [`CudaCsr::update_values`], from device memory: enqueues a copy and does not block. Nothing is copied where they lie in the matrix'
-    /// own memory, of a wrapped one, and were written there.
+    /// As [`CudaCsr::update_values`], with values in device memory. Enqueues a copy and does not block. If a wrapped
+    /// matrix has these values in place already, nothing is copied.
     ///
     /// # Errors
     /// As [`CudaCsr::update_values`].
@@ -194,28 +207,30 @@ impl<T: Real> CudaCsr<T> {
         self.values.copy_first(values.buffer(), self.nnz)
     }
 
-    /// The transpose, made from what lies on the device at the first call.
+    /// The transpose, made on the device at the first call.
     fn transpose(&self, cuda: &Cuda) -> Result<&Self> {
         if let Some(transposed) = self.transposed.get() {
             return Ok(transposed);
         }
         not_recorded(cuda, "the first product with a transpose, which stores it,")?;
-        let (row_ptr, col_idx) = self.download_pattern()?;
-        let values = self.values.to_host("a matrix's values")?;
-        // SAFETY: the pattern is that of the CSR matrix that was loaded; nothing writes it on the device.
-        let host = unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, col_idx, values) };
+        if self.rewritten {
+            let why = "recorded steps give this matrix new values, which a stored transpose would not follow: make the transpose a matrix \
+                       of its own";
+            return Err(Error::Unsupported { op: "spmv_transposed", noun: "csr", why: why.into() });
+        }
+        let host = cuda.download_matrix(self)?;
         let transposed = host.try_transpose()?;
         drop(host);
         let transposed = Box::new(cuda.load_csr(&transposed, None)?);
         Ok(self.transposed.get_or_init(|| transposed))
     }
 
-    /// How far entries lie from the main diagonal, where it is square and small enough for a persistent solve.
+    /// The distance of entries from the main diagonal, if the matrix is square and small enough for a persistent solve.
     pub(crate) fn reach(&self) -> Option<Reach> {
         self.reach.map(|(reach, _)| reach)
     }
 
-    /// Where the entries lie, for what is made of them on the device: row pointers, columns, values; each whole, whatever the kernel.
+    /// The entries for conversions on the device: row pointers, columns and values, each complete, whatever the kernel.
     pub(crate) fn arrays(&self) -> (&Buffer<Offset>, &Buffer<u32>, &Buffer<T>) {
         (&self.row_ptr, &self.col_idx, &self.values)
     }
@@ -237,8 +252,8 @@ impl<T: Real> CudaCsr<T> {
                 let Some(bins) = &self.bins else { return Ok(()) };
                 let (grid, classes, places) = (Grid::of(bins.blocks(), 256), bins.classes, bins.places.pointer());
                 let (perm, [parts, pieces, tickets]) = (bins.perm.pointer(), bins.parts.pointers());
-                // SAFETY: the arrays of the matrix, the thread blocks of all classes; places and perm as the kernel goes by them; the caller
-                // vouches for the product.
+                // SAFETY: the arrays of the matrix, the thread blocks of all classes; places and perm as the kernel
+                // goes by them; the caller vouches for the product.
                 unsafe {
                     match bins.kernel {
                         ClassesKernel::Whole => {
@@ -278,7 +293,8 @@ impl<T: Real> CudaCsr<T> {
                 let ahead = (STAGED_AHEAD * cuda.multiprocessors()) as u32;
                 let (nnz, capacity) = (self.nnz as u32, self.capacity as u32);
                 let parameters = SpmvStaged { row_ptr, col_idx, values, nrows, nnz, capacity, ahead, product };
-                // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the caller vouches for the product.
+                // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the caller
+                // vouches for the product.
                 unsafe { cuda.launch::<T, _>(entry, grid, &parameters) }
             }
             (CsrKernel::Scalar | CsrKernel::Vector(_) | CsrKernel::Balanced, _) => {
@@ -297,14 +313,14 @@ impl<T: Real> CudaCsr<T> {
                     0 => Grid::rows(self.nrows),
                     lanes => Grid::of(self.nrows.div_ceil(256 / lanes), 256),
                 };
-                // SAFETY: the arrays of the matrix, 1024 rows a thread block or 256 threads of so many lanes a row; the caller vouches for the
-                // product.
+                // SAFETY: the arrays of the matrix, 1024 rows per thread block or 256 threads of so many lanes per row;
+                // the caller vouches for the product.
                 unsafe { cuda.launch::<T, _>(entry, grid, &SpmvRows { row_ptr, col_idx, values, nrows, product }) }
             }
         }
     }
 
-    /// The trait's operation, under the name `op`, for CSR and for what is stored as such.
+    /// The trait's operation under the name `op`, for CSR and formats that are stored as CSR.
     pub(crate) fn spmv(
         &self,
         op: &'static str,
@@ -356,8 +372,8 @@ impl<T: Real> CudaCsr<T> {
         };
         let (nnz, capacity) = (self.nnz as u32, self.capacity as u32);
         let parameters = SpmvDotStaged { row_ptr, col_idx, values, nrows, nnz, capacity, product };
-        // SAFETY: the arrays of the matrix, 1024 rows a thread block, with room for their y and w and for `capacity` entries a warp; the
-        // lengths of x, y and w were compared.
+        // SAFETY: the arrays of the matrix, 1024 rows per thread block, with room for their y and w and for `capacity`
+        // entries per warp; the lengths of x, y and w were compared.
         unsafe { cuda.launch::<T, _>(entry, grid, &parameters) }
     }
 
@@ -386,8 +402,8 @@ pub(crate) fn not_recorded(cuda: &Cuda, what: &str) -> Result<()> {
     Ok(())
 }
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped; the transpose is made outside of
-// recorded steps alone, and replaced behind `&mut`.
+// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped; the transpose is made
+// outside of recorded steps alone, and replaced behind `&mut`.
 unsafe impl<T: Real> Load<Csr<T>> for Cuda {
     type Resident = CudaCsr<T>;
 
@@ -437,8 +453,8 @@ impl<T: Real> SpmvTransposed<Csr<T>> for Cuda {
         order(self)
     }
 
-    /// The first call stores the transpose on the device, with the kernel that its own rows call for: it waits, allocates and may not be
-    /// recorded.
+    /// The first call stores the transpose on the device, with the kernel that suits its own rows. It waits, allocates
+    /// and must not be recorded.
     fn spmv_transposed(
         &self,
         gate: Gate<'_, Self>,
@@ -453,7 +469,7 @@ impl<T: Real> SpmvTransposed<Csr<T>> for Cuda {
 }
 
 impl<T: Real> Spmm<Csr<T>> for Cuda {
-    /// In the stored order four columns at a time; else a product a column.
+    /// In the stored order, four columns at a time; otherwise one product per column.
     fn spmm(
         &self,
         gate: Gate<'_, Self>,
@@ -483,8 +499,8 @@ impl<T: Real> Spmm<Csr<T>> for Cuda {
             k: k as u64,
             product,
         };
-        // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the lengths of x and y, of k columns, were
-        // compared.
+        // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the lengths of x and
+        // y, of k columns, were compared.
         unsafe { self.launch::<T, _>(SpmmCsr::ENTRY, grid, &parameters) }
     }
 }

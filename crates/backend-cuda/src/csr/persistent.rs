@@ -1,4 +1,4 @@
-//! CSR in a persistent solve: how far a thread block's rows reach, and the launches.
+//! CSR in a persistent solve: the reach of a thread block's rows, and the launches.
 
 use rayon::prelude::*;
 use spandrel_backend::{BicgstabIterations, CgIterations, Result};
@@ -12,7 +12,7 @@ use crate::persistent::{BicgstabParameters, CgParameters, Persists, Reach, Resid
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 parameters! {
-    /// What persistent kernels take of a matrix.
+    /// The parameters of a matrix for persistent kernels.
     struct MatrixParameters { row_ptr: Address, col_idx: Address, values: Address, lanes: u32 }
 }
 
@@ -24,10 +24,11 @@ kernels! {
     in CSR { ENTRY: "bicgstab_csr" }
 }
 
-/// Rows that every thread block of a persistent solve has a multiple of, but the last.
+/// Every thread block of a persistent solve, except the last, has a multiple of this many rows.
 const PERSISTENT_ROWS: usize = 128;
 
-/// How far entries lie from the main diagonal, and the most entries of so many rows together, for each of the rows, rounded up.
+/// The distance of entries from the main diagonal, and the largest number of entries in any group of rows, per row and
+/// rounded up.
 pub(super) fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
     let (row_ptr, col_idx) = (m.row_ptr(), m.col_idx());
     let of_rows = |group: usize| {
@@ -48,7 +49,8 @@ pub(super) fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
 }
 
 impl<T: Real> CudaCsr<T> {
-    /// As a persistent kernel sees it, and lanes a row; `None` where it is too large, or its kernel's order is another.
+    /// The matrix in the form of a persistent kernel, and the lanes per row. `None` if it is too large or its kernel
+    /// has another order.
     fn persistent(&self) -> Option<(Resident, u32)> {
         let lanes = match self.kernel {
             CsrKernel::Scalar | CsrKernel::Staged => 1,
@@ -68,7 +70,7 @@ impl<T: Real> CudaCsr<T> {
         Some((resident, lanes))
     }
 
-    /// What persistent kernels take of it.
+    /// Its parameters for persistent kernels.
     fn parameters(&self, lanes: u32) -> MatrixParameters {
         let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
         MatrixParameters { row_ptr, col_idx, values, lanes }

@@ -1,8 +1,10 @@
-//! CSR that lies on the GPU already: taken over or borrowed without a copy, and checked there.
+//! A CSR matrix that is on the GPU already: taken over or borrowed without a copy, and checked there.
 //!
-//! Layout: as loaded; what the check counts has its places in kernels/include/checked.cuh. Invariants: those of [`Csr`], found true before a
-//! kernel relies on them. Cost: row pointers twice and columns once at the speed of the device's memory, some waits; row pointers go to the
-//! host where the kernel that multiplies asks for it ([`super::CsrKernel`]).
+//! Layout: as loaded; kernels/include/checked.cuh has the places of the check's counts.
+//! Invariants: those of [`Csr`], which are checked before a kernel relies on them.
+//!
+//! Cost: row pointers twice and columns once at the speed of device memory, and some waits. Row pointers go to the host
+//! if the kernel of the product needs them ([`super::CsrKernel`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ kernels! {
     in CSR { ENTRY: "check_columns_csr" }
 }
 
-/// Where a CSR matrix lies in device memory, for [`Cuda::wrap_raw_csr`].
+/// The device addresses of a CSR matrix, for [`Cuda::wrap_raw_csr`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawCsr {
     /// Number of rows.
@@ -46,16 +48,17 @@ pub struct RawCsr {
     pub values: sys::CUdeviceptr,
 }
 
-/// What columns and values lie at a multiple of, as kernels read so many bytes at a time.
+/// The alignment of columns and values in bytes: kernels read this many at a time.
 const ALIGNED: u64 = 16;
 
-/// Rows of a warp at a time, and threads of a thread block (`CHECK_ROWS`, `CHECK_THREADS` of kernels/include/checked.cuh).
+/// The number of rows that a warp checks at a time, and the threads of a thread block (`CHECK_ROWS`, `CHECK_THREADS` of
+/// kernels/include/checked.cuh).
 const ROWS: usize = 128;
 const THREADS: usize = 256;
-/// Thread blocks a multiprocessor at most: two for each that it holds.
+/// The largest number of thread blocks per multiprocessor: two for each that it holds.
 const BLOCKS: usize = 16;
 
-/// Places of what is found (kernels/include/checked.cuh).
+/// The places of the check's results (kernels/include/checked.cuh).
 const WRONG_POINTER: usize = 0;
 const WRONG_COLUMN: usize = 1;
 const LONGEST: usize = 2;
@@ -84,7 +87,7 @@ fn expect_aligned(array: &str, address: u64) -> Result<()> {
     Err(Error::Unsupported { op: "wrap", noun: "csr", why })
 }
 
-/// The first of a row's columns that is wrong, of those that begin at entry `begin`.
+/// The first wrong column of the row that begins at entry `begin`.
 fn wrong_column(cols: &[Ordinal], begin: usize, bound: usize) -> Option<Wrong> {
     let (format, array) = ("csr", "col_idx");
     (0..cols.len()).find_map(|k| {
@@ -96,7 +99,7 @@ fn wrong_column(cols: &[Ordinal], begin: usize, bound: usize) -> Option<Wrong> {
     })
 }
 
-/// The arrays of a matrix of so many rows, columns and entries, lengths compared.
+/// The arrays of a matrix, with compared lengths.
 struct Given<T> {
     shape: (usize, usize, usize),
     row_ptr: Buffer<Offset>,
@@ -105,15 +108,17 @@ struct Given<T> {
 }
 
 impl Cuda {
-    /// A CSR matrix of slices allocated with cudarc on the same device, without a copy: it has them from here on, and frees them in the order of
-    /// their own streams. Columns and values lie at multiples of 16 bytes, as every allocation does; nothing is asked for past their ends. The
-    /// matrix is a loaded one in everything else, with the same bits. Blocks: the slices' streams are waited for, and the structure is
-    /// checked on the device. May not be recorded.
+    /// Wraps slices that cudarc allocated on the same device as a CSR matrix, without a copy.
+    ///
+    /// The matrix owns the slices from here on and frees them in the order of their own streams. Columns and values
+    /// must be aligned to 16 bytes, as every allocation is; nothing beyond their ends is read. Otherwise the matrix
+    /// equals a loaded one, with the same bits. Blocks: it waits for the slices' streams and checks the structure on
+    /// the device. Must not be recorded.
     ///
     /// # Errors
-    /// Those of [`Csr::new`] as [`Error::Format`], for what is wrong with the structure in a
-    /// [`InRow`](spandrel_formats::Error::InRow) that names the row; [`Error::Unsupported`] for slices that are not aligned; a slice of
-    /// another device; an error of work enqueued before; [`Error::OutOfMemory`]. The slices are then freed.
+    /// Those of [`Csr::new`] as [`Error::Format`]; a wrong structure is an [`InRow`](spandrel_formats::Error::InRow)
+    /// that names the row. [`Error::Unsupported`] for slices that are not aligned; a slice of another device; an error
+    /// of earlier work; [`Error::OutOfMemory`]. The slices are then freed.
     pub fn wrap_csr<T: Real + DeviceRepr>(
         &self,
         nrows: usize,
@@ -132,24 +137,26 @@ impl Cuda {
         self.wrap_checked(Given { shape, row_ptr, col_idx, values })
     }
 
-    /// A CSR matrix over device memory that somebody else owns, without a copy. As [`Cuda::wrap_csr`] in everything else; dropping it leaves
-    /// the memory as it is. What gives the matrix new values writes them there.
+    /// Wraps device memory that someone else owns as a CSR matrix, without a copy.
     ///
-    /// The owner may write other values between operations, in the order of this backend's queue (a [`Vector`](crate::Vector) over the same
-    /// memory, by [`Cuda::wrap_raw`], may be what they are written with), and says so by
-    /// [`CudaCsr::update_values_from`] with that vector, which then copies nothing.
+    /// It is like [`Cuda::wrap_csr`], except that dropping the matrix leaves the memory as it is. New values of the
+    /// matrix are written there. The owner may write other values between operations, in the order of this backend's
+    /// queue, for example through a [`Vector`](crate::Vector) over the same memory ([`Cuda::wrap_raw`]). It then calls
+    /// [`CudaCsr::update_values_from`] with that vector, which copies nothing.
     ///
     /// # Errors
-    /// As [`Cuda::wrap_csr`] without what is of slices.
+    /// As [`Cuda::wrap_csr`], without those of slices.
     ///
     /// # Safety
-    /// The addresses are those of as many elements as [`RawCsr`] says, in memory of this backend's device, aligned to their types; work that
-    /// wrote them has ended. They outlive the matrix and every recorded step that uses it. Until then nobody writes row pointers and columns,
-    /// and nobody reads or writes the values while an operation of the matrix is under way.
+    /// The addresses refer to the numbers of elements in [`RawCsr`], in memory of this backend's device, aligned to
+    /// their types; work that wrote them has ended. They outlive the matrix and every recorded step that uses it. Until
+    /// then no one writes row pointers and columns, and no one reads or writes the values during an operation of the
+    /// matrix.
     pub unsafe fn wrap_raw_csr<T: Real>(&self, raw: RawCsr) -> Result<Mat<Self, Csr<T>>> {
         let RawCsr { nrows, ncols, nnz, row_ptr, col_idx, values } = raw;
         let stream = self.stream();
-        // SAFETY: the caller's promise; what is not one for as long as the buffers live is copied for others (`Buffer::is_borrowed`).
+        // SAFETY: the caller's promise; what is not one for as long as the buffers live is copied for others
+        // (`Buffer::is_borrowed`).
         let (row_ptr, col_idx, values) = unsafe {
             let row_ptr = Buffer::borrow(stream, row_ptr, nrows.saturating_add(1));
             (row_ptr, Buffer::borrow(stream, col_idx, nnz), Buffer::borrow(stream, values, nnz))
@@ -177,19 +184,12 @@ impl Cuda {
         Ok(unsafe { Mat::from_resident(nrows, ncols, Converted { resident, nnz, storage, spmv_bytes }) })
     }
 
-    /// Whether the arrays are a matrix, and what its products want to know of the rows. Blocks.
+    /// Checks that the arrays are a matrix, and collects what its products need to know about the rows. Blocks.
     fn check_csr<T: Real>(&self, given: &Given<T>) -> Result<(RowStats, Option<(Reach, usize)>)> {
         let Given { shape: (nrows, ncols, nnz), row_ptr, col_idx, .. } = given;
         let (nrows, ncols, nnz) = (*nrows, *ncols, *nnz);
         let words = Buffer::<u64>::zeros(self.stream(), WORDS, "what a matrix is")?;
-        let (pointers, cols, to) = (row_ptr.pointer(), col_idx.pointer(), words.pointer());
-        let (rows, bound) = (nrows as u32, ncols as u32);
-        if nrows > 0 {
-            let blocks = nrows.div_ceil(ROWS * THREADS / 32).min(BLOCKS * self.multiprocessors());
-            let parameters = CheckRowsCsr { row_ptr: pointers, nrows: rows, words: to };
-            // SAFETY: check_rows_csr(row_ptr, nrows, words), a warp 128 rows at a time.
-            unsafe { self.launch::<T, _>(CheckRowsCsr::ENTRY, Grid::of(blocks, THREADS as u32), &parameters)? };
-        }
+        self.check_rows::<T>(nrows, row_ptr, &words)?;
         let mut found = vec![0; WORDS];
         words.read_at(0, &mut found)?;
         let wrong = |found: &[u64], place: usize| (found[place] != 0).then(|| !found[place] as usize);
@@ -213,10 +213,7 @@ impl Cuda {
             return refused(nrows, last);
         }
         if nnz > 0 {
-            let parameters = CheckColumnsCsr { row_ptr: pointers, col_idx: cols, nrows: rows, ncols: bound, words: to };
-            let grid = self.walk_grid(nrows);
-            // SAFETY: check_columns_csr(row_ptr, col_idx, nrows, ncols, words), after row pointers that are right.
-            unsafe { self.launch::<T, _>(CheckColumnsCsr::ENTRY, grid, &parameters)? };
+            self.check_columns::<T>((nrows, ncols), row_ptr, col_idx, &words)?;
             words.read_at(0, &mut found)?;
         }
         if let Some(row) = wrong(&found, WRONG_COLUMN) {
@@ -231,6 +228,35 @@ impl Cuda {
                 },
             });
         }
+        Ok(self.facts((nrows, ncols), &found))
+    }
+
+    fn check_rows<T: Real>(&self, nrows: usize, row_ptr: &Buffer<Offset>, words: &Buffer<u64>) -> Result<()> {
+        if nrows == 0 {
+            return Ok(());
+        }
+        let blocks = nrows.div_ceil(ROWS * THREADS / 32).min(BLOCKS * self.multiprocessors());
+        let parameters = CheckRowsCsr { row_ptr: row_ptr.pointer(), nrows: nrows as u32, words: words.pointer() };
+        // SAFETY: check_rows_csr(row_ptr, nrows, words), a warp 128 rows at a time.
+        unsafe { self.launch::<T, _>(CheckRowsCsr::ENTRY, Grid::of(blocks, THREADS as u32), &parameters) }
+    }
+
+    /// Runs only after the row pointers have proved right.
+    fn check_columns<T: Real>(
+        &self,
+        (nrows, ncols): (usize, usize),
+        row_ptr: &Buffer<Offset>,
+        col_idx: &Buffer<Ordinal>,
+        words: &Buffer<u64>,
+    ) -> Result<()> {
+        let (row_ptr, col_idx, words) = (row_ptr.pointer(), col_idx.pointer(), words.pointer());
+        let parameters = CheckColumnsCsr { row_ptr, col_idx, nrows: nrows as u32, ncols: ncols as u32, words };
+        // SAFETY: check_columns_csr(row_ptr, col_idx, nrows, ncols, words), after row pointers that are right.
+        unsafe { self.launch::<T, _>(CheckColumnsCsr::ENTRY, self.walk_grid(nrows), &parameters) }
+    }
+
+    /// What products need to know about the rows, from both checks.
+    fn facts(&self, (nrows, ncols): (usize, usize), found: &[u64]) -> (RowStats, Option<(Reach, usize)>) {
         let mut stats = RowStats::of(&[0]);
         (stats.longest, stats.steps, stats.eights) = (found[LONGEST] as usize, found[STEPS], found[EIGHTS] as usize);
         stats.bins.copy_from_slice(&found[OF_BINS..]);
@@ -238,7 +264,24 @@ impl Cuda {
             let reach = Reach { below: found[BELOW] as usize, above: found[ABOVE] as usize };
             (reach, (found[MOST] as usize).div_ceil(ROWS))
         });
-        Ok((stats, reach))
+        (stats, reach)
+    }
+
+    /// The same for a matrix that is known to be right. Columns are read only if a persistent solve may take it.
+    /// Blocks.
+    pub(super) fn row_facts<T: Real>(
+        &self,
+        (nrows, ncols, nnz): (usize, usize, usize),
+        row_ptr: &Buffer<Offset>,
+        col_idx: &Buffer<Ordinal>,
+    ) -> Result<(RowStats, Option<(Reach, usize)>)> {
+        let words = Buffer::<u64>::zeros(self.stream(), WORDS, "what a matrix is")?;
+        self.check_rows::<T>(nrows, row_ptr, &words)?;
+        if nnz > 0 && self.may_persist(nrows, ncols) {
+            self.check_columns::<T>((nrows, ncols), row_ptr, col_idx, &words)?;
+        }
+        let found = words.to_host("what a matrix is")?;
+        Ok(self.facts((nrows, ncols), &found))
     }
 }
 

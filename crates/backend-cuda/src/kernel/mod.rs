@@ -1,9 +1,11 @@
-//! Kernels as the host knows them: what each takes, by name, and where it is found.
+//! The kernels as the host knows them: their parameters by name, and where they are.
 //!
-//! [`kernels!`] declares a structure of parameters with the kernels that take it. A launch is given that structure, so one that leaves a
-//! parameter out, adds one or gives it another type does not compile, and each value stands beside the name of its parameter.
-//! Invariant: a declaration is that of its kernel. The tests below compare number, order, sizes and alignments with the PTX that is embedded,
-//! names and types with the sources in `kernels/`; a kernel that is declared nowhere fails them too.
+//! [`kernels!`] declares a structure of parameters together with the kernels that take it. A launch takes that
+//! structure, so a missing, additional or mistyped parameter does not compile, and each value stands beside the name of
+//! its parameter.
+//!
+//! Invariant: a declaration equals that of its kernel. The tests below compare number, order, sizes and alignments with
+//! the embedded PTX, and names and types with the sources in `kernels/`. A kernel without a declaration fails them too.
 
 use std::ffi::c_void;
 use std::fmt;
@@ -12,10 +14,10 @@ use std::marker::PhantomData;
 use crate::memory::Address;
 use crate::module::Source;
 
-/// Parameters of a kernel at most.
+/// The largest number of parameters.
 const MOST: usize = 24;
 
-/// What a kernel may take as one parameter: plain data of the size and alignment that the parameter has.
+/// A type that a kernel may take as one parameter: plain data with the parameter's size and alignment.
 ///
 /// # Safety
 /// The type has the layout of its twin in the kernels, which has the same name, or the name without `Arg`.
@@ -24,16 +26,18 @@ pub(crate) unsafe trait Argument: Copy {}
 unsafe impl Argument for u32 {}
 // SAFETY: the same in both languages.
 unsafe impl Argument for u64 {}
+// SAFETY: the same in both languages.
+unsafe impl Argument for f64 {}
 // SAFETY: a pointer, of any type, has 8 bytes at a multiple of 8.
 unsafe impl Argument for Address {}
 
-/// One parameter or several that follow one another. [`parameters!`] and [`kernels!`] implement it for structures.
+/// One parameter, or several in a row. [`parameters!`] and [`kernels!`] implement it for structures.
 pub(crate) trait Parameters {
-    /// How many.
+    /// The number of parameters.
     const COUNT: usize;
     /// Their addresses, in order.
     fn list<'a>(&'a self, to: &mut List<'a>);
-    /// What they are; `name` is that of the only one.
+    /// Their descriptions; `name` is that of the only one.
     #[cfg(test)]
     fn describe(name: &'static str, to: &mut Vec<Parameter>);
 }
@@ -53,7 +57,7 @@ impl<A: Argument> Parameters for A {
 /// Parameters of kernels for elements of type `T`.
 pub(crate) trait ForElement<T>: Parameters {}
 
-/// Parameters as the driver takes them.
+/// Parameters in the driver's form.
 pub(crate) struct List<'a> {
     at: [*mut c_void; MOST],
     len: usize,
@@ -81,7 +85,7 @@ pub(crate) struct Entry<P> {
 }
 
 impl<P: Parameters> Entry<P> {
-    /// For [`kernels!`] alone, whose declarations are compared with the kernels.
+    /// Only for [`kernels!`], whose declarations are compared with the kernels.
     pub(crate) const fn declared(source: &'static Source, name: &'static str) -> Self {
         assert!(P::COUNT <= MOST, "more parameters than a list has room for");
         Self { source, name, takes: PhantomData }
@@ -100,7 +104,7 @@ impl<P> fmt::Debug for Entry<P> {
     }
 }
 
-/// Structures of parameters that follow one another in several kernels.
+/// Declares structures of parameters that several kernels have in a row.
 macro_rules! parameters {
     ($($(#[$meta:meta])* $vis:vis struct $Name:ident $(<$T:ident>)? { $($field:ident: $Type:ty),+ $(,)? })+) => {$(
         $(#[$meta])*
@@ -121,8 +125,8 @@ macro_rules! parameters {
 }
 pub(crate) use parameters;
 
-/// Declares kernels, once a file: `struct NAME { parameters } in SOURCE { CONSTANT: "verb_noun", ... }`, with `NAME<T>` where a parameter depends on the
-/// type of the elements. Each constant is an [`Entry`] of the structure.
+/// Declares the kernels of a file: `struct NAME { parameters } in SOURCE { CONSTANT: "verb_noun", ... }`, with
+/// `NAME<T>` if a parameter depends on the element type. Each constant is an [`Entry`] of the structure.
 macro_rules! kernels {
     ($(
         $(#[$meta:meta])*
@@ -161,7 +165,7 @@ macro_rules! kernels {
 }
 pub(crate) use kernels;
 
-/// A parameter as it is declared.
+/// A declared parameter.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parameter {
@@ -172,7 +176,7 @@ pub(crate) struct Parameter {
     pub(crate) align: usize,
 }
 
-/// A kernel as it is declared: its parameters for f32 and for f64.
+/// A declared kernel: its parameters for f32 and for f64.
 #[cfg(test)]
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {

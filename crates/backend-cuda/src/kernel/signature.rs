@@ -1,6 +1,8 @@
-//! What kernels say that they take: read from PTX, which has sizes and alignments, and from CUDA C++, which has names and types.
+//! Reads the parameters of kernels from PTX, which has sizes and alignments, and from CUDA C++, which has names and
+//! types.
 //!
-//! Of the preprocessor the kernels need includes and macros, with `##` and `...`. All branches of `#if` are read: they differ in bodies alone.
+//! Of the preprocessor, the kernels use includes and macros, with `##` and `...`. All branches of `#if` are read,
+//! because they differ only in bodies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -73,7 +75,7 @@ pub(super) fn of_text(text: &str) -> Signatures<InSource> {
 }
 
 struct Macro {
-    /// `None` for one that takes no list.
+    /// `None` for a macro without a list.
     parameters: Option<Vec<String>>,
     body: Vec<String>,
 }
@@ -82,7 +84,7 @@ struct Reader<'a> {
     folder: &'a Path,
     seen: BTreeSet<String>,
     macros: BTreeMap<String, Macro>,
-    /// The tokens behind the preprocessor.
+    /// The tokens after preprocessing.
     out: Vec<String>,
 }
 
@@ -100,7 +102,7 @@ impl Reader<'_> {
                 run.extend(tokens(line));
                 continue;
             };
-            // What stands before a directive is expanded by the macros so far.
+            // The macros known so far expand the text before a directive.
             self.flush(&mut run);
             let directive = directive.trim_start();
             if let Some(rest) = directive.strip_prefix("include") {
@@ -131,7 +133,7 @@ impl Reader<'_> {
         self.macros.insert(name.to_owned(), Macro { parameters, body: tokens(body) });
     }
 
-    /// The tokens with macros replaced, but for those that are being replaced.
+    /// The tokens with macros expanded, except those that are being expanded.
     fn expand(&self, mut from: Vec<String>, active: &[&str]) -> Vec<String> {
         let mut out = Vec::new();
         from.reverse();
@@ -190,7 +192,7 @@ impl Reader<'_> {
                 let first = tokens.remove(0);
                 out.last_mut().expect("one").push_str(&first);
             }
-            // An argument that is empty leaves the paste to the next token.
+            // After an empty argument, the next token is pasted.
             pasted = false;
             out.extend(tokens);
         }
@@ -198,7 +200,7 @@ impl Reader<'_> {
     }
 }
 
-/// The arguments of a call, taken from the tokens that follow, which stand in reverse.
+/// The arguments of a call, from the tokens that follow, which are in reverse order.
 fn arguments(from: &mut Vec<String>) -> Vec<Vec<String>> {
     let (mut given, mut depth) = (vec![Vec::new()], 0);
     while let Some(token) = from.pop() {
@@ -274,7 +276,7 @@ fn signatures(tokens: &[String]) -> Signatures<InSource> {
                     parameters = vec![Vec::new()];
                     continue;
                 }
-                // The bounds of a launch are no parameters.
+                // The bounds of a launch are not parameters.
                 ")" if name == "__launch_bounds__" => {
                     depth = 0;
                     continue;

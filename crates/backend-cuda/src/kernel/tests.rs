@@ -1,4 +1,4 @@
-//! Declarations against the kernels: what agrees, and that each way not to agree is found.
+//! Compares declarations with kernels: agreement passes, and each kind of disagreement is found.
 
 use std::path::Path;
 
@@ -6,12 +6,13 @@ use super::signature::{InPtx, InSource, Signatures, of_ptx, of_source, of_text};
 use super::{Address, Declared, List, Parameter};
 use crate::launch::{CoeffArg, TreeArg};
 
-/// The declarations of all files. One that is not here leaves its kernels undeclared.
+/// The declarations of all files. If a file is missing here, its kernels count as undeclared.
 fn declared_everywhere() -> Vec<Declared> {
-    let files: [fn(&mut Vec<Declared>); 28] = [
+    let files: [fn(&mut Vec<Declared>); 32] = [
         crate::bdia::declared,
         crate::bsr::declared,
         crate::bsrx::declared,
+        crate::coarsen::declared,
         crate::convert::declared,
         crate::coo::declared,
         crate::csr::declared,
@@ -26,15 +27,18 @@ fn declared_everywhere() -> Vec<Declared> {
         crate::hyb::declared,
         crate::levelset::declared,
         crate::runs::declared,
+        crate::scan::declared,
         crate::sell::declared,
         crate::serial::declared,
         crate::sparse_vec::declared,
+        crate::spgemm::declared,
         crate::sptrsv::declared,
         crate::structured::declared,
         crate::sweep::declared,
         crate::sweep::factors::declared,
         crate::sweep::resident::declared,
         crate::syncfree::declared,
+        crate::transpose::declared,
         crate::triangle::declared,
         crate::vector::declared,
     ];
@@ -49,18 +53,19 @@ fn compiled(stem: &str) -> Vec<(String, Signatures<InPtx>)> {
     texts.map(|(name, text)| (name, of_ptx(&text))).collect()
 }
 
-/// The sources, where this is the repository: a published package has only their PTX.
+/// The sources, if this is the repository: a published package has only their PTX.
 fn sources() -> Option<&'static Path> {
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels"));
     folder.is_dir().then_some(folder)
 }
 
-/// What the kernels call a type: its name without path and `Arg`, with their names of the types in it.
+/// The kernels' name of a type: without path and `Arg`, and with their names of the types in it.
 fn twin(of: &str) -> String {
     let (head, arguments) = of.split_once('<').map_or((of, ""), |(head, rest)| (head, rest));
     let head = head.rsplit("::").next().unwrap_or(head);
     match head {
         "Address" => "T*".to_owned(),
+        "f64" => "double".to_owned(),
         head => {
             let arguments = arguments.replace("f32", "float").replace("f64", "double");
             let open = if arguments.is_empty() { "" } else { "<" };
@@ -69,12 +74,12 @@ fn twin(of: &str) -> String {
     }
 }
 
-/// Whether a type of the kernels is this twin; a twin without arguments is that of any.
+/// Whether a type of the kernels is this twin. A twin without arguments matches any.
 fn is_twin(twin: &str, of: &str) -> bool {
     of == twin || (!twin.contains('<') && of.split('<').next() == Some(twin))
 }
 
-/// A name without what keeps it from being that of something else in the kernel: `ca` of a coefficient, `t_`.
+/// A name without the prefix that distinguishes it in the kernel: `ca` of a coefficient, `t_`.
 fn plain(InSource { name, of }: &InSource) -> &str {
     let name = name.trim_end_matches('_');
     match name.strip_prefix('c') {
@@ -89,7 +94,7 @@ fn in_ptx(kernel: &str, declared: &[Parameter], ptx: &[InPtx]) -> Vec<String> {
         return vec![format!("{kernel} takes {} parameters, {} are declared", ptx.len(), declared.len())];
     }
     let agree = |d: &Parameter, p: &InPtx| {
-        let scalar = ["u32", "u64"].contains(&d.of) || twin(d.of) == "T*";
+        let scalar = ["u32", "u64", "f64"].contains(&d.of) || twin(d.of) == "T*";
         (d.size, d.align, scalar) == (p.size, p.align, !p.bytes)
     };
     let wrong = declared.iter().zip(ptx).enumerate().filter(|(_, (d, p))| !agree(d, p));
@@ -129,7 +134,7 @@ fn disagreements(all: &[Declared]) -> Vec<String> {
                 }
                 match source.as_ref().map(|kernels| kernels.get(&kernel)) {
                     Some(Some(source)) => found.extend(in_source(&kernel, declared, source)),
-                    // Whatever there is of it in PTX has a source.
+                    // Every kernel in PTX has a source.
                     Some(None) if texts.iter().any(|(_, kernels)| kernels.contains_key(&kernel)) => {
                         found.push(format!("{kernel} is not found in kernels/{stem}.cu"));
                     }
@@ -165,7 +170,7 @@ fn every_kernel_is_declared_once() {
     }
 }
 
-/// Declarations that are wrong in one way each.
+/// Declarations with one mistake each.
 mod wrong {
     use super::*;
 

@@ -1,25 +1,28 @@
-//! Rows that repeat those before them: found on the host, piece by piece.
+//! Finds rows that repeat the ones before them, on the host, piece by piece.
 //!
-//! Layout: [`Run`] and [`Piece`] have the twins of their names in kernels/runs.cu. A run is some periods of `step` rows. The entries of a period
-//! are those of the one before, row by row, with every column larger by `step`. `words` have, from a run's `first` on, where the rows of a
-//! period but the last end, counted from the period's beginning, then the columns of the first period.
-//! Cost: reads row pointers and columns once, where runs are long; of a piece without them a small part ([`Found::add`]).
+//! Layout: [`Run`] and [`Piece`] have twins of the same names in kernels/runs.cu. A run is some periods of `step` rows.
+//! The entries of a period are those of the previous one, row by row, with every column larger by `step`. `words`
+//! holds, from a run's `first` on, where the rows of a period end (except the last, counted from the start of the
+//! period), then the columns of the first period.
+//!
+//! Cost: row pointers and columns once if runs are long; a small part of a piece without runs ([`Found::add`]).
 
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 use spandrel_formats::{Offset, Ordinal};
 
-/// Rows of a period at most: unknowns of a point.
+/// The largest number of rows in a period: unknowns of a point.
 const STEPS: usize = 5;
-/// A piece travels as runs where these are at most this part of its bytes. Sent as it is, an index is read and written by the host; as runs it is
-/// read, and the runs are written, read and written again: less in all where they are below a third.
+/// A piece is sent as runs if they take at most this part of its bytes. Without runs, the host reads and writes an
+/// index. With runs, it reads the index, and the runs are written, read and written again, which is less in total below
+/// a third.
 const PART: usize = 3;
-/// The part of a piece that is looked at before it can be refused.
+/// The part of a piece that is examined before it can be refused.
 const GRACE: usize = 32;
 /// Words that are compared before the first difference among them is looked for.
 const BLOCK: usize = 64;
-/// Entries that are compared at once at most.
+/// The largest number of entries that are compared at once.
 const STRIDE: usize = 4096;
 
 /// Rows that repeat their beginning.
@@ -30,7 +33,7 @@ pub(super) struct Run {
     pub(super) begin: u32,
     pub(super) periods: u32,
     pub(super) step: u32,
-    /// Entries of a period.
+    /// The entries of a period.
     pub(super) width: u32,
     pub(super) first: u32,
 }
@@ -45,7 +48,7 @@ pub(super) struct Piece {
     pub(super) end: u32,
     pub(super) run: u32,
     pub(super) end_run: u32,
-    /// What the runs' `first` counts from.
+    /// The position from which the runs' `first` counts.
     pub(super) words: u32,
 }
 
@@ -56,7 +59,7 @@ pub(super) struct Rows<'a> {
     pub(super) cols: &'a [Ordinal],
 }
 
-/// Words at the front that are larger than those they stand beside by `more`.
+/// The number of leading words that exceed their counterparts by `more`.
 fn follow(words: &[u32], before: &[u32], more: u32) -> usize {
     let differs = |word: &u32, before: &u32| word.wrapping_sub(*before) ^ more;
     let mut at = 0;
@@ -74,12 +77,12 @@ impl Rows<'_> {
         self.ptr.len() - 1
     }
 
-    /// Words of row pointers and columns before a row.
+    /// The number of words of row pointers and columns before a row.
     fn before(&self, row: usize) -> usize {
         row + self.ptr[row] as usize
     }
 
-    /// The first row before which there are so many words.
+    /// The first row with this many words before it.
     pub(super) fn at(&self, words: usize) -> usize {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -92,7 +95,7 @@ impl Rows<'_> {
         low
     }
 
-    /// Periods of so many rows from a row on, before another; none where not even one ends by then.
+    /// The number of periods of `step` rows from a row on, before `end`; `None` if not even one ends by then.
     fn periods(&self, row: usize, end: usize, step: usize) -> usize {
         let most = (end - row) / step;
         if most < 2 {
@@ -100,7 +103,7 @@ impl Rows<'_> {
         }
         let ptr = |row: usize| self.ptr[row] as usize;
         let (begin, width) = (ptr(row), ptr(row + step) - ptr(row));
-        // What tells most rows that do not continue: the length of the first, and its first column.
+        // This excludes most rows that do not continue: the length of the first one, and its first column.
         let len = ptr(row + 1) - begin;
         let other = ptr(row + step);
         if ptr(row + step + 1) - other != len
@@ -111,7 +114,7 @@ impl Rows<'_> {
         let (mut periods, mut ahead) = (1, BLOCK.div_ceil(width.max(1)));
         while periods < most {
             let wanted = ahead.min(most - periods);
-            // The rows that end as the ones a period before them do.
+            // The rows that end as those of the previous period do.
             let rows = row + periods * step + 1..row + (periods + wanted) * step + 1;
             let ends = follow(&self.ptr[rows.clone()], &self.ptr[rows.start - step..rows.end - step], width as u32);
             let same = ends / step;
@@ -131,7 +134,7 @@ impl Rows<'_> {
     }
 }
 
-/// Runs of some pieces.
+/// The runs of some pieces.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) pieces: Vec<Piece>,
@@ -140,8 +143,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Takes a piece of rows in, if it is worth it: false, and nothing taken, where its runs come to more than a third of it or the host has
-    /// no memory for them. That may be said of a piece once its runs are more than a third of what was looked at and a 32nd of the piece.
+    /// Takes a piece of rows, if it is worth it. Returns false and takes nothing if its runs exceed a third of it or
+    /// the host lacks memory. It may give up once the runs exceed a third of what was examined and a 32nd of the piece.
     pub(super) fn add(&mut self, rows: Rows<'_>, piece: Range<usize>) -> bool {
         let (runs, words) = (self.runs.len(), self.words.len());
         let grace = (rows.before(piece.end) - rows.before(piece.start)) / GRACE;
@@ -185,7 +188,7 @@ impl Found {
     }
 }
 
-/// Words of a run.
+/// The words of a run.
 const RUN_WORDS: usize = size_of::<Run>() / size_of::<u32>();
 
 #[cfg(test)]
@@ -194,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel writes for one piece, in a plain loop.
+    /// The kernel's output for one piece, in a plain loop.
     fn expand(found: &Found, piece: &Piece, ptr: &mut [u32], cols: &mut [u32]) {
         let (mut row, mut entry) = (piece.row, piece.begin);
         for run in &found.runs[piece.run as usize..piece.end_run as usize] {
@@ -215,7 +218,8 @@ mod tests {
         assert_eq!((row, entry), (piece.end_row, piece.end), "they are the whole piece");
     }
 
-    /// Looks at pieces of so many words and checks that what was taken is what was there, once, and small; the rows that were not taken.
+    /// Examines pieces and checks that what was taken is complete, taken once, and small. Returns the rows that were
+    /// not taken.
     fn check(ptr: &[u32], cols: &[u32], piece: usize) -> usize {
         let rows = Rows { ptr, cols };
         let (mut found, mut left) = (Found::default(), 0);
@@ -253,7 +257,8 @@ mod tests {
         left
     }
 
-    /// Rows of periods of patterns: lengths and gaps of one period's rows, how often it comes, columns further each time.
+    /// Rows of periodic patterns: lengths and gaps of one period's rows, the number of periods, and the shift of the
+    /// columns from one to the next.
     fn rows(parts: &[(Vec<Vec<u32>>, u32)]) -> (Vec<u32>, Vec<u32>) {
         let (mut ptr, mut cols) = (vec![0], Vec::new());
         for (period, times) in parts {
@@ -299,7 +304,8 @@ mod tests {
         let (ptr, cols) = rows(&lines(4));
         assert_eq!(check(&ptr, &cols, 1000), 40 * 6, "lines too short to be worth it");
         for step in 1..=STEPS {
-            // Unknowns that are coupled in each point and with the next: rows of a point are alike.
+            // Unknowns that are coupled within each point and with the next point, so that the rows of a point are
+            // alike.
             let period: Vec<Vec<u32>> = (0..step).map(|k| vec![1; 2 * step - k % 2]).collect();
             let (ptr, cols) = rows(&[(period, 5000)]);
             assert_eq!(check(&ptr, &cols, 4000), 0, "{step} unknowns");
@@ -324,7 +330,7 @@ mod tests {
         assert_eq!(check(&ptr, &cols, 8192), 20_000);
         let mut found = Found::default();
         assert!(!found.add(Rows { ptr: &ptr, cols: &cols }, 0..20_000));
-        // A 32nd and half of that, and what a vector takes in reserve.
+        // A 32nd, half of that, and what a vector reserves.
         assert!(found.words.capacity() <= cols.len() / 8, "{}", found.words.capacity());
     }
 }

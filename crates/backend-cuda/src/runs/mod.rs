@@ -1,11 +1,13 @@
-//! Row pointers and columns on their way to the device: as runs where rows repeat the ones before them.
+//! The upload of row pointers and columns, as runs if rows repeat the ones before them.
 //!
-//! Layout: see [`find`]. Pieces of whole rows, some 2 MiB of both arrays each; each goes as its runs, which the device writes out, or as it
-//! is. What lies on the device then is the same.
-//! Invariants: a piece's runs are all of its rows, so that every word of both arrays is written once, by a copy or by the kernel; the first row
-//! pointer by a copy.
-//! Cost: the bytes of the runs instead of the piece's, no more than a third of them, and as much memory on the device until they are
-//! written out; threads look for runs while the bus is busy with other arrays (docs/adr/0037). Kernels: kernels/runs.cu.
+//! Layout: see [`find`]. Both arrays are cut into pieces of whole rows, about 2 MiB each. A piece is sent as its runs,
+//! which the device expands, or as it is. The device memory then holds the same.
+//!
+//! Invariants: the runs of a piece cover all of its rows, so every word of both arrays is written once, by a copy or by
+//! the kernel; a copy writes the first row pointer.
+//!
+//! Cost: the bytes of the runs, at most a third of the piece's bytes, and as much device memory until they are
+//! expanded. Threads look for runs while the bus is busy with other arrays (docs/adr/0037). Kernels: kernels/runs.cu.
 
 mod find;
 
@@ -27,24 +29,24 @@ kernels! {
     in RUNS { ENTRY: "expand_runs" }
 }
 
-/// Words of row pointers and columns from which runs are looked for. These are 0.33 ms of the bus; the second turn of copies and the kernel take
-/// 0.2 to 0.3 (record/h200-upload-variants.txt).
+/// From this many words of row pointers and columns on, runs are looked for. These take 0.33 ms of the bus. The second
+/// round of copies and the kernel take 0.2 to 0.3 (record/h200-upload-variants.txt).
 const LEAST: usize = 1 << 22;
-/// Words of a piece at least, and of which it is a multiple.
+/// The smallest number of words in a piece, of which every piece is a multiple.
 const GRAIN: usize = 32 << 10;
-/// Words of a piece at most: those of a slot, but for room for the row that passes the end.
+/// The largest number of words in a piece: those of a slot, less the room for the row that crosses the end.
 const PIECE: usize = (512 << 10) - GRAIN;
 /// Threads of a thread block, and entries that each of its warps takes at once, as in the kernel.
 const THREADS: u32 = 256;
 const CHUNK: usize = 1024;
 
-/// What is looked through, and what was found.
+/// The progress of the search and its results.
 struct Look<'a> {
     rows: Rows<'a>,
-    /// Words of a piece.
+    /// The words of a piece.
     piece: usize,
     next: AtomicUsize,
-    /// Of each thread that looks.
+    /// The results of each searching thread.
     found: Vec<Mutex<Found>>,
 }
 
@@ -60,7 +62,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Looks at one more piece: its rows if it is to be sent as it is, none if it was found to be runs; `None` after the last.
+    /// Examines one more piece. Returns its rows if it must be sent as it is, none if runs were found, and `None` after
+    /// the last piece.
     fn piece(&self, worker: usize) -> Option<Range<usize>> {
         let at = self.next.fetch_add(1, Ordering::Relaxed).checked_mul(self.piece)?;
         let rows = self.rows.at(at)..self.rows.at(at + self.piece);
@@ -75,7 +78,7 @@ impl<'a> Look<'a> {
     }
 }
 
-/// Row pointers and columns in device memory, and those of the host that go there.
+/// Row pointers and columns in device memory, and those of the host that are copied there.
 pub(crate) struct Index<'a> {
     pub(crate) row_ptr: (&'a Buffer<Offset>, &'a [Offset]),
     pub(crate) col_idx: (&'a Buffer<Ordinal>, &'a [Ordinal]),
@@ -99,11 +102,12 @@ impl<'a> Index<'a> {
 }
 
 impl Cuda {
-    /// Brings the rows of a matrix, valid ones of `n` + 1 pointers, to the device, and what else is to be written. Enqueues; returns once the
-    /// host's data has been read. Allocates where it finds runs, and does without them where there is no room; may not be recorded.
+    /// Sends the rows of a matrix, `n` + 1 valid pointers and columns, to the device, with other writes. Enqueues, and
+    /// returns once the host's data has been read. Allocates for runs, and does without them if there is no memory.
+    /// Must not be recorded.
     ///
     /// # Errors
-    /// The driver's.
+    /// Those of the driver.
     pub(crate) fn write_rows<'a>(&self, index: &Index<'a>, mut others: Vec<Write<'a>>) -> Result<()> {
         let (row_ptr, cols) = (index.row_ptr.1, index.col_idx.1);
         if row_ptr.len() + cols.len() < LEAST {
@@ -121,16 +125,16 @@ impl Cuda {
         let found: Vec<Found> =
             look.found.into_iter().map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
         match self.expand(index, &found, each) {
-            // The runs have no room there; the arrays have theirs.
+            // There is no memory for the runs, but there is for the arrays.
             Err(Error::OutOfMemory { .. }) => write_all(&index.whole()),
             done => done,
         }
     }
 
-    /// Row pointers and columns of a matrix on the device, as [`Cuda::write_rows`] brings them there.
+    /// The row pointers and columns of a matrix on the device, sent as by [`Cuda::write_rows`].
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; the driver's.
+    /// [`Error::OutOfMemory`]; those of the driver.
     pub(crate) fn load_rows(
         &self,
         row_ptr: &[Offset],
@@ -143,7 +147,7 @@ impl Cuda {
         Ok([to_ptr, to_cols])
     }
 
-    /// Sends runs and writes them out.
+    /// Sends runs and lets the kernel expand them.
     fn expand(&self, index: &Index<'_>, found: &[Found], each: usize) -> Result<()> {
         const WHAT: &str = "the runs of a matrix's rows";
         let (mut runs, mut words) = (0, 0);
@@ -162,7 +166,7 @@ impl Cuda {
         if pieces.is_empty() {
             return Ok(());
         }
-        // All in one buffer, so that few copies bring them.
+        // All of them in one buffer, so that few copies are needed.
         let sizes = [size_of_val(&*pieces) / size_of::<u32>(), runs * size_of::<Run>() / size_of::<u32>(), words];
         let to = Buffer::uninit(self.stream(), sizes.iter().sum(), WHAT)?;
         let begins = [0, sizes[0], sizes[0] + sizes[1]];
@@ -183,8 +187,9 @@ impl Cuda {
         let (row_ptr, cols) = (index.row_ptr.0.pointer(), index.col_idx.0.pointer());
         let [pieces, runs, words] = &addresses;
         let parameters = ExpandRuns { pieces: *pieces, parts, runs: *runs, words: *words, row_ptr, cols };
-        // SAFETY: expand_runs(pieces, parts, runs, words, row_ptr, cols); `parts` thread blocks for each piece, whose rows and entries lie
-        // inside both arrays, and whose runs are all of them. What was sent is freed in the queue's order.
+        // SAFETY: expand_runs(pieces, parts, runs, words, row_ptr, cols); `parts` thread blocks for each piece, whose
+        // rows and entries lie inside both arrays, and whose runs are all of them. What was sent is freed in the
+        // queue's order.
         unsafe { self.launch::<f64, _>(ExpandRuns::ENTRY, grid, &parameters) }
     }
 }

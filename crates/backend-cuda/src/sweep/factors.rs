@@ -1,15 +1,21 @@
-//! Incomplete factors without fill of a matrix on the device whose rows hold all of a stencil on a grid, and the sweeps with them: patterns
-//! and the order of the rows are closed forms of the grid, so that nothing is made on the host but two small arrays of its lines and levels.
+//! Incomplete factors without fill on a whole stencil on a grid, from a matrix on the device, and the sweeps with them.
+//! Patterns and the order of the rows are formulas of the grid, so the host makes only two small arrays of its lines
+//! and levels.
 //!
-//! Layout: [`HalfArg`] has the twin `Half` in kernels/include/half.cuh. Rows are taken by the levels x + sigma y + tau z of the smallest slopes; lines
-//! (of points along x) stand by the level that they begin at, so those with a point in a level follow one another, and a row's place is where
-//! its level begins plus the rank of its line less that of the level's first.
-//! Where the sweep goes by blocks of lines (kernels/wavefront.cu), so does the factorisation (kernels/include/grid_factor.cuh), and leaves its
-//! factors in the sweep's layout as well: then no columns and no order of the rows are made.
-//! Order: [`spandrel_sptrsv::factor`]'s, then the sweep's. Cost: the check of all columns, and the numeric phase, which writes both copies of the
-//! factors; for an L whose transpose is solved with a pass over the packed values; 4 bytes a row of either factor. Elsewhere a pass over
-//! the factors into the plans' layouts, 4 bytes an entry of the patterns, 8 a row.
-//! Kernels: kernels/grid.cu, those of the factorisations, the packing ones of kernels/sweep.cu and kernels/wavefront.cu.
+//! Layout: [`HalfArg`] has the twin `Half` in kernels/include/half.cuh. Rows are taken by the levels x + sigma y + tau
+//! z of the smallest slopes. Lines (of points along x) are sorted by the level at which they begin, so those with a
+//! point in a level follow one another. The place of a row is the start of its level plus the rank of its line minus
+//! that of the level's first line. If the sweep goes by blocks of lines (kernels/wavefront.cu), so does the
+//! factorisation (kernels/include/grid_factor.cuh), and it writes its factors in the sweep's layout as well; then no
+//! columns and no order of the rows are made.
+//!
+//! Order: that of [`spandrel_sptrsv::factor`], then that of the sweep. Cost: the check of all columns, and the numeric
+//! phase, which writes both copies of the factors; for an L whose transpose is solved with, a pass over the packed
+//! values; 4 bytes per row of either factor. Otherwise a pass over the factors into the plans' layouts, 4 bytes per
+//! entry of the patterns, 8 per row.
+//!
+//! Kernels: kernels/grid.cu, those of the factorisations, the packing ones of kernels/sweep.cu and
+//! kernels/wavefront.cu.
 
 use spandrel_backend::{Assembled, Error, Gate, Preconditioner, Result};
 use spandrel_formats::{Offset, Ordinal, Real};
@@ -36,13 +42,13 @@ kernels! {
     in GRID { ENTRY: "order_grid" }
 }
 
-/// Threads of a thread block, as in the kernels, and thread blocks a multiprocessor at most.
+/// The threads of a thread block, as in the kernels, and the largest number of thread blocks per multiprocessor.
 const THREADS: usize = 256;
 const BLOCKS: usize = 16;
-/// Levels that a grid may have however few its rows are.
+/// A grid may have this many levels, however few its rows are.
 const FEW_LEVELS: usize = 4096;
 
-/// What a factorisation without fill takes of a matrix.
+/// The parts of a matrix that a factorisation without fill takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parts {
     /// The lower triangle, for L; the other factor is L^T.
@@ -64,18 +70,18 @@ struct HalfArg {
 // SAFETY: `struct Half`: five u32, then arrays of i32.
 unsafe impl Argument for HalfArg {}
 
-/// A grid without axes of one point, the lower stencil on it, and what follows from them.
+/// A grid without axes of one point, the lower stencil on it, and what they imply.
 struct Known {
     size: [usize; 3],
     offsets: Vec<[i32; 3]>,
     nrows: usize,
-    /// Neighbours on one side of all points.
+    /// The number of neighbours on one side, over all points.
     neighbours: usize,
     parts: Parts,
 }
 
 impl Known {
-    /// None for more terms than the kernels take.
+    /// `None` for more terms than the kernels take.
     fn new(lattice: &Lattice, nrows: usize, parts: Parts) -> Option<Self> {
         let (size, offsets) = lattice.canonical();
         let of = |o: &[i32; 3]| (0..3).map(|axis| size[axis] - o[axis].unsigned_abs() as usize).product::<usize>();
@@ -100,7 +106,7 @@ impl Known {
         }
     }
 
-    /// Entries of L and of U.
+    /// The numbers of entries of L and of U.
     fn entries(&self) -> [usize; 2] {
         match self.parts {
             Parts::Lower => [self.neighbours + self.nrows, 0],
@@ -108,8 +114,8 @@ impl Known {
         }
     }
 
-    /// The slopes of the levels, the ranks of the lines, and for each level where its rows begin less the rank of its first line (which may
-    /// wrap); none for a grid of more levels than rows.
+    /// The slopes of the levels, the ranks of the lines, and for each level the start of its rows minus the rank of its
+    /// first line (which may wrap); `None` for a grid with more levels than rows.
     fn levels(&self) -> Result<Option<([usize; 2], Vec<u32>, Vec<u32>)>> {
         let [nx, ny, nz] = self.size;
         let (sigma, tau) = Lattice::new(self.nrows, self.size, &self.offsets, true, true)?.slopes(1);
@@ -143,12 +149,12 @@ impl Known {
     }
 }
 
-/// The grid of a kernel with a row a thread.
+/// The grid of a kernel with one row per thread.
 fn rows_grid(cuda: &Cuda, nrows: usize) -> Grid {
     Grid::of(nrows.div_ceil(THREADS).min(BLOCKS * cuda.multiprocessors()).max(1), THREADS as u32)
 }
 
-/// The rows by their levels.
+/// The rows in the order of their levels.
 fn order<T: Real>(cuda: &Cuda, known: &Known) -> Result<Option<Buffer<Ordinal>>> {
     let Some(([sigma, tau], rank, place)) = known.levels()? else { return Ok(None) };
     let rank = Buffer::from_host(cuda.stream(), &rank, "the ranks of a grid's lines")?;
@@ -158,14 +164,14 @@ fn order<T: Real>(cuda: &Cuda, known: &Known) -> Result<Option<Buffer<Ordinal>>>
     let (sigma, tau, n) = (sigma as u32, tau as u32, known.nrows as u32);
     let (rank, place, to) = (rank.pointer(), place.pointer(), order.pointer());
     let parameters = OrderGrid { nx, ny, sigma, tau, n, rank, place, order: to };
-    // SAFETY: order_grid(nx, ny, sigma, tau, n, rank, place, order) with a rank for each line and a place for each level; the two are freed
-    // in the queue's order, after it.
+    // SAFETY: order_grid(nx, ny, sigma, tau, n, rank, place, order) with a rank for each line and a place for each
+    // level; the two are freed in the queue's order, after it.
     unsafe { cuda.launch::<T, _>(OrderGrid::ENTRY, rows_grid(cuda, known.nrows), &parameters)? };
     Ok(Some(order))
 }
 
-/// The patterns of the factors, and where L has its diagonal entries, if it has them: row pointers alone, with this order of `blocks` in the
-/// place of that of the rows, where that is given. None where [`order`] gives none.
+/// The patterns of the factors, and the places of L's diagonal entries if it has them. With a given order of `blocks`,
+/// only row pointers. `None` if [`order`] returns none.
 fn patterns<T: Real>(
     cuda: &Cuda,
     known: &Known,
@@ -198,14 +204,16 @@ fn patterns<T: Real>(
     let ([lower_ptr, lower_cols], [upper_ptr, upper_cols]) =
         (lower.arg(), upper.as_ref().map_or([Address::NULL; 2], Index::arg));
     let parameters = SplitGrid { half, n: rows, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal: places };
-    // SAFETY: split_grid(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal): room for n + 1 pointers and all entries of either
-    // part, and for n places with the diagonal in the lower one, or with no columns for the pointers; n is the number of the grid's points.
+    // SAFETY: split_grid(half, n, lower_ptr, lower_cols, upper_ptr, upper_cols, diagonal): room for n + 1 pointers and
+    // all entries of either part, and for n places with the diagonal in the lower one, or with no columns for the
+    // pointers; n is the number of the grid's points.
     unsafe { cuda.launch::<T, _>(SplitGrid::ENTRY, rows_grid(cuda, n + 1), &parameters)? };
     let patterns = Patterns { nrows: n, entries: [a.nnz(), l, u], lower, upper, given, order };
     Ok(Some((patterns, diagonal)))
 }
 
-/// Room for the sweep with a factor; none where no schedule fits its grid. All places of L's in waves are written by whoever factors.
+/// Memory for the sweep with a factor; `None` if no schedule fits its grid. In the layout of waves, the factorisation
+/// writes all places of L.
 fn room<T: Real>(
     cuda: &Cuda,
     lattice: &Lattice,
@@ -230,25 +238,25 @@ struct Swept<F: Numeric> {
     factor: CudaFactor<F>,
     made: [Vector<F::Value>; 2],
     lower: CudaSweep<F::Value>,
-    /// `None` where the other factor is L^T.
+    /// `None` if the other factor is L^T.
     upper: Option<CudaSweep<F::Value>>,
-    /// What packing needs where the factorisation does not pack.
+    /// What packing needs, unless the factorisation packs.
     inverse: Option<Inverse<F::Value>>,
     shift: f64,
 }
 
-/// Reciprocals of a diagonal.
+/// The reciprocals of a diagonal.
 struct Inverse<T> {
-    /// The places of L's where it has its diagonal, else empty: rows of U begin with it.
+    /// The places of L's diagonal entries, if it has them. Rows of U begin with theirs.
     diagonal: Buffer<Offset>,
     values: Buffer<T>,
 }
 
-/// The set-up of [`spandrel_backend::Assemble::assemble`]: `None` where the factorisation has fill or parameters, where rows lack neighbours
-/// or have others, and for a grid without a schedule.
+/// The set-up of [`spandrel_backend::Assemble::assemble`]. `None` if the factorisation has fill or parameters, if rows
+/// lack neighbours or have others, and for a grid without a schedule.
 ///
 /// # Errors
-/// A row without a diagonal entry; what the factorisation breaks down at; the driver's; while a step is recorded.
+/// A row without a diagonal entry; a factorisation that breaks down; those of the driver; while a step is recorded.
 pub(crate) fn assemble<F: Numeric>(
     cuda: &Cuda,
     a: &CudaCsr<F::Value>,
@@ -301,20 +309,21 @@ pub(crate) fn assemble<F: Numeric>(
 }
 
 impl<F: Numeric> Swept<F> {
-    /// Factors these values and brings the factors to their places. Where the factorisation packs, those are of no use after an error.
+    /// Factors these values and copies the factors to their places. If the factorisation itself packs, the factors are
+    /// useless after an error.
     fn factor(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<()> {
         let (lower, upper) =
             (self.lower.values.pointer(), self.upper.as_ref().map_or(Address::NULL, |u| u.values.pointer()));
         if let Some(on_grid) = self.factor.on_grid() {
-            // SAFETY: the places of the two sweeps, which stay where they are for as long as the factorisation; those of the upper one
-            // without a point are zeros from the beginning, and nobody writes there.
+            // SAFETY: the places of the two sweeps, which stay where they are for as long as the factorisation; those
+            // of the upper one without a point are zeros from the beginning, and nobody writes there.
             unsafe { on_grid.aim(lower, upper) };
         }
         self.shift = self.run(cuda, values)?;
         self.pack(cuda)
     }
 
-    /// As [`Swept::factor`], but that an error leaves the places as they were.
+    /// As [`Swept::factor`], but an error leaves the places as they were.
     fn factor_anew(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<()> {
         let beside = match self.factor.on_grid() {
             None => None,
@@ -323,8 +332,8 @@ impl<F: Numeric> Swept<F> {
                 let lower = Buffer::<F::Value>::uninit(stream, self.lower.values.len(), what)?;
                 let of_upper = |u: &CudaSweep<_>| Buffer::<F::Value>::zeros(stream, u.values.len(), what);
                 let upper = self.upper.as_ref().map(of_upper).transpose()?;
-                // SAFETY: buffers of the lengths of the sweeps' places, zeros where they must be; they live until this run has ended, and
-                // every other run aims first.
+                // SAFETY: buffers of the lengths of the sweeps' places, zeros where they must be; they live until this
+                // run has ended, and every other run aims first.
                 unsafe { on_grid.aim(lower.pointer(), upper.as_ref().map_or(Address::NULL, Buffer::pointer)) };
                 Some((lower, upper))
             }
@@ -339,13 +348,13 @@ impl<F: Numeric> Swept<F> {
         self.pack(cuda)
     }
 
-    /// The numeric phase; the shift.
+    /// Runs the numeric phase and returns the shift.
     fn run(&mut self, cuda: &Cuda, values: &Buffer<F::Value>) -> Result<f64> {
         let [lower, upper] = &mut self.made;
         F::make(cuda, &self.factor, Operands { values, lower, upper })
     }
 
-    /// What is left to be brought to its place.
+    /// Copies whatever is not in its place yet.
     fn pack(&self, cuda: &Cuda) -> Result<()> {
         let Some(Inverse { diagonal, values }) = &self.inverse else { return self.lower.pack_transposed(cuda) };
         let (of_lower, of_upper) = (self.factor.lower().arg(), self.factor.upper().map(Index::arg));
@@ -366,7 +375,8 @@ impl<F: Numeric> Swept<F> {
     }
 }
 
-// SAFETY: its buffers are those of the two sweeps, which nothing replaces; which solves are done depends on `upper` alone, which stays.
+// SAFETY: its buffers are those of the two sweeps, which nothing replaces; which solves are done depends on `upper`
+// alone, which stays.
 unsafe impl<F: Numeric> Preconditioner<F::Value, Cuda> for Swept<F> {
     fn len(&self) -> Option<usize> {
         Some(self.lower.nrows)
@@ -411,7 +421,7 @@ mod tests {
         assert_eq!(size_of::<HalfArg>(), 4 * (5 + 4 * SIDE));
     }
 
-    /// The lower half of a full stencil of a reach along every axis, those that `inside` keeps.
+    /// The lower half of a full stencil with this reach along every axis, restricted to what `inside` keeps.
     fn lower(reach: i32, inside: impl Fn(i32) -> bool) -> Vec<[i32; 3]> {
         let along = || -reach..=reach;
         let all = along().flat_map(|dz| along().flat_map(move |dy| along().map(move |dx| [dx, dy, dz])));

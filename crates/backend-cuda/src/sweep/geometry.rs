@@ -1,8 +1,10 @@
-//! How a grid is laid out and marched through by the kernels of the sweep: slopes, lanes, tiles, shared memory.
+//! How the kernels of the sweep lay out and cross a grid: slopes, lanes, tiles, shared memory.
 //!
-//! Layout: [`SweepArg`] and [`TermsArg`] have the twins `Sweep` and `Terms` in kernels/sweep.cu, whose head says what they mean.
-//! Invariants: every operand of another line is at least [`UNROLL`] steps old and younger than `slots`; no two points of a plane share a
-//! place; a lane's next line begins at least reach + UNROLL - 1 steps after its last point.
+//! Layout: [`SweepArg`] and [`TermsArg`] have the twins `Sweep` and `Terms` in kernels/sweep.cu, whose head explains
+//! them.
+//!
+//! Invariants: every operand from another line is at least [`UNROLL`] steps old and younger than `slots`. No two points
+//! of a plane share a place. A lane's next line begins at least reach + UNROLL - 1 steps after its last point.
 
 use spandrel_backend::{Error, Result};
 use spandrel_formats::Real;
@@ -15,17 +17,19 @@ use crate::kernel::{Argument, Entry};
 
 /// Steps between two barriers, as in the kernels.
 const UNROLL: usize = 2;
-/// Threads of a thread block at most, as in the kernels.
+/// The largest number of threads in a thread block, as in the kernels.
 const THREADS: usize = 384;
-/// Terms of a stencil at most, as in the kernels.
+/// The largest number of terms in a stencil, as in the kernels.
 const TERMS: usize = 40;
-/// Shared memory of a thread block at most: what an H100 has, less the little that stays for the first-level cache.
+/// The largest shared memory of a thread block: that of an H100, less the little that is left to the first-level cache.
 pub(super) const SHARED: usize = 220 << 10;
 const WARP: usize = 32;
-/// Lines of a strip: a warp of them; two warps from so many lines on, where strips are plenty and hand-overs cost more.
+/// The lines of a strip: one warp. From this many lines on, two warps, if there are many strips and hand-overs cost
+/// more.
 const STRIP: usize = 32;
 const MANY_LINES: usize = 4096;
-/// Points of a line up to which two planes of any stencil make a tile: two short planes together still fill few warps.
+/// Up to this many points per line, two planes of any stencil form a tile. Two short planes together still fill few
+/// warps.
 const SHORT_LINE: usize = 64;
 
 /// `struct Sweep`.
@@ -70,13 +74,14 @@ unsafe impl Argument for TermsArg {}
 pub(super) struct Kernels {
     /// The lower half, ascending by (dz, dy, dx); empty for the kernels of any stencil.
     offsets: &'static [[i32; 3]],
-    /// Batches under way: as much of the memory's latency as the shared memory has room for.
+    /// Batches in flight: as much of the memory's latency as the shared memory has room for.
     depth: usize,
-    /// For the plain and the transposed system; none of their own for the kernels of any stencil, which take it as a parameter.
+    /// For the plain and the transposed system. The kernels of any stencil have no variants; they take it as a
+    /// parameter.
     pub(super) solves: Option<[Entry<SolveSteps>; 2]>,
 }
 
-/// Those of the `at`-th of [`STENCILS`].
+/// The kernels of the `at`-th of [`STENCILS`].
 const fn kernels(at: usize, depth: usize, plain: Entry<SolveSteps>, transposed: Entry<SolveSteps>) -> Kernels {
     Kernels { offsets: STENCILS[at], depth, solves: Some([plain, transposed]) }
 }
@@ -92,10 +97,10 @@ const KERNELS: [Kernels; STENCILS.len()] = [
     kernels(7, 4, SolveSteps::PLAIN_33, SolveSteps::TRANSPOSED_33),
 ];
 
-/// Those of any other stencil.
+/// The kernels of any other stencil.
 const ANY: Kernels = Kernels { offsets: &[], depth: 0, solves: None };
 
-/// A grid's schedule, and what it needs on the device.
+/// A grid's schedule, and its needs on the device.
 #[derive(Debug)]
 pub(super) struct Geometry {
     pub(super) arg: SweepArg,
@@ -104,13 +109,13 @@ pub(super) struct Geometry {
     pub(super) threads: usize,
     /// Bytes of dynamic shared memory.
     pub(super) shared: usize,
-    /// Packed values.
+    /// The number of packed values.
     pub(super) values: usize,
-    /// Words of 64 bits of what is handed on.
+    /// The size of the hand-over memory, in words of 64 bits.
     pub(super) words: usize,
 }
 
-/// A stencil of at most [`TERMS`] terms as the kernels take it.
+/// A stencil of at most [`TERMS`] terms, in the form that the kernels take.
 pub(super) fn terms(offsets: &[[i32; 3]]) -> TermsArg {
     let mut along = [[0; TERMS]; 3];
     for (k, offset) in offsets.iter().enumerate() {
@@ -121,12 +126,12 @@ pub(super) fn terms(offsets: &[[i32; 3]]) -> TermsArg {
     TermsArg { count: offsets.len() as u32, along }
 }
 
-/// The lower half of the stencil of so many points that kernels are for.
+/// The lower half of the stencil with this many points, if there are kernels for it.
 pub(super) fn stencil(points: usize) -> Option<&'static [[i32; 3]]> {
     KERNELS.iter().map(|kernels| kernels.offsets).find(|offsets| 2 * offsets.len() + 1 == points)
 }
 
-/// The smallest whole number >= 0 that is not below numerator / lines.
+/// numerator / lines, rounded up, and at least 0.
 fn need(numerator: i64, lines: i64) -> i64 {
     if numerator <= 0 { 0 } else { (numerator + lines - 1) / lines }
 }
@@ -135,7 +140,7 @@ fn longest(offsets: &[[i32; 3]], axis: usize) -> usize {
     offsets.iter().map(|o| o[axis].unsigned_abs() as usize).max().unwrap_or(0)
 }
 
-/// What a schedule is chosen for.
+/// The input of the choice of a schedule.
 struct Wanted<'a> {
     size: [usize; 3],
     offsets: &'a [[i32; 3]],
@@ -145,7 +150,8 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// The schedule with so many threads at most, so many planes a tile, so many batches under way, if there is one inside the limits.
+    /// The schedule with at most this many threads and with these planes per tile and batches in flight, if it is
+    /// within the limits.
     fn schedule(&self, threads_most: usize, planes: usize, depth: usize, shared_most: usize) -> Option<Geometry> {
         let [nx, lines_of_plane, planes_of_grid] = self.size;
         let strips = planes_of_grid == 1 && lines_of_plane > 1;
@@ -170,8 +176,8 @@ impl Wanted<'_> {
         let of = |o: &[i32; 3]| o.map(i64::from);
         let in_plane = self.offsets.iter().map(of).filter(|o| o[2] == 0 && o[1] < 0);
         let least = in_plane.map(|o| need(o[0] + apart, -o[1])).max().unwrap_or(0) as usize;
-        // Lanes: as many as a line keeps busy before it is time for the lane's next line; where there are not so many, lines
-        // follow one another more slowly.
+        // As many lanes as a line keeps busy until the lane's next line is due. With fewer lanes, lines follow each
+        // other more slowly.
         let line = nx.checked_add(longest(self.offsets, 0).max(1) + UNROLL - 1)?;
         let even = |lanes: usize| lanes.next_multiple_of(2);
         let most = (1..=threads_most / 2).map(|pair| 2 * pair).take_while(fits).last()?;
@@ -197,7 +203,7 @@ impl Wanted<'_> {
             return None;
         }
 
-        // Cursors of the kernels are of 32 bits, those among the values of neighbouring planes in bytes.
+        // Cursors of the kernels have 32 bits, and those among the values of neighbouring planes count bytes.
         let plane_steps = (ny - 1).checked_mul(sigma)?.checked_add(nx)?;
         let before = if strips { sigma * behind } else { tau * (planes - 1 + behind) };
         let steps = plane_steps.checked_add(before)?.next_multiple_of(UNROLL);
@@ -242,8 +248,9 @@ impl Wanted<'_> {
         })
     }
 
-    /// The first schedule inside the limits: as many threads as may be, then as many batches under way, then two planes a tile where
-    /// that pays: with few terms, a plane alone leaves a multiprocessor idle; with many, two leave no room for batches.
+    /// The first schedule within the limits: as many threads as possible, then as many batches in flight, then two
+    /// planes per tile if that pays. With few terms one plane leaves a multiprocessor idle. With many, two planes leave
+    /// no memory for batches.
     fn choose(&self, shared_most: usize) -> Option<Geometry> {
         let [nx, _, nz] = self.size;
         let two = nz > 1 && (self.offsets.len() <= 3 || nx <= SHORT_LINE);
@@ -261,11 +268,11 @@ impl Wanted<'_> {
 }
 
 impl Geometry {
-    /// The schedule of a lattice on a device with so many bytes of shared memory for a thread block; `None` without rows.
+    /// The schedule of a lattice on a device with this much shared memory per thread block; `None` without rows.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a stencil of more than [`TERMS`] terms, and for one that reaches so far, or on a grid so large, that no
-    /// schedule fits.
+    /// [`Error::Unsupported`] for a stencil of more than [`TERMS`] terms, and if the stencil reaches too far or the
+    /// grid is too large for any schedule.
     pub(super) fn of<T: Real>(lattice: &Lattice, unit: bool, shared: usize) -> Result<Option<Self>> {
         if lattice.size().contains(&0) {
             return Ok(None);
@@ -274,7 +281,7 @@ impl Geometry {
         found.map(Some).map_err(|why| Error::Unsupported { op: "load", noun: Sweep::<T>::NAME, why })
     }
 
-    /// Where values have their places, for those that are brought there from a matrix on the device.
+    /// The places of values that are copied from a matrix on the device.
     pub(super) fn places(&self, mirrored: bool) -> PlacesArg {
         let SweepArg { nx, ny, nz, lines, sigma, lanes, strips, width, plane_values, .. } = self.arg;
         let ny_of_grid = if strips == 1 { lines } else { ny };
@@ -307,7 +314,7 @@ fn schedule(
 ) -> std::result::Result<Geometry, String> {
     let (size, offsets) = canonical(size, offsets);
     if offsets.len() > TERMS {
-        return Err(format!("{} terms a row, more than {TERMS}: take another plan", offsets.len()));
+        return Err(format!("{} terms per row, more than {TERMS}: take another plan", offsets.len()));
     }
     let kernels = KERNELS.iter().find(|kernels| kernels.offsets == offsets).unwrap_or(&ANY);
     let wanted = Wanted { size, offsets: &offsets, kernels, unit, bytes };
@@ -318,8 +325,6 @@ fn schedule(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
 
     fn stencils() -> Vec<Vec<[i32; 3]>> {
@@ -337,7 +342,7 @@ mod tests {
         all
     }
 
-    /// The lower half of a stencil whose points have so many unknowns, all coupled with all.
+    /// The lower half of a stencil whose points have several fully coupled unknowns.
     fn system(points: usize, unknowns: i32) -> Vec<[i32; 3]> {
         let half = stencil(points).expect("a stencil with kernels").iter().copied().chain([[0; 3]]);
         let reach = || 1 - unknowns..unknowns;
@@ -348,7 +353,7 @@ mod tests {
         rows
     }
 
-    /// What the head of kernels/sweep.cu promises, point by point.
+    /// Checks what the head of kernels/sweep.cu promises, point by point.
     fn check(size: [usize; 3], offsets: &[[i32; 3]], bytes: usize, shared: usize) {
         let Ok(g) = schedule(size, offsets, false, bytes, shared) else {
             panic!("{size:?} {offsets:?} has no schedule in {shared} bytes")
@@ -370,12 +375,13 @@ mod tests {
             let reach = longest(&offsets, 0).max(1);
             assert!(sigma * lanes >= nx + (reach + UNROLL - 1) as i64, "{what}");
         }
-        let mut places = HashSet::new();
+        let mut taken = vec![false; ((nx + sigma * i64::from(a.ny)) * lanes) as usize];
         for y in 0..i64::from(a.ny) {
             for x in 0..nx {
                 let step = x + sigma * y;
                 assert!(step * lanes * i64::from(a.width) < a.plane_values as i64, "{what}");
-                assert!(places.insert((step, y % lanes)), "{what}: ({x}, {y}) shares a place");
+                let place = &mut taken[(step * lanes + y % lanes) as usize];
+                assert!(!std::mem::replace(place, true), "{what}: ({x}, {y}) shares a place");
             }
         }
         let lead = if a.strips == 1 { sigma * i64::from(a.behind) } else { tau * i64::from(a.planes - 1 + a.behind) };
@@ -394,7 +400,7 @@ mod tests {
         let extents = [1, 2, 3, 5, 13, 33, 70];
         for offsets in stencils() {
             let known = KERNELS.iter().any(|kernels| kernels.offsets == offsets);
-            // The least that a device of compute capability 7.5 has is enough for these.
+            // The smallest shared memory of a device of compute capability 7.5 is enough for these.
             let small = known.then_some((8, 63 << 10));
             for (bytes, shared) in [(8, SHARED), (4, SHARED)].into_iter().chain(small) {
                 for nx in extents.into_iter().chain([131]) {
@@ -438,7 +444,7 @@ mod tests {
     fn what_does_not_fit_is_said() {
         assert!(schedule([100_000, 1, 1], &[[-50_000, 0, 0]], false, 8, SHARED).is_err());
         assert!(schedule([1 << 31, 1, 1], &[[-1, 0, 0]], false, 8, SHARED).is_err());
-        // Three unknowns a point of 27 are 49 terms.
+        // Three unknowns per point of 27 points have 49 terms.
         assert_eq!([system(27, 2).len(), system(27, 3).len()], [31, 49]);
         let refused = schedule([48, 16, 16], &system(27, 3), false, 8, SHARED).expect_err("too many terms");
         assert!(refused.contains("49 terms"), "{refused}");

@@ -1,12 +1,16 @@
-//! The sweep on the GPU: exact triangular solve on a grid, from values packed in the order of the solve, no index read.
+//! The sweep on the GPU: an exact triangular solve on a grid, from values packed in the order of the solve, without
+//! reading an index.
 //!
-//! Layout: kernels/sweep.cu's: values by plane, step and term, absent neighbours zeros, the reciprocal last. On a device with clusters, grids
-//! of several planes with a stencil that kernels are for are solved by kernels/wavefront.cu, with values in its layout, packed once for each
-//! system that the plan holds.
-//! Order: stored, for both systems. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`], and what tiles hand on.
-//! Kernels: kernels/sweep.cu, kernels/wavefront.cu; from a matrix on the device, kernels/grid.cu.
-//! Invariants: ticket, count of thread blocks that are done and number of the last solve are written by the host at load alone, so that a
-//! replayed graph goes on where the last solve ended. Both systems and all columns share them, as the queue orders solves.
+//! Layout: that of kernels/sweep.cu: values by plane, step and term, zero for absent neighbours, the reciprocal last.
+//! On a device with clusters, kernels/wavefront.cu solves grids of several planes with a stencil that has kernels, with
+//! values in its own layout, packed once per system of the plan.
+//!
+//! Order: stored, for both systems. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`], and what tiles pass on. Kernels:
+//! kernels/sweep.cu, kernels/wavefront.cu; kernels/grid.cu from a matrix on the device.
+//!
+//! Invariants: the host writes the ticket, the count of finished thread blocks and the number of the last solve only at
+//! load, so a replayed graph continues where the last solve ended. Both systems and all columns share them, because the
+//! queue orders solves.
 
 pub(crate) mod factors;
 mod geometry;
@@ -92,10 +96,10 @@ kernels! {
 }
 
 const WARP: usize = 32;
-/// The first compute capability whose thread blocks come in clusters, 10 major + minor.
+/// The first compute capability with clusters of thread blocks, as 10 * major + minor.
 const CLUSTERS: u32 = 90;
 
-/// How a grid is solved.
+/// The way in which a grid is solved.
 #[derive(Debug)]
 enum Schedule {
     /// There is nothing to solve.
@@ -105,7 +109,7 @@ enum Schedule {
 }
 
 impl Schedule {
-    /// In steps, as any lattice may be solved.
+    /// In steps, which works for any lattice.
     fn steps<T: Real>(lattice: &Lattice, diagonal: Diagonal, shared: usize) -> Result<Self> {
         let geometry = Geometry::of::<T>(lattice, diagonal == Diagonal::Unit, shared)?;
         Ok(geometry.map_or(Self::Nothing, Self::Steps))
@@ -123,12 +127,12 @@ pub struct CudaSweep<T> {
     schedule: Schedule,
     blocks: usize,
     values: Buffer<T>,
-    /// Those of the transposed system, where it has its own.
+    /// The values of the transposed system, if it has its own.
     transposed: Buffer<T>,
     exchange: Buffer<u64>,
-    /// Ticket, thread blocks that are done, number of the last solve.
+    /// The ticket, the number of thread blocks that are done, and the number of the last solve.
     state: Buffer<u32>,
-    /// For values that come from the device.
+    /// For values on the device.
     pattern: Option<[Buffer<u32>; 2]>,
     diagonal: Places,
     inv_diag: Option<Buffer<T>>,
@@ -166,7 +170,7 @@ impl<T: Real> CudaSweep<T> {
         }
     }
 
-    /// Values of the plan to their places. The places of absent neighbours are left alone.
+    /// Copies a plan's values to their places. The places of absent neighbours stay as they are.
     fn pack(&self, cuda: &Cuda, plan: &Sweep<T>) -> Result<()> {
         let (stream, matrix) = (cuda.stream(), plan.matrix());
         let from = Buffer::from_host(stream, matrix.csr().values(), "a triangle's values")?;
@@ -174,8 +178,8 @@ impl<T: Real> CudaSweep<T> {
         self.pack_from(cuda, pattern(cuda, plan)?.each_ref().map(Buffer::pointer), from.pointer(), inv_diag.pointer())
     }
 
-    /// As [`CudaSweep::pack`], from device memory: addresses of row pointers and columns, values, and reciprocals of the diagonal, which are
-    /// not read for a unit one.
+    /// As [`CudaSweep::pack`], from device memory: addresses of row pointers and columns, values, and reciprocals of
+    /// the diagonal, which are not read for a unit one.
     fn pack_from(&self, cuda: &Cuda, [row_ptr, cols]: [Address; 2], from: Address, inv_diag: Address) -> Result<()> {
         let inv_diag = if self.unit { Address::NULL } else { inv_diag };
         let grid = Grid::of(self.nrows.div_ceil(BLOCK / 4).min(16 * cuda.multiprocessors()), 256);
@@ -186,8 +190,8 @@ impl<T: Real> CudaSweep<T> {
                 sweep.mirrored = u32::from(self.triangle == Triangle::Upper);
                 let values = self.values.pointer();
                 let parameters = PackSweep { g: sweep, terms: g.terms, row_ptr, cols, from, inv_diag, values };
-                // SAFETY: pack_sweep(sweep, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid; without reciprocals
-                // none is read; the buffers are freed in the queue's order, after it.
+                // SAFETY: pack_sweep(sweep, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid;
+                // without reciprocals none is read; the buffers are freed in the queue's order, after it.
                 unsafe { cuda.launch::<T, _>(PackSweep::ENTRY, grid, &parameters) }
             }
             Schedule::Waves(w) => {
@@ -195,15 +199,15 @@ impl<T: Real> CudaSweep<T> {
                 wave.mirrored = u32::from(self.triangle == Triangle::Upper);
                 let values = self.values.pointer();
                 let parameters = PackWavefront { g: wave, terms: w.terms, row_ptr, cols, from, inv_diag, values };
-                // SAFETY: pack_wavefront(wave, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that grid; without reciprocals
-                // none is read; the buffers are freed in the queue's order, after it.
+                // SAFETY: pack_wavefront(wave, terms, row_ptr, cols, from, inv_diag, values) of a triangle on that
+                // grid; without reciprocals none is read; the buffers are freed in the queue's order, after it.
                 unsafe { cuda.launch::<T, _>(PackWavefront::ENTRY, grid, &parameters)? };
                 self.pack_transposed(cuda)
             }
         }
     }
 
-    /// The values of the transposed system, where it has its own, from the packed ones.
+    /// The values of the transposed system, if it has its own, from the packed ones.
     fn pack_transposed(&self, cuda: &Cuda) -> Result<()> {
         let Schedule::Waves(w) = &self.schedule else { return Ok(()) };
         if !self.systems.hold(System::Transposed) {
@@ -217,15 +221,17 @@ impl<T: Real> CudaSweep<T> {
         unsafe { cuda.launch::<T, _>(MirrorWavefront::ENTRY, grid, &parameters) }
     }
 
-    /// One column, by addresses; b may be x.
+    /// Solves one column, given by addresses; b may be x.
     fn solve(&self, cuda: &Cuda, gate: Address, system: System, b: Address, x: Address) -> Result<()> {
         let transposed = system == System::Transposed;
         // The transpose of a lower triangle is an upper one.
         let mirrored = u32::from((self.triangle == Triangle::Upper) != transposed);
         let (exchange, state) = (self.exchange.pointer(), self.state.pointer());
-        // With the few bytes of its own a kernel near 48 KiB needs the larger limit, which launches ask for above 48 KiB of dynamic memory.
+        // Near 48 KiB a kernel needs the larger limit with its few static bytes. Launches request it only above 48 KiB
+        // of dynamic memory.
         let shared = |bytes: usize| if bytes > 47 << 10 { bytes.max((48 << 10) + 16) as u32 } else { bytes as u32 };
-        // SAFETY: lengths compared by the caller; a row's b is read before its x is written, by the same warp or thread.
+        // SAFETY: lengths compared by the caller; a row's b is read before its x is written, by the same warp or
+        // thread.
         unsafe {
             match &self.schedule {
                 Schedule::Nothing => Ok(()),
@@ -260,7 +266,7 @@ impl<T: Real> CudaSweep<T> {
         }
     }
 
-    /// `k` columns, with b in x where there is no b.
+    /// Solves for `k` columns. If there is no b, x holds it.
     fn columns(
         &self,
         cuda: &Cuda,
@@ -286,8 +292,10 @@ impl<T: Real> CudaSweep<T> {
 }
 
 impl Cuda {
-    /// Brings a plan of the sweep onto the device, to be solved by so many thread blocks (at least one; more than tiles are idle): the bits
-    /// are those of any other number. Blocks as the copy does; may not be recorded.
+    /// Loads a plan of the sweep for `blocks` thread blocks, at least one. If there are more blocks than tiles, some
+    /// stay idle.
+    ///
+    /// The bits do not depend on the number. Blocks as the copy does. Must not be recorded.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a stencil or a grid that no schedule fits; [`Error::OutOfMemory`].
@@ -309,7 +317,7 @@ impl Cuda {
         Ok(resident)
     }
 
-    /// The schedule on clusters, where the device has them and one fits, for so many thread blocks at most.
+    /// The schedule on clusters for at most this many thread blocks, if the device has clusters and one fits.
     fn waves<T: Real>(&self, lattice: &Lattice, blocks: Option<usize>) -> Result<Option<Wavefront>> {
         let shared = self.shared_by_a_block()?;
         let clusters = self.capability() >= CLUSTERS;
@@ -317,15 +325,16 @@ impl Cuda {
         Ok(clusters.then(|| Wavefront::of::<T>(lattice, shared, most)).flatten())
     }
 
-    /// Bytes of shared memory that a thread block may have.
+    /// The bytes of shared memory that a thread block may have.
     fn shared_by_a_block(&self) -> Result<usize> {
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
-        // A kilobyte is the driver's, a few bytes are the kernel's own.
+        // The driver takes a kilobyte, and the kernel a few bytes.
         Ok((shared as usize).saturating_sub(1 << 10))
     }
 
-    /// Room for a plan, its values zeros or not written; those of a transposed system are not, as all of them are made from the others.
+    /// Memory for a plan. Its values are zeros or not initialised. Those of a transposed system are not initialised,
+    /// because all of them are made from the others.
     fn place_sweep<T: Real>(
         &self,
         schedule: Schedule,
@@ -335,7 +344,7 @@ impl Cuda {
         systems: Systems,
         zeroed: bool,
     ) -> Result<CudaSweep<T>> {
-        // Values of either system, words handed on, thread blocks that have work.
+        // Values of each system, words handed on, thread blocks that have work.
         let holds = |system, values| if systems.hold(system) { values } else { 0 };
         let (values, transposed, words, useful) = match &schedule {
             Schedule::Nothing => (0, 0, 0, 1),

@@ -1,12 +1,14 @@
-//! The sweep of a matrix that lies on the device: the grid from some rows, its proof by one pass over the columns, the values to their
-//! places; none of it leaves the device but the sample and what the kernels report.
+//! The sweep of a matrix that is on the device. The grid follows from a sample of rows, one pass over the columns
+//! proves it, and the values are packed. Only the sample and the reports of the kernels leave the device.
 //!
-//! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` in kernels/grid.cu and `Places` in kernels/include/side_values.cuh.
-//! Order: a reciprocal of the diagonal is rounded once, as the host's.
-//! Cost: a few rows to the host and four words; columns and row pointers once; of the values those of the triangle once, and the packed ones
-//! once, those of a transposed system that has its own from them. Two waits, and two more for each row that contradicts what the sample suggests.
-//! On clusters a matrix whose rows hold all of the stencil is proved and packed in one pass; that begins for any other matrix too, is given
-//! up at the first row that differs, and costs one more wait.
+//! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` in kernels/grid.cu and `Places` in
+//! kernels/include/side_values.cuh. Order: a reciprocal of the diagonal is rounded once, as on the host.
+//!
+//! Cost: a few rows and four words to the host; columns and row pointers once; the values of the triangle once, and the
+//! packed ones once; those of a separate transposed system come from them. Two waits, and two more for each row that
+//! contradicts the sample. On clusters, one pass proves and packs a matrix whose rows hold the whole stencil. That pass
+//! begins for any other matrix too, stops at the first row that differs, and costs one more wait.
+//!
 //! Kernels: kernels/grid.cu.
 
 use spandrel_backend::{Analyze, Analyzed, Error, Part, Result};
@@ -39,22 +41,23 @@ kernels! {
     in GRID { ENTRY: "fill_grid" }
 }
 
-/// Differences of one side of the diagonal with it, and of both, at most, as in the kernels.
+/// The largest numbers of offsets on one side of the diagonal, including it, and on both sides; as in the kernels.
 pub(super) const SIDE: usize = 41;
 const BOTH: usize = 81;
-/// Rows of a sample, words of each, and columns among them, as in the kernels.
+/// The number of rows in a sample, and of words and columns for each; as in the kernels.
 const SAMPLED: usize = Sample::ROWS;
 const SAMPLE_WORDS: usize = 46;
 const SAMPLE_COLS: usize = 44;
-/// Lanes of the layout that a thread block fills at once, and its threads.
+/// The number of lanes of the layout that a thread block fills at once, and of its threads.
 const LANES: usize = 32;
 const THREADS: u32 = 256;
-/// Dynamic shared memory of a thread block that fills, at most: what it may have unasked, less its own.
+/// The largest dynamic shared memory of a filling thread block: what it may have without a request, less its static
+/// part.
 const SHARED: usize = 38 << 10;
-/// Thread blocks that pack, a multiprocessor: as many as one runs at once.
+/// The number of thread blocks per multiprocessor that pack: as many as it runs at once.
 const PACKING: usize = 5;
 
-/// The reports of the kernels, by their place.
+/// The places of the kernels' reports.
 const OUTSIDE: usize = 0;
 const LACKING: usize = 1;
 const WITHOUT_DIAGONAL: usize = 2;
@@ -113,13 +116,14 @@ pub(super) struct PlacesArg {
 // SAFETY: `struct Places`: nineteen u32, one that aligns, a u64, then arrays of i32.
 unsafe impl Argument for PlacesArg {}
 
-/// The difference of rows that a difference of coordinates is.
+/// The difference of rows for a difference of coordinates.
 pub(super) fn shift(o: [i32; 3], [nx, ny]: [usize; 2]) -> i32 {
     (i64::from(o[0]) + nx as i64 * (i64::from(o[1]) + ny as i64 * i64::from(o[2]))) as i32
 }
 
 impl PlacesArg {
-    /// The stencil by its terms, so many of them, on a grid of so many points a line and lines a plane; all else is zero.
+    /// The stencil by its terms, so many of them, on a grid of so many points per line and lines per plane; all else is
+    /// zero.
     pub(super) fn of_terms<const N: usize>(terms: &[[i32; N]; 3], count: u32, [nx, ny]: [u32; 2]) -> Self {
         let (mut along, mut shifts) = ([[0; SIDE]; 3], [0; SIDE]);
         for k in 0..(count as usize).min(SIDE) {
@@ -156,7 +160,8 @@ impl PlacesArg {
         }
     }
 
-    /// With tiles of as many steps as the shared memory holds; with the thread blocks for all tiles and the bytes of each.
+    /// With tiles of as many steps as fit into shared memory. Also returns the number of thread blocks for all tiles,
+    /// and the bytes of each.
     fn tiled(mut self, bytes: usize) -> (Self, usize, usize) {
         let room = |deep: usize| deep * self.width as usize * (LANES + 1) * bytes;
         let deep = [8, 4, 2].into_iter().find(|&deep| room(deep) <= SHARED).unwrap_or(1);
@@ -167,17 +172,17 @@ impl PlacesArg {
     }
 }
 
-/// What some rows say.
+/// The content of some rows.
 struct Look {
     sample: Sample,
-    /// Whether rows have entries on the other side of the diagonal, one on the diagonal, any off it on this side.
+    /// Whether rows have entries on the other side of the diagonal, on it, and off it on this side.
     other_side: bool,
     diagonal: bool,
     off_diagonal: bool,
 }
 
 impl Look {
-    /// From what sample_grid writes of a matrix of `n` rows.
+    /// Reads the output of sample_grid for a matrix of `n` rows.
     fn of(n: usize, found: &[u32]) -> Result<Self> {
         let (rows, line) = found.split_at(SAMPLED * SAMPLE_WORDS);
         let mut look = Self { sample: Sample::new(n), other_side: false, diagonal: false, off_diagonal: false };
@@ -217,8 +222,8 @@ fn no_grid(why: String) -> Error {
 }
 
 impl SidesArg {
-    /// The rows of a lattice as a matrix has them: with both sides of the diagonal, or one, the diagonal stored or not. At most [`SIDE`] - 1
-    /// of the offsets can lie inside.
+    /// The rows of a lattice as a matrix has them: with both sides of the diagonal, or one, the diagonal stored or not.
+    /// At most [`SIDE`] - 1 of the offsets can lie inside.
     fn new(lattice: &Lattice, triangle: Triangle, look: &Look) -> Self {
         let size = lattice.size();
         let fits = |o: &&[i32; 3]| (0..3).all(|axis| (o[axis].unsigned_abs() as usize) < size[axis]);
@@ -265,7 +270,7 @@ impl SidesArg {
     }
 }
 
-/// The smallest key that was reported.
+/// The smallest reported key.
 fn reported(words: &[u64; REPORTS], place: usize) -> Option<u64> {
     (words[place] != 0).then(|| !words[place])
 }
@@ -281,7 +286,8 @@ impl Cuda {
         let (nrows, upper) = (n as u32, u32::from(triangle == Triangle::Upper));
         let parameters = SampleGrid { row_ptr, cols, n: nrows, upper, out: to, line };
         let blocks = 1 + n.min(1 << 16).div_ceil(THREADS as usize);
-        // SAFETY: sample_grid(row_ptr, cols, n, upper, out, line) of a square matrix with rows, for SAMPLED rows at most.
+        // SAFETY: sample_grid(row_ptr, cols, n, upper, out, line) of a square matrix with rows, for SAMPLED rows at
+        // most.
         unsafe { self.launch::<T, _>(SampleGrid::ENTRY, Grid::of(blocks, THREADS), &parameters)? };
         let found = out.to_host("a sample of rows")?;
         Look::of(n, &found)
@@ -298,8 +304,8 @@ impl Cuda {
         Ok(all)
     }
 
-    /// Takes a row that contradicts a guess among those that guesses are made from, and those that did; false for one that had been taken: it is
-    /// not in order. Blocks.
+    /// Adds a row that contradicts a guess to the sample; returns false for a row that was in it already, because such
+    /// a row is out of order. Blocks.
     fn learn<T: Real>(
         &self,
         m: &CudaCsr<T>,
@@ -316,7 +322,7 @@ impl Cuda {
         Ok(new)
     }
 
-    /// Compares every row with a lattice; what is found goes to the words.
+    /// Compares every row with a lattice and writes the findings to the words.
     fn prove<T: Real>(&self, m: &CudaCsr<T>, sides: &SidesArg, words: &Buffer<u64>) -> Result<()> {
         let (row_ptr, cols, _) = m.arrays();
         let (row_ptr, cols, n, to) = (row_ptr.pointer(), cols.pointer(), m.nrows() as u32, words.pointer());
@@ -326,11 +332,11 @@ impl Cuda {
         unsafe { self.launch::<T, _>(CheckGrid::ENTRY, Grid::of(blocks, THREADS), &parameters) }
     }
 
-    /// The grid on which every row holds all neighbours of a stencil below the diagonal, the diagonal, and if asked for the stencil's mirror
-    /// image above it; `None` where there is none that the rows suggest. Blocks.
+    /// The grid on which every row holds all neighbours of a stencil below the diagonal, the diagonal, and on request
+    /// the mirror image above it. `None` if the rows suggest no such grid. Blocks.
     ///
     /// # Errors
-    /// The first row that lacks its diagonal entry alone.
+    /// The first row that lacks only its diagonal entry.
     pub(super) fn whole_lattice<T: Real>(&self, m: &CudaCsr<T>, both: bool) -> Result<Option<Lattice>> {
         let n = m.nrows();
         let mut look = match self.look(m, Triangle::Lower) {
@@ -372,8 +378,8 @@ impl Cuda {
         Ok(None)
     }
 
-    /// Compares every row with a lattice that holds all of it and brings the values to their places, in one pass: the reports, or `None` for a
-    /// matrix or a layout of another kind, whose places are not filled. Blocks.
+    /// Compares every row with a lattice that holds all of it and packs the values, in one pass. Returns the reports,
+    /// or `None` for a matrix or a layout of another kind, which is not packed. Blocks.
     fn pack_whole<T: Real>(&self, m: &CudaCsr<T>, made: &CudaSweep<T>) -> Result<Option<[u64; REPORTS]>> {
         let Schedule::Waves(wave) = &made.schedule else { return Ok(None) };
         let words = Buffer::<u64>::zeros(self.stream(), REPORTS, "what a matrix is")?;
@@ -383,15 +389,15 @@ impl Cuda {
         let (places, tiles, shared) = wave.places(made.triangle == Triangle::Upper, made.unit).tiled(T::BYTES);
         let grid = Grid { shared: shared as u32, ..Grid::of(tiles.min(PACKING * self.multiprocessors()), THREADS) };
         let parameters = PackGrid { places, row_ptr, cols, from, n, words: to, values };
-        // SAFETY: pack_grid(places, row_ptr, cols, from, n, words, values) of a square matrix of as many rows as the grid has points, columns
-        // ascending; values has a place for each step, term and lane of each block.
+        // SAFETY: pack_grid(places, row_ptr, cols, from, n, words, values) of a square matrix of as many rows as the
+        // grid has points, columns ascending; values has a place for each step, term and lane of each block.
         unsafe { self.launch::<T, _>(PackGrid::ENTRY, grid, &parameters)? };
         let mut found = [0; REPORTS];
         words.read_at(0, &mut found)?;
         Ok((found[LACKING] == 0).then_some(found))
     }
 
-    /// Compares every row with a lattice and, where all are part of it, brings the values to their places; what was found. Blocks.
+    /// Compares every row with a lattice and packs the values if all are part of it. Returns the findings. Blocks.
     fn prove_and_fill<T: Real>(&self, m: &CudaCsr<T>, sides: &SidesArg, made: &CudaSweep<T>) -> Result<[u64; REPORTS]> {
         let words = Buffer::<u64>::zeros(self.stream(), REPORTS, "what a matrix is")?;
         self.prove(m, sides, &words)?;
@@ -409,8 +415,8 @@ impl Cuda {
             let (places, tiles, shared) = places.tiled(T::BYTES);
             let grid = Grid { shared: shared as u32, ..Grid::of(tiles.min(most), THREADS) };
             let parameters = FillGrid { places, row_ptr, cols, from, n, words: to, values };
-            // SAFETY: fill_grid(places, row_ptr, cols, from, n, words, values) after check_grid for the same lattice; values has a place for
-            // each step, term and lane of each plane.
+            // SAFETY: fill_grid(places, row_ptr, cols, from, n, words, values) after check_grid for the same lattice;
+            // values has a place for each step, term and lane of each plane.
             unsafe { self.launch::<T, _>(FillGrid::ENTRY, grid, &parameters)? };
         }
         let mut found = [0; REPORTS];

@@ -1,11 +1,13 @@
-//! How a grid is laid out and solved by kernels/wavefront.cu: tiles, blocks, warps, clusters, shared memory.
+//! How kernels/wavefront.cu stores and solves a grid: tiles, blocks, warps, clusters, shared memory.
 //!
-//! Layout: [`WavefrontArg`] has the twin `Wavefront` in kernels/wavefront.cu, whose head says what it means.
-//! Invariants: no circle of waits. Give batch k of block j of tile t the time k + `block_lag` j + `tile_lag` t and let smaller tiles, then
-//! smaller blocks be first where times are equal. A block's operands are of its own time or earlier. Room is given back in time: own ring and
-//! copies hold more batches than the oldest operand is old. A block that waits for its warp, until the block a turn before it is done, delays
-//! its neighbours no further than `deep` batches of what they keep let them go on: that many are kept that all blocks of a turn but one,
-//! each so far ahead of the next, come to their end.
+//! Layout: [`WavefrontArg`] has the twin `Wavefront` in kernels/wavefront.cu, whose head explains it.
+//!
+//! Invariant: there is no cycle of waits. Give batch k of block j of tile t the time k + `block_lag` j + `tile_lag` t;
+//! among equal times, smaller tiles and then smaller blocks come first. The operands of a block have its own time or an
+//! earlier one. Room is returned in time: its own ring and its copies hold more batches than the oldest operand is old.
+//! A block that waits for its warp, until the block of the previous turn is done, delays its neighbours only as far as
+//! the `deep` batches that they keep allow. Enough are kept that all blocks of a turn except one, each that far ahead
+//! of the next, finish.
 
 use spandrel_formats::Real;
 use spandrel_sptrsv::Lattice;
@@ -15,32 +17,34 @@ use super::geometry::{self, TermsArg};
 use super::resident::PlacesArg;
 use crate::kernel::{Argument, Entry};
 
-/// Planes of a tile, lines of a plane in a block, rows by which an operand of a plane before is older at least, rows of the slots between
-/// thread blocks of a cluster: as in the kernels.
+/// Sizes as in the kernels: planes of a tile, lines of a plane in a block, the least number of rows by which an operand
+/// of the plane before is older, and rows of the slots between thread blocks of a cluster.
 const PLANES: usize = 4;
 const LINES: usize = 8;
 const AGE: i32 = 2;
 const NEAR: usize = 8;
 const LANES: usize = 32;
-/// Values of a row of a ring: odd pairs, so that points of four lines are in banks of their own.
+/// The number of values in a row of a ring: odd pairs, so that points of four lines are in different banks.
 const PITCH: usize = 34;
-/// Rows of a block's own ring, and of b under way.
+/// The rows of a block's own ring, and of b in flight.
 const RING: usize = 16;
 const ROOM: usize = 32;
-/// Batches of coefficients that a warp may have under way, and those after which more of them are of no more use: a copy takes about as
-/// long as two batches.
+/// The largest number of batches of coefficients in flight per warp, and the number from which more have no use: a copy
+/// takes about as long as two batches.
 const DEPTHS: [usize; 3] = [4, 3, 2];
 const ENOUGH: usize = 3;
-/// What a block keeps for the next: lanes, and batches at least.
+/// What a block keeps for the next one: lanes, and the smallest number of batches.
 const KEPT: usize = 8;
 const DEEP: usize = 8;
-/// Threads of a thread block at most, as in the kernels.
+/// The largest number of threads in a thread block, as in the kernels.
 const THREADS: usize = 384;
-/// Thread blocks of a cluster at most: what every device with clusters runs. Of these a tile takes four, as far as it has blocks: what a
-/// multiprocessor's shared memory moves bounds a batch when more than three or four warps solve on one.
+/// The largest number of thread blocks in a cluster, which every device with clusters runs. A tile uses four of them,
+/// if it has enough blocks: when more than three or four warps solve on one multiprocessor, its shared memory bounds a
+/// batch.
 const CREW: usize = 8;
 const PARTS: usize = 4;
-/// Stored places a point at most, where values take more than [`LITTLE`] bytes: short lines are mostly the ends of rows.
+/// The maximum number of stored places per point if values take more than [`LITTLE`] bytes: short lines consist mostly
+/// of the ends of rows.
 const PADDING: usize = 3;
 const LITTLE: usize = 64 << 20;
 
@@ -80,7 +84,7 @@ const KERNELS: [(usize, Entry<SolveWaves>); 6] = [
     (33, SolveWaves::POINTS_33),
 ];
 
-/// A grid's schedule, and what it needs on the device.
+/// The schedule of a grid, and its needs on the device.
 #[derive(Debug)]
 pub(super) struct Wavefront {
     pub(super) arg: WavefrontArg,
@@ -91,26 +95,26 @@ pub(super) struct Wavefront {
     pub(super) shared: usize,
     /// Thread blocks of a cluster.
     pub(super) crew: usize,
-    /// Packed values of one system.
+    /// The number of packed values of one system.
     pub(super) values: usize,
-    /// Words of 64 bits of what is handed on between clusters.
+    /// The size of the hand-over memory between clusters, in words of 64 bits.
     pub(super) words: usize,
 }
 
-/// What follows from a stencil. A point of plane p of its tile, line l of its block, is solved `by_plane` p + `by_line` l rows after that of
-/// plane and line 0; line l of plane p lies `shear` p lines before that of plane 0.
+/// The consequences of a stencil. A point on plane p of its tile and line l of its block is solved `by_plane` p +
+/// `by_line` l rows after that on plane and line 0. Line l of plane p lies `shear` p lines before that of plane 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slopes {
     shear: i32,
     by_line: i32,
     by_plane: i32,
-    /// Planes back that a term goes at most.
+    /// How many planes back a term may reach.
     behind: i32,
-    /// The furthest that a term of another line looks ahead.
+    /// How far ahead a term of another line may look.
     reach: i32,
-    /// Lines that the next block reads.
+    /// How many lines the next block reads.
     kept: i32,
-    /// Batches by which a block is behind the one before, and a tile behind the one before.
+    /// The lag in batches of a block behind the previous one, and of a tile behind the previous one.
     block_lag: i32,
     tile_lag: i32,
 }
@@ -143,14 +147,14 @@ impl Slopes {
 }
 
 impl Wavefront {
-    /// The schedule of a grid with so many bytes of shared memory for a thread block, in a grid of so many thread blocks at most, if a kernel
-    /// is for its stencil and one fits.
+    /// The schedule of a grid with this much shared memory per thread block and at most this many thread blocks, if
+    /// there is a kernel for its stencil and one fits.
     pub(super) fn of<T: Real>(lattice: &Lattice, shared: usize, blocks: usize) -> Option<Self> {
         let (size, offsets) = lattice.canonical();
         schedule(size, &offsets, T::BYTES, shared.min(geometry::SHARED), blocks)
     }
 
-    /// Where values have their places, for those that are brought there from a matrix on the device.
+    /// The places of values that are copied from a matrix on the device.
     pub(super) fn places(&self, mirrored: bool, unit: bool) -> PlacesArg {
         let WavefrontArg { nx, ny, nz, by_line, by_plane, shear, blocks, tiles, batches, .. } = self.arg;
         let (rows, width) = (4 * (batches - 1), self.terms.count + 1);
@@ -181,8 +185,9 @@ impl Wavefront {
         [self.arg.nx, self.arg.ny, self.arg.nz]
     }
 
-    /// The blocks of all tiles (tile by tile) by the time of their first row: then a block comes after those that a factorisation in blocks waits
-    /// for (kernels/include/grid_factor.cuh), and those at work at the same time are neighbours.
+    /// The blocks of all tiles (tile by tile) by the time of their first row: then a block comes after those that a
+    /// factorisation in blocks waits for (kernels/include/grid_factor.cuh), and those at work at the same time are
+    /// neighbours.
     pub(super) fn blocks_in_time(&self) -> Vec<u32> {
         let WavefrontArg { by_line, by_plane, shear, blocks, tiles, .. } = self.arg;
         let (by_block, by_tile) = (LINES as u32 * by_line, PLANES as u32 * (by_plane + shear * by_line));
@@ -194,7 +199,7 @@ impl Wavefront {
         all
     }
 
-    /// Thread blocks that have work, whole clusters of them.
+    /// The number of thread blocks that have work, in whole clusters.
     pub(super) fn useful(&self) -> usize {
         (self.arg.tiles as usize * self.arg.parts as usize).next_multiple_of(self.crew)
     }
@@ -234,17 +239,17 @@ fn schedule(
     let handed = LINES * wide(slopes.behind);
     let block_lag = wide(slopes.block_lag);
     let ring = PITCH * bytes;
-    // Blocks that are at work at once, where a block costs the next one batch more than its lag.
+    // The number of blocks that work at the same time, if a block delays the next one by its lag and one batch.
     let at_once = batches.div_ceil(block_lag + 1);
     let crew_most = CREW.min(1 << thread_blocks.max(1).ilog2());
     [PARTS, 2, 1].into_iter().filter(|&parts| parts <= crew_most && (parts == 1 || blocks > parts)).find_map(|parts| {
-        // No more warps than that, as they slow each other down.
+        // No more warps than that, because they slow each other down.
         let most = ((at_once + parts / 2) / parts).max(2).min(blocks.div_ceil(parts));
         let ways = (1..=most).flat_map(|warps| DEPTHS.map(|depth| (warps, depth)));
-        // What keeps the memory busy is the number of batches under way.
+        // The number of batches in flight keeps the memory busy.
         let best = ways.filter_map(|(warps, depth)| {
             let turn = warps * parts;
-            // All blocks of a turn but one, each so much ahead of the next, come to their end.
+            // All blocks of a turn except one, each this far ahead of the next, finish.
             let ahead = batches.div_ceil((turn - 1).max(1)).saturating_sub(block_lag);
             let deep = if blocks <= turn { DEEP } else { DEEP.max(ahead + 6) };
             let (sets, takers) = if parts > 1 { (warps + 1, warps + 2) } else { (warps, warps) };
@@ -344,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Where a lane's operand is: tiles before, the block beside, and the row from that of the point.
+    /// The source of a lane's operand: tiles before, the neighbouring block, and the row relative to the point's.
     fn source(s: &Slopes, o: &[i32; 3], newest: i32, plane: i32, line: i32) -> (usize, i64, i64) {
         let (mut of_plane, mut at) = (plane + o[2], line + o[1] + s.shear * o[2]);
         let before = of_plane < 0;
@@ -357,7 +362,7 @@ mod tests {
         (usize::from(before), i64::from(side), i64::from(newest))
     }
 
-    /// The waits of the kernel, played through with one warp at a time going on as far as it can: all blocks come to their end.
+    /// Simulates the waits of the kernel. One warp at a time goes as far as it can, and all blocks must finish.
     fn plays_through(size: [usize; 3], points: usize, thread_blocks: usize) {
         let offsets = geometry::stencil(points).expect("a stencil");
         let Some(found) = schedule(size, offsets, 8, geometry::SHARED, thread_blocks) else { return };
@@ -367,7 +372,8 @@ mod tests {
         let (warps, parts, deep) = (a.warps as usize, a.parts as usize, i64::from(a.deep));
         let turn = warps * parts;
         let part = |j: usize| j % turn / warps;
-        // Who reads whom: tiles before, the block beside, the newest and the oldest batch from its own, in time.
+        // Who reads whom: earlier tiles, the neighbouring block, and the newest and the oldest batch of its own, in
+        // time.
         let mut reads: Vec<(usize, i64, i64, i64)> = Vec::new();
         for o in offsets.iter().filter(|o| o[1] != 0 || o[2] != 0) {
             let of_line = || offsets.iter().filter(|other| other[1..] == o[1..]);
@@ -392,10 +398,11 @@ mod tests {
         }
         let shift = |before: usize, side: i64| before as i64 * i64::from(s.tile_lag) - side * i64::from(s.block_lag);
         let beside = |j: usize, side: i64| usize::try_from(j as i64 + side).ok().filter(|&j| j < blocks);
-        // Batches done of a block, and of the copies of it: of a tile's block by the parts of the next tile (same, previous), of what it keeps.
+        // Finished batches of a block, and of its copies: of a tile's block by the parts of the next tile (same,
+        // previous), of what it keeps.
         let mut done = vec![vec![0i64; blocks]; tiles];
         let mut copied = vec![vec![[0i64; 3]; blocks]; tiles];
-        // Which copy a reader looks at: of block `from`, read by block j, `before` tiles on.
+        // The copy that a reader looks at: of block `from`, read by block j, `before` tiles on.
         let copy_for = |before: usize, from: usize, j: usize| match (before, part(from) == part(j)) {
             (0, true) => None,
             (0, false) => Some(2),

@@ -2,7 +2,7 @@
 
 use spandrel_backend_cuda::Cuda;
 
-/// The GPU. Without one a trial is skipped and says so, or fails where `SPANDREL_REQUIRE` is `cuda`.
+/// The GPU. Without one a trial is skipped and says so, or fails if `SPANDREL_REQUIRE` is `cuda`.
 pub(crate) fn device() -> Option<Cuda> {
     let required = std::env::var_os("SPANDREL_REQUIRE").is_some_and(|name| name == "cuda");
     Cuda::new()

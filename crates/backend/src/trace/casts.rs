@@ -1,4 +1,4 @@
-//! The trace's casts between element types.
+//! Casts between element types on a traced backend.
 
 use spandrel_formats::Real;
 

@@ -1,4 +1,5 @@
-//! The trace's operations with what is loaded: products, sparse vectors, triangular solves, incomplete factorisations.
+//! Operations with loaded objects on a traced backend: products, sparse vectors, triangular solves, incomplete
+//! factorisations.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use spandrel_sptrsv::{Factor, Plan, System};
 use super::{Event, Trace, Traced, reads};
 use crate::{Coeff, Device, Factorize, Gate, Load, Order, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 
-/// What can be loaded with its bytes in the log: every format, the sparse vector, every plan, every symbolic phase.
+/// A host object whose bytes are logged when it is loaded: every format, the sparse vector, every plan, every symbolic
+/// phase.
 pub trait Stored: Send + Sync + 'static {
     /// Bytes of the arrays that go to the device.
     fn stored(&self) -> u64;
@@ -51,7 +53,7 @@ impl<T: Real> Stored for SparseVec<T> {
     }
 }
 
-// SAFETY: what is loaded is the backend's within, and operations go to it as they come.
+// SAFETY: the loaded object is the inner backend's, and operations are forwarded to it unchanged.
 unsafe impl<H: Stored, B: Load<H>> Load<H> for Trace<B> {
     type Resident = Traced<B::Resident, H>;
 
@@ -69,7 +71,7 @@ unsafe impl<H: Stored, B: Load<H>> Load<H> for Trace<B> {
     }
 }
 
-/// What a product reads of a matrix.
+/// The bytes that a product reads of a matrix.
 fn read<F: Format>(m: &F) -> u64 {
     m.spmv_bytes().saturating_sub(((m.nrows() + m.ncols()) * F::Value::BYTES) as u64)
 }
@@ -187,7 +189,7 @@ impl<T: Real, B: SparseVector<T>> SparseVector<T> for Trace<B> {
 }
 
 impl<B> Trace<B> {
-    /// A solve whose vectors have `vectors` bytes together.
+    /// Logs a solve whose vectors have `vectors` bytes in total.
     fn solves<P: Plan>(&self, plan: &P, gate: Option<&B::Monitor>, vectors: usize)
     where
         B: Device,

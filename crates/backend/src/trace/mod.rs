@@ -1,13 +1,20 @@
-//! A backend that writes down what another is asked to do, and lets it do it.
+//! A backend that logs what it is asked to do and forwards it to an inner backend.
 //!
-//! Everything a solver enqueues on a [`Trace`] appears in its log (launches with the bytes they must move, waits,
-//! allocations, captures and replays), then runs on the backend inside, so results are real. A fused step is one launch with the
-//! bytes of its fused form: what the default body costs on a backend that does not override it is not counted.
-//! Cost model: each operand of an operation once per read and once per write; scalars and the monitor nothing. Operands that
-//! are the same vector are counted once. A matrix costs [`spandrel_formats::Traffic::spmv_bytes`] less its passes over x and y:
-//! what a product reads, so the values of ELL's padding and DIA's positions outside the matrix, stored but never touched,
-//! are not counted. y's passes are counted whole also where BSRX's mask leaves some of its rows alone. A triangular solve costs
-//! [`spandrel_sptrsv::Plan::sptrsv_bytes`], with further right-hand sides b and x once more each.
+//! Everything that a solver enqueues on a [`Trace`] appears in its log: launches with the bytes they must move, waits,
+//! allocations, captures and replays. Then it runs on the inner backend, so results are real. A fused step is one
+//! launch with the bytes of its fused form; the extra cost of the default body is not counted.
+//!
+//! Cost model:
+//!
+//! - Each operand of an operation counts once per read and once per write. Scalars and the monitor count nothing.
+//!   Operands that are the same vector count once.
+//! - A matrix costs [`spandrel_formats::Traffic::spmv_bytes`] less its passes over x and y, that is, what a product
+//!   reads. ELL's padding and DIA's positions outside the matrix are stored but never read, so they are not counted.
+//! - The passes over y are counted in full even if BSRX's mask skips some of its rows.
+//! - The numeric phase of a product of matrices reads A, B and the pattern of C, and writes the values of C. That of a
+//!   transpose reads a position and a value per entry, and writes the value.
+//! - A triangular solve costs [`spandrel_sptrsv::Plan::sptrsv_bytes`]. Each further right-hand side adds b and x once
+//!   more.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -19,6 +26,7 @@ use crate::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Resul
 
 mod casts;
 mod matrices;
+mod setups;
 mod steps;
 
 pub use matrices::Stored;
@@ -26,12 +34,12 @@ pub use matrices::Stored;
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Work enqueued.
+    /// Work was enqueued.
     Launch(Launch),
-    /// The host waited: `synchronize`, `download`, `report`.
+    /// The host waited in `synchronize`, `download` or `report`.
     Wait(&'static str),
-    /// Memory was had on the device, for so many bytes: the history of a monitor, the stored arrays of what is loaded
-    /// (also where a backend in host memory shares them).
+    /// This many bytes were allocated on the device: the history of a monitor, or the stored arrays of a loaded object
+    /// (also if a backend in host memory shares them).
     Allocation(&'static str, u64),
     /// A step was captured.
     Capture,
@@ -39,7 +47,7 @@ pub enum Event {
     Replay,
 }
 
-/// One operation.
+/// One operation with its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
     /// Its name in the contract.
@@ -55,7 +63,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// All bytes.
+    /// The bytes of the matrix and of the vectors.
     pub fn bytes(&self) -> u64 {
         self.matrix + self.vectors
     }
@@ -76,7 +84,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// A backend around another that logs. For tests and reports: it allocates as it logs.
+/// A backend that logs the calls and forwards them to another. For tests and reports: it allocates for each log entry.
 pub struct Trace<B> {
     inner: B,
     log: RefCell<Vec<Event>>,
@@ -88,14 +96,14 @@ impl<B: Device> fmt::Debug for Trace<B> {
     }
 }
 
-/// A resident object with the host object that it came from, for its bytes.
+/// A resident object with the host object it came from, whose bytes are logged.
 #[derive(Debug)]
 pub struct Traced<R, H> {
     inner: R,
     host: Arc<H>,
 }
 
-/// A captured step of the backend inside, with the launches seen while it was captured.
+/// A captured step of the inner backend, with the launches seen while it was captured.
 #[derive(Debug)]
 pub struct TracedGraph<G> {
     inner: G,
@@ -103,17 +111,17 @@ pub struct TracedGraph<G> {
 }
 
 impl<B> Trace<B> {
-    /// Logs what `inner` is asked for.
+    /// Logs the calls and forwards them to `inner`.
     pub fn new(inner: B) -> Self {
         Self { inner, log: RefCell::default() }
     }
 
-    /// The backend inside.
+    /// The inner backend.
     pub fn inner(&self) -> &B {
         &self.inner
     }
 
-    /// The log so far; it begins anew.
+    /// Takes the log so far and leaves an empty one.
     pub fn take(&self) -> Vec<Event> {
         self.log.take()
     }
@@ -138,13 +146,13 @@ impl<B> Trace<B> {
     }
 }
 
-/// A step of the traced backend as the one inside sees it.
+/// A step of the traced backend, as the inner backend sees it.
 struct Inside<'a, B, S> {
     trace: &'a Trace<B>,
     step: &'a mut S,
 }
 
-// SAFETY: the operations and buffers are those of the step inside, which keeps the same contract.
+// SAFETY: the operations and buffers are those of the inner step, which keeps the same contract.
 unsafe impl<B: Device, S: Step<Trace<B>>> Step<B> for Inside<'_, B, S> {
     fn enqueue(&mut self, _: &B) -> Result<()> {
         self.step.enqueue(self.trace)
@@ -156,7 +164,7 @@ impl<B: Device> Device for Trace<B> {
     type Graph = TracedGraph<B::Graph>;
     type Monitor = B::Monitor;
 
-    forward!(Device to inner: describe profile resume rearm);
+    forward!(Device to inner: describe profile agree resume rearm);
 
     fn synchronize(&self) -> Result<()> {
         self.note(Event::Wait("synchronize"));
@@ -174,10 +182,10 @@ impl<B: Device> Device for Trace<B> {
     unsafe fn replay<S: Step<Self>>(&self, graph: &Self::Graph, step: &mut S) -> Result<()> {
         self.note(Event::Replay);
         let before = self.log.borrow().len();
-        // SAFETY: the caller's promise about `graph` and `step` is the one that the backend inside asks for: `graph.inner`
-        // was captured on it through the same adapter around this step.
+        // SAFETY: the caller's promise about `graph` and `step` is the one that the inner backend asks for:
+        // `graph.inner` was captured on it through the same adapter around this step.
         unsafe { self.inner.replay(&graph.inner, &mut Inside { trace: self, step }) }?;
-        // A backend whose graphs are plain runs has logged already.
+        // A backend whose graphs are plain runs has already logged.
         if self.log.borrow().len() == before {
             self.log.borrow_mut().extend_from_slice(&graph.launches);
         }
@@ -201,7 +209,7 @@ impl<B: Device> Device for Trace<B> {
 }
 
 impl<B> Trace<B> {
-    /// Bytes of `passes` over a vector.
+    /// Bytes of `passes` passes over a vector.
     fn passes<T: Real>(&self, v: &B::Vector, passes: usize) -> usize
     where
         B: Backend<T>,
@@ -210,7 +218,7 @@ impl<B> Trace<B> {
     }
 }
 
-/// Whether a coefficient multiplies what is there already: that operand is then read.
+/// Returns 1 if the coefficient is not zero, so that the output is also read; otherwise 0.
 fn reads<T: Real, S>(coefficient: &Coeff<'_, T, S>) -> usize {
     usize::from(coefficient.host != T::zero())
 }

@@ -1,4 +1,5 @@
-//! The trace's fused steps of the methods. Iterations that a backend does at once are not in the log, so a traced one does none.
+//! The fused steps of the methods on a traced backend. It never does several iterations at once, because these would
+//! not appear in the log.
 
 use spandrel_formats::Real;
 
@@ -33,7 +34,7 @@ impl<T: Real, B: BicgstabSteps<T>> BicgstabSteps<T> for Trace<B> {
         gate: Gate<'_, Self>,
         on: BicgstabUpdate<'_, T, Self::Vector, Self::Scalar>,
     ) -> Result<()> {
-        // Read p, t, shadow, x, r and s where it is not r; write x, r.
+        // Reads p, t, shadow, x, r, and s unless it is r; writes x and r.
         self.launch("bicgstab_update", gate, self.passes::<T>(on.p, 7 + usize::from(on.s.is_some())));
         self.inner.bicgstab_update(gate, on)
     }

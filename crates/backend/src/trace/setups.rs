@@ -1,0 +1,145 @@
+//! Matrices made from matrices on a traced backend: products and transposes; and matrices for the host.
+//!
+//! A matrix that is made on the device has no host object. So the pattern of one is made on the host as well, for the
+//! bytes in the log; its values are those of the host's operands and may be old.
+
+use std::sync::Arc;
+
+use spandrel_formats::{Csr, Format, Ordinal, Real, SpgemmPlan, Traffic, TransposePlan};
+
+use super::{Event, Trace, Traced};
+use crate::{Coarsen, Converted, Download, Gate, Prolongation, Result, Scaling, Spgemm, Transpose};
+
+impl<B> Trace<B> {
+    /// A matrix of the inner backend with the host's pattern of it.
+    fn made<T: Real, R>(&self, op: &'static str, made: Converted<R>, host: Csr<T>) -> Converted<Traced<R, Csr<T>>> {
+        let Converted { resident, nnz, storage, spmv_bytes } = made;
+        self.note(Event::Allocation(op, storage));
+        Converted { resident: Traced { inner: resident, host: Arc::new(host) }, nnz, storage, spmv_bytes }
+    }
+}
+
+impl<T: Real, B: Spgemm<Csr<T>>> Spgemm<Csr<T>> for Trace<B> {
+    type SpgemmPlan = B::SpgemmPlan;
+
+    fn spgemm_symbolic(
+        &self,
+        a: &Self::Resident,
+        b: &Self::Resident,
+    ) -> Result<(Converted<Self::Resident>, Self::SpgemmPlan)> {
+        let (made, plan) = self.inner.spgemm_symbolic(&a.inner, &b.inner)?;
+        self.note(Event::Wait("spgemm_symbolic"));
+        let host = SpgemmPlan::symbolic(&*a.host, &*b.host)?.1;
+        Ok((self.made("spgemm", made, host), plan))
+    }
+
+    fn spgemm_numeric(
+        &self,
+        gate: Gate<'_, Self>,
+        plan: &Self::SpgemmPlan,
+        a: &Self::Resident,
+        b: &Self::Resident,
+        c: &mut Self::Resident,
+    ) -> Result<()> {
+        let bytes = a.host.storage() + b.host.storage() + c.host.storage();
+        self.launch_on("spgemm", Some(Csr::<T>::NAME), bytes, gate, 0);
+        self.inner.spgemm_numeric(gate, plan, &a.inner, &b.inner, &mut c.inner)
+    }
+}
+
+impl<T: Real, B: Transpose<Csr<T>>> Transpose<Csr<T>> for Trace<B> {
+    type TransposePlan = B::TransposePlan;
+
+    fn transpose_symbolic(&self, a: &Self::Resident) -> Result<(Converted<Self::Resident>, Self::TransposePlan)> {
+        let (made, plan) = self.inner.transpose_symbolic(&a.inner)?;
+        self.note(Event::Wait("transpose_symbolic"));
+        let host = TransposePlan::symbolic(&*a.host)?.1;
+        Ok((self.made("transpose", made, host), plan))
+    }
+
+    fn transpose_numeric(
+        &self,
+        gate: Gate<'_, Self>,
+        plan: &Self::TransposePlan,
+        a: &Self::Resident,
+        t: &mut Self::Resident,
+    ) -> Result<()> {
+        // A position, a value read and a value written per entry.
+        let bytes = (a.host.nnz() * (4 + 2 * T::BYTES)) as u64;
+        self.launch_on("transpose", Some(Csr::<T>::NAME), bytes, gate, 0);
+        self.inner.transpose_numeric(gate, plan, &a.inner, &mut t.inner)
+    }
+}
+
+impl<T: Real, B: Download<Csr<T>>> Download<Csr<T>> for Trace<B> {
+    fn download_matrix(&self, m: &Self::Resident) -> Result<Csr<T>> {
+        self.note(Event::Wait("download_matrix"));
+        self.inner.download_matrix(&m.inner)
+    }
+}
+
+/// The set-up of coarser matrices, whose patterns for the log are those of the matrices that the inner backend made.
+impl<T: Real, B: Coarsen<Csr<T>> + Download<Csr<T>>> Coarsen<Csr<T>> for Trace<B> {
+    type Aggregates = B::Aggregates;
+
+    fn aggregate(&self, a: &Self::Resident, unknowns: usize, strength: f64) -> Result<(Self::Aggregates, usize)> {
+        self.note(Event::Wait("aggregate"));
+        self.inner.aggregate(&a.inner, unknowns, strength)
+    }
+
+    fn assignment(&self, aggregates: &Self::Aggregates) -> Result<Vec<Ordinal>> {
+        self.note(Event::Wait("assignment"));
+        self.inner.assignment(aggregates)
+    }
+
+    fn prolongation(
+        &self,
+        a: &Self::Resident,
+        aggregates: &Self::Aggregates,
+        near_null: &Self::Vector,
+    ) -> Result<Prolongation<Converted<Self::Resident>, Self::Vector>> {
+        self.note(Event::Wait("prolongation"));
+        let Prolongation { p, near_null, dropped } = self.inner.prolongation(&a.inner, aggregates, near_null)?;
+        let host = self.inner.download_matrix(&p.resident)?;
+        Ok(Prolongation { p: self.made("prolongation", p, host), near_null, dropped })
+    }
+
+    fn galerkin(
+        &self,
+        a: &Self::Resident,
+        p: &Self::Resident,
+    ) -> Result<(Converted<Self::Resident>, Converted<Self::Resident>)> {
+        self.note(Event::Wait("galerkin"));
+        let (transposed, coarse) = self.inner.galerkin(&a.inner, &p.inner)?;
+        let hosts = [&transposed, &coarse].map(|made| self.inner.download_matrix(&made.resident));
+        let [of_transposed, of_coarse] = hosts;
+        Ok((self.made("transpose", transposed, of_transposed?), self.made("galerkin", coarse, of_coarse?)))
+    }
+
+    fn scaling(&self, a: &Self::Resident) -> Result<Scaling<Self::Vector>> {
+        self.note(Event::Wait("scaling"));
+        self.inner.scaling(&a.inner)
+    }
+
+    fn scaled(
+        &self,
+        m: &Self::Resident,
+        left: &Self::Vector,
+        right: Option<&Self::Vector>,
+    ) -> Result<Converted<Self::Resident>> {
+        let made = self.inner.scaled(&m.inner, left, right)?;
+        Ok(self.made("scaled", made, Csr::clone(&m.host)))
+    }
+
+    fn copy_values(&self, from: &Self::Resident, to: &mut Self::Resident) -> Result<()> {
+        let bytes = (2 * from.host.nnz() * T::BYTES) as u64;
+        self.launch_on("copy_values", Some(Csr::<T>::NAME), bytes, None::<&()>, 0);
+        self.inner.copy_values(&from.inner, &mut to.inner)
+    }
+
+    fn add_to_diagonal(&self, a: &mut Self::Resident, d: &Self::Vector) -> Result<()> {
+        let bytes = (a.host.nnz() * 4 + 3 * a.host.nrows() * T::BYTES) as u64;
+        self.launch_on("add_to_diagonal", Some(Csr::<T>::NAME), bytes, None::<&()>, 0);
+        self.inner.add_to_diagonal(&mut a.inner, d)
+    }
+}

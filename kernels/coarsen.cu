@@ -1,0 +1,484 @@
+// Algebraic coarsening: strong couplings, independent roots, aggregates, the tentative prolongation T, the filter F of the smoothed one, and the
+// diagonal with a bound on the spectrum. The prolongation itself is the product F T of kernels/spgemm.cu.
+//
+// Layout: matrices as CSR stores them. A node is `unknowns` rows (1 to 6) one after the other. A graph has the row pointers and ascending neighbours
+// of each node, and the weight of each coupling. Vectors of the near-null space follow one another, column by column.
+// Grid: COARSEN_THREADS a thread block; 8 lanes per node (or row) where it is named so, else a thread per node, row or aggregate.
+// Order: stored: every sum goes over a row (the rows of an aggregate) in ascending order, by one thread. Minima, maxima and the choice of an aggregate
+// depend on no order.
+// Bytes: couplings: entries three times, 4 + |T| bytes per strong one written. A round of roots: neighbours twice, 8 bytes per node and neighbour.
+// T and F: entries twice, each written once. Spectrum: entries twice.
+// Reference: crates/formats/src/amg, whose bits these are.
+#include "spandrel.cuh"
+
+#define COARSEN_THREADS 256
+// The most rows per node. Twin: MOST_UNKNOWNS of crates/formats/src/amg/mod.rs.
+#define MOST_UNKNOWNS 6
+#define LANES 8
+
+#define UNASSIGNED 0xffffffffu
+// The state of a root, or of a node next to one; priorities lie between the two states.
+#define ROOT 0ull
+#define OUT (~0ull)
+
+template <class T>
+__device__ __forceinline__ T magnitude(T v) { return v < T(0) ? -v : v; }
+template <class T>
+__device__ __forceinline__ T larger(T a, T b) { return a < b ? b : a; }
+
+__device__ __forceinline__ u64 thread() { return (u64)blockIdx.x * COARSEN_THREADS + threadIdx.x; }
+
+// Of the 8 lanes that share a node.
+template <class T>
+__device__ __forceinline__ T largest_of_lanes(T v) {
+#pragma unroll
+    for (int d = LANES / 2; d > 0; d /= 2) v = larger(v, __shfl_xor_sync(ALL, v, d));
+    return v;
+}
+
+// ---- Strong couplings ----
+
+// One over the largest weight of each node: over all entries beside its own block, as the largest of a block is one of them. 8 lanes per node.
+template <class T>
+__device__ __forceinline__ void find_shares(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, T* shares) {
+    u64 node = thread() / LANES;
+    u32 lane = threadIdx.x % LANES;
+    T most = T(0);
+    if (node < nodes) {
+        u32 end = __ldg(ptr + (node + 1) * unknowns);
+        for (u32 e = __ldg(ptr + node * unknowns) + lane; e < end; e += LANES)
+            if (__ldg(cols + e) / unknowns != node) most = larger(most, magnitude(__ldg(values + e)));
+    }
+    most = largest_of_lanes(most);
+    if (node < nodes && lane == 0) shares[node] = T(1) / most;
+}
+
+// The rows of a node, gone through side by side.
+template <class T>
+struct Couplings {
+    u32 at[MOST_UNKNOWNS], end[MOST_UNKNOWNS];
+    const u32* cols;
+    const T* values;
+    u32 unknowns, node;
+
+    __device__ __forceinline__ Couplings(const u32* ptr, const u32* cols, const T* values, u32 unknowns, u32 node) : cols(cols), values(values), unknowns(unknowns), node(node) {
+#pragma unroll
+        for (int r = 0; r < MOST_UNKNOWNS; r++) {
+            at[r] = r < unknowns ? __ldg(ptr + (u64)node * unknowns + r) : 0;
+            end[r] = r < unknowns ? __ldg(ptr + (u64)node * unknowns + r + 1) : 0;
+        }
+    }
+
+    // The next other node, ascending, with the largest magnitude between the two; UNASSIGNED behind the last.
+    __device__ __forceinline__ u32 next(T& weight) {
+        for (;;) {
+            u32 other = UNASSIGNED;
+#pragma unroll
+            for (int r = 0; r < MOST_UNKNOWNS; r++)
+                if (at[r] < end[r]) other = min(other, __ldg(cols + at[r]) / unknowns);
+            if (other == UNASSIGNED) return other;
+            weight = T(0);
+#pragma unroll
+            for (int r = 0; r < MOST_UNKNOWNS; r++)
+                while (at[r] < end[r] && __ldg(cols + at[r]) / unknowns == other) weight = larger(weight, magnitude(__ldg(values + at[r]++)));
+            if (other != node) return other;
+        }
+    }
+};
+
+template <class T>
+__device__ __forceinline__ bool is_strong(T weight, T share, T other, T squared) {
+    return weight > T(0) && (weight * share) * (weight * other) >= squared;
+}
+
+// Counts the strong couplings of each node to `rows`, or (FILL) writes them to where `rows` says. One unknown: 8 lanes per node.
+template <class T, bool FILL>
+__device__ __forceinline__ void couple_rows(const u32* ptr, const u32* cols, const T* values, u32 nodes, const T* shares, T squared, u32* rows, u32* neighbours, T* weights) {
+    u64 node = thread() / LANES;
+    u32 lane = threadIdx.x % LANES, ahead = threadIdx.x % WARP / LANES * LANES;
+    u32 begin = node < nodes ? __ldg(ptr + node) : 0, end = node < nodes ? __ldg(ptr + node + 1) : 0;
+    T share = node < nodes ? shares[node] : T(0);
+    u32 count = 0, to = FILL && node < nodes ? rows[node] : 0;
+    for (u32 base = begin; __any_sync(ALL, base < end); base += LANES) {
+        u32 e = base + lane, col = 0;
+        T weight = T(0);
+        bool strong = false;
+        if (e < end) {
+            col = __ldg(cols + e);
+            weight = magnitude(__ldg(values + e));
+            strong = col != node && is_strong(weight, share, shares[col], squared);
+        }
+        u32 all = __ballot_sync(ALL, strong) >> ahead & 0xff;
+        if (FILL && strong) {
+            u32 at = to + count + __popc(all & ((1u << lane) - 1));
+            neighbours[at] = col;
+            weights[at] = weight;
+        }
+        count += __popc(all);
+    }
+    if (!FILL && node < nodes && lane == 0) rows[node] = count;
+}
+
+// The same for several unknowns. A thread per node.
+template <class T, bool FILL>
+__device__ __forceinline__ void couple_nodes(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, const T* shares, T squared, u32* rows, u32* neighbours, T* weights) {
+    u64 node = thread();
+    if (node >= nodes) return;
+    Couplings<T> couplings(ptr, cols, values, unknowns, (u32)node);
+    T share = shares[node], weight;
+    u32 at = FILL ? rows[node] : 0;
+    for (u32 other; (other = couplings.next(weight)) != UNASSIGNED;) {
+        if (!is_strong(weight, share, shares[other], squared)) continue;
+        if (FILL) {
+            neighbours[at] = other;
+            weights[at] = weight;
+        }
+        at++;
+    }
+    if (!FILL) rows[node] = at;
+}
+
+// ---- Roots ----
+
+// The finalizer of splitmix64 above, the number below: no other node has it in this round.
+__device__ __forceinline__ u64 priority(u32 node, u64 round) {
+    u64 z = (((u64)node << 16) ^ round) + 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    return ((z >> 33) << 32) | ((u64)node + 1);
+}
+
+// A node without a coupling is never a root.
+__device__ __forceinline__ void draw(const u32* graph, u32 nodes, u64* state, u64* near) {
+    u64 node = thread();
+    if (node >= nodes) return;
+    u64 drawn = graph[node + 1] > graph[node] ? priority((u32)node, 0) : OUT;
+    state[node] = drawn;
+    near[node] = drawn;
+}
+
+// The smallest state within one step. What is next to a root stays so, and where all is decided nothing changes any more.
+__device__ __forceinline__ void look_around(const u32* graph, const u32* neighbours, u32 nodes, const u64* state, u64* near) {
+    u64 node = thread();
+    if (node >= nodes || near[node] == ROOT || near[node] == OUT) return;
+    u64 least = state[node];
+    for (u32 k = __ldg(graph + node); k < __ldg(graph + node + 1); k++) least = min(least, state[__ldg(neighbours + k)]);
+    near[node] = least;
+}
+
+// The smallest state within two steps decides about a node, or it draws again, and `left` says so.
+__device__ __forceinline__ void decide(const u32* graph, const u32* neighbours, u32 nodes, u32 round, u64* state, const u64* near, u32* left) {
+    u64 node = thread();
+    bool undecided = false;
+    if (node < nodes) {
+        u64 own = state[node];
+        if (own != ROOT && own != OUT) {
+            u64 least = near[node];
+            for (u32 k = __ldg(graph + node); k < __ldg(graph + node + 1); k++) least = min(least, near[__ldg(neighbours + k)]);
+            undecided = least != ROOT && least < own;
+            state[node] = least == ROOT ? OUT : least >= own ? ROOT : priority((u32)node, round + 1);
+        }
+    }
+    if (__syncthreads_or(undecided) && threadIdx.x == 0) *left = 1;
+}
+
+// 1 for each root.
+__device__ __forceinline__ void count_roots(const u64* state, u32 nodes, u32* numbers) {
+    u64 node = thread();
+    if (node < nodes) numbers[node] = state[node] == ROOT;
+}
+
+// Each root to the aggregate of its number.
+__device__ __forceinline__ void number_roots(const u64* state, u32 nodes, const u32* numbers, u32* assigned) {
+    u64 node = thread();
+    if (node < nodes) assigned[node] = state[node] == ROOT ? numbers[node] : UNASSIGNED;
+}
+
+// A node without an aggregate joins that of the neighbour with the largest weight, of the lowest number among equals.
+template <class T>
+__device__ __forceinline__ void join(const u32* graph, const u32* neighbours, const T* weights, u32 nodes, const u32* from, u32* to) {
+    u64 node = thread();
+    if (node >= nodes) return;
+    u32 own = from[node];
+    if (own == UNASSIGNED) {
+        T most = T(0);
+        for (u32 k = __ldg(graph + node); k < __ldg(graph + node + 1); k++) {
+            u32 other = from[__ldg(neighbours + k)];
+            T weight = __ldg(weights + k);
+            if (other != UNASSIGNED && (weight > most || (weight == most && other < own))) {
+                most = weight;
+                own = other;
+            }
+        }
+    }
+    to[node] = own;
+}
+
+// ---- The tentative prolongation ----
+
+// Entries of each row of T: one per vector for a row of an aggregate.
+__device__ __forceinline__ void count_tentative(const u32* assigned, u32 n, u32 unknowns, u32 vectors, u32* rows) {
+    u64 row = thread();
+    if (row < n) rows[row] = assigned[row / unknowns] != UNASSIGNED ? vectors : 0;
+}
+
+// The vectors, cut into aggregates.
+template <class T>
+__device__ __forceinline__ void fill_tentative(const u32* assigned, u32 n, u32 unknowns, u32 vectors, const T* near_null, const u32* rows, u32* cols, T* values) {
+    u64 row = thread();
+    if (row >= n) return;
+    u32 of = assigned[row / unknowns];
+    if (of == UNASSIGNED) return;
+    u32 at = rows[row];
+    for (u32 c = 0; c < vectors; c++) {
+        cols[at + c] = of * vectors + c;
+        values[at + c] = near_null[(u64)c * n + row];
+    }
+}
+
+// Orthonormalises the columns of each aggregate by modified Gram-Schmidt, twice, in the order of the rows. `ptr` and `positions` say which entries of
+// T are in the aggregate's first column; the others follow each. The factors are the coarse vectors. A dependent column becomes zero and is
+// `dropped`. A thread per aggregate.
+template <class T>
+__device__ __forceinline__ void orthonormalise(const u32* ptr, const u32* positions, u32 aggregates, u32 vectors, T* values, T* coarse, T* dropped, double roundoff) {
+    u64 aggregate = thread();
+    if (aggregate >= aggregates) return;
+    u64 size = (u64)aggregates * vectors, first = aggregate * vectors;
+    u32 begin = __ldg(ptr + first), end = __ldg(ptr + first + 1);
+    auto dot = [&](u32 x, u32 y) {
+        T sum = T(0);
+        for (u32 k = begin; k < end; k++) {
+            u32 at = __ldg(positions + k);
+            sum = sum + values[at + x] * values[at + y];
+        }
+        return sum;
+    };
+    for (u32 c = 0; c < vectors; c++) {
+        T* factors = coarse + c * size + first;
+        T given = sqrt_rn(dot(c, c));
+        for (u32 k = 0; k < vectors; k++) factors[k] = T(0);
+        for (int pass = 0; pass < 2; pass++) {
+            for (u32 b = 0; b < c; b++) {
+                T factor = dot(b, c);
+                factors[b] = factors[b] + factor;
+                for (u32 k = begin; k < end; k++) {
+                    u32 at = __ldg(positions + k);
+                    values[at + c] = values[at + c] - factor * values[at + b];
+                }
+            }
+        }
+        T left = sqrt_rn(dot(c, c));
+        // What rounding leaves of a dependent column: each subtraction errs by a roundoff of the column per row.
+        T noise = T(4.0 * (double)((u64)vectors * (end - begin + 2)) * roundoff) * given;
+        bool kept = left > noise;
+        if (kept) factors[c] = left;
+        dropped[first + c] = kept ? T(0) : T(1);
+        for (u32 k = begin; k < end; k++) {
+            u32 at = __ldg(positions + k) + c;
+            values[at] = kept ? values[at] / left : T(0);
+        }
+    }
+}
+
+// ---- The filter F = I - omega E^-1 A_f ----
+
+// Calls f(column, value) for the entries of a row between strongly coupled nodes, and g(column, value) for all others, in stored order.
+template <class T, class Strong, class Weak>
+__device__ __forceinline__ void for_entries(const u32* ptr, const u32* cols, const T* values, u64 row, u32 node, u32 unknowns, const u32* graph, const u32* neighbours, Strong f, Weak g) {
+    u32 at = __ldg(graph + node), last = __ldg(graph + node + 1), end = __ldg(ptr + row + 1);
+    u32 strong = at < last ? __ldg(neighbours + at) : UNASSIGNED;
+    for (u32 e = __ldg(ptr + row); e < end; e++) {
+        u32 col = __ldg(cols + e), other = col / unknowns;
+        while (strong < other) strong = ++at < last ? __ldg(neighbours + at) : UNASSIGNED;
+        if (strong == other) f(col, __ldg(values + e));
+        else g(col, __ldg(values + e));
+    }
+}
+
+// Entries of each row of F: the strong ones of A and one for each unknown of the node; none in a node without an aggregate.
+template <class T>
+__device__ __forceinline__ void count_filter(const u32* ptr, const u32* cols, const T* values, u32 n, u32 unknowns, const u32* graph, const u32* neighbours, const u32* assigned, u32* rows) {
+    u64 row = thread();
+    if (row >= n) return;
+    u32 node = (u32)row / unknowns, count = 0;
+    if (assigned[node] != UNASSIGNED) {
+        count = unknowns;
+        for_entries<T>(ptr, cols, values, row, node, unknowns, graph, neighbours, [&](u32, T) { count++; }, [](u32, T) {});
+    }
+    rows[row] = count;
+}
+
+template <class T>
+__device__ __forceinline__ void fill_filter(const u32* ptr, const u32* cols, const T* values, u32 n, u32 unknowns, const u32* graph, const u32* neighbours, const u32* assigned, T omega, const u32* rows, u32* out_cols, T* out) {
+    u64 row = thread();
+    if (row >= n) return;
+    u32 node = (u32)row / unknowns, mine = (u32)row % unknowns;
+    if (assigned[node] == UNASSIGNED) return;
+    // What is added to each unknown of the node.
+    T inner[MOST_UNKNOWNS], beside = T(0), diagonal = T(0);
+#pragma unroll
+    for (int k = 0; k < MOST_UNKNOWNS; k++) inner[k] = T(0);
+    for_entries<T>(
+        ptr, cols, values, row, node, unknowns, graph, neighbours, [&](u32, T v) { beside = beside + magnitude(v); },
+        [&](u32 col, T v) {
+            u32 unknown = col % unknowns;
+#pragma unroll
+            for (int k = 0; k < MOST_UNKNOWNS; k++)
+                if (k == unknown) inner[k] = inner[k] + v;
+        });
+#pragma unroll
+    for (int k = 0; k < MOST_UNKNOWNS; k++) {
+        if (k == mine) diagonal = inner[k];
+        else if (k < unknowns) beside = beside + magnitude(inner[k]);
+    }
+    T scale = -omega / larger(diagonal, beside);
+    if (!finite((double)scale)) scale = T(0);
+    u32 to = rows[row];
+    bool owes = true;
+    auto own = [&]() {
+#pragma unroll
+        for (int k = 0; k < MOST_UNKNOWNS; k++) {
+            if (k < unknowns) {
+                out_cols[to] = node * unknowns + k;
+                out[to++] = fma_rn(scale, inner[k], k == mine ? T(1) : T(0));
+            }
+        }
+        owes = false;
+    };
+    for_entries<T>(
+        ptr, cols, values, row, node, unknowns, graph, neighbours,
+        [&](u32 col, T v) {
+            if (owes && col / unknowns > node) own();
+            out_cols[to] = col;
+            out[to++] = scale * v;
+        },
+        [](u32, T) {});
+    if (owes) own();
+}
+
+// ---- Scaling ----
+
+// The diagonal and one over it; `unfit` becomes the first row with an entry that is not finite or without a positive diagonal entry that has a finite
+// inverse. 8 lanes per row.
+template <class T>
+__device__ __forceinline__ void find_diagonal(const u32* ptr, const u32* cols, const T* values, u32 n, T* diagonal, T* inverse, u32* unfit) {
+    u64 row = thread() / LANES;
+    u32 lane = threadIdx.x % LANES, ahead = threadIdx.x % WARP / LANES * LANES;
+    bool bad = false, found = false;
+    T d = T(0);
+    if (row < n) {
+        u32 end = __ldg(ptr + row + 1);
+        for (u32 e = __ldg(ptr + row) + lane; e < end; e += LANES) {
+            T v = __ldg(values + e);
+            bad = bad || !finite((double)v);
+            if (__ldg(cols + e) == row) d = v, found = true;
+        }
+    }
+    u32 here = __ballot_sync(ALL, found) >> ahead & 0xff;
+    d = __shfl_sync(ALL, d, here ? ahead + __ffs(here) - 1 : ahead);
+    if (!here) d = T(0);
+    u32 bads = __ballot_sync(ALL, bad) >> ahead & 0xff;
+    if (row >= n || lane != 0) return;
+    T over = T(1) / d;
+    diagonal[row] = d;
+    inverse[row] = over;
+    if (bads || !(d > T(0)) || !finite((double)over)) atomicMin(unfit, (u32)row);
+}
+
+// next <- |D^-1 A| w, w = 1 where it is null; `most` becomes the largest next_i / w_i. A thread per row.
+template <class T>
+__device__ __forceinline__ void bound_spectrum(const u32* ptr, const u32* cols, const T* values, u32 n, const T* inverse, const double* w, double* next, u64* most) {
+    __shared__ u64 all;
+    if (threadIdx.x == 0) all = 0;
+    __syncthreads();
+    u64 row = thread(), ratio = 0;
+    if (row < n) {
+        double sum = 0.0;
+        u32 end = __ldg(ptr + row + 1);
+        for (u32 e = __ldg(ptr + row); e < end; e++) {
+            double v = magnitude((double)__ldg(values + e));
+            sum = sum + v * (w ? w[__ldg(cols + e)] : 1.0);
+        }
+        sum = sum * (double)inverse[row];
+        next[row] = sum;
+        double quotient = sum / (w ? w[row] : 1.0);
+        // Quotients are not negative, so their bits are ordered as they are. NaN counts for nothing.
+        if (quotient > 0.0) ratio = (u64)__double_as_longlong(quotient);
+    }
+#pragma unroll
+    for (int d = WARP / 2; d > 0; d /= 2) ratio = max(ratio, __shfl_xor_sync(ALL, ratio, d));
+    if (threadIdx.x % WARP == 0) atomicMax(&all, ratio);
+    __syncthreads();
+    if (threadIdx.x == 0) atomicMax(most, all);
+}
+
+// out_ij <- m_ij (right_j left_i), or m_ij left_i. 8 lanes per row.
+template <class T>
+__device__ __forceinline__ void scale_entries(const u32* ptr, const u32* cols, const T* values, u32 n, const T* left, const T* right, T* out) {
+    u64 row = thread() / LANES;
+    if (row >= n) return;
+    u32 end = __ldg(ptr + row + 1);
+    T by = __ldg(left + row);
+    for (u32 e = __ldg(ptr + row) + threadIdx.x % LANES; e < end; e += LANES) {
+        T factor = right ? __ldg(right + __ldg(cols + e)) * by : by;
+        out[e] = __ldg(values + e) * factor;
+    }
+}
+
+// Adds to the diagonal entry of each row that has one.
+template <class T>
+__device__ __forceinline__ void add_diagonal(const u32* ptr, const u32* cols, u32 n, const T* d, T* values) {
+    u64 row = thread();
+    if (row >= n || d[row] == T(0)) return;
+    u32 low = __ldg(ptr + row), end = __ldg(ptr + row + 1), high = end;
+    while (low < high) {
+        u32 middle = low + (high - low) / 2;
+        if (__ldg(cols + middle) < row) low = middle + 1;
+        else high = middle;
+    }
+    if (low < end && __ldg(cols + low) == row) values[low] = values[low] + d[row];
+}
+
+// What has no type of its own has one in its name, as all kernels do.
+#define ENTRY extern "C" __global__ void __launch_bounds__(COARSEN_THREADS, 4)
+#define ENTRIES(T, t)                                                                            \
+    ENTRY share_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, T* shares) { find_shares<T>(ptr, cols, values, nodes, unknowns, shares); } \
+    ENTRY count_rows_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, const T* shares, double squared, u32* rows, u32* neighbours, T* weights) { \
+        couple_rows<T, false>(ptr, cols, values, nodes, shares, T(squared), rows, neighbours, weights); \
+    }                                                                                            \
+    ENTRY fill_rows_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, const T* shares, double squared, u32* rows, u32* neighbours, T* weights) { \
+        couple_rows<T, true>(ptr, cols, values, nodes, shares, T(squared), rows, neighbours, weights); \
+    }                                                                                            \
+    ENTRY count_nodes_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, const T* shares, double squared, u32* rows, u32* neighbours, T* weights) { \
+        couple_nodes<T, false>(ptr, cols, values, nodes, unknowns, shares, T(squared), rows, neighbours, weights); \
+    }                                                                                            \
+    ENTRY fill_nodes_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, const T* shares, double squared, u32* rows, u32* neighbours, T* weights) { \
+        couple_nodes<T, true>(ptr, cols, values, nodes, unknowns, shares, T(squared), rows, neighbours, weights); \
+    }                                                                                            \
+    ENTRY draw_coarsen_##t(const u32* graph, u32 nodes, u64* state, u64* near) { draw(graph, nodes, state, near); } \
+    ENTRY look_coarsen_##t(const u32* graph, const u32* neighbours, u32 nodes, const u64* state, u64* near) { look_around(graph, neighbours, nodes, state, near); } \
+    ENTRY decide_coarsen_##t(const u32* graph, const u32* neighbours, u32 nodes, u32 round, u64* state, const u64* near, u32* left) { decide(graph, neighbours, nodes, round, state, near, left); } \
+    ENTRY count_roots_coarsen_##t(const u64* state, u32 nodes, u32* numbers) { count_roots(state, nodes, numbers); } \
+    ENTRY number_roots_coarsen_##t(const u64* state, u32 nodes, const u32* numbers, u32* assigned) { number_roots(state, nodes, numbers, assigned); } \
+    ENTRY join_coarsen_##t(const u32* graph, const u32* neighbours, const T* weights, u32 nodes, const u32* from, u32* to) { join<T>(graph, neighbours, weights, nodes, from, to); } \
+    ENTRY count_tentative_coarsen_##t(const u32* assigned, u32 n, u32 unknowns, u32 vectors, u32* rows) { count_tentative(assigned, n, unknowns, vectors, rows); } \
+    ENTRY fill_tentative_coarsen_##t(const u32* assigned, u32 n, u32 unknowns, u32 vectors, const T* near_null, const u32* rows, u32* cols, T* values) { \
+        fill_tentative<T>(assigned, n, unknowns, vectors, near_null, rows, cols, values);        \
+    }                                                                                            \
+    ENTRY orthonormalise_coarsen_##t(const u32* ptr, const u32* positions, u32 aggregates, u32 vectors, T* values, T* coarse, T* dropped, double roundoff) { \
+        orthonormalise<T>(ptr, positions, aggregates, vectors, values, coarse, dropped, roundoff); \
+    }                                                                                            \
+    ENTRY count_filter_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 n, u32 unknowns, const u32* graph, const u32* neighbours, const u32* assigned, u32* rows) { \
+        count_filter<T>(ptr, cols, values, n, unknowns, graph, neighbours, assigned, rows);      \
+    }                                                                                            \
+    ENTRY fill_filter_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 n, u32 unknowns, const u32* graph, const u32* neighbours, const u32* assigned, double omega, const u32* rows, u32* out_cols, T* out) { \
+        fill_filter<T>(ptr, cols, values, n, unknowns, graph, neighbours, assigned, T(omega), rows, out_cols, out); \
+    }                                                                                            \
+    ENTRY diagonal_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 n, T* diagonal, T* inverse, u32* unfit) { find_diagonal<T>(ptr, cols, values, n, diagonal, inverse, unfit); } \
+    ENTRY bound_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 n, const T* inverse, const double* w, double* next, u64* most) { \
+        bound_spectrum<T>(ptr, cols, values, n, inverse, w, next, most);                         \
+    }                                                                                            \
+    ENTRY scale_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 n, const T* left, const T* right, T* out) { scale_entries<T>(ptr, cols, values, n, left, right, out); } \
+    ENTRY add_diagonal_coarsen_##t(const u32* ptr, const u32* cols, u32 n, const T* d, T* values) { add_diagonal<T>(ptr, cols, n, d, values); }
+FOR_EACH_TYPE(ENTRIES)
