@@ -1,17 +1,18 @@
-//! bDIA, banded diagonals: DIA whose diagonals stand in bands, so that one window of x serves a whole band.
+//! bDIA, banded diagonals: DIA whose diagonals are grouped in bands, so that one window of x serves a whole band.
 //!
 //! Layout (6 x 6 example of the snapshots: the diagonals -3 and 0, 1, 2, 3 make two bands):
 //! ```text
 //! bands (start -3, width 1), (start  0, width 4)      first 0 1
 //! values[i + nrows (first[b] + k)] = A[i, i + start_b + k]      first[b] = sum of the widths before b
 //! ```
-//! Invariants: bands ascend and are disjoint, each at least one diagonal wide, all diagonals inside
-//! -(nrows - 1) ..= ncols - 1; `values.len() == nrows (sum of widths)`; positions outside the matrix hold 0 and are never
-//! multiplied, zeros inside are multiplied like entries. Explicit zeros are fill. Positions are computed in `usize`.
-//! Gaps: one absent diagonal between two occupied ones is filled, two or more begin a new band. Filling costs |T| bytes per
-//! row and diagonal; a new band costs another window, |T| bytes of x per row from the cache or from memory. At one absent
-//! diagonal the two break even and the longer band wins by its fewer windows; at two, filling has lost.
-//! Cost of y = A x: |T| (in-matrix positions + ncols + nrows) + 8 bands bytes.
+//! Invariants: bands ascend and are disjoint, each at least one diagonal wide, all diagonals inside -(nrows - 1) ..=
+//! ncols - 1; `values.len() == nrows (sum of widths)`; positions outside the matrix hold 0 and are never multiplied,
+//! zeros inside are multiplied like entries. Explicit zeros are fill. Positions are computed in `usize`.
+//!
+//! Gaps: one absent diagonal between two occupied ones is filled; two or more begin a new band. Filling costs |T| bytes
+//! per row and diagonal. A new band costs another window: |T| bytes of x per row from the cache or from memory. With
+//! one absent diagonal both cost the same, and the longer band wins because it has fewer windows. With two, filling
+//! costs more.
 //! Order: stored, ascending diagonals: CSR's order.
 //! Reference: Wang, Ren, Tian, Efficient sparse matrix-vector multiplication and CG solver optimization on GPU, 2013;
 //! generalised here from one band to a list.
@@ -22,7 +23,8 @@ use crate::padding::fits;
 use crate::survey::occupied;
 use crate::{Csr, Dia, Error, Format, Real, Result, Traffic};
 
-/// The most absent diagonals that are filled rather than begin a new band. See the module's head for why.
+/// Maximum number of absent diagonals that are filled instead of beginning a new band. See the module's head for the
+/// reason.
 pub const GAP: usize = 1;
 
 /// Diagonals `start..start + width` (column minus row).
@@ -31,7 +33,7 @@ pub const GAP: usize = 1;
 pub struct Band {
     /// The lowest diagonal.
     pub start: i32,
-    /// How many there are.
+    /// Number of diagonals.
     pub width: u32,
 }
 
@@ -53,11 +55,11 @@ fn diagonals(bands: &[Band]) -> impl Iterator<Item = i32> + '_ {
 }
 
 impl<T: Real> Bdia<T> {
-    /// A matrix from its parts, every invariant checked in O(values).
+    /// Makes a matrix from its parts and checks every invariant in O(values).
     ///
     /// # Errors
-    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Unsorted`] for bands that overlap or descend, [`Error::Invalid`] for
-    /// an empty band or a diagonal or a value outside the matrix.
+    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Unsorted`] for bands that overlap or descend,
+    /// [`Error::Invalid`] for an empty band or a diagonal or a value outside the matrix.
     pub fn new(nrows: usize, ncols: usize, bands: Vec<Band>, values: Vec<T>) -> Result<Self> {
         let format = "bdia";
         checked(nrows, "rows")?;
@@ -86,7 +88,7 @@ impl<T: Real> Bdia<T> {
         Ok(Self { nrows, ncols, bands, values, nnz })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> BdiaParts<T> {
         (self.nrows, self.ncols, self.bands, self.values)
     }
@@ -96,7 +98,7 @@ impl<T: Real> Bdia<T> {
         &self.bands
     }
 
-    /// `nrows` values per diagonal, by row, band after band.
+    /// The `nrows` values of each diagonal, by row, band after band.
     pub fn values(&self) -> &[T] {
         &self.values
     }
@@ -106,11 +108,11 @@ impl<T: Real> Bdia<T> {
         diagonals(&self.bands)
     }
 
-    /// The bands that [`Format::from_csr`] makes of these occupied diagonals (ascending) of a matrix whose CSR has `nnz` entries: for
-    /// conversions elsewhere.
+    /// The bands that [`Format::from_csr`] makes from these occupied diagonals (ascending) of a matrix with `nnz`
+    /// entries. For conversions elsewhere.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    /// [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's.
     pub fn bands_of(nrows: usize, offsets: &[i32], nnz: usize) -> Result<Vec<Band>> {
         Self::fitting(nrows, offsets, nnz, GAP)
     }
@@ -130,10 +132,10 @@ impl<T: Real> Bdia<T> {
         (values * T::BYTES as u64 + list, (inside + (nrows + ncols) as u64) * T::BYTES as u64 + list)
     }
 
-    /// Bands that fill gaps of at most `gap` absent diagonals.
+    /// Makes bands and fills gaps of at most `gap` absent diagonals.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    /// [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's.
     pub fn from_csr_with(csr: &Csr<T>, gap: usize) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
         let bands = Self::fitting(nrows, &occupied(csr)?, csr.nnz(), gap)?;
@@ -143,7 +145,7 @@ impl<T: Real> Bdia<T> {
     }
 }
 
-/// Ascending diagonals as bands, gaps of at most `gap` filled.
+/// Groups ascending diagonals into bands and fills gaps of at most `gap`.
 pub(crate) fn group(offsets: &[i32], gap: usize) -> Vec<Band> {
     let mut bands: Vec<Band> = Vec::new();
     for &offset in offsets {
@@ -160,7 +162,7 @@ pub(crate) fn group(offsets: &[i32], gap: usize) -> Vec<Band> {
 }
 
 impl<T: Real> From<Dia<T>> for Bdia<T> {
-    /// Adjacent diagonals become bands, no gap is filled: the values move, the layouts agree.
+    /// Groups adjacent diagonals into bands and fills no gap. The values move, because the layouts agree.
     fn from(dia: Dia<T>) -> Self {
         let nnz = dia.nnz();
         let (nrows, ncols, offsets, values) = dia.into_parts();
@@ -193,7 +195,7 @@ impl<T: Real> Format for Bdia<T> {
     fn nnz(&self) -> usize {
         self.nnz
     }
-    /// Fills gaps of [`GAP`]. Refused where the storage exceeds 1 MiB and 20 times CSR's.
+    /// Fills gaps of [`GAP`]. Refused if the storage exceeds 1 MiB and 20 times CSR's.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         Self::from_csr_with(csr, GAP)
     }
@@ -201,7 +203,7 @@ impl<T: Real> Format for Bdia<T> {
         let offsets: Vec<i32> = self.offsets().collect();
         gather(self.nrows, self.ncols, &offsets, &self.values)
     }
-    /// Direct: each diagonal is copied to its mirror image.
+    /// Copies each diagonal to its mirror image.
     fn transpose(&self) -> Result<Self> {
         let offsets: Vec<i32> = self.offsets().collect();
         let values = flip("bdia", (self.nrows, self.ncols, self.nnz), &offsets, &self.values)?;

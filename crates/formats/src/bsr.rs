@@ -7,10 +7,10 @@
 //! | . .  6 .  . . |      values  4 . . 5 | 1 . 2 . | . . 3 . | . . 8 . | 6 . . 9 | ...
 //! | 8 .  . 9  . . |      position r, c of block k at k b b + r b + c
 //! ```
-//! Invariants: `row_ptr` has one more element than block rows (`nrows / b` rounded up), starts at 0, never decreases, ends at
-//! the number of blocks; block columns ascend strictly inside a block row; `values.len()` is blocks times b b; parts of edge
-//! blocks outside the matrix hold 0 and are never multiplied; zeros inside are multiplied like entries. Explicit zeros are
-//! fill. Positions are computed in `usize`.
+//! Invariants: `row_ptr` has one more element than there are block rows (`nrows / b`, rounded up), starts at 0, never
+//! decreases, and ends at the number of blocks. Block columns ascend strictly inside a block row. `values.len()` is the
+//! number of blocks times b b. Parts of edge blocks outside the matrix hold 0 and are never multiplied; zeros inside
+//! are multiplied like entries. Explicit zeros are fill. Positions are computed in `usize`.
 //! Cost of y = A x: blocks (4 + |T| b b) + 4 (block rows + 1) + |T| (ncols + nrows) bytes.
 //! Order: stored, block after block along the row: CSR's order.
 //! Reference: Im, Yelick, Vuduc, Sparsity: optimization framework for sparse matrix kernels, 2004; cuSPARSE bsrmv.
@@ -23,7 +23,8 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::padding::{accumulate, assemble, fits, nonzeros, zeroed};
 use crate::{Bsrx, Csr, Error, Format, Real, Result, Traffic};
 
-/// The block sizes among which [`Format::from_csr`] chooses. 1 would be CSR with more bytes per row and is not among them.
+/// The block sizes from which [`Format::from_csr`] chooses. 1 is not among them: it would be CSR with more bytes per
+/// row.
 pub const BLOCK_DIMS: [usize; 5] = [2, 3, 4, 6, 8];
 
 /// A matrix of dense square blocks. See the module's head for layout and invariants.
@@ -44,7 +45,7 @@ pub struct Bsr<T> {
 pub type BsrParts<T> = (usize, usize, usize, Vec<Offset>, Vec<Ordinal>, Vec<T>);
 
 impl<T: Real> Bsr<T> {
-    /// A matrix from its parts, every invariant checked in O(values).
+    /// Makes a matrix from its parts and checks every invariant in O(values).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::Pointer`], [`Error::IndexOutOfRange`], [`Error::Unsorted`],
@@ -74,12 +75,12 @@ impl<T: Real> Bsr<T> {
         Ok(Self { nrows, ncols, block_dim, row_ptr, col_idx, values, nnz })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> BsrParts<T> {
         (self.nrows, self.ncols, self.block_dim, self.row_ptr, self.col_idx, self.values)
     }
 
-    /// Rows and columns of a block.
+    /// Number of rows and columns of a block.
     pub fn block_dim(&self) -> usize {
         self.block_dim
     }
@@ -104,7 +105,7 @@ impl<T: Real> Bsr<T> {
         self.row_ptr.len() - 1
     }
 
-    /// The block size among [`BLOCK_DIMS`] with the fewest bytes, the smallest of equals.
+    /// The block size among [`BLOCK_DIMS`] with the fewest bytes; the smallest among equals.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
@@ -117,10 +118,10 @@ impl<T: Real> Bsr<T> {
         Ok(sizes.into_iter().min().map_or(BLOCK_DIMS[0], |(_, b)| b))
     }
 
-    /// Blocks of `block_dim` x `block_dim`.
+    /// Stores blocks of `block_dim` x `block_dim`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for `block_dim` = 0; [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    /// [`Error::Invalid`] for `block_dim` = 0; [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's.
     pub fn from_csr_with(csr: &Csr<T>, block_dim: usize) -> Result<Self> {
         let b = block_dim;
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
@@ -155,7 +156,7 @@ impl<T: Real> Bsr<T> {
     }
 }
 
-/// Merges the rows of block row `i`: they ascend, so the least block column under their cursors is the next block.
+/// Merges the rows of block row `i`. They ascend, so the least block column under their cursors is the next block.
 fn merge_block_row<'a, T: Real>(
     csr: &Csr<T>,
     b: usize,
@@ -180,17 +181,18 @@ fn merge_block_row<'a, T: Real>(
     }
 }
 
-/// Blocks in each block row: a stamp per block column, one pass over the entries, ranges of block rows in parallel.
+/// Counts the blocks in each block row: one stamp per block column, one pass over the entries, ranges of block rows in
+/// parallel.
 pub(crate) fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset>> {
     let (nrows, columns) = (csr.nrows(), csr.ncols().div_ceil(b));
-    // Each range has stamps of its own, all of them together no more than entries.
+    // Each range has its own stamps; together they are at most as many as entries.
     let ranges = (csr.nnz() / columns.max(1)).clamp(1, rayon::current_num_threads());
     let mut counts: Vec<Offset> = zeroed(nrows.div_ceil(b), "blocks of block rows")?;
     let range = counts.len().div_ceil(ranges).max(1);
     counts.par_chunks_mut(range).enumerate().try_for_each(|(part, counts)| {
         let mut stamps: Vec<u32> = zeroed(columns, "stamps of block columns")?;
         let first = part * range;
-        // A division by a constant is a multiplication.
+        // A division by a constant compiles to a multiplication.
         match b {
             2 => stamp::<T, 2>(csr, b, first, counts, &mut stamps),
             3 => stamp::<T, 3>(csr, b, first, counts, &mut stamps),
@@ -204,7 +206,7 @@ pub(crate) fn count_blocks<T: Real>(csr: &Csr<T>, b: usize) -> Result<Vec<Offset
     Ok(counts)
 }
 
-/// Counts the blocks of the block rows from `first` on; `B` is `b`, or 0 for any.
+/// Counts the blocks of the block rows from `first` on. `B` is `b`, or 0 for any block size.
 fn stamp<T: Real, const B: usize>(csr: &Csr<T>, b: usize, first: usize, counts: &mut [Offset], stamps: &mut [u32]) {
     let b = if B == 0 { b } else { B };
     for (k, count) in counts.iter_mut().enumerate() {
@@ -219,11 +221,11 @@ fn stamp<T: Real, const B: usize>(csr: &Csr<T>, b: usize, first: usize, counts: 
     }
 }
 
-/// Block rows that lie together in [`blocks_of_some`], and what a part of them is.
+/// Number of adjacent block rows in a group of [`blocks_of_some`], and number of parts.
 const TOGETHER: usize = 16;
 pub(crate) const PARTS: usize = 1024;
 
-/// Blocks, and entries, in some of 1024 parts of the block rows; a part is spread over the matrix.
+/// Counts the blocks, and the entries, in some of 1024 parts of the block rows. Each part is spread over the matrix.
 pub(crate) fn blocks_of_some<T: Real>(csr: &Csr<T>, b: usize, parts: std::ops::Range<usize>) -> (usize, usize) {
     let groups = csr.nrows().div_ceil(b).div_ceil(TOGETHER);
     let count = |found: &mut Vec<Ordinal>, group: usize| {
@@ -253,7 +255,7 @@ pub(crate) fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u1
     blocks * (4 + (b as u128 * b as u128) * T::BYTES as u128) + 4 * (nrows.div_ceil(b) as u128 + 1)
 }
 
-/// Sizes of a block format's arrays.
+/// Checks the sizes of a block format's arrays.
 pub(crate) fn check_shape(
     format: &'static str,
     nrows: usize,
@@ -276,7 +278,7 @@ pub(crate) fn check_shape(
     Ok(())
 }
 
-/// The part of block `k` (block row `i`, block column `j`) outside the matrix holds 0.
+/// Checks that the part of block `k` (block row `i`, block column `j`) outside the matrix holds 0.
 pub(crate) fn check_edge<T: Real>(
     format: &'static str,
     (nrows, ncols): (usize, usize),
@@ -299,7 +301,7 @@ pub(crate) fn check_edge<T: Real>(
     Ok(())
 }
 
-/// CSR from blocks, `blocks(i)` being those of block row `i`.
+/// Makes CSR from blocks; `blocks(i)` are those of block row `i`.
 pub(crate) fn unblock<T: Real>(
     (nrows, ncols, b): (usize, usize, usize),
     col_idx: &[Ordinal],
@@ -330,8 +332,8 @@ pub(crate) fn unblock<T: Real>(
 }
 
 impl<T: Real> From<Bsrx<T>> for Bsr<T> {
-    /// The block rows of the mask: the arrays move where the mask is full and there are no gaps, otherwise the blocks in use
-    /// are moved together in place.
+    /// Takes the block rows of the mask. The arrays move if the mask is full and there are no gaps; otherwise the used
+    /// blocks are compacted in place.
     fn from(bsrx: Bsrx<T>) -> Self {
         let nnz = bsrx.nnz();
         let (nrows, ncols, block_dim, row_start, row_end, mut col_idx, mut values, mask) = bsrx.into_parts();
@@ -382,7 +384,7 @@ impl<T: Real> Format for Bsr<T> {
     fn nnz(&self) -> usize {
         self.nnz
     }
-    /// With the block size of [`Bsr::choose_block_dim`]; at least 2 even where no blocks are to be found.
+    /// Uses the block size of [`Bsr::choose_block_dim`], which is at least 2 even if the matrix has no blocks.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         Self::from_csr_with(csr, Self::choose_block_dim(csr)?)
     }
@@ -391,7 +393,7 @@ impl<T: Real> Format for Bsr<T> {
             self.row_ptr[i] as usize..self.row_ptr[i + 1] as usize
         })
     }
-    /// Direct: blocks by counting block columns, each block transposed.
+    /// Counts block columns and transposes each block; does not go through CSR.
     fn transpose(&self) -> Result<Self> {
         let b = self.block_dim;
         let block_cols = self.ncols.div_ceil(b);

@@ -1,13 +1,14 @@
 //! BSRX: BSR with separate ends of the block rows, and a mask of the block rows that an operation updates.
 //!
-//! Layout (block_dim 2, 6 x 6, block row 1 has a gap of one block behind it, the mask leaves block row 0 out):
+//! Layout (block_dim 2, 6 x 6; block row 1 is followed by a gap of one block, and the mask leaves out block row 0):
 //! ```text
 //! row_start 0 2 4      row_end 2 3 6      mask 1 2
 //! blocks    0 0 | 1 - | 2 2               `-` belongs to no row
 //! ```
-//! Invariants: `row_start` and `row_end` have one element per block row, `row_start[i] <= row_end[i] <= row_start[i + 1]`, the
-//! last end is at most the number of stored blocks: gaps are allowed, no overlap. `mask` ascends strictly. Blocks as in BSR;
-//! blocks in gaps are neither read nor checked. As a matrix it is the rows of the mask: y keeps its other rows.
+//! Invariants: `row_start` and `row_end` have one element per block row, `row_start[i] <= row_end[i] <= row_start[i +
+//! 1]`, and the last end is at most the number of stored blocks. So gaps are allowed, overlaps are not. `mask` ascends
+//! strictly. Blocks are as in BSR; blocks in gaps are neither read nor checked. As a matrix it consists of the rows of
+//! the mask; a product leaves the other rows of y unchanged.
 //! Cost of y = A x: masked rows' blocks (4 + |T| b b) + 12 masked block rows + |T| (ncols + masked rows) bytes.
 //! Order: stored, as in BSR.
 //! Reference: cuSPARSE library, bsrxmv.
@@ -36,7 +37,7 @@ pub struct Bsrx<T> {
 pub type BsrxParts<T> = (usize, usize, usize, Vec<Offset>, Vec<Offset>, Vec<Ordinal>, Vec<T>, Vec<Ordinal>);
 
 impl<T: Real> Bsrx<T> {
-    /// A matrix from its parts, every invariant checked in O(values).
+    /// Makes a matrix from its parts and checks every invariant in O(values).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::IndexOutOfRange`], [`Error::Unsorted`], [`Error::Invalid`] for
@@ -82,7 +83,7 @@ impl<T: Real> Bsrx<T> {
         unmasked.with_mask(mask)
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> BsrxParts<T> {
         let Self { nrows, ncols, block_dim, row_start, row_end, col_idx, values, mask, .. } = self;
         (nrows, ncols, block_dim, row_start, row_end, col_idx, values, mask)
@@ -93,7 +94,7 @@ impl<T: Real> Bsrx<T> {
     /// # Errors
     /// [`Error::IndexOutOfRange`], [`Error::Unsorted`], [`Error::TooLarge`].
     pub fn with_mask(mut self, mask: Vec<Ordinal>) -> Result<Self> {
-        // Checked in `usize`: the mask's length fits an offset once it ascends below the number of block rows.
+        // Checked in `usize`: once the mask ascends below the number of block rows, its length fits an offset.
         if let Some(at) = (1..mask.len()).find(|&at| mask[at] <= mask[at - 1]) {
             return Err(Error::Unsorted { format: "bsrx", array: "mask", at });
         }
@@ -115,7 +116,7 @@ impl<T: Real> Bsrx<T> {
         self.row_start[i] as usize..self.row_end[i] as usize
     }
 
-    /// Rows and columns of a block.
+    /// Number of rows and columns of a block.
     pub fn block_dim(&self) -> usize {
         self.block_dim
     }
@@ -152,7 +153,7 @@ impl<T: Real> Bsrx<T> {
 }
 
 impl<T: Real> From<Bsr<T>> for Bsrx<T> {
-    /// Blocks move; the mask is full.
+    /// Moves the blocks; the mask is full.
     fn from(bsr: Bsr<T>) -> Self {
         let nnz = bsr.nnz();
         let (nrows, ncols, block_dim, mut row_ptr, col_idx, values) = bsr.into_parts();
@@ -172,7 +173,7 @@ impl<T: Real> Traffic for Bsrx<T> {
         let blocks: usize = self.mask.iter().map(|&i| self.blocks(i as usize).len()).sum();
         let rows: usize =
             self.mask.iter().map(|&i| (self.nrows - i as usize * self.block_dim).min(self.block_dim)).sum();
-        // A block may be larger than the address space as long as there is none of it.
+        // A block may be larger than the address space if none is stored.
         let block = (self.block_dim * self.block_dim).saturating_mul(T::BYTES).saturating_add(4);
         (blocks * block + 12 * self.mask.len() + (self.ncols + rows) * T::BYTES) as u64
     }
@@ -191,15 +192,15 @@ impl<T: Real> Format for Bsrx<T> {
     fn ncols(&self) -> usize {
         self.ncols
     }
-    /// Of the mask's rows.
+    /// Number of entries of the mask's rows.
     fn nnz(&self) -> usize {
         self.nnz
     }
-    /// As BSR, with the full mask.
+    /// Uses BSR's block size and the full mask.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         Bsr::from_csr(csr).map(Self::from)
     }
-    /// The rows of the mask; the others are empty.
+    /// Keeps the rows of the mask; the others are empty.
     fn to_csr(&self) -> Result<Csr<T>> {
         let mut masked = vec![false; self.row_start.len()];
         self.mask.iter().for_each(|&i| masked[i as usize] = true);
@@ -207,7 +208,7 @@ impl<T: Real> Format for Bsrx<T> {
             if masked[i] { self.blocks(i) } else { 0..0 }
         })
     }
-    /// The transpose of the mask's rows, with the same block size and the full mask.
+    /// Transposes the rows of the mask, with the same block size and the full mask.
     fn transpose(&self) -> Result<Self> {
         Bsr::from(self.clone()).transpose().map(Self::from)
     }

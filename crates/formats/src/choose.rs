@@ -1,10 +1,11 @@
-//! Which format multiplies fastest, expected from the bytes and places that y = A x walks over: computed from the structure, none of
-//! the formats is built. What they cost is the device's to say, in its [`Profile`].
+//! Chooses the format that is expected to multiply fastest, by the bytes and places that y = A x walks over.
 //!
-//! Each format's bytes are those of its [`crate::Traffic::spmv_bytes`] after [`crate::Format::from_csr`], to the byte, from the same rules
-//! (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices) and under the same limits on padding.
-//! Cost: a [`Survey`] and a pass over the entries for each size of block, unless a part of them shows that blocks cannot win; a stamp per
-//! block column of memory.
+//! These are computed from the structure; no format is built. The device's [`Profile`] says what they cost. Each
+//! format's bytes are exactly those of its [`crate::Traffic::spmv_bytes`] after [`crate::Format::from_csr`]: the same
+//! rules apply (HYB's width, HMEC's plan, BSR's block size, bDIA's gaps, SELL's slices), and the same limits on
+//! padding.
+//! Cost: a [`Survey`], and one pass over the entries per block size unless a part of them shows that blocks cannot win.
+//! Memory: one stamp per block column.
 
 use rayon::prelude::*;
 
@@ -18,7 +19,7 @@ use crate::{Csr, Error, Hyb, Ordinal, Profile, Real, Result, Survey, Traffic, de
 
 macro_rules! stems {
     ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// The formats of the registry: what is known of each is a `match` on this, so that none can be forgotten.
+        /// The formats of the registry. What is known of each is a `match` on this, so none can be forgotten.
         #[derive(Clone, Copy, PartialEq)]
         enum Stem {
             $($Type),*
@@ -28,7 +29,8 @@ macro_rules! stems {
 }
 for_each_format!(stems);
 
-/// Nanoseconds that a product must save for a share of time to be told: over a thousand products, as many as a solve makes, a millisecond.
+/// Minimum number of nanoseconds that a product must save before a share of time is mentioned. Over a thousand
+/// products, as many as a solve makes, this is a millisecond.
 const WORTH_TELLING: f64 = 1000.0;
 
 /// One format under consideration.
@@ -38,24 +40,24 @@ pub struct Candidate {
     pub name: &'static str,
     /// Bytes of y = A x, or why the matrix does not fit.
     pub spmv: std::result::Result<u64, String>,
-    /// What is particular of the matrix in this format: `7 diagonals`, `blocks of 3 x 3`.
+    /// What is particular about the matrix in this format: `7 diagonals`, `blocks of 3 x 3`.
     pub shape: String,
     /// Places that a product walks over: entries and padding.
     pub places: u64,
-    /// Nanoseconds that the device (one core of a CPU) is expected to need, by its profile. [`None`] where the matrix does not fit or the
-    /// format is never chosen.
+    /// Nanoseconds that the device (one core of a CPU) is expected to need, by its profile. [`None`] if the matrix does
+    /// not fit or the format is never chosen.
     pub nanoseconds: Option<f64>,
-    /// Bytes that the device moves: those of `spmv`, or fewer where it keeps one half of a symmetric matrix. 0 where the matrix does not
-    /// fit.
+    /// Bytes that the device moves: those of `spmv`, or fewer if it keeps one half of a symmetric matrix. 0 if the
+    /// matrix does not fit.
     pub moved: u64,
 }
 
-/// The chosen format, and all that were considered.
+/// The chosen format, and all formats that were considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The format with the least expected time; CSR among equals.
     pub format: &'static str,
-    /// Every format in the order of the registry, but for what [`Survey::choose`] leaves out.
+    /// Every format in the order of the registry, except those that [`Survey::choose`] leaves out.
     pub candidates: Vec<Candidate>,
     /// One sentence: `7 diagonals, 58.7 MB per product against csr's 104.2 MB`.
     pub why: String,
@@ -68,22 +70,22 @@ impl std::fmt::Display for Choice {
 }
 
 impl Choice {
-    /// The candidate of that name.
+    /// The candidate with that name.
     pub fn candidate(&self, name: &str) -> Option<&Candidate> {
         self.candidates.iter().find(|candidate| candidate.name == name)
     }
 }
 
-/// Names the format whose product is expected to take the least time on a device among those that fit. [`Profile::reference`] gives the choice
-/// that is the same on every machine.
+/// Chooses the format that fits and whose product is expected to take the least time on a device. With
+/// [`Profile::reference`] the choice is the same on every machine.
 pub fn choose<T: Real>(csr: &Csr<T>, profile: &Profile) -> Choice {
     let survey = Survey::look(csr, profile.products.halves_dia);
     best_of(csr, profile, candidates(csr, &survey, profile, true))
 }
 
 impl Survey {
-    /// The choice of [`choose()`] for the matrix that was surveyed. Where blocks cannot change it they are not counted, and BSR and BSRX are
-    /// not among its candidates.
+    /// As [`choose()`], for the matrix that was surveyed. If blocks cannot change the choice, they are not counted, and
+    /// BSR and BSRX are not among the candidates.
     pub fn choose<T: Real>(&self, csr: &Csr<T>, profile: &Profile) -> Choice {
         best_of(csr, profile, candidates(csr, self, profile, false))
     }
@@ -114,7 +116,8 @@ fn best_of<T: Real>(csr: &Csr<T>, profile: &Profile, candidates: Vec<Candidate>)
     } else if bytes < own {
         format!("{shape}, {} per product against csr's {}", megabytes(bytes), megabytes(own))
     } else {
-        // As many bytes or more: fewer instructions decide if a cache holds the matrix and its bytes are free, else how they are read.
+        // The format moves at least as many bytes as CSR. If a cache holds the matrix, its bytes are free and fewer
+        // instructions decide; otherwise the way they are read decides.
         let cost = |name| candidates.iter().find(|c| c.name == name).and_then(weighted).unwrap_or(f64::INFINITY);
         let saved = cost("csr") - cost(format);
         let percent = 100.0 * saved / cost("csr");
@@ -131,7 +134,7 @@ fn best_of<T: Real>(csr: &Csr<T>, profile: &Profile, candidates: Vec<Candidate>)
     Choice { format, candidates, why }
 }
 
-/// Bytes in the unit that a reader can compare.
+/// Formats bytes in a unit that makes them easy to compare.
 fn megabytes(bytes: u64) -> String {
     match bytes {
         0..1_000 => format!("{bytes} B"),
@@ -141,7 +144,8 @@ fn megabytes(bytes: u64) -> String {
     }
 }
 
-/// Bytes, shape and expected time of each format; blocks only where they may be the best of all but CSR, unless `every` one is asked for.
+/// Bytes, shape and expected time of each format. Blocks are counted only if they may be the best of all formats except
+/// CSR, or if `every` is true.
 fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: bool) -> Vec<Candidate> {
     let (nrows, ncols, nnz) = (csr.nrows() as u64, csr.ncols() as u64, csr.nnz() as u64);
     let size = T::BYTES as u64;
@@ -251,10 +255,11 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: 
             }
         }
     };
-    // A device may keep the upper half of a symmetric matrix by diagonals, and read the values of the lower one from its cache.
+    // A device may keep only the upper half of a symmetric matrix by diagonals, and read the values of the lower half
+    // from its cache.
     let halved = |stem: Stem| stem == Stem::Dia && profile.products.halves_dia && survey.symmetric;
     let upper: Vec<i32> = offsets.iter().copied().filter(|&offset| offset >= 0).collect();
-    // What one thread sums in order, if a thread has a row.
+    // Number of entries that one thread sums in order, if a thread has a row.
     let chain = |stem: Stem| match stem {
         Stem::Dia => offsets.len(),
         Stem::Bdia => filled.len(),
@@ -304,15 +309,16 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: 
     candidates
 }
 
-/// Whether blocks of every size are more than `slower` allows, as a part of their rows shows: there they are counted, and elsewhere they are
-/// at least as many as hold the entries.
+/// Returns true if blocks of every size are slower than `slower` allows, as far as a part of the rows shows. In that
+/// part the blocks are counted; elsewhere there are at least as many as needed to hold the entries.
 fn blocks_lose<T: Real>(csr: &Csr<T>, slower: impl Fn(usize, u128) -> bool + Sync) -> bool {
     BLOCK_DIMS.par_iter().all(|&b| {
         let at_least = |entries: usize| entries.div_ceil(b * b) as u128;
         if slower(b, at_least(csr.nnz())) {
             return true;
         }
-        // Four times as much each time, so that what decides late costs little more than it alone; a sixteenth, so that in vain is cheap.
+        // Each part is four times as large as the one before, so a late decision costs little more than its last part.
+        // It stops at a sixteenth, so that a failed attempt is cheap.
         let (mut blocks, mut entries, mut from) = (0, 0, 0);
         [1, 4, 16, PARTS / 16].into_iter().any(|to| {
             let (more, of_entries) = blocks_of_some(csr, b, from..to);
@@ -322,7 +328,7 @@ fn blocks_lose<T: Real>(csr: &Csr<T>, slower: impl Fn(usize, u128) -> bool + Syn
     })
 }
 
-/// BSR's block size and number of blocks.
+/// Chooses BSR's block size and counts its blocks.
 fn blocks<T: Real>(csr: &Csr<T>) -> Result<(usize, u128)> {
     let b = Bsr::choose_block_dim(csr)?;
     let blocks = count_blocks(csr, b)?.iter().map(|&n| u128::from(n)).sum();
@@ -330,7 +336,8 @@ fn blocks<T: Real>(csr: &Csr<T>) -> Result<(usize, u128)> {
     Ok((b, blocks))
 }
 
-/// The sum of SELL's slice widths and the number of slices: the longest row of each slice of the sorted windows.
+/// The sum of SELL's slice widths, and the number of slices. A width is the longest row of a slice of the sorted
+/// windows.
 fn slices<T: Real>(csr: &Csr<T>) -> (usize, u64) {
     let (c, sigma) = (sell::DEFAULT_C, sell::DEFAULT_SIGMA);
     let n = csr.nrows();

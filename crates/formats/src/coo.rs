@@ -1,4 +1,4 @@
-//! COO, coordinates: each entry with its row and its column.
+//! COO, coordinates: each entry with its row and column.
 //!
 //! Layout (6 x 6 example of the snapshots, first two rows):
 //! ```text
@@ -6,9 +6,9 @@
 //! | . 5 2 . 3 . |      cols   0 2 1 2 4 ...
 //!                      values 4 1 5 2 3 ...
 //! ```
-//! Invariants: the entries ascend strictly by (row, column), the order of CSR; `nrows`, `ncols`, `nnz` < 2^31. Unsorted or
-//! repeated entries are [`crate::Triplets`]. Explicit zeros are entries.
-//! Cost of y = A x: nnz (8 + |T|) + |T| (ncols + nrows) bytes. With 32-bit values it takes less than dense storage only
+//! Invariants: the entries ascend strictly by (row, column), the order of CSR; `nrows`, `ncols`, `nnz` < 2^31.
+//! [`crate::Triplets`] holds unsorted or repeated entries. Explicit zeros are entries.
+//! Cost of y = A x: nnz (8 + |T|) + |T| (ncols + nrows) bytes. With 32-bit values it is smaller than dense storage only
 //! below one third density.
 //! Order: stored. Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 3.4.
 
@@ -31,7 +31,7 @@ pub struct Coo<T> {
 pub type CooParts<T> = (usize, usize, Vec<Ordinal>, Vec<Ordinal>, Vec<T>);
 
 impl<T: Real> Coo<T> {
-    /// A matrix from its parts, every invariant checked in O(nnz).
+    /// Makes a matrix from its parts and checks every invariant in O(nnz).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::IndexOutOfRange`], [`Error::Unsorted`].
@@ -61,7 +61,7 @@ impl<T: Real> Coo<T> {
         Ok(Self { nrows, ncols, rows, cols, values })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> CooParts<T> {
         (self.nrows, self.ncols, self.rows, self.cols, self.values)
     }
@@ -81,18 +81,18 @@ impl<T: Real> Coo<T> {
         &self.values
     }
 
-    /// Values, to be changed in place; the pattern stays.
+    /// The values, for writing in place. The pattern stays.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.values
     }
 
-    /// Bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
+    /// Computes the bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(nrows: usize, ncols: usize, nnz: usize) -> (u64, u64) {
         let (storage, value) = (nnz as u64 * (8 + T::BYTES as u64), T::BYTES as u64);
         (storage, storage + (nrows + ncols) as u64 * value)
     }
 
-    /// Entries sorted and checked by the caller inside this crate.
+    /// Makes a matrix from entries that the caller has sorted and checked.
     pub(crate) fn from_sorted(
         nrows: usize,
         ncols: usize,
@@ -104,7 +104,7 @@ impl<T: Real> Coo<T> {
         Self { nrows, ncols, rows, cols, values }
     }
 
-    /// Entries (row, column, value) given column by column; `keys` are their rows.
+    /// Gathers entries (row, column, value) that are given column by column; `keys` are their rows.
     fn gathered(
         nrows: usize,
         ncols: usize,
@@ -130,7 +130,7 @@ pub(crate) fn expand(row_ptr: &[Offset], nnz: usize) -> Vec<Ordinal> {
 }
 
 impl<T: Real> From<Csr<T>> for Coo<T> {
-    /// Columns and values move; only the row numbers are new.
+    /// Moves columns and values; only the row numbers are new.
     fn from(csr: Csr<T>) -> Self {
         let (nrows, ncols, row_ptr, cols, values) = csr.into_parts();
         let rows = expand(&row_ptr, cols.len());
@@ -139,10 +139,10 @@ impl<T: Real> From<Csr<T>> for Coo<T> {
 }
 
 impl<T: Real> From<Coo<T>> for Csr<T> {
-    /// Columns and values move; only the row pointers are new.
+    /// Moves columns and values; only the row pointers are new.
     ///
     /// # Panics
-    /// Where the memory for these is not to be had; [`Format::to_csr`] says so instead.
+    /// If the memory for these cannot be allocated; [`Format::to_csr`] says so instead.
     fn from(coo: Coo<T>) -> Self {
         let row_ptr = coo.row_ptr().unwrap_or_else(|error| panic!("{error}"));
         // SAFETY: Coo's entries are in CSR's order and range, and row_ptr was counted from them.
@@ -151,20 +151,20 @@ impl<T: Real> From<Coo<T>> for Csr<T> {
 }
 
 impl<T: Real> From<&Csc<T>> for Coo<T> {
-    /// By counting rows, without a CSR in between.
+    /// Counts rows; does not go through CSR.
     ///
     /// # Panics
-    /// Where the memory is not to be had.
+    /// If the memory cannot be allocated.
     fn from(csc: &Csc<T>) -> Self {
         Self::gathered(csc.nrows(), csc.ncols(), csc.row_idx().iter().copied(), csc.entries())
     }
 }
 
 impl<T: Real> From<&Dense<T>> for Coo<T> {
-    /// The entries that are not zero, without a CSR in between: a count per row, then one pass over the columns.
+    /// Takes the entries that are not zero: a count per row, then one pass over the columns. Does not go through CSR.
     ///
     /// # Panics
-    /// Where the memory is not to be had.
+    /// If the memory cannot be allocated.
     fn from(dense: &Dense<T>) -> Self {
         let entries = || {
             (0..dense.ncols()).flat_map(|j| {
@@ -215,7 +215,7 @@ impl<T: Real> Format for Coo<T> {
         // SAFETY: the entries are in CSR's order and range, and row_ptr was counted from them.
         Ok(unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, self.cols.clone(), self.values.clone()) })
     }
-    /// Direct: the columns' order is that of CSC, whose columns are the transpose's rows.
+    /// Goes through CSC, whose columns are the rows of the transpose.
     fn transpose(&self) -> Result<Self> {
         Csc::from_coo(self).map(|csc| csc.into_transposed().into())
     }

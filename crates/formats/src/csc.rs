@@ -1,4 +1,4 @@
-//! CSC, compressed sparse columns: CSR of the transpose.
+//! CSC, compressed sparse columns: the CSR of the transpose.
 //!
 //! Layout (6 x 6 example of the snapshots, first two columns):
 //! ```text
@@ -37,7 +37,7 @@ pub struct Csc<T> {
 pub type CscParts<T> = (usize, usize, Vec<Offset>, Vec<Ordinal>, Vec<T>);
 
 impl<T: Real> Csc<T> {
-    /// A matrix from its parts, every invariant checked in O(nnz).
+    /// Makes a matrix from its parts and checks every invariant in O(nnz).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::Pointer`], [`Error::IndexOutOfRange`], [`Error::Unsorted`].
@@ -63,12 +63,12 @@ impl<T: Real> Csc<T> {
         Ok(Self { nrows, ncols, col_ptr, row_idx, values })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> CscParts<T> {
         (self.nrows, self.ncols, self.col_ptr, self.row_idx, self.values)
     }
 
-    /// Where each column's entries begin, `ncols + 1` offsets.
+    /// Where each column's entries begin: `ncols + 1` offsets.
     #[doc(alias = "indptr")]
     pub fn col_ptr(&self) -> &[Offset] {
         &self.col_ptr
@@ -86,7 +86,7 @@ impl<T: Real> Csc<T> {
         &self.values
     }
 
-    /// Values, to be changed in place; the pattern stays.
+    /// The values, for writing in place. The pattern stays.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.values
     }
@@ -106,7 +106,7 @@ impl<T: Real> Csc<T> {
         Self { nrows, ncols, col_ptr, row_idx, values }
     }
 
-    /// By counting columns, without a CSR in between.
+    /// Counts columns; does not go through CSR.
     pub(crate) fn from_coo(coo: &Coo<T>) -> Result<Self> {
         let entries = coo.rows().iter().zip(coo.cols()).zip(coo.values()).map(|((&i, &j), &v)| (j, i, v));
         let (col_ptr, row_idx, values) = gather(coo.ncols(), coo.cols().iter().copied(), entries)?;
@@ -129,30 +129,30 @@ impl<T: Real> Csc<T> {
 }
 
 impl<T: Real> From<&Csr<T>> for Csc<T> {
-    /// By counting columns.
+    /// Counts columns; does not sort.
     ///
     /// # Panics
-    /// Where the memory is not to be had; [`Format::from_csr`] says so instead.
+    /// If the memory cannot be allocated; [`Format::from_csr`] says so instead.
     fn from(csr: &Csr<T>) -> Self {
         Self::from_transposed(csr.transpose())
     }
 }
 
 impl<T: Real> From<Csc<T>> for Csr<T> {
-    /// By counting rows.
+    /// Counts rows; does not sort.
     ///
     /// # Panics
-    /// Where the memory is not to be had; [`Format::to_csr`] says so instead.
+    /// If the memory cannot be allocated; [`Format::to_csr`] says so instead.
     fn from(csc: Csc<T>) -> Self {
         csc.into_transposed().transpose()
     }
 }
 
 impl<T: Real> From<&Coo<T>> for Csc<T> {
-    /// By counting columns, without a CSR in between.
+    /// Counts columns; does not go through CSR.
     ///
     /// # Panics
-    /// Where the memory is not to be had.
+    /// If the memory cannot be allocated.
     fn from(coo: &Coo<T>) -> Self {
         Self::from_coo(coo).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -186,13 +186,15 @@ impl<T: Real> Format for Csc<T> {
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         csr.try_transpose().map(Self::from_transposed)
     }
-    /// By counting rows, straight from the borrowed columns.
+    /// Counts rows, straight from the borrowed columns.
     fn to_csr(&self) -> Result<Csr<T>> {
-        let (row_ptr, col_idx, values) = transposed(self.nrows, &self.col_ptr, &self.row_idx, &self.values)?;
-        // SAFETY: the rows lie inside, the columns ascend in each row since they are taken in order, the pointers count them.
+        let (row_ptr, col_idx, values) = transposed(self.nrows, &self.col_ptr, &self.row_idx, |e| self.values[e])?;
+        // SAFETY: the rows lie inside, the columns of each row ascend because columns are taken in order, and the
+        // pointers count them.
         Ok(unsafe { Csr::new_unchecked(self.nrows, self.ncols, row_ptr, col_idx, values) })
     }
-    /// By counting: O(nnz + nrows + ncols). [`Csc::into_transposed`] only renames the arrays, as CSR.
+    /// Counts entries and does not sort: O(nnz + nrows + ncols). [`Csc::into_transposed`] only renames the arrays, as
+    /// CSR.
     fn transpose(&self) -> Result<Self> {
         Ok(Self::from_transposed(self.to_csr()?))
     }

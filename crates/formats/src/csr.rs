@@ -6,19 +6,22 @@
 //! | . 5 2 . 3 . |      col_idx 0 2 | 1 2 4 | ...
 //!                      values  4 1 | 5 2 3 | ...
 //! ```
-//! Invariants: `row_ptr.len() == nrows + 1`, starts at 0, never decreases, ends at `nnz`; columns ascend strictly inside a
-//! row; `nrows`, `ncols`, `nnz` < 2^31. Explicit zeros are entries.
+//! Invariants: `row_ptr.len() == nrows + 1`, starts at 0, never decreases, ends at `nnz`; columns ascend strictly
+//! inside a row; `nrows`, `ncols`, `nnz` < 2^31. Explicit zeros are entries.
 //! Cost of y = A x: nnz (4 + |T|) + 4 (nrows + 1) + |T| (ncols + nrows) bytes.
-//! Order: stored. Reference: Tinney & Walker 1967; Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4.
+//! Order: stored. Reference: Tinney & Walker 1967; Saad, Iterative Methods for Sparse Linear Systems, 2003, section
+//! 3.4.
 
 use rayon::prelude::*;
 
+use crate::array::Array;
 use crate::counting::transposed;
 use crate::index::{Offset, Ordinal, checked};
+use crate::matrix_market::{merge_duplicates, order_rows};
 use crate::padding::zeroed;
 use crate::{Error, Format, Real, Result, Traffic, Triplets};
 
-/// Rows of a parallel task.
+/// Number of rows per parallel task.
 const CHUNK: usize = 4096;
 
 /// A matrix in compressed sparse rows. See the module's head for layout and invariants.
@@ -30,16 +33,16 @@ const CHUNK: usize = 4096;
 pub struct Csr<T> {
     nrows: usize,
     ncols: usize,
-    row_ptr: Vec<Offset>,
-    col_idx: Vec<Ordinal>,
-    values: Vec<T>,
+    row_ptr: Array<Offset>,
+    col_idx: Array<Ordinal>,
+    values: Array<T>,
 }
 
 /// The parts of a [`Csr`]: `(nrows, ncols, row_ptr, col_idx, values)`.
 pub type CsrParts<T> = (usize, usize, Vec<Offset>, Vec<Ordinal>, Vec<T>);
 
 impl<T: Real> Csr<T> {
-    /// A matrix from its parts, every invariant checked in O(nnz).
+    /// Makes a matrix from its parts and checks every invariant in O(nnz).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::Pointer`], [`Error::IndexOutOfRange`], [`Error::Unsorted`].
@@ -50,12 +53,58 @@ impl<T: Real> Csr<T> {
         col_idx: Vec<Ordinal>,
         values: Vec<T>,
     ) -> Result<Self> {
+        Self::from_arrays(nrows, ncols, row_ptr.into(), col_idx.into(), values.into())
+    }
+
+    /// Makes a matrix from parts that may be memory of another owner ([`Array::shared`]), which is then read in place.
+    /// Checked as in [`Csr::new`].
+    ///
+    /// # Errors
+    /// Those of [`Csr::new`].
+    pub fn from_arrays(
+        nrows: usize,
+        ncols: usize,
+        row_ptr: Array<Offset>,
+        col_idx: Array<Ordinal>,
+        values: Array<T>,
+    ) -> Result<Self> {
         Self::check(nrows, ncols, &row_ptr, &col_idx, values.len())?;
         Ok(Self { nrows, ncols, row_ptr, col_idx, values })
     }
 
-    /// A matrix from (row, column, value) entries in any order. Entries at the same place are summed in the order in which they
-    /// come, so the result is the same on every machine.
+    /// Makes a matrix from rows whose columns stand in any order and may repeat. Entries at the same place are summed
+    /// in the given order, as in [`Csr::from_triplets`]. Only rows that do not ascend are sorted, in parallel.
+    ///
+    /// ```
+    /// use spandrel_formats::Csr;
+    ///
+    /// let a = Csr::from_unsorted(1, 3, vec![0, 3], vec![2, 0, 2], vec![4.0, 1.0, 0.5])?;
+    /// assert_eq!(a.row(0), (&[0u32, 2][..], &[1.0, 4.5][..]));
+    /// # Ok::<(), spandrel_formats::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Csr::new`] except [`Error::Unsorted`].
+    pub fn from_unsorted(
+        nrows: usize,
+        ncols: usize,
+        mut row_ptr: Vec<Offset>,
+        mut col_idx: Vec<Ordinal>,
+        mut values: Vec<T>,
+    ) -> Result<Self> {
+        Self::check_lengths(nrows, ncols, &row_ptr, &col_idx, values.len())?;
+        if let Some(at) = col_idx.par_iter().with_min_len(CHUNK).position_first(|&j| j as usize >= ncols) {
+            let found = i64::from(col_idx[at]);
+            return Err(Error::IndexOutOfRange { format: "csr", array: "col_idx", at, found, bound: ncols });
+        }
+        if order_rows(&row_ptr, &mut col_idx, &mut values) {
+            merge_duplicates(&mut row_ptr, &mut col_idx, &mut values);
+        }
+        Self::new(nrows, ncols, row_ptr, col_idx, values)
+    }
+
+    /// Makes a matrix from (row, column, value) entries in any order. Entries at the same place are summed in the given
+    /// order, so the result is the same on every machine.
     ///
     /// # Errors
     /// [`Error::IndexOutOfRange`] with the position of the entry that lies outside the matrix; [`Error::TooLarge`];
@@ -78,8 +127,8 @@ impl<T: Real> Csr<T> {
         Triplets::from_entries(nrows, ncols, triplets)?.to_csr()
     }
 
-    /// A matrix row by row, in parallel: `count(i)` entries in row `i`, which `fill(i, columns, values)` writes (zeros before), columns
-    /// ascending. Checked as [`Csr::new`] does. O(nnz), and no copy.
+    /// Makes a matrix row by row, in parallel. Row `i` has `count(i)` entries, which `fill(i, columns, values)` writes
+    /// with ascending columns; the arrays hold zeros before. Checked as in [`Csr::new`]. O(nnz), without a copy.
     ///
     /// # Errors
     /// Those of [`Csr::new`]; [`Error::OutOfMemory`].
@@ -91,7 +140,7 @@ impl<T: Real> Csr<T> {
     ) -> Result<Self> {
         checked(nrows, "rows")?;
         let mut row_ptr: Vec<Offset> = zeroed(nrows + 1, "row pointers")?;
-        // Ends of rows within a chunk first; too long ones saturate, as their sum is refused.
+        // First the ends of rows within a chunk. Too long ones saturate, because their sum is refused later.
         let ends = |(chunk, ends): (usize, &mut [Offset])| {
             let mut end = 0usize;
             for (i, place) in ends.iter_mut().enumerate() {
@@ -122,10 +171,10 @@ impl<T: Real> Csr<T> {
         Self::new(nrows, ncols, row_ptr, col_idx, values)
     }
 
-    /// A matrix from parts that the caller vouches for.
+    /// Makes a matrix from parts without checking them.
     ///
     /// # Safety
-    /// The parts satisfy every invariant of the module's head; kernels index without a check on the strength of them.
+    /// The parts satisfy every invariant of the module's head. Kernels rely on this and index without checks.
     pub unsafe fn new_unchecked(
         nrows: usize,
         ncols: usize,
@@ -134,10 +183,21 @@ impl<T: Real> Csr<T> {
         values: Vec<T>,
     ) -> Self {
         debug_assert!(Self::check(nrows, ncols, &row_ptr, &col_idx, values.len()).is_ok());
-        Self { nrows, ncols, row_ptr, col_idx, values }
+        Self::of_parts(nrows, ncols, row_ptr, col_idx, values)
+    }
+
+    /// Parts that satisfy every invariant.
+    fn of_parts(nrows: usize, ncols: usize, row_ptr: Vec<Offset>, col_idx: Vec<Ordinal>, values: Vec<T>) -> Self {
+        Self { nrows, ncols, row_ptr: row_ptr.into(), col_idx: col_idx.into(), values: values.into() }
     }
 
     fn check(nrows: usize, ncols: usize, row_ptr: &[Offset], col_idx: &[Ordinal], values: usize) -> Result<()> {
+        Self::check_lengths(nrows, ncols, row_ptr, col_idx, values)?;
+        check_ascending("csr", "col_idx", row_ptr, col_idx, ncols)
+    }
+
+    /// Checks everything but the columns.
+    fn check_lengths(nrows: usize, ncols: usize, row_ptr: &[Offset], col_idx: &[Ordinal], values: usize) -> Result<()> {
         let format = "csr";
         checked(nrows, "rows")?;
         checked(ncols, "columns")?;
@@ -148,23 +208,22 @@ impl<T: Real> Csr<T> {
         if values != col_idx.len() {
             return Err(Error::Length { format, array: "values", found: values, expected: col_idx.len() });
         }
-        check_pointers(format, "row_ptr", row_ptr, col_idx.len())?;
-        check_ascending(format, "col_idx", row_ptr, col_idx, ncols)
+        check_pointers(format, "row_ptr", row_ptr, col_idx.len())
     }
 
-    /// Bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
+    /// Computes the bytes of a matrix with `nnz` entries: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(nrows: usize, ncols: usize, nnz: usize) -> (u64, u64) {
         let value = T::BYTES as u64;
         let storage = nnz as u64 * (4 + value) + 4 * (nrows as u64 + 1);
         (storage, storage + (nrows + ncols) as u64 * value)
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts. Copies only what another owner has ([`Csr::from_arrays`]).
     pub fn into_parts(self) -> CsrParts<T> {
-        (self.nrows, self.ncols, self.row_ptr, self.col_idx, self.values)
+        (self.nrows, self.ncols, self.row_ptr.into_vec(), self.col_idx.into_vec(), self.values.into_vec())
     }
 
-    /// Where each row's entries begin, `nrows + 1` offsets.
+    /// Where each row's entries begin: `nrows + 1` offsets.
     #[doc(alias = "indptr")]
     pub fn row_ptr(&self) -> &[Offset] {
         &self.row_ptr
@@ -182,9 +241,15 @@ impl<T: Real> Csr<T> {
         &self.values
     }
 
-    /// Values, to be changed in place; the pattern stays.
+    /// The values, for writing in place. The pattern stays. Copies them first if another owner has them
+    /// ([`Csr::from_arrays`]).
     pub fn values_mut(&mut self) -> &mut [T] {
-        &mut self.values
+        self.values.to_mut()
+    }
+
+    /// Row pointers, columns, and the values for writing in place.
+    pub(crate) fn split_mut(&mut self) -> (&[Offset], &[Ordinal], &mut [T]) {
+        (&self.row_ptr, &self.col_idx, self.values.to_mut())
     }
 
     /// Columns and values of row `i`.
@@ -196,7 +261,7 @@ impl<T: Real> Csr<T> {
         (&self.col_idx[range.clone()], &self.values[range])
     }
 
-    /// Entries in row `i`.
+    /// Number of entries in row `i`.
     ///
     /// # Panics
     /// If `i >= nrows`, like indexing a slice.
@@ -204,7 +269,8 @@ impl<T: Real> Csr<T> {
         (self.row_ptr[i + 1] - self.row_ptr[i]) as usize
     }
 
-    /// The entry at (`i`, `j`), or `None` where nothing is stored (also outside the matrix). O(log of the row's entries).
+    /// The entry at (`i`, `j`), or `None` if nothing is stored there or the place is outside the matrix. O(log of the
+    /// row's entries).
     pub fn get(&self, i: usize, j: usize) -> Option<T> {
         if i >= self.nrows || j >= self.ncols {
             return None;
@@ -213,12 +279,13 @@ impl<T: Real> Csr<T> {
         cols.binary_search(&(j as Ordinal)).ok().map(|k| values[k])
     }
 
-    /// A x, with the bits of a product on any device: each row is summed from +0 by `fma` through its stored entries. In parallel.
+    /// Returns A x, with the bits of a product on any device: each row is summed from +0 by `fma` through its stored
+    /// entries. In parallel.
     ///
-    /// For products again and again, load the matrix on a device: there nothing is allocated.
+    /// For repeated products, load the matrix onto a device, where a product allocates nothing.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless `x` has an element per column; [`Error::OutOfMemory`].
+    /// [`Error::Shape`] unless `x` has one element per column; [`Error::OutOfMemory`].
     #[doc(alias = "matvec")]
     #[doc(alias = "spmv")]
     #[doc(alias = "dot")]
@@ -240,51 +307,70 @@ impl<T: Real> Csr<T> {
     /// [`Error::TooLarge`].
     pub fn identity(n: usize) -> Result<Self> {
         let count = checked(n, "rows")?;
-        Ok(Self {
-            nrows: n,
-            ncols: n,
-            row_ptr: (0..=count).collect(),
-            col_idx: (0..count).collect(),
-            values: vec![T::one(); n],
-        })
+        Ok(Self::of_parts(n, n, (0..=count).collect(), (0..count).collect(), vec![T::one(); n]))
     }
 
-    /// The largest magnitude of its finite values; 0 without one. In parallel.
+    /// The largest magnitude among the finite values; 0 if there are none. In parallel.
     pub fn largest_magnitude(&self) -> T {
         let finite = self.values.par_iter().map(|v| v.abs()).filter(|v| v.is_finite());
         finite.reduce(T::zero, T::max)
     }
 
-    /// The same pattern with each value mapped by `f` (also to another element type), in parallel, as the copy of the pattern is made.
+    /// The same pattern with each value mapped by `f`, possibly to another element type. In parallel, also for the copy
+    /// of the pattern.
     pub fn map<U: Real>(&self, f: impl Fn(T) -> U + Sync) -> Csr<U> {
-        Csr {
-            nrows: self.nrows,
-            ncols: self.ncols,
-            row_ptr: self.row_ptr.par_iter().copied().collect(),
-            col_idx: self.col_idx.par_iter().copied().collect(),
-            values: self.values.par_iter().map(|&v| f(v)).collect(),
-        }
+        Csr::of_parts(
+            self.nrows,
+            self.ncols,
+            self.row_ptr.par_iter().copied().collect(),
+            self.col_idx.par_iter().copied().collect(),
+            self.values.par_iter().map(|&v| f(v)).collect(),
+        )
     }
 
-    /// The transpose, by counting columns: O(nnz + nrows + ncols), no sort.
+    /// The same pattern with each value mapped by `f`, which is told its row and column. In parallel, also for the copy
+    /// of the pattern.
+    #[must_use]
+    pub fn map_entries(&self, f: impl Fn(usize, usize, T) -> T + Sync) -> Self {
+        let mut values = self.values.to_vec();
+        let chunks: Vec<usize> = (0..self.nrows).step_by(CHUNK).chain([self.nrows]).collect();
+        let ends = |rows: &[usize]| (self.row_ptr[rows[1]] - self.row_ptr[rows[0]]) as usize;
+        let places = pieces(&mut values, chunks.windows(2).map(ends));
+        places.into_par_iter().zip(chunks.par_windows(2)).for_each(|(mut values, rows)| {
+            for row in rows[0]..rows[1] {
+                let (here, rest) = values.split_at_mut(self.row_nnz(row));
+                here.iter_mut().zip(self.row(row).0).for_each(|(v, &col)| *v = f(row, col as usize, *v));
+                values = rest;
+            }
+        });
+        Csr::of_parts(
+            self.nrows,
+            self.ncols,
+            self.row_ptr.par_iter().copied().collect(),
+            self.col_idx.par_iter().copied().collect(),
+            values,
+        )
+    }
+
+    /// The transpose. Counts columns and does not sort: O(nnz + nrows + ncols).
     ///
     /// # Panics
-    /// Where its memory is not to be had; [`Csr::try_transpose`] says so instead.
+    /// If the memory cannot be allocated; [`Csr::try_transpose`] says so instead.
     pub fn transpose(&self) -> Self {
         self.try_transpose().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// [`Csr::transpose`] of a matrix whose columns may be too many for an array of their pointers.
+    /// As [`Csr::transpose`], with an error if the matrix has too many columns for an array of their pointers.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub fn try_transpose(&self) -> Result<Self> {
-        let (row_ptr, col_idx, values) = transposed(self.ncols, &self.row_ptr, &self.col_idx, &self.values)?;
-        Ok(Self { nrows: self.ncols, ncols: self.nrows, row_ptr, col_idx, values })
+        let (row_ptr, col_idx, values) = transposed(self.ncols, &self.row_ptr, &self.col_idx, |e| self.values[e])?;
+        Ok(Self::of_parts(self.ncols, self.nrows, row_ptr, col_idx, values))
     }
 
-    /// Drops entries with |value| <= `threshold` (cuSPARSE's csr2csr_compress); NaN is kept. `compress(0)` drops explicit
-    /// zeros.
+    /// Drops entries with |value| <= `threshold` (cuSPARSE's csr2csr_compress); NaN is kept. `compress(0)` drops
+    /// explicit zeros.
     #[must_use]
     pub fn compress(&self, threshold: T) -> Self {
         let mut row_ptr = Vec::with_capacity(self.nrows + 1);
@@ -301,18 +387,18 @@ impl<T: Real> Csr<T> {
             }
             row_ptr.push(col_idx.len() as Offset);
         }
-        Self { nrows: self.nrows, ncols: self.ncols, row_ptr, col_idx, values }
+        Self::of_parts(self.nrows, self.ncols, row_ptr, col_idx, values)
     }
 
-    /// The main diagonal, `min(nrows, ncols)` values, zero where nothing is stored.
+    /// The main diagonal: `min(nrows, ncols)` values, zero if nothing is stored.
     pub fn diagonal(&self) -> Vec<T> {
         let entry = |i| self.get(i, i).unwrap_or_else(T::zero);
         (0..self.nrows.min(self.ncols)).into_par_iter().with_min_len(CHUNK).map(entry).collect()
     }
 }
 
-/// Rows of a product, a segment of `ptr` each. Compiled also for processors with FMA, which is many times as fast and gives the
-/// same bits.
+/// Multiplies the rows given by the segments of `ptr`. Compiled a second time for processors with FMA, which is many
+/// times as fast and gives the same bits.
 fn multiply_rows<T: Real>(ptr: &[Offset], cols: &[Ordinal], values: &[T], x: &[T], y: &mut [T]) {
     #[inline(always)]
     fn body<T: Real>(ptr: &[Offset], cols: &[Ordinal], values: &[T], x: &[T], y: &mut [T]) {
@@ -373,13 +459,19 @@ impl<T: Real> Format for Csr<T> {
     }
 }
 
-/// `ptr` starts at 0, never decreases and ends at `end`.
+/// Checks that `ptr` starts at 0, never decreases and ends at `end`.
 pub(crate) fn check_pointers(format: &'static str, array: &'static str, ptr: &[Offset], end: usize) -> Result<()> {
     let bad = |at: usize| Error::Pointer { format, array, at, found: u64::from(ptr[at]) };
     if ptr[0] != 0 {
         return Err(bad(0));
     }
-    if let Some(at) = (1..ptr.len()).into_par_iter().with_min_len(CHUNK).find_first(|&at| ptr[at] < ptr[at - 1]) {
+    let decreases = |at: &usize| ptr[*at] < ptr[at - 1];
+    let wrong = match ptr.len() {
+        // One task would only wake the pool.
+        0..=CHUNK => (1..ptr.len()).find(decreases),
+        _ => (1..ptr.len()).into_par_iter().with_min_len(CHUNK).find_first(decreases),
+    };
+    if let Some(at) = wrong {
         return Err(bad(at));
     }
     if ptr[ptr.len() - 1] as usize != end {
@@ -388,7 +480,7 @@ pub(crate) fn check_pointers(format: &'static str, array: &'static str, ptr: &[O
     Ok(())
 }
 
-/// Inside each segment of `ptr`, `idx` ascends strictly and stays below `bound`.
+/// Checks that inside each segment of `ptr`, `idx` ascends strictly and stays below `bound`.
 pub(crate) fn check_ascending(
     format: &'static str,
     array: &'static str,
@@ -396,15 +488,18 @@ pub(crate) fn check_ascending(
     idx: &[Ordinal],
     bound: usize,
 ) -> Result<()> {
-    // Ascending and the last one inside: all are. No branch for each.
+    // If a segment ascends and its last index is inside, all are. This needs no branch per entry.
     let is_fine = |segment: &&[Offset]| {
         let idx = &idx[segment[0] as usize..segment[1] as usize];
         let ascends = idx.iter().zip(idx.iter().skip(1)).fold(true, |all, (one, next)| all & (one < next));
         ascends && idx.last().is_none_or(|&last| (last as usize) < bound)
     };
-    let Some(segment) = ptr.par_windows(2).with_min_len(CHUNK).find_first(|segment| !is_fine(segment)) else {
-        return Ok(());
+    let is_wrong = |segment: &&[Offset]| !is_fine(segment);
+    let wrong = match ptr.len() {
+        0..=CHUNK if idx.len() <= 16 * CHUNK => ptr.windows(2).find(is_wrong),
+        _ => ptr.par_windows(2).with_min_len(CHUNK).find_first(is_wrong),
     };
+    let Some(segment) = wrong else { return Ok(()) };
     let (begin, end) = (segment[0] as usize, segment[1] as usize);
     for at in begin..end {
         if idx[at] as usize >= bound {
@@ -417,7 +512,7 @@ pub(crate) fn check_ascending(
     Ok(())
 }
 
-/// Cuts a slice into pieces of these lengths, which are no more than it has.
+/// Cuts a slice into pieces of these lengths, whose sum is at most its length.
 pub(crate) fn pieces<E>(mut all: &mut [E], lengths: impl Iterator<Item = usize>) -> Vec<&mut [E]> {
     let mut pieces = Vec::new();
     for length in lengths {
@@ -428,7 +523,7 @@ pub(crate) fn pieces<E>(mut all: &mut [E], lengths: impl Iterator<Item = usize>)
     pieces
 }
 
-/// Lengths made where each begins, and the sum of all.
+/// Replaces lengths by the positions where each begins, and returns their sum.
 pub(crate) fn begins(lengths: &mut [usize]) -> usize {
     lengths.iter_mut().fold(0, |end, length| {
         let begin = end;

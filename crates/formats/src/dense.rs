@@ -1,4 +1,4 @@
-//! Dense: every position, as BLAS has it.
+//! Dense: every position is stored, as in BLAS.
 //!
 //! Layout (6 x 6 example of the snapshots, first two columns):
 //! ```text
@@ -18,7 +18,8 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::padding::{assemble, chunk_rows, nonzeros, row_chunks, zeroed};
 use crate::{Csr, Error, Format, Real, Result, Traffic};
 
-/// Bytes up to which any matrix is stored densely; beyond it at most 20 times CSR's.
+/// Number of bytes up to which any matrix may be stored densely. Beyond it, dense storage may take at most 20 times the
+/// bytes of CSR.
 pub(crate) const FREE: u128 = 1 << 30;
 
 /// A dense matrix, column-major. See the module's head for layout and invariants.
@@ -31,7 +32,7 @@ pub struct Dense<T> {
 }
 
 impl<T: Real> Dense<T> {
-    /// A matrix from its parts.
+    /// Makes a matrix from its parts.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`].
@@ -46,7 +47,7 @@ impl<T: Real> Dense<T> {
         Ok(Self { nrows, ncols, values, nnz })
     }
 
-    /// The parts `(nrows, ncols, values)`, without a copy.
+    /// Returns the parts `(nrows, ncols, values)` without a copy.
     pub fn into_parts(self) -> (usize, usize, Vec<T>) {
         (self.nrows, self.ncols, self.values)
     }
@@ -95,7 +96,7 @@ impl<T: Real> Format for Dense<T> {
     fn nnz(&self) -> usize {
         self.nnz
     }
-    /// Refused where the storage exceeds 1 GiB and 20 times CSR's: dense storage is asked for on purpose, so that it may
+    /// Refused if the storage exceeds both 1 GiB and 20 times CSR's. Dense storage is chosen on purpose, so it may
     /// waste more than other formats.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
@@ -135,7 +136,7 @@ impl<T: Real> Format for Dense<T> {
             },
         )
     }
-    /// Direct, by tiles of 32 x 32 so that both sides stay in the cache.
+    /// Transposes tiles of 32 x 32, so that both sides stay in the cache.
     fn transpose(&self) -> Result<Self> {
         const TILE: usize = 32;
         let (nrows, ncols) = (self.nrows, self.ncols);

@@ -6,9 +6,9 @@
 //! | . 5 2 . 3 . |
 //!                      values[i + nrows k] = A[i, i + offsets[k]]
 //! ```
-//! Invariants: `offsets` ascend strictly inside -(nrows - 1) ..= ncols - 1; `values.len() == nrows offsets.len()`; positions
-//! outside the matrix hold 0 and are never multiplied, zeros inside are multiplied like entries. Explicit zeros are fill.
-//! Positions are computed in `usize`.
+//! Invariants: `offsets` ascend strictly inside -(nrows - 1) ..= ncols - 1; `values.len() == nrows offsets.len()`;
+//! positions outside the matrix hold 0 and are never multiplied, zeros inside are multiplied like entries. Explicit
+//! zeros are fill. Positions are computed in `usize`.
 //! Cost of y = A x: |T| (in-matrix positions + ncols + nrows) + 4 diagonals bytes.
 //! Order: stored, ascending offsets: CSR's order.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 3.4; Bell & Garland 2008, section 3.1.
@@ -36,11 +36,11 @@ pub struct Dia<T> {
 pub type DiaParts<T> = (usize, usize, Vec<i32>, Vec<T>);
 
 impl<T: Real> Dia<T> {
-    /// A matrix from its parts, every invariant checked in O(nrows offsets).
+    /// Makes a matrix from its parts and checks every invariant in O(nrows offsets).
     ///
     /// # Errors
-    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Unsorted`], [`Error::Invalid`] for a diagonal or a value outside the
-    /// matrix.
+    /// [`Error::TooLarge`], [`Error::Length`], [`Error::Unsorted`], [`Error::Invalid`] for a diagonal or a value
+    /// outside the matrix.
     pub fn new(nrows: usize, ncols: usize, offsets: Vec<i32>, values: Vec<T>) -> Result<Self> {
         let format = "dia";
         checked(nrows, "rows")?;
@@ -52,7 +52,7 @@ impl<T: Real> Dia<T> {
         Ok(Self { nrows, ncols, offsets, values, nnz })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> DiaParts<T> {
         (self.nrows, self.ncols, self.offsets, self.values)
     }
@@ -62,16 +62,16 @@ impl<T: Real> Dia<T> {
         &self.offsets
     }
 
-    /// `nrows` values per diagonal, by row.
+    /// The `nrows` values of each diagonal, by row.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// What [`Format::from_csr`] asks before it stores so many diagonals of a matrix whose CSR has `nnz` entries: for conversions
-    /// elsewhere.
+    /// The check that [`Format::from_csr`] makes before it stores `diagonals` diagonals of a matrix with `nnz` entries.
+    /// For conversions elsewhere.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    /// [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's.
     pub fn check_storage(nrows: usize, diagonals: usize, nnz: usize) -> Result<()> {
         fits::<T>("dia", nrows as u128 * diagonals as u128 * T::BYTES as u128, nrows, nnz)
     }
@@ -84,7 +84,7 @@ impl<T: Real> Dia<T> {
         (values * T::BYTES as u64 + list, (inside + (nrows + ncols) as u64) * T::BYTES as u64 + list)
     }
 
-    /// The same with values stored in f32; x and y are of `T`.
+    /// Computes the same for values stored in f32; x and y have the type `T`.
     pub fn traffic_in_f32(nrows: usize, ncols: usize, offsets: &[i32]) -> (u64, u64) {
         let (storage, product) = Dia::<f32>::traffic_of(nrows, ncols, offsets);
         (storage, product + ((T::BYTES - f32::BYTES) * (nrows + ncols)) as u64)
@@ -98,7 +98,8 @@ pub(crate) fn rows_of(nrows: usize, ncols: usize, offset: i32) -> Range<usize> {
     begin.min(end)..end
 }
 
-/// Checks lengths, that each diagonal meets the matrix and that values outside it are 0; counts what is not zero.
+/// Checks lengths, that each diagonal meets the matrix, and that values outside it are 0; counts the values that are
+/// not zero.
 pub(crate) fn check_diagonals<T: Real>(
     format: &'static str,
     nrows: usize,
@@ -131,10 +132,11 @@ pub(crate) fn check_diagonals<T: Real>(
     checked(nnz, "entries").map(|nnz| nnz as usize)
 }
 
-/// Rows of which each diagonal is written at once: diagonals whose elements are a power of two apart push each other out of a cache.
+/// Number of rows to write per diagonal at a time. Diagonals whose elements are a power of two apart evict each other
+/// from a cache.
 const TOGETHER: usize = 64;
 
-/// The values of `csr` on the diagonals `offsets`, which cover its pattern, and how many of them are not zero.
+/// The values of `csr` on the diagonals `offsets`, which cover its pattern, and the number of them that are not zero.
 pub(crate) fn spread<T: Real>(csr: &Csr<T>, offsets: &[i32]) -> Result<(Vec<T>, usize)> {
     let nrows = csr.nrows();
     let mut values: Vec<T> = zeroed(nrows * offsets.len(), "values")?;
@@ -202,7 +204,7 @@ pub(crate) fn gather<T: Real>(nrows: usize, ncols: usize, offsets: &[i32], value
     )
 }
 
-/// Values of the transpose, whose diagonals are those of `offsets` negated and in reverse.
+/// The values of the transpose, whose diagonals are those of `offsets`, negated and reversed.
 pub(crate) fn flip<T: Real>(
     format: &'static str,
     (nrows, ncols, nnz): (usize, usize, usize),
@@ -222,13 +224,13 @@ pub(crate) fn flip<T: Real>(
     Ok(flipped)
 }
 
-/// Positions of the diagonals that lie inside the matrix.
+/// Number of positions of the diagonals that lie inside the matrix.
 pub(crate) fn positions(nrows: usize, ncols: usize, offsets: impl Iterator<Item = i32>) -> u64 {
     offsets.map(|offset| rows_of(nrows, ncols, offset).len() as u64).sum()
 }
 
 impl<T: Real> From<Bdia<T>> for Dia<T> {
-    /// The values move: the layouts agree. Diagonals that only fill a gap of a band stay.
+    /// Moves the values, because the layouts agree. Diagonals that only fill a gap of a band stay.
     fn from(bdia: Bdia<T>) -> Self {
         let nnz = bdia.nnz();
         let offsets = bdia.offsets().collect();
@@ -262,7 +264,7 @@ impl<T: Real> Format for Dia<T> {
     fn nnz(&self) -> usize {
         self.nnz
     }
-    /// Refused where the storage exceeds 1 MiB and 20 times CSR's.
+    /// Refused if the storage exceeds 1 MiB and 20 times CSR's.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
         let offsets = occupied(csr)?;
@@ -273,7 +275,7 @@ impl<T: Real> Format for Dia<T> {
     fn to_csr(&self) -> Result<Csr<T>> {
         gather(self.nrows, self.ncols, &self.offsets, &self.values)
     }
-    /// Direct: each diagonal is copied to its mirror image.
+    /// Copies each diagonal to its mirror image.
     fn transpose(&self) -> Result<Self> {
         let values = flip("dia", (self.nrows, self.ncols, self.nnz), &self.offsets, &self.values)?;
         let offsets = self.offsets.iter().rev().map(|offset| -offset).collect();

@@ -1,6 +1,6 @@
 //! Diagonal dominance of matrices whose entries off the diagonal are not positive.
 //!
-//! Cost: every entry is read once, rows in parallel, up to the first row that is none.
+//! Cost: every entry is read once, with rows in parallel, until the first row that fails.
 
 use rayon::prelude::*;
 
@@ -10,10 +10,12 @@ use crate::{Csr, Real};
 const CHUNK: usize = 1024;
 
 impl<T: Real> Csr<T> {
-    /// The least of (a_ii - sum |a_ij|) / a_ii over the rows, j other than i, of a square matrix whose diagonal is positive and whose other
-    /// entries are not; 0 where it is negative by no more than what the sum may round by. [`None`] where it is more negative, and of other
-    /// matrices: with a symmetric matrix that has it, every eigenvalue is at least as much of the smallest diagonal entry (Gershgorin), up to
-    /// rounding. Rows in parallel.
+    /// The least of (a_ii - sum |a_ij|) / a_ii over the rows, with j other than i, for a square matrix with a positive
+    /// diagonal and no other positive entries.
+    ///
+    /// A value that is negative by at most the rounding of the sum becomes 0. [`None`] if it is more negative, or for
+    /// other matrices. If a symmetric matrix has this value, every eigenvalue is at least the value times the smallest
+    /// diagonal entry (Gershgorin), up to rounding. Rows in parallel.
     pub fn dominance(&self) -> Option<f64> {
         let of_row = |i: usize| {
             let (cols, values) = self.row(i);
@@ -60,7 +62,7 @@ mod tests {
         assert_eq!(a.dominance(), None);
         assert_eq!(Csr::new(1, 2, vec![0, 1], vec![0], vec![1.0]).unwrap().dominance(), None);
         assert_eq!(generate::csr::<f32>("d3n27:5").unwrap().dominance(), Some(0.0));
-        // A row that sums to zero but for rounding.
+        // A row that sums to zero up to rounding.
         let thirds = Csr::new(1, 1, vec![0, 1], vec![0], vec![0.3]).unwrap();
         assert_eq!(thirds.dominance(), Some(1.0));
     }

@@ -5,11 +5,11 @@
 //! | 4 . 1 . . . |      cols 0 2 *      values 4 1 0
 //! | . 5 2 . 3 . |           1 2 4             5 2 3      entry k of row i at i + nrows k
 //! ```
-//! Invariants: `cols.len() == values.len() == nrows width`; the entries of a row are packed to the left, columns ascending
-//! strictly; padding has column [`PADDING`] and value 0, and nothing but padding follows it in its row. Explicit zeros are
-//! entries. Positions are computed in `usize`.
-//! Cost of y = A x: 4 nrows width + |T| nnz + |T| (ncols + nrows) bytes: rows go in lockstep, so that the indices of padding
-//! are read with their neighbours', the values behind them are not.
+//! Invariants: `cols.len() == values.len() == nrows width`; the entries of a row are packed to the left, columns
+//! ascending strictly; padding has column [`PADDING`] and value 0, and nothing but padding follows it in its row.
+//! Explicit zeros are entries. Positions are computed in `usize`.
+//! Cost of y = A x: 4 nrows width + |T| nnz + |T| (ncols + nrows) bytes. Rows run in lockstep, so the indices of
+//! padding are read with their neighbours', but the values behind them are not.
 //! Order: stored; padding is skipped.
 //! Reference: Kincaid, Oppe, Young, ITPACKV 2D user's guide, 1989; Bell & Garland 2008, section 3.2.
 
@@ -38,7 +38,7 @@ pub struct Ell<T> {
 pub type EllParts<T> = (usize, usize, usize, Vec<Ordinal>, Vec<T>);
 
 impl<T: Real> Ell<T> {
-    /// A matrix from its parts, every invariant checked in O(nrows width).
+    /// Makes a matrix from its parts and checks every invariant in O(nrows width).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::IndexOutOfRange`], [`Error::Unsorted`], [`Error::Invalid`].
@@ -50,31 +50,31 @@ impl<T: Real> Ell<T> {
         Ok(Self { nrows, ncols, width, cols, values, nnz })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> EllParts<T> {
         (self.nrows, self.ncols, self.width, self.cols, self.values)
     }
 
-    /// Stored positions per row.
+    /// Number of stored positions per row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Column of each position, [`PADDING`] where there is no entry.
+    /// Column of each position; [`PADDING`] if there is no entry.
     pub fn cols(&self) -> &[Ordinal] {
         &self.cols
     }
 
-    /// Value of each position, 0 in padding.
+    /// Value of each position; 0 in padding.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// What [`Format::from_csr`] asks before it pads the rows of a matrix whose CSR has `nnz` entries to `width`: for conversions
-    /// elsewhere.
+    /// The check that [`Format::from_csr`] makes before it pads the rows of a matrix with `nnz` entries to `width`. For
+    /// conversions elsewhere.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    /// [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's.
     pub fn check_storage(nrows: usize, width: usize, nnz: usize) -> Result<()> {
         fits::<T>("ell", bytes::<T>(nrows, width), nrows, nnz)
     }
@@ -86,7 +86,7 @@ impl<T: Real> Ell<T> {
         (positions * (4 + value), 4 * positions + (nnz + nrows + ncols) as u64 * value)
     }
 
-    /// The first `width` entries of each row, `nnz` of them in all; storage agreed to by the caller.
+    /// Packs the first `width` entries of each row, `nnz` in total. The caller has checked the storage.
     pub(crate) fn from_heads(csr: &Csr<T>, width: usize, nnz: usize) -> Result<Self> {
         let (cols, values) = pack(csr.nrows(), width, |i| {
             let (cols, values) = csr.row(i);
@@ -102,7 +102,7 @@ pub(crate) fn bytes<T: Real>(rows: usize, width: usize) -> u128 {
     rows as u128 * width as u128 * (4 + T::BYTES as u128)
 }
 
-/// Packs `rows` rows, the entries of row `i` given by `row(i)` (at most `width`), into column-major `cols` and `values`.
+/// Packs `rows` rows into column-major `cols` and `values`. `row(i)` gives the entries of row `i`, at most `width`.
 pub(crate) fn pack<'a, T: Real>(
     rows: usize,
     width: usize,
@@ -127,8 +127,8 @@ pub(crate) fn pack<'a, T: Real>(
     Ok((cols, values))
 }
 
-/// Checks the invariants of `rows` packed rows stored column-major and counts the entries. `base` is where the arrays begin
-/// in the format's own, for messages.
+/// Checks the invariants of `rows` packed rows, stored column-major, and counts the entries. `base` is the position of
+/// these arrays in the format's own arrays, for messages.
 pub(crate) fn check_packed<T: Real>(
     format: &'static str,
     rows: usize,
@@ -170,14 +170,14 @@ pub(crate) fn check_packed<T: Real>(
     Ok(nnz)
 }
 
-/// Entries of row `i` among `rows` packed rows.
+/// Number of entries in row `i` of `rows` packed rows.
 pub(crate) fn packed_len(rows: usize, cols: &[Ordinal], i: usize) -> usize {
     cols.iter().skip(i).step_by(rows).take_while(|&&j| j != PADDING).count()
 }
 
 impl<T: Real> TryFrom<Hyb<T>> for Ell<T> {
     type Error = Error;
-    /// Moves the arrays where the COO part is empty; otherwise packs the rows again at full width.
+    /// Moves the arrays if the COO part is empty; otherwise packs the rows again at full width.
     fn try_from(hyb: Hyb<T>) -> Result<Self> {
         if hyb.coo().nnz() == 0 {
             return Ok(hyb.into_parts().0);
@@ -211,7 +211,7 @@ impl<T: Real> Format for Ell<T> {
     fn nnz(&self) -> usize {
         self.nnz
     }
-    /// Width of the longest row. Refused where the storage exceeds 1 MiB and 20 times CSR's.
+    /// Width of the longest row. Refused if the storage exceeds 1 MiB and 20 times CSR's.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         let width = (0..csr.nrows()).map(|i| csr.row_nnz(i)).max().unwrap_or(0);
         Self::check_storage(csr.nrows(), width, csr.nnz())?;

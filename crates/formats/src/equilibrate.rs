@@ -1,14 +1,16 @@
 //! Equilibration: rows and columns multiplied by powers of two, so that the largest magnitude of each is near 1.
 //!
-//! With R = diag(2^row) and C = diag(2^col), A x = b becomes (R A C) y = R b with x = C y. A multiplication by a power of two is exact, so
-//! nothing is rounded unless an entry leaves the normal range of its type; [`Lost`] counts those.
+//! With R = diag(2^row) and C = diag(2^col), A x = b becomes (R A C) y = R b with x = C y. A multiplication by a power
+//! of two is exact, so nothing is rounded unless an entry leaves the normal range of its type; [`Lost`] counts those.
 //!
-//! Only exponents are looked at. For e_ij with 2^(e_ij - 1) <= |a_ij| < 2^e_ij a pass takes off half of the largest exponent of each row and
-//! of each column, at the same time. After the first pass no exponent is positive; after that the largest of a row or column at least
-//! halves with every pass until it is 0 or -1. So there are at most about 14 passes, and no sum of floating-point numbers.
+//! Only exponents are looked at. For e_ij with 2^(e_ij - 1) <= |a_ij| < 2^e_ij a pass takes off half of the largest
+//! exponent of each row and of each column, at the same time. After the first pass no exponent is positive; after that
+//! the largest of a row or column at least halves with every pass until it is 0 or -1. So there are at most about 14
+//! passes, and no sum of floating-point numbers.
 //!
 //! Cost: 4 bytes per entry for the exponents, O(nnz) per pass, serial.
-//! References: Ruiz 2001, A scaling algorithm to equilibrate both rows and columns norms in matrices; LAPACK's xGEEQUB (powers of the radix).
+//! References: Ruiz 2001, A scaling algorithm to equilibrate both rows and columns norms in matrices; LAPACK's xGEEQUB
+//! (powers of the radix).
 
 use crate::exponent::{Parts, scale};
 use crate::{Csr, Error, Real, Result};
@@ -30,8 +32,8 @@ pub struct Equilibration {
     col: Vec<i32>,
 }
 
-/// How unequal rows and columns are: log2 of the largest by the smallest of their largest magnitudes, by whole exponents. Empty rows and
-/// columns do not count.
+/// How unequal rows and columns are: log2 of the largest by the smallest of their largest magnitudes, by whole
+/// exponents. Empty rows and columns do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
     /// Of rows.
@@ -40,23 +42,23 @@ pub struct Spread {
     pub cols: u32,
 }
 
-/// How many numbers a scaling by powers of two did not map exactly.
+/// Number of values that a scaling by powers of two did not map exactly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Rounded to a subnormal number or to zero.
     pub underflowed: usize,
-    /// Too large: now an infinity.
+    /// Too large: became an infinity.
     pub overflowed: usize,
 }
 
 impl Lost {
-    /// Whether every number was mapped exactly.
+    /// Returns true if every number was mapped exactly.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }
 }
 
-/// The exponent of what is no entry: lower than any sum of exponents.
+/// The exponent of a zero or absent entry, lower than any sum of exponents.
 const NOTHING: i32 = i32::MIN / 2;
 
 /// The half to take off: rounded away from zero for what is too large, towards zero for what is too small.
@@ -68,7 +70,7 @@ fn half(exponent: i32) -> i32 {
     }
 }
 
-/// Whether every entry is finite.
+/// Checks that every entry is finite.
 ///
 /// # Errors
 /// [`Error::Invalid`] with the place of the first that is not.
@@ -86,7 +88,8 @@ fn exponents<T: Real>(a: &Csr<T>) -> Result<Vec<i32>> {
     Ok(a.values().iter().map(|&v| Parts::of(v).map_or(NOTHING, |parts| parts.exponent)).collect())
 }
 
-/// The largest exponent of each row and of each column after scaling; [`NOTHING`] for those without an entry that is not zero.
+/// The largest exponent of each row and of each column after scaling; [`NOTHING`] for those without an entry that is
+/// not zero.
 fn largest<T: Real>(a: &Csr<T>, exponents: &[i32], row: &[i32], col: &[i32], rows: &mut [i32], cols: &mut [i32]) {
     rows.fill(NOTHING);
     cols.fill(NOTHING);
@@ -103,15 +106,16 @@ fn largest<T: Real>(a: &Csr<T>, exponents: &[i32], row: &[i32], col: &[i32], row
 }
 
 impl Equilibration {
-    /// R A C of any shape: every entry below 1 in magnitude, the largest of every row and column that has a nonzero at least 1/2. Empty rows and
-    /// columns have the factor 1.
+    /// R A C of any shape: every entry below 1 in magnitude, the largest of every row and column that has a nonzero at
+    /// least 1/2. Empty rows and columns have the factor 1.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the place of the first infinity or NaN.
     pub fn general<T: Real>(a: &Csr<T>) -> Result<Self> {
         let exponents = exponents(a)?;
         let mut by = Self::halved(a, &exponents, false);
-        // Then rows to exactly 0, and after them columns, which move no row's largest: that one stands in a column that is at 0 already.
+        // Then bring rows to exactly 0, and after them columns. Columns do not change any row's largest entry, which is
+        // in a column that is at 0 already.
         let (mut rows, mut cols) = (vec![0; by.row.len()], vec![0; by.col.len()]);
         largest(a, &exponents, &by.row, &by.col, &mut rows, &mut cols);
         take_off(&mut by.row, &rows);
@@ -120,8 +124,9 @@ impl Equilibration {
         Ok(by)
     }
 
-    /// D A D of a square matrix, R = C = D: a symmetric matrix stays symmetric bit for bit. Every entry is below 1 in magnitude; the largest of row i and
-    /// column i together is at least 1/4. (An odd power of four on the diagonal of a diagonal matrix can come no nearer to 1.)
+    /// D A D of a square matrix, R = C = D: a symmetric matrix stays symmetric bit for bit. Every entry is below 1 in
+    /// magnitude; the largest of row i and column i together is at least 1/4. (An odd power of four on the diagonal of
+    /// a diagonal matrix can come no nearer to 1.)
     ///
     /// # Errors
     /// [`Error::Shape`] unless the matrix is square; [`Error::Invalid`] with the place of the first infinity or NaN.
@@ -133,7 +138,7 @@ impl Equilibration {
         Ok(Self::halved(a, &exponents(a)?, true))
     }
 
-    /// Factors 2^row and 2^col that were found elsewhere.
+    /// Uses factors 2^row and 2^col that were found elsewhere.
     pub fn from_exponents(row: Vec<i32>, col: Vec<i32>) -> Self {
         Self { row, col }
     }
@@ -172,7 +177,7 @@ impl Equilibration {
     pub fn col(&self) -> &[i32] {
         &self.col
     }
-    /// Whether every factor is 1.
+    /// Returns true if every factor is 1.
     pub fn is_identity(&self) -> bool {
         self.row.iter().chain(&self.col).all(|&k| k == 0)
     }
@@ -216,7 +221,8 @@ impl Equilibration {
 }
 
 impl Spread {
-    /// Of a matrix: one pass over its entries. A policy needs no equilibration where both are small.
+    /// Computes the spread of a matrix in one pass over its entries. If both numbers are small, no equilibration is
+    /// needed.
     ///
     /// # Errors
     /// [`Error::Invalid`] with the place of the first infinity or NaN.

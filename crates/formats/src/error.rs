@@ -1,4 +1,4 @@
-//! What can be wrong with a matrix, a file or a generator's specification.
+//! The errors of matrices, files and generator specifications.
 
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
@@ -7,7 +7,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// More rows, columns or entries than a stored index can hold.
+    /// There are more rows, columns or entries than a stored index can hold.
     #[error("{count} {what}: at most {limit} fit the 32-bit indices of this build; split the problem")]
     TooLarge {
         /// What is counted: `"rows"`, `"columns"`, `"entries"`.
@@ -17,7 +17,7 @@ pub enum Error {
         /// How many fit.
         limit: u64,
     },
-    /// Arrays whose lengths contradict each other or the declared shape.
+    /// The lengths of arrays do not match each other or the declared shape.
     #[error("{format}: {array} has {found} elements, expected {expected}")]
     Length {
         /// The storage format.
@@ -26,10 +26,10 @@ pub enum Error {
         array: &'static str,
         /// Its length.
         found: usize,
-        /// The length that the other arrays and the shape ask for.
+        /// The length that the other arrays and the shape require.
         expected: usize,
     },
-    /// A pointer array that does not start at 0, decreases, or does not end at the number of entries.
+    /// A pointer array does not start at 0, decreases, or does not end at the number of entries.
     #[error(
         "{format}: {array}[{at}] = {found} breaks the rule that {array} starts at 0, never decreases and ends at the number of entries"
     )]
@@ -43,7 +43,7 @@ pub enum Error {
         /// The value there.
         found: u64,
     },
-    /// An index outside the matrix.
+    /// An index lies outside the matrix.
     #[error("{format}: {array}[{at}] = {found} is outside 0..{bound}")]
     IndexOutOfRange {
         /// The storage format.
@@ -57,7 +57,7 @@ pub enum Error {
         /// One past the largest legal index.
         bound: usize,
     },
-    /// Indices that must ascend strictly and do not.
+    /// Indices do not ascend strictly.
     #[error(
         "{format}: {array}[{at}] does not exceed the entry before it: sort the entries and sum duplicates first (see Triplets)"
     )]
@@ -69,7 +69,7 @@ pub enum Error {
         /// Position in it.
         at: usize,
     },
-    /// What is wrong with one row, where that is known: of a matrix that is checked where it lies.
+    /// Another error, with the row in which it was found. Used for a matrix that is checked on a device.
     #[error("row {row}: {error}")]
     InRow {
         /// The row.
@@ -77,7 +77,7 @@ pub enum Error {
         /// What is wrong there.
         error: Box<Error>,
     },
-    /// Something else that the format's invariants forbid.
+    /// The format's invariants are violated in another way.
     #[error("{format}: {why}")]
     Invalid {
         /// The storage format.
@@ -85,7 +85,7 @@ pub enum Error {
         /// What is wrong and what to do.
         why: String,
     },
-    /// A matrix that this format cannot hold within its limits.
+    /// This format cannot hold the matrix within its limits.
     #[error("{format} does not fit this matrix: {why}")]
     DoesNotFit {
         /// The storage format.
@@ -93,7 +93,7 @@ pub enum Error {
         /// Which limit, and by how much.
         why: String,
     },
-    /// Two operands whose shapes contradict each other.
+    /// The shapes of two operands do not match.
     #[error("{op}: {what} has {found} elements, expected {expected}")]
     Shape {
         /// The operation.
@@ -105,15 +105,15 @@ pub enum Error {
         /// The size it should have.
         expected: usize,
     },
-    /// Memory that could not be had.
+    /// Memory could not be allocated.
     #[error("out of memory: {bytes} bytes for {what}")]
     OutOfMemory {
-        /// What it was for.
+        /// What the memory was for.
         what: &'static str,
-        /// How much.
+        /// How many bytes.
         bytes: u64,
     },
-    /// A text file (Matrix Market, numbers in columns) that is wrong at a place.
+    /// A text file (Matrix Market, numbers in columns) is wrong at a place.
     #[error("{file}:{line}:{column}: {why}")]
     Parse {
         /// The file's name, or `<memory>`.
@@ -125,7 +125,7 @@ pub enum Error {
         /// What is wrong there.
         why: String,
     },
-    /// A binary file that is wrong at a place.
+    /// A binary file is wrong at a place.
     #[error("{file}: byte {at}: {why}")]
     Binary {
         /// The file's name, or `<memory>`.
@@ -135,7 +135,7 @@ pub enum Error {
         /// What is wrong there.
         why: String,
     },
-    /// A file that could not be read or written.
+    /// A file could not be read or written.
     #[error("{file}: {source}")]
     Io {
         /// The file's name.
@@ -143,7 +143,7 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A generator's specification that is wrong.
+    /// The specification of a generated matrix is wrong.
     #[error("generator {spec:?}: {why}")]
     Spec {
         /// The text that was given.

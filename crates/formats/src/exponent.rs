@@ -1,10 +1,11 @@
-//! Numbers taken apart into exponent and fraction, and multiplied by powers of two without intermediate overflow.
+//! Numbers split into exponent and fraction, and scaled by powers of two without intermediate overflow.
 //!
-//! Everything goes by `f64`, which holds every `f32` exactly; a scaled number is rounded at most once.
+//! Everything is computed in `f64`, which holds every `f32` exactly. A scaled number is rounded at most once.
 
 use crate::Real;
 
-/// |v| = fraction 2^(exponent - 64) of a finite nonzero number, with 2^63 <= fraction < 2^64: so 2^(exponent - 1) <= |v| < 2^exponent.
+/// A finite nonzero number as |v| = fraction 2^(exponent - 64) with 2^63 <= fraction < 2^64, so 2^(exponent - 1) <= |v|
+/// < 2^exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) exponent: i32,
@@ -35,7 +36,8 @@ fn power(k: i32) -> f64 {
     if k < -1022 { f64::from_bits(1 << (k + 1074)) } else { f64::from_bits(((k + 1023) as u64) << 52) }
 }
 
-/// v 2^k, rounded once: an infinity beyond the largest number, a subnormal or zero below the smallest normal one.
+/// Returns v 2^k, rounded once: an infinity beyond the largest number, a subnormal or zero below the smallest normal
+/// one.
 #[inline]
 pub(crate) fn scale<T: Real>(v: T, k: i32) -> T {
     let Some(Parts { exponent, fraction }) = Parts::of(v) else { return v };
@@ -45,7 +47,7 @@ pub(crate) fn scale<T: Real>(v: T, k: i32) -> T {
     let to = exponent.saturating_add(k);
     // Between 1/2 and 1, exactly: an f64 has no more than 53 bits of fraction.
     let part = ((fraction >> 11) as f64 * power(-53)).copysign(v.as_f64());
-    // Where the f64 is subnormal and so may be rounded, an f32 is zero: there is no second rounding.
+    // If the f64 is subnormal and so may be rounded, the f32 is zero, so there is no second rounding.
     T::from_f64(match to {
         1025.. => part.signum() * f64::INFINITY,
         -1022..=1024 => part * 2.0 * power(to - 1),

@@ -1,24 +1,31 @@
-//! Grid detection: whether a square CSR is a stencil on an X x Y x Z grid in natural order, row r = x + X (y + Y z).
+//! Grid detection: decides whether a square CSR matrix is a stencil on an X x Y x Z grid in natural order, row r = x +
+//! X (y + Y z).
 //!
-//! Any entry (i, j) has a difference of coordinates under any extents, so the question is under which extents the differences
-//! form one stencil. [`Grid::detect`] answers in steps:
-//! 1. The distinct diagonals j - i with their numbers of entries: one parallel pass, given up above [`MAX_DIAGONALS`].
-//! 2. Candidates for X and X Y: the diagonals themselves, the middles between neighbouring ones, and where the diagonal next
-//!    to the main one is first absent; divisors of n only. X = n, one dimension, is always a candidate.
-//! 3. Counts order the candidates, no entry is looked at: first those under which each diagonal has an entry in every place of
-//!    its shortest difference, then those under which it has no more, each by the sum of those differences.
-//! 4. Candidates are walked in that order until one is exact: every entry's difference of coordinates, from running x, y, z (no division). It
-//!    is a grid if each diagonal means one difference (no wrap around the end of a line) or, on grids thinner than the
-//!    stencil, if every row holds exactly its neighbours. A difference beyond half an extent must come with all shorter ones:
-//!    this refuses periodic grids, whose differences reach X - 1 with a gap below. An answer that is not exact is also
-//!    refused where shorter differences would explain the matrix but for entries across the ends of lines.
+//! Any entry (i, j) has a difference of coordinates under any extents. So the question is under which extents the
+//! differences form one stencil. [`Grid::detect`] answers in steps:
+//! 1. Find the distinct diagonals j - i with their numbers of entries: one parallel pass, which gives up above
+//!    [`MAX_DIAGONALS`].
+//! 2. Collect candidates for X and X Y among the divisors of n: the diagonals themselves, the middles between
+//!    neighbouring ones, and the position where the diagonal next to the main one is first absent. X = n, one
+//!    dimension, is always a candidate.
+//! 3. Order the candidates by counts, without looking at entries. First come those under which each diagonal has an
+//!    entry in every place of its shortest difference, then those under which it has at most as many; each group is
+//!    ordered by the sum of those differences.
+//! 4. Walk the candidates in that order until one is exact. Every entry's difference of coordinates comes from running
+//!    x, y, z, without a division. A candidate is a grid if each diagonal means one difference (it does not wrap around
+//!    the end of a line) or, on grids thinner than the stencil, if every row holds exactly its neighbours. A difference
+//!    beyond half an extent must come with all shorter ones. This refuses periodic grids, whose differences reach X - 1
+//!    with a gap below. An answer that is not exact is also refused if shorter differences would explain the matrix
+//!    except for entries across the ends of lines.
 //!
-//! Among several answers: exact ones first, then the fewest differences, then the shortest.
+//! Among several answers, exact ones come first, then the fewest differences, then the shortest.
 //!
-//! Several unknowns a point (row b p + c is unknown c of point p) are looked for where the rows are no exact grid: see `unknowns`.
-//! Cost: every entry is read once, to find the [`Runs`] of rows; steps 1 and 4 look at a run's first row and where the run lies, for one
-//! candidate as a rule and at most [`MAX_CANDIDATES`]. Memory proportional to runs and diagonals. Of several unknowns a point every entry is
-//! read twice more for each number of them that is tried.
+//! If the rows are no exact grid, several unknowns per point are tried (row b p + c is unknown c of point p): see
+//! `unknowns`.
+//! Cost: every entry is read once, to find the [`Runs`] of rows. Steps 1 and 4 look only at a run's first row and at
+//! the run's position, usually for one candidate and at most for [`MAX_CANDIDATES`]. Memory is proportional to the runs
+//! and diagonals. For several unknowns per point, every entry is read twice more for each number of unknowns that is
+//! tried.
 
 mod runs;
 mod sample;
@@ -35,44 +42,46 @@ pub use self::sample::Sample;
 pub use self::unknowns::MAX_UNKNOWNS;
 use crate::{Csr, Real};
 
-/// Matrices with more distinct diagonals are not looked at further.
+/// Matrices with more distinct diagonals are not examined further.
 pub const MAX_DIAGONALS: usize = 64;
-/// How many extents are tried on the entries at most.
+/// Maximum number of extents that are tried on the entries.
 pub const MAX_CANDIDATES: usize = 12;
 
-/// A grid in natural order and the stencil that its rows are part of.
+/// A grid in natural order, with the stencil to which its rows belong.
 ///
-/// With several unknowns a point the grid is that of the rows: a line of X points has b X rows, and what an unknown is coupled with is so many
-/// rows away. [`Grid::points`] and [`Grid::stencil`] tell of points.
+/// With several unknowns per point, the grid is that of the rows: a line of X points has b X rows, and couplings are
+/// differences of rows. [`Grid::points`] and [`Grid::stencil`] describe the points.
 ///
 /// ```
 /// use spandrel_formats::{Grid, generate};
 ///
 /// let grid = Grid::detect(&generate::csr::<f64>("elasticity3d:8x7x6")?)?;
 /// assert_eq!((grid.unknowns, grid.points(), grid.size), (3, [8, 7, 6], [24, 7, 6]));
-/// assert_eq!(grid.to_string(), "8x7x6 grid, 27-point stencil, 3 unknowns a point");
+/// assert_eq!(grid.to_string(), "8x7x6 grid, 27-point stencil, 3 unknowns per point");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// X, Y, Z of the rows, r = x + X (y + Y z). Extents of 1 come last: a 1 x 7 x 5 grid is found as 7 x 5 x 1, which numbers the rows alike.
+    /// Extents of the grid of rows: X, Y, Z, with r = x + X (y + Y z). Extents of 1 come last: a 1 x 7 x 5 grid is
+    /// found as 7 x 5 x 1, which numbers the rows in the same way.
     pub size: [usize; 3],
-    /// The differences (dx, dy, dz) of rows that occur, ascending by (dz, dy, dx), which is the order of a row's columns.
+    /// The differences (dx, dy, dz) of rows that occur, ascending by (dz, dy, dx), which is the order of a row's
+    /// columns.
     pub offsets: Vec<[i32; 3]>,
-    /// Unknowns of a point, b: row b p + c is unknown c of point p. 1 as a rule.
+    /// Number of unknowns per point, b: row b p + c is unknown c of point p. Usually 1.
     pub unknowns: usize,
-    /// Whether each row holds every neighbour inside the grid that rows of its unknown hold; otherwise some rows hold fewer (masked or
-    /// identity rows).
+    /// Whether each row holds every neighbour inside the grid that rows of its unknown hold. Otherwise some rows hold
+    /// fewer (masked or identity rows).
     pub exact: bool,
-    /// For each difference a bit for each unknown whose rows hold it.
+    /// For each difference, one bit per unknown whose rows hold it.
     held: Vec<u8>,
 }
 
-/// Why a matrix is no grid.
+/// The reason why a matrix is no grid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAGrid {
-    /// Rows and columns are not the same points.
+    /// The matrix is not square.
     #[error("{nrows} x {ncols} is not square")]
     NotSquare {
         /// Rows.
@@ -80,16 +89,16 @@ pub enum NotAGrid {
         /// Columns.
         ncols: usize,
     },
-    /// No rows or no entries.
+    /// There are no rows or no entries.
     #[error("the matrix has no entries")]
     Empty,
-    /// More diagonals than a stencil has.
+    /// There are more diagonals than a stencil has.
     #[error("more than {MAX_DIAGONALS} distinct diagonals")]
     TooManyDiagonals,
-    /// Neighbours across the ends of lines, as on a periodic grid.
+    /// There are neighbours across the ends of lines, as on a periodic grid.
     #[error("lines wrap around their ends (a periodic grid, or a numbering that is not natural)")]
     Wraps,
-    /// No extents under which the diagonals are one stencil.
+    /// There are no extents under which the diagonals form one stencil.
     #[error("no grid's extents make the diagonals one stencil")]
     NoStencil,
     /// One stencil would hold all rows, but they use little of it.
@@ -97,7 +106,7 @@ pub enum NotAGrid {
     TooSparse {
         /// Entries in rows that hold more than a diagonal entry.
         held: u64,
-        /// Places of the stencil inside the grid in as many rows.
+        /// Places of the stencil inside the grid in those rows.
         places: u64,
     },
 }
@@ -107,18 +116,18 @@ pub enum NotAGrid {
 struct Diagonal {
     offset: i64,
     count: u64,
-    /// A bit for each i mod [`PERIOD`] that occurs.
+    /// One bit per value of i mod [`PERIOD`] that occurs.
     rows: u64,
 }
 
-/// A multiple of every number of unknowns that is looked for.
+/// A multiple of every number of unknowns that is tried.
 const PERIOD: usize = 60;
 
 impl Grid {
     /// Finds the grid of a matrix. See the module's head for rules and cost.
     ///
     /// # Errors
-    /// [`NotAGrid`], the reason.
+    /// [`NotAGrid`] with the reason.
     pub fn detect<T: Real>(csr: &Csr<T>) -> Result<Self, NotAGrid> {
         if csr.nrows() != csr.ncols() {
             return Err(NotAGrid::NotSquare { nrows: csr.nrows(), ncols: csr.ncols() });
@@ -126,10 +135,10 @@ impl Grid {
         Self::of_runs(&Runs::of(csr))
     }
 
-    /// As [`Grid::detect`] for a matrix whose runs are known.
+    /// As [`Grid::detect`], for a matrix whose runs are known.
     ///
     /// # Errors
-    /// [`NotAGrid`], the reason.
+    /// [`NotAGrid`] with the reason.
     pub fn of_runs<T: Real>(runs: &Runs<'_, T>) -> Result<Self, NotAGrid> {
         let csr = runs.csr();
         let n = csr.nrows();
@@ -141,7 +150,8 @@ impl Grid {
         }
         let diagonals = distinct_diagonals(runs);
         let candidates = diagonals.as_ref().map_or_else(Vec::new, |all| ordered(csr, all));
-        // What looks like rows of one stencil is; anything else may be several unknowns a point, which is cheaper to look at.
+        // If the rows look like one stencil, they are one. Anything else may have several unknowns per point, which is
+        // cheaper to check first.
         let looks_exact = diagonals.iter().zip(candidates.first()).any(|(all, extents)| extents.are_full(all));
         let system = if looks_exact { None } else { unknowns::find(csr, diagonals.as_deref()) };
         let system = match system {
@@ -158,10 +168,10 @@ impl Grid {
         }
     }
 
-    /// As [`Grid::of_runs`] for one unknown a point alone.
+    /// As [`Grid::of_runs`], for only one unknown per point.
     ///
     /// # Errors
-    /// [`NotAGrid`], the reason.
+    /// [`NotAGrid`] with the reason.
     pub fn of_points<T: Real>(runs: &Runs<'_, T>) -> Result<Self, NotAGrid> {
         let csr = runs.csr();
         if csr.nrows() != csr.ncols() {
@@ -175,25 +185,26 @@ impl Grid {
         best(&candidates, &diagonals, csr.nrows(), |extents| walk(runs, extents, &diagonals))
     }
 
-    /// Places of the stencil inside the grid: the entries of the exact matrix.
+    /// Number of places of the stencil inside the grid, that is, the entries of the exact matrix.
     pub fn places(&self) -> u64 {
         (0..self.unknowns).map(|unknown| self.places_of(unknown)).sum()
     }
 
-    /// Those in rows of one unknown.
+    /// The number of these places in rows of one unknown.
     fn places_of(&self, unknown: usize) -> u64 {
         let (extents, b) = (Extents { size: self.size }, self.unknowns);
         let held = self.offsets.iter().zip(&self.held).filter(|(_, held)| *held >> unknown & 1 == 1);
         held.map(|(&offset, _)| extents.places_of(offset, b, unknown)).sum()
     }
 
-    /// X, Y, Z of the points. One unknown a point: [`Grid::size`].
+    /// Extents of the grid of points. Equals [`Grid::size`] for one unknown per point.
     pub fn points(&self) -> [usize; 3] {
         let [x, y, z] = self.size;
         [x / self.unknowns.max(1), y, z]
     }
 
-    /// The differences (dx, dy, dz) of points that occur, ascending by (dz, dy, dx). One unknown a point: [`Grid::offsets`].
+    /// The differences (dx, dy, dz) of points that occur, ascending by (dz, dy, dx). Equals [`Grid::offsets`] for one
+    /// unknown per point.
     pub fn stencil(&self) -> Vec<[i32; 3]> {
         let b = self.unknowns as i32;
         let mut found = Vec::new();
@@ -205,19 +216,20 @@ impl Grid {
         found
     }
 
-    /// Whether rows of that unknown hold difference `k` of [`Grid::offsets`].
+    /// Returns true if rows of that unknown hold difference `k` of [`Grid::offsets`].
     pub fn is_held(&self, k: usize, unknown: usize) -> bool {
         unknown < self.unknowns && self.held.get(k).is_some_and(|held| held >> unknown & 1 == 1)
     }
 
-    /// The number of dimensions with more than one point.
+    /// Number of dimensions with more than one point.
     pub fn dims(&self) -> usize {
         self.size.iter().filter(|&&n| n > 1).count()
     }
 }
 
 impl std::fmt::Display for Grid {
-    /// `128x128x128 grid, 7-point stencil`, how many unknowns a point has where there are several and, unless exact, that rows are masked.
+    /// `128x128x128 grid, 7-point stencil`, then the number of unknowns per point if it exceeds 1 and, unless exact,
+    /// that rows are masked.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [x, y, z] = self.points();
         match self.dims() {
@@ -227,13 +239,13 @@ impl std::fmt::Display for Grid {
         }
         write!(f, ", {}-point stencil", self.stencil().len())?;
         if self.unknowns > 1 {
-            write!(f, ", {} unknowns a point", self.unknowns)?;
+            write!(f, ", {} unknowns per point", self.unknowns)?;
         }
         if self.exact { Ok(()) } else { write!(f, ", some rows hold fewer") }
     }
 }
 
-/// Extents under trial.
+/// The extents that are being tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Extents {
     size: [usize; 3],
@@ -253,17 +265,17 @@ impl Extents {
         [dx as i32, dy as i32, ((line - dy) / ny) as i32]
     }
 
-    /// Points whose neighbour at `offset` lies inside.
+    /// Number of points whose neighbour at `offset` lies inside.
     fn places(&self, offset: [i32; 3]) -> u64 {
         (0..3).map(|axis| (self.size[axis] as u64).saturating_sub(u64::from(offset[axis].unsigned_abs()))).product()
     }
 
-    /// Whether each diagonal has an entry in every place of its shortest difference.
+    /// Returns true if each diagonal has an entry in every place of its shortest difference.
     fn are_full(&self, diagonals: &[Diagonal]) -> bool {
         diagonals.iter().all(|d| self.places(self.nearest(d.offset)) == d.count)
     }
 
-    /// As [`Extents::places`], for the rows with x = `unknown` modulo `b` alone.
+    /// As [`Extents::places`], only for the rows with x = `unknown` modulo `b`.
     fn places_of(&self, [dx, dy, dz]: [i32; 3], b: usize, unknown: usize) -> u64 {
         let before = |x: usize| ((x + b - 1 - unknown) / b) as u64;
         let begin = dx.min(0).unsigned_abs() as usize;
@@ -278,7 +290,8 @@ impl Extents {
         (row % self.size[0], row / self.size[0] % self.size[1])
     }
 
-    /// How the neighbour at `offset` of a point is reached: the bit (carry in x + 1) + 3 (carry in y + 1), carries in -1, 0, 1.
+    /// How the neighbour at `offset` of a point is reached, as the bit (carry in x + 1) + 3 (carry in y + 1), with
+    /// carries in -1, 0, 1.
     #[inline]
     fn way(&self, x: usize, y: usize, [dx, dy, _]: [i32; 3]) -> u16 {
         let carry_x = carry(x as i64 + i64::from(dx), self.size[0] as i64);
@@ -292,7 +305,7 @@ impl Extents {
     }
 }
 
-/// The best answer of the first [`MAX_CANDIDATES`] extents for a matrix of so many rows.
+/// The best answer among the first [`MAX_CANDIDATES`] extents for a matrix of `nrows` rows.
 fn best(
     candidates: &[Extents],
     diagonals: &[Diagonal],
@@ -334,26 +347,26 @@ fn best(
     Ok(Grid { size: found.extents.size, offsets: found.offsets, unknowns: 1, exact: found.exact, held })
 }
 
-/// What the entries are under some extents.
+/// What the entries are under the given extents.
 struct Walked {
     extents: Extents,
     /// Differences that occur, ascending by (dz, dy, dx).
     offsets: Vec<[i32; 3]>,
-    /// Whether every row (that was looked at) holds every neighbour inside.
+    /// Whether every row that was examined holds every neighbour inside.
     exact: bool,
-    /// Whether a diagonal has entries across the ends of lines and none inside.
+    /// Whether a diagonal has entries only across the ends of lines.
     only_wraps: bool,
-    /// Rows with an entry off the diagonal, and the entries in them.
+    /// Number of rows with an entry off the diagonal, and of the entries in them.
     active: usize,
     held: u64,
 }
 
-/// Looks at every run.
+/// Examines every run.
 fn walk<T: Real>(runs: &Runs<'_, T>, extents: Extents, diagonals: &[Diagonal]) -> Walked {
     let (csr, nx) = (runs.csr(), extents.size[0]);
     let nearest: Vec<[i32; 3]> = diagonals.iter().map(|d| extents.nearest(d.offset)).collect();
     let visit = |chunk: usize| {
-        // For each diagonal a bit per way to wrap.
+        // For each diagonal, one bit per way to wrap.
         let mut seen = [0u16; MAX_DIAGONALS];
         let (mut active, mut held) = (0usize, 0u64);
         for Range { start, end } in runs.chunk(chunk) {
@@ -362,7 +375,8 @@ fn walk<T: Real>(runs: &Runs<'_, T>, extents: Extents, diagonals: &[Diagonal]) -
                 active += end - start;
                 held += ((end - start) * cols.len()) as u64;
             }
-            // Line by line: along one a neighbour's carry in x falls by steps of 1, and where it is a certain one, so is that in y.
+            // Go line by line. Along a line, a neighbour's carry in x falls in steps of 1, and for a given carry in x
+            // the carry in y is fixed.
             let mut row = start;
             while row < end {
                 let (x, y) = extents.point(row);
@@ -377,7 +391,7 @@ fn walk<T: Real>(runs: &Runs<'_, T>, extents: Extents, diagonals: &[Diagonal]) -
                     seen[k] |= extents.way(x, y, nearest[k]);
                     if rest > 1 {
                         seen[k] |= extents.way(x + rest - 1, y, nearest[k]);
-                        // The first point whose neighbour has no carry, where it lies between.
+                        // The first point whose neighbour has no carry, if it lies within the line.
                         let first = (-dx).max(x as i64) as usize;
                         if first < x + rest {
                             seen[k] |= extents.way(first, y, nearest[k]);
@@ -401,7 +415,7 @@ fn walk<T: Real>(runs: &Runs<'_, T>, extents: Extents, diagonals: &[Diagonal]) -
 }
 
 impl Walked {
-    /// From the ways in which each diagonal was seen.
+    /// Makes the answer from the ways in which each diagonal was seen.
     fn new(extents: Extents, nearest: &[[i32; 3]], seen: &[u16], active: usize, held: u64) -> Self {
         let [nx, ny, _] = extents.size;
         let inside = 1 << 4;
@@ -425,14 +439,14 @@ impl Walked {
         is_compact(&self.offsets, self.extents.size)
     }
 
-    /// Smaller is better: exact, fewest differences, shortest.
+    /// The rank of an answer; smaller is better: exact, fewest differences, shortest.
     fn rank(&self) -> (bool, usize, u64) {
         let reach = self.offsets.iter().flatten().map(|c| u64::from(c.unsigned_abs())).sum();
         (!self.exact, self.offsets.len(), reach)
     }
 }
 
-/// Along each axis, a difference beyond half the extent comes with every shorter one.
+/// Returns true if along each axis a difference beyond half the extent comes with every shorter one.
 fn is_compact(offsets: &[[i32; 3]], size: [usize; 3]) -> bool {
     (0..3).all(|axis| {
         let mut lengths: Vec<u32> = offsets.iter().map(|o| o[axis].unsigned_abs()).filter(|&d| d > 0).collect();
@@ -443,13 +457,13 @@ fn is_compact(offsets: &[[i32; 3]], size: [usize; 3]) -> bool {
     })
 }
 
-/// How many extents `n` to add to bring `at` into 0..n, for `at` in -n..2n.
+/// How many times n must be added to bring `at` into 0..n, for `at` in -n..2n.
 #[inline]
 fn carry(at: i64, n: i64) -> i64 {
     i64::from(at < 0) - i64::from(at >= n)
 }
 
-/// The distinct diagonals, ascending, or `None` above [`MAX_DIAGONALS`].
+/// The distinct diagonals, ascending, or `None` if there are more than [`MAX_DIAGONALS`].
 fn distinct_diagonals<T: Real>(runs: &Runs<'_, T>) -> Option<Vec<Diagonal>> {
     let csr = runs.csr();
     let too_many = AtomicBool::new(false);
@@ -493,7 +507,8 @@ fn distinct_diagonals<T: Real>(runs: &Runs<'_, T>) -> Option<Vec<Diagonal>> {
     found.then(|| all.into_values().collect())
 }
 
-/// Lengths of the first line, where a row that lacks its next (or previous) point ends (or begins) it.
+/// Possible lengths of the first line: it ends where a row lacks its next point, or begins where a row lacks its
+/// previous one.
 fn line_ends<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<usize> {
     let lacks = |i: usize, next: bool| if next { csr.get(i, i + 1).is_none() } else { csr.get(i + 1, i).is_none() };
     let mut ends = Vec::new();
@@ -505,21 +520,23 @@ fn line_ends<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<usize> {
     ends
 }
 
-/// Candidates in the order in which they are walked.
+/// The candidates in the order in which they are walked.
 fn ordered<T: Real>(csr: &Csr<T>, diagonals: &[Diagonal]) -> Vec<Extents> {
     let n = csr.nrows();
     let mut found = candidates(n, diagonals, &line_ends(csr, diagonals));
-    // Under the right extents a diagonal has, of its shortest difference, an entry in each place or (masked rows) in fewer.
+    // Under the right extents a diagonal has an entry in each place of its shortest difference, or fewer if rows are
+    // masked.
     let has_places = |extents: &Extents| diagonals.iter().all(|d| extents.places(extents.nearest(d.offset)) >= d.count);
     found.sort_by_cached_key(|extents| (!extents.are_full(diagonals), !has_places(extents), extents.reach(diagonals)));
-    // One dimension is always an answer to compare with.
+    // One dimension is always kept for comparison.
     if let Some(at) = found.iter().position(|e| e.size[0] == n).filter(|&at| at >= MAX_CANDIDATES) {
         found.swap(MAX_CANDIDATES - 1, at);
     }
     found
 }
 
-/// Extents worth a look of a matrix of `n` rows, whose lines may have the lengths `lines`; one dimension always among them.
+/// Extents worth trying for a matrix of `n` rows whose lines may have the lengths `lines`. One dimension is always
+/// among them.
 fn candidates(n: usize, diagonals: &[Diagonal], lines: &[usize]) -> Vec<Extents> {
     let mut reaches: Vec<usize> = diagonals.iter().map(|d| d.offset.unsigned_abs() as usize).collect();
     reaches.sort_unstable();
@@ -543,7 +560,7 @@ fn candidates(n: usize, diagonals: &[Diagonal], lines: &[usize]) -> Vec<Extents>
     found
 }
 
-/// Whether a line of `n` points has a neighbour at distance `d` of point `at`.
+/// Returns true if point `at` of a line of `n` points has a neighbour at distance `d`.
 #[inline]
 pub fn holds(at: usize, d: i32, n: usize) -> bool {
     (0..n as i64).contains(&(at as i64 + i64::from(d)))

@@ -1,4 +1,4 @@
-//! HEC, hybrid of one ELL block and CSR over sorted rows: HMEC with p = 1.
+//! HEC, a hybrid of one ELL block and CSR over sorted rows: HMEC with p = 1.
 //!
 //! Layout, rule, invariants, cost and order: see [`crate::hmec`], with at most one block.
 //! ```text
@@ -24,7 +24,7 @@ pub struct Hec<T> {
 pub type HecParts<T> = (usize, usize, Vec<Ordinal>, Option<EllBlock<T>>, Csr<T>);
 
 impl<T: Real> Hec<T> {
-    /// A matrix from its parts, every invariant checked in O(nnz).
+    /// Makes a matrix from its parts and checks every invariant in O(nnz).
     ///
     /// # Errors
     /// As [`Hmec::new`].
@@ -38,23 +38,23 @@ impl<T: Real> Hec<T> {
         Ok(Self { hmec: Hmec::new(nrows, ncols, perm, block.into_iter().collect(), rest, 1)? })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> HecParts<T> {
         let (nrows, ncols, perm, mut blocks, rest, _) = self.hmec.into_parts();
         (nrows, ncols, perm, blocks.pop(), rest)
     }
 
-    /// The same as HMEC with p = 1, borrowed.
+    /// The same matrix as HMEC with p = 1, borrowed.
     pub fn as_hmec(&self) -> &Hmec<T> {
         &self.hmec
     }
 
-    /// The same as HMEC with p = 1; the parts move.
+    /// The same matrix as HMEC with p = 1; the parts move.
     pub fn into_hmec(self) -> Hmec<T> {
         self.hmec
     }
 
-    /// `perm[new] = old`: the row in each place of the sorted order.
+    /// `perm[new] = old`: the row at each position of the sorted order.
     pub fn perm(&self) -> &[Ordinal] {
         self.hmec.perm()
     }
@@ -64,7 +64,7 @@ impl<T: Real> Hec<T> {
         self.hmec.blocks().first()
     }
 
-    /// What the block left: row r is the rest of sorted row r.
+    /// The entries that are not in the block: row r is the rest of sorted row r.
     pub fn rest(&self) -> &Csr<T> {
         self.hmec.rest()
     }
@@ -72,7 +72,7 @@ impl<T: Real> Hec<T> {
 
 impl<T: Real> TryFrom<Hmec<T>> for Hec<T> {
     type Error = Error;
-    /// Moves the parts of an HMEC with at most one block; with more, applies the rule again with p = 1.
+    /// Moves the parts of an HMEC matrix with at most one block. With more blocks, applies the rule again with p = 1.
     fn try_from(hmec: Hmec<T>) -> Result<Self> {
         if hmec.blocks().len() > 1 {
             return Self::from_csr(&hmec.to_csr()?);

@@ -1,6 +1,6 @@
-//! HMEC, hybrid of multiple ELL blocks and CSR, over rows sorted by length.
+//! HMEC, a hybrid of several ELL blocks and CSR, over rows sorted by length.
 //!
-//! Layout (rows of lengths 3 3 2 1 after sorting, were there no 512-row stop; `*` is padding):
+//! Layout (rows of lengths 3 3 2 1 after sorting, ignoring the stop at 512 rows; `*` is padding):
 //! ```text
 //! perm  2 0 3 1      block 0, width 2     block 1, width 1     rest (CSR)
 //!       row 2        | a b |              | c |                none
@@ -8,13 +8,14 @@
 //!       row 3        | g h |
 //!       row 1        | i * |              entry k of row r of a block at r + rows k
 //! ```
-//! Rule: rows sorted by descending length, stable (`perm[new] = old`). At most p times: let x rows still have entries; stop
-//! if x <= 512; take the largest K such that for every j = 2..=K the first j left-packed columns hold strictly more than
-//! (2/3) j x entries (K = 1 if j = 2 fails, and no more than the longest row has); these K columns of x rows are an ELL
-//! block; the rest, a shorter prefix of rows, goes on. What is left is CSR. So no block is more than one third padding.
-//! Invariants: `perm` is a bijection; blocks have descending numbers of rows, at least one column, at most p blocks; a row
-//! goes on in the next block, and in `rest`, only if it is full in the one before, with larger columns; `rest` has at most
-//! as many rows as the last block, and `ncols` columns; padding as in ELL.
+//! Rule: sort the rows by descending length, stable (`perm[new] = old`). Then do this at most p times. Let x rows still
+//! have entries, and stop if x <= 512. Take the largest K such that for every j = 2..=K the first j left-packed columns
+//! hold strictly more than (2/3) j x entries. K is 1 if j = 2 fails, and at most the length of the longest row. These K
+//! columns of x rows are an ELL block; the rest, a shorter prefix of rows, continues. What is left at the end is CSR.
+//! So no block is more than one third padding.
+//! Invariants: `perm` is a bijection. There are at most p blocks, with descending numbers of rows and at least one
+//! column each. A row continues in the next block, and in `rest`, only if it is full in the one before, and with larger
+//! columns. `rest` has at most as many rows as the last block, and `ncols` columns. Padding is as in ELL.
 //! Cost of y = A x: 4 (positions of blocks + nrows) + 4 (rest rows + 1) + 4 rest nnz + |T| (nnz + ncols + nrows) bytes.
 //! Order: stored; each block continues the accumulator of the one before, and y is written through `perm`.
 //! Reference: Cheng, Tian, Wu, Wang, Li, Optimization of solving sparse linear system based on blocked storage format,
@@ -28,9 +29,9 @@ use crate::padding::{assemble, check_perm, sort_descending, zeroed};
 use crate::survey::longer;
 use crate::{Csr, Error, Format, Hec, PADDING, Real, Result, Traffic};
 
-/// Blocks unless asked otherwise: the paper measures HMEC(2).
+/// Default maximum number of blocks: the paper measures HMEC(2).
 pub const DEFAULT_P: usize = 2;
-/// With this many rows left or fewer, no further block is made.
+/// If at most this many rows are left, no further block is made.
 pub const STOP: usize = 512;
 
 /// An ELL block over a prefix of the sorted rows: entry k of row r at r + `rows` k.
@@ -44,7 +45,7 @@ pub struct EllBlock<T> {
 }
 
 impl<T: Real> EllBlock<T> {
-    /// A block of a matrix with `ncols` columns, every invariant checked in O(rows width).
+    /// Makes a block of a matrix with `ncols` columns and checks every invariant in O(rows width).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::IndexOutOfRange`], [`Error::Unsorted`], [`Error::Invalid`].
@@ -56,27 +57,27 @@ impl<T: Real> EllBlock<T> {
         Ok(Self { rows, width, cols, values, nnz })
     }
 
-    /// The parts `(rows, width, cols, values)`, without a copy.
+    /// Returns the parts `(rows, width, cols, values)` without a copy.
     pub fn into_parts(self) -> (usize, usize, Vec<Ordinal>, Vec<T>) {
         (self.rows, self.width, self.cols, self.values)
     }
 
-    /// How many of the sorted rows it covers.
+    /// Number of sorted rows that it covers.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Stored positions per row.
+    /// Number of stored positions per row.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Column of each position, [`PADDING`] where there is no entry.
+    /// Column of each position; [`PADDING`] if there is no entry.
     pub fn cols(&self) -> &[Ordinal] {
         &self.cols
     }
 
-    /// Value of each position, 0 in padding.
+    /// Value of each position; 0 in padding.
     pub fn values(&self) -> &[T] {
         &self.values
     }
@@ -86,7 +87,7 @@ impl<T: Real> EllBlock<T> {
         self.nnz
     }
 
-    /// The last column of row `r`, [`PADDING`] where the row is not full.
+    /// The last column of row `r`; [`PADDING`] if the row is not full.
     fn end(&self, r: usize) -> Ordinal {
         self.cols[r + self.rows * (self.width - 1)]
     }
@@ -111,7 +112,7 @@ pub struct Hmec<T> {
 pub type HmecParts<T> = (usize, usize, Vec<Ordinal>, Vec<EllBlock<T>>, Csr<T>, usize);
 
 impl<T: Real> Hmec<T> {
-    /// A matrix from its parts, every invariant checked in O(nnz).
+    /// Makes a matrix from its parts and checks every invariant in O(nnz).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::IndexOutOfRange`], [`Error::Unsorted`], [`Error::Invalid`].
@@ -150,7 +151,7 @@ impl<T: Real> Hmec<T> {
         if rest.nrows() > above {
             return invalid(format!("rest has {} rows, more than the {above} rows before it", rest.nrows()));
         }
-        // A row goes on only where it is full, and with larger columns.
+        // A row continues only if it is full, and with larger columns.
         let goes_on = |before: &EllBlock<T>, r: usize, next: Ordinal, at: usize| match before.end(r) {
             PADDING => Err(Error::Invalid { format, why: format!("sorted row {r} goes on behind padding") }),
             end if end >= next => Err(Error::Unsorted { format, array: "cols", at }),
@@ -174,12 +175,12 @@ impl<T: Real> Hmec<T> {
         Ok(Self { nrows, ncols, perm, blocks, rest, p })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> HmecParts<T> {
         (self.nrows, self.ncols, self.perm, self.blocks, self.rest, self.p)
     }
 
-    /// `perm[new] = old`: the row in each place of the sorted order.
+    /// `perm[new] = old`: the row at each position of the sorted order.
     pub fn perm(&self) -> &[Ordinal] {
         &self.perm
     }
@@ -189,17 +190,17 @@ impl<T: Real> Hmec<T> {
         &self.blocks
     }
 
-    /// What the blocks left: row r is the rest of sorted row r.
+    /// The entries that are not in the blocks: row r is the rest of sorted row r.
     pub fn rest(&self) -> &Csr<T> {
         &self.rest
     }
 
-    /// The most blocks that the rule was allowed.
+    /// Maximum number of blocks that the rule was allowed.
     pub fn p(&self) -> usize {
         self.p
     }
 
-    /// The rule of the module's head with at most `p` blocks.
+    /// Applies the rule of the module's head with at most `p` blocks.
     ///
     /// # Errors
     /// [`Error::Invalid`] for `p` = 0. [`Error::OutOfMemory`].
@@ -250,7 +251,7 @@ impl<T: Real> Hmec<T> {
     }
 }
 
-/// Rows with more than k entries, for k = 0 up to the longest row.
+/// Number of rows with more than k entries, for k = 0 up to the length of the longest row.
 pub(crate) fn rows_longer_than<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     let longest = (0..csr.nrows()).map(|i| csr.row_nnz(i)).max().unwrap_or(0);
     let mut lengths = vec![0; longest + 1];
@@ -258,7 +259,7 @@ pub(crate) fn rows_longer_than<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     longer(lengths)
 }
 
-/// Shapes (rows, width) of the blocks: the rule, on the numbers of rows with more than k entries.
+/// Shapes (rows, width) of the blocks by the rule, from the numbers of rows with more than k entries.
 pub(crate) fn plan(longer: &[usize], p: usize) -> Vec<(usize, usize)> {
     let mut shapes = Vec::new();
     let mut taken = 0;
@@ -267,7 +268,7 @@ pub(crate) fn plan(longer: &[usize], p: usize) -> Vec<(usize, usize)> {
         if x <= STOP {
             break;
         }
-        // s: entries in the first j left-packed columns of what is left.
+        // s counts the entries in the first j left-packed columns of what is left.
         let mut s = x as u128;
         let mut width = 1;
         for (j, &column) in (2u128..).zip(longer[taken..].iter().skip(1)) {
@@ -284,7 +285,7 @@ pub(crate) fn plan(longer: &[usize], p: usize) -> Vec<(usize, usize)> {
 }
 
 impl<T: Real> From<Hec<T>> for Hmec<T> {
-    /// HEC is HMEC with p = 1: the parts move.
+    /// Moves the parts, because HEC is HMEC with p = 1.
     fn from(hec: Hec<T>) -> Self {
         hec.into_hmec()
     }
@@ -318,7 +319,7 @@ impl<T: Real> Format for Hmec<T> {
     fn nnz(&self) -> usize {
         self.blocks.iter().map(|block| block.nnz).sum::<usize>() + self.rest.nnz()
     }
-    /// At most two blocks.
+    /// Makes at most two blocks.
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         Self::from_csr_with(csr, DEFAULT_P)
     }
@@ -356,7 +357,7 @@ impl<T: Real> Format for Hmec<T> {
             },
         )
     }
-    /// By way of CSR, with the same p.
+    /// Goes through CSR and keeps the same p.
     fn transpose(&self) -> Result<Self> {
         Self::from_csr_with(&self.to_csr()?.try_transpose()?, self.p)
     }

@@ -1,4 +1,4 @@
-//! HYB: an ELL part of the usual width, and COO for what sticks out.
+//! HYB: an ELL part of the typical width, and COO for the remaining entries.
 //!
 //! Layout (6 x 6 example of the snapshots, first two rows at width 2):
 //! ```text
@@ -6,10 +6,10 @@
 //! | . 5 2 . 3 . |               1 2          5 2          cols   4 ...
 //!                                                         values 3 ...
 //! ```
-//! Invariants: both parts have the matrix's shape; a row of `coo` begins where its full row of `ell` ends: no row with
-//! padding in `ell` occurs in `coo`, and its columns in `coo` exceed those in `ell`.
-//! Width: the largest K such that at least nrows / 3 rows, and at least 4096, have K entries or more: ELL is taken to be 3
-//! times as fast as COO where 4096 rows fill it. Small matrices are therefore all COO.
+//! Invariants: both parts have the matrix's shape. A row of `coo` begins where its full row of `ell` ends: no row with
+//! padding in `ell` occurs in `coo`, and its columns in `coo` exceed those in `ell`. Width: the largest K such that at
+//! least nrows / 3 rows, and at least 4096, have K entries or more. This assumes that ELL is 3 times as fast as COO if
+//! 4096 rows fill it. So small matrices are all COO.
 //! Cost of y = A x: ELL's, and nnz (8 + |T|) for the rest.
 //! Order: stored; COO continues the accumulator that ELL leaves.
 //! Reference: Bell & Garland, Efficient sparse matrix-vector multiplication on CUDA, 2008, section 3.5, and their CUSP.
@@ -20,7 +20,7 @@ use crate::{Coo, Csr, Ell, Error, Format, Offset, PADDING, Real, Result, Traffic
 
 /// How much faster an ELL column is than the same entries in COO (Bell & Garland).
 const RELATIVE_SPEED: usize = 3;
-/// Rows below which an ELL column does not pay (Bell & Garland).
+/// Minimum number of rows for which an ELL column pays (Bell & Garland).
 const BREAKEVEN: usize = 4096;
 
 /// An ELL part and a COO part. See the module's head for layout and invariants.
@@ -62,31 +62,32 @@ impl<T: Real> Hyb<T> {
         Ok(Self { ell, coo })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> (Ell<T>, Coo<T>) {
         (self.ell, self.coo)
     }
 
-    /// The first entries of each row.
+    /// The ELL part: the first entries of each row.
     pub fn ell(&self) -> &Ell<T> {
         &self.ell
     }
 
-    /// The rest of each row.
+    /// The COO part: the rest of each row.
     pub fn coo(&self) -> &Coo<T> {
         &self.coo
     }
 
-    /// The width of Bell & Garland's rule.
+    /// The width by Bell & Garland's rule.
     pub fn choose_width(csr: &Csr<T>) -> usize {
         Self::width_of(csr.row_ptr())
     }
 
-    /// The width and the number of entries past it that [`Format::from_csr`] chooses by CSR's row pointers: for conversions elsewhere.
+    /// The width and the number of entries past it that [`Format::from_csr`] chooses from CSR's row pointers. For
+    /// conversions elsewhere.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's; [`Error::Length`] and [`Error::Pointer`] for what are no
-    /// row pointers.
+    /// [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's; [`Error::Length`] and [`Error::Pointer`]
+    /// for invalid row pointers.
     pub fn split_of(row_ptr: &[Offset]) -> Result<(usize, usize)> {
         let Some(&nnz) = row_ptr.last() else {
             return Err(Error::Length { format: "csr", array: "row_ptr", found: 0, expected: 1 });
@@ -96,7 +97,8 @@ impl<T: Real> Hyb<T> {
         Ok((width, Self::rest_of(row_ptr, width)?))
     }
 
-    /// Bytes of a matrix of this shape, `rest` of whose entries lie past `width`: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
+    /// Bytes of a matrix of this shape with `rest` entries past `width`: [`Traffic::storage`] and
+    /// [`Traffic::spmv_bytes`].
     pub fn traffic_of((nrows, ncols, nnz): (usize, usize, usize), width: usize, rest: usize) -> (u64, u64) {
         let (storage, spmv) = Ell::<T>::traffic_of(nrows, ncols, width, nnz - rest);
         let (coo, _) = Coo::<T>::traffic_of(nrows, ncols, rest);
@@ -111,13 +113,13 @@ impl<T: Real> Hyb<T> {
         Self::width_by(nrows, &crate::survey::longer(of_length))
     }
 
-    /// The same by the numbers of rows with more than k entries.
+    /// The same width from the numbers of rows with more than k entries.
     pub(crate) fn width_by(nrows: usize, longer: &[usize]) -> usize {
         let few = |&rows: &usize| RELATIVE_SPEED * rows < nrows || rows < BREAKEVEN;
         longer.iter().position(few).unwrap_or(longer.len() - 1)
     }
 
-    /// How many entries lie past `width`, if the storage fits.
+    /// Number of entries past `width`, or an error if the storage does not fit.
     fn rest_of(row_ptr: &[Offset], width: usize) -> Result<usize> {
         let (nrows, nnz) = (row_ptr.len() - 1, row_ptr[row_ptr.len() - 1] as usize);
         let rest: usize = row_ptr.windows(2).map(|row| ((row[1] - row[0]) as usize).saturating_sub(width)).sum();
@@ -126,10 +128,10 @@ impl<T: Real> Hyb<T> {
         Ok(rest)
     }
 
-    /// The first `width` entries of each row as ELL, the rest as COO.
+    /// Stores the first `width` entries of each row as ELL and the rest as COO.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    /// [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's.
     pub fn from_csr_with(csr: &Csr<T>, width: usize) -> Result<Self> {
         let (nrows, ncols) = (csr.nrows(), csr.ncols());
         let rest = Self::rest_of(csr.row_ptr(), width)?;
@@ -150,7 +152,7 @@ impl<T: Real> Hyb<T> {
 }
 
 impl<T: Real> From<Ell<T>> for Hyb<T> {
-    /// All of it in the ELL part; the arrays move.
+    /// Puts everything in the ELL part; the arrays move.
     fn from(ell: Ell<T>) -> Self {
         let coo = Coo::from_sorted(ell.nrows(), ell.ncols(), Vec::new(), Vec::new(), Vec::new());
         Self { ell, coo }
@@ -187,7 +189,7 @@ impl<T: Real> Format for Hyb<T> {
     }
     fn to_csr(&self) -> Result<Csr<T>> {
         let (ell, coo) = (&self.ell, &self.coo);
-        // The chunk's part of COO: rows ascend, so two binary searches bound it.
+        // The COO entries of the chunk: rows ascend, so two binary searches find them.
         let tail = |rows: &std::ops::Range<usize>| {
             let from = coo.rows().partition_point(|&i| (i as usize) < rows.start);
             let to = coo.rows().partition_point(|&i| (i as usize) < rows.end);

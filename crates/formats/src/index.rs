@@ -1,7 +1,7 @@
-//! Index types of the stored arrays, and the checked casts into them.
+//! Index types of the stored arrays, and checked casts to them.
 //!
-//! Invariants: rows, columns and entries of a matrix are below 2^31, so that one `u32` buffer serves faer (unsigned), sprs
-//! and cuSPARSE (signed) alike. Positions inside padded storage (ELL, SELL, DIA, bDIA) are computed in `usize` and may
+//! Invariants: rows, columns and entries of a matrix are below 2^31, so that one `u32` buffer serves faer (unsigned),
+//! sprs and cuSPARSE (signed). Positions inside padded storage (ELL, SELL, DIA, bDIA) are computed in `usize` and may
 //! exceed 2^32.
 
 use crate::{Error, Result};
@@ -14,7 +14,7 @@ pub type Offset = u32;
 /// The largest number of rows, columns or entries a matrix may have: 2^31 - 1.
 pub const MAX_INDEX: usize = i32::MAX as usize;
 
-/// `n` rows, columns or entries as a stored index, or [`Error::TooLarge`] naming `what`.
+/// Converts `n` rows, columns or entries to a stored index, or returns [`Error::TooLarge`] naming `what`.
 pub fn checked(n: usize, what: &'static str) -> Result<u32> {
     if n > MAX_INDEX {
         return Err(Error::TooLarge { what, count: n as u64, limit: MAX_INDEX as u64 });

@@ -3,6 +3,8 @@
 //!
 //! CSR is the hub: [`Format::from_csr`] and [`Format::to_csr`] lead from any format to any other.
 
+pub mod amg;
+pub mod array;
 pub mod bdia;
 pub mod bsr;
 pub mod bsrx;
@@ -32,20 +34,24 @@ pub mod matrix_market;
 pub mod nearest;
 mod padding;
 pub mod permutation;
-pub mod product;
 pub mod profile;
 pub mod real;
 pub mod reorder;
 pub mod sell;
 pub mod sparse_vec;
+pub mod spgemm;
+pub mod spy;
 pub mod stats;
 pub mod survey;
 mod symmetry;
+pub mod team;
 mod text;
 pub mod traffic;
+pub mod transpose;
 pub mod triplets;
 pub mod vectors;
 
+pub use array::Array;
 pub use bdia::{Band, Bdia};
 pub use bsr::Bsr;
 pub use bsrx::Bsrx;
@@ -67,14 +73,16 @@ pub use hyb::Hyb;
 pub use index::{MAX_INDEX, Offset, Ordinal};
 pub use matching::{Deficient, Matched, Matching, maximum_product};
 pub use permutation::Permutation;
-pub use product::product;
 pub use profile::Profile;
 pub use real::Real;
 pub use sell::Sell;
 pub use sparse_vec::SparseVec;
+pub use spgemm::{SpgemmPlan, product};
 pub use stats::{Stats, Symmetry};
 pub use survey::{NotInvertible, Survey};
+pub use team::{RayonTeam, Team};
 pub use traffic::Traffic;
+pub use transpose::TransposePlan;
 pub use triplets::Triplets;
 
 #[cfg(doctest)]

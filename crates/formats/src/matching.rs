@@ -1,15 +1,19 @@
-//! Maximum product matching: a row permutation that makes the product of the magnitudes on the diagonal as large as possible, and with it a
-//! scaling by powers of two that leaves no entry above 1 and the diagonal near 1.
+//! Maximum product matching: a row permutation that makes the product of the magnitudes on the diagonal as large as
+//! possible. It also gives a scaling by powers of two, after which no entry exceeds 1 and the diagonal is near 1.
 //!
-//! The problem is an assignment of rows to columns with the costs c_ij = -log2 |a_ij|, solved by shortest augmenting paths. Dual variables u and v with
-//! c_ij >= u_i + v_j, and equality for matched entries, prove the optimum. They are the logarithms of the scaling factors.
+//! The problem is an assignment of rows to columns with the costs c_ij = -log2 |a_ij|, solved by shortest augmenting
+//! paths. Dual variables u and v with c_ij >= u_i + v_j, and equality for matched entries, prove the optimum. They are
+//! the logarithms of the scaling factors.
 //!
-//! Costs are integers: logarithms with 20 binary places, rounded up, computed from the bits by integer arithmetic. So the matching is the same on every
-//! machine. Its product is at least 2^(-n 2^-20) times the largest one. Of several equal ways the one of the lowest numbers is taken.
+//! Costs are integers: logarithms with 20 binary places, rounded up, computed from the bits by integer arithmetic. So
+//! the matching is the same on every machine. Its product is at least 2^(-n 2^-20) times the largest one. Of several
+//! equal ways the one of the lowest numbers is taken.
 //!
-//! Cost: the entries at no reduced cost match nearly all rows of most matrices, in O(nnz sqrt n) at worst. Each row that is left takes one shortest
-//! path, O(nnz log n) at worst; a search ends at the first free column that is nearest. 4 bytes per entry and about 60 per row.
-//! References: Hopcroft & Karp 1973, An n^5/2 algorithm for maximum matchings in bipartite graphs; Duff & Koster 2001, On algorithms for permuting large entries to the diagonal of a sparse matrix (MC64, job 5).
+//! Cost: the entries at no reduced cost match nearly all rows of most matrices, in O(nnz sqrt n) at worst. Each row
+//! that is left takes one shortest path, O(nnz log n) at worst; a search ends at the first free column that is nearest.
+//! 4 bytes per entry and about 60 per row.
+//! References: Hopcroft & Karp 1973, An n^5/2 algorithm for maximum matchings in bipartite graphs; Duff & Koster 2001,
+//! On algorithms for permuting large entries to the diagonal of a sparse matrix (MC64, job 5).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,7 +47,8 @@ pub enum Matched {
 pub struct Matching {
     /// P: row j of P A is the row that was assigned to column j, so P A has the matched entries on its diagonal.
     pub rows: Permutation,
-    /// Factors for the rows and columns of A, not of P A: every scaled entry is at most 1 in magnitude, matched ones are above 1/4.
+    /// Factors for the rows and columns of A, not of P A: every scaled entry is at most 1 in magnitude, matched ones
+    /// are above 1/4.
     pub scaling: Equilibration,
     /// log2 of the product of the matched magnitudes, at most n 2^-20 too large.
     pub log2_product: f64,
@@ -56,11 +61,11 @@ pub struct Matching {
     .rank + .rows.len(), listed("row", .rows), listed("column", .cols)
 )]
 pub struct Deficient {
-    /// The structural rank: as many rows as can be matched.
+    /// The structural rank: the largest number of rows that can be matched.
     pub rank: usize,
     /// Rows without a column, ascending, in one of the largest matchings.
     pub rows: Vec<usize>,
-    /// Columns without a row, ascending, in the same one.
+    /// Columns without a row, ascending, in the same matching.
     pub cols: Vec<usize>,
 }
 
@@ -73,7 +78,8 @@ fn listed(what: &str, all: &[usize]) -> String {
     }
 }
 
-/// log2 |v| in units of 2^-20, rounded up: exact for powers of two. Squaring a fraction moves one more bit of its logarithm ahead of the point.
+/// log2 |v| in units of 2^-20, rounded up; exact for powers of two. Squaring a fraction moves one more bit of its
+/// logarithm before the point.
 fn log2(parts: Parts) -> i32 {
     // 1 <= f < 2 with 63 binary places.
     let (mut log, mut f) = (parts.exponent - 1, parts.fraction);
@@ -86,7 +92,8 @@ fn log2(parts: Parts) -> i32 {
     log + i32::from(parts.fraction != 1 << 63)
 }
 
-/// Assigns every row of a square matrix to a column of its own so that the product of the magnitudes is largest. See the module's head.
+/// Assigns every row of a square matrix to a column of its own so that the product of the magnitudes is largest. See
+/// the module's head.
 ///
 /// Stored zeros count as absent.
 ///
@@ -133,7 +140,8 @@ impl<T: Real> Graph<'_, T> {
         let entries = self.a.col_idx()[range.clone()].iter().zip(&self.logs[range]);
         entries.filter(|&(_, &log)| log != OF_ZERO).map(|(&j, &log)| (j as usize, -i64::from(log)))
     }
-    /// The first column at a reduced cost of 0 that `wanted` takes, from the stored entry `at` of row `i` on, which is left behind it.
+    /// Returns the first column at a reduced cost of 0 that `wanted` accepts, searching row `i` from the stored entry
+    /// `at` on. Leaves `at` behind that entry.
     #[inline]
     fn tight(
         &self,
@@ -155,23 +163,27 @@ impl<T: Real> Graph<'_, T> {
     }
 }
 
-/// A matching that grows, with its dual variables. A cost is below 2^32 in magnitude and a path has fewer than 2^31 rows, so no distance overflows.
+/// A matching that grows, with its dual variables. A cost is below 2^32 in magnitude and a path has fewer than 2^31
+/// rows, so no distance overflows.
 struct Search<'a, T> {
     graph: Graph<'a, T>,
     row_of: Vec<Ordinal>,
     col_of: Vec<Ordinal>,
     u: Vec<i64>,
     v: Vec<i64>,
-    /// Of a search: the least cost of a path to each column, and the row that it comes from. [`i64::MAX`] between searches.
+    /// For the current search: the least cost of a path to each column, and the row that it comes from. [`i64::MAX`]
+    /// between searches.
     distance: Vec<i64>,
     from: Vec<Ordinal>,
-    /// Columns from which no free one can be reached: a search that failed has been there, and no later one changes that.
+    /// Columns from which no free one can be reached, because a failed search has visited them. No later search changes
+    /// that.
     dead: Vec<bool>,
     heap: BinaryHeap<Reverse<(i64, Ordinal)>>,
     touched: Vec<Ordinal>,
 }
 
-/// How many columns at no reduced cost lie between a free row and each row, as far as the nearest free column; [`NONE`] beyond. `None` without a free column.
+/// For each row, the number of columns at no reduced cost between a free row and it, up to the nearest free column;
+/// [`NONE`] beyond. `None` if no free column can be reached.
 fn levels<T: Real>(
     graph: &Graph<'_, T>,
     u: &[i64],
@@ -222,7 +234,8 @@ impl<'a, T: Real> Search<'a, T> {
         }
     }
 
-    /// The largest u, then the largest v, then the largest u again; rows with a free column at no cost take the first.
+    /// Chooses the largest u, then the largest v, then the largest u again. Rows with a free column at no cost take the
+    /// first one.
     fn begin(&mut self) {
         let Self { graph, u, v, row_of, col_of, .. } = self;
         for (i, u) in u.iter_mut().enumerate() {
@@ -241,13 +254,14 @@ impl<'a, T: Real> Search<'a, T> {
         }
     }
 
-    /// As many rows as possible matched at a reduced cost of 0 (Hopcroft & Karp 1973). A phase finds how far each row is from a free one, then changes the
-    /// matching along shortest paths that share no row, until there are none.
+    /// Matches as many rows as possible at a reduced cost of 0 (Hopcroft & Karp 1973). Each phase finds how far each
+    /// row is from a free one. It then changes the matching along shortest paths that share no row, until there are
+    /// none.
     fn augment_at_no_cost(&mut self) {
         let Self { graph, u, v, row_of, col_of, .. } = self;
         let n = u.len();
         let begin = &graph.a.row_ptr()[..n];
-        // A column that is matched stays so: what was looked at for a free one is not looked at again.
+        // A matched column stays matched, so places that were searched for a free column are not searched again.
         let mut ahead = begin.to_vec();
         let mut path: Vec<usize> = Vec::new();
         loop {
@@ -260,7 +274,7 @@ impl<'a, T: Real> Search<'a, T> {
                 path.push(first);
                 while let Some(&i) = path.last() {
                     if let Some(free) = graph.tight(i, &mut ahead[i], u, v, |j| row_of[j] == NONE) {
-                        // Each row of the path hands its column to the one before it.
+                        // Each row of the path passes its column to the row before it.
                         let mut j = free as Ordinal;
                         while let Some(i) = path.pop() {
                             row_of[j as usize] = i as Ordinal;
@@ -272,7 +286,7 @@ impl<'a, T: Real> Search<'a, T> {
                     match graph.tight(i, &mut deep[i], u, v, |j| level[row_of[j] as usize] == depth) {
                         Some(j) => {
                             let next = row_of[j] as usize;
-                            // Not visited again in this phase.
+                            // A row is visited at most once per phase.
                             level[next] = NONE;
                             path.push(next);
                         }
@@ -285,8 +299,8 @@ impl<'a, T: Real> Search<'a, T> {
         }
     }
 
-    /// The cheapest alternating path from a row to a free column (Dijkstra on reduced costs, none of which is negative), and the matching changed along it. A
-    /// row from which there is none stays free.
+    /// Finds the cheapest alternating path from a row to a free column (Dijkstra on reduced costs, none of which is
+    /// negative) and changes the matching along it. A row without such a path stays free.
     fn shortest_path(&mut self, first: usize) {
         let (mut row, mut here) = (first, 0);
         let mut best: Option<(i64, usize)> = None;
@@ -301,7 +315,7 @@ impl<'a, T: Real> Search<'a, T> {
                 self.from[j] = row as Ordinal;
                 if self.row_of[j] == NONE {
                     best = Some((to, j));
-                    // Nothing is nearer than what is nearest now.
+                    // No column can be nearer than the nearest one so far.
                     if to == here {
                         break 'search;
                     }
@@ -315,7 +329,7 @@ impl<'a, T: Real> Search<'a, T> {
             }
             let next = loop {
                 match self.heap.pop() {
-                    // A longer path to a column that is reached by a shorter one as well.
+                    // Skip a longer path to a column that a shorter path has reached.
                     Some(Reverse((to, j))) if to > self.distance[j as usize] => {}
                     Some(Reverse((to, j))) if best.is_none_or(|(least, _)| to < least) => break Some((to, j)),
                     _ => break None,
@@ -415,8 +429,10 @@ mod tests {
         // Magnitudes that repeat, so that there are ties, and that do not.
         let value =
             |at: usize, kind: usize| [1.0, 3.0 + (at * at % 7) as f64, -(1.5f64.powi((at * 5 % 11) as i32 - 5))][kind];
+        // Of the patterns of four rows every seventh, unless all tests are asked for.
+        let is_whole = std::env::var_os("SPANDREL_SUITE").is_some_and(|asked| asked == "whole");
         for n in 0..=4 {
-            for pattern in 0u32..1 << (n * n) {
+            for pattern in (0u32..1 << (n * n)).step_by(if n == 4 && !is_whole { 7 } else { 1 }) {
                 let places = (0..n * n).filter(|at| pattern & 1 << at != 0);
                 let entries = places.map(|at| (at / n, at % n, value(at, pattern as usize % 3)));
                 check(&Csr::from_triplets(n, n, entries.collect::<Vec<_>>()).unwrap());
@@ -469,7 +485,7 @@ mod tests {
         let infinite = Csr::from_triplets(2, 2, [(0, 0, 1.0), (1, 1, f64::INFINITY)]).unwrap();
         let mut messages: Vec<String> =
             [&wide, &infinite].map(|a| maximum_product(a).unwrap_err().to_string()).into_iter().collect();
-        // Column 1 holds a stored zero only; and 9 rows with entries in column 0 alone.
+        // Column 1 holds only a stored zero; and 9 rows have entries only in column 0.
         let hollow = Csr::from_triplets(2, 2, [(0, 0, 1.0), (1, 1, 0.0)]).unwrap();
         let narrow = Csr::from_triplets(9, 9, (0..9).map(|i| (i, 0, 1.0))).unwrap();
         for a in [&hollow, &narrow] {

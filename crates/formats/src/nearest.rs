@@ -1,7 +1,7 @@
-//! Which of a list of names was meant by a word that is none of them.
+//! Suggests the name from a list that an unknown word was meant to be.
 
-/// The name that `word` may be a slip of, by its distance in single edits: at most one for each three letters. Case does not
-/// count; of several the first.
+/// The name of which `word` may be a misspelling, by edit distance: at most one edit per three letters. Case does not
+/// count; among equals the first wins.
 ///
 /// ```
 /// use spandrel_formats::nearest::nearest;
@@ -11,7 +11,7 @@
 /// ```
 #[doc(alias = "did_you_mean")]
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer words are no slips, and cost a square of their length.
+    // Longer words are no misspellings, and the cost is quadratic in their length.
     const LONGEST: usize = 64;
     if word.len() > LONGEST {
         return None;
@@ -24,7 +24,7 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// ` (did you mean NAME?)`, or nothing.
+/// Returns ` (did you mean NAME?)`, or an empty text.
 pub(crate) fn suggestion<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, names).map_or_else(String::new, |name| format!(" (did you mean {name}?)"))
 }

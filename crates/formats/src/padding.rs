@@ -1,4 +1,4 @@
-//! What padded storage may cost, how it is allocated, and how CSR is assembled from it in parallel.
+//! Limits on padded storage, its allocation, and parallel assembly of CSR from it.
 //!
 //! Invariants: no array whose size depends on padding is allocated before [`fits`] has agreed to its size.
 //! Cost: every pass is linear in the stored arrays; scratch is one cursor per row of the chunk at work.
@@ -10,17 +10,17 @@ use rayon::prelude::*;
 use crate::index::{MAX_INDEX, Offset, Ordinal, checked};
 use crate::{Csr, Error, Real, Result};
 
-/// Rows that one task packs or unpacks: enough to amortise the task, few enough to balance two million rows.
+/// Number of rows that one task packs or unpacks: enough to amortise the task, few enough to balance two million rows.
 const CHUNK: usize = 4096;
 
-/// Padded storage may take this many times the bytes of CSR.
+/// Padded storage may take at most this many times the bytes of CSR.
 const LIMIT: u128 = 20;
 
 /// Storage of at most this many bytes is never refused.
 const FREE: u128 = 1 << 20;
 
-/// Whether `bytes` of storage are acceptable for a matrix whose CSR has `nrows` rows and `nnz` entries of `T`: at most
-/// 20 times CSR's, or at most 1 MiB.
+/// Checks that `bytes` of storage are acceptable for a matrix with `nrows` rows and `nnz` entries of `T`: at most 20
+/// times CSR's bytes, or at most 1 MiB.
 pub(crate) fn fits<T: Real>(format: &'static str, bytes: u128, nrows: usize, nnz: usize) -> Result<()> {
     let csr = nnz as u128 * (4 + T::BYTES as u128) + 4 * (nrows as u128 + 1);
     if bytes > FREE && bytes > LIMIT * csr {
@@ -34,18 +34,18 @@ pub(crate) fn fits<T: Real>(format: &'static str, bytes: u128, nrows: usize, nnz
     Ok(())
 }
 
-/// `len` zeros, or [`Error::OutOfMemory`]. Pages are touched first by the task that fills them.
+/// Returns `len` zeros, or [`Error::OutOfMemory`]. The task that fills a page touches it first.
 pub(crate) fn zeroed<E: bytemuck::Zeroable>(len: usize, what: &'static str) -> Result<Vec<E>> {
     bytemuck::allocation::try_zeroed_vec(len)
         .map_err(|()| Error::OutOfMemory { what, bytes: (len as u64).saturating_mul(size_of::<E>() as u64) })
 }
 
-/// Entries that are not zero (NaN is not): what a format that multiplies fill counts.
+/// Counts the entries that are not zero, as a format that multiplies fill does. NaN is not zero.
 pub(crate) fn nonzeros<T: Real>(values: &[T]) -> usize {
     values.par_iter().with_min_len(CHUNK).filter(|v| !v.is_zero()).count()
 }
 
-/// Column-major storage with `nrows` rows cut into chunks of rows: for each chunk one slice per stored column.
+/// Cuts column-major storage with `nrows` rows into chunks of rows. Each chunk has one slice per stored column.
 pub(crate) fn row_chunks<E>(columns: &mut [E], nrows: usize) -> Vec<Vec<&mut [E]>> {
     if nrows == 0 {
         return Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn chunk_rows(chunk: usize, nrows: usize) -> Range<usize> {
     chunk * CHUNK..nrows.min((chunk + 1) * CHUNK)
 }
 
-/// `perm` names each of `0..n` once.
+/// Checks that `perm` names each of `0..n` once.
 pub(crate) fn check_perm(format: &'static str, perm: &[Ordinal], n: usize) -> Result<()> {
     if perm.len() != n {
         return Err(Error::Length { format, array: "perm", found: perm.len(), expected: n });
@@ -85,8 +85,8 @@ pub(crate) fn check_perm(format: &'static str, perm: &[Ordinal], n: usize) -> Re
     Ok(())
 }
 
-/// Positions of `0..lengths.len()` by descending length, equal lengths in their order: a counting sort, written to
-/// `order` with `first` added. `counts` is scratch.
+/// Writes the positions of `range` to `order` by descending length; equal lengths keep their order. A counting sort;
+/// `counts` is scratch.
 pub(crate) fn sort_descending(
     lengths: impl Fn(usize) -> usize,
     range: Range<usize>,
@@ -110,7 +110,7 @@ pub(crate) fn sort_descending(
     }
 }
 
-/// Counts to pointers in place: `ptr[i + 1]` holds the count of row `i`.
+/// Turns counts into pointers in place: `ptr[i + 1]` holds the count of row `i`.
 pub(crate) fn accumulate(ptr: &mut [Offset]) -> Result<usize> {
     let mut sum = 0u64;
     for p in ptr.iter_mut() {
@@ -123,9 +123,11 @@ pub(crate) fn accumulate(ptr: &mut [Offset]) -> Result<usize> {
     checked(sum as usize, "entries").map(|_| sum as usize)
 }
 
-/// CSR from a checked format, chunk of rows by chunk of rows in parallel. `count` adds to the entries per row of the chunk;
-/// `fill(rows, next, cols, values)` writes the entries of row `rows.start + r` at `next[r]..`, columns ascending, advancing
-/// `next[r]`; `cols` and `values` are the chunk's.
+/// Makes CSR from a checked format, with chunks of rows in parallel.
+///
+/// `count` adds to the number of entries per row of the chunk. `fill(rows, next, cols, values)` writes the entries of
+/// row `rows.start + r` at `next[r]..` with ascending columns, and advances `next[r]`. `cols` and `values` are those of
+/// the chunk.
 pub(crate) fn assemble<T: Real>(
     nrows: usize,
     ncols: usize,
@@ -152,7 +154,7 @@ pub(crate) fn assemble<T: Real>(
         let mut next: Vec<Offset> = row_ptr[rows.clone()].iter().map(|p| p - base).collect();
         fill(rows, &mut next, cols, vals);
     });
-    // SAFETY: row_ptr was accumulated from the counts, and `fill` writes, for each row, the ascending in-range columns that
+    // SAFETY: row_ptr was accumulated from the counts. For each row, `fill` writes ascending columns in range, which
     // the source format's own invariants guarantee.
     Ok(unsafe { Csr::new_unchecked(nrows, ncols, row_ptr, col_idx, values) })
 }

@@ -20,10 +20,10 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// A permutation from its list, checked in O(len).
+    /// Makes a permutation from its list and checks it in O(len).
     ///
     /// # Errors
-    /// [`Error::TooLarge`], [`Error::IndexOutOfRange`], [`Error::Invalid`] where an element stands twice.
+    /// [`Error::TooLarge`], [`Error::IndexOutOfRange`], [`Error::Invalid`] if an element occurs twice.
     pub fn new(perm: Vec<Ordinal>) -> Result<Self> {
         let format = "permutation";
         checked(perm.len(), "rows")?;
@@ -50,7 +50,7 @@ impl Permutation {
         Ok(Self { perm: (0..checked(len, "rows")?).collect() })
     }
 
-    /// The list, without a copy.
+    /// Returns the list without a copy.
     pub fn into_parts(self) -> Vec<Ordinal> {
         self.perm
     }
@@ -65,12 +65,12 @@ impl Permutation {
         self.perm.len()
     }
 
-    /// Whether it has no elements at all.
+    /// Returns true if it has no elements at all.
     pub fn is_empty(&self) -> bool {
         self.perm.is_empty()
     }
 
-    /// Whether it moves nothing.
+    /// Returns true if it moves nothing.
     pub fn is_identity(&self) -> bool {
         self.perm.iter().enumerate().all(|(new, &old)| new == old as usize)
     }
@@ -85,7 +85,7 @@ impl Permutation {
         Self { perm }
     }
 
-    /// The permutation that does `first` and then this one: P Q.
+    /// The permutation that applies `first` and then this one: P Q.
     ///
     /// # Errors
     /// [`Error::Shape`] unless both have the same length.
@@ -153,8 +153,8 @@ impl Permutation {
         Csr::new(matrix.nrows(), matrix.ncols(), row_ptr, col_idx, values)
     }
 
-    /// A P^T: column `new` is column `perm[new]` of `matrix`. With x = P^T y, (A P^T) y = b has the solution of A x = b: see
-    /// [`Permutation::apply_inverse_to`]. O(nnz log of a row's entries).
+    /// A P^T: column `new` is column `perm[new]` of `matrix`. With x = P^T y, the system (A P^T) y = b has the solution
+    /// of A x = b: see [`Permutation::apply_inverse_to`]. O(nnz log of a row's entries).
     ///
     /// # Errors
     /// [`Error::Shape`] unless the matrix has `len` columns.

@@ -21,7 +21,7 @@ pub trait Real:
     + Sync
     + 'static
 {
-    /// `"f32"` or `"f64"`, as it stands in kernel, trial and bench names.
+    /// `"f32"` or `"f64"`, as in the names of kernels, trials and benches.
     const NAME: &'static str;
     /// Bytes of one element.
     const BYTES: usize;

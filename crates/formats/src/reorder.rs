@@ -1,9 +1,10 @@
-//! Orderings that make a matrix cheaper: reverse Cuthill-McKee (narrow band) and approximate minimum degree (little fill).
+//! Orderings that make a matrix cheaper: reverse Cuthill-McKee (narrow band) and approximate minimum degree (little
+//! fill).
 //!
-//! Both look at the pattern of A + A^T, so a nonsymmetric matrix is welcome, and return a [`crate::Permutation`] for
-//! [`crate::Permutation::permute_symmetric`]. Values are not looked at.
+//! Both use the pattern of A + A^T, so the matrix may be nonsymmetric. They return a [`crate::Permutation`] for
+//! [`crate::Permutation::permute_symmetric`]. Values are not used.
 //!
-//! Cost: `rcm` O(nnz log of the degree) for each of the few searches per connected part; `amd` as published.
+//! Cost: `rcm` takes O(nnz log of the degree) for each of the few searches per connected part; `amd` as published.
 //! Reference: George, Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981 (reverse Cuthill-McKee,
 //! pseudo-peripheral vertices); Amestoy, Davis, Duff, An approximate minimum degree ordering algorithm, 1996.
 
@@ -18,19 +19,19 @@ fn square<T: Real>(op: &'static str, matrix: &Csr<T>) -> Result<usize> {
     Ok(matrix.nrows())
 }
 
-/// Reverse Cuthill-McKee: neighbours get near numbers, so that the band of P A P^T is narrow.
+/// Reverse Cuthill-McKee: gives neighbours close numbers, so that the band of P A P^T is narrow.
 ///
-/// Connected parts are ordered one by one and keep the order of their first rows, last part first; rows without
-/// neighbours are parts of their own.
+/// Connected parts are ordered separately. They keep the order of their first rows, with the last part first. Each row
+/// without neighbours is a part of its own.
 ///
 /// # Errors
-/// [`Error::Shape`] unless the matrix is square; [`Error::TooLarge`] where A + A^T has 2^31 or more entries.
+/// [`Error::Shape`] unless the matrix is square; [`Error::TooLarge`] if A + A^T has 2^31 or more entries.
 #[cfg(feature = "sprs")]
 pub fn rcm<T: Real>(matrix: &Csr<T>) -> Result<Permutation> {
     let n = square("rcm", matrix)?;
     let (ptr, idx) = neighbours(matrix)?;
     let (part_of, parts) = parts(&ptr, &idx);
-    // Members of each part, ascending, by one counting sort: then local numbers ascend with global ones and the
+    // Members of each part, ascending, by one counting sort. Local numbers then ascend with global ones, and the
     // neighbours of a vertex stay sorted.
     let mut first = vec![0usize; parts + 1];
     part_of.iter().for_each(|&part| first[part as usize + 1] += 1);
@@ -45,7 +46,7 @@ pub fn rcm<T: Real>(matrix: &Csr<T>) -> Result<Permutation> {
     }
     let mut perm = Vec::with_capacity(n);
     let (mut part_ptr, mut part_idx) = (Vec::new(), Vec::new());
-    // sprs looks through all vertices for the start of every part, which is quadratic for many parts: so it gets them
+    // sprs searches all vertices for the start of every part, which is quadratic for many parts. So it gets the parts
     // one at a time.
     for range in first.windows(2).rev() {
         let part = &members[range[0]..range[1]];
@@ -72,7 +73,7 @@ pub fn rcm<T: Real>(matrix: &Csr<T>) -> Result<Permutation> {
 /// Approximate minimum degree: an elimination order with little fill for Cholesky or LU with diagonal pivots.
 ///
 /// # Errors
-/// [`Error::Shape`] unless the matrix is square; [`Error::TooLarge`] where its working storage outgrows 32-bit indices;
+/// [`Error::Shape`] unless the matrix is square; [`Error::TooLarge`] if its working storage exceeds 32-bit indices;
 /// [`Error::OutOfMemory`].
 #[cfg(feature = "faer")]
 pub fn amd<T: Real>(matrix: &Csr<T>) -> Result<Permutation> {
@@ -129,7 +130,7 @@ fn neighbours<T: Real>(matrix: &Csr<T>) -> Result<(Vec<crate::Offset>, Vec<Ordin
     Ok((ptr, idx))
 }
 
-/// The connected part of each vertex, numbered by first vertex, and how many there are.
+/// The connected part of each vertex, numbered by first vertex, and the number of parts.
 #[cfg(feature = "sprs")]
 fn parts(ptr: &[crate::Offset], idx: &[Ordinal]) -> (Vec<Ordinal>, usize) {
     let n = ptr.len() - 1;
@@ -260,7 +261,8 @@ mod tests {
             perm.sort_by_key(|&i| (u64::from(i) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ seed);
             let shuffled = Permutation::new(perm).unwrap().permute_symmetric(&matrix).unwrap();
             let band = bandwidth(&rcm(&shuffled).unwrap().permute_symmetric(&shuffled).unwrap());
-            // The best is min(nx, ny); levels from a corner hold as many vertices, two neighbouring ones bound the band.
+            // The best is min(nx, ny); levels from a corner hold as many vertices, two neighbouring ones bound the
+            // band.
             prop_assert!(band < 2 * nx.min(ny), "{band} for {nx} x {ny}, {} before", bandwidth(&shuffled));
         }
     }

@@ -1,4 +1,5 @@
-//! SELL-C-sigma: slices of C rows, each padded to its own longest, after sorting rows by length inside windows of sigma.
+//! SELL-C-sigma: rows are sorted by length inside windows of sigma and cut into slices of C rows, each padded to its
+//! longest row.
 //!
 //! Layout (c = 2, sigma = 4; rows 0..4 of the 6 x 6 example of the snapshots; `*` is padding):
 //! ```text
@@ -6,14 +7,15 @@
 //! perm    1 0 3 2               row 0 |      0 2 *               row 2 |      2 *
 //! slice_ptr 0 3 5      entry k of lane l of slice s at (slice_ptr[s] + k) c + l
 //! ```
-//! Invariants: `perm` is a bijection (`perm[new] = old`) that maps every window of `sigma` rows to itself; slice s holds
-//! rows perm[s c..]; `slice_ptr` counts widths and has one more element than there are slices; lanes past the last row are
-//! padding; padding as in ELL ([`PADDING`], value 0, to the right). `sigma` is a multiple of `c`, or 1: rows as they come.
-//! Cost of y = A x: 4 (positions + nrows + slices + 1) + |T| nnz + |T| (ncols + nrows) bytes: the lanes of a slice go in
-//! lockstep, so that indices of padding are read, the values behind them are not.
+//! Invariants: `perm` is a bijection (`perm[new] = old`) that maps every window of `sigma` rows to itself. Slice s
+//! holds rows perm[s c..]. `slice_ptr` counts widths and has one more element than there are slices. Lanes past the
+//! last row are padding. Padding is as in ELL ([`PADDING`], value 0, to the right). `sigma` is a multiple of `c`, or 1,
+//! which keeps the order of the rows.
+//! Cost of y = A x: 4 (positions + nrows + slices + 1) + |T| nnz + |T| (ncols + nrows) bytes. The lanes of a slice run
+//! in lockstep, so the indices of padding are read, but the values behind them are not.
 //! Order: stored; padding is skipped.
-//! Reference: Kreutzer, Hager, Wellein, Fehske, Bishop, A unified sparse matrix data format for efficient general sparse
-//! matrix-vector multiplication on modern processors with wide SIMD units, 2014.
+//! Reference: Kreutzer, Hager, Wellein, Fehske, Bishop, A unified sparse matrix data format for efficient general
+//! sparse matrix-vector multiplication on modern processors with wide SIMD units, 2014.
 
 use rayon::prelude::*;
 
@@ -22,9 +24,9 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::padding::{assemble, check_perm, fits, sort_descending, zeroed};
 use crate::{Csr, Error, Format, PADDING, Real, Result, Traffic};
 
-/// Rows per slice unless asked otherwise: a warp, and a multiple of every SIMD width.
+/// Default number of rows per slice: a warp, and a multiple of every SIMD width.
 pub const DEFAULT_C: usize = 32;
-/// Rows per sorting window unless asked otherwise: sorts well, and keeps x close.
+/// Default number of rows per sorting window: it sorts well and keeps x close.
 pub const DEFAULT_SIGMA: usize = 1024;
 
 /// A matrix in padded slices of sorted rows. See the module's head for layout and invariants.
@@ -61,7 +63,7 @@ fn check_parameters(c: usize, sigma: usize) -> Result<()> {
 }
 
 impl<T: Real> Sell<T> {
-    /// A matrix from its parts, every invariant checked in O(positions).
+    /// Makes a matrix from its parts and checks every invariant in O(positions).
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::Pointer`], [`Error::IndexOutOfRange`], [`Error::Unsorted`],
@@ -113,22 +115,22 @@ impl<T: Real> Sell<T> {
         Ok(Self { nrows, ncols, c, sigma, slice_ptr, perm, cols, values, nnz })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> SellParts<T> {
         (self.nrows, self.ncols, self.c, self.sigma, self.slice_ptr, self.perm, self.cols, self.values)
     }
 
-    /// Rows per slice.
+    /// Number of rows per slice.
     pub fn c(&self) -> usize {
         self.c
     }
 
-    /// Rows per sorting window.
+    /// Number of rows per sorting window.
     pub fn sigma(&self) -> usize {
         self.sigma
     }
 
-    /// Sum of the widths of the slices before each slice, one more element than slices.
+    /// Sum of the widths of the slices before each slice; one more element than slices.
     pub fn slice_ptr(&self) -> &[Offset] {
         &self.slice_ptr
     }
@@ -138,12 +140,12 @@ impl<T: Real> Sell<T> {
         &self.perm
     }
 
-    /// Column of each position, [`PADDING`] where there is no entry.
+    /// Column of each position; [`PADDING`] if there is no entry.
     pub fn cols(&self) -> &[Ordinal] {
         &self.cols
     }
 
-    /// Value of each position, 0 in padding.
+    /// Value of each position; 0 in padding.
     pub fn values(&self) -> &[T] {
         &self.values
     }
@@ -153,10 +155,10 @@ impl<T: Real> Sell<T> {
         self.slice_ptr.len() - 1
     }
 
-    /// `perm` and `slice_ptr` as [`Sell::from_csr_with`] makes them of CSR's row pointers: for conversions elsewhere.
+    /// `perm` and `slice_ptr` as [`Sell::from_csr_with`] makes them from CSR's row pointers. For conversions elsewhere.
     ///
     /// # Errors
-    /// As [`Sell::from_csr_with`]; [`Error::Length`] and [`Error::Pointer`] for what are no row pointers.
+    /// As [`Sell::from_csr_with`]; [`Error::Length`] and [`Error::Pointer`] for invalid row pointers.
     pub fn slices_of(row_ptr: &[Offset], c: usize, sigma: usize) -> Result<(Vec<Ordinal>, Vec<Offset>)> {
         check_parameters(c, sigma)?;
         let Some((&nnz, rows)) = row_ptr.split_last() else {
@@ -191,8 +193,8 @@ impl<T: Real> Sell<T> {
         Ok((perm, slice_ptr))
     }
 
-    /// Bytes of a matrix of this shape with so many slices of `c` rows, the sum of whose widths is `widths`, and `nnz` entries:
-    /// [`Traffic::storage`] and [`Traffic::spmv_bytes`].
+    /// Bytes of a matrix of this shape with `nnz` entries and `slices` slices of `c` rows, whose widths sum to
+    /// `widths`: [`Traffic::storage`] and [`Traffic::spmv_bytes`].
     pub fn traffic_of(
         (nrows, ncols, nnz): (usize, usize, usize),
         c: usize,
@@ -204,11 +206,11 @@ impl<T: Real> Sell<T> {
         (positions * (4 + value) + lists, 4 * positions + lists + (nnz + nrows + ncols) as u64 * value)
     }
 
-    /// Slices of `c` rows, sorted by descending length (stable) inside windows of `sigma` rows.
+    /// Makes slices of `c` rows, with rows sorted by descending length (stable) inside windows of `sigma` rows.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for `c` = 0 or a `sigma` that is neither 1 nor a multiple of `c`; [`Error::TooLarge`] where the
-    /// widths exceed the offsets; [`Error::DoesNotFit`] where the storage exceeds 1 MiB and 20 times CSR's.
+    /// [`Error::Invalid`] for `c` = 0 or a `sigma` that is neither 1 nor a multiple of `c`; [`Error::TooLarge`] if the
+    /// widths exceed the offsets; [`Error::DoesNotFit`] if the storage exceeds 1 MiB and 20 times CSR's.
     pub fn from_csr_with(csr: &Csr<T>, c: usize, sigma: usize) -> Result<Self> {
         let nrows = csr.nrows();
         let (perm, slice_ptr) = Self::slices_of(csr.row_ptr(), c, sigma)?;
@@ -295,7 +297,7 @@ impl<T: Real> Format for Sell<T> {
             },
         )
     }
-    /// By way of CSR, with the same c and sigma.
+    /// Goes through CSR and keeps the same c and sigma.
     fn transpose(&self) -> Result<Self> {
         Self::from_csr_with(&self.to_csr()?.try_transpose()?, self.c, self.sigma)
     }

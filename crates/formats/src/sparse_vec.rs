@@ -7,7 +7,7 @@
 use crate::index::checked;
 use crate::{Error, Ordinal, Real, Result, Traffic};
 
-/// A vector of `len` elements of which few are stored.
+/// A vector of `len` elements, few of which are stored.
 #[doc(alias = "CsVec")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct SparseVec<T> {
@@ -17,7 +17,7 @@ pub struct SparseVec<T> {
 }
 
 impl<T: Real> SparseVec<T> {
-    /// A sparse vector from its parts, invariants checked.
+    /// Makes a sparse vector from its parts and checks the invariants.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::Length`], [`Error::IndexOutOfRange`], [`Error::Unsorted`].
@@ -36,12 +36,12 @@ impl<T: Real> SparseVec<T> {
         Ok(Self { len, indices, values })
     }
 
-    /// The parts, without a copy.
+    /// Returns the parts without a copy.
     pub fn into_parts(self) -> (usize, Vec<Ordinal>, Vec<T>) {
         (self.len, self.indices, self.values)
     }
 
-    /// The entries of a dense slice that are not zero.
+    /// Takes the entries of a dense slice that are not zero.
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -56,7 +56,7 @@ impl<T: Real> SparseVec<T> {
     pub fn len(&self) -> usize {
         self.len
     }
-    /// Whether it has no elements at all.
+    /// Returns true if it has no elements at all.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -72,7 +72,7 @@ impl<T: Real> SparseVec<T> {
     pub fn values(&self) -> &[T] {
         &self.values
     }
-    /// Values, to be changed in place; the pattern stays.
+    /// The values, for writing in place. The pattern stays.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.values
     }
@@ -93,7 +93,7 @@ impl<T: Real> SparseVec<T> {
         Ok(())
     }
 
-    /// s . y over the stored entries, summed in order by `fma`.
+    /// Returns s . y over the stored entries, summed in order by `fma`.
     ///
     /// # Errors
     /// [`Error::Shape`] unless y has `len` elements.
@@ -127,7 +127,7 @@ impl<T: Real> SparseVec<T> {
     }
 }
 
-/// As a matrix of one row: the product is `s . y`.
+/// Counts the traffic of a matrix with one row, whose product is `s . y`.
 impl<T: Real> Traffic for SparseVec<T> {
     fn storage(&self) -> u64 {
         (self.nnz() * (4 + T::BYTES)) as u64

@@ -1,7 +1,7 @@
-//! What a matrix looks like: sizes, row lengths, band, diagonals, symmetry, diagonal, values.
+//! Statistics of a matrix: sizes, row lengths, band, diagonals, symmetry, main diagonal, values.
 //!
-//! Cost: a few passes over the entries, the longest of them parallel; symmetry looks every entry's mirror image
-//! up, at most three times. Nothing grows with nrows x ncols.
+//! Cost: a few passes over the entries, the longest of them parallel. Symmetry looks up every entry's mirror image, at
+//! most three times. Nothing grows with nrows x ncols.
 
 use rayon::prelude::*;
 
@@ -13,20 +13,20 @@ use crate::{Csr, Real};
 /// Rows per parallel task.
 const CHUNK: usize = 4096;
 
-/// Numbers of entries per row.
+/// Statistics of the numbers of entries per row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowLengths {
     /// Shortest row.
     pub min: usize,
     /// Longest row.
     pub max: usize,
-    /// Mean; 0 without rows.
+    /// Mean; 0 if there are no rows.
     pub mean: f64,
     /// Population variance.
     pub variance: f64,
-    /// The lengths below or at which 5, 25, 50, 75, 95 % of the rows lie (nearest rank).
+    /// Quantiles of the lengths: at least 5, 25, 50, 75, 95 % of the rows are at most this long (nearest rank).
     pub quantiles: [usize; 5],
-    /// `histogram[0]` rows are empty, `histogram[k]` have 2^(k-1) <= length < 2^k entries.
+    /// `histogram[0]` counts the empty rows, and `histogram[k]` the rows with 2^(k-1) <= length < 2^k entries.
     pub histogram: Vec<usize>,
     /// Rows without an entry.
     pub empty: usize,
@@ -35,9 +35,9 @@ pub struct RowLengths {
 /// How a square matrix relates to its transpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symmetry {
-    /// A = A^T, values equal as numbers, an absent entry being zero: [`Csr::is_symmetric`].
+    /// A = A^T, with values equal as numbers and an absent entry counted as zero: [`Csr::is_symmetric`].
     Symmetric,
-    /// A = -A^T with a nonzero entry; the diagonal is zero or absent.
+    /// A = -A^T with at least one nonzero entry; the diagonal is zero or absent.
     Skew,
     /// The pattern is symmetric, the values are not.
     Pattern,
@@ -45,7 +45,7 @@ pub enum Symmetry {
     None,
 }
 
-/// What the main diagonal holds, over its min(nrows, ncols) places.
+/// The contents of the main diagonal, over its min(nrows, ncols) places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Diagonal {
     /// Places without an entry.
@@ -54,9 +54,9 @@ pub struct Diagonal {
     pub zero: usize,
     /// Entries below zero.
     pub negative: usize,
-    /// Rows where |a_ii| is at least the sum of the other absolute values (summed in f64).
+    /// Number of rows in which |a_ii| is at least the sum of the other absolute values (summed in f64).
     pub dominant: usize,
-    /// Rows where it exceeds that sum.
+    /// Number of rows in which |a_ii| exceeds that sum.
     pub strictly_dominant: usize,
 }
 
@@ -77,27 +77,27 @@ pub struct Stats {
     pub upper: usize,
     /// Distinct diagonals j - i with an entry.
     pub diagonals: usize,
-    /// Entries among all places of the matrix; 0 for a matrix without places.
+    /// Share of entries among all places of the matrix; 0 for a matrix without places.
     pub density: f64,
-    /// Entries among the places of their diagonals: 1 where DIA has no fill.
+    /// Share of entries among the places of their diagonals; 1 if DIA has no fill.
     pub diagonal_fill: f64,
-    /// Entries among the places of ELL: 1 where all rows are equally long.
+    /// Share of entries among the places of ELL; 1 if all rows are equally long.
     pub ell_fill: f64,
     /// How it relates to its transpose.
     pub symmetry: Symmetry,
     /// The main diagonal.
     pub diagonal: Diagonal,
-    /// Entries stored as zero.
+    /// Number of entries stored as zero.
     pub explicit_zeros: usize,
-    /// NaN or infinite entries.
+    /// Number of NaN or infinite entries.
     pub non_finite: usize,
 }
 
 impl Stats {
-    /// The statistics of `csr`.
+    /// Computes the statistics of `csr`.
     ///
     /// # Errors
-    /// [`crate::Error::OutOfMemory`] for the byte per possible diagonal.
+    /// [`crate::Error::OutOfMemory`] for one byte per possible diagonal.
     pub fn of<T: Real>(csr: &Csr<T>) -> crate::Result<Self> {
         let (nrows, ncols, nnz) = (csr.nrows(), csr.ncols(), csr.nnz());
         let rows = RowLengths::of(csr);
@@ -128,7 +128,7 @@ impl Stats {
         })
     }
 
-    /// Whether rows and columns are as many.
+    /// Returns true if there are as many rows as columns.
     pub fn is_square(&self) -> bool {
         self.nrows == self.ncols
     }
@@ -139,7 +139,7 @@ impl RowLengths {
         let n = csr.nrows();
         let lengths = || (0..n).map(|i| csr.row_nnz(i));
         let max = lengths().max().unwrap_or(0);
-        // Rows of each length: nnz + 1 places at most, since a row of `max` entries has them.
+        // Number of rows of each length. It has at most nnz + 1 places, because a row of `max` entries exists.
         let mut of_length = vec![0usize; max + 1];
         lengths().for_each(|length| of_length[length] += 1);
         let mean = if n == 0 { 0.0 } else { csr.nnz() as f64 / n as f64 };
@@ -204,7 +204,8 @@ impl Diagonal {
     }
 }
 
-/// How `csr` relates to its transpose. Values are compared as numbers: an absent entry is 0, 0 = -0, NaN differs from itself.
+/// How `csr` relates to its transpose. Values are compared as numbers: an absent entry is 0, 0 = -0, and NaN differs
+/// from itself.
 pub fn symmetry<T: Real>(csr: &Csr<T>) -> Symmetry {
     if csr.nrows() != csr.ncols() {
         return Symmetry::None;

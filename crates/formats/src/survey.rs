@@ -1,8 +1,9 @@
-//! One look at every entry of a matrix: what solver, preconditioner and format are chosen by.
+//! Survey: one look at every entry of a matrix, from which solver, preconditioner and format are chosen.
 //!
-//! Cost: one parallel pass over rows, in which an entry above the diagonal also reads its mirror image. Rows repeat themselves, so a row is
-//! first held against the one before it, moved by a column: where they agree its diagonals are marked already and its mirror images stand
-//! where those of the row before stood in their rows. A byte per possible diagonal and a number per row length of memory.
+//! Cost: one parallel pass over the rows, in which an entry above the diagonal also reads its mirror image. Rows often
+//! repeat, so a row is first compared with the one before it, shifted by a column. If they agree, its diagonals are
+//! already marked, and its mirror images are at the same positions as for the row before. Memory: one byte per possible
+//! diagonal and one number per row length.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,10 +15,10 @@ use crate::padding::zeroed;
 use crate::symmetry::{Mirrors, mirrored_or_zero};
 use crate::{Csr, Ordinal, Real, Result};
 
-/// Rows of a task: their entries stay in a core's cache from one look to the next.
+/// Number of rows per task: their entries stay in a core's cache from one look to the next.
 const CHUNK: usize = 1024;
 
-/// What one look at every entry tells.
+/// The result of one look at every entry.
 ///
 /// ```
 /// use spandrel_formats::{Profile, Survey, choose, generate};
@@ -33,13 +34,13 @@ const CHUNK: usize = 1024;
 pub struct Survey {
     /// A = A^T exactly: [`Csr::is_symmetric`].
     pub symmetric: bool,
-    /// Every row has an entry on the diagonal that is above zero.
+    /// Whether every row has a positive diagonal entry.
     pub positive_diagonal: bool,
-    /// The first row without a finite entry on the diagonal whose reciprocal is finite.
+    /// The first row whose diagonal entry is missing, not finite, or without a finite reciprocal.
     pub not_invertible: Option<NotInvertible>,
-    /// Where, among the values, the first stands that is infinite or NaN.
+    /// Position among the values of the first that is infinite or NaN.
     pub not_finite: Option<usize>,
-    /// Rows with more than k entries.
+    /// Number of rows with more than k entries.
     pub(crate) longer: Vec<usize>,
     /// Column minus row of the diagonals that hold entries, ascending.
     pub(crate) offsets: Result<Vec<i32>>,
@@ -51,7 +52,7 @@ impl Survey {
         Self::look(csr, true)
     }
 
-    /// As [`Survey::of`]; where symmetry is not asked for, it is not found.
+    /// As [`Survey::of`]. If `symmetry` is false, symmetry is not looked for and counts as absent.
     pub(crate) fn look<T: Real>(csr: &Csr<T>, symmetry: bool) -> Self {
         let n = csr.nrows();
         let marks = marks(n, csr.ncols());
@@ -72,7 +73,7 @@ impl Survey {
         let chunks = (0..n.div_ceil(CHUNK)).into_par_iter();
         let seen = chunks.fold(Seen::default, seen).reduce(Seen::default, Seen::and);
         let symmetric = symmetric.into_inner()
-            // An entry below the diagonal without one above it is symmetric where it is zero.
+            // An entry below the diagonal without a mirror image above it is symmetric if it is zero.
             && (seen.unmatched == 0 || mirrored_or_zero(csr));
         Self {
             symmetric,
@@ -109,7 +110,7 @@ impl NotInvertible {
         Some(Self { row, found })
     }
 
-    /// The first row of a matrix with such an entry. A search in each row, rows in parallel.
+    /// The first row of a matrix with such a diagonal entry. One search per row, with rows in parallel.
     pub fn first<T: Real>(csr: &Csr<T>) -> Option<Self> {
         (0..csr.nrows()).into_par_iter().find_map_first(|row| Self::of(row, csr.get(row, row)))
     }
@@ -127,9 +128,9 @@ struct Seen {
     not_positive: bool,
     not_invertible: Option<NotInvertible>,
     not_finite: Option<usize>,
-    /// Rows of each length.
+    /// Number of rows of each length.
     lengths: Vec<usize>,
-    /// Entries below the diagonal less those above it that have a mirror image.
+    /// Number of entries below the diagonal, less those above it that have a mirror image.
     unmatched: i64,
 }
 
@@ -151,7 +152,7 @@ impl Seen {
     fn values<T: Real>(&mut self, csr: &Csr<T>, rows: &Range<usize>) {
         let first = csr.row_ptr()[rows.start] as usize;
         let values = &csr.values()[first..csr.row_ptr()[rows.end] as usize];
-        // Without a way out in the loop, which is then one of vectors.
+        // The loop has no early exit, so that it compiles to vector instructions.
         if self.not_finite.is_none() && !values.iter().fold(true, |finite, v| finite & v.is_finite()) {
             self.not_finite = values.iter().position(|v| !v.is_finite()).map(|at| first + at);
         }
@@ -182,24 +183,24 @@ impl Seen {
     }
 }
 
-/// Whether these are the columns before, each moved by one.
+/// Returns true if these are the columns of the row before, each shifted by one.
 #[inline]
 pub(crate) fn follows(before: &[Ordinal], cols: &[Ordinal]) -> bool {
     before.len() == cols.len() && before.iter().zip(cols).fold(true, |same, (&b, &j)| same & (b + 1 == j))
 }
 
-/// A mark for each possible diagonal.
+/// Makes one mark per possible diagonal.
 fn marks(nrows: usize, ncols: usize) -> Result<Vec<AtomicU8>> {
     let marks: Vec<u8> = zeroed(nrows + ncols, "marks of diagonals")?;
     Ok(marks.into_iter().map(AtomicU8::new).collect())
 }
 
-/// Marks the diagonals of a row's entries: column c's mark stands at c + `from`.
+/// Marks the diagonals of a row's entries. The mark of column c is at c + `from`.
 #[inline]
 fn mark(marks: &[AtomicU8], from: usize, cols: &[Ordinal]) {
     for &j in cols {
         let mark = &marks[j as usize + from];
-        // A plain load first: the line stays shared between threads once the mark is set.
+        // A plain load first, so that threads keep sharing the cache line once the mark is set.
         if mark.load(Ordering::Relaxed) == 0 {
             mark.store(1, Ordering::Relaxed);
         }
@@ -215,7 +216,8 @@ fn marked(mut marks: Vec<AtomicU8>, nrows: usize) -> Vec<i32> {
     few.flatten_iter().collect()
 }
 
-/// Offsets of the diagonals that hold entries, ascending: one pass over the entries, one byte per possible diagonal.
+/// Offsets of the diagonals that hold entries, ascending. One pass over the entries, with one byte per possible
+/// diagonal.
 pub(crate) fn occupied<T: Real>(csr: &Csr<T>) -> Result<Vec<i32>> {
     let n = csr.nrows();
     let marks = marks(n, csr.ncols())?;
@@ -232,7 +234,7 @@ pub(crate) fn occupied<T: Real>(csr: &Csr<T>) -> Result<Vec<i32>> {
     Ok(marked(marks, n))
 }
 
-/// Rows with more than k entries, of the numbers of rows with k.
+/// Turns the numbers of rows with k entries into the numbers of rows with more than k entries.
 pub(crate) fn longer(mut lengths: Vec<usize>) -> Vec<usize> {
     if lengths.is_empty() {
         lengths.push(0);

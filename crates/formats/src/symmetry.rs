@@ -1,9 +1,9 @@
-//! Symmetry: entries compared with their mirror images.
+//! Symmetry: compares entries with their mirror images.
 //!
-//! Cost: for each entry above the diagonal a look into the row of its mirror image, rows in parallel, up to the first that differs; no
-//! transpose and no other memory. Where rows repeat each other the mirror images stand where they did for the row before; elsewhere
-//! they are looked for (a scan of short rows, a search in long ones). Entries below are only counted: where as many stand below as have been
-//! met as mirror images, each of them was one.
+//! Cost: each entry above the diagonal looks up its mirror image, with rows in parallel, until the first that differs.
+//! There is no transpose and no other memory. If rows repeat each other, the mirror images are at the same positions as
+//! for the row before; otherwise they are searched for (a scan of short rows, a binary search in long ones). Entries
+//! below the diagonal are only counted: if there are as many as mirror images found, each of them was one.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use crate::{Csr, Real};
 
 /// Rows per parallel task.
 const CHUNK: usize = 1024;
-/// Rows of at most so many entries are scanned rather than searched.
+/// Rows of at most this many entries are scanned instead of searched.
 const SHORT: usize = 16;
 
 impl<T: Real> Csr<T> {
-    /// Whether A = A^T exactly: values equal as numbers (0 = -0, NaN differs from itself), and an absent entry is a zero.
-    /// False where the matrix is not square.
+    /// Returns true if A = A^T exactly. Values are compared as numbers (0 = -0, NaN differs from itself), and an absent
+    /// entry counts as zero. False if the matrix is not square.
     pub fn is_symmetric(&self) -> bool {
         let Some(mirrors) = Mirrors::of(self) else { return false };
         let chunks = (0..self.nrows().div_ceil(CHUNK)).into_par_iter();
@@ -30,9 +30,10 @@ impl<T: Real> Csr<T> {
         }
     }
 
-    /// Whether A = A^T up to the rounding of its assembly: |a_ij - a_ji| is at most 16 unit roundoffs of the larger of the two, or of
-    /// sqrt(a_ii a_jj), which bounds them where A is positive definite. An absent entry is a zero; NaN is never symmetric. A search in a row for
-    /// each entry, rows in parallel.
+    /// Returns true if A = A^T up to the rounding of its assembly. |a_ij - a_ji| must be at most 16 unit roundoffs of
+    /// the larger of the two, or of sqrt(a_ii a_jj), which bounds them if A is positive definite.
+    ///
+    /// An absent entry counts as zero; NaN is never symmetric. One search in a row per entry, with rows in parallel.
     pub fn is_symmetric_to_rounding(&self) -> bool {
         if self.nrows() != self.ncols() {
             return false;
@@ -49,38 +50,41 @@ impl<T: Real> Csr<T> {
         })
     }
 
-    /// Whether every row has an entry on the diagonal, of which `holds` is true. A search in each row, rows in parallel.
+    /// Returns true if every row has a diagonal entry for which `holds` is true. One search per row, with rows in
+    /// parallel.
     pub fn diagonal_holds(&self, holds: impl Fn(T) -> bool + Sync) -> bool {
         rows(self).all(|i| self.get(i, i).is_some_and(&holds))
     }
 }
 
-/// Entries above the diagonal beside their mirror images.
+/// Compares entries above the diagonal with their mirror images.
 pub(crate) struct Mirrors<'a, T>(&'a Csr<T>);
 
-/// Places of mirror images that are remembered, by the place of the entry in its row.
+/// Number of remembered positions of mirror images, indexed by the entry's position in its row.
 const REMEMBERED: usize = 64;
 
 impl<'a, T: Real> Mirrors<'a, T> {
-    /// Of a square matrix.
+    /// `None` if the matrix is not square.
     pub(crate) fn of(csr: &'a Csr<T>) -> Option<Self> {
         (csr.nrows() == csr.ncols()).then_some(Self(csr))
     }
 
-    /// The entries below the diagonal less those above it that have a mirror image; [`None`] where an entry on or above it, or one in the
-    /// first of these rows, differs from its mirror image (an absent one is a zero). A symmetric matrix has none left in all rows together,
-    /// or zeros.
+    /// Counts the entries below the diagonal, less those above it that have a mirror image.
+    ///
+    /// [`None`] if an entry on or above the diagonal, or any entry of the first of these rows, differs from its mirror
+    /// image (an absent one counts as zero). In a symmetric matrix the sum over all rows is 0, unless the entries left
+    /// over are zeros.
     pub(crate) fn unmatched(&self, rows: Range<usize>) -> Option<i64> {
         let csr = self.0;
         let (row_ptr, col_idx, values) = (csr.row_ptr(), csr.col_idx(), csr.values());
-        // Triangles are told by it without a look at the rest.
+        // This recognises triangles without a look at the rest.
         let first = unmatched(csr, rows.start, |_, v, mirror| v == mirror.unwrap_or_else(T::zero));
         if first.is_some() {
             return None;
         }
         let mut unmatched = 0;
         let mut below = 0;
-        // From the end of the mirror image's row; 0 for unknown.
+        // Counted from the end of the mirror image's row; 0 means unknown.
         let mut remembered = [0; REMEMBERED];
         for i in rows {
             let (begin, end) = (row_ptr[i] as usize, row_ptr[i + 1] as usize);
@@ -122,17 +126,18 @@ impl<'a, T: Real> Mirrors<'a, T> {
     }
 }
 
-/// Whether each entry equals its mirror image, an absent one being a zero.
+/// Returns true if each entry equals its mirror image, where an absent one counts as zero.
 pub(crate) fn mirrored_or_zero<T: Real>(csr: &Csr<T>) -> bool {
     mirrored(csr, |v, mirror| v == mirror.unwrap_or_else(T::zero))
 }
 
-/// Whether `agree(a_ij, a_ji)` holds for every entry of a square matrix; the second is [`None`] where nothing is stored.
+/// Returns true if `agree(a_ij, a_ji)` holds for every entry of a square matrix. The second argument is [`None`] if
+/// nothing is stored.
 pub(crate) fn mirrored<T: Real>(csr: &Csr<T>, agree: impl Fn(T, Option<T>) -> bool + Sync) -> bool {
     rows(csr).all(|i| unmatched(csr, i, |_, v, mirror| agree(v, mirror)).is_none())
 }
 
-/// The first entry (row, column) in CSR's order of which `agree(on the diagonal, a_ij, a_ji)` is false.
+/// The first entry (row, column) in CSR's order for which `agree(on the diagonal, a_ij, a_ji)` is false.
 pub(crate) fn first_unmatched<T: Real>(
     csr: &Csr<T>,
     agree: impl Fn(bool, T, Option<T>) -> bool + Sync,
@@ -155,12 +160,12 @@ fn entry<T: Real>(csr: &Csr<T>, i: usize, j: u32) -> Option<T> {
     find(cols, j).map(|k| values[k])
 }
 
-/// Where `j` stands.
+/// Returns the position of `j`.
 fn find(cols: &[u32], j: u32) -> Option<usize> {
     if cols.len() > SHORT {
         return cols.binary_search(&j).ok();
     }
-    // Without a branch per column: how many lie before j is where j would be.
+    // No branch per column: j would stand after all columns that are less than j.
     let before = cols.iter().map(|&col| usize::from(col < j)).sum::<usize>();
     (cols.get(before) == Some(&j)).then_some(before)
 }

@@ -2,8 +2,9 @@
 //!
 //! Duplicates are summed in the order in which they were pushed (finite element assembly, Matrix Market files).
 //!
-//! There is no `FromIterator` and no `Extend`: an iterator does not know the shape of the matrix, and neither trait can refuse
-//! an entry outside it. [`Triplets::from_entries`] and [`Triplets::extend`] take the same iterators and return a `Result`.
+//! There is no `FromIterator` and no `Extend`: an iterator does not know the shape of the matrix, and neither trait can
+//! refuse an entry outside it. [`Triplets::from_entries`] and [`Triplets::extend`] take the same iterators and return a
+//! `Result`.
 
 use crate::counting::pointers;
 use crate::index::{Offset, Ordinal, checked};
@@ -53,7 +54,7 @@ impl<T: Real> Triplets<T> {
         Ok(triplets)
     }
 
-    /// Room for `more` entries.
+    /// Reserves room for `more` entries.
     fn reserve(&mut self, more: usize) -> Result<()> {
         checked(self.values.len().saturating_add(more), "entries")?;
         let bytes = more as u64 * (2 * size_of::<Ordinal>() + T::BYTES) as u64;
@@ -63,11 +64,12 @@ impl<T: Real> Triplets<T> {
         self.values.try_reserve(more).map_err(refused)
     }
 
-    /// A buffer of `entries`, each (row, column, value), in their order. See the module's head on why this is no `FromIterator`.
+    /// Makes a buffer of `entries`, each (row, column, value), in their order. The module's head says why this is no
+    /// `FromIterator`.
     ///
     /// # Errors
-    /// [`Error::TooLarge`]; [`Error::OutOfMemory`]; [`Error::IndexOutOfRange`] with the position of the entry that lies outside
-    /// the matrix.
+    /// [`Error::TooLarge`]; [`Error::OutOfMemory`]; [`Error::IndexOutOfRange`] with the position of the entry that lies
+    /// outside the matrix.
     pub fn from_entries(
         nrows: usize,
         ncols: usize,
@@ -91,8 +93,9 @@ impl<T: Real> Triplets<T> {
     /// Adds all of `entries`, each (row, column, value), in their order.
     ///
     /// # Errors
-    /// [`Error::IndexOutOfRange`] with the position of the entry that lies outside the matrix; those ahead of it are added.
-    /// [`Error::TooLarge`] and [`Error::OutOfMemory`] for what `entries` announces; nothing is added then.
+    /// [`Error::IndexOutOfRange`] with the position of the entry that lies outside the matrix; the entries before it
+    /// are added. [`Error::TooLarge`] and [`Error::OutOfMemory`] for the number of entries that `entries` announces;
+    /// nothing is then added.
     pub fn extend(&mut self, entries: impl IntoIterator<Item = (usize, usize, T)>) -> Result<()> {
         let mut entries = entries.into_iter();
         self.reserve(entries.size_hint().0)?;
@@ -102,7 +105,7 @@ impl<T: Real> Triplets<T> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`Error::IndexOutOfRange`] with its position among the entries, outside the matrix.
+    /// [`Error::IndexOutOfRange`] with its position among the entries, if it lies outside the matrix.
     pub fn push(&mut self, row: usize, col: usize, value: T) -> Result<()> {
         let at = self.values.len();
         if row >= self.nrows {
@@ -129,20 +132,21 @@ impl<T: Real> Triplets<T> {
         Ok(())
     }
 
-    /// Entries pushed so far.
+    /// Number of entries pushed so far.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether nothing was pushed.
+    /// Returns true if nothing was pushed.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// The matrix as CSR: two stable counting sorts (by column, then by row), duplicates summed in pushing order.
+    /// Makes CSR by two stable counting sorts, by column and then by row. Duplicates are summed in the order in which
+    /// they were pushed.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] with 2^31 or more entries pushed, [`Error::OutOfMemory`].
+    /// [`Error::TooLarge`] if 2^31 or more entries were pushed; [`Error::OutOfMemory`].
     pub fn to_csr(&self) -> Result<Csr<T>> {
         checked(self.values.len(), "entries")?;
         let by_col = stable_order(&self.cols, self.ncols, None)?;
@@ -171,7 +175,7 @@ impl<T: Real> Triplets<T> {
     }
 }
 
-/// Positions of `keys` in ascending order of key, equal keys in the order of `base` (or of position).
+/// Positions of `keys` in ascending order of key; equal keys stay in the order of `base`, or of their positions.
 fn stable_order(keys: &[Ordinal], bound: usize, base: Option<&[u32]>) -> Result<Vec<u32>> {
     let mut start = pointers(bound, keys.iter().copied())?;
     let mut order: Vec<u32> = zeroed(keys.len(), "order of entries")?;

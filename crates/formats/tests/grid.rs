@@ -1,16 +1,16 @@
-//! Grid detection: what was generated is found again, what is no grid is refused with its reason.
+//! Grid detection: generated grids are found again, and matrices that are not grids are refused with the reason.
 
 use proptest::prelude::*;
 use spandrel_formats::generate::{Stencil, csr};
 use spandrel_formats::{Csr, Grid, NotAGrid, Triplets};
 
-/// The pattern that a grid stands for.
+/// The pattern of a grid.
 fn pattern(grid: &Grid) -> Csr<f64> {
     let all = Stencil::new(grid.offsets.iter().map(|&offset| (offset, 1.0))).on_grid(grid.size).unwrap();
     if grid.unknowns == 1 {
         return all;
     }
-    // Of each row what its unknown holds.
+    // The entries of each row's unknown.
     let [nx, ny, _] = grid.size;
     let at = |row: usize| [row % nx, row / nx % ny, row / nx / ny].map(|c| c as i32);
     filtered(&all, |i, j| {
@@ -248,7 +248,7 @@ proptest! {
         points in proptest::collection::btree_set((-1i32..=1, -1i32..=1, -1i32..=1), 1..12),
         nx in 1usize..9, ny in 1usize..9, nz in 1usize..9,
     ) {
-        // With the axis neighbours in it every extent can be told.
+        // With the axis neighbours, every extent can be recognised.
         let axes = Stencil::star(3, 1).unwrap();
         let all = points.into_iter().map(|(dx, dy, dz)| [dx, dy, dz]).chain(axes.offsets().iter().copied());
         let stencil = Stencil::new(all.map(|offset| (offset, 1.0)));

@@ -1,11 +1,13 @@
-//! Every invariant of every format, violated once: the right typed error, never a panic.
+//! Every invariant of every format is violated once. Each gives the right typed error and never a panic.
+
+use std::sync::Arc;
 
 use spandrel_formats::{
-    Band, Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, EllBlock, Error, Format, Hec, Hmec, Hyb, MAX_INDEX, PADDING,
-    Sell,
+    Array, Band, Bdia, Bsr, Bsrx, Coo, Csc, Csr, Dense, Dia, Ell, EllBlock, Error, Format, Hec, Hmec, Hyb, MAX_INDEX,
+    PADDING, Sell,
 };
 
-/// The expression is this error, and says something.
+/// Checks that the expression is this error and that it has a text.
 macro_rules! refused {
     ($what:expr, $pattern:pat) => {
         match $what {
@@ -50,6 +52,29 @@ fn csr() {
     refused!(Csr::new(1, 2, vec![0, 2], vec![0], vec![1.0]), Error::Pointer { at: 1, found: 2, .. });
     refused!(Csr::new(1, 2, vec![0, 1], vec![2], vec![1.0]), Error::IndexOutOfRange { found: 2, bound: 2, .. });
     refused!(Csr::new(1, 2, vec![0, 2], vec![1, 1], vec![1.0; 2]), Error::Unsorted { at: 1, .. });
+    let unsorted =
+        |ptr: [u32; 2], cols: [u32; 2], n: usize| Csr::from_unsorted(1, 2, ptr.into(), cols.into(), vec![1.0; n]);
+    refused!(unsorted([0, 2], [1, 2], 2), Error::IndexOutOfRange { at: 1, found: 2, bound: 2, .. });
+    refused!(unsorted([0, 1], [1, 0], 2), Error::Pointer { at: 1, .. });
+    refused!(unsorted([0, 2], [1, 0], 1), Error::Length { array: "values", .. });
+    refused!(Csr::<f64>::from_unsorted(1, HUGE, vec![0, 0], vec![], vec![]), Error::TooLarge { what: "columns", .. });
+}
+
+/// Memory of another owner is checked like a `Vec`, and read in place until it is written.
+#[test]
+fn csr_over_memory_of_another_owner() {
+    let kept: Arc<[f64]> = Arc::from([1.0, 2.0, 3.0]);
+    let of = |row_ptr: Vec<u32>| {
+        Csr::from_arrays(2, 2, row_ptr.into(), vec![0, 0, 1].into(), Array::shared(Arc::clone(&kept)))
+    };
+    refused!(of(vec![0, 1, 2]), Error::Pointer { .. });
+    let a = of(vec![0, 1, 3]).unwrap();
+    assert!(std::ptr::eq(a.values(), &*kept) && std::ptr::eq(a.clone().values(), &*kept));
+    assert_eq!(a, Csr::new(2, 2, vec![0, 1, 3], vec![0, 0, 1], kept.to_vec()).unwrap());
+    let mut changed = a.clone();
+    changed.values_mut()[0] = 9.0;
+    assert_eq!((changed.values(), a.values()), (&[9.0, 2.0, 3.0][..], &*kept));
+    assert_eq!(a.into_parts().4, &*kept);
 }
 
 #[test]
@@ -174,7 +199,7 @@ fn bsrx() {
         let (start, end, values) = (start.to_vec(), end.to_vec(), vec![1.0; 4 * cols.len()]);
         Bsrx::new(4, 4, 2, start, end, cols.to_vec(), values, mask.to_vec())
     };
-    // A gap between the rows and one at the end, in which anything may stand.
+    // A gap between the rows and one at the end, in which anything may be.
     bsrx([0, 2], [1, 3], &[1, 77, 0, 99], &[1]).unwrap();
     refused!(bsrx([0, 1], [2, 2], &[0, 1], &[0]), Error::Invalid { .. });
     refused!(bsrx([1, 1], [0, 1], &[0], &[0]), Error::Invalid { .. });
@@ -256,7 +281,7 @@ fn storage_that_would_explode_is_refused_before_it_is_allocated() {
     refused!(Hyb::from_csr_with(&arrow, usize::MAX), Error::DoesNotFit { format: "hyb", .. });
     refused!(Bsr::from_csr_with(&arrow, 1 << 16), Error::DoesNotFit { format: "bsr", .. });
     refused!(Sell::from_csr_with(&arrow, 1 << 20, 1 << 20), Error::DoesNotFit { format: "sell", .. });
-    // The same matrix in the formats that can hold it.
+    // The same matrix in the formats that can store it.
     for nnz in [
         Hyb::from_csr(&arrow).unwrap().nnz(),
         Hmec::from_csr(&arrow).unwrap().nnz(),

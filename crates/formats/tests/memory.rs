@@ -1,4 +1,4 @@
-//! Sizes that are legal and fit no memory: typed errors, in a process that may address little.
+//! Sizes that are legal and fit into no memory give typed errors, in a process with a limited address space.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Assembly from entries, and what needs no import of a trait: the shape of every format, the product of CSR.
+//! Assembly from entries, and methods that need no import of a trait: the shape of every format, the product of CSR.
 
 use spandrel_formats::{Csr, Error, MAX_INDEX, Real, Triplets, convert, for_each_format};
 
@@ -31,6 +31,31 @@ fn every_way_to_fill_triplets_is_the_same() {
     }
 }
 
+/// Rows in any order give the same as triplets in that order, on every path: sorted, unsorted and with repeats, in one
+/// task and in many.
+#[test]
+fn rows_in_any_order_are_what_their_entries_are() {
+    let check =
+        |nrows: usize, ncols: usize, column: &dyn Fn(usize, usize) -> usize, lengths: &dyn Fn(usize) -> usize| {
+            let (mut row_ptr, mut col_idx, mut entries) = (vec![0u32], Vec::new(), Vec::new());
+            for i in 0..nrows {
+                for k in 0..lengths(i) {
+                    entries.push((i, column(i, k) % ncols, 1.0 / (1.0 + (7 * i + 3 * k) as f64)));
+                    col_idx.push((column(i, k) % ncols) as u32);
+                }
+                row_ptr.push(col_idx.len() as u32);
+            }
+            let values = entries.iter().map(|entry| entry.2).collect();
+            let made = Csr::from_unsorted(nrows, ncols, row_ptr, col_idx, values).unwrap();
+            assert_eq!(made, Csr::from_triplets(nrows, ncols, entries).unwrap());
+        };
+    check(3, 5, &|_, k| k, &|_| 4);
+    check(3, 5, &|_, k| 4 * k, &|_| 4);
+    check(3, 5, &|i, k| k / 2 + i, &|i| 2 * i);
+    check(30_000, 977, &|i, k| 31 * i + 101 * k * k, &|i| i % 13);
+    assert_eq!(Csr::<f64>::from_unsorted(0, 0, vec![0], vec![], vec![]).unwrap().nnz(), 0);
+}
+
 #[test]
 fn an_entry_outside_is_refused_with_its_position() {
     let row = Csr::from_triplets(2, 2, [(0, 0, 1.0), (2, 0, 1.0)]).unwrap_err();
@@ -43,7 +68,7 @@ fn an_entry_outside_is_refused_with_its_position() {
     assert!(matches!(rows, Error::TooLarge { what: "rows", .. }), "{rows}");
 }
 
-/// What an iterator announces is checked before memory is asked for.
+/// The size that an iterator announces is checked before memory is requested.
 #[test]
 fn more_entries_than_an_index_counts_are_refused_at_once() {
     let endless = (0..usize::MAX).map(|_| (0, 0, 1.0f64));
@@ -53,7 +78,7 @@ fn more_entries_than_an_index_counts_are_refused_at_once() {
     assert!(matches!(reserved, Error::TooLarge { what: "entries", .. }), "{reserved}");
 }
 
-/// `Format` is not imported here: the methods are the formats' own.
+/// `Format` is not imported here: the methods belong to the formats themselves.
 #[test]
 fn every_format_tells_its_shape_without_an_import() {
     fn check<T: Real>() {

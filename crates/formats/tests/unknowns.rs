@@ -1,5 +1,5 @@
-//! Several unknowns a point: grids are found with their points, stencils and unknowns, whole or in part, and nothing is taken for them that is
-//! one unknown a point.
+//! Several unknowns per point: grids are found with their points, stencils and unknowns, whole or in part. Grids with
+//! one unknown per point are not taken for them.
 
 use proptest::prelude::*;
 use spandrel_formats::generate::{Stencil, csr};
@@ -19,7 +19,7 @@ fn filtered(a: &Csr<f64>, keep: impl Fn(usize, usize) -> bool) -> Csr<f64> {
     triplets.to_csr().unwrap()
 }
 
-/// Whether each entry is one that the grid has, by coordinates; and that an exact grid has no other.
+/// Whether each entry is one that the grid has, by coordinates, and whether an exact grid has no other.
 fn assert_holds(grid: &Grid, a: &Csr<f64>) {
     let [nx, ny, nz] = grid.size;
     assert_eq!(nx * ny * nz, a.nrows());
@@ -81,8 +81,8 @@ fn check(a: &Csr<f64>, what: &str, unknowns: usize, size: [usize; 3], points: us
 #[test]
 fn it_says_so() {
     let said = |spec: &str| Grid::detect(&csr::<f32>(spec).unwrap()).unwrap().to_string();
-    assert_eq!(said("elasticity3d:8"), "8x8x8 grid, 27-point stencil, 3 unknowns a point");
-    assert_eq!(said("system2d:9x7,b=5"), "9x7 grid, 5-point stencil, 5 unknowns a point");
+    assert_eq!(said("elasticity3d:8"), "8x8x8 grid, 27-point stencil, 3 unknowns per point");
+    assert_eq!(said("system2d:9x7,b=5"), "9x7 grid, 5-point stencil, 5 unknowns per point");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn rows_may_hold_a_part() {
     {
         let a = csr::<f64>(spec).unwrap();
         let size = Grid::detect(&a).unwrap().points();
-        // Rows of the identity for some unknowns, or for all of a point, as where displacements are given.
+        // Rows of the identity for some unknowns or for all of a point, as for prescribed displacements.
         let some = filtered(&a, |i, j| i == j || mixed(i) > 1);
         let points = filtered(&a, |i, j| i == j || mixed(i / unknowns) > 1);
         let both = filtered(&a, |i, j| i == j || (mixed(i / unknowns) > 1 && mixed(j / unknowns) > 1));
@@ -114,7 +114,7 @@ fn short_lines_beside_longer_ones_are_unknowns() {
     // Three in a row, of which the outer two are apart, are points.
     let line = box_of([3, 30, 20]);
     assert_eq!((line.unknowns, line.size), (1, [3, 30, 20]));
-    // And where every axis is short nothing tells.
+    // If every axis is short, nothing tells.
     assert_eq!(box_of([4, 4, 4]).unknowns, 1);
 }
 
@@ -152,7 +152,7 @@ proptest! {
                 let reach = [0, 1, -1, nx as i64, -(nx as i64), (nx * ny) as i64, -((nx * ny) as i64)];
                 let o = reach.iter().position(|&r| r == shift).unwrap();
                 for (c, d) in (0..unknowns).flat_map(|c| (0..unknowns).map(move |d| (c, d))) {
-                    // Each with itself, so that the points' grid can be told.
+                    // Each is coupled with itself, so that the grid of points can be recognised.
                     if c == d || held[o * 25 + c * 5 + d] {
                         entries.push(p * unknowns + c, q as usize * unknowns + d, 1.0).unwrap();
                     }
@@ -166,7 +166,7 @@ proptest! {
     }
 }
 
-/// One entry too many or too few in a grid of one unknown a point is no second unknown.
+/// One entry too many or too few in a grid with one unknown per point does not make a second unknown.
 #[test]
 fn stray_entries_are_no_unknowns() {
     for spec in ["poisson3d:37x11x9", "poisson3d:36x12x10", "d3n27:36x12x10", "poisson2d:60x24"] {

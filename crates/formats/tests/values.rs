@@ -1,12 +1,12 @@
-//! Values of every kind in every format, over the registry: duplicates are summed in the order of pushing, and NaNs, infinities,
-//! subnormals and stored zeros come back with their bits, from shapes down to 0 x n.
+//! Values of every kind in every format of the registry. Duplicates are summed in the order of pushing. NaNs,
+//! infinities, subnormals and stored zeros come back with their bits, from shapes down to 0 x n.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use spandrel_formats::{Csr, Error, Format, Real, Triplets, for_each_format};
 
-/// Equal bits, all NaNs alike.
+/// Whether two values have equal bits. All NaNs are equal.
 fn bits<T: Real>(values: &[T]) -> Vec<u64> {
     values.iter().map(|v| if v.is_nan() { u64::MAX } else { v.as_f64().to_bits() }).collect()
 }

@@ -1,18 +1,21 @@
-//! How good an answer is where its residual alone does not tell: backward errors.
+//! Backward errors: how good an answer is if its residual alone does not tell.
 //!
-//! The backward error of x is the smallest relative change of A and b for which x is the exact answer. An answer whose backward error is
-//! about the unit roundoff is as good as storing A and b in that precision allows, however large its residual is beside b.
-//! Cost: one pass over the matrix. Sums are formed in twice the digits of f64, row by row, so the order of rows does not matter.
-//! References: Rigal & Gaches 1967, On the compatibility of a given solution with the data of a linear system (normwise); Oettli & Prager
-//! 1964, Compatibility of approximate solution of linear equations with given error bounds for coefficients and right-hand sides
-//! (componentwise); Higham 2002, Accuracy and stability of numerical algorithms, section 7.1.
+//! The backward error of x is the smallest relative change of A and b for which x is the exact answer. If it is about
+//! the unit roundoff, x is as good as the storage of A and b in that precision allows, however large the residual is.
+//!
+//! Cost: one pass over the matrix. Sums are formed in twice the digits of f64, row by row, so the order of rows does
+//! not matter.
+//! References: Rigal & Gaches 1967, On the compatibility of a given solution with the data of a linear system
+//! (normwise); Oettli & Prager 1964, Compatibility of approximate solution of linear equations with given error bounds
+//! for coefficients and right-hand sides (componentwise); Higham 2002, Accuracy and stability of numerical algorithms,
+//! section 7.1.
 
 use std::fmt;
 
 use spandrel_formats::{Csr, Real};
 
-/// Unit roundoffs up to which a normwise backward error counts as solved to rounding: 7.1e-15 in f64. Elimination with row exchanges leaves
-/// about its growth factor, mostly below 64 (Higham 2002, section 9.4).
+/// Normwise backward errors up to this many unit roundoffs count as solved to rounding: 7.1e-15 in f64. Elimination
+/// with row exchanges leaves about its growth factor, mostly below 64 (Higham 2002, section 9.4).
 pub const BACKWARD_STABLE: f64 = 64.0;
 
 /// The backward error of an answer.
@@ -25,15 +28,15 @@ pub struct BackwardError {
 }
 
 impl BackwardError {
-    /// The backward error of x as an answer to A x = b. The sizes have to fit; what is missing counts as zero.
+    /// The backward error of x as an answer to A x = b. The sizes must fit; missing elements count as zero.
     pub fn of<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Self {
         Self::with_residual(csr, b, x, &residual(csr, b, x))
     }
 
-    /// As [`BackwardError::of`] with b - A x at hand.
+    /// As [`BackwardError::of`], with b - A x already computed.
     pub(crate) fn with_residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T], r: &[f64]) -> Self {
         let x_max = x.iter().fold(0.0, |max: f64, v| worst(max, v.as_f64().abs()));
-        // Sums are taken in units of the largest element, so that no product leaves the range.
+        // Form sums in units of the largest element, so that no product overflows.
         let unit = if x_max > 0.0 && x_max.is_finite() { x_max } else { 1.0 };
         let (mut a_max, mut b_max, mut r_max, mut componentwise) = (0.0, 0.0, 0.0, 0.0);
         for (i, (b, r)) in b.iter().zip(r).enumerate() {
@@ -51,7 +54,7 @@ impl BackwardError {
         Self { normwise, componentwise }
     }
 
-    /// Whether the answer is exact for data that agree with A and b to the rounding of `T`, up to the usual growth: a normwise error of at most
+    /// Whether the answer is exact for data that agree with A and b to the rounding of `T`: a normwise error of at most
     /// [`BACKWARD_STABLE`] unit roundoffs.
     pub fn is_stable<T: Real>(&self) -> bool {
         self.normwise <= BACKWARD_STABLE * T::UNIT_ROUNDOFF
@@ -64,18 +67,19 @@ impl fmt::Display for BackwardError {
     }
 }
 
-/// The larger, and NaN if either is.
+/// The larger of two values, or NaN if either is NaN.
 fn worst(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { a.max(b) }
 }
 
-/// 0 / 0 = 0: a row of zeros is satisfied by any x if b is zero there.
+/// a / b, with 0 / 0 = 0: any x satisfies a row of zeros if b is zero there.
 fn quotient(a: f64, b: f64) -> f64 {
     if a == 0.0 { 0.0 } else { a / b }
 }
 
-/// b - A x, as if in twice the digits of f64 and rounded once, so that the huge x of a nearly singular matrix cannot hide a
-/// residual in the rounding of its own evaluation (Ogita, Rump & Oishi 2005, Accurate sum and dot product: Dot2).
+/// b - A x, computed as if in twice the digits of f64 and rounded once. So the huge x of a nearly singular matrix
+/// cannot hide a residual in the rounding of its evaluation (Ogita, Rump & Oishi 2005, Accurate sum and dot product:
+/// Dot2).
 pub(crate) fn residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Vec<f64> {
     let row = |(i, b): (usize, &T)| {
         let (cols, values) = csr.row(i);
@@ -88,7 +92,7 @@ pub(crate) fn residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Vec<f64> {
             lost += v.mul_add(x, -product) + ((sum - (next - back)) + (product - back));
             sum = next;
         }
-        // A sum that has left the range makes the correction NaN, and so is the residual.
+        // After an overflow the correction is NaN, and so is the residual.
         sum + lost
     };
     b.iter().enumerate().map(row).collect()
@@ -128,7 +132,7 @@ mod tests {
             assert_eq!(error, BackwardError { normwise: 0.0, componentwise: 0.0 });
             assert!(error.is_stable::<f32>());
         }
-        // An empty row that cannot be satisfied is wrong by all of b.
+        // An empty row that cannot be satisfied has a componentwise error of 1.
         assert_eq!(BackwardError::of(&a, &[2.0, 1.0], &[1.0, 0.0]).componentwise, 1.0);
     }
 

@@ -1,16 +1,20 @@
-//! BiCGStab for general square systems, leaving after the half step where that is enough.
+//! BiCGStab for general square systems, with an exit after the half step if that suffices.
 //!
-//! Preconditioning ([`Placement`]): from the right the norm that is watched is that of the residual; p^ and s^ are kept, so that an M^-1 that
-//! differs from step to step is no harm. From the left the recurrence is that of M^-1 A x = M^-1 b, and it ends once the norm of M^-1 r has
-//! fallen by as much as the residual should. Either way `converged` is said of the true residual alone.
+//! Preconditioning ([`Placement`]): from the right, the monitor watches the residual's norm. The method keeps p^ and
+//! s^, so M^-1 may change from step to step. From the left, the recurrence is that of M^-1 A x = M^-1 b; it ends once
+//! the norm of M^-1 r has fallen as much as the residual should. In both cases `converged` refers to the true residual.
 //!
-//! Every scalar is a quotient of device scalars: alpha = rho / r0'v, omega = t's / t't, beta = (rho next / r0'v) (t't / t's), and
-//! beta omega = rho next / r0'v. No product of them is ever stored, so none underflows before the quotient is formed.
-//! Cost of an iteration: A's storage twice and 19 passes over vectors of n without a preconditioner (v: 3, half: 3, t: 2, update: 7,
-//! direction: 4), 27 with Jacobi. From the left the two pairs of dot products are passes of their own: 6 more. The listings of the trace tests are these numbers.
-//! Order: that of the backend's operations; the same bits recorded or plain, for any `check_every`.
-//! Reference: van der Vorst 1992, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the solution of nonsymmetric linear
-//! systems; the half-step exit as in Cheng et al. 2018.
+//! Every scalar is a quotient of device scalars: alpha = rho / r0'v, omega = t's / t't, beta = (rho next / r0'v) (t't /
+//! t's), and beta omega = rho next / r0'v. No product of them is stored, so none underflows before the quotient is
+//! formed.
+//!
+//! Cost per iteration: A's storage twice and 19 passes over vectors of n without a preconditioner (v: 3, half: 3, t: 2,
+//! update: 7, direction: 4), 27 with Jacobi. From the left, the two pairs of dot products are separate passes: 6 more.
+//! The trace tests check these numbers.
+//!
+//! Order: that of the backend's operations; the same bits recorded or not, for any `check_every`.
+//! Reference: van der Vorst 1992, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the solution of
+//! nonsymmetric linear systems; the half-step exit as in Cheng et al. 2018.
 
 use std::fmt;
 
@@ -31,18 +35,18 @@ use crate::segments::{self, Cause, End, Method, Pace, Segment, Shadow, Watched};
 pub struct BiCgStab<T: Real, B: Backend<T>> {
     n: usize,
     placement: Placement,
-    /// r, and s between the halves; M^-1 of either from the left.
+    /// r, and s between the halves; from the left, M^-1 of either.
     r: B::Vector,
     shadow: B::Vector,
     p: B::Vector,
     v: B::Vector,
     t: B::Vector,
     scalars: Scalars<B::Scalar>,
-    /// Only where there is a preconditioner: M^-1 p and M^-1 s, or A p and A s from the left, one after the other in the first.
+    /// With a preconditioner: M^-1 p and M^-1 s. From the left: A p, then A s, in the first only.
     hats: Vec<B::Vector>,
     /// The residual's norm in units of the norm that the monitor watches.
     unit: f64,
-    /// ||s|| of the half step that ended the last segment, where the monitor has not recorded it.
+    /// ||s|| of the half step that ended the last segment, if the monitor has not recorded it.
     half: Option<f64>,
     monitor: Option<B::Monitor>,
     graphs: Graphs<B>,
@@ -67,8 +71,8 @@ impl<T: Real, B: Backend<T>> fmt::Debug for BiCgStab<T, B> {
 }
 
 impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
-    /// Preconditioned from the right. Five vectors; two more are allocated by the first solve with a preconditioner, and a monitor by the
-    /// first solve.
+    /// A workspace with the preconditioner on the right. It has five vectors. The first solve allocates a monitor, and
+    /// two more vectors if there is a preconditioner.
     ///
     /// # Errors
     /// Out of memory.
@@ -76,11 +80,14 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
         Self::with(be, n, Placement::Right)
     }
 
-    /// As [`BiCgStab::new`], preconditioned where it is asked for; from the left one vector more in place of two. From the right the
-    /// method is flexible as it is. From the left the history holds the norm of M^-1 r over what it began a segment with, times the true
-    /// residual there; its squares have to be in range, as those of the residual are by scaling.
+    /// As [`BiCgStab::new`], with the preconditioner on the given side.
+    ///
+    /// From the left, the first solve allocates one more vector instead of two. From the right, the method is flexible.
+    /// From the left, the history holds the norm of M^-1 r relative to the start of the segment, times the true
+    /// residual there. The squares of these norms must be in range.
     ///
     /// # Errors
+    /// Out of memory.
     /// Out of memory.
     pub fn with(be: &B, n: usize, placement: Placement) -> Result<Self> {
         let scalar = || be.scalar(T::zero());
@@ -114,7 +121,7 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
 entry!(BiCgStab, bicgstab, "BiCGStab", BicgstabSteps);
 
 impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
-    /// r <- M^-1 r, with the monitor and the pace in its units; the end of the segment where nothing can be begun with that.
+    /// r <- M^-1 r, and monitor and pace in its units. Returns the end of the segment if no iteration can begin.
     fn turn_left(
         &mut self,
         be: &B,
@@ -139,9 +146,9 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
     }
 }
 
-/// What a preconditioner needs.
+/// The vectors that a preconditioner needs.
 enum Hats<'a, V> {
-    /// There is none.
+    /// No preconditioner.
     None,
     /// M^-1 p and M^-1 s.
     Right(&'a mut V, &'a mut V),
@@ -164,8 +171,8 @@ struct Iteration<'a, T: Real, B: Backend<T>> {
     monitor: &'a mut B::Monitor,
 }
 
-// SAFETY: one fixed sequence; `hats` are of one kind for as long as the step lives. Its vectors, scalars and monitor are
-// borrowed, A and M are borrowed and keep their own buffers by the contracts of their traits.
+// SAFETY: one fixed sequence; `hats` keeps its kind while the step lives. Its vectors, scalars and monitor are
+// borrowed. A and M are borrowed and keep their buffers by the contracts of their traits.
 unsafe impl<T: Real, B: BicgstabSteps<T>> Step<B> for Iteration<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
@@ -209,7 +216,8 @@ unsafe impl<T: Real, B: BicgstabSteps<T>> Step<B> for Iteration<'_, T, B> {
             rho, rv, ts, tt, p: p_hat, s: s_hat, t, shadow, x, r, rr, rho_next          // x = x + alpha p^ + omega s^
         }, monitor)?;
                                                                                         // r = s - omega t, r'r, r0'r
-                                                                                        // ||r|| small enough? rho next != 0
+                                                                                        // ||r|| small enough? rho next
+                                                                                        // != 0
         be.bicgstab_direction(BicgstabDirection {
             r, v, rho_next, rv, tt, ts, rho, p                                          // beta = rho next / rho alpha / omega
         }, monitor)
@@ -218,9 +226,12 @@ unsafe impl<T: Real, B: BicgstabSteps<T>> Step<B> for Iteration<'_, T, B> {
     }
 }
 
-impl<T: Real, B: BicgstabSteps<T>> Watched<B> for Iteration<'_, T, B> {
+impl<T: Real, B: BicgstabSteps<T>> Watched<T, B> for Iteration<'_, T, B> {
     fn monitor(&self) -> &B::Monitor {
         self.monitor
+    }
+    fn x(&self) -> &B::Vector {
+        self.x
     }
     fn leap(&mut self, be: &B, count: usize) -> Result<bool> {
         let Self { a, x, r, shadow, p, v, t, scalars, hats: Hats::None, monitor, .. } = self else {
@@ -236,7 +247,8 @@ impl<T: Real, B: BicgstabSteps<T>> Watched<B> for Iteration<'_, T, B> {
 
 impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
     const NAME: &'static str = "bicgstab";
-    /// The first is answered by a new shadow residual, should that fail at once the second by a tilted one, and there is no third answer.
+    /// The first breakdown gets a new shadow residual. If that fails at once, the second gets a tilted one. There is no
+    /// third attempt.
     const FRUITLESS: usize = 3;
 
     fn len(&self) -> usize {
@@ -269,11 +281,14 @@ impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
             return Ok(end);
         }
         let unit = self.unit;
-        let look = &mut |latest: Latest| look(Latest { residual: latest.residual.map(|norm| norm * unit), ..latest });
+        let look = &mut |latest: Latest, x: Option<&B::Vector>| {
+            look(Latest { residual: latest.residual.map(|norm| norm * unit), ..latest }, x)
+        };
         let Self { r, shadow: r0, p, v, t, scalars, hats, graphs, .. } = self;
         be.copy(None, r, r0)?;
         if shadow == Shadow::Tilted {
-            // v is still A M^-1 r (M^-1 A r from the left) of the segment that found r'v = 0, up to a factor; with it r0'r = r'r and r0'v > 0.
+            // v is still A M^-1 r (M^-1 A r from the left) of the segment that found r'v = 0, up to a factor. With it
+            // r0'r = r'r and r0'v > 0.
             let tilt = norm(be, r, t, &mut scalars.rr)?.over(norm(be, v, t, &mut scalars.rr)?);
             if tilt.is_finite() {
                 be.axpby(None, Coeff::host(T::from_f64(tilt)), v, Coeff::one(), r0)?;
@@ -289,7 +304,8 @@ impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
             _ => Hats::None,
         };
         let step = Iteration { a, m, x: &mut *x, r, shadow: r0, p, v, t, scalars, hats: by, monitor };
-        // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
+        // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; everything else belongs to
+        // this workspace.
         let mut end = unsafe { segments::repeat(be, step, graphs, pace, rhythm, look) }?;
         let half = [Stop::ConvergedHalf, Stop::Zero(Quantity::Stabilizer), Stop::Zero(Quantity::Omega)];
         let half = half.iter().any(|&stop| end.cause == Cause::Stop(stop));
@@ -297,7 +313,7 @@ impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
             let p_hat = if wanted == 2 { &hats[0] } else { p };
             be.axpby(None, Coeff::ratio(&scalars.rho, &scalars.rv), p_hat, Coeff::one(), x)?; // x = x + alpha p^
         }
-        // The monitor counts whole iterations only. An iteration that ends in its middle counts as well, with ||s|| for its norm.
+        // The monitor counts only whole iterations. One that ends in its middle counts too, with ||s|| as its norm.
         end.iterations += match end.cause {
             Cause::Stop(Stop::NotFinite(Quantity::Residual)) => {
                 usize::from(!be.download_scalar(&scalars.ss)?.is_finite())

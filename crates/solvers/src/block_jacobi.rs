@@ -1,14 +1,17 @@
-//! Block Jacobi: M is A's diagonal of dense blocks, held as its inverse.
+//! Block Jacobi: M is the block diagonal of A, stored as its inverse.
 //!
-//! Layout: the inverted blocks are the diagonal of a BSR matrix of the same block size, which is applied as any other; the last block may
-//! be smaller. On a GPU sizes 2, 3, 4, 5, 6 and 8 have kernels of their own.
-//! Cost: an application reads block_dim values a row; two passes over vectors of n. To make it, block_dim^2 operations a row, on the host,
-//! in f64.
-//! Order: blocks are inverted by Gauss-Jordan elimination with row pivoting, without fused operations, and each entry of the inverse is
-//! rounded once: the same bits on every machine, which a factorisation tuned to the machine's vectors would not give. The product has the
-//! order of [`Spmv`] for BSR.
-//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 4.1.1; Golub & Van Loan, Matrix Computations, 2013,
-//! section 3.4.
+//! Layout: the inverted blocks are the diagonal of a BSR matrix of the same block size; the last block may be smaller.
+//! On a GPU, sizes 2, 3, 4, 5, 6 and 8 have kernels of their own.
+//!
+//! Cost: an application reads block_dim values per row and passes twice over vectors of n. The set-up does block_dim^2
+//! operations per row on the host, in f64.
+//!
+//! Order: Gauss-Jordan elimination with row pivoting, without fused operations, inverts the blocks, and each entry of
+//! the inverse is rounded once. So the bits are the same on every machine, unlike those of a factorisation tuned to
+//! vector units. The product has the order of [`Spmv`] for BSR.
+//!
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 4.1.1; Golub & Van Loan, Matrix
+//! Computations, 2013, section 3.4.
 
 use std::fmt;
 
@@ -17,22 +20,22 @@ use spandrel_formats::{Bsr, Csr, Offset, Real};
 
 use crate::{Error, Result};
 
-/// The largest block: an inverse of this size takes a million operations, more would belong into a factorisation.
+/// The largest block. An inverse of this size takes a million operations; larger blocks call for a factorisation.
 pub const MAX_BLOCK_DIM: usize = 128;
 
-/// M = the blocks on A's diagonal. See the module's head.
+/// The block Jacobi preconditioner. See the module's head.
 pub struct BlockJacobi<T: Real, B: Load<Bsr<T>>> {
     inverses: Mat<B, Bsr<T>>,
     places: Places,
 }
 
-/// Where the entries inside the blocks come from and go.
+/// Where the entries inside the blocks are in A and among the blocks.
 #[derive(Clone, Debug)]
 struct Places {
     n: usize,
     block_dim: usize,
     nnz: usize,
-    /// Position among A's values, position among the blocks', of each entry.
+    /// Position of each entry among A's values and among those of the blocks.
     entries: Vec<(Offset, u64)>,
 }
 
@@ -46,22 +49,26 @@ impl<T: Real, B: Load<Bsr<T>>> fmt::Debug for BlockJacobi<T, B> {
 }
 
 impl<T: Real, B: Spmv<Bsr<T>>> BlockJacobi<T, B> {
-    /// Inverts the blocks of `block_dim` rows on the diagonal of a square matrix and brings them onto the device.
+    /// Inverts the diagonal blocks of `block_dim` rows of a square matrix and loads them onto the device.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::Parameter`] unless `block_dim` is 1 up to [`MAX_BLOCK_DIM`]; [`Error::Block`] with the first row of the
-    /// first block that is singular, holds an infinity or NaN, or has an inverse that does; a backend that fails.
+    /// [`Error::NotSquare`]; [`Error::Parameter`] unless `block_dim` is between 1 and [`MAX_BLOCK_DIM`];
+    /// [`Error::Block`] with the first row of the first block that is singular or not finite, or whose inverse is not;
+    /// a backend that fails.
     pub fn new(be: &B, csr: &Csr<T>, block_dim: usize) -> Result<Self> {
         let places = Places::of(csr, block_dim)?;
         let inverses = Mat::load(be, places.inverted(csr.values())?)?;
         Ok(Self { inverses, places })
     }
 
-    /// Inverts the blocks of new values on the pattern of the old, in stored order: the bits of a preconditioner made anew, at a new
-    /// address. Allocates; blocks; may not be recorded.
+    /// Inverts the blocks of new values on the same pattern, in stored order. The bits are those of a new
+    /// preconditioner; the address is new.
+    ///
+    /// Allocates. Blocks. Must not be recorded.
     ///
     /// # Errors
-    /// [`Error::Pattern`] for another number of values; as [`BlockJacobi::new`]. After an error everything is as before.
+    /// [`Error::Pattern`] for another number of values; as [`BlockJacobi::new`]. After an error everything is as
+    /// before.
     pub fn update(&mut self, be: &B, values: &[T]) -> Result<()> {
         if values.len() != self.places.nnz {
             return Err(Error::Pattern { found: values.len(), expected: self.places.nnz });
@@ -92,7 +99,7 @@ impl Places {
             let cols = csr.row(i).0;
             let begin = cols.partition_point(|&j| (j as usize) < first);
             let end = cols.partition_point(|&j| (j as usize) < first + block_dim);
-            // Blocks before this one, rows before this one in it.
+            // Blocks before this one, and rows before this one in its block.
             let row = (first + i % block_dim) as u64 * block_dim as u64;
             let place = |at: usize| (csr.row_ptr()[i] + at as Offset, row + u64::from(cols[at]) - first as u64);
             entries.extend((begin..end).map(place));
@@ -100,7 +107,7 @@ impl Places {
         Ok(Self { n, block_dim, nnz: csr.nnz(), entries })
     }
 
-    /// The blocks' inverses as a matrix.
+    /// The inverses of the blocks as a matrix.
     fn inverted<T: Real>(&self, values: &[T]) -> Result<Bsr<T>> {
         let (n, b) = (self.n, self.block_dim);
         let blocks = n.div_ceil(b);
@@ -120,9 +127,9 @@ impl Places {
 
 /// Work space for one block.
 struct Inversion {
-    /// The block beside the identity, row-major.
+    /// The block and the identity side by side, row-major.
     rows: Vec<f64>,
-    /// The largest magnitude that each row began with.
+    /// The initial largest magnitude of each row.
     largest: Vec<f64>,
 }
 
@@ -133,7 +140,8 @@ impl Inversion {
 
     /// Replaces the leading m x m part of a block, whose rows are `stride` apart, by its inverse.
     ///
-    /// A pivot is none where it is at most the unit roundoff times the largest entry of its row: what is left of it may be rounding alone.
+    /// A pivot of at most the unit roundoff times the largest entry of its row counts as zero: what is left of it may
+    /// be rounding.
     fn invert<T: Real>(&mut self, block: &mut [T], stride: usize, m: usize) -> std::result::Result<(), &'static str> {
         let width = 2 * m;
         let rows = &mut self.rows[..m * width];
@@ -151,7 +159,7 @@ impl Inversion {
         }
         for k in 0..m {
             let size = |r: usize| rows[r * width + k].abs();
-            // The first of equals.
+            // The first of equal candidates.
             let p = (k..m).fold(k, |best, r| if size(r) > size(best) { r } else { best });
             if size(p) <= f64::UNIT_ROUNDOFF * self.largest[p] {
                 return Err("singular");
@@ -185,7 +193,7 @@ impl Inversion {
     }
 }
 
-// SAFETY: the matrix is replaced by `update` alone, for which it is borrowed mutably; else it is an operator.
+// SAFETY: only `update` replaces the matrix, and it borrows mutably; otherwise it is an operator.
 unsafe impl<T: Real, B: Spmv<Bsr<T>>> Preconditioner<T, B> for BlockJacobi<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.places.n)

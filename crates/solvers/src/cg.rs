@@ -1,10 +1,13 @@
-//! The method of conjugate gradients for symmetric positive definite systems.
+//! The conjugate gradient method for symmetric positive definite systems.
 //!
-//! Cost of an iteration beyond A's storage, in passes over vectors of n: 11 without a preconditioner (q: 2, update: 6, direction: 3), 14
-//! with Jacobi. The trace tests count it. A device that puts x's step off to the direction does with one less.
-//! Order: that of the backend's operations; the same bits recorded or plain, for any `check_every`.
-//! Reference: Hestenes & Stiefel 1952, Methods of conjugate gradients for solving linear systems; preconditioned as in Saad, Iterative
-//! Methods for Sparse Linear Systems, 2003, algorithm 9.1.
+//! Cost per iteration beyond A's storage, in passes over vectors of n: 11 without a preconditioner (q: 2, update: 6,
+//! direction: 3), 14 with Jacobi. The trace tests check this. A device that postpones the step of x to the direction
+//! needs one less.
+//!
+//! Order: that of the backend's operations; the same bits recorded or not, for any `check_every`.
+//!
+//! Reference: Hestenes & Stiefel 1952, Methods of conjugate gradients for solving linear systems; preconditioned as in
+//! Saad, Iterative Methods for Sparse Linear Systems, 2003, algorithm 9.1.
 
 use std::fmt;
 
@@ -25,7 +28,7 @@ pub struct Cg<T: Real, B: Backend<T>> {
     pq: B::Scalar,
     rr: B::Scalar,
     rz: B::Scalar,
-    /// z and the next r'z: only where there is a preconditioner.
+    /// z and the next r'z, if there is a preconditioner.
     z: Option<(B::Vector, B::Scalar)>,
     monitor: Option<B::Monitor>,
     graphs: Graphs<B>,
@@ -38,7 +41,8 @@ impl<T: Real, B: Backend<T>> fmt::Debug for Cg<T, B> {
 }
 
 impl<T: Real, B: Backend<T>> Cg<T, B> {
-    /// Three vectors; a fourth is allocated by the first solve with a preconditioner, and a monitor by the first solve.
+    /// A workspace with three vectors. The first solve allocates a monitor, and a fourth vector if there is a
+    /// preconditioner.
     ///
     /// # Errors
     /// Out of memory.
@@ -75,8 +79,8 @@ struct Iteration<'a, T: Real, B: Backend<T>> {
     monitor: &'a mut B::Monitor,
 }
 
-// SAFETY: one fixed sequence; `z` is there or not for as long as the step lives. Its vectors, scalars and monitor are borrowed
-// mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
+// SAFETY: one fixed sequence; `z` is present or absent while the step lives. Its vectors, scalars and monitor are
+// borrowed mutably. A and M are borrowed and keep their buffers by the contracts of their traits.
 unsafe impl<T: Real, B: CgSteps<T>> Step<B> for Iteration<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
@@ -99,9 +103,12 @@ unsafe impl<T: Real, B: CgSteps<T>> Step<B> for Iteration<'_, T, B> {
     }
 }
 
-impl<T: Real, B: CgSteps<T>> Watched<B> for Iteration<'_, T, B> {
+impl<T: Real, B: CgSteps<T>> Watched<T, B> for Iteration<'_, T, B> {
     fn monitor(&self) -> &B::Monitor {
         self.monitor
+    }
+    fn x(&self) -> &B::Vector {
+        self.x
     }
     fn leap(&mut self, be: &B, count: usize) -> Result<bool> {
         let Self { a, x, r, p, q, pq, rr, rz, z, monitor, .. } = self;
@@ -149,7 +156,8 @@ impl<T: Real, B: CgSteps<T>> Method<T, B> for Cg<T, B> {
             Some(pair)
         };
         let step = Iteration { a, m, x, r, p, q, pq, rr, rz, z, monitor };
-        // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; the rest is this workspace's own.
+        // SAFETY: the graphs are cleared before a solve with another A, M, x or monitor; everything else belongs to
+        // this workspace.
         unsafe { segments::repeat(be, step, graphs, pace, rhythm, look) }
     }
 }

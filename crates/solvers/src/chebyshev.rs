@@ -1,31 +1,33 @@
-//! Chebyshev iteration as a preconditioner: a fixed polynomial in D^-1 A, for symmetric positive definite matrices with a positive diagonal.
+//! A Chebyshev polynomial as a preconditioner, for symmetric positive definite matrices with a positive diagonal.
 //!
-//! z <- p(D^-1 A) D^-1 r, where 1 - t p(t) is the Chebyshev polynomial of degree k that is smallest on [b / 30, b], scaled to 1 at t = 0. b is
-//! the largest row sum of |D^-1 A|, which bounds its eigenvalues (Gershgorin), so nothing is estimated. |1 - t p(t)| < 1 for
-//! 0 < t <= b, so p is positive there and M stays symmetric positive definite, whatever k is. Nothing waits for anything but the
-//! products: every row goes at once.
+//! z <- p(D^-1 A) D^-1 r, where 1 - t p(t) is the Chebyshev polynomial of degree k that is smallest on [b / 30, b],
+//! scaled to 1 at t = 0. b is the largest row sum of |D^-1 A|. It bounds the eigenvalues (Gershgorin), so nothing is
+//! estimated. For 0 < t <= b, |1 - t p(t)| < 1, so p is positive there, and M stays symmetric positive definite for
+//! every k. Only products wait, and in a product all rows run at once.
 //!
-//! Layout: A in CSR, 1/d. Cost: k - 1 products with A and k (5 passes) over vectors of n; three vectors of n.
+//! Layout: A in CSR, 1/d. Cost: k - 1 products with A and 5 k passes over vectors of n; three vectors of n.
+//!
 //! Order: that of [`Spmv`] for CSR.
-//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, algorithm 12.1; Adams, Brezina, Hu & Tuminaro 2003, Parallel
-//! multigrid smoothing: polynomial versus Gauss-Seidel, for the interval.
+//!
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, algorithm 12.1; Adams, Brezina, Hu & Tuminaro
+//! 2003, Parallel multigrid smoothing: polynomial versus Gauss-Seidel, for the interval.
 
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Coeff, Gate, Load, Mat, Order, Preconditioner, Spmv, UpdateValues};
+use spandrel_backend::{Backend, Coeff, Gate, Mat, Operator, Order, Preconditioner, Spmv, UpdateValues};
 use spandrel_formats::{Csr, Real};
 
 use crate::pool::Pool;
-use crate::precond::inverse_diagonal;
+use crate::precond::inverse;
 use crate::{Error, Result};
 
-/// The interval ends at this share of its upper end: the slower part of the spectrum is left to the iteration around it.
+/// The ratio of the interval's ends. The slower part of the spectrum is left to the surrounding iteration.
 const RATIO: f64 = 30.0;
 
 /// M^-1 by a Chebyshev polynomial. See the module's head.
-pub struct Chebyshev<T: Real, B: Load<Csr<T>> + Backend<T>> {
-    a: Mat<B, Csr<T>>,
+pub struct Chebyshev<T: Real, B: Backend<T>, A = Mat<B, Csr<T>>> {
+    a: A,
     inv_diag: B::Vector,
     n: usize,
     degree: usize,
@@ -34,7 +36,7 @@ pub struct Chebyshev<T: Real, B: Load<Csr<T>> + Backend<T>> {
     scratch: Pool<Scratch<B::Vector>>,
 }
 
-/// The residual, D^-1 times it, and the step.
+/// The residual, D^-1 times the residual, and the step.
 struct Scratch<V> {
     residual: V,
     scaled: V,
@@ -47,7 +49,7 @@ impl<V> Scratch<V> {
     }
 }
 
-impl<T: Real, B: Load<Csr<T>> + Backend<T>> fmt::Debug for Chebyshev<T, B> {
+impl<T: Real, B: Backend<T>, A> fmt::Debug for Chebyshev<T, B, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Chebyshev")
             .field("n", &self.n)
@@ -58,7 +60,8 @@ impl<T: Real, B: Load<Csr<T>> + Backend<T>> fmt::Debug for Chebyshev<T, B> {
 }
 
 impl<T: Real, B: Spmv<Csr<T>>> Chebyshev<T, B> {
-    /// Bounds the spectrum and brings matrix and diagonal onto the device. `degree` is the number of terms, at least 1; degree 1 is Jacobi.
+    /// Bounds the spectrum and loads matrix and diagonal. `degree` is the number of terms, at least 1; degree 1 is
+    /// Jacobi.
     ///
     /// ```
     /// use spandrel_backend::{Backend, Mat};
@@ -74,12 +77,11 @@ impl<T: Real, B: Spmv<Csr<T>>> Chebyshev<T, B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::Parameter`] for degree 0; [`Error::Diagonal`] with the first row whose diagonal entry is not positive or
-    /// cannot be inverted; [`Error::NotFinite`] for an entry that is infinite or NaN; a backend that fails.
+    /// [`Error::NotSquare`]; [`Error::Parameter`] for degree 0; [`Error::Diagonal`] with the first row whose diagonal
+    /// entry is not positive or cannot be inverted; [`Error::NotFinite`] for an entry that is infinite or NaN; a
+    /// backend that fails.
     pub fn new(be: &B, a: impl Into<Arc<Csr<T>>>, degree: usize) -> Result<Self> {
-        if degree == 0 {
-            return Err(Error::Parameter { name: "degree", value: 0.0, range: "chebyshev has a degree of at least 1" });
-        }
+        expect_degree(degree)?;
         let a = a.into();
         let (inverse, bound) = scaled(&a)?;
         let (n, inv_diag) = (inverse.len(), be.upload(&inverse)?);
@@ -87,11 +89,13 @@ impl<T: Real, B: Spmv<Csr<T>>> Chebyshev<T, B> {
         Ok(Self { a: Mat::load(be, a)?, inv_diag, n, degree, bound, scratch })
     }
 
-    /// New values on the pattern of the old: the bits of a preconditioner made anew. Steps that were recorded before have the old interval.
-    /// Blocks; may not be recorded.
+    /// Takes new values on the same pattern. The bits are those of a new preconditioner.
+    ///
+    /// Steps that were recorded before keep the old interval. Blocks. Must not be recorded.
     ///
     /// # Errors
-    /// As [`Chebyshev::new`], and [`Error::Pattern`] for another number of entries; after an error of the matrix everything is as before.
+    /// As [`Chebyshev::new`], and [`Error::Pattern`] for another number of entries. After an error of the matrix
+    /// everything is as before.
     pub fn update(&mut self, be: &B, a: &Csr<T>) -> Result<()>
     where
         B: UpdateValues<Csr<T>>,
@@ -106,6 +110,29 @@ impl<T: Real, B: Spmv<Csr<T>>> Chebyshev<T, B> {
         Ok(())
     }
 
+    /// Whether it has the same bits on every backend.
+    pub fn is_stored_order(&self, be: &B) -> bool {
+        Spmv::<Csr<T>>::order(be) == Order::Stored
+    }
+}
+
+impl<T: Real, B: Backend<T>, A: Operator<T, B>> Chebyshev<T, B, A> {
+    /// Over any operator A with a positive diagonal. `inverse` holds 1 / a_ii, on one rank of a distributed solve those
+    /// of the rank's rows; `bound` is at least as large as every eigenvalue of D^-1 A, such as the largest row sum of
+    /// |D^-1 A|.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] for degree 0, and for a bound that is not positive and finite; a backend that fails.
+    pub fn over(be: &B, a: A, inverse: &[T], bound: f64, degree: usize) -> Result<Self> {
+        expect_degree(degree)?;
+        let inv_diag = be.upload(inverse)?;
+        let n = be.len(&inv_diag);
+        if n > 0 && !(bound > 0.0 && bound.is_finite()) {
+            return Err(Error::Parameter { name: "bound", value: bound, range: "a bound on eigenvalues is positive" });
+        }
+        Ok(Self { a, inv_diag, n, degree, bound, scratch: Pool::new(Scratch::new(be, n)?) })
+    }
+
     /// Terms of the polynomial.
     pub fn degree(&self) -> usize {
         self.degree
@@ -115,34 +142,55 @@ impl<T: Real, B: Spmv<Csr<T>>> Chebyshev<T, B> {
     pub fn bound(&self) -> f64 {
         self.bound
     }
+}
 
-    /// Whether it has the same bits on every backend.
-    pub fn is_stored_order(&self, be: &B) -> bool {
-        Spmv::<Csr<T>>::order(be) == Order::Stored
+fn expect_degree(degree: usize) -> Result<()> {
+    if degree == 0 {
+        return Err(Error::Parameter { name: "degree", value: 0.0, range: "chebyshev has a degree of at least 1" });
     }
+    Ok(())
 }
 
 /// 1 / a_ii for each row, and the largest row sum of |D^-1 A|, in f64.
 fn scaled<T: Real>(a: &Csr<T>) -> Result<(Vec<T>, f64)> {
-    let inverse = inverse_diagonal(a)?;
-    let mut bound = 0.0f64;
-    for (row, &inverse) in inverse.iter().enumerate() {
+    if a.nrows() != a.ncols() {
+        return Err(Error::NotSquare { solver: "chebyshev", nrows: a.nrows(), ncols: a.ncols() });
+    }
+    scaled_rows((0..a.nrows()).map(|row| {
+        let (cols, values) = a.row(row);
+        (cols.binary_search(&(row as u32)).ok(), cols, values)
+    }))
+}
+
+/// 1 / a_ii for each of these rows, and the largest row sum of |D^-1 A|, in f64. A row is the place of its diagonal
+/// entry, its columns and its values. The sum of a row is taken in stored order.
+///
+/// # Errors
+/// [`Error::Diagonal`] and [`Error::NotFinite`], rows counted from the first that is given.
+pub fn scaled_rows<'r, T: Real, J: Copy + Into<u64> + 'r>(
+    rows: impl IntoIterator<Item = (Option<usize>, &'r [J], &'r [T])>,
+) -> Result<(Vec<T>, f64)> {
+    let (mut inverses, mut bound) = (Vec::new(), 0.0f64);
+    for (row, (diagonal, cols, values)) in rows.into_iter().enumerate() {
+        let inverse = inverse(row, diagonal.map(|at| values[at]))?;
         if inverse <= T::zero() {
             return Err(Error::Diagonal { row, found: "negative" });
         }
-        let (cols, values) = a.row(row);
         if let Some(k) = values.iter().position(|v| !v.is_finite()) {
             let found = if values[k].is_nan() { "NaN" } else { "infinite" };
-            return Err(Error::NotFinite { row, column: cols[k] as usize, found });
+            let column: u64 = cols[k].into();
+            return Err(Error::NotFinite { row, column: column as usize, found });
         }
         bound = bound.max(values.iter().map(|v| v.as_f64().abs()).sum::<f64>() * inverse.as_f64());
+        inverses.push(inverse);
     }
-    Ok((inverse, bound))
+    Ok((inverses, bound))
 }
 
-// SAFETY: which operations are enqueued depends on `degree` and `bound`, which change only while nothing borrows the preconditioner. Its
-// buffers are those of `a`, `inv_diag` and `scratch`, which are neither replaced nor lent out.
-unsafe impl<T: Real, B: Spmv<Csr<T>>> Preconditioner<T, B> for Chebyshev<T, B> {
+// SAFETY: which operations are enqueued depends on `degree` and `bound`, which change only while nothing borrows the
+// preconditioner. Its buffers are those of `a` by the contract of `Operator`, `inv_diag` and `scratch`, which are
+// neither replaced nor lent out.
+unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>> Preconditioner<T, B> for Chebyshev<T, B, A> {
     fn len(&self) -> Option<usize> {
         Some(self.n)
     }
@@ -158,8 +206,7 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>> Preconditioner<T, B> for Chebyshev<T, B> {
         let mut rho = 1.0 / sigma;
         for _ in 1..self.degree {
             let next = 1.0 / (2.0 * sigma - rho);
-            be.copy(gate, r, residual)?;
-            self.a.spmv(be, gate, host(-1.0), z, Coeff::one(), residual)?;                 // w = r - A z
+            self.a.residual(be, gate, r, z, residual)?;                                    // w = r - A z
             be.hadamard(gate, &self.inv_diag, residual, scaled)?;                          // D^-1 w
             be.axpby(gate, host(2.0 * next / delta), scaled, host(next * rho), step)?;     // d = rho' rho d + 2 rho'/delta D^-1 w
             be.axpby(gate, Coeff::one(), step, Coeff::one(), z)?;                          // z = z + d

@@ -1,4 +1,4 @@
-//! The solver and preconditioner that `auto` stands for, with the reason.
+//! The method and preconditioner that `auto` takes, with the reason.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use spandrel_formats::{Csr, NotInvertible, Real, Survey};
 
 use crate::{Method, Precond};
 
-/// What was chosen, and why, in a sentence.
+/// A method and a preconditioner, each with a reason in a sentence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The method.
@@ -17,20 +17,21 @@ pub struct Choice {
     pub precond: Precond,
     /// Why this preconditioner.
     pub precond_why: Cow<'static, str>,
-    /// The preconditioner without a factorisation, for where that of `precond` breaks down.
+    /// A preconditioner without a factorisation, in case that of `precond` breaks down.
     pub plain: Precond,
 }
 
 impl Method {
-    /// Chooses for a matrix: CG where it is symmetric ([`Csr::is_symmetric`]) with a positive diagonal, least squares where it is not
-    /// square, else BiCGStab; the preconditioner is [`Precond::choose`]'s for that method. O(nnz log(row)).
+    /// Chooses a method for a matrix. CG for a symmetric matrix ([`Csr::is_symmetric`]) with a positive diagonal, least
+    /// squares for one that is not square, else BiCGStab.
     ///
-    /// A symmetric matrix with a positive diagonal may still be indefinite; CG then says so.
+    /// [`Precond::choose`] chooses the preconditioner for that method. O(nnz log(row)). A symmetric matrix with a
+    /// positive diagonal may still be indefinite; CG then says so.
     pub fn choose<T: Real>(csr: &Csr<T>) -> Choice {
         Self::choose_by(&Survey::of(csr), csr.nrows() == csr.ncols())
     }
 
-    /// As [`Method::choose`] of a matrix that has been looked at.
+    /// As [`Method::choose`], for a matrix that was surveyed already.
     pub fn choose_by(survey: &Survey, square: bool) -> Choice {
         let (solver, solver_why) = if !square {
             (Method::Direct, "the matrix is not square, so the answer is one of least squares")
@@ -47,14 +48,16 @@ impl Method {
 }
 
 impl Precond {
-    /// Chooses for a method and a matrix that is symmetric or not, with the reason and what to take where a factorisation breaks down:
-    /// IC(0) where the matrix is symmetric with a positive diagonal, ILU(0) for the methods that need no symmetric preconditioner, where
-    /// the diagonal has no zero; else Jacobi, else none. O(n log(row)).
+    /// Chooses a preconditioner for a method and a matrix, with the reason and a substitute in case the factorisation
+    /// breaks down.
+    ///
+    /// IC(0) for a symmetric matrix with a positive diagonal. ILU(0) if the method needs no symmetric preconditioner
+    /// and the diagonal has no zero. Else Jacobi, else none. O(n log(row)).
     pub fn choose<T: Real>(csr: &Csr<T>, solver: Method, symmetric: bool) -> (Self, Cow<'static, str>, Self) {
         Self::of(solver, symmetric, NotInvertible::first(csr), csr.diagonal_holds(|d| d > T::zero()))
     }
 
-    /// As [`Precond::choose`] for a matrix that has been looked at.
+    /// As [`Precond::choose`], for a matrix that was surveyed already.
     pub fn choose_by(survey: &Survey, solver: Method) -> (Self, Cow<'static, str>, Self) {
         Self::of(solver, survey.symmetric, survey.not_invertible, survey.positive_diagonal)
     }

@@ -1,12 +1,18 @@
-//! The outer loop of every solve by corrections: residuals and x in the element type of the matrix, corrections from whoever finds them.
+//! The outer loop of every solve by corrections: it computes residuals and x in the element type of the matrix, and any
+//! solver finds the corrections.
 //!
-//! r <- b - A x; d ~ A^-1 r from any solver, to a loose tolerance; x <- x + d. [`crate::Refine`] finds d in f32; a solver may also find it
-//! in a scaled or matched system.
+//! r <- b - A x; d ~ A^-1 r from any solver, to a loose tolerance; x <- x + d. [`crate::Refine`] finds d in f32; a
+//! solver may also find it in a scaled or matched system.
 //!
-//! Invariants: `converged` is only said of the recomputed residual. A correction that does not lower it is not added, so x never gets
-//! worse. A correction that does not halve it ends the solve: as stagnated if the solver within was content, else with its word.
-//! Cost beyond the solves within: per correction one product, about ten passes over vectors and two waits; three vectors of n.
-//! Order: that of the operations; the same bits recorded or plain.
+//! Invariants: `converged` always refers to the recomputed residual. A correction that does not lower it is not added,
+//! so x never gets worse. A correction that does not halve it ends the solve: as stagnated if the inner solver
+//! converged, else with the inner solver's status.
+//!
+//! Cost beyond the inner solves: per correction one product, about ten passes over vectors and two waits; three vectors
+//! of n.
+//!
+//! Order: that of the operations; the same bits recorded or not.
+//!
 //! Reference: Wilkinson 1963, Rounding errors in algebraic processes.
 
 use std::fmt;
@@ -19,7 +25,7 @@ use crate::options::Watcher;
 use crate::segments::expect_operands;
 use crate::{Error, Options, Outcome, Progress, Result, Status};
 
-/// A correction is fruitful if it halves the residual, as in [`crate::direct`].
+/// A correction is worth continuing if it halves the residual, as in [`crate::direct`].
 pub(crate) const FRUITFUL: f64 = 0.5;
 
 /// The workspace of solves by corrections for n unknowns: allocated once, used for any number of solves.
@@ -38,7 +44,7 @@ impl<T: Real, B: Backend<T>> fmt::Debug for Corrections<T, B> {
 }
 
 impl<T: Real, B: Backend<T>> Corrections<T, B> {
-    /// Three vectors.
+    /// A workspace with three vectors.
     ///
     /// # Errors
     /// Out of memory.
@@ -46,18 +52,19 @@ impl<T: Real, B: Backend<T>> Corrections<T, B> {
         Ok(Self { n, r: be.zeros(n)?, d: be.zeros(n)?, spare: be.zeros(n)?, scalar: be.scalar(T::zero())? })
     }
 
-    /// Solves A x = b from the x given (n elements, as b). Blocks.
+    /// Solves A x = b from the given x (n elements, like b). Blocks.
     ///
-    /// `correct(be, r, d, options, watcher)` writes to d what should be added to x; its options hold the relative tolerance that the
-    /// correction needs, `inner_rtol` or looser for the last one. It is told the progress through its watcher, whose residuals are
-    /// relative to r. `watcher` is called before each correction and at each look of the solver within; it can interrupt.
+    /// `correct(be, r, d, options, watcher)` writes to d the correction of x. Its options hold the relative tolerance
+    /// that the correction needs, `inner_rtol` or looser for the last one. It reports its progress through its watcher,
+    /// with residuals relative to r. `watcher` is called before each correction and at each look of the inner solver;
+    /// it can interrupt.
     ///
-    /// Iterations, their limit and the history are those of the solves within. Restarts are theirs and the corrections after the first. As
-    /// many corrections are allowed beyond the first as `options` has restarts.
+    /// Iterations, their limit and the history are those of the inner solves. Restarts are theirs plus the corrections
+    /// after the first. `options.max_restarts` limits the corrections after the first.
     ///
     /// # Errors
-    /// Sizes that contradict each other, options out of range, a backend that fails, errors of `correct`. Everything that the numbers do
-    /// is in the [`Outcome`].
+    /// Sizes that contradict each other, options out of range, a backend that fails, errors of `correct`. Numerical
+    /// failures are in the [`Outcome`].
     pub fn solve_watched<C>(
         &mut self,
         be: &B,
@@ -128,7 +135,7 @@ impl<T: Real, B: Backend<T>> Corrections<T, B> {
             };
             let mut look = |progress: Progress| tell(progress.iterations, now * progress.residual);
             let found = correct(be, r, d, &within, &mut look)?;
-            // What the solve within did is done, whatever becomes of its answer.
+            // The inner solve has run, whether its answer is used or not.
             outcome.iterations += found.iterations;
             outcome.restarts += found.restarts + usize::from(corrections > 0);
             outcome.residual = now * found.residual;
@@ -138,7 +145,7 @@ impl<T: Real, B: Backend<T>> Corrections<T, B> {
             }
             corrections += 1;
 
-            // x + d, and the truth about it.
+            // x + d, and its true residual.
             be.axpby(None, Coeff::one(), x, Coeff::one(), d)?;
             a.residual(be, None, b, d, r)?;
             r_norm = norm::<T, B>(be, r, spare, scalar)?;
@@ -161,7 +168,7 @@ impl<T: Real, B: Backend<T>> Corrections<T, B> {
         Ok(outcome)
     }
 
-    /// Sizes of everything, once.
+    /// Checks all sizes once.
     fn check(&self, be: &B, a: &impl Operator<T, B>, b: &B::Vector, x: &B::Vector) -> Result<()> {
         let solver = "corrections";
         let (nrows, ncols) = a.shape();

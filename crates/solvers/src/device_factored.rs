@@ -1,11 +1,17 @@
-//! Preconditioners that are two triangular solves with factors that the device computes: the host does the symbolic phase and the
-//! analysis, from patterns alone, and never sees a value of the factors. Where rows mostly wait for each other the host does the numeric phase as well
-//! ([`DeviceFactors::by_host`]), beside the analysis, and the device has its result.
+//! Preconditioners that are two triangular solves with factors computed on the device.
 //!
-//! Order: that of [`spandrel_sptrsv::factor`], then that of the plan's solves: the bits of [`Factored`] with the same plan.
-//! Cost: a set-up of the host's symbolic phase, the longer of its analysis and the numeric phase, which need nothing of each other, and a pass
-//! over the factors into the plans' layouts. Beside the plans the device holds a second copy of the factors' values, so that a factorisation
-//! that breaks down leaves the preconditioner as it was, and their patterns where it computes them.
+//! The host does the symbolic phase and the analysis from patterns alone, and never sees a value of the factors. If
+//! rows mostly wait for each other, the host also does the numeric phase, in parallel with the analysis, and the device
+//! gets the result ([`DeviceFactors::by_host`]).
+//!
+//! Order: that of [`spandrel_sptrsv::factor`], then that of the plan's solves: the bits of [`Factored`] with the same
+//! plan.
+//!
+//! Cost: the host's symbolic phase, the longer of its analysis and the numeric phase, which are independent, and a pass
+//! over the factors into the plans' layouts. In addition to the plans the device holds a second copy of the factors'
+//! values. So a factorisation that breaks down leaves the preconditioner as it was. If the device computes the factors,
+//! it also holds their patterns.
+//!
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
 
 use std::fmt;
@@ -14,17 +20,17 @@ use std::sync::Arc;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Backend, Factorize, Gate, Load, Preconditioner, Sptrsv};
 use spandrel_formats::Csr;
-use spandrel_sptrsv::{Factor, Pattern, Plan};
+use spandrel_sptrsv::{Factor, Factors, Pattern, Plan};
 
 use crate::Result;
 use crate::factored::{Factored, Plans};
 
-/// Factors on a device, and what new ones are computed by: all of a set-up that needs no plan.
+/// Factors on a device, and what is needed to compute new ones: the part of the set-up that needs no plan.
 pub struct DeviceFactors<B: Factorize<F>, F: Factor> {
     factor: Arc<F>,
-    /// `None` where the host computes them.
+    /// `None` if the host computes them.
     symbolic: Option<<B as Load<F>>::Resident>,
-    /// Values of L and U as they are made.
+    /// Values of L and U in the order of computation.
     made: [<B as Backend<F::Value>>::Vector; 2],
     shift: f64,
 }
@@ -40,10 +46,10 @@ impl<B: Factorize<F>, F: Factor> fmt::Debug for DeviceFactors<B, F> {
 }
 
 impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
-    /// Factors values that are on the device there, in the stored order of the matrix that `factor` is the symbolic phase of. Blocks.
+    /// Factors values on the device, in the stored order of the matrix of the symbolic phase `factor`. Blocks.
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
+    /// [`crate::Error::Triangle`] with the row at which the factorisation breaks down; a backend that fails.
     pub fn new(be: &B, factor: Arc<F>, values: &B::Vector) -> Result<Self> {
         let symbolic = Load::<F>::load(be, Arc::clone(&factor))?;
         let mut factors = Self::unmade(be, factor, Some(symbolic))?;
@@ -51,8 +57,9 @@ impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
         Ok(factors)
     }
 
-    /// As [`DeviceFactors::new`] for values on the host, where they are factored, as new ones will be: sooner where
-    /// [`spandrel_sptrsv::Numeric::is_sooner_on_host`]. The same bits. Blocks.
+    /// As [`DeviceFactors::new`], but the host factors its values, now and at every update. The same bits. Blocks.
+    ///
+    /// This is faster if [`spandrel_sptrsv::Numeric::is_sooner_on_host`] says so.
     ///
     /// # Errors
     /// As [`DeviceFactors::new`].
@@ -68,7 +75,7 @@ impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
         Ok(Self { factor, symbolic, made, shift: 0.0 })
     }
 
-    /// Factors that are made, while another thread of the host does some work: the analysis, which needs no values.
+    /// Makes factors while another host thread does some work: the analysis, which needs no values.
     pub fn beside<R: Send>(make: impl FnOnce() -> Result<Self>, work: impl FnOnce() -> R + Send) -> (Result<Self>, R) {
         let mut done = None;
         let factors = rayon::in_place_scope(|scope| {
@@ -81,7 +88,7 @@ impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
         }
     }
 
-    /// Brings triangles that are planned onto the device. Their values are not those of the factors before [`DeviceFactored::of`].
+    /// Loads triangles with their plans. Their values are not those of the factors until [`DeviceFactored::of`].
     ///
     /// # Errors
     /// [`crate::Error::Triangle`] for triangles that are not of this factorisation; a backend that fails.
@@ -99,13 +106,29 @@ impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
             return self.update_here(be, &values);
         };
         let [lower, upper] = &mut self.made;
-        self.shift = be.factorize(symbolic, values, lower, upper)?;
+        match be.factorize(symbolic, values, lower, upper) {
+            Ok(shift) => self.shift = shift,
+            // A device refuses the pivots that the host may replace.
+            Err(spandrel_backend::Error::Triangle(error)) if error.is_pivot() => {
+                let values = be.download(values)?;
+                match self.factor.mended(&values) {
+                    Some(factors) => self.take(be, &factors?)?,
+                    None => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
         Ok(())
     }
 
     fn update_here(&mut self, be: &B, values: &[F::Value]) -> Result<()> {
         expect_len("factorize", "values", values.len(), self.factor.nnz_given())?;
-        let factors = self.factor.numeric(values)?;
+        let factors = self.factor.usable(values)?;
+        self.take(be, &factors)
+    }
+
+    /// Brings the host's factors onto the device.
+    fn take(&mut self, be: &B, factors: &Factors<F::Value>) -> Result<()> {
         let [lower, upper] = &mut self.made;
         be.write(&factors.lower, lower)?;
         be.write(&factors.upper, upper)?;
@@ -114,7 +137,7 @@ impl<B: Factorize<F>, F: Factor> DeviceFactors<B, F> {
     }
 }
 
-/// M^-1 as two triangular solves with factors on the device. See the module's head.
+/// The preconditioner M^-1: two triangular solves with factors on the device. See the module's head.
 pub struct DeviceFactored<B: Load<P> + Factorize<F>, P: Plan, F: Factor> {
     solves: Factored<B, P, F>,
     factors: DeviceFactors<B, F>,
@@ -141,10 +164,12 @@ where
         Self::with(be, F::symbolic(csr)?, &values)
     }
 
-    /// As [`DeviceFactored::new`] for a symbolic phase that was done already: the values of its matrix, in stored order, on the device.
+    /// As [`DeviceFactored::new`], for a symbolic phase that is done already. `values` are those of its matrix, in
+    /// stored order, on the device.
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row, and for a plan that does not fit; a backend that fails.
+    /// [`crate::Error::Triangle`] with the row at which the factorisation breaks down, or for a plan that does not fit;
+    /// a backend that fails.
     pub fn with(be: &B, factor: F, values: &<B as Backend<P::Value>>::Vector) -> Result<Self> {
         let factor = Arc::new(factor);
         let plans = || Plans::analyze(&factor.triangles(factor.unformed())?.into());
@@ -153,7 +178,7 @@ where
         Self::of(be, factors.load(be, plans)?, factors)
     }
 
-    /// Of factors that are made and the solves that were loaded for them ([`DeviceFactors::load`]). Enqueues.
+    /// Joins factors and the solves that were loaded for them ([`DeviceFactors::load`]). Enqueues.
     ///
     /// # Errors
     /// [`crate::Error::Triangle`] for solves with triangles of other patterns; a backend that fails.
@@ -163,17 +188,19 @@ where
         Ok(device)
     }
 
-    /// Factors new values on the pattern of the old, in stored order, where the old ones were factored. No symbolic phase, no analysis,
-    /// no new addresses, so recorded steps see the new factors. Blocks; may not be recorded.
+    /// Factors new values on the same pattern, in stored order, on the same side as before.
+    ///
+    /// There is no symbolic phase, no analysis and no new address, so recorded steps see the new factors. Blocks. Must
+    /// not be recorded.
     ///
     /// # Errors
-    /// As [`DeviceFactored::with`]; after an error of the factorisation the preconditioner is as before.
+    /// As [`DeviceFactored::with`]. After an error of the factorisation the preconditioner is as before.
     pub fn update(&mut self, be: &B, values: &<B as Backend<P::Value>>::Vector) -> Result<()> {
         self.factors.update(be, values)?;
         self.adopt(be)
     }
 
-    /// Brings the factors into the layouts of the plans.
+    /// Copies the factors into the layouts of the plans.
     fn adopt(&mut self, be: &B) -> Result<()> {
         let [lower, upper] = &self.factors.made;
         self.solves.lower.update_from(be, lower)?;
@@ -188,13 +215,13 @@ where
     pub fn solves(&self) -> &Factored<B, P, F> {
         &self.solves
     }
-    /// Values of L and of U in the order of their stored entries; none of U where the other factor is L^T.
+    /// The values of L and of U in the order of their stored entries; those of U are empty if the other factor is L^T.
     pub fn made(&self) -> &[<B as Backend<P::Value>>::Vector; 2] {
         &self.factors.made
     }
 }
 
-// SAFETY: as for the solves within, which are all that it enqueues.
+// SAFETY: as for the inner solves, which are all that it enqueues.
 unsafe impl<P, B, F> Preconditioner<P::Value, B> for DeviceFactored<B, P, F>
 where
     P: Plan,

@@ -1,15 +1,15 @@
-//! What a solver refuses to begin with.
+//! What a solver refuses to start with.
 
 /// `std::result::Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a solver. Not converging is none: see [`crate::Outcome`].
+/// An error of a solver. A solve that does not converge is not an error: see [`crate::Outcome`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A matrix that is not square where the method needs one that is.
+    /// The method needs a square matrix, and this one is not square.
     #[error(
-        "{solver} needs a square matrix, this one is {nrows} x {ncols}; the direct solver's QR takes more rows than columns"
+        "{solver} needs a square matrix; this matrix is {nrows} x {ncols}; the direct solver's QR takes more rows than columns"
     )]
     NotSquare {
         /// The method.
@@ -19,7 +19,7 @@ pub enum Error {
         /// Columns.
         ncols: usize,
     },
-    /// A matrix with fewer rows than columns, which has no unique answer.
+    /// The matrix has fewer rows than columns, so the answer is not unique.
     #[error(
         "direct: {nrows} rows for {ncols} columns leave the answer open; regularised least squares give the shortest one (--least-squares, Builder::least_squares)"
     )]
@@ -29,7 +29,7 @@ pub enum Error {
         /// Columns.
         ncols: usize,
     },
-    /// An operand of the wrong size.
+    /// An operand has the wrong size.
     #[error("{solver}: {what} has {found} {unit}, expected {expected}; {remedy}")]
     Size {
         /// The method.
@@ -40,12 +40,12 @@ pub enum Error {
         found: usize,
         /// The size it should have.
         expected: usize,
-        /// What is counted: `"elements"`, `"rows"`.
+        /// What the sizes count: `"elements"`, `"rows"`.
         unit: &'static str,
         /// What to do.
         remedy: &'static str,
     },
-    /// A diagonal entry that Jacobi cannot invert.
+    /// Jacobi cannot invert a diagonal entry.
     #[error(
         "the diagonal entry of row {row} is {found}, which this preconditioner cannot take; solve without it, or reorder the rows so that the diagonal has no zero"
     )]
@@ -55,7 +55,20 @@ pub enum Error {
         /// `"missing"`, `"zero"`, `"negative"`, `"infinite"`, `"NaN"`, `"too small to invert"`.
         found: &'static str,
     },
-    /// A block on the diagonal that block Jacobi cannot invert.
+    /// The method needs a positive semidefinite matrix, and this one is not.
+    #[error(
+        "{method} needs a symmetric positive definite matrix, and this one is not: row {row} of grid {grid} shows a negative direction; use ilu0 with gmres, or \
+         the direct method"
+    )]
+    NotPositive {
+        /// The method or preconditioner.
+        method: &'static str,
+        /// The grid on which this was found, 0 the finest.
+        grid: usize,
+        /// The row of that grid, from 0.
+        row: usize,
+    },
+    /// Block Jacobi cannot invert a block on the diagonal.
     #[error(
         "the block of {block_dim} rows from row {row} on is {found}, so block Jacobi cannot invert it; try another block size, or reorder the \
          rows"
@@ -68,17 +81,17 @@ pub enum Error {
         /// `"singular"`, `"not finite"`, `"too small to invert"`.
         found: &'static str,
     },
-    /// A factorisation that met a zero pivot.
+    /// A factorisation met a zero pivot.
     #[error("{method}: the matrix is singular{}: {why}", pivot.map(|p| format!(" (pivot {p})")).unwrap_or_default())]
     ZeroPivot {
         /// `"llt"`, `"lu"`, `"qr"`.
         method: &'static str,
-        /// The elimination step, from 0, where it is known.
+        /// The elimination step, from 0, if it is known.
         pivot: Option<usize>,
         /// What was found.
         why: String,
     },
-    /// A matrix with an infinite or NaN entry given to a direct solver.
+    /// A matrix for a direct solver has an infinite or NaN entry.
     #[error("the matrix's entry at row {}, column {} (counted from 1) is {found}", row + 1, column + 1)]
     NotFinite {
         /// The row, from 0.
@@ -88,7 +101,7 @@ pub enum Error {
         /// `"infinite"` or `"NaN"`.
         found: &'static str,
     },
-    /// A factor that would not fit the memory limit.
+    /// A factor would not fit into the memory limit.
     #[error(
         "{method}: the factor would take {bytes} bytes, more than the limit of {limit}; raise the limit or use an iterative solver"
     )]
@@ -100,7 +113,7 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
-    /// The direct solver failed for a reason of its own.
+    /// The direct solver failed for another reason.
     #[error("{method}: {why}")]
     Factor {
         /// `"llt"`, `"lu"`, `"qr"`.
@@ -108,7 +121,7 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// New values for a factorisation of another pattern.
+    /// New values do not fit the pattern of the factorisation.
     #[error("refactor: {found} values for a pattern of {expected} entries")]
     Pattern {
         /// How many values.
@@ -116,9 +129,9 @@ pub enum Error {
         /// How many entries.
         expected: usize,
     },
-    /// New values for a multigrid cycle on another pattern than before.
+    /// New values for multigrid have another pattern than before.
     #[error(
-        "mg: row {row} of grid {grid} has other columns than before; new values need the old pattern, so make it anew"
+        "mg: row {row} of grid {grid} has other columns than before; new values need the old pattern, so make a new preconditioner"
     )]
     OtherPattern {
         /// The grid, 0 the finest.
@@ -126,23 +139,23 @@ pub enum Error {
         /// The first such row, from 0.
         row: usize,
     },
-    /// New values that multigrid would take to other grids than it has.
-    #[error("mg: these values are coarsened to the grids {found:?}, those before to {expected:?}; make it anew")]
+    /// New values would give multigrid other grids than it has.
+    #[error("mg: the new values lead to the grids {found:?}, the old ones to {expected:?}; make a new preconditioner")]
     OtherGrids {
         /// The extents X, Y, Z of each grid, finest first.
         found: Vec<[usize; 3]>,
-        /// Those that it has.
+        /// The extents of the grids that it has.
         expected: Vec<[usize; 3]>,
     },
-    /// A vector that cannot be one of a basis of a null space.
+    /// A vector cannot be part of a basis of a null space.
     #[error("vector {index} of the null space is {found}; leave it out")]
     NullVector {
-        /// Which, from 0.
+        /// The index of the vector, from 0.
         index: usize,
         /// `"infinite or NaN"`, `"zero, or a combination of those before it"`.
         found: &'static str,
     },
-    /// An option outside its range.
+    /// An option is outside its range.
     #[error(
         "option {name} = {value} is out of range: rtol and atol are at least 0, divergence exceeds 1, restart is at least 1"
     )]
@@ -152,38 +165,38 @@ pub enum Error {
         /// Its value.
         value: f64,
     },
-    /// A parameter of a method or preconditioner outside its range.
+    /// A parameter of a method or preconditioner is outside its range.
     #[error("{name} = {value} is out of range: {range}")]
     Parameter {
         /// The parameter.
         name: &'static str,
         /// Its value.
         value: f64,
-        /// What it should be.
+        /// The allowed range.
         range: &'static str,
     },
-    /// A matrix that is no stencil on a grid, where the method needs one.
+    /// The method needs a stencil on a grid, and the matrix is not one.
     #[error(
-        "mg needs a stencil on a grid with one to five unknowns a point, numbered line by line, and finds none: {why}; solve with ssor, ic0 or \
+        "mg needs a stencil on a grid with one to five unknowns per point, numbered line by line, and finds none: {why}; solve with ssor, ic0 or \
          ilu0"
     )]
     NotAGrid {
         /// The reason.
         why: spandrel_formats::NotAGrid,
     },
-    /// Settings that contradict the matrix or each other.
+    /// Settings contradict the matrix or each other.
     #[error("{why}")]
     Unsupported {
         /// What contradicts what, and what to do.
         why: String,
     },
-    /// A reproducible solve was asked for, and something in it sums in an order of its own.
+    /// A reproducible solve was requested, and a part of it sums in an order of its own.
     #[error("{why}")]
     NotReproducible {
-        /// What does, and what to use instead.
+        /// Which part, and what to use instead.
         why: String,
     },
-    /// A vector with an element that is infinite or NaN.
+    /// An element of a vector is infinite or NaN.
     #[error("element {} (counted from 1) of {name} is {found}", at + 1)]
     Element {
         /// The vector.
@@ -193,25 +206,35 @@ pub enum Error {
         /// `"infinite"` or `"NaN"`.
         found: &'static str,
     },
-    /// A triangle that cannot be solved with, or an incomplete factorisation that broke down.
+    /// A triangle cannot be solved with, or an incomplete factorisation broke down.
     #[error(transparent)]
     Triangle(#[from] spandrel_sptrsv::Error),
-    /// A solve that did not converge, where the caller asked for an answer: [`crate::Outcome::require_converged`].
+    /// A solve did not converge and the caller requires it: [`crate::Outcome::require_converged`].
     #[error("the solve did not converge: {outcome}")]
     NotConverged {
         /// How it ended: status, iterations, residuals.
         outcome: Box<crate::Outcome>,
     },
-    /// A set-up whose watcher broke it off.
+    /// The watcher of a set-up stopped it.
     #[error("the set-up was interrupted before its phase: {phase}")]
     Interrupted {
         /// The phase that did not begin, in words.
         phase: String,
     },
+    /// What took over from a choice that failed has failed too.
+    #[error("{why}; {choice} was tried because {first}")]
+    SecondChoice {
+        /// What took over.
+        choice: String,
+        /// What failed before, and why.
+        first: String,
+        /// How the second choice failed.
+        why: Box<Error>,
+    },
     /// The backend failed.
     #[error(transparent)]
     Backend(#[from] spandrel_backend::Error),
-    /// The matrix is wrong.
+    /// The matrix is invalid.
     #[error(transparent)]
     Format(#[from] spandrel_formats::Error),
 }
@@ -221,7 +244,7 @@ pub(crate) const FIT_B: &str = "b needs one element per row of the matrix";
 pub(crate) const FIT_X: &str = "x needs one element per column of the matrix";
 pub(crate) const FIT_PRECONDITIONER: &str = "make the preconditioner of this matrix";
 pub(crate) const FIT_WORKSPACE: &str = "make the workspace for as many unknowns as the matrix has rows";
-pub(crate) const SAME_SIZE: &str = "new values need a matrix of the old size, so make the preconditioner anew";
+pub(crate) const SAME_SIZE: &str = "new values need a matrix of the old size, so make a new preconditioner";
 
 impl Error {
     /// An operand with the wrong number of elements.
@@ -246,6 +269,15 @@ impl Error {
         Error::Size { solver, what, found, expected, unit: "rows", remedy }
     }
 
+    /// This failure of `choice`, with what had failed before. An interruption stays one.
+    #[must_use]
+    pub fn after(self, choice: impl std::fmt::Display, first: impl Into<String>) -> Self {
+        match self {
+            Error::Interrupted { .. } => self,
+            why => Error::SecondChoice { choice: choice.to_string(), first: first.into(), why: Box::new(why) },
+        }
+    }
+
     /// The status word for it, where it has one: a front end then reports an outcome instead of an error.
     pub fn status(&self) -> Option<crate::Status> {
         match self {
@@ -256,6 +288,7 @@ impl Error {
             Error::Diagonal { .. } | Error::Block { .. } | Error::ZeroPivot { .. } => Some(crate::Status::ZeroPivot),
             Error::NotConverged { outcome } => Some(outcome.status),
             Error::Interrupted { .. } => Some(crate::Status::Interrupted),
+            Error::SecondChoice { why, .. } => why.status(),
             Error::Triangle(error) | Error::Backend(spandrel_backend::Error::Triangle(error)) => {
                 Self::status_of_triangle(error)
             }

@@ -1,12 +1,16 @@
-//! Preconditioners that are two triangular solves: incomplete factorisations and SSOR, on any backend and with any plan.
+//! Preconditioners that are two triangular solves: incomplete factorisations and SSOR, on any backend and with any
+//! plan.
 //!
-//! [`Ilu`]: z <- U^-1 (L^-1 r). [`Ic`]: z <- L^-T (L^-1 r), both solves from the one L. [`Ssor`]: as [`Ilu`], with the triangles of
-//! [`spandrel_sptrsv::Ssor`]; omega = 1 is symmetric Gauss-Seidel.
+//! [`Ilu`]: z <- U^-1 (L^-1 r). [`Ic`]: z <- L^-T (L^-1 r), both solves with the one L. [`Ssor`]: like [`Ilu`], with
+//! the triangles of [`spandrel_sptrsv::Ssor`]; omega = 1 is symmetric Gauss-Seidel.
 //!
-//! The factors' values are the host's numeric phase here, and the device's in [`crate::DeviceFactored`].
+//! The host computes the factors' values here; in [`crate::DeviceFactored`] the device does.
 //!
-//! Cost: two triangular solves, the second in place in z; no vector of its own.
-//! Order: that of the plan's solves ([`spandrel_backend::Sptrsv::sptrsv_order`]); with [`Order::Stored`] the same bits on every backend.
+//! Cost: two triangular solves, the second in place in z; no scratch vector.
+//!
+//! Order: that of the plan's solves ([`spandrel_backend::Sptrsv::sptrsv_order`]); with [`Order::Stored`] the same bits
+//! on every backend.
+//!
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
 
 use std::fmt;
@@ -20,21 +24,21 @@ use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan, System, Systems, Triang
 
 use crate::{Error, Result};
 
-/// Rows whose analysis takes about as long as the decision whether it pays, for which so many are looked at several times.
+/// With this many rows or fewer, the analysis takes about as long as the decision whether it pays, so both run at once.
 const FEW: usize = 4 * PLAYED;
 
-/// M = L U, with L unit lower; `F` is the factorisation, ILU(0) unless it is named.
+/// An ILU preconditioner: M = L U, with L unit lower. `F` is the factorisation, ILU(0) by default.
 pub type Ilu<B, P, F = Ilu0<<P as Plan>::Value>> = Factored<B, P, F>;
-/// M = L L^T by IC(0).
+/// An IC(0) preconditioner: M = L L^T.
 pub type Ic<B, P> = Factored<B, P, Ic0<<P as Plan>::Value>>;
-/// M = w/(2-w) (D/w + L) (D/w)^-1 (D/w + U).
+/// An SSOR preconditioner: M = w/(2-w) (D/w + L) (D/w)^-1 (D/w + U).
 pub type Ssor<B, P> = Factored<B, P, spandrel_sptrsv::Ssor<<P as Plan>::Value>>;
 
-/// M^-1 as two triangular solves. See the module's head.
+/// The preconditioner M^-1: two triangular solves. See the module's head.
 pub struct Factored<B: Load<P>, P: Plan, F> {
     pub(crate) factor: Arc<F>,
     pub(crate) lower: Tri<B, P>,
-    /// `None` where the other factor is L^T.
+    /// `None` if the other factor is L^T.
     pub(crate) upper: Option<Tri<B, P>>,
     pub(crate) shift: f64,
 }
@@ -59,7 +63,7 @@ pub struct Plans<P> {
 }
 
 impl<P: Plan> Plans<P> {
-    /// Analyses them, at the same time. On the host.
+    /// Analyses both triangles in parallel, on the host.
     ///
     /// # Errors
     /// Those of [`Plan::analyze`], for either triangle.
@@ -67,7 +71,7 @@ impl<P: Plan> Plans<P> {
         Self::each(triangles, P::analyze)
     }
 
-    /// As [`Plans::analyze`] for solves on a device with that profile ([`Plan::analyze_for`]).
+    /// As [`Plans::analyze`], for solves on a device with that profile ([`Plan::analyze_for`]).
     ///
     /// # Errors
     /// Those of [`Plan::analyze_for`], for either triangle.
@@ -86,10 +90,10 @@ impl<P: Plan> Plans<P> {
         Ok(Self { lower: lower?, upper: upper?, shift: triangles.shift })
     }
 
-    /// Plans each of them in another way, the upper one if the lower one has a plan.
+    /// Converts each plan by `way`, the upper one only if the lower one succeeds.
     ///
     /// # Errors
-    /// Those of the way.
+    /// Those of the conversion.
     pub fn planned<E>(
         triangles: &SharedTriangles<P::Value>,
         plan: impl Fn(&Arc<Triangular<P::Value>>, Systems) -> std::result::Result<P, E>,
@@ -110,8 +114,9 @@ impl<P: Plan> Plans<P> {
 }
 
 impl<T: Real> Plans<Levelset<T>> {
-    /// Level sets of triangles that they take and that they are expected to solve fastest on a device ([`by_levels`]), else `None`. On the host;
-    /// triangles of few rows are analysed while it is found out whether that pays.
+    /// Level sets of both triangles, if they should be the fastest plan on the device ([`by_levels`]); else `None`.
+    ///
+    /// Runs on the host. Triangles of few rows are analysed while the decision is made.
     pub fn paying(triangles: &SharedTriangles<T>, profile: &Profile) -> Option<Self> {
         let pays = || by_levels(std::iter::once(&*triangles.lower).chain(triangles.upper.as_deref()), profile);
         let analyzed = || Self::analyze_for(triangles, profile).ok();
@@ -123,7 +128,7 @@ impl<T: Real> Plans<Levelset<T>> {
     }
 }
 
-/// [`Triangles`] that several kinds of plan may be tried on.
+/// [`Triangles`] on which several kinds of plan may be tried.
 #[derive(Clone, Debug)]
 pub struct SharedTriangles<T> {
     lower: Arc<Triangular<T>>,
@@ -140,7 +145,7 @@ impl<T> SharedTriangles<T> {
     pub fn upper(&self) -> Option<&Arc<Triangular<T>>> {
         self.upper.as_ref()
     }
-    /// The systems that are solved with each.
+    /// The systems that are solved with each triangle.
     fn systems(&self) -> Systems {
         if self.upper.is_some() { Systems::Plain } else { Systems::Both }
     }
@@ -153,27 +158,28 @@ impl<T> From<Triangles<T>> for SharedTriangles<T> {
 }
 
 impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Factored<B, P, F> {
-    /// Factors a matrix with the factorisation's default parameters and brings the factors onto the device.
+    /// Factors a matrix with the factorisation's default parameters and loads the factors.
     ///
     /// # Errors
-    /// [`Error::Triangle`] for what the factorisation breaks down at, with the row, and for a plan that does not fit; a backend that
-    /// fails.
+    /// [`Error::Triangle`] with the row at which the factorisation breaks down, or for a plan that does not fit; a
+    /// backend that fails.
     pub fn new(be: &B, csr: &Csr<P::Value>) -> Result<Self> {
         Self::with(be, F::symbolic(csr)?, csr.values())
     }
 
-    /// As [`Factored::new`] for a symbolic phase that was done already: the values of its matrix, in stored order.
+    /// As [`Factored::new`], for a symbolic phase that is done already. `values` are those of its matrix in stored
+    /// order.
     ///
     /// # Errors
     /// As [`Factored::new`].
     pub fn with(be: &B, factor: F, values: &[P::Value]) -> Result<Self> {
-        let triangles = factor.triangles(factor.numeric(values)?)?.into();
+        let triangles = factor.triangles(factor.usable(values)?)?.into();
         let plans = Plans::analyze(&triangles)?;
         drop(triangles);
         Self::load(be, factor, plans)
     }
 
-    /// Brings triangles that are planned already onto the device; `factor` is the symbolic phase that they come from.
+    /// Loads triangles that have plans already; `factor` is their symbolic phase.
     ///
     /// # Errors
     /// [`Error::Triangle`] for triangles that are not of this factorisation; a backend that fails.
@@ -195,13 +201,15 @@ impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Factored<B, P, F> {
         Ok(Self { lower: Tri::load(be, plans.lower)?, upper, factor, shift: plans.shift })
     }
 
-    /// Factors new values on the pattern of the old, in stored order: no symbolic phase, no analysis, no new addresses, so recorded steps see
-    /// the new factors. Blocks; may not be recorded.
+    /// Factors new values on the same pattern, in stored order.
+    ///
+    /// There is no symbolic phase, no analysis and no new address, so recorded steps see the new factors. Blocks. Must
+    /// not be recorded.
     ///
     /// # Errors
-    /// As [`Factored::new`]; after an error of the factorisation everything is as before.
+    /// As [`Factored::new`]. After an error of the factorisation everything is as before.
     pub fn update(&mut self, be: &B, values: &[P::Value]) -> Result<()> {
-        let made = self.factor.numeric(values)?;
+        let made = self.factor.usable(values)?;
         self.lower.update(be, &made.lower)?;
         if let Some(upper) = &mut self.upper {
             upper.update(be, &made.upper)?;
@@ -210,15 +218,15 @@ impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Factored<B, P, F> {
         Ok(())
     }
 
-    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
+    /// The shift alpha, if A + alpha diag(A) was factored instead of A; else 0.
     pub fn shift(&self) -> f64 {
         self.shift
     }
-    /// Entries of the factors.
+    /// The number of entries of the factors.
     pub fn nnz(&self) -> usize {
         self.factor.nnz()
     }
-    /// Whether both solves have the bits of [`spandrel_sptrsv::serial`] on this device, and so of every backend.
+    /// Whether both solves have the bits of [`spandrel_sptrsv::serial`] on this device, and so on every backend.
     pub fn is_stored_order(&self, be: &B) -> bool {
         let stored = |tri: &Tri<B, P>, system| be.sptrsv_order(tri.resident(), system) == Order::Stored;
         let second = match &self.upper {
@@ -229,8 +237,8 @@ impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Factored<B, P, F> {
     }
 }
 
-// SAFETY: its buffers are those of the two residents, which are replaced by none of its operations but `update`, for which it is borrowed
-// mutably; the contract of `Load` holds for solves with them. Which solves are done depends on `upper` alone, which stays.
+// SAFETY: its buffers are those of the two residents, which only `update` replaces, with a mutable borrow; the contract
+// of `Load` holds for solves with them. Which solves run depends only on `upper`, which does not change.
 unsafe impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Preconditioner<P::Value, B> for Factored<B, P, F> {
     fn len(&self) -> Option<usize> {
         Some(self.lower.nrows())
@@ -245,7 +253,7 @@ unsafe impl<P: Plan, B: Sptrsv<P>, F: Factor<Value = P::Value>> Preconditioner<P
 }
 
 impl Error {
-    /// The status word of a triangle or factorisation that cannot be solved with.
+    /// The status for a triangle or factorisation that cannot be solved with.
     pub(crate) fn status_of_triangle(error: &spandrel_sptrsv::Error) -> Option<crate::Status> {
         use spandrel_sptrsv::Error as E;
         match error {

@@ -1,18 +1,20 @@
-//! The captured steps of a workspace: run plainly once, captured the second time, replayed from then on.
+//! The recorded steps of a workspace: each runs plainly once, is captured the second time, and is replayed from then
+//! on.
 //!
-//! As [`spandrel_backend::Recorded`], for steps that are built anew for each segment of a solve, and of which a method may have several
-//! (GMRES: one for each stretch of a cycle). They outlive segments, and the systems of one matrix (`solve_many`).
+//! It extends [`spandrel_backend::Recorded`] to steps that are built anew for each segment of a solve, and to methods
+//! with several steps (GMRES has one for each stretch of a cycle). Graphs outlive segments, and the systems of one
+//! matrix (`solve_many`).
 
 use spandrel_backend::{Device, Step};
 
 use crate::Result;
 
-/// A step: from and to which iteration of a cycle; (0, 1) where all iterations are the same step.
+/// A step, as a range of iterations of a cycle; (0, 1) if all iterations are the same step.
 pub(crate) type Stretch = (usize, usize);
 
-/// What is known of the steps that ran since [`Graphs::clear`].
+/// The steps that ran since [`Graphs::clear`].
 pub(crate) struct Graphs<D: Device> {
-    /// The graph, or `None` after the plain run. A handful: looked through in order.
+    /// The graph, or `None` after the plain run. There are only a few, so a search is enough.
     known: Vec<(Stretch, Option<D::Graph>)>,
 }
 
@@ -23,16 +25,16 @@ impl<D: Device> Default for Graphs<D> {
 }
 
 impl<D: Device> Graphs<D> {
-    /// Forgets all: before anything that they have the address of may go.
+    /// Forgets all graphs. Call it before anything that a graph addresses is freed or moved.
     pub(crate) fn clear(&mut self) {
         self.known.clear();
     }
 
-    /// Runs a step once; with `record` false always plainly. Does not block.
+    /// Runs a step once; always plainly if `record` is false. Does not block.
     ///
     /// # Safety
-    /// Since the last [`Graphs::clear`] every step that was run here as `stretch` on this device enqueues the same operations on the same buffers,
-    /// none of which was freed or moved.
+    /// Since the last [`Graphs::clear`], every step that ran here as `stretch` on this device enqueues the same
+    /// operations on the same buffers, none of which was freed or moved.
     pub(crate) unsafe fn run<S: Step<D>>(
         &mut self,
         device: &D,
@@ -52,7 +54,8 @@ impl<D: Device> Graphs<D> {
             Some(graph) => graph,
             none => none.insert(device.capture(step)?),
         };
-        // SAFETY: the graph was captured on this device from a step of the same operations and buffers, by the caller's promise.
+        // SAFETY: by the caller's promise, the graph was captured on this device from a step with the same operations
+        // and buffers.
         Ok(unsafe { device.replay(graph, step) }?)
     }
 }

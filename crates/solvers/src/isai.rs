@@ -1,14 +1,21 @@
-//! Incomplete factors applied approximately: an incomplete sparse approximate inverse (ISAI) instead of each triangular solve.
+//! Incomplete factors applied approximately: an incomplete sparse approximate inverse (ISAI) replaces each triangular
+//! solve.
 //!
-//! W ~ T^-1 has entries where T has, and W T equals I there: (W T)_ij = I_ij for (i, j) in T's pattern. For a row that is a triangular
-//! system of as many unknowns as the row has entries; elsewhere W T is what it is, so W is T^-1 only where T^-1 has no further entries.
-//! Applying it is one product, in which every row goes at once.
-//! For A ~ L L^T the second factor is W^T and M stays symmetric positive definite.
+//! W ~ T^-1 has entries where T has, and W T equals I there: (W T)_ij = I_ij for (i, j) in T's pattern. Each row needs
+//! a small triangular solve with as many unknowns as the row has entries. Outside the pattern W T is not controlled, so
+//! W equals T^-1 only if T^-1 has no further entries.
 //!
-//! Layout: W in CSR for either factor. Cost: to make it, for each entry of a row one pass over the row of its column, on the host in f64,
-//! each value rounded once; an application is two products; one vector of n.
-//! Order: entries of a row from the diagonal outwards, without fused operations; the product has the order of [`Spmv`] for CSR.
-//! Reference: Anzt, Huckle, Braeckle & Dongarra 2018, Incomplete sparse approximate inverses for parallel preconditioning.
+//! An application is one product, in which all rows run at once. For A ~ L L^T the second factor is W^T, and M stays
+//! symmetric positive definite.
+//!
+//! Layout: W in CSR for either factor. Cost: the set-up passes over the row of each entry's column, on the host in f64,
+//! and rounds each value once. An application is two products, with one scratch vector of n.
+//!
+//! Order: entries of a row from the diagonal outwards, without fused operations; the product has the order of [`Spmv`]
+//! for CSR.
+//!
+//! Reference: Anzt, Huckle, Braeckle & Dongarra 2018, Incomplete sparse approximate inverses for parallel
+//! preconditioning.
 
 use std::fmt;
 
@@ -19,7 +26,8 @@ use spandrel_sptrsv::{Factor, Triangle, Triangles, Triangular};
 use crate::Result;
 use crate::pool::Pool;
 
-/// M^-1 = W_U W_L, approximately (L U)^-1, or W^T W, approximately (L L^T)^-1. See the module's head.
+/// The ISAI preconditioner: M^-1 = W_U W_L approximates (L U)^-1, or W^T W approximates (L L^T)^-1. See the module's
+/// head.
 pub struct Isai<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> {
     factor: F,
     lower: Mat<B, Csr<F::Value>>,
@@ -39,7 +47,7 @@ impl<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> fmt::Debug for Isai<
     }
 }
 
-/// W of a triangle. See the module's head.
+/// The approximate inverse W of a triangle. See the module's head.
 ///
 /// # Errors
 /// [`spandrel_sptrsv::Error::NotFinite`] with the first row that has an infinity or NaN.
@@ -48,7 +56,7 @@ pub fn approximate_inverse<T: Real>(triangle: &Triangular<T>) -> Result<Csr<T>> 
     let inverse = triangle.inv_diag();
     let lower = triangle.triangle() == Triangle::Lower;
     let (mut row_ptr, mut col_idx, mut values) = (vec![0 as Offset], Vec::<Ordinal>::new(), Vec::<T>::new());
-    // Where a column stands in the row at hand, counted from 1; 0 for a column that it does not have.
+    // The place of a column in the current row, counted from 1; 0 if the row does not have it.
     let mut places = vec![0 as Ordinal; n];
     let (mut sums, mut row) = (Vec::new(), Vec::new());
     for i in 0..n {
@@ -69,7 +77,7 @@ pub fn approximate_inverse<T: Real>(triangle: &Triangular<T>) -> Result<Csr<T>> 
         sums.resize(cols.len(), 0.0f64);
         row.clear();
         row.resize(cols.len(), T::zero());
-        // From the diagonal outwards: w_c = (I_ic - sum of w_j t_jc over the j before) / t_cc.
+        // From the diagonal outwards: w_c = (I_ic - sum of earlier w_j t_jc) / t_cc.
         for step in 0..=last {
             let at = if lower { last - step } else { step };
             let j = cols[at] as usize;
@@ -104,16 +112,17 @@ fn inverses<T: Real>(triangles: &Triangles<T>) -> Result<[Csr<T>; 2]> {
 }
 
 impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
-    /// Factors a matrix with the factorisation's default parameters, inverts the factors on their patterns and brings the inverses onto
-    /// the device.
+    /// Factors a matrix with the factorisation's default parameters, inverts the factors on their patterns and loads
+    /// the inverses.
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] for what the factorisation or an inverse breaks down at, with the row; a backend that fails.
+    /// [`crate::Error::Triangle`] with the row at which the factorisation or an inverse breaks down; a backend that
+    /// fails.
     pub fn new(be: &B, csr: &Csr<T>) -> Result<Self> {
         Self::with(be, F::symbolic(csr)?, csr.values())
     }
 
-    /// As [`Isai::new`] for a symbolic phase that was done already: the values of its matrix, in stored order.
+    /// As [`Isai::new`], for a symbolic phase that is done already. `values` are those of its matrix in stored order.
     ///
     /// # Errors
     /// As [`Isai::new`].
@@ -125,12 +134,14 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
         Ok(Self { factor, lower, upper, shift: triangles.shift, middle })
     }
 
-    /// Factors new values on the pattern of the old, in stored order, and inverts anew: no symbolic phase, no new addresses, so recorded steps
-    /// see the new inverses, which have the bits of those made anew. Blocks; may not be recorded.
+    /// Factors and inverts new values on the same pattern, in stored order. The inverses have the bits of new ones.
+    ///
+    /// There is no symbolic phase and no new address, so recorded steps see the new inverses. Blocks. Must not be
+    /// recorded.
     ///
     /// # Errors
-    /// As [`Isai::new`], and [`crate::Error::Triangle`] for another number of values; after an error of the factorisation or an inverse
-    /// everything is as before.
+    /// As [`Isai::new`], and [`crate::Error::Triangle`] for another number of values. After an error of the
+    /// factorisation or an inverse everything is as before.
     pub fn update(&mut self, be: &B, values: &[T]) -> Result<()>
     where
         B: UpdateValues<Csr<T>>,
@@ -143,11 +154,11 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
         Ok(())
     }
 
-    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
+    /// The shift alpha, if A + alpha diag(A) was factored instead of A; else 0.
     pub fn shift(&self) -> f64 {
         self.shift
     }
-    /// Entries of the two inverses.
+    /// The number of entries of the two inverses.
     pub fn nnz(&self) -> usize {
         self.lower.nnz() + self.upper.nnz()
     }
@@ -157,8 +168,8 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Isai<B, F> {
     }
 }
 
-// SAFETY: its buffers are those of the two matrices and `middle`, which are neither replaced nor lent out; `update` writes to them alone. The
-// contract of `Load` holds for the products.
+// SAFETY: its buffers are those of the two matrices and `middle`, which are neither replaced nor lent out; only
+// `update` writes to them. The contract of `Load` holds for the products.
 unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B> for Isai<B, F> {
     fn len(&self) -> Option<usize> {
         Some(self.factor.nrows())

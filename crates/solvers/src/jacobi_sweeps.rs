@@ -1,13 +1,17 @@
-//! Incomplete factors applied approximately: a number of Jacobi sweeps instead of each triangular solve.
+//! Incomplete factors applied approximately: a number of Jacobi sweeps replaces each triangular solve.
 //!
-//! T = D + N, y <- D^-1 (r - N y) from y = 0, k times: y = (I - G + ... + (-G)^(k-1)) D^-1 r with G = D^-1 N. G is nilpotent: with as
-//! many sweeps as T has levels y is T^-1 r up to rounding, with fewer it is not, and how many serve is for the iterations to show. What a
-//! solve waits for level by level is here a few products in which every row goes at once.
-//! For A ~ L L^T the second solve sweeps with L^T and M stays symmetric positive definite, whatever k is.
+//! With T = D + N, y <- D^-1 (r - N y) runs k times from y = 0: y = (I - G + ... + (-G)^(k-1)) D^-1 r with G = D^-1 N.
+//! G is nilpotent: as many sweeps as T has levels give T^-1 r up to rounding. Fewer sweeps give an approximation; the
+//! iterations show how many are enough. Where a solve waits level by level, each sweep is one product, in which all
+//! rows run at once.
 //!
-//! Layout: G in CSR for either factor, and 1/d of its rows unless they are 1. Cost: for each factor k - 1 products with G, k passes to
-//! copy, one to scale; three vectors of n.
+//! For A ~ L L^T the second solve sweeps with L^T, and M stays symmetric positive definite for every k.
+//!
+//! Layout: G in CSR for either factor, and 1/d of its rows unless they are 1. Cost: for each factor k - 1 products with
+//! G, k passes to copy and one to scale; three vectors of n.
+//!
 //! Order: that of [`Spmv`] for CSR.
+//!
 //! Reference: Anzt, Chow & Dongarra 2015, Iterative sparse triangular solves for preconditioning.
 
 use std::fmt;
@@ -19,7 +23,7 @@ use spandrel_sptrsv::{Diagonal, Factor, Triangle, Triangles, Triangular};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// M^-1 by sweeps, approximately (L U)^-1 or (L L^T)^-1. See the module's head.
+/// The preconditioner by sweeps: M^-1 approximates (L U)^-1 or (L L^T)^-1. See the module's head.
 pub struct JacobiSweeps<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> {
     factor: F,
     lower: Sweeper<F::Value, B>,
@@ -29,7 +33,7 @@ pub struct JacobiSweeps<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> {
     scratch: Pool<Scratch<<B as Backend<F::Value>>::Vector>>,
 }
 
-/// L^-1 r, D^-1 r, and the iterate that the output is not.
+/// L^-1 r, D^-1 r, and a second iterate beside the output.
 struct Scratch<V> {
     middle: V,
     scaled: V,
@@ -59,7 +63,7 @@ impl<B: Load<Csr<F::Value>> + Backend<F::Value>, F: Factor> fmt::Debug for Jacob
     }
 }
 
-/// The two triangles of a factorisation, L^T for the second where it has no other.
+/// The two triangles of a factorisation; L^T for the second if there is no other.
 pub(crate) fn both<T: Real>(triangles: Triangles<T>) -> Result<([Triangular<T>; 2], f64)> {
     let Triangles { lower, upper, shift } = triangles;
     let upper = match upper {
@@ -83,7 +87,7 @@ fn divided<T: Real>(triangle: &Triangular<T>) -> Result<Csr<T>> {
         if !scale.is_finite() || own.iter().any(|v| !v.is_finite()) {
             return Err(spandrel_sptrsv::Error::NotFinite { row: i }.into());
         }
-        // Below 2^31, as the triangle's.
+        // Below 2^31, as in the triangle.
         row_ptr.push(values.len() as Offset);
     }
     Ok(Csr::new(n, n, row_ptr, col_idx, values)?)
@@ -98,7 +102,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Sweeper<T, B> {
         Ok(Self { g: Mat::load(be, divided(triangle)?)?, inv_diag })
     }
 
-    /// Takes over G and 1/d of a triangle of the same pattern.
+    /// Replaces G and 1/d by those of a triangle with the same pattern.
     fn update(&mut self, be: &B, g: &Csr<T>, inverse: &[T]) -> spandrel_backend::Result<()>
     where
         B: UpdateValues<Csr<T>>,
@@ -128,7 +132,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Sweeper<T, B> {
         if sweeps == 1 {
             return be.copy(gate, first, y);
         }
-        // By turns, so that the last writes to y.
+        // Alternate, so that the last sweep writes to y.
         let (mut to, mut from) = if sweeps.is_multiple_of(2) { (y, other) } else { (other, y) };
         for sweep in 2..=sweeps {
             be.copy(gate, first, to)?;
@@ -141,16 +145,18 @@ impl<T: Real, B: Spmv<Csr<T>>> Sweeper<T, B> {
 }
 
 impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
-    /// Factors a matrix with the factorisation's default parameters and brings the factors onto the device, to be applied by so many
-    /// sweeps each. One sweep is the factors' diagonals alone.
+    /// Factors a matrix with the factorisation's default parameters and loads the factors, each to be applied by
+    /// `sweeps` sweeps. One sweep uses only the factors' diagonals.
     ///
     /// # Errors
-    /// [`Error::Parameter`] for no sweeps; [`Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
+    /// [`Error::Parameter`] for zero sweeps; [`Error::Triangle`] with the row at which the factorisation breaks down; a
+    /// backend that fails.
     pub fn new(be: &B, csr: &Csr<T>, sweeps: usize) -> Result<Self> {
         Self::with(be, F::symbolic(csr)?, csr.values(), sweeps)
     }
 
-    /// As [`JacobiSweeps::new`] for a symbolic phase that was done already: the values of its matrix, in stored order.
+    /// As [`JacobiSweeps::new`], for a symbolic phase that is done already. `values` are those of its matrix in stored
+    /// order.
     ///
     /// # Errors
     /// As [`JacobiSweeps::new`].
@@ -164,12 +170,14 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
         Ok(Self { factor, lower, upper, sweeps, shift, scratch: Pool::new(Scratch::new(be, n)?) })
     }
 
-    /// Factors new values on the pattern of the old, in stored order: no symbolic phase, no new addresses, so recorded steps see the new
-    /// factors, which have the bits of those made anew. Blocks; may not be recorded.
+    /// Factors new values on the same pattern, in stored order. The factors have the bits of new ones.
+    ///
+    /// There is no symbolic phase and no new address, so recorded steps see the new factors. Blocks. Must not be
+    /// recorded.
     ///
     /// # Errors
-    /// As [`JacobiSweeps::new`], and [`Error::Triangle`] for another number of values; after an error of the factorisation everything is
-    /// as before.
+    /// As [`JacobiSweeps::new`], and [`Error::Triangle`] for another number of values. After an error of the
+    /// factorisation everything is as before.
     pub fn update(&mut self, be: &B, values: &[T]) -> Result<()>
     where
         B: UpdateValues<Csr<T>>,
@@ -182,15 +190,15 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
         Ok(())
     }
 
-    /// Sweeps instead of each solve.
+    /// The number of sweeps that replace each solve.
     pub fn sweeps(&self) -> usize {
         self.sweeps
     }
-    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
+    /// The shift alpha, if A + alpha diag(A) was factored instead of A; else 0.
     pub fn shift(&self) -> f64 {
         self.shift
     }
-    /// Entries of the factors.
+    /// The number of entries of the factors.
     pub fn nnz(&self) -> usize {
         self.factor.nnz()
     }
@@ -200,8 +208,9 @@ impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> JacobiSweeps<B, F> {
     }
 }
 
-// SAFETY: which operations are enqueued depends on `sweeps` and on whether there are reciprocals, which stay. Its buffers are those of the
-// two sweepers and of `scratch`, which are neither replaced nor lent out; `update` writes to them alone.
+// SAFETY: the enqueued operations depend only on `sweeps` and on the presence of reciprocals, which do not change. Its
+// buffers are those of the two sweepers and of `scratch`, which are neither replaced nor lent out; only `update` writes
+// to them.
 unsafe impl<T: Real, B: Spmv<Csr<T>>, F: Factor<Value = T>> Preconditioner<T, B> for JacobiSweeps<B, F> {
     fn len(&self) -> Option<usize> {
         Some(self.factor.nrows())

@@ -1,11 +1,14 @@
 //! Solvers for A x = b over any backend, with an honest outcome.
 //!
-//! [`Cg`], [`BiCgStab`] and [`Gmres`] run whole iterations on a device without a host round trip; [`Direct`] factors on the host. All end in
-//! an [`Outcome`] whose [`Status`] says `converged` only where the residual recomputed from x is as small as was asked for.
-//! The iterative methods ask no backend which one it is, and scale by powers of two where norms would leave the range of the
-//! element type.
+//! [`Cg`], [`BiCgStab`] and [`Gmres`] run whole iterations on a device without a host round trip; [`Direct`] factors on
+//! the host. All return an [`Outcome`], whose [`Status`] is `converged` only if the residual recomputed from x is as
+//! small as requested.
+//!
+//! The iterative methods do not know which backend they run on. They scale by powers of two if norms would leave the
+//! range of the element type.
 
 pub mod accuracy;
+pub mod amg;
 pub mod bicgstab;
 pub mod block_jacobi;
 pub mod cg;
@@ -27,6 +30,7 @@ mod norm;
 pub mod null_space;
 pub mod options;
 pub mod outcome;
+pub mod permuted;
 pub mod phase;
 mod pool;
 pub mod precond;
@@ -37,6 +41,7 @@ mod segments;
 pub mod singular;
 
 pub use accuracy::BackwardError;
+pub use amg::{Amg, AmgBackend, AmgLevel, AmgOptions};
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};
@@ -53,8 +58,9 @@ pub use jacobi_sweeps::JacobiSweeps;
 pub use mixed::{Mixed, Narrowed};
 pub use multigrid::{Hierarchy, Multigrid};
 pub use null_space::NullSpace;
-pub use options::{Options, Progress, Watcher};
+pub use options::{Iterate, Observer, Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};
+pub use permuted::Permuted;
 pub use phase::{Phase, SetupWatcher};
 pub use precond::{Identity, Jacobi};
 pub use refine::Refine;

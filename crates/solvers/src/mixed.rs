@@ -1,14 +1,20 @@
-//! Mixed precision: an iteration in f64 whose preconditioner is stored and applied in f32, with half the bytes.
+//! Mixed precision: an iteration in f64 with a preconditioner in f32, which has half the bytes.
 //!
-//! z <- c s wide(M32^-1 narrow(r / s)): s is the binade of the largest element of r, found on the device in each application, so that
-//! residuals of any size fit f32; c undoes the power of two that the matrix was divided by ([`Narrowed`]). Both are exact, so M is as
-//! linear as M32 is, save where an element of r is below 2^-126 of the largest, or M32^-1 leaves the range of f32.
-//! An f32 preconditioner is a preconditioner like any other: it decides how many iterations it takes, never how accurate x is.
+//! z <- c s wide(M32^-1 narrow(r / s)). Here s is the binade of the largest element of r, found on the device in each
+//! application, so that residuals of any magnitude fit f32. c undoes the power of two by which the matrix was divided
+//! ([`Narrowed`]). Both scalings are exact, so M is as linear as M32, except if an element of r is below 2^-126 of the
+//! largest or M32^-1 leaves the range of f32.
 //!
-//! Cost beside M32's: three launches, 32 bytes a row (r twice, z once, the f32 vectors once each); two f32 vectors of n.
+//! An f32 preconditioner decides how many iterations a solve takes, never how accurate x is.
+//!
+//! Cost in addition to M32's: three launches, 32 bytes per row (r twice, z once, the f32 vectors once each), and two
+//! f32 vectors of n.
+//!
 //! Order: that of M32 and of [`spandrel_backend::Cast`], which gives the same bits everywhere.
-//! Reference: Anzt, Flegar, Novakovic, Quintana-Orti & Tomas 2018, Residual replacement in mixed-precision iterative refinement for
-//! sparse linear systems; Higham & Mary 2022, Mixed precision algorithms in numerical linear algebra, section 8.
+//!
+//! Reference: Anzt, Flegar, Novakovic, Quintana-Orti & Tomas 2018, Residual replacement in mixed-precision iterative
+//! refinement for sparse linear systems; Higham & Mary 2022, Mixed precision algorithms in numerical linear algebra,
+//! section 8.
 
 use std::fmt;
 
@@ -26,18 +32,20 @@ pub(crate) type Wide<B> = <B as Backend<f64>>::Vector;
 /// A scalar of f64.
 pub(crate) type Scale<B> = <B as Backend<f64>>::Scalar;
 
-/// A matrix in f32, in its own scale: 2^exponent times `matrix` is the f64 matrix, each entry rounded to f32.
+/// A matrix in f32, scaled: 2^exponent times `matrix` is the f64 matrix, each entry rounded to f32.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Narrowed {
-    /// The largest finite magnitude is in 1 up to 2, unless it is below 2^-1022 or above 2^1023. Entries below 2^-126 of the largest lose
-    /// bits, those below 2^-150 are zero: what is made of the matrix says where it needs them.
+    /// The largest finite magnitude is between 1 and 2, unless it is below 2^-1022 or above 2^1023. Entries below
+    /// 2^-126 of the largest lose bits, and those below 2^-150 become zero; a preconditioner that needs them reports
+    /// it.
     pub matrix: Csr<f32>,
-    /// -1022 up to 1022.
+    /// The exponent, from -1022 to 1022.
     pub exponent: i32,
 }
 
 impl Narrowed {
-    /// Narrows a matrix. On the host, in parallel; one copy of the pattern. [`spandrel_backend::Narrow`] does it on a device.
+    /// Narrows a matrix on the host, in parallel; copies the pattern once. [`spandrel_backend::Narrow`] does it on a
+    /// device.
     pub fn new(csr: &Csr<f64>) -> Self {
         let largest = csr.largest_magnitude();
         let exponent = if largest > 0.0 { exponent(largest).clamp(-1022, 1022) } else { 0 };
@@ -60,11 +68,11 @@ impl<B: MixedPrecision> Scratch<B> {
     }
 }
 
-/// A preconditioner of f32 in an iteration in f64. See the module's head.
+/// An f32 preconditioner for an iteration in f64. See the module's head.
 pub struct Mixed<B: MixedPrecision, M> {
     inner: M,
     n: usize,
-    /// 2^-exponent of the matrix, on the device, where a recorded step reads it anew.
+    /// 2^-exponent of the matrix, on the device, where a recorded step reads it.
     scale: Scale<B>,
     scratch: Pool<Scratch<B>>,
 }
@@ -76,10 +84,11 @@ impl<B: MixedPrecision, M: fmt::Debug> fmt::Debug for Mixed<B, M> {
 }
 
 impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
-    /// Wraps a preconditioner that was made of [`Narrowed::matrix`], n x n; `exponent` is that of [`Narrowed`].
+    /// Wraps a preconditioner that was made from [`Narrowed::matrix`], n x n, with the exponent of [`Narrowed`].
     ///
     /// # Errors
-    /// [`Error::Size`] for a preconditioner of another size; [`Error::Parameter`] for an exponent beyond -1022 up to 1022; out of memory.
+    /// [`Error::Size`] for a preconditioner of another size; [`Error::Parameter`] for an exponent outside -1022 to
+    /// 1022; out of memory.
     pub fn new(be: &B, inner: M, n: usize, exponent: i32) -> Result<Self> {
         let found = inner.len().unwrap_or(n);
         if found != n {
@@ -90,7 +99,7 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         Ok(Self { inner, n, scale, scratch })
     }
 
-    /// As [`Mixed::new`] for a matrix that is narrowed here; `make` makes the preconditioner of it.
+    /// As [`Mixed::new`], but narrows the matrix; `make` makes the preconditioner from it.
     ///
     /// # Errors
     /// As [`Mixed::new`], and those of `make`.
@@ -99,9 +108,11 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         Self::new(be, make(be, &narrowed.matrix)?, csr.nrows(), narrowed.exponent)
     }
 
-    /// Narrows a matrix of new values; `renew` gives them to the preconditioner within, whose update it calls. The same bits as
-    /// [`Mixed::of`] that matrix, where that update has those of a preconditioner made anew. No new addresses but those of `renew`, so
-    /// recorded steps see the new values and their exponent. Blocks; may not be recorded.
+    /// Narrows a matrix with new values; `renew` passes them to the inner preconditioner.
+    ///
+    /// The result has the bits of [`Mixed::of`] on that matrix, if `renew` has those of a new preconditioner. Addresses
+    /// change only if `renew` changes them, so recorded steps see the new values and their exponent. Blocks. Must not
+    /// be recorded.
     ///
     /// ```
     /// use spandrel_backend_cpu::Cpu;
@@ -117,8 +128,8 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Size`] for a matrix of another size; those of `renew`. After an error that leaves the preconditioner within as it was,
-    /// everything is as before.
+    /// [`Error::Size`] for a matrix of another size; those of `renew`. After an error that leaves the inner
+    /// preconditioner as it was, everything is as before.
     pub fn update(
         &mut self,
         be: &B,
@@ -133,8 +144,10 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         Ok(Backend::<f64>::assign(be, None, Coeff::host(power_of_two(-exponent)), &mut self.scale)?)
     }
 
-    /// As [`Mixed::update`] with values that are on the device, in stored order, and narrowed there: nothing of them goes through the
-    /// host here. Allocates a vector of as many f32. Where a value is infinite or NaN they are narrowed as they are, without an exponent.
+    /// As [`Mixed::update`] with values on the device, in stored order. They are narrowed there and do not go through
+    /// the host.
+    ///
+    /// Allocates a vector of as many f32. If a value is infinite or NaN, the values are narrowed without an exponent.
     ///
     /// # Errors
     /// Those of `renew`, as there; out of memory.
@@ -152,13 +165,13 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         Ok(renewed)
     }
 
-    /// The preconditioner within.
+    /// The inner preconditioner.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 }
 
-/// 2^-exponent, normal as 2^exponent is.
+/// 2^-exponent; it is normal if 2^exponent is.
 pub(crate) fn inverse_power(exponent: i32) -> Result<f64> {
     if (-1022..=1022).contains(&exponent) {
         Ok(power_of_two(-exponent))
@@ -168,8 +181,8 @@ pub(crate) fn inverse_power(exponent: i32) -> Result<f64> {
     }
 }
 
-// SAFETY: its own buffers are `scale` and those of `scratch`, which are neither replaced nor lent out; each application is the same five
-// operations on them.
+// SAFETY: its own buffers are `scale` and those of `scratch`, which are neither replaced nor lent out; each application
+// is the same five operations on them.
 unsafe impl<B: MixedPrecision, M: Preconditioner<f32, B>> Preconditioner<f64, B> for Mixed<B, M> {
     fn len(&self) -> Option<usize> {
         Some(self.n)

@@ -1,9 +1,9 @@
 //! Norms that neither overflow nor underflow.
 //!
-//! ||v|| is formed from squares, which leave the range of the element type long before v does. So a norm outside a safe window
-//! is measured on v times a power of two, which is exact, and carried as a mantissa and an exponent. The same window decides
-//! whether a segment of iterations runs on a scaled residual: inside it, the squares of norms 10^-8 down and 10^8 up stay
-//! in range.
+//! ||v|| is computed from squares, which leave the range of the element type long before v does. So a norm outside a
+//! safe window is measured on v times a power of two, which is exact, and stored as a mantissa and an exponent. The
+//! same window decides whether a segment of iterations runs on a scaled residual: inside it, the squares of norms from
+//! 10^-8 to 10^8 times as large stay in range.
 
 use spandrel_backend::{Backend, Coeff};
 use spandrel_formats::Real;
@@ -17,13 +17,15 @@ pub(crate) struct Norm {
     e: i32,
 }
 
-/// What exponents of norms are safe, by element type.
+/// The safe exponents of norms, by element type.
 struct Window {
-    /// Where a norm is measured plainly: squares of up to 2^31 elements stay in range on both sides.
+    /// Exponents for which a norm is measured without scaling: squares of up to 2^31 elements stay in range on both
+    /// sides.
     plain: (i32, i32),
-    /// Shifts that bring what lies below and above (subnormals and sums past the largest number included) inside `plain`.
+    /// Shifts that bring smaller and larger norms inside `plain`, including subnormals and sums beyond the largest
+    /// number.
     shifts: (i32, i32),
-    /// Where an iteration may begin, with room for squares of norms 10^8 down and up.
+    /// Exponents at which an iteration may begin, with room for squares of norms 10^8 smaller and larger.
     begin: (i32, i32),
 }
 
@@ -35,7 +37,7 @@ fn window<T: Real>() -> Window {
     }
 }
 
-/// 2^e, exact while it is a normal number.
+/// 2^e, exact if it is a normal number.
 pub(crate) fn power_of_two(e: i32) -> f64 {
     2f64.powi(e)
 }
@@ -63,11 +65,11 @@ impl Norm {
     pub(crate) fn is_zero(self) -> bool {
         self.m == 0.0
     }
-    /// self / other, infinite where other is 0 and self is not; 0 / 0 = 0.
+    /// self / other; infinite if only other is 0; 0 / 0 = 0.
     pub(crate) fn over(self, other: Norm) -> f64 {
         if self.m == 0.0 { 0.0 } else { scaled(self.m / other.m, self.e - other.e) }
     }
-    /// The value, 0 or infinite where f64 cannot hold it.
+    /// The value; 0 or infinite if f64 cannot represent it.
     pub(crate) fn value(self) -> f64 {
         scaled(self.m, self.e)
     }
@@ -75,11 +77,11 @@ impl Norm {
     pub(crate) fn shifted(self, k: i32) -> f64 {
         scaled(self.m, self.e + k)
     }
-    /// The exponent of the value; meaningless for 0.
+    /// The exponent of the value; undefined for 0.
     pub(crate) fn exponent(self) -> i32 {
         exponent(self.m) + self.e
     }
-    /// The k for which a residual of this norm, times 2^k, is safe to iterate on: 0 inside the window.
+    /// The k such that a residual of this norm, times 2^k, is safe to iterate on; 0 inside the window.
     pub(crate) fn scale<T: Real>(self) -> i32 {
         let (low, high) = window::<T>().begin;
         let e = self.exponent();
@@ -87,7 +89,7 @@ impl Norm {
     }
 }
 
-/// m * 2^e without a detour out of range.
+/// m * 2^e without leaving the range in between.
 fn scaled(m: f64, e: i32) -> f64 {
     let (mut m, mut e) = (m, e);
     while e > 1000 {
@@ -102,13 +104,13 @@ fn scaled(m: f64, e: i32) -> f64 {
 }
 
 /// The coefficient 2^k as powers that `T` can hold. `|k|` up to twice the type's largest exponent needs two factors.
-fn factors<T: Real>(k: i32) -> [T; 2] {
+pub(crate) fn factors<T: Real>(k: i32) -> [T; 2] {
     let limit = if T::BYTES == 4 { 120 } else { 1000 };
     let first = k.clamp(-limit, limit);
     [T::from_f64(power_of_two(first)), T::from_f64(power_of_two((k - first).clamp(-limit, limit)))]
 }
 
-/// v <- 2^k v. Exact save where an element leaves the type's range.
+/// v <- 2^k v. Exact unless an element leaves the type's range.
 pub(crate) fn scale_by<T: Real, B: Backend<T>>(
     be: &B,
     k: i32,
@@ -127,8 +129,8 @@ pub(crate) fn scale_by<T: Real, B: Backend<T>>(
     Ok(())
 }
 
-/// gamma of the roundings in a dot product or norm of n elements in `T`: 37 for each level of its tree (32 `fma`, five additions), and its
-/// root.
+/// The relative rounding error of a dot product or norm of n elements in `T`: 37 roundings per level of its tree (32
+/// `fma`, five additions), and its root.
 pub(crate) fn rounding<T: Real>(n: usize) -> f64 {
     let (mut levels, mut rest) = (1, n);
     while rest > 1024 {
@@ -139,7 +141,7 @@ pub(crate) fn rounding<T: Real>(n: usize) -> f64 {
     nu / (1.0 - nu)
 }
 
-/// ||v||. Blocks. Infinite or NaN only where an element of v is.
+/// ||v||. Blocks. Infinite or NaN only if an element of v is.
 pub(crate) fn norm<T: Real, B: Backend<T>>(
     be: &B,
     v: &B::Vector,

@@ -1,13 +1,16 @@
-//! Singular systems whose null space is known: Neumann problems, where it is the constants, and their like.
+//! Singular systems with a known null space, such as Neumann problems, where it is the constants.
 //!
-//! For an A whose range is orthogonal to its null space N (every symmetric A; also A N = 0 with A^T N = 0). With P = I - Q Q^T, Q an
-//! orthonormal basis of N, [`NullSpace::solve`] solves A x = P b with P M^-1 P for the preconditioner and takes the x without a part in N: the
-//! shortest of all that minimise ||b - A x||. Where b has a part in N that is more than was asked for, no x solves the system and the
-//! outcome is [`Status::Inconsistent`], with what is left of b - A x in its true residual.
+//! A must have a range that is orthogonal to its null space N, as every symmetric A has; otherwise A N = 0 and A^T N =
+//! 0 must hold. With P = I - Q Q^T and Q an orthonormal basis of N, [`NullSpace::solve`] solves A x = P b with the
+//! preconditioner P M^-1 P. It returns the x without a part in N, the shortest of all that minimise ||b - A x||. If the
+//! part of b in N exceeds the tolerance, no x solves the system; the outcome is [`Status::Inconsistent`], and the true
+//! residual is that of b.
 //!
-//! Cost: five passes over vectors of n for each basis vector and projection; two projections and a copy for each use of the preconditioner.
-//! Reference: Kaasschieter 1988, Preconditioned conjugate gradients for solving singular systems; Bochev & Lehoucq 2005, On the finite
-//! element solution of the pure Neumann problem.
+//! Cost: five passes over vectors of n per basis vector and projection; two projections and a copy per use of the
+//! preconditioner.
+//!
+//! Reference: Kaasschieter 1988, Preconditioned conjugate gradients for solving singular systems; Bochev & Lehoucq
+//! 2005, On the finite element solution of the pure Neumann problem.
 
 use std::fmt;
 
@@ -34,7 +37,7 @@ impl<T: Real, B: Backend<T>> fmt::Debug for NullSpace<T, B> {
 }
 
 impl<T: Real, B: Backend<T>> NullSpace<T, B> {
-    /// The constant vectors of n elements.
+    /// The null space of the constant vectors of n elements.
     ///
     /// # Errors
     /// Out of memory.
@@ -42,12 +45,13 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         Self::new(be, n, &[vec![T::one(); n]])
     }
 
-    /// The span of vectors of n elements each, orthonormalised on the host in f64 (Gram-Schmidt twice). n + 1 elements of memory beside
-    /// the basis.
+    /// The span of vectors of n elements, orthonormalised on the host in f64 (Gram-Schmidt twice).
+    ///
+    /// Needs n + 1 elements of memory beyond the basis.
     ///
     /// # Errors
-    /// [`Error::Size`] for a vector of another length; [`Error::NullVector`] for one that is not finite, or that those before it span (up
-    /// to the rounding of `T`); out of memory.
+    /// [`Error::Size`] for a vector of another length; [`Error::NullVector`] for one that is not finite, or that is a
+    /// combination of earlier ones (up to the rounding of `T`); out of memory.
     pub fn new(be: &B, n: usize, vectors: &[Vec<T>]) -> Result<Self> {
         let mut basis: Vec<Vec<f64>> = Vec::new();
         for (index, vector) in vectors.iter().enumerate() {
@@ -66,8 +70,8 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
                 v.iter_mut().zip(q).for_each(|(v, q)| *v -= part * q);
             }
             let after = length(&v);
-            // Each element of the vector was rounded to `T`, and so was each of those before.
-            // A vector of zeros has been divided by 0.
+            // Each element of this vector and of the earlier ones was rounded to `T`. A vector of zeros was divided by
+            // 0.
             let spanned = after.is_nan() || after <= (basis.len() + 1) as f64 * T::UNIT_ROUNDOFF * before;
             if n > 0 && spanned {
                 return Err(Error::NullVector { index, found: "zero, or a combination of those before it" });
@@ -97,17 +101,18 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         Ok(())
     }
 
-    /// P M^-1 P, symmetric positive semidefinite where M is symmetric positive definite.
+    /// The preconditioner P M^-1 P, symmetric positive semidefinite if M is symmetric positive definite.
     pub fn preconditioner<'a, M: Preconditioner<T, B>>(&'a self, m: &'a M) -> Projected<'a, T, B, M> {
         Projected { null: self, m }
     }
 
-    /// Solves A x = b for a singular A by what `solve` does with a projected preconditioner, the projected right-hand side and x: a call of
-    /// [`crate::Cg::solve`], say, with the same options. Blocks; allocates two vectors.
+    /// Solves A x = b for a singular A. `solve` gets a projected preconditioner, the projected right-hand side and x,
+    /// and calls for example [`crate::Cg::solve`] with the same options. Blocks. Allocates two vectors.
     ///
-    /// The outcome is that of `solve` but for two things, both said of b as it came: its true residual is ||b - A x|| / ||b||, and where that is
-    /// more than was asked for, `converged` becomes `inconsistent` if the part of b in the null space accounts for it, else
-    /// `stagnated` (this is not the null space of A, or the projection's rounding is more than was asked for).
+    /// The outcome is that of `solve`, except that it refers to the given b. Its true residual is ||b - A x|| / ||b||.
+    /// If that misses the goal, `converged` becomes `inconsistent` if the part of b in the null space accounts for it.
+    /// Otherwise it becomes `stagnated`: this is not the null space of A, or the projection's rounding exceeds the
+    /// goal.
     ///
     /// # Errors
     /// Those of `solve`; sizes that contradict each other; a backend that fails.
@@ -129,13 +134,14 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let (mut projected, mut r) = (be.zeros(self.n)?, be.zeros(self.n)?);
         be.copy(None, b, &mut projected)?;
         self.remove(be, None, &mut projected)?;
-        // Given back at once: the preconditioner below uses the same set.
+        // Return the set at once: the preconditioner below uses the same one.
         let norm_of = |v: &B::Vector| -> Result<crate::norm::Norm> {
             let mut scratch = self.copies.lend(|| be.zeros(self.n))?;
             norm(be, v, &mut scratch, &mut *self.parts.lend(|| be.scalar(T::zero()))?)
         };
         let (b_norm, kept) = (norm_of(b)?, norm_of(&projected)?);
-        // What a projection leaves of a vector in the null space is its rounding: of a dot product, of the update, and of the basis.
+        // A projection of a vector in the null space leaves its rounding: that of a dot product, of the update, and of
+        // the basis.
         let dust = (self.basis.len() as f64) * (crate::norm::rounding::<T>(self.n) + 3.0 * T::UNIT_ROUNDOFF);
         if kept.over(b_norm) <= dust {
             be.fill(None, T::zero(), &mut projected)?;
@@ -147,7 +153,7 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         }
         a.residual(be, None, b, x, &mut r)?;
         let r_norm = norm_of(&r)?;
-        // The part of b that no x reaches.
+        // The part of b that no x can reach.
         be.axpby(None, Coeff::one(), b, Coeff::host(-T::one()), &mut projected)?;
         let beyond = norm_of(&projected)?.over(b_norm);
         let now = r_norm.over(b_norm);
@@ -177,7 +183,8 @@ impl<T: Real, B: Backend<T>, M> fmt::Debug for Projected<'_, T, B, M> {
     }
 }
 
-// SAFETY: its buffers are those of M and of the null space, whose vectors and scalar change in content alone and are borrowed with it.
+// SAFETY: its buffers are those of M and of the null space, whose vectors and scalar change only in content and are
+// borrowed with it.
 unsafe impl<T: Real, B: Backend<T>, M: Preconditioner<T, B>> Preconditioner<T, B> for Projected<'_, T, B, M> {
     fn len(&self) -> Option<usize> {
         Some(self.null.n)

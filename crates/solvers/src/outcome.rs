@@ -7,11 +7,11 @@ use spandrel_formats::Real;
 
 use crate::{BackwardError, Error, Result};
 
-/// The word for how a solve ended.
+/// How a solve ended, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Status {
-    /// The true residual, recomputed from x, is at most what was asked for.
+    /// The true residual, recomputed from x, meets the goal.
     Converged,
     /// The limit of iterations came first.
     MaxIterations,
@@ -25,25 +25,25 @@ pub enum Status {
     IndefinitePreconditioner,
     /// The residual norm exceeded the divergence limit.
     Diverged,
-    /// The recurrence said converged, the true residual did not agree, and replacing the residual no longer improves it: the
-    /// attainable accuracy of this precision.
+    /// The recurrence said converged, the true residual disagreed, and replacing the residual no longer improves it:
+    /// this is the attainable accuracy of the precision.
     Stagnated,
     /// An infinity or NaN in the data, or from overflow.
     NotFinite,
     /// The watcher asked to stop.
     Interrupted,
-    /// A singular system without an answer: b has a part that no A x reaches. x is the best found: from a known null space it minimises
-    /// ||b - A x||.
+    /// The system is singular and has no answer: b has a part that no A x reaches. x is the best found; with a known
+    /// null space it minimises ||b - A x||.
     Inconsistent,
-    /// The true residual is larger than was asked for, but x is the exact answer for data that agree with A and b to rounding
-    /// ([`crate::BackwardError::is_stable`]): the precision allows no better answer to this ill-conditioned system.
+    /// The true residual misses the goal, but x is the exact answer for data that agree with A and b to rounding
+    /// ([`crate::BackwardError::is_stable`]). The precision allows no better answer to this ill-conditioned system.
     BackwardStable,
     /// The matrix is singular, and no x was found that solves the system.
     Singular,
 }
 
 impl Status {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Status; 13] = [
         Status::Converged,
         Status::MaxIterations,
@@ -60,7 +60,7 @@ impl Status {
         Status::Singular,
     ];
 
-    /// The word in reports and JSON.
+    /// The name in reports and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Status::Converged => "converged",
@@ -79,7 +79,7 @@ impl Status {
         }
     }
 
-    /// Whether x is the answer that was asked for.
+    /// Whether the solve converged.
     pub fn is_converged(self) -> bool {
         self == Status::Converged
     }
@@ -91,42 +91,43 @@ impl fmt::Display for Status {
     }
 }
 
-/// How a solve ended. Not converging is an outcome, not an error: x is still worth having. [`Outcome::require_converged`] makes it an
-/// error. `Display` says it in one sentence.
+/// The end of a solve. Not converging is an outcome, not an error, because x is still useful.
+/// [`Outcome::require_converged`] makes it an error. `Display` prints one sentence.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 #[must_use = "a solve may end without an answer: look at `status`, or ask for one by `require_converged`"]
 pub struct Outcome {
-    /// The word.
+    /// How it ended.
     pub status: Status,
-    /// Iterations over all restarts; 0 for a direct solve. An iteration of BiCGStab that ends after its half step counts as one.
+    /// Iterations over all restarts; 0 for a direct solve. An iteration of BiCGStab that ends after its half step
+    /// counts as one.
     pub iterations: usize,
-    /// Norm of the recurrence's residual at the end, over ||b||. For a direct solve the same as `true_residual`.
+    /// The norm of the recurrence's residual at the end, over ||b||. For a direct solve it equals `true_residual`.
     pub residual: f64,
-    /// ||b - A x|| / ||b||, recomputed from x at the end; 0 where b = 0.
+    /// ||b - A x|| / ||b||, recomputed from x at the end; 0 if b = 0.
     pub true_residual: f64,
-    /// What `true_residual` had to come down to: the larger of the two tolerances, over ||b||. 0 if b = 0.
+    /// The goal for `true_residual`: the larger of the two tolerances, over ||b||. 0 if b = 0.
     pub target: f64,
     /// The element type of the solve, [`Real::NAME`].
     pub precision: &'static str,
-    /// Residual norms over ||b||: the initial one, then one per iteration, so `iterations` + 1 entries. Empty if the options say so,
-    /// and if b = 0. A direct solve has one entry per refinement step.
+    /// Residual norms over ||b||: the initial one, then one per iteration, so `iterations` + 1 entries. Empty if the
+    /// options say so or if b = 0. A direct solve has one entry per refinement step.
     pub history: Vec<f64>,
-    /// How often the residual was replaced and the direction restarted; of GMRES also every cycle after the first.
+    /// How often the residual was replaced and the direction restarted; for GMRES also every cycle after the first.
     pub restarts: usize,
-    /// The last scalar that stopped the method (also where a restart mended it), and after how many iterations.
+    /// The last scalar that stopped the method (also if a restart helped), and the iteration.
     pub breakdown: Option<(Quantity, usize)>,
-    /// What else a user should know, e.g. that LU had to stand in for Cholesky.
+    /// A further remark, for example that LU replaced Cholesky.
     pub note: Option<&'static str>,
-    /// The backward error of x, where the solver has computed it: always for a direct solve.
+    /// The backward error of x, if the solver has computed it: always for a direct solve.
     pub backward_error: Option<BackwardError>,
-    /// An estimate of the condition number ||A|| ||A^-1|| in the 1-norm, where the solver has made one: for a direct solve that missed its
-    /// goal.
+    /// An estimate of the condition number ||A|| ||A^-1|| in the 1-norm, if the solver has made one: for a direct solve
+    /// that missed its goal.
     pub condition: Option<f64>,
 }
 
 impl Outcome {
-    /// This outcome, if the solve converged.
+    /// Returns this outcome if the solve converged.
     ///
     /// ```
     /// use spandrel_backend::{Backend, Mat};
@@ -146,12 +147,12 @@ impl Outcome {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotConverged`] with this outcome, for any other status than [`Status::Converged`].
+    /// [`Error::NotConverged`] with this outcome, for any status except [`Status::Converged`].
     pub fn require_converged(self) -> Result<Self> {
         if self.status.is_converged() { Ok(self) } else { Err(Error::NotConverged { outcome: Box::new(self) }) }
     }
 
-    /// Why the method stopped short of an answer, and what to do about it.
+    /// Why the method stopped short of an answer, and what to do.
     fn remedy(&self) -> &'static str {
         match self.status {
             Status::Converged => "",
@@ -200,7 +201,7 @@ impl Outcome {
     }
 }
 
-/// `converged after 14 iterations, true residual 3.1e-9`; any other end says what was asked for and what to do.
+/// `converged after 14 iterations, true residual 3.1e-9`; any other end also names the goal and what to do.
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.status {

@@ -1,14 +1,15 @@
-//! The phases of a set-up, which may take longer than the solve behind it: who watches one is told of each phase before it begins.
+//! The phases of a set-up. A set-up may take longer than the solve, so its watcher is told of each phase before it
+//! begins.
 //!
-//! A phase itself runs to its end: a factorisation or an analysis has no place to stop inside. A watcher that breaks off is heeded before the
-//! next phase, and what was made so far is dropped. A hierarchy of grids has a phase for each grid, so it is left between two of them.
+//! A phase runs to its end, because a factorisation or an analysis cannot stop inside. A watcher that breaks off takes
+//! effect before the next phase, and what was made so far is dropped. A hierarchy has one phase per grid.
 
 use std::fmt;
 use std::ops::ControlFlow;
 
 use crate::{Error, Result};
 
-/// A phase of a set-up. `Display` has the words for a progress bar.
+/// A phase of a set-up. `Display` prints the words for a progress bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
@@ -25,7 +26,7 @@ pub enum Phase {
         /// The grid.
         grid: usize,
     },
-    /// Triangles and matrices of the grid with this number, 0 the finest: divided, planned and brought onto the device.
+    /// The triangles and matrices of the grid with this number, 0 the finest: divided, planned and loaded.
     Grid {
         /// The grid.
         grid: usize,

@@ -1,8 +1,9 @@
-//! The work vectors of a preconditioner: one set for each application that is under way.
+//! The scratch vectors of a preconditioner, one set per application in progress.
 //!
-//! Several threads may apply one preconditioner at the same time, each with a set of its own. No lock is held while a set is in use, so an
-//! application that waits inside a thread pool cannot meet itself there. The set that is given back last is lent out first: while one
-//! thread uses a preconditioner, every application has the set that it was made with, and recorded steps find their addresses again.
+//! Several threads may apply one preconditioner at the same time, each with its own set. No lock is held while a set is
+//! in use, so an application that waits inside a thread pool cannot deadlock there. The set that is returned last is
+//! lent first. So if one thread uses a preconditioner, every application gets the same set, and recorded steps find
+//! their addresses again.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -24,7 +25,7 @@ impl<S> Pool<S> {
         Self { idle: Mutex::new(vec![first]) }
     }
 
-    /// Lends a set out until the guard is dropped; makes one if all are in use.
+    /// Lends a set until the guard is dropped; makes one if all are in use.
     pub(crate) fn lend<E>(&self, make: impl FnOnce() -> Result<S, E>) -> Result<Lent<'_, S>, E> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let set = match idle {
@@ -35,10 +36,10 @@ impl<S> Pool<S> {
     }
 }
 
-/// A set in use. It goes back also if the application panics, because a captured graph may have its addresses.
+/// A set in use. It is also returned if the application panics, because a captured graph may have its addresses.
 pub(crate) struct Lent<'p, S> {
     pool: &'p Pool<S>,
-    /// `None` only while it is dropped.
+    /// `None` only while it is being dropped.
     set: Option<S>,
 }
 
@@ -76,7 +77,7 @@ mod tests {
             *one += 10;
             assert!(pool.lend(|| Err(())).is_err());
         }
-        // One after the other: always the same.
+        // One after the other gets the same set.
         let first = *pool.lend(fresh(3)).unwrap();
         assert_eq!(first, *pool.lend(fresh(3)).unwrap());
         assert_eq!(first, 11);

@@ -10,7 +10,7 @@ use spandrel_formats::{Csr, NotInvertible, Real};
 
 use crate::{Error, Result};
 
-/// No preconditioner: M = I, of any size.
+/// The identity M = I, of any size: no preconditioner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity;
 
@@ -27,7 +27,7 @@ unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Identity {
     }
 }
 
-/// Jacobi: M = diag(A), held as its inverse, each entry rounded once.
+/// The Jacobi preconditioner M = diag(A), stored as its inverse, each entry rounded once.
 pub struct Jacobi<T: Real, B: Backend<T>> {
     inv_diag: B::Vector,
     n: usize,
@@ -40,21 +40,32 @@ impl<T: Real, B: Backend<T>> fmt::Debug for Jacobi<T, B> {
 }
 
 impl<T: Real, B: Backend<T>> Jacobi<T, B> {
-    /// Inverts the diagonal of a square matrix and brings it onto the device.
+    /// Inverts the diagonal of a square matrix and loads it.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::Diagonal`] with the first row whose diagonal entry is missing, zero, infinite, NaN or too
-    /// small for its inverse to be finite; a backend that fails.
+    /// [`Error::NotSquare`]; [`Error::Diagonal`] with the first row whose diagonal entry is missing, zero, infinite,
+    /// NaN or too small to invert; a backend that fails.
     pub fn new(be: &B, csr: &Csr<T>) -> Result<Self> {
         let inv_diag = be.upload(&inverse_diagonal(csr)?)?;
         Ok(Self { n: be.len(&inv_diag), inv_diag })
     }
 
-    /// Inverts the diagonal of another matrix of the same size: no new address, so recorded steps see the new one. Blocks; may not be
-    /// recorded.
+    /// Inverts a diagonal that is given entry by entry, `None` where nothing is stored. On one rank of a distributed
+    /// solve these are the entries of the rank's rows.
     ///
     /// # Errors
-    /// As [`Jacobi::new`], and [`Error::Size`] for another size; after an error everything is as before.
+    /// As [`Jacobi::new`]; rows are counted from the first entry given.
+    pub fn from_diagonal(be: &B, diagonal: impl IntoIterator<Item = Option<T>>) -> Result<Self> {
+        let inverse = diagonal.into_iter().enumerate().map(|(row, d)| inverse(row, d)).collect::<Result<Vec<T>>>()?;
+        let inv_diag = be.upload(&inverse)?;
+        Ok(Self { n: be.len(&inv_diag), inv_diag })
+    }
+
+    /// Inverts the diagonal of another matrix of the same size: no new address, so recorded steps see the new one.
+    /// Blocks; must not be recorded.
+    ///
+    /// # Errors
+    /// As [`Jacobi::new`], and [`Error::Size`] for another size. After an error everything is as before.
     pub fn update(&mut self, be: &B, csr: &Csr<T>) -> Result<()> {
         let inverse = inverse_diagonal(csr)?;
         if inverse.len() != self.n {
@@ -71,14 +82,15 @@ pub(crate) fn inverse_diagonal<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
     if nrows != ncols {
         return Err(Error::NotSquare { solver: "jacobi", nrows, ncols });
     }
-    let invert = |row| {
-        let diagonal = csr.get(row, row);
-        match (NotInvertible::of(row, diagonal), diagonal) {
-            (None, Some(d)) => Ok(d.recip()),
-            (bad, _) => Err(Error::Diagonal { row, found: bad.map_or("missing", |bad| bad.found) }),
-        }
-    };
-    (0..nrows).map(invert).collect()
+    (0..nrows).map(|row| inverse(row, csr.get(row, row))).collect()
+}
+
+/// 1 / d for a row and its diagonal entry.
+pub(crate) fn inverse<T: Real>(row: usize, diagonal: Option<T>) -> Result<T> {
+    match (NotInvertible::of(row, diagonal), diagonal) {
+        (None, Some(d)) => Ok(d.recip()),
+        (bad, _) => Err(Error::Diagonal { row, found: bad.map_or("missing", |bad| bad.found) }),
+    }
 }
 
 // SAFETY: `inv_diag` is its only buffer and is never replaced.

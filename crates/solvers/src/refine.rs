@@ -1,14 +1,18 @@
-//! Iterative refinement: residuals and x in f64, corrections solved for in f32.
+//! Iterative refinement: residuals and x in f64, corrections from solves in f32.
 //!
-//! r <- b - A x in f64; d ~ A32^-1 (r / s) by any solver in f32 to a loose tolerance; x <- x + s d, with s the binade of r and the scale
-//! of the narrowed matrix (see [`crate::mixed`]). The solver within works on half the bytes, and its rounding limits a correction, not x.
+//! r <- b - A x in f64; d ~ A32^-1 (r / s) by any solver in f32, to a loose tolerance; x <- x + s d, with s the binade
+//! of r and the scale of the narrowed matrix (see [`crate::mixed`]). The inner solver moves half the bytes, and its
+//! rounding limits a correction, not x.
 //!
-//! Invariants: those of [`Corrections`]. The word of a solve that ends early is that of the solver within: in f32 a matrix may be singular or
-//! indefinite that is not so in f64.
-//! Cost beyond the solves within: that of [`Corrections`], and two f32 vectors of n.
-//! Order: that of the operations; the same bits recorded or plain.
-//! Reference: Wilkinson 1963, Rounding errors in algebraic processes; Carson & Higham 2018, Accelerating the solution of linear systems
-//! by iterative refinement in three precisions.
+//! Invariants: those of [`Corrections`]. A solve that ends early has the status of the inner solver: in f32 a matrix
+//! may be singular or indefinite that is not so in f64.
+//!
+//! Cost beyond the inner solves: that of [`Corrections`], and two f32 vectors of n.
+//!
+//! Order: that of the operations; the same bits recorded or not.
+//!
+//! Reference: Wilkinson 1963, Rounding errors in algebraic processes; Carson & Higham 2018, Accelerating the solution
+//! of linear systems by iterative refinement in three precisions.
 
 use std::fmt;
 
@@ -36,11 +40,11 @@ impl<B: MixedPrecision> fmt::Debug for Refine<B> {
 }
 
 impl<B: MixedPrecision> Refine<B> {
-    /// The tolerance of the solves within, unless the last one needs less: within reach of f32 up to condition numbers of about 10^3, and
-    /// three corrections of it are 10^-12.
+    /// The tolerance of the inner solves, unless the last one needs less. f32 can reach it up to condition numbers of
+    /// about 10^3, and three such corrections give 10^-12.
     pub const INNER_RTOL: f64 = 1e-4;
 
-    /// Three vectors of f64, two of f32.
+    /// A workspace with three vectors of f64 and two of f32.
     ///
     /// # Errors
     /// Out of memory.
@@ -56,10 +60,10 @@ impl<B: MixedPrecision> Refine<B> {
         })
     }
 
-    /// Another tolerance for the solves within.
+    /// Another tolerance for the inner solves.
     ///
     /// # Errors
-    /// [`Error::Parameter`] unless it is above 0 and below 1/2, what a correction must bring.
+    /// [`Error::Parameter`] unless it is above 0 and below 1/2, because a correction must halve the residual.
     pub fn with_inner_rtol(self, inner_rtol: f64) -> Result<Self> {
         if inner_rtol > 0.0 && inner_rtol < FRUITFUL {
             return Ok(Self { inner_rtol, ..self });
@@ -68,15 +72,17 @@ impl<B: MixedPrecision> Refine<B> {
         Err(Error::Parameter { name: "inner_rtol", value: inner_rtol, range })
     }
 
-    /// Solves A x = b from the x given (n elements, as b). `inner` solves A32 d = r from d = 0 in f32 with the options that it is given,
-    /// [`crate::Cg::solve_watched`] for one; A is 2^`exponent` A32, as [`crate::Narrowed`] says. Blocks.
+    /// Solves A x = b from the given x (n elements, like b). Blocks.
     ///
-    /// Iterations, their limit and the history are those of the solves within, restarts are theirs and the corrections after the
-    /// first, and as many corrections are allowed beyond the first as `options` has restarts.
+    /// `inner` solves A32 d = r from d = 0 in f32 with the options that it gets, for example by
+    /// [`crate::Cg::solve_watched`]. A is 2^`exponent` A32, as in [`crate::Narrowed`].
+    ///
+    /// Iterations, their limit and the history are those of the inner solves. Restarts are theirs plus the corrections
+    /// after the first. `options.max_restarts` limits the corrections after the first.
     ///
     /// # Errors
-    /// Sizes that contradict each other, options out of range, a backend that fails, errors of `inner`. Everything that the numbers do is
-    /// in the [`Outcome`].
+    /// Sizes that contradict each other, options out of range, a backend that fails, errors of `inner`. Numerical
+    /// failures are in the [`Outcome`].
     pub fn solve<I>(
         &mut self,
         be: &B,
@@ -93,7 +99,8 @@ impl<B: MixedPrecision> Refine<B> {
         self.solve_watched(be, a, exponent, inner, b, x, options, &mut unwatched)
     }
 
-    /// [`Refine::solve`] with a watcher, called before each correction and at each look of the solver within; it can interrupt.
+    /// As [`Refine::solve`], with a watcher that is called before each correction and at each look of the inner solver;
+    /// it can interrupt.
     ///
     /// # Errors
     /// As [`Refine::solve`].

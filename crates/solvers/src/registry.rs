@@ -1,19 +1,25 @@
-//! The registries of methods and preconditioners: one list each, with the names that the command line, configuration files and
-//! other languages use.
+//! The registries of methods and preconditioners: one list each, with the names that the command line, configuration
+//! files and other languages use.
 //!
-//! A new method or preconditioner gets one entry here. The enum, its parser and its `Display` follow from the entry; every
-//! `match` over the enum then fails to compile until it has an arm for it.
+//! A new method or preconditioner gets one entry here. The enum, its parser and its `Display` follow from it. Every
+//! `match` over the enum then fails to compile until it has a new arm.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A name that [`Method`] or [`Precond`] does not have, or a parameter that it cannot take. The text says what to write instead.
+/// A name that [`Method`] or [`Precond`] does not have, or a parameter that it cannot take. The text says what to write
+/// instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NameError(String);
 
 impl NameError {
-    /// The error for a name that a list does not have, with the nearest that it has. `what` says what the names are of.
+    /// An error with this text, which says what to write instead.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The error for an unknown name, with the nearest known one. `what` says what the names stand for.
     pub fn unknown<'a>(what: &str, given: &str, names: impl Iterator<Item = &'a str> + Clone) -> Self {
         let lower = given.to_ascii_lowercase();
         let distance = |name: &&str| strsim::damerau_levenshtein(name, &lower);
@@ -39,8 +45,8 @@ macro_rules! for_each_method {
     };
 }
 
-/// Expands `$callback!` once with the list of all preconditioners: `("stem", Variant(Parameter = parser), "what it is")`, or
-/// `("stem", Variant, "what it is")` where there is no parameter. A parser is a module of this file.
+/// Expands `$callback!` once with the list of all preconditioners: `("stem", Variant(Parameter = parser), "what it
+/// is")`, or `("stem", Variant, "what it is")` where there is no parameter. A parser is a module of this file.
 #[macro_export]
 macro_rules! for_each_preconditioner {
     ($callback:ident $(, $extra:tt)*) => {
@@ -48,7 +54,7 @@ macro_rules! for_each_preconditioner {
             ("none", None, "no preconditioner: [`crate::Identity`]"),
             ("jacobi", Jacobi, "the diagonal: [`crate::Jacobi`]"),
             ("block-jacobi", BlockJacobi(Option<usize> = block_rows),
-                "blocks of so many rows on the diagonal, or `None` for the unknowns of a grid point: [`crate::BlockJacobi`]"),
+                "blocks of this many rows on the diagonal, or `None` for the unknowns of a grid point: [`crate::BlockJacobi`]"),
             ("chebyshev", Chebyshev(usize = degree),
                 "a Chebyshev polynomial of this degree in D^-1 A, for symmetric positive definite matrices: [`crate::Chebyshev`]"),
             ("ssor", Ssor(f64 = omega), "symmetric successive over-relaxation with this omega: [`crate::Ssor`]"),
@@ -56,12 +62,16 @@ macro_rules! for_each_preconditioner {
             ("iluk", Iluk(usize = fill_level), "incomplete LU with fill up to this level: [`crate::Ilu`]"),
             ("ilut", Ilut(spandrel_sptrsv::IlutOptions = thresholds),
                 "incomplete LU with the entries that are large, by these thresholds: [`crate::Ilu`]"),
+            ("ilutp", Ilutp(spandrel_sptrsv::IlutOptions = thresholds),
+                "the same with pivots that are exchanged for larger entries of their row: [`crate::Permuted`]"),
             ("ic0", Ic0, "incomplete Cholesky without fill: [`crate::Ic`]"),
-            ("ilu0-jacobi", Ilu0Jacobi(usize = sweeps), "ILU(0), solved with by so many Jacobi sweeps: [`crate::JacobiSweeps`]"),
-            ("ic0-jacobi", Ic0Jacobi(usize = sweeps), "IC(0), solved with by so many Jacobi sweeps: [`crate::JacobiSweeps`]"),
-            ("ilu0-isai", Ilu0Isai, "ILU(0), solved with by sparse approximate inverses: [`crate::Isai`]"),
-            ("ic0-isai", Ic0Isai, "IC(0), solved with by sparse approximate inverses: [`crate::Isai`]"),
-            ("mg", Mg(Option<usize> = grids), "geometric multigrid with at most so many grids: [`crate::Multigrid`]")
+            ("ilu0-jacobi", Ilu0Jacobi(usize = sweeps), "ILU(0), with this many Jacobi sweeps instead of each triangular solve: [`crate::JacobiSweeps`]"),
+            ("ic0-jacobi", Ic0Jacobi(usize = sweeps), "IC(0), with this many Jacobi sweeps instead of each triangular solve: [`crate::JacobiSweeps`]"),
+            ("ilu0-isai", Ilu0Isai, "ILU(0), with a sparse approximate inverse instead of each triangular solve: [`crate::Isai`]"),
+            ("ic0-isai", Ic0Isai, "IC(0), with a sparse approximate inverse instead of each triangular solve: [`crate::Isai`]"),
+            ("mg", Mg(Option<usize> = grids), "geometric multigrid with at most this many grids: [`crate::Multigrid`]"),
+            ("amg", Amg($crate::AmgOptions = aggregation),
+                "algebraic multigrid by smoothed aggregation with these options, for symmetric positive definite matrices: [`crate::Amg`]")
         }
     };
 }
@@ -105,7 +115,7 @@ impl FromStr for Method {
     }
 }
 
-/// Shows the parameter behind the stem, or the stem alone.
+/// Prints the stem, with the parameter if there is one.
 macro_rules! shown {
     ($f:ident, $stem:literal) => {
         $f.pad($stem)
@@ -114,7 +124,7 @@ macro_rules! shown {
         $parser::show($stem, $value, $f)
     };
 }
-/// The stem, with the parser's parameter where one is needed.
+/// The stem, with a parameter if one is required.
 macro_rules! example {
     ($stem:literal) => {
         $stem
@@ -140,8 +150,11 @@ macro_rules! example {
     ($stem:literal, grids) => {
         $stem
     };
+    ($stem:literal, aggregation) => {
+        $stem
+    };
 }
-/// Reads the parameter, or refuses one where there is none.
+/// Reads the parameter, or refuses one if there is none.
 macro_rules! read {
     ($Variant:ident, $stem:literal, $given:ident) => {
         match $given {
@@ -156,8 +169,8 @@ macro_rules! read {
 
 macro_rules! preconditioners {
     ([] $(($stem:literal, $Variant:ident $(($Parameter:ty = $parser:ident))?, $about:literal)),*) => {
-        /// A preconditioner with its parameters. [`Precond::from_str`] reads the names of the command line (`ilu0`, `iluk=2`,
-        /// `ssor=1.5`); case does not matter. `Display` writes what it reads.
+        /// A preconditioner with its parameters. [`Precond::from_str`] reads the names of the command line (`ilu0`,
+        /// `iluk=2`, `ssor=1.5`); case does not matter. `Display` prints what it reads.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[allow(clippy::exhaustive_enums)] // a program that matches on all of them wants to hear of a new one
         pub enum Precond {
@@ -167,7 +180,7 @@ macro_rules! preconditioners {
         impl Precond {
             /// The names of all preconditioners, without parameters.
             pub const STEMS: &'static [&'static str] = &[$($stem),*];
-            /// A name of each that can be parsed, with a parameter where one is needed.
+            /// One name of each that can be parsed, with a parameter if one is required.
             pub const EXAMPLES: &'static [&'static str] = &[$(example!($stem $(, $parser)?)),*];
         }
 
@@ -257,7 +270,7 @@ mod fill_level {
     }
 }
 
-/// Below what entries are dropped, and how many times as many as A has may stay: `ilut`, `ilut=1e-3` or `ilut=1e-3,5`.
+/// The threshold for dropping entries, and the limit of entries relative to A: `ilut`, `ilut=1e-3` or `ilut=1e-3,5`.
 mod thresholds {
     use spandrel_sptrsv::IlutOptions;
 
@@ -309,7 +322,7 @@ mod sweeps {
 
 /// The degree of a polynomial: `chebyshev=4`.
 mod degree {
-    /// A polynomial of a higher degree is a solve of its own.
+    /// A polynomial of a higher degree is a whole solve.
     const MOST: usize = 100;
 
     pub(super) fn read(stem: &str, given: Option<&str>) -> Result<usize, String> {
@@ -325,7 +338,7 @@ mod degree {
     }
 }
 
-/// The most grids of a hierarchy: `mg`, or `mg=4`.
+/// The maximum number of grids of a hierarchy: `mg`, or `mg=4`.
 mod grids {
     pub(super) fn read(stem: &str, given: Option<&str>) -> Result<Option<usize>, String> {
         match given.map(str::parse) {
@@ -343,6 +356,53 @@ mod grids {
     }
 }
 
+/// Options of algebraic multigrid: `amg`, or `amg=unknowns=3,degree=3`.
+mod aggregation {
+    use crate::AmgOptions;
+
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<AmgOptions, String> {
+        let mut options = AmgOptions::default();
+        let Some(given) = given else { return Ok(options) };
+        let wrong = || {
+            format!(
+                "write {stem}=NAME=VALUE,... with the names strength (0 to 1), degree (1 to 4), unknowns (1 to 6), coarsest (1 to 2000) and levels \
+                 (1 or more), e.g. {stem}=unknowns=3,degree=3"
+            )
+        };
+        for part in given.split(',') {
+            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+            let value = value.trim();
+            let count = || value.parse::<usize>().map_err(|_| wrong());
+            match name.trim() {
+                "strength" => options.strength = value.parse().map_err(|_| wrong())?,
+                "degree" => options.degree = count()?,
+                "unknowns" => options.unknowns = count()?,
+                "coarsest" => options.coarsest = count()?,
+                "levels" => options.levels = count()?,
+                _ => return Err(wrong()),
+            }
+        }
+        options.check().map_err(|_| wrong())?;
+        Ok(options)
+    }
+
+    pub(super) fn show(stem: &str, options: &AmgOptions, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let AmgOptions { strength, degree, unknowns, coarsest, levels } = AmgOptions::default();
+        f.write_str(stem)?;
+        let mut mark = '=';
+        let mut write = |name: &str, value: String, is_default: bool| {
+            let shown = if is_default { Ok(()) } else { write!(f, "{mark}{name}={value}") };
+            mark = if is_default { mark } else { ',' };
+            shown
+        };
+        write("strength", options.strength.to_string(), options.strength == strength)?;
+        write("degree", options.degree.to_string(), options.degree == degree)?;
+        write("unknowns", options.unknowns.to_string(), options.unknowns == unknowns)?;
+        write("coarsest", options.coarsest.to_string(), options.coarsest == coarsest)?;
+        write("levels", options.levels.to_string(), options.levels == levels)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -357,7 +417,18 @@ mod tests {
             assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
             assert_eq!(text.to_uppercase().parse::<Precond>().expect(text).to_string(), text);
         }
-        for text in ["block-jacobi=4", "ssor=1.5", "iluk=0", "ilut=0.01", "ilut=0,5.5", "ilut=0.0001,inf", "mg=4"] {
+        for text in [
+            "block-jacobi=4",
+            "ssor=1.5",
+            "iluk=0",
+            "ilut=0.01",
+            "ilut=0,5.5",
+            "ilut=0.0001,inf",
+            "ilutp=0.01,3",
+            "mg=4",
+            "amg=degree=3",
+            "amg=strength=0.1,unknowns=3,levels=4",
+        ] {
             assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
         }
         macro_rules! stems {
@@ -372,10 +443,22 @@ mod tests {
     fn wrong_parameters_are_refused() {
         let with_parameter = ["iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "mg=0", "mg=", "mg=x"];
         let without = ["", "iluk", "ilu0=1", "ic0=0", "block-jacobi", "ilu0-jacobi", "ilu0-isai=1", "jacobi=2"];
-        let thresholds =
-            ["ilut=", "ilut=-1", "ilut=inf", "ilut=nan", "ilut=x", "ilut=1,", "ilut=1,0.5", "ilut=1,nan", "ilut=1,2,3"];
+        let thresholds = [
+            "ilut=",
+            "ilut=-1",
+            "ilut=inf",
+            "ilut=nan",
+            "ilut=x",
+            "ilut=1,",
+            "ilut=1,0.5",
+            "ilut=1,nan",
+            "ilut=1,2,3",
+            "ilutp=0,0",
+        ];
         let too_large = ["block-jacobi=0", "block-jacobi=129", "ic0-jacobi=0", "ic0-jacobi=1001"];
-        for bad in with_parameter.into_iter().chain(without).chain(thresholds).chain(too_large) {
+        let options =
+            ["amg=", "amg=3", "amg=degree", "amg=degree=5", "amg=strength=2", "amg=unknowns=0", "amg=speed=1"];
+        for bad in with_parameter.into_iter().chain(options).chain(without).chain(thresholds).chain(too_large) {
             assert!(bad.parse::<Precond>().is_err(), "{bad}");
         }
     }

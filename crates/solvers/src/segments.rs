@@ -1,17 +1,19 @@
 //! A solve as a sequence of segments, each begun from a true residual.
 //!
-//! A segment is what a method does from r = b - A x until its monitor stops. Behind it x is judged by the residual
-//! recomputed from it, never by the recurrence: `converged` is said here and nowhere else. Where the recurrence claims what the truth
-//! denies, or BiCGStab breaks down, the next segment begins from the recomputed residual (residual replacement: van der Vorst & Ye
-//! 2000, Residual replacement strategies for Krylov subspace iterative methods for the convergence of true residuals). A cycle of GMRES
-//! is a segment too, one that its method ends by itself.
+//! A segment is what a method does from r = b - A x until its monitor stops. After it, x is judged by the recomputed
+//! residual, never by the recurrence; `converged` is decided only here. If the recurrence claims what the true residual
+//! denies, or BiCGStab breaks down, the next segment begins from the recomputed residual (residual replacement: van der
+//! Vorst & Ye 2000, Residual replacement strategies for Krylov subspace iterative methods for the convergence of true
+//! residuals). A cycle of GMRES is a segment too, which its method ends by itself.
 //!
-//! Invariants: outside a segment x is unscaled. Inside, r and x are times 2^k with k = 0 unless ||r|| is outside the window of
-//! [`crate::norm`], so that squares of norms stay in range; powers of two change no other bit. A segment asks for no less
-//! than u times what it began with, u the unit roundoff: the r that it begins from is b - A x rounded, an error of up to u ||r|| by
-//! the last rounding alone, so a smaller norm of its recurrence says nothing about x.
-//! Operators and preconditioners are dispatched dynamically from here on, so that a method is compiled once for each backend and not for each
-//! pair of them. Cost beyond the iterations: for each segment and at the end one product, one norm and one wait.
+//! Invariants: outside a segment x is unscaled. Inside, r and x are multiplied by 2^k so that squares of norms stay in
+//! range; k = 0 unless ||r|| is outside the window of [`crate::norm`]. Powers of two change no other bit. The goal of a
+//! segment is at least u times the norm that it began with, u the unit roundoff. The initial r is b - A x rounded, with
+//! an error of up to u ||r||, so a smaller norm of the recurrence says nothing about x.
+//!
+//! Operators and preconditioners are dispatched dynamically from here on, so a method is compiled once per backend and
+//! not once per pair of them. Cost beyond the iterations: for each segment and at the end one product, one norm and one
+//! wait.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -20,17 +22,17 @@ use spandrel_backend::{Backend, Latest, Operator, Preconditioner, Quantity, Step
 use spandrel_formats::Real;
 
 use crate::graphs::Graphs;
-use crate::norm::{Norm, norm, scale_by};
-use crate::options::Watcher;
+use crate::norm::{Norm, factors, norm, scale_by};
+use crate::options::{Iterate, Observer};
 use crate::rhythm::Rhythm;
 use crate::{Error, Options, Outcome, Progress, Result, Status};
 
 /// How a segment of BiCGStab chooses its shadow residual.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shadow {
-    /// The residual it begins with.
+    /// The residual at the start of the segment.
     Residual,
-    /// That plus a multiple of A M^-1 r: for a residual whose own product with it vanishes.
+    /// That residual plus a multiple of A M^-1 r, if its own product with A M^-1 r vanishes.
     Tilted,
 }
 
@@ -42,30 +44,30 @@ pub(crate) struct Pace {
     pub(crate) check_every: usize,
     /// Iterations that may pass without a smaller residual norm.
     pub(crate) stagnation: Option<usize>,
-    /// Iterations that are left to this segment; its monitor has the same limit.
+    /// Iterations left for this segment; its monitor has the same limit.
     pub(crate) max_iters: usize,
-    /// What the residual norm must come down to, and beyond which it has diverged.
+    /// The goal of the residual norm, and the bound beyond which it has diverged.
     pub(crate) threshold: f64,
     pub(crate) divergence: f64,
-    /// The residual norm that the segment begins with.
+    /// The residual norm at the start of the segment.
     pub(crate) begun: f64,
-    /// Residual and x are times two to this power.
+    /// Residual and x are multiplied by 2 to this power.
     pub(crate) scale: i32,
 }
 
-/// The host looks at least every so many iterations, whatever `check_every` says: a solve without a limit must still see its stop.
+/// The host looks at least this often, whatever `check_every` is: a solve without a limit must still see its stop.
 const LONGEST_RUN: usize = 1 << 16;
 
 impl Pace {
-    /// Runs until the next look: never past the limit, where a monitor stops.
+    /// Runs until the next look, never beyond the limit, at which a monitor stops.
     pub(crate) fn until_next_look(self, done: usize) -> usize {
         let window = self.stagnation.map_or(usize::MAX, |window| window - done % window);
-        // From one multiple to the next, also if the clock has brought a look between them.
+        // From one multiple to the next, even if the clock has caused a look in between.
         let every = self.check_every.clamp(1, LONGEST_RUN);
         (every - done % every).min(window).min(self.max_iters.saturating_sub(done)).max(1)
     }
 
-    /// Whether the window that ends with the last of these norms, one per iteration, brought none below the least before it.
+    /// Whether the window that ends with the last of these norms has no norm below the smallest one before it.
     fn stagnates(self, norms: &[f64]) -> bool {
         let Some(window) = self.stagnation.filter(|window| !norms.is_empty() && norms.len().is_multiple_of(*window))
         else {
@@ -80,14 +82,14 @@ impl Pace {
 /// Why a segment ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The monitor, or what a method says in its words.
+    /// The monitor stopped, or the method stopped by itself with the same words.
     Stop(Stop),
     /// The watcher interrupted.
     Watcher,
-    /// Its length was reached.
+    /// The cycle reached its length.
     Cycle,
-    /// The cycle before did not lower the norm that the method minimises: neither would any other. Or a window of iterations without a
-    /// smaller residual norm.
+    /// The previous cycle did not lower the norm that the method minimises, so no other would. Or a window of
+    /// iterations brought no smaller residual norm.
     Standstill,
 }
 
@@ -101,65 +103,69 @@ pub(crate) struct End {
     pub(crate) residual: Option<f64>,
 }
 
-/// What a segment works on, and how.
+/// The operands and settings of a segment.
 pub(crate) struct Segment<'a, T: Real, B: Backend<T>> {
     pub(crate) be: &'a B,
     pub(crate) a: &'a dyn Operator<T, B>,
     pub(crate) m: &'a dyn Preconditioner<T, B>,
     pub(crate) x: &'a mut B::Vector,
-    /// Armed for it.
+    /// The monitor, armed for this segment.
     pub(crate) monitor: &'a mut B::Monitor,
     pub(crate) shadow: Shadow,
     pub(crate) pace: Pace,
     pub(crate) rhythm: &'a mut Rhythm,
-    /// Called at each look of the host.
-    pub(crate) look: &'a mut dyn FnMut(Latest) -> ControlFlow<()>,
+    pub(crate) look: Look<'a, B::Vector>,
 }
+
+/// Called at each look of the host, with x if the method has one. All ranks of a distributed solve get the same answer.
+pub(crate) type Look<'a, V> = &'a mut dyn FnMut(Latest, Option<&V>) -> Result<ControlFlow<()>>;
 
 /// A Krylov method over its workspace.
 pub(crate) trait Method<T: Real, B: Backend<T>> {
     const NAME: &'static str;
-    /// Breakdowns in a row without progress that end the solve.
+    /// This many breakdowns in a row without progress end the solve.
     const FRUITLESS: usize;
-    /// Unknowns of the workspace.
+    /// The number of unknowns of the workspace.
     fn len(&self) -> usize;
-    /// The residual, a vector and a scalar that are free between segments.
+    /// The residual, and a vector and a scalar that are free between segments.
     fn between(&mut self) -> (&mut B::Vector, &mut B::Vector, &mut B::Scalar);
-    /// The monitor, kept from the solve before.
+    /// The monitor, kept from the previous solve.
     fn monitor(&mut self) -> &mut Option<B::Monitor>;
-    /// The captured steps.
+    /// The recorded steps.
     fn graphs(&mut self) -> &mut Graphs<B>;
-    /// A new solve begins: nothing is known of it.
+    /// Called at the start of a new solve: forget the previous one.
     fn forget(&mut self) {}
     /// Residual norms of the segment that ended, one per iteration. Blocks.
     fn norms(&mut self, be: &B, monitor: &B::Monitor) -> Result<Vec<f64>> {
         Ok(be.report(monitor)?.history)
     }
-    /// Runs from the residual in place until the monitor stops or `look` breaks off.
+    /// Runs from the current residual until the monitor stops or `look` breaks off.
     fn segment(&mut self, on: Segment<'_, T, B>) -> Result<End>;
 }
 
-/// A step that owns (the borrow of) its monitor.
-pub(crate) trait Watched<B: spandrel_backend::Device>: Step<B> {
+/// A step that holds its monitor and x, or borrows them.
+pub(crate) trait Watched<T: Real, B: Backend<T>>: Step<B> {
     fn monitor(&self) -> &B::Monitor;
-    /// `count` times the step at once, with the same result; or false and nothing done.
+    /// The x that the iterations so far have made. For calls between two runs.
+    fn x(&self) -> &B::Vector;
+    /// Takes the step `count` times by one call, with the same result. Returns false if it cannot and did nothing.
     fn leap(&mut self, be: &B, count: usize) -> Result<bool>;
 }
 
 /// Repeats a step until its monitor (armed for this segment) stops or `look` breaks off.
 ///
-/// Every run observes one full residual norm or stops, so a monitor that runs has counted each of them and stands below its
-/// limit. A device that reports otherwise would be waited for without end and is an error.
+/// Every run observes one full residual norm or stops, so a running monitor has counted each of them and is below its
+/// limit. A device that reports otherwise is an error; it would be waited for without end.
 ///
 /// # Safety
 /// As [`Graphs::run`] for `graphs` and this step.
-pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
+pub(crate) unsafe fn repeat<T: Real, B: Backend<T>, S: Watched<T, B>>(
     be: &B,
     mut step: S,
     graphs: &mut Graphs<B>,
     pace: Pace,
     rhythm: &mut Rhythm,
-    look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
+    look: Look<'_, B::Vector>,
 ) -> Result<End> {
     let mut runs = 0;
     loop {
@@ -168,35 +174,36 @@ pub(crate) unsafe fn repeat<B: spandrel_backend::Device, S: Watched<B>>(
             break;
         }
         runs += more;
-        if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
+        if let Some(end) = look_at(be, &step, runs, pace, look)? {
             return Ok(end);
         }
-        rhythm.look(more);
+        rhythm.look(be, more)?;
     }
     loop {
         let more = pace.until_next_look(runs).min(rhythm.until_due());
         let mut done = 0;
-        while done < more && !rhythm.is_due(done) {
+        while done < more && !rhythm.is_due(be, done)? {
             // SAFETY: the caller's promise.
             unsafe { graphs.run(be, (0, 1), &mut step, pace.recorded) }?;
             done += 1;
         }
         runs += done;
-        if let Some(end) = look_at(be, step.monitor(), runs, pace, look)? {
+        if let Some(end) = look_at(be, &step, runs, pace, look)? {
             return Ok(end);
         }
-        rhythm.look(done);
+        rhythm.look(be, done)?;
     }
 }
 
 /// What the monitor says after `runs` runs: the end, if it is one.
-fn look_at<B: spandrel_backend::Device>(
+fn look_at<T: Real, B: Backend<T>>(
     be: &B,
-    monitor: &B::Monitor,
+    step: &impl Watched<T, B>,
     runs: usize,
     pace: Pace,
-    look: &mut dyn FnMut(Latest) -> ControlFlow<()>,
+    look: Look<'_, B::Vector>,
 ) -> Result<Option<End>> {
+    let monitor = step.monitor();
     let latest = be.report_latest(monitor)?;
     if latest.stop.is_none() && (latest.iterations != runs || runs >= pace.max_iters) {
         let why = format!(
@@ -209,14 +216,14 @@ fn look_at<B: spandrel_backend::Device>(
     let at_window = pace.stagnation.is_some_and(|window| runs.is_multiple_of(window));
     let cause = match latest.stop {
         Some(stop) => Some(Cause::Stop(stop)),
-        None if look(latest).is_break() => Some(Cause::Watcher),
+        None if look(latest, Some(step.x()))?.is_break() => Some(Cause::Watcher),
         None if at_window && pace.stagnates(&be.report(monitor)?.history) => Some(Cause::Standstill),
         None => None,
     };
     Ok(cause.map(|cause| End { cause, iterations: latest.iterations, residual: latest.residual }))
 }
 
-/// Compares what the caller gave with a square matrix; the workspace last, which is often made from one of them.
+/// Compares the operands with a square matrix; the workspace last, because it is often made from one of them.
 pub(crate) fn expect_operands(solver: &'static str, n: usize, workspace: usize, b: usize, x: usize) -> Result<()> {
     use crate::error::{FIT_B, FIT_WORKSPACE, FIT_X};
     for (what, found, remedy) in [("b", b, FIT_B), ("x", x, FIT_X), ("the workspace", workspace, FIT_WORKSPACE)] {
@@ -227,7 +234,7 @@ pub(crate) fn expect_operands(solver: &'static str, n: usize, workspace: usize, 
     Ok(())
 }
 
-/// Sizes of everything, once.
+/// Checks all sizes once.
 fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &W,
     be: &B,
@@ -250,32 +257,33 @@ fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     }
 }
 
-/// What follows from how a segment ended, where x has not converged.
+/// What to do after a segment, if x has not converged.
 enum Verdict {
     Ended(Status),
-    /// Begin again; the status if no restart is left.
+    /// Begin again; end with this status if no restart is left.
     Again(Status),
-    /// On with the next cycle, which is no restart that options limit.
+    /// Continue with the next cycle, which options do not count as a restart.
     Onward,
 }
 
 /// The judge's memory between segments.
 struct Judge {
-    /// True residual at the begin of the last segment.
+    /// The true residual at the start of the last segment.
     before: f64,
     /// Breakdowns in a row without progress.
     fruitless: usize,
-    /// Restarts that were answers to a breakdown or to a claim that the truth denied.
+    /// Restarts after a breakdown, or after a claim that the true residual denied.
     restarts: usize,
 }
 
 impl Judge {
-    /// A segment that ends in a breakdown was fruitful if the true residual is below this times that before: a tenth is more than
-    /// the rounding of two norms, and twenty restarts (the default) of as little still divide the residual by eight.
+    /// A segment that ends in a breakdown made progress if the true residual is below this share of the one before. A
+    /// tenth is more than the rounding of two norms, and twenty such restarts (the default) still divide the residual
+    /// by eight.
     const FRUITFUL: f64 = 0.9;
-    /// A claim of convergence that the truth denied twice has stagnated unless the second segment halved the true residual:
-    /// away from the attainable accuracy a segment divides it by up to 1/u, and refinement is ended by the same measure in
-    /// [`crate::direct`].
+    /// After two claims of convergence that the true residual denied, the solve has stagnated unless the second segment
+    /// halved the true residual. Away from the attainable accuracy a segment divides it by up to 1/u. [`crate::direct`]
+    /// ends its refinement by the same measure.
     const STAGNANT: f64 = 0.5;
 
     fn verdict(&mut self, cause: Cause, now: f64, fruitless: usize) -> Verdict {
@@ -311,7 +319,7 @@ impl Judge {
     }
 }
 
-/// The scalar that a stop names.
+/// The scalar that a stop refers to.
 fn quantity(cause: Cause) -> Option<Quantity> {
     match cause {
         Cause::Stop(Stop::Zero(q) | Stop::NotPositive(q) | Stop::NotFinite(q)) => Some(q),
@@ -319,7 +327,7 @@ fn quantity(cause: Cause) -> Option<Quantity> {
     }
 }
 
-/// Solves A x = b from the x given.
+/// Solves A x = b from the given x.
 pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
@@ -328,18 +336,18 @@ pub(crate) fn solve<T: Real, B: Backend<T>, W: Method<T, B>>(
     b: &B::Vector,
     x: &mut B::Vector,
     options: &Options,
-    watcher: Watcher<'_>,
+    observer: Observer<'_, T>,
 ) -> Result<Outcome> {
     options.check()?;
     check(method, be, a, m, b, x)?;
     method.graphs().clear();
-    let outcome = one(method, be, a, m, b, x, options, watcher);
+    let outcome = one(method, be, a, m, b, x, options, observer);
     method.graphs().clear();
     outcome
 }
 
-/// Solves A x = b for each b from each x, one after the other. All iterate in one vector, so that what was captured for the first serves the
-/// others.
+/// Solves A x = b for each b from each x, one after the other. All iterate in one vector, so that the graphs of the
+/// first serve the others.
 pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
@@ -348,7 +356,7 @@ pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
     b: &[B::Vector],
     x: &mut [B::Vector],
     options: &Options,
-    watcher: Watcher<'_>,
+    observer: Observer<'_, T>,
 ) -> Result<Vec<Outcome>> {
     options.check()?;
     if b.len() != x.len() {
@@ -362,7 +370,7 @@ pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
     let mut outcomes = Vec::with_capacity(b.len());
     for (b, x) in b.iter().zip(x) {
         be.copy(None, x, &mut iterate)?;
-        let outcome = one(method, be, a, m, b, &mut iterate, options, watcher);
+        let outcome = one(method, be, a, m, b, &mut iterate, options, observer);
         if outcome.is_err() {
             method.graphs().clear();
         }
@@ -378,8 +386,8 @@ pub(crate) fn solve_many<T: Real, B: Backend<T>, W: Method<T, B>>(
     Ok(outcomes)
 }
 
-/// Solves one system of checked sizes. What was captured since the graphs were cleared was captured for the same A, M and x, and an error
-/// clears them (the monitor may be gone with it).
+/// Solves one system of checked sizes. All graphs since the last clear belong to the same A, M and x. An error clears
+/// them, because the monitor may be gone.
 fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &mut W,
     be: &B,
@@ -388,7 +396,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     b: &B::Vector,
     x: &mut B::Vector,
     options: &Options,
-    watcher: Watcher<'_>,
+    observer: Observer<'_, T>,
 ) -> Result<Outcome> {
     let n = method.len();
     let mut outcome = Outcome::zero::<T>();
@@ -411,14 +419,17 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
     let mut ended: Option<End> = None;
     let mut known: Option<Rhythm> = None;
     loop {
-        // The truth about x.
+        // The true residual of x.
         let began = Instant::now();
         let (r, scratch, scalar) = method.between();
         a.residual(be, None, b, x, r)?;
         let r_norm = norm(be, r, scratch, scalar)?;
         let now = r_norm.over(b_norm);
         outcome.true_residual = now;
-        let rhythm = known.get_or_insert_with(|| Rhythm::new(options.check_after, began.elapsed()));
+        let rhythm = match &mut known {
+            Some(rhythm) => rhythm,
+            none => none.insert(Rhythm::new(be, options.check_after, began.elapsed())?),
+        };
         if ended.is_none() {
             outcome.residual = now;
             if options.history {
@@ -435,7 +446,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
             Verdict::Ended(Status::Converged)
         } else {
             match &ended {
-                // A cycle shrinks the norm that its method minimises, which need not be this one.
+                // A cycle lowers the norm that its method minimises, which may be another one.
                 Some(End { cause: Cause::Cycle, .. }) if now > options.divergence * judge.before.max(1.0) => {
                     Verdict::Ended(Status::Diverged)
                 }
@@ -448,16 +459,20 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
             Verdict::Again(_) | Verdict::Onward if outcome.iterations >= max_iters => Status::MaxIterations,
             Verdict::Again(otherwise) if judge.restarts == options.max_restarts => otherwise,
             verdict => {
-                // On with another segment.
+                // Continue with another segment.
                 judge.restarts += usize::from(matches!(verdict, Verdict::Again(_)));
                 judge.before = now;
                 outcome.restarts += usize::from(ended.is_some());
                 let done = outcome.iterations;
                 let restarts = outcome.restarts;
-                let mut tell = |iterations, residual| {
-                    watcher(Progress { iterations: done + iterations, max_iters, residual, target, restarts })
+                let mut tell = |iterations, residual, x: Option<(&B::Vector, i32)>| -> Result<ControlFlow<()>> {
+                    let fetch = x.map(|(x, scale)| move || fetched(be, x, scale));
+                    let iterate = fetch.as_ref().map_or_else(Iterate::none, |fetch| Iterate::new(fetch));
+                    let at = Progress { iterations: done + iterations, max_iters, residual, target, restarts };
+                    let breaks = be.agree(u64::from(observer(at, iterate).is_break()))? != 0;
+                    Ok(if breaks { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
                 };
-                if tell(0, now).is_break() {
+                if tell(0, now, Some((&*x, 0)))?.is_break() {
                     outcome.status = Status::Interrupted;
                     return Ok(outcome);
                 }
@@ -478,8 +493,10 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                     }
                     None => be.monitor(&watch)?,
                 };
-                let mut look =
-                    |latest: Latest| tell(latest.iterations, latest.residual.map_or(now, |norm| norm / unit));
+                let mut look = |latest: Latest, x: Option<&B::Vector>| {
+                    let residual = latest.residual.map_or(now, |norm| norm / unit);
+                    tell(latest.iterations, residual, x.map(|x| (x, k)))
+                };
                 let pace = Pace {
                     recorded: options.recorded,
                     persistent: options.persistent,
@@ -514,7 +531,7 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
                 continue;
             }
         };
-        // An unknown that no equation holds may have grown to infinity, where no residual sees it.
+        // An unknown that occurs in no equation may have grown to infinity unseen by the residual.
         if !outcome.status.is_converged() && ended.is_some() {
             let (_, scratch, scalar) = method.between();
             if !norm(be, x, scratch, scalar)?.is_finite() {
@@ -523,6 +540,16 @@ fn one<T: Real, B: Backend<T>, W: Method<T, B>>(
         }
         return Ok(outcome);
     }
+}
+
+/// x on the host, of 2^k x on the device.
+fn fetched<T: Real, B: Backend<T>>(be: &B, x: &B::Vector, k: i32) -> Result<Vec<T>> {
+    let mut x = be.download(x)?;
+    if k != 0 {
+        let [first, second] = factors::<T>(-k);
+        x.iter_mut().for_each(|x| *x = *x * first * second);
+    }
+    Ok(x)
 }
 
 /// Brings r and x into range: both times 2^k, and k back.
@@ -539,7 +566,7 @@ fn begin<T: Real, B: Backend<T>, W: Method<T, B>>(
     let (r, scratch, scalar) = method.between();
     let x_norm = norm(be, x, scratch, scalar)?;
     if !x_norm.is_zero() {
-        // x may not overflow for the sake of a small r.
+        // x must not overflow because r is small.
         let room = if T::BYTES == 4 { 100 } else { 1000 };
         k = k.min((room - x_norm.exponent()).max(0));
     }

@@ -1,9 +1,10 @@
 //! Why a matrix is singular, in terms of its rows and columns, and whether b contradicts it.
 //!
-//! Every test is exact or to the rounding of the entries, so what it says holds of the matrix as it is stored: an empty row or column, a
-//! pattern that leaves a column without a row of its own, rows or columns that are multiples of each other, rows that sum to zero.
-//! A matrix that is singular for another reason has no [`Defect`].
-//! Cost: a transpose and O(nnz log) work, far below that of a factorisation.
+//! Every test is exact or exact to the rounding of the entries, so a statement holds for the matrix as it is stored: an
+//! empty row or column, a pattern that leaves a column without a row of its own, rows or columns that are multiples of
+//! each other, rows that sum to zero. A matrix that is singular for another reason has no [`Defect`].
+//!
+//! Cost: a transpose and O(nnz log) work, far less than a factorisation.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,17 +18,17 @@ use crate::direct::structure::Transversal;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Defect {
-    /// A row without an entry other than zero.
+    /// A row has no nonzero entry.
     EmptyRow {
         /// The first such row.
         row: usize,
     },
-    /// A column without an entry other than zero.
+    /// A column has no nonzero entry.
     EmptyColumn {
         /// The first such column.
         column: usize,
     },
-    /// No choice of rows gives every column a nonzero of its own, so that every term of the determinant is zero.
+    /// No choice of rows gives every column a nonzero of its own, so every term of the determinant is zero.
     StructuralRank {
         /// The largest rank that values on this pattern can have.
         rank: usize,
@@ -54,15 +55,15 @@ pub enum Defect {
         /// The factor.
         factor: f64,
     },
-    /// The entries of every row sum to zero, so that the constant vectors are in the null space.
+    /// The entries of every row sum to zero, so the constant vectors are in the null space.
     ConstantNullSpace {
-        /// Whether the columns sum to zero as well: then a solvable system has a b that sums to zero.
+        /// Whether the columns sum to zero as well: then only a b that sums to zero has a solution.
         columns_too: bool,
     },
 }
 
 impl Defect {
-    /// The first defect that is found of a square matrix with finite entries; `None` also for one that is not square.
+    /// The first defect found in a square matrix with finite entries; `None` also for a matrix that is not square.
     pub fn of<T: Real>(csr: &Csr<T>) -> Option<Self> {
         if csr.nrows() != csr.ncols() || csr.nrows() == 0 {
             return None;
@@ -88,7 +89,7 @@ impl Defect {
         sums_vanish(csr).then(|| Defect::ConstantNullSpace { columns_too: sums_vanish(&columns) })
     }
 
-    /// What in b no x can satisfy because of this defect, in words; `None` where nothing is found.
+    /// What in b no x can satisfy because of this defect, in words; `None` if nothing is found.
     pub fn contradiction<T: Real>(&self, csr: &Csr<T>, b: &[T]) -> Option<String> {
         match *self {
             Defect::EmptyRow { .. } => {
@@ -98,7 +99,7 @@ impl Defect {
             }
             Defect::DependentRows { first, second, factor } => {
                 let (one, other) = (b[first].as_f64() * factor, b[second].as_f64());
-                // The product and each element of b carry one rounding.
+                // The product and each element of b have one rounding error.
                 let apart = (one - other).abs() > 3.0 * T::UNIT_ROUNDOFF * (one.abs() + other.abs());
                 let (first, second) = (first + 1, second + 1);
                 apart.then(|| {
@@ -149,13 +150,13 @@ impl fmt::Display for Defect {
     }
 }
 
-/// The first row that is a multiple of one before it, that row, and the factor.
+/// The first row that is a multiple of an earlier one, that earlier row, and the factor.
 fn multiples<T: Real>(csr: &Csr<T>) -> Option<(usize, usize, f64)> {
     let entries = |i: usize| {
         let (cols, values) = csr.row(i);
         cols.iter().zip(values).map(|(&j, v)| (j, v.as_f64())).filter(|(_, v)| *v != 0.0)
     };
-    // Quotients are rounded correctly, so that multiples have the same ones.
+    // Quotients are rounded correctly, so multiples have equal quotients.
     let fingerprint = |i: usize| {
         let mut hasher = DefaultHasher::new();
         let lead = entries(i).next().map_or(1.0, |(_, v)| v);

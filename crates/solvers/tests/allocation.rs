@@ -1,4 +1,4 @@
-//! A repeated solve takes no memory, on the device or on the host.
+//! A repeated solve allocates no memory, neither on the device nor on the host.
 
 mod problems;
 

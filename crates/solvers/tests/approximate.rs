@@ -1,4 +1,5 @@
-//! Block Jacobi, sweeps and sparse approximate inverses: against what defines them, entry by entry; how they serve; what they break down at.
+//! Block Jacobi, Jacobi sweeps and sparse approximate inverses: compared with their definitions entry by entry, used as
+//! preconditioners, and made to break down.
 
 mod problems;
 
@@ -15,7 +16,7 @@ fn applied<T: Real, M: Preconditioner<T, Cpu>>(be: &Cpu, m: &M, r: &[T]) -> Vec<
     let mut z = be.upload(&vec![T::nan(); r.len()]).unwrap();
     m.apply(be, None, &device, &mut z).unwrap();
     let found = be.download(&z).unwrap();
-    // With its dot product it is the same, bit for bit.
+    // The form that also returns the dot product has the same bits.
     let mut again = be.upload(&vec![T::nan(); r.len()]).unwrap();
     let (mut rz, mut alone) = (be.scalar(T::nan()).unwrap(), be.scalar(T::nan()).unwrap());
     m.apply_dot(be, None, &device, &mut again, &mut rz).unwrap();
@@ -31,10 +32,11 @@ fn iterations<M: Preconditioner<f64, Cpu>>(be: &Cpu, method: Krylov, a: &Csr<f64
     outcome.iterations
 }
 
-/// z of block Jacobi against the blocks: for B of m rows |B z - r| <= c |B| (|X| |r|) row by row, with X the inverse that z = X r was formed
-/// with. X is rounded once to T and z is a sum of m terms in T, which errs by gamma_T(m + 2) |X| |r| together; Gauss-Jordan without
-/// growth, as of diagonally dominant blocks, errs far below that in f32 and is allowed gamma_f64(8 m) |X| |B| |X| |r| (Higham 2002,
-/// theorem 14.5), where |X| |B| is held to its largest row sum.
+/// Checks z of block Jacobi against the blocks. Row by row, a block B of m rows must have |B z - r| <= c |B| (|X| |r|),
+/// where X is the inverse with which z = X r was formed. X is rounded once to T, and z is a sum of m terms in T;
+/// together they err by gamma_T(m + 2) |X| |r|. Gauss-Jordan without growth, as for diagonally dominant blocks, errs
+/// far below that in f32. It is allowed gamma_f64(8 m) |X| |B| |X| |r| (Higham 2002, theorem 14.5), where |X| |B| is
+/// bounded by its largest row sum.
 fn block_by_block<T: Real>(be: &Cpu, a: &Csr<T>, block_dim: usize) {
     let n = a.nrows();
     let m = BlockJacobi::<T, Cpu>::new(be, a, block_dim).unwrap();
@@ -43,7 +45,7 @@ fn block_by_block<T: Real>(be: &Cpu, a: &Csr<T>, block_dim: usize) {
     for first in (0..n).step_by(block_dim) {
         let rows = first..n.min(first + block_dim);
         let size = rows.len();
-        // The inverse, column by column, as it is held.
+        // The inverse as it is stored, column by column.
         let column = |j: usize| {
             let unit: Vec<T> = (0..n).map(|i| if i == j { T::one() } else { T::zero() }).collect();
             applied(be, &m, &unit)
@@ -78,7 +80,7 @@ fn block_jacobi_solves_its_blocks() {
         block_by_block(&be, &stencil::<f64>(7, 0.3), block_dim);
         block_by_block(&be, &stencil::<f32>(7, 0.3), block_dim);
     }
-    // One block is all of the matrix.
+    // One block that is the whole matrix.
     let a = stencil::<f64>(7, 0.0);
     let whole = BlockJacobi::<f64, Cpu>::new(&be, &a, 49).unwrap();
     assert!(iterations(&be, Krylov::Cg, &a, &whole, "one block") <= 2);
@@ -112,7 +114,7 @@ fn block_jacobi_says_which_block_it_cannot_invert() {
     let error = new(&singular, 3);
     assert!(matches!(error, Error::Block { row: 3, block_dim: 3, found: "singular" }), "{error}");
     assert_eq!(error.status(), Some(Status::ZeroPivot));
-    // Of rounding: a third of a row beside it.
+    // Singular up to rounding: the second row is a third of the first.
     let third = matrix::<f64>(2, 2, &[(0, 0, 0.3), (0, 1, 0.1), (1, 0, 0.3 / 3.0), (1, 1, 0.1 / 3.0)]);
     assert!(matches!(new(&third, 2), Error::Block { row: 0, found: "singular", .. }));
     assert!(matches!(new(&matrix(2, 2, &[(0, 0, 1.0)]), 1), Error::Block { row: 1, found: "singular", .. }));
@@ -126,7 +128,7 @@ fn block_jacobi_says_which_block_it_cannot_invert() {
     }
 }
 
-/// The old values, and others on their pattern.
+/// A matrix, and another one with the same pattern.
 fn old_and_new() -> (Csr<f64>, Csr<f64>) {
     let old = stencil::<f64>(9, 0.0);
     let mut new = old.clone();
@@ -173,8 +175,8 @@ fn sweeps_of(t: &Triangular<f64>, sweeps: usize, r: &[f64]) -> Vec<f64> {
     y
 }
 
-/// Whether two vectors agree as far as the rounding of `terms` operations of an element allows, where the sizes of what is summed are at
-/// most `growth` times the largest element.
+/// Checks that two vectors agree up to the rounding of `terms` operations per element. The magnitudes that are summed
+/// are at most `growth` times the largest element.
 fn close(found: &[f64], wanted: &[f64], terms: usize, growth: f64, what: &str) {
     let largest = wanted.iter().fold(0.0f64, |most, v| most.max(v.abs()));
     for (i, (f, w)) in found.iter().zip(wanted).enumerate() {
@@ -199,7 +201,8 @@ fn sweeps_are_what_they_say() {
             );
             let z = applied(be, &m, &r);
             let wanted = sweeps_of(&upper, sweeps, &sweeps_of(&factors.lower, sweeps, &r));
-            // A row of a 5-point factor is three terms, scaled twice; G has row sums of at most 1, so errors of the sweeps add.
+            // A row of a 5-point factor has three terms and is scaled twice. The row sums of G are at most 1, so the
+            // errors of the sweeps add up.
             close(&z, &wanted, 2 * 8 * sweeps.min(n), 16.0, &format!("{} with {sweeps} sweeps", F::NAME));
             if sweeps > n {
                 let exact = applied(be, &Factored::<Cpu, Serial<f64>, F>::new(be, a).unwrap(), &r);
@@ -215,8 +218,9 @@ fn sweeps_are_what_they_say() {
     assert!(matches!(error, Error::Parameter { name: "sweeps", .. }));
 }
 
-/// (W T)_ij = I_ij on T's pattern. The recurrence of w_c is a sum of at most k terms, a product with 1/t_cc, which is rounded, and the rounding
-/// of w_c to T, which the terms after it were formed without: gamma(k + 4) (|W| |T|)_ic in the unit roundoff of T.
+/// Checks (W T)_ij = I_ij on T's pattern. The recurrence of w_c is a sum of at most k terms and a product with 1/t_cc,
+/// which is rounded. Then w_c is rounded to T, and later terms use the rounded value. Together they err by gamma(k + 4)
+/// (|W| |T|)_ic in the unit roundoff of T.
 fn inverts_on_its_pattern<T: Real>(t: &Triangular<T>) {
     let w = approximate_inverse(t).unwrap();
     let n = t.nrows();
@@ -253,7 +257,7 @@ fn an_approximate_inverse_inverts_on_its_pattern() {
     of::<f64, Iluk<f64>>(&generate::csr("d3n7:6x5x4").unwrap());
     of::<f64, Ic0<f64>>(&generate::csr("d3n27:6x5x4").unwrap());
     of::<f32, Ic0<f32>>(&generate::csr("d3n27:6x5x4").unwrap());
-    // A dense triangle has its whole inverse.
+    // For a dense triangle the result is the whole inverse.
     let dense: Vec<_> =
         (0..36).map(|e| (e / 6, e % 6, if e % 7 == 0 { 4.0 } else { 1.0 / (1 + e % 5) as f64 })).collect();
     let lower: Vec<_> = dense.iter().copied().filter(|e| e.1 <= e.0).collect();

@@ -1,4 +1,4 @@
-//! Every way to fail, provoked and named; and that `converged` is said of the true residual only.
+//! Every way to fail is provoked, and its status is checked. `converged` refers only to the true residual.
 
 mod problems;
 
@@ -33,7 +33,7 @@ fn cg_names_an_indefinite_preconditioner() {
     let (outcome, _) = solve_from(&be, Krylov::Cg, &a, &at_once, &[1.0, 1.0, 0.0], &[], &Options::default());
     assert_eq!(outcome.status, Status::IndefinitePreconditioner);
     assert_eq!(outcome.breakdown, Some((Quantity::PreconditionedResidual, 0)));
-    // The first residual does not see the negative part; the second lies in it.
+    // The first residual has no part in the negative direction; the second has.
     let later = Jacobi::new(&be, &diagonal::<f64>(&[1.0, 1.0, -0.01])).unwrap();
     let (outcome, _) = solve_from(&be, Krylov::Cg, &a, &later, &[1.0, 1.0, 0.0], &[], &Options::default());
     assert_eq!(outcome.status, Status::IndefinitePreconditioner);
@@ -90,12 +90,12 @@ fn bicgstab_without_restarts_names_the_scalar() {
 #[test]
 fn a_system_that_no_restart_mends_ends_as_breakdown() {
     let be = Cpu::new();
-    // No solution exists: the residual cannot be had below the part of b outside the range.
+    // No solution exists: the residual cannot fall below the part of b outside the range.
     let a = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 1.0)]);
     for check_every in [1, 16] {
         let options = Options { check_every, ..Options::default() };
         let (outcome, x) = solve(&be, Krylov::BiCgStab, &a, &[2.0, 0.0], &options);
-        // The range is spanned by (1, 1), from which b is ||b|| / sqrt(2) away.
+        // The range is spanned by (1, 1); b is ||b|| / sqrt(2) away from it.
         let (_, allowed) = judged(&a, &x, &[2.0, 0.0]);
         let nearest = std::f64::consts::FRAC_1_SQRT_2 - allowed;
         assert!(!outcome.status.is_converged() && outcome.true_residual >= nearest, "{outcome:?}");
@@ -107,7 +107,7 @@ fn a_system_that_no_restart_mends_ends_as_breakdown() {
 fn a_lucky_breakdown_is_convergence() {
     let be = Cpu::new();
     for method in ALL {
-        // The residual is exactly zero after one step, and every scalar behind it would be.
+        // The residual is exactly zero after one step, and so would be every later scalar.
         for b in [vec![3.0, 0.0, 0.0], vec![0.0, 5.0, 0.0]] {
             let (outcome, _) = solve(
                 &be,
@@ -125,7 +125,7 @@ fn a_lucky_breakdown_is_convergence() {
 #[test]
 fn divergence_is_said() {
     let be = Cpu::new();
-    // BiCGStab on a strongly rotating matrix overshoots; a limit close to the start says so.
+    // BiCGStab overshoots on a strongly rotating matrix, and a limit close to the start reports it.
     let a = stencil::<f64>(20, 30.0);
     let options = Options { divergence: 1.0001, ..Options::default() };
     let (outcome, x) = solve(&be, Krylov::BiCgStab, &a, &uneven(400), &options);
@@ -133,8 +133,9 @@ fn divergence_is_said() {
     assert!(outcome.residual > 1.0 && x.iter().all(|x| x.is_finite()));
 }
 
-/// The true residual of a solve that stagnated: what its last recurrence claimed, and how far that can have run from the truth. The
-/// last segment begins close to x, so that twice ||x|| bounds its iterates; BiCGStab updates twice in an iteration.
+/// Checks the true residual of a solve that stagnated: it is at most what the last recurrence claimed, plus the
+/// distance that the recurrence can have drifted from the truth. The last segment begins close to x, so twice ||x||
+/// bounds its iterates. BiCGStab updates twice in an iteration.
 fn attainable<T: Real>(method: Krylov, x: &[T], b: &[T], outcome: &Outcome) {
     let steps = if method == Krylov::Cg { outcome.iterations } else { 2 * outcome.iterations };
     let most = outcome.residual + drift(steps, 2.0 * norm(x), norm(b), b);
@@ -143,7 +144,8 @@ fn attainable<T: Real>(method: Krylov, x: &[T], b: &[T], outcome: &Outcome) {
 
 #[test]
 fn bicgstab_ends_typed_on_a_matrix_whose_products_underflow() {
-    // A of 1e-25 in f32: r0'v, t's and t't are of 1e-25 and 1e-50, the latter below the smallest subnormal.
+    // A has entries of 1e-25 in f32. So r0'v and t's are about 1e-25, and t't is about 1e-50, below the smallest
+    // subnormal.
     let be = Cpu::new();
     let mut tiny: Csr<f32> = stencil(8, 0.2);
     tiny.values_mut().iter_mut().for_each(|v| *v *= 1e-25);
@@ -178,7 +180,7 @@ fn a_recurrence_that_runs_ahead_of_the_truth_is_caught_and_mended() {
     let a = stencil::<f64>(30, 0.0);
     let b: Vec<f64> = uneven(900);
     let guess: Vec<f64> = b.iter().map(|v| 1e10 * v).collect();
-    // GMRES has no recurrence that outlives a cycle.
+    // GMRES is left out: its recurrence ends with the cycle.
     for method in [Krylov::Cg, Krylov::BiCgStab] {
         let options = Options { rtol: Some(1e-13), max_restarts: 0, ..Options::default() };
         let (hasty, x) = solve_from(&be, method, &a, &Identity, &b, &guess, &options);
@@ -195,7 +197,8 @@ fn a_recurrence_that_runs_ahead_of_the_truth_is_caught_and_mended() {
 
 #[test]
 fn nothing_asked_of_the_residual_still_ends() {
-    // rtol = 0 is out of reach in general; it must end, and not as converged unless the residual is exactly zero.
+    // rtol = 0 is out of reach in general. The solve must end, and not as converged unless the residual is exactly
+    // zero.
     let be = Cpu::new();
     for method in ALL {
         let options = Options { rtol: Some(0.0), ..Options::default() };

@@ -1,4 +1,5 @@
-//! Preconditioners with the device's factors: the bits of those with the host's, new values, and errors that change nothing.
+//! Preconditioners whose factors the device computes. They have the same bits as those whose factors the host computes,
+//! take new values, and are unchanged after an error.
 
 use std::sync::Arc;
 
@@ -101,7 +102,7 @@ fn factors_of_the_host_are_the_devices() {
     there.update(&be, &new).unwrap();
     let updated = applied(&be, &there, 63);
     assert_eq!(applied(&be, &here, 63), updated);
-    // What cannot be factored is said in the same words, and changes nothing.
+    // The error for values that cannot be factored has the same words, and nothing changes.
     for bad in [vec![f64::NAN; old.nnz()], vec![-1.0; old.nnz()], vec![1.0]] {
         let told = |m: &mut DeviceFactored<_, Levelset<f64>, _>| m.update(&be, &be.upload(&bad).unwrap()).unwrap_err();
         assert_eq!(told(&mut here).to_string(), told(&mut there).to_string());
@@ -112,7 +113,8 @@ fn factors_of_the_host_are_the_devices() {
 
 #[test]
 fn triangles_are_analysed_by_levels_where_these_are_expected_to_be_faster() {
-    // Rows in blocks of 24, each of which needs every other one before it in its block and all of the sixth block before: chains inside warps.
+    // Rows in blocks of 24. Each row needs every second earlier row of its block, and all rows of the sixth block
+    // before: chains inside warps.
     let apart = |blocks: usize| {
         let mut triplets = Triplets::new(24 * blocks, 24 * blocks).unwrap();
         for i in 0..24 * blocks {
@@ -129,7 +131,7 @@ fn triangles_are_analysed_by_levels_where_these_are_expected_to_be_faster() {
         let plans = Plans::<Levelset<f64>>::paying(&triangles, &Profile::invented(&[]))?;
         Some(plans.iter().map(|plan| plan.schedule(System::Plain).unwrap().levels()).sum::<usize>())
     };
-    // With few rows, and with so many that it is decided first.
+    // With few rows, and with so many that the choice is made before the analysis.
     for (blocks, side) in [(400, 70), (1500, 190)] {
         assert_eq!(levels(&apart(blocks)), None, "{blocks}");
         let grid = generate::csr::<f64>(&format!("poisson2d:{side}")).unwrap();

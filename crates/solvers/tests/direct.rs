@@ -1,4 +1,4 @@
-//! Direct solves: answers in both precisions, every refusal, and no panic on singular patterns.
+//! Direct solves: answers in both precisions, every refusal, and singular patterns, which must not panic.
 
 mod problems;
 
@@ -200,7 +200,7 @@ fn singular_matrices_are_typed() {
         let n = a.ncols();
         match Direct::new(a.clone(), &options) {
             Err(error) => assert_eq!(error.status(), Some(Status::ZeroPivot), "{error}"),
-            // Rounding may hide the zero pivot; then the answer must not be called one.
+            // Rounding may hide the zero pivot. Then the answer must not be called converged.
             Ok(direct) => {
                 let mut x = vec![0.0; n];
                 let b: Vec<f64> = (0..a.nrows()).map(|i| 1.0 + i as f64).collect();
@@ -213,8 +213,8 @@ fn singular_matrices_are_typed() {
 
 #[test]
 fn random_sparse_patterns_never_panic() {
-    // A small generator of its own, so that the cases stay the same. Many of these matrices are singular by their pattern, by a
-    // repeated column, or by their small integers.
+    // A small generator, written here so that the cases stay the same. Many of these matrices are singular by their
+    // pattern, by a repeated column, or by their small integers.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = |bound: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -260,7 +260,7 @@ fn random_sparse_patterns_never_panic() {
     assert!(solved > 100 && refused > 100, "{solved} {refused}");
 }
 
-/// Values that are repeatable and neither small nor large, some of them negative.
+/// A matrix with repeatable values that are neither small nor large; some are negative.
 fn scattered(n: usize, seed: u64) -> Csr<f64> {
     let mut state = seed;
     let mut next = move || {
@@ -367,7 +367,7 @@ fn a_singular_system_with_an_answer_is_solved_regularised() {
     let outcome = direct.solve(&b, &mut x).unwrap();
     assert_eq!(outcome.status, Status::Converged, "{outcome}");
     assert!(relative_residual(&a, &x, &b) <= 1e-12);
-    // No x has the sum of b that a constant has; what is left is orthogonal to the columns.
+    // b is constant, so its sum is not zero, and no x solves the system. What is left is orthogonal to the columns.
     let outcome = direct.solve(&vec![1.0; n], &mut x).unwrap();
     assert!(!outcome.status.is_converged() && outcome.true_residual > 0.99, "{outcome}");
     // The sum of all equations is 0 on the left and n on the right.

@@ -1,4 +1,5 @@
-//! GMRES: what it minimises, its three placements, its breakdowns and standstills; several right-hand sides; null spaces.
+//! GMRES: what it minimises, its three placements of the preconditioner, its breakdowns and stagnation. Also several
+//! right-hand sides and null spaces.
 
 mod problems;
 
@@ -32,7 +33,7 @@ fn restart(restart: usize) -> GmresOptions {
     GmresOptions { restart, ..GmresOptions::default() }
 }
 
-/// A uneven diagonal on a stencil with convection.
+/// A stencil with convection and an uneven diagonal.
 fn uneven_stencil(k: usize) -> Csr<f64> {
     let mut a = stencil::<f64>(k, 0.4);
     let scale: Vec<f64> = (0..k * k).map(|i| 1.0 + (i % 5) as f64).collect();
@@ -59,7 +60,7 @@ fn the_residual_falls_and_the_claim_is_the_truth() {
 
 #[test]
 fn a_complete_space_is_the_answer() {
-    // n steps span everything, in any placement.
+    // After n steps the space is complete, in any placement.
     let a = matrix::<f64>(4, 4, &[(0, 1, 2.0), (1, 2, 1.0), (2, 3, 4.0), (3, 0, 3.0), (1, 1, 0.5), (3, 3, -1.0)]);
     let b = [1.0, -2.0, 0.5, 3.0];
     let be = Cpu::new();
@@ -96,7 +97,7 @@ struct Growing {
     s: RefCell<[Scalar<f64>; 2]>,
 }
 
-// SAFETY: the same three operations every time, on scalars that stay.
+// SAFETY: each call enqueues the same three operations, on scalars that stay where they are.
 unsafe impl Preconditioner<f64, Cpu> for Growing {
     fn len(&self) -> Option<usize> {
         None
@@ -125,7 +126,7 @@ fn a_preconditioner_that_varies_needs_the_flexible_one() {
     let (flexible, x) = run(&a, &growing(), &b, shape, &Options::default());
     assert_eq!((flexible.status, flexible.restarts), (Status::Converged, 0), "{flexible:?}");
     honest(&a, &x, &b, &flexible);
-    // Each z_j is a multiple of v_j: the space, and so the residuals, are those without a preconditioner.
+    // Each z_j is a multiple of v_j. So the space is the same as without a preconditioner, and so are the residuals.
     let (plain, _) = run(&a, &Identity, &b, restart(60), &Options::default());
     assert_eq!(flexible.iterations, plain.iterations);
     let (right, x) = run(&a, &growing(), &b, restart(60), &Options::default());
@@ -135,7 +136,7 @@ fn a_preconditioner_that_varies_needs_the_flexible_one() {
 
 #[test]
 fn a_cycle_that_gains_nothing_has_stagnated() {
-    // The cyclic shift: no step but the n-th lowers the residual.
+    // The cyclic shift: only step n lowers the residual.
     let n = 10;
     let a = matrix::<f64>(n, n, &(0..n).map(|i| ((i + 1) % n, i, 1.0)).collect::<Vec<_>>());
     let mut b = vec![0.0; n];
@@ -154,12 +155,12 @@ fn a_cycle_that_gains_nothing_has_stagnated() {
 
 #[test]
 fn a_space_that_is_exhausted_without_the_answer_is_a_breakdown() {
-    // A r = 0 although an answer exists.
+    // A r = 0, although the system has an answer.
     let nilpotent = matrix::<f64>(2, 2, &[(0, 1, 1.0)]);
     let (outcome, _) = run(&nilpotent, &Identity, &[1.0, 0.0], restart(30), &Options::default());
     assert_eq!((outcome.status, outcome.iterations), (Status::Breakdown, 0), "{outcome:?}");
     assert_eq!(outcome.breakdown, Some((Quantity::Subdiagonal, 0)));
-    // No answer: (1, 0) is ||b|| / sqrt 2 from the range, and x is the nearest there is.
+    // There is no answer: b is ||b|| / sqrt 2 away from the range. x is the nearest that there is.
     let ones = matrix::<f64>(2, 2, &[(0, 0, 1.0), (0, 1, 1.0), (1, 0, 1.0), (1, 1, 1.0)]);
     let (outcome, x) = run(&ones, &Identity, &[2.0, 0.0], restart(30), &Options::default());
     assert_eq!(outcome.status, Status::Breakdown, "{outcome:?}");
@@ -182,18 +183,18 @@ fn the_host_waits_at_its_looks_alone() {
     let (b, mut x) = (be.upload(&uneven::<f64>(1600)).unwrap(), Backend::<f64>::zeros(&be, 1600).unwrap());
     let mut gmres = Gmres::new(&be, 1600).unwrap();
     be.take();
-    // Looks by iterations alone: a slow machine would look more often.
+    // The host looks by iterations only. By time a slow machine would look more often.
     let options = Options { history: false, check_after: Duration::MAX, ..Options::default() };
     let outcome = gmres.solve(&be, &a, &Identity, &b, &mut x, &options).unwrap();
     assert!(outcome.status.is_converged() && outcome.restarts >= 3, "{outcome:?}");
     let log = be.take();
     let count = |event: fn(&Event) -> bool| log.iter().filter(|e| event(e)).count();
-    // Norms of b and of r in front of each cycle and at the end; two looks in a full cycle of 30.
+    // The norm of b, the norms of r before each cycle and at the end, and two looks in a full cycle of 30.
     let looks = 2 * outcome.restarts + (outcome.iterations - 30 * outcome.restarts).div_ceil(16);
     assert_eq!(count(|e| *e == Event::Wait("download_scalars")), looks);
     assert_eq!(count(|e| *e == Event::Wait("download_scalar")), outcome.restarts + 3);
     assert_eq!(count(|e| *e == Event::Capture), 2, "each stretch of a cycle once");
-    // Step j costs 5 j + 9 passes, the stretch of the steps 16 to 29 in front of its replay's end.
+    // Step j costs 5 j + 9 passes. These are the steps 16 to 29, before the end of their replay.
     let last = log.iter().rposition(|e| *e == Event::Replay).unwrap();
     let launches = log[last + 1..].iter().map_while(|e| if let Event::Launch(l) = e { Some(l) } else { None });
     let (mut passes, mut products) = (0, 0);
@@ -254,7 +255,7 @@ fn many_right_hand_sides_share_a_workspace_and_its_graphs() {
     assert!(matches!(refused, Err(Error::Size { found: 0, expected: 1, .. })));
 }
 
-/// The 5-point stencil with Neumann boundaries on a k x k grid: singular, with the constants for its null space.
+/// The 5-point stencil with Neumann boundaries on a k x k grid: singular, with the constant vectors as its null space.
 fn neumann(k: usize) -> Csr<f64> {
     let mut entries = Vec::new();
     for (i, j) in (0..k * k).flat_map(|i| [(i, i + 1), (i, i + k)]) {
@@ -304,7 +305,7 @@ fn singular_systems_with_a_known_null_space_end_honestly() {
                 let (worse, y) = neumann_solve(method, &any, &guess, jacobi);
                 assert_eq!(worse.status, Status::Inconsistent, "{method:?} {jacobi} {worse:?}");
                 honest(&neumann(12), &y, &any, &worse);
-                // What is left is b's mean, and no more than was asked for beside it.
+                // The rest is the mean of b, and beyond that no more than the tolerance.
                 let beyond = mean.abs() * 12.0 / norm(&any);
                 assert!((beyond..=beyond + 1e-8).contains(&(worse.true_residual + 1e-14)), "{worse:?} {beyond}");
                 for x in [x, y] {

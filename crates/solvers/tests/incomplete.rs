@@ -1,5 +1,5 @@
-//! Preconditioners by triangular solves: they save iterations on generated and on real matrices, give the same bits by every plan, take
-//! new values in place, and say what they break down at.
+//! Preconditioners by triangular solves: they save iterations on generated and on real matrices, give the same bits
+//! with every plan, take new values in place, and report where they break down.
 
 mod problems;
 
@@ -12,7 +12,7 @@ use spandrel_formats::{Csr, Permutation, Real, generate, matrix_market};
 use spandrel_solvers::{Error, Factored, Ic, Ilu, Jacobi, Options, Ssor, Status};
 use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Ilut, IlutOptions, Levelset, Plan, Serial, Sweep, Syncfree};
 
-/// Iterations to convergence, the true residual checked.
+/// The number of iterations until convergence. Checks the true residual.
 fn iterations<M: Preconditioner<f64, Cpu>>(be: &Cpu, method: Krylov, a: &Csr<f64>, m: &M, what: &str) -> usize {
     let b = uneven(a.nrows());
     let (outcome, x) = solve_from(be, method, a, m, &b, &[], &Options::default());
@@ -55,7 +55,7 @@ fn they_save_iterations_on_grids() {
     }
 }
 
-/// Where a checkout may have matrices beside it.
+/// The path of a real matrix, if there are some in or beside the checkout.
 fn real(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let places = ["shared/matrices", "../shared/matrices"].map(|folder| root.join(folder).join(name));
@@ -159,7 +159,7 @@ fn more_fill_saves_more_and_a_complete_factorisation_solves() {
     assert!(by_drop[2] < by_drop[1] && by_drop[1] < by_drop[0] && by_drop[1] < counts[0], "{by_drop:?} {counts:?}");
 }
 
-/// How GMRES ends for A x = b with ILUTP: (A Q) y = b is solved, x = Q y.
+/// The status of GMRES for A x = b with ILUTP: it solves (A Q) y = b, and x = Q y.
 fn by_ilutp(be: &Cpu, a: &Csr<f64>, options: IlutOptions) -> Status {
     let (q, symbolic) = Ilut::pivoted(a, options).unwrap();
     let aq = q.permute_columns(a).unwrap();
@@ -175,7 +175,7 @@ fn by_ilutp(be: &Cpu, a: &Csr<f64>, options: IlutOptions) -> Status {
 #[test]
 fn column_pivots_solve_what_has_no_diagonal() {
     let be = Cpu::new();
-    // Rows trade places with their neighbours: the diagonal holds no entry but by chance.
+    // Rows are exchanged with their neighbours, so the diagonal has an entry only by chance.
     for spec in ["convdiff2d:20,peclet=5", "poisson2d:24", "convdiff3d:8,peclet=10"] {
         let a = generate::csr::<f64>(spec).unwrap();
         let n = a.nrows() as u32;
@@ -203,7 +203,7 @@ fn column_pivots_solve_real_matrices_that_ilu0_refuses() {
 #[test]
 fn a_shift_is_said_and_its_preconditioner_still_serves() {
     let be = Cpu::new();
-    // Kershaw 1978: positive definite, and IC(0) without a shift breaks down.
+    // Kershaw 1978: positive definite, but IC(0) without a shift breaks down.
     let kershaw = [[3.0, -2.0, 0.0, 2.0], [-2.0, 3.0, -2.0, 0.0], [0.0, -2.0, 3.0, -2.0], [2.0, 0.0, -2.0, 3.0]];
     let entries: Vec<_> = (0..16).map(|e| (e / 4, e % 4, kershaw[e / 4][e % 4])).filter(|e| e.2 != 0.0).collect();
     let a = matrix::<f64>(4, 4, &entries);

@@ -1,5 +1,5 @@
-//! Mixed precision: a preconditioner of f32 in an iteration of f64, for numbers of any size, and refinement, which calls converged what is so
-//! in f64 alone.
+//! Mixed precision: an f32 preconditioner in an f64 iteration, for numbers of any size. Also refinement, which reports
+//! `converged` only if the residual in f64 is small enough.
 
 mod problems;
 
@@ -40,7 +40,7 @@ fn it_is_the_f32_preconditioner_in_every_scale() {
     let r32 = be.upload(&r.iter().map(|&v| (v * 2.0) as f32).collect::<Vec<f32>>()).unwrap();
     let mut z32 = Backend::<f32>::zeros(&be, 49).unwrap();
     plain.apply(&be, None, &r32, &mut z32).unwrap();
-    // The largest element of r is in 1/2 up to 1, the largest entry of A in 4 up to 8.
+    // The largest element of r is between 1/2 and 1, and the largest entry of A between 4 and 8.
     let wanted: Vec<f64> = be.download(&z32).unwrap().iter().map(|&z| f64::from(z) / 8.0).collect();
     for (of_a, of_r) in [(0, 0), (0, 1000), (0, -1000), (900, 0), (-900, 0), (900, 950), (-900, -950)] {
         let a = a.map(|v| v * 2f64.powi(of_a));
@@ -63,7 +63,7 @@ fn narrowing_keeps_the_largest_entry_near_one() {
         let largest = matrix.values()[0];
         assert!(largest <= 4.0 && (largest >= 1.0 || v < f64::MIN_POSITIVE), "{v:e}: {largest:e}");
         for (narrow, wide) in matrix.values().iter().zip(a.values()) {
-            // Scaled exactly, then half an ulp of f32.
+            // The scaling is exact; then comes a rounding of half an ulp of f32.
             let (found, scaled) = (f64::from(*narrow), wide * 2f64.powi(-exponent));
             assert!((found - scaled).abs() <= scaled * 2f64.powi(-24), "{wide:e}: {found:e}");
         }
@@ -98,7 +98,7 @@ fn an_iteration_in_f64_converges_with_it_as_far_as_f64_goes() {
 /// A preconditioner behind a reference.
 struct Borrowed<'a>(&'a dyn Preconditioner<f64, Cpu>);
 
-// SAFETY: every operation is that of what is referred to.
+// SAFETY: every operation is that of the borrowed preconditioner.
 unsafe impl Preconditioner<f64, Cpu> for Borrowed<'_> {
     fn len(&self) -> Option<usize> {
         self.0.len()
@@ -145,12 +145,12 @@ fn new_values_have_the_bits_of_a_new_preconditioner() {
         let anew = Mixed::of(&be, &next, Ilu::<Cpu, Levelset<f32>>::new).unwrap();
         assert_eq!(found, applied(&be, &anew, &r), "2^{exponent}");
         assert_ne!(found, before);
-        // The same by values that are on the device.
+        // The same with values that are on the device.
         let mut other = Mixed::of(&be, &a, Ilu::<Cpu, Levelset<f32>>::new).unwrap();
         let values = be.upload(next.values()).unwrap();
         other.update_from(&be, &values, |ilu, be, narrow| ilu.update(be, &be.download(narrow)?)).unwrap();
         assert_eq!(applied(&be, &other, &r), found);
-        // What is refused changes neither factors nor exponent.
+        // Refused values change neither the factors nor the exponent.
         assert!(take(&mut m, &a.map(|v| v * f64::INFINITY)).is_err() && take(&mut m, &diagonal(&[1e9; 49])).is_err());
         let size = take(&mut m, &stencil(6, 0.0)).unwrap_err();
         assert!(matches!(size, Error::Size { found: 36, expected: 49, .. }), "{size}");
@@ -167,7 +167,7 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(Mixed::<Cpu, _>::new(&be, Identity, 8, 1023), Err(Error::Parameter { name: "exponent", .. })));
     assert!(Refine::<Cpu>::new(&be, 3).unwrap().with_inner_rtol(0.5).is_err());
     assert!(Refine::<Cpu>::new(&be, 3).unwrap().with_inner_rtol(f64::NAN).is_err());
-    // What f32 cannot hold beside the largest entry is said by what needs it.
+    // If f32 cannot hold an entry beside the largest one, the preconditioner that needs the entry reports it.
     let uneven = diagonal::<f64>(&[1.0, 1e-60]);
     let error = Mixed::of(&be, &uneven, Jacobi::<f32, Cpu>::new).unwrap_err();
     assert!(matches!(error, Error::Diagonal { row: 1, .. }), "{error}");

@@ -1,7 +1,9 @@
-//! Iteration counts against another library's: CG and BiCGStab of faer with the same preconditioner, on the same systems to the same tolerance.
+//! Iteration counts compared with another library's: CG and BiCGStab of faer, with the same preconditioner, on the same
+//! systems, to the same tolerance.
 //!
-//! In exact arithmetic both do the same steps; a count may differ where rounding decides which side of the tolerance a residual falls on, by one
-//! for CG. BiCGStab, whose residuals rise and fall and whose other library also stops after half a step, may differ by as much as a tenth.
+//! In exact arithmetic both take the same steps. CG's count may differ by one if rounding decides on which side of the
+//! tolerance a residual falls. BiCGStab may differ by a tenth: its residuals rise and fall, and the other library also
+//! stops after half a step.
 
 mod problems;
 
@@ -97,10 +99,10 @@ enum Method {
     BiCgStab,
 }
 
-/// A preconditioner of ours.
+/// One of Spandrel's preconditioners.
 type Boxed = Box<dyn Preconditioner<f64, Cpu>>;
 
-/// faer's iterations, and its x.
+/// The iterations of faer, and its x.
 fn theirs(method: Method, a: &Csr<f64>, m: impl Precond<f64>, b: &[f64]) -> (usize, Vec<f64>) {
     let n = b.len();
     let (_, _, ptr, idx, values) = a.clone().into_parts();
@@ -175,7 +177,7 @@ fn as_many_iterations_as_faer() {
                 let ic0 = Factored::<Cpu, Serial<f64>, Ic0<f64>>::new(&be, &a).unwrap();
                 each("ic0", Box::new(ic0), theirs(method, &a, Substitution::of::<Ic0<f64>>(&a), &b));
             }
-            // Of a symmetric matrix the product of the factors is symmetric too.
+            // For a symmetric matrix the product of the factors is symmetric too.
             each("ilu0", Box::new(ilu0()), theirs(method, &a, Substitution::of::<Ilu0<f64>>(&a), &b));
         }
     }

@@ -1,4 +1,4 @@
-//! What one iteration launches and moves: reviewed numbers, and no allocation in a repeated solve.
+//! What one iteration launches and moves: reviewed numbers. A repeated solve allocates nothing.
 
 mod problems;
 
@@ -16,7 +16,7 @@ type Traced = Trace<Cpu>;
 
 const N: usize = 1600;
 
-/// The launches of the last recorded iteration, bytes in units of the matrix and of a vector, and their sum.
+/// The launches of the last recorded iteration, with bytes in units of the matrix and of a vector, and their sum.
 fn listing(events: &[Event], csr: &Csr<f64>) -> String {
     let from = events.iter().rposition(|event| *event == Event::Replay).expect("a replayed iteration");
     let mut text = String::new();
@@ -57,7 +57,8 @@ fn run<M: Preconditioner<f64, Traced>>(
     let mut x = Backend::<f64>::zeros(be, N).unwrap();
     be.take();
     solve(be, &a, m, &b, &mut x);
-    // The last replays stand behind the stop or before it alike: a step enqueues the same operations every time.
+    // It does not matter whether the last replays are before or after the stop: a step enqueues the same operations
+    // every time.
     listing(&be.take(), csr)
 }
 
@@ -127,7 +128,7 @@ fn a_repeated_solve_allocates_nothing_on_the_device_and_waits_once_a_look() {
         let both = cg_events.iter().chain(&be.take()).filter(|e| matches!(e, Event::Allocation(..))).count();
         allocations.push(both);
         let waits = cg_events.iter().filter(|e| matches!(e, Event::Wait(_))).count();
-        // ||b||, ||r|| before and after, and one for each ten iterations begun.
+        // The norms of b, of r before and of r after, and one for every ten iterations begun.
         assert_eq!(waits, 3 + outcome.iterations.div_ceil(10), "{outcome:?}");
     }
     assert!(allocations[0] > 0 && allocations[1..] == [0, 0], "{allocations:?}");

@@ -1,4 +1,4 @@
-//! When a solve is looked at, and interrupted: by the count of iterations, and by the clock where they are slow.
+//! When the host looks at a solve and may interrupt it: by the count of iterations, and by the clock if they are slow.
 
 mod problems;
 
@@ -12,7 +12,7 @@ use spandrel_backend_cpu::Cpu;
 use spandrel_formats::Csr;
 use spandrel_solvers::{BiCgStab, Cg, Gmres, Identity, Options, Outcome, Progress, Status};
 
-/// What an operation of a slow operator or preconditioner takes at least.
+/// The least time of an operation of a slow operator or preconditioner.
 const SLOW: Duration = Duration::from_millis(4);
 /// When the host wants to look.
 const AFTER: Duration = Duration::from_millis(8);
@@ -49,7 +49,8 @@ unsafe impl Preconditioner<f64, Cpu> for Sluggish {
 const SIDE: usize = 12;
 const N: usize = SIDE * SIDE;
 
-/// A solve of a small system, and the iterations at which the watcher was called. It breaks off where `stop` says so.
+/// Solves a small system; returns also the iterations at which the watcher was called. It ends the solve if `stop` says
+/// so.
 fn watched(
     method: Krylov,
     slow: bool,
@@ -77,7 +78,7 @@ fn watched(
     (outcome.unwrap(), bits, calls)
 }
 
-/// The same operations as [`Slow`], at once.
+/// The same operations as [`Slow`], without the wait.
 struct Fast<'a>(&'a Mat<Cpu, Csr<f64>>);
 
 // SAFETY: as for `Slow`.
@@ -108,7 +109,7 @@ fn slow_iterations_are_looked_at_long_before_check_every_with_the_same_bits() {
         assert!(at_once.status.is_converged() && at_once.iterations > 8, "{at_once}");
         assert_eq!(calls[0], 0, "the watcher is called before the first iteration");
         let (outcome, x, calls) = watched(method, true, &Identity, &rarely, go_on);
-        // Two iterations at most fit into the time; the clock is read after powers of two.
+        // At most two iterations fit into the time, and the clock is read after powers of two.
         assert!(calls.len() > 4 && gap(&calls) <= 4, "{method:?} {calls:?}");
         assert_eq!((outcome, x), (at_once, wanted), "{method:?}");
     }

@@ -1,6 +1,6 @@
-//! One thread a row, rows in their own order, a flag a row: no analysis.
+//! The thread-level plan: one thread per row, rows in their own order, one flag per row. No analysis.
 //!
-//! A thread walks its row's entries as their columns become solved; rows are handed out in order by a ticket.
+//! A thread walks through its row's entries as their columns become solved. A ticket hands out rows in order.
 //! Order: [`crate::serial`]'s.
 //! Reference: Su et al. 2020, CapelliniSpTRSV: a thread-level synchronization-free sparse triangular solve on GPUs.
 
@@ -10,12 +10,12 @@ use spandrel_formats::Real;
 
 use crate::{Plan, Result, Rows, Systems, Triangular};
 
-/// The thread-level plan: see the module's head.
+/// The thread-level plan. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Capellini<T>(Rows<T>);
 
 impl<T: Real> Capellini<T> {
-    /// The rows that it walks.
+    /// The rows of the triangle, with its columns if T^T is solved too.
     pub fn rows(&self) -> &Rows<T> {
         &self.0
     }

@@ -1,58 +1,63 @@
-//! Chains: up to [`CHAIN`] neighbouring rows, each of which needs one of those before it, solved together.
+//! Chains: up to [`CHAIN`] neighbouring rows that are solved together, each of which needs an earlier row of the chain.
 //!
-//! A row that waits for its neighbour waits for a trip through memory where others solve the neighbour, and for a shuffle where the same warp
-//! does. Rows of several unknowns of a point need each other, and so do neighbours along a line: their levels are mostly such trips. Levels
-//! are therefore of chains: a chain's level is one more than the highest among the chains that any of its rows needs, so it is solved in
-//! one go when those are.
-//! Invariants: a chain's rows follow each other in the order of their solve, and so do their columns behind all others in the order of a row's sum: what
-//! a row needs of its own chain is added last, and no order changes. A row joins only where what it needs of other chains lies in levels before
-//! its chain's, so the chain waits for no more than its first row does, and only where
-//! its rows, each in as many places as the longest has, are padded by no more than their entries and [`CLASS`] places a row.
-//! Cost: a serial pass over the entries for each of three limits of rows that are tried, all at the same time; 24 bytes a row.
-//! Reference: supernodes, of which a chain asks less: Ashcraft & Grimes 1989, The influence of relaxed supernode partitions on the multifrontal method.
+//! A row that waits for its neighbour waits for a round trip through memory if another warp solves the neighbour, but
+//! only for a shuffle if the same warp does. Rows of several unknowns of one point need each other, and so do
+//! neighbours along a line. Their levels are mostly such round trips. So levels consist of chains: a chain's level is
+//! one more than the highest level among the chains that any of its rows needs, and the chain is solved in one go once
+//! those are.
+//!
+//! Invariants: a chain's rows follow each other in the order of the solve, and in a row's sum the columns of its own
+//! chain come after all others. So what a row needs of its own chain is added last, and no order of summation changes.
+//! A row joins a chain only on two conditions. What it needs of other chains must lie in levels before the chain's, so
+//! the chain waits for no more than its first row does. And padding all rows to the longest may add at most their
+//! number of entries plus [`CLASS`] places per row.
+//! Cost: a serial pass over the entries for each of three maximum lengths, all at the same time; 24 bytes per row.
+//! Reference: supernodes, which demand more than a chain does: Ashcraft & Grimes 1989, The influence of relaxed
+//! supernode partitions on the multifrontal method.
 
 use rayon::prelude::*;
 use spandrel_formats::profile::Levels;
 use spandrel_formats::{Offset, Ordinal};
 
-/// Rows of a chain at most: the lanes of a warp.
+/// Maximum number of rows per chain: the lanes of a warp.
 pub const CHAIN: usize = 32;
-/// The link of a row that begins a chain: see [`crate::levelset::Schedule::links`]. `HEAD` of kernels/chains.cu.
+/// The link of the first row of a chain: see [`crate::levelset::Schedule::links`]. `HEAD` of kernels/chains.cu.
 pub const HEAD: u32 = 1 << 31;
-/// Entries of rows of other chains that the longest row of a chain has.
+/// Maximum number of entries of other chains in the longest row of a chain.
 pub const LONG: usize = 64;
-/// Entries by which lengths of rows are told apart.
+/// Step by which row lengths are classed.
 pub const CLASS: usize = 4;
 
-/// Rows of a slice up to which each has several lanes of a GPU's warp: `FEW` of kernels/chains.cu.
+/// Maximum number of rows per slice for which each row has several lanes of a GPU's warp: `FEW` of kernels/chains.cu.
 pub const FEW: usize = 16;
-/// Rows of a chain that are tried: a long one costs all of its rows, and what each of them needs of others is looked for by fewer lanes.
+/// Maximum chain lengths to try. A long chain costs the time of all its rows, and fewer lanes look up what each of them
+/// needs of other chains.
 const LIMITS: [usize; 3] = [1, 8, CHAIN];
 
-/// Lanes that each of so many rows of a slice has.
+/// Number of lanes per row in a slice of `rows` rows.
 pub(crate) fn lanes(rows: usize) -> usize {
     if rows > FEW { 1 } else { CHAIN / rows.next_power_of_two() }
 }
 
-/// Whether so many rows, each in as many places as the longest has, are padded by no more than their entries and [`CLASS`] places a row.
+/// Returns true if padding all rows to the longest adds at most their number of entries plus [`CLASS`] places per row.
 #[inline(always)]
 pub(crate) fn fits(shape: Shape) -> bool {
     shape.rows * (shape.far + shape.near) <= 2 * shape.entries + CLASS * shape.rows
 }
 
-/// Rows that are solved together.
+/// The size of a group of rows that are solved together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) rows: usize,
-    /// Most entries that one of them has of rows of other chains, and of its own.
+    /// The most entries that one row has of other chains, and of its own.
     pub(crate) far: usize,
     pub(crate) near: usize,
-    /// Entries of all of them.
+    /// Number of entries of all rows.
     pub(crate) entries: usize,
 }
 
 impl Shape {
-    /// With others beside them.
+    /// The group of both.
     #[inline(always)]
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
@@ -64,36 +69,37 @@ impl Shape {
     }
 }
 
-/// Rows, by the place at which each is solved, with their levels and chains.
+/// Rows with their levels and chains, indexed by the place at which each is solved.
 pub(crate) struct Ranked {
     pub(crate) level_of: Vec<Ordinal>,
-    /// Entries that a row has of rows of other chains.
+    /// Number of entries of each row that refer to other chains.
     pub(crate) lengths: Vec<Ordinal>,
-    /// Bit t: the row has an entry of the t-th row of its chain; [`HEAD`] for the first.
+    /// Bit t is set if the row has an entry of the t-th row of its chain; [`HEAD`] for the first row.
     pub(crate) links: Vec<u32>,
     /// Where each level begins.
     pub(crate) level_ptr: Vec<Offset>,
     linked: bool,
 }
 
-/// Chains of so many rows at most, as far as the rows have been looked at.
+/// Chains of at most `limit` rows, for the rows seen so far.
 struct Trial {
     limit: usize,
-    /// The chain that may go on: where it begins, what it is, its level.
+    /// The chain that may still grow: its first place, its size, its level.
     first: usize,
     chain: Shape,
     level: Ordinal,
-    /// Of each level its rows, the most rows of a chain less one, and the most entries that a row has of other chains.
+    /// For each level: its rows, the rows of the longest chain less one, and the most entries that a row has of other
+    /// chains.
     levels: Vec<(Offset, u32, u32)>,
-    /// Of each row one more than its level, which is what a row that needs it asks for, and its link.
+    /// For each row: its level plus one, which a row that needs it asks for; and its link.
     after: Vec<Ordinal>,
     links: Vec<u32>,
-    /// What all of it is expected to cost.
+    /// The expected total cost.
     cost: f64,
 }
 
 impl Trial {
-    /// Of rows as [`Ranked::of`] has them, in the order of `place_of`.
+    /// Tries one limit, for rows as in [`Ranked::of`]. `place_of` gives the place of a needed row.
     fn of<'a, const BACK: bool>(
         limit: usize,
         n: usize,
@@ -126,7 +132,8 @@ impl Trial {
         trial
     }
 
-    /// A row: so many entries in all, of the chain those in `link`, and the level that the others ask for. Gives its link.
+    /// Adds a row with `entries` entries in total, those of the current chain in `link`; the others require `level`.
+    /// Returns its link.
     #[inline(always)]
     fn put(&mut self, place: usize, entries: usize, link: u32, level: Ordinal) -> u32 {
         let near = link.count_ones() as usize;
@@ -141,7 +148,7 @@ impl Trial {
             (self.first, self.chain) = (place, Shape { rows: 1, far: entries, near: 0, entries });
             entries
         };
-        // Levels come one by one.
+        // Levels are added one at a time.
         if self.level as usize == self.levels.len() {
             self.levels.push((0, 0, 0));
         }
@@ -151,7 +158,7 @@ impl Trial {
         if joins { link } else { HEAD }
     }
 
-    /// Expected nanoseconds of a solve that waits for nothing but levels.
+    /// Expected nanoseconds of a solve that waits only for levels.
     fn cost(&self, costs: &Levels) -> f64 {
         let of = |&(_, links, far): &(Offset, u32, u32)| {
             let rounds = (far as usize).div_ceil(8 * lanes(links as usize + 1)).max(1);
@@ -162,16 +169,18 @@ impl Trial {
 }
 
 impl Ranked {
-    /// Of `n` rows in the order of their solve, with chains of as many rows as is expected to be fastest at these costs. `needs` gives what the row at a place
-    /// needs: places, the farthest first; one that is no smaller than the row's is known from the start. `BACK`: columns of a system that is solved
-    /// backwards in their place, the nearest first.
+    /// Ranks `n` rows in the order of their solve, with the chain length that is expected to be fastest at these costs.
+    ///
+    /// `needs` gives the places that the row at a place needs, the farthest first. A place that is not smaller than the
+    /// row's own counts as known from the start. With `BACK`, `needs` gives columns of a system that is solved
+    /// backwards, the nearest first.
     pub(crate) fn of<'a, const BACK: bool>(
         n: usize,
         needs: impl Fn(usize) -> &'a [Ordinal] + Sync,
         costs: &Levels,
     ) -> Self {
         let place_of = |need: Ordinal| if BACK { n - 1 - need as usize } else { need as usize };
-        // A chain's second row needs its first.
+        // The second row of a chain needs the first.
         let nearest = |needs: &[Ordinal]| if BACK { needs.first().copied() } else { needs.last().copied() };
         let follow = (1..n).filter(|&place| nearest(needs(place)).map(place_of) == Some(place - 1)).count();
         if follow < n / CHAIN {
@@ -186,7 +195,7 @@ impl Ranked {
         }
     }
 
-    /// Every row a chain of its own.
+    /// Makes every row a chain of its own.
     fn alone<I: Iterator<Item = usize>>(n: usize, needs: impl Fn(usize) -> I) -> Self {
         let (mut after, mut lengths, mut level_ptr) = (vec![0 as Ordinal; n], vec![0 as Ordinal; n], vec![0 as Offset]);
         for place in 0..n {
@@ -196,7 +205,7 @@ impl Ranked {
                 entries += 1;
             }
             (after[place], lengths[place]) = (level + 1, entries);
-            // Levels come one by one.
+            // Levels are added one at a time.
             if level as usize + 1 == level_ptr.len() {
                 level_ptr.push(0);
             }
@@ -209,7 +218,7 @@ impl Ranked {
         Self { level_of: after, lengths, links: vec![HEAD; n], level_ptr, linked: false }
     }
 
-    /// By one of the trials, of rows with so many entries.
+    /// Takes over one of the trials. `entries` gives the number of entries of a row.
     fn chosen(trial: Trial, entries: impl Fn(usize) -> usize) -> Self {
         let Trial { after: mut level_of, links, levels, .. } = trial;
         level_of.iter_mut().for_each(|level| *level -= 1);
@@ -225,17 +234,17 @@ impl Ranked {
         Self { level_of, lengths, links, level_ptr, linked }
     }
 
-    /// Whether any chain has a second row.
+    /// Returns true if any chain has a second row.
     pub(crate) fn is_linked(&self) -> bool {
         self.linked
     }
 
-    /// Rows that are not the first of their chain.
+    /// Number of rows that are not the first of their chain.
     pub(crate) fn followers(&self) -> usize {
         self.links.iter().filter(|&&link| link != HEAD).count()
     }
 
-    /// The chain that begins at a place.
+    /// The size of the chain that begins at a place.
     #[inline(always)]
     pub(crate) fn shape(&self, head: usize) -> Shape {
         if !self.linked {
@@ -245,7 +254,7 @@ impl Ranked {
         (head + 1..=head + follow).fold(self.row(head), |shape, place| shape.and(self.row(place)))
     }
 
-    /// A row of it.
+    /// The size of one row of a chain.
     #[inline(always)]
     pub(crate) fn row(&self, place: usize) -> Shape {
         let (far, near) = (self.lengths[place] as usize, (self.links[place] & !HEAD).count_ones() as usize);

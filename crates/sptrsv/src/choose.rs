@@ -1,9 +1,11 @@
-//! Which plan solves a triangle fastest, expected from its structure, the device's profile and how often it is solved with; and any plan as one type.
+//! Chooses the plan that is expected to solve a triangle fastest, and holds any plan as one type.
 //!
-//! A grid goes to the sweep, which needs no level to be looked up. Anything else is decided by whether an analysis is paid back and by what there is
-//! to solve in a level, and on a device whose rows wait for each other by the latencies of both ways of solving ([`Latency`]).
-//! Cost: the recognition of a grid, a pass or two over the entries; levels, one more; latencies, two over some rows. Plans made on the way are
-//! not made again.
+//! The choice depends on the triangle's structure, on the device's profile and on the number of solves. A grid goes to
+//! the sweep, which looks up no levels. For anything else it matters whether an analysis pays off and how much there is
+//! to solve per level. On a device whose rows wait for each other, the latencies of both ways of solving decide
+//! ([`Latency`]).
+//! Cost: one or two passes over the entries to recognise a grid, one for levels, and two over some rows for latencies.
+//! Plans that the choice makes on the way are returned, not made again.
 
 use std::sync::Arc;
 
@@ -15,18 +17,18 @@ use crate::{
     Systems, Triangle, Triangular, View, for_each_plan,
 };
 
-/// The plan expected to be fastest, and why.
+/// The plan that is expected to be fastest, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// [`Plan::NAME`].
     pub plan: &'static str,
-    /// A sentence with the numbers that decided.
+    /// One sentence with the numbers that decided.
     pub why: String,
 }
 
 macro_rules! any_plan {
     ([] $(($stem:ident, $Plan:ident)),*) => {
-        /// Any of the plans.
+        /// Any plan.
         #[derive(Clone, Debug)]
         pub enum AnyPlan<T> {
             $(
@@ -39,7 +41,7 @@ macro_rules! any_plan {
             /// The names of all plans.
             pub const NAMES: &'static [&'static str] = &[$(<$Plan<T> as Plan>::NAME),*];
 
-            /// The plan of that name, analysed; `None` for a name that none has.
+            /// Analyses a triangle by the plan of that name; `None` if no plan has that name.
             ///
             /// # Errors
             /// As [`Plan::analyze`].
@@ -49,7 +51,7 @@ macro_rules! any_plan {
                     _ => None,
                 }
             }
-            /// [`Plan::NAME`].
+            /// The plan's name, [`Plan::NAME`].
             pub fn name(&self) -> &'static str {
                 match self {
                     $(Self::$Plan(_) => <$Plan<T> as Plan>::NAME,)*
@@ -61,13 +63,13 @@ macro_rules! any_plan {
                     $(Self::$Plan(plan) => plan.matrix(),)*
                 }
             }
-            /// The systems it was analysed for.
+            /// The systems for which it was analysed.
             pub fn systems(&self) -> Systems {
                 match self {
                     $(Self::$Plan(plan) => plan.systems(),)*
                 }
             }
-            /// New values. See [`Plan::update`].
+            /// Sets new values. See [`Plan::update`].
             ///
             /// # Errors
             /// As [`Plan::update`].
@@ -82,7 +84,7 @@ macro_rules! any_plan {
                     $(Self::$Plan(plan) => plan.storage(),)*
                 }
             }
-            /// Bytes of a solve. See [`Plan::sptrsv_bytes`].
+            /// Bytes of one solve. See [`Plan::sptrsv_bytes`].
             pub fn sptrsv_bytes(&self) -> u64 {
                 match self {
                     $(Self::$Plan(plan) => plan.sptrsv_bytes(),)*
@@ -96,7 +98,7 @@ macro_rules! any_plan {
             pub fn triangle(&self) -> Triangle {
                 self.matrix().triangle()
             }
-            /// What stands on its diagonal.
+            /// What the diagonal holds.
             pub fn diagonal(&self) -> Diagonal {
                 self.matrix().diagonal()
             }
@@ -106,7 +108,8 @@ macro_rules! any_plan {
 for_each_plan!(any_plan);
 
 impl<T: Real> AnyPlan<T> {
-    /// The plan that [`choose`] names, analysed, and why. Never fails: what no other plan takes, the serial one does.
+    /// Analyses the triangle by the plan that [`choose`] names, and returns the reason. Never fails: the serial plan
+    /// takes what no other plan does.
     pub fn auto(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile, reuse: usize) -> (Self, String) {
         let fits_one_core = serial_bytes(matrix) < profile.triangles.alone;
         match (!fits_one_core).then(|| grid(matrix, systems, profile)).flatten() {
@@ -115,7 +118,7 @@ impl<T: Real> AnyPlan<T> {
         }
     }
 
-    /// As [`AnyPlan::auto`] without the plan for grids: for a device that has no schedule for this one.
+    /// As [`AnyPlan::auto`], without the plan for grids. For a device that has no schedule for this grid.
     pub fn general(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile, reuse: usize) -> (Self, String) {
         let costs = &profile.triangles;
         let (n, nnz) = (matrix.nrows(), matrix.csr().nnz());
@@ -125,7 +128,7 @@ impl<T: Real> AnyPlan<T> {
             return (serial(), format!("{nnz} entries in {n} rows are {bytes} bytes, too few for a second core"));
         }
         let without_levels = |why: String| match (&costs.waits, Capellini::analyze(Arc::clone(matrix), systems)) {
-            (Some(_), Ok(plan)) => (Self::Capellini(plan), format!("{why}: a thread a row needs none")),
+            (Some(_), Ok(plan)) => (Self::Capellini(plan), format!("{why}; one thread per row needs no analysis")),
             _ => (serial(), why),
         };
         if reuse < costs.paid_back {
@@ -145,7 +148,7 @@ impl<T: Real> AnyPlan<T> {
         };
         let each = nnz / levels.max(1);
         let numbers =
-            format!("no grid for a sweep; {n} rows and {nnz} entries in {levels} levels, {each} entries a level");
+            format!("no grid for a sweep; {n} rows and {nnz} entries in {levels} levels, {each} entries per level");
         if each < costs.shared_level {
             return (serial(), format!("{numbers}, too few to share"));
         }
@@ -153,15 +156,15 @@ impl<T: Real> AnyPlan<T> {
     }
 }
 
-/// Whether level sets, once their analysis is paid back, are expected to solve these triangles, which are no grid, faster than one thread per row
-/// does (docs/adr/0033). Always true of a device whose rows do not wait for each other.
+/// Returns true if, once the analysis is paid for, level sets should solve these unstructured triangles faster than one
+/// thread per row (docs/adr/0033). Always true for a device whose rows do not wait for each other.
 pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular<T>>, profile: &Profile) -> bool {
     let costs = &profile.triangles;
     let triangles: Vec<&Triangular<T>> = triangles.into_iter().collect();
     let latencies: Vec<_> =
         triangles.into_par_iter().map(|matrix| Latency::in_question(&View::of(matrix), costs)).collect();
     let (mut level_sets, mut threads) = (0.0, 0.0);
-    // There is none where there are more places than level sets count.
+    // Skip an error: it means that level sets have more places than they can count.
     for latency in latencies.into_iter().flatten() {
         let Some(latency) = latency else { return true };
         level_sets += latency.level_sets;
@@ -170,13 +173,14 @@ pub fn by_levels<'a, T: Real>(triangles: impl IntoIterator<Item = &'a Triangular
     level_sets <= threads
 }
 
-/// The plan expected to solve a triangle fastest on a device, `reuse` times after one analysis.
+/// The plan that is expected to solve a triangle fastest on a device, `reuse` times after one analysis.
 pub fn choose<T: Real>(matrix: &Arc<Triangular<T>>, profile: &Profile, reuse: usize) -> Choice {
     let (plan, why) = AnyPlan::auto(matrix, Systems::Plain, profile, reuse);
     Choice { plan: plan.name(), why }
 }
 
-/// The sweep of a grid of more than one line, unless so much of its stencil is absent that it does not pay.
+/// Returns the sweep if the triangle is a grid of more than one line, unless so much of its stencil is absent that it
+/// does not pay.
 fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Option<(Sweep<T>, String)> {
     let plan = Sweep::paying(matrix, systems, profile)?;
     let lattice = Arc::clone(plan.lattice());
@@ -191,7 +195,7 @@ fn grid<T: Real>(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profil
             "a {x} x {y} x {z} grid with {points} neighbours before each point, {whole} row whole, {levels} levels"
         ),
         b => format!(
-            "a {} x {y} x {z} grid of {b} unknowns a point, coupled at {points} places before each row, {levels} levels",
+            "a {} x {y} x {z} grid of {b} unknowns per point, with {points} coupled places before each row, {levels} levels",
             x / b
         ),
     };

@@ -1,7 +1,8 @@
-//! One warp (a worker on the CPU) an equation, rows in their own order, a flag a row: no analysis.
+//! The element-wise plan: one warp per row (one worker on the CPU), rows in their own order, one flag per row. No
+//! analysis.
 //!
-//! Rows are handed out in order by a ticket; the entries of a row go to the lanes of a warp, each of which waits for the flags of its
-//! columns; a tree over the lanes ends the row.
+//! A ticket hands out rows in order. The lanes of a warp take the entries of a row, and each lane waits for the flags
+//! of its columns. A tree over the lanes finishes the row.
 //! Order: that of the device: a tree over 32 lanes on a GPU, [`crate::serial`]'s on the CPU.
 //! Reference: Chen, Yang, Liu, Ma 2023, structured SpTRSV, Algorithm 1.
 
@@ -11,12 +12,12 @@ use spandrel_formats::Real;
 
 use crate::{Plan, Result, Rows, Systems, Triangular};
 
-/// The element-wise plan: see the module's head.
+/// The element-wise plan. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Elementwise<T>(Rows<T>);
 
 impl<T: Real> Elementwise<T> {
-    /// The rows that it walks.
+    /// The rows of the triangle, with its columns if T^T is solved too.
     pub fn rows(&self) -> &Rows<T> {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a triangle.
+//! The errors of triangles, plans and factorisations.
 
 use crate::Triangle;
 
@@ -9,15 +9,15 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A triangle of a matrix that is not square.
-    #[error("a triangle needs a square matrix, this one is {nrows} x {ncols}")]
+    /// The matrix of a triangle is not square.
+    #[error("a triangle needs a square matrix; this matrix is {nrows} x {ncols}")]
     NotSquare {
         /// Number of rows.
         nrows: usize,
         /// Number of columns.
         ncols: usize,
     },
-    /// An entry on the wrong side of the diagonal.
+    /// An entry lies on the wrong side of the diagonal.
     #[error(
         "row {row} has an entry in column {col}, outside the {triangle} triangle: take the triangle out with split first"
     )]
@@ -26,10 +26,10 @@ pub enum Error {
         triangle: Triangle,
         /// Row of the entry, from 0.
         row: usize,
-        /// Its column, from 0.
+        /// Column of the entry, from 0.
         col: usize,
     },
-    /// A row without an entry on the diagonal, where the diagonal is not declared to be 1.
+    /// A row has no diagonal entry, and the diagonal is not declared to be 1.
     #[error(
         "row {row} has no entry on the diagonal, so the triangle is singular: reorder the rows, or solve with a unit diagonal \
          if it is meant to be 1"
@@ -38,13 +38,13 @@ pub enum Error {
         /// The row, from 0.
         row: usize,
     },
-    /// A zero on the diagonal.
+    /// A diagonal entry is zero.
     #[error("the diagonal of row {row} is zero, so the triangle is singular: reorder the rows, or shift the diagonal")]
     ZeroDiagonal {
         /// The row, from 0.
         row: usize,
     },
-    /// A vector whose length is not the triangle's.
+    /// A vector's length is not that of the triangle.
     #[error("sptrsv: {what} has {found} elements, expected {expected}")]
     Shape {
         /// The vector.
@@ -54,38 +54,38 @@ pub enum Error {
         /// The triangle's number of rows.
         expected: usize,
     },
-    /// T^T of a plan that was analysed for T alone.
-    #[error("this plan was analysed for T x = b alone: analyse it for both systems to solve with the transpose")]
+    /// A plan that was analysed only for T cannot solve with T^T.
+    #[error("this plan was analysed only for T x = b; to solve with the transpose, analyse it for both systems")]
     NotAnalyzed,
-    /// A plan for grids and a matrix that is none.
-    #[error("{plan} solves on grids, and this triangle is none: {why}")]
+    /// A plan for grids cannot solve with a matrix that is not a grid.
+    #[error("{plan} needs a triangle on a grid: {why}")]
     NotAGrid {
         /// The plan.
         plan: &'static str,
         /// The reason.
         why: String,
     },
-    /// An entry that the stencil of a grid does not have.
+    /// An entry lies outside the stencil of the grid.
     #[error("row {row} has an entry in column {col}, which is outside the stencil of the grid")]
     OutsideStencil {
         /// Row of the entry, from 0.
         row: usize,
-        /// Its column, from 0.
+        /// Column of the entry, from 0.
         col: usize,
     },
-    /// A row that lacks a neighbour where every row must have all of them.
+    /// A row lacks a neighbour, but every row must have all of them.
     #[error(
         "row {row} holds {found} of {expected} entries of its stencil: solve from index-free storage, which takes such rows"
     )]
     PartOfStencil {
         /// The row, from 0.
         row: usize,
-        /// Its entries.
+        /// The number of entries that it has.
         found: usize,
-        /// The entries of the whole stencil there.
+        /// The number of entries of the whole stencil in that row.
         expected: usize,
     },
-    /// A row without an entry on the diagonal, given to a factorisation.
+    /// A row has no diagonal entry, but the factorisation needs one.
     #[error(
         "row {row} has no entry on the diagonal, where the factorisation needs a pivot: store one, or reorder the rows"
     )]
@@ -93,27 +93,27 @@ pub enum Error {
         /// The row, from 0.
         row: usize,
     },
-    /// Factors with more entries than were allowed.
+    /// The factors would have more entries than allowed.
     #[error(
         "the factors of level {level} have more than {limit} entries by row {row}: allow more, ask for a lower level, or reorder the rows"
     )]
     Fill {
-        /// The first row behind which there are more, from 0.
+        /// The first row after which there are too many, from 0.
         row: usize,
         /// The level of fill.
         level: usize,
-        /// Entries that were allowed.
+        /// The number of entries allowed.
         limit: usize,
     },
-    /// A pivot that is zero.
+    /// A pivot is zero.
     #[error("the pivot of row {row} is zero: reorder the rows, or allow more fill")]
     ZeroPivot {
         /// The row, from 0.
         row: usize,
     },
-    /// A pivot that rounding may have made: at most the unit roundoff times the largest entry of its row.
+    /// A pivot may consist of rounding errors: it is at most the unit roundoff times the largest entry of its row.
     #[error(
-        "the pivot of row {row} is {pivot:e} beside entries of {largest:e}, which may be rounding alone: reorder or scale the rows, or \
+        "the pivot of row {row} is {pivot:e} beside entries of {largest:e}, which may be only rounding: reorder or scale the rows, or \
          allow more fill"
     )]
     TinyPivot {
@@ -124,7 +124,7 @@ pub enum Error {
         /// The largest magnitude in A's row.
         largest: f64,
     },
-    /// A pivot of a Cholesky factorisation that is not positive.
+    /// A pivot of a Cholesky factorisation is not positive.
     #[error(
         "the pivot of row {row} is {pivot:e}, not positive{}: the matrix is not positive definite, factor it by ILU",
         if *shift > 0.0 { format!(", even with {shift:e} times the diagonal added") } else { String::new() }
@@ -134,32 +134,39 @@ pub enum Error {
         row: usize,
         /// The pivot.
         pivot: f64,
-        /// The largest shift that was tried; 0 where A's own diagonal entry is not positive, which no shift mends.
+        /// The largest shift that was tried. 0 if A's own diagonal entry is not positive, which no shift can repair.
         shift: f64,
     },
-    /// An infinity or NaN, given or from overflow.
+    /// An infinity or NaN was given or arose from overflow.
     #[error("row {row} of the factors, or of the matrix, holds an infinity or NaN")]
     NotFinite {
         /// The row, from 0.
         row: usize,
     },
-    /// A relaxation factor for which SSOR is none.
+    /// A relaxation factor lies outside the range of SSOR.
     #[error("omega = {omega} is out of range: SSOR needs 0 < omega < 2")]
     Omega {
         /// The factor.
         omega: f64,
     },
-    /// Parameters for which there is no threshold factorisation.
+    /// A parameter of the threshold factorisation is out of range.
     #[error("ilut: {what} = {found} is out of range: it must be {range}")]
     Threshold {
         /// The parameter.
         what: &'static str,
         /// Its value.
         found: f64,
-        /// What it may be.
+        /// The allowed range.
         range: &'static str,
     },
-    /// A matrix that is wrong in itself.
+    /// A matrix is invalid.
     #[error(transparent)]
     Format(#[from] spandrel_formats::Error),
+}
+
+impl Error {
+    /// Whether a factorisation met a pivot that is zero or tiny.
+    pub fn is_pivot(&self) -> bool {
+        matches!(self, Error::ZeroPivot { .. } | Error::TinyPivot { .. })
+    }
 }

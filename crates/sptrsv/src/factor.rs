@@ -1,17 +1,18 @@
-//! What every incomplete factorisation has in common, and the one list of them.
+//! The trait of all incomplete factorisations, and the one list of them.
 //!
-//! A ~ L U with L unit lower and U upper triangular, or A ~ L L^T with L non-unit lower triangular. The symbolic phase
-//! ([`Factor::symbolic`]) decides once where the factors have entries, from A's pattern (ILUT: from its values, too); the numeric phase ([`Factor::numeric`])
-//! computes their values any number of times. The factors are [`Triangular`]s, which any [`crate::Plan`] takes.
+//! A factorisation is A ~ L U with L unit lower and U upper triangular, or A ~ L L^T with L non-unit lower triangular.
+//! The symbolic phase ([`Factor::symbolic`]) decides once where the factors have entries. It reads A's pattern; ILUT
+//! also reads its values. The numeric phase ([`Factor::numeric`]) computes the values any number of times. The factors
+//! are [`Triangular`]s, which any [`crate::Plan`] takes.
 //!
-//! A device that computes them takes the same patterns, and hands its values to plans of triangles that were made without
-//! ([`Factor::unformed`]).
+//! A device that computes the factors uses the same patterns. It makes its plans from triangles without values
+//! ([`Factor::unformed`]) and updates them with the values that it computes.
 //!
-//! Order, for all of them: rows from the first to the last; in a row the columns of L ascend; a value starts as A's (0 where there is fill)
-//! and takes its terms one by one, `s = fma(-l, u, s)`; quotients and roots are rounded once. Rows wait for the rows of their columns
-//! alone, so a device that works by levels of A's lower triangle gets the same bits.
-//! Cost: for each entry l_ik one pass over row k of the other factor. A row's columns are found by an array of n positions, written and
-//! cleared row by row: no search.
+//! Order, for all factorisations: rows from first to last; in a row the columns of L ascend. A value starts as A's (0
+//! for fill) and takes its terms one by one, `s = fma(-l, u, s)`; quotients and roots are rounded once. A row waits
+//! only for the rows of its columns, so a device that works by levels of A's lower triangle gets the same bits.
+//! Cost: for each entry l_ik, one pass over row k of the other factor. An array of n positions finds a row's columns
+//! without a search; it is written and cleared once per row.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, chapter 10.
 
 use std::fmt;
@@ -23,45 +24,62 @@ use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use crate::triangle::square;
 use crate::{Diagonal, Error, Result, Triangle, Triangular};
 
-/// Elements of a parallel task, and rows.
+/// Elements, and rows, per parallel task.
 const CHUNK: usize = 1 << 13;
 const ROWS: usize = 1 << 11;
 
-/// An incomplete factorisation: a noun of this workspace. A value of such a type is the result of the symbolic phase.
+/// An incomplete factorisation. A value of such a type is the result of the symbolic phase.
 pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     /// Element type.
     type Value: Real;
-    /// The stem that names it in files, trials, benches and on the command line.
+    /// The stem of its name in files, trials, benches and on the command line.
     const NAME: &'static str;
-    /// Whether rows of the factors are made of rows before them.
+    /// Whether a row of the factors depends on earlier rows.
     const WAITS: bool = true;
 
-    /// The symbolic phase with default parameters: reads the pattern of a square matrix. Only [`crate::Ilut`] reads its values, too.
+    /// The symbolic phase with default parameters. It reads the pattern of a square matrix; only [`crate::Ilut`] also
+    /// reads its values.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::MissingPivot`] with the first row that stores no diagonal entry ([`crate::Ilut`] needs none stored); more
-    /// entries than fit.
+    /// [`Error::NotSquare`]; [`Error::MissingPivot`] with the first row that stores no diagonal entry ([`crate::Ilut`]
+    /// needs none stored); an error if there are more entries than fit.
     fn symbolic(a: &Csr<Self::Value>) -> Result<Self>;
-    /// The numeric phase: values of the factors from A's, in the order of its stored entries. Serial; allocates its result and
-    /// work space of the size of a few vectors.
+    /// The numeric phase: computes the values of the factors from those of A, which are given in the order of A's
+    /// stored entries. Serial; allocates its result and work space of a few vectors.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless there are as many values as A has entries; [`Error::NotFinite`]; what the factorisation breaks down
-    /// at: [`Error::ZeroPivot`], [`Error::TinyPivot`], [`Error::NotPositive`], each with the row.
+    /// [`Error::Shape`] unless there are as many values as A has entries; [`Error::NotFinite`]; and breakdowns, each
+    /// with the row: [`Error::ZeroPivot`], [`Error::TinyPivot`], [`Error::NotPositive`].
     fn numeric(&self, values: &[Self::Value]) -> Result<Factors<Self::Value>>;
-    /// Where L has entries: below the diagonal where [`Factor::upper`] is there, else on it as well.
+    /// Like [`Factor::numeric`], but replaces each pivot that is zero or tiny. `None` for a factorisation without such
+    /// a rule: only [`crate::Ilut`] has one.
+    fn mended(&self, values: &[Self::Value]) -> Option<Result<Factors<Self::Value>>> {
+        let _ = values;
+        None
+    }
+    /// [`Factor::numeric`], or [`Factor::mended`] if that refuses a pivot and there is such a rule.
+    ///
+    /// # Errors
+    /// As [`Factor::numeric`].
+    fn usable(&self, values: &[Self::Value]) -> Result<Factors<Self::Value>> {
+        match self.numeric(values) {
+            Err(error) if error.is_pivot() => self.mended(values).unwrap_or(Err(error)),
+            made => made,
+        }
+    }
+    /// The pattern of L: below the diagonal if [`Factor::upper`] is present, otherwise with the diagonal.
     fn lower(&self) -> &Pattern;
-    /// Where U has entries, on the diagonal and above; `None` where the other factor is L^T.
+    /// The pattern of U, on and above the diagonal; `None` if the other factor is L^T.
     fn upper(&self) -> Option<&Pattern>;
 
-    /// Entries of the matrix that it was made of.
+    /// Number of entries of the matrix that was factored.
     fn nnz_given(&self) -> usize;
 
     /// Number of rows.
     fn nrows(&self) -> usize {
         self.lower().nrows()
     }
-    /// Entries of the factors.
+    /// Number of entries of the factors.
     fn nnz(&self) -> usize {
         self.lower().nnz() + self.upper().map_or(0, Pattern::nnz)
     }
@@ -69,7 +87,7 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     fn storage(&self) -> u64 {
         self.lower().storage() + self.upper().map_or(0, Pattern::storage)
     }
-    /// Ones in the place of the factors' values: for triangles whose values come later, from a device.
+    /// Returns ones instead of the factors' values, for triangles whose values will come from a device.
     fn unformed(&self) -> Factors<Self::Value> {
         let ones = |pattern: &Pattern| {
             let mut ones = vec![Self::Value::from_f64(0.0); pattern.nnz()];
@@ -78,10 +96,10 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
         };
         Factors { lower: ones(self.lower()), upper: self.upper().map_or_else(Vec::new, ones), shift: 0.0 }
     }
-    /// Factors with these values, as triangles with copies of the pattern. O(nnz).
+    /// Makes triangles from these values, with copies of the pattern. O(nnz).
     ///
     /// # Errors
-    /// Those of values that are not from [`Factor::numeric`].
+    /// Those of [`Triangular::new`], for values that did not come from [`Factor::numeric`].
     fn triangles(&self, values: Factors<Self::Value>) -> Result<Triangles<Self::Value>> {
         let Factors { lower, upper, shift } = values;
         let diagonal = if self.upper().is_some() { Diagonal::Unit } else { Diagonal::NonUnit };
@@ -93,7 +111,7 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
         );
         Ok(Triangles { upper: upper?, lower: lower?, shift })
     }
-    /// Both phases with default parameters.
+    /// Runs both phases with default parameters.
     ///
     /// # Errors
     /// Those of both phases.
@@ -103,7 +121,8 @@ pub trait Factor: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     }
 }
 
-/// Expands `$callback!` once with the list of all incomplete factorisations, `(stem, Type)` each. The only registry.
+/// Expands `$callback!` once with the list of all incomplete factorisations, `(stem, Type)` each. This is the only
+/// registry.
 #[macro_export]
 macro_rules! for_each_factor {
     ($callback:ident $(, $extra:tt)*) => {
@@ -114,26 +133,26 @@ macro_rules! for_each_factor {
 /// Values of the factors, in the order of their stored entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Factors<T> {
-    /// Those of L.
+    /// Values of L.
     pub lower: Vec<T>,
-    /// Those of U; none where the other factor is L^T.
+    /// Values of U; empty if the other factor is L^T.
     pub upper: Vec<T>,
-    /// alpha, where not A but A + alpha diag(A) was factored; else 0.
+    /// alpha if A + alpha diag(A) was factored instead of A, otherwise 0.
     pub shift: f64,
 }
 
-/// The factors.
+/// The factors as triangles.
 #[derive(Clone, Debug)]
 pub struct Triangles<T> {
     /// L.
     pub lower: Triangular<T>,
-    /// U, or `None` where the other factor is L^T.
+    /// U, or `None` if the other factor is L^T.
     pub upper: Option<Triangular<T>>,
-    /// As in [`Factors`].
+    /// As [`Factors::shift`].
     pub shift: f64,
 }
 
-/// Where a square matrix has entries: as in CSR, `row_ptr` and `col_idx`.
+/// The pattern of a square matrix: `row_ptr` and `col_idx` as in CSR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     row_ptr: Vec<Offset>,
@@ -149,7 +168,7 @@ impl Pattern {
     pub(crate) fn of<T: Real>(a: &Csr<T>) -> Self {
         Self { row_ptr: a.row_ptr().to_vec(), col_idx: a.col_idx().to_vec() }
     }
-    /// Appends a row, its columns ascending.
+    /// Appends a row; its columns must ascend.
     pub(crate) fn push(&mut self, cols: impl IntoIterator<Item = Ordinal>) -> Result<()> {
         self.col_idx.extend(cols);
         self.row_ptr.push(spandrel_formats::index::checked(self.col_idx.len(), "entries of a factor")?);
@@ -163,11 +182,11 @@ impl Pattern {
     pub fn nnz(&self) -> usize {
         self.col_idx.len()
     }
-    /// Where each row's entries begin, `nrows + 1` offsets.
+    /// Where each row's entries begin: `nrows + 1` offsets.
     pub fn row_ptr(&self) -> &[Offset] {
         &self.row_ptr
     }
-    /// Column of each entry, ascending in a row.
+    /// Column of each entry, ascending within a row.
     pub fn col_idx(&self) -> &[Ordinal] {
         &self.col_idx
     }
@@ -194,12 +213,13 @@ impl Pattern {
         if values.len() != col_idx.len() {
             return Ok(Csr::new(n, n, row_ptr, col_idx, values)?);
         }
-        // SAFETY: pointers that begin at 0, never decrease and end at the number of columns, and in each row columns that ascend and are below n:
-        // whoever makes a pattern keeps to that, and here there are as many values.
+        // SAFETY: the pointers begin at 0, never decrease and end at the number of columns. The columns of each row
+        // ascend and are below n. Whoever makes a pattern ensures this, and the number of values is checked above.
         Ok(unsafe { Csr::new_unchecked(n, n, row_ptr, col_idx, values) })
     }
 
-    /// Of each row of A the columns that `part` takes of so many, of which so many come before the diagonal: see [`before`].
+    /// Makes a pattern from a part of each row of A. `part` gets the number of entries of a row and the number before
+    /// the diagonal (see [`before`]), and returns the range to take.
     pub(crate) fn of_parts<T: Real>(
         a: &Csr<T>,
         before: &[Ordinal],
@@ -207,7 +227,7 @@ impl Pattern {
     ) -> Self {
         let range = |i: usize| part(a.row_nnz(i), before[i] as usize);
         let mut row_ptr = vec![0 as Offset; before.len() + 1];
-        // Where rows end in their chunk.
+        // Write the end of each row within its chunk.
         let count = |(chunk, ends): (usize, &mut [Offset])| -> usize {
             let mut sum = 0;
             for (i, end) in (chunk * ROWS..).zip(ends) {
@@ -237,10 +257,10 @@ impl Pattern {
     }
 }
 
-/// Entries of each row of a square matrix before that on the diagonal, counted without a branch for each. In parallel.
+/// Counts the entries of each row of a square matrix before the diagonal, without a branch per entry. In parallel.
 ///
 /// # Errors
-/// [`Error::NotSquare`]; [`Error::MissingPivot`], with the first row that stores no diagonal entry.
+/// [`Error::NotSquare`]; [`Error::MissingPivot`] with the first row that stores no diagonal entry.
 pub(crate) fn before<T: Real>(a: &Csr<T>) -> Result<Vec<Ordinal>> {
     square(a)?;
     let mut before = vec![0 as Ordinal; a.row_ptr().len() - 1];
@@ -260,14 +280,15 @@ pub(crate) fn before<T: Real>(a: &Csr<T>) -> Result<Vec<Ordinal>> {
     }
 }
 
-/// A copy by all threads: fresh memory is slow to touch for one.
+/// Copies an array with all threads, because one thread touches new memory slowly.
 fn copied(from: &[u32]) -> Vec<u32> {
     let mut to = vec![0; from.len()];
     to.par_chunks_mut(CHUNK).zip(from.par_chunks(CHUNK)).for_each(|(to, from)| to.copy_from_slice(from));
     to
 }
 
-/// Patterns of a matrix's strictly lower part and of the rest. Rows of the two, one after the other, are the matrix's rows.
+/// The patterns of a matrix's strictly lower part and of the rest. A row of the first followed by the row of the second
+/// is the matrix's row.
 #[derive(Clone, Debug)]
 pub(crate) struct Halves {
     pub(crate) lower: Pattern,
@@ -284,7 +305,7 @@ impl Halves {
         );
         Ok(Self { lower, upper })
     }
-    /// Entries of the matrix before row `i`.
+    /// Number of entries of the matrix before row `i`.
     pub(crate) fn start(&self, i: usize) -> usize {
         self.lower.start(i) + self.upper.start(i)
     }
@@ -293,14 +314,30 @@ impl Halves {
     }
 }
 
-/// Columns of row `i` before the diagonal entry, and from it on.
+/// The pattern of A and those of factors whose patterns differ from it.
+#[derive(Clone, Debug)]
+pub(crate) struct Filled {
+    pub(crate) a: Pattern,
+    pub(crate) lower: Pattern,
+    pub(crate) upper: Pattern,
+}
+
+impl Filled {
+    /// Eliminates on these patterns. `stand_in` replaces pivots that [`judge`] would refuse; see [`eliminate`].
+    pub(crate) fn numeric<T: Real>(&self, values: &[T], stand_in: Option<T>) -> Result<Factors<T>> {
+        expect_values(values, self.a.nnz())?;
+        eliminate(&self.lower, &self.upper, Some(&self.a), values, stand_in)
+    }
+}
+
+/// Splits the columns of row `i` into those before the diagonal entry and the rest.
 pub(crate) fn around<T: Real>(a: &Csr<T>, i: usize) -> Result<(&[Ordinal], &[Ordinal])> {
     let cols = a.row(i).0;
     let parts = cols.split_at(cols.partition_point(|&j| (j as usize) < i));
     if parts.1.first() == Some(&(i as Ordinal)) { Ok(parts) } else { Err(Error::MissingPivot { row: i }) }
 }
 
-/// As many values as entries.
+/// Checks that there are as many values as entries.
 pub(crate) fn expect_values<T>(values: &[T], entries: usize) -> Result<()> {
     if values.len() == entries {
         return Ok(());
@@ -308,7 +345,7 @@ pub(crate) fn expect_values<T>(values: &[T], entries: usize) -> Result<()> {
     Err(Error::Shape { what: "values", found: values.len(), expected: entries })
 }
 
-/// Where a row's columns stand in it, counted from 1; 0 for a column that it does not have.
+/// Position of each column within the current row, counted from 1; 0 for a column that the row does not have.
 pub(crate) struct Slots(Vec<Ordinal>);
 
 impl Slots {
@@ -333,7 +370,8 @@ impl Slots {
     }
 }
 
-/// Compiles a function also for processors with FMA and calls that where there is one: the same bits, many times as fast.
+/// Compiles a function a second time for processors with FMA and calls that version if possible: same bits, many times
+/// as fast.
 macro_rules! with_fma {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<$T:ident: Real>($($arg:ident: $Arg:ty),* $(,)?) -> $Out:ty $body:block) => {
         $(#[$meta])*
@@ -355,9 +393,11 @@ macro_rules! with_fma {
 }
 pub(crate) use with_fma;
 
-/// Whether row `i` of L U can be relied on: `given` is A's row, `before` that of L, `rest` that of U, its pivot first.
+/// Checks whether row `i` of L U is reliable. `given` is A's row, `before` the row of L, and `rest` the row of U with
+/// its pivot first.
 ///
-/// A pivot is tiny where |u_ii| <= u max_j |a_ij|, u the unit roundoff: what is left of it may be rounding alone.
+/// A pivot is tiny if |u_ii| <= u max_j |a_ij|, where u is the unit roundoff: it may then consist only of rounding
+/// errors.
 ///
 /// # Errors
 /// [`Error::NotFinite`], [`Error::ZeroPivot`], [`Error::TinyPivot`].
@@ -377,8 +417,17 @@ pub fn judge<T: Real>(i: usize, given: &[T], before: &[T], rest: &[T]) -> Result
     Ok(())
 }
 
-/// One row of L U from A's values in their places, where `slots` has them: the entries of L, for the rows `before` in ascending order, then those of U.
-/// Rows of U begin with their pivots.
+/// The pivot that takes the place of one that is zero or tiny: `share` times the largest magnitude of A's row, with the
+/// sign of the old one. A row of zeros gets `share`.
+#[inline(always)]
+pub(crate) fn replaced<T: Real>(pivot: T, given: &[T], share: T) -> T {
+    let largest = given.iter().fold(T::zero(), |largest, v| largest.max(v.abs()));
+    let size = share * if largest > T::zero() { largest } else { T::one() };
+    if pivot < T::zero() { -size } else { size }
+}
+
+/// Eliminates one row of L U in place. `row` holds A's values at the positions in `slots`: first the entries of L for
+/// the rows `before`, ascending, then those of U. Rows of U begin with their pivots.
 #[inline(always)]
 pub(crate) fn eliminate_row<T: Real>(before: &[Ordinal], row: &mut [T], slots: &Slots, upper: &Pattern, u: &[T]) {
     for (p, &k) in before.iter().enumerate() {
@@ -395,9 +444,17 @@ pub(crate) fn eliminate_row<T: Real>(before: &[Ordinal], row: &mut [T], slots: &
 }
 
 with_fma! {
-    /// A ~ L U on given patterns, row by row (IKJ; Saad, algorithms 10.4 and 10.6): l_ik = w_k / u_kk, then w_j = fma(-l_ik, u_kj, w_j) for the
-    /// u_kj of which the row has a place. `a` is A's pattern where it is not that of the factors. Each row is [`judge`]d.
-    pub(crate) fn eliminate<T: Real>(lower: &Pattern, upper: &Pattern, a: Option<&Pattern>, values: &[T]) -> Result<Factors<T>> {
+    /// Factors A ~ L U on given patterns, row by row (IKJ; Saad, algorithms 10.4 and 10.6): l_ik = w_k / u_kk, then w_j
+    /// = fma(-l_ik, u_kj, w_j) for every u_kj whose column is in the row's pattern. `a` is A's pattern if it differs
+    /// from that of the factors. [`judge`] checks each row; with a `stand_in`, a pivot that it refuses is replaced
+    /// ([`replaced`]).
+    pub(crate) fn eliminate<T: Real>(
+        lower: &Pattern,
+        upper: &Pattern,
+        a: Option<&Pattern>,
+        values: &[T],
+        stand_in: Option<T>,
+    ) -> Result<Factors<T>> {
         let n = lower.nrows();
         let mut slots = Slots::new(n);
         let mut row = vec![T::zero(); lower.longest() + upper.longest()];
@@ -426,7 +483,11 @@ with_fma! {
             eliminate_row(before, row, &slots, upper, &u);
             slots.clear(before);
             slots.clear(rest);
-            judge(i, given, &row[..before.len()], &row[before.len()..])?;
+            let (of_l, of_u) = row.split_at_mut(before.len());
+            match (judge(i, given, of_l, of_u), stand_in) {
+                (Err(Error::ZeroPivot { .. } | Error::TinyPivot { .. }), Some(share)) => of_u[0] = replaced(of_u[0], given, share),
+                (judged, _) => judged?,
+            }
             l.extend_from_slice(&row[..before.len()]);
             u.extend_from_slice(&row[before.len()..]);
         }

@@ -1,14 +1,17 @@
-//! IC(0): A ~ L L^T without fill, for a symmetric matrix. L has entries where A's lower triangle has; the upper one is not read.
+//! IC(0): A ~ L L^T without fill, for a symmetric matrix. L has entries where A's lower triangle has; the upper
+//! triangle is not read.
 //!
-//! Order: that of [`crate::factor`]: s = a_ik less l_ij l_kj for j ascending, l_ik = s / l_kk; the pivot s = a_ii less l_ij^2 for j
-//! ascending, l_ii = sqrt(s).
-//! Cost: 4 (nnz(L) + 2 nrows + 2) bytes for the symbolic phase's result; the numeric phase as in [`crate::factor`].
+//! Order: that of [`crate::factor`]. l_ik = s / l_kk, where s is a_ik less l_ij l_kj for ascending j; l_ii = sqrt(s),
+//! where the pivot s is a_ii less l_ij^2 for ascending j.
+//! Cost: 4 (nnz(L) + 2 nrows + 2) bytes for the result of the symbolic phase; the numeric phase as in
+//! [`crate::factor`].
 //!
-//! Breakdown: a pivot is not positive unless s > u a_ii, u the unit roundoff; that may happen where A is positive definite but no
-//! M- or H-matrix. Then A + alpha diag(A) is factored in its place, with alpha = [`FIRST_SHIFT`] and doubled until it is. For a positive
-//! diagonal some alpha suffices, since the shifted matrix becomes diagonally dominant. The result says which.
-//! References: Meijerink & van der Vorst 1977; Manteuffel 1980, An incomplete factorization technique for positive definite linear
-//! systems; Lin & More 1999, Incomplete Cholesky factorizations with limited memory (the first shift).
+//! Breakdown: a pivot counts as positive only if s > u a_ii, where u is the unit roundoff. This may fail even for a
+//! positive definite A that is no M- or H-matrix. Then A + alpha diag(A) is factored instead, with alpha =
+//! [`FIRST_SHIFT`], doubled until it succeeds. For a positive diagonal some alpha suffices, because the shifted matrix
+//! becomes diagonally dominant. The result states the alpha.
+//! References: Meijerink & van der Vorst 1977; Manteuffel 1980, An incomplete factorization technique for positive
+//! definite linear systems; Lin & More 1999, Incomplete Cholesky factorizations with limited memory (the first shift).
 
 use std::marker::PhantomData;
 
@@ -19,19 +22,19 @@ use crate::{Error, Factor, Factors, Pattern, Result};
 
 /// The first alpha that is tried.
 pub const FIRST_SHIFT: f64 = 1e-3;
-/// Shifts that are tried: the last is beyond 10^8, where the off-diagonal entries hardly count.
+/// Maximum number of shifts. The last is above 10^8, where the off-diagonal entries hardly count.
 pub const MAX_SHIFTS: usize = 40;
 
-/// The shifts in the order in which they are tried, none at first.
+/// The shifts in the order in which they are tried; the first is 0.
 pub fn shifts() -> impl Iterator<Item = f64> {
     let next = |&shift: &f64| Some(if shift == 0.0 { FIRST_SHIFT } else { 2.0 * shift });
     std::iter::successors(Some(0.0), next).take(MAX_SHIFTS + 1)
 }
 
-/// Whether row `i` of A can be factored with some shift: `given` is its lower part, the diagonal entry last.
+/// Checks whether some shift can make row `i` of A factorable. `given` is its lower part, with the diagonal entry last.
 ///
 /// # Errors
-/// [`Error::NotFinite`], [`Error::NotPositive`] with the diagonal entry: what no shift mends.
+/// [`Error::NotFinite`], or [`Error::NotPositive`] with the diagonal entry: no shift repairs these.
 #[inline]
 pub fn judge<T: Real>(i: usize, given: &[T]) -> Result<()> {
     if given.iter().any(|v| !v.is_finite()) {
@@ -45,7 +48,7 @@ pub fn judge<T: Real>(i: usize, given: &[T]) -> Result<()> {
     }
 }
 
-/// IC(0) of one pattern. See the module's head.
+/// IC(0) on one pattern. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Ic0<T> {
     lower: Pattern,
@@ -55,7 +58,7 @@ pub struct Ic0<T> {
 }
 
 impl<T: Real> Ic0<T> {
-    /// Where A's rows begin, `nrows + 1` offsets; each begins with the entries of its row of L.
+    /// Where A's rows begin: `nrows + 1` offsets. Each row of A begins with the entries of its row of L.
     pub fn given_ptr(&self) -> &[Offset] {
         &self.row_ptr
     }
@@ -97,7 +100,7 @@ impl<T: Real> Factor for Ic0<T> {
 }
 
 with_fma! {
-    /// L of A + `shift` diag(A), or the row whose pivot is not positive, with the pivot.
+    /// Computes L of A + `shift` diag(A), or returns the row whose pivot is not positive, with the pivot.
     fn cholesky<T: Real>(lower: &Pattern, row_ptr: &[Offset], values: &[T], shift: T) -> std::result::Result<Vec<T>, (usize, T)> {
         let mut slots = Slots::new(lower.nrows());
         let mut l: Vec<T> = Vec::with_capacity(lower.nnz());
@@ -121,7 +124,7 @@ with_fma! {
             slots.clear(&cols[..diagonal]);
             let given = shift.mul_add(row[diagonal], row[diagonal]);
             let pivot = row[..diagonal].iter().fold(given, |s, &v| (-v).mul_add(v, s));
-            // False for a NaN too.
+            // Also false for a NaN.
             let positive = pivot > T::from_f64(T::UNIT_ROUNDOFF) * given && pivot.is_finite();
             if !positive {
                 return Err((i, pivot));

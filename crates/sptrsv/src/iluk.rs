@@ -1,33 +1,33 @@
-//! ILU(k): A ~ L U with fill up to a level. An entry of A has level 0; eliminating with l_ip fills (i, j) with level
-//! lev_ip + lev_pj + 1, the least over all p; what exceeds k is dropped.
+//! ILU(k): A ~ L U with fill up to a level.
+//!
+//! An entry of A has level 0. Eliminating with l_ip fills (i, j) with level lev_ip + lev_pj + 1; the least over all p
+//! counts. Entries with a level above k are dropped.
 //!
 //! Order: that of [`crate::factor`]: l_ik = w_k / u_kk. With k = 0 the bits are those of [`crate::Ilu0`].
-//! Cost: the symbolic phase merges, for each entry of L of a level below k, a row of U into an ordered list: time as the numeric phase.
-//! Its result is the pattern of the factors and of A, 4 bytes an entry.
-//! A pivot is refused where it is zero or at most u max_j |a_ij|, u the unit roundoff.
-//! Reference: Watts 1981, A conjugate gradient truncated direct method for the iterative solution of the reservoir simulation pressure
-//! equation; Saad, Iterative Methods for Sparse Linear Systems, 2003, algorithm 10.6.
+//! Cost: for each entry of L whose level is below k, the symbolic phase merges a row of U into an ordered list; it
+//! takes about as long as the numeric phase. Its result is the pattern of the factors and of A, 4 bytes per entry. A
+//! pivot is refused if it is zero or at most u max_j |a_ij|, where u is the unit roundoff.
+//! Reference: Watts 1981, A conjugate gradient truncated direct method for the iterative solution of the reservoir
+//! simulation pressure equation; Saad, Iterative Methods for Sparse Linear Systems, 2003, algorithm 10.6.
 
 use std::marker::PhantomData;
 
 use spandrel_formats::{Csr, Ordinal, Real};
 
-use crate::factor::{around, eliminate, expect_values};
+use crate::factor::{Filled, around};
 use crate::triangle::square;
 use crate::{Error, Factor, Factors, Pattern, Result};
 
-/// ILU(k) of one pattern. See the module's head.
+/// ILU(k) on one pattern. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Iluk<T> {
     level: usize,
-    a: Pattern,
-    lower: Pattern,
-    upper: Pattern,
+    filled: Filled,
     value: PhantomData<T>,
 }
 
 impl<T: Real> Iluk<T> {
-    /// The symbolic phase with fill up to `level`.
+    /// Runs the symbolic phase with fill up to `level`.
     ///
     /// # Errors
     /// As [`Factor::symbolic`].
@@ -35,19 +35,20 @@ impl<T: Real> Iluk<T> {
         Self::with_limit(a, level, usize::MAX)
     }
 
-    /// As [`Iluk::with_level`] for factors of at most `limit` entries together: what more would take is neither computed nor stored.
+    /// As [`Iluk::with_level`], for factors of at most `limit` entries together. It stops at the first row that exceeds
+    /// the limit.
     ///
     /// # Errors
-    /// As [`Factor::symbolic`]; [`Error::Fill`] with the first row behind which there are more entries.
+    /// As [`Factor::symbolic`]; [`Error::Fill`] with the first row after which there are more entries.
     pub fn with_limit(a: &Csr<T>, level: usize, limit: usize) -> Result<Self> {
         square(a)?;
         let n = a.row_ptr().len() - 1;
-        // No level of n rows reaches n.
+        // No level among n rows reaches n.
         let most = level.min(n) as Ordinal;
         let (mut lower, mut upper) =
             (Pattern::with_capacity(n, a.values().len()), Pattern::with_capacity(n, a.values().len()));
         let mut levels: Vec<Ordinal> = Vec::new();
-        // The row as a list in ascending order: `next[j]` follows j, `next[n]` is the first, n ends it.
+        // The row as an ascending list: `next[j]` follows j, `next[n]` is the first column, and n ends the list.
         let (mut next, mut level_of) = (vec![0 as Ordinal; n + 1], vec![0 as Ordinal; n]);
         let end = n as Ordinal;
         let mut cols: Vec<Ordinal> = Vec::new();
@@ -98,14 +99,14 @@ impl<T: Real> Iluk<T> {
                 return Err(Error::Fill { row: i, level, limit });
             }
         }
-        Ok(Self { level, a: Pattern::of(a), lower, upper, value: PhantomData })
+        Ok(Self { level, filled: Filled { a: Pattern::of(a), lower, upper }, value: PhantomData })
     }
 
-    /// Where A has entries.
+    /// The pattern of A.
     pub fn given(&self) -> &Pattern {
-        &self.a
+        &self.filled.a
     }
-    /// k.
+    /// The level k.
     pub fn level(&self) -> usize {
         self.level
     }
@@ -115,21 +116,20 @@ impl<T: Real> Factor for Iluk<T> {
     type Value = T;
     const NAME: &'static str = "iluk";
 
-    /// k = 1.
+    /// The symbolic phase with k = 1.
     fn symbolic(a: &Csr<T>) -> Result<Self> {
         Self::with_level(a, 1)
     }
     fn numeric(&self, values: &[T]) -> Result<Factors<T>> {
-        expect_values(values, self.a.nnz())?;
-        eliminate(&self.lower, &self.upper, Some(&self.a), values)
+        self.filled.numeric(values, None)
     }
     fn lower(&self) -> &Pattern {
-        &self.lower
+        &self.filled.lower
     }
     fn upper(&self) -> Option<&Pattern> {
-        Some(&self.upper)
+        Some(&self.filled.upper)
     }
     fn nnz_given(&self) -> usize {
-        self.a.nnz()
+        self.filled.a.nnz()
     }
 }

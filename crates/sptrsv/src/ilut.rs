@@ -1,44 +1,57 @@
-//! ILUT: A ~ L U with the fill that is large. The threshold phase eliminates once with A's values and decides by magnitude which entries stay; the numeric
-//! phase is that of [`crate::Iluk`] on the pattern that it chose, any number of times.
+//! ILUT: A ~ L U that keeps only large fill.
 //!
-//! Per row i, with norm_i = max_j |a_ij| (SuperLU's and SciPy's choice, exact in any arithmetic):
-//! - A multiplier l_ik is dropped while |l_ik u_kk| < drop norm_i, before it is used; an entry of U while |u_ij| < drop norm_i.
-//! - Of what is left, at most ceil(fill nnz_i / 2) entries stay in L, and as many in U beside the diagonal, nnz_i the entries of A's row: the largest of
-//!   |l_ik u_kk| and of |u_ij|, of equal ones those with the lower column. So L and U have at most about fill nnz(A) entries, as with SciPy's
-//!   `fill_factor`.
-//! - The row is then computed again on the entries that stay. That is what rows below meet, so the choice is made for the factors as they will be.
+//! The threshold phase eliminates once with A's values and decides by magnitude which entries stay. The numeric phase
+//! is that of [`crate::Iluk`] on the chosen pattern, any number of times.
 //!
-//! Rows and columns need no scaling for this: multiplying a row by a number changes no choice.
-//! The diagonal entry always stays, also where A stores none. A pivot that is zero or tiny is replaced while the pattern is chosen by
-//! max(drop, sqrt(u)) norm_i, u the unit roundoff; the numeric phase refuses it as [`crate::Iluk`] does.
+//! Per row i, with norm_i = max_j |a_ij| (as in SuperLU and SciPy; exact in any arithmetic):
+//! - A multiplier l_ik is dropped before it is used if |l_ik u_kk| < drop norm_i. An entry of U is dropped if |u_ij| <
+//!   drop norm_i.
+//! - Of the rest, at most ceil(fill nnz_i / 2) entries stay in L, and as many in U besides the diagonal, where nnz_i is
+//!   the number of entries of A's row. The largest |l_ik u_kk| and |u_ij| stay; between equals, the lower column. So L
+//!   and U have at most about fill nnz(A) entries, as with SciPy's `fill_factor`.
+//! - The row is then computed again on the entries that stay. Later rows use these values, so the choice is made for
+//!   the final factors.
 //!
-//! [`Ilut::pivoted`] (ILUTP) also permutes columns: row i takes the column of its largest entry as pivot if pivot max_j |w_j| > |w_i|.
+//! No scaling of rows is needed: multiplying a row by a number changes no choice.
+//! The diagonal entry always stays, even if A stores none. While the pattern is chosen, a pivot that is zero or tiny is
+//! replaced by max(drop, 1/100) norm_i. [`Factor::numeric`] refuses such a pivot, as [`crate::Iluk`] does;
+//! [`Factor::mended`] replaces it in the same way.
+//!
+//! [`Ilut::pivoted`] (ILUTP) also permutes columns: row i takes the column of its largest entry as pivot if pivot max_j
+//! |w_j| > |w_i|.
 //!
 //! Order: that of [`crate::factor`]. New values on the old pattern give other factors than a new threshold phase would.
-//! Cost: the threshold phase takes one elimination with all fill and one without, and a heap for the columns of L: O(log) per entry met.
-//! Reference: Saad 1994, ILUT: a dual threshold incomplete LU factorization; Saad, Iterative Methods for Sparse Linear Systems, 2003,
-//! sections 10.4.1 to 10.4.4.
+//! Cost: the threshold phase does one elimination with all fill and one without, and uses a heap for the columns of L:
+//! O(log) per entry.
+//! Reference: Saad 1994, ILUT: a dual threshold incomplete LU factorization; Saad, Iterative Methods for Sparse Linear
+//! Systems, 2003, sections 10.4.1 to 10.4.4.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::marker::PhantomData;
 
 use spandrel_formats::{Csr, Ordinal, Permutation, Real};
 
-use crate::factor::{Slots, eliminate, eliminate_row, expect_values, judge, with_fma};
+use crate::factor::{Filled, Slots, eliminate_row, judge, replaced, with_fma};
 use crate::triangle::square;
 use crate::{Error, Factor, Factors, Pattern, Result};
 
-/// What [`Ilut`] keeps, and when [`Ilut::pivoted`] permutes. The defaults of `drop` and `fill` are SciPy's for `spilu`.
+/// The least share of a row's largest magnitude that replaces a pivot. A larger one keeps L^-1 and U^-1 small; a
+/// smaller one is nearer to A.
+const STAND_IN: f64 = 1e-2;
+
+/// Parameters of [`Ilut`]: what it keeps, and when [`Ilut::pivoted`] permutes. The defaults of `drop` and `fill` are
+/// those of SciPy's `spilu`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(clippy::exhaustive_structs)] // made by struct update
 pub struct IlutOptions {
-    /// Entries below this times the largest magnitude of A's row are dropped. 0 or more and finite; 0 drops nothing. 1e-4.
+    /// Entries below this times the largest magnitude of A's row are dropped. Finite and at least 0; 0 drops nothing.
+    /// Default: 1e-4.
     pub drop: f64,
-    /// Entries of L and U together by those of A, at most, in each row. 1 or more; an infinity keeps whatever is not dropped. 10.
+    /// Maximum number of entries of L and U together per entry of A, in each row. At least 1; infinity keeps everything
+    /// that is not dropped. Default: 10.
     pub fill: f64,
-    /// 0 to 1: how much smaller than the largest entry a diagonal one may be and still be the pivot; 0 never permutes, 1 always takes the
-    /// largest. Only [`Ilut::pivoted`] reads it. 0.1.
+    /// How much smaller than the largest entry a diagonal entry may be and still be the pivot, from 0 to 1. 0 never
+    /// permutes; 1 always takes the largest. Only [`Ilut::pivoted`] reads it. Default: 0.1.
     pub pivot: f64,
 }
 
@@ -49,7 +62,7 @@ impl Default for IlutOptions {
 }
 
 impl IlutOptions {
-    /// Whether they are in their ranges.
+    /// Checks that all parameters are in range.
     ///
     /// # Errors
     /// [`Error::Threshold`].
@@ -66,27 +79,29 @@ impl IlutOptions {
     }
 }
 
-/// ILUT of one pattern, chosen for one set of values. See the module's head.
+/// ILUT on one pattern, chosen for one set of values. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Ilut<T> {
-    a: Pattern,
-    lower: Pattern,
-    upper: Pattern,
-    value: PhantomData<T>,
+    filled: Filled,
+    stand_in: T,
 }
 
 impl<T: Real> Ilut<T> {
-    /// The threshold phase.
+    /// Runs the threshold phase.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::Threshold`] for options out of range; more entries than fit.
+    /// [`Error::NotSquare`]; [`Error::Threshold`] for options out of range; an error if there are more entries than
+    /// fit.
     pub fn new(a: &Csr<T>, options: IlutOptions) -> Result<Self> {
         let Made { lower, upper, .. } = chosen(a, &options, false)?;
-        Ok(Self { a: Pattern::of(a), lower, upper, value: PhantomData })
+        Ok(Self { filled: Filled { a: Pattern::of(a), lower, upper }, stand_in: stand_in(&options) })
     }
 
-    /// ILUTP: the threshold phase with column pivoting. Gives Q^T as a permutation and the factorisation of A Q: column `new` of A Q is column
-    /// `perm[new]` of A ([`Permutation::permute_columns`]). Solve (A Q) y = b, then x = Q y ([`Permutation::apply_inverse_to`]).
+    /// ILUTP: runs the threshold phase with column pivoting. Returns Q^T as a permutation, and the factorisation of A
+    /// Q.
+    ///
+    /// Column `new` of A Q is column `perm[new]` of A ([`Permutation::permute_columns`]). To solve A x = b, solve (A Q)
+    /// y = b and set x = Q y ([`Permutation::apply_inverse_to`]).
     ///
     /// ```
     /// use spandrel_formats::Csr;
@@ -106,12 +121,12 @@ impl<T: Real> Ilut<T> {
         let Made { perm, lower, upper, .. } = chosen(a, &options, true)?;
         let by = Permutation::new(perm)?;
         let a = Pattern::of(&by.permute_columns(a)?);
-        Ok((by, Self { a, lower, upper, value: PhantomData }))
+        Ok((by, Self { filled: Filled { a, lower, upper }, stand_in: stand_in(&options) }))
     }
 
-    /// Where A has entries; of [`Ilut::pivoted`], where A Q has.
+    /// The pattern of A, or of A Q for [`Ilut::pivoted`].
     pub fn given(&self) -> &Pattern {
-        &self.a
+        &self.filled.a
     }
 }
 
@@ -119,26 +134,34 @@ impl<T: Real> Factor for Ilut<T> {
     type Value = T;
     const NAME: &'static str = "ilut";
 
-    /// With the default [`IlutOptions`].
+    /// The threshold phase with the default [`IlutOptions`].
     fn symbolic(a: &Csr<T>) -> Result<Self> {
         Self::new(a, IlutOptions::default())
     }
     fn numeric(&self, values: &[T]) -> Result<Factors<T>> {
-        expect_values(values, self.a.nnz())?;
-        eliminate(&self.lower, &self.upper, Some(&self.a), values)
+        self.filled.numeric(values, None)
+    }
+    fn mended(&self, values: &[T]) -> Option<Result<Factors<T>>> {
+        Some(self.filled.numeric(values, Some(self.stand_in)))
     }
     fn lower(&self) -> &Pattern {
-        &self.lower
+        &self.filled.lower
     }
     fn upper(&self) -> Option<&Pattern> {
-        Some(&self.upper)
+        Some(&self.filled.upper)
     }
     fn nnz_given(&self) -> usize {
-        self.a.nnz()
+        self.filled.a.nnz()
     }
 }
 
-/// What the threshold phase makes: Q^T, and the factors of A Q. The values are those of the numeric phase where no pivot was replaced.
+/// The share of a row's largest magnitude that replaces a pivot which cannot be used.
+fn stand_in<T: Real>(options: &IlutOptions) -> T {
+    T::from_f64(options.drop.max(STAND_IN))
+}
+
+/// The result of the threshold phase: Q^T and the factors of A Q. The values equal those of the numeric phase unless a
+/// pivot was replaced.
 struct Made<T> {
     perm: Vec<Ordinal>,
     lower: Pattern,
@@ -157,7 +180,7 @@ fn chosen<T: Real>(a: &Csr<T>, options: &IlutOptions, pivoting: bool) -> Result<
     Ok(made)
 }
 
-/// Rows of U by the places of the columns among the pivots instead of their numbers in A.
+/// Renumbers the columns of U: by their position among the pivots instead of their number in A.
 fn renumber<T: Real>(made: &mut Made<T>) -> Result<()> {
     let mut place = vec![0 as Ordinal; made.perm.len()];
     made.perm.iter().enumerate().for_each(|(new, &old)| place[old as usize] = new as Ordinal);
@@ -176,12 +199,12 @@ fn renumber<T: Real>(made: &mut Made<T>) -> Result<()> {
     Ok(())
 }
 
-/// The larger first, of equal ones the lower column; a NaN, which the numeric phase will refuse, before all.
+/// Orders by descending size, then by ascending column. A NaN, which the numeric phase will refuse, comes first.
 fn by_size<T: Real>(one: &(Ordinal, T), other: &(Ordinal, T)) -> Ordering {
     other.1.as_f64().total_cmp(&one.1.as_f64()).then(one.0.cmp(&other.0))
 }
 
-/// The largest `most`, by ascending column.
+/// Keeps the `most` largest entries and sorts them by column.
 fn keep<T: Real>(entries: &mut Vec<(Ordinal, T)>, most: usize) {
     if entries.len() > most {
         entries.select_nth_unstable_by(most, by_size);
@@ -191,13 +214,14 @@ fn keep<T: Real>(entries: &mut Vec<(Ordinal, T)>, most: usize) {
 }
 
 with_fma! {
-    /// The threshold phase. Columns of L are numbered as pivots, those of U as in A.
+    /// The threshold phase. Columns of L are numbered as pivots, and those of U as in A.
     fn threshold<T: Real>(a: &Csr<T>, options: &IlutOptions, pivoting: bool) -> Result<Made<T>> {
         let n = a.nrows();
         let (drop, pivot) = (T::from_f64(options.drop), T::from_f64(options.pivot));
         let (mut lower, mut upper) = (Pattern::with_capacity(n, a.nnz()), Pattern::with_capacity(n, a.nnz()));
         let (mut l, mut u): (Vec<T>, Vec<T>) = (Vec::with_capacity(a.nnz()), Vec::with_capacity(a.nnz()));
-        // `perm[new] = old`, `place[old] = new`: pivots before the row at work, columns that are still free from it on.
+        // `perm[new] = old` and `place[old] = new`: the pivots before the current row, then the columns that are still
+        // free.
         let mut perm: Vec<Ordinal> = (0..n as Ordinal).collect();
         let mut place = perm.clone();
         let (mut w, mut held, mut slots) = (vec![T::zero(); n], vec![false; n], Slots::new(n));
@@ -249,7 +273,7 @@ with_fma! {
                     right.push((j, w[j as usize].abs()));
                 }
             }
-            // Saturates where it is infinite.
+            // The cast saturates if this is infinite.
             let most = (0.5 * options.fill * given.len() as f64).ceil() as usize;
             keep(&mut left, most);
             keep(&mut right, most);
@@ -272,9 +296,7 @@ with_fma! {
             slots.clear(&cols);
             let (of_l, of_u) = row.split_at_mut(before.len());
             if judge(i, given, of_l, of_u).is_err() {
-                let size = if norm > T::zero() { norm } else { T::one() };
-                let stand_in = drop.max(T::from_f64(T::UNIT_ROUNDOFF.sqrt())) * size;
-                of_u[0] = if of_u[0] < T::zero() { -stand_in } else { stand_in };
+                of_u[0] = replaced(of_u[0], given, stand_in(options));
             }
             lower.push(before.iter().copied())?;
             upper.push(cols[before.len()..].iter().copied())?;

@@ -1,14 +1,17 @@
-//! How long a device that lets rows wait for each other takes for a triangle without a grid by level sets and by one thread per row, from what
-//! their kernels do: both are waits, not bytes. What each wait costs is the device's to say ([`Waits`]).
+//! Estimates how long a GPU takes for a triangle without a grid, by level sets and by one thread per row.
 //!
-//! What is played is what decides when a row is known (kernels/levelset.cu, kernels/chains.cu, kernels/include/sptrsv.cuh), with the time of each action:
-//! - Level sets: the warp of a slice takes eight entries a lane of each of its rows at a time, in a round that ends when all of them are there; the next
-//!   are asked for after that. Then rows of a chain follow each other. Its rows are known together.
-//! - A thread a row: the warp of 32 neighbouring rows looks once for what its rows lack of rows of other warps, among the four entries that each
-//!   has at hand; then it goes on in steps as long as each of them ends a row, which rows of the same warp may need. So a chain inside a warp
-//!   costs a step a row, and one that leaves it a hop besides.
+//! Both times consist of waits, not of bytes. The device states what each wait costs ([`Waits`]). The estimate
+//! simulates what decides when a row is known (kernels/levelset.cu, kernels/chains.cu, kernels/include/sptrsv.cuh),
+//! with the time of each action:
+//! - Level sets: the warp of a slice works in rounds. In each round it takes eight entries per lane of each of its
+//!   rows, and the round ends when all of them are known. Then the rows of a chain follow each other. All rows of the
+//!   slice become known together.
+//! - One thread per row: the warp of 32 neighbouring rows looks once for missing rows of other warps, among the four
+//!   entries that each thread holds. Then it continues in steps as long as each step finishes a row, which other rows
+//!   of the warp may need. So a dependency inside a warp costs one step per row, and one that leaves the warp costs a
+//!   hop as well.
 //!
-//! Cost: of at most [`PLAYED`] rows the entries twice.
+//! Cost: two passes over the entries of at most [`PLAYED`] rows.
 
 use std::ops::Range;
 
@@ -19,28 +22,29 @@ use crate::chains::{HEAD, LONG, Ranked, lanes};
 use crate::levelset::{LANES, Schedule, Slice, Span};
 use crate::{Result, Triangle, View};
 
-/// Rows that are played at most, from the middle of a triangle: what they need of rows before is there.
+/// Maximum number of rows that are simulated. They come from the middle of a triangle, and what they need of earlier
+/// rows counts as known.
 pub const PLAYED: usize = 8192;
 
-/// Entries of a round that a lane has.
+/// Entries per lane in a round.
 const HELD: usize = 8;
-/// Entries that a thread has at hand.
+/// Entries that a thread holds at a time.
 const AT_HAND: usize = 4;
 
-/// The expected times of one solve of some neighbouring rows.
+/// Expected times of one solve of some neighbouring rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
-    /// The rows.
+    /// Number of rows.
     pub rows: usize,
     /// Microseconds by level sets.
     pub level_sets: f64,
-    /// Microseconds by a thread a row; infinite, and not played, where most rows follow others of a chain: a step of a warp takes as long as many of
-    /// a chain's.
+    /// Microseconds by one thread per row. Infinite, without a simulation, if most rows follow others of a chain: a
+    /// step of a warp takes as long as many steps of a chain.
     pub threads: f64,
 }
 
 impl Latency {
-    /// Plays both solves of a system's middle rows.
+    /// Simulates both solves of a system's middle rows.
     ///
     /// # Errors
     /// As [`Schedule::of`].
@@ -49,11 +53,11 @@ impl Latency {
         part.played::<T>(&ranked, levels, waits)
     }
 
-    /// As [`Latency::of`] for a device with these costs. `None`, and nothing is played, if its rows do not wait for each other, or if one thread
-    /// per row would be said to take forever.
+    /// As [`Latency::of`], for a device with these costs. Returns `None` without a simulation if the device's rows do
+    /// not wait for each other, or if one thread per row would be given an infinite time.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Latency::of`].
     pub(crate) fn in_question<T: Real>(view: &View<'_, T>, costs: &Triangles) -> Result<Option<Self>> {
         let Some(waits) = &costs.waits else { return Ok(None) };
         let (part, ranked) = Part::middle(view, &costs.levels);
@@ -61,12 +65,13 @@ impl Latency {
     }
 }
 
-/// Neighbouring rows of a system, numbered from the first one to be solved: where the entries of each begin, and the rows that they need in the
-/// order of the sum, [`PADDING`] for one that is solved before all of these.
+/// Neighbouring rows of a system, numbered from the first one that is solved. `ptr` says where the entries of each row
+/// begin. `needs` holds the needed rows in the order of the sum, with [`PADDING`] for a row that is solved before all
+/// of these.
 struct Part {
     ptr: Vec<Offset>,
     needs: Vec<Ordinal>,
-    /// Whether rows have an entry on the diagonal, which a thread a row walks over.
+    /// Whether rows have a diagonal entry, which one thread per row has to step over.
     diagonal: bool,
 }
 
@@ -90,7 +95,7 @@ impl Part {
         Self { ptr, needs, diagonal: !view.inv_diag.is_empty() }
     }
 
-    /// The rows in the middle of a system, [`PLAYED`] at most, and their levels.
+    /// Takes the rows in the middle of a system, at most [`PLAYED`], and their levels.
     fn middle<T: Real>(view: &View<'_, T>, levels: &Levels) -> (Self, Ranked) {
         let n = view.ptr.len() - 1;
         let count = n.min(PLAYED);
@@ -103,17 +108,17 @@ impl Part {
     fn rows(&self) -> usize {
         self.ptr.len() - 1
     }
-    /// What a row needs, one after the other.
+    /// The rows that a row needs, in the order of the sum.
     fn needs(&self, row: usize) -> &[Ordinal] {
         &self.needs[self.ptr[row] as usize..self.ptr[row + 1] as usize]
     }
 
-    /// Whether a thread a row may be fast: not where most rows follow others of a chain.
+    /// Returns true if one thread per row may be fast, that is, unless most rows follow others of a chain.
     fn is_for_threads(&self, ranked: &Ranked) -> bool {
         2 * ranked.followers() < self.rows()
     }
 
-    /// Both ways, at the same time.
+    /// Simulates both ways, at the same time.
     fn played<T: Real>(&self, ranked: &Ranked, levels: &Levels, waits: &Waits) -> Result<Latency> {
         let by_levels =
             || Schedule::ranked::<T>(ranked, levels).map(|schedule| self.by_levels(&schedule, levels.link, waits));
@@ -124,7 +129,7 @@ impl Part {
         Ok(Latency { rows: self.rows(), level_sets: microseconds(level_sets?), threads })
     }
 
-    /// When the last row is known, by level sets.
+    /// Time at which the last row is known, by level sets.
     fn by_levels(&self, schedule: &Schedule, link: u32, waits: &Waits) -> u32 {
         let mut known = vec![0u32; self.rows()];
         let (mut clock, mut level) = (0u32, 0);
@@ -148,7 +153,7 @@ impl Part {
                 let positions = position as usize..(position + rows) as usize;
                 let rows = &schedule.order()[positions.clone()];
                 let links = schedule.links().get(positions.clone()).unwrap_or(&[]);
-                // The last that each round waits for; long rows have more rounds, one after the other.
+                // The latest time for which each round waits. Long rows have more rounds, one after the other.
                 let mut latest = [0u32; LONG / HELD];
                 let mut t = begin;
                 for (at, &row) in rows.iter().enumerate() {
@@ -178,7 +183,7 @@ impl Part {
         clock
     }
 
-    /// When the last row is known, by a thread a row.
+    /// Time at which the last row is known, by one thread per row.
     fn by_threads(&self, waits: &Waits) -> u32 {
         let count = self.rows();
         let mut known = vec![0u32; count];
@@ -189,19 +194,19 @@ impl Part {
         end
     }
 
-    /// The rows of a warp; when the last of them is known.
+    /// Simulates the rows of one warp and returns the time at which the last of them is known.
     fn warp(&self, rows: Range<usize>, known: &mut [u32], waits: &Waits) -> u32 {
-        // A look at what was known that much earlier finds it.
+        // A look finds what became known at least this long before it.
         let sight = waits.hop.saturating_sub(waits.look);
         let mut lanes = [Lane { needs: &[], entries: 0, done: 0, looks: 0 }; LANES];
         for (lane, row) in lanes.iter_mut().zip(rows.clone()) {
             lane.needs = self.needs(row);
             lane.entries = lane.needs.len() + usize::from(self.diagonal);
         }
-        // Sets of lanes: that may go on, and for each lane of the warp those that wait for it.
+        // Sets of lanes: those that may continue and, for each lane of the warp, those that wait for it.
         let mut ready = u32::MAX >> (LANES - rows.len());
         let mut waiting = [0u32; LANES];
-        // From when on a look ends a lane's waiting.
+        // The time from which a look ends each lane's wait.
         let mut seen_from = [u32::MAX; LANES];
         let (mut left, mut looks, mut solved) = (rows.len(), 0u32, 0u32);
         let mut t = 0u32;
@@ -247,21 +252,23 @@ impl Part {
     }
 }
 
-/// A row under way.
+/// A row in progress.
 #[derive(Clone, Copy)]
 struct Lane<'a> {
     needs: &'a [Ordinal],
-    /// Entries, that on the diagonal the last of them.
+    /// Number of entries; the diagonal one is the last.
     entries: usize,
-    /// Entries that are done.
+    /// Number of entries that are done.
     done: usize,
-    /// Looks before the entries at hand came there.
+    /// Number of looks before the current entries were fetched.
     looks: u32,
 }
 
 impl Lane<'_> {
-    /// Its part of a step of the warp whose rows begin with `first`, the `solved` of them known, after so many looks, the last at `looked`, each of
-    /// which sees what was known for `sight`: the entries at hand, as far as they are there.
+    /// Does this lane's part of a step of the warp: it works through its current entries as far as they are known.
+    ///
+    /// The warp's rows begin with `first`, and those in `solved` are known. There have been `looks` looks, the last at
+    /// time `looked`. A look sees what has been known for `sight`.
     fn go_on(&mut self, first: usize, known: &[u32], solved: u32, (looks, looked, sight): (u32, u32, u32)) -> Outcome {
         let end = self.entries.min(self.done - self.done % AT_HAND + AT_HAND);
         while self.done < end {
@@ -286,7 +293,7 @@ impl Lane<'_> {
         if self.done == self.entries {
             return Outcome::Solved;
         }
-        // What comes to hand now is looked for next time.
+        // The entries fetched now are covered by the next look.
         self.looks = looks;
         Outcome::Moved
     }
@@ -295,15 +302,15 @@ impl Lane<'_> {
 /// How far a lane came in a step.
 enum Outcome {
     Solved,
-    /// To the next entries.
+    /// It moved on to the next entries.
     Moved,
-    /// It needs a row of another warp, which a look finds from that time on.
+    /// It needs a row of another warp, which a look finds from this time on.
     Far(u32),
-    /// It needs that row of the warp.
+    /// It needs this row of the same warp.
     Near(usize),
 }
 
-/// The members of a set.
+/// The members of a set of lanes.
 fn bits(mut set: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let at = set.trailing_zeros() as usize;

@@ -1,14 +1,17 @@
-//! Dependency levels of a triangle: rows of one level need only rows of earlier levels, so they can be solved together.
+//! Dependency levels of a triangle: rows of one level need only rows of earlier levels, so they can be solved at the
+//! same time.
 //!
-//! Layout, for the lower triangle whose row 2 needs row 0, row 3 needs 1 and 2:
+//! Layout, for a lower triangle in which row 2 needs row 0, and row 3 needs rows 1 and 2:
 //! ```text
 //! level_ptr  0     2   3   4         level 0: rows 0 1
 //! level_rows 0 1 | 2 | 3             level 1: row 2       level 2: row 3
 //! ```
-//! Invariants: `level_rows` is a permutation of the rows, ascending inside a level; a row's level is one more than the highest
-//! level among the rows it needs, so the number of levels is the length of the longest chain and no schedule has fewer.
-//! Cost: a parallel pass over the entries that finds the runs of rows ([`spandrel_formats::Runs`]), one over those of the triangle, by blocks
-//! where rows come in runs, and two over the rows: O(nnz + nrows); 4 (2 nrows + levels + 1) bytes.
+//! Invariants: `level_rows` is a permutation of the rows, ascending inside a level. A row's level is one more than the
+//! highest level among the rows that it needs. So the number of levels is the length of the longest dependency path,
+//! and no schedule has fewer.
+//! Cost: one parallel pass over the entries finds the runs of rows ([`spandrel_formats::Runs`]). Then one pass over the
+//! entries of the triangle, by blocks where rows come in runs, and two over the rows: O(nnz + nrows); 4 (2 nrows +
+//! levels + 1) bytes.
 //! Reference: Anderson & Saad 1989, Solving sparse triangular linear systems on parallel computers.
 
 use spandrel_formats::grid::run_starts;
@@ -17,7 +20,7 @@ use spandrel_formats::{Csr, Offset, Ordinal, Real};
 use crate::triangle::square;
 use crate::{Pattern, Result, Triangle};
 
-/// Rows that are compared at once.
+/// Number of rows compared at once.
 const BLOCK: usize = 128;
 
 /// The dependency levels of one triangle of a matrix. See the module's head for layout and invariants.
@@ -28,8 +31,8 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// The levels of one triangle of a square matrix. Entries outside the triangle, and on the diagonal, are passed over, so
-    /// the matrix need not be split first.
+    /// Computes the levels of one triangle of a square matrix. Entries outside the triangle and on the diagonal are
+    /// ignored, so the matrix need not be split first.
     ///
     /// # Errors
     /// [`crate::Error::NotSquare`].
@@ -38,12 +41,13 @@ impl Levels {
         Ok(Self::of_rows(triangle, csr.row_ptr(), csr.col_idx()))
     }
 
-    /// The levels of one triangle of a square pattern, as of a matrix that has it.
+    /// Computes the levels of one triangle of a square pattern.
     pub fn of_pattern(pattern: &Pattern, triangle: Triangle) -> Self {
         Self::of_rows(triangle, pattern.row_ptr(), pattern.col_idx())
     }
 
-    /// Runs of rows at a time: of columns that lie before a block of such rows the levels are compared as a whole.
+    /// Works through runs of rows. For columns that lie before a block of such rows, it compares the levels of the
+    /// whole block at once.
     fn of_rows(triangle: Triangle, row_ptr: &[Offset], col_idx: &[Ordinal]) -> Self {
         let n = row_ptr.len() - 1;
         let starts = run_starts(row_ptr, col_idx).concat();
@@ -65,7 +69,7 @@ impl Levels {
                 let low = begin + triangle.row(at, blocks) * BLOCK;
                 let rows = low..end.min(low + BLOCK);
                 let (shift, block) = (low - begin, &mut block[..rows.len()]);
-                // Columns ascend: those that lie near are the last of a lower row, the first of an upper one.
+                // Columns ascend: the near ones are the last of a lower row and the first of an upper one.
                 let is_far = |j: usize| j.abs_diff(begin) >= rows.len();
                 let (far, near) = match triangle {
                     Triangle::Lower => cols.split_at(cols.partition_point(|&j| is_far(j))),
@@ -88,7 +92,7 @@ impl Levels {
         Self::sorted(&level_of)
     }
 
-    /// Rows by their levels, of which none is left out.
+    /// Sorts the rows by their levels. No level is empty.
     fn sorted(level_of: &[Ordinal]) -> Self {
         let count = level_of.iter().max().map_or(0, |&highest| highest as usize + 1);
         let mut level_ptr = vec![0 as Offset; count + 1];
@@ -113,7 +117,7 @@ impl Levels {
         self.level_ptr.len() - 1
     }
 
-    /// Where each level's rows begin in [`Levels::level_rows`], `count() + 1` offsets.
+    /// Where each level's rows begin in [`Levels::level_rows`]: `count() + 1` offsets.
     pub fn level_ptr(&self) -> &[Offset] {
         &self.level_ptr
     }
@@ -131,17 +135,17 @@ impl Levels {
         &self.level_rows[self.level_ptr[level] as usize..self.level_ptr[level + 1] as usize]
     }
 
-    /// Number of rows of each level.
+    /// Number of rows per level.
     pub fn widths(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         self.level_ptr.windows(2).map(|ends| (ends[1] - ends[0]) as usize)
     }
 
-    /// Rows of the widest level; 0 for a matrix without rows.
+    /// Number of rows of the widest level; 0 for a matrix without rows.
     pub fn max_width(&self) -> usize {
         self.widths().max().unwrap_or(0)
     }
 
-    /// Rows per level on average, the parallelism that a solve by levels has; 0 for a matrix without rows.
+    /// Mean number of rows per level, that is, the parallelism of a solve by levels; 0 for a matrix without rows.
     pub fn mean_width(&self) -> f64 {
         if self.count() == 0 { 0.0 } else { self.level_rows.len() as f64 / self.count() as f64 }
     }

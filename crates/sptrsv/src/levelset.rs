@@ -1,27 +1,35 @@
-//! Level sets: rows permuted into an order of execution, level after level, and cut into slices for the warps of a GPU.
+//! The level-set plan: rows permuted into their order of execution, level after level, and cut into slices for the
+//! warps of a GPU.
 //!
-//! Layout, for one system: position p is solved p-th and is row `order[p]`; level l is the positions `level_ptr[l] .. level_ptr[l+1]`.
-//! Levels are of chains ([`crate::chains`]), whose rows have neighbouring positions; `links[p]` tells what a row needs of its own chain, none where no
-//! chain has a second row.
-//! Inside a level chains stand by their rows and their length, longest first, in classes of powers of two and of [`CLASS`] entries, and in the order of
-//! their solve inside a class: neighbours that are solved side by side take equally long, and b and x stay close together.
-//! A slice is up to [`LANES`] neighbouring positions of one level, whole chains of one class of rows, or one row of more than [`LONG`] entries. Its entries
-//! stand side by side, in the order in which they are summed: entry k of its l-th row at `first + k rows + l`, those of other chains before
-//! those of its own, both padded to the most that a row has with [`PADDING`]. A slice ends early where more than half of a row would be padding.
-//! Columns are positions, not rows: what a device remembers of x for the rows to come is then read close to where it was written last,
-//! and a position below another is one that was handed out earlier. b and x stay in the user's numbering; each of their elements
-//! moves once.
-//! The values are the triangle's own, found by `from`: new ones are a gather, not an analysis. T^T has an order and an index of its own;
-//! on a GPU both systems have their values in places.
+//! Layout for one system: position p is solved p-th and holds row `order[p]`; level l has the positions `level_ptr[l]
+//! .. level_ptr[l+1]`. Levels consist of chains ([`crate::chains`]), whose rows have neighbouring positions. `links[p]`
+//! says what a row needs of its own chain; it is empty if no chain has a second row.
 //!
-//! Segments: neighbouring levels that one thread block solves alone, its x on chip ([`Span::Block`]), or the whole grid ([`Span::Grid`]),
-//! whichever costs less, what changing between them costs included.
+//! Inside a level, chains are sorted into classes by their number of rows (powers of two) and by their length (steps of
+//! [`CLASS`] entries), longest first. Inside a class they keep the order of their rows. So neighbours that are solved
+//! side by side take equally long, and their b and x stay close together.
+//!
+//! A slice is up to [`LANES`] neighbouring positions of one level: whole chains of one class of rows, or one row of
+//! more than [`LONG`] entries. Its entries stand side by side in the order of the sum: entry k of its l-th row is at
+//! `first + k rows + l`. Entries of other chains come before those of the own chain. Both parts are padded with
+//! [`PADDING`] to the longest row. A slice ends early if more than half of a row would be padding.
+//!
+//! Columns are positions, not rows. So the device reads its copy of x close to where it was last written, and a
+//! position below another one was handed out earlier. b and x stay in the user's numbering, and each of their elements
+//! moves once. The values are the triangle's own, found by `from`, so new values need a gather but no analysis. T^T has
+//! its own order and index. On a GPU both systems hold their values in places.
+//!
+//! A segment is a group of neighbouring levels that is solved either by one thread block with its x on chip
+//! ([`Span::Block`]) or by the whole grid ([`Span::Grid`]), whichever is cheaper. The cost of changing between the two
+//! is included.
 //!
 //! Order: [`crate::serial`]'s.
-//! Cost: chains and levels in a serial pass over the entries for each length of chains that is tried, then passes over the rows, O(nnz + nrows); the
-//! index in one parallel pass when a device asks for it ([`Schedule::index`]). Both systems, and all lengths, at the same time.
-//! References: Anderson & Saad 1989, Solving sparse triangular linear systems on parallel computers; Park, Smelyanskiy, Sundaram, Dubey
-//! 2014, Sparsifying synchronization for high-performance shared-memory sparse triangular solver (execution order).
+//! Cost: for each chain length that is tried, a serial pass over the entries; then passes over the rows, O(nnz +
+//! nrows). A device that asks for the index ([`Schedule::index`]) costs one more parallel pass. Both systems, and all
+//! chain lengths, run at the same time.
+//! References: Anderson & Saad 1989, Solving sparse triangular linear systems on parallel computers; Park, Smelyanskiy,
+//! Sundaram, Dubey 2014, Sparsifying synchronization for high-performance shared-memory sparse triangular solver
+//! (execution order).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -33,35 +41,36 @@ use spandrel_formats::{Offset, Ordinal, PADDING, Profile, Real};
 use crate::chains::{CHAIN, CLASS, HEAD, LONG, Ranked, Shape, fits};
 use crate::{Plan, Result, Rows, System, Systems, Triangle, Triangular, View};
 
-/// Rows of a slice at most: the lanes of a warp.
+/// Maximum number of rows per slice: the lanes of a warp.
 pub const LANES: usize = CHAIN;
 
-/// Slices of a level, about, up to which they have fewer rows than a warp has lanes, and rows of chains of one that they have at least: whoever waits
-/// for one row waits for few, and the lanes of a row bring its entries in side by side.
+/// Levels with few rows are spread over about `SPREAD` slices with fewer rows than a warp has lanes. A warp then waits
+/// for few rows, and several lanes fetch the entries of one row. Slices of chains of one row still have at least
+/// `LEAST` rows.
 const SPREAD: usize = 64;
 const LEAST: usize = 8;
-/// Rows of a level, in the mean, below which levels are spread like that.
+/// Mean number of rows per level below which levels are spread in this way.
 const NARROW: usize = 1024;
 
-/// Classes of lengths, and of rows of a chain.
+/// Number of classes of lengths, and of classes altogether (lengths times rows per chain).
 const LENGTHS: usize = LONG / CLASS + 2;
 const CLASSES: usize = LENGTHS * (CHAIN.ilog2() as usize + 1);
-/// Rows of a task, about.
+/// Approximate number of rows per task.
 const CHUNK: usize = 8192;
 
-/// Who solves a segment.
+/// The part of a GPU that solves a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// One thread block.
     Block,
-    /// All of them.
+    /// All thread blocks of the grid.
     Grid,
 }
 
-/// Neighbouring levels that are solved the same way.
+/// Neighbouring levels that are solved in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// By whom.
+    /// Who solves it.
     pub span: Span,
     /// Its slices.
     pub slices: Range<usize>,
@@ -69,33 +78,34 @@ pub struct Segment {
     pub positions: Range<usize>,
 }
 
-/// Neighbouring positions that a warp solves together.
+/// Neighbouring positions that one warp solves together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
-    /// First place.
+    /// Its first place.
     pub first: u32,
-    /// First position.
+    /// Its first position.
     pub position: u32,
-    /// Rows, up to [`LANES`].
+    /// Number of rows, up to [`LANES`].
     pub rows: u32,
-    /// Places that each row has for entries of rows of other chains.
+    /// Places per row for entries that refer to other chains.
     pub far: u32,
-    /// And for those of its own chain, behind them.
+    /// Places per row for entries that refer to its own chain; they come after `far`.
     pub near: u32,
-    /// Rows of the longest chain, less one.
+    /// Number of rows of the longest chain, less one.
     pub links: u32,
 }
 
 impl Slice {
-    /// As kernels read it: first place, first position, rows with `near` in the second byte and `links` in the upper half, `far`.
+    /// Packs the slice as kernels read it: first place; first position; rows, with `near` in the second byte and
+    /// `links` in the upper half; `far`.
     fn packed(self) -> [u32; 4] {
         [self.first, self.position, self.links << 16 | self.near << 8 | self.rows, self.far]
     }
-    /// What [`Schedule::slices`] holds.
+    /// Unpacks an element of [`Schedule::slices`].
     pub fn of([first, position, rows, far]: [u32; 4]) -> Self {
         Self { first, position, rows: rows & 0xff, far, near: rows >> 8 & 0xff, links: rows >> 16 }
     }
-    /// Places of all of its rows.
+    /// Number of places of all its rows.
     pub fn places(self) -> usize {
         self.rows as usize * (self.far + self.near) as usize
     }
@@ -113,12 +123,12 @@ pub struct Schedule {
     segments: Vec<Segment>,
 }
 
-/// The entries of a schedule's slices.
+/// The entries of a schedule's slices, one per place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// Position that each place's entry refers to; [`PADDING`] without one.
+    /// The position to which each place's entry refers; [`PADDING`] if there is no entry.
     pub cols: Vec<Ordinal>,
-    /// Where each place's value is among the triangle's; [`PADDING`] without one.
+    /// Position of each place's value among the triangle's values; [`PADDING`] if there is none.
     pub from: Vec<Offset>,
 }
 
@@ -126,7 +136,7 @@ impl Schedule {
     /// Analyses the rows of a system for a device with these costs.
     ///
     /// # Errors
-    /// [`spandrel_formats::Error::TooLarge`] where the padded slices have more places than 32 bits count.
+    /// [`spandrel_formats::Error::TooLarge`] if the padded slices have more places than 32 bits can count.
     pub fn of<T: Real>(view: &View<'_, T>, costs: &Levels) -> Result<Self> {
         let n = view.ptr.len() - 1;
         let ranked = match view.triangle {
@@ -140,7 +150,7 @@ impl Schedule {
         Ok(made)
     }
 
-    /// The schedule of rows whose levels are known; their places stand for them in its order.
+    /// Makes the schedule of rows whose levels are known. Its order holds their places instead of rows.
     pub(crate) fn ranked<T: Real>(ranked: &Ranked, by: &Levels) -> Result<Self> {
         let Ranked { links, level_ptr, .. } = ranked;
         let linked = ranked.is_linked();
@@ -172,16 +182,16 @@ impl Schedule {
     pub fn order(&self) -> &[Ordinal] {
         &self.order
     }
-    /// What each position's row needs of its own chain: bit t for the t-th row, [`HEAD`] for the first of a chain. Empty where every row is a
-    /// chain of its own.
+    /// What each position's row needs of its own chain: bit t for the t-th row, and [`HEAD`] for the first row of a
+    /// chain. Empty if every row is a chain of its own.
     pub fn links(&self) -> &[u32] {
         &self.links
     }
-    /// Whether the row at a position belongs to the chain of the one before.
+    /// Returns true if the row at a position belongs to the same chain as the one before.
     pub fn is_linked(&self, position: usize) -> bool {
         self.links.get(position).is_some_and(|&link| link != HEAD)
     }
-    /// Where each level's positions begin, and the end.
+    /// Where each level's positions begin, followed by the end.
     pub fn level_ptr(&self) -> &[Offset] {
         &self.level_ptr
     }
@@ -189,23 +199,23 @@ impl Schedule {
     pub fn levels(&self) -> usize {
         self.level_ptr.len() - 1
     }
-    /// Each slice as kernels read it: see [`Slice`].
+    /// The slices as kernels read them. See [`Slice`].
     pub fn slices(&self) -> &[[u32; 4]] {
         &self.slices
     }
-    /// Places of all slices, padding included.
+    /// Number of places of all slices, with padding.
     pub fn places(&self) -> usize {
         self.places
     }
-    /// Whether levels are spread over slices of few rows, several lanes a row.
+    /// Returns true if levels are spread over slices of few rows, with several lanes per row.
     pub fn is_narrow(&self) -> bool {
         self.narrow
     }
-    /// Segments, in order; they hold every slice once.
+    /// The segments, in order. Every slice is in exactly one of them.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
-    /// Bytes of the order, of the links, of the slices and of the columns of their places.
+    /// Bytes of the order, the links, the slices and the columns of their places.
     pub fn storage(&self) -> u64 {
         4 * (self.order.len() + self.links.len() + 4 * self.slices.len() + self.places) as u64
     }
@@ -219,7 +229,7 @@ impl Schedule {
         positions
     }
 
-    /// The entries of the slices, made in one parallel pass. `view` is what the schedule was made of.
+    /// Makes the entries of the slices in one parallel pass. `view` must be the one from which the schedule was made.
     pub fn index<T: Real>(&self, view: &View<'_, T>) -> Index {
         let positions = self.positions();
         let (mut cols, mut from) = (padded(self.places), padded(self.places));
@@ -260,12 +270,12 @@ impl Schedule {
         Index { cols, from }
     }
 
-    /// All of it by a grid: rows of chains hand x on faster than through the memory of one thread block.
+    /// One segment for the whole grid, because chains pass x on faster than the memory of one thread block does.
     fn whole(&self) -> Vec<Segment> {
         vec![Segment { span: Span::Grid, slices: 0..self.slices.len(), positions: 0..self.order.len() }]
     }
 
-    /// The cheapest sequence of spans, by dynamic programming over the levels.
+    /// Finds the cheapest sequence of spans by dynamic programming over the levels.
     fn divide(&self, costs: &[(usize, [f64; 2])], change: f64) -> Vec<Segment> {
         let mut total = [0.0; 2];
         let came: Vec<[usize; 2]> = costs
@@ -297,12 +307,13 @@ impl Schedule {
     }
 }
 
-/// So many places without an entry. Written by all threads, as the system's part of new memory is most of what that takes.
+/// Makes this many places without an entry. All threads write, because the system's part of getting new memory takes
+/// most of the time.
 fn padded(places: usize) -> Vec<u32> {
     (0..places).into_par_iter().with_min_len(CHUNK).map(|_| PADDING).collect()
 }
 
-/// The places at which chains begin, by level, ascending from where the level begins; and where those of each level end.
+/// The places at which chains begin, by level and ascending within a level; and the end of each level's list.
 fn heads_by_level(ranked: &Ranked) -> (Vec<Ordinal>, Vec<Offset>) {
     let mut next = ranked.level_ptr.clone();
     let mut order = vec![0 as Ordinal; ranked.links.len()];
@@ -316,17 +327,17 @@ fn heads_by_level(ranked: &Ranked) -> (Vec<Ordinal>, Vec<Offset>) {
     (order, next)
 }
 
-/// Neighbouring levels, cut into slices.
+/// The slices of some neighbouring levels.
 struct Part {
-    /// The first place that of the part.
+    /// Their first places count from the start of the part.
     slices: Vec<Slice>,
     places: usize,
-    /// Of each level its first slice in the part, and what it costs a thread block and a grid.
+    /// For each level: its first slice in the part, and its cost for a thread block and for the grid.
     costs: Vec<(usize, [f64; 2])>,
 }
 
-/// Puts the chains of each level in order and cuts levels into slices, in parallel over runs of levels. `order` has each level's heads, up to
-/// `ends`, and then all of its rows.
+/// Sorts the chains of each level and cuts levels into slices, in parallel over groups of levels. On entry `order` has
+/// each level's heads up to `ends`; on return it has all of its rows.
 fn cut<T: Real>(order: &mut [Ordinal], ends: &[Offset], ranked: &Ranked, narrow: bool, by: &Levels) -> Vec<Part> {
     let level_ptr = &ranked.level_ptr;
     let (levels, mut tasks, mut left, mut first) = (level_ptr.len() - 1, Vec::new(), order, 0);
@@ -367,7 +378,8 @@ fn cut<T: Real>(order: &mut [Ordinal], ends: &[Offset], ranked: &Ranked, narrow:
     tasks.into_par_iter().map(solve).collect()
 }
 
-/// Puts the chains of a level, by their heads, which ascend, in classes, longest first, ascending inside a class. `keys` is scratch.
+/// Sorts the chains of a level by class, longest first, and by ascending place within a class. `heads` ascends on
+/// entry; `keys` is scratch.
 fn by_class(heads: &mut [Ordinal], ranked: &Ranked, keys: &mut Vec<u64>) {
     let class = |head: Ordinal| {
         let shape = ranked.shape(head as usize);
@@ -401,14 +413,14 @@ fn by_class(heads: &mut [Ordinal], ranked: &Ranked, keys: &mut Vec<u64>) {
     }
 }
 
-/// By which chains are told apart by their rows: 1, 2, 3 to 4, 5 to 8 and so on.
+/// The class of a chain's number of rows: 1, 2, 3 to 4, 5 to 8 and so on.
 #[inline(always)]
 fn rank(shape: Shape) -> usize {
     shape.rows.next_power_of_two().ilog2() as usize
 }
 
 impl Part {
-    /// Adds the chains of a level, the first of which is at a position, in slices of about so many rows.
+    /// Adds the chains of a level, the first of which is at `position`, in slices of about `lanes` rows.
     fn cut<T: Real>(&mut self, mut chains: impl Iterator<Item = Shape>, position: Offset, lanes: usize, by: &Levels) {
         let (first, places) = (self.slices.len(), self.places);
         let mut begin = position;
@@ -444,7 +456,7 @@ impl Part {
     }
 }
 
-/// The plan by level sets: see the module's head.
+/// The level-set plan. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Levelset<T> {
     rows: Rows<T>,
@@ -453,7 +465,7 @@ pub struct Levelset<T> {
 }
 
 impl<T: Real> Levelset<T> {
-    /// The rows, and the columns where T^T is solved too.
+    /// The rows, with the columns if T^T is solved too.
     pub fn rows(&self) -> &Rows<T> {
         &self.rows
     }
@@ -473,13 +485,13 @@ impl<T: Real> Plan for Levelset<T> {
     type Value = T;
     const NAME: &'static str = "levelset";
 
-    /// By [`Profile::reference`]: the same schedule on every machine.
+    /// Analyses for [`Profile::reference`], so that the schedule is the same on every machine.
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
         Self::analyze_for(matrix, systems, &Profile::reference())
     }
     fn analyze_for(matrix: Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Result<Self> {
         let costs = &profile.triangles.levels;
-        // The columns are indexed beside the rows' schedule.
+        // Index the columns while the rows are scheduled.
         let columns = || -> Result<_> {
             let rows = Rows::new(Arc::clone(&matrix), systems);
             let transposed = match systems {
@@ -501,7 +513,7 @@ impl<T: Real> Plan for Levelset<T> {
     fn update(&mut self, values: &[T]) -> Result<()> {
         self.rows.update(values)
     }
-    /// The slices of each system with their values, the reciprocals; what is remembered of x with its epochs.
+    /// The slices of each system with their values, the reciprocals, and the device's copy of x with its epochs.
     fn storage(&self) -> u64 {
         let inv = self.matrix().inv_diag().len();
         let of = |schedule: &Schedule| schedule.storage() + (T::BYTES * (schedule.places() + inv)) as u64;

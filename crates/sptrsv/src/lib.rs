@@ -1,9 +1,11 @@
-//! Triangles of a sparse matrix, the dependencies between their rows, plans of their solves and incomplete factorisations, on the host.
+//! Sparse triangles on the host: dependencies between rows, plans of triangular solves, incomplete factorisations.
 //!
-//! [`split`] takes a matrix apart, [`Triangular`] is a triangle that has been checked, [`Levels`] tells which of its rows can
-//! be solved at the same time, [`serial::solve`] is the solve that every other way of solving is compared with. A [`Plan`] is what a
-//! device needs for one such way, and [`for_each_plan!`] lists them. A [`Factor`] makes triangles of a matrix: [`Ilu0`], [`Iluk`], [`Ilut`], [`Ic0`], and
-//! [`Ssor`], which eliminates nothing.
+//! [`split`] takes the triangles out of a matrix, and [`Triangular`] is a triangle that has been checked. [`Levels`]
+//! says which of its rows can be solved at the same time. [`serial::solve`] is the reference solve, with which every
+//! other one is compared.
+//!
+//! A [`Plan`] holds what a device needs for one way of solving; [`for_each_plan!`] lists all plans. A [`Factor`] makes
+//! triangles from a matrix: [`Ilu0`], [`Iluk`], [`Ilut`], [`Ic0`], and [`Ssor`], which eliminates nothing.
 
 pub mod capellini;
 pub mod chains;

@@ -1,35 +1,37 @@
-//! How long the numeric phase of a factorisation takes on the host and on the device, from the patterns of its factors.
+//! Estimates how long the numeric phase of a factorisation takes on the host and on the device, from the patterns of
+//! its factors.
 //!
-//! On the host it is serial: a time for each entry and for each term. On a device rows that need nothing of each other are made at the same time, and a row
-//! is there a wait and its terms after the last of those that it needs (kernels/include/factor.cuh), so that the longest path decides. With a
-//! level for every few rows the host is ahead, by up to a factor of 46 (record/h200-factorize.jsonl).
+//! The host is serial: the estimate is a time per entry and a time per term. A device computes independent rows at the
+//! same time. There a row is complete after the last row that it needs, plus one wait and its terms
+//! (kernels/include/factor.cuh), so the longest path decides. If each level has only a few rows, the host is faster, by
+//! a factor of up to 46 (record/h200-factorize.jsonl).
 //!
-//! Cost: a pass over the pattern of L, serial.
+//! Cost: one serial pass over the pattern of L.
 
 use spandrel_formats::Profile;
 use spandrel_formats::profile::Factoring;
 
 use crate::Factor;
 
-/// Lanes that share a row.
+/// Minimum and maximum number of lanes that share a row.
 const LANES: [usize; 2] = [4, 32];
 
-/// Expected times of a numeric phase without a breakdown.
+/// Expected times of a numeric phase that does not break down.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Numeric {
-    /// Microseconds of one core of the host.
+    /// Microseconds on one core of the host.
     pub host: f64,
-    /// Microseconds of the device; infinite if the host is the device.
+    /// Microseconds on the device; infinite if the host is the device.
     pub device: f64,
 }
 
 impl Numeric {
-    /// Of the phase that makes these factors, for a device with that profile.
+    /// Estimates the numeric phase of these factors for a device with that profile.
     pub fn of<F: Factor>(factor: &F, profile: &Profile) -> Self {
         let never = Factoring { hop: f64::INFINITY, shared_term: 0.0 };
         let device = profile.factoring.as_ref().unwrap_or(&never);
         let (lower, n) = (factor.lower(), factor.nrows());
-        // Rows are made of those of U off the diagonal, or of L's.
+        // A row depends on rows of U without the diagonal, or on rows of L.
         let made_of = factor.upper().unwrap_or(lower);
         let per_term = device.shared_term * (LANES[1] / lanes(made_of.nnz(), n)) as f64;
         let (mut there, mut last, mut all) = (vec![0.0f64; n], 0.0f64, 0);
@@ -50,14 +52,14 @@ impl Numeric {
         Self { host: host / 1000.0, device: last / 1000.0 }
     }
 
-    /// Whether the host is expected to be there first.
+    /// Returns true if the host is expected to finish first.
     pub fn is_sooner_on_host(&self) -> bool {
         self.host < self.device
     }
 }
 
-/// Lanes that share a row on a GPU, of factors with so many rows that are made of rows with so many entries in all, those on the diagonal among them: as
-/// many as these have off it in the mean, 4 to 32 and a power of two.
+/// Number of lanes that share a row on a GPU: the mean number of entries off the diagonal, rounded up to a power of two
+/// from 4 to 32. `entries` counts the entries of the factor on which rows depend, with the diagonal.
 pub fn lanes(entries: usize, nrows: usize) -> usize {
     entries.saturating_sub(nrows).div_ceil(nrows.max(1)).next_power_of_two().clamp(LANES[0], LANES[1])
 }

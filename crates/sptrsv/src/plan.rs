@@ -1,11 +1,12 @@
-//! What every way of solving with a triangle has, and the one list of them.
+//! The trait of all plans, and the one list of them.
 //!
-//! A plan is made once for a triangle (the analysis), loaded once to a device, and solves any number of times. Its pattern is fixed;
-//! [`Plan::update`] takes new values without a new analysis.
-//! Every plan solves T x = b, and, where it was analysed for [`Systems::Both`], T^T x = b from the same stored values.
+//! A plan is made once per triangle (the analysis), loaded once onto a device, and then solves any number of times. Its
+//! pattern is fixed; [`Plan::update`] takes new values without a new analysis. Every plan solves T x = b. If it was
+//! analysed for [`Systems::Both`], it also solves T^T x = b from the same stored values.
 //!
-//! Order: unless a device declares another, a row is summed as in [`crate::serial`], and a row of T^T by the same rule: towards the
-//! diagonal, the farthest column first. Plans that are summed so give the same bits, all of them and on every device.
+//! Order: unless a device declares another, a row is summed as in [`crate::serial`]. A row of T^T follows the same
+//! rule: towards the diagonal, with the farthest column first. All plans that sum in this order give the same bits on
+//! every device.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use spandrel_formats::{Profile, Real};
 
 use crate::{Diagonal, Result, Triangle, Triangular};
 
-/// Which system of a triangle T is solved.
+/// The system of a triangle T that is solved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum System {
     /// T x = b.
@@ -32,27 +33,28 @@ impl fmt::Display for System {
     }
 }
 
-/// Which systems a plan is analysed for.
+/// The systems for which a plan is analysed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Systems {
-    /// T x = b alone.
+    /// Only T x = b.
     Plain,
-    /// T^T x = b also. Plans that need more than the triangle for it store indices, never a second copy of the values; a device may hold one.
+    /// Also T^T x = b. Plans that need more than the triangle for it store indices, never a second copy of the values;
+    /// a device may hold one.
     Both,
 }
 
 impl Systems {
-    /// Whether `system` is among them.
+    /// Returns true if `system` is among them.
     pub fn hold(self, system: System) -> bool {
         self == Systems::Both || system == System::Plain
     }
 }
 
-/// A way of solving with a triangle: a noun of this workspace.
+/// A way of solving with a triangle.
 pub trait Plan: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     /// Element type.
     type Value: Real;
-    /// The stem that names it in files, kernels, trials, benches and on the command line.
+    /// The stem of its name in files, kernels, trials, benches and on the command line.
     const NAME: &'static str;
 
     /// Analyses a triangle with the plan's default parameters. Runs on the host.
@@ -60,7 +62,8 @@ pub trait Plan: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     /// # Errors
     /// Those of a plan that does not fit every triangle: [`crate::Error::NotAGrid`], [`crate::Error::OutsideStencil`].
     fn analyze(matrix: Arc<Triangular<Self::Value>>, systems: Systems) -> Result<Self>;
-    /// As [`Plan::analyze`] for solves on a device with that profile, which may have a quicker way or suit another answer: bits are the same.
+    /// As [`Plan::analyze`], for solves on a device with that profile. It may take a faster way or make other choices;
+    /// the bits of a solve are the same.
     ///
     /// # Errors
     /// As [`Plan::analyze`].
@@ -69,17 +72,18 @@ pub trait Plan: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     }
     /// The triangle.
     fn matrix(&self) -> &Arc<Triangular<Self::Value>>;
-    /// The systems it was analysed for.
+    /// The systems for which it was analysed.
     fn systems(&self) -> Systems;
-    /// New values, in the order of the triangle's stored entries; the pattern and the analysis stay. O(nnz), on the host; a device
-    /// takes them over by its own `update`.
+    /// Sets new values, in the order of the triangle's stored entries. The pattern and the analysis stay. O(nnz), on
+    /// the host; a device takes the values over by its own `update`.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] unless there are as many as entries; [`crate::Error::ZeroDiagonal`]. The plan is then as before.
+    /// [`crate::Error::Shape`] unless there are as many values as entries; [`crate::Error::ZeroDiagonal`]. After an
+    /// error the plan is unchanged.
     fn update(&mut self, values: &[Self::Value]) -> Result<()>;
-    /// Bytes of the arrays that a solve needs on a device, vectors aside.
+    /// Bytes of the arrays that a solve needs on a device, without the vectors.
     fn storage(&self) -> u64;
-    /// Compulsory bytes of one solve with one right-hand side: what it reads of the storage, b once, x once.
+    /// Compulsory bytes of one solve with one right-hand side: what it reads of the storage, plus b and x once each.
     fn sptrsv_bytes(&self) -> u64;
 
     /// Number of rows.
@@ -90,14 +94,14 @@ pub trait Plan: Clone + fmt::Debug + Send + Sync + Sized + 'static {
     fn triangle(&self) -> Triangle {
         self.matrix().triangle()
     }
-    /// What stands on its diagonal.
+    /// What the diagonal holds.
     fn diagonal(&self) -> Diagonal {
         self.matrix().diagonal()
     }
 }
 
-/// Expands `$callback!` once with the list of all plans, `(stem, Type)` each. The only registry: the suite, the bench and the
-/// program expand it.
+/// Expands `$callback!` once with the list of all plans, `(stem, Type)` each. This is the only registry: the
+/// conformance suite, the bench and the program expand it.
 #[macro_export]
 macro_rules! for_each_plan {
     ($callback:ident $(, $extra:tt)*) => {

@@ -1,8 +1,9 @@
-//! A triangle with, where T^T is solved too, an index of its columns: what plans hold that solve row by row from stored entries.
+//! A triangle with an index of its columns if T^T is solved too. Plans that solve row by row from stored entries hold
+//! this.
 //!
-//! Layout of the index, for T^T's rows: entries `col_ptr[j] .. col_ptr[j+1]` of row j of T^T are T's stored entries in column j, diagonal
-//! included: `row_idx[e]` is the row of T, `from[e]` its place among T's values. Rows ascend, so row j of T^T is sorted like a CSR row.
-//! The values are T's own: no second copy.
+//! Layout of the index: entries `col_ptr[j] .. col_ptr[j+1]` of row j of T^T are T's stored entries in column j, with
+//! the diagonal. `row_idx[e]` is the row of T, and `from[e]` is the position among T's values. Rows ascend, so row j of
+//! T^T is sorted like a CSR row. The values are T's own; there is no second copy.
 //! Cost: 8 nnz + 4 (nrows + 1) bytes for the index, made in O(nnz).
 
 use std::ops::Range;
@@ -44,15 +45,15 @@ impl Columns {
         Self { col_ptr, row_idx, from }
     }
 
-    /// Where each column's entries begin, `nrows + 1` offsets.
+    /// Where each column's entries begin: `nrows + 1` offsets.
     pub fn col_ptr(&self) -> &[Offset] {
         &self.col_ptr
     }
-    /// Row of each entry, ascending in a column.
+    /// Row of each entry, ascending within a column.
     pub fn row_idx(&self) -> &[Ordinal] {
         &self.row_idx
     }
-    /// Place of each entry among the triangle's stored values.
+    /// Position of each entry among the triangle's stored values.
     pub fn from(&self) -> &[Offset] {
         &self.from
     }
@@ -62,7 +63,7 @@ impl Columns {
     }
 }
 
-/// A triangle and, where T^T is solved too, the index of its columns.
+/// A triangle, with the index of its columns if T^T is solved too.
 #[derive(Clone, Debug)]
 pub struct Rows<T> {
     matrix: Arc<Triangular<T>>,
@@ -70,7 +71,7 @@ pub struct Rows<T> {
 }
 
 impl<T: Real> Rows<T> {
-    /// Takes a triangle over and indexes its columns where that is needed.
+    /// Takes a triangle and indexes its columns if needed.
     pub fn new(matrix: Arc<Triangular<T>>, systems: Systems) -> Self {
         let columns = (systems == Systems::Both).then(|| Arc::new(Columns::of(&matrix)));
         Self { matrix, columns }
@@ -79,7 +80,7 @@ impl<T: Real> Rows<T> {
     pub fn matrix(&self) -> &Arc<Triangular<T>> {
         &self.matrix
     }
-    /// The index of its columns.
+    /// The index of its columns, if T^T is solved too.
     pub fn columns(&self) -> Option<&Arc<Columns>> {
         self.columns.as_ref()
     }
@@ -87,15 +88,15 @@ impl<T: Real> Rows<T> {
     pub fn systems(&self) -> Systems {
         if self.columns.is_some() { Systems::Both } else { Systems::Plain }
     }
-    /// New values. See [`crate::Plan::update`].
+    /// Sets new values. See [`crate::Plan::update`].
     ///
     /// # Errors
     /// As [`Triangular::set_values`].
     pub fn update(&mut self, values: &[T]) -> Result<()> {
         Arc::make_mut(&mut self.matrix).set_values(values)
     }
-    /// Bytes: the rows of each system, as many as the triangle's arrays are, and the reciprocals. A device that holds values once, as the
-    /// host does, has 4 bytes an entry in the place of the second copy.
+    /// Bytes of the rows of each system, each as many as the triangle's arrays, and of the reciprocals. A device that
+    /// holds the values once, as the host does, has 4 bytes per entry instead of the second copy.
     pub fn storage(&self) -> u64 {
         let systems = if self.columns.is_some() { 2 } else { 1 };
         systems * self.storage_of_rows() + (T::BYTES * self.matrix.inv_diag().len()) as u64
@@ -111,7 +112,7 @@ impl<T: Real> Rows<T> {
         let n = self.matrix.nrows();
         (4 * (n + 1) + (4 + T::BYTES) * csr.values().len() + T::BYTES * (self.matrix.inv_diag().len() + 2 * n)) as u64
     }
-    /// The rows of a system as a solve walks them.
+    /// The rows of a system, as a solve walks through them.
     ///
     /// # Errors
     /// [`Error::NotAnalyzed`] for the transposed system without its index.
@@ -128,21 +129,24 @@ impl<T: Real> Rows<T> {
     }
 }
 
-/// The rows of T or of T^T: row i's entries are `ptr[i] .. ptr[i+1]`, entry e in column `idx[e]` with the value `values[from[e]]`, or
-/// `values[e]` without `from`. A stored diagonal entry stands last in a row of a lower triangle and first in one of an upper.
+/// The rows of T or of T^T.
+///
+/// Row i has the entries `ptr[i] .. ptr[i+1]`. Entry e is in column `idx[e]` and has the value `values[from[e]]`, or
+/// `values[e]` without `from`. A stored diagonal entry is the last in a row of a lower triangle and the first in a row
+/// of an upper one.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a, T> {
     /// Where each row begins.
     pub ptr: &'a [Offset],
     /// Column of each entry.
     pub idx: &'a [Ordinal],
-    /// Place of each entry's value, or `None` for its own.
+    /// Position of each entry's value, or `None` if that is the entry's own position.
     pub from: Option<&'a [Offset]>,
     /// The triangle's values.
     pub values: &'a [T],
-    /// 1/d of each row, empty for a unit diagonal.
+    /// 1/d of each row; empty for a unit diagonal.
     pub inv_diag: &'a [T],
-    /// Which triangle these rows are.
+    /// Which triangle these rows form.
     pub triangle: Triangle,
 }
 
@@ -153,19 +157,19 @@ impl<'a, T: Real> View<'a, T> {
         Self { ptr: csr.row_ptr(), idx: csr.col_idx(), from: None, values: csr.values(), inv_diag, triangle }
     }
 
-    /// The `k`-th row to solve; also, which `k` a row is.
+    /// The row that is solved `k`-th. It is its own inverse: for a row it returns the k at which that row is solved.
     #[inline]
     pub fn row(&self, k: usize) -> usize {
         self.triangle.row(k, self.ptr.len() - 1)
     }
 
-    /// How many entries off the diagonal a row has.
+    /// Number of entries of a row off the diagonal.
     #[inline]
     pub fn degree(&self, i: usize) -> u32 {
         self.off_diagonal(i).len() as u32
     }
 
-    /// Places of a row's entries off the diagonal.
+    /// Positions of a row's entries off the diagonal.
     #[inline(always)]
     pub fn off_diagonal(&self, i: usize) -> Range<usize> {
         let (begin, end) = (self.ptr[i] as usize, self.ptr[i + 1] as usize);
@@ -176,13 +180,15 @@ impl<'a, T: Real> View<'a, T> {
         }
     }
 
-    /// x_i from b_i and the x before it, in the order of [`crate::serial`]; `x` gives solved elements.
+    /// Computes x_i from b_i and the elements of x solved before, in the order of [`crate::serial`]. `x` returns solved
+    /// elements.
     #[inline(always)]
     pub fn solve_row(&self, i: usize, b: T, mut x: impl FnMut(usize) -> T) -> T {
         let Range { start, end } = self.off_diagonal(i);
         let value = |e: usize| self.values[self.from.map_or(e, |from| from[e] as usize)];
         let mut s = b;
-        // One body for both triangles: two calls of a closure are not inlined, and lose the instructions of who calls this.
+        // One loop for both triangles: a closure called in two places is not inlined, and then loses the caller's
+        // vector instructions.
         for k in 0..end - start {
             let e = match self.triangle {
                 Triangle::Lower => start + k,

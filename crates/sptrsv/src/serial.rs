@@ -1,10 +1,11 @@
-//! The serial solve: one row after the other. It is the reference; every other solve is compared with it.
+//! The serial solve: one row after the other. It is the reference, with which every other solve is compared.
 //!
-//! Order: s starts at b_i and takes the row's terms towards the diagonal, the farthest first, one `fma(-t_ij, x_j, s)` each:
-//! columns ascending in a lower triangle, descending in an upper one. The neighbour on the same grid line is thereby last, and
-//! it alone is on the critical chain. Then x_i = s * inv_i with inv_i = round(1/d_i), or x_i = s for a unit diagonal.
+//! Order: s starts at b_i and takes the row's terms towards the diagonal, the farthest first, with one `fma(-t_ij, x_j,
+//! s)` each. So columns ascend in a lower triangle and descend in an upper one. The neighbour on the same grid line
+//! comes last, and only that term is on the critical path. Then x_i = s * inv_i with inv_i = round(1/d_i), or x_i = s
+//! for a unit diagonal.
 //! Cost: nnz (4 + |T|) + 4 (nrows + 1) + 3 |T| nrows bytes (2 |T| nrows for a unit diagonal).
-//! Bound: |b - T x| <= gamma(k+2) |T| |x| row by row, k terms off the diagonal.
+//! Bound: |b - T x| <= gamma(k+2) |T| |x| row by row, with k terms off the diagonal.
 //! Reference: Higham 2002, Accuracy and Stability of Numerical Algorithms, chapter 8.
 
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use crate::{Error, Plan, Result, Rows, Systems, Triangle, Triangular};
 pub struct Serial<T>(Rows<T>);
 
 impl<T: Real> Serial<T> {
-    /// As [`Plan::analyze`], which fits every triangle here.
+    /// As [`Plan::analyze`], but without errors because every triangle fits.
     pub fn new(matrix: Arc<Triangular<T>>, systems: Systems) -> Self {
         Self(Rows::new(matrix, systems))
     }
-    /// The rows that it walks.
+    /// The rows of the triangle, with its columns if T^T is solved too.
     pub fn rows(&self) -> &Rows<T> {
         &self.0
     }
@@ -52,7 +53,7 @@ impl<T: Real> Plan for Serial<T> {
     }
 }
 
-/// x <- T^-1 b. What x held before is not read. O(nnz); allocates nothing.
+/// x <- T^-1 b. The old x is not read. O(nnz); allocates nothing.
 ///
 /// # Errors
 /// [`Error::Shape`] unless b and x have `nrows` elements.

@@ -1,14 +1,15 @@
-//! SSOR as a splitting of A = L + D + U (strictly lower, diagonal, strictly upper), symmetric Gauss-Seidel with omega = 1:
-//! M = w/(2-w) (D/w + L) (D/w)^-1 (D/w + U) = (I + w L D^-1) ((D + w U) / (2-w)).
+//! SSOR as a splitting of A = L + D + U (strictly lower, diagonal, strictly upper); symmetric Gauss-Seidel with omega =
+//! 1: M = w/(2-w) (D/w + L) (D/w)^-1 (D/w + U) = (I + w L D^-1) ((D + w U) / (2-w)).
 //!
-//! The second form is a unit lower triangle times an upper one, so that M is used as an incomplete factorisation is, though nothing is
-//! eliminated: two solves and no pass over D. With w = 1 the upper triangle is A's own. For a symmetric positive definite A and 0 < w < 2
-//! so is M.
+//! The second form is a unit lower triangle times an upper one. So M is used like an incomplete factorisation, though
+//! nothing is eliminated: two solves and no pass over D. With w = 1 the upper triangle is A's own. M is symmetric
+//! positive definite if A is and 0 < w < 2.
 //!
-//! Order: l_ij = (w a_ij) / d_j; u_ij = a_ij (w / (2-w)); u_ii = d_i / (2-w), the number in w alone rounded first.
+//! Order: l_ij = (w a_ij) / d_j; u_ij = a_ij (w / (2-w)); u_ii = d_i / (2-w). The factor that depends only on w is
+//! rounded first.
 //! Cost: O(nnz).
-//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 10.2; Axelsson 1974, On preconditioning and convergence
-//! acceleration in sparse matrix problems.
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 10.2; Axelsson 1974, On preconditioning
+//! and convergence acceleration in sparse matrix problems.
 
 use std::marker::PhantomData;
 
@@ -17,7 +18,7 @@ use spandrel_formats::{Csr, Real};
 use crate::factor::{Halves, expect_values};
 use crate::{Error, Factor, Factors, Pattern, Result};
 
-/// The SSOR splitting of one pattern. See the module's head.
+/// The SSOR splitting on one pattern. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Ssor<T> {
     omega: f64,
@@ -26,7 +27,7 @@ pub struct Ssor<T> {
 }
 
 impl<T: Real> Ssor<T> {
-    /// The splitting for a relaxation factor.
+    /// Makes the splitting for a relaxation factor.
     ///
     /// # Errors
     /// [`Error::Omega`] unless 0 < `omega` < 2; as [`Factor::symbolic`].
@@ -49,7 +50,7 @@ impl<T: Real> Factor for Ssor<T> {
     const NAME: &'static str = "ssor";
     const WAITS: bool = false;
 
-    /// omega = 1: symmetric Gauss-Seidel.
+    /// The splitting with omega = 1: symmetric Gauss-Seidel.
     fn symbolic(a: &Csr<T>) -> Result<Self> {
         Self::with_omega(a, 1.0)
     }

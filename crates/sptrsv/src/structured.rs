@@ -1,14 +1,16 @@
-//! The structured plan: a line of a grid is one task, and what it waits for is read from columns. No analysis of dependencies.
+//! The structured plan: each line of a grid is one task, which reads from its columns what to wait for. No dependency
+//! analysis.
 //!
-//! Rows are points of an X x Y x Z grid in natural order, r = x + X (y + Y z); row r lies on line r / X. (An upper triangle is the lower
-//! one of the mirrored grid: row r stands for n - 1 - r.) One warp (a worker on the CPU) solves a line in x order; the lines of one z form
-//! a queue from which a fixed number of warps draw in y order; planes are served in z order. A row of a lower triangle depends on its own
-//! line or on lines before it, which are drawn before, so any triangle is solved rightly on any grid with as many points.
+//! Rows are points of an X x Y x Z grid in natural order, r = x + X (y + Y z), so row r lies on line r / X. (An upper
+//! triangle is the lower one of the mirrored grid: row r stands for n - 1 - r.) One warp (one worker on the CPU) solves
+//! a line in x order. The lines of one z form a queue, from which a fixed number of warps draw in y order; planes are
+//! served in z order. A row of a lower triangle depends only on its own line and on earlier lines, which are drawn
+//! earlier. So any triangle is solved correctly on any grid with as many points.
 //!
-//! Progress is one integer a line, the rows solved there ([`Stages::compressed`]), or one mark a row. The triangle stays plain CSR; each
-//! of the method's optimisations can be switched off, to measure what it is worth.
-//! Order: that of the device: [`crate::serial`]'s on the CPU; its own on a GPU, terms on other lines by a tree over lanes, then those on
-//! the own line.
+//! Progress is one integer per line, the number of its solved rows ([`Stages::compressed`]), or one mark per row. The
+//! triangle stays plain CSR. Each optimisation of the method can be switched off, to measure its effect.
+//! Order: that of the device. The CPU uses that of [`crate::serial`]. A GPU has its own: a tree over lanes for terms on
+//! other lines, then the terms on the own line.
 //! Cost: that of the CSR triangle.
 //! Reference: Chen, Yang, Liu, Ma 2023, structured SpTRSV, Algorithm 2.
 
@@ -18,40 +20,45 @@ use spandrel_formats::{Grid, Real};
 
 use crate::{Error, Plan, Result, Rows, Systems, Triangular};
 
-/// The optimisations of the method, each of them a switch. A device has a kernel for some sets alone and refuses the others when a plan
-/// is loaded; they change speed, never what is solved. The CPU takes any set and solves the same way. The GPU's sets are those of the source's
-/// figures: there `predication` is switched with `compressed` or without, never alone, and `acquire` only with everything but `compressed`.
+/// The optimisations of the method, one switch each. They change the speed, never the solution.
+///
+/// A GPU has kernels only for some combinations and refuses the others when a plan is loaded. The CPU accepts any
+/// combination and solves the same way. The combinations for the GPU are those in the figures of the source:
+/// `predication` is switched with or without `compressed` but never by itself, and `acquire` only together with
+/// everything but `compressed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stages {
-    /// Entries of several consecutive rows go to the lanes of a warp at once; without it a warp takes one row at a time.
+    /// The lanes of a warp take entries of several consecutive rows at once. Otherwise a warp takes one row at a time.
     pub multistage: bool,
-    /// Columns and values of the next rows are read before waiting for those of the present ones. Needs `multistage`.
+    /// Columns and values of the next rows are read before the warp waits for those of the current ones. Needs
+    /// `multistage`.
     pub prefetch: bool,
-    /// Predicates in the place of branches: lanes wait together. Needs `multistage`.
+    /// Predicates instead of branches, so that lanes wait together. Needs `multistage`.
     pub predication: bool,
-    /// Progress is one integer a line, not one mark a row.
+    /// Progress is one integer per line instead of one mark per row.
     pub compressed: bool,
-    /// Progress is read by loads that acquire; without it by loads past the first-level cache, and a fence.
+    /// Progress is read by acquire loads. Otherwise it is read by loads that bypass the first-level cache, followed by
+    /// a fence.
     pub acquire: bool,
 }
 
 impl Stages {
-    /// The tasks alone.
+    /// No optimisation: only the tasks.
     pub const NONE: Self =
         Self { multistage: false, prefetch: false, predication: false, compressed: false, acquire: false };
-    /// All of them: the source's own version.
+    /// All optimisations: the source's own version.
     pub const ALL: Self = Self { multistage: true, prefetch: true, predication: true, compressed: true, acquire: true };
 }
 
 impl Default for Stages {
-    /// All but `compressed`: warps that wait for one integer a line stand in each other's way on a GPU of today, where one mark a row is 3 to
-    /// 40 % faster on every stencil (record/h200-structured.jsonl, h200-paper-sptrsv.jsonl).
+    /// All but `compressed`. On today's GPUs, warps that wait for one integer per line obstruct each other, and one
+    /// mark per row is 3 to 40 % faster on every stencil (record/h200-structured.jsonl, h200-paper-sptrsv.jsonl).
     fn default() -> Self {
         Self { compressed: false, ..Self::ALL }
     }
 }
 
-/// The structured plan: see the module's head.
+/// The structured plan. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Structured<T> {
     rows: Rows<T>,
@@ -61,11 +68,11 @@ pub struct Structured<T> {
 }
 
 impl<T: Real> Structured<T> {
-    /// Plans for a triangle on a grid of X x Y x Z points that the caller knows, with the default [`Stages`] and the source's queue depth.
-    /// Nothing is analysed, but for the index of the columns where T^T is solved too.
+    /// Plans for a triangle on a known grid of X x Y x Z points, with the default [`Stages`] and the source's queue
+    /// depth. Nothing is analysed, except that the columns are indexed if T^T is solved too.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless the grid has as many points as the triangle rows.
+    /// [`Error::Shape`] unless the grid has as many points as the triangle has rows.
     pub fn on_grid(matrix: Arc<Triangular<T>>, size: [usize; 3], systems: Systems) -> Result<Self> {
         let n = matrix.nrows();
         let points = size.iter().try_fold(1usize, |all, &extent| all.checked_mul(extent));
@@ -76,41 +83,41 @@ impl<T: Real> Structured<T> {
         Ok(Self { rows: Rows::new(matrix, systems), size, stages: Stages::default(), queue_depth })
     }
 
-    /// The same with other stages.
+    /// Returns the same plan with other stages.
     #[must_use]
     pub fn with_stages(self, stages: Stages) -> Self {
         Self { stages, ..self }
     }
-    /// The same with so many warps a plane's queue, at least one.
+    /// Returns the same plan with this many warps per plane's queue, at least one.
     #[must_use]
     pub fn with_queue_depth(self, warps: usize) -> Self {
         Self { queue_depth: warps.max(1), ..self }
     }
 
-    /// The rows that it walks.
+    /// The rows of the triangle, with its columns if T^T is solved too.
     pub fn rows(&self) -> &Rows<T> {
         &self.rows
     }
-    /// X, Y, Z.
+    /// Extents of the grid: X, Y, Z.
     pub fn size(&self) -> [usize; 3] {
         self.size
     }
-    /// Lines of the grid, Y Z.
+    /// Number of lines of the grid, Y Z.
     pub fn lines(&self) -> usize {
         self.size[1] * self.size[2]
     }
-    /// What is switched on.
+    /// The optimisations that are switched on.
     pub fn stages(&self) -> Stages {
         self.stages
     }
-    /// Warps a plane's queue.
+    /// Number of warps per plane's queue.
     pub fn queue_depth(&self) -> usize {
         self.queue_depth
     }
 }
 
-/// The source's Table 2 by the entries of a row and the extent of the grid, the nearest column each. A grid of one plane has one queue,
-/// whose lines may all be drawn at once.
+/// Queue depth from the source's Table 2, by entries per row and by the nearest extent of the grid. A grid of one plane
+/// has one queue, whose lines may all be drawn at once.
 fn depth(size: [usize; 3], entries: usize) -> usize {
     let n = size[0] * size[1] * size[2];
     if size[2] <= 1 {
@@ -131,7 +138,7 @@ impl<T: Real> Plan for Structured<T> {
     type Value = T;
     const NAME: &'static str = "structured";
 
-    /// Recognises the grid, in O(nnz); [`Structured::on_grid`] takes a known one and reads nothing.
+    /// Recognises the grid in O(nnz). [`Structured::on_grid`] takes a known one and reads nothing.
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
         let grid =
             Grid::detect(matrix.csr()).map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
@@ -146,7 +153,7 @@ impl<T: Real> Plan for Structured<T> {
     fn update(&mut self, values: &[T]) -> Result<()> {
         self.rows.update(values)
     }
-    /// The triangle and the marks of progress.
+    /// The triangle and the progress marks.
     fn storage(&self) -> u64 {
         let marks = if self.stages.compressed { self.lines() } else { self.nrows() };
         self.rows.storage() + 4 * marks as u64

@@ -1,21 +1,26 @@
-//! The sweep: an exact solve on a structured grid whose schedule follows from the stencil alone.
+//! The sweep plan: an exact solve on a structured grid, whose schedule follows from the stencil.
 //!
-//! Rows are points of an X x Y x Z grid in natural order, r = x + X (y + Y z); a row's entries are those of one lower stencil. (An upper
-//! triangle is the lower one of the mirrored grid: row r stands for n - 1 - r, offsets change sign.) With slopes (1, sigma, tau), the
-//! smallest integers for which every offset has dx + sigma dy + tau dz <= -1, all points of one level x + sigma y + tau z depend on earlier
-//! levels only: no dependency is looked up, neither in an analysis nor in the solve.
+//! Rows are points of an X x Y x Z grid in natural order, r = x + X (y + Y z), and a row's entries belong to one lower
+//! stencil. (An upper triangle is the lower one of the mirrored grid: row r stands for n - 1 - r, and offsets change
+//! sign.) The slopes (1, sigma, tau) are the smallest integers for which every offset has dx + sigma dy + tau dz <= -1.
+//! All points of one level x + sigma y + tau z then depend only on earlier levels. So no dependency is looked up,
+//! neither in the analysis nor in the solve.
 //!
-//! Values come from the triangle's own array, where every row holds every neighbour inside the grid (`is_whole`): row starts are then a
-//! closed form and indices are never read; or from index-free storage laid out by the device, where absent neighbours are stored
-//! zeros. These are multiplied, as in DIA: where x holds an infinity or a NaN, or a sum is zero, rows that lack neighbours may
-//! differ from [`crate::serial`] in NaNs and in the sign of a zero.
+//! Values come from one of two places. If every row holds every neighbour inside the grid (`is_whole`), they come from
+//! the triangle's own array: row starts are then a closed form, and indices are never read. Otherwise they come from
+//! index-free storage that the device lays out, in which absent neighbours are stored zeros. These zeros are
+//! multiplied, as in DIA. So if x holds an infinity or a NaN, or a sum is zero, rows that lack neighbours may differ
+//! from [`crate::serial`] in NaNs and in the sign of a zero.
 //!
-//! Several unknowns a point are part of its line: X counts the rows of a line, and an unknown's couplings are differences of rows, which rows of
-//! other unknowns lack. Such a lattice is never whole. Where the zeros cost more than the columns that are not read, [`Sweep::pays`] says so.
+//! Several unknowns per point belong to the point's line: X counts the rows of a line. The couplings of an unknown are
+//! differences of rows, which rows of other unknowns lack, so such a lattice is never whole. [`Sweep::pays`] says
+//! whether the zeros cost less than reading columns.
 //!
 //! Order: [`crate::serial`]'s.
-//! Cost of the analysis: one parallel pass over the columns, that of [`Runs`]; what is then looked at are runs. Index-free: |T| (stencil + 2) bytes a row for a non-unit diagonal, b and x included.
-//! References: Lamport 1974, The parallel execution of DO loops (hyperplanes); Chen, Yang, Liu, Ma 2023, structured SpTRSV.
+//! Cost of the analysis: one parallel pass over the columns, that of [`Runs`]; everything else works on runs.
+//! Index-free: |T| (stencil + 2) bytes per row for a non-unit diagonal, with b and x.
+//! References: Lamport 1974, The parallel execution of DO loops (hyperplanes); Chen, Yang, Liu, Ma 2023, structured
+//! SpTRSV.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,12 +32,12 @@ use spandrel_formats::{Grid, Ordinal, Profile, Real, Runs};
 
 use crate::{Diagonal, Error, Plan, Result, Systems, Triangle, Triangular};
 
-/// Guesses at a grid from some rows before a matrix is taken for none.
+/// Maximum number of grids that are guessed from sampled rows before a matrix counts as no grid.
 pub const GUESSES: usize = 64;
-/// Rows among which the end of the first line is looked for, as on a device.
+/// Number of rows in which to look for the end of the first line, as on a device.
 const FIRST_LINE: usize = 1 << 16;
 
-/// The lower halves of the stencils that a backend may have kernels of their own for: of 5, 7, 9, 13, 15, 19, 27 and 33 points.
+/// Lower halves of the stencils for which a backend may have its own kernels: 5, 7, 9, 13, 15, 19, 27 and 33 points.
 pub const STENCILS: [&[[i32; 3]]; 8] = [
     &[[0, -1, 0], [-1, 0, 0]],
     &[[0, 0, -1], [0, -1, 0], [-1, 0, 0]],
@@ -86,10 +91,10 @@ pub struct Lattice {
 }
 
 impl Lattice {
-    /// A lattice for a triangle of so many rows, which are not looked at: what they hold is the caller's word.
+    /// Makes a lattice for a triangle of `nrows` rows. The rows are not checked: the caller guarantees what they hold.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless the grid has as many points; [`Error::NotAGrid`] for an offset that is not lower.
+    /// [`Error::Shape`] unless the grid has `nrows` points; [`Error::NotAGrid`] for an offset that is not lower.
     pub fn new(
         nrows: usize,
         size: [usize; 3],
@@ -110,29 +115,31 @@ impl Lattice {
         offsets.dedup();
         Ok(Self { size, offsets, unknowns: 1, whole, stores_diagonal })
     }
-    /// X, Y, Z of the rows.
+    /// Extents of the grid of rows: X, Y, Z.
     pub fn size(&self) -> [usize; 3] {
         self.size
     }
-    /// Unknowns of a point, which follow one another on a line; 1 as a rule. Solves do not ask.
+    /// Number of unknowns per point, which follow one another on a line; usually 1. Solves do not need it.
     pub fn unknowns(&self) -> usize {
         self.unknowns
     }
-    /// The stencil off the diagonal, lower, ascending by (dz, dy, dx): the order of a row's columns, and of its sum.
+    /// The lower stencil without the diagonal, ascending by (dz, dy, dx). This is the order of a row's columns and of
+    /// its sum.
     pub fn offsets(&self) -> &[[i32; 3]] {
         &self.offsets
     }
-    /// Whether each row holds every neighbour inside the grid, and either all rows store a diagonal entry or none does: row starts
-    /// are then a closed form.
+    /// Returns true if each row holds every neighbour inside the grid, and either all rows store a diagonal entry or
+    /// none does. Row starts are then a closed form.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
-    /// Whether every row stores a diagonal entry, as it must unless the diagonal is declared to be 1.
+    /// Returns true if every row stores a diagonal entry, which it must unless the diagonal is declared to be 1.
     pub fn stores_diagonal(&self) -> bool {
         self.stores_diagonal
     }
-    /// The smallest slopes (sigma, tau) for which every offset has dx + sigma dy + tau dz <= -`apart` where it leaves the line:
-    /// points of a level depend on levels at least so many before, but for those of their own line.
+    /// The smallest slopes (sigma, tau) for which every offset that leaves the line has dx + sigma dy + tau dz <=
+    /// -`apart`. Points of a level then depend only on levels at least `apart` earlier, except for points of their own
+    /// line.
     pub fn slopes(&self, apart: usize) -> (usize, usize) {
         let apart = apart.max(1) as i64;
         let need = |numerator: i64, lines: i32| {
@@ -149,11 +156,12 @@ impl Lattice {
         let tau = self.offsets.iter().filter(|o| o[2] < 0).map(plane).max().unwrap_or(0);
         (sigma as usize, tau as usize)
     }
-    /// The grid without axes of a single point, and of its stencil what can lie inside. Rows keep their numbers, terms their order.
+    /// The grid without axes of a single point, with the offsets of its stencil that can lie inside. Rows keep their
+    /// numbers, and terms keep their order.
     pub fn canonical(&self) -> ([usize; 3], Vec<[i32; 3]>) {
         canonical(self.size, &self.offsets)
     }
-    /// Whether the stencil is one of these, e.g. of those that a device has kernels for.
+    /// Returns true if the stencil is one of these, such as those for which a device has kernels.
     pub fn is_one_of(&self, stencils: Stencils) -> bool {
         stencils.contains(&&self.canonical().1[..])
     }
@@ -183,7 +191,7 @@ pub fn canonical(size: [usize; 3], offsets: &[[i32; 3]]) -> ([usize; 3], Vec<[i3
     (extents, offsets.iter().filter(fits).map(moved).collect())
 }
 
-/// The plan of the sweep. See the module's head.
+/// The sweep plan. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Sweep<T> {
     matrix: Arc<Triangular<T>>,
@@ -192,11 +200,11 @@ pub struct Sweep<T> {
 }
 
 impl<T: Real> Sweep<T> {
-    /// Plans for a triangle on a grid that the caller knows; every row is checked.
+    /// Plans for a triangle on a known grid. Every row is checked.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless the grid has as many points as the triangle rows; [`Error::NotAGrid`] for an offset that is not lower;
-    /// [`Error::OutsideStencil`] with the first such entry.
+    /// [`Error::Shape`] unless the grid has as many points as the triangle has rows; [`Error::NotAGrid`] for an offset
+    /// that is not lower; [`Error::OutsideStencil`] with the first such entry.
     pub fn on_grid(
         matrix: Arc<Triangular<T>>,
         size: [usize; 3],
@@ -207,7 +215,7 @@ impl<T: Real> Sweep<T> {
         Self::verified(&Runs::of(matrix.csr()), &matrix, lattice, systems)
     }
 
-    /// The plan on a lattice, once every run is part of it.
+    /// Makes the plan on a lattice after checking that every run fits it.
     fn verified(
         runs: &Runs<'_, T>,
         matrix: &Arc<Triangular<T>>,
@@ -224,7 +232,7 @@ impl<T: Real> Sweep<T> {
         &self.lattice
     }
 
-    /// Some rows of a triangle, as a device looks at them.
+    /// Takes the rows of a triangle that a device would sample.
     fn sample(matrix: &Triangular<T>) -> Sample {
         let (n, csr) = (matrix.nrows(), matrix.csr());
         let mut sample = Sample::new(n);
@@ -234,14 +242,14 @@ impl<T: Real> Sweep<T> {
         sample
     }
 
-    /// Plans from a look at some rows, as a device does: the grid that they suggest, proved on every row. Several unknowns a point of a plane may be
-    /// an axis of their own then, as those of elasticity in the plane, whose lattice is [2, X, Y] with 27 points.
+    /// Guesses the grid from sampled rows, as a device does, and checks it on every row. Several unknowns per point of
+    /// a plane may then become an axis of their own: plane elasticity gives the lattice [2, X, Y] with 27 points.
     ///
     /// # Errors
     /// [`Error::NotAGrid`], [`Error::OutsideStencil`].
     fn sampled(mut sample: Sample, runs: &Runs<'_, T>, matrix: &Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
         let (n, csr, triangle) = (matrix.nrows(), matrix.csr(), matrix.triangle());
-        // Where a row first lacks the point beside it the line may end.
+        // The line may end where a row first lacks the preceding point.
         let beside = |i: usize| match triangle {
             Triangle::Lower => csr.get(i + 1, i),
             Triangle::Upper => csr.get(i, i + 1),
@@ -254,7 +262,7 @@ impl<T: Real> Sweep<T> {
             let grid = sample.guess().map_err(|why| Error::NotAGrid { plan: Self::NAME, why: why.to_string() })?;
             let lattice = Lattice::new(n, grid.size, &lower(&grid.offsets, triangle), false, false)?;
             match Self::verified(runs, matrix, lattice, systems) {
-                // A row that a guess was made from is not in order.
+                // The guess was not made from this row, so add it to the sample.
                 Err(Error::OutsideStencil { row, .. }) if !contradicting.contains(&row) => {
                     contradicting.push(row);
                     sample.push(row, csr.row(row).0.to_vec());
@@ -265,7 +273,7 @@ impl<T: Real> Sweep<T> {
         Err(Error::NotAGrid { plan: Self::NAME, why: format!("none of {GUESSES} guesses holds its rows") })
     }
 
-    /// The plan where it is expected to pay on a device ([`Sweep::pays`]).
+    /// Returns the plan if it is expected to pay on a device ([`Sweep::pays`]).
     pub fn paying(matrix: &Arc<Triangular<T>>, systems: Systems, profile: &Profile) -> Option<Self> {
         let plan = match profile.triangles.stencils {
             None => Self::analyze(Arc::clone(matrix), systems).ok(),
@@ -274,8 +282,10 @@ impl<T: Real> Sweep<T> {
         plan.filter(|plan| plan.pays(profile))
     }
 
-    /// The plan of a stencil that the device has kernels for, unless it moves much. Several unknowns a point are not looked for but as an axis of their own: what has
-    /// kernels has one. Nothing is looked for where some rows already have more diagonals than any stencil with kernels.
+    /// Returns the plan if the device has kernels for its stencil, unless it moves too many bytes.
+    ///
+    /// Several unknowns per point are considered only as an axis of their own, because stencils with kernels have one
+    /// unknown. If the sampled rows already have more diagonals than any such stencil, nothing is tried.
     fn with_kernels(matrix: &Arc<Triangular<T>>, systems: Systems, stencils: Stencils) -> Option<Self> {
         let fits = |plan: &Self| plan.lattice.is_one_of(stencils) && plan.moves_little();
         let sample = Self::sample(matrix);
@@ -290,25 +300,30 @@ impl<T: Real> Sweep<T> {
         })
     }
 
-    /// The plan on a grid that was found, once every row is part of it.
+    /// Makes the plan on a recognised grid after checking that every row fits it.
     fn found(runs: &Runs<'_, T>, matrix: &Arc<Triangular<T>>, grid: &Grid, systems: Systems) -> Result<Self> {
         let offsets = lower(&grid.offsets, matrix.triangle());
         let lattice = Lattice::new(matrix.nrows(), grid.size, &offsets, false, false)?;
         Self::verified(runs, matrix, Lattice { unknowns: grid.unknowns, ..lattice }, systems)
     }
 
-    /// Whether a solve is expected to be faster than one of level sets: it moves at most a third more bytes, as level sets read columns and the order
-    /// of rows, and zeros in the places of many absent neighbours are more than that. A byte of a sweep costs less than half of the time of one
-    /// of level sets on a GPU; on a CPU, where both wait for memory, the third is what not having to look up dependencies may cost. A device with
-    /// kernels for certain stencils takes longer for a step of any other than level sets do for a level, of which there are no more. Nor are
-    /// two unknowns a point of a plane swept there: as an axis they make lines of two points, and level sets have them as a chain (docs/adr/0044).
+    /// Returns true if a solve is expected to be faster than one by level sets.
+    ///
+    /// It may move at most a third more bytes. Level sets read columns and the order of rows, and the zeros for many
+    /// absent neighbours cost more than that. On a GPU, a byte of a sweep takes less than half the time of a byte of
+    /// level sets. On a CPU, where both are bound by memory, the third is the price allowed for not looking up
+    /// dependencies.
+    ///
+    /// A device with kernels for certain stencils takes longer for a step of any other stencil than level sets do for a
+    /// level, and there are no more levels than steps. It does not sweep two unknowns per point of a plane either: as
+    /// an axis they make lines of two points, and level sets treat them as a chain (docs/adr/0044).
     pub fn pays(&self, profile: &Profile) -> bool {
         let [along, _, planes] = self.lattice.size();
         let has_kernels = |stencils| self.lattice.is_one_of(stencils) && (along != 2 || planes <= 1);
         profile.triangles.stencils.is_none_or(has_kernels) && self.moves_little()
     }
 
-    /// Whether it moves at most a third more bytes than level sets.
+    /// Returns true if a solve moves at most a third more bytes than one by level sets.
     fn moves_little(&self) -> bool {
         let (n, csr) = (self.matrix.nrows(), self.matrix.csr());
         let inverses = self.matrix.inv_diag().len();
@@ -317,20 +332,20 @@ impl<T: Real> Sweep<T> {
     }
 }
 
-/// The stencil of a triangle as that of the lower one, without the diagonal.
+/// The stencil of a triangle, given as that of the lower triangle and without the diagonal.
 fn lower(offsets: &[[i32; 3]], triangle: Triangle) -> Vec<[i32; 3]> {
     let sign = if triangle == Triangle::Upper { -1 } else { 1 };
     offsets.iter().filter(|&&o| o != [0; 3]).map(|o| o.map(|d| sign * d)).collect()
 }
 
-/// What rows hold of their stencil.
+/// What the rows hold of their stencil.
 #[derive(Clone, Copy)]
 struct Held {
     /// Every row holds all of its neighbours.
     neighbours: bool,
     /// Some row stores a diagonal entry.
     diagonal: bool,
-    /// Some row stores none.
+    /// Some row stores no diagonal entry.
     no_diagonal: bool,
 }
 
@@ -349,9 +364,10 @@ impl Held {
     }
 }
 
-/// What the rows hold, once every entry is one of the stencil; else the first entry that is not.
+/// Checks that every entry belongs to the stencil and returns what the rows hold, or the first entry that does not
+/// belong.
 fn verify<T: Real>(runs: &Runs<'_, T>, triangle: Triangle, size: [usize; 3], offsets: &[[i32; 3]]) -> Result<Held> {
-    // As they stand in the rows, the diagonal among them.
+    // The stencil in the order of the stored entries, with the diagonal.
     let mut stencil = offsets.to_vec();
     stencil.push([0; 3]);
     if triangle == Triangle::Upper {
@@ -362,20 +378,20 @@ fn verify<T: Real>(runs: &Runs<'_, T>, triangle: Triangle, size: [usize; 3], off
         let mut line = Line::new(size, &stencil);
         runs.chunk(chunk).try_fold(Held::NOTHING, |held, run| Ok(held.and(verify_run(runs, &mut line, run)?)))
     };
-    // In order, so that the first error is the first row's.
+    // Collected in order, so that the first error is that of the first row.
     let found: Vec<Result<Held>> = (0..runs.chunks()).into_par_iter().map(check).collect();
     found.into_iter().try_fold(Held::NOTHING, |all, held| Ok(all.and(held?)))
 }
 
-/// The neighbours of the points of a line.
+/// The neighbours of the points of one line.
 struct Line<'a> {
     size: [usize; 3],
     stencil: &'a [[i32; 3]],
-    /// The line y + Y z that `inside` is of.
+    /// The line y + Y z to which `inside` belongs.
     at: Option<usize>,
-    /// Those on lines inside the grid: difference along the line, difference of the rows.
+    /// The neighbours on lines inside the grid: difference along the line, and difference of the row numbers.
     inside: Vec<(i32, Ordinal)>,
-    /// How far they reach along the line, to either side.
+    /// How far the neighbours reach along the line in each direction.
     before: usize,
     after: usize,
 }
@@ -385,7 +401,7 @@ impl<'a> Line<'a> {
         Self { size, stencil, at: None, inside: Vec::with_capacity(stencil.len()), before: 0, after: 0 }
     }
 
-    /// Moves to the line of a row.
+    /// Moves to the line that contains a row.
     fn aim(&mut self, row: usize) {
         let [nx, ny, nz] = self.size;
         let at = row / nx;
@@ -405,7 +421,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// [`verify`] for a run: its rows near the ends of lines, and of those between the first, whose neighbours all have.
+/// Does [`verify`] for a run. It checks the rows near the ends of lines and, of the rows between them, only the first:
+/// all of these have the same neighbours.
 fn verify_run<T: Real>(runs: &Runs<'_, T>, line: &mut Line<'_>, run: Range<usize>) -> Result<Held> {
     let (csr, nx) = (runs.csr(), line.size[0]);
     let mut held = Held::NOTHING;
@@ -420,7 +437,7 @@ fn verify_run<T: Real>(runs: &Runs<'_, T>, line: &mut Line<'_>, run: Range<usize
     Ok(held)
 }
 
-/// What one row holds of its neighbours inside the grid, the diagonal among them.
+/// Checks one row and returns what it holds of its neighbours inside the grid, with the diagonal.
 fn verify_row<'a>(
     row: usize,
     cols: &[Ordinal],
@@ -448,7 +465,7 @@ impl<T: Real> Plan for Sweep<T> {
     type Value = T;
     const NAME: &'static str = "sweep";
 
-    /// Recognises the grid. A triangle without entries off the diagonal is one line without a stencil.
+    /// Recognises the grid. A triangle without entries off the diagonal counts as one line without a stencil.
     fn analyze(matrix: Arc<Triangular<T>>, systems: Systems) -> Result<Self> {
         let n = matrix.nrows();
         if (0..n).all(|i| matrix.off_diagonal(i).0.is_empty()) {

@@ -1,12 +1,14 @@
-//! Rows that count what they wait for, in their own order: no analysis but an index of the columns.
+//! The synchronization-free plan: rows in their own order, each of which counts what it still waits for. Only the
+//! columns are indexed.
 //!
-//! By columns (Liu et al.): whoever has solved x_j takes its column along and adds -t_ij x_j to what row i has gathered and one to the
-//! number of terms that have come there; row i is solved when that is its number of entries off the diagonal.
-//! By rows: several lanes a row, as many as rows are long on average, each waiting for the columns of its entries.
-//! Layout: the triangle; by columns also the index of its columns ([`crate::rows`]) and how many entries off the diagonal each row has.
-//! The columns of T^T are T's rows.
-//! Order: by columns none, the sums are atomic: [`crate::serial`]'s bound with the products rounded, gamma(k+2) row by row, and other bits
-//! at every solve. By rows that of the device: a tree over lanes on a GPU, [`crate::serial`]'s on the CPU.
+//! By columns (Liu et al.): whoever has solved x_j walks down column j, adds -t_ij x_j to the sum of row i and adds one
+//! to row i's counter. Row i is solved when its counter reaches its number of entries off the diagonal. By rows:
+//! several lanes per row, as many as rows are long on average. Each lane waits for the columns of its entries.
+//! Layout: the triangle; by columns also the index of its columns ([`crate::rows`]) and the number of entries of each
+//! row off the diagonal. The columns of T^T are T's rows.
+//! Order: by columns there is none, because the sums are atomic: other bits in every solve, with [`crate::serial`]'s
+//! bound for rounded products, gamma(k+2) row by row. By rows it is that of the device: a tree over lanes on a GPU,
+//! [`crate::serial`]'s on the CPU.
 //! Reference: Liu, Li, Hogg, Duff, Vinter 2016, A synchronization-free algorithm for parallel sparse triangular solves.
 
 use std::sync::Arc;
@@ -15,16 +17,16 @@ use spandrel_formats::Real;
 
 use crate::{Error, Plan, Result, Rows, System, Systems, Triangular, View};
 
-/// What a unit of work of [`Syncfree`] is.
+/// The unit of work of [`Syncfree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Walk {
-    /// A column: solved values are scattered by atomics.
+    /// A column: solved values are scattered by atomic additions.
     Columns,
     /// A row: solved values are gathered.
     Rows,
 }
 
-/// The synchronization-free plan: see the module's head.
+/// The synchronization-free plan. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Syncfree<T> {
     rows: Rows<T>,
@@ -33,13 +35,13 @@ pub struct Syncfree<T> {
 }
 
 impl<T: Real> Syncfree<T> {
-    /// Takes a triangle over to be walked by rows or by columns. O(nnz) where the columns are indexed: for [`Walk::Columns`] and for
-    /// [`Systems::Both`].
+    /// Takes a triangle, to be solved by rows or by columns. Indexes the columns in O(nnz) for [`Walk::Columns`] and
+    /// for [`Systems::Both`].
     pub fn with_walk(matrix: Arc<Triangular<T>>, systems: Systems, walk: Walk) -> Self {
         let indexed = if walk == Walk::Columns { Systems::Both } else { systems };
         Self { rows: Rows::new(matrix, indexed), walk, systems }
     }
-    /// By rows or by columns.
+    /// The unit of work: rows or columns.
     pub fn walk(&self) -> Walk {
         self.walk
     }
@@ -50,7 +52,7 @@ impl<T: Real> Syncfree<T> {
     pub fn rows(&self, system: System) -> Result<View<'_, T>> {
         if self.systems.hold(system) { self.rows.view(system) } else { Err(Error::NotAnalyzed) }
     }
-    /// The columns of a system, as the rows of its transpose, whose triangle they bear.
+    /// The columns of a system, given as the rows of its transpose and labelled with the transpose's triangle.
     ///
     /// # Errors
     /// [`Error::NotAnalyzed`], also without [`Walk::Columns`].
@@ -63,7 +65,7 @@ impl<T: Real> Syncfree<T> {
             System::Transposed => System::Plain,
         })
     }
-    /// How many entries off the diagonal each row of a system has.
+    /// Number of entries of each row of a system off the diagonal.
     ///
     /// # Errors
     /// As [`Syncfree::rows`].
@@ -102,7 +104,7 @@ impl<T: Real> Plan for Syncfree<T> {
     fn sptrsv_bytes(&self) -> u64 {
         match self.walk {
             Walk::Rows => self.rows.sptrsv_bytes(),
-            // The numbers of terms.
+            // The counters of terms are read as well.
             Walk::Columns => self.rows.sptrsv_bytes() + 4 * self.nrows() as u64,
         }
     }

@@ -1,8 +1,8 @@
-//! The triangles of a square matrix: taken out, checked, with the reciprocals of their diagonal.
+//! The triangles of a square matrix: extracted, checked, with the reciprocals of their diagonal.
 //!
-//! Invariants of [`Triangular`]: square; no entry on the other side of the diagonal; unless the diagonal is declared to be 1,
-//! every row stores a diagonal entry and it is not zero. Columns ascend strictly in a row (CSR), so the diagonal entry is the
-//! last of a row of a lower triangle and the first of a row of an upper one.
+//! Invariants of [`Triangular`]: it is square and has no entry on the other side of the diagonal. Unless the diagonal
+//! is declared to be 1, every row stores a diagonal entry, and that entry is not zero. Columns ascend strictly in a row
+//! (CSR), so the diagonal entry is the last of a row of a lower triangle and the first of a row of an upper one.
 //! Cost: [`split`] reads the matrix once and writes each entry once, diagonal entries twice: O(nnz + nrows).
 
 use std::fmt;
@@ -14,20 +14,20 @@ use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 use crate::{Error, Result};
 
-/// Rows of a parallel task at least.
+/// Minimum number of rows per parallel task.
 const CHUNK: usize = 1 << 12;
 
-/// Which side of the diagonal.
+/// A side of the diagonal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Triangle {
-    /// Columns up to the row's own: solved forwards.
+    /// Columns up to the row's own index: solved forwards.
     Lower,
-    /// Columns from the row's own on: solved backwards.
+    /// Columns from the row's own index on: solved backwards.
     Upper,
 }
 
 impl Triangle {
-    /// Whether an entry at (`row`, `col`) lies strictly inside, off the diagonal.
+    /// Returns true if an entry at (`row`, `col`) lies strictly inside the triangle, off the diagonal.
     pub fn holds(self, row: usize, col: usize) -> bool {
         match self {
             Triangle::Lower => col < row,
@@ -35,7 +35,7 @@ impl Triangle {
         }
     }
 
-    /// The triangle that the transpose has.
+    /// The triangle of the transposed matrix.
     #[must_use]
     pub fn transposed(self) -> Self {
         match self {
@@ -44,7 +44,7 @@ impl Triangle {
         }
     }
 
-    /// The `k`-th row to solve of `n`.
+    /// The row that is solved `k`-th out of `n`.
     pub(crate) fn row(self, k: usize, n: usize) -> usize {
         match self {
             Triangle::Lower => k,
@@ -62,16 +62,16 @@ impl fmt::Display for Triangle {
     }
 }
 
-/// What stands on the diagonal.
+/// What the diagonal of a triangle holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Diagonal {
-    /// Ones, not stored; a stored diagonal entry is not read.
+    /// Ones, which are not stored. A stored diagonal entry is ignored.
     Unit,
-    /// What is stored.
+    /// The stored entries.
     NonUnit,
 }
 
-/// Both triangles of a square matrix, each with the diagonal entries that it stores.
+/// Both triangles of a square matrix, each with the stored diagonal entries.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts<T> {
     /// Entries with column <= row.
@@ -80,7 +80,7 @@ pub struct Parts<T> {
     pub upper: Csr<T>,
 }
 
-/// Takes the triangles of a square matrix out of it; both get the stored diagonal entries. Entries keep their order.
+/// Extracts both triangles of a square matrix, each with the stored diagonal entries. Entries keep their order.
 ///
 /// # Errors
 /// [`Error::NotSquare`].
@@ -88,7 +88,7 @@ pub fn split<T: Real>(csr: &Csr<T>) -> Result<Parts<T>> {
     Ok(Parts { lower: part(csr, Triangle::Lower)?, upper: part(csr, Triangle::Upper)? })
 }
 
-/// Takes one triangle of a square matrix out of it, with the stored diagonal entries. Entries keep their order.
+/// Extracts one triangle of a square matrix, with the stored diagonal entries. Entries keep their order.
 ///
 /// # Errors
 /// [`Error::NotSquare`].
@@ -119,7 +119,8 @@ pub fn part<T: Real>(csr: &Csr<T>, triangle: Triangle) -> Result<Csr<T>> {
     Ok(Csr::new(n, n, row_ptr, col_idx, values)?)
 }
 
-/// I + D^-1 L and I + D^-1 U of A = L + D + U, ones not stored and each value divided by its row's diagonal entry, rounded once.
+/// The triangles I + D^-1 L and I + D^-1 U of A = L + D + U. The ones are not stored. Each value is divided by its
+/// row's diagonal entry and rounded once.
 #[derive(Clone, Debug)]
 pub struct Halves<T> {
     /// I + D^-1 L.
@@ -129,17 +130,18 @@ pub struct Halves<T> {
 }
 
 impl<T: Real> Halves<T> {
-    /// Takes them out of a matrix with these [`divisors`]; rows in parallel.
+    /// Makes both triangles from a matrix and its [`divisors`], with rows in parallel.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::Shape`] unless there is a divisor for each row.
+    /// [`Error::NotSquare`]; [`Error::Shape`] unless there is one divisor per row.
     pub fn of(csr: &Csr<T>, divisors: &[T]) -> Result<Self> {
         square(csr)?;
         let n = csr.nrows();
         if divisors.len() != n {
             return Err(Error::Shape { what: "the diagonal", found: divisors.len(), expected: n });
         }
-        // Entries before the diagonal, once for all: counted without a branch for each, as rows are short.
+        // Count the entries before the diagonal once for both halves. Rows are short, so count without a branch per
+        // entry.
         let before = |i: usize| csr.row(i).0.iter().map(|&j| Ordinal::from((j as usize) < i)).sum::<Ordinal>();
         let before: Vec<Ordinal> = (0..n).into_par_iter().with_min_len(CHUNK).map(before).collect();
         let half = |triangle| -> Result<_> {
@@ -162,10 +164,12 @@ impl<T: Real> Halves<T> {
     }
 }
 
-/// The diagonal of a square matrix, every entry fit to be divided by: finite, not zero, its reciprocal finite. Rows in parallel.
+/// Returns the diagonal of a square matrix after checking that every entry can be a divisor: finite, not zero, with a
+/// finite reciprocal. Rows in parallel.
 ///
 /// # Errors
-/// [`Error::NotSquare`]; [`Error::MissingDiagonal`], [`Error::ZeroDiagonal`], [`Error::NotFinite`], each with the first row that it is true of.
+/// [`Error::NotSquare`]; [`Error::MissingDiagonal`], [`Error::ZeroDiagonal`], [`Error::NotFinite`], each with the first
+/// such row.
 pub fn divisors<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
     square(csr)?;
     let entry = |row: usize| match csr.get(row, row) {
@@ -177,10 +181,10 @@ pub fn divisors<T: Real>(csr: &Csr<T>) -> Result<Vec<T>> {
     filled(csr.nrows(), entry)
 }
 
-/// What `entry` makes of each row, in parallel, or the first row's error.
+/// Computes `entry` for each row in parallel and returns the results, or the error of the first row that fails.
 fn filled<T: Real>(nrows: usize, entry: impl Fn(usize) -> Result<T> + Sync) -> Result<Vec<T>> {
     let mut made = vec![T::zero(); nrows];
-    // By chunks: what is looked for in parallel is asked after at each item.
+    // In chunks, because a parallel search checks for an earlier hit at every item.
     let store = |(chunk, places): (usize, &mut [T])| {
         let mut rows = (chunk * CHUNK..).zip(places);
         rows.find_map(|(i, place)| entry(i).map(|entry| *place = entry).err())
@@ -198,7 +202,7 @@ pub(crate) fn square<T: Real>(csr: &Csr<T>) -> Result<()> {
     Ok(())
 }
 
-/// A triangle fit to be solved with. See the module's head for its invariants.
+/// A triangle that has been checked and can be solved with. See the module's head for its invariants.
 #[derive(Clone, Debug)]
 pub struct Triangular<T> {
     csr: Csr<T>,
@@ -208,15 +212,15 @@ pub struct Triangular<T> {
 }
 
 impl<T: Real> Triangular<T> {
-    /// Takes a triangle over, every invariant checked in O(nnz), and forms the reciprocals 1/d, each rounded once. (A d so
-    /// small that 1/d overflows gives an infinite solution, as dividing by it would.)
+    /// Checks every invariant of a triangle in O(nnz) and computes the reciprocals 1/d, each rounded once. If d is so
+    /// small that 1/d overflows, the solution is infinite, as it would be with a division.
     ///
     /// # Errors
-    /// [`Error::NotSquare`], [`Error::NotTriangular`], [`Error::MissingDiagonal`], [`Error::ZeroDiagonal`], each with the
-    /// first row that it is true of.
+    /// [`Error::NotSquare`], [`Error::NotTriangular`], [`Error::MissingDiagonal`], [`Error::ZeroDiagonal`], each with
+    /// the first such row.
     pub fn new(csr: Csr<T>, triangle: Triangle, diagonal: Diagonal) -> Result<Self> {
         square(&csr)?;
-        // Columns ascend: one of them says it.
+        // Columns ascend, so the outermost column decides.
         let furthest = |i: usize| match triangle {
             Triangle::Lower => csr.row(i).0.last(),
             Triangle::Upper => csr.row(i).0.first(),
@@ -233,10 +237,11 @@ impl<T: Real> Triangular<T> {
         Ok(Self { csr, triangle, diagonal, inv_diag })
     }
 
-    /// New values in the order of the stored entries; the pattern stays.
+    /// Sets new values, in the order of the stored entries. The pattern stays.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless there are as many as entries; [`Error::ZeroDiagonal`]. The triangle is then as before.
+    /// [`Error::Shape`] unless there are as many values as entries; [`Error::ZeroDiagonal`]. After an error the
+    /// triangle is unchanged.
     pub fn set_values(&mut self, values: &[T]) -> Result<()> {
         if values.len() != self.csr.nnz() {
             return Err(Error::Shape { what: "values", found: values.len(), expected: self.csr.nnz() });
@@ -246,7 +251,7 @@ impl<T: Real> Triangular<T> {
         Ok(())
     }
 
-    /// Number of rows, and of columns.
+    /// Number of rows, which is also the number of columns.
     pub fn nrows(&self) -> usize {
         self.csr.nrows()
     }
@@ -258,15 +263,15 @@ impl<T: Real> Triangular<T> {
     pub fn triangle(&self) -> Triangle {
         self.triangle
     }
-    /// What stands on its diagonal.
+    /// What the diagonal holds.
     pub fn diagonal(&self) -> Diagonal {
         self.diagonal
     }
-    /// 1/d of every row, empty for a unit diagonal.
+    /// 1/d of every row; empty for a unit diagonal.
     pub fn inv_diag(&self) -> &[T] {
         &self.inv_diag
     }
-    /// The stored entries, without a copy.
+    /// Returns the stored entries without a copy.
     pub fn into_csr(self) -> Csr<T> {
         self.csr
     }
@@ -285,7 +290,7 @@ impl<T: Real> Triangular<T> {
     }
 }
 
-/// 1/d of every row of a triangle of `values` on the pattern of `csr`, nothing for a unit diagonal.
+/// 1/d of every row, for `values` on the pattern of `csr`; empty for a unit diagonal.
 fn reciprocals<T: Real>(csr: &Csr<T>, values: &[T], triangle: Triangle, diagonal: Diagonal) -> Result<Vec<T>> {
     if diagonal == Diagonal::Unit {
         return Ok(Vec::new());
@@ -301,7 +306,7 @@ fn reciprocals<T: Real>(csr: &Csr<T>, values: &[T], triangle: Triangle, diagonal
     filled(csr.nrows(), inverse)
 }
 
-/// Where in a row of a triangle the diagonal entry stands: at the end of a lower row, at the start of an upper one.
+/// Position of the diagonal entry in a row of a triangle: the end of a lower row, the start of an upper one.
 fn diagonal_at(cols: &[Ordinal], triangle: Triangle, row: usize) -> Option<usize> {
     let k = match triangle {
         Triangle::Lower => cols.len().checked_sub(1)?,

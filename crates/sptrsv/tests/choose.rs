@@ -1,4 +1,4 @@
-//! The choice among plans: what decides, and that the sentence has the numbers.
+//! The choice of a plan: what decides, and that the reason has the numbers.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn lower(a: &Csr<f64>) -> Arc<Triangular<f64>> {
     Arc::new(Triangular::new(lower, Triangle::Lower, Diagonal::Unit).expect("a triangle"))
 }
 
-/// `width` rows a level, each with three entries in the level before, in no grid's places.
+/// `width` rows per level. Each has three entries in the previous level, at places that form no grid.
 fn layered(levels: usize, width: usize) -> Arc<Triangular<f64>> {
     let n = levels * width;
     let mut triplets = Triplets::new(n, n).expect("small");
@@ -77,7 +77,8 @@ fn any_plan_is_the_plan_that_it_names() {
 #[test]
 fn levels_inside_warps_take_one_thread_per_row() {
     let device = Profile::invented(&STENCILS);
-    // Rows in blocks of `size`, each of which needs every `step`-th before it in its block and `far` rows of the sixth block before.
+    // Rows in blocks of `size`. Each needs every `step`-th earlier row of its block, and `far` rows of the sixth block
+    // before.
     let blocks = |size: usize, step: usize, far: usize, blocks: usize| {
         let mut triplets = Triplets::new(size * blocks, size * blocks).expect("small");
         for i in 0..size * blocks {
@@ -90,13 +91,13 @@ fn levels_inside_warps_take_one_thread_per_row() {
         lower(&triplets.to_csr().expect("small"))
     };
     let chosen = |matrix: &Arc<Triangular<f64>>| choose(matrix, &device, 100);
-    // Two chains that pass through each other's rows: a level of both is a trip through memory, and a step in a warp is shorter.
+    // Two chains whose rows alternate. A level of both is a trip through memory, and a step in a warp is shorter.
     let apart = chosen(&blocks(24, 2, 24, 400));
     assert_eq!(apart.plan, "capellini", "{}", apart.why);
-    // Neighbours that need each other are one warp's by level sets too.
+    // Level sets also give neighbours that need each other to one warp.
     let chains = chosen(&blocks(16, 1, 8, 400));
     assert_eq!(chains.plan, "levelset", "{}", chains.why);
-    // With a diagonal whose reciprocal is waited for at the end of each row, a step of the chain is longer.
+    // If rows have a diagonal whose reciprocal is needed at their end, a step of the chain is longer.
     let with_diagonal = {
         let unit = blocks(24, 2, 24, 400);
         let mut triplets = Triplets::new(unit.nrows(), unit.nrows()).expect("small");
@@ -108,10 +109,10 @@ fn levels_inside_warps_take_one_thread_per_row() {
     };
     let chains = chosen(&Arc::new(with_diagonal));
     assert_eq!(chains.plan, "levelset", "{}", chains.why);
-    // Neighbouring rows that need nothing of each other.
+    // Neighbouring rows that do not need each other.
     let wide = chosen(&layered(40, 700));
     assert_eq!(wide.plan, "levelset", "{}", wide.why);
-    // What a triangle is chosen by is the same for the upper one that mirrors it.
+    // The choice for a triangle is the same as for the upper one that mirrors it.
     for matrix in [blocks(24, 2, 24, 400), layered(40, 700)] {
         let n = matrix.nrows();
         let mirrored = {
@@ -140,13 +141,13 @@ fn several_unknowns_a_point_are_not_swept_by_kernels_of_certain_stencils() {
         (lattice.size(), lattice.unknowns(), lattice.offsets().len(), plan.pays(profile))
     };
     let plane = of("elasticity2d:60x50");
-    // Of a plane they are an axis there, whose kernels take longer than level sets of chains.
+    // In a plane they are an axis, whose kernels take longer than level sets of chains.
     assert_eq!(lattice(&plane, &device), ([2, 60, 50], 1, 13, false));
     assert_eq!(lattice(&plane, &core), ([120, 50, 1], 2, 10, true));
     assert_eq!(choose(&plane, &device, 100).plan, "levelset");
     let line = of("poisson2d:2x50");
     assert_eq!(lattice(&line, &device), ([2, 50, 1], 1, 2, true));
-    // No axis is left for those of a point in space, and kernels of any stencil take longer than level sets.
+    // In space no axis is left for the unknowns of a point, and the kernels of any stencil take longer than level sets.
     let space = of("system3d:14,b=3");
     assert_eq!(lattice(&space, &device), ([42, 14, 14], 3, 5, false));
     assert_eq!(choose(&space, &device, 100).plan, "levelset");

@@ -1,4 +1,5 @@
-//! Incomplete factorisations: the bits of a dense one, A on the pattern, stencils that stay stencils, and each breakdown with its row.
+//! Incomplete factorisations: they have the bits of a dense one, agree with A on the pattern, keep stencils, and report
+//! each breakdown with its row.
 
 #![allow(clippy::needless_range_loop)] // dense references with the indices of the textbook
 
@@ -30,7 +31,7 @@ fn square() -> impl Strategy<Value = Csr<f64>> {
     })
 }
 
-/// The same made symmetric, with a positive diagonal.
+/// The same matrix made symmetric, with a positive diagonal.
 fn symmetric() -> impl Strategy<Value = Csr<f64>> {
     square().prop_map(|a| {
         let n = a.nrows();
@@ -49,7 +50,7 @@ fn symmetric() -> impl Strategy<Value = Csr<f64>> {
     })
 }
 
-/// A dense matrix with what is stored, `None` elsewhere.
+/// The stored entries as a dense matrix; `None` elsewhere.
 type Dense = Vec<Vec<Option<f64>>>;
 
 fn dense(a: &Csr<f64>) -> Dense {
@@ -109,7 +110,7 @@ fn dense_ic(a: &Csr<f64>) -> Dense {
     l
 }
 
-/// L and U in one array; of L L^T, L.
+/// L and U in one array; L alone for L L^T.
 fn together(made: &Triangles<f64>) -> Dense {
     let mut all = dense(made.lower.csr());
     if let Some(upper) = &made.upper {
@@ -125,8 +126,8 @@ fn gamma<T: Real>(n: usize) -> f64 {
     nu / (1.0 - nu)
 }
 
-/// |a - L U| <= gamma(n + 2) |L| |U| on the pattern, where n terms meet (Higham 2002, theorem 9.3, which needs no more of the
-/// terms than their order); `a` and the factors as f64. The sum is formed in f64, whose own gamma is added.
+/// |a - L U| <= gamma(n + 2) |L| |U| on the pattern for sums of n terms (Higham 2002, theorem 9.3, which holds for any
+/// order of the terms). `a` and the factors are given as f64. The sum is computed in f64, whose own gamma is added.
 fn agrees<T: Real>(a: &Csr<T>, made: &Triangles<T>, diagonal: impl Fn(f64) -> f64, on: impl Fn(usize, usize) -> bool) {
     let n = a.nrows();
     let wide = |csr: &Csr<T>, unit: bool| -> Vec<Vec<f64>> {
@@ -219,7 +220,8 @@ proptest! {
                 let terms = |k: usize| left(k) / (entry(k, k) / omega) * right(k) * omega / (2.0 - omega);
                 let wanted: f64 = (0..n).map(terms).sum();
                 let found: f64 = (0..n).map(|k| l(i, k) * u(k, j)).sum();
-                // Roundings of a term on either side: at most 9 and 8 (2 - w and the quotients by w among them), and n of a sum each.
+                // Roundings of a term on either side: at most 9 and 8 (including 2 - w and the quotients by w), and n
+                // of each sum.
                 let size: f64 = (0..n).map(|k| terms(k).abs()).sum();
                 prop_assert!((found - wanted).abs() <= gamma::<f64>(2 * n + 17) * 1.01 * size, "({i}, {j}): {found} for {wanted}");
             }
@@ -293,7 +295,7 @@ fn breakdowns_name_the_row() {
             assert_eq!(spandrel_sptrsv::$Type::<f64>::NAME, stringify!($stem));
             match error::<spandrel_sptrsv::$Type<f64>>(&hollow) {
                 Error::MissingPivot { row: 1 } => {}
-                // Fill may make a pivot; here it does not.
+                // Fill may repair a pivot. Here it does not.
                 Error::ZeroPivot { row: 1 } if stringify!($stem) == "ilut" => {}
                 other => panic!("{}: {other}", stringify!($stem)),
             }
@@ -322,12 +324,14 @@ fn breakdowns_name_the_row() {
 
 #[test]
 fn an_indefinite_matrix_is_shifted_and_the_shift_is_said() {
-    // The pivot of row 1 is (1 + alpha) - 4 / (1 + alpha): positive from alpha > 1 on, and 1.024 is the first of its doublings.
+    // The pivot of row 1 is (1 + alpha) - 4 / (1 + alpha): positive from alpha > 1 on, and 1.024 is the first of its
+    // doublings.
     let a = matrix(2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 2.0), (1, 1, 1.0)]);
     let made = Ic0::factor(&a).expect("a positive diagonal");
     assert_eq!(made.shift, 1e-3 * 1024.0);
     agrees(&a, &made, |d| d + made.shift * d, |_, _| true);
-    // Positive definite, but neither an M- nor an H-matrix (Kershaw 1978): without fill the last pivot is 3 - 4/3 - 5 < 0.
+    // Positive definite, but neither an M- nor an H-matrix (Kershaw 1978): without fill the last pivot is 3 - 4/3 - 5 <
+    // 0.
     let kershaw = [[3.0, -2.0, 0.0, 2.0], [-2.0, 3.0, -2.0, 0.0], [0.0, -2.0, 3.0, -2.0], [2.0, 0.0, -2.0, 3.0]];
     let entries: Vec<_> =
         (0..16).map(|e| (e / 4, e % 4, kershaw[e / 4][e % 4])).filter(|entry| entry.2 != 0.0).collect();
@@ -335,21 +339,21 @@ fn an_indefinite_matrix_is_shifted_and_the_shift_is_said() {
     let made = Ic0::factor(&a).expect("a positive diagonal");
     assert!(made.shift > 0.0 && made.shift < 1.0, "{}", made.shift);
     agrees(&a, &made, |d| d + made.shift * d, |i, j| a.get(i, j).is_some());
-    // No shift by the diagonal mends what is not positive there.
+    // A shift by the diagonal cannot repair a diagonal entry that is not positive.
     let negative = matrix(2, &[(0, 0, 1.0), (1, 1, -1.0)]);
     assert!(matches!(error::<Ic0<f64>>(&negative), Error::NotPositive { row: 1, shift: 0.0, .. }));
 }
 
 #[test]
 fn fill_beyond_its_limit_is_refused_at_its_row() {
-    // An arrow with its hub first: eliminating row 0 fills everything, two entries for each pair of the 9 other rows.
+    // An arrow with its hub first. Eliminating row 0 fills everything: two entries per pair of the 9 other rows.
     let mut entries: Vec<_> = (0..10).map(|i| (i, i, 10.0)).collect();
     entries.extend((1..10).flat_map(|i| [(0, i, 1.0), (i, 0, 1.0)]));
     let arrow = matrix(10, &entries);
     let error = |level, limit| Iluk::with_limit(&arrow, level, limit).map(|made| made.nnz());
     assert_eq!(error(1, 100).expect("as many as there are"), 100);
     assert_eq!(error(0, 28).expect("no fill"), 28);
-    // Rows 0 to 4 are full of 50.
+    // Rows 0 to 4 have all 50 entries.
     for (limit, at) in [(49, 4), (50, 5), (99, 9), (0, 0)] {
         let refused = error(1, limit);
         assert!(

@@ -1,4 +1,5 @@
-//! ILUT and ILUTP: the patterns of a dense one, the bits of the fixed pattern's numeric phase, and what column pivoting mends.
+//! ILUT and ILUTP: they have the patterns of a dense one and the bits of the numeric phase on that pattern; column
+//! pivoting repairs breakdowns.
 
 #![allow(clippy::needless_range_loop)] // dense references with the indices of the textbook
 
@@ -8,7 +9,7 @@ use spandrel_sptrsv::{Error, Factor, Iluk, Ilut, IlutOptions, Pattern};
 
 const COMPLETE: IlutOptions = IlutOptions { drop: 0.0, fill: f64::INFINITY, pivot: 1.0 };
 
-/// A square matrix with the diagonal of magnitude 0.5 to 4 where it is there, and random entries around it.
+/// A square matrix with random entries. A diagonal entry, if it exists, has a magnitude of 0.5 to 4.
 fn square(whole_diagonal: bool) -> impl Strategy<Value = Csr<f64>> {
     (1usize..20).prop_flat_map(move |n| {
         let diagonal = prop::collection::vec((0.5f64..4.0, any::<bool>()), n);
@@ -31,7 +32,8 @@ fn rows(pattern: &Pattern) -> Vec<Vec<usize>> {
     (0..pattern.nrows()).map(|i| pattern.row(i).iter().map(|&j| j as usize).collect()).collect()
 }
 
-/// The definition of the module's head on dense arrays: columns of L and of U by rows; `None` where a pivot is zero or nearly.
+/// The definition in the module's head on dense arrays: columns of L and of U by rows; `None` if a pivot is zero or
+/// tiny.
 fn dense_ilut(a: &Csr<f64>, options: IlutOptions) -> Option<[Vec<Vec<usize>>; 2]> {
     let n = a.nrows();
     let mut made: [Vec<Vec<usize>>; 2] = [Vec::new(), Vec::new()];
@@ -78,8 +80,8 @@ fn dense_ilut(a: &Csr<f64>, options: IlutOptions) -> Option<[Vec<Vec<usize>>; 2]
     Some(made)
 }
 
-/// |L U - A| on the pattern: each entry takes at most n terms, so it is within gamma(n + 2) |L| |U| (Higham 2002, theorem 9.3), and the sums here within
-/// another gamma(n).
+/// |L U - A| on the pattern: each entry takes at most n terms, so it is within gamma(n + 2) |L| |U| (Higham 2002,
+/// theorem 9.3), and the sums here within another gamma(n).
 fn agrees(a: &Csr<f64>, symbolic: &Ilut<f64>, everywhere: bool) {
     let n = a.nrows();
     let made = symbolic.triangles(symbolic.numeric(a.values()).expect("sound pivots")).expect("no zero pivot");
@@ -97,6 +99,32 @@ fn agrees(a: &Csr<f64>, symbolic: &Ilut<f64>, everywhere: bool) {
 }
 
 proptest! {
+    #[test]
+    fn mended_factors_are_those_of_a_matrix_that_differs_in_its_diagonal_alone(a in square(false)) {
+        let symbolic = Ilut::new(&a, COMPLETE).expect("square");
+        let made = symbolic.mended(a.values()).expect("ilut has a rule").expect("finite");
+        if let Ok(plain) = symbolic.numeric(a.values()) {
+            prop_assert_eq!(&made, &plain);
+        }
+        prop_assert_eq!(&symbolic.usable(a.values()).expect("finite"), &made);
+        let made = symbolic.triangles(made).expect("no zero pivot");
+        let (l, u) = (made.lower.csr(), made.upper.as_ref().expect("two factors").csr());
+        let n = a.nrows();
+        // As in `agrees`, off the diagonal.
+        let bound = 2.0 * (n + 3) as f64 * f64::EPSILON;
+        for i in 0..n {
+            for j in 0..n {
+                let term = |k: usize| if i == k { 1.0 } else { l.get(i, k).unwrap_or(0.0) } * u.get(k, j).unwrap_or(0.0);
+                let (sum, size) = (0..n).map(term).fold((0.0, 0.0f64), |(sum, size), t| (sum + t, size + t.abs()));
+                let apart = (sum - a.get(i, j).unwrap_or(0.0)).abs();
+                let largest = a.row(i).1.iter().fold(0.0f64, |most, v| most.max(v.abs()));
+                let stand_in = 0.01 * if largest > 0.0 { largest } else { 1.0 };
+                let is_replaced = i == j && u.get(i, i).is_some_and(|pivot| pivot.abs() == stand_in);
+                prop_assert!(apart <= bound * size || is_replaced, "({}, {}): {} of {}", i, j, sum, size);
+            }
+        }
+    }
+
     #[test]
     fn the_pattern_is_that_of_a_dense_one(a in square(true), options in options()) {
         let symbolic = Ilut::new(&a, options).expect("square");
@@ -120,7 +148,7 @@ proptest! {
             scaled.values_mut()[range].iter_mut().for_each(|v| *v *= 2f64.powi(exponents[i]));
         }
         let (one, other) = (Ilut::new(&a, options).expect("square"), Ilut::new(&scaled, options).expect("square"));
-        // Stand-ins have the scale of the row as well.
+        // Replacements have the scale of the row as well.
         prop_assert_eq!((one.lower(), one.upper()), (other.lower(), other.upper()));
     }
 
@@ -131,7 +159,7 @@ proptest! {
         let aq = q.permute_columns(&a).expect("square");
         prop_assert_eq!(symbolic.given().row_ptr(), aq.row_ptr());
         prop_assert_eq!(symbolic.given().col_idx(), aq.col_idx());
-        // Zero or tiny pivots remain only where the matrix is singular, or nearly.
+        // Zero or tiny pivots remain only if the matrix is singular or nearly so.
         let Ok(values) = symbolic.numeric(aq.values()) else { return Ok(()) };
         agrees(&aq, &symbolic, true);
         let upper = symbolic.upper().expect("two factors");
@@ -158,7 +186,7 @@ fn new_values_keep_the_pattern() {
     let (one, two) = (symbolic.numeric(a.values()).expect("dominant"), symbolic.numeric(&doubled).expect("dominant"));
     assert_eq!(one.lower, two.lower);
     assert!(one.upper.iter().zip(&two.upper).all(|(one, two)| 2.0 * one == *two));
-    // More is kept with a lower threshold, up to the limit by rows.
+    // A lower threshold keeps more, up to the limit per row.
     let nnz = |drop, fill| Ilut::new(&a, IlutOptions { drop, fill, pivot: 0.0 }).expect("square").nnz();
     assert!(nnz(1e-1, 10.0) < nnz(1e-2, 10.0) && nnz(1e-2, 10.0) < nnz(1e-4, 10.0));
     assert!(nnz(0.0, 2.0) <= 2 * a.nnz() + 3 * a.nrows());
@@ -168,7 +196,7 @@ fn new_values_keep_the_pattern() {
 
 #[test]
 fn zero_pivots_are_left_to_the_numeric_phase_and_column_pivots_mend_them() {
-    // A saddle point without a stored diagonal entry in its last rows: fill makes their pivots.
+    // A saddle point without stored diagonal entries in its last rows. Fill makes their pivots.
     let saddle =
         Csr::from_triplets(4, 4, [(0, 0, 2.0), (1, 1, 3.0), (0, 2, 1.0), (2, 0, 1.0), (1, 3, 1.0), (3, 1, 1.0)])
             .expect("inside");
@@ -177,11 +205,14 @@ fn zero_pivots_are_left_to_the_numeric_phase_and_column_pivots_mend_them() {
     // No fill reaches the diagonal here.
     let cycle = Csr::from_triplets(3, 3, [(0, 1, 1.0), (1, 2, 2.0), (2, 0, 4.0)]).expect("inside");
     assert!(matches!(Ilut::factor(&cycle).err(), Some(Error::ZeroPivot { row: 0 })));
+    // A hundredth of the row replaces the zero pivot, and the last row's pivot then consists of fill.
+    let made = Ilut::symbolic(&cycle).expect("square").mended(cycle.values()).expect("a rule").expect("finite");
+    assert_eq!((made.lower, made.upper), (vec![400.0, -20_000.0], vec![0.01, 1.0, 0.02, 2.0, 40_000.0]));
     let (q, ilut) = Ilut::pivoted(&cycle, IlutOptions::default()).expect("square");
     assert_eq!(q.perm(), [1, 2, 0]);
     let made = ilut.numeric(q.permute_columns(&cycle).expect("square").values()).expect("pivots");
     assert_eq!((made.lower, made.upper), (vec![], vec![1.0, 2.0, 4.0]));
-    // An empty row, NaN, and values that overflow: the first phase goes on, the second one says where.
+    // An empty row, NaN, and values that overflow: the first phase continues, and the second reports the row.
     let empty = Csr::from_triplets(2, 2, [(0, 0, 1.0)]).expect("inside");
     let nan = Csr::from_triplets(2, 2, [(0, 0, 1.0), (1, 0, f64::NAN), (1, 1, 1.0)]).expect("inside");
     let huge =

@@ -1,5 +1,6 @@
-//! The order of execution: a permutation in which every dependency comes earlier, slices that hold every entry once, segments that hold
-//! every slice once; solved slice by slice as the kernels do, it has the bits of the serial solve. One drawing.
+//! The order of execution is a permutation in which every dependency comes earlier. Slices have every entry once, and
+//! segments have every slice once. Solved slice by slice as in the kernels, it has the bits of the serial solve. There
+//! is one drawing.
 
 use std::sync::Arc;
 
@@ -27,7 +28,8 @@ fn plan(a: &Csr<f64>, triangle: Triangle, diagonal: Diagonal, systems: Systems) 
     Levelset::analyze(Arc::new(t), systems).expect("any triangle has levels")
 }
 
-/// The schedule walked as the kernels walk it: x by position, entries by place, those of a row's own chain by its link.
+/// Walks through the schedule as the kernels do: x by position, entries by place, those of a row's own chain by its
+/// link.
 fn solve_by_slices(plan: &Levelset<f64>, system: System, b: &[f64]) -> Vec<f64> {
     let schedule = plan.schedule(system).expect("analysed");
     let index = schedule.index(&plan.rows().view(system).expect("analysed"));
@@ -61,7 +63,7 @@ fn solve_by_slices(plan: &Levelset<f64>, system: System, b: &[f64]) -> Vec<f64> 
     x
 }
 
-/// T^T as a triangle of its own.
+/// T^T as a separate triangle.
 fn transposed(t: &Triangular<f64>) -> Triangular<f64> {
     Triangular::new(t.csr().transpose(), t.triangle().transposed(), t.diagonal()).expect("a triangle")
 }
@@ -171,7 +173,7 @@ fn shapes_at_the_edges() {
     check_all(&matrix(300, diagonal(300).chain((1..300).flat_map(|i| [(i, i - 1, 0.5), (i - 1, i, -0.5)]))));
     check_all(&matrix(300, diagonal(300).chain((1..300).flat_map(|i| [(i, 0, 0.5), (0, i, -0.5)]))));
     check_all(&matrix(300, diagonal(300).chain((0..299).flat_map(|i| [(299, i, 0.5), (i, 299, -0.5)]))));
-    // Lengths on both sides of the longest row of one lane, in one level.
+    // Lengths just below and above the longest row of one lane, in one level.
     let lengths = (100..170).flat_map(|i| (0..i - 100 + 5).map(move |j| (i, j, 1.0 / (1 + i + j) as f64)));
     check_all(&matrix(170, diagonal(170).chain(lengths)));
     check_all(&generate::csr("poisson3d:9x8x7").expect("a known generator"));
@@ -228,11 +230,11 @@ fn chains_are_no_longer_than_pays() {
         let schedule = plan.schedule(System::Plain).expect("analysed");
         schedule.slices().iter().map(|&slice| Slice::of(slice).links + 1).max()
     };
-    // A wave passes through a grid: with chains of a whole line everything behind waits for their ends.
+    // A wave passes through a grid. With chains of a whole line, everything behind would wait for their ends.
     assert_eq!(longest("elasticity2d:100x100"), Some(8));
     assert_eq!(longest("poisson3d:30x30x30"), Some(8));
     assert_eq!(longest("system3d:20,b=3"), Some(1));
-    // Nothing passes by a band.
+    // Nothing passes a band.
     assert_eq!(longest("banded:n=3000,d=33"), Some(32));
 }
 

@@ -1,4 +1,4 @@
-//! Who computes incomplete factors sooner, the host or a device whose rows wait for each other.
+//! Whether the host or a device whose rows wait for each other computes incomplete factors sooner.
 
 use spandrel_formats::{Csr, Profile, generate};
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Numeric, Ssor};
@@ -11,7 +11,7 @@ fn of<F: Factor<Value = f64>>(spec: &str) -> Numeric {
 #[test]
 fn a_line_is_the_hosts_and_a_cube_the_devices() {
     let line = of::<Ic0<f64>>("poisson1d:10000");
-    // Every row waits for the one before it, of which it takes one term, with 4 of 32 lanes.
+    // Every row waits for the previous one, of which it takes one term, with 4 of 32 lanes.
     let device = Profile::invented(&[]).factoring.unwrap();
     assert_eq!((line.device * 1000.0).round(), 10_000.0 * device.hop + 9998.0 * device.shared_term * 8.0);
     assert!(line.is_sooner_on_host(), "{line:?}");

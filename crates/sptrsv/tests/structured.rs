@@ -1,11 +1,11 @@
-//! The structured plan on the host: the grid it takes, what it stores, what it refuses.
+//! The structured plan on the host: the grids that it takes, its storage, and its refusals.
 
 use std::sync::Arc;
 
 use spandrel_formats::{Csr, Triplets};
 use spandrel_sptrsv::{Diagonal, Error, Plan, Stages, Structured, Sweep, System, Systems, Triangle, Triangular, split};
 
-/// A box of radius 1 on X x Y x Z points, with the axes at distance 2 where `far`.
+/// A box of radius 1 on X x Y x Z points. If `far` is set, the axes have the distance 2.
 fn stencil([nx, ny, nz]: [usize; 3], far: bool) -> Csr<f64> {
     let n = nx * ny * nz;
     let mut triplets = Triplets::new(n, n).expect("small");

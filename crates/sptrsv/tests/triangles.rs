@@ -1,10 +1,11 @@
-//! Triangles, levels and the serial solve: properties over random matrices, each error with its row, one drawing.
+//! Triangles, levels and the serial solve: properties of random matrices, each error with its row, and a drawing.
 
 use proptest::prelude::*;
 use spandrel_formats::{Csr, Real, Triplets, generate};
 use spandrel_sptrsv::{Diagonal, Error, Levels, Triangle, Triangular, serial, split};
 
-/// Doubled precision: an unevaluated sum of two f64 (Dekker 1971, A floating-point technique for extending the precision).
+/// Doubled precision: an unevaluated sum of two f64 (Dekker 1971, A floating-point technique for extending the
+/// precision).
 #[derive(Clone, Copy)]
 struct Doubled(f64, f64);
 
@@ -69,7 +70,7 @@ fn within_bound<T: Real>(t: &Triangular<T>, b: &[T], x: &[T]) -> Result<(), Test
         }
         let ku = (cols.len() + 2) as f64 * T::UNIT_ROUNDOFF;
         let gamma = ku / (1.0 - ku);
-        // The scale itself is summed in f64: one more gamma of f64 on top covers it.
+        // The bound is itself summed in f64, and one more gamma of f64 covers that.
         let bound = gamma * scale * (1.0 + (cols.len() + 2) as f64 * f64::UNIT_ROUNDOFF);
         prop_assert!(residual.value().abs() <= bound, "row {i}: {:e} > {bound:e}", residual.value());
     }
@@ -140,7 +141,8 @@ proptest! {
 
 #[test]
 fn terms_are_taken_towards_the_diagonal() {
-    // 2^60 and -2^60 cancel; the 1 of the neighbour survives only if it comes last, and is lost if it comes in between or first.
+    // 2^60 and -2^60 cancel; the 1 of the neighbour survives only if it comes last, and is lost if it comes in between
+    // or first.
     let big = (1u64 << 60) as f64;
     let lower =
         matrix(4, &[(0, 0, 1.0), (1, 1, 1.0), (2, 2, 1.0), (3, 0, big), (3, 1, -big), (3, 2, 1.0), (3, 3, 1.0)]);
@@ -220,7 +222,7 @@ fn empty_matrix() {
     serial::solve(&t, &[], &mut []).expect("nothing to solve");
 }
 
-/// Every row of the triangle with the level it is solved in.
+/// Every row of the triangle with its level.
 fn drawing(a: &Csr<f64>, triangle: Triangle) -> String {
     let levels = Levels::of(a, triangle).expect("square");
     let mut text = format!("{triangle}: {} levels\n", levels.count());

@@ -1,10 +1,10 @@
-//! What becomes of rows and columns along one axis.
+//! How rows and columns are coarsened along one axis.
 
 use std::ops::Range;
 
 use super::Place;
 
-/// Which side of a matrix goes to the coarse grid.
+/// The sides of a matrix that go to the coarse grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Neither.
@@ -17,7 +17,7 @@ pub(super) enum Mode {
     Columns,
 }
 
-/// An axis: fine points 0..fine, coarse point k at 2 k + 1.
+/// An axis with fine points 0..fine; coarse point k is at 2 k + 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub(super) mode: Mode,
@@ -25,24 +25,24 @@ pub(super) struct Axis {
     pub(super) coarse: usize,
 }
 
-/// A term of a sum: a place of the result, one of a child, and its weight.
+/// A term of a sum: a place of the result, a place of a child, and the weight.
 pub(super) type Term = (u32, u32, f64);
 
-/// What a row is summed from along an axis.
+/// The sums that make a row, along one axis.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// Of the result, ascending.
+    /// Places of the result, ascending.
     pub(super) places: Vec<Place>,
-    /// Of each child.
+    /// Terms of each child.
     pub(super) terms: Vec<Vec<Term>>,
 }
 
 impl Axis {
-    /// Rows of the result.
+    /// Number of rows of the result.
     pub(super) fn rows(&self) -> usize {
         if self.halves_rows() { self.coarse } else { self.fine }
     }
-    /// Columns of the result.
+    /// Number of columns of the result.
     pub(super) fn cols(&self) -> usize {
         if matches!(self.mode, Mode::Both | Mode::Columns) { self.coarse } else { self.fine }
     }
@@ -50,15 +50,15 @@ impl Axis {
         matches!(self.mode, Mode::Both | Mode::Rows)
     }
 
-    /// Kinds of rows, which take turns along the axis: the points between coarse ones, and those at them.
+    /// Number of classes of rows, which alternate along the axis: points between coarse points, and coarse points.
     pub(super) fn classes(&self) -> usize {
         if self.mode == Mode::Columns { 2 } else { 1 }
     }
-    /// The fine point at a row.
+    /// The fine point of a row.
     pub(super) fn centre(&self, row: usize) -> usize {
         if self.halves_rows() { 2 * row + 1 } else { row }
     }
-    /// The column that places of a row are counted from.
+    /// The column from which the places of a row are counted.
     pub(super) fn base(&self, row: usize) -> usize {
         match self.mode {
             Mode::Keep | Mode::Both => row,
@@ -66,18 +66,20 @@ impl Axis {
             Mode::Columns => row / 2,
         }
     }
-    /// Rows of A that a row is summed from: how far from its centre, with weights. The last may lie past the end.
+    /// The rows of A that are summed to a row: their differences from its centre, with weights. The last one may lie
+    /// past the end.
     pub(super) fn children(&self) -> &'static [(i32, f64)] {
         if self.halves_rows() { &[(-1, 0.5), (0, 1.0), (1, 0.5)] } else { &[(0, 1.0)] }
     }
-    /// Fine points that rows of a range are summed from, past the end left out.
+    /// The fine points that are summed to a range of rows, without those past the end.
     pub(super) fn span(&self, rows: &Range<usize>) -> Range<usize> {
         if self.halves_rows() { 2 * rows.start..(2 * rows.end + 1).min(self.fine) } else { rows.clone() }
     }
 
-    /// The columns, counted from the base, that the entry at `e` from the centre goes to in rows of a class.
+    /// The columns, counted from the base, to which the entry at difference `e` from the centre goes, in rows of a
+    /// class.
     fn targets(&self, class: usize, e: i32) -> [Option<(i32, f64)>; 2] {
-        // Coarse points by twice their distance from the base's.
+        // Coarse points, as twice their distance from the base.
         let from = match self.mode {
             Mode::Keep | Mode::Rows => return [Some((e, 1.0)), None],
             Mode::Both => e,
@@ -89,7 +91,7 @@ impl Axis {
         }
     }
 
-    /// What rows of a class are summed from, `axis` being the number of this one.
+    /// The sums that make rows of a class. `axis` is the number of this axis.
     pub(super) fn table(&self, axis: usize, class: usize, places: &[Place]) -> Table {
         let mut found = Vec::new();
         for (child, &(c, weight)) in self.children().iter().enumerate() {
@@ -109,7 +111,7 @@ impl Axis {
             let to = outs.partition_point(|place| place.key() < target.key());
             terms[child].push((to as u32, from, weight));
         }
-        // A place's terms one after another, while its line is in the first-level cache.
+        // Sort so that the terms of one place follow each other while its line is in first-level cache.
         terms.iter_mut().for_each(|terms| terms.sort_by_key(|term| term.0));
         Table { places: outs, terms }
     }

@@ -1,4 +1,4 @@
-//! Products of the stencil with the interpolations of the axes, line by line.
+//! Products of the stencil matrix with the interpolations of the axes, line by line.
 
 use std::ops::Range;
 
@@ -12,55 +12,56 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::padding::zeroed;
 use crate::{Csr, Error, Real, Result};
 
-/// Points of a line that are taken at once at most.
+/// Maximum number of points of a line that are processed at once.
 const SEGMENT: usize = 4096;
-/// Segments of a task. The first of them lacks what the ones before had summed along z: one line of 2 x 16 again.
+/// Number of segments per task. The first segment of a task lacks the sums along z of the ones before it and repeats
+/// one line of 2 x 16.
 const TASK: usize = 16;
 
-/// What is summed to what.
+/// A product: the axes, the matrix and the tables of sums.
 pub(super) struct Gather<'a, T> {
     axes: [Axis; 3],
     loader: Loader<'a, T>,
     tables: Tables,
 }
 
-/// What goes to which place, axis after axis: by the class along z, then that along y, then that along x.
+/// The tables that say which places are summed to which: by the class along z, then along y, then along x.
 pub(super) struct Tables {
     z: Vec<Table>,
     y: Vec<Table>,
     x: Vec<Table>,
 }
 
-/// Points `xs` of the line of the result at `y`, `z`.
+/// The points `xs` of the line of the result at `y`, `z`.
 struct Segment {
     xs: Range<usize>,
     y: usize,
     z: usize,
 }
 
-/// An entry of a row: difference along the line, what its column adds to the base's, which place.
+/// An entry of a row: difference along the line, difference of its column from the base's, number of its place.
 type Entry = (i32, Ordinal, u32);
 
-/// The places of a segment's rows inside the grid.
+/// The places of a segment's rows that lie inside the grid.
 #[derive(Default)]
 struct Rows {
-    /// For each class along x, and unknown.
+    /// For each class along x, and each unknown.
     lists: Vec<Vec<Entry>>,
     before: i64,
     after: i64,
 }
 
-/// Lines at work.
+/// Work space: the lines that are being summed.
 struct Work<T> {
     near: Near,
     rows: Rows,
-    /// A line as it is loaded.
+    /// A line as it was loaded.
     loaded: Vec<T>,
-    /// Lines summed along z, by y modulo 3, and which they are: first x, y, row along z.
+    /// Lines summed along z, by y modulo 3, each with its identity: first x, y, row along z.
     ring: [(Option<[usize; 3]>, Vec<T>); 3],
-    /// Summed along y too.
+    /// A line summed along z and y.
     plane: Vec<T>,
-    /// And along x, for each class.
+    /// A line summed along all axes, for each class.
     done: Vec<Vec<T>>,
 }
 
@@ -78,7 +79,7 @@ impl Tables {
         Self { z, y, x }
     }
 
-    /// The places of rows of each kind.
+    /// The places of each kind of row.
     pub(super) fn places(&self) -> impl ExactSizeIterator<Item = &[Place]> {
         self.x.iter().map(|table| &table.places[..])
     }
@@ -89,12 +90,12 @@ impl<'a, T: Real> Gather<'a, T> {
         Self { tables: Tables::new(&axes, &loader.places), axes, loader }
     }
 
-    /// Which of the last tables.
+    /// Index into the last tables.
     fn at(&self, [x, y, z]: [usize; 3]) -> usize {
         (z * self.axes[1].classes() + y) * self.axes[0].classes() + x
     }
 
-    /// The product, its rows divided.
+    /// Computes the product, with its rows divided if `divisors` is given.
     pub(super) fn run(&self, divisors: Option<&[T]>) -> Result<Csr<T>> {
         let b = self.loader.unknowns();
         let [nx, ny, nz] = self.axes.map(|axis| axis.rows());
@@ -156,18 +157,18 @@ impl<'a, T: Real> Gather<'a, T> {
         }
     }
 
-    /// Points that a line has room for while at work, one past the end among them.
+    /// Length of a line in the work space, with one place past the end.
     fn len(&self) -> usize {
         padded(2 * self.axes[0].rows().min(SEGMENT) + 1)
     }
 
-    /// The sums of a segment's rows: in `done`, or in what came before where x is not halved.
+    /// Sums a segment's rows: into `done`, or into the earlier lines if x is not halved.
     fn sum(&self, segment: &Segment, work: &mut Work<T>) -> Result<()> {
         let [x, y, z] = &self.axes;
         let Work { near, loaded, ring, plane, done, .. } = work;
         let (xs, len) = (x.span(&segment.xs), self.len());
         let class_z = segment.z % z.classes();
-        // Past the end there are only zeros.
+        // Past the end there are only zeros, so such lines are skipped.
         let inside = |axis: &Axis, row: usize, by: i32| {
             Some((axis.centre(row) as i64 + i64::from(by)) as usize).filter(|&at| at < axis.fine)
         };
@@ -213,7 +214,7 @@ impl<'a, T: Real> Gather<'a, T> {
         for (class, sums) in done.iter_mut().enumerate() {
             let table = &self.tables.x[class_y * x.classes() + class];
             let room = padded(x.rows().min(SEGMENT));
-            // The first row of the class, which are as many as fit; segments begin with an even row.
+            // The first row of the class, and the number of its rows that fit. Segments begin with an even row.
             let count = (segment.xs.len() - class.min(segment.xs.len())).div_ceil(x.classes());
             let first = x.centre(segment.xs.start + class) - xs.start;
             let sums = &mut sums[..table.places.len() * room];
@@ -257,7 +258,8 @@ impl<'a, T: Real> Gather<'a, T> {
         }
     }
 
-    /// Calls `each` with point, unknown and places of each row: all of them, or near the ends of the line those that are inside.
+    /// Calls `each` with point, unknown and places of each row: all places, or only those inside near the ends of the
+    /// line.
     fn each_row(&self, segment: &Segment, rows: &Rows, mut each: impl FnMut(usize, usize, &[Entry])) {
         let (axis, b) = (&self.axes[0], self.loader.unknowns());
         let n = axis.cols() as i64;
@@ -277,7 +279,7 @@ impl<'a, T: Real> Gather<'a, T> {
         }
     }
 
-    /// Entries of a segment's rows.
+    /// Number of entries of a segment's rows.
     fn length(&self, segment: &Segment, rows: &mut Rows) -> usize {
         self.list(segment, rows);
         let mut length = 0;
@@ -285,7 +287,7 @@ impl<'a, T: Real> Gather<'a, T> {
         length
     }
 
-    /// Writes a segment's rows, whose sums are made.
+    /// Writes a segment's rows, whose sums are complete.
     fn write(&self, segment: &Segment, work: &mut Work<T>, divisors: Option<&[T]>, out: &mut Out<'_, T>) {
         self.list(segment, &mut work.rows);
         let ([x, y, z], b) = (&self.axes, self.loader.unknowns());
@@ -312,19 +314,19 @@ impl<'a, T: Real> Gather<'a, T> {
     }
 }
 
-/// Rows of a task to be written one after the other.
+/// The rows of a task, written one after the other.
 struct Out<'o, T> {
     ends: &'o mut [Offset],
     cols: &'o mut [Ordinal],
     values: &'o mut [T],
-    /// Entries before the task's.
+    /// Number of entries before those of the task.
     begin: usize,
     row: usize,
     at: usize,
 }
 
 impl<T> Out<'_, T> {
-    /// Places for a row of so many entries.
+    /// Returns the places for a row of `entries` entries.
     fn next(&mut self, entries: usize) -> (&mut [Ordinal], &mut [T]) {
         let places = self.at..self.at + entries;
         self.at = places.end;
@@ -345,7 +347,7 @@ fn add<T: Real>(terms: &[Term], lines: &[T], sums: &mut [T], len: usize) {
     }
 }
 
-/// A length at least so long whose multiples fall on different lines of a cache.
+/// A length of at least `len` whose multiples fall on different lines of a cache.
 fn padded(len: usize) -> usize {
     (len.div_ceil(8) | 1) * 8
 }

@@ -1,13 +1,13 @@
-//! P itself, for those who want to look at it; and what stands in its place where operators are given, injection.
+//! The interpolation P as a matrix, and injection, which replaces it if operators are given.
 
 use super::Coarsening;
 use crate::{Csr, Error, Ordinal, Real, Result};
 
-/// No coarse point.
+/// Marks a fine point that is no coarse point.
 const NONE: Ordinal = Ordinal::MAX;
 
 impl Coarsening {
-    /// P, a row for each fine point and unknown.
+    /// Makes P, with one row per fine point and unknown.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::OutOfMemory`].
@@ -43,14 +43,15 @@ impl Coarsening {
     }
 }
 
-/// Injection: the points 0, 2, 4, ... of every axis of a grid of even extents remain, and P has each of their values there alone.
+/// Injection: the points 0, 2, 4, ... of every axis remain, for a grid of even extents. P has their values at those
+/// points only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Injection {
     fine: [usize; 3],
 }
 
 impl Injection {
-    /// From a grid of so many points.
+    /// Makes the injection from a grid with these extents.
     ///
     /// # Errors
     /// [`Error::Shape`] for an odd extent.
@@ -64,19 +65,19 @@ impl Injection {
     fn coarse(&self) -> [usize; 3] {
         self.fine.map(|extent| extent / 2)
     }
-    /// The fine point that a coarse one is.
+    /// The fine point of a coarse point.
     fn fine_of(&self, point: usize) -> usize {
         let ([cx, cy, _], [nx, ny, _]) = (self.coarse(), self.fine);
         2 * (point % cx + nx * (point / cx % cy + ny * (point / cx / cy)))
     }
-    /// The coarse point that a fine one is.
+    /// The coarse point of a fine point.
     fn coarse_of(&self, point: usize) -> Ordinal {
         let ([cx, cy, _], [nx, ny, _]) = (self.coarse(), self.fine);
         let [x, y, z] = [point % nx, point / nx % ny, point / nx / ny];
         if (x | y | z).is_multiple_of(2) { (x / 2 + cx * (y / 2 + cy * (z / 2))) as Ordinal } else { NONE }
     }
 
-    /// P, a row for each fine point.
+    /// Makes P, with one row per fine point.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::OutOfMemory`].
@@ -89,10 +90,11 @@ impl Injection {
         Csr::from_rows(n, coarse, |i| usize::from(self.coarse_of(i) != NONE), fill)
     }
 
-    /// P^T L with its rows divided by `divisors`, L the entries of any matrix below the diagonal.
+    /// Computes P^T L with its rows divided by `divisors`, where L holds the entries of any matrix below the diagonal.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless the matrix has a row for each fine point, and `divisors` one for each coarse point; [`Error::OutOfMemory`].
+    /// [`Error::Shape`] unless the matrix has one row per fine point and `divisors` one element per coarse point;
+    /// [`Error::OutOfMemory`].
     pub fn restricted_lower<T: Real>(&self, a: &Csr<T>, divisors: &[T]) -> Result<Csr<T>> {
         let coarse = self.coarse().iter().product();
         self.check(a, divisors, coarse)?;
@@ -109,10 +111,10 @@ impl Injection {
         Csr::from_rows(coarse, a.ncols(), |i| kept(i).0.len(), fill)
     }
 
-    /// U P with its rows divided by `divisors`, U the entries of any matrix above the diagonal.
+    /// Computes U P with its rows divided by `divisors`, where U holds the entries of any matrix above the diagonal.
     ///
     /// # Errors
-    /// As [`Injection::restricted_lower`], with a divisor for each fine point.
+    /// As [`Injection::restricted_lower`], with one divisor per fine point.
     pub fn prolonged_upper<T: Real>(&self, a: &Csr<T>, divisors: &[T]) -> Result<Csr<T>> {
         self.check(a, divisors, a.nrows())?;
         let kept = |i: usize| {

@@ -1,4 +1,4 @@
-//! Rows of a matrix, places of its stencil apart from each other.
+//! Loads rows of a matrix, with the places of its stencil separated from each other.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use crate::grid::holds;
 use crate::index::Ordinal;
 use crate::{Csr, Error, Real, Result};
 
-/// The number of a place that the stencil has not, and of one that the part has not.
+/// Marks a place that the stencil lacks, and one that the part lacks.
 const ABSENT: u32 = u32::MAX;
 const OTHER_PART: u32 = u32::MAX - 1;
-/// Samples of a task.
+/// Number of samples per task.
 const SAMPLES: usize = 1024;
 
 /// A part of a matrix with its stencil.
@@ -20,21 +20,21 @@ pub(super) struct Loader<'a, T> {
     a: &'a Csr<T>,
     size: [usize; 3],
     unknowns: usize,
-    /// Of the part.
+    /// Places of the part.
     pub(super) places: Vec<Place>,
-    /// Neighbouring points, ascending, each with the number of its place for each pair of unknowns.
+    /// Neighbouring points, ascending; each with the number of its place for each pair of unknowns.
     points: Vec<([i32; 3], Vec<u32>)>,
 }
 
-/// The neighbours on lines inside the grid of a line of points.
+/// The neighbours of one line of points that lie on lines inside the grid.
 #[derive(Default)]
 pub(super) struct Near {
-    /// Ascending: difference along the line, difference of points, which one.
+    /// Ascending: difference along the line, difference of points, index of the neighbour.
     inside: Vec<(i32, i64, usize)>,
-    /// For one unknown: differences as columns add them, and places.
+    /// For one unknown: differences of columns, and places.
     shifts: Vec<Ordinal>,
     places: Vec<u32>,
-    /// Those of the part.
+    /// The neighbours that belong to the part.
     kept: Range<usize>,
     before: usize,
     after: usize,
@@ -87,7 +87,8 @@ impl<'a, T: Real> Loader<'a, T> {
         near.kept = first..near.places.iter().rposition(|&place| place < OTHER_PART).map_or(first, |last| last + 1);
     }
 
-    /// Calls `each(place of the part, value)` for the entries of a row of the line that `near` is at, `x` being its point's.
+    /// Calls `each(place of the part, value)` for the entries of a row on the line of `near`. `x` is the coordinate of
+    /// the row's point.
     fn entries(&self, near: &Near, row: usize, x: usize, mut each: impl FnMut(usize, T)) -> Result<()> {
         let (b, nx) = (self.unknowns, self.size[0] as i64);
         let point = row / b;
@@ -113,7 +114,7 @@ impl<'a, T: Real> Loader<'a, T> {
         Ok(())
     }
 
-    /// Fills `lines`, one of `len` points for each place, from the points `xs` of the line at y, z; zeros behind them.
+    /// Fills `lines`, one of `len` points per place, from the points `xs` of the line at y, z; zeros follow them.
     pub(super) fn load(
         &self,
         [y, z]: [usize; 2],
@@ -135,7 +136,7 @@ impl<'a, T: Real> Loader<'a, T> {
                     && cols.iter().zip(&near.shifts).fold(0, |any, (col, by)| any | col.wrapping_sub(*by) ^ row as u32)
                         == 0;
                 if is_whole {
-                    // Places of a part follow one another.
+                    // The places of a part follow one another.
                     for (&place, &value) in near.places[near.kept.clone()].iter().zip(&values[near.kept.clone()]) {
                         lines[place as usize * len + at] = value;
                     }
@@ -152,7 +153,7 @@ impl<'a, T: Real> Loader<'a, T> {
     /// See [`Stencil::moments`].
     pub(super) fn moments(&self, samples: usize) -> Result<Moments> {
         let (n, [nx, ny, _]) = (self.a.nrows(), self.size);
-        // Odd, so that rows of every place in a line of 2^k points come.
+        // An odd step, so that rows of every place in a line of 2^k points occur.
         let step = (n / samples.max(1)) | 1;
         let count = n.div_ceil(step);
         let sum = |task: usize| {

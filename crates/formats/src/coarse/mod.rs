@@ -1,16 +1,16 @@
-//! Matrices between a grid and the next coarser one, of a matrix A that is a stencil on the grid: P^T A P, and what a cycle with Gauss-Seidel
-//! steps takes instead of A, D_c^-1 P^T L and D^-1 U P.
+//! Products of a stencil matrix A with the interpolation P to the next coarser grid: P^T A P, and the products that a
+//! cycle with Gauss-Seidel steps uses instead of A, D_c^-1 P^T L and D^-1 U P.
 //!
-//! A [`Coarsening`] halves some axes: of n points 1, 3, 5, ... remain, n / 2 of them, and P interpolates between them linearly, values outside
-//! the grid counting as zero. P is the product of such interpolations along one axis each, so that a product with it is formed an axis at a
-//! time, z first: with 27 points about four additions for each entry of A, where the sum over both ends of an entry has eleven.
-//! Weights are 1 and 1/2, so that additions alone round.
+//! A [`Coarsening`] halves some axes: of n points, 1, 3, 5, ... remain, n / 2 of them. P interpolates linearly between
+//! them, and values outside the grid count as zero. P is the product of such interpolations along one axis each, so a
+//! product with it is computed one axis at a time, z first. With 27 points this takes about four additions per entry of
+//! A; a sum over both ends of an entry takes eleven. The weights are 1 and 1/2, so only additions round.
 //!
-//! Layout while at work: a line of points at a time, a stencil's place after the other and each along the line, so that an axis is halved by
-//! additions of whole lines; absent entries are zeros there. Rows of a result hold every place of its stencil inside the grid, also where a sum
-//! has no term (at masked rows of A, and at the end of an axis of even extent).
-//! Order: of the children along an axis by coordinate, of their entries by place; the same for any number of threads.
-//! Cost: one and a half readings of A where z is halved, else one; a few lines of memory for each thread beside the result.
+//! Working layout: one line of points at a time, with one stencil place after the other, each along the line. So an
+//! axis is halved by additions of whole lines; absent entries are zeros there. Rows of a result hold every place of its
+//! stencil inside the grid, even if a sum has no term (at masked rows of A, and at the end of an axis of even extent).
+//! Order: the children along an axis by coordinate, and their entries by place; the same for any number of threads.
+//! Cost: A is read one and a half times if z is halved, otherwise once. Memory: the result and a few lines per thread.
 //! References: Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 7.7.4 (Galerkin operators as stencils).
 
 mod axis;
@@ -26,7 +26,8 @@ use axis::{Axis, Mode};
 use gather::{Gather, Tables};
 use load::Loader;
 
-/// A place of a stencil: the entry of unknown `row` of a point in the column of unknown `col` of the point at `d`.
+/// A place of a stencil: the entry of unknown `row` of a point in the column of unknown `col` of the point at
+/// difference `d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     d: [i32; 3],
@@ -35,14 +36,14 @@ struct Place {
 }
 
 impl Place {
-    /// A row's entries ascend by this, and rows of a point by unknown.
+    /// The sort key: a row's entries ascend by it, and the rows of a point ascend by unknown.
     fn key(&self) -> (i32, i32, i32, u8, u8) {
         let [dx, dy, dz] = self.d;
         (dz, dy, dx, self.row, self.col)
     }
 }
 
-/// A stencil on a grid of points in natural order: what each row of a matrix holds at most.
+/// A stencil on a grid of points in natural order: the entries that each row of a matrix may hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stencil {
     size: [usize; 3],
@@ -51,13 +52,13 @@ pub struct Stencil {
     places: Vec<Place>,
 }
 
-/// Entries of a matrix.
+/// A part of the entries of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     All,
     /// Below the diagonal.
     Lower,
-    /// Above it.
+    /// Above the diagonal.
     Upper,
 }
 
@@ -74,7 +75,7 @@ impl Part {
 }
 
 impl Stencil {
-    /// That of a grid.
+    /// Makes the stencil of a grid.
     pub fn of(grid: &Grid) -> Self {
         let unknowns = grid.unknowns.max(1);
         let b = unknowns as i32;
@@ -89,34 +90,36 @@ impl Stencil {
         Self { size: grid.points(), unknowns, places }
     }
 
-    /// X, Y, Z of the points.
+    /// Extents of the grid of points.
     pub fn size(&self) -> [usize; 3] {
         self.size
     }
-    /// Unknowns of a point, numbered together.
+    /// Number of unknowns per point, numbered together.
     pub fn unknowns(&self) -> usize {
         self.unknowns
     }
 
-    /// Entries of a point's rows inside the grid.
+    /// Number of entries of a point's rows inside the grid.
     pub fn entries(&self) -> usize {
         self.places.len()
     }
 
-    /// Moments of the matrix, from about `samples` of its rows.
+    /// Computes moments of the matrix from about `samples` of its rows.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] for a matrix of other rows; [`crate::Error::Invalid`] for an entry outside the stencil.
+    /// [`crate::Error::Shape`] for a matrix with another number of rows; [`crate::Error::Invalid`] for an entry outside
+    /// the stencil.
     pub fn moments<T: Real>(&self, a: &Csr<T>, samples: usize) -> Result<Moments> {
         Loader::new(a, self, Part::All)?.moments(samples)
     }
 }
 
-/// Sums over rows of a matrix, those of [`Stencil::moments`].
+/// Sums over rows of a matrix: the result of [`Stencil::moments`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moments {
-    /// -a_ij d_k d_l, d the difference of coordinates: what the operator multiplies the second derivatives of a smooth function by, twice.
-    /// Of several unknowns, entries between an unknown and itself count.
+    /// Sums of -a_ij d_k d_l, where d is the difference of coordinates: twice the factors of the second derivatives
+    /// when the operator is applied to a smooth function. With several unknowns, only entries between an unknown and
+    /// itself count.
     pub second: [[f64; 3]; 3],
     /// a_ii.
     pub diagonal: f64,
@@ -129,7 +132,7 @@ impl Moments {
     }
 }
 
-/// Which axes of a grid are halved.
+/// The axes of a grid that are halved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coarsening {
     fine: [usize; 3],
@@ -138,12 +141,12 @@ pub struct Coarsening {
 }
 
 impl Coarsening {
-    /// Halves axes of a grid of so many points and unknowns at each. An axis of one point stays.
+    /// Halves axes of a grid with these extents and unknowns per point. An axis of one point stays.
     pub fn new(fine: [usize; 3], halved: [bool; 3], unknowns: usize) -> Self {
         Self { fine, halved: std::array::from_fn(|axis| halved[axis] && fine[axis] > 1), unknowns }
     }
 
-    /// X, Y, Z of the points that remain.
+    /// Extents of the grid of the points that remain.
     pub fn coarse(&self) -> [usize; 3] {
         std::array::from_fn(|axis| if self.halved[axis] { self.fine[axis] / 2 } else { self.fine[axis] })
     }
@@ -155,7 +158,7 @@ impl Coarsening {
         Stencil { size: self.coarse(), unknowns: self.unknowns, places }
     }
 
-    /// Entries of P^T L and of U P at most, of a matrix that is the stencil.
+    /// Maximum numbers of entries of P^T L and of U P, for a matrix that fills the stencil.
     pub fn entries(&self, of: &Stencil) -> [usize; 2] {
         [(Mode::Rows, Part::Lower), (Mode::Columns, Part::Upper)].map(|(mode, part)| {
             let (axes, places) = (self.axes(mode), of.places.iter().copied().filter(|place| part.holds(place)));
@@ -166,7 +169,7 @@ impl Coarsening {
         })
     }
 
-    /// P^T A P and its stencil.
+    /// Computes P^T A P and its stencil.
     ///
     /// ```
     /// use spandrel_formats::{Coarsening, Grid, Stencil, generate};
@@ -180,22 +183,22 @@ impl Coarsening {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] for a matrix of other rows; [`crate::Error::Invalid`] for an entry outside the stencil;
-    /// [`crate::Error::TooLarge`], [`crate::Error::OutOfMemory`].
+    /// [`crate::Error::Shape`] for a matrix with another number of rows; [`crate::Error::Invalid`] for an entry outside
+    /// the stencil; [`crate::Error::TooLarge`], [`crate::Error::OutOfMemory`].
     pub fn galerkin<T: Real>(&self, a: &Csr<T>, stencil: &Stencil) -> Result<(Csr<T>, Stencil)> {
         let gather = Gather::new(self.axes(Mode::Both), Loader::new(a, stencil, Part::All)?);
         Ok((gather.run(None)?, self.stencil(stencil)))
     }
 
-    /// P^T L with its rows divided by `divisors`, L the entries below the diagonal.
+    /// Computes P^T L with its rows divided by `divisors`, where L holds the entries below the diagonal.
     ///
     /// # Errors
-    /// Those of [`Coarsening::galerkin`], and [`crate::Error::Shape`] unless there is a divisor for each row.
+    /// Those of [`Coarsening::galerkin`], and [`crate::Error::Shape`] unless there is one divisor per row.
     pub fn restricted_lower<T: Real>(&self, a: &Csr<T>, stencil: &Stencil, divisors: &[T]) -> Result<Csr<T>> {
         Gather::new(self.axes(Mode::Rows), Loader::new(a, stencil, Part::Lower)?).run(Some(divisors))
     }
 
-    /// U P with its rows divided by `divisors`, U the entries above the diagonal.
+    /// Computes U P with its rows divided by `divisors`, where U holds the entries above the diagonal.
     ///
     /// # Errors
     /// Those of [`Coarsening::restricted_lower`].

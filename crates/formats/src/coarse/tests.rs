@@ -1,4 +1,4 @@
-//! Against the products of sparse matrices, entry by entry.
+//! Compares the results with products of sparse matrices, entry by entry.
 
 use super::*;
 use crate::{generate, product};
@@ -18,10 +18,11 @@ fn part(a: &Csr<f64>, part: Part) -> Csr<f64> {
     Csr::from_rows(a.nrows(), a.ncols(), |i| kept(i).count(), fill).unwrap()
 }
 
-/// Entries differ by at most gamma(terms) of the sums of magnitudes, and every entry of the product is there.
+/// Checks that entries differ by at most gamma(terms) of the sums of magnitudes, and that every entry of the product is
+/// there.
 fn near(found: &Csr<f64>, exact: &Csr<f64>, magnitudes: &Csr<f64>, what: &str) {
     assert_eq!((found.nrows(), found.ncols()), (exact.nrows(), exact.ncols()), "{what}");
-    // Of each product the terms are fewer than this.
+    // Each product has fewer terms than this.
     let bound = 1000.0 * f64::EPSILON;
     for i in 0..found.nrows() {
         for &j in exact.row(i).0 {
@@ -43,7 +44,7 @@ fn scaled(mut a: Csr<f64>, divisors: &[f64]) -> Csr<f64> {
     a
 }
 
-/// Values that no order of a sum is exact for.
+/// Changes the values so that every order of summation rounds.
 fn uneven(mut a: Csr<f64>) -> Csr<f64> {
     for (k, v) in a.values_mut().iter_mut().enumerate() {
         *v *= 1.0 + ((k * 7919) % 1013) as f64 / 3000.0;
@@ -70,7 +71,7 @@ fn all_products(a: &Csr<f64>, halved: [bool; 3], what: &str) {
     let up = |a: &Csr<f64>| scaled(product(&part(a, Part::Upper), &p).unwrap(), &fine_by);
     let found = to.prolonged_upper(a, &stencil, &fine_by).unwrap();
     near(&found, &up(a), &up(&abs(a)), &format!("{what} {halved:?} prolonged"));
-    // And the next one, by the stencil that came out.
+    // Coarsens once more, by the resulting stencil.
     let extents = to.coarse();
     if extents.iter().all(|&n| n != 1 || stencil.size().contains(&1)) && extents.iter().any(|&n| n > 1) {
         let next_to = Coarsening::new(extents, [true; 3], stencil.unknowns());
@@ -112,7 +113,7 @@ fn several_unknowns_and_masked_rows() {
             all_products(&uneven(a.clone()), halved, spec);
         }
     }
-    // Some rows hold their diagonal alone.
+    // Some rows hold only their diagonal.
     let whole = generate::csr::<f64>("d3n27:7x8x6").unwrap();
     let masked = |i: usize| i % 5 == 3;
     let fill = |i: usize, cols: &mut [u32], values: &mut [f64]| {

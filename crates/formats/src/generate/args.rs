@@ -1,26 +1,25 @@
-//! The text of a specification taken apart: `name:FIRST,key=value,...`, and its parts read with errors that say what would be
-//! right.
+//! Parses the text of a specification, `name:FIRST,key=value,...`. Errors say what would be right.
 
 use std::str::FromStr;
 
 use crate::nearest::suggestion;
 use crate::{Error, Result};
 
-/// The arguments of one specification. The first may stand without a key.
+/// The arguments of one specification. The first may come without a key.
 pub(super) struct Args<'a> {
     spec: &'a str,
     syntax: &'static str,
     pairs: Vec<(&'static str, &'a str)>,
 }
 
-/// Splits `name:arguments`; `name` alone has no arguments.
+/// Splits `name:arguments`; a bare `name` has no arguments.
 pub(super) fn split(spec: &str) -> (&str, &str) {
     spec.split_once(':').unwrap_or((spec, ""))
 }
 
 impl<'a> Args<'a> {
-    /// Takes `spec` apart. A first argument without a key gets `first`; keys outside `keys` (`seed` is always allowed) are
-    /// refused. Case does not matter in keys.
+    /// Parses `spec`. A first argument without a key gets the key `first`. Keys outside `keys` are refused, except
+    /// `seed`. Case does not matter in keys.
     pub(super) fn new(spec: &'a str, syntax: &'static str, first: &'static str, keys: &[&'static str]) -> Result<Self> {
         let known = || ["seed", first].into_iter().chain(keys.iter().copied());
         let mut args = Self { spec, syntax, pairs: Vec::new() };
@@ -48,7 +47,7 @@ impl<'a> Args<'a> {
         Ok(args)
     }
 
-    /// An error about this specification, with what would be right.
+    /// An error about this specification that says what would be right.
     pub(super) fn wrong(&self, why: impl std::fmt::Display) -> Error {
         Error::Spec { spec: self.spec.to_owned(), why: format!("{why}; write {}", self.syntax) }
     }
@@ -63,7 +62,7 @@ impl<'a> Args<'a> {
             .transpose()
     }
 
-    /// The number of `key`, at least `least`; `default` where it is not given, an error without one.
+    /// The number of `key`, at least `least`. If it is not given, `default`, or an error without a default.
     pub(super) fn count(&self, key: &'static str, least: usize, default: Option<usize>) -> Result<usize> {
         let Some(text) = self.get(key) else {
             return default.ok_or_else(|| self.wrong(format!("{key} is missing")));
@@ -104,7 +103,7 @@ impl<'a> Args<'a> {
         Ok(size)
     }
 
-    /// The number of `key` inside `low..=high`; `default` where it is not given, an error without one.
+    /// The number of `key` inside `low..=high`. If it is not given, `default`, or an error without a default.
     pub(super) fn real(&self, key: &'static str, low: f64, high: f64, default: Option<f64>) -> Result<f64> {
         let number = match (self.parse::<f64>(key, "a number")?, default) {
             (Some(number), _) | (None, Some(number)) => number,
@@ -116,7 +115,7 @@ impl<'a> Args<'a> {
         Ok(number)
     }
 
-    /// Which of `words` the argument `key` names; the first where it is not given.
+    /// The index in `words` of the argument `key`; the first word if it is not given.
     pub(super) fn word(&self, key: &'static str, words: &[&'static str]) -> Result<usize> {
         let Some(text) = self.get(key) else {
             return Ok(0);
@@ -127,7 +126,7 @@ impl<'a> Args<'a> {
             .ok_or_else(|| self.wrong(format!("{key}={text} is none of {}", words.join(", "))))
     }
 
-    /// The seed, [`super::DEFAULT_SEED`] where none is given.
+    /// The seed; [`super::DEFAULT_SEED`] if none is given.
     pub(super) fn seed(&self) -> Result<u64> {
         Ok(self.parse("seed", "a whole number below 2^64")?.unwrap_or(super::DEFAULT_SEED))
     }

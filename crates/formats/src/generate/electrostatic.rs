@@ -1,12 +1,12 @@
 //! `electrostatic`: -div(eps grad u) = 0 by linear finite elements on tetrahedra, the matrix of an unstructured mesh.
 //!
-//! The mesh: points of a box of unit cells, each inner coordinate moved by up to 0.15, every cell cut into Kuhn's six tetrahedra
-//! (the paths from its low to its high corner), whose diagonals agree between cells. A shift of at most 0.15 changes an edge
-//! by less than a sixth in the sum of rows that decides the sign of the volume, so that no tetrahedron turns over.
-//! Materials: relative permittivity 1, and in random balls 2.25, 3.9, 11.7 or 80 (polyethylene, silica, silicon, water).
-//! Boundary: electrodes (Dirichlet, eliminated) below and above, and one inside: the points nearest to the centre, as many
-//! as make the number of unknowns exactly n; natural elsewhere. Unknowns are numbered at random.
-//! Symmetric positive definite; up to 15 entries in a row.
+//! The mesh: points of a box of unit cells, where each inner coordinate is moved by up to 0.15. Every cell is cut into
+//! Kuhn's six tetrahedra (the paths from its low to its high corner), whose diagonals agree between cells. A shift of
+//! at most 0.15 changes an edge by less than a sixth in the sum of rows that decides the sign of the volume, so no
+//! tetrahedron turns over. Materials: relative permittivity 1, and in random balls 2.25, 3.9, 11.7 or 80 (polyethylene,
+//! silica, silicon, water). Boundary: electrodes (Dirichlet, eliminated) below and above, and one inside. The inner one
+//! takes the points nearest to the centre, as many as make the number of unknowns exactly n. Elsewhere the boundary is
+//! natural. Unknowns are numbered at random. Symmetric positive definite; up to 15 entries per row.
 //! Cost: 8 numbers per point (a node's own value and its 7 edges upwards), the jitter, the numbering, the matrix.
 //! Reference: Kuhn, Some combinatorial lemmas in topology, 1960.
 
@@ -20,7 +20,7 @@ const JITTER: f64 = 0.15;
 const BALLS: usize = 24;
 const PERMITTIVITIES: [f64; 4] = [2.25, 3.9, 11.7, 80.0];
 const FIXED: Ordinal = Ordinal::MAX;
-/// The orders in which Kuhn's paths walk the axes.
+/// The orders in which Kuhn's paths follow the axes.
 const PATHS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 type Point = [f64; 3];
@@ -37,7 +37,7 @@ fn dot(a: Point, b: Point) -> f64 {
     a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 }
 
-/// The stiffness of a linear tetrahedron, eps = 1: 4 x 4, symmetric; and its volume.
+/// The stiffness of a linear tetrahedron with eps = 1 (4 x 4, symmetric), and its volume.
 fn stiffness(corners: [Point; 4]) -> ([[f64; 4]; 4], f64) {
     let [e1, e2, e3] = [1, 2, 3].map(|k| minus(corners[k], corners[0]));
     let det = dot(e1, cross(e2, e3));
@@ -48,7 +48,7 @@ fn stiffness(corners: [Point; 4]) -> ([[f64; 4]; 4], f64) {
     (gradients.map(|a| gradients.map(|b| volume * dot(a, b))), volume)
 }
 
-/// The box of points; layers 0 and `size[2] - 1` are electrodes.
+/// The box of points. Layers 0 and `size[2] - 1` are electrodes.
 struct Mesh {
     size: [usize; 3],
     points: Vec<Point>,
@@ -96,12 +96,12 @@ impl Mesh {
         Ok(Self { size, points, unknown })
     }
 
-    /// How far apart in numbering a point and its neighbour by `bits` (1: x, 2: y, 4: z) are.
+    /// Difference in numbering between a point and its neighbour by `bits` (1: x, 2: y, 4: z).
     fn stride(&self, bits: usize) -> usize {
         (bits & 1) + (bits >> 1 & 1) * self.size[0] + (bits >> 2) * self.size[0] * self.size[1]
     }
 
-    /// For each point, its diagonal entry and those of the edges to its seven upper neighbours.
+    /// The diagonal entry of each point and those of the edges to its seven upper neighbours.
     fn assemble(&self, seed: u64) -> Result<Vec<[f64; 8]>> {
         let mut rng = chacha(seed, 3);
         let shortest = self.size.iter().map(|&n| n as f64).fold(f64::INFINITY, f64::min);
@@ -138,7 +138,7 @@ impl Mesh {
     }
 }
 
-/// The matrix with `n` unknowns.
+/// Makes the matrix with `n` unknowns.
 pub(super) fn build<T: Real>(n: usize, seed: u64) -> Result<Csr<T>> {
     checked(n.saturating_mul(15), "entries")?;
     let mesh = Mesh::new(n, seed)?;
@@ -176,7 +176,7 @@ pub(super) fn build<T: Real>(n: usize, seed: u64) -> Result<Csr<T>> {
         starts[row + 1] = starts[row] + found.len() as u64;
     }
     by_rows(
-        n,
+        0..n,
         n,
         |row| starts[row],
         |range, out| {

@@ -1,7 +1,7 @@
-//! CSR written in place: the rows' starts are known beforehand, so that threads fill disjoint slices of the final arrays.
+//! CSR written in place: the starts of rows are known beforehand, so threads fill disjoint slices of the final arrays.
 //!
-//! Invariants: [`Rows::push`] refuses (panics: a bug of a generator, never of its input) a column that does not ascend or lies
-//! outside, and every task must fill its slices to the last entry; the CSR made of them needs no second check.
+//! Invariants: [`Rows::push`] panics if a column does not ascend or lies outside (a bug of a generator, never of its
+//! input). Every task must fill its slices to the last entry. So the resulting CSR needs no second check.
 //! Cost: the matrix itself, written once; no other allocation.
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::padding::zeroed;
 use crate::{Csr, Real, Result};
 
-/// The slices of consecutive rows, to be filled entry by entry.
+/// The slices of consecutive rows, which are filled entry by entry.
 pub(super) struct Rows<'a, T> {
     ncols: usize,
     base: usize,
@@ -48,37 +48,40 @@ impl<T: Real> Rows<'_, T> {
     }
 }
 
-/// The `nrows` x `ncols` matrix whose row r begins at entry `row_start(r)` (ascending, `row_start(nrows)` is the number of
-/// entries), written by `fill(rows, slices)` in parallel over ranges of rows. What `fill` writes must not depend on where
-/// ranges begin.
+/// Makes the rows `wanted` of the matrix with `ncols` columns whose row r begins at entry `row_start(r)`, which
+/// ascends. Row 0 of the result is the first of them.
+///
+/// `fill(rows, slices)` writes the entries, in parallel over ranges of rows. What it writes must not depend on where
+/// the ranges begin.
 ///
 /// # Errors
 /// [`Error::TooLarge`], [`Error::OutOfMemory`].
 pub(super) fn by_rows<T: Real>(
-    nrows: usize,
+    wanted: Range<usize>,
     ncols: usize,
     row_start: impl Fn(usize) -> u64 + Sync,
     fill: impl Fn(Range<usize>, &mut Rows<'_, T>) + Sync,
 ) -> Result<Csr<T>> {
-    try_by_rows(nrows, ncols, row_start, |range, rows| {
+    try_by_rows(wanted, ncols, row_start, |range, rows| {
         fill(range, rows);
         Ok(())
     })
 }
 
-/// [`by_rows`] with scratch in `fill` that may not be had.
+/// As [`by_rows`], where `fill` needs scratch memory that may not be available.
 ///
 /// # Errors
 /// [`Error::TooLarge`], [`Error::OutOfMemory`], those of `fill`.
 pub(super) fn try_by_rows<T: Real>(
-    nrows: usize,
+    wanted: Range<usize>,
     ncols: usize,
     row_start: impl Fn(usize) -> u64 + Sync,
     fill: impl Fn(Range<usize>, &mut Rows<'_, T>) -> Result<()> + Sync,
 ) -> Result<Csr<T>> {
-    checked(nrows, "rows")?;
+    checked(wanted.end, "rows")?;
     checked(ncols, "columns")?;
-    let nnz = usize::try_from(row_start(nrows)).unwrap_or(usize::MAX);
+    let (nrows, first) = (wanted.len(), row_start(wanted.start));
+    let nnz = usize::try_from(row_start(wanted.end) - first).unwrap_or(usize::MAX);
     checked(nnz, "entries")?;
     let mut row_ptr: Vec<Offset> = zeroed(nrows + 1, "row_ptr")?;
     let mut col_idx: Vec<Ordinal> = zeroed(nnz, "col_idx")?;
@@ -87,11 +90,11 @@ pub(super) fn try_by_rows<T: Real>(
     let step = nrows.div_ceil(16 * rayon::current_num_threads()).max(512);
     let mut tasks = Vec::new();
     let (mut ptr, mut cols, mut vals) = (&mut row_ptr[1..], &mut col_idx[..], &mut values[..]);
-    for begin in (0..nrows).step_by(step) {
-        let end = (begin + step).min(nrows);
-        let base = row_start(begin) as usize;
+    for begin in wanted.clone().step_by(step) {
+        let end = (begin + step).min(wanted.end);
+        let base = (row_start(begin) - first) as usize;
         let (ptr_here, ptr_rest) = ptr.split_at_mut(end - begin);
-        let (cols_here, cols_rest) = cols.split_at_mut(row_start(end) as usize - base);
+        let (cols_here, cols_rest) = cols.split_at_mut((row_start(end) - first) as usize - base);
         let (vals_here, vals_rest) = vals.split_at_mut(cols_here.len());
         (ptr, cols, vals) = (ptr_rest, cols_rest, vals_rest);
         tasks.push((begin..end, base, ptr_here, cols_here, vals_here));
@@ -102,7 +105,7 @@ pub(super) fn try_by_rows<T: Real>(
         assert!(rows.is_full(), "a generator wrote fewer entries than it counted");
         Ok(())
     })?;
-    // SAFETY: `Rows::push` asserted columns that ascend inside a row and lie inside; every slice was filled to its end, so
-    // that row_ptr starts at 0, never decreases and ends at nnz; the sizes were checked above.
+    // SAFETY: `Rows::push` asserted that columns ascend inside a row and lie inside. Every slice was filled to its end,
+    // so row_ptr starts at 0, never decreases and ends at nnz. The sizes were checked above.
     Ok(unsafe { Csr::new_unchecked(nrows, ncols, row_ptr, col_idx, values) })
 }

@@ -1,10 +1,11 @@
-//! `gfem`: generalised finite elements whose bandwidth is a choice while the number of unknowns is not.
+//! `gfem`: generalised finite elements whose bandwidth can be chosen without changing the number of unknowns.
 //!
-//! On (0, 1) with nodes x_i = i h, i = 0..=N: u_h(x) = sum_i phi_i(x) sum_{j in S_i} L_j^i(x) u_j, where phi_i are linear hats
-//! (the partition of unity), S_i the nodes within p cells of node i (2 p + 1 nodes; the window is pushed inside at the ends)
-//! and L_j^i the Lagrange polynomials of S_i, of degree 2 p. The only unknowns are nodal values, u_h(x_i) = u_i. Every
-//! polynomial of degree 2 p is reproduced, so that for -u'' = f with smooth u the error falls like h^(2p+1) in L2 and
-//! h^(2p) in its gradient. A cell involves the windows of its two ends, 2 p + 2 nodes, hence
+//! On (0, 1) with nodes x_i = i h, i = 0..=N: u_h(x) = sum_i phi_i(x) sum_{j in S_i} L_j^i(x) u_j. Here phi_i are
+//! linear hats (the partition of unity), S_i are the nodes within p cells of node i (2 p + 1 nodes; at the ends the
+//! window is shifted inside), and L_j^i are the Lagrange polynomials of S_i, of degree 2 p. The only unknowns are nodal
+//! values, u_h(x_i) = u_i. Every polynomial of degree 2 p is reproduced. So for -u'' = f with smooth u, the error falls
+//! like h^(2p+1) in L2 and like h^(2p) in its gradient. A cell involves the windows of its two ends, 2 p + 2 nodes,
+//! hence
 //!
 //! | p | 0 | 1 | 2 | 3 | p |
 //! |---|---|---|---|---|---|
@@ -12,10 +13,10 @@
 //! | L2 order | 2 | 3 | 5 | 7 | 2 p + 1 |
 //! | gradient's order | 1 | 2 | 4 | 6 | 2 p |
 //!
-//! (p = 0 is the ordinary linear element: its hats alone reproduce linear functions.)
-//! Stiffness and mass by Gauss quadrature with 2 p + 2 points per cell, exact for the mass's degree 4 p + 2.
-//! Dirichlet: the two end nodes are eliminated. In 2-D the tensor product: K (x) M + M (x) K.
-//! Cost: two bands of 2 p + 2 numbers per node besides the matrix.
+//! (p = 0 is the ordinary linear element: its hats by themselves reproduce linear functions.)
+//! Stiffness and mass are computed by Gauss quadrature with 2 p + 2 points per cell, which is exact for the mass's
+//! degree 4 p + 2. Dirichlet: the two end nodes are eliminated. In 2-D the tensor product: K (x) M + M (x) K.
+//! Cost: the matrix and two bands of 2 p + 2 numbers per node.
 //! Reference: Wang, Ren, Tian, bDIA, 2013, section 3.3; Babuska & Melenk, The partition of unity method, 1997.
 
 use super::fill::by_rows;
@@ -23,7 +24,7 @@ use crate::index::checked;
 use crate::padding::zeroed;
 use crate::{Csr, Real, Result};
 
-/// Which bilinear form.
+/// The bilinear form of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Integral of grad u . grad v.
@@ -32,13 +33,14 @@ pub enum Form {
     Mass,
 }
 
-/// The discretisation of (0, 1) with `n` inner nodes and windows of `p` cells to each side.
+/// The discretisation of (0, 1) with `n` inner nodes and windows of `p` cells on each side.
 struct Line {
     n: usize,
     p: usize,
 }
 
-/// Shape functions of a cell at one point: the first node and (value, derivative in units of 1/h) for each node from it.
+/// Shape functions of a cell at one point: the first node, then (value, derivative in units of 1/h) for each node from
+/// it on.
 type Shapes = (usize, Vec<(f64, f64)>);
 
 impl Line {
@@ -51,7 +53,7 @@ impl Line {
         i.saturating_sub(self.p).min(self.cells() - 2 * self.p)
     }
 
-    /// The shape functions of cell `k` at k + t, t in [0, 1].
+    /// The shape functions of cell `k` at k + t, for t in [0, 1].
     fn shapes(&self, k: usize, t: f64) -> Shapes {
         let first = self.window(k);
         let last = self.window(k + 1) + 2 * self.p;
@@ -67,8 +69,8 @@ impl Line {
         (first, shapes)
     }
 
-    /// Both matrices, upper bands of 2 p + 2 numbers per node, h = 1: (stiffness, mass); and the last node that shares a
-    /// cell with each node.
+    /// Returns stiffness and mass as upper bands of 2 p + 2 numbers per node, for h = 1, and the last node that shares
+    /// a cell with each node.
     fn bands(&self) -> Result<(Vec<f64>, Vec<f64>, Vec<usize>)> {
         let width = 2 * self.p + 2;
         let nodes = self.cells() + 1;
@@ -77,7 +79,7 @@ impl Line {
         let mut reach: Vec<usize> = zeroed(nodes, "reach of nodes")?;
         reach.iter_mut().zip(0..).for_each(|(reach, node)| *reach = node);
         let points = gauss(width);
-        // Cells whose windows lie alike have the same element matrices: compute each kind once.
+        // Cells whose windows lie in the same way have the same element matrices, so compute each kind once.
         let mut known: Vec<((usize, usize), Vec<f64>, Vec<f64>)> = Vec::new();
         for k in 0..self.cells() {
             let kind = (k - self.window(k).min(k), k + 1 - self.window(k + 1));
@@ -109,11 +111,12 @@ impl Line {
         Ok((stiffness, mass, reach))
     }
 
-    /// Stiffness and mass of the inner nodes, of one pattern, scaled by 1/h and h.
+    /// Stiffness and mass of the inner nodes, with one pattern, scaled by 1/h and h.
     fn matrices(&self) -> Result<(Csr<f64>, Csr<f64>)> {
         let (stiffness, mass, reach) = self.bands()?;
         let (n, width) = (self.n, 2 * self.p + 2);
-        // Row i (node i + 1) reaches from the first node whose reach holds it to its own reach; the ends are eliminated.
+        // Row i (node i + 1) extends from the first node whose reach contains it to the end of its own reach. The end
+        // nodes are eliminated.
         let mut spans: Vec<(usize, usize)> = zeroed(n, "spans of rows")?;
         let mut low = 1;
         for (node, span) in (1..).zip(&mut spans) {
@@ -128,7 +131,7 @@ impl Line {
         }
         let build = |band: &[f64], scale: f64| {
             by_rows(
-                n,
+                0..n,
                 n,
                 |row| starts[row],
                 |range, out| {
@@ -183,12 +186,12 @@ fn gauss(count: usize) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The fewest inner nodes in a direction for windows of `p` cells: the window must fit between the ends.
+/// Minimum number of inner nodes in a direction for windows of `p` cells: a window must fit between the ends.
 pub(super) fn least_nodes(p: usize) -> usize {
     (2 * p).saturating_sub(1).max(1)
 }
 
-/// The matrix of `form` in 1-D with `n` unknowns.
+/// Makes the matrix of `form` in 1-D with `n` unknowns.
 pub(super) fn line<T: Real>(n: usize, p: usize, form: Form) -> Result<Csr<T>> {
     checked(n.saturating_mul(4 * p + 3), "entries")?;
     let (stiffness, mass) = Line { n, p }.matrices()?;
@@ -196,7 +199,7 @@ pub(super) fn line<T: Real>(n: usize, p: usize, form: Form) -> Result<Csr<T>> {
     Ok(chosen.map(T::from_f64))
 }
 
-/// The matrix of `form` in 2-D on (0, 1)^2 with `size` inner nodes in x and y, x fastest.
+/// Makes the matrix of `form` in 2-D on (0, 1)^2 with `size` inner nodes in x and y; x is the fastest index.
 pub(super) fn plane<T: Real>(size: [usize; 2], p: usize, form: Form) -> Result<Csr<T>> {
     let [nx, ny] = size;
     checked(nx.saturating_mul(ny), "rows")?;
@@ -208,7 +211,7 @@ pub(super) fn plane<T: Real>(size: [usize; 2], p: usize, form: Form) -> Result<C
         let line = if y < ny { u64::from(my.row_ptr()[y + 1] - my.row_ptr()[y]) } else { 0 };
         u64::from(my.row_ptr()[y]) * mx.col_idx().len() as u64 + line * u64::from(mx.row_ptr()[x])
     };
-    by_rows(n, n, row_start, |range, out| {
+    by_rows(0..n, n, row_start, |range, out| {
         for row in range {
             let (x, y) = (row % nx, row / nx);
             let ((x_cols, mass_x), (_, stiff_x)) = (mx.row(x), kx.row(x));
@@ -305,7 +308,8 @@ mod tests {
             let (order, gradient) = ((u1 / u2).log2(), (g1 / g2).log2());
             let promised = (2 * p) as f64;
             println!("p = {p}: L2 order {order:.2}, gradient's order {gradient:.2}");
-            // Above the promise before it is asymptotic; finer meshes of p = 3 meet the rounding of the solve.
+            // Above the promised order before it is asymptotic. Finer meshes of p = 3 are limited by the rounding of
+            // the solve.
             assert!((-0.2..0.7).contains(&(order - promised - 1.0)), "p = {p}: L2 order {order}");
             assert!((-0.2..0.7).contains(&(gradient - promised)), "p = {p}: gradient's order {gradient}");
         }

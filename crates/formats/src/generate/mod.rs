@@ -1,8 +1,8 @@
-//! Generators: matrices from a line of text such as `d3n7:64` or `banded:n=15600,d=33`.
+//! Generators: make matrices from a line of text such as `d3n7:64` or `banded:n=15600,d=33`.
 //!
-//! [`csr`] makes the matrix, [`list`] names the generators, [`is_spec`] tells a specification from a path. Everything random
-//! comes from ChaCha with the seed of the specification (`seed=`), so that one text means one matrix for any number of threads
-//! and, up to the last bit of the system's pow, sin and cos, on every machine.
+//! [`csr`] makes the matrix, [`list`] names the generators, [`is_spec`] tells a specification from a path. Everything
+//! random comes from ChaCha with the seed of the specification (`seed=`). So one text means one matrix for any number
+//! of threads and, up to the last bit of the system's pow, sin and cos, on every machine.
 
 mod args;
 mod electrostatic;
@@ -20,7 +20,7 @@ pub use system::{Coupling, System};
 
 use crate::{Csr, Real, Result};
 
-/// The seed where a specification names none.
+/// The seed if a specification names none.
 pub const DEFAULT_SEED: u64 = 1;
 
 /// A generator, for help texts.
@@ -28,13 +28,13 @@ pub const DEFAULT_SEED: u64 = 1;
 pub struct Generator {
     /// Its name, before the colon.
     pub name: &'static str,
-    /// How a specification is written; brackets hold what may be left out.
+    /// How to write a specification; parts in brackets are optional.
     pub syntax: &'static str,
     /// What it makes, in one line.
     pub about: &'static str,
 }
 
-/// The matrix of a specification.
+/// Makes the matrix of a specification.
 ///
 /// ```
 /// let a = spandrel_formats::generate::csr::<f64>("poisson2d:33x17")?;
@@ -44,7 +44,8 @@ pub struct Generator {
 /// ```
 ///
 /// # Errors
-/// [`crate::Error::Spec`] for a text that is wrong, [`crate::Error::TooLarge`] and [`crate::Error::OutOfMemory`] for a matrix that does not fit.
+/// [`crate::Error::Spec`] for a wrong text; [`crate::Error::TooLarge`] and [`crate::Error::OutOfMemory`] for a matrix
+/// that does not fit.
 pub fn csr<T: Real>(spec: &str) -> Result<Csr<T>> {
     Spec::parse(spec)?.build()
 }
@@ -91,12 +92,12 @@ pub fn list() -> &'static [Generator] {
         generator(
             "system2d",
             "system2d:N[,b=2,coupling=point,peclet=0] or system2d:XxY[,b=2,coupling=full,peclet=0]",
-            "2-D diffusion of b unknowns a point, 2 to 5, that exchange at each point or drive one another (full); SPD, with peclet nonsymmetric",
+            "2-D diffusion of b unknowns per point, 2 to 5, that exchange at each point or drive one another (full); SPD, with peclet nonsymmetric",
         ),
         generator(
             "system3d",
             "system3d:N[,b=2,coupling=point,peclet=0] or system3d:XxYxZ[,b=2,coupling=full,peclet=0]",
-            "3-D diffusion of b unknowns a point, 2 to 5, that exchange at each point or drive one another (full); SPD, with peclet nonsymmetric",
+            "3-D diffusion of b unknowns per point, 2 to 5, that exchange at each point or drive one another (full); SPD, with peclet nonsymmetric",
         ),
         generator(
             "tridiag",

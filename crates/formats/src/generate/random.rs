@@ -1,9 +1,11 @@
 //! Seeded random matrices: `banded`, `random`, `powerlaw`, `randspd`.
 //!
-//! Row i of the first three draws from ChaCha8 at a place that depends on the seed and i alone, so that rows can be written
-//! in parallel and the matrix never depends on the number of threads. Off-diagonal values are uniform in (-1, 1), never
-//! zero; the diagonal is 1 plus the sum of their absolute values.
+//! Row i of the first three draws from ChaCha8 at a position that depends only on the seed and i. So rows can be
+//! written in parallel, and the matrix never depends on the number of threads. Off-diagonal values are uniform
+//! between -1 and 1 and never zero; the diagonal is 1 plus the sum of their absolute values.
 //! Reference of `randspd`: MATLAB's sprandsym(n, density, rc, kind = 1).
+
+use std::ops::Range;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -13,7 +15,7 @@ use crate::index::{Offset, Ordinal, checked};
 use crate::padding::zeroed;
 use crate::{Csr, Error, Real, Result};
 
-/// The generator of `seed` at the beginning of `stream`.
+/// The generator of `seed`, at the beginning of `stream`.
 pub(super) fn chacha(seed: u64, stream: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(stream);
@@ -49,20 +51,27 @@ pub(super) fn shuffled(rng: &mut ChaCha8Rng, n: usize) -> Result<Vec<Ordinal>> {
     Ok(order)
 }
 
-/// `diagonals` (odd) diagonals centred on the main one, symmetric, positive definite by dominance: a_ij = a_ji uniform, the
-/// diagonal 1 + sum |a_ij|, so that the smallest eigenvalue is at least 1. Each thread keeps (d / 2)^2 values besides.
-pub(super) fn banded<T: Real>(n: usize, diagonals: usize, seed: u64) -> Result<Csr<T>> {
-    checked(n, "rows")?;
-    let reach = diagonals / 2;
-    // The sum of min(i, reach) over i < count: entries left of the diagonal in as many rows from the top.
+/// Number of entries in the rows of a band before `row`.
+pub(super) fn banded_start(n: usize, diagonals: usize, row: usize) -> u64 {
+    let reach = diagonals as u64 / 2;
+    // The sum of min(i, reach) over i < count: the entries left of the diagonal in the first `count` rows.
     let left = |count: usize| {
-        let (count, reach) = (count as u64, reach as u64);
+        let count = count as u64;
         let rising = count.min(reach + 1);
         rising * rising.saturating_sub(1) / 2 + (count - rising) * reach
     };
-    let row_start = |row: usize| row as u64 + left(row) + left(n) - left(n - row);
-    let fill = |range: std::ops::Range<usize>, out: &mut Rows<'_, T>| {
-        // The upper values of the last `reach` rows: those of row j stand at (j % reach) * reach.
+    row as u64 + left(row) + left(n) - left(n - row)
+}
+
+/// Makes rows of a symmetric band of `diagonals` (odd) diagonals, positive definite by dominance. a_ij = a_ji is
+/// uniform and the diagonal is 1 + sum |a_ij|, so the smallest eigenvalue is at least 1. Each thread keeps (d / 2)^2
+/// more values.
+pub(super) fn banded<T: Real>(n: usize, diagonals: usize, seed: u64, wanted: Range<usize>) -> Result<Csr<T>> {
+    checked(n, "rows")?;
+    let reach = diagonals / 2;
+    let row_start = |row: usize| banded_start(n, diagonals, row);
+    let fill = |range: Range<usize>, out: &mut Rows<'_, T>| {
+        // The upper values of the last `reach` rows; those of row j are at (j % reach) * reach.
         let mut recent: Vec<T> = zeroed(reach * reach, "the band above a row")?;
         let first = range.start.saturating_sub(reach);
         let mut rng = chacha(seed, 0);
@@ -86,15 +95,15 @@ pub(super) fn banded<T: Real>(n: usize, diagonals: usize, seed: u64) -> Result<C
         }
         Ok(())
     };
-    try_by_rows(n, n, row_start, fill)
+    try_by_rows(wanted, n, row_start, fill)
 }
 
-/// How many off-diagonal entries a row of [`scattered`] has.
+/// The number of off-diagonal entries per row of [`scattered`].
 #[derive(Clone, Copy)]
 pub(super) enum Lengths {
     /// The same in every row.
     Equal(usize),
-    /// K with P(K >= k) = k^(1 - alpha), k = 1, 2, ..., cut at n - 1.
+    /// K with P(K >= k) = k^(1 - alpha), for k = 1, 2, ..., limited to n - 1.
     PowerLaw(f64),
 }
 
@@ -104,20 +113,21 @@ impl Lengths {
             Self::Equal(count) => count,
             Self::PowerLaw(alpha) => {
                 let length = (1.0 - unit(rng)).powf(-1.0 / (alpha - 1.0));
-                // A cast saturates, and the cut follows.
+                // The cast saturates, and the limit follows.
                 (length as usize).clamp(1, n).min(n - 1)
             }
         }
     }
 }
 
-/// Columns uniform without repetition, nonsymmetric, the diagonal strictly dominant in its row.
-pub(super) fn scattered<T: Real>(n: usize, lengths: Lengths, seed: u64) -> Result<Csr<T>> {
+/// Makes rows whose columns are uniform without repetition. Nonsymmetric, with a diagonal that is strictly dominant in
+/// its row.
+pub(super) fn scattered<T: Real>(n: usize, lengths: Lengths, seed: u64, wanted: Range<usize>) -> Result<Csr<T>> {
     checked(n, "rows")?;
     let starts: Vec<Offset> = match lengths {
         Lengths::Equal(_) => Vec::new(),
         Lengths::PowerLaw(_) => {
-            // A diagonal entry and another one in each row at least: told before anything grows with n.
+            // Each row has at least a diagonal entry and another one. Check this before anything grows with n.
             checked(if n > 1 { n.saturating_mul(2) } else { n }, "entries")?;
             let mut starts: Vec<Offset> = zeroed(n + 1, "row starts")?;
             let mut rng = chacha(seed, 0);
@@ -134,7 +144,7 @@ pub(super) fn scattered<T: Real>(n: usize, lengths: Lengths, seed: u64) -> Resul
         Lengths::Equal(count) => row as u64 * (count as u64 + 1),
         Lengths::PowerLaw(_) => u64::from(starts[row]),
     };
-    try_by_rows(n, n, row_start, |range, out| {
+    try_by_rows(wanted, n, row_start, |range, out| {
         let mut rng = chacha(seed, 0);
         let mut taken: Vec<u64> = zeroed(n.div_ceil(64), "a bit per column")?;
         let mut cols: Vec<Ordinal> = Vec::new();
@@ -162,8 +172,8 @@ fn row_of(rng: &mut ChaCha8Rng, row: usize) {
     rng.set_word_pos(0);
 }
 
-/// `count` columns other than `i`, ascending (Floyd's sampling: Bentley & Floyd 1987). `taken` is a bit per column, all zero
-/// before and after.
+/// Draws `count` columns other than `i`, ascending (Floyd's sampling: Bentley & Floyd 1987). `taken` is one bit per
+/// column, all zero before and after.
 fn choose_columns(rng: &mut ChaCha8Rng, n: usize, i: usize, count: usize, taken: &mut [u64], cols: &mut Vec<Ordinal>) {
     cols.clear();
     for last in n - 1 - count..n - 1 {
@@ -177,12 +187,13 @@ fn choose_columns(rng: &mut ChaCha8Rng, n: usize, i: usize, count: usize, taken:
     cols.sort_unstable();
 }
 
-/// What a row of [`spd`] takes before the first rotation: its vector, an allocation of one entry, its place in the order,
+/// Bytes that a row takes before the first rotation: its vector, an allocation of one entry, its place in the order,
 /// its start, and its share of the matrix.
 const ROW_BYTES: usize = 24 + 32 + 4 + 8 + 16;
 
-/// A diagonal matrix with eigenvalues spaced geometrically from 1 down to 1 / `cond`, turned by random Jacobi rotations until
-/// at least `density` n^2 entries are stored (never fewer than the diagonal): the eigenvalues stay, up to rounding.
+/// Makes a diagonal matrix with eigenvalues spaced geometrically from 1 down to 1 / `cond`. Then it applies random
+/// Jacobi rotations until at least `density` n^2 entries are stored (never fewer than the diagonal). The eigenvalues
+/// stay, up to rounding.
 pub(super) fn spd<T: Real>(n: usize, density: f64, cond: f64, seed: u64) -> Result<Csr<T>> {
     let goal = (density * (n as f64) * (n as f64)).ceil() as usize;
     checked(n, "rows")?;
@@ -190,13 +201,13 @@ pub(super) fn spd<T: Real>(n: usize, density: f64, cond: f64, seed: u64) -> Resu
     let mut rng = chacha(seed, 0);
     let last = n.saturating_sub(1).max(1) as f64;
     let eigenvalue = |k: Ordinal| cond.powf(-f64::from(k) / last);
-    // Each row grows by itself: whether all of them have room is asked in one piece, before the first is made.
+    // Each row grows separately. So ask for room for all of them in one piece, before the first is made.
     let bytes = n.saturating_mul(ROW_BYTES);
     Vec::<u8>::new()
         .try_reserve_exact(bytes)
         .map_err(|_| Error::OutOfMemory { what: "rows that grow", bytes: bytes as u64 })?;
     let order = shuffled(&mut rng, n)?;
-    // Rows of (column, value), both triangles, columns ascending.
+    // Rows of (column, value), with both triangles and ascending columns.
     let mut rows: Vec<Vec<(Ordinal, f64)>> =
         order.iter().enumerate().map(|(i, &k)| vec![(i as Ordinal, eigenvalue(k))]).collect();
     let mut nnz = n;
@@ -212,7 +223,7 @@ pub(super) fn spd<T: Real>(n: usize, density: f64, cond: f64, seed: u64) -> Resu
         starts[i + 1] = starts[i] + row.len() as u64;
     }
     by_rows(
-        n,
+        0..n,
         n,
         |row| starts[row],
         |range, out| {
@@ -224,8 +235,8 @@ pub(super) fn spd<T: Real>(n: usize, density: f64, cond: f64, seed: u64) -> Resu
     )
 }
 
-/// A <- G A G^T with the rotation G of coordinates i and j; returns how many entries came to be. The two triangles get the
-/// same values, so that the matrix stays exactly symmetric.
+/// A <- G A G^T with the rotation G of coordinates i and j; returns the number of new entries. Both triangles get the
+/// same values, so the matrix stays exactly symmetric.
 fn rotate(rows: &mut [Vec<(Ordinal, f64)>], i: usize, j: usize, cos: f64, sin: f64) -> usize {
     let (row_i, row_j) = (std::mem::take(&mut rows[i]), std::mem::take(&mut rows[j]));
     let before = row_i.len() + row_j.len();
@@ -332,15 +343,15 @@ mod tests {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             let made = pool.install(|| {
                 (
-                    banded::<f64>(3000, 9, 5).unwrap(),
-                    scattered::<f64>(3000, Lengths::PowerLaw(2.1), 5).unwrap(),
-                    scattered::<f64>(3000, Lengths::Equal(4), 5).unwrap(),
+                    banded::<f64>(3000, 9, 5, 0..3000).unwrap(),
+                    scattered::<f64>(3000, Lengths::PowerLaw(2.1), 5, 0..3000).unwrap(),
+                    scattered::<f64>(3000, Lengths::Equal(4), 5, 0..3000).unwrap(),
                 )
             });
             let alone = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-            assert_eq!(made.0, alone.install(|| banded::<f64>(3000, 9, 5).unwrap()));
-            assert_eq!(made.1, alone.install(|| scattered::<f64>(3000, Lengths::PowerLaw(2.1), 5).unwrap()));
-            assert_eq!(made.2, alone.install(|| scattered::<f64>(3000, Lengths::Equal(4), 5).unwrap()));
+            assert_eq!(made.0, alone.install(|| banded::<f64>(3000, 9, 5, 0..3000).unwrap()));
+            assert_eq!(made.1, alone.install(|| scattered::<f64>(3000, Lengths::PowerLaw(2.1), 5, 0..3000).unwrap()));
+            assert_eq!(made.2, alone.install(|| scattered::<f64>(3000, Lengths::Equal(4), 5, 0..3000).unwrap()));
         }
     }
 }

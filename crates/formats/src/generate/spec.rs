@@ -1,4 +1,4 @@
-//! The specification of a generated matrix, as it stands on a command line: parsed, checked, printed, built.
+//! The specification of a generated matrix, as on a command line: parsed, checked, printed, built.
 
 use super::args::{Args, split};
 use super::gfem::{self, Form};
@@ -8,7 +8,7 @@ use crate::grid::MAX_UNKNOWNS;
 use crate::nearest::suggestion;
 use crate::{Csr, Error, Real, Result};
 
-/// What to generate. [`Spec::parse`] refuses what cannot be built for any other reason than its size.
+/// What to generate. [`Spec::parse`] refuses everything that cannot be built, except because of its size.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Family {
@@ -16,22 +16,22 @@ pub enum Family {
     Stencil {
         /// `d3n7`, `poisson2d`, ...
         name: &'static str,
-        /// X, Y, Z; 1 where the generator has fewer dimensions.
+        /// X, Y, Z; 1 for dimensions that the generator lacks.
         size: [usize; 3],
         /// The stencil with its coefficients.
         stencil: Stencil,
-        /// Parameters besides the size, as they are written (`,peclet=10`), for printing.
+        /// Parameters besides the size in their written form (`,peclet=10`), for printing.
         suffix: String,
     },
     /// Several unknowns at each point of a grid; `name` is the generator's, as in [`list`].
     System {
         /// `elasticity3d`, `system2d`, ...
         name: &'static str,
-        /// X, Y, Z; 1 where the generator has fewer dimensions.
+        /// X, Y, Z; 1 for dimensions that the generator lacks.
         size: [usize; 3],
         /// The blocks that couple them.
         system: System,
-        /// Parameters besides the size, as they are written, for printing.
+        /// Parameters besides the size in their written form, for printing.
         suffix: String,
     },
     /// Random values on centred diagonals, symmetric positive definite.
@@ -43,9 +43,9 @@ pub enum Family {
     },
     /// Generalised finite elements with a chosen bandwidth.
     Gfem {
-        /// Unknowns in x, and in y (1 in 1-D).
+        /// Unknowns in x and in y (1 in 1-D).
         size: [usize; 2],
-        /// Cells to each side in a local interpolation.
+        /// Number of cells to each side in a local interpolation.
         p: usize,
         /// Dimensions, 1 or 2.
         dim: usize,
@@ -56,33 +56,33 @@ pub enum Family {
     RandSpd {
         /// Rows.
         n: usize,
-        /// Least share of entries among n^2.
+        /// Minimum share of entries among n^2.
         density: f64,
         /// Condition number.
         cond: f64,
     },
-    /// Row lengths by a power law.
+    /// Row lengths that follow a power law.
     PowerLaw {
         /// Rows.
         n: usize,
         /// Exponent: P(K >= k) = k^(1 - alpha).
         alpha: f64,
     },
-    /// Random columns, as many in each row.
+    /// Random columns, with the same number in each row.
     Random {
         /// Rows.
         n: usize,
-        /// Entries in a row, the diagonal among them.
+        /// Number of entries per row, including the diagonal.
         nnz_per_row: usize,
     },
     /// Finite elements on a tetrahedral mesh.
     Electrostatic {
-        /// Unknowns.
+        /// Number of unknowns.
         n: usize,
     },
 }
 
-/// A parsed specification: the family with its parameters, and the seed. Only [`Spec::parse`] makes one, so that what is
+/// A parsed specification: the family with its parameters, and the seed. Only [`Spec::parse`] makes one, so whatever is
 /// built has been checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
@@ -90,9 +90,11 @@ pub struct Spec {
     seed: u64,
 }
 
-/// Whether `text` is meant as a specification rather than a path: the name of a generator, or a word of letters, digits and
-/// `_` (two or more, so that a drive letter is none) before a colon and no path separator after it. A word that names no
-/// generator counts, so that the error lists the generators. Case does not matter. The file system is not asked.
+/// Returns true if `text` is meant as a specification, not as a path.
+///
+/// It is one if it names a generator, or if a word of letters, digits and `_` stands before a colon and no path
+/// separator follows. The word needs two or more characters, so that a drive letter is no match. A word that names no
+/// generator counts too, so that the error can list the generators. Case does not matter. The file system is not asked.
 pub fn is_spec(text: &str) -> bool {
     let (name, rest) = split(text);
     if rest.is_empty() && !text.contains(':') {
@@ -114,7 +116,7 @@ impl Spec {
     /// Parses `name:arguments` (see [`list`]). Case does not matter in names of generators, arguments and their words.
     ///
     /// # Errors
-    /// [`Error::Spec`], naming what would be right.
+    /// [`Error::Spec`] that says what would be right.
     pub fn parse(text: &str) -> Result<Self> {
         let (name, _) = split(text);
         let Some(generator) = generator(name) else {
@@ -163,7 +165,7 @@ impl Spec {
                 let args = args("n", &["b", "coupling", "peclet"])?;
                 let b = args.count("b", 2, Some(2))?;
                 if b > MAX_UNKNOWNS {
-                    return Err(args.wrong(format!("b={b} unknowns a point are more than {MAX_UNKNOWNS}")));
+                    return Err(args.wrong(format!("b={b} unknowns per point are more than {MAX_UNKNOWNS}")));
                 }
                 let words = ["point", "full"];
                 let word = args.word("coupling", &words)?;
@@ -238,33 +240,103 @@ impl Spec {
         &self.family
     }
 
-    /// Seed of everything random in it; generators without randomness accept and ignore it.
+    /// Seed of everything random in the matrix. Generators without randomness accept and ignore it.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The matrix.
+    /// Makes the matrix.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::OutOfMemory`].
     pub fn build<T: Real>(&self) -> Result<Csr<T>> {
-        let seed = self.seed;
         match self.family {
-            Family::Stencil { size, ref stencil, .. } => stencil.on_grid(size),
-            Family::System { size, ref system, .. } => system.on_grid(size),
-            Family::Banded { n, d } => random::banded(n, d, seed),
             Family::Gfem { size, p, dim: 2, form } => gfem::plane(size, p, form),
             Family::Gfem { size, p, form, .. } => gfem::line(size[0], p, form),
-            Family::RandSpd { n, density, cond } => random::spd(n, density, cond, seed),
-            Family::PowerLaw { n, alpha } => random::scattered(n, Lengths::PowerLaw(alpha), seed),
-            Family::Random { n, nnz_per_row } => random::scattered(n, Lengths::Equal(nnz_per_row - 1), seed),
-            Family::Electrostatic { n } => electrostatic::build(n, seed),
+            Family::RandSpd { n, density, cond } => random::spd(n, density, cond, self.seed),
+            Family::Electrostatic { n } => electrostatic::build(n, self.seed),
+            _ => self.build_rows(0..self.nrows()),
+        }
+    }
+
+    /// Number of rows of the matrix; `usize::MAX` for a number that does not fit.
+    pub fn nrows(&self) -> usize {
+        let product = |extents: &[usize]| extents.iter().fold(1usize, |product, &n| product.saturating_mul(n));
+        match self.family {
+            Family::Stencil { size, .. } => product(&size),
+            Family::System { size, ref system, .. } => product(&size).saturating_mul(system.unknowns()),
+            Family::Gfem { size, .. } => product(&size),
+            Family::Banded { n, .. }
+            | Family::RandSpd { n, .. }
+            | Family::PowerLaw { n, .. }
+            | Family::Random { n, .. }
+            | Family::Electrostatic { n } => n,
+        }
+    }
+
+    /// Number of entries in the rows before `row`, without making any, if the family has a formula for it.
+    pub fn entries_before(&self, row: usize) -> Option<u64> {
+        match self.family {
+            Family::Stencil { size, ref stencil, .. } => Some(stencil.row_start(size, row)),
+            Family::System { size, ref system, .. } => Some(system.row_start(size, row)),
+            Family::Banded { n, d } => Some(random::banded_start(n, d, row)),
+            Family::Random { nnz_per_row, .. } => Some(row as u64 * nnz_per_row as u64),
+            _ => None,
+        }
+    }
+
+    /// Makes the rows `wanted`, as a matrix that has these rows and all columns. Row 0 of the result is the first of
+    /// them.
+    ///
+    /// Stencils, systems, `banded`, `random` and `powerlaw` make only these rows. The other families make the whole
+    /// matrix and copy the rows.
+    ///
+    /// ```
+    /// let spec = spandrel_formats::generate::Spec::parse("poisson3d:20")?;
+    /// let (whole, some) = (spec.build::<f64>()?, spec.build_rows::<f64>(400..800)?);
+    /// assert_eq!((some.nrows(), some.ncols()), (400, 8000));
+    /// assert_eq!(some.row(7), whole.row(407));
+    /// # Ok::<(), spandrel_formats::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Spec::build`]; [`Error::Shape`] for rows that the matrix does not have.
+    pub fn build_rows<T: Real>(&self, wanted: std::ops::Range<usize>) -> Result<Csr<T>> {
+        if wanted.start > wanted.end || wanted.end > self.nrows() {
+            return Err(Error::Shape {
+                op: "a generator",
+                what: "the range of rows",
+                found: wanted.end,
+                expected: self.nrows(),
+            });
+        }
+        let seed = self.seed;
+        match self.family {
+            Family::Stencil { size, ref stencil, .. } => stencil.rows_on_grid(size, wanted),
+            Family::System { size, ref system, .. } => system.rows_on_grid(size, wanted),
+            Family::Banded { n, d } => random::banded(n, d, seed, wanted),
+            Family::PowerLaw { n, alpha } => random::scattered(n, Lengths::PowerLaw(alpha), seed, wanted),
+            Family::Random { n, nnz_per_row } => random::scattered(n, Lengths::Equal(nnz_per_row - 1), seed, wanted),
+            Family::Gfem { .. } | Family::RandSpd { .. } | Family::Electrostatic { .. } => {
+                let whole = self.build::<T>()?;
+                let entries = |i: usize| whole.row(wanted.start + i);
+                Csr::from_rows(
+                    wanted.len(),
+                    whole.ncols(),
+                    |i| entries(i).0.len(),
+                    |i, cols, values| {
+                        cols.copy_from_slice(entries(i).0);
+                        values.copy_from_slice(entries(i).1);
+                    },
+                )
+            }
         }
     }
 }
 
 impl std::fmt::Display for Spec {
-    /// The specification with every parameter, as [`Spec::parse`] reads it; the seed only where it is not the default.
+    /// Prints the specification with every parameter, as [`Spec::parse`] reads it; the seed only if it is not the
+    /// default.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.family {
             Family::Stencil { name, size: [x, y, z], suffix, .. }

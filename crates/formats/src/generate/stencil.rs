@@ -9,10 +9,10 @@
 //! | `poisson1d`, `poisson2d` | star, radius 1 | 2, 4 | -1 |
 //! | `poisson2d9` | box, radius 1 | 8 | -1 |
 //!
-//! Neighbours outside the grid are dropped and the diagonal stays (Dirichlet), so that all of these are symmetric
-//! M-matrices, weakly dominant inside, strictly at the boundary, irreducible: positive definite (Varga, Matrix Iterative
-//! Analysis, 1962, section 1.4). They are the grid's operator times h^2.
-//! Cost: the matrix itself; row starts are a closed form, rows are written in parallel.
+//! Neighbours outside the grid are dropped and the diagonal stays (Dirichlet). So all of these are symmetric
+//! M-matrices: weakly dominant inside, strictly at the boundary, irreducible, and therefore positive definite (Varga,
+//! Matrix Iterative Analysis, 1962, section 1.4). They are the grid's operator times h^2.
+//! Cost: the matrix itself; row starts are a closed form, and rows are written in parallel.
 //! Reference of the d3n family: Chen, Yang, Liu, Ma, structured SpTRSV, 2023.
 
 use super::fill::{Rows, by_rows};
@@ -39,12 +39,12 @@ fn check_dims(dims: usize) -> Result<()> {
     if (1..=3).contains(&dims) { Ok(()) } else { Err(invalid(format!("{dims} dimensions: 1, 2 or 3 are possible"))) }
 }
 
-/// Points before `point` of a grid whose neighbour at an offset lies inside: a closed form.
+/// Number of points before `point` of a grid whose neighbour at the given offset lies inside; a closed form.
 pub(super) fn entries_before([nx, ny, nz]: [usize; 3], [dx, dy, dz]: [i32; 3], point: usize) -> u64 {
     if nx * ny * nz == 0 {
         return 0;
     }
-    // Coordinates below `end` of 0..n whose neighbour at distance d is inside.
+    // Number of coordinates below `end` of 0..n whose neighbour at distance d lies inside.
     let inside = |end: usize, n: usize, d: i32| {
         let (low, high) = (d.min(0).unsigned_abs() as usize, n.saturating_sub(d.max(0) as usize));
         end.min(high).saturating_sub(low) as u64
@@ -56,8 +56,17 @@ pub(super) fn entries_before([nx, ny, nz]: [usize; 3], [dx, dy, dz]: [i32; 3], p
     inside(z, nz, dz) * in_y * in_x + here(z, nz, dz) * (inside(y, ny, dy) * in_x + here(y, ny, dy) * inside(x, nx, dx))
 }
 
+/// Points of a grid.
+fn points(size: [usize; 3]) -> Result<usize> {
+    let rows = size.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
+    rows.filter(|&rows| rows <= crate::MAX_INDEX).ok_or_else(|| {
+        let count = size.iter().fold(1u64, |product, &n| product.saturating_mul(n as u64));
+        Error::TooLarge { what: "rows", count, limit: crate::MAX_INDEX as u64 }
+    })
+}
+
 impl Stencil {
-    /// A stencil from points in any order, the sum of the coefficients where a point comes twice.
+    /// Makes a stencil from points in any order. If a point occurs twice, the coefficients are summed.
     pub fn new(points: impl IntoIterator<Item = ([i32; 3], f64)>) -> Self {
         let mut points: Vec<_> = points.into_iter().collect();
         points.sort_by_key(|&([dx, dy, dz], _)| (dz, dy, dx));
@@ -74,7 +83,7 @@ impl Stencil {
         stencil
     }
 
-    /// -1 at each of `neighbours`, their number on the diagonal.
+    /// -1 at each of `neighbours`, and their number on the diagonal.
     fn laplacian(neighbours: impl IntoIterator<Item = [i32; 3]>) -> Self {
         let mut points: Vec<_> = neighbours.into_iter().map(|offset| (offset, -1.0)).collect();
         points.push(([0; 3], points.len() as f64));
@@ -102,7 +111,7 @@ impl Stencil {
             .filter(|&offset| offset != [0; 3])
     }
 
-    /// Star of `radius` in `dims` dimensions: -1, and the number of neighbours on the diagonal.
+    /// Star of `radius` in `dims` dimensions: -1 at the neighbours, and their number on the diagonal.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless `dims` is 1, 2 or 3 and `radius` 0 to [`MAX_RADIUS`].
@@ -114,7 +123,7 @@ impl Stencil {
         Ok(Self::laplacian(Self::axes(dims, radius)))
     }
 
-    /// Box of radius 1 in `dims` dimensions: -1, and the number of neighbours on the diagonal.
+    /// Box of radius 1 in `dims` dimensions: -1 at the neighbours, and their number on the diagonal.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless `dims` is 1, 2 or 3.
@@ -128,9 +137,10 @@ impl Stencil {
         Self::laplacian(Self::cube(3).chain(Self::axes(3, 2).filter(|o| o.iter().any(|d| d.abs() == 2))))
     }
 
-    /// Upwind differences of -lap u + b . grad u in `dims` dimensions, times h^2: the wind blows along every axis towards
-    /// larger coordinates with cell Peclet number `peclet` = |b_axis| h, so that the neighbours before get -(1 + peclet),
-    /// those after -1. An M-matrix for every `peclet` >= 0.
+    /// Upwind differences of -lap u + b . grad u in `dims` dimensions, times h^2.
+    ///
+    /// The wind blows along every axis towards larger coordinates with cell Peclet number `peclet` = |b_axis| h. So the
+    /// preceding neighbours get -(1 + peclet) and the following ones -1. This is an M-matrix for every `peclet` >= 0.
     ///
     /// # Errors
     /// [`Error::Invalid`] unless `dims` is 1, 2 or 3 and `peclet` finite and not negative.
@@ -165,21 +175,22 @@ impl Stencil {
         &self.weights
     }
 
-    /// The matrix of the stencil on an X x Y x Z grid, neighbours outside dropped.
+    /// Makes the matrix of the stencil on an X x Y x Z grid; neighbours outside are dropped.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::OutOfMemory`].
     pub fn on_grid<T: Real>(&self, size: [usize; 3]) -> Result<Csr<T>> {
-        let rows = size.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
-        let Some(rows) = rows.filter(|&rows| rows <= crate::MAX_INDEX) else {
-            let count = size.iter().fold(1u64, |product, &n| product.saturating_mul(n as u64));
-            return Err(Error::TooLarge { what: "rows", count, limit: crate::MAX_INDEX as u64 });
-        };
-        by_rows(rows, rows, |row| self.row_start(size, row), |range, out| self.fill(size, range, out))
+        self.rows_on_grid(size, 0..points(size)?)
     }
 
-    /// Entries in the rows before `row`.
-    fn row_start(&self, size: [usize; 3], row: usize) -> u64 {
+    /// Makes some rows of the matrix.
+    pub(super) fn rows_on_grid<T: Real>(&self, size: [usize; 3], wanted: std::ops::Range<usize>) -> Result<Csr<T>> {
+        let rows = points(size)?;
+        by_rows(wanted, rows, |row| self.row_start(size, row), |range, out| self.fill(size, range, out))
+    }
+
+    /// Number of entries in the rows before `row`.
+    pub(super) fn row_start(&self, size: [usize; 3], row: usize) -> u64 {
         self.offsets.iter().map(|&offset| entries_before(size, offset, row)).sum()
     }
 

@@ -1,23 +1,27 @@
-//! Systems of partial differential equations on a grid: several unknowns at each point, numbered together, coupled by constant blocks.
+//! Systems of partial differential equations on a grid: several unknowns at each point, numbered together, coupled by
+//! constant blocks.
 //!
-//! Layout: row b p + c is unknown c of point p = x + X (y + Y z). An entry couples it with an unknown of a neighbour; neighbours outside the grid
-//! are dropped (Dirichlet).
+//! Layout: row b p + c is unknown c of point p = x + X (y + Y z). An entry couples it with an unknown of a neighbour;
+//! neighbours outside the grid are dropped (Dirichlet).
 //!
 //! | generator | unknowns | neighbours | blocks |
 //! |---|---|---|---|
 //! | `elasticity2d`, `elasticity3d` | displacements, 2 or 3 | box of radius 1 | full |
 //! | `system2d`, `system3d` | 2 to 5 densities | star of radius 1 | full at a point; beside it diagonal, or full with `coupling=full` |
 //!
-//! Elasticity: bilinear and trilinear elements on unit squares (plane strain) and cubes, Young's modulus 1. The bilinear form
-//! of the elements around a point is a sum of products of integrals along the axes, evaluated exactly: mass 1/6, 2/3, 1/6,
-//! stiffness -1, 2, -1, mixed 1/2, 0, -1/2. Symmetric positive definite, as a principal part of the form on all of space.
+//! Elasticity: bilinear and trilinear elements on unit squares (plane strain) and cubes, Young's modulus 1. The
+//! bilinear form of the elements around a point is a sum of products of integrals along the axes, evaluated exactly:
+//! mass 1/6, 2/3, 1/6, stiffness -1, 2, -1, mixed 1/2, 0, -1/2. The matrix is symmetric positive definite, as a
+//! principal part of the form on all of space.
 //!
-//! Systems: unknown c diffuses and moves with the wind, upwind as in [`Stencil::upwind`], at a cell Peclet number of (c + 1) / b times
-//! `peclet`. With `coupling=point` each pair of unknowns at a point exchanges at rate 1 (one on the diagonal, minus one beside it), an
-//! M-matrix; with `coupling=full` the diffusion of each drives all others at a quarter (cross diffusion, I + 1 1^T / 4). Without wind symmetric
-//! positive definite, with it nonsymmetric with a positive definite symmetric part.
-//! Cost: the matrix itself; row starts are a closed form, rows are written in parallel.
-//! References: Hughes, The Finite Element Method, 1987, chapters 2 and 3; Murray, Mathematical Biology II, 2003, chapters 1 and 2.
+//! Systems: unknown c diffuses and moves with the wind, upwind as in [`Stencil::upwind`], at a cell Peclet number of
+//! (1 + c) / b times `peclet`. With `coupling=point`, each pair of unknowns at a point exchanges at rate 1 (one on the
+//! diagonal, minus one beside it); this is an M-matrix. With `coupling=full`, the diffusion of each unknown drives all
+//! others at a quarter (cross diffusion, I + 1 1^T / 4). Without wind the matrix is symmetric positive definite; with
+//! wind it is nonsymmetric with a positive definite symmetric part.
+//! Cost: the matrix itself; row starts are a closed form, and rows are written in parallel.
+//! References: Hughes, The Finite Element Method, 1987, chapters 2 and 3; Murray, Mathematical Biology II, 2003,
+//! chapters 1 and 2.
 
 use super::Stencil;
 use super::fill::{Rows, by_rows};
@@ -25,10 +29,10 @@ use super::stencil::entries_before;
 use crate::grid::holds;
 use crate::{Csr, Error, MAX_INDEX, Real, Result};
 
-/// The weight of a neighbour's other unknowns where cross diffusion couples them.
+/// The weight of a neighbour's other unknowns under cross diffusion.
 const CROSS: f64 = 0.25;
 
-/// What couples unknowns beside the wind.
+/// What couples the unknowns besides the wind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coupling {
     /// Exchange at each point.
@@ -41,15 +45,15 @@ pub enum Coupling {
 #[derive(Clone, Debug, PartialEq)]
 pub struct System {
     unknowns: usize,
-    /// For each unknown its couplings by ascending column: difference of points, unknown there, coefficient.
+    /// For each unknown, its couplings by ascending column: difference of points, unknown there, coefficient.
     rows: Vec<Vec<([i32; 3], usize, f64)>>,
 }
 
 impl System {
-    /// Linear elasticity in 2 (plane strain) or 3 dimensions, `nu` Poisson's ratio.
+    /// Linear elasticity in 2 (plane strain) or 3 dimensions, where `nu` is Poisson's ratio.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless `dims` is 2 or 3 and `nu` 0 or more and below 1/2.
+    /// [`Error::Invalid`] unless `dims` is 2 or 3 and `nu` is at least 0 and below 1/2.
     pub fn elasticity(dims: usize, nu: f64) -> Result<Self> {
         if !(2..=3).contains(&dims) || !(0.0..0.5).contains(&nu) {
             let why = format!("elasticity in {dims} dimensions with nu = {nu}: 2 or 3, and 0 or more, below 0.5");
@@ -59,7 +63,7 @@ impl System {
         let mu = 1.0 / (2.0 * (1.0 + nu));
         let mass = |d: i32| if d == 0 { 2.0 / 3.0 } else { 1.0 / 6.0 };
         let stiffness = |d: i32| if d == 0 { 2.0 } else { -1.0 };
-        // The integral of d_i of the function here times d_j of the one at `o`.
+        // The integral of d_i of the function at this point times d_j of the function at `o`.
         let form = |o: [i32; 3], i: usize, j: usize| {
             let others: f64 = (0..dims).filter(|&axis| axis != i && axis != j).map(|axis| mass(o[axis])).product();
             let along = if i == j { stiffness(o[i]) } else { f64::from(-o[i] * o[j]) / 4.0 };
@@ -74,10 +78,11 @@ impl System {
         Ok(Self { unknowns: dims, rows: (0..dims).map(row).collect() })
     }
 
-    /// Densities that diffuse, move with the wind and act on one another, in `dims` dimensions.
+    /// Densities that diffuse, move with the wind and act on each other, in `dims` dimensions.
     ///
     /// # Errors
-    /// [`Error::Invalid`] unless `dims` is 1, 2 or 3, `unknowns` 1 or more, and `peclet` finite and not negative.
+    /// [`Error::Invalid`] unless `dims` is 1, 2 or 3, `unknowns` is at least 1, and `peclet` is finite and not
+    /// negative.
     pub fn densities(dims: usize, unknowns: usize, coupling: Coupling, peclet: f64) -> Result<Self> {
         if unknowns == 0 {
             return Err(Error::Invalid { format: "stencil", why: "a system of no unknowns: one or more".into() });
@@ -104,32 +109,42 @@ impl System {
         Ok(Self { unknowns, rows: (0..unknowns).map(row).collect::<Result<_>>()? })
     }
 
-    /// Unknowns of a point.
+    /// Number of unknowns per point.
     pub fn unknowns(&self) -> usize {
         self.unknowns
     }
 
-    /// The matrix on an X x Y x Z grid, neighbours outside dropped.
+    /// Makes the matrix on an X x Y x Z grid; neighbours outside are dropped.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::OutOfMemory`].
     pub fn on_grid<T: Real>(&self, size: [usize; 3]) -> Result<Csr<T>> {
-        let extents = || size.into_iter().chain([self.unknowns]);
-        let rows = extents().try_fold(1usize, |product, n| product.checked_mul(n)).filter(|&rows| rows <= MAX_INDEX);
-        let Some(rows) = rows else {
-            let count = extents().fold(1u64, |product, n| product.saturating_mul(n as u64));
-            return Err(Error::TooLarge { what: "rows", count, limit: MAX_INDEX as u64 });
-        };
-        by_rows(rows, rows, |row| self.row_start(size, row), |range, out| self.fill(size, range, out))
+        self.rows_on_grid(size, 0..self.count(size)?)
     }
 
-    /// Entries in the rows before `row`.
-    fn row_start(&self, size: [usize; 3], row: usize) -> u64 {
+    /// Makes some rows of the matrix.
+    pub(super) fn rows_on_grid<T: Real>(&self, size: [usize; 3], wanted: std::ops::Range<usize>) -> Result<Csr<T>> {
+        let rows = self.count(size)?;
+        by_rows(wanted, rows, |row| self.row_start(size, row), |range, out| self.fill(size, range, out))
+    }
+
+    /// Rows on a grid.
+    fn count(&self, size: [usize; 3]) -> Result<usize> {
+        let extents = || size.into_iter().chain([self.unknowns]);
+        let rows = extents().try_fold(1usize, |product, n| product.checked_mul(n)).filter(|&rows| rows <= MAX_INDEX);
+        rows.ok_or_else(|| {
+            let count = extents().fold(1u64, |product, n| product.saturating_mul(n as u64));
+            Error::TooLarge { what: "rows", count, limit: MAX_INDEX as u64 }
+        })
+    }
+
+    /// Number of entries in the rows before `row`.
+    pub(super) fn row_start(&self, size: [usize; 3], row: usize) -> u64 {
         let (point, unknown) = (row / self.unknowns, row % self.unknowns);
         let before = |c: usize, point: usize| -> u64 {
             self.rows[c].iter().map(|&(o, ..)| entries_before(size, o, point)).sum()
         };
-        // Rows of the unknowns before this one have one point more.
+        // The rows of earlier unknowns of the same point count as well.
         (0..self.unknowns).map(|c| before(c, point + usize::from(c < unknown))).sum()
     }
 

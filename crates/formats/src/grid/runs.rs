@@ -1,8 +1,9 @@
-//! Rows in runs: a row and those after it that are the same row one place on.
+//! Runs of rows: a row followed by rows that repeat its pattern, each shifted by one column.
 //!
-//! Layout: the first row of each run, by chunks of [`CHUNK`] rows, which runs do not cross; a run's pattern is its first row. On a grid a
-//! line has few runs, its interior one of them, so that what looks at runs in place of rows has hardly anything to do.
-//! Cost: one parallel pass over row pointers and columns, compared without a branch for each; 4 bytes a run.
+//! Layout: the first row of each run, in chunks of [`CHUNK`] rows, which runs do not cross. A run's pattern is that of
+//! its first row. On a grid a line has few runs, and its interior is one of them. So code that works on runs instead of
+//! rows has little to do.
+//! Cost: one parallel pass over row pointers and columns, compared without a branch per entry; 4 bytes per run.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::{Csr, Offset, Ordinal, Real};
 
 /// Rows per task.
 const CHUNK: usize = 8192;
-/// Rows that are compared at once, at most.
+/// Maximum number of rows that are compared at once.
 const BLOCK: usize = 64;
 
 /// The runs of a matrix.
@@ -23,7 +24,7 @@ pub struct Runs<'a, T> {
 }
 
 impl<'a, T: Real> Runs<'a, T> {
-    /// Finds them.
+    /// Finds the runs of a matrix.
     pub fn of(csr: &'a Csr<T>) -> Self {
         Self { csr, chunks: run_starts(csr.row_ptr(), csr.col_idx()) }
     }
@@ -33,7 +34,7 @@ impl<'a, T: Real> Runs<'a, T> {
         self.csr
     }
 
-    /// Number of chunks, tasks for a loop in parallel.
+    /// Number of chunks, each of which can be a parallel task.
     pub fn chunks(&self) -> usize {
         self.chunks.len()
     }
@@ -49,11 +50,11 @@ impl<'a, T: Real> Runs<'a, T> {
     }
 }
 
-/// The first row of each run of a pattern, row pointers and columns as in CSR, by chunks of rows. All of them together ascend, and a run ends
-/// where the next begins.
+/// The first row of each run of a pattern given by CSR's row pointers and columns, by chunks of rows. All of them
+/// together ascend, and a run ends where the next one begins.
 ///
 /// # Panics
-/// If a pointer lies outside `col_idx`, or there is none.
+/// If a pointer lies outside `col_idx`, or if `row_ptr` is empty.
 pub fn run_starts(row_ptr: &[Offset], col_idx: &[Ordinal]) -> Vec<Vec<Ordinal>> {
     let n = row_ptr.len() - 1;
     let find = |chunk: usize| {
@@ -68,8 +69,8 @@ pub fn run_starts(row_ptr: &[Offset], col_idx: &[Ordinal]) -> Vec<Vec<Ordinal>> 
     (0..n.div_ceil(CHUNK)).into_par_iter().map(find).collect()
 }
 
-/// Where the run that begins with `row` ends, at most at `end`. Blocks grow while they are part of it and shrink at its end, where it may
-/// be cut short: the next run then has the same pattern.
+/// Finds where the run that begins with `row` ends, at most at `end`. The blocks grow while they belong to the run and
+/// shrink at its end. The run may be cut short there; the next run then has the same pattern.
 fn run_end(row_ptr: &[Offset], col_idx: &[Ordinal], row: usize, end: usize) -> usize {
     let (mut last, mut step, mut grows) = (row + 1, 1, true);
     while last < end && step > 0 {
@@ -84,7 +85,7 @@ fn run_end(row_ptr: &[Offset], col_idx: &[Ordinal], row: usize, end: usize) -> u
     last
 }
 
-/// Whether the rows between these pointers are the first of them shifted along the diagonal.
+/// Returns true if all rows between these pointers repeat the first one, shifted along the diagonal.
 fn are_repeated(ptr: &[Offset], col_idx: &[Ordinal]) -> bool {
     let width = ptr[1] - ptr[0];
     if ptr.windows(2).fold(0, |any, ends| any | (ends[1] - ends[0]) ^ width) != 0 {
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn runs_are_the_rows_in_order_and_each_is_one_pattern() {
-        // Widths and shifts that change at irregular places; more than one chunk.
+        // Widths and shifts that change at irregular places, over more than one chunk.
         let n = 3 * CHUNK + 17;
         let mut state = 9u64;
         let (mut row_ptr, mut cols, mut kind) = (vec![0u32], Vec::new(), 0);

@@ -1,8 +1,8 @@
-//! A grid from some rows of a matrix, to be proved on all of them by whoever holds them.
+//! Guesses a grid from some rows of a matrix. Whoever holds the matrix checks the guess on all rows.
 //!
-//! What [`Grid::detect`] reads from all entries is read from those of the sample; an answer is exact where every sampled row holds every
-//! neighbour inside the grid. A row that contradicts a guess is added to the sample, and the next guess agrees with it: every time the
-//! guess is another one.
+//! It works as [`Grid::detect`], but on the entries of the sample only. An answer is exact if every sampled row holds
+//! every neighbour inside the grid. A row that contradicts a guess is added to the sample, so the next guess agrees
+//! with it and differs from all earlier ones.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Rows of a sample at most, without those that contradict a guess.
+    /// Maximum number of rows of a sample, without those that contradict a guess.
     pub const ROWS: usize = 256;
 
-    /// The row that is the `at`-th of the sample of a matrix of so many: all of them where they are few, else runs of 16 neighbours. Twin:
-    /// `sampled_row` of kernels/grid.cu.
+    /// The `at`-th row of the sample of a matrix with `nrows` rows: all rows if there are few, otherwise runs of 16
+    /// neighbours. Twin: `sampled_row` of kernels/grid.cu.
     pub fn row(nrows: usize, at: usize) -> usize {
         if nrows <= Self::ROWS {
             return at;
@@ -31,7 +31,7 @@ impl Sample {
         (((nrows - 16) * part) >> 16) + at % 16
     }
 
-    /// No row yet, of a matrix of so many.
+    /// Makes an empty sample of a matrix with `nrows` rows.
     pub fn new(nrows: usize) -> Self {
         Self { nrows, ..Self::default() }
     }
@@ -41,12 +41,13 @@ impl Sample {
         self.rows.push((row, cols));
     }
 
-    /// A length that a line may have: where the diagonal next to the main one is first absent.
+    /// Adds a possible length of a line: the position where the diagonal next to the main one is first absent.
     pub fn line_may_have(&mut self, points: usize) {
         self.lines.push(points);
     }
 
-    /// Whether the rows have entries on more than so many diagonals beside the main one; so has the matrix then.
+    /// Returns true if the rows have entries on more than `most` diagonals besides the main one. The matrix then has
+    /// more, too.
     pub fn has_more_diagonals_than(&self, most: usize) -> bool {
         let mut found: Vec<i64> = Vec::with_capacity(most + 1);
         for (row, cols) in &self.rows {
@@ -62,10 +63,11 @@ impl Sample {
         false
     }
 
-    /// The grid that the rows suggest.
+    /// Guesses the grid that the rows suggest.
     ///
     /// # Errors
-    /// [`NotAGrid`], the reason, where none holds these rows. [`NotAGrid::TooManyDiagonals`] is true of the matrix too.
+    /// [`NotAGrid`] with the reason, if no grid holds these rows. [`NotAGrid::TooManyDiagonals`] then holds for the
+    /// matrix, too.
     pub fn guess(&self) -> Result<Grid, NotAGrid> {
         let mut counts = BTreeMap::new();
         for (row, cols) in &self.rows {
@@ -89,7 +91,7 @@ impl Sample {
         best(&extents, &diagonals, self.nrows, |extents| self.walk(extents, &diagonals))
     }
 
-    /// What the sampled entries are under some extents.
+    /// What the sampled entries are under the given extents.
     fn walk(&self, extents: Extents, diagonals: &[Diagonal]) -> Walked {
         let nearest: Vec<[i32; 3]> = diagonals.iter().map(|d| extents.nearest(d.offset)).collect();
         let mut seen = [0u16; MAX_DIAGONALS];
@@ -99,7 +101,7 @@ impl Sample {
             let mut k = 0;
             for &col in cols {
                 let offset = i64::from(col) - *row as i64;
-                // Ascending as a rule; a row that is not begins anew.
+                // Diagonals usually ascend within a row; start again for one that does not.
                 if diagonals[k].offset > offset {
                     k = 0;
                 }
@@ -138,7 +140,7 @@ mod tests {
         }
         assert!(sample.has_more_diagonals_than(2) && !sample.has_more_diagonals_than(3));
         assert!(!Sample::new(100).has_more_diagonals_than(0));
-        // No guess is made of rows with more than a stencil may have.
+        // No guess is made from rows with more diagonals than a stencil may have.
         sample.push(60, (0..=MAX_DIAGONALS as Ordinal).collect());
         assert!(sample.has_more_diagonals_than(60));
         assert_eq!(sample.guess(), Err(NotAGrid::TooManyDiagonals));

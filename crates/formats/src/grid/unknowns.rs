@@ -1,13 +1,15 @@
 //! Several unknowns at each point of a grid, numbered together: row b p + c is unknown c of point p.
 //!
-//! The pattern of b x b blocks is a matrix of points, whose grid is recognised as that of any matrix. Each entry then is a coupling: a difference
-//! of points and two unknowns. Unknown c holds the difference b dx + c' - c of rows, along lines of b X rows, if one of its rows does; what all hold
-//! of that is compared with the entries, so that an answer is proved on every row.
+//! The pattern of b x b blocks is a matrix of points, whose grid is recognised like that of any matrix. Each entry is
+//! then a coupling: a difference of points and two unknowns. Unknown c holds the difference b dx + c' - c of rows,
+//! along lines of b X rows, if one of its rows does. The places that all rows could hold are compared with the entries,
+//! so an answer is checked on every row.
 //!
-//! The smallest b under which rows hold all that they can is the answer; else the one that leaves the fewest places empty. A grid of few points a
-//! line needs full blocks: its lines could be unknowns as well. Unknowns differ where one has a difference in half of its rows or more that another
-//! has in none: a stray entry is no reason to see several. Diagonals that all unknowns share, as those of a masked grid of one unknown, are
-//! reason enough not to look: [`Diagonal::rows`] tells without another pass.
+//! The answer is the smallest b under which rows hold everything that they can; otherwise the b that leaves the fewest
+//! places empty. A grid with few points per line needs full blocks, because its lines could be unknowns as well.
+//! Unknowns differ if one has a difference in at least half of its rows that another has in none, so a stray entry is
+//! not enough. If all unknowns share their diagonals, as on a masked grid of one unknown, nothing is tried:
+//! [`Diagonal::rows`] says so without another pass.
 //! Cost: two passes over the entries for each b that divides the rows and is not ruled out by diagonals or by a sample.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,15 +20,15 @@ use rayon::prelude::*;
 use super::{Diagonal, Grid, MAX_DIAGONALS, PERIOD, Runs, holds, is_compact};
 use crate::{Csr, Offset, Ordinal, Real};
 
-/// Unknowns that a point may have, at most.
+/// Maximum number of unknowns per point.
 pub const MAX_UNKNOWNS: usize = 5;
 /// Points per task.
 const CHUNK: usize = 4096;
-/// Points that a first look is at, about.
+/// Approximate number of points in a first look.
 const SAMPLED: usize = 256;
 
-/// The grid under the number of unknowns, two or more, that fits the matrix best, if any does; and whether it is exact and no grid of one unknown a
-/// point can be. `diagonals` are all that there are, where they are few.
+/// The grid under the number of unknowns, two or more, that fits the matrix best, if any does. Also returns whether it
+/// is exact and cannot be a grid of one unknown per point. `diagonals` holds all diagonals, if there are few.
 pub(super) fn find<T: Real>(csr: &Csr<T>, diagonals: Option<&[Diagonal]>) -> Option<(Grid, bool)> {
     let mut best: Option<Grid> = None;
     for unknowns in 2..=MAX_UNKNOWNS {
@@ -45,10 +47,11 @@ pub(super) fn find<T: Real>(csr: &Csr<T>, diagonals: Option<&[Diagonal]>) -> Opt
     best.map(|best| (best, false))
 }
 
-/// Whether the unknowns could be an axis of their own: there is one left, and whether an unknown holds another depends on how far apart they are.
+/// Returns true if the unknowns could be an axis of their own: an axis is left, and whether one unknown holds another
+/// depends only on their distance.
 fn is_a_grid_of_rows(grid: &Grid) -> bool {
     let b = grid.unknowns as i32;
-    // Held differences by axes: of unknowns, points along a line, lines.
+    // Counts of held differences along the axes: of unknowns, of points along a line, of lines.
     let mut held = BTreeMap::new();
     for (k, &[dx, dy, _]) in grid.offsets.iter().enumerate() {
         for unknown in (0..b).filter(|&c| grid.is_held(k, c as usize)) {
@@ -59,13 +62,14 @@ fn is_a_grid_of_rows(grid: &Grid) -> bool {
     grid.size[2] == 1 && held.iter().all(|(o, &count)| count == b - o[0].abs())
 }
 
-/// Whether a system that rows fill in part is a better answer than one unknown a point: it explains half of the places that are empty then.
+/// Returns true if a system whose rows are only partly filled is a better answer than one unknown per point: it
+/// explains half of the places that would then be empty.
 pub(super) fn explains_more(system: &Grid, scalar: &Grid, entries: u64) -> bool {
     let (system, scalar) = (system.places(), scalar.places());
     system < scalar && 2 * (scalar - system) >= scalar.saturating_sub(entries)
 }
 
-/// A grid whose first axis is of few places that all couple, beside a longer one, with that axis as the unknowns of a point.
+/// Merges a short first axis whose points all couple, beside a longer axis, into the unknowns of a point.
 pub(super) fn merged(grid: Grid) -> Grid {
     let [unknowns, ny, nz] = grid.size;
     let few = (2..=MAX_UNKNOWNS).contains(&unknowns) && ny > MAX_UNKNOWNS;
@@ -91,17 +95,17 @@ fn from_rows(size: [usize; 3], unknowns: usize, rows: impl Iterator<Item = ([i32
     Grid { size, offsets, unknowns, exact, held }
 }
 
-/// Whether some unknown has no row among these, as [`Diagonal::rows`] tells them.
+/// Returns true if some unknown has no row among these, as [`Diagonal::rows`] gives them.
 fn differs(rows: u64, unknowns: usize) -> bool {
     let of = |unknown: usize| (unknown..PERIOD).step_by(unknowns).fold(0, |all, row| all | 1u64 << row);
     (0..unknowns).any(|unknown| rows & of(unknown) == 0)
 }
 
-/// Whether a sample of points has no more diagonals than a stencil.
+/// Returns true if a sample of points has at most as many diagonals as a stencil.
 fn has_few_diagonals<T: Real>(csr: &Csr<T>, unknowns: usize) -> bool {
     let points = csr.nrows() / unknowns;
     let mut found = BTreeSet::new();
-    // Odd, so that points of every place in a line of 2^k come.
+    // An odd step, so that points of every place in a line of 2^k points occur.
     for point in (0..points).step_by((points / SAMPLED) | 1) {
         for row in point * unknowns..(point + 1) * unknowns {
             found.extend(csr.row(row).0.iter().map(|&j| (j as usize / unknowns) as i64 - point as i64));
@@ -113,7 +117,7 @@ fn has_few_diagonals<T: Real>(csr: &Csr<T>, unknowns: usize) -> bool {
     true
 }
 
-/// The columns of blocks that a point's rows have, ascending, over `cols`; `scratch` for one row.
+/// Writes the block columns of a point's rows to `cols`, ascending. `scratch` is for one row.
 fn block_row<T: Real>(
     csr: &Csr<T>,
     unknowns: usize,
@@ -138,7 +142,7 @@ fn block_row<T: Real>(
     }
 }
 
-/// The matrix of points: an entry, of no value, for each block that has one.
+/// The matrix of points: one entry, without a meaningful value, for each block that has an entry.
 fn blocks<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Csr<T>> {
     let n = csr.nrows() / unknowns;
     let collect = |range: Range<usize>| {
@@ -166,11 +170,11 @@ fn chunks(points: usize) -> Vec<Range<usize>> {
     (0..points).step_by(CHUNK).map(|begin| begin..points.min(begin + CHUNK)).collect()
 }
 
-/// What all rows hold.
+/// The couplings that the rows hold.
 struct Couplings {
     /// Entries by difference of points, unknown of the row, unknown of the column.
     counts: Vec<u64>,
-    /// Rows of each unknown with an entry off the diagonal, and the entries in them.
+    /// Number of rows of each unknown with an entry off the diagonal, and of the entries in them.
     active: [u64; MAX_UNKNOWNS],
     held: u64,
 }
@@ -183,13 +187,13 @@ impl Couplings {
     }
 }
 
-/// The grid of a matrix with so many unknowns a point.
+/// The grid of a matrix with `unknowns` unknowns per point.
 fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
     let matrix = blocks(csr, unknowns)?;
     let grid = Grid::of_points(&Runs::of(&matrix)).ok()?;
     let [nx, ny, nz] = grid.size;
     let points = matrix.nrows();
-    // Then more unknowns are found with fewer points.
+    // In that case a larger number of unknowns, with fewer points, will be found.
     if unknowns * nx <= MAX_UNKNOWNS && merged(grid.clone()).unknowns > 1 {
         return None;
     }
@@ -201,7 +205,7 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
         diagonals.entry(dx + nx as i64 * (dy + ny as i64 * dz)).or_default().push(k);
     }
     let diagonals: Vec<(i64, Vec<usize>)> = diagonals.into_iter().collect();
-    // Of several differences one alone lies inside.
+    // Of several differences only one lies inside the grid.
     let meant = |point: usize, all: &[usize]| match all {
         &[k] => Some(k),
         all => {
@@ -238,7 +242,8 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
     };
     let couplings = chunks(points).into_par_iter().map(count).try_reduce(nothing, |a, b| Some(a.and(b)))?;
 
-    // On short lines any stencil looks like unknowns of fewer points, but does not couple all with all.
+    // On short lines any stencil looks like unknowns of fewer points, but it does not couple all of them with each
+    // other.
     let is_full = |k: usize| couplings.counts[k * unknowns * unknowns..][..unknowns * unknowns].iter().all(|&c| c > 0);
     let beside = |k: &usize| grid.offsets[*k] != [0; 3];
     if nx <= MAX_UNKNOWNS && !(0..grid.offsets.len()).filter(beside).all(is_full) {
@@ -247,7 +252,7 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
 
     let mut rows: BTreeMap<[i32; 3], u8> = BTreeMap::new();
     let b = unknowns as i32;
-    // Rows of an unknown with a difference of rows.
+    // Number of rows of an unknown with a given difference of rows.
     let counted = |&[dx, dy, dz]: &[i32; 3], unknown: usize| {
         let to = unknown as i32 + dx;
         let k = grid.offsets.iter().position(|&o| o == [to.div_euclid(b), dy, dz]);
@@ -263,8 +268,8 @@ fn of_points<T: Real>(csr: &Csr<T>, unknowns: usize) -> Option<Grid> {
     let expected: u128 =
         (0..unknowns).map(|c| u128::from(found.places_of(c)) * u128::from(couplings.active[c]) / points as u128).sum();
     let is_enough = found.exact || 2 * u128::from(couplings.held) >= expected;
-    // What all unknowns hold is one stencil, with more diagonals than one may have or for a reason that was given; so it is where they differ
-    // by entries that few rows have.
+    // If all unknowns hold the same differences, this is one stencil: it has too many diagonals, or was refused for
+    // another reason. The same holds if the unknowns differ only by entries that few rows have.
     let are_alike = found.offsets.iter().zip(&found.held).all(|(offset, &held)| {
         let common = |unknown: usize| 2 * counted(offset, unknown) >= couplings.active[unknown];
         u32::from(held) == (1 << unknowns) - 1

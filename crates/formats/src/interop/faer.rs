@@ -1,4 +1,4 @@
-//! faer: `SparseRowMat<u32, T>` owns the very arrays of CSR, `SparseRowMatRef<u32, T>` borrows them.
+//! faer: `SparseRowMat<u32, T>` owns the same arrays as CSR, and `SparseRowMatRef<u32, T>` borrows them.
 
 use super::narrow;
 use crate::{Csr, Error, Ordinal, Real};
@@ -8,9 +8,9 @@ use faer::sparse::{
 };
 
 impl<T: Real> Csr<T> {
-    /// This matrix as faer sees it; nothing is copied.
+    /// Borrows this matrix as faer's; nothing is copied.
     pub fn as_faer(&self) -> SparseRowMatRef<'_, Ordinal, T> {
-        // SAFETY: faer asks for what `Csr` guarantees: `nrows + 1` pointers that never decrease, up to the number of
+        // SAFETY: faer requires what `Csr` guarantees: `nrows + 1` pointers that never decrease, up to the number of
         // entries; columns strictly ascending in each row and below `ncols`; sizes below 2^31.
         let symbolic = unsafe {
             SymbolicSparseRowMatRef::new_unchecked(self.nrows(), self.ncols(), self.row_ptr(), None, self.col_idx())
@@ -32,7 +32,7 @@ impl<T: Real> From<Csr<T>> for SparseRowMat<Ordinal, T> {
 impl<T: Real> TryFrom<SparseRowMat<Ordinal, T>> for Csr<T> {
     type Error = Error;
 
-    /// Moves the buffers where the matrix has no gaps between its rows.
+    /// Moves the buffers if the matrix has no gaps between its rows.
     fn try_from(matrix: SparseRowMat<Ordinal, T>) -> Result<Self, Error> {
         let (symbolic, values) = matrix.into_parts();
         let (nrows, ncols, row_ptr, row_nnz, col_idx) = symbolic.into_parts();
@@ -53,7 +53,7 @@ impl<T: Real> TryFrom<SparseRowMat<Ordinal, T>> for Csr<T> {
 impl<T: Real, I: Index> TryFrom<SparseRowMatRef<'_, I, T>> for Csr<T> {
     type Error = Error;
 
-    /// Copies.
+    /// Copies the arrays.
     fn try_from(matrix: SparseRowMatRef<'_, I, T>) -> Result<Self, Error> {
         let (symbolic, values) = matrix.parts();
         let (nrows, ncols, row_ptr, row_nnz, col_idx) = symbolic.parts();
@@ -64,14 +64,14 @@ impl<T: Real, I: Index> TryFrom<SparseRowMatRef<'_, I, T>> for Csr<T> {
 impl<T: Real, I: Index> TryFrom<&SparseRowMat<I, T>> for Csr<T> {
     type Error = Error;
 
-    /// Copies.
+    /// Copies the arrays.
     fn try_from(matrix: &SparseRowMat<I, T>) -> Result<Self, Error> {
         Self::try_from(matrix.as_ref())
     }
 }
 
 impl<T: Real> From<&Csr<T>> for SparseRowMat<Ordinal, T> {
-    /// Copies.
+    /// Copies the arrays.
     fn from(matrix: &Csr<T>) -> Self {
         matrix.clone().into()
     }
@@ -80,7 +80,7 @@ impl<T: Real> From<&Csr<T>> for SparseRowMat<Ordinal, T> {
 impl<T: Real, I: Index> TryFrom<SparseColMatRef<'_, I, T>> for Csr<T> {
     type Error = Error;
 
-    /// Copies, from columns to rows.
+    /// Copies the entries from columns to rows.
     fn try_from(matrix: SparseColMatRef<'_, I, T>) -> Result<Self, Error> {
         let (symbolic, values) = matrix.parts();
         let (nrows, ncols, col_ptr, col_nnz, row_idx) = symbolic.parts();
@@ -91,14 +91,14 @@ impl<T: Real, I: Index> TryFrom<SparseColMatRef<'_, I, T>> for Csr<T> {
 impl<T: Real, I: Index> TryFrom<&SparseColMat<I, T>> for Csr<T> {
     type Error = Error;
 
-    /// Copies, from columns to rows.
+    /// Copies the entries from columns to rows.
     fn try_from(matrix: &SparseColMat<I, T>) -> Result<Self, Error> {
         Self::try_from(matrix.as_ref())
     }
 }
 
 impl<T: Real> From<&Csr<T>> for SparseColMat<Ordinal, T> {
-    /// Copies, from rows to columns: what faer's factorisations take.
+    /// Copies the entries from rows to columns: what faer's factorisations take.
     fn from(matrix: &Csr<T>) -> Self {
         let (nrows, ncols, ptr, idx, values) = matrix.transpose().into_parts();
         // SAFETY: as in `Csr::as_faer`, for the transpose.
@@ -107,7 +107,7 @@ impl<T: Real> From<&Csr<T>> for SparseColMat<Ordinal, T> {
     }
 }
 
-/// Rows, with or without gaps between them, to CSR.
+/// Makes CSR from rows with or without gaps between them.
 fn gather<T: Real, I: Index>(
     nrows: usize,
     ncols: usize,

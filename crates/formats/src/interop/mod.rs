@@ -1,8 +1,7 @@
-//! Conversions from and to the matrices of other libraries, each behind a feature.
+//! Conversions to and from the matrices of other libraries, each behind a feature.
 //!
-//! Cost: borrowed views copy nothing where the library takes 32-bit indices (sprs, faer); owned conversions move the
-//! buffers then. nalgebra-sparse stores `usize`, so indices are copied. Whatever comes in is checked like any other
-//! matrix.
+//! Cost: if the library takes 32-bit indices (sprs, faer), borrowed views copy nothing and owned conversions move the
+//! buffers. nalgebra-sparse stores `usize`, so indices are copied. Every incoming matrix is checked like any other.
 
 #[cfg(feature = "faer")]
 mod faer;
@@ -11,7 +10,7 @@ mod nalgebra;
 #[cfg(feature = "sprs")]
 mod sprs;
 
-/// `indices` as stored ones.
+/// Converts `indices` to stored ones.
 ///
 /// # Errors
 /// [`crate::Error::TooLarge`] naming `what`.

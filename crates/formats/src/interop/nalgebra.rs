@@ -1,4 +1,5 @@
-//! nalgebra-sparse: `CsrMatrix<T>`, `CscMatrix<T>` and `CooMatrix<T>`, whose `usize` indices are copied; values move where they can.
+//! nalgebra-sparse: `CsrMatrix<T>`, `CscMatrix<T>` and `CooMatrix<T>`. Their `usize` indices are copied; values move if
+//! possible.
 
 use super::narrow;
 use crate::{Csr, Error, Ordinal, Real};
@@ -11,8 +12,8 @@ fn widen(indices: &[Ordinal]) -> Vec<usize> {
 
 fn pattern<T: Real>(matrix: &Csr<T>) -> SparsityPattern {
     let (row_ptr, col_idx) = (widen(matrix.row_ptr()), widen(matrix.col_idx()));
-    // SAFETY: nalgebra-sparse asks for what `Csr` guarantees: `nrows + 1` pointers from 0 to the number of entries, never
-    // decreasing; columns strictly ascending in each row and below `ncols`.
+    // SAFETY: nalgebra-sparse requires what `Csr` guarantees: `nrows + 1` pointers from 0 to the number of entries,
+    // never decreasing; columns strictly ascending in each row and below `ncols`.
     unsafe { SparsityPattern::from_offset_and_indices_unchecked(matrix.nrows(), matrix.ncols(), row_ptr, col_idx) }
 }
 
@@ -26,7 +27,7 @@ impl<T: Real> From<Csr<T>> for CsrMatrix<T> {
 }
 
 impl<T: Real> From<&Csr<T>> for CsrMatrix<T> {
-    /// Copies.
+    /// Copies the arrays.
     fn from(matrix: &Csr<T>) -> Self {
         let values = matrix.values().to_vec();
         Self::try_from_pattern_and_values(pattern(matrix), values).expect("a value for every entry of the pattern")
@@ -34,7 +35,7 @@ impl<T: Real> From<&Csr<T>> for CsrMatrix<T> {
 }
 
 impl<T: Real> From<&Csr<T>> for CscMatrix<T> {
-    /// Copies, from rows to columns.
+    /// Copies the entries from rows to columns.
     fn from(matrix: &Csr<T>) -> Self {
         CsrMatrix::from(matrix.transpose()).transpose_as_csc()
     }
@@ -55,7 +56,7 @@ impl<T: Real> TryFrom<CsrMatrix<T>> for Csr<T> {
 impl<T: Real> TryFrom<&CsrMatrix<T>> for Csr<T> {
     type Error = Error;
 
-    /// Copies.
+    /// Copies the arrays.
     fn try_from(matrix: &CsrMatrix<T>) -> Result<Self, Error> {
         let (row_ptr, col_idx, values) = matrix.csr_data();
         let row_ptr = narrow(row_ptr.iter().copied(), "entries")?;
@@ -67,7 +68,7 @@ impl<T: Real> TryFrom<&CsrMatrix<T>> for Csr<T> {
 impl<T: Real> TryFrom<&CscMatrix<T>> for Csr<T> {
     type Error = Error;
 
-    /// Copies, from columns to rows.
+    /// Copies the entries from columns to rows.
     fn try_from(matrix: &CscMatrix<T>) -> Result<Self, Error> {
         let (col_ptr, row_idx, values) = matrix.csc_data();
         let col_ptr = narrow(col_ptr.iter().copied(), "entries")?;
@@ -79,7 +80,7 @@ impl<T: Real> TryFrom<&CscMatrix<T>> for Csr<T> {
 impl<T: Real> TryFrom<&CooMatrix<T>> for Csr<T> {
     type Error = Error;
 
-    /// Entries at the same place are summed in the order of the triplets.
+    /// Sums entries at the same place in the order of the triplets.
     fn try_from(matrix: &CooMatrix<T>) -> Result<Self, Error> {
         let entries = matrix.triplet_iter().map(|(row, col, &value)| (row, col, value));
         Self::from_triplets(matrix.nrows(), matrix.ncols(), entries)

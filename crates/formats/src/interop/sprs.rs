@@ -1,4 +1,4 @@
-//! sprs: `CsMatI<T, u32>` owns the very arrays of CSR, `CsMatViewI<T, u32>` borrows them.
+//! sprs: `CsMatI<T, u32>` owns the same arrays as CSR, and `CsMatViewI<T, u32>` borrows them.
 
 use super::narrow;
 use crate::{Csr, Error, Ordinal, Real};
@@ -6,9 +6,9 @@ use sprs::{CsMatBase, CsMatI, CsMatViewI, SpIndex, TriMatBase, TriMatI};
 use std::ops::Deref;
 
 impl<T: Real> Csr<T> {
-    /// This matrix as sprs sees it; nothing is copied.
+    /// Borrows this matrix as sprs's; nothing is copied.
     pub fn as_sprs(&self) -> CsMatViewI<'_, T, Ordinal> {
-        // SAFETY: sprs asks for what `Csr` guarantees: pointers from 0, never decreasing, up to the number of entries;
+        // SAFETY: sprs requires what `Csr` guarantees: pointers from 0, never decreasing, up to the number of entries;
         // columns strictly ascending in each row and below `ncols`.
         unsafe {
             CsMatViewI::new_unchecked(
@@ -34,7 +34,7 @@ impl<T: Real> From<Csr<T>> for CsMatI<T, Ordinal> {
 impl<T: Real> TryFrom<CsMatI<T, Ordinal>> for Csr<T> {
     type Error = Error;
 
-    /// Moves the buffers of a matrix in rows; one in columns is transposed.
+    /// Moves the buffers of a matrix stored by rows; one stored by columns is transposed.
     fn try_from(matrix: CsMatI<T, Ordinal>) -> Result<Self, Error> {
         if matrix.is_csc() || !matrix.indptr().is_proper() {
             return Self::try_from(&matrix);
@@ -56,7 +56,7 @@ where
 {
     type Error = Error;
 
-    /// Copies a matrix in rows or columns, owned or borrowed, with any type of index.
+    /// Copies a matrix stored by rows or columns, owned or borrowed, with any type of index.
     fn try_from(matrix: &CsMatBase<T, I, P, J, D, Iptr>) -> Result<Self, Error> {
         let ptr = narrow(matrix.proper_indptr().iter().map(|p| p.index()), "entries")?;
         let idx = narrow(matrix.indices().iter().map(|i| i.index()), "columns")?;
@@ -77,7 +77,8 @@ where
 {
     type Error = Error;
 
-    /// Entries at the same place are summed in the order of the triplets. Owned or borrowed, with any type of index.
+    /// Sums entries at the same place in the order of the triplets. Accepts owned and borrowed ones with any type of
+    /// index.
     fn try_from(matrix: &TriMatBase<R, D>) -> Result<Self, Error> {
         let entries = matrix.row_inds().iter().zip(matrix.col_inds()).zip(matrix.data());
         let entries = entries.map(|((row, col), &value)| (row.index(), col.index(), value));

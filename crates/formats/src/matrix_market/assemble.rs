@@ -1,12 +1,12 @@
-//! From parsed pieces to CSR without sorting what is sorted already.
+//! Assembly of CSR from the parsed pieces, without sorting what is sorted already.
 //!
 //! A general file in row-major order is concatenated. Anything else is scattered by one stable counting sort over the
-//! rows: a file in column-major order, as the collections have it, comes out of that with ascending columns (the lower
-//! triangle of a symmetric one with its mirror image too), and only rows that do not are sorted, each by itself.
+//! rows. Collections use column-major order, which comes out of this sort with ascending columns; so does the lower
+//! triangle of a symmetric matrix with its mirror image. Only rows that do not ascend are then sorted, each separately.
 //!
 //! Invariants: entries of one row keep the order of the file until they are sorted stably, so duplicates are summed in
 //! the order of the file for any number of threads.
-//! Cost: the CSR arrays, and one counter per row and thread, at most as many as there are entries.
+//! Cost: the CSR arrays, and one counter per row and thread, at most as many counters as there are entries.
 
 use super::entries::Piece;
 use super::header::{Header, Layout, Symmetry};
@@ -14,11 +14,11 @@ use crate::index::{MAX_INDEX, checked};
 use crate::{Csr, Error, Offset, Ordinal, Real, Result};
 use rayon::prelude::*;
 
-/// Row pointers that any file may ask for; a larger matrix needs a file of at least a 64th of its rows in bytes. The same
-/// goes for the columns of an array file, whose entries are sorted by them first.
+/// Number of row pointers that any file may ask for. A larger matrix needs a file with at least one byte per 64 rows.
+/// The same holds for the columns of an array file, whose entries are first sorted by column.
 const SIZE_FREE: usize = 1 << 26;
 
-/// A size that costs memory by itself has to stand in some proportion to the file.
+/// Checks that a size which costs memory by itself is in proportion to the size of the file.
 pub(super) fn check_sizes(name: &str, header: &Header, file_bytes: usize) -> Result<()> {
     let by_columns = header.format == Layout::Array;
     for (what, count) in [("rows", header.nrows), ("columns", if by_columns { header.ncols } else { 0 })] {
@@ -32,7 +32,7 @@ pub(super) fn check_sizes(name: &str, header: &Header, file_bytes: usize) -> Res
     Ok(())
 }
 
-/// The full matrix from the entries of a coordinate file.
+/// Makes the full matrix from the entries of a coordinate file.
 pub(super) fn csr<T: Real>(header: &Header, pieces: Vec<Piece<T>>) -> Result<Csr<T>> {
     let listed: usize = pieces.iter().map(|p| p.values.len()).sum();
     if header.symmetry == Symmetry::General {
@@ -61,8 +61,8 @@ fn is_row_major<T>(pieces: &[Piece<T>]) -> bool {
 }
 
 fn zeros<V: Clone>(zero: V, len: usize, what: &'static str) -> Result<Vec<V>> {
-    // `vec!` of a zero asks for zeroed pages, which no thread has to write first. The reservation before it, given
-    // back at once, turns a size that cannot be had into an error.
+    // `vec!` of a zero asks for zeroed pages, which no thread has to write first. The reservation before it is released
+    // at once; it turns a size that cannot be allocated into an error.
     let mut probe = Vec::<V>::new();
     probe
         .try_reserve_exact(len)
@@ -76,7 +76,7 @@ fn concatenate<T: Real>(header: &Header, pieces: &[Piece<T>], total: usize) -> R
     let mut col_idx = zeros(0 as Ordinal, total, "columns")?;
     let mut values = zeros(T::zero(), total, "values")?;
     let mut jobs = Vec::with_capacity(pieces.len());
-    // A piece fills the row pointers behind the last row of the piece before it, up to its own last row.
+    // A piece fills the row pointers from the last row of the preceding piece up to its own last row.
     let (mut ptrs, mut cols, mut vals) = (row_ptr.as_mut_slice(), col_idx.as_mut_slice(), values.as_mut_slice());
     let (mut first_row, mut base) = (0usize, 0usize);
     for piece in pieces.iter().filter(|p| !p.rows.is_empty()) {
@@ -105,15 +105,16 @@ fn concatenate<T: Real>(header: &Header, pieces: &[Piece<T>], total: usize) -> R
             }
         }
     });
-    // SAFETY: the parser keeps rows and columns inside the matrix; `is_row_major` found the entries strictly ascending by
-    // row and column, across pieces too; `row_ptr` counts them; the callers checked the entries against 2^31.
+    // SAFETY: the parser keeps rows and columns inside the matrix. `is_row_major` found the entries strictly ascending
+    // by row and column, across pieces too. `row_ptr` counts them, and the callers checked the number of entries
+    // against 2^31.
     Ok(unsafe { Csr::new_unchecked(header.nrows, header.ncols, row_ptr, col_idx, values) })
 }
 
-/// Writes at positions that the counting gives to one thread each.
+/// Writes at positions that the counting assigned to exactly one thread.
 struct Shared<V>(*mut V);
 
-// SAFETY: every position is written by one thread only (see `scatter`), and nothing reads before the threads are joined.
+// SAFETY: only one thread writes each position (see `scatter`), and nothing reads before the threads are joined.
 unsafe impl<V: Send> Sync for Shared<V> {}
 
 impl<V> Shared<V> {
@@ -126,11 +127,12 @@ impl<V> Shared<V> {
     }
 }
 
-/// One stable counting sort by row; `mirror` is the sign of the entries that the file leaves out.
+/// Does one stable counting sort by row. `mirror` is the sign of the entries that the file omits.
 fn scatter<T: Real>(header: &Header, pieces: Vec<Piece<T>>, mirror: Option<T>) -> Result<Csr<T>> {
     let (nrows, ncols) = (header.nrows, header.ncols);
     let listed: usize = pieces.iter().map(|p| p.values.len()).sum();
-    // Each group of pieces has a counter per row: no more groups than keep that below the entries' own size.
+    // Each group of pieces has one counter per row. Limit the number of groups so that the counters stay below the size
+    // of the entries.
     let groups = rayon::current_num_threads().min(listed / (nrows + 1)).max(1);
     let groups: Vec<&[Piece<T>]> = pieces.chunks(pieces.len().div_ceil(groups).max(1)).collect();
     let mut next: Vec<Vec<Offset>> = groups
@@ -193,12 +195,12 @@ fn scatter<T: Real>(header: &Header, pieces: Vec<Piece<T>>, mirror: Option<T>) -
         merge_duplicates(&mut row_ptr, &mut col_idx, &mut values);
     }
     debug_assert!(values.len() <= MAX_INDEX);
-    // SAFETY: the parser keeps rows and columns inside the matrix; `order_rows` left every row ascending and
-    // `merge_duplicates` strictly so; `row_ptr` counts the entries; the caller checked them against 2^31.
+    // SAFETY: the parser keeps rows and columns inside the matrix. `order_rows` left every row ascending, and
+    // `merge_duplicates` strictly so. `row_ptr` counts the entries, and the caller checked their number against 2^31.
     Ok(unsafe { Csr::new_unchecked(nrows, ncols, row_ptr, col_idx, values) })
 }
 
-/// Sorts, stably and by column, the rows that are not ascending; whether any column stands twice in a row.
+/// Sorts the rows that do not ascend, stably and by column. Returns whether any column occurs twice in a row.
 pub(crate) fn order_rows<T: Real>(row_ptr: &[Offset], col_idx: &mut [Ordinal], values: &mut [T]) -> bool {
     const LEAF: usize = 1 << 16;
     let rows = row_ptr.len() - 1;
@@ -238,8 +240,8 @@ pub(crate) fn order_rows<T: Real>(row_ptr: &[Offset], col_idx: &mut [Ordinal], v
     twice
 }
 
-/// Sums neighbours of equal column, first to last.
-fn merge_duplicates<T: Real>(row_ptr: &mut [Offset], col_idx: &mut Vec<Ordinal>, values: &mut Vec<T>) {
+/// Sums adjacent entries with equal columns, from first to last.
+pub(crate) fn merge_duplicates<T: Real>(row_ptr: &mut [Offset], col_idx: &mut Vec<Ordinal>, values: &mut Vec<T>) {
     let mut kept = 0;
     let mut begin = 0;
     for row in 0..row_ptr.len() - 1 {
@@ -262,7 +264,7 @@ fn merge_duplicates<T: Real>(row_ptr: &mut [Offset], col_idx: &mut Vec<Ordinal>,
     values.truncate(kept);
 }
 
-/// Visits the entries of an array file that its symmetry implies: `visit(row, col, value)`.
+/// Visits every entry of an array file, including those that its symmetry implies: `visit(row, col, value)`.
 pub(super) fn each_of_array<T: Real>(header: &Header, listed: &[T], mut visit: impl FnMut(usize, usize, T)) {
     let mut at = listed.iter();
     for col in 0..header.ncols {

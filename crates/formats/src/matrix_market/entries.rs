@@ -1,42 +1,58 @@
-//! The lines after the header: cut at line ends, parsed in parallel.
+//! The lines after the header, cut at line ends and parsed in parallel.
 //!
-//! Two parsers share the work. The quick one knows only the common shape of a line (digits, blank, digits, blank, number)
-//! and gives up at anything else; the careful one reads the line again word by word, accepts all that is legal and says
-//! what is wrong with the rest. So the quick one needs no messages and the careful one no speed.
+//! Two parsers share the work. The quick one knows only the common shape of a line (digits, blank, digits, blank,
+//! number) and gives up at anything else. The careful one then reads the line word by word, accepts everything legal
+//! and says what is wrong with the rest. So the quick one needs no messages, and the careful one need not be fast.
 
 use super::header::{Field, Header, Layout, Symmetry, in_digits, whole};
 use crate::text::lines::{Fault, Parsed, cut, is_blank, line_at, quick_end, shown, words};
 use crate::text::numbers::{quick_number, quick_value, value};
 use crate::{Ordinal, Real};
 use rayon::prelude::*;
+use std::ops::Range;
 
-/// Entries of one piece of a coordinate file, in its order, indices from 0.
+/// Entries of one piece of a coordinate file, in file order, with indices from 0.
 pub(super) struct Piece<T> {
     pub(super) rows: Vec<Ordinal>,
     pub(super) cols: Vec<Ordinal>,
     pub(super) values: Vec<T>,
-    /// Every entry lies behind the one before it, row by row.
+    /// Whether every entry comes after the one before it in row-major order.
     pub(super) row_major: bool,
-    /// Entries of a symmetric file that stood above the diagonal, and were mirrored: their index here and their byte in the file.
+    /// Entries of a symmetric file that lie above the diagonal and were mirrored, as index in this piece and byte in
+    /// the file.
     pub(super) mirrored: Vec<(usize, usize)>,
 }
 
-/// The entries of a coordinate file whose lines begin at `begin`, as many as `header` declares.
+/// Parses the entries of a coordinate file whose lines begin at `begin`, as many as `header` declares.
 pub(super) fn coordinate<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Parsed<Vec<Piece<T>>> {
+    let pieces = lines(bytes, begin..bytes.len(), header)?;
+    count(bytes, begin, header, pieces.iter().map(|p| p.values.len()).sum())?;
+    one_half(header, &pieces)?;
+    Ok(pieces)
+}
+
+/// Parses the entries in the lines of a part of a coordinate file, in pieces.
+pub(super) fn lines<T: Real>(bytes: &[u8], part: Range<usize>, header: &Header) -> Parsed<Vec<Piece<T>>> {
     let parse = |range| match header.field {
         Field::Real => coordinate_piece::<T, REAL>(bytes, range, header),
         Field::Integer => coordinate_piece::<T, INTEGER>(bytes, range, header),
         Field::Complex => coordinate_piece::<T, COMPLEX>(bytes, range, header),
         Field::Pattern => coordinate_piece::<T, PATTERN>(bytes, range, header),
     };
-    let pieces: Vec<_> = cut(bytes, begin).into_par_iter().map(parse).collect();
-    let pieces = pieces.into_iter().collect::<Parsed<Vec<_>>>()?;
-    count(bytes, begin, header, pieces.iter().map(|p| p.values.len()).sum())?;
-    one_half(header, &pieces)?;
-    Ok(pieces)
+    let pieces: Vec<_> = cut(&bytes[..part.end], part.start).into_par_iter().map(parse).collect();
+    pieces.into_iter().collect()
 }
 
-/// Refuses a place of a symmetric file that is listed above the diagonal and below it.
+/// The fault of a symmetric file that lists a position both above (at byte `at`) and below the diagonal.
+pub(super) fn both_halves(header: &Header, at: usize, (row, col): (Ordinal, Ordinal)) -> Box<Fault> {
+    let (row, col, word) = (row + 1, col + 1, header.symmetry.word());
+    let why = format!(
+        "entry ({col}, {row}) lies above the diagonal and ({row}, {col}) is in the file too: a {word} file lists only one of the two"
+    );
+    Fault::new(at, why)
+}
+
+/// Refuses a symmetric file that lists the same position both above and below the diagonal.
 fn one_half<T>(header: &Header, pieces: &[Piece<T>]) -> Parsed<()> {
     if pieces.iter().all(|piece| piece.mirrored.is_empty()) {
         return Ok(());
@@ -47,7 +63,7 @@ fn one_half<T>(header: &Header, pieces: &[Piece<T>]) -> Parsed<()> {
             above.entry((piece.rows[k], piece.cols[k])).or_insert(at);
         }
     }
-    // The first in the file, whichever thread read it.
+    // Report the first one in the file, no matter which thread read it.
     let mut first: Option<(usize, (Ordinal, Ordinal))> = None;
     for piece in pieces {
         let mut mirrored = piece.mirrored.iter().map(|&(k, _)| k).peekable();
@@ -64,17 +80,11 @@ fn one_half<T>(header: &Header, pieces: &[Piece<T>]) -> Parsed<()> {
     }
     match first {
         None => Ok(()),
-        Some((at, (row, col))) => {
-            let (row, col, word) = (row + 1, col + 1, header.symmetry.word());
-            let why = format!(
-                "entry ({col}, {row}) lies above the diagonal and ({row}, {col}) is in the file too: a {word} file lists one of the two"
-            );
-            Err(Fault::new(at, why))
-        }
+        Some((at, place)) => Err(both_halves(header, at, place)),
     }
 }
 
-/// The values of an array file, in its order.
+/// Parses the values of an array file, in file order.
 pub(super) fn array<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Parsed<Vec<T>> {
     let pieces: Vec<_> =
         cut(bytes, begin).into_par_iter().map(|range| array_piece::<T>(bytes, range, header)).collect();
@@ -83,8 +93,9 @@ pub(super) fn array<T: Real>(bytes: &[u8], begin: usize, header: &Header) -> Par
     Ok(pieces.concat())
 }
 
-/// As many entries as declared, or where the first is that is too many, or that the file ends too soon.
-fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -> Parsed<()> {
+/// Checks that there are as many entries as declared. Otherwise says where the first surplus entry is, or that the file
+/// ends too early.
+pub(super) fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -> Parsed<()> {
     let declared = header.entries;
     let what = match (header.format, found) {
         (Layout::Array, 1) => "value",
@@ -97,18 +108,19 @@ fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -> Parsed<()
         return Err(Fault::new(bytes.len(), why));
     }
     if found as u64 > declared {
+        let why = format!("{found} {what} found, the size line declares {declared}");
         let (mut at, mut left) = (begin, declared);
         while at < bytes.len() {
             let (line, next) = line_at(bytes, at);
             if let Some((place, _)) = words(line, at).next().filter(|(_, word)| !word.starts_with(b"%")) {
                 if left == 0 {
-                    let why = format!("{found} {what} found, the size line declares {declared}");
                     return Err(Fault::new(place, why));
                 }
                 left -= 1;
             }
             at = next;
         }
+        return Err(Fault::new(bytes.len(), why));
     }
     Ok(())
 }
@@ -118,13 +130,9 @@ const INTEGER: u8 = 1;
 const COMPLEX: u8 = 2;
 const PATTERN: u8 = 3;
 
-fn coordinate_piece<T: Real, const FIELD: u8>(
-    bytes: &[u8],
-    range: std::ops::Range<usize>,
-    header: &Header,
-) -> Parsed<Piece<T>> {
+fn coordinate_piece<T: Real, const FIELD: u8>(bytes: &[u8], range: Range<usize>, header: &Header) -> Parsed<Piece<T>> {
     let text = &bytes[range.clone()];
-    // The line ends bound the entries, whatever the size line claims.
+    // The number of lines bounds the number of entries, whatever the size line claims.
     let lines = memchr::memchr_iter(b'\n', text).count() + 1;
     let mut piece = Piece {
         rows: Vec::with_capacity(lines),
@@ -174,7 +182,7 @@ fn coordinate_piece<T: Real, const FIELD: u8>(
     Ok(piece)
 }
 
-fn array_piece<T: Real>(bytes: &[u8], range: std::ops::Range<usize>, header: &Header) -> Parsed<Vec<T>> {
+fn array_piece<T: Real>(bytes: &[u8], range: Range<usize>, header: &Header) -> Parsed<Vec<T>> {
     let text = &bytes[range.clone()];
     let mut values = Vec::with_capacity(memchr::memchr_iter(b'\n', text).count() + 1);
     let mut at = 0;
@@ -198,7 +206,7 @@ fn array_piece<T: Real>(bytes: &[u8], range: std::ops::Range<usize>, header: &He
     Ok(values)
 }
 
-/// `row column value` and the length of the line with its LF, where the line has the common shape.
+/// Parses `row column value` and returns it with the length of the line including LF, if the line has the common shape.
 #[inline(always)]
 fn quick_line<T: Real, const FIELD: u8>(text: &[u8]) -> Option<(u32, u32, T, usize)> {
     let mut at = 0;
@@ -226,7 +234,8 @@ fn quick_line<T: Real, const FIELD: u8>(text: &[u8]) -> Option<(u32, u32, T, usi
     Some((row, col, value, quick_end(text, at + len)?))
 }
 
-/// Leading decimal digits of `text`, and how many; the value is right for at most 9.
+/// The leading decimal digits of `text` as a number, and how many there are. The number is correct for at most 9
+/// digits.
 #[inline(always)]
 fn digits(text: &[u8]) -> (u32, usize) {
     let mut value = 0u32;
@@ -245,12 +254,12 @@ fn quick_index(text: &[u8], at: &mut usize) -> Option<u32> {
     }
     let (value, len) = digits(&text[*at..]);
     *at += len;
-    // Behind an index stands a blank, or the line's end where the values are left out.
+    // After an index comes a blank, or the end of the line if the values are left out.
     let ended = matches!(text.get(*at), None | Some(b' ' | b'\t' | b'\r' | b'\n'));
     (ended && len > 0 && len <= 9).then_some(value)
 }
 
-/// One line word by word: an entry, nothing (a comment, a blank line), or what is wrong with it.
+/// Parses one line word by word: an entry, nothing (a comment, a blank line), or the fault.
 #[cold]
 fn careful_line<T: Real>(line: &[u8], base: usize, header: &Header) -> Parsed<Option<(u32, u32, T)>> {
     let mut words = words(line, base).peekable();

@@ -4,11 +4,11 @@ use crate::index::MAX_INDEX;
 use crate::text::lines::{Fault, Parsed, is_blank, line_at, shown, without_mark, words};
 use crate::{Error, Result};
 
-/// What a file describes.
+/// The object that a file describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Object {
-    /// A matrix (a vector is one with a single column).
+    /// A matrix. A vector is a matrix with one column.
     Matrix,
 }
 
@@ -21,7 +21,7 @@ pub enum Layout {
     Array,
 }
 
-/// What the values of a file are.
+/// The kind of a file's values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Field {
     /// Decimal numbers.
@@ -29,23 +29,23 @@ pub enum Field {
     Real,
     /// Whole numbers.
     Integer,
-    /// Pairs of real and imaginary part.
+    /// Pairs of real and imaginary parts.
     Complex,
     /// No values: every entry is 1.
     Pattern,
 }
 
-/// Which part of the matrix a file lists.
+/// The part of the matrix that a file lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symmetry {
-    /// All of it.
+    /// The whole matrix.
     #[default]
     General,
     /// The lower triangle; A = A^T.
     Symmetric,
     /// The strictly lower triangle; A = -A^T.
     SkewSymmetric,
-    /// The lower triangle; A = A^H, for real values the same as symmetric.
+    /// The lower triangle; A = A^H. For real values the same as symmetric.
     Hermitian,
 }
 
@@ -64,17 +64,17 @@ pub struct Header {
     pub nrows: usize,
     /// Columns of the matrix.
     pub ncols: usize,
-    /// Entries that the file claims to list (`array`: that follow from the shape), before any expansion.
+    /// Number of entries that the file claims to list, before any expansion. For `array` it follows from the shape.
     pub entries: u64,
 }
 
-/// Bytes that no line of a header exceeds, nor any line of a file that streams in: without such a bound a device that gives
-/// no line end would be read until memory is gone.
+/// Maximum length in bytes of a header line, and of any line of a file that is streamed. Without such a bound, a device
+/// that sends no line end would be read until memory is exhausted.
 const LONGEST_LINE: usize = 1 << 20;
 
 const BANNER: &[u8] = b"%%MatrixMarket";
 
-/// Whether a file that begins with `bytes` has the banner, as far as they go.
+/// Returns true if a file that begins with `bytes` has the banner, as far as these bytes show.
 pub(crate) fn may_begin(bytes: &[u8]) -> bool {
     let text = without_mark(bytes);
     let text = &text[text.iter().take_while(|b| is_blank(**b)).count()..];
@@ -83,7 +83,7 @@ pub(crate) fn may_begin(bytes: &[u8]) -> bool {
     text[..known].eq_ignore_ascii_case(&BANNER[..known]) && ended
 }
 
-/// Refuses what streams in as soon as it can be no Matrix Market file: the banner is missing, or a line has no end.
+/// Refuses a stream as soon as it cannot be a Matrix Market file: the banner is missing, or a line has no end.
 pub(crate) fn watch(name: &str, bytes: &[u8], from: usize) -> Result<()> {
     if from < LONGEST_LINE && !may_begin(bytes) {
         parse(name, bytes)?;
@@ -102,12 +102,13 @@ fn too_long(at: usize) -> Box<Fault> {
     Fault::new(at, format!("a line of more than {LONGEST_LINE} bytes: this is no Matrix Market file"))
 }
 
-/// The line of a header that begins at `at`, and where the next one begins; of one that is too long the first bytes.
+/// The header line that begins at `at`, and where the next one begins. Of a line that is too long, only the first
+/// bytes.
 fn header_line(bytes: &[u8], at: usize) -> (&[u8], usize) {
     line_at(&bytes[..bytes.len().min(at + LONGEST_LINE + 1)], at)
 }
 
-/// The header of `bytes` and the byte at which its entries begin.
+/// Parses the header of `bytes` and returns it with the byte at which the entries begin.
 pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<(Header, usize)> {
     let fault = |f: Box<Fault>| f.locate(name, bytes);
     let (banner, mut at) = header_line(bytes, 0);
@@ -176,14 +177,14 @@ pub(super) fn parse(name: &str, bytes: &[u8]) -> Result<(Header, usize)> {
     Ok((header, at))
 }
 
-/// Where the number of columns stands in the size line, which ends where the entries begin.
+/// Position of the number of columns in the size line, which ends where the entries begin.
 pub(super) fn place_of_columns(bytes: &[u8], entries: usize) -> usize {
     let line = bytes[..entries].trim_ascii_end();
     let begin = memchr::memrchr(b'\n', line).map_or(0, |at| at + 1);
     words(&line[begin..], begin).nth(1).map_or(begin, |(place, _)| place)
 }
 
-/// A decimal number that fits 64 bits, alone or behind a `+`, as C's `scanf` takes it.
+/// Parses a decimal number that fits 64 bits, with or without a `+`, as C's `scanf` does.
 pub(super) fn whole(word: &[u8]) -> Option<u64> {
     let digits = word.strip_prefix(b"+").unwrap_or(word);
     if digits.is_empty() {
@@ -197,10 +198,10 @@ pub(super) fn whole(word: &[u8]) -> Option<u64> {
     })
 }
 
-/// What `word` should have been where it is a whole number that is not written as one (`1e3`, `2.0`).
+/// The digits that `word` should have been, if it is a whole number in another notation (`1e3`, `2.0`).
 pub(super) fn in_digits(word: &[u8]) -> Option<u64> {
     let (number, len) = fast_float2::parse_partial::<f64, _>(word).ok()?;
-    // Above 2^53 digits would be made up.
+    // Above 2^53 the digits would be invented.
     let exact = number.fract() == 0.0 && (0.0..=9e15).contains(&number);
     (len == word.len() && exact && !word.iter().all(u8::is_ascii_digit)).then_some(number as u64)
 }
@@ -257,7 +258,7 @@ fn parse_banner(line: &[u8]) -> Parsed<(Object, Layout, Field, Symmetry)> {
 }
 
 impl Layout {
-    /// The banner's word for it.
+    /// The word in the banner.
     pub fn word(self) -> &'static str {
         match self {
             Self::Coordinate => "coordinate",
@@ -267,7 +268,7 @@ impl Layout {
 }
 
 impl Field {
-    /// The banner's word for it.
+    /// The word in the banner.
     pub fn word(self) -> &'static str {
         match self {
             Self::Real => "real",
@@ -279,7 +280,7 @@ impl Field {
 }
 
 impl Symmetry {
-    /// The banner's word for it.
+    /// The word in the banner.
     pub fn word(self) -> &'static str {
         match self {
             Self::General => "general",

@@ -1,4 +1,4 @@
-//! Reading: from a path, from bytes, from any reader; to CSR, to a dense matrix, to a vector.
+//! Reading from a path, from bytes or from any reader, as CSR, a dense matrix or a vector.
 
 use super::header::{self, Header, Layout};
 use super::{assemble, entries};
@@ -8,11 +8,11 @@ use crate::{Csr, Error, Real, Result, Triplets};
 use std::io::Read;
 use std::path::Path;
 
-/// Elements that any coordinate file may ask for when it is read as a dense matrix; a larger one needs a file of at
-/// least a 64th of its elements in bytes.
+/// Number of elements that any coordinate file may ask for when it is read as a dense matrix. A larger matrix needs a
+/// file with at least one byte per 64 elements.
 const ELEMENTS_FREE: usize = 1 << 25;
 
-/// What the file at `path` says about itself; only its first lines are looked at (all of it is unpacked if it is gzip).
+/// What the file at `path` says about itself. Only its first lines are read, but a gzip file is unpacked completely.
 ///
 /// # Errors
 /// As [`read_csr`].
@@ -21,15 +21,15 @@ pub fn read_header(path: impl AsRef<Path>) -> Result<Header> {
     Ok(header::parse(&source.name, source.bytes())?.0)
 }
 
-/// The matrix in the file at `path` as CSR, symmetric ones expanded, duplicates summed in the order of the file. Zeros of
-/// a coordinate file are entries, zeros of an array file are not.
+/// Reads the file at `path` as CSR. Symmetric matrices are expanded, and duplicates are summed in the order of the
+/// file. Zeros of a coordinate file are entries; zeros of an array file are not.
 ///
-/// Parses on rayon's current pool; the result does not depend on its size. A plain file is mapped: no other process may
-/// shorten it meanwhile.
+/// Parses on rayon's current pool; the result does not depend on its size. A plain file is memory-mapped, so no other
+/// process may shorten it meanwhile.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Parse`] with line and column, also for 2^31 or more rows or columns; [`Error::TooLarge`] with 2^31
-/// or more entries; [`Error::DoesNotFit`] where the file declares hardly anything but empty rows (of an array file: or
+/// [`Error::Io`]; [`Error::Parse`] with line and column, also for 2^31 or more rows or columns; [`Error::TooLarge`] for
+/// 2^31 or more entries; [`Error::DoesNotFit`] if the file declares almost only empty rows (or, for an array file,
 /// columns); [`Error::OutOfMemory`].
 ///
 /// ```
@@ -46,7 +46,7 @@ pub fn read_csr<T: Real>(path: impl AsRef<Path>) -> Result<Csr<T>> {
     csr(&source.name, source.bytes())
 }
 
-/// What a file does that its format does not allow, and was read all the same.
+/// Something a file does that its format does not allow, and that the reader accepts anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {
@@ -54,11 +54,11 @@ pub enum Note {
     AboveDiagonal {
         /// The file.
         file: String,
-        /// The line of the first, from 1.
+        /// The line of the first such entry, counted from 1.
         line: u64,
         /// How many there are.
         entries: usize,
-        /// The word of the banner.
+        /// The symmetry named in the banner.
         symmetry: &'static str,
     },
 }
@@ -77,7 +77,7 @@ impl std::fmt::Display for Note {
     }
 }
 
-/// [`read_csr`], with what is unusual about the file.
+/// As [`read_csr`], and also returns notes on what is unusual about the file.
 ///
 /// # Errors
 /// As [`read_csr`].
@@ -86,7 +86,7 @@ pub fn read_csr_noted<T: Real>(path: impl AsRef<Path>) -> Result<(Csr<T>, Vec<No
     csr_noted(&source.name, source.bytes())
 }
 
-/// [`read_from`], with what is unusual about the file.
+/// As [`read_from`], and also returns notes on what is unusual about the file.
 ///
 /// # Errors
 /// As [`read_csr`].
@@ -94,7 +94,7 @@ pub fn read_from_noted<T: Real>(name: &str, reader: impl Read) -> Result<(Csr<T>
     csr_noted(name, Source::read(name, reader, header::watch)?.bytes())
 }
 
-/// [`read_csr`] of the bytes of a file (gzip or not); errors call it `name`.
+/// As [`read_csr`], from the bytes of a file (gzip or not). Errors call it `name`.
 ///
 /// # Errors
 /// As [`read_csr`].
@@ -102,7 +102,7 @@ pub fn read_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Csr<T>> {
     csr(name, &plain(name, bytes, header::watch)?)
 }
 
-/// [`read_csr`] of everything that `reader` gives (gzip or not); errors call it `name`.
+/// As [`read_csr`], from everything that `reader` gives (gzip or not). Errors call it `name`.
 ///
 /// # Errors
 /// As [`read_csr`].
@@ -110,17 +110,17 @@ pub fn read_from<T: Real>(name: &str, reader: impl Read) -> Result<Csr<T>> {
     csr(name, Source::read(name, reader, header::watch)?.bytes())
 }
 
-/// The matrix in the file at `path` with every element stored: `(nrows, ncols, values)`, column after column,
-/// `values[i + nrows * j]`.
+/// Reads the file at `path` with every element stored: `(nrows, ncols, values)`, column after column, `values[i + nrows
+/// * j]`.
 ///
 /// # Errors
-/// As [`read_csr`]; also [`Error::DoesNotFit`] for a coordinate file with hardly any entries for its shape.
+/// As [`read_csr`]; also [`Error::DoesNotFit`] for a coordinate file with very few entries for its shape.
 pub fn read_dense<T: Real>(path: impl AsRef<Path>) -> Result<(usize, usize, Vec<T>)> {
     let source = Source::open(path.as_ref(), header::watch)?;
     dense(&source.name, source.bytes())
 }
 
-/// [`read_dense`] of the bytes of a file (gzip or not); errors call it `name`.
+/// As [`read_dense`], from the bytes of a file (gzip or not). Errors call it `name`.
 ///
 /// # Errors
 /// As [`read_dense`].
@@ -128,16 +128,16 @@ pub fn read_dense_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<(usize, usi
     dense(name, &plain(name, bytes, header::watch)?)
 }
 
-/// The vector in the file at `path`: an n x 1 matrix in either layout.
+/// Reads the vector in the file at `path`: an n x 1 matrix in either layout.
 ///
 /// # Errors
-/// As [`read_dense`]; also [`Error::Parse`] with another number of columns than 1.
+/// As [`read_dense`]; also [`Error::Parse`] unless there is exactly one column.
 pub fn read_vector<T: Real>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     let source = Source::open(path.as_ref(), header::watch)?;
     vector(&source.name, source.bytes())
 }
 
-/// [`read_vector`] of the bytes of a file (gzip or not); errors call it `name`.
+/// As [`read_vector`], from the bytes of a file (gzip or not). Errors call it `name`.
 ///
 /// # Errors
 /// As [`read_vector`].

@@ -1,4 +1,4 @@
-//! Every kind of file that is legal, every kind that is not, and round trips.
+//! Every kind of legal file, every kind of illegal file, and round trips.
 
 use super::*;
 use crate::{Csr, Error, Real};
@@ -229,7 +229,7 @@ fn bad_files() {
         let narrow = read_bytes::<f32>("m.mtx", text.as_bytes()).expect_err(name);
         assert_eq!(error.to_string(), narrow.to_string(), "{name}");
         let dense = read_dense_bytes::<f64>("m.mtx", text.as_bytes());
-        // Without rows there is nothing to hold but, as CSR's transpose, a pointer per column.
+        // Without rows there is nothing to hold except one pointer per column, because CSR is made as a transpose.
         assert!(dense.is_err() || name == "array of columns alone", "{name}: read as dense");
         messages += &format!("{name}\n    {error}\n");
     }
@@ -346,7 +346,7 @@ fn written_files() {
     insta::assert_snapshot!("written_files", all);
 }
 
-/// All matrices of the collection that the environment names have the shape and the entries that its index says.
+/// All matrices of the collection named by the environment have the shape and the entries that its index states.
 #[test]
 fn collection() {
     let Some(folder) = std::env::var_os("SPANDREL_MATRICES").map(std::path::PathBuf::from) else {

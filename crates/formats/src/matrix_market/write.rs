@@ -1,6 +1,6 @@
-//! Writing: numbers in the fewest digits that read back to the same bits.
+//! Writing, with the fewest digits per number that read back to the same bits.
 //!
-//! Order: row after row, columns ascending, which is also what the reader takes up fastest.
+//! Order: row after row with ascending columns, which the reader also reads fastest.
 //! Cost: lines are formatted in parallel, a few blocks at a time, and written in order.
 
 use super::header::{Field, Symmetry};
@@ -11,31 +11,31 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// How a matrix is written. The default writes all of it as real numbers without a comment.
+/// How a matrix is written. The default writes every entry as a real number, without a comment.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// [`Symmetry::General`] writes every entry; [`Symmetry::Symmetric`] and [`Symmetry::SkewSymmetric`] the lower
-    /// triangle, after checking that the rest is its mirror image.
+    /// [`Symmetry::General`] writes every entry. [`Symmetry::Symmetric`] and [`Symmetry::SkewSymmetric`] write the
+    /// lower triangle, after checking that the rest is its mirror image.
     pub symmetry: Symmetry,
     /// [`Field::Real`]; [`Field::Integer`] for whole numbers; [`Field::Pattern`] to leave the values out.
     pub field: Field,
-    /// Written behind the banner, each line as a comment.
+    /// A comment after the banner; each line becomes one comment line.
     pub comment: String,
 }
 
-/// Entries that one task formats.
+/// Number of entries that one task formats.
 const BLOCK: usize = 1 << 14;
 
-/// Writes `matrix` to the file at `path`, packed if the extension is `.gz`. Reading it back gives the same bits.
+/// Writes `matrix` to the file at `path`, gzipped if the extension is `.gz`. Reading it back gives the same bits.
 ///
 /// # Errors
-/// [`Error::Io`]; [`Error::Invalid`] where the matrix is not what `options` say.
+/// [`Error::Io`]; [`Error::Invalid`] if the matrix does not fit `options`.
 pub fn write_csr<T: Real>(path: impl AsRef<Path>, matrix: &Csr<T>, options: &WriteOptions) -> Result<()> {
     check(matrix, options)?;
     to_file(path.as_ref(), |out| csr_lines(out, matrix, options))
 }
 
-/// Writes `matrix` to `out`, not packed. Errors of `out` name the file `<writer>`.
+/// Writes `matrix` to `out`, not gzipped. Errors of `out` name the file `<writer>`.
 ///
 /// # Errors
 /// As [`write_csr`].
@@ -44,7 +44,7 @@ pub fn write_csr_to<T: Real>(mut out: impl Write, matrix: &Csr<T>, options: &Wri
     csr_lines(&mut out, matrix, options).and_then(|()| out.flush()).map_err(unnamed)
 }
 
-/// Writes `vector` as an n x 1 array to the file at `path`, packed if the extension is `.gz`.
+/// Writes `vector` as an n x 1 array to the file at `path`, gzipped if the extension is `.gz`.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -52,7 +52,7 @@ pub fn write_vector<T: Real>(path: impl AsRef<Path>, vector: &[T]) -> Result<()>
     to_file(path.as_ref(), |out| array_lines(out, (vector.len(), 1), vector))
 }
 
-/// Writes `vector` as an n x 1 array to `out`, not packed. Errors of `out` name the file `<writer>`.
+/// Writes `vector` as an n x 1 array to `out`, not gzipped. Errors of `out` name the file `<writer>`.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -60,8 +60,8 @@ pub fn write_vector_to<T: Real>(mut out: impl Write, vector: &[T]) -> Result<()>
     array_lines(&mut out, (vector.len(), 1), vector).and_then(|()| out.flush()).map_err(unnamed)
 }
 
-/// Writes `matrix` as an array, column after column, to the file at `path`, packed if the extension is `.gz`. Reading it back by
-/// [`super::read_dense`] gives the same bits.
+/// Writes `matrix` as an array, column after column, to the file at `path`, gzipped if the extension is `.gz`. Reading
+/// it back with [`super::read_dense`] gives the same bits.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -69,7 +69,7 @@ pub fn write_dense<T: Real>(path: impl AsRef<Path>, matrix: &Dense<T>) -> Result
     to_file(path.as_ref(), |out| array_lines(out, (matrix.nrows(), matrix.ncols()), matrix.values()))
 }
 
-/// Writes `matrix` as an array to `out`, not packed. Errors of `out` name the file `<writer>`.
+/// Writes `matrix` as an array to `out`, not gzipped. Errors of `out` name the file `<writer>`.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -107,7 +107,8 @@ fn check<T: Real>(matrix: &Csr<T>, options: &WriteOptions) -> Result<()> {
         return invalid("a pattern has no signs: write it as symmetric or general".into());
     }
     if options.field == Field::Integer {
-        // 2^53 and above are whole too, but every digit beyond is made up; i64 bounds what other readers take.
+        // Numbers from 2^53 on are whole too, but their last digits would be invented. The limit of i64 is what other
+        // readers accept.
         let whole = |v: &&T| v.as_f64().fract() == 0.0 && v.as_f64().abs() < i64::MAX as f64;
         if let Some(value) = matrix.values().iter().find(|v| !whole(v)) {
             return invalid(format!("{value:?} is not a whole number below 2^63: write the matrix as real"));
@@ -121,7 +122,7 @@ fn check<T: Real>(matrix: &Csr<T>, options: &WriteOptions) -> Result<()> {
         return invalid(format!("{} x {} is not square, so not {word}", matrix.nrows(), matrix.ncols()));
     }
     let skew = options.symmetry == Symmetry::SkewSymmetric;
-    // What is left out must come back as it was, so that a stored zero needs its mirror image too.
+    // The omitted entries must read back as they were, so a stored zero needs its mirror image too.
     let same = |diagonal: bool, value: T, mirror: Option<T>| match mirror {
         Some(_) if options.field == Field::Pattern => true,
         Some(_) if skew && diagonal => false,
@@ -141,7 +142,7 @@ fn check<T: Real>(matrix: &Csr<T>, options: &WriteOptions) -> Result<()> {
     Ok(())
 }
 
-/// Equal to the sign of a zero: what is written once must read back as both.
+/// Equal including the sign of a zero, because one written number must read back as both.
 fn same_bits<T: Real>(a: T, b: T) -> bool {
     a.as_f64().to_bits() == b.as_f64().to_bits() || (a.is_nan() && b.is_nan())
 }
@@ -151,7 +152,7 @@ fn banner(out: &mut dyn Write, layout: &str, options: &WriteOptions) -> io::Resu
     options.comment.lines().try_for_each(|line| writeln!(out, "% {line}"))
 }
 
-/// The columns of a row that are written.
+/// Number of entries of a row that are written.
 fn listed(cols: &[u32], row: usize, symmetry: Symmetry) -> usize {
     match symmetry {
         Symmetry::General => cols.len(),
@@ -206,7 +207,7 @@ fn csr_lines<T: Real>(out: &mut dyn Write, matrix: &Csr<T>, options: &WriteOptio
     })
 }
 
-/// An array of so many rows and columns; its values lie column after column.
+/// Writes an array of this shape; its values are stored column after column.
 fn array_lines<T: Real>(out: &mut dyn Write, shape: (usize, usize), values: &[T]) -> io::Result<()> {
     banner(out, "array", &WriteOptions::default())?;
     writeln!(out, "{} {}", shape.0, shape.1)?;
@@ -248,7 +249,7 @@ fn whole(text: &mut Vec<u8>, mut value: u64) {
     text.extend_from_slice(&digits[at..]);
 }
 
-/// The shortest digits that read back to the same bits.
+/// Writes the shortest digits that read back to the same bits.
 fn number<T: Real>(text: &mut Vec<u8>, value: T) {
     let mut buffer = zmij::Buffer::new();
     let digits = if T::BYTES == 4 { buffer.format(value.as_f64() as f32) } else { buffer.format(value.as_f64()) };

@@ -1,4 +1,5 @@
-//! A device that nobody has, for tests of what policies do on a device that keeps halves, pays for long rows and lets rows wait.
+//! An invented device for tests of policies: it keeps halves of symmetric matrices, pays for long rows and lets rows
+//! wait for each other.
 
 use super::{Cost, Factoring, Iteration, Levels, Profile, Stencils, Waits};
 
@@ -43,7 +44,8 @@ impl Profile {
             inverse: 200,
         });
         invented.factoring = Some(Factoring { hop: 2000.0, shared_term: 3.0 });
-        invented.iteration = Iteration { level: 250.0, call: 2000.0, bus: 0.02, first: 5e7 };
+        invented.iteration =
+            Iteration { level: 250.0, call: 2000.0, bus: 0.02, first: 5e7, coarsening: 2.0, coarsening_shared: 0.0 };
         invented
     }
 }

@@ -1,7 +1,8 @@
 //! What the policies know of a device: rates, latencies and costs, as plain data that every crate can read.
 //!
-//! Backends hold the numbers and hand them out (`Device::profile` in `spandrel-backend`); policies in this workspace take `&Profile` and
-//! name no device. [`Profile::reference`] is the one profile that belongs to no device: it stays the same everywhere.
+//! Backends hold the numbers and hand them out (`Device::profile` in `spandrel-backend`); policies in this workspace
+//! take `&Profile` and name no device. [`Profile::reference`] is the one profile that belongs to no device: it stays
+//! the same everywhere.
 //!
 //! A time is in nanoseconds unless its name says otherwise.
 
@@ -76,7 +77,8 @@ pub struct Memory {
     pub units: usize,
     /// Bytes of a product up to which a cache holds it from one call to the next.
     pub resident: u64,
-    /// Rate of such a product as a share of the memory's rate. `None` if its bytes cost nothing beyond the work on them.
+    /// Rate of such a product as a share of the memory's rate. `None` if its bytes cost nothing beyond the work on
+    /// them.
     pub resident_rate: Option<f64>,
     /// Bytes of a vector up to which its elements are read in any order about as fast as in their own.
     pub near: u64,
@@ -84,8 +86,8 @@ pub struct Memory {
     pub caches: Vec<u64>,
 }
 
-/// The cost of a product y = A x in one format. Which terms matter depends on the device: a core pays per row and place, a GPU per byte and
-/// for the longest row.
+/// The cost of a product y = A x in one format. Which terms matter depends on the device: a core pays per row and
+/// place, a GPU per byte and for the longest row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Nanoseconds per call.
@@ -119,8 +121,8 @@ pub struct Work {
 
 macro_rules! products {
     ([] $(($stem:ident, $Type:ident)),* $(,)?) => {
-        /// The cost of a product in each format, one field per entry of `for_each_format!`: a profile that lacks one does not compile.
-        /// `None` for a format that is listed and never chosen.
+        /// The cost of a product in each format, one field per entry of `for_each_format!`: a profile that lacks one
+        /// does not compile. `None` for a format that is listed and never chosen.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Products {
             /// Whether the device stores one half of a symmetric matrix in DIA.
@@ -136,7 +138,7 @@ macro_rules! products {
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, Option<Cost>)> + '_ {
                 [$((stringify!($stem), self.$stem)),*].into_iter()
             }
-            /// The same for changing them.
+            /// The same, for changing them.
             pub fn iter_mut(&mut self) -> impl Iterator<Item = (&'static str, &mut Option<Cost>)> {
                 [$((stringify!($stem), &mut self.$stem)),*].into_iter()
             }
@@ -152,7 +154,7 @@ for_each_format!(products);
 /// The cost of triangular solves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Triangles {
-    /// Bytes of a solve below which one unit alone is fastest. 0 if there is only one.
+    /// Bytes of a solve below which a single unit is fastest. 0 if there is only one.
     pub alone: u64,
     /// Entries of a level from which several units are faster than one. 0 if there is only one.
     pub shared_level: usize,
@@ -169,15 +171,15 @@ pub struct Triangles {
 /// How level sets are cut into slices, chains and segments: the costs that the cut minimises.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Levels {
-    /// Nanoseconds per level, at least: for a thread block alone, and for a grid.
+    /// Minimum nanoseconds per level: for a single thread block, and for a grid.
     pub level: [f64; 2],
-    /// Nanoseconds per further row of a level for a thread block alone, whose lanes wait one after the other.
+    /// Nanoseconds per further row of a level for a single thread block, whose lanes wait one after the other.
     pub beside: f64,
-    /// Nanoseconds per slice for a grid, with all of them under way.
+    /// Nanoseconds per slice for a grid, with all slices in progress.
     pub slice: f64,
     /// Bytes per nanosecond of a grid.
     pub rate: f64,
-    /// Nanoseconds of changing from one to the other.
+    /// Nanoseconds to change between a thread block and a grid.
     pub change: f64,
     /// Nanoseconds per level of chains.
     pub chained: f64,
@@ -196,7 +198,7 @@ pub struct Waits {
     pub round: u32,
     /// Level sets: the end of a slice.
     pub end: u32,
-    /// Level sets: a level that a thread block alone solves.
+    /// Level sets: a level that a single thread block solves.
     pub alone: u32,
     /// Level sets: each further row of such a level.
     pub beside: u32,
@@ -213,7 +215,7 @@ pub struct Waits {
 /// The cost of computing incomplete factors on the device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Factoring {
-    /// Nanoseconds until a row that is made is seen and its last term taken.
+    /// Nanoseconds from the completion of a row until another row has seen it and taken its last term.
     pub hop: f64,
     /// Nanoseconds per term if 32 lanes share a row.
     pub shared_term: f64,
@@ -230,6 +232,10 @@ pub struct Iteration {
     pub bus: f64,
     /// Nanoseconds of a first set-up of the cycle, whatever its size.
     pub first: f64,
+    /// Nanoseconds per entry of the matrix to set up algebraic multigrid: what one unit of the device does alone.
+    pub coarsening: f64,
+    /// The same, of what its units share, on one unit.
+    pub coarsening_shared: f64,
 }
 
 /// The host of a device.
@@ -250,8 +256,9 @@ pub struct Host {
 }
 
 impl Profile {
-    /// The fixed profile by which choices are made that have to be the same on every machine: those of a run that promises the bits of
-    /// every backend, and those of a CPU that was not calibrated. It is a model of one core, not a description of any device here.
+    /// The fixed profile by which choices are made that have to be the same on every machine: those of a run that
+    /// promises the bits of every backend, and those of a CPU that was not calibrated. It is a model of one core, not a
+    /// description of any device here.
     ///
     /// Its numbers may change between releases. They never depend on the machine, its threads, or a calibration.
     pub fn reference() -> Self {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Cost, Factoring, Iteration, Levels, Profile, Waits};
 
-/// Why a profile does not take a set of numbers.
+/// The reason why a profile rejects a set of numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadNumber {
     /// The profile has a number that the set lacks.
@@ -13,12 +13,12 @@ pub enum BadNumber {
     /// The set has a number that the profile lacks.
     #[error("{0} is no number of this device")]
     Unknown(String),
-    /// A number that no measurement gives.
+    /// A number that no measurement can give.
     #[error("{0} is out of range")]
     Range(String),
 }
 
-/// A number that is stored as a float: nanoseconds in whole numbers are rounded.
+/// A number that is set from a float; whole numbers are rounded.
 enum Number<'a> {
     Float(&'a mut f64),
     Whole(&'a mut u32),
@@ -43,21 +43,21 @@ impl Number<'_> {
 }
 
 impl Profile {
-    /// What is measured of the device, by name, e.g. `products.csr.call`. Threads, caches and what follows from the kind of device are not
-    /// among it.
+    /// The measured numbers of the device by name, such as `products.csr.call`. Threads, caches and what follows from
+    /// the kind of device are not among them.
     pub fn numbers(&self) -> BTreeMap<String, f64> {
         let mut numbers = BTreeMap::new();
-        // A visit changes nothing by itself.
+        // The visit changes nothing by itself.
         self.clone().visit(&mut |name, number| {
             numbers.insert(name, number.get());
         });
         numbers
     }
 
-    /// Takes over the numbers of [`Profile::numbers`] of the same kind of device: all of them or, after an error, none.
+    /// Sets the numbers from [`Profile::numbers`] of a device of the same kind: all of them or, after an error, none.
     ///
     /// # Errors
-    /// [`BadNumber`], the first.
+    /// [`BadNumber`] for the first wrong number.
     pub fn set_numbers(&mut self, numbers: &BTreeMap<String, f64>) -> Result<(), BadNumber> {
         let known = self.numbers();
         if let Some(name) = known.keys().find(|name| !numbers.contains_key(*name)) {
@@ -67,7 +67,7 @@ impl Profile {
             if !known.contains_key(name) {
                 return Err(BadNumber::Unknown(name.clone()));
             }
-            // These divide.
+            // These numbers are divisors.
             let is_rate = [".efficiency", "_rate", ".rate"].iter().any(|end| name.ends_with(end));
             let least = if is_rate { f64::MIN_POSITIVE } else { 0.0 };
             if !(least..=1e18).contains(&number) {
@@ -122,12 +122,14 @@ impl Profile {
             each("factoring.hop".into(), Number::Float(hop));
             each("factoring.shared_term".into(), Number::Float(shared_term));
         }
-        let Iteration { level, call, bus, first } = iteration;
+        let Iteration { level, call, bus, first, coarsening, coarsening_shared } = iteration;
         let mut of = |what: &str, number| each(format!("iteration.{what}"), Number::Float(number));
         of("level", level);
         of("call", call);
         of("bus", bus);
         of("first", first);
+        of("coarsening", coarsening);
+        of("coarsening_shared", coarsening_shared);
         each("host.nanoseconds_per_byte".into(), Number::Float(&mut host.nanoseconds_per_byte));
         each("host.entry".into(), Number::Float(&mut host.entry));
         each("host.term".into(), Number::Float(&mut host.term));

@@ -1,10 +1,11 @@
 //! [`Profile::reference`]: the fixed model of one core by which choices are made that have to agree between machines.
 //!
-//! The costs of products are fitted by least relative error to f64 products of some 260 real matrices that ran on one core; SELL's are a
-//! tenth higher and ELL's factor is set so that the choice is right most often. How often is in `record/cpu-spmv.jsonl`.
-//! Most matrices that fit a cache are decided by these costs, large ones by the bytes.
+//! The costs of products are fitted by least relative error to f64 products of some 260 real matrices that ran on one
+//! core; SELL's are a tenth higher and ELL's factor is set so that the choice is right most often. How often is in
+//! `record/cpu-spmv.jsonl`. Most matrices that fit a cache are decided by these costs, large ones by the bytes.
 //!
-//! Level sets that no device asked for are cut by the costs here, so that their order of execution is the same everywhere too.
+//! Level sets that no device asked for are cut by the costs here, so that their order of execution is the same
+//! everywhere too.
 
 use super::{Cost, Host, Iteration, Levels, Memory, Origin, Products, Profile, Triangles};
 
@@ -36,7 +37,7 @@ pub(super) fn profile() -> Profile {
             bdia: cost(46.8, 0.000, 0.1090),
             hyb: cost(141.0, 1.318, 0.3110),
             bsr: cost(16.5, 2.105, 0.1700),
-            // BSR with a mask that a whole product does not need.
+            // BSR with a mask, which a whole product does not need.
             bsrx: None,
             hec: cost(27.7, 0.416, 0.2900),
             hmec: cost(33.1, 0.409, 0.2850),
@@ -47,7 +48,7 @@ pub(super) fn profile() -> Profile {
             alone: 1024 * 1024,
             // Some microseconds of work, against a wait of half of one.
             shared_level: 2048,
-            // An analysis takes about as long as so many serial solves.
+            // An analysis takes about as long as this many serial solves.
             paid_back: 4,
             stencils: None,
             levels: Levels {
@@ -63,13 +64,22 @@ pub(super) fn profile() -> Profile {
             waits: None,
         },
         factoring: None,
-        iteration: Iteration { level: 0.0, call: 0.0, bus: 0.0, first: 0.0 },
+        iteration: Iteration {
+            level: 0.0,
+            call: 0.0,
+            bus: 0.0,
+            first: 0.0,
+            // `record/cpu-amg.txt`.
+            coarsening: 70.0,
+            coarsening_shared: 170.0,
+        },
         host: Host {
             threads: 1,
             nanoseconds_per_byte: NANOSECONDS_PER_BYTE,
             entry: 6.0,
             term: 0.9,
-            // Set by factorisations of some two hundred real matrices on two cores, most of them within a factor of two.
+            // Set by factorisations of some two hundred real matrices on two cores, most of them within a factor of
+            // two.
             factor_entry: 45.0,
             factor_flop: 0.05,
         },

@@ -1,4 +1,4 @@
-//! Gzip: one member or several, one behind the other, with errors that say what is wrong with the file.
+//! Gzip: one or several consecutive members, with errors that say what is wrong with the file.
 //!
 //! Reference: Deutsch, GZIP file format specification version 4.3, RFC 1952, 1996.
 
@@ -10,9 +10,9 @@ pub(crate) const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// The contents of all members of a gzip stream.
 pub(crate) struct Members<R> {
-    /// The one that is being read; none behind the last.
+    /// The member that is being read; none after the last.
     member: Option<GzDecoder<Counted<R>>>,
-    /// Bytes of the stream ahead of it.
+    /// Number of bytes of the stream before it.
     begin: u64,
 }
 
@@ -21,7 +21,7 @@ impl<R: BufRead> Members<R> {
         Self { member: Some(GzDecoder::new(Counted { input, bytes: 0 })), begin: 0 }
     }
 
-    /// What the decoder's `error` means for the file.
+    /// Translates the decoder's `error` to what it means for the file.
     fn told(&self, error: io::Error) -> io::Error {
         use io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         if !matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof) {
@@ -41,7 +41,7 @@ impl<R: BufRead> Members<R> {
     }
 }
 
-/// Data behind the last member, of which `ahead` bytes are gzip.
+/// The error for data after the last member; `ahead` is the number of bytes of gzip.
 fn trailing(ahead: u64) -> io::Error {
     let why = format!(
         "the gzip data ends after {ahead} bytes, and what follows is not gzip: cut the file off there, or fetch it again"
@@ -73,7 +73,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// Counts the bytes that were taken from `input`.
+/// Counts the bytes that were read from `input`.
 struct Counted<R> {
     input: R,
     bytes: u64,

@@ -2,14 +2,14 @@
 
 use crate::Error;
 
-/// What is wrong, and at which byte. Boxed where it travels: the path without an error stays narrow.
+/// What is wrong, and at which byte. It is boxed in results, so that the path without an error stays narrow.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) at: usize,
     pub(crate) why: String,
 }
 
-/// What a parser of a part of a file returns.
+/// The result of a parser of a part of a file.
 pub(crate) type Parsed<T> = std::result::Result<T, Box<Fault>>;
 
 impl Fault {
@@ -18,7 +18,7 @@ impl Fault {
         Box::new(Self { at, why: why.into() })
     }
 
-    /// The error of the crate: lines are counted only now, so that reading a good file counts none.
+    /// Makes the error of the crate. Lines are counted only here, so that reading a good file counts none.
     #[cold]
     pub(crate) fn locate(self, name: &str, bytes: &[u8]) -> Error {
         let (line, column) = line_and_column(bytes, self.at);
@@ -26,7 +26,7 @@ impl Fault {
     }
 }
 
-/// The line and column of a byte of a file, from 1.
+/// Returns the line and column of a byte of a file, counted from 1.
 #[cold]
 pub(crate) fn line_and_column(bytes: &[u8], at: usize) -> (u64, u64) {
     let before = &bytes[..at.min(bytes.len())];
@@ -35,14 +35,14 @@ pub(crate) fn line_and_column(bytes: &[u8], at: usize) -> (u64, u64) {
     (line, (before.len() - begin) as u64 + 1)
 }
 
-/// A token for a message: printable, and short whatever the file holds.
+/// Formats a token for a message: printable and short, whatever the file holds.
 pub(crate) fn shown(token: &[u8]) -> String {
     const LONGEST: usize = 32;
     let text = token[..token.len().min(LONGEST)].escape_ascii();
     if token.len() > LONGEST { format!("'{text}...'") } else { format!("'{text}'") }
 }
 
-/// The words of a line and the byte of the file at which each begins.
+/// The words of a line, each with the byte of the file at which it begins.
 pub(crate) fn words(line: &[u8], base: usize) -> impl Iterator<Item = (usize, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -57,7 +57,7 @@ pub(crate) fn words(line: &[u8], base: usize) -> impl Iterator<Item = (usize, &[
     })
 }
 
-/// Whether `b` separates words inside a line; the CR of CRLF does.
+/// Returns true if `b` separates words inside a line; the CR of CRLF does.
 pub(crate) fn is_blank(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r' | 0x0b | 0x0c)
 }
@@ -70,12 +70,12 @@ pub(crate) fn line_at(bytes: &[u8], at: usize) -> (&[u8], usize) {
     }
 }
 
-/// `bytes` behind the byte order mark that some editors write.
+/// Returns `bytes` without the byte order mark that some editors write.
 pub(crate) fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
 }
 
-/// Cuts `begin..bytes.len()` behind line ends into pieces for one task each.
+/// Cuts `begin..bytes.len()` after line ends into pieces, one per task.
 pub(crate) fn cut(bytes: &[u8], begin: usize) -> Vec<std::ops::Range<usize>> {
     let target = piece_bytes(bytes.len() - begin);
     let mut pieces = Vec::with_capacity((bytes.len() - begin) / target + 1);
@@ -91,13 +91,13 @@ pub(crate) fn cut(bytes: &[u8], begin: usize) -> Vec<std::ops::Range<usize>> {
     pieces
 }
 
-/// Bytes that one task parses: small enough that its entries are still in cache when the next step takes them up.
+/// Number of bytes that one task parses: few enough that its entries are still in cache for the next step.
 fn piece_bytes(bytes: usize) -> usize {
     const PIECE: usize = 1 << 20;
     (bytes / (4 * rayon::current_num_threads()) + 1).clamp(1 << 14, PIECE)
 }
 
-/// Where the next line begins, if nothing but blanks is left of this one.
+/// Where the next line begins, if only blanks remain on this one.
 #[inline(always)]
 pub(crate) fn quick_end(text: &[u8], mut at: usize) -> Option<usize> {
     loop {

@@ -1,4 +1,4 @@
-//! What the readers of files share: where bytes come from, lines and words, places in them, numbers.
+//! The parts that all readers of files share: sources of bytes, lines and words, places in a file, numbers.
 
 pub(crate) mod gzip;
 pub(crate) mod lines;

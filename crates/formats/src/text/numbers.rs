@@ -1,12 +1,14 @@
-//! Numbers in files: rounded once to the element type, and refused where it cannot hold them.
+//! Numbers in files: rounded once to the element type, and refused if it cannot hold them.
 //!
-//! `inf`, `infinity` and `nan` (in any case, with a sign) are values like others. A number in digits that rounds to infinity
-//! (`1e400`; for f32 also `1e300`) is refused: nobody wrote infinity there. One that rounds to zero (`1e-400`) is zero.
+//! `inf`, `infinity` and `nan` (in any case, with a sign) are values like others. A number in digits that rounds to
+//! infinity (`1e400`; for f32 also `1e300`) is refused, because the file does not say infinity. One that rounds to zero
+//! (`1e-400`) is zero.
 
 use super::lines::{Fault, Parsed, quick_end, shown};
 use crate::Real;
 
-/// The number at the front of `text`, rounded once to `T`, and its length. One in digits may have become infinite.
+/// Parses the number at the front of `text`, rounded once to `T`, and returns its length. A number in digits may have
+/// become infinite.
 #[inline(always)]
 fn rounded<T: Real>(text: &[u8]) -> Option<(T, usize)> {
     if T::BYTES == 4 {
@@ -16,13 +18,13 @@ fn rounded<T: Real>(text: &[u8]) -> Option<(T, usize)> {
     }
 }
 
-/// The finite number at the front of `text` and its length; whatever else stands there is left to [`value`].
+/// Parses the finite number at the front of `text` and returns its length. Anything else is left to [`value`].
 #[inline(always)]
 pub(crate) fn quick_number<T: Real>(text: &[u8]) -> Option<(T, usize)> {
     rounded::<T>(text).filter(|(value, _)| value.is_finite())
 }
 
-/// The finite number that is all of the first line of `text`, and where the next line begins.
+/// Parses a finite number that is the whole first line of `text`, and returns where the next line begins.
 #[inline(always)]
 pub(crate) fn quick_value<T: Real>(text: &[u8]) -> Option<(T, usize)> {
     let blanks = text.iter().take_while(|b| **b == b' ').count();
@@ -30,7 +32,7 @@ pub(crate) fn quick_value<T: Real>(text: &[u8]) -> Option<(T, usize)> {
     Some((value, quick_end(text, blanks + len)?))
 }
 
-/// The word at byte `at` as a number, also with Fortran's exponent letter (`1.5D+03`).
+/// Parses the word at byte `at` as a number, also with Fortran's exponent letter (`1.5D+03`).
 pub(crate) fn value<T: Real>((at, word): (usize, &[u8])) -> Parsed<T> {
     let all = |text: &[u8]| rounded::<T>(text).filter(|&(_, len)| len == text.len()).map(|(value, _)| value);
     let fortran = || {
@@ -47,7 +49,7 @@ pub(crate) fn value<T: Real>((at, word): (usize, &[u8])) -> Parsed<T> {
     Ok(value)
 }
 
-/// The element type, and what to do where it is too small.
+/// Names the element type, and what to do if its range is too small.
 pub(crate) fn limit<T: Real>() -> String {
     let other = if T::BYTES == 4 { "; read it as f64" } else { "" };
     format!("{}, whose largest value is {:e}{other}", T::NAME, T::max_value())

@@ -1,7 +1,7 @@
-//! Where the bytes of a file come from: a memory map, a pipe or device, or a gzip stream.
+//! The source of a file's bytes: a memory map, a pipe or device, or a gzip stream.
 //!
-//! Cost: a plain file is mapped and never copied; gzip, pipes and devices are read to memory, watched from the first bytes
-//! on: a device that gives zeros for ever is no file of any kind here, and is refused before memory is gone.
+//! Cost: a plain file is mapped and never copied. Gzip, pipes and devices are read to memory and watched from the first
+//! bytes on: a device that sends zeros forever is refused before memory is exhausted.
 
 use super::gzip::{MAGIC, Members};
 use crate::{Error, Result};
@@ -10,16 +10,16 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-/// Refuses what cannot become a file of the wanted kind: `watch(name, bytes, from)` sees all bytes that have arrived, those
-/// from `from` on for the first time.
+/// Refuses data that cannot become a file of the wanted kind. `watch(name, bytes, from)` sees all bytes that have
+/// arrived; those from `from` on are new.
 pub(crate) type Watch = fn(&str, &[u8], usize) -> Result<()>;
 
-/// Bytes that are looked at before more are asked for; more than any kind needs to be known by.
+/// Number of bytes to look at before more are read; more than are needed to recognise any kind.
 pub(crate) const FIRST: usize = 64;
-/// Most bytes between two looks.
+/// Maximum number of bytes between two looks.
 const CHUNK: usize = 1 << 20;
 
-/// The bytes of one file and the name that errors call it by.
+/// The bytes of one file, and the name that errors use for it.
 pub(crate) struct Source {
     pub(crate) name: String,
     bytes: Bytes,
@@ -31,7 +31,7 @@ enum Bytes {
 }
 
 impl Source {
-    /// Opens `path`; gzip is unpacked by its first bytes or the extension `.gz`.
+    /// Opens `path`. Gzip is recognised by its first bytes or the extension `.gz`, and unpacked.
     pub(crate) fn open(path: &Path, watch: Watch) -> Result<Self> {
         let name = path.display().to_string();
         let io = |source| Error::Io { file: name.clone(), source };
@@ -54,7 +54,7 @@ impl Source {
         Ok(Self { name, bytes: Bytes::Mapped(map) })
     }
 
-    /// Reads `reader` to its end; gzip is unpacked by its first bytes.
+    /// Reads `reader` to its end. Gzip is recognised by its first bytes and unpacked.
     pub(crate) fn read(name: &str, reader: impl Read, watch: Watch) -> Result<Self> {
         Self::stream(name.to_owned(), reader, false, watch)
     }
@@ -81,12 +81,12 @@ impl Source {
     }
 }
 
-/// `bytes` unpacked where they begin like gzip, else as they are.
+/// Returns `bytes` unpacked if they begin like gzip, otherwise as they are.
 pub(crate) fn plain<'a>(name: &str, bytes: &'a [u8], watch: Watch) -> Result<Cow<'a, [u8]>> {
     if bytes.starts_with(&MAGIC) { drain(name, Members::new(bytes), watch).map(Into::into) } else { Ok(bytes.into()) }
 }
 
-/// All that `input` gives, as long as `watch` agrees.
+/// Reads all that `input` gives, as long as `watch` agrees.
 fn drain(name: &str, mut input: impl Read, watch: Watch) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut chunk = FIRST;

@@ -1,6 +1,6 @@
 //! Dense vectors from files, one or several side by side: right-hand sides, first guesses.
 //!
-//! Three kinds of file, told apart by their first bytes, packed by gzip or not:
+//! There are three kinds of file, recognised by their first bytes; each may be gzipped:
 //!
 //! | kind | begins with | holds |
 //! |---|---|---|
@@ -8,10 +8,10 @@
 //! | NumPy | `\x93NUMPY` | `numpy.save` of f4 or f8, little-endian, 1-D or 2-D, in C or Fortran order |
 //! | plain text | anything else | a number per line, or as many on each line, between blanks; `#` and `%` begin comments |
 //!
-//! Whatever is wrong is a typed error with the place: [`crate::Error::Parse`] for text, [`crate::Error::Binary`] for `.npy`.
-//! Nothing that a file declares is trusted for an allocation. As in matrices, `inf` and `nan` are values, and a number that
-//! the element type cannot hold is refused.
-//! Cost: the file once, and the values twice where they do not lie column after column.
+//! Every fault is a typed error with the place: [`crate::Error::Parse`] for text, [`crate::Error::Binary`] for `.npy`.
+//! No allocation relies on what a file declares. As in matrices, `inf` and `nan` are values, and a number that the
+//! element type cannot hold is refused.
+//! Cost: the file once; the values twice unless they are stored column after column.
 
 mod npy;
 mod plain;
@@ -24,12 +24,12 @@ use crate::{Dense, Real, Result};
 use std::io::Read;
 use std::path::Path;
 
-/// The vectors in the file at `path`, a column each. A vector of n elements is n x 1.
+/// Reads the vectors in the file at `path`, one per column. A vector of n elements is n x 1.
 ///
 /// # Errors
-/// [`crate::Error::Io`]; [`crate::Error::Parse`] and [`crate::Error::Binary`] with the place; [`crate::Error::TooLarge`] with
-/// 2^31 or more rows, columns or values; [`crate::Error::OutOfMemory`]; for Matrix Market files as
-/// [`crate::matrix_market::read_dense`].
+/// [`crate::Error::Io`]; [`crate::Error::Parse`] and [`crate::Error::Binary`] with the place;
+/// [`crate::Error::TooLarge`] for 2^31 or more rows, columns or values; [`crate::Error::OutOfMemory`]; for Matrix
+/// Market files as [`crate::matrix_market::read_dense`].
 ///
 /// ```
 /// let b = spandrel_formats::vectors::read_bytes::<f64>("b.txt", b"# load  wind\n1.5 0\n2.5 -3\n")?;
@@ -42,7 +42,7 @@ pub fn read<T: Real>(path: impl AsRef<Path>) -> Result<Dense<T>> {
     parse(&source.name, source.bytes())
 }
 
-/// [`read()`] of everything that `reader` gives, such as standard input; errors call it `name`.
+/// As [`read()`], from everything that `reader` gives, such as standard input. Errors call it `name`.
 ///
 /// # Errors
 /// As [`read()`].
@@ -50,7 +50,7 @@ pub fn read_from<T: Real>(name: &str, reader: impl Read) -> Result<Dense<T>> {
     parse(name, Source::read(name, reader, watch)?.bytes())
 }
 
-/// [`read()`] of the bytes of a file; errors call it `name`.
+/// As [`read()`], from the bytes of a file. Errors call it `name`.
 ///
 /// # Errors
 /// As [`read()`].
@@ -58,7 +58,7 @@ pub fn read_bytes<T: Real>(name: &str, bytes: &[u8]) -> Result<Dense<T>> {
     parse(name, &source::plain(name, bytes, watch)?)
 }
 
-/// What a file is by its first bytes.
+/// The kind of a file, by its first bytes.
 #[derive(Clone, Copy)]
 enum Kind {
     MatrixMarket,
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-/// Refuses what streams in as soon as it can be no file of the kind that its first bytes say.
+/// Refuses a stream as soon as it cannot be a file of the kind that its first bytes announce.
 fn watch(name: &str, bytes: &[u8], from: usize) -> Result<()> {
     match Kind::of(bytes) {
         Kind::MatrixMarket => matrix_market::watch(name, bytes, from),

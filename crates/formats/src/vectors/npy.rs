@@ -1,9 +1,10 @@
 //! NumPy's `.npy`, versions 1 and 2, of real floating-point numbers.
 //!
-//! Layout: the magic, two bytes of version, the header's length (2 bytes, in version 2 four), the header (a Python dictionary in ASCII with
-//! `descr`, `fortran_order` and `shape`), the elements. Everything is little-endian here.
+//! Layout: the magic bytes, two bytes of version, the header's length (2 bytes; 4 in version 2), the header (a Python
+//! dictionary in ASCII with `descr`, `fortran_order` and `shape`), the elements. Only little-endian files are read.
 //!
-//! A parser of its own for three keys, as the crates for this format bring a parser of Python literals and big integers with them.
+//! This is our own parser for three keys, because the crates for this format bring a parser of Python literals and big
+//! integers with them.
 //! Reference: numpy.lib.format, NumPy 2.
 
 use crate::index::checked;
@@ -14,14 +15,14 @@ use crate::{Dense, Error, Format, Real, Result};
 /// The first bytes of every `.npy` file.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// Most bytes of a header: that of a plain array has about 120.
+/// Maximum length of a header in bytes; that of a plain array has about 120.
 const LONGEST_HEADER: usize = 1 << 16;
 
-/// What the header says, and where the elements begin.
+/// The contents of the header, and where the elements begin.
 struct Header {
     /// Bytes of an element, 4 or 8.
     size: usize,
-    /// Whether columns, rather than rows, lie one after the other.
+    /// Whether the elements are stored by columns instead of by rows.
     by_columns: bool,
     nrows: usize,
     ncols: usize,
@@ -30,7 +31,7 @@ struct Header {
     total: usize,
 }
 
-/// Refuses a stream that goes on behind its last element, or has a wrong header.
+/// Refuses a stream that continues after its last element, or that has a wrong header.
 pub(super) fn watch(name: &str, bytes: &[u8]) -> Result<()> {
     header(bytes).and_then(|header| header.map_or(Ok(()), |header| header.ends(bytes))).map_err(located(name))
 }
@@ -74,7 +75,7 @@ fn located(name: &str) -> impl FnOnce(Box<Fault>) -> Error {
 }
 
 impl Header {
-    /// Nothing stands behind the last element.
+    /// Checks that nothing follows the last element.
     fn ends(&self, bytes: &[u8]) -> Parsed<()> {
         if bytes.len() > self.total {
             return Err(Fault::new(self.total, "more data behind the last element that the header declares"));
@@ -83,7 +84,7 @@ impl Header {
     }
 }
 
-/// The header of `bytes`; none while it is not there as a whole.
+/// Parses the header of `bytes`; `None` while it is incomplete.
 fn header(bytes: &[u8]) -> Parsed<Option<Header>> {
     let Some(&[major, minor]) = bytes.get(MAGIC.len()..MAGIC.len() + 2) else { return Ok(None) };
     let at = MAGIC.len() + 2;
@@ -122,7 +123,7 @@ struct Entries {
     shape: (usize, usize),
 }
 
-/// The header's text, read from `at` on; `base` is its place in the file.
+/// The header's text, read from `at` on; `base` is its position in the file.
 struct Dictionary<'a> {
     text: &'a [u8],
     at: usize,
@@ -138,7 +139,7 @@ impl<'a> Dictionary<'a> {
         &self.text[self.at..]
     }
 
-    /// Takes `token` behind blanks, if it stands there.
+    /// Skips blanks and takes `token` if it follows.
     fn eats(&mut self, token: &[u8]) -> bool {
         self.at += self.rest().iter().take_while(|b| b.is_ascii_whitespace()).count();
         let found = self.rest().starts_with(token);
@@ -155,7 +156,7 @@ impl<'a> Dictionary<'a> {
         Err(self.wrong(self.at, format!("expected {token} in the header")))
     }
 
-    /// A string in single or double quotes, without escapes.
+    /// Parses a string in single or double quotes, without escapes.
     fn string(&mut self) -> Parsed<&'a [u8]> {
         let quote = if self.eats(b"'") {
             b'\''
@@ -215,7 +216,7 @@ impl<'a> Dictionary<'a> {
         }
     }
 
-    /// The bytes of an element.
+    /// Parses the type and returns the bytes per element.
     fn element(&mut self) -> Parsed<usize> {
         let at = self.at;
         if self.eats(b"[") {
@@ -231,7 +232,7 @@ impl<'a> Dictionary<'a> {
         }
     }
 
-    /// `(n,)` or `(n, k)`.
+    /// Parses `(n,)` or `(n, k)`.
     fn shape(&mut self) -> Parsed<(usize, usize)> {
         let at = self.at;
         let mut extents = Vec::new();

@@ -1,7 +1,7 @@
-//! Numbers as text: one per line, or as many on every line, between blanks.
+//! Numbers as text: one per line, or the same number on every line, separated by blanks.
 //!
-//! Layout: rows are lines. Blank lines and what follows a word that begins with `#` or `%` are skipped. What `numpy.savetxt`,
-//! MATLAB's `save -ascii` and a hand write is read; commas are not.
+//! Layout: each line is a row. Blank lines are skipped, and so is the rest of a line from a word that begins with `#`
+//! or `%`. Output of `numpy.savetxt` and of MATLAB's `save -ascii` and handwritten files can be read; commas cannot.
 
 use crate::text::lines::{Fault, Parsed, cut, line_at, shown, without_mark, words};
 use crate::text::numbers::{quick_value, value};
@@ -9,7 +9,7 @@ use crate::{Dense, Real, Result};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Refuses a stream with a byte 0, which no text has: a device that gives zeros has no end.
+/// Refuses a stream with a byte 0, which no text contains: a device that sends zeros never ends.
 pub(super) fn watch(name: &str, bytes: &[u8], from: usize) -> Result<()> {
     match memchr::memchr(0, &bytes[from..]) {
         Some(at) => {
@@ -27,11 +27,11 @@ pub(super) fn parse<T: Real>(name: &str, bytes: &[u8]) -> Result<Dense<T>> {
     if ncols == 1 {
         return Dense::new(nrows, ncols, values);
     }
-    // Rows one after the other are the columns of the transpose.
+    // Rows stored one after the other are the columns of the transpose.
     crate::Format::transpose(&Dense::new(ncols, nrows, values)?)
 }
 
-/// How many numbers each line has, and all of them, line by line.
+/// The number of numbers per line, and all numbers, line by line.
 fn rows<T: Real>(bytes: &[u8], begin: usize) -> Parsed<(usize, Vec<T>)> {
     let mut at = begin;
     let ncols = loop {
@@ -49,7 +49,7 @@ fn rows<T: Real>(bytes: &[u8], begin: usize) -> Parsed<(usize, Vec<T>)> {
     Ok((ncols, pieces.concat()))
 }
 
-/// The words of a line ahead of its comment, each with its place.
+/// The words of a line before its comment, each with its place.
 fn numbers(line: &[u8], base: usize) -> impl Iterator<Item = (usize, &[u8])> {
     words(line, base).take_while(|(_, word)| !matches!(word[0], b'#' | b'%'))
 }

@@ -1,4 +1,4 @@
-//! Vectors in every kind of file, and what is wrong with the others.
+//! Vectors in every kind of file, and the faults of other files.
 
 use super::*;
 use crate::Error;
@@ -8,7 +8,7 @@ fn read_f64(bytes: &[u8]) -> Result<Dense<f64>> {
     read_bytes("b", bytes)
 }
 
-/// What `numpy.save` writes, version 1.0.
+/// Makes what `numpy.save` writes, version 1.0.
 fn npy(header: &str, elements: &[u8]) -> Vec<u8> {
     let text = format!("{header:<117}\n");
     [super::npy::MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes(), elements].concat()
@@ -76,7 +76,7 @@ fn one_column_and_its_shapes() {
     assert_eq!((empty.nrows(), empty.ncols()), (0, 1));
 }
 
-/// More lines than one task takes, so that pieces are put together.
+/// More lines than one task takes, so that pieces are joined.
 #[test]
 fn long_files_do_not_depend_on_the_threads() {
     let numbers: Vec<f64> = (0..60_000).map(|i| f64::from(i) * 0.37 - 17.0).collect();
@@ -154,7 +154,7 @@ fn what_f32_cannot_hold_is_refused_with_its_place() {
     assert_eq!(binary, format!("b: byte 136: {why}"));
 }
 
-/// Gives the first bytes again and again, and fails the test if it is asked for more than a reader may want.
+/// Yields the pattern again and again, and fails the test if more is requested than a reader may need.
 struct Endless {
     pattern: &'static [u8],
     left: usize,

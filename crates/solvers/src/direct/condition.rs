@@ -1,17 +1,17 @@
 //! An estimate of ||A^-1|| in the 1-norm from a few solves with A and A^T.
 //!
-//! Cost: five pairs of solves at most, mostly two. The estimate is a lower bound that is rarely below a third of the norm.
-//! Reference: Hager 1984, Condition estimates; Higham 1988, FORTRAN codes for estimating the one-norm of a real or complex matrix, with
-//! applications to condition estimation, algorithm 4.1 (LAPACK's xLACON).
+//! Cost: at most five pairs of solves, mostly two. The estimate is a lower bound, and rarely below a third of the norm.
+//! Reference: Hager 1984, Condition estimates; Higham 1988, FORTRAN codes for estimating the one-norm of a real or
+//! complex matrix, with applications to condition estimation, algorithm 4.1 (LAPACK's xLACON).
 
 use spandrel_formats::Real;
 
 use crate::Result;
 
-/// Pairs of solves at most.
+/// The largest number of pairs of solves.
 const PAIRS: usize = 5;
 
-/// ||B||_1 for the n x n matrix B, about: `apply(v, false)` is B v, and `apply(v, true)` is B^T v.
+/// An estimate of ||B||_1 for the n x n matrix B. `apply(v, false)` is B v, and `apply(v, true)` is B^T v.
 pub(super) fn norm1<T: Real>(n: usize, mut apply: impl FnMut(Vec<T>, bool) -> Result<Vec<T>>) -> Result<f64> {
     if n == 0 {
         return Ok(0.0);
@@ -42,7 +42,7 @@ pub(super) fn norm1<T: Real>(n: usize, mut apply: impl FnMut(Vec<T>, bool) -> Re
             break;
         }
     }
-    // A vector that no cancellation of the steps above can mislead.
+    // A vector with which the steps above cannot be misled by cancellation.
     let probe =
         |i: usize| T::from_f64((1.0 + i as f64 / (n - 1) as f64) * if i.is_multiple_of(2) { 1.0 } else { -1.0 });
     let probed = apply((0..n).map(probe).collect(), false)?;
@@ -53,7 +53,7 @@ fn sum<T: Real>(v: &[T]) -> f64 {
     v.iter().map(|v| v.as_f64().abs()).sum()
 }
 
-/// Where the largest magnitude is, the first of equals.
+/// The position of the largest magnitude, the first of equals.
 fn largest<T: Real>(v: &[T]) -> usize {
     let mut at = 0;
     for (i, value) in v.iter().enumerate() {

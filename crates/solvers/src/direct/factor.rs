@@ -1,7 +1,7 @@
-//! The factorisations proper: faer's symbolic and numeric phases behind one face.
+//! The factorisations themselves: faer's symbolic and numeric phases behind one interface.
 //!
-//! Indices are `usize`, for a factor may hold more entries than 32 bits count. A singular matrix gives faer infinite
-//! multipliers without an error, so every factor is tried on a vector first.
+//! Indices are `usize`, because a factor may have more entries than 32 bits can count. For a singular matrix faer
+//! returns infinite multipliers and no error, so every factor is tried on a vector first.
 
 use std::fmt;
 
@@ -27,7 +27,7 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// The columns of `csr` and where their values come from.
+    /// The columns of `csr`, and where their values come from.
     fn values<T: Real>(csr: &Csr<T>) -> (Self, Vec<T>) {
         let (ncols, nrows, col_ptr, row_idx, values) = csr.transpose().into_parts();
         debug_assert_eq!(col_ptr.len(), ncols + 1);
@@ -39,7 +39,7 @@ impl Columns {
         self.row_idx.len()
     }
 
-    /// The columns of the transpose: the rows.
+    /// The columns of the transpose, which are the rows.
     pub(super) fn transposed(&self) -> Self {
         let ncols = self.col_ptr.len() - 1;
         let mut row_ptr = vec![0; self.nrows + 1];
@@ -70,7 +70,7 @@ impl Columns {
 pub struct Work {
     /// Entries of the factors: exact for LL^T and QR, an upper bound for LU.
     pub entries: u64,
-    /// Bytes of the factors, likewise.
+    /// Bytes of the factors, as exact as `entries`.
     pub bytes: u64,
     /// Operations of the numeric phase: exact for LL^T, an upper bound for LU, and a lower bound for QR.
     pub flops: f64,
@@ -82,7 +82,7 @@ impl Work {
     }
 }
 
-/// What is known without values.
+/// The symbolic phase of each factorisation.
 #[derive(Debug)]
 pub enum Symbolic {
     Llt(SymbolicCholesky<usize>, Work),
@@ -124,7 +124,7 @@ impl Symbolic {
         Self::of_columns(&Columns::values(csr).0, T::BYTES as u64, method, options)
     }
 
-    /// Not generic, so that it is compiled here and not in every crate that factors.
+    /// Not generic, so that it is compiled here and not again in every crate that factors.
     fn of_columns(columns: &Columns, value: u64, method: Method, options: &DirectOptions) -> Result<Self> {
         let pattern = columns.symbolic();
         let fail = |e| failed(method, e);
@@ -202,15 +202,15 @@ impl<T> fmt::Debug for Factor<T> {
 pub struct Call {
     /// Columns of the right-hand side.
     pub(super) columns: usize,
-    /// Whether the transpose is solved with; never for least squares.
+    /// Whether to solve with the transpose; never for least squares.
     pub(super) transposed: bool,
     pub(super) parallel: bool,
 }
 
-/// An element type that can be factored. Sealed by [`Real`]: f32 and f64.
+/// An element type that can be factored: `f32` or `f64` ([`Real`] is sealed).
 ///
-/// The numeric phases are compiled here, once per type: faer's kernels are large, and a generic body would be compiled again in
-/// every crate that factors.
+/// The numeric phases are compiled here, once per type. faer's kernels are large, and a generic body would be compiled
+/// again in every crate that factors.
 pub trait Factorable: Real + faer::traits::ComplexField {
     #[doc(hidden)]
     fn factor(csr: &Csr<Self>, symbolic: &Symbolic, options: &DirectOptions) -> Result<Factor<Self>>;
@@ -296,7 +296,7 @@ impl<T: Factorable> Factor<T> {
                 Factor::Qr(indices, val)
             }
         };
-        // Alternating signs and uneven sizes: no zero pivot hides behind a sum that happens to vanish.
+        // Alternating signs and uneven sizes, so that no zero pivot hides behind a sum that happens to vanish.
         let probe = |i: usize| T::from_f64((1.0 + (i % 7) as f64 / 8.0) * if i.is_multiple_of(2) { 1.0 } else { -1.0 });
         let answer = factor.apply(
             symbolic,
@@ -335,8 +335,8 @@ impl<T: Factorable> Factor<T> {
             }
             (Factor::Qr(indices, val), Symbolic::Qr(symbolic, _)) => {
                 let stack = &mut buffer(method, symbolic.solve_in_place_scratch::<T>(k, par))?;
-                // SAFETY: `indices` and `val` were filled by `factorize_numeric_qr` of this very symbolic factorisation:
-                // `Direct` replaces the two together.
+                // SAFETY: `indices` and `val` were filled by `factorize_numeric_qr` of this very symbolic
+                // factorisation: `Direct` replaces the two together.
                 let qr = unsafe { QrRef::new_unchecked(symbolic, indices, val) };
                 qr.solve_in_place_with_conj(Conj::No, b, par, MemStack::new(stack));
             }

@@ -1,8 +1,10 @@
 //! The work of a factorisation, from the pattern alone: exact for Cholesky, a bound for LU.
 //!
-//! With row exchanges U fits the Cholesky factor of A^T A, and L the Householder vectors of A = Q R, whatever the pivots (George & Ng
-//! 1987, Symbolic factorization for sparse Gaussian elimination with partial pivoting). The bound costs little more than a
-//! sort of the entries; it may exceed what the pivots of a particular matrix need several times over.
+//! With row exchanges, U fits into the Cholesky factor of A^T A, and L into the Householder vectors of A = Q R,
+//! whatever the pivots are. The bound costs little more than a sort of the entries. It may be several times what the
+//! pivots of a particular matrix need.
+//!
+//! Reference: George & Ng 1987, Symbolic factorization for sparse Gaussian elimination with partial pivoting.
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::perm::PermRef;
@@ -12,14 +14,14 @@ use faer::sparse::linalg::{colamd, qr};
 
 use super::factor::Columns;
 
-/// Entries of the factors, and the operations that compute them.
+/// The number of entries of the factors, and of the operations that compute them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fill {
     pub(super) entries: u64,
     pub(super) flops: f64,
 }
 
-/// Operations of Cholesky: a column with c entries takes c^2.
+/// Operations of Cholesky: c^2 for a column with c entries.
 pub(super) fn llt_flops(symbolic: &SymbolicCholesky<usize>) -> f64 {
     let column = |entries: usize| (entries as f64).powi(2);
     match symbolic.raw() {
@@ -38,7 +40,7 @@ pub(super) fn llt_flops(symbolic: &SymbolicCholesky<usize>) -> f64 {
     }
 }
 
-/// Entries of L and U at most, and operations at most.
+/// Upper bounds for the entries of L and U and for the operations.
 pub(super) fn lu(columns: &Columns) -> Result<Fill, FaerError> {
     let a = columns.symbolic();
     let n = a.ncols();
@@ -58,7 +60,8 @@ pub(super) fn lu(columns: &Columns) -> Result<Fill, FaerError> {
     let transposed = columns.transposed();
     qr::column_counts_ata(&mut u, &mut least, transposed.symbolic(), Some(order), tree, &post, stack);
 
-    // Householder vectors: a column holds the rows that begin there and, but one each, those of its children.
+    // Householder vectors: a column has the rows that begin there and those of its children, without one row of each
+    // child.
     let mut l = vec![0usize; n];
     for &column in least.iter().filter(|&&column| column < n) {
         l[column] += 1;
@@ -69,7 +72,7 @@ pub(super) fn lu(columns: &Columns) -> Result<Fill, FaerError> {
         }
     }
     let entries = u.iter().chain(&l).map(|&count| count as u64).sum();
-    // Each entry of a column of L meets each entry of the row of U.
+    // Each entry in a column of L meets each entry in the row of U.
     let flops = u.iter().zip(&l).map(|(&u, &l)| 2.0 * u as f64 * l as f64).sum();
     Ok(Fill { entries, flops })
 }

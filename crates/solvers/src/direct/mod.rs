@@ -1,12 +1,13 @@
 //! Direct solves on the host: a sparse factorisation by faer, kept for any number of right-hand sides and new values.
 //!
-//! Cholesky (LL^T) where the matrix is symmetric with a positive diagonal, and LU should that fail; LU for other square
-//! matrices; QR with more rows than columns: least squares. Fewer rows than columns are a typed error. Each answer is refined with residuals
-//! formed in twice the digits of f64.
-//! Cost: the factor's size is known (LL^T, QR) or bounded (LU) before it is computed, and refused above a limit.
-//! Order: fixed for a fixed number of threads; with [`DirectOptions::parallel`] off the bits do not depend on them.
-//! Reference: George & Liu 1981, Computer solution of large sparse positive definite systems; Davis 2006, Direct methods for
-//! sparse linear systems; refinement: Higham 2002, Accuracy and stability of numerical algorithms, chapter 12.
+//! A symmetric matrix with a positive diagonal gets Cholesky (LL^T), or LU if that fails. Other square matrices get LU.
+//! A matrix with more rows than columns gets QR, for least squares. One with fewer rows is an error. Each answer is
+//! refined with residuals that are computed in twice the precision of f64.
+//! Cost: the size of the factor is known (LL^T, QR) or bounded (LU) before it is computed. Above a limit it is refused.
+//! Order: fixed for a fixed number of threads; without [`DirectOptions::parallel`] the bits do not depend on threads.
+//! References: George & Liu 1981, Computer solution of large sparse positive definite systems; Davis 2006, Direct
+//! methods for sparse linear systems; refinement: Higham 2002, Accuracy and stability of numerical algorithms, chapter
+//! 12.
 
 mod condition;
 mod factor;
@@ -25,8 +26,10 @@ use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::{Error, Result};
 use factor::{Call, Factor, Symbolic};
 pub use factor::{Factorable, Work};
+pub use null::share_of;
 
-/// Rows or columns whose sizes differ by at most so many binary digits are left as they are: LAPACK, too, scales from a factor of ten on.
+/// Rows or columns are scaled only if their sizes differ by more than this many binary digits. LAPACK, too, scales from
+/// a factor of ten on.
 const EVEN: u32 = 3;
 
 /// The factorisations.
@@ -54,25 +57,30 @@ impl Method {
 /// Options of a direct solve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectOptions {
-    /// Converged once ||b - A x|| <= `rtol` ||b||. `None`, the default, is [`crate::options::default_rtol`]: 1e-8 in `f64`, 1e-5 in `f32`.
+    /// Converged if ||b - A x|| <= `rtol` ||b||. `None`, the default, is [`crate::options::default_rtol`]: 1e-8 in
+    /// `f64`, 1e-5 in `f32`.
     pub rtol: Option<f64>,
-    /// Converged once ||b - A x|| <= `atol`. Default 0.
+    /// Converged if ||b - A x|| <= `atol`. Default 0.
     pub atol: f64,
-    /// The factorisation, or `None` to choose by the matrix. A chosen LL^T is not replaced by LU where it fails. Default `None`.
+    /// The factorisation, or `None` to choose by the matrix. If an LL^T that is named here fails, LU does not replace
+    /// it. Default `None`.
     pub method: Option<Method>,
-    /// Bytes that the factor may take. Default 16 GiB.
+    /// The largest size of the factor in bytes. Default 16 GiB.
     pub memory_limit: u64,
-    /// Steps of iterative refinement at most; they end where one no longer halves the residual. Default 3.
+    /// The largest number of refinement steps. They end with the first that does not halve the residual. Default 3.
     pub refinements: usize,
-    /// Whether rayon's threads take part. Default true.
+    /// Whether to use rayon's threads. Default true.
     pub parallel: bool,
-    /// Whether LU factors a matrix whose rows and columns are scaled by powers of two where their sizes differ much. It changes which pivots
-    /// are taken, never A or b. Default true.
+    /// Whether LU scales rows and columns by powers of two if their sizes differ much. This changes which pivots are
+    /// taken, never A or b. Default true.
     pub equilibrate: bool,
-    /// Factors A + delta D instead of A, for this delta and the largest magnitudes D of A's rows; the refinement goes on with A itself. A
-    /// delta of about the square root of the unit roundoff solves singular systems that have an answer. QR factors A on top of delta D, D
-    /// of A's columns, and so solves least squares of any rank and shape: of the x with the least ||b - A x|| that with the least ||D x||, up to
-    /// about u / delta^2 for the unit roundoff u. Default 0.
+    /// Factors A + delta D instead of A, where delta is this number and D holds the largest magnitudes of A's rows. The
+    /// refinement uses A itself. Default 0.
+    ///
+    /// A delta of about the square root of the unit roundoff solves singular systems that have an answer. QR factors A
+    /// on top of delta D, with D of A's columns, and so solves least squares problems of any rank and shape. Of all x
+    /// with the least ||b - A x|| it returns the one with the least ||D x||, up to about u / delta^2 for the unit
+    /// roundoff u.
     pub regularization: f64,
 }
 
@@ -96,24 +104,26 @@ impl Default for DirectOptions {
 pub struct Direct<T: Factorable> {
     csr: Arc<Csr<T>>,
     options: DirectOptions,
-    /// What LU falls back from.
+    /// Whether the matrix is symmetric with a positive diagonal.
     symmetric: bool,
     symbolic: Symbolic,
-    /// Of the factored matrix: R A C.
+    /// The scaling R A C of the factored matrix.
     scaling: Option<Equilibration>,
     factor: Option<Factor<T>>,
     fallback: bool,
 }
 
 impl<T: Factorable> Direct<T> {
-    /// Analyses the pattern: ordering, fill, memory. The numeric part is left to [`Direct::factor`]. The matrix is kept for residuals:
-    /// hand it over, or an `Arc` of it, and no second copy is held.
+    /// Analyses the pattern: ordering, fill, memory. [`Direct::factor`] computes the values.
     ///
-    /// Square or with more rows than columns, unless QR is regularised: of the many answers of an underdetermined system none is chosen here.
+    /// The matrix is kept for residuals. Pass it by value or as an `Arc`, so that there is no second copy. It must have
+    /// at least as many rows as columns, unless QR is regularised: an underdetermined system has many answers, and none
+    /// of them is chosen here.
     ///
     /// # Errors
-    /// [`Error::ZeroPivot`] for a pattern that is singular whatever its values (an empty column, three columns within two rows);
-    /// [`Error::Underdetermined`] for fewer rows than columns; [`Error::NotSquare`] for a method that needs a square matrix; [`Error::Fill`]; [`Error::Factor`].
+    /// [`Error::ZeroPivot`] for a pattern that is singular whatever its values (an empty column, three columns within
+    /// two rows); [`Error::Underdetermined`] for fewer rows than columns; [`Error::NotSquare`] for a method that needs
+    /// a square matrix; [`Error::Fill`]; [`Error::Factor`].
     pub fn analyze(csr: impl Into<Arc<Csr<T>>>, options: &DirectOptions) -> Result<Self> {
         let shared: Arc<Csr<T>> = csr.into();
         let csr = &*shared;
@@ -144,15 +154,15 @@ impl<T: Factorable> Direct<T> {
         Ok(Self { csr: shared, options: *options, symmetric, symbolic, scaling, factor: None, fallback: false })
     }
 
-    /// [`Direct::analyze`] and [`Direct::factor`].
+    /// Analyses and factors a matrix: [`Direct::analyze`], then [`Direct::factor`].
     ///
     /// # Errors
-    /// Theirs.
+    /// Those of both.
     pub fn new(csr: impl Into<Arc<Csr<T>>>, options: &DirectOptions) -> Result<Self> {
         Self::new_watched(csr, options, &mut unobserved)
     }
 
-    /// As [`Direct::new`], telling `watcher` of each phase before it begins. The factorisations themselves cannot be interrupted.
+    /// As [`Direct::new`], and tells `watcher` of each phase before it begins. A factorisation cannot be interrupted.
     ///
     /// # Errors
     /// As [`Direct::new`], and [`Error::Interrupted`].
@@ -170,16 +180,17 @@ impl<T: Factorable> Direct<T> {
     /// Computes the factor's values.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] for an entry that is infinite or NaN, [`Error::ZeroPivot`] for a singular matrix, [`Error::Fill`] where LU
-    /// must stand in for LL^T and would not fit, [`Error::Factor`].
+    /// [`Error::NotFinite`] for an entry that is infinite or NaN, [`Error::ZeroPivot`] for a singular matrix,
+    /// [`Error::Fill`] if LU has to replace LL^T and would not fit, [`Error::Factor`].
     pub fn factor(&mut self) -> Result<()> {
         self.factor_watched(&mut unobserved)
     }
 
-    /// As [`Direct::factor`], telling `watcher` of each phase before it begins: also of the two that follow where LU must stand in for LL^T.
+    /// As [`Direct::factor`], and tells `watcher` of each phase before it begins. If LU has to replace LL^T, there are
+    /// two more phases.
     ///
     /// # Errors
-    /// As [`Direct::factor`], and [`Error::Interrupted`]: there is no factor then.
+    /// As [`Direct::factor`], and [`Error::Interrupted`]; then there is no factor.
     pub fn factor_watched(&mut self, watcher: SetupWatcher<'_>) -> Result<()> {
         self.factor = None;
         Phase::Numeric.begin(watcher)?;
@@ -188,7 +199,7 @@ impl<T: Factorable> Direct<T> {
         let matrix = regularized(&csr, self.options.regularization, self.method())?;
         self.factor = match self.numeric(&matrix) {
             Err(Error::ZeroPivot { method: "llt", .. }) if self.options.method.is_none() => {
-                // Indefinite after all. From here on the pattern belongs to LU.
+                // The matrix is indefinite. From here on the pattern belongs to LU.
                 Phase::Symbolic.begin(watcher)?;
                 self.symbolic = Symbolic::new(&*matrix, Method::Lu, &self.options)?;
                 self.fallback = true;
@@ -203,7 +214,7 @@ impl<T: Factorable> Direct<T> {
     /// The factor of a matrix on the analysed pattern, and how it is scaled.
     fn numeric(&mut self, matrix: &Csr<T>) -> Result<Factor<T>> {
         self.scaling = None;
-        // Cholesky takes its pivots in the same order however the matrix is scaled.
+        // Scaling does not change the order of Cholesky's pivots.
         if self.options.equilibrate && self.method() == Method::Lu {
             let spread = Spread::of(matrix)?;
             if spread.rows.max(spread.cols) > EVEN {
@@ -221,7 +232,7 @@ impl<T: Factorable> Direct<T> {
         Error::Factor { method: self.method().as_str(), why }
     }
 
-    /// F^-1 r for the factored matrix F, or F^-T r.
+    /// F^-1 r or F^-T r, for the factored matrix F.
     fn apply(&self, mut r: Vec<T>, columns: usize, transposed: bool) -> Result<Vec<T>> {
         let Some(factor) = &self.factor else { return Err(self.unfactored()) };
         if self.method() == Method::Qr && self.options.regularization > 0.0 {
@@ -246,7 +257,8 @@ impl<T: Factorable> Direct<T> {
         Ok(d)
     }
 
-    /// The x of least ||A x - r||^2 + ||delta D x||^2, at the head of each column of as many elements as r has, or as x if those are more.
+    /// The x with the least ||A x - r||^2 + ||delta D x||^2. It is at the head of each column, which has as many
+    /// elements as the longer of r and x.
     fn apply_stacked(&self, r: &[T], columns: usize) -> Result<Vec<T>> {
         let Some(factor) = &self.factor else { return Err(self.unfactored()) };
         let (nrows, ncols) = (self.csr.nrows(), self.csr.ncols());
@@ -260,11 +272,12 @@ impl<T: Factorable> Direct<T> {
         Ok(found.chunks_exact(nrows + ncols).flat_map(|column| &column[..nrows.max(ncols)]).copied().collect())
     }
 
-    /// An estimate of the condition number ||A|| ||A^-1|| in the 1-norm, from a few solves; `None` for least squares. Of the regularised
-    /// matrix where one was factored.
+    /// Estimates the condition number ||A|| ||A^-1|| in the 1-norm by a few solves; `None` for least squares.
+    ///
+    /// If the regularised matrix was factored, the inverse is that matrix's.
     ///
     /// # Errors
-    /// [`Error::Factor`] where [`Direct::factor`] has not succeeded.
+    /// [`Error::Factor`] unless [`Direct::factor`] has succeeded.
     pub fn condition(&self) -> Result<Option<f64>> {
         if self.method() == Method::Qr {
             return Ok(None);
@@ -274,16 +287,17 @@ impl<T: Factorable> Direct<T> {
         for (&j, v) in self.csr.col_idx().iter().zip(self.csr.values()) {
             columns[j as usize] += v.as_f64().abs();
         }
-        // Past the largest number the estimate is infinite, which is right enough.
+        // If the sum overflows, the estimate is infinite, which is a fair answer.
         Ok(Some(inverse * columns.into_iter().fold(0.0, f64::max)))
     }
 
-    /// Takes new values for the same pattern, in CSR's order, and factors again; the analysis is kept. A matrix that others share is
-    /// copied first.
+    /// Factors new values on the same pattern, given in CSR's order. The analysis is kept.
+    ///
+    /// If others share the matrix, it is copied first.
     ///
     /// # Errors
-    /// [`Error::Pattern`] for a wrong number of values, [`Error::Factor`] where the new values are not symmetric and the analysis is that
-    /// of LL^T, and those of [`Direct::factor`].
+    /// [`Error::Pattern`] for a wrong number of values; [`Error::Factor`] if the new values are not symmetric and the
+    /// analysis is that of LL^T; those of [`Direct::factor`].
     pub fn refactor(&mut self, values: &[T]) -> Result<()> {
         if values.len() != self.csr.values().len() {
             return Err(Error::Pattern { found: values.len(), expected: self.csr.values().len() });
@@ -302,7 +316,7 @@ impl<T: Factorable> Direct<T> {
         self.symbolic.method()
     }
 
-    /// What the factors were made for.
+    /// The options that the factors were made with.
     pub fn options(&self) -> &DirectOptions {
         &self.options
     }
@@ -322,7 +336,7 @@ impl<T: Factorable> Direct<T> {
         self.symbolic.work().bytes
     }
 
-    /// Columns of the matrix: elements of x.
+    /// The number of columns of the matrix, which is the number of elements of x.
     pub fn ncols(&self) -> usize {
         self.csr.ncols()
     }
@@ -333,7 +347,7 @@ impl<T: Factorable> Direct<T> {
     }
 }
 
-/// A matrix whose columns cannot each be given a row of their own is rank deficient whatever its values.
+/// If no choice of rows gives every column a row of its own, the matrix is rank deficient, whatever its values.
 fn check_structure<T: Real>(csr: &Csr<T>, method: Method) -> Result<()> {
     match structure::unmatched_column(csr) {
         None => Ok(()),
@@ -356,18 +370,18 @@ fn check_finite<T: Real>(csr: &Csr<T>) -> Result<()> {
     Ok(())
 }
 
-/// Whether one triangle of the matrix is as good as the other: refinement makes up for what rounding makes of the difference.
+/// Whether one triangle of the matrix can replace the other. Refinement corrects a difference that is only rounding.
 fn is_symmetric<T: Real>(csr: &Csr<T>) -> bool {
     csr.is_symmetric() || csr.is_symmetric_to_rounding()
 }
 
-/// The largest magnitude in a row, 1 for a row of zeros.
+/// The largest magnitude in a row; 1 for a row of zeros.
 fn row_size<T: Real>(csr: &Csr<T>, row: usize) -> f64 {
     let largest = csr.row(row).1.iter().fold(0.0, |largest: f64, v| largest.max(v.as_f64().abs()));
     if largest > 0.0 { largest } else { 1.0 }
 }
 
-/// A on top of delta D for the largest magnitudes D of A's columns, 1 for a column of zeros.
+/// A on top of delta D, where D holds the largest magnitudes of A's columns; 1 for a column of zeros.
 fn stacked<T: Real>(csr: &Csr<T>, delta: f64) -> Result<Csr<T>> {
     let (nrows, ncols) = (csr.nrows(), csr.ncols());
     let mut sizes = vec![0.0f64; ncols];
@@ -382,8 +396,8 @@ fn stacked<T: Real>(csr: &Csr<T>, delta: f64) -> Result<Csr<T>> {
     Ok(Csr::new(nrows + ncols, ncols, row_ptr, col_idx, values)?)
 }
 
-/// What is factored: the matrix itself without a delta; [`stacked`] by QR; else A + delta D for the largest magnitudes D of A's rows, 1 for a
-/// row of zeros.
+/// The matrix that is factored: A itself if delta is 0, [`stacked`] for QR, else A + delta D. D holds the largest
+/// magnitudes of A's rows; 1 for a row of zeros.
 fn regularized<T: Real>(csr: &Csr<T>, delta: f64, method: Method) -> Result<Cow<'_, Csr<T>>> {
     if delta == 0.0 {
         return Ok(Cow::Borrowed(csr));

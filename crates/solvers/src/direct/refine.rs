@@ -1,9 +1,10 @@
-//! Solves with the factors, refined, and what is said of the answers.
+//! Solves with the factors, refines the answers and judges them.
 //!
-//! Refinement forms b - A x in twice the digits of f64 and goes on while a step halves the residual. An answer that misses the tolerance is
-//! judged by its backward error: where that is of the size of rounding, no method in this precision does better.
-//! Reference: Higham 2002, Accuracy and stability of numerical algorithms, chapter 12; Skeel 1980, Iterative refinement implies numerical
-//! stability for Gaussian elimination.
+//! Refinement computes b - A x in twice the digits of f64 and continues while a step halves the residual. An answer
+//! that misses the tolerance is judged by its backward error: if that is as small as rounding, no method in this
+//! precision does better.
+//! Reference: Higham 2002, Accuracy and stability of numerical algorithms, chapter 12; Skeel 1980, Iterative refinement
+//! implies numerical stability for Gaussian elimination.
 
 use spandrel_formats::{Csr, Real};
 
@@ -13,19 +14,21 @@ use crate::options::default_rtol;
 use crate::{BackwardError, Error, Outcome, Result, Status};
 
 impl<T: Factorable> Direct<T> {
-    /// Solves A x = b (b: `nrows`, x: `ncols` elements), or min ||b - A x|| by QR. What x held does not matter.
+    /// Solves A x = b, or minimises ||b - A x|| by QR. b has `nrows` elements and x has `ncols`; the old x does not
+    /// matter.
     ///
-    /// For least squares a residual remains where b is not in the range of A: `converged` then also means that ||A^T r|| is at most
-    /// `rtol` ||A|| ||r|| (Frobenius norm), and [`Outcome::true_residual`] stays the true ||b - A x|| / ||b||.
+    /// In a least squares problem a residual remains if b is not in the range of A. So `converged` then also means that
+    /// ||A^T r|| is at most `rtol` ||A|| ||r|| (Frobenius norm). [`Outcome::true_residual`] is always ||b - A x|| /
+    /// ||b||.
     ///
     /// # Errors
-    /// [`Error::Size`]; [`Error::Factor`] where [`Direct::factor`] has not succeeded.
+    /// [`Error::Size`]; [`Error::Factor`] unless [`Direct::factor`] has succeeded.
     pub fn solve(&self, b: &[T], x: &mut [T]) -> Result<Outcome> {
         let outcomes = self.solve_many(1, b, x)?;
         Ok(outcomes.into_iter().next().unwrap_or_else(Outcome::zero::<T>))
     }
 
-    /// [`Direct::solve`] for `k` right-hand sides, columns one behind the other, with one outcome each.
+    /// As [`Direct::solve`], for `k` right-hand sides, one column after the other. Returns one outcome for each.
     ///
     /// # Errors
     /// Those of [`Direct::solve`].
@@ -43,7 +46,7 @@ impl<T: Factorable> Direct<T> {
             return Ok((0..k).map(|j| self.without_columns(&b[j * nrows..(j + 1) * nrows])).collect());
         }
 
-        // A step: x <- x + A^-1 r for all columns at once, kept column by column where it helps.
+        // A step is x <- x + A^-1 r for all columns at once. Each column keeps it only if it helps.
         let mut states: Vec<State> = (0..k).map(|_| State::default()).collect();
         x.fill(T::zero());
         let mut r = b.to_vec();
@@ -64,13 +67,15 @@ impl<T: Factorable> Direct<T> {
                 let size = norm_f64(&after);
                 let error = BackwardError::with_residual(&self.csr, b, &candidate, &after);
                 let worst = error.componentwise;
-                // Small rows beside large ones show in the componentwise error alone. Written so that NaN is never an improvement.
+                // Small rows beside large ones show only in the componentwise error. NaN fails these comparisons, so it
+                // is never an improvement.
                 let is_better = size < state.residual || (worst < state.worst && size <= 2.0 * state.residual);
-                // The first answer is taken as it is.
+                // The first answer is always taken.
                 if step == 0 || is_better {
                     let is_slow =
                         size >= 0.5 * state.residual && (worst >= 0.5 * state.worst || worst <= T::UNIT_ROUNDOFF);
-                    // The part of b that a singular matrix does not reach hides how the rest falls: that gets a few steps.
+                    // If the matrix is singular, the part of b that it does not reach hides the progress in the rest.
+                    // So allow a few steps.
                     let is_slow = is_slow && (self.options.regularization == 0.0 || step >= 4);
                     state.done = step > 0 && is_slow;
                     (state.residual, state.worst, state.error) = (size, worst, Some(error));
@@ -135,7 +140,7 @@ impl<T: Factorable> Direct<T> {
     }
 }
 
-/// One right-hand side underway.
+/// The state of one right-hand side.
 #[derive(Default)]
 struct State {
     b_norm: f64,
@@ -153,7 +158,7 @@ fn relative(residual: f64, b_norm: f64) -> f64 {
     if residual == 0.0 { 0.0 } else { residual / b_norm }
 }
 
-/// ||A^T r|| / (||A||_F ||r||), 0 where r is.
+/// ||A^T r|| / (||A||_F ||r||); 0 if r = 0.
 pub(super) fn gradient<T: Real>(csr: &Csr<T>, r: &[f64]) -> f64 {
     let mut gradient = vec![0.0; csr.ncols()];
     for (i, &r) in r.iter().enumerate() {
@@ -170,7 +175,7 @@ fn norm<T: Real>(v: &[T]) -> f64 {
     norm_f64(&v.iter().map(|v| v.as_f64()).collect::<Vec<_>>())
 }
 
-/// ||v|| by its largest element, so that no square leaves the range. NaN where an element is NaN.
+/// ||v|| in units of its largest element, so that no square leaves the range. NaN if an element is NaN.
 pub(super) fn norm_f64(v: &[f64]) -> f64 {
     let largest = v.iter().fold(0.0f64, |m, v| if v.is_nan() || m.is_nan() { f64::NAN } else { m.max(v.abs()) });
     if largest == 0.0 || !largest.is_finite() {

@@ -1,34 +1,35 @@
-//! Whether a pattern has full column rank for some values: a maximum matching of columns to rows.
+//! Whether a pattern has full column rank for some values, by a maximum matching of columns to rows.
 //!
-//! Faer's sparse QR indexes out of its arrays for patterns that have not (0.24), and LU fails late, so it is asked first.
-//! Cost: O(nnz) where the diagonal is full; at worst O(rank nnz). No recursion.
+//! This is checked first, because faer's sparse QR (0.24) indexes out of its arrays for other patterns, and its LU
+//! fails late.
+//! Cost: O(nnz) if the diagonal is full, at worst O(rank nnz). No recursion.
 //! Reference: Duff 1981, On algorithms for obtaining a maximum transversal (MC21).
 
 use spandrel_formats::{Csr, Real};
 
 const FREE: u32 = u32::MAX;
 
-/// Columns that each have a row of their own.
+/// A choice of columns that each have a row of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transversal {
-    /// How many at most: the structural rank.
+    /// The largest number of such columns: the structural rank.
     pub(crate) rank: usize,
-    /// The first column that no row is left for.
+    /// The first column for which no row is left.
     pub(crate) unmatched: Option<usize>,
 }
 
-/// A column that no row is left for, or `None` where every column has one.
+/// A column for which no row is left, or `None` if every column has one.
 pub(super) fn unmatched_column<T: Real>(csr: &Csr<T>) -> Option<usize> {
     Transversal::search(csr, true).unmatched
 }
 
 impl Transversal {
-    /// Of a matrix. Zeros that are stored count as entries.
+    /// Matches a matrix. Stored zeros count as entries.
     pub(crate) fn of<T: Real>(csr: &Csr<T>) -> Self {
         Self::search(csr, false)
     }
 
-    /// Ends at the first column without a row if that is enough; the rank is then only a lower bound.
+    /// Stops at the first column without a row if `first` is set. The rank is then only a lower bound.
     fn search<T: Real>(csr: &Csr<T>, first: bool) -> Self {
         let columns = csr.transpose();
         let ncols = csr.ncols();
@@ -42,10 +43,10 @@ impl Transversal {
         }
         let mut unmatched = None;
         let mut rank = ncols;
-        // A row that a search without success has seen leads to no free row ever after.
+        // A row that an unsuccessful search has seen never leads to a free row later.
         let mut dead = vec![false; csr.nrows()];
         let mut seen = vec![FREE; csr.nrows()];
-        // The path under way: a column, and how far its rows have been tried.
+        // The current path: each column, and how many of its rows have been tried.
         let mut path: Vec<(usize, usize)> = Vec::new();
         let mut visited: Vec<usize> = Vec::new();
         for start in (0..ncols).filter(|&j| left[j]) {
@@ -63,7 +64,7 @@ impl Transversal {
                 if top.1 == 0
                     && let Some(k) = rows.iter().position(|&i| column_of[i as usize] == FREE)
                 {
-                    // A free row ends the path: along it every column moves to the row that it tried last.
+                    // A free row ends the path. Every column on it moves to the row that it tried last.
                     top.1 = k + 1;
                     for &(column, tried) in &path {
                         column_of[columns.row(column).0[tried - 1] as usize] = column as u32;
@@ -137,7 +138,7 @@ mod tests {
                     found
                 })
         }
-        /// Columns from j on that rows can be given to, at most.
+        /// An upper bound on the number of columns from j on that can get a row.
         fn best(a: &Csr<f64>, j: usize, used: &mut Vec<bool>) -> usize {
             if j == a.ncols() {
                 return 0;

@@ -1,21 +1,23 @@
-//! The least squares problem of a cycle: min || beta e_1 - H y ||, a column of H at a time, on the host and in f64.
+//! The least squares problem of a cycle, min || beta e_1 - H y ||, one column of H at a time, on the host and in f64.
 //!
-//! Layout: R's columns one after the other, j + 1 entries in column j, behind the rotations that made it; `g` is the rotated
-//! right-hand side, one entry more than columns.
+//! Layout: R's columns one after the other, j + 1 entries in column j, and the rotations that made it; `g` is the
+//! rotated right-hand side, one entry longer than the number of columns.
+//!
 //! Reference: Saad 2003, section 6.5.3.
 
 use spandrel_formats::Real;
 
 use crate::norm::rounding;
 
-/// What a column of H came to.
+/// The result of adding a column of H.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Column {
-    /// The norm of the residual with it.
+    /// The norm of the residual with this column.
     Residual(f64),
-    /// Up to its own rounding it is a combination of those before, and left out: A is singular on the Krylov space.
+    /// Up to its rounding the column is a combination of earlier ones and is left out: A is singular on the Krylov
+    /// space.
     Dependent,
-    /// It has an infinity or NaN, and is left out.
+    /// The column has an infinity or NaN and is left out.
     NotFinite,
 }
 
@@ -28,7 +30,7 @@ pub(super) struct Least {
 }
 
 impl Least {
-    /// No columns, and the norm of the residual.
+    /// Begins a cycle: no columns, and the norm of the residual.
     pub(super) fn begin(&mut self, norm: f64) {
         self.r.clear();
         self.rotations.clear();
@@ -36,12 +38,12 @@ impl Least {
         self.g.push(norm);
     }
 
-    /// Columns taken.
+    /// The number of columns taken.
     pub(super) fn len(&self) -> usize {
         self.rotations.len()
     }
 
-    /// The next column, of `len() + 2` entries that were formed in `T` from vectors of `n` elements.
+    /// Adds the next column, of `len() + 2` entries that were computed in `T` from vectors of `n` elements.
     pub(super) fn push<T: Real>(&mut self, column: &[T], n: usize) -> Column {
         if !column.iter().all(|h| h.is_finite()) {
             return Column::NotFinite;
@@ -53,7 +55,8 @@ impl Least {
             (h[i], h[i + 1]) = (c * h[i] + s * h[i + 1], c * h[i + 1] - s * h[i]);
         }
         let diagonal = h[j].hypot(h[j + 1]);
-        // Each of the j + 1 projections errs by the rounding of its coefficient and by two more of the update, relative to ||w||.
+        // Each of the j + 1 projections has the rounding error of its coefficient and two more of the update, relative
+        // to ||w||.
         if diagonal <= (j + 1) as f64 * (rounding::<T>(n) + 2.0 * T::UNIT_ROUNDOFF) * size {
             return Column::Dependent;
         }
@@ -67,7 +70,7 @@ impl Least {
         Column::Residual((s * last).abs())
     }
 
-    /// y for the columns taken.
+    /// y for the columns taken so far.
     pub(super) fn solve(&self) -> Vec<f64> {
         let k = self.len();
         let mut y = self.g[..k].to_vec();
@@ -89,7 +92,8 @@ mod tests {
 
     #[test]
     fn it_solves_what_can_be_done_by_hand() {
-        // H = [1 1; 1 0; 0 1], beta = 3: the normal equations [2 1; 1 2] y = (3, 3) give y = (1, 1), residual (1, -1, -1).
+        // H = [1 1; 1 0; 0 1], beta = 3: the normal equations [2 1; 1 2] y = (3, 3) give y = (1, 1), residual (1, -1,
+        // -1).
         let mut least = Least::default();
         least.begin(3.0);
         assert!(matches!(least.push(&[1.0, 1.0], 3), Column::Residual(norm) if (norm - 4.5f64.sqrt()).abs() < 1e-14));

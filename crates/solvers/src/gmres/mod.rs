@@ -1,21 +1,25 @@
 //! GMRES(m) and its flexible variant for general square systems.
 //!
-//! Arnoldi's process by modified Gram-Schmidt, every coefficient a scalar of the device, so that whole stretches of a cycle are enqueued
-//! without a wait. H's columns stay on the device until the host looks: then it rotates them (Givens), takes the earliest step that suffices,
-//! and what was enqueued behind that step is in vectors that the answer is not made of. A cycle of m steps is a segment of
-//! `segments`: behind it x is updated and its true residual begins the next one.
+//! Arnoldi's process by modified Gram-Schmidt. Every coefficient is a device scalar, so whole stretches of a cycle are
+//! enqueued without a wait. H's columns stay on the device until the host looks. It then rotates them (Givens) and
+//! takes the earliest step that suffices; later steps wrote only to vectors that the answer does not use. A cycle of m
+//! steps is a segment of `segments`: after it x is updated, and the true residual begins the next one.
 //!
-//! Preconditioning ([`Placement`]): from the right the norm that a cycle minimises is that of the residual; from the left it is that of M^-1
-//! r, and a cycle ends once it has fallen by as much as the residual should. Either way `converged` is said of the true residual alone.
-//! One pass of modified Gram-Schmidt suffices: the basis loses its orthogonality only as the residual reaches its rounding (Paige, Rozloznik,
-//! Strakos 2006, Modified Gram-Schmidt (MGS), least squares, and backward stability of MGS-GMRES).
+//! Preconditioning ([`Placement`]): from the right, a cycle minimises the residual's norm. From the left it minimises
+//! the norm of M^-1 r, and ends once that has fallen as much as the residual should. In both cases `converged` refers
+//! to the true residual. One pass of modified Gram-Schmidt is enough: the basis loses orthogonality only as the
+//! residual reaches its rounding (Paige, Rozloznik, Strakos 2006, Modified Gram-Schmidt (MGS), least squares, and
+//! backward stability of MGS-GMRES).
 //!
 //! Memory: m + 2 vectors of n, m more for [`Placement::Flexible`], and m (m + 3) / 2 + 1 scalars.
-//! Cost of step j (from 0) beyond A's storage and the preconditioner, in passes over vectors of n: 9 + 5 j; of the end of a cycle of k
-//! steps: 2 k + 5.
-//! Order: that of the backend's operations; the same bits recorded or plain, for any `check_every`.
-//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, sections 6.5 (GMRES), 9.3 (left and right), 9.4.1 (flexible);
-//! Brown & Walker 1997, GMRES on (nearly) singular systems, for columns that depend on those before.
+//!
+//! Cost of step j (from 0) beyond A's storage and the preconditioner, in passes over vectors of n: 9 + 5 j; of the end
+//! of a cycle of k steps: 2 k + 5.
+//!
+//! Order: that of the backend's operations; the same bits recorded or not, for any `check_every`.
+//!
+//! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, sections 6.5 (GMRES), 9.3 (left and right),
+//! 9.4.1 (flexible); Brown & Walker 1997, GMRES on (nearly) singular systems, for columns that depend on those before.
 
 mod least;
 
@@ -31,26 +35,27 @@ use crate::segments::{Cause, End, Method, Pace, Segment};
 use crate::{Error, Result};
 use least::{Column, Least};
 
-/// Where the preconditioner stands.
+/// The side on which the preconditioner applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Placement {
-    /// A M^-1 u = b, x = M^-1 u: the residual is minimised.
+    /// A M^-1 u = b, x = M^-1 u. The residual is minimised.
     #[default]
     Right,
-    /// M^-1 A x = M^-1 b: the preconditioned residual is minimised. The history then holds its norm over what it began a cycle
-    /// with, times the true residual there.
+    /// M^-1 A x = M^-1 b. The preconditioned residual is minimised. The history then holds its norm relative to the
+    /// start of the cycle, times the true residual there.
     Left,
-    /// As `Right`, where M^-1 may differ from step to step (an inner iteration, say): every M^-1 v is kept, m vectors more.
+    /// As `Right`, but M^-1 may change from step to step, as an inner iteration does. Every M^-1 v is stored, in m more
+    /// vectors.
     Flexible,
 }
 
-/// What a [`Gmres`] is made for.
+/// Options of a [`Gmres`] workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GmresOptions {
-    /// Steps of a cycle, at least 1; no more than n are done. Default 30.
+    /// Steps of a cycle, at least 1; at most n are done. Default 30.
     pub restart: usize,
-    /// Where the preconditioner stands. Default [`Placement::Right`].
+    /// The side of the preconditioner. Default [`Placement::Right`].
     pub placement: Placement,
 }
 
@@ -68,12 +73,12 @@ pub struct Gmres<T: Real, B: Backend<T>> {
     w: B::Vector,
     /// v_0 .. v_(m-1).
     basis: Vec<B::Vector>,
-    /// M^-1 v_j, where it is flexible and there is a preconditioner.
+    /// M^-1 v_j, if it is flexible and there is a preconditioner.
     directions: Vec<B::Vector>,
-    /// The norm that the cycle begins with, then the columns of H, j + 2 entries in column j: see [`at`].
+    /// The norm at the start of the cycle, then the columns of H, j + 2 entries in column j: see [`at`].
     h: Vec<B::Scalar>,
     least: Least,
-    /// The norm that the cycle before began with, if that one came to its end.
+    /// The norm at the start of the previous cycle, if that cycle ran to its end.
     before: Option<Norm>,
     norms: Vec<f64>,
     monitor: Option<B::Monitor>,
@@ -96,7 +101,7 @@ impl<T: Real, B: Backend<T>> fmt::Debug for Gmres<T, B> {
 }
 
 impl<T: Real, B: Backend<T>> Gmres<T, B> {
-    /// GMRES(30), preconditioned from the right: 32 vectors, and a monitor by the first solve.
+    /// GMRES(30) with the preconditioner on the right: 32 vectors. The first solve allocates a monitor.
     ///
     /// # Errors
     /// Out of memory.
@@ -104,10 +109,10 @@ impl<T: Real, B: Backend<T>> Gmres<T, B> {
         Self::with(be, n, &GmresOptions::default())
     }
 
-    /// m + 2 vectors; a flexible one takes m more in the first solve with a preconditioner.
+    /// A workspace with m + 2 vectors. A flexible one takes m more in the first solve with a preconditioner.
     ///
     /// # Errors
-    /// [`Error::Option`] for a cycle of no steps; out of memory.
+    /// [`Error::Option`] for a cycle without steps; out of memory.
     pub fn with(be: &B, n: usize, options: &GmresOptions) -> Result<Self> {
         if options.restart == 0 {
             return Err(Error::Option { name: "restart", value: 0.0 });
@@ -131,9 +136,11 @@ impl<T: Real, B: Backend<T>> Gmres<T, B> {
 }
 
 entry! {
-    /// [`Outcome::restarts`](crate::Outcome::restarts) counts every cycle after the first; [`Options::max_restarts`](crate::Options::max_restarts)
-    /// limits only those that answer a breakdown or a claim that the truth denied. [`Outcome::status`](crate::Outcome::status) is
-    /// [`Stagnated`](crate::Status::Stagnated) where a whole cycle did not lower its norm: the next would be the same.
+    /// [`Outcome::restarts`](crate::Outcome::restarts) counts every cycle after the first.
+    /// [`Options::max_restarts`](crate::Options::max_restarts) limits only restarts after a breakdown or after a
+    /// recurrence that the true residual contradicts. [`Outcome::status`](crate::Outcome::status) is
+    /// [`Stagnated`](crate::Status::Stagnated) if a whole cycle did not lower its norm, because the next would be the
+    /// same.
     Gmres, gmres, "GMRES(30), preconditioned from the right,", Backend
 }
 
@@ -147,7 +154,7 @@ struct Stretch<'a, T: Real, B: Backend<T>> {
     a: &'a dyn Operator<T, B>,
     m: &'a dyn Preconditioner<T, B>,
     placement: Placement,
-    /// Free within a cycle.
+    /// A scratch vector within a cycle.
     r: &'a mut B::Vector,
     w: &'a mut B::Vector,
     basis: &'a mut [B::Vector],
@@ -158,8 +165,8 @@ struct Stretch<'a, T: Real, B: Backend<T>> {
     to: usize,
 }
 
-// SAFETY: `from`, `to` and `placement` are fixed for as long as the step lives, and with them the sequence. Its vectors, scalars and monitor
-// are borrowed mutably, A and M are borrowed and keep their own buffers by the contracts of their traits.
+// SAFETY: `from`, `to` and `placement` are fixed while the step lives, and with them the sequence. Its vectors, scalars
+// and monitor are borrowed mutably. A and M are borrowed and keep their buffers by the contracts of their traits.
 unsafe impl<T: Real, B: Backend<T>> Step<B> for Stretch<'_, T, B> {
     #[rustfmt::skip] // the right margin holds the formulas
     fn enqueue(&mut self, be: &B) -> spandrel_backend::Result<()> {
@@ -215,7 +222,7 @@ fn combine<T: Real, B: Backend<T>>(be: &B, c: &[T], v: &[B::Vector], y: &mut B::
 }
 
 impl<T: Real, B: Backend<T>> Gmres<T, B> {
-    /// What the columns of H, in order from the one after those known, say: the end of the cycle, if it is one.
+    /// Takes further columns of H, in order. Returns the end of the cycle, if it has ended.
     fn take(&mut self, mut columns: &[T], pace: Pace, unit: f64) -> Option<Cause> {
         while !columns.is_empty() {
             let (column, rest) = columns.split_at(self.least.len() + 2);
@@ -238,7 +245,7 @@ impl<T: Real, B: Backend<T>> Gmres<T, B> {
         (self.least.len() == self.basis.len()).then_some(Cause::Cycle)
     }
 
-    /// x <- x + what the steps done make of it; or false and nothing done, where that is no number.
+    /// x <- x + the combination of the steps done. Returns false and does nothing if that is not finite.
     fn update(&mut self, be: &B, m: &dyn Preconditioner<T, B>, x: &mut B::Vector) -> Result<bool> {
         let y: Vec<T> = self.least.solve().into_iter().map(T::from_f64).collect();
         if y.is_empty() {
@@ -261,7 +268,7 @@ impl<T: Real, B: Backend<T>> Gmres<T, B> {
 
 impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
     const NAME: &'static str = "gmres";
-    /// The same residual breaks down the same way.
+    /// The same residual breaks down in the same way.
     const FRUITLESS: usize = 1;
 
     fn len(&self) -> usize {
@@ -302,16 +309,16 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
         be.axpby(Some(&*monitor), inverse(&self.h[0]), first, Coeff::zero(), &mut self.basis[0])?;
 
         let mut enqueued = 0;
-        // The residual's norm in units of the norm that is minimised.
+        // The residual's norm in units of the minimised norm.
         let mut unit = 1.0;
         let cause = loop {
-            // A power of two if it goes by the clock: few different stretches, so that cycles find the graphs of those before.
+            // A power of two if the clock decides: few different stretches, so that cycles find earlier graphs.
             let due = 1 << rhythm.until_due().ilog2();
             let to = (enqueued + pace.until_next_look(enqueued).min(due)).min(self.basis.len());
             let Self { r, w, basis, directions, h, graphs, .. } = self;
             let mut step = Stretch { a, m, placement, r, w, basis, directions, h, monitor, from: enqueued, to };
-            // SAFETY: the graphs are cleared before a solve with another A, M or monitor; the rest is this workspace's own, where no vector
-            // is replaced (`directions` are had before the first stretch).
+            // SAFETY: the graphs are cleared before a solve with another A, M or monitor; everything else belongs to
+            // this workspace, and no vector is replaced (`directions` are allocated before the first stretch).
             unsafe { graphs.run(be, (enqueued, to), &mut step, pace.recorded) }?;
             let from = if enqueued == 0 { 0 } else { at(enqueued) };
             let values = be.download_scalars(&self.h[from..at(to)])?;
@@ -336,13 +343,13 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
             } else {
                 &values[..]
             };
-            rhythm.look(to - enqueued);
+            rhythm.look(be, to - enqueued)?;
             enqueued = to;
             if let Some(cause) = self.take(columns, pace, unit) {
                 break cause;
             }
             let latest = Latest { stop: None, iterations: self.least.len(), residual: self.norms.last().copied() };
-            if look(latest).is_break() {
+            if look(latest, None)?.is_break() {
                 break Cause::Watcher;
             }
         };

@@ -1,42 +1,49 @@
-//! Whether CG with the multigrid cycle is expected to be done before CG with IC(0), set-up included, and for which matrices that is said at all.
+//! Predicts whether CG with the multigrid cycle finishes before CG with IC(0), set-up included, and for which matrices
+//! a prediction is safe.
 //!
-//! Safe is a symmetric matrix with a positive diagonal, no positive entry off it and weakly dominant rows: it is positive semidefinite
-//! (Gershgorin), so are its coarse operators P^T A P, and so the cycle is symmetric and positive, whatever the coefficients are. In the norm of A a
-//! cycle leaves no more of an error than its own Gauss-Seidel steps do. Entries that are not positive are what interpolation along the
-//! axes is right for; couplings that are strong across the axes alone, which point smoothers do not serve, show as mixed moments and are refused.
+//! A matrix is safe if it is symmetric with a positive diagonal, no positive entry off it, and weakly dominant rows. It
+//! is then positive semidefinite (Gershgorin), and so are its coarse operators P^T A P, so the cycle is symmetric and
+//! positive for any coefficients. In the norm of A a cycle reduces an error at least as much as its own Gauss-Seidel
+//! steps do. Interpolation along the axes needs entries that are not positive. Strong couplings across the axes only,
+//! which point smoothers do not treat, appear as mixed moments and are refused.
 //!
-//! Iterations with IC(0): CG's bound sqrt(k) / 2 ln(2 / eps) for diagonal scaling, k = 2 / lambda, lambda = dominance + sum over the axes of
-//! pi^2 M / (2 (n + 1)^2) / D for the smoothest function on the grid, M and D its moments and diagonal; over [`GAIN`], or [`LINES`] where an axis
-//! couples weakly, as IC(0) is nearly exact along the strong one. With the cycle [`CYCLES`].
+//! Iterations with IC(0): CG's bound sqrt(k) / 2 ln(2 / eps) for diagonal scaling, with k = 2 / lambda. The smoothest
+//! function on the grid gives lambda = dominance + sum over the axes of pi^2 M / (2 (n + 1)^2) / D, with the moments M
+//! and the diagonal D. The bound is divided by [`GAIN`], or by [`LINES`] if an axis couples weakly, because IC(0) is
+//! nearly exact along the strong one. Iterations with the cycle: [`CYCLES`].
 //!
-//! Times, by the device's [`Profile`]: bytes over its rate, on a GPU calls and a step of a sweep for each level besides. What a set-up on the host
-//! does with a preconditioner is as much work as moving its bytes [`SETUP`] times. On a CPU threads do both and cancel; a GPU waits for the
-//! host's threads and the bus, so that larger grids pay there than on a CPU, and planes sooner than boxes.
-//! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 4.
+//! Times follow from the device's [`Profile`]: bytes over its rate; on a GPU also calls, and one step of a sweep per
+//! level. The host's set-up of a preconditioner takes [`SETUP`] times the time to move its bytes. On a CPU the same
+//! threads do both, so the ratio does not depend on them. A GPU waits for the host's threads and the bus, so multigrid
+//! pays only on larger grids there, and on planes sooner than on boxes.
+//!
+//! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid,
+//! 2001, section 4.
 
 use spandrel_formats::{Coarsening, Csr, Grid, NotAGrid, Profile, Real, Stencil};
 
 use super::hierarchy::{SAMPLES, WEAK, strong};
 
-/// Iterations that CG's bound for diagonal scaling has for one with IC(0): 5.6 to 9 on squares and cubes of 16 to 512 points a side
-/// (record/cpu-multigrid.txt).
+/// The number of iterations that CG's bound for diagonal scaling predicts for each iteration with IC(0): 5.6 to 9 on
+/// squares and cubes of 16 to 512 points per side (record/cpu-multigrid.txt).
 const GAIN: f64 = 8.0;
-/// The same where an axis couples less than a quarter as strongly as another: 9 at a tenth, 34 at a thousandth. The larger, as mg gains least
-/// there.
+/// The same if one axis couples less than a quarter as strongly as another: 9 at a tenth, 34 at a thousandth. The
+/// larger value, because mg gains least there.
 const LINES: f64 = 32.0;
-/// Iterations with the cycle for the same eight digits: 4 to 6 there, and one to spare.
+/// Iterations with the cycle for the same eight digits: 4 to 6 measured, and one to spare.
 const CYCLES: f64 = 7.0;
-/// What is done on the host to set a preconditioner up, in times of moving its bytes (a share of one core's): 17 to 26 for the cycle.
+/// Work of the host to set up a preconditioner, in units of moving its bytes at one core's share: 17 to 26 for the
+/// cycle.
 const SETUP: f64 = 20.0;
-/// Calls of a cycle for a grid, on the coarsest, and with IC(0).
+/// Calls of a cycle per grid, on the coarsest grid, and with IC(0).
 const CALLS: [f64; 3] = [9.0, 2.0, 2.0];
-/// The tolerance that iterations are counted to.
+/// The tolerance for which iterations are counted.
 const EPSILON: f64 = 1e-8;
 
-/// What CG is expected to take with either preconditioner.
+/// The predicted time of CG with either preconditioner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expected {
-    /// The matrix is this.
+    /// The grid of the matrix.
     pub grid: Grid,
     /// Iterations with IC(0).
     pub iterations: f64,
@@ -46,39 +53,40 @@ pub struct Expected {
     pub mg: f64,
 }
 
-/// Why nothing is expected.
+/// The reason why there is no prediction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotExpected {
-    /// No grid.
+    /// The matrix is not a grid.
     #[error(transparent)]
     NotAGrid(#[from] NotAGrid),
-    /// A positive entry off the diagonal, or a row that it outweighs.
+    /// A positive entry off the diagonal, or a row that is not dominant.
     #[error("an entry off the diagonal is positive, or outweighs it with others")]
     NotDominant,
     /// Couplings across the axes.
     #[error("couplings are strong across the axes")]
     Askew,
-    /// Fewer points than two grids have.
+    /// Too few points for two grids.
     #[error("the grid has one level")]
     Small,
 }
 
 impl Expected {
-    /// For a symmetric matrix, which is the caller's word, on a device with that profile. A few passes over the entries in parallel; a look at a
-    /// sample of rows.
+    /// Predicts for a symmetric matrix (which the caller has checked) on a device with that profile.
+    ///
+    /// It passes over the entries a few times in parallel and looks at a sample of rows.
     ///
     /// # Errors
-    /// [`NotExpected`], the reason.
+    /// [`NotExpected`] with the reason.
     pub fn of<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<Self, NotExpected> {
         let dominance = a.dominance().ok_or(NotExpected::NotDominant)?;
         let grid = Grid::detect(a)?;
         let mut stencil = Stencil::of(&grid);
         let moments = stencil.moments(a, SAMPLES).map_err(|_| NotExpected::NotDominant)?;
         let size = stencil.size();
-        // Per row, and of the diagonal.
+        // Per row, relative to the diagonal.
         let second = moments.second.map(|row| row.map(|moment| moment / moments.diagonal));
         let mut axes: [f64; 3] = std::array::from_fn(|k| second[k][k]);
-        // Of a 2 x 2 block the eigenvalues are as (1 - r) to (1 + r).
+        // The eigenvalues of a 2 x 2 block are as (1 - r) to (1 + r).
         let skew = |(k, l): (usize, usize)| second[k][l].abs() / (axes[k] * axes[l]).sqrt();
         if [(0, 1), (0, 2), (1, 2)].into_iter().any(|pair| (1.0 - skew(pair)) / (1.0 + skew(pair)) < WEAK) {
             return Err(NotExpected::Askew);
@@ -91,7 +99,8 @@ impl Expected {
         let iterations = ((2.0 / lambda).sqrt() / 2.0 * (2.0 / EPSILON).ln() / gain).max(1.0);
 
         let (n, unknowns, element) = (a.nrows() as f64, stencil.unknowns() as f64, T::BYTES as f64);
-        // Levels of a sweep with the stencil's own slopes are about those of slopes 1, 1, or 1, 2, 4 where neighbours on all sides count.
+        // A sweep with the stencil's slopes has about as many levels as with slopes 1, 1, or 1, 2, 4 if neighbours on
+        // all sides count.
         let slopes = if stencil.entries() as f64 / unknowns > 2.0 * 3.0 + 1.0 { [1.0, 2.0, 4.0] } else { [1.0; 3] };
         let levels = |size: [usize; 3]| (0..3).map(|k| size[k] as f64 * slopes[k]).sum::<f64>();
         let common = (4.0 + element) * a.nnz() as f64 + 13.0 * element * n;
@@ -120,7 +129,7 @@ impl Expected {
         if count == 0 {
             return Err(NotExpected::Small);
         }
-        // Nanoseconds a byte of an iteration and of the host's work, and of a level; the set-up of IC(0) is the device's.
+        // Nanoseconds per byte of an iteration and of the host's work, and per level. The device sets up IC(0).
         let Profile { memory, iteration, host, .. } = profile;
         let byte = memory.nanoseconds_per_byte / memory.units.max(1) as f64;
         let (level, call, begin) = (iteration.level, iteration.call, iteration.first);
@@ -131,7 +140,7 @@ impl Expected {
         Ok(Self { grid, iterations, ic0: ic0 * 1e-6, mg: mg * 1e-6 })
     }
 
-    /// Whether the cycle is expected to be done first.
+    /// Whether the cycle should finish first.
     pub fn pays(&self) -> bool {
         self.mg < self.ic0
     }
@@ -143,19 +152,19 @@ mod tests {
     use spandrel_formats::generate;
     use spandrel_formats::profile::Iteration;
 
-    /// A CPU with so many threads.
+    /// A CPU with that many threads.
     fn cpu(threads: usize) -> Profile {
         let mut cpu = Profile::reference();
         (cpu.memory.units, cpu.host.threads) = (threads, threads);
         cpu
     }
 
-    /// A device with 200 times the memory rate of a core of its host, which has so many threads.
+    /// A device with 200 times the memory rate of one core of its host, which has that many threads.
     fn far(threads: usize) -> Profile {
         let mut far = cpu(threads);
         far.memory.units = 1;
         far.memory.nanoseconds_per_byte /= 200.0;
-        far.iteration = Iteration { level: 250.0, call: 2000.0, bus: 0.02, first: 5e7 };
+        far.iteration = Iteration { level: 250.0, call: 2000.0, bus: 0.02, first: 5e7, ..far.iteration };
         far
     }
 
@@ -208,7 +217,7 @@ mod tests {
             Err(NotExpected::NotDominant | NotExpected::NotAGrid(_))
         ));
         assert!(matches!(expected("poisson2d:2x2", &cpu(2)), Err(NotExpected::Small)));
-        // Coupled along one diagonal of the plane alone, all but.
+        // Coupled almost only along one diagonal of the plane.
         let n = 40;
         let mut triplets = spandrel_formats::Triplets::new(n * n, n * n).unwrap();
         for (x, y) in (0..n * n).map(|i| (i % n, i / n)) {

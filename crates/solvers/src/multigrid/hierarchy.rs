@@ -1,48 +1,55 @@
-//! Grids of the multigrid cycle, finest first: operators, and the interpolation from each grid to the one before it.
+//! The grids of the multigrid cycle, finest first: operators, and the interpolation between neighbouring grids.
 //!
-//! [`Hierarchy::galerkin`], for any matrix that is a stencil on a grid: the grid is recognised; an axis of n >= [`LEAST`] points is halved to
-//! its n / 2 points 1, 3, 5, ... (any n, odd or even), and interpolated linearly, values outside the grid counting as zero; the coarse
-//! operator is P^T A P. Axes along which the matrix couples weakly are not halved (semicoarsening): of the second moments sum -a_ij d^2 of the
-//! axes, d the difference of coordinates, those under a quarter of the largest. So a point smoother is enough where the
-//! anisotropy follows the axes. Two to five unknowns a point, numbered point by point, are each interpolated as one is (the unknown approach),
-//! whether or not their blocks are full.
+//! [`Hierarchy::galerkin`], for any matrix that is a stencil on a grid: the grid is recognised; an axis of n >=
+//! [`LEAST`] points is halved to its n / 2 points 1, 3, 5, ... (any n, odd or even), and interpolated linearly, values
+//! outside the grid counting as zero; the coarse operator is P^T A P. Axes along which the matrix couples weakly are
+//! not halved (semicoarsening): of the second moments sum -a_ij d^2 of the axes, d the difference of coordinates, those
+//! under a quarter of the largest. So a point smoother is enough where the anisotropy follows the axes. Two to five
+//! unknowns per point, numbered point by point, are each interpolated as one is (the unknown approach), whether or not
+//! their blocks are full. Coarse operators of convection get as much diffusion as keeps them free of positive couplings
+//! ([`super::upwind`]).
 //!
-//! [`Hierarchy::injected`], for operators that are given: each grid has every second point of the one before along every axis, 0, 2, 4, ...,
-//! and a correction is added there alone. With the 27-point operator on every grid this is HPCG's.
+//! [`Hierarchy::injected`] takes given operators. Each grid has every second point of the previous one along every
+//! axis, 0, 2, 4, ..., and a correction is added only there. With the 27-point operator on every grid this is the
+//! hierarchy of HPCG.
 //!
-//! Restriction is the transpose of interpolation in both, so that the cycle is symmetric where the operators are.
-//! Cost: that of [`spandrel_formats::coarse`] for each grid, on the host and in parallel; memory of the coarse operators.
-//! References: Briggs, Henson, McCormick, A Multigrid Tutorial, 2000; Trottenberg, Oosterlee, Schuller, Multigrid, 2001, section 5.1
-//! (semicoarsening); Dongarra, Heroux, Luszczek, HPCG benchmark, 2015.
+//! Restriction is the transpose of interpolation in both, so the cycle is symmetric if the operators are.
+//!
+//! Cost: that of [`spandrel_formats::coarse`] for each grid, on the host and in parallel; memory of the coarse
+//! operators.
+//!
+//! References: Briggs, Henson, McCormick, A Multigrid Tutorial, 2000; Trottenberg, Oosterlee, Schuller, Multigrid,
+//! 2001, section 5.1 (semicoarsening); Dongarra, Heroux, Luszczek, HPCG benchmark, 2015.
 
 use std::borrow::Cow;
 
 use spandrel_formats::{Coarsening, Csr, Grid, Injection, NotAGrid, Real, Stencil};
 
+use super::upwind;
 use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::{Error, Result};
 
-/// An axis of fewer points is not halved any more.
+/// An axis of fewer points is not halved.
 pub const LEAST: usize = 4;
-/// An axis with less than this of the largest moment is not halved.
+/// An axis whose moment is below this share of the largest is not halved.
 pub(super) const WEAK: f64 = 0.25;
-/// Rows that the moments are taken from, about.
+/// About this many rows are sampled for the moments.
 pub(super) const SAMPLES: usize = 1 << 16;
 
-/// Grids of a cycle. See the module's head.
+/// The grids of a cycle. See the module's head.
 #[derive(Clone, Debug)]
 pub struct Hierarchy<'a, T: Real> {
     stages: Vec<Stage<'a, T>>,
     unknowns: usize,
-    /// None of given operators.
+    /// `None` for given operators.
     recognised: Option<Recognised>,
 }
 
-/// What a hierarchy came of beside the values of its matrix.
+/// What is known of a hierarchy apart from the values of its matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Recognised {
     stencil: Stencil,
-    /// At most so many grids.
+    /// The maximum number of grids.
     levels: Option<usize>,
 }
 
@@ -51,33 +58,33 @@ pub(super) struct Recognised {
 pub(super) struct Stage<'a, T: Real> {
     pub(super) a: Cow<'a, Csr<T>>,
     size: [usize; 3],
-    /// To the next grid; none on the coarsest.
+    /// The way to the next grid; `None` on the coarsest.
     next: Option<Next>,
 }
 
-/// How the next grid comes from one.
+/// How the next grid is made.
 #[derive(Clone, Debug)]
 enum Next {
-    /// Of a matrix that is this stencil.
+    /// From a matrix that is this stencil.
     Linear(Coarsening, Stencil),
     Injected(Injection),
 }
 
-/// A grid's operator and how the next comes from it.
+/// A grid's operator and the way to the next grid.
 pub(super) struct Way<'h, T> {
     a: &'h Csr<T>,
     next: &'h Next,
 }
 
 impl<T: Real> Way<'_, T> {
-    /// P^T L with its rows divided.
+    /// P^T L with its rows divided by `divisors`.
     pub(super) fn restricted_lower(&self, divisors: &[T]) -> spandrel_formats::Result<Csr<T>> {
         match self.next {
             Next::Linear(to, stencil) => to.restricted_lower(self.a, stencil, divisors),
             Next::Injected(to) => to.restricted_lower(self.a, divisors),
         }
     }
-    /// U P with its rows divided.
+    /// U P with its rows divided by `divisors`.
     pub(super) fn prolonged_upper(&self, divisors: &[T]) -> spandrel_formats::Result<Csr<T>> {
         match self.next {
             Next::Linear(to, stencil) => to.prolonged_upper(self.a, stencil, divisors),
@@ -87,16 +94,18 @@ impl<T: Real> Way<'_, T> {
 }
 
 impl<'a, T: Real> Hierarchy<'a, T> {
-    /// Recognises the grid of a matrix and coarsens it, to `levels` grids at most (`None`: until no axis can be halved, or the next
-    /// operator would have a diagonal that cannot be divided by).
+    /// Detects the grid of a matrix and coarsens it, to at most `levels` grids.
+    ///
+    /// With `None` it stops if no axis can be halved, or if the next operator would have a diagonal that cannot be
+    /// divided by.
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::NotAGrid`] with the reason; operators of more entries than fit.
+    /// [`Error::NotSquare`]; [`Error::NotAGrid`] with the reason; operators with too many entries.
     pub fn galerkin(a: &'a Csr<T>, levels: Option<usize>) -> Result<Self> {
         Self::galerkin_watched(a, levels, &mut unobserved)
     }
 
-    /// As [`Hierarchy::galerkin`], telling `watcher` of each coarse operator before it is formed.
+    /// As [`Hierarchy::galerkin`], and tells `watcher` of each coarse operator before it is formed.
     ///
     /// # Errors
     /// As [`Hierarchy::galerkin`], and [`Error::Interrupted`].
@@ -104,7 +113,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
         Self::coarsened(a, Recognised { stencil: recognised(a)?, levels }, watcher)
     }
 
-    /// As [`Hierarchy::galerkin`] of a matrix that was recognised before, whatever its values were.
+    /// As [`Hierarchy::galerkin`], for a matrix whose grid is known already; its values do not matter.
     ///
     /// # Errors
     /// [`Error::Format`] for a matrix of another size, or with an entry outside the stencil.
@@ -112,6 +121,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
         let Recognised { mut stencil, levels } = known.clone();
         let (size, unknowns) = (stencil.size(), stencil.unknowns());
         let mut stages = vec![Stage { a: Cow::Borrowed(a), size, next: None }];
+        let is_upwind = upwind::is_upwind(a);
         while stages.len() < levels.unwrap_or(usize::MAX) {
             let grid = stages.len();
             let Some(fine) = stages.last_mut() else { break };
@@ -121,7 +131,10 @@ impl<'a, T: Real> Hierarchy<'a, T> {
             }
             Phase::Coarsening { grid }.begin(watcher)?;
             let to = Coarsening::new(fine.size, halved, unknowns);
-            let (coarse, next) = to.galerkin(&fine.a, &stencil)?;
+            let (mut coarse, next) = to.galerkin(&fine.a, &stencil)?;
+            if is_upwind {
+                upwind::diffuse(&mut coarse, to.coarse(), unknowns);
+            }
             if !coarse.diagonal_holds(|d| d.is_finite() && d != T::zero() && d.recip().is_finite()) {
                 break;
             }
@@ -131,11 +144,12 @@ impl<'a, T: Real> Hierarchy<'a, T> {
         Ok(Self { stages, unknowns, recognised: Some(known) })
     }
 
-    /// Takes operators on grids of which each has half the extents of the one before, `size` (X, Y, Z) that of the first. Points are
-    /// numbered x + X (y + Y z).
+    /// Takes operators on grids that halve in every extent; `size` (X, Y, Z) is that of the first. Points are numbered
+    /// x + X (y + Y z).
     ///
     /// # Errors
-    /// [`Error::NotSquare`]; [`Error::Size`] for an operator that is not of its grid, and for extents that cannot be halved.
+    /// [`Error::NotSquare`]; [`Error::Size`] for an operator that does not fit its grid, and for extents that cannot be
+    /// halved.
     pub fn injected(operators: Vec<Cow<'a, Csr<T>>>, size: [usize; 3]) -> Result<Self> {
         let (mut stages, mut size) = (Vec::with_capacity(operators.len()), size);
         let last = operators.len().saturating_sub(1);
@@ -169,7 +183,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
         Ok(Self { stages, unknowns: 1, recognised: None })
     }
 
-    /// Number of grids.
+    /// The number of grids.
     pub fn levels(&self) -> usize {
         self.stages.len()
     }
@@ -177,14 +191,15 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     pub fn sizes(&self) -> Vec<[usize; 3]> {
         self.stages.iter().map(|stage| stage.size).collect()
     }
-    /// Unknowns at each point, numbered together.
+    /// The number of unknowns at each point, numbered together.
     pub fn unknowns(&self) -> usize {
         self.unknowns
     }
-    /// The interpolation to a grid from the next, made anew: the cycle needs its products alone. None to the coarsest.
+    /// The interpolation to a grid from the next one; `None` for the coarsest. It is computed anew, because the cycle
+    /// needs only its products.
     ///
     /// # Errors
-    /// Entries of more than fit.
+    /// Too many entries.
     pub fn interpolation(&self, level: usize) -> Result<Option<Csr<T>>> {
         Ok(match self.stages.get(level).and_then(|stage| stage.next.as_ref()) {
             None => None,
@@ -202,14 +217,14 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     pub(super) fn stages(&self) -> &[Stage<'a, T>] {
         &self.stages
     }
-    /// From a grid to the next.
+    /// The way from a grid to the next.
     pub(super) fn way(&self, level: usize) -> Option<Way<'_, T>> {
         let Stage { a, next, .. } = self.stages.get(level)?;
         Some(Way { a, next: next.as_ref()? })
     }
 }
 
-/// What the matrix is on which grid.
+/// The stencil and the grid of a matrix.
 fn recognised<T: Real>(a: &Csr<T>) -> Result<Stencil> {
     match Grid::detect(a) {
         Ok(grid) => Ok(Stencil::of(&grid)),
@@ -218,17 +233,17 @@ fn recognised<T: Real>(a: &Csr<T>) -> Result<Stencil> {
     }
 }
 
-/// Which axes are halved.
+/// The axes that are halved.
 fn halved<T: Real>(a: &Csr<T>, stencil: &Stencil) -> Result<[bool; 3]> {
     let second = stencil.moments(a, SAMPLES)?.second;
     Ok(strong(stencil.size(), [second[0][0], second[1][1], second[2][2]]))
 }
 
-/// The axes that are halved of those of these extents and moments.
+/// The axes to halve, given extents and moments.
 pub(super) fn strong(size: [usize; 3], moments: [f64; 3]) -> [bool; 3] {
     let long = size.map(|extent| extent >= LEAST);
     let largest = (0..3).filter(|&axis| long[axis]).map(|axis| moments[axis]).fold(0.0, f64::max);
-    // Without a coupling that counts, all.
+    // All, if no coupling counts.
     std::array::from_fn(|axis| long[axis] && (largest.is_nan() || moments[axis] >= WEAK * largest || largest <= 0.0))
 }
 
@@ -239,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_line_keeps_its_operator() {
-        // The Laplacian of twice the spacing, times h, is half the stencil.
+        // The Laplacian with twice the spacing, times h, is half the stencil.
         let a = generate::csr::<f64>("poisson1d:15").unwrap();
         let grids = Hierarchy::galerkin(&a, None).unwrap();
         assert_eq!(grids.sizes(), [[15, 1, 1], [7, 1, 1], [3, 1, 1]]);

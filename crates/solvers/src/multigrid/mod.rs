@@ -1,6 +1,8 @@
-//! Geometric multigrid: one V-cycle with a symmetric Gauss-Seidel step before and after each coarse correction, one on the coarsest grid.
+//! Geometric multigrid: a V-cycle with one symmetric Gauss-Seidel step before and after each coarse correction, and one
+//! on the coarsest grid.
 //!
-//! With A = L + D + U on a grid, rows divided by D (written `'`: L' = D^-1 L, s = D^-1 r), interpolation P from the next grid:
+//! With A = L + D + U on a grid, rows divided by D (written `'`: L' = D^-1 L, s = D^-1 r), interpolation P from the
+//! next grid:
 //! ```text
 //! y = (I + L')^-1 s             s <- s - t              t = d + (U' P) e = U' (z + P e)
 //! z = (I + U')^-1 y             s <- (I + L')^-1 s      half a step forwards from z + P e
@@ -8,22 +10,27 @@
 //! D^-1 (r - A z) = L' d         z = (I + U')^-1 s       and backwards
 //! s of the next grid = (D_c^-1 P^T L) d, e its correction
 //! ```
-//! Neither U (z + P e) nor the residual is a product with all of A: y - z is U' z and L' d the residual, and P^T L and U P are matrices of
-//! their own, stored in CSR, with injection of about a sixteenth of A's entries each. A cycle reads each grid's triangles twice, where
-//! HPCG's reference reads all of A five times. In exact arithmetic it is the same cycle.
+//! Neither U (z + P e) nor the residual is computed with all of A: y - z is U' z, and L' d is the residual. P^T L and U
+//! P are separate matrices in CSR; with injection each has about a sixteenth of A's entries. A cycle reads each grid's
+//! triangles twice; HPCG's reference reads all of A five times. In exact arithmetic both are the same cycle.
 //!
-//! For a symmetric positive definite A, and coarse operators that are so too, M is symmetric (to rounding) and positive definite, however
-//! well they go together.
+//! If A and the coarse operators are symmetric positive definite, so is M (symmetric to rounding), however well they
+//! fit together.
 //!
-//! Cost: [`Multigrid::bytes`]; three vectors of work for each grid.
-//! Order: that of the plan's solves and of the backend's CSR product; with [`Order::Stored`] the same bits on every backend.
-//! References: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015; Briggs, Henson, McCormick, A Multigrid Tutorial, 2000; Eisenstat 1981,
-//! Efficient implementation of a class of preconditioned conjugate gradient methods (the triangles' trick).
+//! Cost: [`Multigrid::bytes`]; three scratch vectors per grid.
+//!
+//! Order: that of the plan's solves and of the backend's CSR product; with [`Order::Stored`] the same bits on every
+//! backend.
+//!
+//! References: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015; Briggs, Henson, McCormick, A Multigrid Tutorial, 2000;
+//! Eisenstat 1981, Efficient implementation of a class of preconditioned conjugate gradient methods (the triangles'
+//! trick).
 
 mod expected;
 mod hierarchy;
 mod smoother;
 mod update;
+mod upwind;
 
 use std::fmt;
 
@@ -51,7 +58,7 @@ fn inverted<T: Real>(diagonals: &[Vec<T>]) -> Vec<T> {
     diagonals.first().into_iter().flatten().map(|d| d.recip()).collect()
 }
 
-/// The V-cycle as M^-1. See the module's head.
+/// The V-cycle as a preconditioner. See the module's head.
 pub struct Multigrid<T: Real, B: Backend<T> + Load<Csr<T>>> {
     /// 1 / d of the finest grid.
     inv_diag: B::Vector,
@@ -59,7 +66,7 @@ pub struct Multigrid<T: Real, B: Backend<T> + Load<Csr<T>>> {
     /// The vectors of each level.
     work: Pool<Vec<Work<B::Vector>>>,
     sizes: Vec<[usize; 3]>,
-    /// None of given operators.
+    /// `None` for given operators.
     recognised: Option<Recognised>,
 }
 
@@ -67,24 +74,24 @@ pub struct Multigrid<T: Real, B: Backend<T> + Load<Csr<T>>> {
 struct Level<T: Real, B: Backend<T> + Load<Csr<T>>> {
     n: usize,
     smoother: Box<dyn Smoother<T, B>>,
-    /// None on the coarsest grid.
+    /// `None` on the coarsest grid.
     down: Option<Down<T, B>>,
 }
 
-/// The way to the next grid and back.
+/// The matrices to the next grid and back.
 struct Down<T: Real, B: Backend<T> + Load<Csr<T>>> {
     /// D_c^-1 P^T L.
     restrict: Mat<B, Csr<T>>,
     /// D^-1 U P.
     prolong: Mat<B, Csr<T>>,
-    /// Points of the next grid.
+    /// The number of points of the next grid.
     coarse: usize,
 }
 
-/// The vectors of a grid.
+/// The scratch vectors of a grid.
 struct Work<V> {
     s: V,
-    /// d, and e, the next grid's correction. None on the coarsest grid.
+    /// d, and e, the next grid's correction; `None` on the coarsest grid.
     between: Option<(V, V)>,
 }
 
@@ -109,11 +116,11 @@ impl<T: Real, B: Backend<T> + Load<Csr<T>>> fmt::Debug for Multigrid<T, B> {
 }
 
 impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
-    /// Brings a hierarchy onto the device, its triangles solved by the plan `P`.
+    /// Loads a hierarchy, whose triangles are solved by the plan `P`.
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite, and for a plan that does not fit; a
-    /// backend that fails.
+    /// [`crate::Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite, or for a plan
+    /// that does not fit; a backend that fails.
     pub fn new<P: Plan<Value = T>>(be: &B, hierarchy: &Hierarchy<'_, T>) -> Result<Self>
     where
         B: Sptrsv<P> + 'static,
@@ -121,7 +128,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         Self::with(be, hierarchy, |be, halves| Ok(Box::new(Planned::<B, P>::new(be, halves)?)))
     }
 
-    /// As [`Multigrid::new`] with a choice for each grid, finest first, of how its triangles are solved.
+    /// As [`Multigrid::new`], with a choice per grid, finest first, of how its triangles are solved.
     ///
     /// # Errors
     /// As [`Multigrid::new`], and those of `smoother`.
@@ -133,7 +140,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         Self::with_watched(be, hierarchy, smoother, &mut unobserved)
     }
 
-    /// As [`Multigrid::with`], telling `watcher` of each grid before it is set up.
+    /// As [`Multigrid::with`], and tells `watcher` of each grid before it is set up.
     ///
     /// # Errors
     /// As [`Multigrid::with`], and [`crate::Error::Interrupted`].
@@ -172,12 +179,13 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
     pub fn plan(&self) -> &'static str {
         self.levels[0].smoother.plan()
     }
-    /// Entries of all triangles and of the matrices between the grids.
+    /// The number of entries of all triangles and of the matrices between the grids.
     pub fn nnz(&self) -> usize {
         let down = |down: &Down<T, B>| down.restrict.nnz() + down.prolong.nnz();
         self.levels.iter().map(|level| level.smoother.nnz() + level.down.as_ref().map_or(0, down)).sum()
     }
-    /// Compulsory bytes of one cycle: each solve and product by its model, vectors between them once read and once written.
+    /// The bytes that one cycle must move: each solve and product by its model, vectors in between read and written
+    /// once.
     pub fn bytes(&self) -> u64 {
         let vector = |n: usize| (T::BYTES * n) as u64;
         let level = |level: &Level<T, B>| match &level.down {
@@ -197,7 +205,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         Spmv::<Csr<T>>::order(be) == Order::Stored && self.levels.iter().all(|level| level.smoother.is_stored_order(be))
     }
 
-    /// z <- M^-1 of what s of the first of these levels holds; the vectors are theirs.
+    /// z <- M^-1 s for the first of these levels, with its vectors.
     #[rustfmt::skip] // the right margin holds the formulas
     fn cycle(
         be: &B,
@@ -229,8 +237,9 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
     }
 }
 
-// SAFETY: one fixed sequence of operations on its own vectors and matrices, which are made with it and never replaced: the pool lends the
-// vectors to be written into, and `update` writes to the matrices as they are. Its smoothers keep to the same contract.
+// SAFETY: one fixed sequence of operations on its own vectors and matrices, which are made with it and never replaced.
+// The pool lends the vectors for writing, and `update` writes to the matrices in place. Its smoothers keep the same
+// contract.
 unsafe impl<T: Real, B: Spmv<Csr<T>>> Preconditioner<T, B> for Multigrid<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.levels[0].n)

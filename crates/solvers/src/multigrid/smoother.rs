@@ -1,4 +1,4 @@
-//! The two solves of a symmetric Gauss-Seidel step, apart from each other, by any plan.
+//! The two triangular solves of a symmetric Gauss-Seidel step, with any plan.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use crate::Result;
 pub unsafe trait Smoother<T: Real, B: Backend<T>>: Send + Sync {
     /// x <- (I + D^-1 L)^-1 b. Enqueues; may be recorded.
     fn lower(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()>;
-    /// As [`Smoother::lower`] with b in x.
+    /// As [`Smoother::lower`], where x holds b at the start.
     fn lower_in_place(&self, be: &B, gate: Gate<'_, B>, x: &mut B::Vector) -> spandrel_backend::Result<()>;
     /// x <- (I + D^-1 U)^-1 b. Enqueues; may be recorded.
     fn upper(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()>;
-    /// Takes over new values of the [`Halves`] that it was made of; these have their pattern. No new addresses. Blocks; may not be recorded.
+    /// Takes new values of its [`Halves`], on the same pattern. No new addresses. Blocks. Must not be recorded.
     ///
     /// # Errors
     /// A backend that fails.
     fn update(&mut self, be: &B, halves: &Halves<T>) -> Result<()>;
-    /// I + D^-1 L and I + D^-1 U, for their patterns.
+    /// The triangles I + D^-1 L and I + D^-1 U, for their patterns.
     fn triangles(&self) -> [&Triangular<T>; 2];
-    /// The plan of both, [`Plan::NAME`].
+    /// The plan of both solves, [`Plan::NAME`].
     fn plan(&self) -> &'static str;
-    /// Entries of both.
+    /// The number of entries of both.
     fn nnz(&self) -> usize;
-    /// Compulsory bytes of one solve with each.
+    /// The bytes that one solve with each must move.
     fn bytes(&self) -> u64;
-    /// Whether both solves have the bits of [`spandrel_sptrsv::serial`] on this device, and so of every backend.
+    /// Whether both solves have the bits of [`spandrel_sptrsv::serial`] on this device, and so on every backend.
     fn is_stored_order(&self, be: &B) -> bool;
 }
 
-/// [`Smoother`] by the plan `P`.
+/// A [`Smoother`] by the plan `P`.
 pub struct Planned<B: Load<P>, P> {
     lower: Tri<B, P>,
     upper: Tri<B, P>,
@@ -51,10 +51,10 @@ impl<B: Load<P>, P: Plan> fmt::Debug for Planned<B, P> {
 }
 
 impl<P: Plan, B: Sptrsv<P>> Planned<B, P> {
-    /// Analyses both triangles and brings them onto the device.
+    /// Analyses both triangles and loads them.
     ///
     /// # Errors
-    /// Those of [`Plan::analyze`], as [`crate::Error::Triangle`]; a backend that fails, or has no schedule for the grid.
+    /// Those of [`Plan::analyze`], as [`crate::Error::Triangle`]; a backend that fails or has no schedule for the grid.
     pub fn new(be: &B, halves: &Halves<P::Value>) -> Result<Self> {
         let load =
             |triangle: &Arc<_>| -> Result<_> { Ok(Tri::load(be, P::analyze(Arc::clone(triangle), Systems::Plain)?)?) };
@@ -62,8 +62,8 @@ impl<P: Plan, B: Sptrsv<P>> Planned<B, P> {
     }
 }
 
-// SAFETY: its buffers are those of the two residents, which are never replaced: `update` writes to them alone. The contract of `Load` holds
-// for solves with them.
+// SAFETY: its buffers are those of the two residents, which are never replaced; only `update` writes to them. The
+// contract of `Load` holds for solves with them.
 unsafe impl<P: Plan, B: Sptrsv<P>> Smoother<P::Value, B> for Planned<B, P> {
     fn lower(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()> {
         self.lower.sptrsv(be, gate, System::Plain, b, x)

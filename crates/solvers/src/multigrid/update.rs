@@ -1,7 +1,8 @@
-//! New values for a cycle: coarse operators, halves and the matrices between the grids are made of them anew, grid, stencil and plans stay.
+//! New values for a cycle. Coarse operators, halves and the matrices between the grids are computed anew; grid, stencil
+//! and plans stay.
 //!
-//! Which axes are halved follows the values, so that the grids of new ones may be others: such values are refused, as what a
-//! cycle made anew of them does is nothing that this one could.
+//! The values decide which axes are halved, so new values may need other grids. Such values are refused, because an
+//! update must have the bits of a new cycle.
 
 use std::borrow::Cow;
 
@@ -14,9 +15,10 @@ use crate::phase::unobserved;
 use crate::{Error, Result};
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
-    /// Takes over another matrix of the pattern that the hierarchy was made of by [`Hierarchy::galerkin`]: the grid is not looked for, the
-    /// triangles are not analysed, and no address changes, so that recorded steps see the new values. The same bits as a cycle made anew.
-    /// Blocks; may not be recorded.
+    /// Takes another matrix with the pattern of the one from which [`Hierarchy::galerkin`] made the hierarchy.
+    ///
+    /// The grid is not detected and the triangles are not analysed again. No address changes, so recorded steps see the
+    /// new values. The bits are those of a new cycle. Blocks. Must not be recorded.
     ///
     /// ```
     /// use spandrel_backend_cpu::Cpu;
@@ -32,24 +34,26 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Size`] for a matrix of another size, and where the operators of several grids were given ([`Multigrid::update_given`]);
-    /// [`Error::OtherPattern`] with the first row of other columns; [`Error::OtherGrids`] where the new values would be coarsened along
-    /// other axes or to more or fewer grids; [`Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite;
-    /// a backend that fails. After an error of the matrix everything is as before.
+    /// [`Error::Size`] for a matrix of another size, or if the operators of several grids were given
+    /// ([`Multigrid::update_given`]); [`Error::OtherPattern`] with the first row of other columns;
+    /// [`Error::OtherGrids`] if the new values would be coarsened along other axes or to another number of grids;
+    /// [`Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite; a backend that fails.
+    /// After an error of the matrix everything is as before.
     pub fn update(&mut self, be: &B, csr: &Csr<T>) -> Result<()> {
         self.expect_rows(csr)?;
         let Some(known) = &self.recognised else {
             return self.update_given(be, &[csr]);
         };
         let hierarchy = Hierarchy::coarsened(csr, known.clone(), &mut unobserved).map_err(|error| {
-            // It says which entry is outside the stencil, or that there are too few.
+            // It names the entry outside the stencil, or says that there are too few.
             let other = other_row(self.levels[0].smoother.triangles(), csr);
             other.map_or(error, |row| Error::OtherPattern { grid: 0, row })
         })?;
         self.take(be, &hierarchy)
     }
 
-    /// As [`Multigrid::update`] for a hierarchy of operators that were given ([`Hierarchy::injected`]): one for each grid, finest first.
+    /// As [`Multigrid::update`], for a hierarchy of given operators ([`Hierarchy::injected`]): one operator per grid,
+    /// finest first.
     ///
     /// # Errors
     /// As there, and [`Error::Size`] for another number of operators.
@@ -77,7 +81,8 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
         Ok(())
     }
 
-    /// Takes over the values of a hierarchy that came about as this one's did: all is made and compared before anything is written.
+    /// Takes the values of a hierarchy that was made in the same way. Everything is computed and compared before
+    /// anything is written.
     fn take(&mut self, be: &B, hierarchy: &Hierarchy<'_, T>) -> Result<()> {
         let (diagonals, found) = (diagonals(hierarchy)?, hierarchy.sizes());
         let mut made = Vec::with_capacity(found.len());
@@ -87,7 +92,7 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
             if !std::iter::zip(triangles, [&halves.lower, &halves.upper]).all(|(old, new)| is_alike(old, new)) {
                 return Err(Error::OtherPattern { grid: level, row: other_row(triangles, &stage.a).unwrap_or(0) });
             }
-            // Once the first grid is known to be the same, since coarser ones have no rows in common.
+            // Only after the first grid has proved equal, because coarser grids share no rows.
             if found != self.sizes {
                 return Err(Error::OtherGrids { found, expected: self.sizes.clone() });
             }
@@ -110,13 +115,13 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
     }
 }
 
-/// Whether two triangles have one pattern.
+/// Whether two triangles have the same pattern.
 fn is_alike<T: Real>(one: &Triangular<T>, other: &Triangular<T>) -> bool {
     let (one, other) = (one.csr(), other.csr());
     one.row_ptr() == other.row_ptr() && one.col_idx() == other.col_idx()
 }
 
-/// The first row of a matrix whose columns are not those of the two triangles with or without the diagonal's.
+/// The first row of a matrix whose columns differ from those of the two triangles, with or without the diagonal.
 fn other_row<T: Real>([lower, upper]: [&Triangular<T>; 2], csr: &Csr<T>) -> Option<usize> {
     let (lower, upper) = (lower.csr(), upper.csr());
     (0..csr.nrows().max(lower.nrows())).find(|&i| {

@@ -60,7 +60,7 @@ pub(crate) fn relative_residual<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> f64 {
             let (v, x) = (-v.as_f64(), x[j as usize].as_f64());
             for term in [v * x, v.mul_add(x, -(v * x))] {
                 let sum = high + term;
-                // Knuth's two-sum: what the addition lost.
+                // Knuth's two-sum: the part that the addition lost.
                 let back = sum - high;
                 low += (high - (sum - back)) + (term - back);
                 high = sum;
@@ -83,11 +83,12 @@ pub(crate) fn norm<T: Real>(v: &[T]) -> f64 {
     v.iter().map(|v| v.as_f64().powi(2)).sum::<f64>().sqrt()
 }
 
-/// ||b - A x|| / ||b||, and by how much a report of it that was formed in `T` may differ.
+/// ||b - A x|| / ||b||, and how much a report that was computed in `T` may differ from it.
 ///
-/// A row of k entries errs by gamma(k + 2) (|A| |x| + |b|) (section 3.1) and by eta/2 for each of the k + 2 roundings that may
-/// underflow, eta the smallest subnormal. The two norms are trees of L levels, 37 roundings each, and halved by the root; roots and
-/// quotient are three more. The truth's own norms are n + 3 roundings in f64.
+/// A row of k entries errs by gamma(k + 2) (|A| |x| + |b|) (section 3.1), and by eta/2 for each of the k + 2 roundings
+/// that may underflow, where eta is the smallest subnormal. The two norms are trees of L levels with 37 roundings each,
+/// which the root halves. Roots and quotient are three more roundings. The norms of the exact value have n + 3
+/// roundings in f64.
 pub(crate) fn judged<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> (f64, f64) {
     let truth = relative_residual(a, x, b);
     let eta = if T::BYTES == 4 { f64::from(f32::from_bits(1)) } else { f64::from_bits(1) };
@@ -103,7 +104,7 @@ pub(crate) fn judged<T: Real>(a: &Csr<T>, x: &[T], b: &[T]) -> (f64, f64) {
     (truth, rounding + relative * (truth + rounding))
 }
 
-/// Holds what a solve reports of its residual to the residual of its x.
+/// Checks the residual that a solve reports against the residual of its x.
 pub(crate) fn honest<T: Real>(a: &Csr<T>, x: &[T], b: &[T], outcome: &Outcome) {
     let (truth, allowed) = judged(a, x, b);
     let found = outcome.true_residual;
@@ -113,22 +114,23 @@ pub(crate) fn honest<T: Real>(a: &Csr<T>, x: &[T], b: &[T], outcome: &Outcome) {
     );
 }
 
-/// How far the recurrence of CG for [`stencil`] can run from b - A x in `steps` updates of x and r, over ||b||.
+/// How far CG's recurrence for [`stencil`] can drift from b - A x in `steps` updates of x and r, divided by ||b||.
 ///
-/// With the same alpha in both, an update x + alpha p errs by u |x|, r - alpha q by u |r|, and q = A p by gamma(5) |A| |p|, where alpha
-/// p is the difference of two iterates: 2 `largest` at most, in norm. ||(|A|)|| <= 8 by Gershgorin, so a step adds at most
-/// 8 (u + 2 gamma(5)) `largest` + u ||r||, and one more u covers the second order.
+/// Both updates use the same alpha. The update x + alpha p errs by u |x|, r - alpha q by u |r|, and q = A p by gamma(5)
+/// times |A| |p|. alpha p is the difference of two iterates, so its norm is at most 2 `largest`. ||(|A|)|| <= 8 by
+/// Gershgorin. So a step adds at most 8 (u + 2 gamma(5)) `largest` + u ||r||, and one more u covers the second order.
 pub(crate) fn drift<T: Real>(steps: usize, largest: f64, r: f64, b: &[T]) -> f64 {
     steps as f64 * (8.0 * gamma::<T>(12) * largest + 2.0 * T::UNIT_ROUNDOFF * r) / norm(b)
 }
 
-/// ||A^-1|| for [`stencil`] on a k x k grid: one over the smallest eigenvalue of its symmetric part, whatever the convection.
+/// ||A^-1|| for [`stencil`] on a k x k grid: one over the smallest eigenvalue of its symmetric part, whatever the
+/// convection.
 pub(crate) fn inverse_norm(k: usize) -> f64 {
     let half = std::f64::consts::PI / (2 * (k + 1)) as f64;
     1.0 / (8.0 * half.sin().powi(2))
 }
 
-/// Which method.
+/// A Krylov method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Krylov {
     Cg,

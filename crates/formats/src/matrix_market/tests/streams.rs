@@ -1,4 +1,4 @@
-//! Packed files, pipes, devices, and streams that do not end.
+//! Gzip files, pipes, devices, and streams that do not end.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn gzip_by_its_first_bytes_and_by_extension() {
     assert!(matches!(read_csr::<f64>(&path).unwrap_err(), Error::Io { .. }));
 }
 
-/// What is wrong with a file that is packed, in words that tell a cut from an appendage from damage.
+/// The messages for a damaged gzip file tell a truncated file from appended data and from corruption.
 #[test]
 fn broken_gzip_says_what_is_wrong() {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
@@ -67,7 +67,7 @@ fn broken_gzip_says_what_is_wrong() {
     assert!(plain.ends_with("not gzip, as its name says: give it a name that does not end in .gz"), "{plain}");
 }
 
-/// Gives what it has, then a pattern again and again, and fails the test where it is asked for more than `left` bytes.
+/// Yields its head, then a pattern again and again. Fails the test if more than `left` bytes are requested.
 struct Endless {
     head: Vec<u8>,
     at: usize,
@@ -101,7 +101,7 @@ fn a_stream_without_an_end_is_refused() {
     assert_eq!(endless(GENERAL.trim_end(), b' ', 8 << 20), format!("<stdin>:1:1: {long}"));
     assert_eq!(endless(&format!("{GENERAL}% c"), b'c', 8 << 20), format!("<stdin>:2:1: {long}"));
     assert_eq!(endless(&format!("{GENERAL}3 3 1\n1 1 1\n"), 0, 8 << 20), format!("<stdin>:4:1: {long}"));
-    // The same inside gzip: 64 MiB of zeros in 64 KiB, of which nothing but the first bytes is unpacked.
+    // The same inside gzip: 64 MiB of zeros in 64 KiB, of which only the first bytes are unpacked.
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     gz.write_all(&vec![0; 64 << 20]).unwrap();
     let mut packed = gz.finish().unwrap();
@@ -110,7 +110,7 @@ fn a_stream_without_an_end_is_refused() {
     assert_eq!(error, format!("zeros.gz:1:1: no Matrix Market banner: {form}"));
 }
 
-/// The device itself, in a process that is killed by nobody.
+/// Reads the device itself, in a process that nobody kills.
 #[cfg(target_os = "linux")]
 #[test]
 fn devices_and_pipes_are_read_like_files() {

@@ -1,0 +1,68 @@
+//! The roots of aggregates: a maximal set of nodes of which no two are within two steps of each other.
+//!
+//! Every undecided node draws a priority, a hash of its number and of the round. A node whose priority is the smallest
+//! within two steps becomes a root, and a node within two steps of a root is out. A round makes two passes over the
+//! nodes that still matter, so every number of threads finds the same set.
+//! Cost: some 6 to 10 rounds, each over fewer nodes than the one before.
+//! Reference: Kelley, Rajamanickam 2022, algorithm 1; Bell, Dalton, Olson 2012, section 4.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rayon::prelude::*;
+
+use super::{CHUNK, Strength};
+use crate::index::Ordinal;
+
+/// The state of a root, or of a node next to one. Priorities lie between the two states.
+const ROOT: u64 = 0;
+const OUT: u64 = u64::MAX;
+
+/// Finds the roots of a graph of strong couplings, ascending. A node without a coupling is not a root.
+///
+/// A node that is not a root has one within two steps. Deterministic; see the module's head.
+pub fn roots(graph: &Strength) -> Vec<Ordinal> {
+    let nodes = graph.nodes();
+    let is_coupled = |&node: &Ordinal| !graph.neighbours(node as usize).is_empty();
+    let mut undecided: Vec<Ordinal> = (0..nodes as Ordinal).into_par_iter().filter(is_coupled).collect();
+    let mut open = undecided.clone();
+    // The state or priority of each node, and the smallest of these within one step.
+    let state: Vec<AtomicU64> = (0..nodes).into_par_iter().map(|_| AtomicU64::new(OUT)).collect();
+    let near: Vec<AtomicU64> = (0..nodes).into_par_iter().map(|_| AtomicU64::new(OUT)).collect();
+    let at = |of: &[AtomicU64], node: Ordinal| of[node as usize].load(Relaxed);
+    let mut round = 0;
+    while !undecided.is_empty() {
+        let draw = |&node: &Ordinal| state[node as usize].store(priority(node, round), Relaxed);
+        undecided.par_iter().with_min_len(CHUNK).for_each(draw);
+        open.par_iter().with_min_len(CHUNK).for_each(|&node| {
+            let around = graph.neighbours(node as usize).iter();
+            let smallest = around.fold(at(&state, node), |least, &other| least.min(at(&state, other)));
+            near[node as usize].store(smallest, Relaxed);
+        });
+        undecided.par_iter().with_min_len(CHUNK).for_each(|&node| {
+            let own = at(&state, node);
+            let around = graph.neighbours(node as usize).iter();
+            let smallest = around.fold(at(&near, node), |least, &other| least.min(at(&near, other)));
+            if smallest == ROOT {
+                state[node as usize].store(OUT, Relaxed);
+            } else if smallest >= own {
+                state[node as usize].store(ROOT, Relaxed);
+            }
+        });
+        undecided = undecided.into_par_iter().filter(|&node| !matches!(at(&state, node), ROOT | OUT)).collect();
+        // A node next to a root stays so. A node with only decided neighbours changes no more, once it has seen them.
+        open = open.into_par_iter().filter(|&node| !matches!(at(&near, node), ROOT | OUT)).collect();
+        round += 1;
+    }
+    (0..nodes as Ordinal).into_par_iter().filter(|&node| at(&state, node) == ROOT).collect()
+}
+
+/// A priority between the two states that no other node has in this round: a hash above, the number below.
+fn priority(node: Ordinal, round: u64) -> u64 {
+    // The finalizer of splitmix64 (Steele, Lea, Flood 2014).
+    let mut z = ((u64::from(node) << 16) ^ round).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^= z >> 31;
+    // At most 2^63, and not 0.
+    ((z >> 33) << 32) | (u64::from(node) + 1)
+}

@@ -1,0 +1,204 @@
+//! Estimates whether CG with algebraic multigrid finishes before CG with IC(0), set-up included.
+//!
+//! There is an estimate only for symmetric matrices that look like a scalar elliptic problem. In a sample of rows, the
+//! positive entries beside the diagonal must be a small share of the row, and the diagonal must outweigh the rest of
+//! nearly every row. Systems of equations and plates fail the second test.
+//!
+//! Iterations with IC(0) grow with the number of rows that lie between the middle of the matrix's graph and its rim. A
+//! search from a few rows on, breadth first, tells in how many steps k some thousand rows are reached, and how fast
+//! that grows: as k^d in d dimensions. Extrapolated to all rows this is the radius, and [`PER_STEP`] iterations per
+//! step are what meshes of triangles and tetrahedra take; a surplus of the diagonal bounds them from above as in
+//! [`crate::multigrid::Expected`], which is to be asked first about grids.
+//!
+//! Times follow from the device's [`Profile`]: bytes over its rate, plus a cost per level and per call.
+
+use spandrel_formats::{Csr, Profile, Real};
+
+use super::AmgOptions;
+
+/// Rows that are looked at, and rows from which the graph is searched.
+const SAMPLE: usize = 1 << 14;
+const SEEDS: usize = 5;
+/// Rows of a search at which its steps are read off.
+const NEAR: usize = 256;
+const FAR: usize = 4096;
+/// Iterations with IC(0) per step of the radius: 1.6 to 3 on sound meshes, 4 to 6 with jumping coefficients
+/// (record/cpu-amg.txt).
+const PER_STEP: f64 = 3.0;
+/// What a triangular solve takes where its rows lie scattered, in times of moving its bytes by one unit.
+const SCATTERED: f64 = 2.5;
+/// Iterations that CG's bound for diagonal scaling has for one with IC(0), as in [`crate::multigrid::Expected`].
+const GAIN: f64 = 8.0;
+/// Iterations with the cycle.
+const CYCLES: f64 = 18.0;
+/// Entries of all operators per entry of the matrix, and of prolongations and restrictions.
+const COMPLEXITY: f64 = 1.4;
+const BETWEEN: f64 = 1.2;
+/// Grids of a hierarchy, about, and calls of a cycle on each.
+const GRIDS: f64 = 5.0;
+const CALLS: f64 = 18.0;
+/// Rows from which on the coarse grids are worth their set-up.
+const FEWEST: usize = 20_000;
+/// Most of a row's magnitudes beside the diagonal that may be positive, on average, and most that they may outweigh the
+/// diagonal by.
+const POSITIVE: f64 = 0.2;
+const HEAVY: f64 = 1.2;
+
+/// What CG is expected to take with either preconditioner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AmgExpected {
+    /// Iterations with IC(0).
+    pub iterations: f64,
+    /// Milliseconds with IC(0), set-up included.
+    pub ic0: f64,
+    /// Milliseconds with algebraic multigrid, set-up included.
+    pub amg: f64,
+}
+
+impl AmgExpected {
+    /// Estimates both times for a symmetric matrix on a device with that profile.
+    ///
+    /// The caller guarantees the symmetry. Returns `None` for a small matrix and for one that does not look like a
+    /// scalar elliptic problem. Looks at a sample of the rows.
+    pub fn of<T: Real>(a: &Csr<T>, options: &AmgOptions, profile: &Profile) -> Option<Self> {
+        let n = a.nrows();
+        if n < FEWEST || a.ncols() != n {
+            return None;
+        }
+        let surplus = surplus(a)?;
+        let mut radii: Vec<f64> = (0..SEEDS).filter_map(|seed| radius(a, (2 * seed + 1) * n / (2 * SEEDS))).collect();
+        radii.sort_by(f64::total_cmp);
+        let radius = *radii.get(radii.len() / 2)?;
+        let bound = (2.0 / surplus).sqrt() / 2.0 * (2.0f64 / 1e-8).ln() / GAIN;
+        let iterations = (PER_STEP * radius).min(bound).max(1.0);
+        let (n, nnz, element) = (n as f64, a.nnz() as f64, T::BYTES as f64);
+        let Profile { memory, iteration, host, .. } = profile;
+        let byte = memory.nanoseconds_per_byte / memory.units.max(1) as f64;
+        let product = (4.0 + element) * nnz;
+        let common = product + 13.0 * element * n;
+        // Triangles of a general pattern seldom gain from more than one unit; their levels lie between those of a band
+        // and of a plane.
+        let triangles = SCATTERED * product * memory.nanoseconds_per_byte + 8.0 * n.sqrt() * iteration.level;
+        let ic0 = iterations * (common * byte + triangles + 8.0 * iteration.call) + (host.entry + host.term) * nnz;
+        let smoothing = 2.0 * options.degree as f64 * COMPLEXITY;
+        let cycle = (smoothing + BETWEEN) * product + COMPLEXITY * (10.0 + 12.0 * options.degree as f64) * element * n;
+        // A device that is not the host's memory gets the matrix; the rest is made there.
+        let setup = iteration.coarsening + iteration.coarsening_shared / memory.units.max(1) as f64;
+        let amg = CYCLES * ((common + cycle) * byte + GRIDS * CALLS * iteration.call)
+            + setup * nnz
+            + iteration.first
+            + product * iteration.bus;
+        Some(Self { iterations, ic0: ic0 * 1e-6, amg: amg * 1e-6 })
+    }
+
+    /// Returns true if algebraic multigrid is expected to be done first.
+    pub fn pays(&self) -> bool {
+        self.amg < self.ic0
+    }
+}
+
+/// The least surplus of the diagonal over the magnitudes beside it, as a share of the diagonal and at least 0, in a
+/// sample of rows; `None` if the matrix does not look like a scalar elliptic problem.
+fn surplus<T: Real>(a: &Csr<T>) -> Option<f64> {
+    let stride = a.nrows().div_ceil(SAMPLE);
+    let (mut surplus, mut positive, mut weight, mut rows) = (1.0f64, 0.0, 0.0, 0.0);
+    for row in (0..a.nrows()).step_by(stride) {
+        let (cols, values) = a.row(row);
+        let (mut diagonal, mut beside, mut above) = (0.0, 0.0, 0.0);
+        for (&j, v) in cols.iter().zip(values) {
+            let v = v.as_f64();
+            if j as usize == row {
+                diagonal = v;
+            } else {
+                beside += v.abs();
+                above += v.max(0.0);
+            }
+        }
+        if diagonal.is_nan() || diagonal <= 0.0 {
+            return None;
+        }
+        (weight, rows) = (weight + beside / diagonal, rows + 1.0);
+        positive += if beside > 0.0 { above / beside } else { 0.0 };
+        surplus = surplus.min(((diagonal - beside) / diagonal).max(0.0));
+    }
+    (positive <= POSITIVE * rows && weight <= HEAVY * rows).then_some(surplus)
+}
+
+/// In how many steps all rows would be reached from this one, as the first thousands are; `None` if fewer are
+/// connected.
+fn radius<T: Real>(a: &Csr<T>, seed: usize) -> Option<f64> {
+    let mut seen = std::collections::HashSet::from([seed]);
+    let mut rim = vec![seed];
+    let (mut steps, mut near) = (0.0, None);
+    while seen.len() < FAR {
+        let mut next = Vec::new();
+        for &row in &rim {
+            next.extend(a.row(row).0.iter().map(|&j| j as usize).filter(|&j| seen.insert(j)));
+        }
+        if next.is_empty() {
+            return None;
+        }
+        (rim, steps) = (next, steps + 1.0);
+        if near.is_none() && seen.len() >= NEAR {
+            near = Some((steps, seen.len() as f64));
+        }
+    }
+    let (first, few) = near?;
+    let reached = seen.len() as f64;
+    // All at once: no sense of distance, as in a graph of a network.
+    let growth = f64::ln(steps / first);
+    if growth <= 0.0 {
+        return None;
+    }
+    let dimension = (f64::ln(reached / few) / growth).max(1.0);
+    Some(steps * (a.nrows() as f64 / reached).max(1.0).powf(1.0 / dimension))
+}
+
+#[cfg(test)]
+mod tests {
+    use spandrel_formats::generate;
+
+    use super::*;
+
+    fn expected(spec: &str) -> Option<AmgExpected> {
+        let mut profile = Profile::reference();
+        (profile.memory.units, profile.host.threads) = (2, 2);
+        AmgExpected::of(&generate::csr::<f64>(spec).expect(spec), &AmgOptions::default(), &profile)
+    }
+
+    #[test]
+    fn the_radius_is_that_of_the_whole_graph() {
+        // Balls of radius k have 4/3 k^3 points of a box and 2 k^2 of a square, far from its sides.
+        for (spec, seed, radius_of_all) in [("poisson3d:64", 133_152, 58.0), ("poisson2d:512", 131_328, 362.0)] {
+            let found = radius(&generate::csr::<f64>(spec).expect(spec), seed).expect(spec);
+            assert!((found / radius_of_all - 1.0).abs() < 0.1, "{spec}: {found}");
+        }
+    }
+
+    #[test]
+    fn large_meshes_pay_and_other_matrices_do_not() {
+        assert!(expected("electrostatic:n=60000").expect("large").pays());
+        assert_eq!(expected("electrostatic:n=10000"), None);
+        // What a first set-up takes on a GPU is no gain on a small mesh.
+        let mut far = Profile::reference();
+        (far.memory.units, far.memory.nanoseconds_per_byte) = (1, far.memory.nanoseconds_per_byte / 100.0);
+        (far.iteration.coarsening, far.iteration.coarsening_shared, far.iteration.first) = (2.0, 0.0, 6e7);
+        let a = generate::csr::<f64>("electrostatic:n=60000").expect("a mesh");
+        assert!(!AmgExpected::of(&a, &AmgOptions::default(), &far).expect("a mesh").pays());
+        // Two or three equations per point.
+        assert_eq!(expected("elasticity3d:20"), None);
+        // Not one neighbourhood: everything is reached at once.
+        assert_eq!(expected("randspd:n=30000,density=1e-3,cond=100"), None);
+    }
+
+    #[test]
+    fn a_dominant_diagonal_needs_no_cycle() {
+        let mut a = generate::csr::<f64>("poisson2d:200").expect("a plane");
+        for row in 0..a.nrows() {
+            let at = a.row_ptr()[row] as usize + a.row(row).0.partition_point(|&j| (j as usize) < row);
+            a.values_mut()[at] += 2.0;
+        }
+        let found = AmgExpected::of(&a, &AmgOptions::default(), &Profile::reference()).expect("a plane");
+        assert!(!found.pays() && found.iterations < 10.0, "{found:?}");
+    }
+}

@@ -1,0 +1,279 @@
+//! The grids of algebraic multigrid on the device, finest first: operators, prolongations, bounds on the spectra, the
+//! inverse of the coarsest.
+
+use std::fmt;
+
+use spandrel_backend::{Coarsen, Download, Mat, MatAggregates, Prolongation, Scaling, Spmv};
+use spandrel_formats::{Csr, NotInvertible, Real};
+
+use super::coarsest::{Indefinite, inverse};
+use super::options::{AmgOptions, MOST_COARSEST};
+use super::{Down, Grid};
+use crate::phase::{Phase, SetupWatcher};
+use crate::{Error, Result};
+
+/// Fewer rows per row of the next grid than this, and coarsening has stalled.
+const LEAST_RATIO: f64 = 1.25;
+
+/// A backend on which algebraic multigrid is set up and runs.
+pub trait AmgBackend<T: Real>: Spmv<Csr<T>> + Download<Csr<T>> + Coarsen<Csr<T>> {}
+impl<T: Real, B: Spmv<Csr<T>> + Download<Csr<T>> + Coarsen<Csr<T>>> AmgBackend<T> for B {}
+
+/// One grid of an [`crate::Amg`] in numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AmgLevel {
+    /// Rows of the operator.
+    pub rows: usize,
+    /// Its entries.
+    pub entries: usize,
+    /// The bound on the eigenvalues of D^-1 A that the smoother uses.
+    pub bound: f64,
+}
+
+/// The grids on the device, and the inverse of the coarsest.
+pub(super) struct Hierarchy<T: Real, B: AmgBackend<T>> {
+    /// 1 / d of the finest grid.
+    pub(super) inv_diag: B::Vector,
+    pub(super) grids: Vec<Grid<T, B>>,
+    pub(super) levels: Vec<AmgLevel>,
+    /// D_c^-1 times the inverse of the coarsest operator, if that was made.
+    pub(super) coarsest: Option<Mat<B, Csr<T>>>,
+}
+
+/// A coarser operator with what leads to it.
+struct Coarser<T: Real, B: AmgBackend<T>> {
+    a: Mat<B, Csr<T>>,
+    p: Mat<B, Csr<T>>,
+    transposed: Mat<B, Csr<T>>,
+    near_null: B::Vector,
+}
+
+impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
+    /// Makes the grids of a symmetric positive definite matrix, which is the caller's word for it.
+    ///
+    /// # Errors
+    /// Those of [`super::Amg::watched`].
+    pub(super) fn of(
+        be: &B,
+        a: &Mat<B, Csr<T>>,
+        options: &AmgOptions,
+        near_null: Option<&[T]>,
+        watcher: SetupWatcher<'_>,
+    ) -> Result<Self> {
+        options.check()?;
+        let n = a.nrows();
+        if a.ncols() != n {
+            return Err(Error::NotSquare { solver: "amg", nrows: n, ncols: a.ncols() });
+        }
+        if !n.is_multiple_of(options.unknowns) {
+            let expected = n.next_multiple_of(options.unknowns);
+            return Err(Error::rows("amg", "the matrix", n, expected, "every point needs all its unknowns"));
+        }
+        let mut near_null = vectors(be, n, options.unknowns, near_null)?;
+        let (mut unknowns, mut strength) = (options.unknowns, options.strength);
+        let mut scaling = fit(be, a, 0)?;
+        let inv_diag = copied(be, &scaling.inverse, n)?;
+        let mut levels = vec![level(a, &scaling)];
+        let mut grids = Vec::new();
+        let mut coarse = None;
+        loop {
+            let a = coarse.as_ref().unwrap_or(a);
+            let (level_of, n) = (grids.len(), a.nrows());
+            if level_of + 1 >= options.levels || n <= options.coarsest {
+                break;
+            }
+            Phase::Coarsening { grid: level_of + 1 }.begin(watcher)?;
+            let count = be.len(&near_null) / n;
+            let aggregates = a.aggregate(be, unknowns, strength)?;
+            let rows = aggregates.count() * count;
+            if rows == 0 || rows as f64 * LEAST_RATIO > n as f64 {
+                break;
+            }
+            let next = Coarser::of(be, a, &aggregates, &near_null)?;
+            let of_next = fit(be, &next.a, level_of + 1)?;
+            let scaled = a.scaled(be, &scaling.inverse, None)?;
+            let restrict = next.transposed.scaled(be, &of_next.inverse, Some(&scaling.diagonal))?;
+            let down = Down { restrict, prolong: next.p, aggregates, coarse: rows };
+            grids.push(Grid { n, a: Some(scaled), bound: scaling.bound, down: Some(down) });
+            levels.push(level(&next.a, &of_next));
+            (near_null, scaling, coarse) = (next.near_null, of_next, Some(next.a));
+            (unknowns, strength) = (count, 0.5 * strength);
+        }
+        Phase::Loading.begin(watcher)?;
+        let a = coarse.as_ref().unwrap_or(a);
+        let coarsest = invert(be, grids.len(), a, &scaling)?;
+        let smoothed = if coarsest.is_some() { None } else { Some(a.scaled(be, &scaling.inverse, None)?) };
+        grids.push(Grid { n: a.nrows(), a: smoothed, bound: scaling.bound, down: None });
+        Ok(Self { inv_diag, grids, levels, coarsest })
+    }
+
+    /// Makes the grids of other values on the pattern and with the aggregates of these.
+    ///
+    /// # Errors
+    /// Those of [`super::Amg::update`].
+    pub(super) fn renewed(
+        be: &B,
+        a: &Mat<B, Csr<T>>,
+        held: &[Grid<T, B>],
+        is_inverted: bool,
+        near_null: B::Vector,
+    ) -> Result<Renewed<T, B>> {
+        let mut near_null = near_null;
+        let mut scaling = fit(be, a, 0)?;
+        let inv_diag = copied(be, &scaling.inverse, a.nrows())?;
+        let mut bounds = vec![scaling.bound];
+        let (mut grids, mut coarse) = (Vec::new(), None);
+        for (level, grid) in held.iter().enumerate() {
+            let a = coarse.as_ref().unwrap_or(a);
+            let Some(down) = &grid.down else { break };
+            let next = Coarser::of(be, a, &down.aggregates, &near_null)?;
+            if next.p.nnz() != down.prolong.nnz() {
+                return Err(Error::Pattern { found: next.p.nnz(), expected: down.prolong.nnz() });
+            }
+            let of_next = fit(be, &next.a, level + 1)?;
+            let scaled = a.scaled(be, &scaling.inverse, None)?;
+            let restrict = next.transposed.scaled(be, &of_next.inverse, Some(&scaling.diagonal))?;
+            grids.push((Some(scaled), Some((restrict, next.p))));
+            bounds.push(of_next.bound);
+            (near_null, scaling, coarse) = (next.near_null, of_next, Some(next.a));
+        }
+        let a = coarse.as_ref().unwrap_or(a);
+        let coarsest = if is_inverted { invert(be, grids.len(), a, &scaling)? } else { None };
+        let smoothed = if coarsest.is_some() { None } else { Some(a.scaled(be, &scaling.inverse, None)?) };
+        grids.push((smoothed, None));
+        Ok(Renewed { inv_diag, grids, bounds, coarsest })
+    }
+}
+
+/// The matrices of other values: per grid D^-1 A, and the restriction with the prolongation.
+pub(super) struct Renewed<T: Real, B: AmgBackend<T>> {
+    pub(super) inv_diag: B::Vector,
+    #[allow(clippy::type_complexity)] // as the sentence above says
+    pub(super) grids: Vec<(Option<Mat<B, Csr<T>>>, Option<(Mat<B, Csr<T>>, Mat<B, Csr<T>>)>)>,
+    pub(super) bounds: Vec<f64>,
+    pub(super) coarsest: Option<Mat<B, Csr<T>>>,
+}
+
+impl<T: Real, B: AmgBackend<T>> Coarser<T, B> {
+    /// P, P^T and P^T A P, for a matrix with the pattern that the aggregates were found on.
+    fn of(be: &B, a: &Mat<B, Csr<T>>, aggregates: &MatAggregates<B, Csr<T>>, near_null: &B::Vector) -> Result<Self> {
+        let Prolongation { p, near_null, dropped } = a.prolongation(be, aggregates, near_null)?;
+        let (transposed, mut coarse) = a.galerkin(be, &p)?;
+        // Nothing interpolates from such an unknown: it is solved for by itself, and its right-hand side is zero.
+        coarse.add_to_diagonal(be, &dropped)?;
+        Ok(Self { a: coarse, p, transposed, near_null })
+    }
+}
+
+fn level<T: Real, B: AmgBackend<T>>(a: &Mat<B, Csr<T>>, scaling: &Scaling<B::Vector>) -> AmgLevel {
+    AmgLevel { rows: a.nrows(), entries: a.nnz(), bound: scaling.bound }
+}
+
+fn copied<T: Real, B: AmgBackend<T>>(be: &B, v: &B::Vector, n: usize) -> Result<B::Vector> {
+    let mut copy = be.zeros(n)?;
+    be.copy(None, v, &mut copy)?;
+    Ok(copy)
+}
+
+/// The near-null-space vectors on the device, column by column: those given, or the constant of each unknown.
+pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
+    be: &B,
+    n: usize,
+    unknowns: usize,
+    given: Option<&[T]>,
+) -> Result<B::Vector> {
+    let Some(given) = given else {
+        if unknowns == 1 {
+            let mut ones = be.zeros(n)?;
+            be.fill(None, T::one(), &mut ones)?;
+            return Ok(ones);
+        }
+        let column = |c: usize| (0..n).map(move |row| if row % unknowns == c { T::one() } else { T::zero() });
+        return Ok(be.upload(&(0..unknowns).flat_map(column).collect::<Vec<T>>())?);
+    };
+    if n > 0 && (given.is_empty() || !given.len().is_multiple_of(n)) {
+        let (what, remedy) = ("the near-null space", "it needs whole columns of one element per row");
+        return Err(Error::elements("amg", what, given.len(), given.len().next_multiple_of(n).max(n), remedy));
+    }
+    let count = given.len() / n.max(1);
+    if count > spandrel_formats::amg::MOST_UNKNOWNS {
+        let (name, range) = ("near_null", "amg takes at most 6 near-null-space vectors");
+        return Err(Error::Parameter { name, value: count as f64, range });
+    }
+    if let Some(at) = given.iter().position(|v| !v.is_finite()) {
+        return Err(Error::NullVector { index: at / n.max(1), found: "infinite or NaN" });
+    }
+    Ok(be.upload(given)?)
+}
+
+/// The diagonal of an operator and the bound on its spectrum; an operator that is unfit is refused.
+fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, level: usize) -> Result<Scaling<B::Vector>> {
+    let scaling = a.scaling(be)?;
+    match scaling.unfit {
+        None => Ok(scaling),
+        Some(row) => Err(unfit(&a.download(be)?, row, level)),
+    }
+}
+
+/// Says why a row is unfit. An error of a coarse operator speaks of the matrix that it came of.
+fn unfit<T: Real>(a: &Csr<T>, row: usize, grid: usize) -> Error {
+    if let Some(error) = not_finite(a, row) {
+        return error;
+    }
+    if grid > 0 {
+        return Error::NotPositive { method: "amg", grid, row };
+    }
+    let bad = NotInvertible::of(row, a.get(row, row));
+    Error::Diagonal { row, found: bad.map_or("negative", |bad| bad.found) }
+}
+
+/// The error of the first entry of a row that is infinite or NaN.
+pub(super) fn not_finite<T: Real>(a: &Csr<T>, row: usize) -> Option<Error> {
+    let (cols, values) = a.row(row);
+    let k = values.iter().position(|v| !v.is_finite())?;
+    let found = if values[k].is_nan() { "NaN" } else { "infinite" };
+    Some(Error::NotFinite { row, column: cols[k] as usize, found })
+}
+
+/// D_c^-1 times the inverse of the coarsest operator, if that is not too large for one.
+fn invert<T: Real, B: AmgBackend<T>>(
+    be: &B,
+    level: usize,
+    a: &Mat<B, Csr<T>>,
+    scaling: &Scaling<B::Vector>,
+) -> Result<Option<Mat<B, Csr<T>>>> {
+    let n = a.nrows();
+    if n > MOST_COARSEST {
+        return Ok(None);
+    }
+    let (host, diagonal) = (a.download(be)?, be.download(&scaling.diagonal)?);
+    let mut dense = vec![0.0; n * n];
+    for row in 0..n {
+        let (cols, values) = host.row(row);
+        cols.iter().zip(values).for_each(|(&j, v)| dense[row * n + j as usize] = v.as_f64());
+    }
+    let not_positive = |Indefinite(row)| Error::NotPositive { method: "amg", grid: level, row };
+    let inverse = inverse(n, &dense).map_err(not_positive)?;
+    let fill = |row: usize, cols: &mut [u32], values: &mut [T]| {
+        for (j, (col, value)) in cols.iter_mut().zip(values).enumerate() {
+            (*col, *value) = (j as u32, T::from_f64(inverse[row * n + j]) * diagonal[j]);
+        }
+    };
+    Ok(Some(Mat::load(be, Csr::from_rows(n, n, |_| n, fill)?)?))
+}
+
+/// The operator complexity: entries of all operators per entry of the finest.
+pub(super) fn complexity(levels: &[AmgLevel]) -> f64 {
+    let entries: usize = levels.iter().map(|level| level.entries).sum();
+    entries as f64 / levels.first().map_or(1, |level| level.entries.max(1)) as f64
+}
+
+/// Writes the table of grids.
+pub(super) fn table(levels: &[AmgLevel], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "{:>5} {:>12} {:>14} {:>12}", "grid", "rows", "entries", "per row")?;
+    for (grid, level) in levels.iter().enumerate() {
+        let density = level.entries as f64 / level.rows.max(1) as f64;
+        writeln!(f, "{grid:>5} {:>12} {:>14} {density:>12.1}", level.rows, level.entries)?;
+    }
+    write!(f, "operator complexity {:.2}", complexity(levels))
+}

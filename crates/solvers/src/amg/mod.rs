@@ -1,0 +1,328 @@
+//! Algebraic multigrid by smoothed aggregation: a V-cycle as M^-1, for symmetric positive definite matrices without a
+//! known grid.
+//!
+//! The set-up ([`spandrel_formats::amg`]) finds the strong couplings of a grid, aggregates its rows around a distance-2
+//! independent set, smooths the prolongation P, and forms the coarse operator P^T A P. It repeats this until a grid is
+//! small enough for an explicit inverse. All of it runs on the device and has the same bits on every backend.
+//!
+//! The rows of the operators written with `'` are divided by their diagonal D, so no smoothing step multiplies by D^-1.
+//! One cycle:
+//! ```text
+//! s = D^-1 r                                    once, on the finest grid
+//! x <- smooth(0, s);   t <- s - A' x            Chebyshev of the fourth kind, `degree` steps
+//! s_c <- (D_c^-1 P^T D) t;  x_c <- cycle(s_c)   or the inverse times D_c on the coarsest grid
+//! x <- x + P x_c;   x <- smooth(x, s)           the same polynomial, so that the cycle is symmetric
+//! ```
+//! A cycle with degree d has 2 d products with each operator except the coarsest, and one with each P and P^T.
+//!
+//! M is symmetric (to rounding) and positive definite if A is: the smoother's polynomial is below 1 in magnitude up to
+//! a rigorous bound on the eigenvalues of D^-1 A.
+//!
+//! Layout: CSR. Cost: [`Amg::bytes`]; four vectors of work per grid. Order: that of the backend's CSR product; with
+//! [`Order::Stored`] the same bits on every backend and for any number of threads, the hierarchy included.
+//! References: Vanek, Mandel, Brezina 1996; Lottes 2023, Optimal polynomial smoothers for multigrid V-cycles; Briggs,
+//! Henson, McCormick, A Multigrid Tutorial, 2000.
+
+mod coarsest;
+mod expected;
+mod hierarchy;
+mod options;
+mod polynomial;
+mod update;
+
+use std::fmt;
+
+use spandrel_backend::{Coeff, Gate, IntoArc, Mat, MatAggregates, Order, Preconditioner, Spmv};
+use spandrel_formats::{Csr, Real};
+
+pub use expected::AmgExpected;
+pub use hierarchy::{AmgBackend, AmgLevel};
+pub use options::AmgOptions;
+
+use self::hierarchy::{Hierarchy, complexity, table};
+use self::polynomial::{Step, steps};
+use crate::phase::{SetupWatcher, unobserved};
+use crate::pool::Pool;
+use crate::{Error, Result};
+
+/// Steps of the smoother that stands in for the inverse of a coarsest grid that is too large for one.
+const STAND_IN: usize = polynomial::DEGREES;
+
+/// The V-cycle as M^-1. See the module's head.
+pub struct Amg<T: Real, B: AmgBackend<T>> {
+    /// 1 / d of the finest grid.
+    inv_diag: B::Vector,
+    grids: Vec<Grid<T, B>>,
+    degree: usize,
+    /// D_c^-1 times the inverse of the coarsest operator, if that was made.
+    coarsest: Option<Mat<B, Csr<T>>>,
+    work: Pool<Vec<Work<B::Vector>>>,
+    levels: Vec<AmgLevel>,
+    /// The near-null-space vectors of the finest grid, for new values; none stands for constants.
+    near_null: Option<Vec<T>>,
+    unknowns: usize,
+}
+
+/// A grid on the device.
+struct Grid<T: Real, B: AmgBackend<T>> {
+    n: usize,
+    /// D^-1 A; none on a coarsest grid that is solved with its inverse.
+    a: Option<Mat<B, Csr<T>>>,
+    bound: f64,
+    /// None on the coarsest grid.
+    down: Option<Down<T, B>>,
+}
+
+/// The way to the next grid and back.
+struct Down<T: Real, B: AmgBackend<T>> {
+    /// D_c^-1 P^T D.
+    restrict: Mat<B, Csr<T>>,
+    /// P.
+    prolong: Mat<B, Csr<T>>,
+    aggregates: MatAggregates<B, Csr<T>>,
+    /// Rows of the next grid.
+    coarse: usize,
+}
+
+/// The vectors of a grid.
+struct Work<V> {
+    /// The right-hand side, divided by the diagonal.
+    s: V,
+    /// What is left of it, and the step of the smoother. None on a coarsest grid that is solved with its inverse.
+    smoother: Option<(V, V)>,
+    /// The next grid's x.
+    coarse: Option<V>,
+}
+
+impl<V> Work<V> {
+    fn new<T: Real, B: AmgBackend<T, Vector = V>>(be: &B, grids: &[Grid<T, B>]) -> spandrel_backend::Result<Vec<Self>> {
+        let of = |grid: &Grid<T, B>| {
+            let smoother = match &grid.a {
+                Some(_) => Some((be.zeros(grid.n)?, be.zeros(grid.n)?)),
+                None => None,
+            };
+            let coarse = grid.down.as_ref().map(|down| be.zeros(down.coarse)).transpose()?;
+            Ok(Self { s: be.zeros(grid.n)?, smoother, coarse })
+        };
+        grids.iter().map(of).collect()
+    }
+}
+
+impl<T: Real, B: AmgBackend<T>> fmt::Debug for Amg<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Amg").field("levels", &self.levels).field("degree", &self.degree).finish_non_exhaustive()
+    }
+}
+
+/// A table of the grids: rows, entries, entries per row, and the operator complexity.
+impl<T: Real, B: AmgBackend<T>> fmt::Display for Amg<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        table(&self.levels, f)
+    }
+}
+
+impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
+    /// Sets up the cycle for a symmetric positive definite matrix and brings it onto the device.
+    ///
+    /// ```
+    /// use spandrel_backend::{Backend, Mat};
+    /// use spandrel_backend_cpu::Cpu;
+    /// use spandrel_formats::generate;
+    /// use spandrel_solvers::{Amg, AmgOptions, Options, cg};
+    ///
+    /// let (device, a) = (Cpu::new(), generate::csr::<f64>("poisson3d:20")?);
+    /// let m = Amg::new(&device, &a, &AmgOptions::default())?;
+    /// let (b, mut x) = (device.upload(&vec![1.0; 8000])?, Backend::<f64>::zeros(&device, 8000)?);
+    /// let outcome = cg(&device, &Mat::load(&device, a)?, &m, &b, &mut x, &Options::default())?;
+    /// assert!(outcome.status.is_converged() && outcome.iterations <= 20);
+    /// println!("{m}");
+    /// # Ok::<(), spandrel_solvers::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::NotSquare`], [`Error::Unsupported`] if the matrix is not symmetric (to rounding),
+    ///   [`Error::NotPositive`] where a coarse grid shows that it is not positive semidefinite.
+    /// - [`Error::Diagonal`] with the first row whose diagonal entry is not positive; [`Error::NotFinite`].
+    /// - [`Error::Parameter`] for an option out of its range; [`Error::Size`] for rows that are not whole points.
+    /// - A backend that fails.
+    pub fn new(be: &B, a: impl IntoArc<Csr<T>>, options: &AmgOptions) -> Result<Self> {
+        Self::with(be, a, options, None)
+    }
+
+    /// As [`Amg::new`], with near-null-space vectors: what the matrix maps to nearly nothing, column by column, each
+    /// with one element per row, at most 6 of them. [`spandrel_formats::amg::rigid_body_modes`] makes those of
+    /// elasticity. `None` stands for the constant of each unknown.
+    ///
+    /// # Errors
+    /// As [`Amg::new`]; [`Error::Size`] for vectors of another length; [`Error::NullVector`] for one that is not
+    /// finite; [`Error::Parameter`] for more than 6.
+    pub fn with(be: &B, a: impl IntoArc<Csr<T>>, options: &AmgOptions, near_null: Option<&[T]>) -> Result<Self> {
+        let a = a.into_arc();
+        if a.nrows() == a.ncols() && !a.is_symmetric_to_rounding() {
+            // An infinite entry or NaN is symmetric to none.
+            if let Some(error) = (0..a.nrows()).find_map(|row| hierarchy::not_finite(&a, row)) {
+                return Err(error);
+            }
+            let why = "amg needs a symmetric matrix, and this one is not; use ilu0 or ilut with bicgstab or gmres";
+            return Err(Error::Unsupported { why: why.to_string() });
+        }
+        Self::of(be, &Mat::load(be, a)?, options, near_null, &mut unobserved)
+    }
+
+    /// As [`Amg::with`] for a matrix that is on the device and known to be symmetric, telling `watcher` of each grid
+    /// before it is set up. The set-up runs on the device; the host reads sizes and inverts the coarsest operator.
+    /// Blocks; must not be recorded.
+    ///
+    /// # Errors
+    /// As [`Amg::with`], and [`Error::Interrupted`].
+    pub fn of(
+        be: &B,
+        a: &Mat<B, Csr<T>>,
+        options: &AmgOptions,
+        near_null: Option<&[T]>,
+        watcher: SetupWatcher<'_>,
+    ) -> Result<Self> {
+        let Hierarchy { inv_diag, grids, levels, coarsest } = Hierarchy::of(be, a, options, near_null, watcher)?;
+        let work = Pool::new(Work::new(be, &grids)?);
+        let (near_null, unknowns) = (near_null.map(<[T]>::to_vec), options.unknowns);
+        Ok(Self { inv_diag, grids, degree: options.degree, coarsest, work, levels, near_null, unknowns })
+    }
+
+    /// The grids in numbers, finest first.
+    pub fn levels(&self) -> &[AmgLevel] {
+        &self.levels
+    }
+    /// Entries of all operators per entry of the finest.
+    pub fn operator_complexity(&self) -> f64 {
+        complexity(&self.levels)
+    }
+    /// Entries of everything that a cycle reads.
+    pub fn nnz(&self) -> usize {
+        self.matrices().map(Mat::nnz).sum()
+    }
+    /// Bytes of the matrices on the device.
+    pub fn storage(&self) -> u64 {
+        self.matrices().map(Mat::storage).sum()
+    }
+    /// Compulsory bytes of one cycle: each product by its model, vectors between them once read and once written.
+    pub fn bytes(&self) -> u64 {
+        let vector = |n: usize| (T::BYTES * n) as u64;
+        let grid = |grid: &Grid<T, B>| {
+            let products = grid.a.as_ref().map_or(0, |a| 2 * self.degree as u64 * a.spmv_bytes());
+            let between = grid.down.as_ref().map_or(0, |d| d.restrict.spmv_bytes() + d.prolong.spmv_bytes());
+            // Two copies of the right-hand side; per step of the smoother z and x are updated.
+            products + between + vector(grid.n) * if grid.a.is_some() { 4 + 12 * self.degree as u64 } else { 0 }
+        };
+        let coarsest = self.coarsest.as_ref().map_or(0, Mat::spmv_bytes);
+        3 * vector(self.grids[0].n) + coarsest + self.grids.iter().map(grid).sum::<u64>()
+    }
+    /// Returns true if every product sums in the order that all backends share.
+    pub fn is_stored_order(&self, be: &B) -> bool {
+        Spmv::<Csr<T>>::order(be) == Order::Stored
+    }
+
+    fn matrices(&self) -> impl Iterator<Item = &Mat<B, Csr<T>>> {
+        let between = self.grids.iter().filter_map(|grid| grid.down.as_ref());
+        let operators = self.grids.iter().filter_map(|grid| grid.a.as_ref());
+        between.flat_map(|down| [&down.restrict, &down.prolong]).chain(operators).chain(&self.coarsest)
+    }
+
+    /// x <- what the cycle makes of s of the first of these grids; the vectors are theirs.
+    #[rustfmt::skip] // the right margin holds the formulas
+    fn cycle(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        grids: &[Grid<T, B>],
+        work: &mut [Work<B::Vector>],
+        x: &mut B::Vector,
+    ) -> spandrel_backend::Result<()> {
+        let ([grid, coarser @ ..], [here, below @ ..]) = (grids, work) else { return Ok(()) };
+        let (Some(a), Some((left, step))) = (&grid.a, &mut here.smoother) else {
+            return match &self.coarsest {
+                Some(inverse) => inverse.spmv(be, gate, Coeff::one(), &here.s, Coeff::zero(), x),
+                None => be.copy(gate, &here.s, x),
+            };
+        };
+        let mut smoother = Smoother { be, gate, a, s: &here.s, left, step };
+        let (Some(down), Some(coarse), [next, ..]) = (&grid.down, &mut here.coarse, &mut *below) else {
+            // Coarsening stalled on a grid that is too large for an inverse: smoothing is all there is.
+            return smoother.smooth(steps(STAND_IN, grid.bound), Start::Zero, x);
+        };
+        smoother.smooth(steps(self.degree, grid.bound), Start::Zero, x)?;
+        smoother.residual(x)?;                                                              // t = s - A' x
+        down.restrict.spmv(be, gate, Coeff::one(), smoother.left, Coeff::zero(), &mut next.s)?;
+        self.cycle(be, gate, coarser, below, coarse)?;
+        down.prolong.spmv(be, gate, Coeff::one(), coarse, Coeff::one(), x)?;                // x = x + P x_c
+        smoother.smooth(steps(self.degree, grid.bound), Start::Given, x)
+    }
+}
+
+/// Where a smoothing starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    /// From x = 0; x is not read.
+    Zero,
+    /// From the x that is given.
+    Given,
+}
+
+/// What the smoother of a grid works with.
+struct Smoother<'a, T: Real, B: Spmv<Csr<T>>> {
+    be: &'a B,
+    gate: Gate<'a, B>,
+    a: &'a Mat<B, Csr<T>>,
+    s: &'a B::Vector,
+    left: &'a mut B::Vector,
+    step: &'a mut B::Vector,
+}
+
+impl<T: Real, B: Spmv<Csr<T>>> Smoother<'_, T, B> {
+    /// left <- s - A' x.
+    fn residual(&mut self, x: &B::Vector) -> spandrel_backend::Result<()> {
+        self.be.copy(self.gate, self.s, self.left)?;
+        self.a.spmv(self.be, self.gate, Coeff::host(-T::one()), x, Coeff::one(), self.left)
+    }
+
+    /// Takes the steps of a polynomial. See [`polynomial`].
+    #[rustfmt::skip] // the right margin holds the formulas
+    fn smooth(
+        &mut self,
+        steps: impl Iterator<Item = Step>,
+        start: Start,
+        x: &mut B::Vector,
+    ) -> spandrel_backend::Result<()> {
+        let (be, gate) = (self.be, self.gate);
+        let host = |value: f64| Coeff::host(T::from_f64(value));
+        if start == Start::Given {
+            self.residual(x)?;
+        }
+        for (k, Step { kept, taken, weight }) in steps.enumerate() {
+            if k > 0 && (k > 1 || start == Start::Given) {
+                self.a.spmv(be, gate, host(-1.0), self.step, Coeff::one(), self.left)?;     // s = s - A' z
+            } else if k > 0 {
+                be.copy(gate, self.s, self.left)?;
+                self.a.spmv(be, gate, host(-1.0), self.step, Coeff::one(), self.left)?;
+            }
+            let left = if k == 0 && start == Start::Zero { self.s } else { &*self.left };
+            be.axpby(gate, host(taken), left, host(kept), self.step)?;                      // z = kept z + taken s
+            let old = if k == 0 && start == Start::Zero { Coeff::zero() } else { Coeff::one() };
+            be.axpby(gate, host(weight), self.step, old, x)?;                               // x = x + weight z
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: which operations are enqueued depends on `degree` and the bounds of the grids, which change only while
+// nothing borrows the preconditioner. Its buffers are those of the matrices, `inv_diag` and `work`, which are neither
+// replaced nor lent out.
+unsafe impl<T: Real, B: AmgBackend<T>> Preconditioner<T, B> for Amg<T, B> {
+    fn len(&self) -> Option<usize> {
+        Some(self.grids[0].n)
+    }
+    fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
+        let work = &mut *self.work.lend(|| Work::new(be, &self.grids))?;
+        be.hadamard(gate, &self.inv_diag, r, &mut work[0].s)?;
+        self.cycle(be, gate, &self.grids, work, z)
+    }
+}

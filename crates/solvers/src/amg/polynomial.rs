@@ -1,0 +1,83 @@
+//! The Chebyshev smoother of the fourth kind with optimal weights: its coefficients.
+//!
+//! With s the residual of D^-1 A x = D^-1 b and rho a bound on the eigenvalues of D^-1 A, step k = 1, 2, ... is
+//! ```text
+//! z <- (2k - 3)/(2k + 1) z + (8k - 4)/(2k + 1)/rho s;    x <- x + beta_k z;    s <- s - D^-1 A z
+//! ```
+//! No lower end of the spectrum is needed: the weights minimise the bound on a V-cycle's convergence factor.
+//! Reference: Lottes 2023, Optimal polynomial smoothers for multigrid V-cycles; Phillips & Fischer 2022, Optimal
+//! Chebyshev smoothers and one-sided V-cycles.
+
+/// The largest degree that the weights are tabulated for.
+pub(super) const DEGREES: usize = 4;
+
+/// beta_1, beta_2, ... of each degree (Lottes, table 1).
+const WEIGHTS: [&[f64]; DEGREES] = [
+    &[1.125],
+    &[1.02387287570313, 1.26408905371085],
+    &[1.00842544782028, 1.08867839208730, 1.33753125909618],
+    &[1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000],
+];
+
+/// The coefficients of one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Step {
+    /// Of the z before; 0 in the first step.
+    pub(super) kept: f64,
+    /// Of the residual.
+    pub(super) taken: f64,
+    /// Of z in x.
+    pub(super) weight: f64,
+}
+
+/// The steps of a smoother of a degree from 1 to [`DEGREES`], with `bound` on the eigenvalues of D^-1 A.
+pub(super) fn steps(degree: usize, bound: f64) -> impl Iterator<Item = Step> {
+    WEIGHTS[degree - 1].iter().enumerate().map(move |(before, &weight)| {
+        let k = before as f64 + 1.0;
+        let kept = if before == 0 { 0.0 } else { (2.0 * k - 3.0) / (2.0 * k + 1.0) };
+        Step { kept, taken: (8.0 * k - 4.0) / (2.0 * k + 1.0) / bound, weight }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a smoother leaves of an error at the eigenvalue `lambda`, for the bound 1.
+    fn left(degree: usize, lambda: f64) -> f64 {
+        let (mut error, mut residual, mut z) = (1.0, lambda, 0.0);
+        for Step { kept, taken, weight } in steps(degree, 1.0) {
+            z = kept * z + taken * residual;
+            error -= weight * z;
+            residual -= lambda * z;
+        }
+        error
+    }
+
+    #[test]
+    fn the_weights_are_optimal() {
+        // Lottes, theorem 1: with the optimal weights lambda p^2 / (1 - p^2) has its maximum over (0, 1] once for each
+        // weight and at 0, all alike.
+        for degree in 1..=DEGREES {
+            let height = |lambda: f64| {
+                let p = left(degree, lambda);
+                lambda * p * p / (1.0 - p * p)
+            };
+            let samples: Vec<f64> = (1..=200_000).map(|k| height(f64::from(k) / 200_000.0)).collect();
+            let mut peaks: Vec<f64> =
+                samples.windows(3).filter(|w| w[1] > w[0] && w[1] >= w[2]).map(|w| w[1]).collect();
+            peaks.extend([samples[0], samples[samples.len() - 1]]);
+            assert_eq!(peaks.len(), degree + 1, "degree {degree}: {peaks:?}");
+            let most = peaks.iter().copied().fold(0.0, f64::max);
+            // The samples nearest to 0 differ from the limit by 1e-5 times the slope, which is a few units.
+            assert!(peaks.iter().all(|peak| (peak / most - 1.0).abs() < 1e-3), "degree {degree}: {peaks:?}");
+        }
+    }
+
+    #[test]
+    fn no_error_grows() {
+        for degree in 1..=DEGREES {
+            assert!((1..=1000).all(|k| left(degree, f64::from(k) / 1000.0).abs() < 1.0));
+        }
+    }
+}
