@@ -1,4 +1,5 @@
-//! Where to run: what `--backend` asks for, why it became what it is, and the typed error that says why there is no GPU.
+//! The choice of the backend: what `--backend` asks for, what was opened and why, and the typed error that says why
+//! there is no GPU.
 
 use spandrel::any::{AnyBackend, Choice};
 use spandrel::backend::Error;
@@ -28,11 +29,11 @@ impl Why {
     }
 }
 
-/// What was asked for; `auto` is the first GPU that can be used, else the CPU. A number is that of a GPU.
+/// Opens a backend. `auto` is the first usable GPU, else the CPU. A number selects a GPU.
 ///
 /// # Errors
-/// Kind `usage` for a number that no GPU has, and one beside the CPU; `no_gpu` with the probe's reason, `unsupported` in a build without CUDA,
-/// `device` with what the driver says.
+/// Kind `usage` for a number that no GPU has, or a number together with the CPU; `no_gpu` with the probe's reason;
+/// `unsupported` in a build without CUDA; `device` with the driver's error.
 pub(crate) fn open(name: BackendName, number: Option<usize>) -> Result<Opened> {
     if let Some(number) = number {
         if name == BackendName::Cpu {
@@ -60,7 +61,7 @@ fn asked_for() -> Why {
     Why::new("as asked for")
 }
 
-/// Why `auto` took what it took.
+/// The reason for the choice of `auto`.
 fn automatic(missing: Option<&Error>) -> Why {
     match missing {
         None => Why::new("the first GPU found"),
@@ -71,7 +72,7 @@ fn automatic(missing: Option<&Error>) -> Why {
 }
 
 const NO_GPU: &str = "no GPU to be used, see `spandrel devices`";
-/// Said where the feature `cuda` is off.
+/// The message without the feature `cuda`.
 pub(crate) const NO_CUDA: &str = "this build of spandrel runs on the CPU only, it leaves the feature `cuda` out";
 
 /// Whether there is a GPU to ask for.
@@ -111,11 +112,11 @@ fn numbered(_: usize) -> Result<()> {
     gpu()
 }
 
-/// Gives rayon's global pool, on which readers, generators and the CPU backend work, its number of threads. Called once,
-/// before any of them.
+/// Sets the number of threads of rayon's global pool, on which readers, generators and the CPU backend work. Called
+/// once, before any of them.
 ///
 /// # Errors
-/// Kind `device`, where the system refuses the threads.
+/// Kind `device` if the system refuses the threads.
 pub(crate) fn set_threads(count: Option<usize>) -> Result<()> {
     let Some(count) = count else { return Ok(()) };
     rayon::ThreadPoolBuilder::new().num_threads(count).build_global().map_err(|error| {

@@ -1,4 +1,4 @@
-//! `spandrel devices`: what there is to run on, the profiles that choices are made by, and for a missing GPU why it is missing.
+//! `spandrel devices`: the devices, their profiles, and why a missing GPU is missing.
 
 use serde::Serialize;
 use spandrel::any::{AnyBackend, Choice};
@@ -48,7 +48,7 @@ struct CalibrationListing {
     file: Option<String>,
     /// Whether it was measured now.
     stored: bool,
-    /// Why what lies there is not read.
+    /// Why the file of profiles is not read.
     note: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! What the program can fail with: a kind for programs to match on, and a message that says what, where, what to do.
+//! The failures of the program: a kind for programs to match on, and a message that says what happened, where, and what
+//! to do.
 
 use std::fmt;
 
@@ -14,11 +15,13 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Whether the one object of `--json` is out already, with this failure in it.
     pub(crate) object_printed: bool,
+    /// Whether the user has been told, here or by another process.
+    pub(crate) is_told: bool,
 }
 
 impl Failure {
     pub(crate) fn new(kind: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), object_printed: false }
+        Self { kind, message: message.into(), object_printed: false, is_told: false }
     }
 }
 
@@ -55,6 +58,7 @@ impl From<spandrel::backend::Error> for Failure {
             E::Unsupported { .. } => "unsupported",
             E::OutOfMemory { .. } => "out_of_memory",
             E::Device { .. } => "device",
+            E::Rank { .. } => "rank",
             _ => "backend",
         };
         let message = match &error {
@@ -90,6 +94,7 @@ impl From<spandrel::solvers::Error> for Failure {
         match error {
             E::Backend(error) => error.into(),
             E::Format(error) => error.into(),
+            E::SecondChoice { why, .. } => Self { message, ..Self::from(*why) },
             _ => Self::new(kind, message),
         }
     }

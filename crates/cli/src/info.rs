@@ -1,4 +1,4 @@
-//! `spandrel info`: what a matrix looks like, what each format would cost, and which one it would get.
+//! `spandrel info`: the structure of a matrix, the cost of each format, and the format that it would get.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -86,7 +86,7 @@ struct GridReport {
     points: Option<usize>,
     /// Differences of points.
     offsets: Option<Vec<[i32; 3]>>,
-    /// Of a point.
+    /// Unknowns per point.
     unknowns: Option<usize>,
     exact: Option<bool>,
     why_not: Option<String>,
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<()> {
         Report::of(input::name(&args.matrix), &a)?
     };
     if let Some(target) = &spy {
-        target.write(&spy::draw(&a).png()?)?;
+        target.write(&spy::png(&spandrel_formats::spy::draw(&a))?)?;
     }
     if args.json {
         return output::print_json(&report);
@@ -304,7 +304,7 @@ impl Report {
         }
         let place = if self.backend == "cpu" { "" } else { " on the GPU" };
         let _ = writeln!(text, "\nwould use {}{place}: {}", self.format, self.why);
-        // Formats without a remark leave no blanks behind.
+        // A format without a remark must not leave trailing blanks.
         text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 }

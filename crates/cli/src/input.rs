@@ -1,4 +1,5 @@
-//! What comes in: a matrix from a file, from stdin or from a generator, and vectors from files or stdin. The name `-` stands for stdin.
+//! The inputs: a matrix from a file, from stdin or from a generator, and vectors from files or stdin. The name `-`
+//! means stdin.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -41,7 +42,7 @@ pub(crate) fn name(text: &str) -> &str {
     if text == DASH { STDIN } else { text }
 }
 
-/// Generates the matrix that `spec` names; `advice` follows what is wrong with it.
+/// Generates the matrix that `spec` names; `advice` is appended to errors.
 ///
 /// # Errors
 /// Kind `spec`, and those of too large a matrix.
@@ -62,21 +63,15 @@ pub(crate) fn file(text: &str) -> Option<&Path> {
     (!generate::is_spec(text)).then(|| Path::new(text))
 }
 
-/// Reads one or several vectors of `expected` elements, one per column; `what` names their role, `advice` says what to give if the file is
-/// missing.
+/// Reads one or several vectors of `expected` elements, one per column; `what` names their role, `advice` says what to
+/// give if the file is missing.
 ///
 /// # Errors
 /// As [`matrix`]; kind `shape` with another length, and for a file without a column.
 pub(crate) fn columns<T: Real>(path: &Path, what: &str, expected: usize, advice: &str) -> Result<Dense<T>> {
+    let read: Dense<T> = table(path, advice)?;
     let shown = path.display().to_string();
     let shown = name(&shown);
-    let spinner = Spinner::start(format!("reading {shown}"));
-    let read: Dense<T> = if path == Path::new(DASH) {
-        vectors::read_from(STDIN, std::io::stdin().lock())?
-    } else {
-        vectors::read(path).map_err(|error| explain(error, advice))?
-    };
-    drop(spinner);
     if read.ncols() == 0 {
         return Err(Failure::new("shape", format!("{shown}: {what} has no column; give at least one")));
     }
@@ -94,7 +89,20 @@ pub(crate) fn columns<T: Real>(path: &Path, what: &str, expected: usize, advice:
     Ok(read)
 }
 
-/// A file that is not there gets a word on what to give.
+/// Reads a table of numbers; `advice` says what to give if the file is missing.
+///
+/// # Errors
+/// As [`matrix`].
+pub(crate) fn table<T: Real>(path: &Path, advice: &str) -> Result<Dense<T>> {
+    let shown = path.display().to_string();
+    let _spinner = Spinner::start(format!("reading {}", name(&shown)));
+    if path == Path::new(DASH) {
+        return Ok(vectors::read_from(STDIN, std::io::stdin().lock())?);
+    }
+    vectors::read(path).map_err(|error| explain(error, advice))
+}
+
+/// The failure for an error, with advice if the file is missing.
 fn explain(error: Error, advice: &str) -> Failure {
     let missing = matches!(&error, Error::Io { source, .. } if source.kind() == ErrorKind::NotFound);
     let mut failure = Failure::from(error);

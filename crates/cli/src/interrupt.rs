@@ -1,8 +1,8 @@
-//! Ctrl-C, and the signals that ask a program to end (SIGTERM, SIGHUP). A SIGHUP that is ignored when the program starts stays ignored: `nohup`
-//! asks for that.
+//! Ctrl-C, and the signals that end a program (SIGTERM, SIGHUP). A SIGHUP that is ignored at the start stays ignored,
+//! because `nohup` asks for that.
 //!
-//! While a solve iterates, the first one asks it to stop with the x it has. At any other time, and the second time, the program ends at
-//! once. Files that are being written are removed first, so that none is left half-written.
+//! During an iteration, the first signal stops it with the x that it has. At any other time, and on the second signal,
+//! the program ends at once. It first removes files that are being written, so that none is left incomplete.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,8 @@ mod hangup {
 
     pub(super) fn is_ignored() -> bool {
         let mut now = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: no new action is given, and the current one is written to memory of its type, for which zeros are a value.
+        // SAFETY: no new action is given, and the current one is written to memory of its type, for which zeros are a
+        // value.
         unsafe {
             libc::sigaction(libc::SIGHUP, ptr::null(), now.as_mut_ptr()) == 0
                 && now.assume_init().sa_sigaction == libc::SIG_IGN
@@ -70,7 +71,7 @@ fn pressed() {
     // Never unlocked: no file is made or moved from here on.
     let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     for file in unfinished.iter() {
-        // Nothing is left to do where that fails.
+        // Nothing can be done if that fails.
         let _ = std::fs::remove_file(file);
     }
     progress::interrupted();
@@ -82,7 +83,7 @@ pub(crate) fn asked() -> bool {
     ASKED.load(Ordering::SeqCst)
 }
 
-/// While this lives, the first Ctrl-C does no more than make [`asked`] true: whoever holds it looks there.
+/// While this lives, the first Ctrl-C only makes [`asked`] true; its holder checks that.
 #[derive(Debug)]
 pub(crate) struct Looking(());
 
@@ -118,7 +119,7 @@ pub(crate) fn finish<R>(file: &Path, how: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Does something short that Ctrl-C must not divide.
+/// Does something short that Ctrl-C must not interrupt.
 pub(crate) fn undivided<R>(work: impl FnOnce() -> R) -> R {
     let _unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     work()

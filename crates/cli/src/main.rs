@@ -1,7 +1,8 @@
 //! The `spandrel` program: solves, describes, times, converts and generates sparse matrices.
 //!
 //! Results go to stdout, everything else to stderr. With `--json` stdout holds exactly one object, also for an error.
-//! Exit status: 0 converged or done; 1 an error; 2 bad usage; 3 not converged or interrupted with an answer; 130 ended by Ctrl-C.
+//! Exit status: 0 converged or done; 1 an error; 2 bad usage; 3 not converged or interrupted with an answer; 130 ended
+//! by Ctrl-C.
 
 mod args;
 mod backend;
@@ -79,8 +80,11 @@ fn run(command: &Command) -> Result<bool> {
 }
 
 /// The message on stderr and, for programs, the object on stdout.
-fn report(failure: &Failure, json: bool) {
-    // Nobody is left to tell where stderr is closed too.
+pub(crate) fn report(failure: &Failure, json: bool) {
+    if failure.is_told {
+        return;
+    }
+    // If stderr is closed too, no one can be told.
     let _ = writeln!(std::io::stderr(), "error: {failure}");
     if json && !failure.object_printed {
         let object = serde_json::json!({"error": {"kind": failure.kind, "message": failure.message}});
@@ -88,7 +92,7 @@ fn report(failure: &Failure, json: bool) {
     }
 }
 
-/// Help and version go to stdout; a usage error to stderr and, where `--json` stands among the arguments, as an object too.
+/// Prints help and version to stdout, and a usage error to stderr; with `--json` among the arguments also as an object.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // A reader that has left is no error here either.

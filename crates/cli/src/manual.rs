@@ -1,4 +1,5 @@
-//! `spandrel completions` and `spandrel man`: what shells and `man` know of the command line, written from its definition.
+//! `spandrel completions` and `spandrel man`: shell completions and manual pages, written from the definition of the
+//! command line.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +31,8 @@ pub(crate) struct CompletionsArgs {
 
 /// Print the manual page of the program or of one of its commands.
 ///
-/// Read it with `spandrel man solve | man -l -`, or install all pages with `spandrel man --dir ~/.local/share/man/man1`.
+/// Read it with `spandrel man solve | man -l -`, or install all pages with `spandrel man --dir
+/// ~/.local/share/man/man1`.
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// The command whose page to print, such as solve. Default: the page of the program.

@@ -1,6 +1,6 @@
-//! How much memory the program has used at most.
+//! The peak memory of the program.
 
-/// Bytes of the largest resident set so far; `None` where the system does not say.
+/// The largest resident set so far in bytes; `None` if the system does not report it.
 pub(crate) fn peak_bytes() -> Option<u64> {
     if !cfg!(target_os = "linux") {
         return None;

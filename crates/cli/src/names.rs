@@ -1,9 +1,10 @@
-//! Names on the command line: they do not depend on case, and a wrong one is answered with the nearest that there is.
+//! Names on the command line: case does not matter, and a wrong name gets the nearest known one as a hint.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser, UnknownArgumentValueParser};
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
 
+use spandrel::ranks::RankPrecond;
 use spandrel::solver::{FormatChoice, NullVectors, Reorder, Scale, or_auto};
 use spandrel::{Method, Precond};
 use spandrel_formats::nearest::nearest;
@@ -13,9 +14,9 @@ use crate::args::OrAuto;
 /// Right-hand sides that are no file.
 pub(crate) const RIGHT_HAND_SIDES: [&str; 3] = ["ones", "random", "from-solution"];
 
-/// Preconditioners as shells offer them, each with a parameter where it needs one.
+/// Preconditioners as shells offer them, each with a parameter if it needs one.
 fn preconditioners() -> impl Iterator<Item = &'static str> {
-    std::iter::once("auto").chain(Precond::EXAMPLES.iter().copied())
+    std::iter::once("auto").chain(Precond::EXAMPLES.iter().copied()).chain(RankPrecond::EXAMPLES)
 }
 
 /// Parses `--solver`.
@@ -60,7 +61,7 @@ pub(crate) fn scalings() -> impl TypedValueParser<Value = OrAuto<Scale>> {
     PossibleValuesParser::new(std::iter::once(auto).chain(values)).try_map(|name| or_auto(&name))
 }
 
-/// What follows a message where a name is near: `; did you mean ic0?`
+/// The hint after a message if a name is near: `; did you mean ic0?`
 pub(crate) fn did_you_mean<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     nearest(text, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
@@ -76,10 +77,10 @@ pub(crate) fn right_hand_side(text: &str) -> Result<String, std::convert::Infall
 pub(crate) struct Preconditioners;
 
 impl TypedValueParser for Preconditioners {
-    type Value = OrAuto<Precond>;
+    type Value = OrAuto<RankPrecond>;
 
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<OrAuto<Precond>, Error> {
-        or_auto::<Precond>.parse_ref(command, arg, value)
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<OrAuto<RankPrecond>, Error> {
+        or_auto::<RankPrecond>.parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
@@ -87,8 +88,8 @@ impl TypedValueParser for Preconditioners {
     }
 }
 
-/// Options that `solve` does not have and that users of other programs try, each answered with the one to use: the most alike in
-/// letters may mean something else.
+/// Options of other programs that `solve` does not have, each answered with the one to use. The option nearest in
+/// spelling may mean something else.
 pub(crate) fn misnamed() -> impl IntoIterator<Item = Arg> {
     const MISNAMED: [(&str, &str, &[&str]); 5] = [
         ("tol", "--rtol", &["tolerance", "eps", "epsilon"]),
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn every_preconditioner_that_shells_offer_can_be_parsed() {
         for name in preconditioners() {
-            let parsed = or_auto::<Precond>(&name.to_uppercase()).expect(name);
+            let parsed = or_auto::<RankPrecond>(&name.to_uppercase()).expect(name);
             assert_eq!(parsed.map_or_else(|| "auto".to_string(), |precond| precond.to_string()), name);
         }
     }

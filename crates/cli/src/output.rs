@@ -1,7 +1,7 @@
-//! Where results go: stdout with readers that may leave early, and files that are checked before the work starts.
+//! The outputs: stdout with readers that may leave early, and files that are checked before the work starts.
 //!
 //! A reader of stdout that leaves early (`| head -1`) is not an error: the rest of the output is dropped, and the exit
-//! status stays the one of the work. The name `-` stands for stdout. The report then goes to stderr.
+//! status stays that of the work. The name `-` means stdout; the report then goes to stderr.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Failure, Result};
 use crate::{USAGE, interrupt, progress};
 
-/// The name that stands for stdin among the inputs and for stdout among the outputs.
+/// The name that means stdin for inputs and stdout for outputs.
 pub(crate) const DASH: &str = "-";
 
 /// Writes `text` to stdout.
@@ -33,7 +33,7 @@ pub(crate) fn print_json(object: &impl serde::Serialize) -> Result<()> {
     print(&line)
 }
 
-/// Writes the report of a command: to stdout, or where one of its files goes there to stderr, unless the program is to be quiet.
+/// Prints the report of a command: to stdout, to stderr if one of its files goes to stdout, or nowhere with `--quiet`.
 ///
 /// # Errors
 /// As [`print`].
@@ -42,7 +42,7 @@ pub(crate) fn report(text: &str, stdout_is_taken: bool) -> Result<()> {
         return print(text);
     }
     if !progress::is_quiet() {
-        // Nobody is left to tell where stderr is closed.
+        // If stderr is closed, no one can be told.
         let _ = io::stderr().write_all(text.as_bytes());
     }
     Ok(())
@@ -87,7 +87,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Finds out now whether `path` can be written. What lies there stays as it is until [`Target::write`].
+    /// Checks now whether `path` can be written. An existing file stays as it is until [`Target::write`].
     ///
     /// # Errors
     /// Kind `io` for a folder, a place where nothing can be written, and a symbolic link that leads nowhere.
@@ -152,18 +152,18 @@ impl Target {
         })
     }
 
-    /// Has `write` write a temporary file beside the target, which then takes the target's place: a failure leaves what was
-    /// there. Stdout, pipes and devices, and files in a folder that takes no new ones, are written in place.
+    /// Writes a temporary file next to the target by `write` and moves it to the target: a failure leaves the old file.
+    /// Stdout, pipes and devices, and files in a folder that accepts no new ones, are written in place.
     ///
     /// # Errors
-    /// What `write` says, about the target; kind `io` where the temporary file cannot be made or moved.
+    /// Those of `write`, about the target; kind `io` if the temporary file cannot be made or moved.
     pub(crate) fn write_with(&self, write: impl FnOnce(Sink<'_>) -> Result<()>) -> Result<()> {
         let Some(name) = &self.path else {
             let mut stdout = Stdout { to: io::stdout().lock(), left: false };
             let written = write(Sink::Stdout(&mut stdout));
             return match written {
                 Err(_) if stdout.left => Ok(()),
-                // As writers to anything call it.
+                // The library calls its target <writer>, because it knows no name.
                 Err(failure) => Err(Failure { message: failure.message.replace("<writer>", "stdout"), ..failure }),
                 Ok(()) => Ok(()),
             };
@@ -188,7 +188,7 @@ impl Target {
             interrupt::finish(&part, || fs::rename(&part, &path)).map_err(|error| refused(name, &error))
         });
         moved.map_err(|mut failure| {
-            // The first failure is the one to tell.
+            // Report the first failure, not that of the removal.
             let _ = interrupt::finish(&part, || fs::remove_file(&part));
             let (temporary, name) = (part.display().to_string(), name.display().to_string());
             failure.message = failure.message.replace(&temporary, &name);
@@ -201,7 +201,7 @@ fn refused(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new("io", format!("cannot write {}: {why}", path.display()))
 }
 
-/// A new, empty file beside `path`, with an ending that says alike whether it is packed.
+/// A new, empty file next to `path`, whose ending also says whether it is compressed.
 fn part_of(path: &Path) -> io::Result<PathBuf> {
     const TRIES: u32 = 100;
     let packed = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz"));
@@ -218,8 +218,8 @@ fn part_of(path: &Path) -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Refuses outputs that would overwrite each other or an input, and two things on stdin or stdout; `(option, path)` each, and whether the
-/// report is JSON. Pipes and devices may be shared.
+/// Refuses outputs that would overwrite each other or an input, and two things on stdin or stdout; `(option, path)`
+/// each, and whether the report is JSON. Pipes and devices may be shared.
 ///
 /// # Errors
 /// Kinds `same_file` and `usage`.

@@ -29,11 +29,11 @@ pub(crate) struct Convergence<'a> {
 }
 
 impl Convergence<'_> {
-    /// Draws the plot. Residuals that a logarithm cannot show (0, infinite, NaN) are left out, those outside
+    /// Draws the plot. Residuals without a logarithm (0, infinite, NaN) are left out; those outside
     /// [`LOWEST`]..[`HIGHEST`] are drawn at its ends.
     ///
     /// # Errors
-    /// Kind `io`, where the drawing library refuses.
+    /// Kind `io` if the drawing library fails.
     pub(crate) fn svg(&self) -> Result<String> {
         let mut svg = String::new();
         self.draw(&mut svg)
@@ -85,7 +85,7 @@ impl Convergence<'_> {
                 ShapeStyle::from(&GOAL).stroke_width(1),
             ))?;
             let left = (FONT, 13).into_font().color(&GOAL).pos(Pos::new(HPos::Left, VPos::Bottom));
-            // On the left, where the curve is still far above.
+            // On the left, where the curve is still far above the goal.
             let label = Text::new(format!("asked for {goal:.0e}"), (last * 0.01, goal), left);
             chart.draw_series(std::iter::once(label))?;
         }

@@ -1,7 +1,7 @@
-//! What stderr says while long work runs: one line with the current phase, only if stderr is a terminal, and notes.
+//! Messages on stderr during long work: one line with the current phase, only if stderr is a terminal, and notes.
 //!
-//! There is one line for the whole program. Phases nest: the innermost is shown, and when it ends the one around it is shown again.
-//! `--quiet` leaves out both the line and the notes.
+//! There is one line for the whole program. Phases nest: the innermost is shown, and when it ends the surrounding one
+//! is shown again. `--quiet` omits the line and the notes.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ pub(crate) fn note(text: &str) {
     if is_quiet() {
         return;
     }
-    // Nobody is left to tell where stderr is closed.
+    // If stderr is closed, no one can be told.
     let tell = || drop(writeln!(std::io::stderr(), "note: {text}"));
     match &line().bar {
         Some(bar) => bar.suspend(tell),
@@ -94,7 +94,7 @@ impl Line {
         self.show();
     }
 
-    /// A spinner with the innermost phase, or nothing where there is none.
+    /// Shows a spinner with the innermost phase, or nothing if there is none.
     fn show(&mut self) {
         let Some(phase) = self.phases.last() else { return self.clear() };
         let bar = self.bar.get_or_insert_with(|| started(None, "{spinner:.cyan} {msg} [{elapsed}]", ""));
@@ -111,7 +111,7 @@ impl Line {
     }
 }
 
-/// A bar on stderr, or a hidden one where that is no terminal or the program is to be quiet.
+/// A bar on stderr; hidden if that is not a terminal or with `--quiet`.
 fn started(len: Option<u64>, template: &str, chars: &str) -> ProgressBar {
     if is_quiet() || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -125,8 +125,8 @@ fn started(len: Option<u64>, template: &str, chars: &str) -> ProgressBar {
     bar
 }
 
-/// The terminal, as if it had [`ECHO`] columns fewer. The drawing library fills its line with blanks to the last column; a `^C` behind that would begin
-/// the next line, and what is cleared then is that one.
+/// The terminal, reported as [`ECHO`] columns narrower. The drawing library fills its line to the last column; a `^C`
+/// after that would begin the next line, and the library would clear that line instead.
 #[derive(Debug)]
 struct Narrower(Term);
 
@@ -163,7 +163,7 @@ impl TermLike for Narrower {
     }
 }
 
-/// A phase of unknown length, until it is dropped. Its message says what is done in the form "reading a.mtx".
+/// A phase of unknown length, until it is dropped. Its message has the form "reading a.mtx".
 #[derive(Debug)]
 pub(crate) struct Spinner(u64);
 
@@ -207,7 +207,7 @@ impl Descent {
         Self { id, bar, goal, first: None }
     }
 
-    /// Shows the relative residual after so many iterations.
+    /// Shows the number of iterations and the relative residual.
     pub(crate) fn show(&mut self, iterations: usize, residual: f64) {
         let first = *self.first.get_or_insert(residual.max(f64::MIN_POSITIVE));
         self.bar.set_position((fraction(first, residual, self.goal) * STEPS as f64) as u64);
@@ -223,7 +223,7 @@ impl Drop for Descent {
     }
 }
 
-/// How much of the way from `first` to `goal` lies behind `residual`, on a log scale.
+/// The share of the way from `first` to `goal` that `residual` has covered, on a log scale.
 fn fraction(first: f64, residual: f64, goal: f64) -> f64 {
     let way = (first / goal).ln();
     let done = (first / residual).ln() / way;

@@ -1,11 +1,13 @@
 //! `spandrel spmv`: y = A x in every format that fits, checked and timed.
 //!
-//! Order of the work for a format: convert, load, one product that is checked against the reference row by row, then the
-//! clock. A format is dropped before the next is made, so at most the matrix and one copy of it are held.
-//! The clock: short products are recorded several at a time, as a solver records its iterations, and run between two waits for
-//! the device, so that neither a launch nor a wait counts for more than it does there.
-//! Reference: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1 (the bound); Ogita, Rump, Oishi,
-//! Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005 (the reference result, as if in doubled precision).
+//! For each format: convert, load, one product that is checked against the reference row by row, then the timing. A
+//! format is dropped before the next one is made, so at most the matrix and one copy of it are in memory. Short
+//! products are recorded several at a time, as a solver records its iterations. They run between two waits for the
+//! device. So a launch and a wait count for no more than in a solver.
+//!
+//! Reference: Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 3.1 (the bound); Ogita, Rump,
+//! Oishi, Accurate sum and dot product, SIAM J. Sci. Comput. 26, 2005 (the reference result, as if in doubled
+//! precision).
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ use crate::{backend, input, output};
 const LEAST_SECONDS: f64 = 0.2;
 const LEAST_RUNS: usize = 7;
 const MOST_RUNS: usize = 2000;
-/// A run is of so many operations at most, as few as take this long, in seconds.
+/// The maximum number of operations per run, and the time in seconds that a run should reach.
 const MOST_AT_ONCE: usize = 50;
 const LONG_ENOUGH: f64 = 1e-3;
 /// Bytes of each of the two vectors whose copy is timed: outside any cache.
@@ -76,7 +78,7 @@ enum Measured {
         error_of_bound: f64,
         correct: bool,
     },
-    /// Not worth a time.
+    /// The answer is wrong, so its time means nothing.
     Wrong {
         error_of_bound: f64,
         correct: bool,
@@ -192,7 +194,7 @@ impl<'a, T: Real, B: Backend<T>> Bench<'a, T, B> {
         };
         let bytes = a.spmv_bytes();
         let x = device.upload(&self.x)?;
-        // What is not written stays visible.
+        // An element that the product does not write stays NaN, so it is found.
         let mut y = device.upload(&vec![T::nan(); self.reference.len()])?;
         a.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
         let error_of_bound = self.judge(&device.download(&y)?);
@@ -264,23 +266,23 @@ struct Times {
     runs: usize,
 }
 
-/// One operation, so many times.
+/// One operation, repeated.
 struct Repeated<W> {
     work: W,
     times: usize,
 }
 
-// SAFETY: `work` is one call of one operation on what it borrows (see `time`, whose callers give nothing else): the same operands, in
-// place and alive for as long as the closure is.
+// SAFETY: `work` is one call of one operation on what it borrows (see `time`, whose callers give nothing else): the
+// same operands, in place and alive for as long as the closure is.
 unsafe impl<D: Device, W: FnMut(&D) -> spandrel::backend::Result<()>> Step<D> for Repeated<W> {
     fn enqueue(&mut self, device: &D) -> spandrel::backend::Result<()> {
         (0..self.times).try_for_each(|_| (self.work)(device))
     }
 }
 
-/// Times `work`, one operation on operands that it borrows, which was run before, until the median is worth something.
+/// Times `work`, one operation on operands that it borrows, until the median is reliable. The caller has run it once.
 fn time<D: Device>(device: &D, mut work: impl FnMut(&D) -> spandrel::backend::Result<()>) -> Result<Times> {
-    // The first call warms what the second is to show.
+    // The first call warms the caches; the second gives the estimate.
     let mut once = 0.0;
     for _ in 0..2 {
         let start = Instant::now();
@@ -296,7 +298,8 @@ fn time<D: Device>(device: &D, mut work: impl FnMut(&D) -> spandrel::backend::Re
         device.synchronize()?;
         Ok(start.elapsed().as_secs_f64() / times as f64)
     };
-    // Plainly, then recorded and replayed: from the third on nothing is done but the work.
+    // The first run is plain and the second records. From the third on, the recording is replayed, so only the work is
+    // timed.
     run()?;
     run()?;
     let mut seconds = Vec::with_capacity(64);
@@ -320,7 +323,7 @@ fn rate(bytes: u64, seconds: f64) -> f64 {
 
 fn copy_bandwidth<T: Real, B: Backend<T>>(device: &B) -> Result<f64> {
     let len = COPIED / T::BYTES;
-    // Written once, so that the pages are there and are the vectors' own.
+    // Written once, so that each vector has pages of its own.
     let (mut from, mut to) = (device.zeros(len)?, device.zeros(len)?);
     device.fill(None, T::one(), &mut from)?;
     let times = time(device, |device: &B| device.copy(None, &from, &mut to))?;

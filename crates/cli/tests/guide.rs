@@ -1,23 +1,26 @@
-//! The guide's commands do what it says: each is run, in the order of its chapter, and must print what stands below it.
+//! The guide's commands do what it says: each is run, in the order of its chapter, and must print what the guide shows
+//! below it.
 //!
-//! In a block ```` ```console ```` a line with `$ ` is a command, the lines below it are its output (stdout, then stderr), `[exit status N]` behind them
-//! tells a status other than 0. Fractions, times and the machine may differ. In ```` ```console,varies ```` only the first word of each line and the
-//! status are compared. `SPANDREL_GUIDE=write cargo test -p spandrel-cli --test guide` writes what the program prints into the chapters.
+//! In a block ```` ```console ```` a line with `$ ` is a command. The lines below it are its output (stdout, then
+//! stderr), and `[exit status N]` follows if the status is not 0. Fractions, times and the machine may differ. In ````
+//! ```console,varies ```` only the first word of each line and the status are compared. In ```` ```console,picture ````
+//! only the files are compared that `docs/pictures` has under the same name. `SPANDREL_GUIDE=write cargo test -p
+//! spandrel-cli --test guide` writes what the program prints and draws.
 
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 
-/// What every command of the guide begins with.
+/// How every command of the guide begins.
 const PROGRAM: &str = "$ cargo run --release -p spandrel-cli -- ";
-/// A file of the repository that the commands name.
+/// A file of the repository that commands read.
 const FILE: &str = "crates/cli/testdata/plate.mtx";
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What a command prints in `folder`, as the guide shows it. GPUs are hidden.
+/// The output of a command in `folder`, as the guide shows it. GPUs are hidden.
 fn printed(folder: &Path, arguments: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spandrel"));
     command.current_dir(folder).env("CUDA_VISIBLE_DEVICES", "").env_remove("CLICOLOR_FORCE");
@@ -48,23 +51,32 @@ fn redacted(line: &str) -> String {
     line.split(' ').map(mark).collect::<Vec<_>>().join(" ")
 }
 
-/// The chapter with the outputs that the program prints now, and what of them is not as written.
-fn run(chapter: &str, text: &str) -> (String, Vec<String>) {
+/// The pictures that the commands of a chapter drew, by name.
+type Pictures = Vec<(String, Vec<u8>)>;
+
+/// The chapter with the outputs that the program prints now, the differences from what is written, and the pictures.
+fn run(chapter: &str, text: &str) -> (String, Vec<String>, Pictures) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join(FILE);
     std::fs::create_dir_all(file.parent().expect("a folder")).expect("the folder can be written");
     std::fs::copy(repository().join(FILE), file).expect("the matrix");
 
-    let (mut made, mut differences) = (String::new(), Vec::new());
+    let (mut made, mut differences, mut pictures) = (String::new(), Vec::new(), Vec::new());
     let mut lines = text.lines().peekable();
     let mut block: Option<fn(&str) -> String> = None;
+    let mut is_picture = false;
     while let Some(line) = lines.next() {
         made += line;
         made.push('\n');
         if line.starts_with("```") {
+            is_picture = false;
             block = match (block, line) {
                 (None, "```console") => Some(redacted),
                 (None, "```console,varies") => Some(|line| line.split(' ').next().unwrap_or_default().to_owned()),
+                (None, "```console,picture") => {
+                    is_picture = true;
+                    Some(str::to_owned)
+                }
                 _ => None,
             };
         } else if let (Some(compared), Some(command)) = (block, line.strip_prefix("$ ")) {
@@ -77,6 +89,16 @@ fn run(chapter: &str, text: &str) -> (String, Vec<String>) {
                 written.push(line);
             }
             let printed = printed(folder.path(), arguments);
+            if is_picture {
+                let name = arguments.rsplit(' ').next().unwrap_or_default();
+                match std::fs::read(folder.path().join(name)) {
+                    Ok(drawn) => pictures.push((name.to_owned(), drawn)),
+                    Err(_) => {
+                        differences.push(format!("{chapter}: `{command}` draws no {name}:\n{}", printed.join("\n")))
+                    }
+                }
+                continue;
+            }
             // A blank line between two commands is no output.
             while written.last().is_some_and(|line| line.is_empty()) {
                 written.pop();
@@ -97,7 +119,7 @@ fn run(chapter: &str, text: &str) -> (String, Vec<String>) {
             }
         }
     }
-    (made, differences)
+    (made, differences, pictures)
 }
 
 #[test]
@@ -114,12 +136,20 @@ fn the_commands_print_what_the_guide_shows() {
     for path in chapters {
         let text = std::fs::read_to_string(&path).expect("a chapter");
         let name = path.file_name().expect("a name").to_string_lossy();
-        let (made, found) = run(&name, &text);
+        let (made, found, pictures) = run(&name, &text);
         commands += text.lines().filter(|line| line.starts_with(PROGRAM)).count();
         if write {
             std::fs::write(&path, made).expect("the chapter can be written");
         } else {
             differences.extend(found);
+        }
+        for (file, drawn) in pictures {
+            let path = repository().join("docs/pictures").join(&file);
+            if write {
+                std::fs::write(&path, drawn).expect("the picture can be written");
+            } else if std::fs::read(&path).ok().as_ref() != Some(&drawn) {
+                differences.push(format!("{name}: docs/pictures/{file} is not what its command draws"));
+            }
         }
     }
     assert!(commands > 10, "{commands} commands");
@@ -139,9 +169,19 @@ fn what_may_differ_is_blanked_out() {
 #[test]
 fn a_wrong_output_is_found() {
     let text = format!("```console\n{PROGRAM}solve poisson2d:4 --max-iters 1\nconverged\n```\n");
-    let (made, differences) = run("chapter", &text);
+    let (made, differences, _) = run("chapter", &text);
     assert_eq!(differences.len(), 1);
     assert!(made.contains("max_iterations after 1") && made.contains("[exit status 3]\n```\n"), "{made}");
     assert!(run("chapter", &made).1.is_empty());
     assert_eq!(run("chapter", "```console\n$ rm -r x\n```\n").1.len(), 1);
+}
+
+#[test]
+fn a_picture_is_read_or_missed() {
+    let text = format!("```console,picture\n{PROGRAM}info poisson2d:4 --spy a.png\n```\n");
+    let (made, differences, pictures) = run("chapter", &text);
+    assert_eq!((made.as_str(), differences.len(), pictures.len()), (text.as_str(), 0, 1));
+    assert!(pictures[0].0 == "a.png" && !pictures[0].1.is_empty());
+    let (_, differences, pictures) = run("chapter", &text.replace("--spy a.png", "b.png"));
+    assert_eq!((differences.len(), pictures.len()), (1, 0));
 }

@@ -1,7 +1,7 @@
-//! Heat carried by a whirl: -eps (u_xx + u_yy) + w . grad u = 0 on [-1, 1]^2 with w = (2 y (1 - x^2), -2 x (1 - y^2)), u = 1 on the wall
-//! x = 1 and 0 on the others.
+//! Heat carried by a whirl: -eps (u_xx + u_yy) + w . grad u = 0 on [-1, 1]^2 with w = (2 y (1 - x^2), -2 x (1 - y^2)),
+//! u = 1 on the wall x = 1 and 0 on the others.
 //!
-//! Upwind differences make the matrix unsymmetric, so it is solved by BiCGStab, with ILU(0).
+//! Upwind differences make the matrix unsymmetric, so BiCGStab with ILU(0) solves it.
 //! Reference: Elman, Silvester, Wathen, Finite Elements and Fast Iterative Solvers, 2014, example 6.1.4.
 //!
 //! ```sh
@@ -9,7 +9,7 @@
 //! ```
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use spandrel::any::Choice;
 use spandrel::{Csr, Method, Precond, Result, Solution, Solver, Triplets};
@@ -54,17 +54,22 @@ pub(crate) fn solve(device: Choice, n: usize, eps: f64) -> Result<Solution<f64>>
     settings.build(a)?.solve(&b)
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
-    let path = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("whirl.png"), PathBuf::from);
+/// Draws u for decreasing diffusion.
+pub(crate) fn draw(device: Choice, path: &Path) -> std::result::Result<(), Box<dyn Error>> {
     let n = 159;
     let mut panels = Vec::new();
     for eps in [1.0, 0.1, 0.005] {
-        let Solution { x, outcome, .. } = solve(Choice::Auto, n, eps)?;
+        let Solution { x, outcome, .. } = solve(device, n, eps)?;
         let (status, iterations) = (outcome.status, outcome.iterations);
         println!("eps {eps}: {status} after {iterations} iterations, true residual {:.1e}", outcome.true_residual);
         panels.push(x);
     }
-    picture::write(&path, &panels, n, 2, (0.0, 1.0))?;
+    Ok(picture::write(path, &panels, n, 2, (0.0, 1.0))?)
+}
+
+fn main() -> std::result::Result<(), Box<dyn Error>> {
+    let path = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("whirl.png"), PathBuf::from);
+    draw(Choice::Auto, &path)?;
     println!("picture: {}", path.display());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A matrix from a Matrix Market file (`.mtx`, `.mtx.gz`): what it is like, how it is solved, and the solution for b = 1.
+//! Reads a matrix from a Matrix Market file (`.mtx`, `.mtx.gz`), describes it, and solves A x = b for b = 1.
 //!
 //! ```sh
 //! cargo run --release -p spandrel --example from_file -- matrix.mtx x.mtx

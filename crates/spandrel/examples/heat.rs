@@ -1,14 +1,14 @@
 //! The heat equation u_t = u_xx + u_yy on the unit square, its edge held at 0, by implicit Euler steps.
 //!
-//! Each step solves (I + dt/h^2 L) u_new = u_old with the five-point Laplacian L, by CG from the last step's u. The matrix stays, so one
-//! [`Solver`] serves all steps, and IC(0) is computed once. Four moments become one picture.
+//! Each step solves (I + dt/h^2 L) u_new = u_old with the five-point Laplacian L, by CG from the last step's u. The
+//! matrix does not change, so one [`Solver`] serves all steps and computes IC(0) once. The picture shows four moments.
 //!
 //! ```sh
 //! cargo run --release -p spandrel --example heat -- heat.png
 //! ```
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use spandrel::any::Choice;
 use spandrel::formats::generate::Stencil;
@@ -16,12 +16,12 @@ use spandrel::{Csr, Method, Precond, Result, Solver};
 
 mod picture;
 
-/// What became of a start.
+/// The result of a march through time.
 #[derive(Debug)]
 pub(crate) struct March {
-    /// u after each of the steps that were to be kept.
+    /// u after each step to keep.
     pub(crate) kept: Vec<Vec<f64>>,
-    /// Iterations of CG, all steps together.
+    /// Iterations of CG in all steps.
     pub(crate) iterations: usize,
 }
 
@@ -33,7 +33,7 @@ fn implicit_step(n: usize, dt: f64) -> Result<Csr<f64>> {
     Ok(stencil.on_grid([n, n, 1])?)
 }
 
-/// As many steps of `dt` as the last of `keep` says, from `start` (n * n values, x fastest).
+/// Marches from `start` (n * n values, x fastest) in steps of `dt` up to the last step in `keep`.
 pub(crate) fn march(device: Choice, n: usize, dt: f64, start: &[f64], keep: &[usize]) -> Result<March> {
     let settings = Solver::builder().device(device).method(Method::Cg).preconditioner(Precond::Ic0).rtol(1e-10);
     let mut solver = settings.build(implicit_step(n, dt)?)?;
@@ -52,7 +52,7 @@ pub(crate) fn march(device: Choice, n: usize, dt: f64, start: &[f64], keep: &[us
     Ok(March { kept, iterations })
 }
 
-/// A ring and a disc of temperature 1.
+/// The start: a ring and a disc of temperature 1.
 pub(crate) fn ring_and_disc(n: usize) -> Vec<f64> {
     let h = 1.0 / (n + 1) as f64;
     let point = |k: usize| ((k % n + 1) as f64 * h, (k / n + 1) as f64 * h);
@@ -61,16 +61,24 @@ pub(crate) fn ring_and_disc(n: usize) -> Vec<f64> {
     (0..n * n).map(|k| f64::from(u8::from(is_hot(point(k))))).collect()
 }
 
+/// The time step, and the steps that the picture shows.
+const STEP: f64 = 1e-4;
+const SHOWN: [usize; 4] = [0, 5, 20, 80];
+
+/// Draws the ring and the disc at four moments.
+pub(crate) fn draw(device: Choice, path: &Path) -> std::result::Result<March, Box<dyn Error>> {
+    let n = 150;
+    let march = march(device, n, STEP, &ring_and_disc(n), &SHOWN)?;
+    picture::write(path, &march.kept, n, 2, (0.0, 1.0))?;
+    Ok(march)
+}
+
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("heat.png"), PathBuf::from);
-    let (n, dt, keep) = (150, 1e-4, [0, 5, 20, 80]);
-
-    let march = march(Choice::Auto, n, dt, &ring_and_disc(n), &keep)?;
-    picture::write(&path, &march.kept, n, 2, (0.0, 1.0))?;
-
-    println!("{} steps, {} iterations of CG", keep[keep.len() - 1], march.iterations);
-    for (step, u) in keep.iter().zip(&march.kept) {
-        println!("t = {:.4}: hottest {:.3}", *step as f64 * dt, u.iter().copied().fold(0.0, f64::max));
+    let march = draw(Choice::Auto, &path)?;
+    println!("{} steps, {} iterations of CG", SHOWN[SHOWN.len() - 1], march.iterations);
+    for (step, u) in SHOWN.iter().zip(&march.kept) {
+        println!("t = {:.4}: hottest {:.3}", *step as f64 * STEP, u.iter().copied().fold(0.0, f64::max));
     }
     println!("picture: {}", path.display());
     Ok(())

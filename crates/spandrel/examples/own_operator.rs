@@ -1,8 +1,8 @@
-//! An operator of one's own, without its matrix: noise taken out of a signal.
+//! Your own operator, without its matrix: it removes noise from a signal.
 //!
-//! The smooth x near the measured b minimises |x - b|^2 + lambda |D x|^2, where D takes differences of neighbours: (I + lambda D^T D) x = b.
-//! Neither D nor D^T D is stored, so there is no matrix for `Solver`: this calls the method itself. On the CPU an operator is a function over
-//! slices; `own_preconditioner.rs` shows what a GPU needs.
+//! The smooth x near the measured b minimises |x - b|^2 + lambda |D x|^2, where D takes differences of neighbours: (I +
+//! lambda D^T D) x = b. Neither D nor D^T D is stored, so there is no matrix for `Solver`: this calls the method
+//! itself. On the CPU an operator is a function over slices; `own_preconditioner.rs` shows what a GPU needs.
 //!
 //! ```sh
 //! cargo run --release -p spandrel --example own_operator

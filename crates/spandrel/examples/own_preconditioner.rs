@@ -1,9 +1,12 @@
-//! A preconditioner of one's own: the Neumann polynomial of a matrix, beside Jacobi.
+//! Your own preconditioner: the Neumann polynomial of a matrix, compared with Jacobi.
 //!
-//! With D = diag(A), M^-1 = (I + G + G^2 + G^3) D^-1 with G = I - D^-1 A, symmetric as CG wants it, and positive definite where the eigenvalues
-//! of D^-1 A are inside (0, 2), as for a diagonally dominant A. An application costs three products with A and no sum over the whole vector.
-//! Written with operations of the contract only, it runs on any backend; on the CPU `preconditioner::from_fn` is shorter. `Solver` makes its
-//! preconditioners itself, so this puts the parts together: device, matrix, preconditioner, method.
+//! With D = diag(A) and G = I - D^-1 A, the polynomial is M^-1 = (I + G + G^2 + G^3) D^-1. It is symmetric, as CG needs
+//! it. It is positive definite if the eigenvalues of D^-1 A are inside (0, 2), as for a diagonally dominant A. An
+//! application costs three products with A and no sum over a whole vector.
+//!
+//! Only operations of the contract are used, so this runs on any backend; on the CPU `preconditioner::from_fn` is
+//! shorter. `Solver` makes its preconditioners itself. So this example puts the parts together: device, matrix,
+//! preconditioner, method.
 //! Reference: Saad, Iterative Methods for Sparse Linear Systems, 2003, section 12.3.
 //!
 //! ```sh
@@ -18,19 +21,19 @@ use spandrel::backend::CgSteps;
 use spandrel::solvers::{Jacobi, cg};
 use spandrel::{Coeff, Csr, Gate, Mat, Options, Outcome, Preconditioner, Result, Spmv, default_backend, formats};
 
-/// Terms behind the first.
+/// Terms after the first.
 const TERMS: usize = 3;
 
 /// The polynomial of a matrix on the device.
 pub(crate) struct Neumann<'a, B: Spmv<Csr<f64>>> {
     a: &'a Mat<B, Csr<f64>>,
     inv_diag: B::Vector,
-    /// r - A z and D^-1 of it: allocated once, since a recorded step keeps their addresses.
+    /// r - A z, and D^-1 times it. Allocated once, because a recorded step keeps their addresses.
     scratch: RefCell<[B::Vector; 2]>,
 }
 
 impl<'a, B: Spmv<Csr<f64>>> Neumann<'a, B> {
-    /// `diagonal` is A's, without a zero.
+    /// `diagonal` is the diagonal of A, which has no zero.
     pub(crate) fn new(device: &B, a: &'a Mat<B, Csr<f64>>, diagonal: &[f64]) -> Result<Self> {
         let inverse: Vec<f64> = diagonal.iter().map(|d| d.recip()).collect();
         let scratch = RefCell::new([device.zeros(a.nrows())?, device.zeros(a.nrows())?]);
@@ -38,8 +41,8 @@ impl<'a, B: Spmv<Csr<f64>>> Neumann<'a, B> {
     }
 }
 
-// SAFETY: each call enqueues the same operations on the operands, on `inv_diag` and on `scratch`, which are never replaced: the `RefCell`
-// lends the latter out for the call alone.
+// SAFETY: each call enqueues the same operations on the operands, on `inv_diag` and on `scratch`, which are never
+// replaced: the `RefCell` lends the latter out for the call alone.
 unsafe impl<B: Spmv<Csr<f64>>> Preconditioner<f64, B> for Neumann<'_, B> {
     fn len(&self) -> Option<usize> {
         Some(self.a.nrows())

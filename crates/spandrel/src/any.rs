@@ -1,13 +1,15 @@
-//! A backend chosen while the program runs, and what every backend can do as two bounds.
+//! A backend chosen at run time, and two bounds for what every backend can do.
 //!
-//! Dispatch stays static: work is a [`Task`], compiled once for each backend that the features have, and [`AnyBackend::run`] hands it the one
-//! that was opened. So the vectors and matrices of a solve keep their types, and a kernel that is missing is a compile error.
+//! Dispatch stays static. Work is a [`Task`], compiled once for each backend in the build, and [`AnyBackend::run`]
+//! passes it the opened one. So vectors and matrices keep their types, and a missing kernel is a compile error.
 
 use std::fmt;
+use std::str::FromStr;
 
-use spandrel_backend::{Device, Error, Narrow, Result, UpdateValues};
+use spandrel_backend::{Device, Error, Narrow, UpdateValues};
 pub use spandrel_backend::{EveryFormat, EveryMethod, EveryProduct};
 use spandrel_formats::{Csr, Profile, Real};
+use spandrel_solvers::{AmgBackend, NameError};
 
 #[cfg(feature = "cpu")]
 use crate::Cpu;
@@ -17,18 +19,21 @@ use crate::incomplete::Incomplete;
 use crate::multigrid::Geometric;
 use crate::rows::Rows;
 
-/// A backend with everything that this workspace has for one element type: every operation on matrices and vectors, new values of a CSR
-/// matrix, the steps of every method, preconditioners by triangular solves, multigrid, and formats made of the rows on the device.
+type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A backend with everything that this workspace has for one element type: every operation on matrices and vectors, new
+/// values of a CSR matrix, the steps of every method, preconditioners by triangular solves, multigrid, and formats made
+/// of the rows on the device.
 pub trait Complete<T: Real>:
-    EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + Rows<T>
+    EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + AmgBackend<T> + Rows<T>
 {
 }
 impl<T: Real, B> Complete<T> for B where
-    B: EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + Rows<T>
+    B: EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + AmgBackend<T> + Rows<T>
 {
 }
 
-/// Work for whichever backend was opened.
+/// Work for whichever backend is opened.
 ///
 #[cfg_attr(all(feature = "cpu", not(feature = "cuda-core")), doc = "```")]
 #[cfg_attr(feature = "cuda-core", doc = "```no_run")]
@@ -59,24 +64,59 @@ impl<T: Real, B> Complete<T> for B where
 /// # Ok::<(), spandrel::Error>(())
 /// ```
 pub trait Task {
-    /// What comes of it.
+    /// The result.
     type Output;
-    /// Does the work, best in a function of one element type as above: where both bounds are in sight, every call must say which it means.
+    /// Does the work. Call a function of one element type, as above: with both bounds in scope, every call must name
+    /// its type.
     fn run<B: Complete<f64> + Complete<f32> + Narrow>(self, device: &B) -> Self::Output;
 }
 
-/// Which backend [`AnyBackend::open`] is to open.
+/// The backend that [`AnyBackend::open`] opens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// The GPU where this build and the machine have one that can be used, else the CPU.
+    /// The GPU if this build and the machine have a usable one, else the CPU.
     #[default]
     Auto,
     /// The CPU.
     Cpu,
-    /// The first GPU that can be used, or an error.
+    /// The first usable GPU, or an error.
     Cuda,
-    /// The GPU with this number among those that the driver shows, or an error.
+    /// The GPU with this number among those that the driver lists, or an error.
     Gpu(usize),
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Cpu => f.pad("cpu"),
+            Self::Cuda => f.pad("cuda"),
+            Self::Gpu(ordinal) => f.pad(&format!("cuda:{ordinal}")),
+        }
+    }
+}
+
+/// Reads `auto`, `cpu`, `cuda` and `cuda:N`, the GPU with the number N. Case does not matter.
+///
+/// ```
+/// use spandrel::any::Choice;
+///
+/// assert_eq!("cuda:1".parse(), Ok(Choice::Gpu(1)));
+/// assert!("gpu".parse::<Choice>().is_err());
+/// ```
+impl FromStr for Choice {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let name = text.to_ascii_lowercase();
+        let ordinal = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok());
+        match (name.as_str(), ordinal) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda),
+            (_, Some(ordinal)) => Ok(Self::Gpu(ordinal)),
+            _ => Err(NameError::unknown("device", text, ["auto", "cpu", "cuda", "cuda:0"].into_iter())),
+        }
+    }
 }
 
 /// One of the backends that the features have.
@@ -103,10 +143,11 @@ impl fmt::Debug for AnyBackend {
 }
 
 impl AnyBackend {
-    /// Opens what was chosen, with the profile that was measured of it on this machine if there is one ([`crate::calibration`]).
+    /// Opens a backend, with its measured profile on this machine if there is one ([`crate::calibration`]).
     ///
     /// # Errors
-    /// [`Error::Device`]: for [`Choice::Cuda`] and [`Choice::Gpu`] why no GPU, or not this one, can be used; for a backend that the features leave out, which feature brings it.
+    /// [`Error::Device`]. For [`Choice::Cuda`] and [`Choice::Gpu`] it says why no GPU, or not this one, can be used.
+    /// For a backend that the build lacks it names the feature.
     pub fn open(choice: Choice) -> Result<Self> {
         match choice {
             Choice::Auto => Self::auto().map(|(device, _)| device),
@@ -116,10 +157,10 @@ impl AnyBackend {
         }
     }
 
-    /// What [`Choice::Auto`] opens, and why it is not a GPU where it is none.
+    /// Opens what [`Choice::Auto`] means, and says why it is not a GPU if it is none.
     ///
     /// # Errors
-    /// [`Error::Device`], where there is no usable GPU and the features leave the CPU out.
+    /// [`Error::Device`] if there is no usable GPU and the build lacks the CPU backend.
     pub fn auto() -> Result<(Self, Option<Error>)> {
         match Self::cuda().map(Self::calibrated) {
             Ok(device) => Ok((device, None)),
@@ -128,7 +169,7 @@ impl AnyBackend {
         }
     }
 
-    /// The name of what [`Choice::Auto`] opens and its profile, without opening it.
+    /// The name and the profile of what [`Choice::Auto`] would open, without opening it.
     ///
     /// # Errors
     /// As [`AnyBackend::auto`].
@@ -166,7 +207,8 @@ impl AnyBackend {
         }
     }
 
-    /// The same device held to orders of summation that both backends share: see `Cuda::with_reproducible`. The CPU always is.
+    /// The same device, restricted to orders of summation that both backends share: see `Cuda::with_reproducible`. The
+    /// CPU always is.
     #[must_use]
     pub fn with_reproducible(self, reproducible: bool) -> Self {
         match self {
@@ -200,7 +242,7 @@ impl AnyBackend {
         }
     }
 
-    /// What the policies read of the device: see [`Device::profile`].
+    /// The profile of the device: see [`Device::profile`].
     pub fn profile(&self) -> &Profile {
         match self {
             #[cfg(feature = "cpu")]
@@ -256,6 +298,18 @@ mod tests {
         assert_eq!((device.name(), device.run(Name)), ("cpu", "cpu"));
         assert!(device.profile().memory.units > 0);
         assert!(!device.describe().is_empty());
+    }
+
+    #[test]
+    fn choices_are_read_back_as_they_are_written() {
+        for choice in [Choice::Auto, Choice::Cpu, Choice::Cuda, Choice::Gpu(0), Choice::Gpu(12)] {
+            assert_eq!(choice.to_string().to_uppercase().parse(), Ok(choice));
+        }
+        for wrong in ["", "gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:0"] {
+            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+        }
+        let error = "cdua".parse::<Choice>().unwrap_err().to_string();
+        assert!(error.contains("did you mean cuda?"), "{error}");
     }
 
     #[test]

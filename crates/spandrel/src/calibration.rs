@@ -1,11 +1,12 @@
-//! Profiles that were measured on this machine: measuring one, and the file that keeps them.
+//! Measured profiles of this machine, and the file that stores them.
 //!
-//! [`AnyBackend::open`] reads the file and gives a device the numbers that were measured of it; nothing else does. It is a JSON file in the
-//! user's cache folder ([`path`]) and safe to delete. One that is damaged, or of another version, is ignored: [`read`] says why.
-//! The environment variable `SPANDREL_CALIBRATION` names another file; if it is empty, none is read or written.
+//! Only [`AnyBackend::open`] reads the file; it gives a device the numbers that were measured. The file is JSON in the
+//! user's cache folder ([`path`]) and safe to delete. A damaged file, or one of another version, is ignored; [`read`]
+//! says why. The environment variable `SPANDREL_CALIBRATION` names another file; if it is empty, none is read or
+//! written.
 //!
-//! A calibrated CPU chooses formats and plans by its own numbers, so its choices may differ from another machine's. What promises the bits of
-//! every backend goes by [`Profile::reference`], whatever was calibrated.
+//! A calibrated CPU chooses formats and plans by its own numbers, so its choices may differ from those of another
+//! machine. Whatever promises the same bits on every backend uses [`Profile::reference`], calibrated or not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,19 +26,19 @@ mod waits;
 
 pub use measure::calibrate;
 
-/// Of the file. Numbers that are named otherwise or mean something else need another one.
+/// Version of the file. Increase it if a number is renamed or changes its meaning.
 const VERSION: u32 = 1;
-/// Names another file, or none.
+/// The variable that names another file, or none.
 const VARIABLE: &str = "SPANDREL_CALIBRATION";
 
-/// Why the file of calibrations is not read or written.
+/// Why the file of calibrations cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no place for it.
+    /// There is no folder for it.
     #[error("no folder for calibrations: {0}")]
     NoFolder(String),
-    /// The system refuses the file.
+    /// The system refuses to read or write the file.
     #[error("{}: {why}", .path.display())]
     Io {
         /// The file.
@@ -45,7 +46,7 @@ pub enum Error {
         /// The system's reason.
         why: std::io::Error,
     },
-    /// It is no file of calibrations, or one of another version.
+    /// It is not a file of calibrations, or one of another version.
     #[error("{}: {why}; the file is ignored: delete it, or run `spandrel devices --calibrate`", .path.display())]
     Damaged {
         /// The file.
@@ -58,23 +59,24 @@ pub enum Error {
 /// The calibrations of this machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibrations {
-    /// By device, as `key` spells it, the numbers of its profile.
+    /// The numbers of each profile, by device (as `key` spells it).
     devices: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// The file.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     version: u32,
     devices: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// What a device is kept under: its backend and its name.
+/// The key of a device: its backend and its name.
 fn key(backend: &str, profile: &Profile) -> String {
     format!("{backend}: {}", profile.device)
 }
 
-/// Where the calibrations are kept: `spandrel/calibration.json` in the user's cache folder, or what `SPANDREL_CALIBRATION` says.
+/// The path of the file: `spandrel/calibration.json` in the user's cache folder, or the value of
+/// `SPANDREL_CALIBRATION`.
 ///
 /// # Errors
 /// [`Error::NoFolder`].
@@ -89,7 +91,7 @@ pub fn path() -> Result<PathBuf, Error> {
     }
 }
 
-/// Reads the calibrations of this machine; none without a file.
+/// Reads the calibrations of this machine; empty without a file.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Damaged`].
@@ -100,13 +102,14 @@ pub fn read() -> Result<Calibrations, Error> {
     }
 }
 
-/// Keeps the profile of a device of that backend ([`crate::Device::NAME`]) for those that are opened from now on; gives the file.
+/// Stores the profile of a device of that backend ([`crate::Device::NAME`]) for later programs; returns the path of the
+/// file.
 ///
 /// # Errors
 /// [`Error::NoFolder`], [`Error::Io`].
 pub fn store(backend: &str, profile: &Profile) -> Result<PathBuf, Error> {
     let path = path()?;
-    // What cannot be read is not kept.
+    // Replace a file that cannot be read.
     let mut kept = Calibrations::read(&path).unwrap_or_default();
     kept.devices.insert(key(backend, profile), profile.numbers());
     kept.write(&path)?;
@@ -124,7 +127,7 @@ impl Calibrations {
             Err(why) => return Err(Error::Io { path: path.into(), why }),
         };
         let damaged = |why: String| Error::Damaged { path: path.into(), why };
-        // The version first: another one may hold anything else.
+        // Check the version first: another version may contain anything.
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -144,7 +147,7 @@ impl Calibrations {
         let mut text = serde_json::to_string_pretty(&Stored { version: VERSION, devices: self.devices })
             .map_err(|why| failed(why.into()))?;
         text.push('\n');
-        // Beside its place and moved there, so that a reader sees all of it or none.
+        // Write beside the file and move, so that a reader sees all of it or nothing.
         let part = folder.join(format!(".spandrel-{}.part", std::process::id()));
         let written = fs::File::create(&part)
             .and_then(|mut file| file.write_all(text.as_bytes()))
@@ -155,10 +158,10 @@ impl Calibrations {
         })
     }
 
-    /// The profile of a device of that backend by what was measured of it; `None` if nothing was.
+    /// The measured profile of a device of that backend; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the numbers are not those of such a device.
+    /// [`Error::Damaged`] if the numbers do not fit such a device.
     pub fn of(&self, backend: &str, profile: &Profile) -> Result<Option<Profile>, Error> {
         let Some(numbers) = self.devices.get(&key(backend, profile)) else { return Ok(None) };
         let mut calibrated = profile.clone();
@@ -172,7 +175,7 @@ impl Calibrations {
 }
 
 impl AnyBackend {
-    /// The same device with what was measured of it on this machine, if anything was and can be read.
+    /// The same device with its measured profile, if there is one and it can be read.
     pub(crate) fn calibrated(self) -> Self {
         match profile_of(self.name(), self.profile()) {
             Some(profile) => self.with_profile(profile),
@@ -181,7 +184,7 @@ impl AnyBackend {
     }
 }
 
-/// What was measured of a device, if anything was and can be read.
+/// The measured profile of a device, if there is one and it can be read.
 pub(crate) fn profile_of(backend: &str, profile: &Profile) -> Option<Profile> {
     read().and_then(|kept| kept.of(backend, profile)).ok().flatten()
 }
@@ -213,7 +216,7 @@ mod tests {
         assert_eq!(read.of("cuda", &Profile::reference()).unwrap(), None);
         let other = Profile { device: "another".into(), ..Profile::reference() };
         assert_eq!(read.of("cpu", &other).unwrap(), None);
-        // Nothing but the file is left there.
+        // Only the file is left there.
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         fs::remove_dir_all(folder).unwrap();
     }

@@ -1,8 +1,12 @@
-//! Preconditioners by triangular solves with the plan that suits the factors: the sweep where they are stencils on a grid (of one unknown
-//! a point or of several) that pays ([`Sweep::pays`]) and that the device has a schedule for, else level sets; on a GPU one thread per row where
-//! that is expected to be faster ([`spandrel_sptrsv::choose::by_levels`], as for [`spandrel_sptrsv::AnyPlan`]). On a GPU
-//! the factors are computed there, with the bits of the host's, unless the host is expected to be there first ([`Numeric`]): the host looks at patterns
-//! alone, and not at these where the matrix lies there and is a whole stencil on a grid ([`Assemble`]).
+//! Preconditioners by triangular solves, with the plan that suits the factors.
+//!
+//! The sweep, if the factors are stencils on a grid that pay ([`Sweep::pays`]) and that the device has a schedule for;
+//! else level sets. On a GPU, one thread per row if that should be faster ([`spandrel_sptrsv::choose::by_levels`], as
+//! for [`spandrel_sptrsv::AnyPlan`]).
+//!
+//! On a GPU the factors are computed there, with the bits of the host's, unless the host should finish first
+//! ([`Numeric`]). The host then only looks at patterns. If the matrix is in device memory and is a whole stencil on a
+//! grid, it does not even do that ([`Assemble`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,15 +23,16 @@ use crate::Cpu;
 #[cfg(feature = "cuda-core")]
 use crate::Cuda;
 
-/// A preconditioner that takes new values of the matrix that it was made of.
+/// A preconditioner that takes new values of its matrix.
 pub trait Renew<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send + Sync {
-    /// Factors new values on the pattern of the old, in stored order; alpha of the shift, as [`Chosen::shift`]. No symbolic phase, no
-    /// analysis, no new addresses, so recorded steps see the new factors. On a GPU the values go through the host where it factors them
-    /// ([`Numeric`]). Blocks; may not be recorded.
+    /// Factors new values on the same pattern, in stored order. Returns the shift alpha, as [`Chosen::shift`].
+    ///
+    /// There is no symbolic phase, no analysis and no new address, so recorded steps see the new factors. On a GPU the
+    /// values go through the host if the host factors them ([`Numeric`]). Blocks. Must not be recorded.
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] for what the factorisation breaks down at, and for another number of values; a backend that fails. After an
-    /// error of the factorisation the preconditioner is as before.
+    /// [`crate::Error::Triangle`] if the factorisation breaks down, and for another number of values; a backend that
+    /// fails. After an error of the factorisation the preconditioner is as before.
     fn renew(&mut self, be: &B, values: &B::Vector) -> Result<f64>;
 }
 
@@ -63,30 +68,30 @@ impl<T: Real, B: Backend<T>> Renew<T, B> for Box<dyn Renew<T, B>> {
     }
 }
 
-/// New values in f64 for factors in f32: they are narrowed on the device.
+/// New values in f64 for factors in f32 are narrowed on the device.
 impl<B: MixedPrecision, M: Renew<f32, B>> Renew<f64, B> for Mixed<B, M> {
     fn renew(&mut self, be: &B, values: &<B as Backend<f64>>::Vector) -> Result<f64> {
         self.update_from(be, values, |m, be, narrow| m.renew(be, narrow))
     }
 }
 
-/// A preconditioner with what was chosen for it. It is a preconditioner itself.
+/// A preconditioner, with the choices that were made for it.
 #[non_exhaustive]
 pub struct Chosen<T: Real, B: Backend<T>> {
     /// The preconditioner.
     pub precond: Box<dyn Renew<T, B>>,
     /// The plan that solves with its triangles, [`Plan::NAME`].
     pub plan: &'static str,
-    /// Entries of the factors.
+    /// The number of entries of the factors.
     pub nnz: usize,
-    /// alpha, where A + alpha diag(A) was factored instead of A; else 0.
+    /// The shift alpha, if A + alpha diag(A) was factored instead of A; else 0.
     pub shift: f64,
     /// Whether it has the same bits on every backend: see [`Factored::is_stored_order`].
     pub stored_order: bool,
 }
 
 impl<T: Real, B: Backend<T>> Chosen<T, B> {
-    /// New values on the pattern of the old, as the steps of a time or Newton iteration bring them. See [`Renew::renew`].
+    /// Takes new values on the same pattern, as in a time step or a Newton iteration. See [`Renew::renew`].
     ///
     #[cfg_attr(feature = "cpu", doc = "```")]
     #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
@@ -108,7 +113,7 @@ impl<T: Real, B: Backend<T>> Chosen<T, B> {
     }
 }
 
-// SAFETY: every operation is that of `precond`, which nothing replaces while it is borrowed.
+// SAFETY: every operation is that of `precond`, which is not replaced while it is borrowed.
 unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Chosen<T, B> {
     fn len(&self) -> Option<usize> {
         self.precond.len()
@@ -152,7 +157,8 @@ impl<T: Real, B: Backend<T>> std::fmt::Debug for Chosen<T, B> {
 pub trait Incomplete<T: Real>:
     Backend<T> + Assemble<Ilu0<T>> + Assemble<Iluk<T>> + Assemble<Ilut<T>> + Assemble<Ic0<T>> + Assemble<Ssor<T>> + 'static
 {
-    /// Factors `values` on the pattern of `factor` (the symbolic phase's result), plans the two solves and brings them onto the device.
+    /// Factors `values` on the pattern of `factor` (the result of the symbolic phase), plans the two solves and loads
+    /// them.
     ///
     #[cfg_attr(feature = "cpu", doc = "```")]
     #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
@@ -174,7 +180,8 @@ pub trait Incomplete<T: Real>:
         self.incomplete_watched(factor, values, &mut unobserved)
     }
 
-    /// As [`Incomplete::incomplete`], telling `watcher` of each phase before it begins. A phase itself cannot be interrupted.
+    /// As [`Incomplete::incomplete`], and tells `watcher` of each phase before it begins. A phase itself cannot be
+    /// interrupted.
     ///
     /// # Errors
     /// As [`Incomplete::incomplete`], and [`crate::Error::Interrupted`].
@@ -187,8 +194,10 @@ pub trait Incomplete<T: Real>:
     where
         Self: Factorize<F>;
 
-    /// Factors a matrix that is on the device as well, with the factorisation's default parameters: there and without a look at the host's copy
-    /// where the backend has a way ([`Assemble::assemble`]), else as [`Incomplete::incomplete`] does from that copy.
+    /// Factors a matrix that is on the device as well, with the factorisation's default parameters.
+    ///
+    /// This happens on the device, without the host's copy, if the backend has a way ([`Assemble::assemble`]); else
+    /// from that copy, as in [`Incomplete::incomplete`].
     ///
     #[cfg_attr(feature = "cpu", doc = "```")]
     #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
@@ -203,7 +212,8 @@ pub trait Incomplete<T: Real>:
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] for what the symbolic phase or the factorisation breaks down at; a backend that fails.
+    /// [`crate::Error::Triangle`] for what the symbolic phase or the factorisation breaks down at; a backend that
+    /// fails.
     fn incomplete_of<F: Factor<Value = T>>(&self, csr: &Csr<T>, a: &Mat<Self, Csr<T>>) -> Result<Chosen<T, Self>>
     where
         Self: Assemble<F>,
@@ -211,8 +221,8 @@ pub trait Incomplete<T: Real>:
         self.incomplete_or::<F>(a, || Cow::Borrowed(csr))
     }
 
-    /// As [`Incomplete::incomplete_of`] for a matrix of which the host has no copy, or not in this element type, until `host` makes it: it is asked
-    /// only where the device has no way. With [`Mat::narrow`] that is a preconditioner in f32 of a matrix in f64
+    /// As [`Incomplete::incomplete_of`], for a matrix of which the host has no copy in this element type yet. `host`
+    /// makes one if the device has no way. With [`Mat::narrow`] this gives an f32 preconditioner of an f64 matrix
     /// ([`spandrel_solvers::Mixed`]).
     ///
     /// # Errors
@@ -228,8 +238,8 @@ pub trait Incomplete<T: Real>:
         self.incomplete_or_watched::<F>(a, host, &mut unobserved)
     }
 
-    /// As [`Incomplete::incomplete_or`], telling `watcher` of each phase before it begins: a device that has a way does all in one,
-    /// [`Phase::Numeric`].
+    /// As [`Incomplete::incomplete_or`], and tells `watcher` of each phase before it begins. A device that has a way
+    /// does everything in one phase, [`Phase::Numeric`].
     ///
     /// # Errors
     /// As [`Incomplete::incomplete_or`], and [`crate::Error::Interrupted`].
@@ -253,8 +263,8 @@ pub trait Incomplete<T: Real>:
     }
 }
 
-/// The sweep where the triangles are stencils, it pays and the device takes their grid, else level sets. The factors are computed once more where
-/// it does not, so that they need not be kept for that while the sweep's form is made.
+/// The sweep, if the triangles are stencils, it pays and the device takes their grid; else level sets. Level sets
+/// recompute the factors, so that the sweep's set-up need not keep them.
 #[allow(dead_code)] // without a backend
 fn choose<T, B, F>(be: &B, factor: F, values: &[T], watcher: SetupWatcher<'_>) -> Result<Chosen<T, B>>
 where
@@ -263,7 +273,7 @@ where
     F: Factor<Value = T>,
 {
     Phase::Numeric.begin(watcher)?;
-    let mut triangles: SharedTriangles<T> = factor.triangles(factor.numeric(values)?)?.into();
+    let mut triangles: SharedTriangles<T> = factor.triangles(factor.usable(values)?)?.into();
     Phase::Planning.begin(watcher)?;
     if let Some(plans) = sweeps(&triangles, be.profile()) {
         drop(triangles);
@@ -273,7 +283,7 @@ where
             made => return made,
         }
         Phase::Numeric.begin(watcher)?;
-        triangles = factor.triangles(factor.numeric(values)?)?.into();
+        triangles = factor.triangles(factor.usable(values)?)?.into();
         Phase::Planning.begin(watcher)?;
     }
     let plans = Plans::<Levelset<T>>::analyze_for(&triangles, be.profile())?;
@@ -282,7 +292,7 @@ where
     load(be, factor, plans)
 }
 
-/// The sweeps of the triangles, where they pay.
+/// The sweeps of the triangles, if they pay.
 #[allow(dead_code)] // without a backend
 fn sweeps<T: Real>(triangles: &SharedTriangles<T>, profile: &Profile) -> Option<Plans<Sweep<T>>> {
     Plans::planned(triangles, |triangle, systems| Sweep::paying(triangle, systems, profile).ok_or(())).ok()
@@ -298,13 +308,13 @@ fn load<P: Plan, B: Sptrsv<P> + 'static, F: Factor<Value = P::Value>>(
     Ok(Chosen { precond: Box::new(made), plan: P::NAME, nnz, shift, stored_order })
 }
 
-/// What solves on a device whose rows wait for each other.
+/// A plan on a device on which rows wait for each other.
 enum Planned<T: Real> {
     Sweep(Plans<Sweep<T>>),
     General(General<T>),
 }
 
-/// That without a grid, or on one that the device has no schedule for.
+/// The plan without a grid, or on a grid that the device has no schedule for.
 enum General<T: Real> {
     Levelset(Plans<Levelset<T>>),
     Capellini(Plans<Capellini<T>>),
@@ -329,7 +339,7 @@ impl<T: Real> General<T> {
     }
 }
 
-/// As [`choose`] with the numeric phase meanwhile, on the device unless the host is sooner there.
+/// As [`choose`], with the numeric phase in parallel, on the device unless the host is faster.
 #[allow(dead_code)] // without a backend
 fn choose_there<T, B, F>(be: &B, factor: F, values: &[T], watcher: SetupWatcher<'_>) -> Result<Chosen<T, B>>
 where
@@ -342,9 +352,9 @@ where
         true => DeviceFactors::by_host(be, Arc::clone(&factor), values),
         false => DeviceFactors::new(be, Arc::clone(&factor), &Backend::<T>::upload(be, values)?),
     };
-    // The plans are made meanwhile.
+    // The plans are made in parallel.
     Phase::Numeric.begin(watcher)?;
-    // The device stays on this thread, its profile does not.
+    // The device stays on this thread; its profile may move.
     let profile = be.profile().clone();
     let (factors, planned) = DeviceFactors::beside(factors, || Planned::of(&*factor, &profile));
     let (planned, factors) = (planned?, factors?);
@@ -410,7 +420,7 @@ mod tests {
     use super::*;
     use crate::refusing::Refusing;
 
-    /// A CPU that is planned for as a GPU is.
+    /// A CPU with the plans of a GPU.
     fn gpu() -> Cpu {
         Cpu::new().with_profile(Profile::invented(&STENCILS))
     }
@@ -482,7 +492,7 @@ mod tests {
         );
         let ic0 = || Ic0::symbolic(&a).unwrap();
         check(cpu.incomplete(ic0(), a.values()).unwrap(), cpu.incomplete(ic0(), &scaled).unwrap());
-        // Without a schedule: level sets.
+        // Without a schedule there are level sets.
         let mut there = choose_there(&refusing, ilu0(), a.values(), &mut unobserved).unwrap();
         there.update(&refusing, &refusing.upload(&scaled).unwrap()).unwrap();
         let wanted = applied(&cpu, &cpu.incomplete(ilu0(), &scaled).unwrap(), 729);
@@ -554,7 +564,7 @@ mod tests {
 
     #[test]
     fn a_sweep_that_moves_more_than_level_sets_is_not_taken() {
-        // Blocks of five that hold one column of each neighbour: rows of four unknowns are zeros for the most part.
+        // Blocks of five with one column per neighbour: rows of four unknowns are mostly zeros.
         let full = generate::csr::<f64>("system2d:40x30,b=5,coupling=full").unwrap();
         let mut triplets = crate::Triplets::new(6000, 6000).unwrap();
         for i in 0..6000usize {

@@ -1,71 +1,85 @@
-//! Sparse linear algebra: storage formats, sparse matrix-vector products and Krylov solvers, each written once against a
-//! backend contract.
+//! Sparse linear systems on CPUs and NVIDIA GPUs.
 //!
-#![cfg_attr(all(feature = "cpu", not(feature = "cuda-core")), doc = "```")]
-#![cfg_attr(feature = "cuda-core", doc = "```no_run")]
+//! [`Solver`] takes a matrix and solves for any right-hand side. It chooses the device, the method, the preconditioner
+//! and the storage format, and says why:
+//!
+#![cfg_attr(feature = "cpu", doc = "```")]
+#![cfg_attr(all(not(feature = "cpu"), feature = "cuda-core"), doc = "```no_run")]
 #![cfg_attr(not(any(feature = "cpu", feature = "cuda-core")), doc = "```ignore")]
-//! use spandrel::solvers::{Jacobi, Options, cg};
-//! use spandrel::{Backend, Mat, default_backend, formats};
+//! use spandrel::{Csr, Solver, formats};
 //!
-//! let csr = formats::generate::csr::<f64>("poisson3d:20")?; // 8000 x 8000, or formats::matrix_market to read a file
-//! let b = vec![1.0; 8000];
-//!
-//! let device = default_backend()?; // the GPU with the feature `cuda`, else the CPU
-//! let jacobi = Jacobi::new(&device, &csr)?;
-//! let a = Mat::load(&device, csr)?;
-//! let b = device.upload(&b)?;
-//! let mut x = device.zeros(8000)?;
-//!
-//! let outcome = cg(&device, &a, &jacobi, &b, &mut x, &Options::default())?;
-//! assert!(outcome.status.is_converged(), "{outcome:?}");
-//! assert!(outcome.true_residual <= 1e-8); // ||b - A x|| / ||b||, recomputed from x
-//!
-//! let x = device.download(&x)?;
-//! assert!(x.iter().all(|&x| x > 0.0));
+//! let a: Csr<f64> = formats::generate::csr("poisson3d:20")?; // 8000 x 8000; or formats::matrix_market to read a file
+//! let mut solver = Solver::new(a)?;
+//! let solution = solver.solve(&vec![1.0; 8000])?;
+//! println!("{}", solver.plan());
+//! assert!(solution.outcome.status.is_converged());
+//! assert!(solution.outcome.true_residual <= 1e-8); // ||b - A x|| / ||b||, recomputed from x
 //! # Ok::<(), spandrel::Error>(())
 //! ```
 //!
-//! This crate re-exports, and chooses: a backend (`default_backend`, `any`), plans for the triangles of a factorisation (`incomplete`)
-//! and of a multigrid hierarchy (`multigrid`); `preconditioners` has one line for each. Each of these modules is a crate of its own and can be depended on alone:
+//! Or name the choices ([`solver::Builder`] has all of them):
 //!
-//! | module | crate | holds |
-//! |---|---|---|
-//! | [`formats`] | `spandrel-formats` | storage formats, conversions, Matrix Market, generators |
-//! | [`sptrsv`] | `spandrel-sptrsv` | triangles of a matrix, plans of their solves, incomplete factorisations |
-//! | [`backend`] | `spandrel-backend` | the contract between solvers and devices |
-//! | [`solvers`] | `spandrel-solvers` | Krylov solvers, preconditioners, multigrid, outcomes |
-//! | `backend_cpu` | `spandrel-backend-cpu` | the CPU backend, feature `cpu` (default) |
-//! | `backend_cuda` | `spandrel-backend-cuda` | the CUDA backend, feature `cuda` |
+#![cfg_attr(feature = "cpu", doc = "```")]
+#![cfg_attr(all(not(feature = "cpu"), feature = "cuda-core"), doc = "```no_run")]
+#![cfg_attr(not(any(feature = "cpu", feature = "cuda-core")), doc = "```ignore")]
+//! use spandrel::{Method, Precond, Solver, formats};
 //!
-//! The features `sprs`, `faer` and `nalgebra` switch on the conversions of [`formats`] from and to those crates.
+//! let a = formats::generate::csr::<f64>("convdiff2d:40,peclet=2")?; // not symmetric
+//! let mut solver = Solver::builder().method(Method::BiCgStab).preconditioner(Precond::Ilu0).rtol(1e-10).build(a)?;
+//! assert!(solver.solve(&vec![1.0; 1600])?.outcome.status.is_converged());
+//! # Ok::<(), spandrel::Error>(())
+//! ```
 //!
-//! # Backends
+//! # On a GPU
 //!
-//! A program written against `DefaultBackend`, made by `default_backend()`, changes its backend by the feature flag alone: `cuda` makes it
-//! `Cuda` instead of `Cpu`. It builds without a CUDA toolkit; where a run finds no usable GPU, `default_backend()` is a typed error
-//! that says why, never a run on the CPU. `Cpu` and `Cuda` can be named side by side, and `AnyBackend` is one of them chosen while the
-//! program runs: see the module `any`.
-//!
-//! The feature `cuda` takes the driver interface of CUDA 12.4, which newer drivers have too. For another, leave it out and take
-//! `cuda-core` together with one of `cuda-12040`, `cuda-12080` and `cuda-13000`.
-//!
-//! What lies on the GPU already is used in place: `Cuda::wrap` takes over a slice of cudarc's (which `backend_cuda` re-exports), the unsafe
-//! `Cuda::wrap_raw` borrows from a device pointer, and `Vector::device_pointer` leads out again; `Cuda::wrap_csr` and `Cuda::wrap_raw_csr` are
-//! the same for a matrix.
+//! With the feature `cuda`, [`Solver`] takes the first GPU that it finds. The build needs no CUDA toolkit. A program
+//! that is put together from parts opens a GPU by `Cuda::new()`, which returns an error that says why if there is none;
+//! nothing runs silently on the CPU:
 //!
 #![cfg_attr(feature = "cuda-core", doc = "```no_run")]
 #![cfg_attr(not(feature = "cuda-core"), doc = "```ignore")]
-//! use spandrel::{Backend, Cuda};
+//! use spandrel::solvers::{Jacobi, cg};
+//! use spandrel::{Backend, Cuda, Mat, Options, formats};
 //!
-//! let device = Cuda::new()?; // before any other call of cudarc's, which panics where there is no driver
-//! let stream = device.stream().context().new_stream()?;
-//! let slice = stream.clone_htod(&[1.0f64, 2.0, 3.0])?;
-//! let x = device.wrap(slice)?; // no copy
-//! assert_eq!(device.download(&x)?, [1.0, 2.0, 3.0]);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! let csr = formats::generate::csr::<f64>("poisson3d:200")?;
+//! let device = Cuda::new()?;
+//! let jacobi = Jacobi::new(&device, &csr)?;
+//! let a = Mat::load(&device, csr)?;
+//! let b = device.upload(&vec![1.0; 8_000_000])?;
+//! let mut x = device.zeros(8_000_000)?;
+//! let outcome = cg(&device, &a, &jacobi, &b, &mut x, &Options::default())?;
+//! println!("{outcome}");
+//! # Ok::<(), spandrel::Error>(())
 //! ```
 //!
-//! [`Error`] is the error of every fallible call from a matrix to a solution; `?` turns those of formats and backends into it.
+//! [`default_backend`] is `Cuda::new()` with the feature and `Cpu::new()` without it, and [`AnyBackend`] chooses at run
+//! time. The feature `cuda` takes the driver interface of CUDA 12.4, which newer drivers have too. For another one,
+//! leave it out and take `cuda-core` with one of `cuda-12040`, `cuda-12080` and `cuda-13000`.
+//!
+//! Data in device memory is used in place: `Cuda::wrap` takes over a slice of cudarc (which `backend_cuda` re-exports),
+//! the unsafe `Cuda::wrap_raw` borrows from a device pointer, and `Cuda::wrap_csr` and `Cuda::wrap_raw_csr` do the same
+//! with a matrix.
+//!
+//! # Parts
+//!
+//! | module | crate | holds |
+//! |---|---|---|
+//! | [`solver`] | this one | [`Solver`], its settings, its plan and its solutions |
+//! | [`any`], [`calibration`] | this one | a backend chosen at run time; the measured profile of a machine |
+//! | [`incomplete`], [`multigrid`], [`preconditioners`] | this one | preconditioners whose triangular solves are planned for a device |
+//! | [`formats`] | `spandrel-formats` | storage formats, conversions, Matrix Market, generators |
+//! | [`solvers`] | `spandrel-solvers` | methods, preconditioners, options, outcomes |
+//! | [`sptrsv`] | `spandrel-sptrsv` | triangles, plans of their solves, incomplete factorisations |
+//! | [`backend`] | `spandrel-backend` | the contract between solvers and devices |
+//! | `backend_cpu` | `spandrel-backend-cpu` | the CPU backend, feature `cpu` (default) |
+//! | `distributed`, `ranks` | `spandrel-distributed`, this one | solves on several ranks, feature `ranks` |
+//! | `backend_cuda` | `spandrel-backend-cuda` | the CUDA backend, feature `cuda` |
+//!
+//! The features `sprs`, `faer` and `nalgebra` add conversions from and to those crates. [`Error`] is the error of every
+//! fallible call from a matrix to a solution; `?` turns those of formats and backends into it.
+//!
+//! The book of the repository (`docs/`) has a guide with one page per task, measurements, and the design. `cargo xtask
+//! book` builds it.
 
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod any;
@@ -77,6 +91,8 @@ pub mod incomplete;
 pub mod multigrid;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod preconditioners;
+#[cfg(feature = "ranks")]
+pub mod ranks;
 #[cfg(all(test, feature = "cpu"))]
 mod refusing;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
@@ -84,31 +100,51 @@ pub mod rows;
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub mod solver;
 
+#[doc(inline)]
 pub use spandrel_backend as backend;
+#[doc(inline)]
 pub use spandrel_formats as formats;
+#[doc(inline)]
 pub use spandrel_solvers as solvers;
+#[doc(inline)]
 pub use spandrel_sptrsv as sptrsv;
 
 #[cfg(feature = "cpu")]
+#[doc(inline)]
 pub use spandrel_backend_cpu as backend_cpu;
 #[cfg(feature = "cuda-core")]
+#[doc(inline)]
 pub use spandrel_backend_cuda as backend_cuda;
+#[cfg(feature = "ranks")]
+#[doc(inline)]
+pub use spandrel_distributed as distributed;
 
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
+#[doc(inline)]
 pub use any::AnyBackend;
-pub use backend::{Backend, Coeff, Device, Factorize, Gate, Load, Mat, Operator, Preconditioner, Spmv, UpdateValues};
+#[doc(inline)]
+pub use backend::{
+    Backend, Coeff, Device, Download, Factorize, Gate, Load, Mat, Operator, Preconditioner, Spgemm, Spmv, Transpose,
+    UpdateValues,
+};
 #[cfg(feature = "cpu")]
+#[doc(inline)]
 pub use backend_cpu::Cpu;
 #[cfg(feature = "cuda-core")]
+#[doc(inline)]
 pub use backend_cuda::Cuda;
+#[doc(inline)]
 pub use formats::{Csr, Format, Profile, Real, SparseVec, Traffic, Triplets};
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
+#[doc(inline)]
 pub use solver::{DeviceSolver, Solution, Solver};
+#[doc(inline)]
 pub use solvers::{Error, Method, Options, Outcome, Precond, Result, Status};
 
-/// What most programs use, in one line: `use spandrel::prelude::*;`.
+/// The names that most programs use: `use spandrel::prelude::*;`.
 ///
-/// It holds the solver with its choices, matrices and their entries, and the traits whose methods are called on devices and vectors.
+/// These are the solver with its choices, matrices and their entries, and the traits whose methods devices and vectors
+/// have.
 pub mod prelude {
     #[cfg(any(feature = "cpu", feature = "cuda-core"))]
     pub use crate::any::AnyBackend;
@@ -129,7 +165,8 @@ pub type DefaultBackend = Cpu;
 /// A device of the [`DefaultBackend`]: the first GPU that the driver shows, or the CPU with all its threads.
 ///
 /// # Errors
-/// With the feature `cuda`, where no GPU can be used: [`backend::Error::Device`] with the reason and what to do. The CPU never fails.
+/// With the feature `cuda` and no usable GPU: [`backend::Error::Device`] with the reason and what to do. The CPU never
+/// fails.
 #[cfg(any(feature = "cpu", feature = "cuda-core"))]
 pub fn default_backend() -> Result<DefaultBackend> {
     #[cfg(feature = "cuda-core")]
@@ -138,7 +175,7 @@ pub fn default_backend() -> Result<DefaultBackend> {
     return Ok(Cpu::new());
 }
 
-// Its examples run, and a GPU may be missing.
+// With `cuda` its examples would need a GPU.
 #[cfg(all(doctest, feature = "cpu", not(feature = "cuda-core")))]
 #[doc = include_str!("../README.md")]
 struct Readme;

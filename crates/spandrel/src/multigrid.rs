@@ -1,5 +1,5 @@
-//! Multigrid with the plan that suits each grid's triangles, as for [`crate::incomplete`]: the sweep where they are stencils that the
-//! device has a schedule for, else level sets.
+//! Multigrid with the plan that suits each grid's triangles, as in [`crate::incomplete`]: the sweep if the device has a
+//! schedule for their stencil, else level sets.
 
 use spandrel_backend::{Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real};
@@ -15,7 +15,7 @@ use crate::Cuda;
 
 /// A backend that chooses plans for the grids of a multigrid cycle.
 pub trait Geometric<T: Real>: Spmv<Csr<T>> + 'static {
-    /// Brings a hierarchy onto the device. See [`Multigrid`].
+    /// Loads a hierarchy. See [`Multigrid`].
     ///
     #[cfg_attr(feature = "cpu", doc = "```")]
     #[cfg_attr(not(feature = "cpu"), doc = "```ignore")]
@@ -35,19 +35,20 @@ pub trait Geometric<T: Real>: Spmv<Csr<T>> + 'static {
     /// ```
     ///
     /// # Errors
-    /// [`crate::Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite; a backend that fails.
+    /// [`crate::Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite; a backend that
+    /// fails.
     fn multigrid(&self, hierarchy: &Hierarchy<'_, T>) -> Result<Multigrid<T, Self>> {
         self.multigrid_watched(hierarchy, &mut unobserved)
     }
 
-    /// As [`Geometric::multigrid`], telling `watcher` of each grid before it is set up.
+    /// As [`Geometric::multigrid`], and tells `watcher` of each grid before it is set up.
     ///
     /// # Errors
     /// As [`Geometric::multigrid`], and [`crate::Error::Interrupted`].
     fn multigrid_watched(&self, hierarchy: &Hierarchy<'_, T>, watcher: SetupWatcher<'_>) -> Result<Multigrid<T, Self>>;
 }
 
-/// The sweep, or level sets where it does not fit.
+/// The sweep, or level sets if it does not fit.
 #[allow(dead_code)] // without a backend
 fn choose<T, B>(be: &B, halves: &Halves<T>) -> Result<Box<dyn Smoother<T, B>>>
 where

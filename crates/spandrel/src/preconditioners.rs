@@ -1,6 +1,6 @@
-//! Preconditioners in one line each, made of a matrix for a device: `Ilu0::new(&device, &a)`.
+//! Preconditioners in one line each: `Ilu0::new(&device, &a)`.
 //!
-//! | type | M | for |
+//! | type | M | take it for |
 //! |---|---|---|
 //! | [`Ilu0`] | L U on the pattern of A | any square matrix whose diagonal has no zero |
 //! | [`Iluk`] | L U with a level of fill | where [`Ilu0`] takes too many iterations |
@@ -8,11 +8,12 @@
 //! | [`Ic0`] | L L^T on the pattern of A | symmetric positive definite matrices |
 //! | [`Ssor`] | symmetric successive over-relaxation | as [`Ilu0`], without a factorisation |
 //! | [`Mg`] | one V-cycle of geometric multigrid | stencils on a grid |
+//! | [`Amg`] | one V-cycle of algebraic multigrid | large symmetric positive definite matrices without a grid |
 //! | [`Jacobi`], [`BlockJacobi`] | the diagonal, or blocks on it | any, cheap to make |
 //!
-//! The plan of the triangular solves is chosen for the matrix and the device, as in [`crate::incomplete`]. These types hold a factorisation
-//! on a device; types of the same names in [`crate::sptrsv`] are the symbolic phase on the host, which takes all parameters:
-//! [`Incomplete::incomplete`] makes a preconditioner of one.
+//! The plan of the triangular solves is chosen for the matrix and the device, as in [`crate::incomplete`]. These types
+//! hold a factorisation on a device. The types of the same names in [`crate::sptrsv`] are the symbolic phase on the
+//! host, which takes all parameters; [`Incomplete::incomplete`] makes a preconditioner from one.
 
 use std::fmt;
 use std::ops::Deref;
@@ -20,7 +21,7 @@ use std::ops::Deref;
 use spandrel_backend::{Backend, Gate, Load, Preconditioner, Spmv, UpdateValues};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::phase::unobserved;
-pub use spandrel_solvers::{BlockJacobi, Identity, Jacobi};
+pub use spandrel_solvers::{Amg, AmgOptions, BlockJacobi, Identity, Jacobi};
 use spandrel_solvers::{Hierarchy, Multigrid, Phase, Result, SetupWatcher};
 use spandrel_sptrsv::Factor;
 
@@ -33,10 +34,10 @@ macro_rules! factored {
         pub struct $Name<T: Real, B: Backend<T>>(Chosen<T, B>);
 
         impl<T: Real, B: Incomplete<T>> $Name<T, B> {
-            /// Factors a matrix with default parameters, plans the solves and brings both onto the device. Blocks.
+            /// Factors a matrix with default parameters, plans the solves and loads both. Blocks.
             ///
             /// # Errors
-            /// [`crate::Error::Triangle`] for what the factorisation breaks down at, with the row; a backend that fails.
+            /// [`crate::Error::Triangle`] with the row at which the factorisation breaks down; a backend that fails.
             pub fn new(device: &B, a: &Csr<T>) -> Result<Self> {
                 Self::new_watched(device, a, &mut unobserved)
             }
@@ -53,7 +54,7 @@ macro_rules! factored {
         }
 
         impl<T: Real, B: Backend<T>> $Name<T, B> {
-            /// New values of the matrix, in stored order, from the device. See [`Chosen::update`].
+            /// Takes new values of the matrix, in stored order, from the device. See [`Chosen::update`].
             ///
             /// # Errors
             /// As there.
@@ -61,7 +62,7 @@ macro_rules! factored {
                 self.0.update(device, values)
             }
 
-            /// What it consists of.
+            /// Returns the parts.
             pub fn into_chosen(self) -> Chosen<T, B> {
                 self.0
             }
@@ -86,7 +87,7 @@ macro_rules! factored {
             }
         }
 
-        // SAFETY: every operation is that of what it holds, which is not replaced.
+        // SAFETY: every operation is that of the inner preconditioner, which is not replaced.
         unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for $Name<T, B> {
             fn len(&self) -> Option<usize> {
                 self.0.len()
@@ -133,18 +134,20 @@ factored! {
 }
 
 factored! {
-    /// Incomplete LU with the entries that are large: M = L U. [`Ilut::new`] takes the default [`crate::sptrsv::IlutOptions`]. New values keep the pattern
-    /// that the first ones chose.
+    /// Incomplete LU with the large entries: M = L U. [`Ilut::new`] takes the default [`crate::sptrsv::IlutOptions`].
+    /// New values keep the pattern that the first values chose.
     Ilut
 }
 
 factored! {
-    /// Incomplete Cholesky without fill: M = L L^T on the pattern of A, or of A + alpha diag(A) where that breaks down ([`Chosen::shift`]).
+    /// Incomplete Cholesky without fill: M = L L^T on the pattern of A, or of A + alpha diag(A) if that breaks down
+    /// ([`Chosen::shift`]).
     Ic0
 }
 
 factored! {
-    /// Symmetric successive over-relaxation: M = w/(2-w) (D/w + L) (D/w)^-1 (D/w + U). [`Ssor::new`] takes w = 1, symmetric Gauss-Seidel.
+    /// Symmetric successive over-relaxation: M = w/(2-w) (D/w + L) (D/w)^-1 (D/w + U). [`Ssor::new`] takes w = 1,
+    /// symmetric Gauss-Seidel.
     Ssor
 }
 
@@ -196,16 +199,16 @@ impl<T: Real, B: Incomplete<T>> Ssor<T, B> {
 pub struct Mg<T: Real, B: Backend<T> + Load<Csr<T>>>(Multigrid<T, B>);
 
 impl<T: Real, B: Geometric<T>> Mg<T, B> {
-    /// Finds the grid, forms the coarser operators and brings all onto the device. Blocks.
+    /// Detects the grid, forms the coarser operators and loads them. Blocks.
     ///
     /// # Errors
-    /// [`crate::Error::NotAGrid`] for a matrix that is no stencil on a grid; [`crate::Error::Triangle`] with the row of a diagonal entry that
-    /// is missing, zero or not finite; a backend that fails.
+    /// [`crate::Error::NotAGrid`] for a matrix that is not a stencil on a grid; [`crate::Error::Triangle`] with the row
+    /// of a diagonal entry that is missing, zero or not finite; a backend that fails.
     pub fn new(device: &B, a: &Csr<T>) -> Result<Self> {
         Self::new_watched(device, a, &mut unobserved)
     }
 
-    /// As [`Mg::new`], telling `watcher` of each coarse operator, then of each grid, before it begins.
+    /// As [`Mg::new`], and tells `watcher` of each coarse operator, then of each grid, before it begins.
     ///
     /// # Errors
     /// As [`Mg::new`], and [`crate::Error::Interrupted`].
@@ -216,7 +219,7 @@ impl<T: Real, B: Geometric<T>> Mg<T, B> {
 }
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Mg<T, B> {
-    /// New values of the matrix. See [`Multigrid::update`].
+    /// Takes new values of the matrix. See [`Multigrid::update`].
     ///
     /// # Errors
     /// As there.
@@ -238,7 +241,7 @@ impl<T: Real, B: Backend<T> + Load<Csr<T>>> fmt::Debug for Mg<T, B> {
     }
 }
 
-// SAFETY: every operation is that of the cycle within, which is not replaced.
+// SAFETY: every operation is that of the inner cycle, which is not replaced.
 unsafe impl<T: Real, B: Spmv<Csr<T>>> Preconditioner<T, B> for Mg<T, B> {
     fn len(&self) -> Option<usize> {
         self.0.len()
@@ -258,7 +261,7 @@ mod tests {
     use super::*;
     use crate::Cpu;
 
-    /// The phases of a set-up in words; then the same, broken off before each of them.
+    /// The phases of a set-up in words; then the same set-up, stopped before each of them.
     fn phases<M>(make: impl Fn(SetupWatcher<'_>) -> Result<M>) -> Vec<String> {
         let mut told = Vec::new();
         let made = make(&mut |phase| {
@@ -313,7 +316,7 @@ mod tests {
         let mut ilu0 = Ilu0::new(&cpu, &a).unwrap();
         assert_eq!((level0.nnz, apply(&level0)), (ilu0.nnz, apply(&ilu0)));
         assert!(Iluk::new(&cpu, &a).unwrap().nnz > ilu0.nnz);
-        // Everything is dropped, everything is kept; and in between.
+        // The limits: everything is dropped, everything is kept, and in between.
         let ilut = |drop, fill| Ilut::with_options(&cpu, &a, IlutOptions { drop, fill, ..IlutOptions::default() });
         let [all, default, none] = [(0.0, f64::INFINITY), (1e-4, 10.0), (2.0, 1.0)].map(|(d, f)| ilut(d, f).unwrap());
         assert_eq!(

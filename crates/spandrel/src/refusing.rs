@@ -1,4 +1,4 @@
-//! A backend without a schedule for any sweep, for the tests of what takes its place.
+//! A backend without a schedule for any sweep, to test its substitutes.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use spandrel_backend::{Backend, Device, Error, Factorize, Load, Result, Sptrsv, 
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Factor, Plan, Sweep};
 
-/// Another backend but for sweeps.
+/// Another backend without its sweeps.
 #[derive(Debug)]
 pub(crate) struct Refusing<B>(pub(crate) B);
 
@@ -35,7 +35,7 @@ impl<T: Real, B: Backend<T>> Backend<T> for Refusing<B> {
     forward!(Backend<T> to 0: dot norm2 observe require_positive require_nonzero);
 }
 
-// SAFETY: as that of the other backend, whose residents these are.
+// SAFETY: as for the other backend, whose residents these are.
 unsafe impl<H, B: Load<H>> Load<H> for Refusing<B> {
     type Resident = B::Resident;
 

@@ -1,5 +1,5 @@
-//! A storage format made on the device of the rows that lie there, where the backend converts ([`spandrel_backend::Convert`]): the host then
-//! neither builds nor sends it.
+//! Storage formats made on the device from rows that are there already ([`spandrel_backend::Convert`]). The host then
+//! neither builds nor sends them.
 
 use std::any::Any;
 
@@ -11,13 +11,15 @@ use crate::Cpu;
 #[cfg(feature = "cuda-core")]
 use crate::Cuda;
 
-/// A backend that may make formats of rows that it has.
+/// A backend that may make formats from rows in its memory.
 pub trait Rows<T: Real>: Spmv<Csr<T>> + 'static {
-    /// Whether [`Rows::stored`] makes this format. A CPU makes none: a format of the host's matrix is made there as well.
+    /// Whether [`Rows::stored`] makes this format. A CPU makes none, because the host builds its formats anyway.
     fn converts<F: Format<Value = T>>() -> bool;
 
-    /// The matrix in format `F`, bit for bit what [`Mat::load`] brings of `F::from_csr`; or [`None`] where this backend has no conversion.
-    /// `rows` are freed, or become what is asked for. Blocks; may not be recorded.
+    /// The matrix in format `F`, with the bits of [`Mat::load`] on `F::from_csr`; [`None`] if this backend has no
+    /// conversion.
+    ///
+    /// `rows` are freed, or become the result. Blocks. Must not be recorded.
     ///
     /// # Errors
     /// As [`spandrel_backend::Convert::convert`].
@@ -26,7 +28,7 @@ pub trait Rows<T: Real>: Spmv<Csr<T>> + 'static {
         Self: Spmv<F>;
 }
 
-/// `made`, which is what is asked for where the types agree.
+/// Returns `made` as a `B` if the types agree.
 #[allow(dead_code)] // without a backend
 fn same<A: Any, B: Any>(made: A) -> Option<B> {
     let made: Box<dyn Any> = Box::new(made);
@@ -89,7 +91,7 @@ mod tests {
         assert_eq!((same.nrows(), same.nnz()), (csr.nrows(), csr.nnz()));
     }
 
-    /// The bits of A x in format `F` made of rows on the device, beside those of the host's; whether the device converts.
+    /// The bits of A x in format `F`, made from rows on the device and by the host; and whether the device converts.
     fn products<F: Format<Value = f64>, B: Spmv<F> + Rows<f64>>(device: &B, csr: &Arc<Csr<f64>>) -> bool {
         let x: Vec<f64> = (0..csr.ncols()).map(|j| 1.0 / (j + 1) as f64).collect();
         let x = device.upload(&x).unwrap();

@@ -1,4 +1,4 @@
-//! The default ends in an answer or in a reason that is about the problem: systems whose defect is known.
+//! Systems whose defect is known: default settings end in an answer, or in a reason that names the defect.
 
 use spandrel::any::Choice;
 use spandrel::formats::{Csr, generate};
@@ -13,7 +13,7 @@ fn solved(a: &Csr<f64>, b: &[f64]) -> Solution<f64> {
     solver(a).solve(b).expect("a solve")
 }
 
-/// ||b - A x|| / ||b||, summed plainly.
+/// ||b - A x|| / ||b||, by plain sums.
 fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     let row = |i: usize| b[i] - a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum::<f64>();
     let norm = |sum: f64| sum.sqrt();
@@ -117,7 +117,7 @@ fn what_an_iteration_finds_hard_is_solved() {
 
 #[test]
 fn an_iteration_that_is_slow_gives_way_the_same_way_every_time() {
-    // Anisotropic and dominant, so it is iterated with first; a thousand iterations would be needed.
+    // Anisotropic and dominant, so iteration comes first; it would need a thousand iterations.
     let a: Csr<f64> = generate::csr("poisson2d:160x40").expect("a matrix");
     let b: Vec<f64> = (0..a.nrows()).map(|i| 1.0 + (i % 11) as f64).collect();
     let first = solved(&a, &b);

@@ -1,4 +1,5 @@
-//! Matrices whose defect is known, each solved by default settings: the status, and the words that name the defect.
+//! Matrices whose defect is known, each solved with default settings. Tested are the status and the words that name the
+//! defect.
 
 use spandrel::Solver;
 use spandrel::any::Choice;
@@ -23,7 +24,7 @@ fn of(n: usize, entry: impl Fn(usize, usize) -> f64) -> Csr<f64> {
     Csr::from_triplets(n, n, all.map(|(i, j)| (i, j, entry(i, j))).filter(|entry| entry.2 != 0.0)).expect("a matrix")
 }
 
-/// A x, summed plainly.
+/// A x, by plain sums.
 fn times(a: &Csr<f64>, x: &[f64]) -> Vec<f64> {
     (0..a.nrows()).map(|i| a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum()).collect()
 }
@@ -38,7 +39,7 @@ struct Case {
     a: Csr<f64>,
     b: Vec<f64>,
     ends: &'static [Status],
-    /// What the note says, among other things.
+    /// Words that the note must contain.
     words: &'static str,
 }
 
@@ -229,7 +230,7 @@ fn every_defect_is_named_or_solved() {
                 .push_str(&format!("{name}: {} instead of {ends:?}; {note:?} should have {words:?}\n", outcome.status));
         }
         assert!(solution.x.iter().all(|x| x.is_finite()), "{name}: {:?}", solution.x);
-        // What is said is true: of A and b as they were given.
+        // The status must be true for A and b as they were given.
         let r: Vec<f64> = times(&a, &solution.x).iter().zip(&b).map(|(ax, b)| b - ax).collect();
         match outcome.status {
             Status::Converged => assert!(norm(&r) <= 1.01e-8 * norm(&b), "{name}: {:e}", norm(&r) / norm(&b)),

@@ -1,4 +1,4 @@
-//! The examples give right answers: each is compiled in here and held to what is known of its problem.
+//! The examples give right answers: each is compiled here and compared with what is known about its problem.
 
 #![cfg(feature = "cpu")]
 #![allow(dead_code)] // their `main`
@@ -50,14 +50,41 @@ fn heat_spreads_and_cools() {
     assert!(hottest[0] == 1.0 && hottest[0] > hottest[1] && hottest[1] > hottest[2], "{hottest:?}");
 }
 
+/// The pictures of the gallery have the bits that the examples draw on a CPU. `SPANDREL_GUIDE=write` writes them.
+/// Without optimisation this takes ten seconds, so it runs in CI only (`SPANDREL_SUITE=whole`).
+#[test]
+fn the_gallery_shows_what_the_examples_draw() {
+    let is = |name: &str, wanted: &str| std::env::var_os(name).is_some_and(|value| value == wanted);
+    let write = is("SPANDREL_GUIDE", "write");
+    if !write && !is("SPANDREL_SUITE", "whole") {
+        println!("skipped: set SPANDREL_SUITE=whole to draw the pictures");
+        return;
+    }
+    let pictures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    let folder = std::env::temp_dir().join(format!("spandrel-gallery-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let (heat, whirl) = (folder.join("heat.png"), folder.join("whirl.png"));
+    heat::draw(Choice::Cpu, &heat).expect("a picture");
+    convection_diffusion::draw(Choice::Cpu, &whirl).expect("a picture");
+    for drawn in [heat, whirl] {
+        let shown = pictures.join(drawn.file_name().expect("a name"));
+        if write {
+            std::fs::copy(&drawn, &shown).expect("the picture can be written");
+        }
+        let same = std::fs::read(&drawn).expect("drawn") == std::fs::read(&shown).expect("shown");
+        assert!(same, "{} is not what its example draws; SPANDREL_GUIDE=write writes it", shown.display());
+    }
+    std::fs::remove_dir_all(&folder).expect("own folder");
+}
+
 /// No point of a flow without sources is hotter than the hottest wall, or colder than the coldest.
 #[test]
 fn a_whirl_stays_between_its_walls() {
     let (n, eps) = (31, 0.02);
     let Solution { x: u, outcome, .. } = convection_diffusion::solve(Choice::Cpu, n, eps).expect("a solve");
     assert!(outcome.status.is_converged(), "{outcome:?}");
-    // The inverse of an M-matrix has no negative entry, so its maximum norm is the largest entry of A^-1 1; times the residual it
-    // bounds the error of u.
+    // The inverse of an M-matrix has no negative entry, so its maximum norm is the largest entry of A^-1 1; times the
+    // residual it bounds the error of u.
     let (csr, b) = convection_diffusion::assemble(n, eps).expect("a matrix");
     let mut rows = vec![0.0; n * n];
     let direct = Direct::new(csr, &DirectOptions::default()).and_then(|d| d.solve(&vec![1.0; n * n], &mut rows));
@@ -88,7 +115,8 @@ fn a_file_is_solved_by_what_suits_it() {
     std::fs::remove_dir_all(&folder).expect("to clean up");
 }
 
-/// A + lambda D^T D assembled and solved directly: all eigenvalues are at least 1, so the answers differ by no more than the residuals.
+/// A + lambda D^T D assembled and solved directly: all eigenvalues are at least 1, so the answers differ by no more
+/// than the residuals.
 #[test]
 fn an_own_operator_is_the_matrix_that_it_stands_for() {
     let (n, lambda) = (300, 20.0);
@@ -123,8 +151,16 @@ fn an_own_preconditioner_saves_iterations() {
 }
 
 #[test]
-fn one_solver_takes_new_values_and_several_right_hand_sides() {
-    assert!(solver::run("convdiff3d:8,peclet=5").expect("solves") <= 1e-8);
+fn solvers_take_new_values_and_several_right_hand_sides_in_25_lines() {
+    let [solved, doubled] = solver::run("convdiff3d:8,peclet=5").expect("solves");
+    for outcome in solved.outcomes.iter().chain(&doubled.outcomes) {
+        assert!(outcome.status.is_converged() && outcome.true_residual <= 1e-8, "{outcome}");
+    }
+    assert_eq!((solved.outcomes.len(), doubled.outcomes.len(), doubled.x.len()), (5, 5, 5 * 8 * 8 * 8));
+    // Every operation of the solve with 2 A is exactly a power of two of that with A.
+    assert!(solved.x.iter().zip(&doubled.x).all(|(x, half)| *x == 2.0 * half));
+    let lines = include_str!("../examples/solver.rs").lines().count();
+    assert!(lines <= 25, "the example has {lines} lines");
 }
 
 #[test]

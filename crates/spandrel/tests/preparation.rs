@@ -1,8 +1,11 @@
-//! What is done to a matrix before an iteration, and undone after it: scaling, matching, renumbering, a known null space; and least squares.
+//! What a solver does to a matrix before an iteration and undoes afterwards: scaling, matching, renumbering, a known
+//! null space. Also least squares.
 
 use spandrel::any::Choice;
 use spandrel::formats::{Csr, generate};
-use spandrel::solver::{Builder, NullVectors, Reorder, Scale};
+#[cfg(feature = "sprs")]
+use spandrel::solver::Reorder;
+use spandrel::solver::{Builder, NullVectors, Scale};
 use spandrel::solvers::{Method, Precond, Status};
 use spandrel::{Solution, Solver};
 
@@ -10,7 +13,7 @@ fn on_cpu() -> Builder {
     Solver::builder().device(Choice::Cpu)
 }
 
-/// ||b - A x|| / ||b||, summed plainly.
+/// ||b - A x|| / ||b||, by plain sums.
 fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     let row = |i: usize| b[i] - a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum::<f64>();
     let norm = |sum: f64| sum.sqrt();
@@ -26,7 +29,8 @@ fn converged(a: &Csr<f64>, b: &[f64], builder: Builder) -> Solution<f64> {
     solution
 }
 
-/// A convection-diffusion matrix with its rows rotated, so that no entry of the diagonal is stored, times powers of ten.
+/// A convection-diffusion matrix with its rows rotated, so that it stores no diagonal entry, and multiplied by powers
+/// of ten.
 fn rotated(powers: i32) -> (Csr<f64>, Vec<f64>) {
     let a: Csr<f64> = generate::csr("convdiff2d:24,peclet=1").expect("a matrix");
     let n = a.nrows();
@@ -60,7 +64,7 @@ fn a_matching_makes_an_iteration_of_a_matrix_without_a_diagonal() {
 
 #[test]
 fn equilibration_serves_rows_of_all_sizes_and_keeps_symmetry() {
-    // Each row is scaled, b with it: the answer is that of the matrix before.
+    // Each row is scaled, and b with it, so the answer stays the same.
     let a: Csr<f64> = generate::csr("poisson2d:30").expect("a matrix");
     let n = a.nrows();
     let size = |i: usize| 2f64.powi((i as i32 * 13) % 241 - 120);
@@ -84,13 +88,13 @@ fn equilibration_serves_rows_of_all_sizes_and_keeps_symmetry() {
         solver.plan()
     );
     let _ = converged(&scaled(true, false), &sizes, on_cpu().method(Method::BiCgStab));
-    // D A D stays symmetric: CG with IC(0) solves it, and needs what it needs without D.
+    // D A D stays symmetric. CG with IC(0) solves it, in as many iterations as without D.
     let symmetric = scaled(true, true);
     assert!(symmetric.is_symmetric());
     let before = converged(&a, &vec![1.0; n], on_cpu().method(Method::Cg));
     let after = converged(&symmetric, &sizes, on_cpu().method(Method::Cg).scale(Scale::Equilibrate));
     assert!(after.outcome.iterations <= 2 * before.outcome.iterations, "{}", after.outcome);
-    // Off by name, and for a matrix that needs none.
+    // No scaling if it is named so, and for a matrix that needs none.
     let off = on_cpu().method(Method::Cg).scale(Scale::None).build(symmetric).expect("a solver");
     assert_eq!(off.plan().scale, Scale::None);
     assert_eq!(Solver::new(a).expect("a solver").plan().scale, Scale::None);
@@ -196,7 +200,8 @@ fn a_known_null_space_is_projected_out() {
 
 #[test]
 fn least_squares_are_solved_for_any_rank_and_shape() {
-    // Inconsistent and singular: rows 0 and 1 are equal and b is not. The nearest x meets the mean.
+    // Inconsistent and singular: rows 0 and 1 are equal, but b differs there. The nearest x reaches the mean of the
+    // two.
     let square =
         Csr::from_triplets(3, 3, [(0, 0, 1.0), (0, 1, 2.0), (1, 0, 1.0), (1, 1, 2.0), (2, 2, 4.0)]).expect("a matrix");
     let solve = |a: &Csr<f64>, b: &[f64]| {
@@ -213,7 +218,7 @@ fn least_squares_are_solved_for_any_rank_and_shape() {
     let near = |found: &[f64], wanted: &[f64]| {
         assert!(found.iter().zip(wanted).all(|(x, y)| (x - y).abs() < 1e-4), "{found:?} {wanted:?}");
     };
-    // Of the answers of (1, 2) x = 4 that of least x_1^2 + (2 x_2)^2.
+    // Of all x with (1, 2) x = 4, the one of least x_1^2 + (2 x_2)^2.
     near(&solve(&square, &[3.0, 5.0, 8.0]), &[2.0, 1.0, 2.0]);
     let wide = Csr::from_triplets(1, 3, [(0, 0, 1.0), (0, 1, 2.0), (0, 2, 2.0)]).expect("a matrix");
     near(&solve(&wide, &[9.0]), &[3.0, 1.5, 1.5]);
@@ -239,5 +244,26 @@ fn the_range_of_numbers_stops_no_method() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn entries_near_the_end_of_their_range_are_scaled_in_either_precision() {
+    // Squares of products with such a matrix leave the range of the type, and so do the scalars of BiCGStab.
+    let a: Csr<f64> = generate::csr("convdiff2d:12,peclet=1").expect("a matrix");
+    let bicgstab = || Solver::builder().device(Choice::Cpu).method(Method::BiCgStab).preconditioner(Precond::None);
+    for power in [-600, -300, 300, 600] {
+        let scaled = a.map(|v| v * 2f64.powi(power));
+        let mut solver = bicgstab().build(scaled).expect("a solver");
+        let solution = solver.solve(&[1.0; 144]).expect("a solve");
+        assert_eq!(solution.outcome.status, Status::Converged, "2^{power}: {}", solution.outcome);
+        assert_eq!(solver.plan().scale, Scale::Equilibrate, "2^{power}");
+    }
+    for power in [-80, 70, 100] {
+        let scaled = a.map(|v| v as f32 * 2f32.powi(power));
+        let mut solver = bicgstab().build(scaled).expect("a solver");
+        let solution = solver.solve(&[1.0f32; 144]).expect("a solve");
+        assert_eq!(solution.outcome.status, Status::Converged, "2^{power} in f32: {}", solution.outcome);
+        assert_eq!(solver.plan().scale, Scale::Equilibrate, "2^{power} in f32");
     }
 }

@@ -1,6 +1,6 @@
-//! The columns of B, each a system of its own with the same matrix.
+//! The columns of B, each a system with the same matrix.
 //!
-//! Cost: X beside B. The matrix, its factors and the workspaces of a method are those of one column.
+//! Cost: X in addition to B. The matrix, its factors and the workspaces of a method are those of one column.
 
 use std::time::Instant;
 
@@ -71,7 +71,7 @@ pub(super) fn solve<T: Element, B: SolverBackend<T>>(
     x0: Option<&Dense<T>>,
 ) -> Result<Solved<T>, Error> {
     let (nrows, columns) = (solver.plan().ncols, b.ncols());
-    // Factors take all columns at once. An iteration is asked column by column, because it also says what it gave up on the way.
+    // Factors take all columns at once. An iteration runs column by column, because it also reports what it gave up.
     if solver.plan().method == Method::Direct && columns > 1 {
         let precond = solver.plan().preconditioner;
         let begin = Instant::now();
@@ -106,7 +106,8 @@ pub(super) fn solve<T: Element, B: SolverBackend<T>>(
     Ok(Solved { x: Dense::new(nrows, columns, x)?, columns: found, times })
 }
 
-/// The first element of several columns that is infinite or NaN, in words. A single column is left to the solver, which names its element.
+/// The first element of several columns that is infinite or NaN, in words. A single column is left to the solver, which
+/// names its element.
 pub(super) fn not_finite<T: Element>(b: &Dense<T>, x0: Option<&Dense<T>>) -> Option<String> {
     if b.ncols() == 1 {
         return None;

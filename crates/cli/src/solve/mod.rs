@@ -1,10 +1,11 @@
-//! `spandrel solve`: reads, lets [`spandrel::DeviceSolver`] choose and solve, reports.
+//! `spandrel solve`: reads, lets [`spandrel::DeviceSolver`] choose and solve, and reports.
 //!
-//! Cost: the matrix, and beside it at most one copy of it (in the chosen format, renumbered, or under factorisation) and the factors of a
-//! preconditioner; what it was made from is dropped before the iteration begins.
+//! Cost: the matrix, at most one copy of it (in the chosen format, renumbered, or under factorisation), and the factors
+//! of a preconditioner. What they were made from is dropped before the iteration begins.
 
 mod columns;
 mod problem;
+mod ranks;
 mod report;
 mod watch;
 
@@ -13,6 +14,7 @@ use std::time::Instant;
 use serde::Serialize;
 use spandrel::any::{Choice, Complete, Task};
 use spandrel::backend::Narrow;
+use spandrel::ranks::RankPrecond;
 use spandrel::solver::{
     Builder, Element, Fallback, FormatChoice, NullVectors, Precision, Reorder, Settings, SolverBackend, Times,
 };
@@ -29,8 +31,9 @@ use crate::{backend, input};
 pub(crate) use problem::random;
 use report::{ErrorReport, Report};
 
-/// Seconds of each phase. `open`: the device. `read`: file or generator. `analyze`: structure, choices, renumbering. `load`: onto the
-/// device in the format of the solve, until it is there. `setup`: preconditioner, kernels, factorisation. `solve`: the iteration with its last residual.
+/// Seconds of each phase. `open`: the device. `read`: file or generator. `analyze`: structure, choices, renumbering.
+/// `load`: onto the device in the format of the solve, until it is there. `setup`: preconditioner, kernels,
+/// factorisation. `solve`: the iteration with its last residual.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Seconds {
     open: f64,
@@ -65,15 +68,20 @@ impl Targets {
     }
 }
 
-/// Whether the system was solved.
+/// Runs the command. Returns whether the system was solved.
 ///
 /// # Errors
-/// Whatever keeps a solve from beginning or its results from being written. Not converging is none.
+/// Anything that stops a solve from beginning or its results from being written. Not converging is not an error.
 pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
+    // Among processes, rank 0 writes.
+    let (out, history, plot) = match ranks::follows(args) {
+        true => (None, None, None),
+        false => (args.out.as_ref(), args.history.as_ref(), args.plot.as_ref()),
+    };
     let targets = Targets {
-        out: Target::check_optional(args.out.as_ref())?,
-        history: Target::check_optional(args.history.as_ref())?,
-        plot: Target::check_optional(args.plot.as_ref())?,
+        out: Target::check_optional(out)?,
+        history: Target::check_optional(history)?,
+        plot: Target::check_optional(plot)?,
     };
     let outputs =
         [("--out", targets.out.as_ref()), ("--history", targets.history.as_ref()), ("--plot", targets.plot.as_ref())];
@@ -81,9 +89,20 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
     let inputs = [("MATRIX", input::file(&args.matrix)), ("--rhs", rhs), ("--x0", args.x0.as_deref())];
     output::distinct(&outputs, &inputs, args.json)?;
     let begin = Instant::now();
+    if let Some(ranks) = ranks::wanted(args)? {
+        return ranks::run(ranks, args, &targets, begin);
+    }
+    if let Some(within) = args.precond.filter(|precond| precond.same().is_none()) {
+        return Err(Failure::new(
+            "unsupported",
+            format!(
+                "{within} is for several ranks; add --ranks K, or use a preconditioner of one device such as ic0 or ilu0"
+            ),
+        ));
+    }
     let is_direct = args.solver == Some(Method::Direct) || args.least_squares;
     let opened = match (is_direct, args.backend) {
-        // A number beside the CPU is told first.
+        // Report a number together with the CPU first.
         (true, name) if name != BackendName::Cpu && wants_gpu(args) => return Err(direct_on_a_gpu()),
         (true, _) => backend::open(BackendName::Cpu, args.device)?,
         (false, name) => backend::open(name, args.device)?,
@@ -108,7 +127,7 @@ fn direct_on_a_gpu() -> Failure {
 fn settings(args: &SolveArgs) -> Settings {
     let mut settings = Settings::default();
     settings.method = args.solver;
-    settings.preconditioner = args.precond;
+    settings.preconditioner = args.precond.and_then(RankPrecond::same);
     settings.format = args.format;
     settings.precision = match args.precision {
         SolvePrecision::F64 | SolvePrecision::F32 => Precision::Native,
@@ -165,7 +184,9 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
     let x0 = problem::first_guess(args, &a, b.ncols())?;
     let mut seconds = Seconds { open: job.open, read: start.elapsed().as_secs_f64(), ..Seconds::default() };
 
-    let builder = Builder::new(settings(args)).on_progress(watch::watcher());
+    let mut settings = settings(args);
+    settings.near_null = problem::near_null(args, &a)?;
+    let builder = Builder::new(settings).on_progress(watch::watcher());
     let planned = builder.plan_on(device, a).map_err(|error| about(args, error))?.because(job.why.short);
     let mut plan = planned.plan().clone();
     if plan.method == Method::Direct && wants_gpu(args) {
@@ -183,7 +204,7 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
                 plan = solver.plan().clone();
                 solved
             });
-            // An error of the solver that has a status word is an end like others; the rest are failures.
+            // An error of the solver that has a status is an end like others; the rest are failures.
             match solved {
                 Ok(solved) => (Some(solved), None),
                 Err(error) => match error.status() {
@@ -239,7 +260,7 @@ fn solve<T: Element, B: SolverBackend<T>>(job: &Job<'_>, device: &B) -> Result<b
         }
         _ => None,
     };
-    // The answer is said even where a file cannot take it.
+    // Print the answer even if a file cannot take it.
     let x = solved.as_ref().map(|solved| &solved.x).or(start.as_ref());
     let (written, failure) = write_files(targets, &report, x);
     report.error = failure.as_ref().map(|failure| ErrorReport { kind: failure.kind, message: failure.message.clone() });
@@ -283,7 +304,7 @@ fn about(args: &SolveArgs, error: Error) -> Failure {
     }
 }
 
-/// The options that name a choice, as they stand on the command line.
+/// The options that name a choice, as the user wrote them.
 fn given(args: &SolveArgs) -> Vec<&'static str> {
     let options = [
         ("--solver", args.solver.is_some()),
@@ -292,6 +313,8 @@ fn given(args: &SolveArgs) -> Vec<&'static str> {
         ("--scale", args.scale.is_some()),
         ("--least-squares", args.least_squares),
         ("--null-space", args.null_space != NullVectors::None),
+        ("--near-null-space", args.near_null_space.is_some()),
+        ("--coordinates", args.coordinates.is_some()),
         ("--precision", args.precision != SolvePrecision::F64),
         ("--restart", args.restart.is_some()),
         ("--stagnation", args.stagnation.is_some()),

@@ -1,9 +1,10 @@
-//! What a solve says at its end: one JSON object, a few aligned lines, or a CSV history.
+//! The report of a solve: one JSON object, a few aligned lines, or a CSV history.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use serde::Serialize;
 
+use spandrel::ranks::{Share, Solution};
 use spandrel::solver::{Attempt, FactorReport, Plan, Replaced};
 use spandrel::solvers::{Method, Status};
 
@@ -13,6 +14,9 @@ use crate::args::SolveArgs;
 pub(super) use crate::input::counted;
 use crate::input::{bytes, grouped, name, seconds as duration};
 use crate::memory;
+
+/// Why a solve on ranks runs where it does.
+const RANKS_WHY: &str = "ranks run on the CPU";
 
 /// The JSON object. Non-finite numbers become `null`.
 #[derive(Debug, Serialize)]
@@ -41,14 +45,14 @@ pub(super) struct Report<'a> {
     pub(super) true_residual: f64,
     /// Where the solver has computed it: always for a direct solve.
     pub(super) backward_error: Option<Backward>,
-    /// Estimated where a direct solve missed its goal.
+    /// Estimated if a direct solve missed its goal.
     pub(super) condition: Option<f64>,
     pub(super) forward_error: Option<f64>,
     pub(super) rtol: f64,
     pub(super) atol: f64,
     pub(super) max_iters: usize,
     pub(super) seconds: Seconds,
-    /// Of the program on the host; `null` where the system does not say.
+    /// The peak memory of the program on the host; `null` if the system does not report it.
     pub(super) peak_memory_bytes: Option<u64>,
     pub(super) fallback: Option<Fallback>,
     pub(super) precond_fallback: Option<PrecondFallback>,
@@ -56,15 +60,18 @@ pub(super) struct Report<'a> {
     pub(super) attempts: Vec<Tried>,
     pub(super) why: Why<'a>,
     pub(super) history: &'a [f64],
-    /// Of a right-hand side of several columns, what is said of each; the words above are then of all together.
+    /// One report per column of a right-hand side with several; the other fields then summarise them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) columns: Vec<ColumnReport<'a>>,
+    /// Only of a solve on ranks: what each of them holds and sends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) ranks: Vec<RankReport>,
     /// A file that could not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<ErrorReport>,
 }
 
-/// What is said of triangular factors.
+/// The report on triangular factors.
 #[derive(Debug, Serialize)]
 pub(super) struct Factor {
     plan: &'static str,
@@ -107,6 +114,34 @@ impl<'a> ColumnReport<'a> {
     }
 }
 
+/// One rank of a solve on several.
+#[derive(Debug, Serialize)]
+pub(super) struct RankReport {
+    first_row: u64,
+    nrows: u64,
+    nnz: u64,
+    boundary_rows: u64,
+    ghosts: u64,
+    matrix_bytes: u64,
+    messages: u64,
+    sent_bytes: u64,
+}
+
+impl RankReport {
+    fn of(share: &Share) -> Self {
+        Self {
+            first_row: share.first,
+            nrows: share.rows,
+            nnz: share.nnz,
+            boundary_rows: share.boundary_rows,
+            ghosts: share.ghosts,
+            matrix_bytes: share.matrix_bytes,
+            messages: share.messages,
+            sent_bytes: share.sent_bytes,
+        }
+    }
+}
+
 /// The backward error of x.
 #[derive(Debug, Serialize)]
 pub(super) struct Backward {
@@ -141,7 +176,7 @@ impl Tried {
     fn in_words(&self) -> String {
         let Self { solver, precond, .. } = self;
         let with = if *solver == "direct" { String::new() } else { format!(" with {precond}") };
-        // What a user interrupts is never given up for something else.
+        // After an interruption by the user no other method takes over. So this attempt was interrupted for being slow.
         let ended = if self.status == Status::Interrupted.as_str() { "too slow" } else { self.status };
         let after = if *solver == "direct" {
             String::new()
@@ -208,7 +243,7 @@ pub(super) struct Why<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Of a solve by `plan` that ended with this status; without a column if there is no x.
+    /// The report of a solve by `plan` that ended with this status. There is no column if there is no x.
     pub(super) fn new(
         args: &'a SolveArgs,
         plan: &'a Plan,
@@ -217,7 +252,7 @@ impl<'a> Report<'a> {
         seconds: Seconds,
     ) -> Self {
         let only = if let [only] = columns { Some(only) } else { None };
-        // A residual that is no number is the largest.
+        // NaN counts as the largest residual.
         let largest = |residual: fn(&Column) -> f64| {
             columns.iter().map(residual).reduce(|a, b| if a >= b || a.is_nan() { a } else { b }).unwrap_or(f64::NAN)
         };
@@ -281,6 +316,66 @@ impl<'a> Report<'a> {
             },
             history: only.map_or(&[], |only| &only.outcome.history),
             columns: if only.is_some() { Vec::new() } else { columns.iter().map(ColumnReport::of).collect() },
+            ranks: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Of a solve on ranks with so many threads in all.
+    pub(super) fn of_ranks<T>(
+        args: &'a SolveArgs,
+        solution: &'a Solution<T>,
+        n_threads: usize,
+        seconds: Seconds,
+    ) -> Self {
+        let Solution { plan, outcome, shares, .. } = solution;
+        Self {
+            matrix: MatrixReport {
+                name: name(&args.matrix).to_string(),
+                nrows: plan.nrows,
+                ncols: plan.nrows,
+                nnz: usize::try_from(plan.nnz).unwrap_or(usize::MAX),
+                symmetric: plan.symmetric,
+            },
+            least_squares: false,
+            backend: plan.backend,
+            device: &plan.device,
+            n_threads,
+            format: plan.format,
+            solver: plan.method.as_str(),
+            precond: plan.preconditioner.to_string(),
+            factor: None,
+            precision: plan.element,
+            reorder: "none",
+            scale: "none",
+            reproducible: plan.reproducible,
+            rhs: &args.rhs,
+            status: outcome.status.as_str(),
+            message: outcome.note.map(str::to_owned),
+            iterations: outcome.iterations,
+            restarts: outcome.restarts,
+            residual: outcome.residual,
+            true_residual: outcome.true_residual,
+            backward_error: None,
+            condition: None,
+            forward_error: None,
+            rtol: plan.rtol,
+            atol: plan.atol,
+            max_iters: plan.max_iterations,
+            seconds,
+            peak_memory_bytes: memory::peak_bytes(),
+            fallback: None,
+            precond_fallback: None,
+            attempts: Vec::new(),
+            why: Why {
+                backend: RANKS_WHY,
+                solver: &plan.method_why,
+                precond: &plan.preconditioner_why,
+                format: &plan.format_why,
+            },
+            history: &outcome.history,
+            columns: Vec::new(),
+            ranks: shares.iter().map(RankReport::of).collect(),
             error: None,
         }
     }
@@ -290,8 +385,14 @@ impl<'a> Report<'a> {
         if self.columns.is_empty() { vec![self.history] } else { self.columns.iter().map(|c| c.history).collect() }
     }
 
-    /// The report for people, of a right-hand side with so many columns, with the files that were written.
-    pub(super) fn text(&self, args: &SolveArgs, plan: &Plan, columns: usize, written: &[(&str, String)]) -> String {
+    /// The report in text, for a right-hand side with this many columns, with the files that were written.
+    pub(super) fn text(
+        &self,
+        args: &SolveArgs,
+        plan: &dyn Display,
+        columns: usize,
+        written: &[(&str, String)],
+    ) -> String {
         let mut text = String::new();
         let mut line = |name: &str, value: String| {
             let _ = writeln!(text, "{name:<9}{value}");
@@ -311,6 +412,9 @@ impl<'a> Report<'a> {
         let several = if columns > 1 { format!(", {}", counted(columns, "column")) } else { String::new() };
         line("b", self.rhs_in_words(args) + &several);
         let _ = writeln!(text, "{plan}");
+        if !self.ranks.is_empty() {
+            let _ = writeln!(text, "{:<9}{}", "shares", self.shares());
+        }
         for attempt in &self.attempts {
             let _ = writeln!(text, "{:<9}{}", "tried", attempt.in_words());
         }
@@ -348,6 +452,24 @@ impl<'a> Report<'a> {
             let _ = writeln!(text, "{what} written to {name}");
         }
         text
+    }
+
+    /// What ranks hold and send, from the smallest to the largest.
+    fn shares(&self) -> String {
+        let range = |of: fn(&RankReport) -> u64| {
+            let all = || self.ranks.iter().map(of);
+            let [least, most] = [all().min(), all().max()].map(|end| grouped(end.unwrap_or(0) as usize));
+            if least == most { least } else { format!("{least} to {most}") }
+        };
+        let sent = self.ranks.iter().map(|rank| rank.sent_bytes).max().unwrap_or(0);
+        format!(
+            "rows {}, entries {}, ghosts {}; messages {}, at most {} sent",
+            range(|rank| rank.nrows),
+            range(|rank| rank.nnz),
+            range(|rank| rank.ghosts),
+            range(|rank| rank.messages),
+            bytes(sent)
+        )
     }
 
     /// What was run and how it ended, below the title of the convergence plot.
@@ -454,7 +576,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// One line per entry of a history; its first is before any iteration. Several histories have a column more, their number from 1.
+/// One line per entry of a history; its first is before any iteration. Several histories have a column more, their
+/// number from 1.
 pub(super) fn csv(histories: &[&[f64]]) -> String {
     let several = histories.len() > 1;
     let mut text = String::from(if several { "column," } else { "" });

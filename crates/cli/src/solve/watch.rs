@@ -1,4 +1,4 @@
-//! What the terminal shows while the solver works, and how Ctrl-C reaches it.
+//! The progress of a working solver on the terminal, and how Ctrl-C reaches it.
 
 use std::ops::ControlFlow;
 
@@ -16,15 +16,15 @@ struct Line {
     looking: Option<Looking>,
 }
 
-/// Shows phases, iterations and notes, and breaks an iteration off where Ctrl-C asked for it.
+/// Shows phases, iterations and notes, and stops an iteration on Ctrl-C.
 pub(super) fn watcher() -> impl FnMut(Event<'_>) -> ControlFlow<()> + Send + 'static {
     let mut line = Line::default();
     move |event| {
         match event {
             Event::Stage(stage, detail) => {
-                // The old line goes first: it would stop the looking.
+                // Drop the old line first, because dropping it ends the check for Ctrl-C.
                 line = Line::default();
-                // Only an iteration looks whether Ctrl-C was pressed; anything else is ended at once.
+                // Only an iteration checks for Ctrl-C; any other stage is ended at once.
                 let iterates = stage == Stage::Solve && detail.parse::<Method>().is_ok();
                 line.looking = iterates.then(Looking::start);
                 line.spinner = Some(Spinner::start(match (stage, detail) {
@@ -33,7 +33,7 @@ pub(super) fn watcher() -> impl FnMut(Event<'_>) -> ControlFlow<()> + Send + 'st
                     (stage, detail) => format!("{stage}: {detail}"),
                 }));
             }
-            Event::Iteration(method, at) => {
+            Event::Iteration(method, at, _) => {
                 if !matches!(&line.descent, Some((shown, _)) if *shown == method) {
                     line.descent = Some((method, Descent::start(method.as_str(), at.target)));
                 }

@@ -1,4 +1,4 @@
-//! Bad input: each kind ends with its exit status, its word in JSON, and a message that helps. Never a panic.
+//! Bad input: each kind ends with its exit status, its kind in JSON, and a helpful message, and never in a panic.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn refused(args: &[&str], kind: &str, part: &str) {
     let message = object["error"]["message"].as_str().expect("a message");
     assert!(message.contains(part), "{part:?} is not in {message:?}");
     assert!(stderr(&output).contains(message));
-    // Without --json nothing but the message, on stderr.
+    // Without --json there is only the message, on stderr.
     let plain = run(args);
     assert_eq!(plain.status.code(), Some(1));
     assert_eq!(stdout(&plain), "");
@@ -262,7 +262,7 @@ fn outputs_that_would_overwrite_something_are_refused_before_the_work() {
     refused(&["convert", &a, &a], "same_file", "MATRIX");
     refused(&["info", &a, "--spy", &a], "same_file", "--spy");
     assert_eq!(std::fs::read(&a).unwrap(), contents);
-    // What swallows everything may swallow several.
+    // A device that accepts everything may be named several times.
     if Path::new("/dev/null").exists() {
         let args = ["solve", &a, "--out", "/dev/null", "--history", "/dev/null"];
         assert_eq!(run(&args).status.code(), Some(0));
@@ -277,7 +277,7 @@ fn links_and_folders_that_take_no_file() {
     let link = folder.path("link.mtx");
     std::os::unix::fs::symlink(folder.path("absent"), &link).unwrap();
     refused(&["solve", "poisson2d:4000", "--out", &text(&link)], "io", "symbolic link");
-    // Not even root makes files here.
+    // Not even root can make files here.
     if Path::new("/proc/self").exists() {
         refused(&["solve", "poisson2d:4000", "--out", "/proc/x.mtx"], "io", "/proc/x.mtx");
     }
@@ -363,7 +363,7 @@ fn bad_usage() {
     misused(&["solve", "poisson2d:4", "--solver", "minres"]);
     misused(&["solve", "poisson2d:4", "--solver", "gmres", "--restart", "0"]);
     for precond in [
-        "ilutp",
+        "ilutp=x",
         "ilut=-1",
         "ilut=1e-3,0.5",
         "iluk",
@@ -387,9 +387,9 @@ fn bad_usage() {
     for rtol in ["--rtol=-1e-8", "--rtol=nan", "--rtol=inf", "--rtol=tiny", "--atol=-1"] {
         misused(&["solve", "poisson2d:4", rtol]);
     }
-    // A minus does not make another option of a number.
+    // A number with a minus is not taken for another option.
     for (option, part) in
-        [("--rtol", "is not negative"), ("--atol", "is not negative"), ("--max-iters", "invalid digit")]
+        [("--rtol", "is not negative"), ("--atol", "is not negative"), ("--max-iters", "whole number from 0 on")]
     {
         let args = ["solve", "poisson2d:4", option, "-1"];
         misused(&args);

@@ -1,4 +1,4 @@
-//! Right-hand sides of several columns: each solved as it is alone, reported on its own, written beside the others.
+//! Right-hand sides of several columns: each is solved as if it were alone, and reported and written with the others.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn array(columns: &[[f64; 4]]) -> String {
     format!("%%MatrixMarket matrix array real general\n4 {}\n{values}", columns.len())
 }
 
-/// 2-D, in C order.
+/// A two-dimensional .npy file in C order.
 fn npy(columns: &[[f64; 4]]) -> Vec<u8> {
     let shape = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': (4, {}), }}", columns.len());
     let header = format!("{shape:<117}\n");

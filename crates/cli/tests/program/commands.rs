@@ -146,7 +146,7 @@ fn devices_shows_the_profile_and_a_calibration_is_kept_read_and_ignored_if_damag
     let calibrated = cpu();
     assert_eq!(calibrated["origin"], "calibrated");
     assert_ne!(calibrated["numbers"], before["numbers"]);
-    // A solve takes it as it is, one that promises bits goes without.
+    // A solve uses the calibration. One that promises bits does not.
     with(&["solve", "poisson2d:8"]);
     for damaged in ["{", r#"{"version": 0}"#] {
         std::fs::write(&file, damaged).expect("the folder can be written");
@@ -156,7 +156,7 @@ fn devices_shows_the_profile_and_a_calibration_is_kept_read_and_ignored_if_damag
         assert!(stdout(&with(&["devices"])).contains("note  "), "{damaged}");
         with(&["solve", "poisson2d:8"]);
     }
-    // Nowhere to keep it is said before anything is measured.
+    // If there is no place to store it, the error comes before any measurement.
     let refused = run(&["devices", "--calibrate"]);
     assert!(refused.status.code() == Some(1) && stderr(&refused).contains("SPANDREL_CALIBRATION is empty"));
 }

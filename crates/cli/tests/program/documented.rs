@@ -1,4 +1,4 @@
-//! What programs match on stands in the README: status words, error kinds, fields, CSV columns.
+//! The README names everything that programs match on: statuses, error kinds, fields, CSV columns.
 
 use super::*;
 use spandrel::solvers::Status;
@@ -81,8 +81,9 @@ fn every_field_and_column() {
     let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n-1\n");
     let open = folder.matrix("o.mtx", 2, 2, &[(1, 1, "1"), (1, 2, "2"), (2, 1, "3"), (2, 2, "6")]);
     let wide = folder.file("wide.txt", "1 1\n-1 1\n");
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 10] = [
         &["solve", &open],
+        &["solve", "poisson2d:40", "--ranks", "2"],
         &["solve", &indefinite, "--rhs", &b, "--history", &folder.name("one.csv")],
         &["solve", &indefinite, "--rhs", &b, "--max-iters", "40"],
         &["solve", &indefinite, "--rhs", &wide, "--history", &csv],

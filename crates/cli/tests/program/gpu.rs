@@ -1,4 +1,4 @@
-//! The program on the GPU of the machine, where it has one; without one, what it says instead.
+//! The program on the GPU of the machine, or its messages if there is none.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn run_with_gpu(args: &[&str]) -> (i32, Value) {
     (output.status.code().expect("not killed"), json(&output))
 }
 
-/// What `devices` says of CUDA.
+/// The entry of `devices` about CUDA.
 fn cuda() -> Value {
     run_with_gpu(&["devices"]).1["cuda"].clone()
 }
@@ -64,7 +64,7 @@ fn cuda_is_the_gpu_or_an_error_with_the_reason() {
     }
 }
 
-/// The numbers are those of `devices`; the one after the last is bad usage.
+/// The numbers are those that `devices` lists. The one after the last is bad usage.
 #[test]
 fn a_number_takes_that_gpu() {
     if !usable() {
@@ -87,7 +87,7 @@ fn a_number_takes_that_gpu() {
     }
 }
 
-/// SIGKILL in the middle of a solve there: the device goes on, with as much free memory as before.
+/// After SIGKILL in the middle of a solve, the GPU works on, with as much free memory as before.
 #[test]
 #[cfg(all(unix, feature = "cuda"))]
 fn a_killed_solve_leaves_nothing_on_the_gpu() {
@@ -122,7 +122,7 @@ fn a_killed_solve_leaves_nothing_on_the_gpu() {
     assert!(!child.wait().expect("a child").success());
     let (code, object) = run_with_gpu(&["solve", "poisson2d:100", "--backend", "cuda"]);
     assert_eq!((code, &object["status"]), (0, &"converged".into()), "{object}");
-    // Other tests hold some of it for a while; what is lost stays lost.
+    // Other tests hold some memory for a while, but a leak would stay.
     let begin = Instant::now();
     while free() + (16 << 20) < before {
         assert!(begin.elapsed().as_secs() < 60, "{} bytes are missing", before.saturating_sub(free()));

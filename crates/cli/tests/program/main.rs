@@ -1,4 +1,4 @@
-//! The program as its users meet it: run as a process, judged by its exit status, stdout, stderr and files.
+//! The program as its users see it: it is run as a process, and exit status, stdout, stderr and files are checked.
 
 mod bad_input;
 mod columns;
@@ -6,6 +6,8 @@ mod commands;
 mod documented;
 mod gpu;
 mod memory;
+mod near_null;
+mod ranks;
 mod reasons;
 mod shells;
 mod signals;
@@ -26,15 +28,15 @@ macro_rules! stems {
 /// The storage formats.
 const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
 
-/// The driver's variable that names the GPUs that a program sees: none, where it is empty.
+/// The driver's variable that names the visible GPUs; empty means none.
 const HIDES_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
-/// The program's file: cargo's, or where there is none the one that `SPANDREL_PROGRAM` names.
+/// The path of the program: cargo's, or `SPANDREL_PROGRAM` if there is none.
 fn program() -> std::ffi::OsString {
     std::env::var_os("SPANDREL_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_spandrel").into())
 }
 
-/// The program, with a fixed width for its help, and on the CPU whatever the machine has: the tests of [`gpu`] show it the GPUs.
+/// The program with a fixed width for its help, and on the CPU; the tests of [`gpu`] show it the GPUs.
 fn spandrel() -> Command {
     let mut command = Command::new(program());
     command.env("COLUMNS", "100").env_remove("CLICOLOR_FORCE").env(HIDES_GPUS, "").env("SPANDREL_CALIBRATION", "");

@@ -1,12 +1,13 @@
-//! The memory of a solve: the matrix, its vectors and one copy, with a third of that to spare.
+//! The memory of a solve is at most the matrix, its vectors and one copy of the matrix, and a third more.
 #![cfg(target_os = "linux")]
 
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Runs a solve and returns its peak resident memory in bytes with its object. The kernel's count is read while it runs, so
-/// a peak in its last milliseconds could be missed; the iteration holds the most until the end.
+/// Runs a solve, and returns its peak resident memory in bytes and its object. The kernel's count is read while the
+/// program runs, so a peak in the last milliseconds could be missed. But the iteration needs the most memory, until the
+/// end.
 fn peak(args: &[&str]) -> (u64, Value) {
     let mut child = Command::new(program())
         .env(HIDES_GPUS, "")

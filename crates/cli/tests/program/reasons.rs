@@ -1,4 +1,4 @@
-//! Systems that have no answer, or none as good as was asked for: what is said of them.
+//! The messages for systems that have no answer, or none as good as requested.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn a_singular_matrix_is_told_by_its_rows_and_solved_where_b_allows_it() {
     assert!(message.contains("row 3 is equal to row 1, but b is 4 there instead of 3"), "{message}");
     let text = stdout(&run(&["solve", &twice, "--rhs", &apart]));
     assert!(text.contains("no x solves this system"), "{text}");
-    // The named method says what it meets, and nothing takes over.
+    // A named method reports its own failure, and nothing takes over.
     let (_, object) = run_json(&["solve", &twice, "--rhs", &apart, "--solver", "direct"]);
     assert_eq!(object["status"], "zero_pivot", "{object}");
 }

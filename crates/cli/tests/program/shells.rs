@@ -1,4 +1,4 @@
-//! What shells and `man` are told of the command line.
+//! Shell completions and manual pages.
 
 use super::*;
 

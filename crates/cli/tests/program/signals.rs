@@ -103,12 +103,13 @@ fn the_exit_status_stays_that_of_the_work() {
     assert_eq!(wait(start(&["solve", "poisson2d:20", "--max-iters", "2"], writer.into())).0, Some(3));
 }
 
-/// A solve that goes on for minutes: the goal is out of reach of an ill-conditioned matrix with as many iterations.
+/// A solve that goes on for minutes: an ill-conditioned matrix cannot reach this goal, and the limit of iterations is
+/// high.
 const LONG: [&str; 8] =
     ["solve", "anisotropic2d:700,eps=0.0001", "--precond", "none", "--rtol", "1e-13", "--max-iters", "100000000"];
 
-/// Starts the program again and again until a Ctrl-C meets its iteration, and returns what `then` makes of that: during set-up Ctrl-C
-/// ends the program, which says so, and the next attempt waits longer.
+/// Starts the program until a Ctrl-C arrives during its iteration, and returns what `then` makes of that. During
+/// set-up, Ctrl-C ends the program, which says so; the next attempt then waits longer.
 fn interrupt_the_iteration(
     args: &[&str],
     then: impl Fn(Child) -> (Option<i32>, String, String),
@@ -155,7 +156,21 @@ fn ctrl_c_ends_the_solve_with_what_it_has() {
     );
 }
 
-/// Presses Ctrl-C after a while: the program ends at once with status 130, and says what it was doing.
+#[test]
+fn ctrl_c_ends_a_solve_on_ranks_with_what_it_has() {
+    let folder = Folder::new();
+    let out = folder.name("x.mtx");
+    let options = ["--json", "--ranks", "3", "--check-every", "1", "--out", &out];
+    let (code, text, stderr) = interrupt_the_iteration(&[&LONG[..], &options].concat(), ended);
+    assert_eq!((code, stderr.as_str()), (Some(3), ""), "{text}");
+    let object: Value = serde_json::from_str(&text).expect("one object");
+    assert_eq!(object["status"], "interrupted");
+    assert!(object["iterations"].as_u64().unwrap() > 0 && object["true_residual"].as_f64().unwrap().is_finite());
+    let written = std::fs::read_to_string(&out).expect("x is written");
+    assert_eq!(written.lines().filter(|line| !line.starts_with('%')).count(), 700 * 700 + 1);
+}
+
+/// Presses Ctrl-C after a while: the program ends at once with status 130, and names its current work.
 #[track_caller]
 fn ended_while(args: &[&str], stdin: Stdio, doing: &[&str]) {
     let mut child = Command::new(program())
@@ -183,7 +198,7 @@ fn ended_while(args: &[&str], stdin: Stdio, doing: &[&str]) {
 fn ctrl_c_ends_a_set_up_at_once() {
     ended_while(&["info", "-"], Stdio::piped(), &["reading stdin"]);
     ended_while(&["solve", "poisson2d:4", "--rhs", "-", "--json"], Stdio::piped(), &["reading stdin"]);
-    // Fill of a cube: far more than a minute of factoring.
+    // A cube has much fill: factoring takes far more than a minute.
     let cube = ["solve", "poisson3d:60", "--solver", "direct"];
     ended_while(&cube, Stdio::null(), &["setting up: factorisation", "setting up: the symbolic factorisation"]);
     let filled = ["solve", "poisson3d:40", "--precond", "iluk=30", "--solver", "gmres"];
@@ -224,7 +239,7 @@ fn a_hangup_ends_the_program_unless_it_is_ignored() {
         std::thread::sleep(Duration::from_millis(3000));
         send(&child, "-HUP");
         std::thread::sleep(Duration::from_millis(1000));
-        // Where the hangup is ignored, what ends the program is a file without a matrix.
+        // If the hangup is ignored, the empty stdin ends the program: it contains no matrix.
         drop(stdin);
         let (code, stderr) = wait(child);
         assert_eq!(code, expected, "{before:?}: {stderr}");
@@ -258,7 +273,7 @@ fn ctrl_c_on_a_terminal_leaves_nothing_of_the_moving_line() {
     assert_eq!(code, Some(130), "{text:?}");
     let (shown, cleared) = text.split_once("^C").expect("an echo");
     assert!(cleared.starts_with("\r\x1b[2Kinterrupted while reading stdin"), "{cleared:?}");
-    // What was drawn last, without the sequences that colour it.
+    // The last line drawn, without the sequences that colour it.
     let line = shown.rsplit("\r\x1b[2K").next().unwrap_or_default();
     let plain = line.split("\x1b[").enumerate().map(|(k, part)| match part.split_once('m') {
         Some((_, rest)) if k > 0 => rest,
@@ -268,7 +283,7 @@ fn ctrl_c_on_a_terminal_leaves_nothing_of_the_moving_line() {
     assert!(line.contains("reading stdin") && width + 2 <= COLUMNS, "{width} columns: {line:?}");
 }
 
-/// What is half-written is removed, and the old file stays.
+/// A half-written file is removed, and the old file stays.
 #[test]
 fn ctrl_c_leaves_no_half_written_file() {
     let folder = Folder::new();
@@ -289,7 +304,7 @@ fn ctrl_c_leaves_no_half_written_file() {
     assert_eq!(std::fs::read_to_string(&old).expect("still there"), "the old one");
 }
 
-/// SIGKILL, which nothing can tidy up after: what lies there stays, and no file is left beside it.
+/// After SIGKILL nothing can clean up. Still the old file stays, and no other file is left.
 #[test]
 fn a_killed_solve_leaves_nothing_behind() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! What the program says, word for word. Fractions (times, residuals, rates) and the machine are blanked out.
+//! The output of the program, word for word. Fractions (times, residuals, rates) and the machine are blanked out.
 
 use super::*;
 

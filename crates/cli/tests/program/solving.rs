@@ -1,4 +1,4 @@
-//! Solves that end well: every solver, preconditioner, format, precision, option and file.
+//! Solves that succeed: every solver, preconditioner, format, precision, option and file.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn solvers_and_preconditioners() {
     let object = solved(&["solve", "convdiff2d:12,peclet=5"]);
     assert_eq!((object["solver"].as_str(), object["matrix"]["symmetric"].as_bool()), (Some("bicgstab"), Some(false)));
     assert_eq!(solved(&["solve", "poisson2d:40"])["solver"], "cg");
-    // A small system is factored before incomplete factors are made.
+    // A small system is solved by a complete factorisation, without incomplete factors.
     assert_eq!(solved(&["solve", "poisson2d:8"])["solver"], "direct");
 }
 
@@ -90,7 +90,7 @@ fn values_that_f32_holds_are_told() {
         assert_eq!(object["format"], "dia", "{object}");
         object["why"]["format"].as_str().unwrap().to_owned()
     };
-    // Places of the seven diagonals inside the matrix, 4 bytes each; two vectors of f64; the offsets: 4.8 MB.
+    // The seven diagonals inside the matrix, 4 bytes per entry; two vectors of f64; the offsets: 4.8 MB.
     let (n, line, plane) = (48 * 48 * 48, 48, 48 * 48);
     let bytes = 4 * (7 * n - 2 * (1 + line + plane)) + 2 * 8 * n + 4 * 7;
     assert!((4_800_000..4_900_000).contains(&bytes));
@@ -102,17 +102,20 @@ fn values_that_f32_holds_are_told() {
 
 #[test]
 fn auto_takes_multigrid_for_large_grids() {
-    let large = "poisson2d:200";
+    let large = "poisson2d:160";
     let object = solved(&["solve", large, "--backend", "cpu"]);
     assert_eq!((&object["precond"], &object["precond_fallback"]), (&"mg".into(), &Value::Null), "{object}");
     assert!(object["iterations"].as_u64().unwrap() < 10, "{object}");
     let why = object["why"]["precond"].as_str().unwrap();
-    assert!(why.starts_with("a 200x200 grid, 5-point stencil, diagonally dominant: "), "{why}");
-    // Small, no M-matrix, no grid in this numbering, of bits or precisions that ic0 is for, a method that takes any preconditioner.
+    assert!(why.starts_with("a 160x160 grid, 5-point stencil, diagonally dominant: "), "{why}");
+    // Not a grid in this numbering, but large.
+    let object = solved(&["solve", large, "--backend", "cpu", "--reorder", "rcm"]);
+    assert_eq!((&object["precond"], &object["precond_fallback"]), (&"amg".into(), &Value::Null), "{object}");
+    // Cases for ic0: a small matrix, one that is no M-matrix, promised bits, other precisions, and a method that takes
+    // any preconditioner.
     for args in [
         ["poisson2d:40", "--rtol", "1e-8"],
         ["elasticity2d:60", "--max-iters", "10000"],
-        [large, "--reorder", "rcm"],
         [large, "--precision", "mixed"],
         [large, "--precision", "refined"],
     ] {
@@ -128,7 +131,8 @@ fn auto_takes_multigrid_for_large_grids() {
 
 #[test]
 fn multigrid_that_comes_to_nothing_is_given_up_once() {
-    // The Laplacian without a boundary that holds: constants vanish, and b = 1 is no image. Any method diverges.
+    // The Laplacian without fixed boundary values. Constants are its null space, and b = 1 is not in its range, so
+    // every method diverges.
     let n = 160;
     let inside = |x: usize, y: usize| (x < n && y < n).then(|| x + n * y);
     let mut entries = Vec::new();
@@ -154,7 +158,7 @@ fn multigrid_that_comes_to_nothing_is_given_up_once() {
     let (_, object) = run_json(&[&args[..], &["--precond", "mg"]].concat());
     let found = (&object["precond"], &object["precond_fallback"]);
     assert_eq!(found, (&"mg".into(), &Value::Null), "asked for, it is no choice");
-    // What rounding ends is no fault of the preconditioner.
+    // If rounding ends the solve, the preconditioner is not at fault.
     let (_, object) = run_json(&["solve", "poisson2d:200", "--backend", "cpu", "--rtol", "1e-30"]);
     assert_eq!((&object["precond"], object["status"].as_str()), (&"mg".into(), Some("backward_stable")), "{object}");
 }
@@ -176,14 +180,14 @@ fn gmres_has_a_cycle() {
     };
     let (long, short) = (iterations("1000"), iterations("5"));
     assert!(long.1 == 0 && short.1 > 0 && long.0 < short.0, "{long:?} {short:?}");
-    // The cyclic shift, of which no cycle shorter than n gains anything.
+    // The cyclic shift: a cycle shorter than n gains nothing.
     let folder = Folder::new();
     let shift = folder.matrix("shift.mtx", 4, 4, &[(2, 1, "1"), (3, 2, "1"), (4, 3, "1"), (1, 4, "1")]);
     let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n4 1\n1\n0\n0\n0\n");
     let (code, object) = run_json(&["solve", &shift, "--rhs", &b, "--solver", "gmres", "--restart", "2"]);
     assert_eq!((code, object["status"].as_str()), (3, Some("stagnated")), "{object}");
     assert_eq!(solved(&["solve", &shift, "--rhs", &b, "--solver", "gmres"])["iterations"], 4);
-    // Auto begins with bicgstab, whose three answers to a vanished scalar may not suffice.
+    // auto begins with bicgstab. It may answer three times to a scalar that vanishes, which may not be enough.
     let object = solved(&["solve", &shift, "--rhs", &b]);
     assert!(object["fallback"].is_null() || object["solver"] == "gmres", "{object}");
 }
@@ -193,7 +197,11 @@ fn preconditioners_by_triangular_solves() {
     let iterations = |object: &Value| object["iterations"].as_u64().unwrap();
     for (matrix, solver, preconds) in [
         ("d3n27:8", "cg", ["ic0", "ssor", "ssor=1.3"].as_slice()),
-        ("convdiff3d:8,peclet=10", "bicgstab", ["ilu0", "iluk=1", "iluk=2", "ilut", "ilut=0.01,3", "ssor"].as_slice()),
+        (
+            "convdiff3d:8,peclet=10",
+            "bicgstab",
+            ["ilu0", "iluk=1", "iluk=2", "ilut", "ilut=0.01,3", "ilutp", "ssor"].as_slice(),
+        ),
     ] {
         let jacobi = iterations(&solved(&["solve", matrix, "--solver", solver, "--precond", "jacobi"]));
         for precond in preconds {
@@ -207,7 +215,7 @@ fn preconditioners_by_triangular_solves() {
                     (&(*precond).into(), &0.0.into()),
                     "{object}"
                 );
-                // The stencil is found again in factors without fill, and in none with fill.
+                // The stencil is found in factors without fill, but not in factors with fill.
                 let plan =
                     if precond.starts_with("iluk") || precond.starts_with("ilut") { None } else { Some("sweep") };
                 assert!(plan.is_none_or(|plan| object["factor"]["plan"] == plan), "{object}");
@@ -216,7 +224,7 @@ fn preconditioners_by_triangular_solves() {
         }
     }
     let folder = Folder::new();
-    // Row 4 alone is coupled, to row 1.
+    // Only row 4 is coupled, to row 1.
     let entries = [(1, 1, "4"), (2, 2, "4"), (3, 3, "4"), (4, 4, "4"), (5, 5, "4"), (4, 1, "1"), (1, 4, "1")];
     let scattered = folder.matrix("scattered.mtx", 5, 5, &entries);
     let object = solved(&["solve", &scattered, "--precond", "ic0", "--reorder", "rcm", "--backend", "cpu"]);
@@ -251,7 +259,7 @@ fn preconditioners_that_are_products() {
                 let object = solved(&args);
                 assert!(iterations(&object) < jacobi, "{object}");
                 assert_eq!(object["precond"], *precond);
-                // Never silently.
+                // The report must say that the factors are approximate.
                 let approximate = !precond.starts_with("block");
                 assert_eq!(object["factor"]["approximate"].as_bool(), approximate.then_some(true), "{object}");
                 let text = stdout(&run(&args));
@@ -344,7 +352,7 @@ fn an_indefinite_matrix_makes_auto_go_on_with_bicgstab() {
     let entries = [(1, 1, "1"), (1, 2, "2"), (2, 1, "2"), (2, 2, "1"), (3, 3, "5")];
     let indefinite = folder.matrix("indefinite.mtx", 3, 3, &entries);
     let b = folder.file("b.mtx", "%%MatrixMarket matrix array real general\n3 1\n1\n-1\n2\n");
-    // A limit of iterations keeps the factorisation out.
+    // With a limit of iterations there is no factorisation.
     let object = solved(&["solve", &indefinite, "--rhs", &b, "--max-iters", "60"]);
     assert_eq!((object["solver"].as_str(), object["fallback"]["from"].as_str()), (Some("bicgstab"), Some("cg")));
     assert_eq!(object["fallback"]["status"], "indefinite_matrix");
@@ -515,7 +523,7 @@ fn no_iteration_and_no_tolerance() {
     let (code, object) = run_json(&["solve", "poisson2d:5", "--max-iters", "0"]);
     assert_eq!((code, object["status"].as_str(), &object["iterations"]), (3, Some("max_iterations"), &0.into()));
     assert_eq!(residual(&object), 1.0);
-    // Zero is out of reach but for luck; either way the word agrees with the residual.
+    // Zero is reached only by luck. Either way the status agrees with the residual.
     let (code, object) = run_json(&["solve", "poisson2d:5", "--rtol", "0"]);
     let converged = object["status"] == "converged";
     assert_eq!((code == 0, residual(&object) == 0.0), (converged, converged), "{object}");
@@ -546,7 +554,7 @@ fn cg_on_a_matrix_that_is_not_symmetric_is_told_so() {
     let output = run(&["solve", "convdiff2d:12,peclet=5", "--solver", "cg", "--max-iters", "5"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stdout(&output).contains("CG is for symmetric matrices, and this one is not"), "{}", stdout(&output));
-    // A limit that is too low is all there is to say of a symmetric one.
+    // The matrix is symmetric, so the only advice is about the limit, which is too low.
     let output = run(&["solve", "poisson2d:30", "--solver", "cg", "--max-iters", "5"]);
     assert!(stdout(&output).contains("raise --max-iters"), "{}", stdout(&output));
 }

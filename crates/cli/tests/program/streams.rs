@@ -1,4 +1,4 @@
-//! stdin and stdout by the name `-`, and a program that is to be quiet.
+//! stdin and stdout under the name `-`, and `--quiet`.
 
 use super::*;
 
@@ -117,12 +117,12 @@ fn a_result_on_stdout_has_it_to_itself() {
         assert_eq!((quiet.status.code(), stderr(&quiet).as_str()), (Some(0), ""), "{args:?}");
         assert!(quiet.stdout.starts_with(begin), "{args:?}");
     }
-    // What was written is what a file would hold.
+    // The output has the content that a file would have.
     let x = folder.name("x.mtx");
     succeeded(&run(&["solve", "poisson2d:4", "--out", &x]));
     let piped_x = piped(&folder, &["solve", "poisson2d:4", "--out", "-"], "");
     assert_eq!(piped_x.stdout, std::fs::read(&x).expect("a file"));
-    // The file of that name is still to be had.
+    // A file of that name is still possible.
     succeeded(&piped(&folder, &["solve", "poisson2d:4", "--out", "./-"], ""));
     assert!(folder.path("-").is_file());
 }

@@ -1,4 +1,4 @@
-//! Names in any case, wrong names, and numbers of things in words.
+//! Names in any case, wrong names, and counts in words.
 
 use super::*;
 
@@ -23,9 +23,32 @@ fn names_do_not_depend_on_case() {
     let (code, object) = run_json(&["spmv", "poisson2d:6", "--format", "CSR,Dia", "--precision", "F32"]);
     assert_eq!((code, &object["formats"][0]["format"]), (0, &"csr".into()), "{object}");
     assert_eq!(object["formats"].as_array().map(Vec::len), Some(2));
-    // Whether there is a GPU is asked under any spelling.
+    // The name of the GPU backend is recognised in any case.
     let kind = |name: &str| run_json(&["solve", "poisson2d:6", "--backend", name]).1["error"]["kind"].clone();
     assert_eq!(kind("CUDA"), kind("cuda"));
+}
+
+#[test]
+fn numbers_are_read_in_any_usual_spelling() {
+    let plain = run_json(&["solve", "poisson2d:20", "--precond", "iluk=2", "--max-iters", "1000", "--threads", "2"]).1;
+    for args in [
+        ["solve", "Poisson2d:2e1", "--precond", "ILUK=+2", "--max-iters", "1e3", "--threads", "+2"],
+        ["solve", "poisson2d:+20", "--precond", "iluk=2", "--max-iters", "+1000", "--threads", "2e0"],
+    ] {
+        let (code, object) = run_json(&args);
+        assert_eq!((code, &object["iterations"], &object["history"]), (0, &plain["iterations"], &plain["history"]));
+    }
+    for (option, value) in
+        [("--max-iters", "1.5"), ("--max-iters", "1e99"), ("--check-every", "many"), ("--device", "-1")]
+    {
+        let output = run(&["solve", "poisson2d:4", option, value]);
+        assert_eq!(output.status.code(), Some(2), "{option} {value}");
+        assert!(
+            stderr(&output).contains("not a whole number from 0 on; write e.g. 1000 or 1e3"),
+            "{}",
+            stderr(&output)
+        );
+    }
 }
 
 #[test]
@@ -54,7 +77,7 @@ fn a_wrong_name_is_answered_with_the_nearest() {
     assert!(!stdout(&run(&["solve", "--help"])).contains("--tol"));
 }
 
-/// The first number 1 that is followed by the plural of something.
+/// The first place where the number 1 is followed by a plural.
 fn one_of_many(text: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let is_plural = |word: &str| {

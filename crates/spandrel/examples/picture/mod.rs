@@ -1,4 +1,5 @@
-//! Fields on a grid as a PNG: panels side by side, black for the lowest value by way of red and yellow to white for the highest.
+//! Fields on a grid as a PNG: panels side by side, black for the lowest value by way of red and yellow to white for the
+//! highest.
 
 use std::fs::File;
 use std::io;
@@ -7,8 +8,8 @@ use std::path::Path;
 /// White pixels between two panels.
 const GAP: usize = 8;
 
-/// Draws each of `panels`, `n * n` values in natural order (x fastest, y upwards), every point as `zoom * zoom` pixels. `range` is what
-/// black and white stand for.
+/// Draws each of `panels`, `n * n` values in natural order (x fastest, y upwards), with `zoom * zoom` pixels per point.
+/// `range` is the range from black to white.
 pub(crate) fn write(path: &Path, panels: &[Vec<f64>], n: usize, zoom: usize, range: (f64, f64)) -> io::Result<()> {
     let side = n * zoom;
     let width = panels.len() * (side + GAP) - GAP;

@@ -1,8 +1,9 @@
-//! Measures what a profile says of a device: rates, calls, products of each format, and waits in triangular solves.
+//! Measures the numbers of a device's profile: rates, calls, products of each format, and waits in triangular solves.
 //!
-//! A model of a product has more terms than one measurement tells apart, so the terms of the profile at hand keep their proportions:
-//! a product of a few rows gives the call, one that a cache holds the rows and places, one that none holds the share of the memory's rate.
-//! Waits are scaled by how long one solve takes beside what is expected of it. What is not measured stays as it was.
+//! A model of a product has more terms than one measurement can separate, so the terms keep the proportions of the
+//! present profile. A product of a few rows gives the call. One that fits a cache gives the rows and places. One that
+//! does not gives the share of the memory's rate. Waits are scaled by the ratio of the measured and the predicted time
+//! of a solve. What is not measured stays as it was.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -16,21 +17,22 @@ use spandrel_sptrsv::{Factor, Ilu0};
 use crate::Result;
 use crate::any::{AnyBackend, EveryFormat};
 
-/// No measurement begins after so long; each takes a fraction of a second.
+/// No measurement begins after this time; each takes a fraction of a second.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// How long a run of calls takes at least, so that the clock and the wait for the device are a small part of it.
+/// The minimum time of a run of calls, so that the clock and the wait for the device are a small part of it.
 const RUN: Duration = Duration::from_millis(2);
-/// Runs, of which the median counts.
+/// The number of runs; the median counts.
 const RUNS: usize = 5;
-/// Calls of a run at most.
+/// The maximum number of calls per run.
 const CALLS: usize = 1 << 14;
-/// Bytes of a vector that no cache holds beside another one, at least and at most.
+/// The minimum and maximum bytes of a vector that no cache can hold together with another one.
 const STREAMED: [u64; 2] = [32 << 20, 256 << 20];
-/// By how much a ratio may change a number: more than that is a disturbed measurement.
+/// The range of a credible ratio to the old number. A ratio outside it means a disturbed measurement.
 const CREDIBLE: [f64; 2] = [0.02, 50.0];
 
-/// Measures the device on this machine, in some ten seconds at most: its profile with those numbers. Nothing is stored
-/// ([`super::store`]). Blocks.
+/// Measures the device on this machine within about ten seconds, and returns its profile with the new numbers. Blocks.
+///
+/// Nothing is stored ([`super::store`] does that).
 ///
 /// # Errors
 /// A device that fails, or has no room for some hundred megabytes.
@@ -40,10 +42,10 @@ pub fn calibrate(device: &AnyBackend) -> Result<Profile> {
     match device {
         #[cfg(feature = "cpu")]
         AnyBackend::Cpu(_) => {
-            // The costs of a CPU are those of one core.
+            // The costs in a CPU's profile are those of one core.
             let core = crate::Cpu::with_threads(1)?;
             measured.memory(&core)?;
-            // It is its own host.
+            // A CPU is its own host.
             measured.profile.host.nanoseconds_per_byte = measured.profile.memory.nanoseconds_per_byte;
             if let Some(&last) = measured.profile.memory.caches.last() {
                 measured.profile.memory.resident = last;
@@ -62,13 +64,13 @@ pub fn calibrate(device: &AnyBackend) -> Result<Profile> {
     Ok(measured.profile)
 }
 
-/// What is known so far.
+/// The profile as measured so far.
 pub(super) struct Measured {
     pub(super) profile: Profile,
     begin: Instant,
 }
 
-/// Nanoseconds of a call of work that a device may do later.
+/// Nanoseconds per call of work that a device may do asynchronously.
 pub(super) fn nanoseconds<B: Backend<f64>>(
     device: &B,
     mut work: impl FnMut() -> spandrel_backend::Result<()>,
@@ -80,7 +82,7 @@ pub(super) fn nanoseconds<B: Backend<f64>>(
         device.synchronize()?;
         Ok(begin.elapsed())
     };
-    // Kernels are loaded and buffers touched when they are first used.
+    // The first use loads kernels and touches buffers.
     run(1)?;
     let mut calls = 1;
     while run(calls)? < RUN && calls < CALLS {
@@ -92,12 +94,12 @@ pub(super) fn nanoseconds<B: Backend<f64>>(
     Ok(times[RUNS / 2])
 }
 
-/// A ratio, if it can be believed.
+/// A ratio, if it is credible.
 pub(super) fn credible(ratio: f64) -> Option<f64> {
     (CREDIBLE[0]..=CREDIBLE[1]).contains(&ratio).then_some(ratio)
 }
 
-/// A matrix, with what its product in each format is made of.
+/// A matrix, with the work of its product in each format.
 struct Sample {
     csr: Csr<f64>,
     choice: spandrel_formats::Choice,
@@ -110,7 +112,7 @@ impl Sample {
         Ok(Self { csr, choice })
     }
 
-    /// The work of a product in a format, and nanoseconds of it; `None` if the matrix does not fit.
+    /// The work of a product in a format, and its time in nanoseconds; `None` if the matrix does not fit.
     fn timed<F: Format<Value = f64>, B: Spmv<F>>(&self, device: &B) -> Result<Option<(Work, f64)>> {
         let Some(candidate) = self.choice.candidate(F::NAME).filter(|candidate| candidate.spmv.is_ok()) else {
             return Ok(None);
@@ -122,7 +124,7 @@ impl Sample {
             places: candidate.places,
             entries: self.csr.nnz() as u64,
             bytes: candidate.moved,
-            // Short beside the bytes of a large matrix, and a core has no chains.
+            // Short compared with the bytes of a large matrix, and a core has no chains.
             chain: 0,
         };
         let a = Mat::load(device, stored)?;
@@ -141,7 +143,7 @@ impl Measured {
         self.begin.elapsed() < PATIENCE
     }
 
-    /// One core of the host: what it streams, and what it factors.
+    /// One core of the host: its rate, and the price of a factorisation.
     fn host(&mut self) -> Result<()> {
         let n = (STREAMED[0] / 8) as usize;
         let (x, mut y) = (vec![1.0f64; n], vec![0.0f64; n]);
@@ -174,7 +176,7 @@ impl Measured {
         Ok(())
     }
 
-    /// y <- a x + b y of vectors that no cache holds.
+    /// y <- a x + b y of vectors that do not fit a cache.
     fn memory<B: Backend<f64>>(&mut self, device: &B) -> Result<()> {
         let bytes = (2 * self.profile.memory.resident).clamp(STREAMED[0], STREAMED[1]);
         let n = (bytes / 8) as usize;
@@ -185,7 +187,7 @@ impl Measured {
         Ok(())
     }
 
-    /// From the host to the device.
+    /// The rate from the host to the device.
     #[cfg(feature = "cuda-core")]
     fn bus<B: Backend<f64>>(&mut self, device: &B) -> Result<()> {
         let host = vec![1.0f64; (STREAMED[0] / 8) as usize];
@@ -195,7 +197,7 @@ impl Measured {
         Ok(())
     }
 
-    /// Each format's product of a few rows, of what a cache holds, and of what none holds.
+    /// Each format's product of a few rows, of what fits a cache, and of what does not.
     fn products<B: EveryFormat<f64>>(&mut self, device: &B) -> Result<()> {
         let resident = self.profile.memory.resident;
         // 12 bytes per entry, of which a row has 7, and some for the vectors.
@@ -236,7 +238,7 @@ impl Measured {
             && let Some((work, time)) = large.timed::<F, B>(device)?
         {
             let bytes = self.profile.memory.nanoseconds_per_byte * work.bytes as f64;
-            // A core that walks longer than its bytes take says nothing of them.
+            // A core that takes longer to walk the rows than its bytes take says nothing about the bytes.
             let share = credible(bytes / (time - cost.call)).filter(|share| *share < 2.0);
             if let Some(share) = share.filter(|_| time > 1.1 * walked(&cost, work)) {
                 cost.efficiency = share;
@@ -270,7 +272,7 @@ mod tests {
         let mut kept = device.profile().clone();
         kept.set_numbers(&measured.numbers()).unwrap();
         assert_eq!(kept.products, measured.products);
-        // A device that has them chooses by them.
+        // A device uses the new numbers for its choices.
         let device = device.with_profile(measured.clone());
         assert_eq!(device.profile(), &measured);
     }

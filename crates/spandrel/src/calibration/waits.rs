@@ -1,4 +1,4 @@
-//! Measures what it costs a device if rows wait for each other: one solve by each way, beside what is expected of it.
+//! Measures the cost of waits between rows: one solve per plan, compared with the prediction.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::measure::{Measured, credible, nanoseconds};
 use crate::Result;
 
 impl Measured {
-    /// Solves in which rows wait for each other, by level sets and by one thread per row, and a sweep.
+    /// Solves in which rows wait for each other, by level sets, by one thread per row, and by a sweep.
     pub(super) fn waits<B>(&mut self, device: &B) -> Result<()>
     where
         B: Sptrsv<Levelset<f64>> + Sptrsv<Capellini<f64>> + Sptrsv<Sweep<f64>>,
@@ -40,7 +40,7 @@ impl Measured {
         Ok(())
     }
 
-    /// What waits take beside what was expected.
+    /// Scales the waits by the ratio of measured to predicted times.
     fn scale_waits(&mut self, by_levels: f64, by_threads: f64) {
         let whole = |nanoseconds: &mut u32, ratio: f64| *nanoseconds = (f64::from(*nanoseconds) * ratio).round() as u32;
         let Levels { level, beside, slice: _, rate: _, change: _, chained, round, link } =
@@ -53,7 +53,7 @@ impl Measured {
             [seen, round, end, alone, beside].into_iter().for_each(|nanoseconds| whole(nanoseconds, by_levels));
             [hop, look, step, inverse].into_iter().for_each(|nanoseconds| whole(nanoseconds, by_threads));
         }
-        // Rows of factors wait as threads do.
+        // Rows of a factorisation wait as threads do.
         if let Some(factoring) = &mut self.profile.factoring {
             factoring.hop *= by_threads;
             factoring.shared_term *= by_threads;

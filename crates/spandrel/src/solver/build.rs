@@ -1,4 +1,4 @@
-//! From settings and a matrix to something that solves: the plan first, then everything that it needs on the device.
+//! From settings and a matrix to a solver: first the plan, then everything that it needs on the device.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -8,30 +8,31 @@ use std::time::Instant;
 use rayon::prelude::*;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Profile, Real, Survey};
-use spandrel_solvers::{Direct, Error, Method, Phase, Progress, Result};
+use spandrel_solvers::{Direct, Error, Iterate, Method, Phase, Progress, Result};
 
 use super::device::{DeviceSolver, Running};
 use super::element::{Element, SolverBackend};
-use super::finish::factored;
+use super::finish::{Found, factored};
 use super::measure;
+use super::near_null;
 use super::plan::{Event, Plan, Stage};
 use super::policy;
 use super::prepare;
 use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
 
-/// What [`crate::solver::Builder::on_progress`] takes.
+/// The callback of [`crate::solver::Builder::on_progress`].
 pub(super) type Watch = dyn FnMut(Event<'_>) -> ControlFlow<()> + Send;
 
 /// Seconds of each phase of a solver's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Times {
-    /// Structure, choices, renumbering.
+    /// Looking at the structure, choosing, renumbering.
     pub analyze: f64,
-    /// Matrix and vectors onto the device, the matrix in its format.
+    /// Copying matrix and vectors to the device, the matrix in its format.
     pub load: f64,
-    /// The preconditioner, kernels, a factorisation.
+    /// Making the preconditioner, kernels or a factorisation.
     pub setup: f64,
     /// The iteration with its last residual, or the solve with factors.
     pub solve: f64,
@@ -54,7 +55,7 @@ impl Lap {
     }
 }
 
-/// Tells the caller of the work, and asks whether to go on.
+/// Reports the work to the caller and asks whether to continue.
 #[derive(Default)]
 pub(super) struct Reporter(pub(super) Option<Box<Watch>>);
 
@@ -83,12 +84,17 @@ impl Reporter {
         }
     }
 
-    pub(super) fn iteration(&mut self, method: Method, progress: Progress) -> ControlFlow<()> {
-        self.tell(Event::Iteration(method, progress))
+    pub(super) fn iteration(
+        &mut self,
+        method: Method,
+        progress: Progress,
+        iterate: Iterate<'_, f64>,
+    ) -> ControlFlow<()> {
+        self.tell(Event::Iteration(method, progress, iterate))
     }
 }
 
-/// The set-up of an engine: its times, and whom to tell.
+/// The set-up of an engine: its times and its reporter.
 #[derive(Debug)]
 pub struct Setup<'a> {
     reporter: &'a mut Reporter,
@@ -106,7 +112,7 @@ impl<'a> Setup<'a> {
     pub(super) fn note(&mut self, note: &str) -> Result<()> {
         self.reporter.note(note)
     }
-    /// Tells of a phase of the preconditioner or the factorisation that begins.
+    /// Reports that a phase of the preconditioner or the factorisation begins.
     pub(super) fn watch(&mut self, phase: Phase) -> ControlFlow<()> {
         self.reporter.tell(Event::Stage(Stage::SetUp, &phase.to_string()))
     }
@@ -121,17 +127,17 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// A matrix in the numbering of the solve. `perm` leads there from its own.
+/// A matrix in the numbering of the solve; `perm` leads there from the matrix's own numbering.
 #[derive(Debug)]
 pub(super) struct System<T> {
     pub(super) a: Arc<Csr<T>>,
     pub(super) perm: Option<Permutation>,
-    /// For each stored entry its place in the matrix's own numbering, if that is another and new values may come.
+    /// For each stored entry its place in the matrix's own numbering, if that differs and new values may come.
     pub(super) places: Option<Vec<u32>>,
 }
 
 impl<T: Real> System<T> {
-    /// P A P^T; the matrix in its old numbering is dropped.
+    /// P A P^T. The matrix in its old numbering is dropped.
     fn renumbered(by: Reorder, a: Arc<Csr<T>>, updatable: bool) -> Result<Self> {
         let perm = match by {
             Reorder::None => return Ok(Self { a, perm: None, places: None }),
@@ -143,7 +149,7 @@ impl<T: Real> System<T> {
         };
         let renumbered = perm.permute_symmetric(&a)?;
         let places = match updatable {
-            // f64 holds every place exactly.
+            // f64 represents every place exactly.
             true => {
                 let mut numbered = a.map(|_| 0.0);
                 numbered.values_mut().iter_mut().enumerate().for_each(|(place, v)| *v = place as f64);
@@ -174,28 +180,34 @@ fn amd<T: Real>(_: &Csr<T>) -> Result<Permutation> {
     Err(Error::Unsupported { why: "amd is left out of this build; build with the feature faer".into() })
 }
 
-/// Mean distance of the entries from the diagonal, in rows.
+/// The mean distance of the entries from the diagonal, in rows.
 fn distance<T: Real>(a: &Csr<T>) -> f64 {
     let of_row = |i: usize| a.row(i).0.iter().map(|&j| u64::from(j.abs_diff(i as u32))).sum::<u64>();
     (0..a.nrows()).into_par_iter().map(of_row).sum::<u64>() as f64 / a.nnz().max(1) as f64
 }
 
 impl Plan {
-    /// Renumbers a large matrix whose rows read x from everywhere, if that brings most of what a row reads together: the products of an
-    /// iteration then read x from a cache, and incomplete factors are nearer to complete ones.
+    /// Renumbers a large matrix whose rows read x from everywhere, if this brings the entries of a row close together.
+    /// The products of an iteration then read x from a cache, and incomplete factors are closer to complete ones.
     fn choose_order<T: Real>(
         &mut self,
         a: Arc<Csr<T>>,
         (profile, updatable): (&Profile, bool),
         reporter: &mut Reporter,
     ) -> Result<System<T>> {
-        /// Share of the matrix's order from which entries are scattered; a matrix in random order has a third.
+        /// Entries are scattered if their mean distance is at least this share of the order; a matrix in random order
+        /// has a third.
         const SCATTERED: f64 = 0.1;
-        /// How much nearer entries have to come.
+        /// The distance must shrink by this factor.
         const NEARER: f64 = 4.0;
         let n = a.nrows();
         let is_large = (n * T::BYTES) as u64 > profile.memory.near;
-        if cfg!(not(feature = "sprs")) || self.method == Method::Direct || n != a.ncols() || !is_large {
+        if cfg!(not(feature = "sprs"))
+            || self.method == Method::Direct
+            || n != a.ncols()
+            || !is_large
+            || self.has_points()
+        {
             return Ok(System { a, perm: None, places: None });
         }
         let before = distance(&*a);
@@ -214,17 +226,17 @@ impl Plan {
     }
 }
 
-/// A solve that is planned: nothing is allocated on a device yet.
+/// A planned solve: nothing is allocated on a device yet.
 #[derive(Debug)]
 pub struct Planned<T: Element> {
     plan: Plan,
     settings: Settings,
     system: System<T>,
-    /// Where a complete factorisation may take over.
+    /// The factorisation that may take over.
     rival: Option<Rival<T>>,
-    /// Formats to be timed.
+    /// Formats to time.
     candidates: Vec<&'static str>,
-    /// An entry that is infinite or NaN.
+    /// An entry that is infinite or NaN, if there is one.
     not_finite: Option<Error>,
     times: Times,
     reporter: Reporter,
@@ -238,9 +250,11 @@ impl<T: Element> Planned<T> {
         a: Arc<Csr<T>>,
     ) -> Result<Self> {
         let (mut times, mut reporter, mut lap) = (Times::default(), reporter, Lap::start());
+        let settings = near_null::resolved(settings, a.nrows())?;
         reporter.stage(Stage::Analyze, "the matrix")?;
         let mut survey = Survey::of(&*a);
-        // CG serves a matrix whose halves differ by the rounding of its assembly. Formats that store one half do not.
+        // CG works for a matrix whose two halves differ by the rounding of its assembly. Formats that store one half do
+        // not.
         let is_rounded = !survey.symmetric && a.is_symmetric_to_rounding();
         survey.symmetric |= is_rounded;
         let mut plan = policy::plan(&settings, &a, &survey)?;
@@ -262,6 +276,9 @@ impl<T: Element> Planned<T> {
                 plan.choose_order(a, (profile, settings.updatable), &mut reporter)?
             }
         };
+        if let Some(known) = &settings.near_null {
+            plan.near_null = Some(near_null::vectors(known, system.a.nrows(), system.perm.as_ref())?);
+        }
         let survey = if system.perm.is_some() { Survey::of(&*system.a) } else { survey };
         let prepared = plan.choose_scale(&settings, &system.a, &survey)?;
         let survey = prepared.as_ref().map_or(survey, Survey::of);
@@ -270,7 +287,7 @@ impl<T: Element> Planned<T> {
         if plan.symmetric && prepared.is_none() {
             plan.choose_multigrid(&settings, &system.a, device.profile());
         }
-        let mut rival = Rival::new(Arc::clone(&system.a), plan.direct_options::<T>(), device.profile());
+        let mut rival = Rival::new(Arc::clone(&system.a), plan.means::<T>(device.profile()));
         plan.choose_direct(&settings, &system.a, &mut rival, device.profile());
         let candidates = plan.choose_format::<T, B>(&settings, (iterated, &survey), device)?;
         match plan.method {
@@ -288,13 +305,13 @@ impl<T: Element> Planned<T> {
         Ok(Self { plan, settings, system, rival, candidates, not_finite, times, reporter })
     }
 
-    /// What will run, and why. A preconditioner may still turn out to be impossible, and [`Settings::format`] may ask for a
-    /// measurement: the built solver's plan has the last word.
+    /// The choices and their reasons. They may still change: a preconditioner may be impossible to make, and
+    /// [`Settings::format`] may ask for a measurement. The plan of the built solver is final.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Names the reason why an iterative solve runs on its device, for the plan.
+    /// Sets the reason why an iterative solve runs on its device, for the plan.
     #[must_use]
     pub fn because(mut self, why: impl Into<String>) -> Self {
         if self.plan.method != Method::Direct {
@@ -303,16 +320,16 @@ impl<T: Element> Planned<T> {
         self
     }
 
-    /// Seconds so far.
+    /// The times so far, in seconds.
     pub fn times(&self) -> Times {
         self.times
     }
 
-    /// Sets everything up on the device that the plan was made for. Blocks.
+    /// Sets everything up on the device of the plan. Blocks.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] for an entry that is infinite or NaN; what the preconditioner or the factorisation breaks down at; a device
-    /// that fails; [`Error::Interrupted`] where the watcher asked for it.
+    /// [`Error::NotFinite`] for an entry that is infinite or NaN; a preconditioner or factorisation that breaks down; a
+    /// device that fails; [`Error::Interrupted`] if the watcher asks for it.
     pub fn build_on<B: SolverBackend<T>>(self, device: &B) -> Result<DeviceSolver<T, B>> {
         let Self { mut plan, settings, system, mut rival, candidates, not_finite, mut times, mut reporter } = self;
         if let Some(error) = not_finite {
@@ -339,7 +356,7 @@ impl<T: Element> Planned<T> {
             Method::Direct if plan.direct_is_open => {
                 let analysed = rival.take().map_or_else(|| analysed(&a, &plan, &mut setup), Rival::take);
                 setup.begin(Stage::SetUp, "the factorisation")?;
-                let made = factored(&a, analysed, (&plan.direct_options::<T>(), device.profile()), &mut setup);
+                let made = factored(&a, analysed, plan.means::<T>(device.profile()), &mut setup);
                 setup.end_setup();
                 match made {
                     Ok((Some(direct), found)) => {
@@ -347,22 +364,27 @@ impl<T: Element> Planned<T> {
                         Running::Direct(direct)
                     }
                     Err(error @ Error::Interrupted { .. }) => return Err(error),
-                    // The iteration that was the second choice.
+                    // The iteration was the second choice.
                     without @ (Ok((None, _)) | Err(_)) => {
                         if let Some(iterative) = plan.iterative.take() {
                             plan = *iterative;
                         }
-                        match without {
-                            Ok((_, found)) => singular = found,
-                            Err(error) => {
-                                let method = plan.method;
-                                setup.note(&format!(
-                                    "a complete factorisation failed ({error}); {method} takes its place"
-                                ))?;
-                                plan.direct_is_open = false;
+                        let method = plan.method;
+                        let first = match without {
+                            Ok((_, found)) => {
+                                singular = found;
+                                "the matrix is singular".to_string()
                             }
-                        }
-                        Running::Iterative(prepare::engine(device, a, &mut plan, &mut setup)?)
+                            Err(error) => {
+                                let first = format!("a complete factorisation failed ({error})");
+                                setup.note(&format!("{first}; {method} takes its place"))?;
+                                plan.direct_is_open = false;
+                                first
+                            }
+                        };
+                        let engine = prepare::engine(device, a, &mut plan, &mut setup)
+                            .map_err(|error| error.after(method, first))?;
+                        Running::Iterative(engine)
                     }
                 }
             }
@@ -377,7 +399,7 @@ impl<T: Element> Planned<T> {
             }
         };
         if had_standby && plan.standby.is_none() {
-            // What took over at once is under none of the limits that were for the first choice.
+            // The limits of the first choice do not apply to its substitute.
             plan.open_as(&settings);
         }
         Ok(DeviceSolver {
@@ -386,7 +408,7 @@ impl<T: Element> Planned<T> {
             running: Some(running),
             host,
             rival,
-            singular,
+            found: Found::with(singular),
             perm,
             places,
             times,
@@ -395,7 +417,7 @@ impl<T: Element> Planned<T> {
     }
 }
 
-/// The host's processor in words.
+/// A description of the host's processor.
 fn host() -> String {
     #[cfg(feature = "cpu")]
     return spandrel_backend::Device::describe(&crate::Cpu::new());
@@ -403,7 +425,7 @@ fn host() -> String {
     return "the host's processor".to_string();
 }
 
-/// The entry at a place of the stored values, which is infinite or NaN.
+/// The error for a stored entry that is infinite or NaN.
 pub(super) fn entry_at<T: Real>(a: &Csr<T>, at: usize) -> Error {
     let row = a.row_ptr().partition_point(|&start| start as usize <= at) - 1;
     let found = match a.values()[at] {

@@ -1,6 +1,6 @@
-//! What iterates: the matrix in its format, the preconditioner and the workspaces of the methods, on one device.
+//! The iteration on one device: the matrix in its format, the preconditioner and the workspaces of the methods.
 //!
-//! Cost: a workspace is allocated by the first solve of its method and used again by every later one.
+//! Cost: the first solve of a method allocates its workspace; later ones reuse it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use spandrel_backend::{Backend, Device, Narrow, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Format, Real};
 use spandrel_solvers::{
-    BiCgStab, Cg, Error, Gmres, GmresOptions, Method, Mixed, Options, Outcome, Refine, Result, Watcher,
+    BiCgStab, Cg, Error, Gmres, GmresOptions, Iterate, Method, Mixed, Observer, Options, Outcome, Refine, Result,
+    Watcher,
 };
 
 use super::build::Setup;
@@ -22,29 +23,31 @@ use crate::{Mat, Operator, Preconditioner};
 type Vector<T, B> = <B as Backend<T>>::Vector;
 
 /// One call of a method.
-pub struct Call<'a> {
+pub struct Call<'a, T> {
     pub(super) method: Method,
     pub(super) options: Options,
     /// Steps of a GMRES cycle.
     pub(super) restart: usize,
-    pub(super) watcher: Watcher<'a>,
+    pub(super) observer: Observer<'a, T>,
 }
 
-impl std::fmt::Debug for Call<'_> {
+impl<T> std::fmt::Debug for Call<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Call").field("method", &self.method).field("options", &self.options).finish_non_exhaustive()
     }
 }
 
-/// An iteration that is set up. It is never sent work for another device than the one that it was made on.
+/// An iteration that is set up. It only gets work for the device on which it was made.
 pub trait Engine<T: Real, B: Backend<T>> {
     /// Solves A x = b from the x given.
-    fn run(&mut self, be: &B, call: Call<'_>, b: &B::Vector, x: &mut B::Vector) -> Result<Outcome>;
+    fn run(&mut self, be: &B, call: Call<'_, T>, b: &B::Vector, x: &mut B::Vector) -> Result<Outcome>;
+    /// z <- M^-1 r, in the numbering of the solve.
+    fn precondition(&self, be: &B, r: &B::Vector, z: &mut B::Vector) -> Result<()>;
     /// New values of the matrix on its old pattern, in the numbering of the solve; the shift of the factorisation.
     fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64>;
-    /// The same with values on the device, or `None` and nothing done if the host is needed.
+    /// The same with values on the device. Returns `None` and does nothing if the host is needed.
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>>;
-    /// Bytes of a product, if values of f64 are stored in f32 because that holds every one.
+    /// The bytes of a product, if f64 values are stored in f32 without loss.
     fn narrow_bytes(&self, be: &B) -> Option<u64>;
 }
 
@@ -64,40 +67,40 @@ impl<T: Real, B: EveryMethod<T>> Workspaces<T, B> {
     fn run(
         &mut self,
         be: &B,
-        call: Call<'_>,
+        call: Call<'_, T>,
         a: &impl Operator<T, B>,
         m: &impl Preconditioner<T, B>,
         b: &B::Vector,
         x: &mut B::Vector,
     ) -> Result<Outcome> {
         let n = a.shape().0;
-        let Call { method, options, restart, watcher } = call;
+        let Call { method, options, restart, observer } = call;
         match method {
             Method::Cg => {
                 let cg = match &mut self.cg {
                     Some(cg) => cg,
                     none => none.insert(Cg::new(be, n)?),
                 };
-                cg.solve_watched(be, a, m, b, x, &options, watcher)
+                cg.solve_observed(be, a, m, b, x, &options, observer)
             }
             Method::BiCgStab => {
                 let bicgstab = match &mut self.bicgstab {
                     Some(bicgstab) => bicgstab,
                     none => none.insert(BiCgStab::new(be, n)?),
                 };
-                bicgstab.solve_watched(be, a, m, b, x, &options, watcher)
+                bicgstab.solve_observed(be, a, m, b, x, &options, observer)
             }
             Method::Gmres => {
                 let gmres = match &mut self.gmres {
                     Some((known, gmres)) if *known == restart => gmres,
                     other => {
-                        // The old one first: the two need not fit beside each other.
+                        // Free the old one first: both may not fit at the same time.
                         *other = None;
                         let options = GmresOptions { restart, ..GmresOptions::default() };
                         &mut other.insert((restart, Gmres::with(be, n, &options)?)).1
                     }
                 };
-                gmres.solve_watched(be, a, m, b, x, &options, watcher)
+                gmres.solve_observed(be, a, m, b, x, &options, observer)
             }
             Method::Direct => Err(not_an_iteration()),
         }
@@ -108,21 +111,21 @@ fn not_an_iteration() -> Error {
     Error::Unsupported { why: "direct is not an iteration; plan the solve with it from the start".into() }
 }
 
-/// Two iterations for nothing, where kernels are loaded when they are first asked for: later times are then those of the solve alone.
+/// Runs two iterations on nothing, if kernels are loaded on first use, so that later times are those of the solve only.
 fn rehearse<T: Real, B: Backend<T>>(engine: &mut dyn Engine<T, B>, be: &B, plan: &Plan) -> Result<()> {
     if B::NAME == "cpu" || plan.nrows == 0 {
         return Ok(());
     }
     let options = Options { rtol: Some(0.0), atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
     let (b, mut x) = (be.upload(&vec![T::one(); plan.nrows])?, be.zeros(plan.ncols)?);
-    let mut unwatched = |_| std::ops::ControlFlow::Continue(());
-    let call = Call { method: plan.method, options, restart: plan.restart.min(2), watcher: &mut unwatched };
-    // What goes wrong here goes wrong in the solve too, which says so.
+    let mut unobserved = |_, _: Iterate<'_, T>| std::ops::ControlFlow::Continue(());
+    let call = Call { method: plan.method, options, restart: plan.restart.min(2), observer: &mut unobserved };
+    // An error here comes again in the solve, which reports it.
     drop(engine.run(be, call, &b, &mut x));
     Ok(be.synchronize()?)
 }
 
-/// Expands to a call of `$run::<Format, _>` for the format of a name.
+/// Expands to a call of `$run::<Format, _>` for the format with this name.
 macro_rules! in_format {
     ([($T:ty, $name:expr, $run:ident, $args:tt)] $(($stem:ident, $Type:ident)),*) => {
         match $name {
@@ -134,7 +137,7 @@ macro_rules! in_format {
 }
 pub(super) use in_format;
 
-/// A matrix in one element type, its preconditioner included, or that in f32.
+/// A matrix in one element type, with a preconditioner in the same or a narrower one.
 struct Iterative<F: Format, B: Spmv<F>> {
     a: Mat<B, F>,
     m: Boxed<F::Value, B>,
@@ -214,7 +217,7 @@ fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> +
 }
 
 impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Iterative<F, B> {
-    /// The matrix, if it is stored in CSR, whose values can be written in place.
+    /// The matrix, if it is stored in CSR, so that its values can be written in place.
     fn rows(&mut self) -> Option<&mut Mat<B, Csr<F::Value>>> {
         (&mut self.a as &mut dyn Any).downcast_mut()
     }
@@ -223,8 +226,17 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>>
 impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Engine<F::Value, B>
     for Iterative<F, B>
 {
-    fn run(&mut self, be: &B, call: Call<'_>, b: &Vector<F::Value, B>, x: &mut Vector<F::Value, B>) -> Result<Outcome> {
+    fn run(
+        &mut self,
+        be: &B,
+        call: Call<'_, F::Value>,
+        b: &Vector<F::Value, B>,
+        x: &mut Vector<F::Value, B>,
+    ) -> Result<Outcome> {
         self.workspaces.run(be, call, &self.a, &self.m, b, x)
+    }
+    fn precondition(&self, be: &B, r: &Vector<F::Value, B>, z: &mut Vector<F::Value, B>) -> Result<()> {
+        Ok(self.m.apply(be, None, r, z)?)
     }
     fn renew(&mut self, be: &B, a: &Arc<Csr<F::Value>>) -> Result<f64> {
         if self.rows().is_some() {
@@ -234,7 +246,7 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>>
             }
             return Ok(shift);
         }
-        // The matrix first: it fails before anything has changed.
+        // The matrix first: if it fails, nothing has changed.
         let stored = Mat::load(be, F::from_csr(a)?)?;
         let shift = self.m.renew(be, a)?;
         self.a = stored;
@@ -254,7 +266,7 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>>
     }
 }
 
-/// Corrections in f32 on matrix and preconditioner in f32; residuals and x in f64.
+/// Corrections with matrix and preconditioner in f32; residuals and x in f64.
 struct Refined<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f64>> + Narrow> {
     wide: Mat<B, Csr<f64>>,
     narrow: Mat<B, F>,
@@ -316,7 +328,7 @@ where
     fn run(
         &mut self,
         be: &B,
-        call: Call<'_>,
+        call: Call<'_, f64>,
         b: &<B as Backend<f64>>::Vector,
         x: &mut <B as Backend<f64>>::Vector,
     ) -> Result<Outcome> {
@@ -325,14 +337,20 @@ where
             Some(refine) => refine,
             none => none.insert(Refine::new(be, wide.nrows())?),
         };
-        let Call { method, options, restart, watcher } = call;
+        let Call { method, options, restart, observer } = call;
         if method == Method::Direct {
             return Err(not_an_iteration());
         }
         let inner = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
-            workspaces.run(be, Call { method, options: *options, restart, watcher }, narrow, m, r, d)
+            // The x of this iteration is a correction of the solve's x.
+            let observer = &mut |progress, _: Iterate<'_, f32>| watcher(progress);
+            workspaces.run(be, Call { method, options: *options, restart, observer }, narrow, m, r, d)
         };
+        let watcher = &mut |progress| observer(progress, Iterate::none());
         refine.solve_watched(be, wide, *exponent, inner, b, x, &options, watcher)
+    }
+    fn precondition(&self, be: &B, r: &<B as Backend<f64>>::Vector, z: &mut <B as Backend<f64>>::Vector) -> Result<()> {
+        Ok(Mixed::new(be, &self.m, self.wide.nrows(), self.exponent)?.apply(be, None, r, z)?)
     }
     fn renew(&mut self, be: &B, a: &Arc<Csr<f64>>) -> Result<f64> {
         let spandrel_solvers::Narrowed { matrix, exponent } = spandrel_solvers::Narrowed::new(a);

@@ -1,49 +1,52 @@
-//! What follows when the first way of a solve comes to nothing: a complete factorisation, and for a singular matrix an answer or the reason
-//! why there is none.
+//! The steps after a first attempt has failed: a complete factorisation, and for a singular matrix an answer or the
+//! reason why there is none.
 //!
-//! 1. A factorisation ([`super::rival`]), whose answer is refined. An answer with a backward error of the size of rounding is final.
-//! 2. If a pivot is zero, or the condition number is past the reciprocal of the unit roundoff: the [`Defect`] is looked for. What b
-//!    contradicts makes the system inconsistent.
-//! 3. The factorisation of A + delta D, refined with A itself. If the system has an answer this finds one; it has
-//!    none if a combination of equations vanishes on the left and not on the right.
-//! 4. The iteration that the policy names without a factorisation, for a while. If a factorisation does not fit, GMRES with ILUT.
+//! 1. A factorisation ([`super::rival`]), whose answer is refined. An answer with a backward error of the size of
+//!    rounding is final.
+//! 2. If a pivot is zero, or the condition number exceeds the reciprocal of the unit roundoff, the [`Defect`] is
+//!    determined. If b contradicts it, the system is inconsistent.
+//! 3. The factorisation of A + delta D, refined with A itself. It finds an answer if there is one. There is none if a
+//!    combination of equations vanishes on the left and not on the right.
+//! 4. The iteration that the policy names without a factorisation, for a while. If a factorisation does not fit, GMRES
+//!    with ILUT.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use spandrel_formats::{Csr, Profile};
-use spandrel_solvers::direct::Method as DirectMethod;
+use spandrel_formats::Csr;
+use spandrel_solvers::direct::{Method as DirectMethod, share_of};
 use spandrel_solvers::{BackwardError, Defect, Direct, DirectOptions, Error, Method, Outcome, Precond, Result, Status};
 use spandrel_sptrsv::IlutOptions;
 
+use super::attempts::{Ended, unless_interrupted};
 use super::build::{Lap, Setup, Times};
-use super::device::{DeviceSolver, Ended, Running};
+use super::device::{DeviceSolver, Running};
 use super::element::{Element, SolverBackend};
 use super::plan::{Plan, Stage};
 use super::prepare;
 use super::prepare::Preparation;
-use super::rival::Rival;
+use super::rival::{Means, Rival, fits};
 use super::settings::Scale;
 use super::solution::Attempt;
 use super::words::counted;
 
-/// Steps of refinement after a factorisation of A + delta D. delta is the square root of the unit roundoff, so that a step gains about as
-/// many digits as elimination loses.
+/// Steps of refinement after a factorisation of A + delta D. delta is the square root of the unit roundoff, so a step
+/// gains about as many digits as elimination loses.
 const STEPS: usize = 12;
-/// Unit roundoffs of w^T b / (||w|| ||b||) from which a combination w of equations that vanishes on the left contradicts b: above the
-/// rounding of w.
+/// A combination w of equations that vanishes on the left contradicts b if w^T b / (||w|| ||b||) exceeds this many unit
+/// roundoffs, which is above the rounding of w.
 const CONTRADICTS: f64 = 1e6;
-/// Iterations after factorisations have failed. Singular systems that have an answer are solved in fewer, or not at all.
+/// Iterations after factorisations have failed. Solvable singular systems need fewer.
 const LAST_ITERATIONS: usize = 2000;
 /// Steps of a cycle of the last GMRES.
 const RESTART: usize = 100;
 
-/// What is known of a singular matrix.
+/// What is known about a singular matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Singular {
-    /// In terms of its rows and columns, if that was found.
+    /// The defect in terms of rows and columns, if it was found.
     pub(super) defect: Option<Defect>,
-    /// What the factorisation said.
+    /// The error of the factorisation.
     pub(super) why: String,
 }
 
@@ -56,15 +59,42 @@ impl std::fmt::Display for Singular {
     }
 }
 
-/// The factors of a matrix that has been analysed, or of A + delta D if it is singular: then with what is known of that. `None` where it
-/// is singular and A + delta D does not fit.
+/// What was found out about a difficult matrix. It holds for any right-hand side, until new values come.
+pub(super) struct Found<T: Element> {
+    /// What is known if it is singular.
+    pub(super) singular: Option<Singular>,
+    /// Whether a defect was looked for.
+    looked: bool,
+    /// Factors of A + delta D, in addition to those of A; `Some(None)` if they are impossible.
+    regular: Option<Option<Box<Direct<T>>>>,
+    /// Weights of equations whose combination vanishes.
+    weights: Option<Vec<f64>>,
+}
+
+impl<T: Element> Found<T> {
+    /// With the result of the factorisation.
+    pub(super) fn with(singular: Option<Singular>) -> Self {
+        Self { singular, looked: false, regular: None, weights: None }
+    }
+
+    /// Looks for a defect, once.
+    fn look(&mut self, a: &Csr<T>) {
+        if self.singular.is_none() && !std::mem::replace(&mut self.looked, true) {
+            let defect = Defect::of(a);
+            self.singular = defect.map(|defect| Singular { defect: Some(defect), why: String::new() });
+        }
+    }
+}
+
+/// The factors of an analysed matrix. If it is singular, those of A + delta D, with what is known about it. `None` if
+/// the matrix is singular and A + delta D does not fit.
 ///
 /// # Errors
-/// What keeps a regular matrix from being factored.
+/// The reason why a regular matrix cannot be factored.
 pub(super) fn factored<T: Element>(
     a: &Arc<Csr<T>>,
     analysed: Result<Direct<T>>,
-    (options, profile): (&DirectOptions, &Profile),
+    means: Means<'_>,
     setup: &mut Setup<'_>,
 ) -> Result<(Option<Box<Direct<T>>>, Option<Singular>)> {
     let regular = analysed.and_then(|mut direct| {
@@ -75,22 +105,18 @@ pub(super) fn factored<T: Element>(
         Ok(direct) => Ok((Some(Box::new(direct)), None)),
         Err(error @ Error::ZeroPivot { .. }) => {
             let singular = Singular { defect: Defect::of(&**a), why: error.to_string() };
-            Ok((regularized(a, (options, profile), setup)?, Some(singular)))
+            Ok((regularized(a, means, setup)?, Some(singular)))
         }
         Err(error) => Err(error),
     }
 }
 
 /// The factors of A + delta D, if they fit and can be made.
-fn regularized<T: Element>(
-    a: &Arc<Csr<T>>,
-    (options, profile): (&DirectOptions, &Profile),
-    setup: &mut Setup<'_>,
-) -> Result<Option<Box<Direct<T>>>> {
+fn regularized<T: Element>(a: &Arc<Csr<T>>, means: Means<'_>, setup: &mut Setup<'_>) -> Result<Option<Box<Direct<T>>>> {
     let delta = T::UNIT_ROUNDOFF.sqrt();
-    let options = DirectOptions { regularization: delta, refinements: STEPS, ..*options };
+    let options = DirectOptions { regularization: delta, refinements: STEPS, ..means.options };
     setup.begin(Stage::SetUp, format_args!("the factorisation of A + {delta:.0e} D"))?;
-    let mut rival = Rival::new(Arc::clone(a), options, profile);
+    let mut rival = Rival::new(Arc::clone(a), Means { options, ..means });
     if !rival.cost().is_finite() {
         return Ok(None);
     }
@@ -105,37 +131,38 @@ fn regularized<T: Element>(
     }
 }
 
-/// An answer on the host, and how it came about.
+/// An answer on the host, and how it was found.
 pub(super) struct Answer<T> {
     pub(super) x: Vec<T>,
     pub(super) ended: Ended,
-    /// What else there is to say.
+    /// A further remark.
     pub(super) note: Option<String>,
-    /// The preconditioner, if it is not that of the solver's plan.
+    /// The preconditioner, if it differs from that of the solver's plan.
     pub(super) preconditioner: Option<Precond>,
 }
 
 impl<T> Answer<T> {
-    fn attempt(&self, preconditioner: Precond, seconds: f64) -> Attempt {
-        let Ended { outcome, method, .. } = &self.ended;
-        Attempt {
-            method: *method,
-            preconditioner,
-            status: outcome.status,
-            iterations: outcome.iterations,
-            true_residual: outcome.true_residual,
-            seconds,
-        }
+    /// The answer if an interruption prevents the next attempt.
+    fn interrupted(self) -> Self {
+        Self { ended: self.ended.interrupted(), ..self }
     }
 
-    /// Keeps the better of two answers, with the attempts of both. An iteration that gave way is never how a solve ends.
+    /// As [`Answer::or`], for a next attempt that may have been interrupted. Then the whole answer counts as
+    /// interrupted.
+    fn or_interrupted(self, next: Answer<T>, given_up: Attempt) -> Answer<T> {
+        let is_interrupted = next.ended.outcome.status == Status::Interrupted;
+        let best = self.or(next, given_up);
+        if is_interrupted { best.interrupted() } else { best }
+    }
+
+    /// Keeps the better of two answers, with the attempts of both. A solve never ends with an iteration that gave way.
     fn or(mut self, mut next: Answer<T>, given_up: Attempt) -> Answer<T> {
         let mut attempts = std::mem::take(&mut self.ended.attempts);
         attempts.push(given_up);
         attempts.append(&mut next.ended.attempts);
         let is_better = next.ended.outcome.status.is_converged()
             || next.ended.outcome.status == Status::BackwardStable
-            // Written so that NaN is never better.
+            // NaN fails these comparisons, so it is never better.
             || next.ended.outcome.true_residual <= self.ended.outcome.true_residual
             || self.ended.outcome.true_residual.is_nan();
         let status = next.ended.outcome.status;
@@ -149,15 +176,34 @@ impl<T> Answer<T> {
 }
 
 impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
-    /// Whether a factorisation may take over from this answer.
-    pub(super) fn may_factor(&self, outcome: &Outcome, gave_way: bool) -> bool {
+    /// Whether something may still take over after an iteration that ended with this status.
+    pub(super) fn is_unfinished(&self, outcome: &Outcome) -> bool {
         use Status as S;
-        let is_final = matches!(outcome.status, S::Converged | S::BackwardStable | S::Interrupted) && !gave_way;
+        let is_final = matches!(outcome.status, S::Converged | S::BackwardStable | S::Interrupted);
         self.plan.direct_is_open && self.host.is_some() && !is_final && self.is_iterative()
     }
 
-    /// Calls an iteration that stagnates solved to rounding if its x is: no method does better in this precision then.
-    pub(super) fn judge_by_rounding(&self, b: &[T], answer: &mut Answer<T>) {
+    /// What follows after an iteration.
+    pub(super) fn finish(
+        &mut self,
+        device: &B,
+        b: &[T],
+        mut answer: Answer<T>,
+        gave_way: bool,
+        times: &mut Times,
+    ) -> Result<Answer<T>> {
+        if !gave_way {
+            self.judge_by_rounding(b, &mut answer);
+        }
+        if gave_way || self.is_unfinished(&answer.ended.outcome) {
+            answer = self.factor_after(device, b, answer, gave_way, times)?;
+        }
+        self.iterate_stronger(device, b, answer, times)
+    }
+
+    /// If an iteration stagnates, its x may be solved to rounding. Then the status says so, because no method does
+    /// better in this precision.
+    fn judge_by_rounding(&self, b: &[T], answer: &mut Answer<T>) {
         let outcome = &mut answer.ended.outcome;
         let (Some(host), Status::Stagnated, true) = (&self.host, outcome.status, self.plan.direct_is_open) else {
             return;
@@ -173,8 +219,9 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         matches!(self.running, Some(Running::Iterative(_)))
     }
 
-    /// Goes on with a factorisation where the iteration has come to nothing, or has given way. Until the next matrix the solver stays with it.
-    pub(super) fn factor_after(
+    /// Continues with a factorisation if the iteration failed or gave way. The solver then keeps it until the next
+    /// matrix.
+    fn factor_after(
         &mut self,
         device: &B,
         b: &[T],
@@ -195,25 +242,30 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         } else {
             format!("{tried} ended as {} after {after}", outcome.status)
         };
-        self.reporter.note(&format!("{why}; a complete factorisation takes over"))?;
-        let options = self.plan.direct_options::<T>();
+        let told = self.reporter.note(&format!("{why}; a complete factorisation takes over"));
+        let means = self.plan.means::<T>(device.profile());
         let mut setup = Setup::new(&mut self.reporter, times);
-        setup.begin(Stage::SetUp, "the factorisation")?;
-        let made = factored(&host, rival.take(), (&options, device.profile()), &mut setup);
+        let told = told.and_then(|()| setup.begin(Stage::SetUp, "the factorisation"));
+        if unless_interrupted(told)?.is_none() {
+            return Ok(first.interrupted());
+        }
+        let made = factored(&host, rival.take(), means, &mut setup);
         setup.end_setup();
-        let given_up = first.attempt(self.plan.preconditioner, times.solve);
+        let given_up = first.ended.given_up(self.plan.preconditioner);
         match made {
             Ok((Some(direct), singular)) => {
                 self.plan.now_direct(why);
-                (self.running, self.singular) = (Some(Running::Direct(direct)), singular);
-                let next = self.solve_with_factors(device, b, times, gave_way)?;
-                Ok(first.or(next, given_up))
+                (self.running, self.found) = (Some(Running::Direct(direct)), Found::with(singular));
+                match unless_interrupted(self.solve_with_factors(device, b, times, gave_way))? {
+                    Some(next) => Ok(first.or(next, given_up)),
+                    None => Ok(first.interrupted()),
+                }
             }
             Ok((None, singular)) => {
-                self.singular = singular;
+                self.found = Found::with(singular);
                 self.iterate_on(device, b, first, given_up, times)
             }
-            Err(error @ Error::Interrupted { .. }) => Err(error),
+            Err(Error::Interrupted { .. }) => Ok(first.interrupted()),
             Err(error) => {
                 self.plan.direct_is_open = false;
                 let mut answer = self.iterate_on(device, b, first, given_up, times)?;
@@ -223,7 +275,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         }
     }
 
-    /// Goes on with the iteration where factors cannot be had, once it has given way to them.
+    /// Continues with the iteration if it gave way and the factors cannot be made.
     fn iterate_on(
         &mut self,
         device: &B,
@@ -238,10 +290,13 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let was_open = std::mem::replace(&mut self.plan.direct_is_open, false);
         let next = self.iterate(device, b, Some(&first.x), times);
         self.plan.direct_is_open = was_open;
-        Ok(first.or(next?.0, given_up))
+        match unless_interrupted(next)? {
+            Some(next) => Ok(first.or_interrupted(next.0, given_up)),
+            None => Ok(first.interrupted()),
+        }
     }
 
-    /// Solves with the factors at hand, and finds out what there is to say of a singular matrix.
+    /// Solves with the present factors, and finds out what can be known about a singular matrix.
     pub(super) fn solve_with_factors(
         &mut self,
         device: &B,
@@ -259,103 +314,105 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             return Ok(answer);
         }
         let Some(host) = self.host.clone() else { return Ok(answer) };
-        // A condition number past the reciprocal of the unit roundoff: as good as singular. Rounding may have hidden a zero pivot.
+        // The matrix is numerically singular. Rounding may have hidden a zero pivot.
         let is_doubtful = answer.ended.outcome.condition.is_some_and(|condition| condition * T::UNIT_ROUNDOFF >= 1.0);
-        if is_regular && is_doubtful && self.singular.is_none() {
-            let defect = Defect::of(&*host);
-            self.singular = defect.map(|defect| Singular { defect: Some(defect), why: String::new() });
-            if self.singular.is_none() {
+        if is_regular && is_doubtful {
+            self.found.look(&host);
+            if self.found.singular.is_none() {
                 answer.say(
                     "the matrix is singular to working precision: rounding alone decides about parts of x".to_string(),
                 );
             }
         }
-        if is_regular && let Some(singular) = &self.singular {
+        if is_regular && let Some(singular) = &self.found.singular {
             let contradiction = singular.defect.as_ref().and_then(|defect| defect.contradiction(&*host, b));
-            if contradiction.is_none() {
+            if contradiction.is_none() && self.found.regular.is_none() {
                 let mut setup = Setup::new(&mut self.reporter, times);
-                let options = self.plan.direct_options::<T>();
-                let made = regularized(&host, (&options, device.profile()), &mut setup)?;
+                let made = regularized(&host, self.plan.means::<T>(device.profile()), &mut setup);
                 setup.end_setup();
-                if let Some(regular) = made {
-                    let next = with_factors(&regular, b)?;
-                    lap.add_to(&mut times.solve);
-                    let given_up = answer.attempt(Precond::None, times.solve);
-                    answer = answer.or(next, given_up);
-                }
+                let Some(made) = unless_interrupted(made)? else { return Ok(answer.interrupted()) };
+                self.found.regular = Some(made);
+            }
+            if let (None, Some(Some(regular))) = (contradiction, &self.found.regular) {
+                let next = with_factors(regular, b)?;
+                lap.add_to(&mut times.solve);
+                let given_up = answer.ended.given_up(Precond::None);
+                answer = answer.or(next, given_up);
             }
         }
         let is_settled = match answer.ended.outcome.status {
             Status::Converged => true,
-            Status::BackwardStable => self.singular.is_none(),
+            Status::BackwardStable => self.found.singular.is_none(),
             _ => self.contradiction(b).is_some(),
         };
         if is_settled || !may_iterate { Ok(answer) } else { self.iterate_last(device, b, answer, times) }
     }
 
-    /// Why no x solves a system whose matrix is known to be singular, if that is so.
-    fn contradiction(&self, b: &[T]) -> Option<String> {
-        let (singular, host) = (self.singular.as_ref()?, self.host.as_ref()?);
+    /// The reason why no x solves a system whose matrix is known to be singular, if there is one.
+    fn contradiction(&mut self, b: &[T]) -> Option<String> {
+        let (singular, host) = (self.found.singular.as_ref()?, self.host.as_ref()?);
         let told = singular.defect.as_ref().and_then(|defect| defect.contradiction(&**host, b));
         if told.is_some() {
             return told;
         }
         let Some(Running::Direct(direct)) = &self.running else { return None };
-        // What cannot be had of factors that are at hand tells nothing.
-        let (weights, share) = direct.vanishing_combination(b).ok()??;
-        let row = weights.iter().position(|weight| weight.abs() == 1.0)? + 1;
-        (share.abs() > CONTRADICTS * T::UNIT_ROUNDOFF).then(|| {
-            format!("{singular}; a combination of equations, row {row} among them, vanishes on the left and not on the right")
-        })
+        let contradicts = |share: f64| share.abs() > CONTRADICTS * T::UNIT_ROUNDOFF;
+        // If the known combination does not contradict this b, another one may.
+        let known = self.found.weights.as_deref().is_some_and(|weights| contradicts(share_of(weights, b)));
+        if !known {
+            // If existing factors fail here, that says nothing about the system.
+            let (weights, share) = direct.vanishing_combination(b).ok()??;
+            self.found.weights = Some(weights);
+            if !contradicts(share) {
+                return None;
+            }
+        }
+        let row = self.found.weights.as_ref()?.iter().position(|weight| weight.abs() == 1.0)? + 1;
+        Some(format!(
+            "{singular}; a combination of equations, row {row} among them, vanishes on the left and not on the right"
+        ))
     }
 
-    /// Says of an answer that solves nothing why, if the matrix is singular.
+    /// Adds the reason to an answer that does not solve the system, if the matrix is singular.
     pub(super) fn conclude(&mut self, b: &[T], answer: &mut Answer<T>) {
         use Status as S;
         let status = answer.ended.outcome.status;
-        if !self.plan.direct_is_open && self.singular.is_none() {
+        if status == S::Interrupted || (!self.plan.direct_is_open && self.found.singular.is_none()) {
             return;
         }
         if status == S::Converged {
-            if let Some(singular) = &self.singular {
+            if let Some(singular) = &self.found.singular {
                 answer.say(format!("{singular}, but this b has an answer"));
             }
             return;
         }
         let Some(host) = &self.host else { return };
-        if self.singular.is_none() && status != S::BackwardStable {
-            let defect = Defect::of(&**host);
-            self.singular = defect.map(|defect| Singular { defect: Some(defect), why: String::new() });
+        if status != S::BackwardStable {
+            self.found.look(host);
         }
-        let Some(singular) = &self.singular else { return };
+        let Some(told) = self.found.singular.as_ref().map(Singular::to_string) else { return };
         let (status, text) = match self.contradiction(b) {
             Some(contradiction) => (S::Inconsistent, contradiction),
-            None => (S::Singular, singular.to_string()),
+            None => (S::Singular, told),
         };
         answer.ended.outcome.status = status;
         answer.say(text);
     }
 
-    /// The iteration of the policy, for a while, where factorisations have not solved the system.
+    /// Runs the iteration of the policy for a while, after factorisations have failed.
     fn iterate_last(&mut self, device: &B, b: &[T], answer: Answer<T>, times: &mut Times) -> Result<Answer<T>> {
         let Some(plan) = self.plan.iterative.clone() else { return Ok(answer) };
         let why = format!("the factorisation ended as {}", answer.ended.outcome.status);
         self.iterate_as(device, b, answer, (*plan, &why), times)
     }
 
-    /// The strongest iteration there is, where the first has come to nothing and a factorisation does not fit.
-    pub(super) fn iterate_stronger(
-        &mut self,
-        device: &B,
-        b: &[T],
-        answer: Answer<T>,
-        times: &mut Times,
-    ) -> Result<Answer<T>> {
+    /// Runs the strongest iteration, if the first one failed and a factorisation does not fit.
+    fn iterate_stronger(&mut self, device: &B, b: &[T], answer: Answer<T>, times: &mut Times) -> Result<Answer<T>> {
         use Status as S;
         let is_final =
             matches!(answer.ended.outcome.status, S::Converged | S::BackwardStable | S::Interrupted | S::Inconsistent);
         let vectors = (self.plan.nrows * (RESTART + 2) * T::BYTES) as u64;
-        if is_final || !self.plan.direct_is_open || !self.is_iterative() || !super::rival::fits(vectors) {
+        if is_final || !self.plan.direct_is_open || !self.is_iterative() || !fits(vectors, None) {
             return Ok(answer);
         }
         let mut plan = self.plan.clone();
@@ -371,7 +428,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         self.iterate_as(device, b, answer, (plan, &why), times)
     }
 
-    /// Iterates by another plan for a while, and goes back to this one. What cannot be set up changes nothing.
+    /// Iterates with another plan for a while, then returns to this one. If that plan cannot be set up, nothing
+    /// changes.
     fn iterate_as(
         &mut self,
         device: &B,
@@ -381,25 +439,27 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         times: &mut Times,
     ) -> Result<Answer<T>> {
         let Some(host) = self.host.clone() else { return Ok(answer) };
-        let begun = Instant::now();
         plan.max_iterations = plan.max_iterations.min(LAST_ITERATIONS);
         (plan.direct_is_open, plan.method_is_open, plan.otherwise) = (false, false, None);
-        self.reporter.note(&format!("{why}; {} with {} takes over", plan.method, plan.preconditioner))?;
+        let told = self.reporter.note(&format!("{why}; {} with {} takes over", plan.method, plan.preconditioner));
+        if unless_interrupted(told)?.is_none() {
+            return Ok(answer.interrupted());
+        }
         let mut setup = Setup::new(&mut self.reporter, times);
         let engine = match prepare::engine(device, host, &mut plan, &mut setup) {
             Ok(engine) => engine,
-            Err(error @ Error::Interrupted { .. }) => return Err(error),
+            Err(Error::Interrupted { .. }) => return Ok(answer.interrupted()),
             Err(_) => return Ok(answer),
         };
         setup.end_setup();
-        let given_up = answer.attempt(self.plan.preconditioner, begun.elapsed().as_secs_f64());
+        let given_up = answer.ended.given_up(self.plan.preconditioner);
         let preconditioner = plan.preconditioner;
         let before = (std::mem::replace(&mut self.plan, plan), self.running.replace(Running::Iterative(engine)));
         let next = self.iterate(device, b, None, times);
         (self.plan, self.running) = before;
-        let mut next = next?.0;
+        let Some((mut next, _)) = unless_interrupted(next)? else { return Ok(answer.interrupted()) };
         next.preconditioner = Some(preconditioner);
-        Ok(answer.or(next, given_up))
+        Ok(answer.or_interrupted(next, given_up))
     }
 }
 
@@ -412,15 +472,18 @@ impl<T> Answer<T> {
     }
 }
 
-/// x by factors, with how the factorisation went.
+/// Solves with factors and describes the factorisation.
 fn with_factors<T: Element>(direct: &Direct<T>, b: &[T]) -> Result<Answer<T>> {
+    let begun = Instant::now();
     let mut x = vec![T::zero(); direct.ncols()];
     let outcome = direct.solve(b, &mut x)?;
+    let seconds = begun.elapsed().as_secs_f64();
     let note = Some(factors_note(direct, &outcome));
-    Ok(Answer { x, ended: Ended { outcome, method: Method::Direct, attempts: Vec::new() }, note, preconditioner: None })
+    let ended = Ended { outcome, method: Method::Direct, seconds, attempts: Vec::new() };
+    Ok(Answer { x, ended, note, preconditioner: None })
 }
 
-/// How a factorisation went.
+/// A note on the factorisation.
 fn factors_note<T: Element>(direct: &Direct<T>, outcome: &Outcome) -> String {
     let mut note = format!("by {}", direct.method().as_str().to_uppercase());
     if direct.options().regularization > 0.0 {

@@ -1,12 +1,13 @@
 //! Singular systems whose null space the caller has named: the constant vectors, as in pure Neumann problems.
 //!
-//! The preconditioner is projected here, right-hand side and x by [`NullSpace::solve`], whose head says what is solved and what it costs.
+//! The preconditioner is projected here. [`NullSpace::solve`] projects right-hand side and x; its head says what is
+//! solved and at what cost.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Device, Gate, Spmv};
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::{Identity, NullSpace, Outcome, Result};
+use spandrel_solvers::{Identity, Iterate, NullSpace, Outcome, Result};
 
 use super::build::Setup;
 use super::element::{Element, SolverBackend};
@@ -41,7 +42,7 @@ impl<T: Real, B: Backend<T>> Renewed<T, B> for Projected<T, B> {
     }
 }
 
-/// The preconditioner as the plan's null space needs it.
+/// The preconditioner, projected if the plan has a null space.
 ///
 /// # Errors
 /// Out of memory.
@@ -56,14 +57,14 @@ pub(super) fn projected<T: Real, B: Backend<T> + 'static>(
     })
 }
 
-/// An iteration whose right-hand side and x are projected.
+/// An iteration with projected right-hand side and x.
 struct Singular<T: Real, B: Spmv<Csr<T>>> {
     a: Mat<B, Csr<T>>,
     null: NullSpace<T, B>,
     within: Box<dyn Engine<T, B> + Send>,
 }
 
-/// Sets up the iteration of a plan whose matrix has a known null space. Its own copy of the matrix in CSR is for the last residual.
+/// Sets up the iteration of a plan with a known null space. It keeps a copy of the matrix in CSR for the last residual.
 pub(super) fn engine<T: Element, B: SolverBackend<T>>(
     device: &B,
     a: Arc<Csr<T>>,
@@ -82,15 +83,21 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Singular<T, B> {
     fn run(
         &mut self,
         be: &B,
-        call: Call<'_>,
+        call: Call<'_, T>,
         b: &<B as Backend<T>>::Vector,
         x: &mut <B as Backend<T>>::Vector,
     ) -> Result<Outcome> {
         let Self { a, null, within } = self;
-        let Call { method, options, restart, watcher } = call;
+        let Call { method, options, restart, observer } = call;
         null.solve(be, a, &Identity, b, x, &options, |_, b, x, options| {
-            within.run(be, Call { method, options: *options, restart, watcher }, b, x)
+            // Its x still has a part in the null space.
+            let observer = &mut |progress, _: Iterate<'_, T>| observer(progress, Iterate::none());
+            within.run(be, Call { method, options: *options, restart, observer }, b, x)
         })
+    }
+
+    fn precondition(&self, be: &B, r: &<B as Backend<T>>::Vector, z: &mut <B as Backend<T>>::Vector) -> Result<()> {
+        self.within.precondition(be, r, z)
     }
 
     fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64> {

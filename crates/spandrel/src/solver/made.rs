@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spandrel_backend::{Assemble, Backend, MixedPrecision, Spmv, UpdateValues};
+use spandrel_backend::{Assemble, Backend, MixedPrecision, Order, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Real};
 use spandrel_solvers::{
-    BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Precond, Result,
-    SetupWatcher,
+    Amg, AmgBackend, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid,
+    Permuted, Precond, Result, SetupWatcher,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
@@ -80,6 +80,13 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Multigri
     }
 }
 
+impl<T: Real, B: AmgBackend<T>> Renewed<T, B> for Amg<T, B> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update(be, a)?;
+        Ok(0.0)
+    }
+}
+
 impl<T: Real, B: Backend<T>> Renewed<T, B> for Box<dyn Renew<T, B>> {
     fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
         (**self).renew(be, &be.upload(a.values())?)
@@ -96,6 +103,14 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Chebyshe
     }
 }
 
+/// The columns stay in the order of the old values.
+impl<T: Real, B: Spmv<Csr<T>>> Renewed<T, B> for Permuted<T, B, Chosen<T, B>> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        let exchanged = self.columns().permute_columns(a)?;
+        self.within_mut().renew(be, &be.upload(exchanged.values())?)
+    }
+}
+
 /// New values in f64 for a preconditioner in f32.
 impl<B: MixedPrecision> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
     fn renew(&mut self, be: &B, a: &Csr<f64>) -> Result<f64> {
@@ -108,24 +123,28 @@ impl<B: MixedPrecision> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
     }
 }
 
-/// A preconditioner, and what there is to say of it.
+/// A preconditioner, and the report of its factorisation.
 pub(super) struct Made<T: Real, B: Backend<T>> {
     pub(super) m: Boxed<T, B>,
     pub(super) factor: Option<FactorReport>,
 }
 
 /// Everything that makes preconditioners in one element type.
-pub(super) trait Makes<T: Real>: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>> {}
-impl<T: Real, B: Incomplete<T> + Geometric<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>>> Makes<T> for B {}
+pub(super) trait Makes<T: Real>:
+    Incomplete<T> + Geometric<T> + AmgBackend<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>>
+{
+}
+impl<T: Real, B: Incomplete<T> + Geometric<T> + AmgBackend<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>>> Makes<T> for B {}
 
-/// The preconditioner that the plan names, or the one that stands in for it if the policy chose it and it cannot be made. The plan then says so.
+/// The preconditioner that the plan names, or the one that stands in for it if the policy chose it and it cannot be
+/// made. The plan then says so.
 pub(super) fn make<T: Real, B: Makes<T>>(
     device: &B,
     a: &impl Given<T, B>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Boxed<T, B>> {
-    let made = match named(device, a, plan.preconditioner, plan.reproducible, &mut |phase| setup.watch(phase)) {
+    let made = match named(device, a, plan.preconditioner, plan, &mut |phase| setup.watch(phase)) {
         Ok(made) => made,
         Err(error) => {
             let interrupted = matches!(error, Error::Interrupted { .. });
@@ -135,9 +154,10 @@ pub(super) fn make<T: Real, B: Makes<T>>(
                 "{} was chosen and failed ({}); {} takes its place",
                 replaced.from, replaced.why, replaced.to
             ))?;
-            let made = named(device, a, other, plan.reproducible, &mut |phase| setup.watch(phase))?;
+            let made = named(device, a, other, plan, &mut |phase| setup.watch(phase))
+                .map_err(|error| error.after(other, format!("{} failed ({})", replaced.from, replaced.why)))?;
             plan.preconditioner = other;
-            // It is what would have taken over later.
+            // The substitute for later is in use now, so none is left.
             plan.standby = None;
             plan.replaced = Some(replaced);
             made
@@ -151,10 +171,10 @@ fn named<T: Real, B: Makes<T>>(
     device: &B,
     given: &impl Given<T, B>,
     precond: Precond,
-    reproducible: bool,
+    plan: &Plan,
     watcher: SetupWatcher<'_>,
 ) -> Result<Made<T, B>> {
-    let held = |stored_order: bool, by: &'static str| match reproducible && !stored_order {
+    let held = |stored_order: bool, by: &'static str| match plan.reproducible && !stored_order {
         true => Err(Error::NotReproducible {
             why: format!("{precond} by {by} sums in an order of its own; to be reproducible use jacobi"),
         }),
@@ -192,15 +212,40 @@ fn named<T: Real, B: Makes<T>>(
         Precond::Ssor(omega) => factored(device, Ssor::with_omega(host(), omega), host(), watcher),
         Precond::Ilu0 => resident::<T, B, Ilu0<T>>(device, given, watcher),
         Precond::Iluk(level) => factored(device, Iluk::with_level(host(), level), host(), watcher),
+        Precond::Ilutp(options) => {
+            let (columns, symbolic) = Ilut::pivoted(host(), options)?;
+            let exchanged = columns.permute_columns(host())?;
+            let chosen = device.incomplete_watched(symbolic, exchanged.values(), watcher)?;
+            let (by, nnz, shift, is_stored) = (chosen.plan, chosen.nnz, chosen.shift, chosen.stored_order);
+            held(is_stored && Spmv::<Csr<T>>::order(device) == Order::Stored, by)?;
+            let factor = FactorReport { plan: by, approximate: false, nnz, shift, levels: 0 };
+            return Ok(Made { m: Box::new(Permuted::new(device, columns, chosen)?), factor: Some(factor) });
+        }
         Precond::Ilut(options) => factored(device, Ilut::new(host(), options), host(), watcher),
         Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given, watcher),
         Precond::Mg(grids) => {
             let hierarchy = Hierarchy::galerkin_watched(host(), grids, watcher)?;
             let mg: Multigrid<T, B> = device.multigrid_watched(&hierarchy, watcher)?;
             held(mg.is_stored_order(device), mg.plan())?;
-            let (plan, nnz, levels) = (mg.plan(), mg.nnz(), mg.sizes().len());
-            let factor = FactorReport { plan, approximate: false, nnz, shift: 0.0, levels };
+            let (nnz, levels) = (mg.nnz(), mg.sizes().len());
+            let factor = FactorReport { plan: mg.plan(), approximate: false, nnz, shift: 0.0, levels };
             return Ok(Made { m: Box::new(mg), factor: Some(factor) });
+        }
+        Precond::Amg(options) => {
+            let known: Option<Vec<T>> = plan.near_null.as_ref().map(|v| v.iter().map(|&v| T::from_f64(v)).collect());
+            let known = known.as_deref();
+            let amg = match plan.symmetric {
+                true => {
+                    let rows = given.rows(device)?;
+                    Amg::of(device, &rows, &options, known, watcher)?
+                }
+                // Symmetric up to rounding, or not at all.
+                false => Amg::with(device, host(), &options, known)?,
+            };
+            held(amg.is_stored_order(device), "csr")?;
+            let (nnz, levels) = (amg.nnz(), amg.levels().len());
+            let factor = FactorReport { plan: "csr", approximate: false, nnz, shift: 0.0, levels };
+            return Ok(Made { m: Box::new(amg), factor: Some(factor) });
         }
     };
     let Chosen { precond: m, plan: by, nnz, shift, stored_order, .. } = chosen?;

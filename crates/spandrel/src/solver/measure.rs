@@ -1,4 +1,4 @@
-//! The fastest storage format by trial: each candidate's product is timed on the device.
+//! The fastest storage format by measurement: each candidate's product is timed on the device.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::settings::Precision;
 use crate::Mat;
 use crate::any::EveryFormat;
 
-/// The format that was found, and what was tried.
+/// The fastest format, and what was tried.
 pub(super) struct Measured {
     pub(super) format: &'static str,
     pub(super) why: String,
@@ -24,10 +24,10 @@ const BATCH: usize = 4;
 /// Batches; the fastest counts.
 const BATCHES: usize = 4;
 
-/// The fastest of some formats for the products of a solve. Formats that a matrix does not fit are passed over.
+/// The fastest of some formats for the products of a solve. Formats that do not fit the matrix are skipped.
 ///
 /// # Errors
-/// A device that fails. Out of memory ends the trial of that format alone.
+/// A device that fails. Running out of memory ends only the trial of that format.
 pub(super) fn fastest<T: Element, B: SolverBackend<T>>(
     device: &B,
     a: &Arc<Csr<T>>,
@@ -69,7 +69,7 @@ fn seconds_in<F: Format, B: Spmv<F>>(device: &B, a: &Arc<Csr<F::Value>>) -> Resu
     let stored = Mat::<B, F>::load(device, F::from_csr(a)?)?;
     let (x, mut y) = (device.upload(&vec![F::Value::from_f64(1.0); a.ncols()])?, device.zeros(a.nrows())?);
     let mut product = || stored.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y);
-    // The first loads the kernel and warms the caches.
+    // The first product loads the kernel and warms the caches.
     product()?;
     device.synchronize()?;
     let mut best = f64::INFINITY;

@@ -1,7 +1,7 @@
-//! The front door: a matrix goes in, and a [`Solver`] answers for any right-hand side.
+//! The main entry point: a [`Solver`] takes a matrix and solves for any right-hand side.
 //!
-//! A solver chooses the device, the method, the preconditioner and the storage format, says why ([`Plan`]), and goes on with another
-//! choice if one fails ([`Solution::attempts`]). Every choice can be named instead: see [`Builder`].
+//! A solver chooses the device, the method, the preconditioner and the storage format, and says why ([`Plan`]). If a
+//! choice fails, it continues with another one ([`Solution::attempts`]). [`Builder`] names choices instead.
 //!
 #![cfg_attr(feature = "cpu", doc = "```")]
 #![cfg_attr(not(feature = "cpu"), doc = "```no_run")]
@@ -17,9 +17,10 @@
 //! # Ok::<(), spandrel::Error>(())
 //! ```
 //!
-//! [`Solver`] owns its device and decides at run time which it is. [`DeviceSolver`] is the same on a device of one's own, with vectors
-//! that stay there.
+//! [`Solver`] owns its device and chooses it at run time. [`DeviceSolver`] is the same on a device that the caller
+//! owns, with vectors that stay there.
 
+mod attempts;
 mod build;
 mod device;
 mod element;
@@ -28,6 +29,7 @@ mod finish;
 mod kernel;
 mod made;
 mod measure;
+mod near_null;
 mod plan;
 mod policy;
 mod prepare;
@@ -52,12 +54,14 @@ pub use build::{Planned, Times};
 pub use device::DeviceSolver;
 pub use element::{Element, SolverBackend};
 pub use plan::{Event, FactorReport, Plan, Replaced, Stage};
-pub use settings::{Fallback, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, or_auto};
+pub use settings::{
+    Fallback, FormatChoice, NearNull, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, or_auto,
+};
 pub use solution::{Attempt, Solution, Solutions};
 
 use build::{Reporter, Watch};
 
-/// Settings of a solve, set one by one. [`Solver::builder`] begins with the defaults.
+/// The settings of a solve, set one by one. [`Solver::builder`] starts with the defaults.
 #[derive(Debug, Default)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder {
@@ -65,7 +69,7 @@ pub struct Builder {
     reporter: Reporter,
 }
 
-/// Setters that differ in their names alone.
+/// Setters that differ only in their names.
 macro_rules! setters {
     ($($(#[$about:meta])* $name:ident: $Type:ty => $field:ident),+ $(,)?) => {
         $($(#[$about])*
@@ -77,74 +81,92 @@ macro_rules! setters {
 }
 
 impl Builder {
-    /// Begins with these settings.
+    /// Starts with these settings.
     pub fn new(settings: Settings) -> Self {
         Self { settings, reporter: Reporter::default() }
     }
 
     setters! {
-        /// Where to run. Default: the first GPU that can be used, else the CPU.
+        /// Sets the device. Default: the first usable GPU, else the CPU.
         device: Choice => device,
-        /// The method. Default, or `None`: chosen by the matrix's structure.
+        /// Sets the method. Default, or `None`: chosen by the matrix's structure.
         method: Option<Method> => method,
-        /// The preconditioner. Default, or `None`: chosen by the matrix and the method.
+        /// Sets the preconditioner. Default, or `None`: chosen by the matrix and the method.
         preconditioner: Option<Precond> => preconditioner,
-        /// The storage format. Default [`FormatChoice::Auto`].
+        /// Sets the storage format. Default [`FormatChoice::Auto`].
         format: FormatChoice => format,
-        /// The element types. Default [`Precision::Native`].
+        /// Sets the element types. Default [`Precision::Native`].
         precision: Precision => precision,
-        /// The renumbering. Default, or `None`: by the matrix.
+        /// Sets the renumbering. Default, or `None`: chosen by the matrix.
         reorder: Option<Reorder> => reorder,
-        /// How rows and columns are scaled for an iteration. Default, or `None`: by the matrix.
+        /// Sets the scaling of rows and columns for an iteration. Default, or `None`: chosen by the matrix.
         scale: Option<Scale> => scale,
-        /// Whether the x nearest to a solution is wanted: the least ||b - A x||, for a matrix of any rank and shape. Default false.
+        /// Asks for the least squares solution, the least ||b - A x|| for a matrix of any rank and shape. Default
+        /// false.
         least_squares: bool => least_squares,
-        /// What is known of the matrix's null space. Default: nothing.
+        /// Names the matrix's null space. Default: none.
         null_space: NullVectors => null_space,
-        /// The relative goal. Default: [`Tolerance::of`] the element type.
+        /// Sets the relative goal. Default: [`Tolerance::of`] the element type.
         rtol: Option<f64> => rtol,
-        /// The absolute goal. Default 0.
+        /// Sets the absolute goal. Default 0.
         atol: f64 => atol,
-        /// The limit of iterations. Default: 20 per row, at least 20.
+        /// Sets the limit of iterations. Default: 20 per row, at least 20.
         max_iterations: Option<usize> => max_iterations,
-        /// Iterations between two looks of the host. Default 16. It changes no bit of x.
+        /// Sets the number of iterations between two looks of the host. Default 16. It changes no bit of x.
         check_every: Option<usize> => check_every,
-        /// Iterations of CG or BiCGStab in a row without a smaller residual that end the solve. Default: no limit.
+        /// Ends CG or BiCGStab after this many iterations without a smaller residual. Default: never.
         stagnation: Option<usize> => stagnation,
-        /// Steps of a GMRES cycle. Default 30.
+        /// Sets the number of steps of a GMRES cycle. Default 30.
         restart: Option<usize> => restart,
+        /// Bytes that the factors of a complete factorisation may take. Default: see [`Settings::memory_limit`].
+        memory_limit: Option<u64> => memory_limit,
         /// Only kernels whose order of summation every backend shares. Default false.
         reproducible: bool => reproducible,
-        /// What happens if a choice of the policy fails. Default [`Fallback::Auto`].
+        /// Says whether another choice may replace one that fails. Default [`Fallback::Auto`].
         fallback: Fallback => fallback,
-        /// Whether new values will come. Default true. Without, the host's copy of the matrix is freed.
+        /// Says whether new values will come. Default true. If not, the host's copy of the matrix is freed.
         updatable: bool => updatable,
     }
 
-    /// Both goals at once.
+    /// Gives near-null-space vectors, column by column, each with one element per row. See [`NearNull`]. Default: the
+    /// constant of each unknown.
+    pub fn near_null_space(mut self, vectors: impl Into<Vec<f64>>) -> Self {
+        self.settings.near_null = Some(NearNull::Vectors(Arc::new(vectors.into())));
+        self
+    }
+
+    /// Gives the coordinates of the points whose displacements are the unknowns, point by point, 2 or 3 per point. See
+    /// [`NearNull`].
+    pub fn coordinates(mut self, points: impl Into<Vec<f64>>, dimension: usize) -> Self {
+        self.settings.near_null = Some(NearNull::Coordinates { points: Arc::new(points.into()), dimension });
+        self
+    }
+
+    /// Sets both goals.
     pub fn tolerance(mut self, tolerance: Tolerance) -> Self {
         (self.settings.rtol, self.settings.atol) = (Some(tolerance.rtol), tolerance.atol);
         self
     }
 
-    /// Calls `watch` as each phase begins, at every look at a running iteration, and for what a user should hear at once. `Break` ends a
-    /// set-up with [`crate::Error::Interrupted`] at the end of its phase, and a solve as [`crate::Status::Interrupted`] with the x reached.
+    /// Calls `watch` as each phase begins, at every look at a running iteration, and for each note. `Break` ends a
+    /// set-up with [`crate::Error::Interrupted`] at the end of its phase, and a solve as [`crate::Status::Interrupted`]
+    /// with the x reached.
     pub fn on_progress(mut self, watch: impl FnMut(Event<'_>) -> ControlFlow<()> + Send + 'static) -> Self {
         let watch: Box<Watch> = Box::new(watch);
         self.reporter = Reporter(Some(watch));
         self
     }
 
-    /// Plans a solve with `a` on a device of one's own, without setting anything up. Blocks.
+    /// Plans a solve with `a` on the caller's device, without setting anything up. Blocks.
     ///
     /// # Errors
-    /// [`crate::Error::NotSquare`], [`crate::Error::Unsupported`] and [`crate::Error::NotReproducible`] for settings that contradict the
-    /// matrix or each other.
+    /// [`crate::Error::NotSquare`], [`crate::Error::Unsupported`] and [`crate::Error::NotReproducible`] for settings
+    /// that contradict the matrix or each other.
     pub fn plan_on<T: Element, B: SolverBackend<T>>(self, device: &B, a: impl Into<Arc<Csr<T>>>) -> Result<Planned<T>> {
         Planned::new(device, self.settings, self.reporter, a.into())
     }
 
-    /// A solver on a device of one's own. Blocks.
+    /// Builds a solver on the caller's device. Blocks.
     ///
     /// # Errors
     /// As [`Builder::plan_on`] and [`Planned::build_on`].
@@ -156,7 +178,7 @@ impl Builder {
         self.plan_on(device, a)?.build_on(device)
     }
 
-    /// A solver on the device that the settings name. Blocks.
+    /// Builds a solver on the device that the settings name. Blocks.
     ///
     /// # Errors
     /// A device that cannot be opened; as [`Builder::build_on`].
@@ -164,7 +186,7 @@ impl Builder {
         T::solver(self, a.into())
     }
 
-    /// What [`Element::solver`] is for each type.
+    /// The common body of [`Element::solver`].
     fn opened<T: Element>(self, a: Arc<Csr<T>>) -> Result<Solver<T>> {
         let (device, why) = match self.settings.device {
             Choice::Auto => match AnyBackend::auto()? {
@@ -203,7 +225,7 @@ enum Inner<T: Element> {
     Cuda(DeviceSolver<T, Cuda>, Box<Cuda>),
 }
 
-/// Runs `$call` on the solver and its device, whichever they are.
+/// Runs `$call` on the solver and its device, for either backend.
 macro_rules! on {
     ($inner:expr, |$solver:ident, $device:ident| $call:expr) => {
         match $inner {
@@ -222,14 +244,14 @@ impl<T: Element> std::fmt::Debug for Solver<T> {
 }
 
 impl Solver {
-    /// Settings of a solver, to be set one by one.
+    /// Settings of a solver, to set one by one.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl<T: Element> Solver<T> {
-    /// A solver with every choice left to the policy. Blocks.
+    /// A solver that makes every choice by itself. Blocks.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -237,12 +259,12 @@ impl<T: Element> Solver<T> {
         Builder::default().build(a)
     }
 
-    /// What runs, and why.
+    /// The choices and their reasons.
     pub fn plan(&self) -> &Plan {
         on!(&self.inner, |solver, _device| solver.plan())
     }
 
-    /// Seconds of the set-up.
+    /// The times of the set-up, in seconds.
     pub fn setup_times(&self) -> Times {
         on!(&self.inner, |solver, _device| solver.setup_times())
     }
@@ -263,12 +285,30 @@ impl<T: Element> Solver<T> {
         on!(&mut self.inner, |solver, device| solver.solve_from(device, b, x0))
     }
 
-    /// Solves A X = B for all columns of B, which lie one after the other. Blocks. See [`DeviceSolver::solve_many`].
+    /// Solves A X = B for all columns of B, stored one after the other. Blocks. See [`DeviceSolver::solve_many`].
     ///
     /// # Errors
     /// As there.
     pub fn solve_many(&mut self, b: &[T]) -> Result<Solutions<T>> {
         on!(&mut self.inner, |solver, device| solver.solve_many(device, b))
+    }
+
+    /// M^-1 r by the preconditioner of the solver. Blocks. See [`DeviceSolver::precondition`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn precondition(&self, r: &[T]) -> Result<Vec<T>> {
+        on!(&self.inner, |solver, device| solver.precondition(device, r))
+    }
+
+    /// The solver and its GPU, if it runs on one: for vectors that stay there ([`DeviceSolver::solve_on`]).
+    #[cfg(feature = "cuda-core")]
+    pub fn on_cuda(&mut self) -> Option<(&mut DeviceSolver<T, Cuda>, &Cuda)> {
+        match &mut self.inner {
+            Inner::Cuda(solver, device) => Some((solver, device)),
+            #[cfg(feature = "cpu")]
+            Inner::Cpu(..) => None,
+        }
     }
 
     /// New values of the matrix on its pattern. Blocks. See [`DeviceSolver::update_values`].
@@ -279,7 +319,7 @@ impl<T: Element> Solver<T> {
         on!(&mut self.inner, |solver, device| solver.update_values(device, values))
     }
 
-    /// The values of another matrix on the same pattern. Blocks. See [`DeviceSolver::update_values`].
+    /// Takes the values of another matrix with the same pattern. Blocks. See [`DeviceSolver::update_values`].
     ///
     /// # Errors
     /// As there; [`crate::Error::Pattern`] for a matrix with another number of entries.

@@ -1,20 +1,22 @@
-//! The plan of a solve: what will run, and why. It is decided before anything is allocated for it.
+//! The plan of a solve: the choices and their reasons, made before anything is allocated.
 
 use std::fmt;
 use std::sync::Arc;
 
-use spandrel_formats::Real;
-use spandrel_solvers::{DirectOptions, Method, Options, Precond, Progress, direct};
+use spandrel_formats::{Profile, Real};
+use spandrel_solvers::{DirectOptions, Iterate, Method, Options, Precond, Progress, direct};
 
 use super::prepare::Preparation;
+use super::rival::Means;
 use super::settings::{NullVectors, Precision, Reorder, Scale};
 use super::words::counted;
 
-/// Steps of refinement of regularised least squares. With delta the cube root of the unit roundoff u, a step leaves delta^2 / (sigma^2 + delta^2) of
-/// the error that belongs to a singular value sigma, and what is left open by a singular matrix is rounded by u / delta^2 = delta.
+/// Steps of refinement of regularised least squares. With delta the cube root of the unit roundoff u, a step leaves
+/// delta^2 / (sigma^2 + delta^2) of the error of a singular value sigma. The part that a singular matrix leaves open is
+/// rounded by u / delta^2 = delta.
 const LEAST_SQUARES_STEPS: usize = 12;
 
-/// What will run, and why. `Display` writes it as `spandrel solve` prints it.
+/// The choices for a solve and their reasons. `Display` prints it as `spandrel solve` does.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -28,21 +30,21 @@ pub struct Plan {
     pub symmetric: bool,
     /// `"cpu"` or `"cuda"`: where the solve runs. A direct solve always runs on the host.
     pub backend: &'static str,
-    /// The device in words.
+    /// A description of the device.
     pub device: String,
-    /// Why it runs there.
+    /// Why the solve runs there.
     pub device_why: String,
     /// The method.
     pub method: Method,
     /// Why this method.
     pub method_why: String,
-    /// The preconditioner; once it is made, the one that was made.
+    /// The preconditioner; after the set-up, the one that was made.
     pub preconditioner: Precond,
     /// Why this preconditioner.
     pub preconditioner_why: String,
-    /// What there is to say of its factors, once it is made.
+    /// A report on its factors, after the set-up.
     pub factor: Option<FactorReport>,
-    /// A preconditioner that could not be made, so that this one took its place.
+    /// A preconditioner that could not be made and was replaced by this one.
     pub replaced: Option<Replaced>,
     /// The storage format of the iteration.
     pub format: &'static str,
@@ -54,11 +56,11 @@ pub struct Plan {
     pub element: &'static str,
     /// The renumbering.
     pub reorder: Reorder,
-    /// Why.
+    /// Why this renumbering.
     pub reorder_why: String,
     /// How rows and columns are scaled for the iteration.
     pub scale: Scale,
-    /// Why.
+    /// Why this scaling.
     pub scale_why: String,
     /// Whether only kernels with a shared order of summation run.
     pub reproducible: bool,
@@ -74,12 +76,16 @@ pub struct Plan {
     pub stagnation: Option<usize>,
     /// Steps of a GMRES cycle.
     pub restart: usize,
+    /// The largest size of a complete factorisation's factors in bytes; `None` for what the machine has to spare.
+    pub memory_limit: Option<u64>,
     /// What a user should know before the solve begins.
     pub warnings: Vec<String>,
     /// Whether the least ||b - A x|| is wanted.
     pub least_squares: bool,
     /// What is known of the null space.
     pub null_space: NullVectors,
+    /// Near-null-space vectors that the caller knows, in the numbering of the solve.
+    pub(super) near_null: Option<Arc<Vec<f64>>>,
     /// The scaling, if it changes anything.
     pub(super) preparation: Option<Arc<Preparation>>,
     /// Whether another method may take over.
@@ -88,29 +94,30 @@ pub struct Plan {
     pub(super) direct_is_open: bool,
     /// The iteration that the policy would take without a factorisation, if it chose one.
     pub(super) iterative: Option<Box<Plan>>,
-    /// What takes over if the preconditioner cannot be made.
+    /// The substitute if the preconditioner cannot be made.
     pub(super) otherwise: Option<Precond>,
-    /// What takes over, with all its set-up, if the solve comes to nothing.
+    /// The substitute, with all its set-up, if the solve fails.
     pub(super) standby: Option<Precond>,
 }
 
-/// What there is to say of the triangular factors of a preconditioner.
+/// A report on the triangular factors of a preconditioner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FactorReport {
-    /// The plan that solves with them (for several grids, that of the finest), or what stands in for the triangular solves.
+    /// The plan that solves with them (for several grids, that of the finest), or the replacement of the triangular
+    /// solves.
     pub plan: &'static str,
     /// Whether the triangles are only solved approximately.
     pub approximate: bool,
     /// Entries of the factors.
     pub nnz: usize,
-    /// alpha, if A + alpha diag(A) was factored; else 0.
+    /// The shift alpha, if A + alpha diag(A) was factored; else 0.
     pub shift: f64,
     /// Grids of a multigrid cycle; 0 without one.
     pub levels: usize,
 }
 
-/// A preconditioner that was given up for another.
+/// A preconditioner that was replaced by another.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Replaced {
@@ -118,7 +125,7 @@ pub struct Replaced {
     pub from: Precond,
     /// The one that took its place.
     pub to: Precond,
-    /// Why.
+    /// Why it was replaced.
     pub why: String,
 }
 
@@ -137,7 +144,9 @@ impl Plan {
 
     /// The options of a factorisation.
     pub(super) fn direct_options<T: Real>(&self) -> DirectOptions {
-        let options = DirectOptions { rtol: Some(self.rtol), atol: self.atol, ..DirectOptions::default() };
+        let memory_limit = self.memory_limit.unwrap_or(DirectOptions::default().memory_limit);
+        let options =
+            DirectOptions { rtol: Some(self.rtol), atol: self.atol, memory_limit, ..DirectOptions::default() };
         if !self.least_squares {
             return options;
         }
@@ -145,7 +154,12 @@ impl Plan {
         DirectOptions { method: Some(direct::Method::Qr), regularization, refinements: LEAST_SQUARES_STEPS, ..options }
     }
 
-    /// Turns to a complete factorisation; the plan until now is kept.
+    /// The parameters of a factorisation on a device with that profile.
+    pub(super) fn means<'p, T: Real>(&self, profile: &'p Profile) -> Means<'p> {
+        Means { options: self.direct_options::<T>(), limit: self.memory_limit, profile }
+    }
+
+    /// Switches to a complete factorisation. The present plan is kept.
     pub(super) fn now_direct(&mut self, why: String) {
         let before = self.clone();
         (self.method, self.method_why) = (Method::Direct, why);
@@ -155,7 +169,7 @@ impl Plan {
         self.iterative = Some(Box::new(before));
     }
 
-    /// The element types as the command line names them.
+    /// The element types by their names on the command line.
     pub fn precision_name(&self) -> &'static str {
         match self.precision {
             Precision::Native => self.element,
@@ -202,22 +216,22 @@ impl fmt::Display for Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Stage {
-    /// The matrix is looked at, and the plan is made.
+    /// The matrix is examined, and the plan is made.
     Analyze,
     /// Rows and columns are renumbered.
     Reorder,
-    /// The matrix goes to the device, in its format.
+    /// The matrix is copied to the device, in its format.
     Load,
     /// Candidates for the storage format are timed.
     Measure,
     /// The preconditioner is made, or the matrix is factored.
     SetUp,
-    /// The iteration runs, or factors are solved with.
+    /// The iteration runs, or factors solve.
     Solve,
 }
 
 impl Stage {
-    /// What is being done, in one word.
+    /// The name of the stage, in one word.
     pub fn as_str(self) -> &'static str {
         match self {
             Stage::Analyze => "analyzing",
@@ -236,14 +250,16 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What a solver tells while it works; see [`crate::solver::Builder::on_progress`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a solver reports while it works; see [`crate::solver::Builder::on_progress`].
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// A phase begins. A detail names what is made, where there is something to name.
+    /// A phase begins. The detail names what is made, if there is something to name.
     Stage(Stage, &'a str),
-    /// The host looked at a running iteration.
-    Iteration(Method, Progress),
-    /// Something that a user should hear at once: a warning, or another choice that takes over.
+    /// The host looked at a running iteration. There may be an x, in the matrix's own numbering and in `f64` for either
+    /// element type. There is none within a cycle of GMRES, or if x is corrected from outside (scaled, refined, a known
+    /// null space).
+    Iteration(Method, Progress, Iterate<'a, f64>),
+    /// Something that a user should know at once: a warning, or another choice that takes over.
     Note(&'a str),
 }

@@ -1,6 +1,6 @@
-//! The policy: which method, preconditioner, format and precision solve a matrix on a device, and what takes over if one fails.
+//! The policy: it chooses method, preconditioner, format and precision for a matrix on a device, and their substitutes.
 //!
-//! It is the only place that decides. The program, the bench and the conformance suite call it.
+//! Nothing else decides. The program, the bench and the conformance suite call it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,32 +8,34 @@ use std::sync::Arc;
 use spandrel_backend::{Order, Spmv};
 use spandrel_formats::choose::{Candidate, choose};
 use spandrel_formats::{Csr, Grid, Profile, Real, Survey};
+use spandrel_solvers::amg::AmgExpected;
 use spandrel_solvers::direct::Factorable;
 use spandrel_solvers::multigrid::Expected;
-use spandrel_solvers::{Error, GmresOptions, Method, Options, Precond, Result};
+use spandrel_solvers::{AmgOptions, Error, GmresOptions, Method, Options, Precond, Result};
 use spandrel_sptrsv::IlutOptions;
 
 use super::plan::Plan;
 use super::prepare::{Preparation, asked_for};
 use super::rival::{Pace, Rival, is_dominant};
-use super::settings::{Fallback, FormatChoice, NullVectors, Precision, Scale, Settings, Tolerance};
+use super::settings::{Fallback, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance};
 use crate::any::{Choice, EveryFormat};
 
 const ASKED_FOR: &str = "as asked for";
-/// Iterations without a smaller residual after which multigrid that the policy took has come to nothing: it needs a tenth of them for
-/// the whole solve.
+/// The iterations after which multigrid that the policy chose has failed, if the residual is no smaller. A whole solve
+/// needs a tenth of them.
 const STAGNANT: usize = 100;
-/// Nanoseconds of an analysis that are not worth a thought: the set-up of incomplete factors takes as long for any matrix.
+/// An analysis of at most this many nanoseconds is free: the set-up of incomplete factors takes as long for any matrix.
 const SMALL: f64 = 2e5;
 
 fn unsupported(why: impl Into<String>) -> Error {
     Error::Unsupported { why: why.into() }
 }
 
-/// Everything but the format, for a matrix that has been looked at.
+/// Plans everything except the format, for a surveyed matrix.
 ///
 /// # Errors
-/// [`Error::NotSquare`], [`Error::Unsupported`] and [`Error::NotReproducible`] for settings that contradict the matrix or each other.
+/// [`Error::NotSquare`], [`Error::Unsupported`] and [`Error::NotReproducible`] for settings that contradict the matrix
+/// or each other.
 pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) -> Result<Plan> {
     let (nrows, ncols) = (a.nrows(), a.ncols());
     let auto = Method::choose_by(survey, nrows == ncols);
@@ -59,6 +61,11 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         (_, Some(chebyshev @ Precond::Chebyshev(_))) if !symmetric => {
             return Err(unsupported(format!(
                 "{chebyshev} needs a symmetric matrix; this one is not symmetric. Use jacobi or ilu0"
+            )));
+        }
+        (_, Some(amg @ Precond::Amg(_))) if !symmetric => {
+            return Err(unsupported(format!(
+                "{amg} needs a symmetric matrix; this one is not symmetric. Use ilu0 or ilut"
             )));
         }
         (_, Some(asked)) => (asked, ASKED_FOR.into(), None),
@@ -92,7 +99,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         format: "csr",
         format_why: String::new(),
         precision: settings.precision,
-        element: if T::BYTES == 4 { "f32" } else { "f64" },
+        element: T::NAME,
         reorder: settings.reorder.unwrap_or_default(),
         reorder_why: ASKED_FOR.to_string(),
         scale: Scale::None,
@@ -100,6 +107,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         preparation: None,
         least_squares: settings.least_squares,
         null_space: settings.null_space,
+        near_null: None,
         reproducible: settings.reproducible,
         rtol: settings.rtol.unwrap_or(goal.rtol),
         atol: settings.atol,
@@ -107,6 +115,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         check_every: settings.check_every.unwrap_or(Options::default().check_every),
         stagnation: settings.stagnation,
         restart: settings.restart.unwrap_or(GmresOptions::default().restart),
+        memory_limit: settings.memory_limit,
         warnings,
         method_is_open: settings.method.is_none() && settings.fallback == Fallback::Auto,
         direct_is_open: nrows == ncols && is_open_to_factors(settings),
@@ -116,7 +125,15 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
     })
 }
 
-/// Whether nothing was named that a complete factorisation has not.
+impl Plan {
+    /// Whether the preconditioner goes by points of several rows each, which a renumbering of the rows would tear
+    /// apart.
+    pub(super) fn has_points(&self) -> bool {
+        matches!(self.preconditioner, Precond::Amg(options) if options.unknowns > 1)
+    }
+}
+
+/// Whether the settings leave room for a complete factorisation: they name nothing that it does not have.
 fn is_open_to_factors(settings: &Settings) -> bool {
     settings.method.is_none()
         && settings.preconditioner.is_none()
@@ -158,6 +175,15 @@ fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) ->
     if settings.stagnation.is_some() && matches!(method, Method::Gmres | Method::Direct) {
         return Err(unsupported(format!("stagnation is for cg and bicgstab, not for {method}; leave it out")));
     }
+    if let (Some(Precond::Amg(options)), Some(by @ (Reorder::Rcm | Reorder::Amd))) =
+        (settings.preconditioner, settings.reorder)
+        && options.unknowns > 1
+    {
+        return Err(unsupported(format!(
+            "{by} renumbers rows one by one, and amg needs the {} unknowns of a point side by side; leave one of them out",
+            options.unknowns
+        )));
+    }
     if direct && settings.reproducible {
         return Err(Error::NotReproducible {
             why: "a direct solve orders its sums by the machine it runs on; leave reproducible out, or use an iterative method".into(),
@@ -179,7 +205,8 @@ fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) ->
 }
 
 impl Plan {
-    /// Decides the rows of a block if they are to be the unknowns of a grid point, for the matrix in the numbering of the solve.
+    /// Chooses the block size if a block is to be the unknowns of a grid point, for the matrix in the numbering of the
+    /// solve.
     pub(super) fn choose_blocks<T: Real>(&mut self, a: &Csr<T>) -> Result<()> {
         if self.preconditioner != Precond::BlockJacobi(None) {
             return Ok(());
@@ -198,8 +225,8 @@ impl Plan {
         )))
     }
 
-    /// Decides how rows and columns are scaled for the iteration, for the matrix in the numbering of the solve, and returns the matrix
-    /// that is iterated with if that is another. A matrix without symmetry whose diagonal cannot be inverted gets a matching and ILUT.
+    /// Chooses the scaling for the iteration, for the matrix in the numbering of the solve. Returns the matrix to
+    /// iterate with, if it differs. An unsymmetric matrix whose diagonal cannot be inverted gets a matching and ILUT.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a scaling that was named and contradicts the matrix or the method.
@@ -238,7 +265,7 @@ impl Plan {
         let made = match Preparation::of(scale, a, survey.symmetric) {
             Ok(made) => made,
             Err(error) if settings.scale.is_some() => return Err(error),
-            // A singular matrix is told by what comes later.
+            // Later steps report that the matrix is singular.
             Err(_) => return Ok(None),
         };
         let Some(made) = made else { return Ok(None) };
@@ -256,15 +283,16 @@ impl Plan {
         Ok(Some(prepared))
     }
 
-    /// Takes multigrid instead of IC(0) if the policy chose that and [`Expected`] says that multigrid is faster, for the matrix in the
-    /// numbering of the solve. Reproducible solves and narrow preconditioners keep IC(0).
+    /// Takes multigrid instead of IC(0) if the policy chose that and [`Expected`] says that multigrid is faster, for
+    /// the matrix in the numbering of the solve; algebraic multigrid where [`Expected`] has nothing to say.
+    /// Reproducible solves and narrow preconditioners keep IC(0).
     pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let is_open = settings.preconditioner.is_none() && self.preconditioner == Precond::Ic0;
         let is_plain = !self.reproducible && self.precision == Precision::Native;
         if !is_open || !is_plain || self.method != Method::Cg {
             return;
         }
-        let Ok(expected) = Expected::of(a, profile) else { return };
+        let Ok(expected) = Expected::of(a, profile) else { return self.choose_amg(settings, a, profile) };
         if !expected.pays() {
             return;
         }
@@ -274,6 +302,28 @@ impl Plan {
             expected.grid, expected.iterations
         );
         self.preconditioner = Precond::Mg(None);
+        self.watch_over(settings);
+    }
+
+    /// Takes algebraic multigrid instead of IC(0) for a large matrix that looks like a scalar elliptic problem, if that
+    /// is expected to be done first.
+    fn choose_amg<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
+        let options = AmgOptions::default();
+        let Some(expected) = AmgExpected::of(a, &options, profile) else { return };
+        if !expected.pays() {
+            return;
+        }
+        let share = (100.0 * expected.amg / expected.ic0).ceil();
+        self.preconditioner_why = format!(
+            "a scalar elliptic problem, by its rows: {share} % of the time expected with ic0 and its {:.0} iterations",
+            expected.iterations
+        );
+        self.preconditioner = Precond::Amg(options);
+        self.watch_over(settings);
+    }
+
+    /// Lets IC(0) take over from a multigrid cycle that the policy chose.
+    fn watch_over(&mut self, settings: &Settings) {
         if settings.fallback == Fallback::Auto {
             (self.otherwise, self.standby) = (Some(Precond::Ic0), Some(Precond::Ic0));
             self.method_is_open = false;
@@ -281,9 +331,9 @@ impl Plan {
         }
     }
 
-    /// Takes a complete factorisation from the start where it is expected to be done before the iteration, or where there are no incomplete
-    /// factors to iterate with. Its analysis is kept in the rival. A matrix with a dominant diagonal is iterated with first, for that may be
-    /// over before the analysis is.
+    /// Chooses a complete factorisation from the start if it should finish before the iteration, or if there are no
+    /// incomplete factors. The rival keeps its analysis. A matrix with a dominant diagonal is iterated first, because
+    /// that may finish before the analysis does.
     pub(super) fn choose_direct<T: Factorable>(
         &mut self,
         settings: &Settings,
@@ -291,15 +341,15 @@ impl Plan {
         rival: &mut Rival<T>,
         profile: &Profile,
     ) {
-        // Whoever names a GPU wants it tried.
+        // A user who names a GPU wants to use it.
         let names_gpu = matches!(settings.device, Choice::Cuda | Choice::Gpu(_));
         if !self.direct_is_open || self.nrows == 0 || names_gpu {
             return;
         }
-        let pace = Pace::of(&**a, (self.method, self.preconditioner), profile);
-        let is_weak = matches!(self.preconditioner, Precond::None | Precond::Ilut(_))
+        let pace = Pace::of::<T>((a.nrows(), a.nnz()), (self.method, self.preconditioner), profile);
+        let is_weak = matches!(self.preconditioner, Precond::None | Precond::Ilut(_) | Precond::Ilutp(_))
             || (self.symmetric && self.method != Method::Cg);
-        // LU's analysis takes longer than many an iteration.
+        // LU's analysis takes longer than many iterations.
         let is_small = rival.analysis(self.symmetric) < SMALL;
         let looks = is_weak
             || is_small
@@ -317,13 +367,13 @@ impl Plan {
         }
     }
 
-    /// The limits that the settings ask for, without those of a choice that another stands by for.
+    /// Restores the limits of the settings, without those of a choice that has a substitute.
     pub(super) fn open_as(&mut self, settings: &Settings) {
         self.method_is_open = settings.method.is_none() && settings.fallback == Fallback::Auto;
         self.stagnation = settings.stagnation;
     }
 
-    /// The plan that takes over if a solve with this one comes to nothing.
+    /// The plan that takes over if a solve with this one fails.
     pub(super) fn take_standby(&mut self, settings: &Settings) -> Option<Plan> {
         let preconditioner = self.standby.take()?;
         let otherwise = Some(Precond::Jacobi);
@@ -332,8 +382,8 @@ impl Plan {
         Some(next)
     }
 
-    /// Decides the format for the matrix in the numbering of the solve. [`FormatChoice::Measured`] gets the model's candidates here, the
-    /// best first; they are timed once the matrix is on the device.
+    /// Chooses the format for the matrix in the numbering of the solve. For [`FormatChoice::Measured`] it returns the
+    /// candidates, the best first; they are timed once the matrix is on the device.
     pub(super) fn choose_format<T: Real, B: EveryFormat<T>>(
         &mut self,
         settings: &Settings,
@@ -353,7 +403,7 @@ impl Plan {
             (self.format, self.format_why) = (format, ASKED_FOR.to_string());
             return Ok(Vec::new());
         }
-        // The same format everywhere is part of the same bits everywhere.
+        // The same bits everywhere need the same format everywhere.
         let reference = Profile::reference();
         let profile = if settings.reproducible { &reference } else { device.profile() };
         if settings.format == FormatChoice::Measured {
@@ -370,7 +420,7 @@ impl Plan {
         (self.format, self.format_why) = if !settings.reproducible || shared.contains(&choice.format) {
             (choice.format, choice.why)
         } else {
-            // Blocks too, which the choice may have left out.
+            // Include blocks, which the choice may have left out.
             let every = choose(a, profile).candidates;
             let allowed = every.iter().filter(|candidate| shared.contains(&candidate.name));
             let best = allowed.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or("csr", |best| best.name);
@@ -384,7 +434,8 @@ fn cost(candidate: &Candidate) -> f64 {
     candidate.nanoseconds.unwrap_or(f64::INFINITY)
 }
 
-/// The formats worth a measurement, the best first: those that the model expects within twice the time of the best, at most five.
+/// The formats worth a measurement, the best first: at most five, which the model expects within twice the time of the
+/// best.
 fn candidates(mut every: Vec<Candidate>) -> Vec<&'static str> {
     const MOST: usize = 5;
     const WORTH: f64 = 2.0;

@@ -1,18 +1,19 @@
-//! Rows and columns of a hard matrix, prepared for an iteration: multiplied by powers of two, and rows exchanged so that large entries stand
-//! on the diagonal.
+//! Prepares rows and columns of a hard matrix for an iteration: multiplies them by powers of two, and permutes rows so
+//! that large entries are on the diagonal.
 //!
-//! With R and C diagonal and P a permutation, the iteration works on P R A C. Everything outside of it stays as given: the solver
-//! recomputes residuals with A, and [`Corrections`] goes on until those are small enough.
+//! With R and C diagonal and P a permutation, the iteration works on P R A C. Everything outside uses A: the solver
+//! recomputes residuals with A, and [`Corrections`] continues until they are small enough.
 //!
-//! Cost: an equilibration takes at most about 14 passes over the exponents of the entries, a matching seldom more than a second per ten
-//! million entries; then a second copy of the matrix, and per correction two copies of a vector between device and host.
+//! Cost: an equilibration passes at most about 14 times over the exponents of the entries; a matching rarely takes more
+//! than a second per ten million entries. Then come a second copy of the matrix, and per correction two copies of a
+//! vector between device and host.
 
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Spmv};
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Equilibration, Matched, Real, Spread, maximum_product};
-use spandrel_solvers::{Corrections, Error, Options, Outcome, Result, Watcher};
+use spandrel_solvers::{Corrections, Error, Iterate, Options, Outcome, Result, Watcher};
 
 use super::build::Setup;
 use super::element::{Element, SolverBackend};
@@ -22,25 +23,25 @@ use super::plan::Plan;
 use super::settings::{NullVectors, Scale};
 use crate::Mat;
 
-/// Binary orders of magnitude between the rows, or the columns, from which they are scaled: rounding errors of the largest then hide the
-/// smallest in f64.
-const UNEVEN: u32 = 52;
-/// Binary orders of magnitude of all entries from which they are scaled: no product of three of them leaves the range of f64.
-const EXTREME: i32 = 200;
+/// Binary orders of magnitude between the rows, or the columns, from which they are scaled: rounding errors of the
+/// largest then hide the smallest. And those of all entries: no product of three entries below leaves the range.
+fn limits<T: Real>() -> (u32, i32) {
+    if T::BYTES == 4 { (23, 40) } else { (52, 200) }
+}
 
-/// P R A C of a matrix A.
+/// The transformation of A to P R A C.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Preparation {
     by: Equilibration,
-    /// P.
+    /// The permutation P.
     rows: Option<Permutation>,
 }
 
 impl Preparation {
-    /// What a scaling does with a matrix; `None` if that is nothing.
+    /// The scaling of a matrix; `None` if it changes nothing.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the matching of a matrix that has none; entries that are infinite or NaN.
+    /// [`Error::Unsupported`] for a matrix without a matching; entries that are infinite or NaN.
     pub(super) fn of<T: Real>(scale: Scale, a: &Csr<T>, is_symmetric: bool) -> Result<Option<Self>> {
         let made = match scale {
             Scale::None => return Ok(None),
@@ -85,21 +86,23 @@ impl Preparation {
     }
 }
 
-/// The scaling that a matrix asks for, and why: none, unless its rows or columns are of very different magnitudes. The diagonal is looked at
-/// first, so that most matrices cost one pass over the rows.
+/// The scaling that a matrix needs, and why: none, unless its rows or columns differ greatly in magnitude. The diagonal
+/// is checked first, so most matrices cost one pass over the rows.
 pub(super) fn asked_for<T: Real>(a: &Csr<T>) -> Option<String> {
+    let (uneven_from, extreme_from) = limits::<T>();
     let exponent = |v: T| v.as_f64().abs().log2() as i32;
     let on_diagonal = a.diagonal().into_iter().filter(|v| v.is_finite() && *v != T::zero()).map(exponent);
     let (least, most) = on_diagonal.fold((0, 0), |(least, most), e| (e.min(least), e.max(most)));
-    if least.abs_diff(most) < UNEVEN {
+    if least.abs_diff(most) < uneven_from {
         return None;
     }
-    if least < -EXTREME || most > EXTREME {
+    if least < -extreme_from || most > extreme_from {
         return Some(format!("the diagonal reaches from 2^{least} to 2^{most}"));
     }
     let spread = Spread::of(a).ok()?;
     let uneven = spread.rows.max(spread.cols);
-    (uneven >= UNEVEN).then(|| format!("the largest entries of its rows or columns differ by a factor of 2^{uneven}"))
+    (uneven >= uneven_from)
+        .then(|| format!("the largest entries of its rows or columns differ by a factor of 2^{uneven}"))
 }
 
 /// An iteration on P R A C.
@@ -131,7 +134,7 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Prepared<T, B> {
     fn run(
         &mut self,
         be: &B,
-        call: Call<'_>,
+        call: Call<'_, T>,
         b: &<B as Backend<T>>::Vector,
         x: &mut <B as Backend<T>>::Vector,
     ) -> Result<Outcome> {
@@ -141,17 +144,29 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Prepared<T, B> {
             Some(corrections) => corrections,
             none => none.insert(Corrections::new(be, n)?),
         };
-        let Call { method, options, restart, watcher } = call;
+        let Call { method, options, restart, observer } = call;
         let correct = |be: &B, r: &_, d: &mut _, options: &Options, watcher: Watcher<'_>| {
             let r = preparation.residual(Backend::<T>::download(be, r)?)?;
             let (r, mut y) = (Backend::<T>::upload(be, &r)?, Backend::<T>::zeros(be, n)?);
-            let outcome = within.run(be, Call { method, options: *options, restart, watcher }, &r, &mut y)?;
+            // The x of this iteration is a correction of the solve's x.
+            let observer = &mut |progress, _: Iterate<'_, T>| watcher(progress);
+            let outcome = within.run(be, Call { method, options: *options, restart, observer }, &r, &mut y)?;
             let mut y = Backend::<T>::download(be, &y)?;
             preparation.by.unscale_x(&mut y)?;
             Backend::<T>::write(be, &y, d)?;
             Ok(outcome)
         };
+        let watcher = &mut |progress| observer(progress, Iterate::none());
         corrections.solve_watched(be, a, 0.0, correct, b, x, &options, watcher)
+    }
+
+    fn precondition(&self, be: &B, r: &<B as Backend<T>>::Vector, z: &mut <B as Backend<T>>::Vector) -> Result<()> {
+        let r = self.preparation.residual(Backend::<T>::download(be, r)?)?;
+        let (r, mut y) = (Backend::<T>::upload(be, &r)?, Backend::<T>::zeros(be, self.a.nrows())?);
+        self.within.precondition(be, &r, &mut y)?;
+        let mut y = Backend::<T>::download(be, &y)?;
+        self.preparation.by.unscale_x(&mut y)?;
+        Ok(Backend::<T>::write(be, &y, z)?)
     }
 
     fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64> {

@@ -1,12 +1,13 @@
-//! The complete factorisation that an iteration competes with: what it is expected to cost, and when an iteration gives way to it.
+//! The complete factorisation that an iteration competes with: its predicted cost, and when an iteration gives way to
+//! it.
 //!
-//! Every decision follows from the matrix, the device's profile and residuals at fixed iterations, never from a clock, so that a solve
-//! repeats bit for bit on one machine.
+//! Every decision follows from the matrix, the device's profile and residuals at fixed iterations, never from a clock,
+//! so a solve repeats bit for bit on one machine.
 //!
-//! Model, in nanoseconds. A factorisation: [`spandrel_formats::profile::Host::factor_entry`] per entry of the factors and `factor_flop` per
-//! operation, shared by the host's threads. An iteration: the bytes of the products, of the incomplete factors and of the vectors, at the
-//! rate of one unit of the device, for triangular solves seldom gain from more; on a GPU calls and levels besides. What came of it is in
-//! `record/cpu-robust.jsonl`.
+//! Model, in nanoseconds. A factorisation costs [`spandrel_formats::profile::Host::factor_entry`] per entry of the
+//! factors and `factor_flop` per operation, shared by the host's threads. An iteration costs the bytes of the products,
+//! of the incomplete factors and of the vectors at the rate of one unit of the device, because triangular solves rarely
+//! gain from more; on a GPU also calls and levels. `record/cpu-robust.jsonl` has the results.
 
 use std::sync::Arc;
 
@@ -14,46 +15,59 @@ use spandrel_formats::{Csr, Profile, Real};
 use spandrel_solvers::direct::Factorable;
 use spandrel_solvers::{Direct, DirectOptions, Error, Method, Precond, Progress, Result};
 
-/// Seconds of a factorisation that the policy still plans with.
+/// The policy plans with a factorisation of at most this many seconds.
 const LONGEST: f64 = 60.0;
-/// Bytes of the factors that are not asked about, and the most where the system does not say how much memory is free; else half of that.
+/// Factors of up to the first number of bytes are always allowed. Beyond it they may take half of the free memory, or
+/// the second number if the system does not report that.
 const MEMORY: [u64; 2] = [256 << 20, 4 << 30];
-/// Iterations that are usual with incomplete factors on a matrix without a dominant diagonal, and without them: about what real
-/// matrices took.
+/// The usual number of iterations with incomplete factors on a matrix without a dominant diagonal, and without such
+/// factors: about what real matrices needed.
 const ITERATIONS: [f64; 2] = [500.0, 1000.0];
-/// Nanoseconds of an incomplete factorisation per entry, and at least: what its set-up took on matrices of a few hundred to two million
-/// entries.
+/// Nanoseconds of an incomplete factorisation per entry, and its minimum: what its set-up took on matrices of a few
+/// hundred to two million entries.
 const SETUP: [f64; 2] = [80.0, 4e5];
 /// Nanoseconds per entry of the symbolic phase of a factorisation: Cholesky, and LU with its bound.
 const ANALYSIS: [f64; 2] = [80.0, 350.0];
-/// The first iteration at which an iteration is held against its rival; later ones double.
+/// The first iteration at which an iteration is compared with its rival; later ones double.
 const FIRST_LOOK: usize = 48;
-/// Share of the rival's time that an iteration gets before its pace is judged.
+/// The share of the rival's time that an iteration gets before its pace is judged.
 const TRIAL: f64 = 0.2;
-/// Nanoseconds of iterations that are tried at most, if there is no rival.
-const HOPELESS: f64 = 60e9;
+/// Nanoseconds after which an iteration must show progress, if nothing else limits it.
+const LONG: f64 = 60e9;
 /// Iterations that are always allowed.
 const FEWEST: usize = 1000;
+/// An iteration of that length is hopeless if it needs more than this many times as many iterations as it has done.
+const HOPELESS: f64 = 4.0;
 
-/// The factorisation of one matrix, analysed when its cost is first asked for.
+/// The parameters of a factorisation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Means<'a> {
+    pub(super) options: DirectOptions,
+    /// The largest size of the factors in bytes; `None` to ask the system.
+    pub(super) limit: Option<u64>,
+    pub(super) profile: &'a Profile,
+}
+
+/// The factorisation of one matrix, analysed when its cost is first needed.
 #[derive(Debug)]
 pub(super) struct Rival<T: Factorable> {
     a: Arc<Csr<T>>,
     options: DirectOptions,
+    limit: Option<u64>,
     /// Nanoseconds per entry and per operation.
     price: [f64; 2],
     analysed: Option<Result<Direct<T>>>,
 }
 
 impl<T: Factorable> Rival<T> {
-    pub(super) fn new(a: Arc<Csr<T>>, mut options: DirectOptions, profile: &Profile) -> Self {
-        options.memory_limit = u64::MAX;
+    pub(super) fn new(a: Arc<Csr<T>>, means: Means<'_>) -> Self {
+        let Means { options, limit, profile } = means;
         let host = &profile.host;
         let price = [host.factor_entry, host.factor_flop / host.threads.max(1) as f64];
-        Self { a, options, price, analysed: None }
+        Self { a, options: DirectOptions { memory_limit: u64::MAX, ..options }, limit, price, analysed: None }
     }
 
-    /// Nanoseconds of the symbolic phase, about.
+    /// The approximate time of the symbolic phase in nanoseconds.
     pub(super) fn analysis(&self, symmetric: bool) -> f64 {
         ANALYSIS[usize::from(!symmetric)] * self.a.nnz() as f64
     }
@@ -63,16 +77,16 @@ impl<T: Factorable> Rival<T> {
         analysed.get_or_insert_with(|| Direct::analyze(Arc::clone(a), options))
     }
 
-    /// Nanoseconds until it has solved, the symbolic phase left out; infinite where it cannot be, or would take too long.
+    /// Nanoseconds of the numeric phase and the solve; infinite if it is impossible or would take too long.
     pub(super) fn cost(&mut self) -> f64 {
         let [entry, flop] = self.price;
         match self.analysed() {
             Ok(direct) => {
                 let work = direct.work();
                 let cost = entry * work.entries as f64 + flop * work.flops;
-                if cost <= LONGEST * 1e9 && fits(work.bytes) { cost } else { f64::INFINITY }
+                if cost <= LONGEST * 1e9 && fits(work.bytes, self.limit) { cost } else { f64::INFINITY }
             }
-            // Only its values can tell what is to be said of a singular matrix.
+            // A singular matrix needs the values for a diagnosis.
             Err(Error::ZeroPivot { .. }) => 0.0,
             Err(_) => f64::INFINITY,
         }
@@ -81,29 +95,37 @@ impl<T: Factorable> Rival<T> {
     /// The analysed factorisation.
     ///
     /// # Errors
-    /// What the analysis found.
+    /// Those of the analysis.
     pub(super) fn take(mut self) -> Result<Direct<T>> {
         self.analysed();
         self.analysed.unwrap_or_else(|| Direct::analyze(self.a, &self.options))
     }
 }
 
-/// Whether so many bytes of factors or vectors are no burden to the machine.
-pub(super) fn fits(bytes: u64) -> bool {
-    bytes <= MEMORY[0] || bytes <= free_memory().map_or(MEMORY[1], |free| free / 2)
+/// Whether this many bytes of factors or vectors are within the limit, or without a limit are no burden for the
+/// machine.
+pub(super) fn fits(bytes: u64, limit: Option<u64>) -> bool {
+    match limit {
+        Some(limit) => bytes <= limit,
+        None => bytes <= MEMORY[0] || bytes <= free_memory().map_or(MEMORY[1], |free| free / 2),
+    }
 }
 
-/// Bytes of memory that are free for new data, where the system says so.
+/// The bytes of memory that are free for new data, if the system reports them.
 fn free_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes * 1024)
+    available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// What an iteration is expected to cost on a device.
+/// The line of Linux' `/proc/meminfo` with the memory that is available without swapping.
+fn available(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The predicted cost of an iteration on a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// Nanoseconds until it begins.
+    /// Nanoseconds before the first iteration.
     pub(super) setup: f64,
     /// Nanoseconds per iteration.
     pub(super) iteration: f64,
@@ -112,11 +134,16 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn of<T: Real>(a: &Csr<T>, (method, preconditioner): (Method, Precond), profile: &Profile) -> Self {
-        let (n, nnz) = (a.nrows() as f64, a.nnz() as f64);
+    /// The cost for a matrix with this many rows and entries.
+    pub(super) fn of<T: Real>(
+        (nrows, nnz): (usize, usize),
+        (method, preconditioner): (Method, Precond),
+        profile: &Profile,
+    ) -> Self {
+        let (n, nnz) = (nrows as f64, nnz as f64);
         let element = T::BYTES as f64;
         let has_factors = !matches!(preconditioner, Precond::None | Precond::Jacobi | Precond::BlockJacobi(_));
-        // Products and uses of the preconditioner per iteration, and passes over vectors.
+        // Products and applications of the preconditioner per iteration, and passes over vectors.
         let (products, passes) = match method {
             Method::Cg => (1.0, 13.0),
             Method::BiCgStab => (2.0, 27.0),
@@ -125,7 +152,7 @@ impl Pace {
         let read = (4.0 + element) * nnz * if has_factors { 2.0 } else { 1.0 };
         let bytes = products * read + passes * element * n;
         let iteration = &profile.iteration;
-        // Levels of triangles lie between those of a band and of a plane.
+        // The levels of triangles are between those of a band and of a plane.
         let levels = if has_factors { 2.0 * (4.0 * n.sqrt()).min(n) } else { 0.0 };
         let waits = products * levels * iteration.level + (products * 3.0 + 5.0) * iteration.call;
         Self {
@@ -135,14 +162,14 @@ impl Pace {
         }
     }
 
-    /// Nanoseconds of a whole solve with as many iterations as are usual.
+    /// Nanoseconds of a whole solve with the usual number of iterations.
     pub(super) fn usual(&self) -> f64 {
         self.setup + ITERATIONS[usize::from(!self.has_factors)] * self.iteration
     }
 }
 
-/// Whether most rows have a diagonal entry that outweighs the others together: incomplete factors are then nearly exact, and an iteration is
-/// soon done.
+/// Whether most rows have a diagonal entry larger than the sum of the others. Incomplete factors are then nearly exact,
+/// and an iteration ends soon.
 pub(super) fn is_dominant<T: Real>(a: &Csr<T>) -> bool {
     const MOST: f64 = 0.9;
     let dominant = (0..a.nrows())
@@ -158,34 +185,48 @@ pub(super) fn is_dominant<T: Real>(a: &Csr<T>) -> bool {
     dominant as f64 >= MOST * a.nrows() as f64
 }
 
-/// Watches an iteration, and says when its rival would be done first.
+/// Watches an iteration and decides when its rival would finish first.
 #[derive(Debug)]
 pub(super) struct Judge {
     pace: Pace,
     /// Nanoseconds of the rival's analysis, if it is still to be done.
     analysis: f64,
     next: usize,
-    /// Iterations and residuals of the looks so far, at fixed iterations only.
+    /// The next iteration at which it must show progress.
+    long: usize,
+    /// Iterations and residuals of the looks so far, only at fixed iterations.
     seen: Vec<(usize, f64)>,
 }
 
 impl Judge {
-    pub(super) fn new(pace: Pace, analysis: f64) -> Self {
-        Self { pace, analysis, next: FIRST_LOOK, seen: Vec::new() }
+    /// Begins with the nanoseconds of the rival's analysis. Unless an iteration is the last resort, it must show
+    /// progress from the fewest iterations on.
+    pub(super) fn new(pace: Pace, analysis: f64, is_last: bool) -> Self {
+        let long = if is_last { ((LONG / pace.iteration) as usize).max(FEWEST) } else { FEWEST };
+        Self { pace, analysis, next: FIRST_LOOK, long, seen: Vec::new() }
     }
 
-    /// Iterations that are worth a try where nothing else is left.
-    pub(super) fn worth_a_try(&self) -> usize {
-        ((HOPELESS / self.pace.iteration) as usize).max(FEWEST)
+    /// Takes a look into account. Returns false for a look that the clock caused, which would differ next time.
+    pub(super) fn looks(&mut self, progress: Progress, every: usize) -> bool {
+        let is_fixed = progress.iterations > 0 && progress.iterations.is_multiple_of(every);
+        if is_fixed {
+            self.seen.push((progress.iterations, progress.residual));
+        }
+        is_fixed
     }
 
-    /// Whether the iteration should give way. The rival is asked for its cost where it matters.
-    pub(super) fn gives_way(&mut self, progress: Progress, every: usize, rival: impl FnOnce() -> f64) -> bool {
-        // A look that a clock has brought says nothing that would be the same next time.
-        if progress.iterations == 0 || !progress.iterations.is_multiple_of(every) {
+    /// Whether the iteration has become long without progress, at the look that was last taken into account.
+    pub(super) fn is_hopeless(&mut self, progress: Progress) -> bool {
+        if progress.iterations < self.long {
             return false;
         }
-        self.seen.push((progress.iterations, progress.residual));
+        self.long = progress.iterations * 2;
+        remaining(&self.seen, progress.target) > HOPELESS * progress.iterations as f64
+    }
+
+    /// Whether the iteration should give way, at the look that was last taken into account. The rival's cost is
+    /// requested only if it matters.
+    pub(super) fn gives_way(&mut self, progress: Progress, rival: impl FnOnce() -> f64) -> bool {
         if progress.iterations < self.next {
             return false;
         }
@@ -196,12 +237,12 @@ impl Judge {
         }
         let (spent, cost) = (progress.iterations as f64 * self.pace.iteration, rival());
         self.analysis = 0.0;
-        // What was spent is lost either way. With incomplete factors an iteration that stands still may fall later: it gets as long as its
-        // rival takes.
+        // The time so far is lost either way. With incomplete factors, an iteration that stagnates may fall later, so
+        // it gets as long as its rival takes.
         let standing = if self.pace.has_factors { remaining.is_finite() } else { true };
         let gives_way = (standing && remaining > cost && spent >= TRIAL * cost) || spent >= cost;
         if !gives_way && cost.is_finite() {
-            // Not far past the iteration at which the rival's time is over.
+            // Not far beyond the iteration at which the rival's time is over.
             let due = [TRIAL * cost, cost].into_iter().find(|&due| due > spent).unwrap_or(cost);
             self.next = self.next.min(((due / self.pace.iteration) as usize).max(progress.iterations + 1));
         }
@@ -209,7 +250,7 @@ impl Judge {
     }
 }
 
-/// Iterations until the target, at the pace of the last half; infinite where nothing is gained.
+/// The iterations until the target, at the pace of the last half; infinite without progress.
 fn remaining(seen: &[(usize, f64)], target: f64) -> f64 {
     let Some(&(last, _)) = seen.last() else { return f64::INFINITY };
     let best = |until: usize| {
@@ -230,6 +271,10 @@ mod tests {
         Progress { iterations, max_iters: 10_000, residual, target: 1e-8, restarts: 0 }
     }
 
+    fn gives_way(judge: &mut Judge, progress: Progress, cost: f64) -> bool {
+        judge.looks(progress, 16) && judge.gives_way(progress, || cost)
+    }
+
     #[test]
     fn the_pace_of_the_last_half_is_carried_on() {
         // A digit every sixteen iterations.
@@ -244,43 +289,83 @@ mod tests {
     fn a_slow_iteration_gives_way_and_a_fast_one_does_not() {
         let pace = Pace { setup: 0.0, iteration: 1000.0, has_factors: true };
         let run = |decade: f64, cost: f64| {
-            let mut judge = Judge::new(pace, 0.0);
-            (1..=100).map(|k| 16 * k).find(|&k| judge.gives_way(at(k, 10f64.powf(-(k as f64) / decade)), 16, || cost))
+            let mut judge = Judge::new(pace, 0.0, true);
+            (1..=100).map(|k| 16 * k).find(|&k| gives_way(&mut judge, at(k, 10f64.powf(-(k as f64) / decade)), cost))
         };
-        // Eight digits in 400 iterations, beside a rival that takes as long as 100.
+        // Eight digits in 400 iterations, against a rival that takes as long as 100.
         assert_eq!(run(50.0, 1e5), Some(48));
         assert_eq!(run(50.0, 1e7), None);
         assert_eq!(run(5.0, 1e5), None);
-        // One that stands still has as long as its rival takes; without factors a fifth of that.
+        // An iteration that stagnates gets as long as its rival takes; without factors, a fifth of that.
         let stands = |has_factors, cost: f64| {
-            let mut judge = Judge::new(Pace { has_factors, ..pace }, 0.0);
-            (1..=100).map(|k| 16 * k).find(|&k| judge.gives_way(at(k, 1.0), 16, || cost))
+            let mut judge = Judge::new(Pace { has_factors, ..pace }, 0.0, true);
+            (1..=100).map(|k| 16 * k).find(|&k| gives_way(&mut judge, at(k, 1.0), cost))
         };
         assert_eq!((stands(true, 3e5), stands(false, 3e5)), (Some(304), Some(64)));
     }
 
     #[test]
     fn looks_between_the_fixed_ones_are_not_counted() {
-        let mut judge = Judge::new(Pace { setup: 0.0, iteration: 1000.0, has_factors: true }, 0.0);
+        let mut judge = Judge::new(Pace { setup: 0.0, iteration: 1000.0, has_factors: true }, 0.0, true);
         for k in [50, 51, 97, 193] {
-            assert!(!judge.gives_way(at(k, 1.0), 16, || 0.0));
+            assert!(!gives_way(&mut judge, at(k, 1.0), 0.0));
         }
         assert!(judge.seen.is_empty());
-        assert!(judge.gives_way(at(48, 1.0), 16, || 0.0));
+        assert!(gives_way(&mut judge, at(48, 1.0), 0.0));
+    }
+
+    #[test]
+    fn a_long_iteration_has_to_get_on() {
+        // A second per iteration: the fewest iterations that are always allowed take longer than a minute.
+        let pace = Pace { setup: 0.0, iteration: 1e9, has_factors: true };
+        let ends = |residual: &dyn Fn(usize) -> f64| {
+            let mut judge = Judge::new(pace, 0.0, true);
+            (1..=2000)
+                .map(|k| 16 * k)
+                .find(|&k| judge.looks(at(k, residual(k)), 16) && judge.is_hopeless(at(k, residual(k))))
+        };
+        assert_eq!(ends(&|_| 1.0), Some(1008));
+        // Eight digits in 3000 iterations, and in 30,000.
+        assert_eq!(ends(&|k| 10f64.powf(-8.0 * k as f64 / 3000.0)), None);
+        assert_eq!(ends(&|k| 10f64.powf(-8.0 * k as f64 / 30_000.0)), Some(1008));
+        // A fast one may continue for longer, unless something stronger waits.
+        let fast = |is_last| {
+            let mut judge = Judge::new(Pace { iteration: 1e4, ..pace }, 0.0, is_last);
+            (1..=2000).map(|k| 16 * k).find(|&k| judge.looks(at(k, 1.0), 16) && judge.is_hopeless(at(k, 1.0)))
+        };
+        assert_eq!((fast(true), fast(false)), (None, Some(1008)));
+        // One that makes progress at first and stagnates later.
+        assert_eq!(ends(&|k| 10f64.powf(-(k.min(2000) as f64) / 400.0)), Some(4032));
+    }
+
+    #[test]
+    fn memory_is_the_limit_that_was_named_or_what_the_system_has() {
+        assert!(fits(1000, Some(1000)) && !fits(1001, Some(1000)) && !fits(1, Some(0)));
+        assert!(fits(MEMORY[0], None) && !fits(u64::MAX, None));
+        let text = "MemTotal:       24000000 kB\nMemFree:         1000000 kB\nMemAvailable:    2000000 kB\n";
+        assert_eq!(available(text), Some(2_048_000_000));
+        for other in ["", "MemAvailable: many kB", "MemAvailable: 5", "MemAvailable: 99999999999999999999 kB"] {
+            assert_eq!(available(other), None, "{other}");
+        }
+        #[cfg(target_os = "linux")]
+        assert!(free_memory().is_some_and(|bytes| bytes > 0));
     }
 
     #[test]
     fn a_factorisation_is_priced_by_its_fill_and_refused_where_it_is_too_large() {
         let profile = Profile::reference();
         let a = Arc::new(generate::csr::<f64>("poisson2d:40").expect("a small matrix"));
-        let mut rival = Rival::new(Arc::clone(&a), DirectOptions::default(), &profile);
+        let means = Means { options: DirectOptions::default(), limit: None, profile: &profile };
+        let mut rival = Rival::new(Arc::clone(&a), means);
         let cost = rival.cost();
         assert!(cost > 1e5 && cost < 1e8, "{cost}");
+        assert_eq!(Rival::new(Arc::clone(&a), Means { limit: Some(1000), ..means }).cost(), f64::INFINITY);
         rival.price = [1e9, 1e9];
         assert_eq!(rival.cost(), f64::INFINITY);
         assert!(rival.take().is_ok());
         assert!(is_dominant(&*a));
-        let pace = Pace::of(&*a, (Method::Cg, Precond::Ic0), &profile);
-        assert!(pace.iteration > Pace::of(&*a, (Method::Cg, Precond::Jacobi), &profile).iteration);
+        let size = (a.nrows(), a.nnz());
+        let pace = Pace::of::<f64>(size, (Method::Cg, Precond::Ic0), &profile);
+        assert!(pace.iteration > Pace::of::<f64>(size, (Method::Cg, Precond::Jacobi), &profile).iteration);
     }
 }

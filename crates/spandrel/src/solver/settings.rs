@@ -1,7 +1,8 @@
-//! What a solve is asked for. Every setting has a default, and every named choice is read and written as on the command line.
+//! The settings of a solve. Every setting has a default, and every named choice is spelled as on the command line.
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use spandrel_formats::Real;
 use spandrel_solvers::options::default_rtol;
@@ -19,7 +20,7 @@ macro_rules! names {
         }
 
         impl $Name {
-            /// All of them.
+            /// All values.
             pub const ALL: &'static [$Name] = &[$($Name::$Variant),+];
 
             /// The name on the command line and in JSON.
@@ -54,40 +55,40 @@ names! {
     Native = "native",
     /// An `f64` iteration with its preconditioner in `f32`. Only for `f64`.
     Mixed = "mixed",
-    /// Solves in `f32`, residuals and x in `f64` (iterative refinement). Only for `f64`.
+    /// Solves in `f32`, with residuals and x in `f64` (iterative refinement). Only for `f64`.
     Refined = "refined"
 }
 
 names! {
-    /// A renumbering of rows and columns before the solve. x comes back in the matrix's own numbering.
+    /// A renumbering of rows and columns before the solve. x is returned in the matrix's own numbering.
     Reorder, "ordering",
-    /// As the matrix is numbered.
+    /// The matrix's own numbering.
     #[default]
     None = "none",
-    /// Reverse Cuthill-McKee: a narrow band.
+    /// Reverse Cuthill-McKee, which narrows the band.
     Rcm = "rcm",
-    /// Approximate minimum degree: little fill.
+    /// Approximate minimum degree, which reduces fill.
     Amd = "amd"
 }
 
 names! {
-    /// How rows and columns are prepared for an iteration. It is undone in x, and residuals are those of the matrix as given. A factorisation
-    /// scales by its own rules.
+    /// A scaling of rows and columns for an iteration. x and the residuals are those of the given matrix. A
+    /// factorisation scales by its own rules.
     Scale, "scaling",
-    /// Not at all.
+    /// No scaling.
     #[default]
     None = "none",
-    /// Rows and columns are multiplied by powers of two, so that the largest entry of each is near 1; symmetrically, if the matrix is
-    /// symmetric.
+    /// Rows and columns are multiplied by powers of two, so that the largest entry of each is near 1; symmetrically if
+    /// the matrix is symmetric.
     Equilibrate = "equilibrate",
-    /// Rows are exchanged and scaled so that the product of the diagonal is as large as can be, and no entry exceeds it (maximum product
-    /// matching).
+    /// Rows are permuted and scaled so that the product of the diagonal is as large as possible and no entry exceeds it
+    /// (maximum product matching).
     Match = "match"
 }
 
 names! {
-    /// A null space that the caller knows of. The system is then solved for the b without its part in the null space of A^T, which has to be the
-    /// same, and x has no part in it.
+    /// A null space that the caller knows. The null space of A^T must be the same. The system is solved without the
+    /// part of b in it, and x has no part in it.
     NullVectors, "null space",
     /// None is known.
     #[default]
@@ -97,9 +98,9 @@ names! {
 }
 
 names! {
-    /// Whether a method or preconditioner that was not asked for by name is replaced if it fails.
+    /// Whether the solver may replace its own choice of a method or preconditioner if that fails.
     Fallback, "fallback",
-    /// Another method or preconditioner takes over; [`crate::solver::Solution::attempts`] tells of it.
+    /// Another method or preconditioner takes over; see [`crate::solver::Solution::attempts`].
     #[default]
     Auto = "auto",
     /// The first choice is the only one.
@@ -110,13 +111,28 @@ macro_rules! stems {
     ([] $(($stem:ident, $Type:ident)),*) => { &[$(stringify!($stem)),*] };
 }
 
+/// What the matrix maps to nearly nothing. Algebraic multigrid interpolates it exactly, which it needs for elasticity
+/// and other systems of equations.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NearNull {
+    /// Vectors, column by column, each with one element per row of the matrix; at most 6.
+    Vectors(Arc<Vec<f64>>),
+    /// The rigid body modes of points whose displacements are the unknowns, numbered point by point.
+    Coordinates {
+        /// The coordinates, point by point.
+        points: Arc<Vec<f64>>,
+        /// Coordinates, and displacements, of a point: 2 or 3.
+        dimension: usize,
+    },
+}
+
 /// The storage format of the matrix in the iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FormatChoice {
-    /// The one whose product is expected to take the least time, by a model of the bytes that it moves.
+    /// The format whose product should be fastest, by a model of the bytes that it moves.
     #[default]
     Auto,
-    /// The best few by the model are tried on the device once, and the fastest is taken.
+    /// The best few formats by the model are timed on the device once, and the fastest is taken.
     Measured,
     /// One of [`FormatChoice::NAMES`].
     Named(&'static str),
@@ -152,7 +168,7 @@ impl FromStr for FormatChoice {
     }
 }
 
-/// How small the residual has to become: ||b - A x|| <= max(rtol ||b||, atol).
+/// The goal for the residual: ||b - A x|| <= max(rtol ||b||, atol).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Relative to ||b||.
@@ -168,13 +184,13 @@ impl Tolerance {
     }
 }
 
-/// Everything that can be asked of a solve, as plain data. [`crate::solver::Builder`] sets the fields one by one.
+/// All settings of a solve as plain data. [`crate::solver::Builder`] sets the fields one by one.
 ///
-/// `None` stands for a choice that is left to the policy.
+/// `None` leaves a choice to the policy.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// Where to run. Only [`crate::Solver`] reads it: a [`crate::DeviceSolver`] has a device already.
+    /// The device. Only [`crate::Solver`] reads it; a [`crate::DeviceSolver`] has a device already.
     pub device: Choice,
     /// The method.
     pub method: Option<Method>,
@@ -188,15 +204,19 @@ pub struct Settings {
     pub reorder: Option<Reorder>,
     /// How rows and columns are scaled for an iteration; `None` to decide by the matrix.
     pub scale: Option<Scale>,
-    /// Whether the least ||b - A x|| is wanted, by a factorisation.
+    /// Whether to find the least ||b - A x||, by a factorisation.
     pub least_squares: bool,
-    /// What is known of the null space.
+    /// The known null space.
     pub null_space: NullVectors,
+    /// The known near-null space. Without a named preconditioner it asks for algebraic multigrid.
+    pub near_null: Option<NearNull>,
     /// The relative goal; `None` for that of [`Tolerance::of`] the element type.
     pub rtol: Option<f64>,
     /// The absolute goal.
     pub atol: f64,
-    /// The limit of iterations; `None` for 20 per row, at least 20.
+    /// The limit of iterations; `None` for 20 per row, at least 20. Without one, and with [`Fallback::Auto`], an
+    /// iteration ends earlier if it has become long and would need more than four times as many iterations as it has
+    /// done.
     pub max_iterations: Option<usize>,
     /// Iterations between two looks of the host; see [`crate::Options::check_every`].
     pub check_every: Option<usize>,
@@ -204,11 +224,15 @@ pub struct Settings {
     pub stagnation: Option<usize>,
     /// Steps of a GMRES cycle.
     pub restart: Option<usize>,
+    /// Bytes that the factors of a complete factorisation may take. `None`: 16 GiB if it is asked for by name; else 256
+    /// MiB or half of the memory that is free, whichever is more.
+    pub memory_limit: Option<u64>,
     /// Only kernels whose order of summation every backend shares: x has the same bits everywhere.
     pub reproducible: bool,
-    /// What happens if a choice of the policy fails.
+    /// Whether another choice may replace one that fails.
     pub fallback: Fallback,
-    /// Whether new values will come ([`crate::Solver::update_values`]). The solver then keeps the pattern of the matrix on the host.
+    /// Whether new values will come ([`crate::Solver::update_values`]). The solver then keeps the matrix's pattern on
+    /// the host.
     pub updatable: bool,
 }
 
@@ -224,12 +248,14 @@ impl Default for Settings {
             scale: None,
             least_squares: false,
             null_space: NullVectors::None,
+            near_null: None,
             rtol: None,
             atol: 0.0,
             max_iterations: None,
             check_every: None,
             stagnation: None,
             restart: None,
+            memory_limit: None,
             reproducible: false,
             fallback: Fallback::Auto,
             updatable: true,
@@ -249,7 +275,7 @@ impl Default for Settings {
 /// ```
 ///
 /// # Errors
-/// [`NameError`] with the names that there are.
+/// [`NameError`] with the known names.
 pub fn or_auto<P: FromStr<Err = NameError>>(text: &str) -> Result<Option<P>, NameError> {
     if text.eq_ignore_ascii_case("auto") { Ok(None) } else { text.parse().map(Some) }
 }

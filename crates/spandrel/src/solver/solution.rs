@@ -1,10 +1,10 @@
-//! What a solve gives back.
+//! The result of a solve.
 
 use spandrel_solvers::{Method, Outcome, Precond, Result, Status};
 
 use super::build::Times;
 
-/// The answer: x, and how the solve ended.
+/// The result of a solve: x, and how the solve ended.
 #[derive(Clone, Debug)]
 #[must_use = "the outcome says whether x solves the system"]
 #[non_exhaustive]
@@ -17,26 +17,26 @@ pub struct Solution<T> {
     pub method: Method,
     /// The preconditioner that it ran with.
     pub preconditioner: Precond,
-    /// What was tried before and given up, in order.
+    /// What was tried and given up, in order.
     pub attempts: Vec<Attempt>,
-    /// What else there is to say: what took over from what, how a factorisation went, what stopped a method.
+    /// A further remark: what took over, how a factorisation went, what stopped a method.
     pub note: Option<String>,
-    /// Seconds of this solve: `load` for b and x, `setup` for what took over, `solve` for the rest.
+    /// The times of this solve in seconds: `load` for b and x, `setup` for a substitute, `solve` for the rest.
     pub times: Times,
 }
 
 impl<T> Solution<T> {
-    /// This solution, if the solve converged.
+    /// Returns this solution if the solve converged.
     ///
     /// # Errors
-    /// [`crate::Error::NotConverged`] with how it ended.
+    /// [`crate::Error::NotConverged`] with the outcome.
     pub fn require_converged(self) -> Result<Self> {
         let outcome = self.outcome.require_converged()?;
         Ok(Self { outcome, ..self })
     }
 }
 
-/// Answers for several right-hand sides.
+/// The results for several right-hand sides.
 #[derive(Clone, Debug)]
 #[must_use = "the outcomes say whether x solves the systems"]
 #[non_exhaustive]
@@ -57,10 +57,10 @@ pub struct Attempt {
     pub preconditioner: Precond,
     /// How it ended.
     pub status: Status,
-    /// After how many iterations.
+    /// The number of iterations.
     pub iterations: usize,
-    /// ||b - A x|| / ||b|| of the x that it left; NaN if it was not measured.
+    /// ||b - A x|| / ||b|| of its last x; NaN if it was not measured.
     pub true_residual: f64,
-    /// Seconds of the solve until then.
+    /// Seconds of its iterations, or of its solve with factors; set-ups are counted in [`Times::setup`].
     pub seconds: f64,
 }

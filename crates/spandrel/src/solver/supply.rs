@@ -1,6 +1,6 @@
-//! The matrix during set-up: on the host, and its rows on the device from when they are first asked for there.
+//! The matrix during set-up: on the host, and on the device from the first time that it is needed there.
 //!
-//! Cost: the device holds the rows only while a preconditioner or a format is made of them; nothing is kept twice.
+//! Cost: the device holds the rows only while a preconditioner or a format is made from them.
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -14,13 +14,13 @@ use spandrel_solvers::{Narrowed, Result};
 use crate::Mat;
 use crate::rows::Rows;
 
-/// A matrix that a preconditioner is made of.
+/// A matrix from which a preconditioner is made.
 pub(super) trait Given<T: Real, B: Load<Csr<T>>> {
-    /// On the host.
+    /// The matrix on the host.
     fn host(&self) -> &Arc<Csr<T>>;
-    /// On the device, where it stays until [`Given::free`].
+    /// The matrix on the device, where it stays until [`Given::free`].
     fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>>;
-    /// Frees the rows on the device that nothing else holds.
+    /// Frees the rows on the device if nothing else holds them.
     fn free(&self);
 }
 
@@ -39,7 +39,7 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
         self.host
     }
 
-    /// The rows on the device as a matrix of their own.
+    /// The rows on the device as an independent matrix.
     pub(super) fn into_rows(self, device: &B) -> backend::Result<Mat<B, Csr<T>>> {
         match self.rows.into_inner().and_then(Rc::into_inner) {
             Some(rows) => Ok(rows),
@@ -47,7 +47,8 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
         }
     }
 
-    /// The matrix in format `F` on the device: made there if the device converts and has room for both, else made on the host.
+    /// The matrix in format `F` on the device: made there if the device converts and has room for both, else on the
+    /// host.
     pub(super) fn stored<F: Format<Value = T>>(self, device: &B) -> Result<Mat<B, F>>
     where
         B: Spmv<F> + Rows<T>,
@@ -61,7 +62,7 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
             }
         }
         let Self { host, rows } = self;
-        // They may share the host's memory.
+        // Both may share the host's memory.
         drop(rows);
         let stored: Arc<F> = store(host)?;
         Ok(Mat::load(device, stored)?)
@@ -85,7 +86,8 @@ impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Supply<T, B> {
     }
 }
 
-/// Format `F` of rows on the device that nothing else holds; [`None`] if the device has no room for it, or no conversion.
+/// Converts rows on the device that nothing else holds to format `F`; [`None`] if the device has no room or no
+/// conversion.
 fn converted<F, B>(device: &B, rows: backend::Result<Rc<Mat<B, Csr<F::Value>>>>) -> Result<Option<Mat<B, F>>>
 where
     F: Format,
@@ -96,19 +98,19 @@ where
         None => Ok(None),
     });
     match made {
-        // The host's way needs less room.
+        // The way through the host needs less room.
         Err(backend::Error::OutOfMemory { .. }) => Ok(None),
         made => Ok(made?),
     }
 }
 
-/// Gives a large matrix's memory back on another thread: page by page that takes tenths of a second.
+/// Frees a large matrix on another thread; returning its pages takes tenths of a second.
 fn unmapped_later<A: Send + 'static>(host: A) {
-    // If no thread can be had, the closure is dropped here, and the matrix with it.
+    // If no thread is available, the closure is dropped here, and the matrix with it.
     drop(std::thread::Builder::new().spawn(move || drop(host)));
 }
 
-/// `a` in format `F`. CSR itself is shared; every other format drops it once it has what it needs.
+/// `a` in format `F`. CSR itself is shared; every other format drops it after the conversion.
 fn store<F: Format>(a: Arc<Csr<F::Value>>) -> Result<Arc<F>> {
     let boxed: Box<dyn Any + Send> = Box::new(a);
     let boxed = match boxed.downcast::<Arc<F>>() {
@@ -132,12 +134,12 @@ fn narrowed(wide: &Csr<f64>) -> (Arc<Csr<f32>>, i32) {
     (Arc::new(matrix), exponent)
 }
 
-/// 2^-e of a matrix in f32: narrowed on the device for what is made there; on the host, once, for what is made of it here.
+/// 2^-e of a matrix in f32: narrowed on the device for what is made there, and once on the host for what is made there.
 pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
     wide: &'a Supply<f64, B>,
     rows: RefCell<Option<Rc<Mat<B, Csr<f32>>>>>,
     host: OnceCell<(Arc<Csr<f32>>, i32)>,
-    /// What the device said.
+    /// The exponent that the device computed.
     exponent: Cell<Option<i32>>,
 }
 
@@ -150,7 +152,7 @@ impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
         self.host.get_or_init(|| narrowed(self.wide.host()))
     }
 
-    /// e, which both ways give alike.
+    /// The exponent e, which is the same both ways.
     pub(super) fn exponent(&self) -> i32 {
         self.exponent.get().unwrap_or_else(|| self.narrowed().1)
     }

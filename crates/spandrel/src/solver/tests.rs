@@ -1,4 +1,4 @@
-//! Trials of the front door on the CPU: what is chosen, what takes over, new values, several right-hand sides, refusals.
+//! Trials of the solver on the CPU: what is chosen, what takes over, new values, several right-hand sides, refusals.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -24,6 +24,39 @@ fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
 
 fn cpu() -> Builder {
     Solver::builder().device(Choice::Cpu)
+}
+
+/// A typical first program, from triplets to new values, with every choice left open and with most of them named.
+#[test]
+fn a_first_program_needs_a_line_for_each_thing() -> crate::Result<()> {
+    let n = 50;
+    let triplets = (0..n).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % n, -0.5), (i, i, 1.0)]);
+    let (b, bs) = (vec![1.0; n], vec![1.0; 3 * n]);
+
+    let a = Csr::from_triplets(n, n, triplets)?; // duplicates are summed
+    let new_values: Vec<f64> = a.values().iter().map(|v| 2.0 * v).collect();
+    let mut solver = Solver::new(a)?;
+    let solution = solver.solve(&b)?;
+    let said = format!("{}\n{}", solution.outcome, solver.plan());
+    solver.update_values(&new_values)?;
+    let xs = solver.solve_many(&bs)?;
+    assert!(said.starts_with("converged") && said.contains("solver "), "{said}");
+    // Every row sums to 2.5, and to 5 with the new values.
+    assert!(solution.require_converged()?.x.iter().all(|x| (x - 0.4).abs() < 1e-7));
+    assert!(xs.x.len() == 3 * n && xs.x.iter().all(|x| (x - 0.2).abs() < 1e-7));
+
+    let mut solver = Solver::builder()
+        .device(Choice::Cpu)
+        .method(Method::Gmres)
+        .preconditioner(Precond::Ilu0)
+        .format(FormatChoice::Measured)
+        .precision(Precision::Mixed)
+        .tolerance(Tolerance { rtol: 1e-10, atol: 0.0 })
+        .max_iterations(500)
+        .on_progress(|_| ControlFlow::Continue(()))
+        .build(matrix("convdiff2d:8,peclet=1"))?;
+    assert!(solver.solve(&vec![1.0; 64])?.outcome.true_residual <= 1e-10);
+    Ok(())
 }
 
 #[test]
@@ -73,6 +106,7 @@ fn every_method_and_preconditioner_solves_in_every_precision() {
             "ilu0",
             "iluk=1",
             "ilut",
+            "ilutp",
             "ic0",
             "ilu0-jacobi=4",
             "ic0-jacobi=4",
@@ -239,6 +273,75 @@ fn several_right_hand_sides_are_solved_as_each_alone() {
 }
 
 #[test]
+fn vectors_on_the_device_are_solved_as_vectors_on_the_host() {
+    let device = Cpu::new();
+    let uneven = |n: usize, m: usize| -> Vec<f64> { (0..n).map(|i| 1.0 + (i % m) as f64).collect() };
+    let flow = matrix("convdiff2d:13,peclet=1");
+    // A wave in a wind, far from definite: BiCGStab gives way to a factorisation.
+    let wave = matrix("d3n7:10").map_entries(|row, col, _| match col.cmp(&row) {
+        std::cmp::Ordering::Less => -1.3,
+        std::cmp::Ordering::Equal => 3.0,
+        std::cmp::Ordering::Greater => -0.7,
+    });
+    // Goals that rounding keeps from being reached: CG stagnates, and its x is as good as any.
+    let grid = matrix("poisson3d:10");
+    let mut cases: Vec<(&str, Csr<f64>, fn() -> Builder)> = vec![
+        ("by default", flow.clone(), Builder::default),
+        ("named", flow.clone(), || Builder::default().method(Method::Gmres).preconditioner(Precond::Ilu0)),
+        ("refined", flow.clone(), || Builder::default().precision(Precision::Refined)),
+        ("scaled", flow.clone(), || Builder::default().scale(Scale::Equilibrate)),
+        ("direct", flow.clone(), || Builder::default().method(Method::Direct)),
+        ("gives way", wave, Builder::default),
+        ("stagnates", grid, || Builder::default().rtol(1e-17)),
+    ];
+    if cfg!(feature = "sprs") {
+        cases.push(("renumbered", flow.clone(), || Builder::default().reorder(Reorder::Rcm)));
+    }
+    for (name, a, builder) in cases {
+        let (b, x0) = (uneven(a.nrows(), 11), uneven(a.ncols(), 5));
+        let wanted = builder().build_on(&device, a.clone()).unwrap().solve_from(&device, &b, &x0).unwrap();
+        match name {
+            "gives way" => assert!(!wanted.attempts.is_empty() && wanted.method == Method::Direct),
+            "stagnates" => {
+                let how = (wanted.attempts.len(), wanted.method, wanted.outcome.status);
+                assert_eq!(how, (0, Method::Cg, Status::BackwardStable));
+            }
+            _ => assert!(wanted.outcome.status.is_converged(), "{name}: {}", wanted.outcome),
+        }
+        let mut solver = builder().build_on(&device, a).unwrap();
+        let rhs = crate::Backend::<f64>::upload(&device, &b).unwrap();
+        // The second time, the solver already has what took over in the first.
+        for _ in 0..2 {
+            let mut x = crate::Backend::<f64>::upload(&device, &x0).unwrap();
+            let outcome = solver.solve_on(&device, &rhs, &mut x).unwrap();
+            let x = crate::Backend::<f64>::download(&device, &x).unwrap();
+            assert!(x == wanted.x && outcome.status == wanted.outcome.status, "{name}: {outcome}, {}", wanted.outcome);
+        }
+        let mut short = crate::Backend::<f64>::zeros(&device, b.len() - 1).unwrap();
+        let refused = solver.solve_on(&device, &rhs, &mut short);
+        assert!(matches!(refused, Err(Error::Size { what: "x", .. })), "{name}: {refused:?}");
+        let mut x = rhs;
+        let refused = solver.solve_on(&device, &short, &mut x);
+        assert!(matches!(refused, Err(Error::Size { what: "b", .. })), "{name}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_second_choice_that_fails_keeps_the_first_reason() {
+    // In f32 the last row is zero: neither ILU(0) nor Jacobi can be made.
+    let a = Csr::from_triplets(3, 3, [(0, 0, 1.0), (0, 1, 0.5), (1, 1, 1.0), (1, 2, 0.5), (2, 2, 1e-60)]).unwrap();
+    let builder = || cpu().method(Method::BiCgStab).precision(Precision::Mixed).scale(Scale::None);
+    let error = builder().build(a.clone()).unwrap_err();
+    assert_eq!(error.status(), Some(Status::ZeroPivot));
+    let text = error.to_string();
+    assert!(text.starts_with("the diagonal entry of row 2 is zero"), "{text}");
+    assert!(text.contains("; jacobi was tried because ilu0 failed (") && text.contains("pivot"), "{text}");
+    // A choice that the caller named has no substitute.
+    let error = builder().preconditioner(Precond::Ilu0).build(a).unwrap_err();
+    assert!(!error.to_string().contains("was tried"), "{error}");
+}
+
+#[test]
 fn a_measured_format_is_one_of_those_that_were_tried() {
     let a = matrix("d3n7:20");
     let mut solver = cpu().format(FormatChoice::Measured).build(a.clone()).unwrap();
@@ -300,6 +403,15 @@ fn solvers_move_between_threads() {
     moves::<DeviceSolver<f64, Cpu>>();
     #[cfg(feature = "cuda-core")]
     moves::<DeviceSolver<f64, crate::Cuda>>();
+}
+
+#[cfg(feature = "cuda-core")]
+#[test]
+fn a_solver_lends_its_gpu_only_if_it_runs_on_one() {
+    assert!(cpu().build(matrix("poisson2d:6")).unwrap().on_cuda().is_none());
+    if let Ok(mut solver) = Solver::builder().device(Choice::Cuda).build(matrix("poisson2d:6")) {
+        assert_eq!(solver.on_cuda().map(|(solver, _)| solver.plan().backend), Some("cuda"));
+    }
 }
 
 #[test]

@@ -1,0 +1,297 @@
+//! `spandrel solve --ranks K`, and under mpirun: each rank reads or generates its own rows, and rank 0 reports.
+//!
+//! Cost: each rank holds its rows once in a format of the solve, and twice while they are loaded. Rank 0 also holds x.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use spandrel::distributed::{Communicator, Distributed, Failure as Ended, TIME_LIMIT, Threads};
+use spandrel::distributed::{generate_rows, read_rows};
+use spandrel::ranks::{Planned, Solution};
+use spandrel::solver::Element;
+use spandrel::solvers::Status;
+use spandrel::{Cpu, Method};
+use spandrel_formats::generate::{Spec, is_spec};
+use spandrel_formats::{Dense, Error};
+
+use super::report::{ErrorReport, Report};
+use super::{Seconds, Targets, problem, settings, write_files};
+use crate::args::{Accept, BackendName, SolveArgs, SolvePrecision};
+use crate::failure::{Failure, Result};
+use crate::interrupt::{self, Looking};
+use crate::progress::{self, Descent, Spinner};
+use crate::{USAGE, input, output};
+
+/// Where the ranks of a solve are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ranks {
+    /// So many threads of this process.
+    Threads(usize),
+    /// The processes that mpirun has started.
+    #[cfg_attr(not(all(unix, feature = "mpi")), allow(dead_code))]
+    Processes,
+}
+
+/// Variables in which mpirun tells a process how many there are: of Open MPI, and of MPICH and its relatives.
+const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
+/// The same for the number of this process.
+const NUMBERS: [&str; 2] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+/// The same for the processes on this machine.
+#[cfg(all(unix, feature = "mpi"))]
+const LOCAL_SIZES: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
+
+fn told(names: &[&str]) -> Option<usize> {
+    names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
+}
+
+/// Whether this is a process of mpirun that is not the first, so that it writes nothing.
+pub(super) fn follows(args: &SolveArgs) -> bool {
+    cfg!(all(unix, feature = "mpi")) && args.ranks.is_none() && told(&NUMBERS).is_some_and(|number| number > 0)
+}
+
+/// The ranks that the command line or mpirun asks for.
+///
+/// # Errors
+/// Kind `usage` for ranks of both kinds, and `--rank-wait` without ranks; kind `unsupported` if mpirun has started
+/// several processes of a build without MPI.
+pub(super) fn wanted(args: &SolveArgs) -> Result<Option<Ranks>> {
+    let processes = told(&SIZES);
+    match (args.ranks, processes) {
+        (Some(_), Some(processes)) if processes > 1 => Err(Failure::new(
+            USAGE,
+            format!(
+                "mpirun has started {}, which are the ranks; leave --ranks out",
+                input::counted(processes, "process")
+            ),
+        )),
+        (Some(ranks), _) => Ok(Some(Ranks::Threads(ranks))),
+        (None, Some(_)) if cfg!(all(unix, feature = "mpi")) => Ok(Some(Ranks::Processes)),
+        (None, Some(processes)) if processes > 1 => Err(Failure::new(
+            "unsupported",
+            format!(
+                "mpirun has started {processes} processes, and this build of spandrel has no MPI; build it with --features mpi, or run it without mpirun and with --ranks {processes}"
+            ),
+        )),
+        (None, _) if args.rank_wait.is_some() => {
+            Err(Failure::new(USAGE, "--rank-wait is for several ranks; leave it out, or add --ranks K"))
+        }
+        (None, _) => Ok(None),
+    }
+}
+
+/// Solves on ranks. Returns whether the system was solved.
+///
+/// # Errors
+/// As [`super::run`]; kind `rank` if a rank has failed.
+pub(super) fn run(ranks: Ranks, args: &SolveArgs, targets: &Targets, begin: Instant) -> Result<bool> {
+    check(args)?;
+    let limit = args.rank_wait.unwrap_or(TIME_LIMIT);
+    match ranks {
+        Ranks::Threads(ranks) => on_threads(ranks, limit, args, targets, begin),
+        Ranks::Processes => on_processes(limit, args, targets, begin),
+    }
+}
+
+/// Refuses what only a solve in one place can read.
+fn check(args: &SolveArgs) -> Result<()> {
+    let is_stdin = |path: Option<&Path>| path == Some(Path::new(output::DASH));
+    for (name, path) in
+        [("MATRIX", input::file(&args.matrix)), ("--rhs", problem::rhs_file(args)), ("--x0", args.x0.as_deref())]
+    {
+        if is_stdin(path) {
+            let why = format!("{name} is stdin, which only one rank could read; give a file, or solve without ranks");
+            return Err(Failure::new("unsupported", why));
+        }
+    }
+    if args.backend == BackendName::Cuda || args.device.is_some() {
+        let why = "ranks run on the CPU so far; leave --backend cuda and --device out, or solve without ranks";
+        return Err(Failure::new("unsupported", why));
+    }
+    Ok(())
+}
+
+/// One rank's part of a solve.
+struct Job<'a> {
+    args: &'a SolveArgs,
+    targets: &'a Targets,
+    begin: Instant,
+    /// Threads of each rank.
+    threads: usize,
+    /// Whether this rank is the one of its process that listens for Ctrl-C.
+    listens: bool,
+    /// Whether it is alone in its process.
+    alone: bool,
+}
+
+/// Runs on threads of this process.
+fn on_threads(ranks: usize, limit: Duration, args: &SolveArgs, targets: &Targets, begin: Instant) -> Result<bool> {
+    let threads = (rayon::current_num_threads() / ranks).max(1);
+    let ended = Threads::run_within(ranks, limit, |team| {
+        let listens = team.rank() == 0;
+        Job { args, targets, begin, threads, listens, alone: false }.run(team)
+    });
+    let mut failures = Vec::new();
+    let mut solved = true;
+    for rank in ended {
+        match rank {
+            Ok(of_rank) => solved &= of_rank,
+            Err(Ended::Error(failure)) => failures.push(failure),
+            Err(panic @ Ended::Panic { .. }) => failures.insert(0, Failure::new("rank", panic.to_string())),
+        }
+    }
+    // The reason itself, rather than that another rank has one.
+    let reason = failures.iter().position(|failure| failure.kind != "rank").unwrap_or(0);
+    if failures.is_empty() { Ok(solved) } else { Err(failures.swap_remove(reason)) }
+}
+
+/// Runs on the processes that mpirun has started, of which this is one.
+#[cfg(all(unix, feature = "mpi"))]
+fn on_processes(limit: Duration, args: &SolveArgs, targets: &Targets, begin: Instant) -> Result<bool> {
+    let team = spandrel::distributed::Mpi::world_within(limit)?;
+    let neighbours = told(&LOCAL_SIZES).unwrap_or(1).max(1);
+    let threads = match args.threads {
+        Some(threads) => threads,
+        None => (rayon::current_num_threads() / neighbours).max(1),
+    };
+    if team.rank() > 0 {
+        progress::set_quiet(true);
+    }
+    Job { args, targets, begin, threads, listens: true, alone: true }.run(team)
+}
+
+#[cfg(not(all(unix, feature = "mpi")))]
+fn on_processes(_: Duration, _: &SolveArgs, _: &Targets, _: Instant) -> Result<bool> {
+    Err(Failure::new("unsupported", "this build of spandrel has no MPI; build it with --features mpi"))
+}
+
+impl Job<'_> {
+    fn run<C: Communicator>(self, team: C) -> Result<bool> {
+        match self.args.precision {
+            SolvePrecision::F32 => self.solve::<f32, C>(team),
+            SolvePrecision::F64 | SolvePrecision::Mixed | SolvePrecision::Refined => self.solve::<f64, C>(team),
+        }
+    }
+
+    fn solve<T: Element, C: Communicator>(&self, team: C) -> Result<bool> {
+        let be = Distributed::new(Cpu::with_threads(self.threads)?, team);
+        let ended = self.solve_on::<T, C>(&be);
+        match ended {
+            // While this process is part of the team: mpirun may end it once another has left.
+            Err(failure) if self.alone => {
+                if be.rank() == 0 {
+                    crate::report(&failure, self.args.json);
+                } else if failure.kind != "rank" {
+                    let message = format!("rank {}: {failure}", be.rank());
+                    crate::report(&Failure { message, ..failure.clone() }, false);
+                }
+                Err(Failure { is_told: true, ..failure })
+            }
+            ended => ended,
+        }
+    }
+
+    fn solve_on<T: Element, C: Communicator>(&self, be: &Distributed<Cpu, C>) -> Result<bool> {
+        let (args, leads) = (self.args, be.rank() == 0);
+        let mut seconds = Seconds { open: self.begin.elapsed().as_secs_f64(), ..Seconds::default() };
+        let start = Instant::now();
+        let spinner = leads.then(|| Spinner::start(format!("reading {}", args.matrix)));
+        let rows = match is_spec(&args.matrix) {
+            true => {
+                let spec = be.together(Spec::parse(&args.matrix).map_err(spandrel::backend::Error::from));
+                spec.and_then(|spec| generate_rows::<T, _, _>(be, &spec))
+            }
+            false => read_rows::<T, _, _>(be, &args.matrix),
+        };
+        let rows = rows.map_err(explain)?;
+        let nrows = be.lay_out_rows(&rows)?.len();
+        let b = be.together(problem::rows_of_right_hand_side(args, &rows, nrows))?;
+        let x0 = be.together(problem::rows_of_first_guess(args, &rows, nrows))?;
+        drop(spinner);
+        seconds.read = start.elapsed().as_secs_f64();
+
+        let spinner = leads.then(|| Spinner::start("analyzing"));
+        let planned =
+            Planned::new(be, rows, &settings(args), args.precond).map_err(|error| super::about(args, error))?;
+        drop(spinner);
+        if leads {
+            planned.plan().warnings.iter().for_each(|warning| progress::note(warning));
+        }
+        let spinner = leads.then(|| Spinner::start("setting up"));
+        let mut watcher = Watcher { leads, listens: self.listens, spinner, ..Watcher::default() };
+        let solution = planned.solve(be, &b, x0.as_deref(), &mut |method, at| watcher.look(method, at))?;
+        drop(watcher);
+        seconds.add(solution.times);
+        seconds.total = self.begin.elapsed().as_secs_f64();
+        if !leads {
+            return Ok(true);
+        }
+        self.report(solution, be.size(), seconds)
+    }
+
+    /// Writes the files and the report: on rank 0, once every rank is done.
+    fn report<T: Element>(&self, mut solution: Solution<T>, ranks: usize, seconds: Seconds) -> Result<bool> {
+        let &Job { args, targets, .. } = self;
+        let x = solution.x.take().unwrap_or_default();
+        let x = Dense::new(x.len(), 1, x)?;
+        let mut report = Report::of_ranks(args, &solution, ranks * self.threads, seconds);
+        if args.rhs == "from-solution" {
+            report.forward_error = Some(problem::error_against_ones(x.values()));
+        }
+        let (written, failure) = write_files(targets, &report, Some(&x));
+        report.error =
+            failure.as_ref().map(|failure| ErrorReport { kind: failure.kind, message: failure.message.clone() });
+        if args.json {
+            output::print_json(&report)?;
+        } else {
+            output::report(&report.text(args, &solution.plan, 1, &written), targets.stdout_is_taken())?;
+        }
+        let status = solution.outcome.status;
+        match failure {
+            Some(failure) => Err(Failure { object_printed: args.json, ..failure }),
+            None => Ok(status.is_converged() || (args.accept == Accept::Backward && status == Status::BackwardStable)),
+        }
+    }
+}
+
+/// A failure to read, with a word on what to give for a file that is not there.
+fn explain(error: spandrel::backend::Error) -> Failure {
+    let missing = matches!(
+        &error,
+        spandrel::backend::Error::Format(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound
+    );
+    let is_spec = matches!(&error, spandrel::backend::Error::Format(Error::Spec { .. }));
+    let mut failure = Failure::from(error);
+    if missing {
+        failure.message.push_str("; give a Matrix Market file (.mtx, .mtx.gz) or a generator such as d3n7:64");
+    }
+    if is_spec {
+        failure.message.push_str("; `spandrel generate --list` shows all, a file of that name is reached as ./NAME");
+    }
+    failure
+}
+
+/// Shows the iteration on rank 0, and stops it on Ctrl-C.
+#[derive(Default)]
+struct Watcher {
+    leads: bool,
+    listens: bool,
+    /// Until the iteration begins.
+    spinner: Option<Spinner>,
+    looking: Option<Looking>,
+    descent: Option<Descent>,
+}
+
+impl Watcher {
+    fn look(&mut self, method: Method, at: spandrel::solvers::options::Progress) -> ControlFlow<()> {
+        self.spinner = None;
+        if self.listens && self.looking.is_none() {
+            self.looking = Some(Looking::start());
+        }
+        if self.leads {
+            let descent = self.descent.get_or_insert_with(|| Descent::start(method.as_str(), at.target));
+            descent.show(at.iterations, at.residual);
+        }
+        if self.listens && interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

@@ -1,0 +1,127 @@
+//! The preconditioners of a solve on ranks that are made of the rows of one rank each.
+
+use std::sync::Arc;
+
+use spandrel_backend::{Gate, Preconditioner};
+use spandrel_distributed::{Blockwise, Communicator, Distributed, Layout, Overlap, Rows, Schwarz, Vector};
+use spandrel_formats::Csr;
+use spandrel_solvers::{
+    Amg, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Jacobi, Method, Permuted, Precond, Result,
+};
+use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
+
+use super::plan::{Plan, RankPrecond, unsupported};
+use crate::Cpu;
+use crate::incomplete::Incomplete;
+use crate::multigrid::Geometric;
+use crate::solver::Element;
+
+/// The preconditioner of one rank's rows.
+pub(super) type Within<T> = Box<dyn Preconditioner<T, Cpu>>;
+
+/// Each rank's own preconditioner, with or without layers of neighbouring rows.
+pub(super) enum Blocks<T: Element> {
+    Blockwise(Blockwise<Cpu, Within<T>>),
+    Schwarz(Schwarz<T, Cpu, Within<T>>),
+}
+
+// SAFETY: every operation is that of the preconditioner within, which is not replaced.
+unsafe impl<T: Element, C: Communicator> Preconditioner<T, Distributed<Cpu, C>> for Blocks<T> {
+    fn len(&self) -> Option<usize> {
+        match self {
+            Self::Blockwise(m) => Preconditioner::<T, Distributed<Cpu, C>>::len(m),
+            Self::Schwarz(m) => Preconditioner::<T, Distributed<Cpu, C>>::len(m),
+        }
+    }
+    fn apply(
+        &self,
+        be: &Distributed<Cpu, C>,
+        gate: Gate<'_, Distributed<Cpu, C>>,
+        r: &Vector<T, Cpu>,
+        z: &mut Vector<T, Cpu>,
+    ) -> spandrel_backend::Result<()> {
+        match self {
+            Self::Blockwise(m) => m.apply(be, gate, r, z),
+            Self::Schwarz(m) => m.apply(be, gate, r, z),
+        }
+    }
+}
+
+/// Makes what the plan names. Waits for the other ranks.
+pub(super) fn blocks<T: Element, C: Communicator>(
+    be: &Distributed<Cpu, C>,
+    layout: &Arc<Layout<Cpu>>,
+    rows: &Rows<T>,
+    plan: &Plan,
+) -> Result<Blocks<T>> {
+    match plan.preconditioner {
+        RankPrecond::Schwarz { within, overlap } => {
+            // CG needs a symmetric preconditioner.
+            let kind = if plan.method == Method::Cg { Overlap::Added } else { Overlap::Restricted };
+            let make = |be: &Cpu, block: Csr<T>| make_within(be, block, within);
+            Ok(Blocks::Schwarz(Schwarz::new(be, layout, rows, (overlap, kind), make)?))
+        }
+        RankPrecond::Blockwise(within) | RankPrecond::Same(within) => {
+            let make = |be: &Cpu, block: Csr<T>| make_within(be, block, within);
+            Ok(Blocks::Blockwise(Blockwise::new(be, layout, rows, make)?))
+        }
+    }
+}
+
+/// Makes a preconditioner of one rank's rows by its name.
+fn make_within<T: Element>(be: &Cpu, block: Csr<T>, precond: Precond) -> Result<Within<T>>
+where
+    Cpu: Incomplete<T> + Geometric<T>,
+{
+    fn factored<T: Element, F: Factor<Value = T>>(
+        be: &Cpu,
+        symbolic: spandrel_sptrsv::Result<F>,
+        block: &Csr<T>,
+    ) -> Result<Within<T>>
+    where
+        Cpu: Incomplete<T> + spandrel_backend::Factorize<F>,
+    {
+        Ok(Box::new(be.incomplete(symbolic?, block.values())?))
+    }
+    match precond {
+        Precond::None => Ok(Box::new(Identity)),
+        Precond::Jacobi => Ok(Box::new(Jacobi::new(be, &block)?)),
+        Precond::BlockJacobi(Some(rows)) => Ok(Box::new(BlockJacobi::new(be, &block, rows)?)),
+        Precond::Chebyshev(degree) => Ok(Box::new(Chebyshev::new(be, block, degree)?)),
+        Precond::Ssor(omega) => factored(be, Ssor::with_omega(&block, omega), &block),
+        Precond::Ilu0 => factored(be, Ilu0::symbolic(&block), &block),
+        Precond::Iluk(level) => factored(be, Iluk::with_level(&block, level), &block),
+        Precond::Ilut(options) => factored(be, Ilut::new(&block, options), &block),
+        Precond::Ic0 => factored(be, Ic0::symbolic(&block), &block),
+        Precond::Ilutp(options) => {
+            let (columns, symbolic) = Ilut::pivoted(&block, options)?;
+            let exchanged = columns.permute_columns(&block)?;
+            let chosen = be.incomplete(symbolic, exchanged.values())?;
+            Ok(Box::new(Permuted::new(be, columns, chosen)?))
+        }
+        Precond::Mg(grids) => Ok(Box::new(be.multigrid(&Hierarchy::galerkin(&block, grids)?)?)),
+        Precond::Amg(options) => Ok(Box::new(Amg::new(be, &block, &options)?)),
+        Precond::BlockJacobi(None)
+        | Precond::Ilu0Jacobi(_)
+        | Precond::Ic0Jacobi(_)
+        | Precond::Ilu0Isai
+        | Precond::Ic0Isai => Err(not_within(precond)),
+    }
+}
+
+/// The refusal of a preconditioner that no rank can have by itself.
+pub(super) fn not_within(precond: Precond) -> Error {
+    unsupported(format!("a rank cannot have {precond} by itself; take e.g. blockwise=ic0 or blockwise=ilu0"))
+}
+
+/// Whether a rank can have it by itself.
+pub(super) fn is_within(precond: Precond) -> bool {
+    !matches!(
+        precond,
+        Precond::BlockJacobi(None)
+            | Precond::Ilu0Jacobi(_)
+            | Precond::Ic0Jacobi(_)
+            | Precond::Ilu0Isai
+            | Precond::Ic0Isai
+    )
+}

@@ -1,0 +1,240 @@
+//! Solves on several ranks, which are threads of one process or processes: the policy, and the solve of one rank.
+//!
+//! Each rank has a range of rows of the matrix ([`spandrel_distributed`]). [`Planned::new`] looks at the rows of all
+//! ranks and chooses method and preconditioner; [`Planned::solve`] solves. Without a choice of the caller, x has the
+//! same bits for any number of ranks.
+//!
+//! ```
+//! use spandrel::distributed::{Distributed, Threads, generate_rows};
+//! use spandrel::formats::generate::Spec;
+//! use spandrel::ranks::Planned;
+//! use spandrel::solver::Settings;
+//! use spandrel::{Cpu, Error};
+//!
+//! let spec = Spec::parse("poisson3d:20")?;
+//! let solve = |ranks: usize| {
+//!     let mut ended = Threads::run(ranks, |team| {
+//!         let device = Distributed::new(Cpu::with_threads(1)?, team);
+//!         let rows = generate_rows::<f64, _, _>(&device, &spec)?;
+//!         let b = vec![1.0; rows.len()]; // the rows of this rank
+//!         let planned = Planned::new(&device, rows, &Settings::default(), None)?;
+//!         planned.solve(&device, &b, None, &mut |_, _| std::ops::ControlFlow::Continue(()))
+//!     });
+//!     ended.swap_remove(0).map(|solution| solution.x.unwrap_or_default()) // whole, on rank 0
+//! };
+//! let bits = |x: Vec<f64>| x.into_iter().map(f64::to_bits).collect::<Vec<_>>();
+//! assert_eq!(bits(solve(1).unwrap()), bits(solve(3).unwrap()));
+//! # Ok::<(), Error>(())
+//! ```
+
+mod made;
+mod plan;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use spandrel_backend::{Backend, Preconditioner};
+use spandrel_distributed::{Call, Communicator, Distributed, DistributedMat, Layout, Rows, precond};
+use spandrel_formats::Csr;
+use spandrel_solvers::{BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, Outcome, Precond, Progress, Result};
+
+use crate::Cpu;
+use crate::solver::{Element, Settings, Times};
+pub use plan::{Plan, RankPrecond};
+
+/// Called as the iteration begins and at each look at it. `Break` on any rank ends the iteration on all.
+pub type Watch<'w> = &'w mut dyn FnMut(Method, Progress) -> ControlFlow<()>;
+
+/// What one rank holds and sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Share {
+    /// The first row.
+    pub first: u64,
+    /// Number of rows.
+    pub rows: u64,
+    /// Number of entries.
+    pub nnz: u64,
+    /// Rows that need entries of x from other ranks.
+    pub boundary_rows: u64,
+    /// Entries of x that come from other ranks for a product.
+    pub ghosts: u64,
+    /// Bytes of the matrix.
+    pub matrix_bytes: u64,
+    /// Messages sent by products and dot products of the iteration. How often ranks look at the progress depends on the
+    /// clock, so that is not counted.
+    pub messages: u64,
+    /// Bytes of these messages.
+    pub sent_bytes: u64,
+}
+
+/// The end of a solve on several ranks, as one of them has it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Solution<T> {
+    /// x, whole, on rank 0. Other ranks have `None`.
+    pub x: Option<Vec<T>>,
+    /// How it ended; the same on every rank.
+    pub outcome: Outcome,
+    /// The choices and their reasons; the same on every rank but for the device.
+    pub plan: Plan,
+    /// What each rank holds and sends, in the order of the ranks.
+    pub shares: Vec<Share>,
+    /// The times of this rank, in seconds.
+    pub times: Times,
+}
+
+/// A solve that is planned, as one rank has it: its rows, and the choices.
+pub struct Planned<T: Element> {
+    rows: Rows<T>,
+    layout: Arc<Layout<Cpu>>,
+    plan: Plan,
+    times: Times,
+}
+
+impl<T: Element> std::fmt::Debug for Planned<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Planned").field("rows", &self.rows.len()).field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl<T: Element> Planned<T> {
+    /// Looks at the rows of all ranks and chooses. `preconditioner` is that of the settings, or one that only ranks
+    /// have; `None` leaves it to the policy, unless the settings name one. Waits for the other ranks.
+    ///
+    /// # Errors
+    /// On every rank: [`crate::Error::Unsupported`] for settings that need the whole matrix in one place, or that
+    /// contradict the matrix or each other; [`crate::Error::NotReproducible`]; [`crate::Error::NotSquare`].
+    pub fn new<C: Communicator>(
+        be: &Distributed<Cpu, C>,
+        rows: Rows<T>,
+        settings: &Settings,
+        preconditioner: Option<RankPrecond>,
+    ) -> Result<Self> {
+        let begin = Instant::now();
+        let asked = preconditioner.or(settings.preconditioner.map(RankPrecond::Same));
+        plan::check(settings, asked)?;
+        let layout = be.lay_out_rows(&rows)?;
+        let plan = Plan::new::<T, C>(be, &layout, &rows, settings, asked)?;
+        let times = Times { analyze: begin.elapsed().as_secs_f64(), ..Times::default() };
+        Ok(Self { rows, layout, plan, times })
+    }
+
+    /// The choices and their reasons.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The rows of this rank.
+    pub fn rows(&self) -> &Rows<T> {
+        &self.rows
+    }
+
+    /// Solves A x = b from x = `x0`, or 0. `b` and `x0` have the rows of this rank. `watch` is called as the iteration
+    /// begins and at each look; it is called on every rank. Waits for the other ranks.
+    ///
+    /// # Errors
+    /// A preconditioner that cannot be made; [`spandrel_backend::Error::Rank`], which names a rank that failed.
+    pub fn solve<C: Communicator>(
+        self,
+        be: &Distributed<Cpu, C>,
+        b: &[T],
+        x0: Option<&[T]>,
+        watch: Watch<'_>,
+    ) -> Result<Solution<T>> {
+        let Self { rows, layout, plan, mut times } = self;
+        let n = layout.len();
+        let mut lap = Lap(Instant::now());
+        // Only a polynomial needs both the rows and the matrix.
+        let kept = matches!(plan.preconditioner, RankPrecond::Same(Precond::Chebyshev(_))).then(|| rows.clone());
+        let (mut jacobi, mut blocks) = (None, None);
+        match plan.preconditioner {
+            RankPrecond::Same(Precond::Jacobi) => jacobi = Some(precond::jacobi(be, &rows)?),
+            RankPrecond::Same(_) => {}
+            RankPrecond::Blockwise(_) | RankPrecond::Schwarz { .. } => {
+                blocks = Some(made::blocks(be, &layout, &rows, &plan)?);
+            }
+        }
+        lap.add_to(&mut times.setup);
+        let a = &DistributedMat::<Cpu, Csr<T>>::from_rows(be, rows)?;
+        let b = be.upload(b)?;
+        let mut x = match x0 {
+            Some(x0) => be.upload(x0)?,
+            None => be.zeros(n)?,
+        };
+        lap.add_to(&mut times.load);
+        let polynomial = match (plan.preconditioner, &kept) {
+            (RankPrecond::Same(Precond::Chebyshev(degree)), Some(rows)) => {
+                Some(precond::chebyshev(be, a, rows, degree)?)
+            }
+            _ => None,
+        };
+        drop(kept);
+        let before = sent(be);
+        lap.add_to(&mut times.setup);
+        let m: &dyn Preconditioner<T, Distributed<Cpu, C>> = match (&jacobi, &blocks, &polynomial) {
+            (Some(jacobi), _, _) => jacobi,
+            (_, Some(blocks), _) => blocks,
+            (_, _, Some(polynomial)) => polynomial,
+            (None, None, None) => &Identity,
+        };
+        let m = &m;
+        let (method, options) = (plan.method, plan.options());
+        let watch = &mut |progress: Progress| watch(method, progress);
+        let outcome = match method {
+            Method::Cg => Cg::new(be, n)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?,
+            Method::BiCgStab => BiCgStab::new(be, n)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?,
+            Method::Gmres => {
+                let gmres = GmresOptions { restart: plan.restart, ..GmresOptions::default() };
+                Gmres::with(be, n, &gmres)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?
+            }
+            Method::Direct => return Err(plan::no_direct()),
+        };
+        lap.add_to(&mut times.solve);
+        let after = sent(be);
+        let mine = [
+            layout.rows().start,
+            layout.own() as u64,
+            a.nnz() as u64,
+            a.boundary_rows() as u64,
+            a.ghosts() as u64,
+            a.storage(),
+            after.0 - before.0,
+            after.1 - before.1,
+        ];
+        let share = |of: Vec<u64>| {
+            let at = |place: usize| of.get(place).copied().unwrap_or_default();
+            Share {
+                first: at(0),
+                rows: at(1),
+                nnz: at(2),
+                boundary_rows: at(3),
+                ghosts: at(4),
+                matrix_bytes: at(5),
+                messages: at(6),
+                sent_bytes: at(7),
+            }
+        };
+        let shares = be.everywhere(&mine)?.into_iter().map(share).collect();
+        let x = be.gather(&x)?;
+        Ok(Solution { x, outcome, plan, shares, times })
+    }
+}
+
+/// Messages and bytes that this rank has sent so far for products and dot products.
+fn sent<C: Communicator>(be: &Distributed<Cpu, C>) -> (u64, u64) {
+    let all = [Call::Sum, Call::Halo].map(|call| be.traffic(call));
+    (all.iter().map(|of| of.messages).sum(), all.iter().map(|of| of.bytes).sum())
+}
+
+/// Times phases one after the other.
+struct Lap(Instant);
+
+impl Lap {
+    fn add_to(&mut self, phase: &mut f64) {
+        let now = Instant::now();
+        *phase += (now - self.0).as_secs_f64();
+        self.0 = now;
+    }
+}

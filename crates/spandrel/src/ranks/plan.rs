@@ -1,0 +1,377 @@
+//! The policy of a solve on ranks: what is chosen, and what is refused.
+
+use std::fmt;
+use std::str::FromStr;
+
+use spandrel_backend::Device;
+use spandrel_distributed::{Communicator, Distributed, Layout, Rows, Survey};
+use spandrel_solvers::{Error, GmresOptions, Method, NameError, Options, Precond, Result};
+
+use super::made::{is_within, not_within};
+use crate::Cpu;
+use crate::any::Choice;
+use crate::solver::{Element, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance};
+
+const ASKED_FOR: &str = "as asked for";
+
+pub(super) fn unsupported(why: impl Into<String>) -> Error {
+    Error::Unsupported { why: why.into() }
+}
+
+/// The refusal of a factorisation.
+pub(super) fn no_direct() -> Error {
+    unsupported(
+        "a factorisation needs the whole matrix in one place; use cg, bicgstab or gmres, or solve without ranks",
+    )
+}
+
+/// A preconditioner of a solve on ranks.
+///
+/// ```
+/// use spandrel::Precond;
+/// use spandrel::ranks::RankPrecond;
+///
+/// assert_eq!("jacobi".parse(), Ok(RankPrecond::Same(Precond::Jacobi)));
+/// assert_eq!("blockwise=ilu0".parse(), Ok(RankPrecond::Blockwise(Precond::Ilu0)));
+/// assert_eq!("schwarz=ic0,overlap=2".parse(), Ok(RankPrecond::Schwarz { within: Precond::Ic0, overlap: 2 }));
+/// assert_eq!("schwarz=ic0".parse::<RankPrecond>().unwrap().to_string(), "schwarz=ic0,overlap=1");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RankPrecond {
+    /// That of one device: the same for any number of ranks.
+    Same(Precond),
+    /// `blockwise=NAME`: each rank its own rows and columns. Depends on the number of ranks.
+    Blockwise(Precond),
+    /// `schwarz=NAME,overlap=K`: each rank its own rows and K layers of their neighbours. Depends on the number of
+    /// ranks.
+    Schwarz {
+        /// What each rank has.
+        within: Precond,
+        /// Layers of neighbouring rows.
+        overlap: usize,
+    },
+}
+
+impl RankPrecond {
+    /// The names that [`Precond::EXAMPLES`] lacks.
+    pub const EXAMPLES: [&'static str; 2] = ["blockwise=ic0", "schwarz=ic0,overlap=1"];
+
+    /// The preconditioner of one device, if it is one.
+    pub fn same(self) -> Option<Precond> {
+        match self {
+            Self::Same(precond) => Some(precond),
+            Self::Blockwise(_) | Self::Schwarz { .. } => None,
+        }
+    }
+
+    /// What each rank has by itself.
+    fn within(self) -> Option<Precond> {
+        match self {
+            Self::Same(_) => None,
+            Self::Blockwise(within) | Self::Schwarz { within, .. } => Some(within),
+        }
+    }
+}
+
+impl fmt::Display for RankPrecond {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same(precond) => precond.fmt(f),
+            Self::Blockwise(within) => write!(f, "blockwise={within}"),
+            Self::Schwarz { within, overlap } => write!(f, "schwarz={within},overlap={overlap}"),
+        }
+    }
+}
+
+impl FromStr for RankPrecond {
+    type Err = NameError;
+    fn from_str(text: &str) -> std::result::Result<Self, NameError> {
+        let lower = text.to_ascii_lowercase();
+        if let Some(within) = lower.strip_prefix("blockwise=") {
+            return Ok(Self::Blockwise(within.parse()?));
+        }
+        if let Some(rest) = lower.strip_prefix("schwarz=") {
+            let (within, overlap) = rest.rsplit_once(",overlap=").unwrap_or((rest, "1"));
+            let overlap = overlap.parse().map_err(|_| {
+                NameError::new(format!("overlap is a number of layers, e.g. schwarz={within},overlap=1, not {overlap}"))
+            })?;
+            return Ok(Self::Schwarz { within: within.parse()?, overlap });
+        }
+        match lower.as_str() {
+            "blockwise" => Err(NameError::new("say what each rank has, e.g. blockwise=ic0")),
+            "schwarz" => Err(NameError::new("say what each rank has, e.g. schwarz=ic0,overlap=1")),
+            _ => Ok(Self::Same(lower.parse()?)),
+        }
+    }
+}
+
+/// The choices for a solve on ranks and their reasons. `Display` prints it as `spandrel solve` does.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// Rows of the matrix.
+    pub nrows: usize,
+    /// Entries of the matrix.
+    pub nnz: u64,
+    /// Whether the matrix equals its transpose, exactly.
+    pub symmetric: bool,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// `"cpu"`.
+    pub backend: &'static str,
+    /// A description of the device of this rank.
+    pub device: String,
+    /// The method.
+    pub method: Method,
+    /// Why this method.
+    pub method_why: String,
+    /// The preconditioner.
+    pub preconditioner: RankPrecond,
+    /// Why this preconditioner.
+    pub preconditioner_why: String,
+    /// The storage format of each rank's rows.
+    pub format: &'static str,
+    /// Why this format.
+    pub format_why: String,
+    /// The element type, `"f32"` or `"f64"`.
+    pub element: &'static str,
+    /// Whether x must have the same bits everywhere.
+    pub reproducible: bool,
+    /// The relative goal.
+    pub rtol: f64,
+    /// The absolute goal.
+    pub atol: f64,
+    /// The limit of iterations.
+    pub max_iterations: usize,
+    /// Iterations between two looks of the host.
+    pub check_every: usize,
+    /// Iterations without a smaller residual after which the solve ends; `None` for never.
+    pub stagnation: Option<usize>,
+    /// Steps of a GMRES cycle.
+    pub restart: usize,
+    /// What a user should know before the solve begins.
+    pub warnings: Vec<String>,
+}
+
+/// Refuses settings that no solve on ranks can have, before anything is looked at.
+///
+/// # Errors
+/// [`Error::Unsupported`], [`Error::NotReproducible`].
+pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>) -> Result<()> {
+    let refused = |what: &str| {
+        Err(unsupported(format!("{what} needs the whole matrix in one place; leave it out, or solve without ranks")))
+    };
+    if settings.least_squares {
+        return refused("a least squares solve");
+    }
+    if settings.method == Some(Method::Direct) {
+        return Err(no_direct());
+    }
+    if settings.null_space != NullVectors::None {
+        return refused("a known null space");
+    }
+    if let Some(by @ (Reorder::Rcm | Reorder::Amd)) = settings.reorder {
+        return refused(&format!("renumbering by {by}"));
+    }
+    if let Some(scale @ (Scale::Equilibrate | Scale::Match)) = settings.scale {
+        return refused(&format!("scaling by {scale}"));
+    }
+    if let FormatChoice::Measured | FormatChoice::Named(_) = settings.format
+        && settings.format != FormatChoice::Named("csr")
+    {
+        let format = settings.format;
+        return Err(unsupported(format!("ranks store their rows as csr; leave {format} out, or solve without ranks")));
+    }
+    if let precision @ (Precision::Mixed | Precision::Refined) = settings.precision {
+        return Err(unsupported(format!("ranks solve in one precision; use f64 or f32 instead of {precision}")));
+    }
+    if matches!(settings.device, Choice::Cuda | Choice::Gpu(_)) {
+        return Err(unsupported("ranks run on the CPU so far; leave the GPU out, or solve without ranks"));
+    }
+    if settings.restart.is_some() && !matches!(settings.method, None | Some(Method::Gmres)) {
+        return Err(unsupported("restart is the cycle of gmres; leave it out, or use gmres"));
+    }
+    if settings.stagnation.is_some() && settings.method == Some(Method::Gmres) {
+        return Err(unsupported("stagnation is for cg and bicgstab, not for gmres; leave it out"));
+    }
+    let Some(asked) = asked else { return Ok(()) };
+    match (asked, asked.within()) {
+        (RankPrecond::Same(Precond::None | Precond::Jacobi | Precond::Chebyshev(_)), _) => Ok(()),
+        (RankPrecond::Same(other), _) if is_within(other) => Err(unsupported(format!(
+            "{other} needs the whole matrix in one place; use jacobi or chebyshev=K, or give each rank its own by blockwise={other} or \
+             schwarz={other},overlap=1"
+        ))),
+        (RankPrecond::Same(other), _) => Err(unsupported(format!(
+            "{other} needs the whole matrix in one place; use jacobi or chebyshev=K, or solve without ranks"
+        ))),
+        (_, Some(within)) if !is_within(within) => Err(not_within(within)),
+        (_, _) if settings.reproducible => Err(Error::NotReproducible {
+            why: format!("{asked} depends on the number of ranks; to be reproducible use jacobi or chebyshev=K"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl Plan {
+    /// Looks at the rows of all ranks and chooses. Waits for the other ranks.
+    pub(super) fn new<T: Element, C: Communicator>(
+        be: &Distributed<Cpu, C>,
+        layout: &Layout<Cpu>,
+        rows: &Rows<T>,
+        settings: &Settings,
+        asked: Option<RankPrecond>,
+    ) -> Result<Self> {
+        let (nrows, ncols) = (layout.len(), rows.ncols() as usize);
+        if nrows != ncols {
+            let solver = settings.method.map_or("a solve on ranks", Method::as_str);
+            return Err(Error::NotSquare { solver, nrows, ncols });
+        }
+        let survey = Survey::of(be, layout, rows)?;
+        let (method, method_why) = match settings.method {
+            Some(method) => (method, ASKED_FOR),
+            None if !survey.positive_diagonal => {
+                let why = "the diagonal is not positive throughout, so the matrix is not positive definite";
+                (Method::BiCgStab, why)
+            }
+            None if !survey.symmetric => (Method::BiCgStab, "the matrix is not symmetric"),
+            None => (Method::Cg, "the matrix is symmetric with a positive diagonal"),
+        };
+        if settings.restart.is_some() && method != Method::Gmres {
+            let why = format!("restart is the cycle of gmres, and {method} has none; leave it out, or use gmres");
+            return Err(unsupported(why));
+        }
+        let (preconditioner, preconditioner_why) = match asked {
+            Some(asked) => (asked, ASKED_FOR),
+            None if survey.invertible_diagonal => {
+                (RankPrecond::Same(Precond::Jacobi), "its bits do not depend on the number of ranks")
+            }
+            None => (RankPrecond::Same(Precond::None), "a diagonal entry cannot be inverted"),
+        };
+        if !survey.symmetric {
+            refuse_unsymmetric(preconditioner)?;
+        }
+        let mut warnings = Vec::new();
+        if method == Method::Cg && !survey.symmetric {
+            warnings.push(
+                "cg is for symmetric matrices, and this one is not symmetric: it may not converge. Use bicgstab or gmres"
+                    .to_string(),
+            );
+        }
+        let goal = Tolerance::of::<T>();
+        let format_why = match settings.format {
+            FormatChoice::Auto => "the format of ranks",
+            _ => ASKED_FOR,
+        };
+        Ok(Self {
+            nrows,
+            nnz: survey.nnz,
+            symmetric: survey.symmetric,
+            ranks: be.size(),
+            backend: <Cpu as Device>::NAME,
+            device: be.device().describe(),
+            method,
+            method_why: method_why.to_string(),
+            preconditioner,
+            preconditioner_why: preconditioner_why.to_string(),
+            format: "csr",
+            format_why: format_why.to_string(),
+            element: T::NAME,
+            reproducible: settings.reproducible,
+            rtol: settings.rtol.unwrap_or(goal.rtol),
+            atol: settings.atol,
+            max_iterations: Options { max_iters: settings.max_iterations, ..Options::default() }.iteration_limit(nrows),
+            check_every: settings.check_every.unwrap_or(Options::default().check_every),
+            stagnation: settings.stagnation,
+            restart: settings.restart.unwrap_or(GmresOptions::default().restart),
+            warnings,
+        })
+    }
+
+    /// The options of the iteration.
+    pub(super) fn options(&self) -> Options {
+        Options {
+            rtol: Some(self.rtol),
+            atol: self.atol,
+            max_iters: Some(self.max_iterations),
+            check_every: self.check_every,
+            stagnation: self.stagnation,
+            ..Options::default()
+        }
+    }
+}
+
+/// Refuses what only a symmetric matrix can have.
+fn refuse_unsymmetric(precond: RankPrecond) -> Result<()> {
+    match precond {
+        RankPrecond::Same(chebyshev @ Precond::Chebyshev(_)) => Err(unsupported(format!(
+            "{chebyshev} needs a symmetric matrix; this one is not symmetric. Use jacobi or blockwise=ilu0"
+        ))),
+        RankPrecond::Same(_) => Ok(()),
+        RankPrecond::Blockwise(within) | RankPrecond::Schwarz { within, .. } => match within {
+            Precond::Ic0 | Precond::Chebyshev(_) | Precond::Amg(_) => {
+                let instead = match precond {
+                    RankPrecond::Schwarz { overlap, .. } => {
+                        RankPrecond::Schwarz { within: Precond::Ilu0, overlap }.to_string()
+                    }
+                    _ => RankPrecond::Blockwise(Precond::Ilu0).to_string(),
+                };
+                Err(unsupported(format!("{within} needs a symmetric matrix; this one is not symmetric. Use {instead}")))
+            }
+            _ => Ok(()),
+        },
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranks = if self.ranks == 1 { "1 rank".to_owned() } else { format!("{} ranks", self.ranks) };
+        writeln!(f, "{:<9}{}: {ranks}, each {}", "machine", self.backend, self.device)?;
+        writeln!(f, "{:<9}{} ({})", "solver", self.method, self.method_why)?;
+        writeln!(f, "{:<9}{} ({})", "precond", self.preconditioner, self.preconditioner_why)?;
+        write!(f, "{:<9}{}, {} ({})", "format", self.format, self.element, self.format_why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_as_they_are_written() {
+        for text in [
+            "none",
+            "chebyshev=4",
+            "blockwise=ilut=0.01,3",
+            "schwarz=ilut=0.01,3,overlap=0",
+            "schwarz=iluk=1,overlap=3",
+        ] {
+            assert_eq!(text.to_uppercase().parse::<RankPrecond>().expect(text).to_string(), text);
+        }
+        for (text, said) in [
+            ("blockwise", "e.g. blockwise=ic0"),
+            ("schwarz", "e.g. schwarz=ic0,overlap=1"),
+            ("schwarz=ic0,overlap=-1", "a number of layers"),
+            ("blockwise=ilu", "did you mean ilu0?"),
+            ("ilu", "did you mean ilu0?"),
+        ] {
+            let error = text.parse::<RankPrecond>().unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_needs_the_whole_matrix_is_refused_with_what_to_use() {
+        let refused = |settings: Settings, asked: Option<RankPrecond>| check(&settings, asked).unwrap_err().to_string();
+        let named = |precond: Precond| refused(Settings::default(), Some(RankPrecond::Same(precond)));
+        assert!(named(Precond::Ic0).contains("blockwise=ic0 or schwarz=ic0,overlap=1"));
+        assert!(named(Precond::Ilu0Isai).contains("use jacobi or chebyshev=K"));
+        let direct = Settings { method: Some(Method::Direct), ..Settings::default() };
+        assert!(refused(direct, None).contains("use cg, bicgstab or gmres"));
+        let dia = Settings { format: FormatChoice::Named("dia"), ..Settings::default() };
+        assert!(refused(dia, None).contains("leave dia out"));
+        let same = Settings { reproducible: true, ..Settings::default() };
+        let blocks = Some(RankPrecond::Blockwise(Precond::Ilu0));
+        assert!(refused(same, blocks).contains("depends on the number of ranks"));
+        assert!(check(&Settings::default(), blocks).is_ok());
+    }
+}

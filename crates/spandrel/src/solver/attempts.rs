@@ -1,0 +1,251 @@
+//! The attempts of an iteration at one system: the plan's method and preconditioner, what takes over from them, and
+//! when they give way.
+//!
+//! An interruption between two attempts ends the solve with the x of the earlier one.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use spandrel_backend::Backend;
+use spandrel_formats::{Csr, Profile, Real};
+use spandrel_solvers::{Error, Iterate, Method, Outcome, Precond, Progress, Result, Status};
+
+use super::build::{Setup, Times};
+use super::device::{DeviceSolver, Running, Vector, lost, restored};
+use super::element::{Element, SolverBackend};
+use super::engine::Call;
+use super::plan::{Plan, Replaced, Stage};
+use super::prepare;
+use super::rival::{Judge, Pace, Rival};
+use super::settings::Fallback;
+use super::solution::Attempt;
+use super::words::counted;
+
+/// The result of the attempts at one system.
+pub(super) struct Ended {
+    pub(super) outcome: Outcome,
+    pub(super) method: Method,
+    /// The time of that method in seconds.
+    pub(super) seconds: f64,
+    pub(super) attempts: Vec<Attempt>,
+}
+
+impl Ended {
+    /// The same as an attempt that was given up.
+    pub(super) fn given_up(&self, preconditioner: Precond) -> Attempt {
+        let Ended { outcome, method, seconds, .. } = self;
+        Attempt {
+            method: *method,
+            preconditioner,
+            status: outcome.status,
+            iterations: outcome.iterations,
+            true_residual: outcome.true_residual,
+            seconds: *seconds,
+        }
+    }
+
+    /// The same, if an interruption prevented the next attempt.
+    pub(super) fn interrupted(mut self) -> Self {
+        self.outcome.status = Status::Interrupted;
+        self
+    }
+}
+
+/// The value, or `None` if the watcher interrupted. The solve then ends with the x that it has.
+pub(super) fn unless_interrupted<R>(made: Result<R>) -> Result<Option<R>> {
+    match made {
+        Ok(made) => Ok(Some(made)),
+        Err(Error::Interrupted { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where every attempt begins.
+pub(super) enum Start<V> {
+    Zero,
+    /// From this x.
+    At(V),
+    /// There is only one attempt.
+    Once,
+}
+
+/// What the policy tries after a method that ended with this status. A new method does not compile without an answer
+/// here.
+fn successor(method: Method, status: Status) -> Option<Method> {
+    use Status as S;
+    let (ends, next) = match method {
+        Method::Cg => ([S::IndefiniteMatrix, S::IndefinitePreconditioner], Method::BiCgStab),
+        Method::BiCgStab => ([S::Breakdown, S::Diverged], Method::Gmres),
+        Method::Gmres | Method::Direct => return None,
+    };
+    ends.contains(&status).then_some(next)
+}
+
+/// Whether another preconditioner may succeed where this one did not.
+fn came_to_nothing(plan: &Plan, outcome: &Outcome) -> bool {
+    use Status as S;
+    let is_stuck = matches!(
+        outcome.status,
+        S::IndefiniteMatrix | S::IndefinitePreconditioner | S::Breakdown | S::Diverged | S::ZeroPivot
+    );
+    // If a solve stagnates earlier, rounding is the reason, and no other preconditioner changes that.
+    let stood_still = plan.stagnation.is_some_and(|limit| outcome.iterations >= limit);
+    is_stuck || (outcome.status == S::Stagnated && stood_still)
+}
+
+impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
+    /// Whether another method or preconditioner may take over. It then begins where the first one began.
+    pub(super) fn is_open(&self) -> bool {
+        self.plan.method_is_open || self.plan.standby.is_some()
+    }
+
+    /// Runs the plan's method, and then whatever takes over.
+    pub(super) fn attempts(
+        &mut self,
+        device: &B,
+        b: &Vector<T, B>,
+        x: &mut Vector<T, B>,
+        start: Start<Vector<T, B>>,
+        times: &mut Times,
+    ) -> Result<(Ended, bool)> {
+        let (mut first, gave_way) = self.methods(device, b, x, &start, false)?;
+        let came_to_nothing = came_to_nothing(&self.plan, &first.outcome);
+        let (Some(host), true) = (&self.host, came_to_nothing && !gave_way) else { return Ok((first, gave_way)) };
+        let Some(mut next) = self.plan.take_standby(&self.settings) else { return Ok((first, false)) };
+        let host = Arc::clone(host);
+        let after = counted(first.outcome.iterations, "iteration");
+        let why = format!("{} ended as {} after {after}", first.method, first.outcome.status);
+        let (from, to) = (self.plan.preconditioner, next.preconditioner);
+        let told = self.reporter.note(&format!("{from} came to nothing ({why}), so {to} takes its place"));
+        if unless_interrupted(told)?.is_none() {
+            return Ok((first.interrupted(), false));
+        }
+        first.attempts.push(first.given_up(from));
+        // Free the old one first, because both may not fit.
+        self.running = None;
+        let mut setup = Setup::new(&mut self.reporter, times);
+        let Some(engine) = unless_interrupted(prepare::engine(device, host, &mut next, &mut setup))
+            .map_err(|error| error.after(to, format!("{from} came to nothing ({why})")))?
+        else {
+            return Ok((first.interrupted(), false));
+        };
+        next.preconditioner_why = format!("{from} came to nothing");
+        next.replaced = Some(match next.replaced.take() {
+            Some(again) => Replaced { from, to: again.to, why: format!("{why}; {to} failed ({})", again.why) },
+            None => Replaced { from, to, why },
+        });
+        (self.running, self.plan) = (Some(Running::Iterative(engine)), next);
+        let Some((second, gave_way)) = unless_interrupted(self.methods(device, b, x, &start, true))? else {
+            return Ok((first.interrupted(), false));
+        };
+        first.attempts.extend(second.attempts);
+        Ok((Ended { attempts: first.attempts, ..second }, gave_way))
+    }
+
+    /// Runs the plan's method. If it does not suit the matrix and the policy chose it, runs the next one once. `again`
+    /// tells that another attempt came before; its x stays until this one begins.
+    fn methods(
+        &mut self,
+        device: &B,
+        b: &Vector<T, B>,
+        x: &mut Vector<T, B>,
+        start: &Start<Vector<T, B>>,
+        again: bool,
+    ) -> Result<(Ended, bool)> {
+        let method = self.plan.method;
+        self.reporter.stage(Stage::Solve, method.as_str())?;
+        if again {
+            begin::<T, B>(device, x, start)?;
+        }
+        let (first, gave_way) = self.run(device, method, b, x)?;
+        // A factorisation, if it is possible, is safer than another method.
+        let next = successor(method, first.outcome.status).filter(|_| self.plan.method_is_open && !gave_way);
+        let next = next.filter(|next| !self.factors_are_sooner(device, *next));
+        let Some(next) = next else { return Ok((first, gave_way)) };
+        let after = counted(first.outcome.iterations, "iteration");
+        let why = format!("{method} ended as {} after {after}, so {next} takes over", first.outcome.status);
+        let told = self.reporter.note(&why).and_then(|()| self.reporter.stage(Stage::Solve, next.as_str()));
+        if unless_interrupted(told)?.is_none() {
+            return Ok((first.interrupted(), false));
+        }
+        begin::<T, B>(device, x, start)?;
+        let (second, gave_way) = self.run(device, next, b, x)?;
+        let attempts = vec![first.given_up(self.plan.preconditioner)];
+        Ok((Ended { attempts, ..second }, gave_way))
+    }
+
+    /// Whether a factorisation may take over, and should take less time than a few looks at another method.
+    fn factors_are_sooner(&mut self, device: &B, method: Method) -> bool {
+        const LOOKS: f64 = 100.0;
+        let (true, Some(host)) = (self.plan.direct_is_open, self.host.clone()) else { return false };
+        let mut rival = self.rival.take().unwrap_or_else(|| self.new_rival(&host, device));
+        let size = (host.nrows(), host.nnz());
+        let pace = Pace::of::<T>(size, (method, self.plan.preconditioner), device.profile());
+        let cost = rival.cost();
+        self.rival = Some(rival);
+        cost < LOOKS * pace.iteration
+    }
+
+    pub(super) fn new_rival(&self, host: &Arc<Csr<T>>, device: &B) -> Rival<T> {
+        Rival::new(Arc::clone(host), self.plan.means::<T>(device.profile()))
+    }
+
+    /// Runs a method, and tells whether it gave way to a factorisation. An iteration that has become long without
+    /// progress ends at the limit of iterations.
+    fn run(&mut self, device: &B, method: Method, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<(Ended, bool)> {
+        let mut rival = match (&self.host, self.plan.direct_is_open) {
+            (Some(host), true) => Some(self.rival.take().unwrap_or_else(|| self.new_rival(host, device))),
+            _ => None,
+        };
+        // It must end at the same iteration everywhere.
+        let reference = Profile::reference();
+        let profile = if self.plan.reproducible { &reference } else { device.profile() };
+        let size = (self.plan.nrows, self.plan.nnz);
+        let pace = Pace::of::<T>(size, (method, self.plan.preconditioner), profile);
+        let analysis = rival.as_ref().map_or(0.0, |rival| rival.analysis(self.plan.symmetric));
+        // If factors are impossible, GMRES with ILUT comes next. CG is seldom worse.
+        let mut judge = Judge::new(pace, analysis, rival.is_none() || method == Method::Cg);
+        // A limit that the caller named is kept.
+        let may_end = self.settings.max_iterations.is_none() && self.settings.fallback == Fallback::Auto;
+        let Self { plan, running, reporter, perm, .. } = self;
+        let Some(Running::Iterative(engine)) = running else { return Err(lost()) };
+        let (mut gave_way, mut is_hopeless) = (false, false);
+        let mut observer = |progress: Progress, iterate: Iterate<'_, T>| -> ControlFlow<()> {
+            let fetch = || {
+                let x = iterate.x()?.unwrap_or_default();
+                Ok(restored(perm.as_ref(), x)?.into_iter().map(Real::as_f64).collect())
+            };
+            let iterate = if iterate.is_known() { Iterate::new(&fetch) } else { Iterate::none() };
+            reporter.iteration(method, progress, iterate)?;
+            if !judge.looks(progress, plan.check_every) {
+                return ControlFlow::Continue(());
+            }
+            gave_way = rival.as_mut().is_some_and(|rival| judge.gives_way(progress, || rival.cost()));
+            is_hopeless = may_end && !gave_way && judge.is_hopeless(progress);
+            if gave_way || is_hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let call = Call { method, options: plan.options(), restart: plan.restart, observer: &mut observer };
+        let begun = Instant::now();
+        let outcome = engine.run(device, call, b, x);
+        let seconds = begun.elapsed().as_secs_f64();
+        self.rival = rival;
+        let mut outcome = outcome?;
+        // It may have converged at this very look.
+        let was_ended = outcome.status == Status::Interrupted;
+        if is_hopeless && was_ended {
+            outcome.status = Status::MaxIterations;
+        }
+        Ok((Ended { outcome, method, seconds, attempts: Vec::new() }, gave_way && was_ended))
+    }
+}
+
+/// The x with which every attempt begins.
+fn begin<T: Real, B: Backend<T>>(device: &B, x: &mut B::Vector, start: &Start<B::Vector>) -> Result<()> {
+    match start {
+        Start::Zero => device.fill(None, T::zero(), x)?,
+        Start::At(x0) => device.copy(None, x0, x)?,
+        Start::Once => {}
+    }
+    Ok(())
+}
