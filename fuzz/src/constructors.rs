@@ -1,4 +1,5 @@
-//! Constructors: arrays that were tampered with are refused, or they are a matrix with which every product stays inside its arrays.
+//! Constructors: they refuse arrays that were changed, or return a matrix with which every product stays inside its
+//! arrays.
 
 use arbitrary::{Result, Unstructured};
 use spandrel_backend::{Backend, Spmv};
@@ -12,7 +13,7 @@ use super::{input, product};
 /// Stores a matrix from the bytes in one format, changes its arrays, and gives them back to the constructor.
 ///
 /// # Panics
-/// Where what was accepted breaks a promise.
+/// If an accepted matrix breaks a promise.
 pub fn check(bytes: &[u8]) {
     // Missing bytes are zeros: what is there is used to its end.
     let _ = with_bytes(&mut Unstructured::new(bytes));
@@ -51,7 +52,7 @@ fn size(u: &mut Unstructured<'_>, size: usize) -> Result<usize> {
     Ok(if byte < 224 { size } else { (size + usize::from(byte - 224)).saturating_sub(8) })
 }
 
-/// A size that nothing is allocated for.
+/// A size for which nothing is allocated.
 fn free_size(u: &mut Unstructured<'_>, given: usize) -> Result<usize> {
     let byte = u.arbitrary::<u8>()?;
     Ok(if byte == 255 { u.arbitrary::<u32>()? as usize } else { size(u, given)? })
@@ -157,7 +158,7 @@ fn edited(u: &mut Unstructured<'_>, csr: &Csr<f64>) -> Result<()> {
                 edit(u, &mut values, value)?;
                 edit(u, &mut mask, index)?;
                 let (nrows, ncols, dim) = (size(u, nrows)?, size(u, ncols)?, free_size(u, dim)?);
-                // Rows outside the mask keep what y held: no product of the whole matrix.
+                // Rows outside the mask keep the old y, so this is not the product of the whole matrix.
                 let all = mask.len() == start.len();
                 match Bsrx::new(nrows, ncols, dim, start, end, cols, values, mask) {
                     Ok(stored) if !all => _ = stored.to_csr().expect("a small matrix"),
@@ -192,7 +193,7 @@ fn edited(u: &mut Unstructured<'_>, csr: &Csr<f64>) -> Result<()> {
     Ok(())
 }
 
-/// Refused, or a matrix like any other.
+/// The arrays are refused, or are a valid matrix.
 fn judge<F: Format<Value = f64>>(made: spandrel_formats::Result<F>)
 where
     Cpu: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,

@@ -1,4 +1,4 @@
-//! Conversions: every format holds any matrix that it accepts, gives it back, transposes it, and multiplies with it.
+//! Conversions: every format stores any matrix that it accepts, returns it, transposes it, and multiplies with it.
 
 use arbitrary::{Result, Unstructured};
 use spandrel_backend::{Backend, Spmv};
@@ -8,10 +8,10 @@ use spandrel_formats::{Bdia, Bsr, Csr, Error, Format, Hmec, Hyb, Real, Sell, for
 use super::input::{self, same};
 use super::product;
 
-/// Takes a matrix from the bytes through every format, in both element types.
+/// Converts a matrix from the bytes to every format and back, in both element types.
 ///
 /// # Panics
-/// Where a format breaks a promise.
+/// If a format breaks a promise.
 pub fn check(bytes: &[u8]) {
     // Missing bytes are zeros: what is there is used to its end.
     let _ = with_bytes(&mut Unstructured::new(bytes));
@@ -51,7 +51,7 @@ fn with_bytes(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A matrix may be refused for its fill, for no other reason.
+/// A matrix may be refused for its fill, but for no other reason.
 fn accepted<F: Format>(stored: spandrel_formats::Result<F>) -> Option<F> {
     match stored {
         Ok(stored) => Some(stored),

@@ -1,5 +1,6 @@
-//! Incomplete factorisations and what else reads structure: any square matrix gives finite factors on the promised pattern, or a typed
-//! breakdown; statistics, the grid's recognition and the choices of format take whatever comes.
+//! Incomplete factorisations, and everything else that reads the structure. Any square matrix gives finite factors on
+//! the promised pattern, or a typed breakdown. Statistics, the recognition of grids and the choice of formats accept
+//! any matrix.
 
 use arbitrary::{Result, Unstructured};
 use spandrel_formats::{Csr, Grid, Permutation, Profile, Real, Stats, choose, product};
@@ -10,7 +11,7 @@ use super::input::{self, same};
 /// Factors a matrix from the bytes in every way.
 ///
 /// # Panics
-/// Where a factorisation breaks a promise.
+/// If a factorisation breaks a promise.
 pub fn check(bytes: &[u8]) {
     // Missing bytes are zeros: what is there is used to its end.
     let _ = with_bytes(&mut Unstructured::new(bytes));
@@ -59,7 +60,7 @@ fn with_bytes(u: &mut Unstructured<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The same pattern with a diagonal that outweighs each row.
+/// A matrix of the same pattern whose diagonal outweighs each row.
 fn dominant(csr: &Csr<f64>) -> Csr<f64> {
     let n = csr.nrows();
     let mut triplets = spandrel_formats::Triplets::new(n, n).expect("a small shape");
@@ -84,6 +85,14 @@ fn finite<F: Factor>(csr: &Csr<F::Value>, symbolic: spandrel_sptrsv::Result<F>) 
         Err(error) => panic!("{}: {error}", F::NAME),
     };
     assert_eq!((symbolic.nrows(), symbolic.nnz_given()), (csr.nrows(), csr.nnz()), "{}", F::NAME);
+    if let Some(Ok(mended)) = symbolic.mended(values) {
+        assert!(
+            mended.lower.iter().chain(&mended.upper).all(|v| v.as_f64().is_finite()),
+            "{}: mended, not finite",
+            F::NAME
+        );
+        assert!(symbolic.triangles(mended).is_ok(), "{}: mended, with a zero pivot", F::NAME);
+    }
     let factors = match symbolic.numeric(values) {
         Ok(factors) => factors,
         Err(
@@ -106,7 +115,7 @@ fn finite<F: Factor>(csr: &Csr<F::Value>, symbolic: spandrel_sptrsv::Result<F>) 
     }
 }
 
-/// What reads a matrix and takes every one.
+/// Calls everything that reads a matrix and accepts every one.
 fn looked_at(csr: &Csr<f64>) {
     let stats = Stats::of(csr).expect("a small matrix");
     assert_eq!(stats.is_square(), csr.nrows() == csr.ncols());
@@ -119,7 +128,7 @@ fn looked_at(csr: &Csr<f64>) {
     }
     let square = product(csr, &csr.transpose()).expect("a small matrix");
     assert_eq!((square.nrows(), square.ncols()), (csr.nrows(), csr.nrows()));
-    // Reversed and reversed again.
+    // Reversed twice.
     let n = csr.nrows();
     let reverse = Permutation::new((0..n as u32).rev().collect()).expect("a permutation");
     let twice = reverse.permute_rows(&reverse.permute_rows(csr).expect("rows fit")).expect("rows fit");

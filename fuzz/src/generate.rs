@@ -1,15 +1,16 @@
-//! The specifications of generators: any text is a specification that prints as itself and builds what it says, or a typed error.
+//! The specifications of generators: any text is a specification or a typed error. A specification prints as the same
+//! text and builds the matrix that it names.
 
 use spandrel_formats::generate::{Family, Spec, is_spec};
 use spandrel_formats::{Csr, Error, MAX_INDEX, Real};
 
-/// Entries up to which a matrix is built.
+/// The largest number of entries for which a matrix is built.
 const SMALL: usize = 1 << 14;
 
-/// Parses the bytes as text, and builds what is small, or so large that it must be refused.
+/// Parses the bytes as text, and builds the matrix if it is small, or so large that it must be refused.
 ///
 /// # Panics
-/// Where a specification or its matrix breaks a promise.
+/// If a specification or its matrix breaks a promise.
 pub fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(spec) = Spec::parse(text) else { return };
@@ -34,7 +35,7 @@ fn sound<T: Real>(matrix: &Csr<T>) {
     Csr::new(nrows, ncols, row_ptr, col_idx, values).expect("what was generated keeps the invariants");
 }
 
-/// Rows, and at most how many entries.
+/// The number of rows, and a bound of the number of entries.
 fn size(spec: &Spec) -> (usize, usize) {
     let times = |factors: &[usize]| factors.iter().fold(1usize, |product, &factor| product.saturating_mul(factor));
     match spec.family() {
@@ -43,7 +44,7 @@ fn size(spec: &Spec) -> (usize, usize) {
         Family::Gfem { size, p, dim, .. } => {
             (times(size), times(&[times(size), (4 * p + 3).pow(u32::try_from(*dim).unwrap_or(2))]))
         }
-        // A rotation may fill more than is asked for, and long rows are to be feared.
+        // A rotation may fill more than asked for, and rows may be long.
         Family::RandSpd { n, .. } | Family::PowerLaw { n, .. } => (*n, times(&[*n, *n])),
         Family::Random { n, nnz_per_row } => (*n, times(&[*n, *nnz_per_row])),
         Family::Electrostatic { n } => (*n, times(&[*n, 15])),

@@ -1,9 +1,10 @@
-//! Matrices from bytes: scattered entries, stencils on grids with some missing, many rows of few lengths; values of every kind.
+//! Matrices from bytes: scattered entries, stencils on grids with some entries missing, and many rows of a few lengths.
+//! Values are of every kind.
 
 use arbitrary::{Result, Unstructured};
 use spandrel_formats::{Csr, Real, Triplets};
 
-/// Values that arithmetic stumbles over.
+/// Values that are difficult in floating-point arithmetic.
 const EDGES: [f64; 12] = [
     0.0,
     -0.0,
@@ -19,7 +20,7 @@ const EDGES: [f64; 12] = [
     -1.0,
 ];
 
-/// Mostly multiples of 1/32 in -4..4 without 0, now and then one of the values that arithmetic stumbles over.
+/// A value: mostly a multiple of 1/32 in -4..4 and not 0, sometimes one that is difficult in floating-point arithmetic.
 ///
 /// # Errors
 /// None: bytes that are missing are zeros.
@@ -32,7 +33,7 @@ pub fn value<T: Real>(u: &mut Unstructured<'_>) -> Result<T> {
     Ok(T::from_f64((if eighth == 0.0 { 8.0 } else { eighth }) / 32.0))
 }
 
-/// As [`value`], never one of the edges.
+/// As [`value`], but never a difficult one.
 ///
 /// # Errors
 /// As [`value`].
@@ -56,7 +57,7 @@ pub fn matrix<T: Real>(u: &mut Unstructured<'_>) -> Result<Csr<T>> {
     }
 }
 
-/// A square matrix, of the kinds of [`matrix`].
+/// A square matrix of one of the kinds of [`matrix`].
 ///
 /// # Errors
 /// As [`value`].
@@ -79,7 +80,7 @@ fn scattered<T: Real>(u: &mut Unstructured<'_>, nrows: usize, ncols: usize) -> R
     Ok(triplets.to_csr().expect("a small matrix"))
 }
 
-/// A stencil on a grid of up to 7 x 7 x 7 points, each value its own, some entries missing.
+/// A stencil on a grid of up to 7 x 7 x 7 points. Each entry has its own value, and some are missing.
 fn grid<T: Real>(u: &mut Unstructured<'_>) -> Result<Csr<T>> {
     let size = [u.int_in_range(1..=7i64)?, u.int_in_range(1..=7i64)?, u.int_in_range(1..=7i64)?];
     let points = u.int_in_range(1..=8usize)?;
@@ -103,7 +104,7 @@ fn grid<T: Real>(u: &mut Unstructured<'_>) -> Result<Csr<T>> {
     Ok(triplets.to_csr().expect("a small matrix"))
 }
 
-/// A few row lengths over and over, for formats that sort rows and cut them into blocks.
+/// A matrix with a few row lengths that repeat, for formats that sort rows and cut them into blocks.
 fn short_rows<T: Real>(u: &mut Unstructured<'_>) -> Result<Csr<T>> {
     let (nrows, ncols) = (u.int_in_range(1..=3000usize)?, u.int_in_range(1..=300usize)?);
     let count = u.int_in_range(1..=9usize)?;
@@ -119,13 +120,13 @@ fn short_rows<T: Real>(u: &mut Unstructured<'_>) -> Result<Csr<T>> {
     Ok(triplets.to_csr().expect("a small matrix"))
 }
 
-/// Equal bits, all NaNs alike.
+/// Returns true if the bits are equal. All NaNs count as equal.
 pub fn same<T: Real>(a: &[T], b: &[T]) -> bool {
     let bits = |v: T| if v.is_nan() { u64::MAX } else { v.as_f64().to_bits() };
     a.len() == b.len() && a.iter().zip(b).all(|(&a, &b)| bits(a) == bits(b))
 }
 
-/// Equal as numbers, all NaNs and both zeros alike.
+/// Returns true if the numbers are equal. All NaNs count as equal, and so do both zeros.
 pub fn equal<T: Real>(a: &[T], b: &[T]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()))
 }

@@ -1,4 +1,5 @@
-//! The reader of Matrix Market files: any bytes are a matrix that keeps its invariants and survives writing, or a typed error.
+//! The reader of Matrix Market files: any bytes are a matrix or a typed error. A matrix keeps its invariants and
+//! survives writing.
 
 use spandrel_formats::matrix_market::{
     WriteOptions, read_bytes, read_dense_bytes, read_vector_bytes, write_csr_to, write_vector_to,
@@ -7,10 +8,10 @@ use spandrel_formats::{Csr, Error, Real};
 
 use super::input::same;
 
-/// Reads the bytes in every way there is.
+/// Reads the bytes in every possible way.
 ///
 /// # Panics
-/// Where what was read breaks a promise.
+/// If the result breaks a promise.
 pub fn check(bytes: &[u8]) {
     if is_merely_large(bytes) {
         return;
@@ -19,7 +20,8 @@ pub fn check(bytes: &[u8]) {
     read::<f32>(bytes);
 }
 
-/// Whether a size of seven or eight digits is declared: legal up to 2^26 rows, and slow, without saying anything new.
+/// Whether a size of seven or eight digits is declared. Up to 2^26 rows it is legal, but slow, and it tests nothing
+/// new.
 pub fn is_merely_large(bytes: &[u8]) -> bool {
     let lines = bytes.split(|&b| b == b'\n').skip(1);
     let mut sizes = lines.skip_while(|line| line.trim_ascii().is_empty() || line.trim_ascii().starts_with(b"%"));
@@ -33,7 +35,7 @@ fn read<T: Real>(bytes: &[u8]) {
     let vector = read_vector_bytes::<T>("fuzz", bytes);
     let csr = match csr {
         Ok(csr) => csr,
-        // What is no file for one reader is none for the others.
+        // A file that one reader refuses is refused by the others.
         Err(Error::Parse { .. }) => return assert!(dense.is_err() && vector.is_err(), "refused as CSR alone"),
         Err(_) => return,
     };

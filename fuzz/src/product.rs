@@ -1,4 +1,4 @@
-//! The product of a stored matrix on the CPU backend, held to a plain loop.
+//! The product of a stored matrix on the CPU backend, compared with a plain loop.
 
 use spandrel_backend::{Backend, Coeff, Mat, Spmv};
 use spandrel_backend_cpu::{Cpu, Scalar, Vector};
@@ -15,10 +15,11 @@ pub fn on_cpu<R>(body: impl FnOnce(&Cpu) -> R) -> R {
     CPU.with(body)
 }
 
-/// y = A x and y = 1/2 A x + 2 y0 have the bits of the plain loop over `csr`; zeros alike where fill is multiplied.
+/// Checks that y = A x and y = 1/2 A x + 2 y0 have the bits of the plain loop over `csr`. If fill is multiplied, both
+/// zeros count as equal.
 ///
 /// # Panics
-/// Where they have not.
+/// If they do not.
 pub fn check<F: Format>(matrix: F, csr: &Csr<F::Value>)
 where
     Cpu: Spmv<F> + Backend<F::Value, Vector = Vector<F::Value>, Scalar = Scalar<F::Value>>,

@@ -1,7 +1,8 @@
-//! Triangular plans: the analysis of any triangle ends in a plan or a typed refusal, and every plan's solve is the serial one.
+//! Triangular plans: the analysis of any triangle returns a plan or a typed refusal, and every plan solves as the
+//! serial plan does.
 //!
-//! Bound, for an order of its own: |b - T x| <= gamma(k+2) |T| |x| row by row (Higham 2002, chapter 8), the left side evaluated in f64 with as
-//! many roundings again.
+//! If a plan has an order of its own, the bound is |b - T x| <= gamma(k+2) |T| |x| row by row (Higham 2002, chapter 8).
+//! The left side is evaluated in f64, with as many roundings again.
 
 use std::sync::Arc;
 
@@ -18,14 +19,14 @@ use spandrel_sptrsv::{
 use super::input::{self, equal, same};
 use super::product::on_cpu;
 
-/// Rows of a tiled triangle: enough for the backend's workers.
+/// Number of rows of a tiled triangle, enough for the backend's workers.
 const LARGE: usize = 30_000;
 const COLUMNS: usize = 2;
 
 /// Solves with a triangle from the bytes by every plan, both systems.
 ///
 /// # Panics
-/// Where a plan breaks a promise.
+/// If a plan breaks a promise.
 pub fn check(bytes: &[u8]) {
     // Missing bytes are zeros: what is there is used to its end.
     let _ = with_bytes(&mut Unstructured::new(bytes));
@@ -155,7 +156,7 @@ where
             assert!(diagonal == Diagonal::NonUnit, "row {row} of a unit diagonal");
             return;
         }
-        // The first row that is wrong is not the first from the other side.
+        // Counted from the other side, another row is the first that is wrong.
         (Err(Error::MissingDiagonal { .. } | Error::ZeroDiagonal { .. }), Err(_)) => return,
         other => panic!("{other:?}"),
     };

@@ -1,15 +1,15 @@
-//! The readers of dense vectors: any bytes are columns that survive writing, the same from a file and from a stream, or a typed
-//! error.
+//! The readers of dense vectors: any bytes are columns or a typed error. Columns survive writing and are the same from
+//! a file and from a stream.
 
 use spandrel_formats::{Dense, Error, Real, vectors};
 
 use super::input::same;
 use super::matrix_market::is_merely_large;
 
-/// Reads the bytes in every way there is.
+/// Reads the bytes in every possible way.
 ///
 /// # Panics
-/// Where what was read breaks a promise.
+/// If the result breaks a promise.
 pub fn check(bytes: &[u8]) {
     if bytes.starts_with(b"%%") && is_merely_large(bytes) {
         return;
@@ -23,7 +23,7 @@ pub fn check(bytes: &[u8]) {
 
 fn read<T: Real>(bytes: &[u8]) -> Option<Dense<T>> {
     let read = vectors::read_bytes::<T>("fuzz", bytes);
-    // A reader that gives little at a time, as a pipe does.
+    // A reader that returns little at a time, as a pipe does.
     let streamed = vectors::read_from::<T>("fuzz", std::io::BufReader::with_capacity(3, bytes));
     assert_eq!(read.is_ok(), streamed.is_ok(), "{:?} and {:?}", read.err(), streamed.err());
     let columns = match read {
@@ -59,7 +59,7 @@ fn plain<T: Real>(columns: &Dense<T>) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What `numpy.save` writes of an array in Fortran order.
+/// The bytes that `numpy.save` writes for an array in Fortran order.
 fn npy<T: Real>(columns: &Dense<T>) -> Vec<u8> {
     let shape = (columns.nrows(), columns.ncols());
     let header = format!("{{'descr': '<f{}', 'fortran_order': True, 'shape': {shape:?}, }}\n", T::BYTES);

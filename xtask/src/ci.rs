@@ -1,9 +1,9 @@
-//! `cargo xtask test` and `cargo xtask ci`: the steps that guard the house, in the order of what fails fastest.
+//! `cargo xtask test` and `cargo xtask ci`: the steps that guard the repository, the fastest first.
 //!
-//! There is one list. `ci` runs all of it; `test` runs the steps that are marked for it, over the packages that have changed since they last
-//! passed where `ci` takes the whole workspace.
-//! The steps are data, so that `tidy` can hold README to them. Two profiles (dev and release) and one set of features serve
-//! all of them, so that every dependency is compiled at most twice and checked once.
+//! There is one list. `ci` runs all of it, over the whole workspace. `test` runs the steps that are marked for it, over
+//! the packages that have changed since they last passed. The steps are data, so that `tidy` can compare README with
+//! them. Two profiles (dev and release) and one set of features serve all of them, so every dependency is compiled at
+//! most twice and checked once.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,17 +14,19 @@ use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
 use xshell::{Shell, cmd};
 
-use crate::{run, stamps, tidy};
+use crate::{python, run, stamps, tidy};
 
-/// Optional features that the steps switch on: every interop of the formats, the GPU, the downloads of this program, and kernels that are compiled once for
-/// all tests. Never all features there are: versions of the CUDA driver's interface exclude each other.
+/// Optional features that the steps switch on: every interop of the formats, the GPU, the downloads of this program,
+/// and kernels that are compiled once for all tests. Never all features, because the versions of the CUDA driver's
+/// interface exclude each other.
 const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-formats/nalgebra,spandrel/cuda,\
                         spandrel-backend-cpu/instances";
 
-/// Added where the whole workspace is compiled.
+/// Added if the whole workspace is compiled.
 const ALL_FEATURES: &str = "xtask/fetch";
 
-/// The packages of `test`. The benches and the guide bring crates that nothing else needs, and compile as long as several of the others.
+/// The packages of `test`. The benches and the guide need crates that nothing else needs, and take as long to compile
+/// as several others together.
 const QUICK: &str = "--workspace --exclude spandrel-bench --exclude spandrel-guide";
 
 /// The packages of `ci`.
@@ -33,12 +35,15 @@ const WHOLE: &str = "--workspace";
 /// What a step does: a command line as a reader would paste it, or a check inside this program.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// A command, `{packages}` and `{features}` standing for the packages and their optional features, with environment variables.
+    /// A command with environment variables. `{packages}` and `{features}` stand for the packages and their optional
+    /// features.
     Command(&'static str, &'static [(&'static str, &'static str)]),
-    /// The rules of the house.
+    /// The repository's rules.
     Tidy,
-    /// The size of the program as it was built for release.
+    /// The size of the program in the release build.
     Size,
+    /// The Python package.
+    Python,
 }
 
 /// One step.
@@ -50,7 +55,7 @@ pub(crate) struct Step {
     quick: bool,
 }
 
-/// A step of both chores.
+/// A step of `ci` and of `test`.
 const fn both(name: &'static str, line: &'static str) -> Step {
     Step { name, what: What::Command(line, &[]), quick: true }
 }
@@ -69,12 +74,12 @@ impl Step {
     pub(crate) fn command(&self) -> Option<&'static str> {
         match self.what {
             What::Command(line, _) => Some(line),
-            What::Tidy | What::Size => None,
+            What::Tidy | What::Size | What::Python => None,
         }
     }
 }
 
-/// Bytes of the program at most.
+/// The largest size of the program in bytes.
 const LARGEST: u64 = 25_000_000;
 
 /// The steps in order.
@@ -83,16 +88,17 @@ pub(crate) const STEPS: &[Step] = &[
     full("tidy", What::Tidy),
     full("results", line("cargo xtask results --check")),
     full("ptx", line("cargo xtask ptx --check")),
+    full("book", line("cargo xtask book --install")),
     full("clippy", line("cargo clippy {packages} --all-targets --features {features} -- -D warnings")),
     // Features that the workspace's own build never leaves out.
     full("formats alone", line("cargo check -p spandrel-formats")),
     full("facade alone", line("cargo check -p spandrel --no-default-features")),
     full("facade on the GPU alone", line("cargo check -p spandrel --no-default-features --features cuda")),
     full("program without a GPU", line("cargo check -p spandrel-cli --no-default-features")),
-    // Part of the conformance suite is among them (crates/conformance/tests/suite.rs), in `ci` all of its small cases.
+    // This includes part of the conformance suite (crates/conformance/tests/suite.rs), in `ci` all of its small cases.
     both("tests", "cargo test {packages} --lib --bins --tests --examples --features {features}"),
     both("doc tests", "cargo test {packages} --doc --features {features}"),
-    // README's programs open the default backend, which is a GPU wherever the feature is on.
+    // README's programs open the default backend, which is a GPU if the feature is on.
     full("doc tests on the CPU", line("cargo test -p spandrel --doc")),
     full(
         "docs",
@@ -102,6 +108,10 @@ pub(crate) const STEPS: &[Step] = &[
     full("solve a file", line("cargo run --release -p spandrel-cli -- solve crates/cli/testdata/plate.mtx")),
     full("size of the program", What::Size),
     full("verify", line("cargo xtask verify")),
+    // It shares the release build of the program.
+    full("python", What::Python),
+    // A debug build of the program without CUDA and with MPI. Says that it was skipped where MPI is missing.
+    full("mpi", line("cargo xtask verify --mpi")),
     // The crates are compiled above; building each package again from its archive would add a third set of artefacts.
     full("package", line("cargo package --workspace --exclude xtask --no-verify --allow-dirty --quiet")),
 ];
@@ -116,7 +126,7 @@ pub(crate) fn ci(root: &Path) -> Result<ExitCode> {
     take(root, STEPS.iter(), (WHOLE, &features), &environment, &|line, shell| command(shell, line, &[]))
 }
 
-/// What `cargo xtask test` takes.
+/// The options of `cargo xtask test`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TestOptions {
     /// Test every package, changed or not
@@ -151,7 +161,7 @@ pub(crate) fn test(root: &Path, options: &TestOptions) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Runs a command line; whether it succeeded.
+/// Runs a command line and returns whether it succeeded.
 fn command(shell: &Shell, line: &str, environment: &[(&str, &str)]) -> Result<bool> {
     println!("$ {}{line}", environment.iter().map(|(k, v)| format!("{k}={v:?} ")).collect::<String>());
     let mut words = line.split_whitespace();
@@ -175,8 +185,9 @@ fn take<'a>(
         println!("== {name}");
         let start = Instant::now();
         let passed = match what {
-            What::Tidy => tidy::run(root)? == ExitCode::SUCCESS,
+            What::Tidy => tidy::run(root, &tidy::Options::default())? == ExitCode::SUCCESS,
             What::Size => fits(program_bytes(root)?),
+            What::Python => python::ci(root)?,
             What::Command(line, environment) => {
                 let line = line.replace("{packages}", packages).replace("{features}", features);
                 if *quick { tests(&line, &shell)? } else { command(&shell, &line, environment)? }
@@ -196,14 +207,14 @@ fn take<'a>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The bytes of the program that the steps before have built.
+/// The size in bytes of the program that the earlier steps have built.
 fn program_bytes(root: &Path) -> Result<u64> {
     let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
     let program = metadata.target_directory.join("release").join(format!("spandrel{}", std::env::consts::EXE_SUFFIX));
     Ok(std::fs::metadata(&program).with_context(|| format!("{program} was not built"))?.len())
 }
 
-/// Whether a program of so many bytes is small enough; says so.
+/// Whether a program of this many bytes is small enough. Prints the answer.
 fn fits(bytes: u64) -> bool {
     let fits = bytes <= LARGEST;
     let verdict = if fits { "within" } else { "more than" };

@@ -1,11 +1,15 @@
-//! The chores of the house: `cargo xtask tidy | ptx | verify | soak | results | fetch-matrices | test | ci`.
+//! The chores of the repository: `cargo xtask tidy | ptx | verify | soak | results | book | python | fetch-matrices |
+//! test | ci`.
 //!
-//! Knows our crates by name only, to start their binaries; links none of them.
+//! It starts the programs of our crates by name, and links none of them.
 
+mod book;
 mod ci;
 #[cfg_attr(not(feature = "fetch"), path = "fetch/again.rs")]
 mod fetch;
+mod mpi;
 mod ptx;
+mod python;
 mod results;
 mod run;
 mod soak;
@@ -20,7 +24,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The chores of the house")]
+#[command(name = "cargo xtask", about = "The chores of the repository")]
 struct Arguments {
     #[command(subcommand)]
     chore: Chore,
@@ -28,21 +32,25 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// The rules of the house: prints the table of nouns and rooms, fails on every breach
-    Tidy,
-    /// The kernels' PTX from their sources, by the pinned compiler; no GPU is needed
+    /// Check the repository's rules: prints the table of nouns, and fails on every breach
+    Tidy(tidy::Options),
+    /// Compile the kernels to PTX with the pinned compiler; no GPU is needed
     Ptx(ptx::Options),
-    /// The conformance suite on every backend found, in release
+    /// Run the conformance suite on every backend found, in release
     Verify(verify::Options),
-    /// Random systems on one backend, each held to what it claims, for some minutes, in release
+    /// Solve random systems on one backend for some minutes and check every claim, in release
     Soak(soak::Options),
-    /// docs/results.md from the records: the sources' figures beside ours, and the peers of today
+    /// Write the pages of results, papers and limits from the records
     Results(results::Options),
-    /// Matrices of the SuiteSparse Matrix Collection, each with its checksum
+    /// Build docs/ as a book with mdBook, and check its links
+    Book(book::Options),
+    /// Build the Python package, install it into a clean environment and test it there
+    Python(python::Options),
+    /// Download matrices of the SuiteSparse Matrix Collection, and check their checksums
     FetchMatrices(fetch::Options),
-    /// The tests of what has changed since they last passed, without the benches and the guide; stops at the first failure
+    /// Test what has changed since its tests passed, without the benches and the guide; stops at the first failure
     Test(ci::TestOptions),
-    /// Everything that CI runs; stops at the first failure
+    /// Run everything that CI runs; stops at the first failure
     Ci,
 }
 
@@ -59,11 +67,13 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<ExitCode> {
     let root = root()?;
     match arguments.chore {
-        Chore::Tidy => tidy::run(&root),
+        Chore::Tidy(options) => tidy::run(&root, &options),
         Chore::Ptx(options) => ptx::run(&root, &options),
         Chore::Verify(options) => verify::run(&root, &options),
         Chore::Soak(options) => soak::run(&root, &options),
         Chore::Results(options) => results::run(&root, &options),
+        Chore::Book(options) => book::run(&root, &options),
+        Chore::Python(options) => python::run(&root, &options),
         Chore::FetchMatrices(options) => fetch::run(&root, &options),
         Chore::Test(options) => ci::test(&root, &options),
         Chore::Ci => ci::ci(&root),

@@ -1,9 +1,9 @@
 //! Which packages have changed since their tests last passed.
 //!
-//! A package's stamp is a hash of everything that its tests can read in this repository: its own folder, the folders of the packages of the
-//! workspace that it depends on (tests included), and all files that belong to no package (documents, records, kernels, the lock file). Files that
-//! git ignores do not count. The compiler and the command line are part of it, too. Stamps lie in the target folder, so that
-//! `cargo clean` forgets them.
+//! A package's stamp is a hash of everything in this repository that its tests can read: its own folder, the folders of
+//! the workspace's packages that it depends on (tests included), and all files that belong to no package (documents,
+//! records, kernels, the lock file). Files that git ignores do not count. The compiler and the command line are part of
+//! it. Stamps are in the target folder, so `cargo clean` removes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ struct Package {
 /// Stamps of packages by name.
 pub(crate) type Stamps = BTreeMap<String, String>;
 
-/// The stamps of all packages, as the files are now. `salt` is what else the outcome of the tests depends on.
+/// The stamps of all packages for the present files. `salt` is everything else that affects the outcome of the tests.
 ///
 /// # Errors
 /// No git, no cargo, files that cannot be read.
@@ -44,7 +44,7 @@ pub(crate) fn now(root: &Path, salt: &str) -> Result<Stamps> {
         let hash = hashes.entry(owner.map_or("", |(name, _)| name.as_str())).or_default();
         hash.update(file.as_bytes());
         hash.update([0]);
-        // A file that was removed and is still in git's index, or a link.
+        // A link, or a file that was removed and is still in git's index.
         match std::fs::read(root.join(file)) {
             Ok(bytes) => hash.update(Sha256::digest(bytes)),
             Err(_) => hash.update([1]),
@@ -58,7 +58,7 @@ pub(crate) fn now(root: &Path, salt: &str) -> Result<Stamps> {
         .collect())
 }
 
-/// Whether a file lies in a folder.
+/// Whether a file is in a folder.
 fn is_in(file: &str, folder: &str) -> bool {
     file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
@@ -97,13 +97,13 @@ fn packages(root: &Path) -> Result<BTreeMap<String, Package>> {
     members.iter().map(one).collect()
 }
 
-/// Where the stamps of the last success lie.
+/// The file with the stamps of the last success.
 fn place(root: &Path) -> Result<PathBuf> {
     let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
     Ok(metadata.target_directory.join("xtask-test.json").into())
 }
 
-/// The stamps of the packages whose tests have passed. What cannot be read counts as nothing.
+/// The stamps of the packages whose tests have passed. If they cannot be read, there are none.
 ///
 /// # Errors
 /// No cargo.
@@ -112,10 +112,10 @@ pub(crate) fn passed(root: &Path) -> Result<Stamps> {
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }
 
-/// Keeps the stamps of packages whose tests have passed.
+/// Stores the stamps of packages whose tests have passed.
 ///
 /// # Errors
-/// What the file system says.
+/// Those of the file system.
 pub(crate) fn keep(root: &Path, stamps: &Stamps) -> Result<()> {
     let place = place(root)?;
     std::fs::write(&place, serde_json::to_string_pretty(stamps)?).with_context(|| place.display().to_string())
@@ -133,7 +133,7 @@ mod tests {
         };
         let packages = BTreeMap::from([
             ("low".to_string(), package("crates/low", &[])),
-            // A test of `low` may need `high`: the circle ends.
+            // A test of `low` may need `high`. The search ends there.
             ("mid".to_string(), package("crates/mid", &["low", "high"])),
             ("high".to_string(), package("crates/high", &["mid"])),
             ("apart".to_string(), package("crates/apart", &[])),

@@ -1,5 +1,5 @@
-//! `cargo xtask verify`: builds the conformance suite in release and runs it, or packs it, with the tests that need a GPU, for a machine
-//! without cargo.
+//! `cargo xtask verify`: builds the conformance suite in release and runs it, or packs it for a machine without cargo,
+//! together with the tests that need a GPU.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,40 +10,47 @@ use anyhow::{Context, Result, bail};
 use cargo_metadata::Message;
 use clap::Args;
 
+use crate::mpi;
+
 const PACKAGE: &str = "spandrel-conformance";
 
-/// Built along with it: with the program's features switched on too, both share one build of every library below them.
+/// Built together with it. With the program's features on, both share one build of every library below them.
 const ALONGSIDE: &str = "spandrel-cli";
 const PROGRAM: &str = "spandrel";
 
-/// Tests outside the suite that a GPU alone can pass or fail: package, test, and the filter of those among them.
+/// Tests outside the suite that need a GPU: package, test, and a filter.
 const TESTS: [(&str, &str, &str); 3] = [
     ("spandrel-backend-cuda", "forced_kernels", ""),
     ("spandrel-backend-cuda", "sweep", ""),
     (ALONGSIDE, "program", "gpu::"),
 ];
 
-/// What the suite is asked to do; passed through to it.
+/// Options of the suite, which are passed on to it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Backend to hold to the contract (cpu, trace, cuda), or all, as without it; trace is compared with the CPU, so that
-    /// its trials are called cpu+trace, which is understood here too
+    /// The backend to check (cpu, trace, cuda); default all. trace is compared with the CPU, so its trials are called
+    /// cpu+trace, which is accepted here too
     #[arg(long)]
     backend: Option<String>,
     /// Only trials whose name contains this
     #[arg(long)]
     filter: Option<String>,
-    /// Fail where this backend cannot run, in the place of skipping it
+    /// Fail if this backend cannot run, instead of skipping it
     #[arg(long)]
     require: Option<String>,
-    /// Writes one JSON object per trial
+    /// Write one JSON object per trial
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike; without it they are skipped
+    /// A folder of Matrix Market files; the CPU and a reproducible GPU must solve them alike. Without it, these trials
+    /// are skipped
     #[arg(long, value_name = "DIR")]
     matrices: Option<PathBuf>,
-    /// Copies the executable, which holds its cases, to a folder, beside it the tests that need a GPU and verify.sh, which runs all of them
-    /// there; runs nothing
+    /// Build the program with MPI instead, run it on 1 to 4 processes, and compare x with that of one device; skipped
+    /// if MPI or libclang is missing
+    #[arg(long, conflicts_with_all = ["backend", "filter", "require", "json", "matrices", "pack"])]
+    mpi: bool,
+    /// Copy the executable, which contains its cases, into a folder, with the tests that need a GPU and verify.sh,
+    /// which runs all of them; run nothing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["backend", "filter", "require", "json", "matrices"])]
     pack: Option<PathBuf>,
 }
@@ -56,7 +63,7 @@ impl Options {
                 arguments.extend([OsString::from(name), value]);
             }
         };
-        // The suite tries all backends where none is named.
+        // The suite tries all backends if none is named.
         let backend = self.backend.as_deref().filter(|name| *name != "all");
         pass("--backend", backend.map(|name| if name == "cpu+trace" { "trace" } else { name }.into()));
         pass("--filter", self.filter.clone().map(Into::into));
@@ -68,6 +75,9 @@ impl Options {
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    if options.mpi {
+        return mpi::run(root);
+    }
     let executable = build(root)?;
     if let Some(dir) = &options.pack {
         let mut files = vec![executable];
@@ -82,7 +92,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     start(&executable, options.arguments())
 }
 
-/// Runs the suite's executable to its end, whose status is ours.
+/// Runs the suite's executable to its end and takes over its exit status.
 pub(crate) fn start(executable: &Path, arguments: Vec<OsString>) -> Result<ExitCode> {
     let status = Command::new(executable)
         .args(arguments)
@@ -101,13 +111,18 @@ pub(crate) fn build(root: &Path) -> Result<PathBuf> {
     found.pop().with_context(|| format!("{PACKAGE} has no executable of its own name"))
 }
 
-/// The executables of these targets, in order, as cargo makes them in release when asked like this.
+/// The executables of these targets, in order, from a release build with these features.
 fn built(root: &Path, ask: &[&str], targets: &[&str]) -> Result<Vec<PathBuf>> {
+    made(root, &[ask, &["--release"]].concat(), targets)
+}
+
+/// The executables of these targets, in order, as cargo makes them when asked like this.
+pub(crate) fn made(root: &Path, ask: &[&str], targets: &[&str]) -> Result<Vec<PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(root)
         .args(ask)
-        .args(["--release", "--message-format", "json-render-diagnostics"])
+        .args(["--message-format", "json-render-diagnostics"])
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("cannot start cargo")?;
@@ -127,7 +142,7 @@ fn built(root: &Path, ask: &[&str], targets: &[&str]) -> Result<Vec<PathBuf>> {
     each.map(|(found, name)| found.with_context(|| format!("{name} has no executable of its own name"))).collect()
 }
 
-/// What runs a packed suite and the tests beside it.
+/// The script that runs a packed suite and the other tests.
 fn script() -> String {
     let mut text = String::from(
         "#!/bin/sh\n\
@@ -137,13 +152,13 @@ fn script() -> String {
          failed=0\n",
     );
     for (_, test, filter) in TESTS {
-        // Alone, as one of them looks how much memory is free.
+        // Alone, because one of them looks how much memory is free.
         text += &format!("echo {test}\n./{test} --test-threads 1 {filter} || failed=1\n");
     }
     text + &format!("echo {PACKAGE}\n./{PACKAGE} --backend cuda --require cuda \"$@\" || failed=1\nexit $failed\n")
 }
 
-/// Copies executables under their names, the first of which is returned as it lies there, with a script that runs them.
+/// Copies executables under their names, with a script that runs them. Returns the first one's path.
 fn pack(files: &[(&str, PathBuf)], dir: &Path) -> Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     for (name, file) in files {

@@ -11,7 +11,7 @@ macro_rules! stems {
 }
 const FORMATS: &[&str] = spandrel_formats::for_each_format!(stems);
 
-/// What the command line takes as a storage format.
+/// The name of a storage format on the command line.
 pub fn formats() -> PossibleValuesParser {
     PossibleValuesParser::new(FORMATS)
 }
@@ -19,14 +19,14 @@ pub fn formats() -> PossibleValuesParser {
 /// A named matrix.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Name in records.
+    /// The name in records.
     pub name: String,
-    /// The file, or `None` for a generator's specification, which is the name.
+    /// The file, or `None` for a generator. Its specification is then the name.
     pub path: Option<PathBuf>,
 }
 
 impl Case {
-    /// From a command line word: a generator's specification or a path.
+    /// Reads a word of the command line: a generator's specification or a path.
     pub fn parse(word: &str) -> Self {
         if generate::is_spec(word) {
             return Self { name: word.to_owned(), path: None };
@@ -36,10 +36,10 @@ impl Case {
         Self { name, path: Some(word.into()) }
     }
 
-    /// As [`Case::parse`], of a word that was typed: a file that is not there and a generator that does not exist are errors.
+    /// As [`Case::parse`], but a file that does not exist and an unknown generator are errors.
     ///
     /// # Errors
-    /// With what there is.
+    /// The error lists what there is.
     pub fn given(word: &str) -> Result<Self> {
         let case = Self::parse(word);
         match &case.path {
@@ -51,7 +51,7 @@ impl Case {
 
     /// The matrix itself.
     pub fn load<T: Real>(&self) -> Result<Csr<T>> {
-        // The text of an error has its source's in it.
+        // The text of the error contains that of its source.
         Ok(match &self.path {
             None => generate::csr(&self.name)?,
             Some(path) => matrix_market::read_csr(path).map_err(|why| Error::msg(why.to_string()))?,
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(said("nope.mtx"), "nope.mtx: there is no such file, and no such generator");
         assert!(said("d3n9:8").contains("there is no generator \"d3n9\""));
         assert!(said("d3n7:0").contains("size=0 is below 1"));
-        // What the error of a file says is said once.
+        // The error does not repeat the file's part.
         let why = format!("{:#}", Case::parse("nope.mtx").load::<f64>().expect_err("no file"));
         assert_eq!(why.matches("No such file").count(), 1, "{why}");
     }

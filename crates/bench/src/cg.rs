@@ -1,8 +1,9 @@
-//! `spandrel-bench cg`: one iteration of CG without a preconditioner, ours by format against faer's solver and against the
+//! `spandrel-bench cg`: one iteration of CG without a preconditioner, ours by format against faer's solver and the
 //! textbook loop over sprs's product.
 //!
-//! Bytes of an iteration: A's storage and 11 passes over vectors of n (A p: 2, update: 6, direction: 3), the model of our fused
-//! steps, for every contender; so GB/s compare times, and a contender that moves more shows less.
+//! The bytes of an iteration are the same for every contender: A's storage and 11 passes over vectors of n (A p: 2,
+//! update: 6, direction: 3), the model of our fused steps. So GB/s compare times, and a contender that moves more bytes
+//! shows a lower rate.
 
 use anyhow::{Result, bail};
 use faer::dyn_stack::{MemBuffer, MemStack};
@@ -214,7 +215,7 @@ pub(crate) fn relative_residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {
     (sum / b.iter().map(|b| b * b).sum::<f64>()).sqrt()
 }
 
-/// The textbook's loop over sprs's product, and faer's solver, for so many iterations.
+/// The textbook's loop over sprs's product, and faer's solver, for this many iterations.
 pub(crate) fn peers(csr: &Csr<f64>, b: &[f64], iterations: usize, bytes: u64) -> [Box<dyn Contender>; 2] {
     let n = csr.nrows();
     let (rows, cols, ptr, idx, values) = csr.clone().into_parts();
@@ -232,7 +233,7 @@ pub(crate) fn peers(csr: &Csr<f64>, b: &[f64], iterations: usize, bytes: u64) ->
     [Box::new(sprs), Box::new(Faer { mat, b, x, stack, bytes, iterations })]
 }
 
-/// Times one case: lines per iteration.
+/// Times one case and returns one line per contender.
 pub fn run(be: &Cpu, case: &Case, formats: &[String], iterations: usize, effort: Effort) -> Result<Vec<Line>> {
     let csr: Csr<f64> = case.load()?;
     let (n, nnz) = (csr.nrows(), csr.nnz());
@@ -249,7 +250,8 @@ pub fn run(be: &Cpu, case: &Case, formats: &[String], iterations: usize, effort:
     for_each_format!(add_formats);
     contenders.extend(peers(&csr, &b, iterations, csr.storage() + 11 * 8 * n as u64));
 
-    // The same number of iterations from the same start: all must have come equally far, up to what rounding does to CG.
+    // The same number of iterations from the same start. All must have come equally far, up to the effect of rounding
+    // on CG.
     let mut reached = Vec::new();
     for c in &mut contenders {
         c.poison();

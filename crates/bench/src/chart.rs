@@ -1,7 +1,7 @@
-//! Curves over an axis of numbers or of names, as the papers' figures have them: SVG, and the same as a table.
+//! Curves over an axis of numbers or names, as in the papers' figures, as SVG and as a table.
 //!
-//! A name has one colour in all charts of a file. Published numbers are dashed, with hollow marks, in the colour of the curve that they are
-//! to be compared with.
+//! A name has one colour in all charts of a file. Published numbers are dashed, with hollow marks, in the colour of the
+//! curve to compare with.
 
 use std::path::Path;
 
@@ -13,12 +13,12 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::plot::COLOURS;
 
-/// What an axis counts.
+/// The scale of an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scale {
-    /// From zero where it is upright.
+    /// Linear; from zero on the vertical axis.
     Linear,
-    /// Powers of ten; only positive values are drawn.
+    /// Logarithmic; only positive values are drawn.
     Log,
     /// Points at 0, 1, ... have these names.
     Names(Vec<String>),
@@ -27,20 +27,20 @@ pub enum Scale {
 /// An axis.
 #[derive(Clone, Debug)]
 pub struct Axis {
-    /// With the unit.
+    /// The title with its unit.
     pub name: &'static str,
-    /// How it counts.
+    /// The scale.
     pub scale: Scale,
 }
 
 /// Points of one colour.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// In the legend.
+    /// The name in the legend.
     pub name: String,
-    /// By ascending x.
+    /// The points by ascending x.
     pub points: Vec<(f64, f64)>,
-    /// Where it is not measured here: the curve that it is compared with.
+    /// For published numbers, the curve to compare with.
     pub published: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Curve {
         Self { name: name.into(), points, published: None }
     }
 
-    /// A paper's own numbers beside the curve called `like`.
+    /// A paper's numbers beside the curve called `like`.
     pub fn published(name: impl Into<String>, like: impl Into<String>, points: Vec<(f64, f64)>) -> Self {
         Self { name: name.into(), points, published: Some(like.into()) }
     }
@@ -59,23 +59,23 @@ impl Curve {
 /// Curves over the same axes.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Above it.
+    /// The title above the chart.
     pub title: String,
-    /// Below.
+    /// The horizontal axis.
     pub x: Axis,
-    /// To the left; never of names.
+    /// The vertical axis; never of names.
     pub y: Axis,
     /// The curves.
     pub curves: Vec<Curve>,
 }
 
 impl Chart {
-    /// Whether nothing of it was measured here.
+    /// Whether nothing in it was measured here.
     pub fn is_empty(&self) -> bool {
         self.curves.iter().all(|c| c.published.is_some() || c.points.is_empty())
     }
 
-    /// A row for each x, a column for each curve.
+    /// A table with one row per x and one column per curve.
     pub fn table(&self) -> String {
         let mut xs: Vec<f64> = self.curves.iter().flat_map(|c| c.points.iter().map(|p| p.0)).collect();
         xs.sort_by(f64::total_cmp);
@@ -97,7 +97,7 @@ impl Chart {
     }
 }
 
-/// Four digits that say something.
+/// A number with four significant digits.
 pub fn digits(value: f64) -> String {
     if value == value.trunc() && value.abs() < 1e15 {
         return format!("{value:.0}");
@@ -109,7 +109,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// A number at an axis.
+/// A number on an axis.
 fn tick(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-3..1e5).contains(&size) {
@@ -122,20 +122,20 @@ fn tick(value: f64) -> String {
 
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 400;
-/// The legend below all charts: names a line for each chart beside another, and the height of a line.
+/// The legend below all charts: names per line for each chart in a row, and the height of a line.
 const NAMES: usize = 2;
 const STRIP: u32 = 22;
-/// More names than this, or names that would touch each other, make a chart as wide as two.
+/// A chart with more names than this, or with names that would touch each other, is as wide as two.
 const MANY: usize = 8;
-/// Width of a letter of a point's name, on average.
+/// The average width of a letter in a point's name.
 const LETTER: u32 = 7;
-/// What the vertical axis and the margins take of a chart's width.
+/// The part of a chart's width that the vertical axis and the margins take.
 const BESIDE: u32 = 108;
-/// Labels at an axis, at most; of powers of ten.
+/// The largest number of labels on an axis; on a logarithmic one.
 const LABELS: usize = 11;
 const POWERS: usize = 5;
 
-/// Writes charts into one SVG, two a row (one, where points have many names).
+/// Writes charts into one SVG, two per row, or one if points have many names.
 ///
 /// # Errors
 /// A folder that cannot be written.
@@ -176,7 +176,7 @@ fn is_wide(chart: &Chart) -> bool {
     names.len() > MANY || longest(chart) * names.len() as u32 > WIDTH - BESIDE
 }
 
-/// Below the axis, where the names of points stand upright.
+/// Space below the axis for vertical names of points.
 fn upright(chart: &Chart) -> u32 {
     if is_wide(chart) { longest(chart) } else { 0 }
 }
@@ -215,7 +215,7 @@ fn draw_all(path: &Path, charts: &[Chart]) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
-/// Least and most of what an axis shows.
+/// The range of an axis.
 fn range(values: impl Iterator<Item = f64>, axis: &Axis, upright: bool) -> std::ops::Range<f64> {
     if let Scale::Names(names) = &axis.scale {
         return -0.5..names.len() as f64 - 0.5;
@@ -226,7 +226,7 @@ fn range(values: impl Iterator<Item = f64>, axis: &Axis, upright: bool) -> std::
     match (least <= most, log) {
         (false, true) => 0.1..10.0,
         (false, false) => 0.0..1.0,
-        // Whole powers of ten, a little more so that the ends have their labels.
+        // Whole powers of ten, and a little more, so that the ends have labels.
         (true, true) => {
             let power = |v: f64| 10f64.powf(v);
             let (low, high) = (least.log10().floor(), most.log10().ceil());
@@ -281,7 +281,7 @@ where
 {
     let format = |v: &f64| tick(*v);
     let mut mesh = context.configure_mesh();
-    // No labels between powers of ten, which would stand on each other.
+    // No labels between powers of ten, because they would overlap.
     let powers = |axis: &Axis| if axis.scale == Scale::Log { POWERS } else { LABELS };
     mesh.x_labels(powers(&chart.x)).y_labels(powers(&chart.y));
     mesh.light_line_style(RGBColor(244, 244, 244))
@@ -302,7 +302,7 @@ where
             context.draw_series(points.iter().map(|&p| Circle::new(p, 4, WHITE.filled())))?;
             context.draw_series(points.iter().map(|&p| Circle::new(p, 4, colour.stroke_width(2))))?;
         } else {
-            // No line over a name that has no point: something did not fit, or failed, there.
+            // No line across a name without a point: something did not fit or failed there.
             let names = matches!(chart.x.scale, Scale::Names(_));
             for run in points.chunk_by(|a, b| !names || b.0 - a.0 < 1.5) {
                 context.draw_series(LineSeries::new(run.iter().copied(), colour.stroke_width(2)))?;

@@ -1,27 +1,27 @@
-//! Who is timed, and the clock: every contender of a case runs in turn, round after round, so that a slow moment of the
-//! machine strikes all of them.
+//! Contenders and the clock. Every contender of a case runs in turn, round after round, so that a slow moment of the
+//! machine affects all of them.
 
 use std::time::Instant;
 
-/// Something that computes one answer again and again.
+/// A computation that is repeated and timed.
 pub trait Contender {
     /// The format or method, e.g. `"csr"`.
     fn noun(&self) -> String;
     /// Whose code it is: `"spandrel"`, `"sprs"`, `"machine"`, ...
     fn name(&self) -> &'static str;
-    /// Which of several kernels or ways, where it is not the usual one.
+    /// Which of several kernels or ways, unless it is the usual one.
     fn kernel(&self) -> Option<String> {
         None
     }
-    /// Bytes that one call must move, by the traffic model.
+    /// The bytes that one call must move, by the traffic model.
     fn bytes(&self) -> u64;
-    /// Calls that one [`Contender::run`] stands for (iterations of a solve).
+    /// The number of calls in one [`Contender::run`] (iterations of a solve).
     fn calls(&self) -> u64 {
         1
     }
     /// Computes the answer.
     fn run(&mut self);
-    /// Overwrites the place of the answer with NaN, so that an answer never written cannot pass.
+    /// Overwrites the answer with NaN, so that an answer that is not written cannot pass.
     fn poison(&mut self);
     /// The answer, or `None` for a contender that only measures the machine.
     fn answer(&self) -> Option<Vec<f64>>;
@@ -45,23 +45,23 @@ pub struct Effort {
     pub rounds: usize,
     /// A contender repeats its call until a round of it lasts this long.
     pub round_ms: f64,
-    /// No round begins after so many seconds, but for the first [`LEAST_ROUNDS`].
+    /// No round begins after this many seconds, except the first [`LEAST_ROUNDS`].
     pub seconds: f64,
 }
 
-/// Rounds below which a median says little: done however long they take.
+/// With fewer rounds a median says little, so this many are done however long they take.
 pub const LEAST_ROUNDS: usize = 3;
 
-/// Milliseconds from which on a call is not tried for its number of repeats.
+/// A call of this many milliseconds or more is not repeated to find its number of repeats.
 const LONG_MS: f64 = 100.0;
 
 impl Effort {
-    /// So many rounds, however long they take.
+    /// This many rounds, however long they take.
     pub const fn new(rounds: usize, round_ms: f64) -> Self {
         Self { rounds, round_ms, seconds: f64::INFINITY }
     }
 
-    /// The rounds from now on.
+    /// Starts counting the rounds.
     pub(crate) fn rounds(self) -> impl Iterator<Item = usize> {
         let start = Instant::now();
         (0..self.rounds).take_while(move |&round| round < LEAST_ROUNDS || start.elapsed().as_secs_f64() < self.seconds)
@@ -75,7 +75,7 @@ pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) ->
         .iter_mut()
         .zip(&mut samples)
         .map(|(c, samples)| {
-            // The first call warms what it uses; of one that takes as long as that, and was made before to be checked, it is a round's.
+            // The first call warms up what it uses. A long call that was made before, for the check, counts as a round.
             let ms = clock(c.as_mut(), 1);
             if ms >= LONG_MS {
                 samples.push(ms / c.calls() as f64);
@@ -94,7 +94,7 @@ pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) ->
         .collect();
     for round in effort.rounds() {
         for k in 0..contenders.len() {
-            // A different starting point each round: nobody always follows the same neighbour.
+            // Each round starts with another contender, so that none always follows the same one.
             let at = (k + round) % contenders.len();
             if round + 1 == LEAST_ROUNDS && samples[at].len() == LEAST_ROUNDS {
                 continue;

@@ -8,7 +8,7 @@ use spandrel_bench::gpu::{Gpu, convert};
 
 use super::{Backend, Common, Device};
 
-/// Formats that are made on the device, and CSR for what is used where it lies.
+/// The formats that are made on the device, and CSR for a matrix that is used in place.
 const FORMATS: [&str; 7] = ["coo", "ell", "sell", "dia", "bdia", "hyb", "csr"];
 
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub(crate) fn run(contest: &Contest) -> Result<()> {
     }
     common.output.pool()?;
     let (gpu, provenance) = (Gpu::open()?, device.provenance());
-    // A hash that does not fit is told before the work.
+    // Report a hash that does not fit before the work begins.
     gpu.header(&provenance, None)?;
     let plan = convert::Plan {
         formats: formats.clone(),

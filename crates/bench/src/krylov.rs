@@ -1,12 +1,14 @@
 //! Whole solves to a tolerance, by format: CG or BiCGStab, plain or with IC(0) or ILU(0), on either backend.
 //!
-//! All contenders solve the same system with the same preconditioner and differ in the product: ours by format, and a library's in its place.
-//! A time begins with x = 0 and b on the device and ends when the host knows the outcome; `ms` is that over the iterations, `whole_ms` the
-//! whole. Bytes of an iteration: those of its products (one of CG, two of BiCGStab), nothing else.
-//! b = A x* with an x* without structure, so that the error of x is known too. An answer is right where it converged and its residual, summed
-//! anew here, is within the tolerance up to what rounding can do to that sum.
-//! Where the factorisation or the iteration fails on a matrix's own values (a pattern of ones, an indefinite matrix), they are replaced by
-//! those of the pattern's graph Laplacian, and the record says so.
+//! All contenders solve the same system with the same preconditioner and differ in the product: ours by format, or a
+//! library's. A time begins with x = 0 and b on the device and ends when the host knows the outcome. `ms` is that per
+//! iteration, `whole_ms` the whole. Bytes of an iteration are only those of its products (one of CG, two of BiCGStab).
+//!
+//! b = A x* with an x* without structure, so the error of x is known too. An answer is right if it converged and its
+//! residual, recomputed here, is within the tolerance up to the rounding of that sum.
+//!
+//! If the factorisation or the iteration fails on a matrix's own values (a pattern of ones, an indefinite matrix), the
+//! pattern's graph Laplacian replaces them, and the record says so.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,17 +30,17 @@ use crate::cg::right_hand_side;
 use crate::contender::{Contender, Effort, interleave};
 use crate::record::{Line, More};
 
-/// Which method.
+/// The method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// With IC(0), where it is preconditioned.
+    /// Its name with IC(0), if it is preconditioned.
     Cg,
-    /// With ILU(0), where it is preconditioned.
+    /// Its name with ILU(0), if it is preconditioned.
     BiCgStab,
 }
 
 impl Method {
-    /// In the record.
+    /// Its name in the record.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cg => "cg",
@@ -56,23 +58,23 @@ impl Method {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which method.
+    /// The method.
     pub method: Method,
     /// Whether it is preconditioned.
     pub factored: bool,
     /// Stems of the formats.
     pub formats: &'static [&'static str],
-    /// Stop criterion.
+    /// The tolerance.
     pub rtol: f64,
-    /// Limit of iterations.
+    /// The limit of iterations.
     pub max_iters: usize,
-    /// How long.
+    /// How long to measure.
     pub effort: Effort,
 }
 
 /// A backend to solve on.
 pub trait Place: EveryFormat<f64> + EveryMethod<f64> + Incomplete<f64> + 'static {
-    /// In the record.
+    /// Its name in the record.
     const STEM: &'static str;
 }
 
@@ -84,7 +86,7 @@ impl Place for Cuda {
     const STEM: &'static str = "cuda";
 }
 
-/// What came of one case.
+/// The results of one case.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Timings.
@@ -93,7 +95,7 @@ pub struct Findings {
     pub errors: Vec<Value>,
 }
 
-/// A contender in words.
+/// A contender's description.
 #[derive(Clone, Debug)]
 pub(crate) struct Label {
     pub(crate) noun: &'static str,
@@ -105,13 +107,13 @@ pub(crate) struct Label {
 
 type Boxed<B> = Box<dyn Preconditioner<f64, B>>;
 
-/// Who is timed beside our formats.
+/// The contenders beside our formats.
 pub(crate) trait Peers<B: EveryMethod<f64>> {
     /// Adds them to a contest.
     fn add<'b>(&'b self, contest: &mut Contest<'b, B>) -> Result<()>;
 }
 
-/// One system underway; contenders are added to it.
+/// A system to which contenders are added.
 pub(crate) struct Contest<'b, B: EveryMethod<f64>> {
     be: &'b B,
     plan: &'b Plan,
@@ -189,7 +191,7 @@ impl<B: EveryMethod<f64>, A: Operator<f64, B>> Contender for Whole<'_, B, A> {
     }
 }
 
-/// An iteration that did not come to the tolerance.
+/// An iteration that did not reach the tolerance.
 #[derive(Debug, thiserror::Error)]
 #[error("{status} after {iterations} iterations, residual {residual:.1e}")]
 struct NotConverged {
@@ -199,7 +201,7 @@ struct NotConverged {
 }
 
 impl<'b, B: EveryMethod<f64>> Contest<'b, B> {
-    /// Solves once with `a`, checks the answer and keeps the contender for its time.
+    /// Solves once with `a`, checks the answer and keeps the contender for timing.
     pub(crate) fn add<A: Operator<f64, B> + 'b>(&mut self, label: Label, a: A) -> Result<()> {
         let (be, n) = (self.be, self.csr.nrows());
         let mut whole = Whole {
@@ -243,8 +245,8 @@ impl<'b, B: EveryMethod<f64>> Contest<'b, B> {
         self.add(Label { noun: F::NAME, contender: "spandrel", kernel: None, bytes }, mat)
     }
 
-    /// Adds a contender that does a number of iterations whatever it comes to: as far as ours up to a factor of 2, which rounding may do to
-    /// CG.
+    /// Adds a contender that always takes the same number of iterations. It must come as far as ours up to a factor of
+    /// 2, which is the effect of rounding on CG.
     fn add_fixed(&mut self, label: Label, iterations: usize, mut contender: Box<dyn Contender + 'b>) -> Result<()> {
         contender.poison();
         contender.run();
@@ -277,7 +279,8 @@ pub fn error_line(op: &str, noun: &str, backend: &str, contender: &str, case: &s
     json!({"op": op, "noun": noun, "type": "f64", "backend": backend, "contender": contender, "case": case, "error": why})
 }
 
-/// ||b - A x|| / ||b||, and how far rounding may have moved it: gamma(k + 2) (|A| |x| + |b|) by rows, over ||b||, for either sum.
+/// ||b - A x|| / ||b||, and how far rounding may have moved it: gamma(k + 2) (|A| |x| + |b|) row by row, over ||b||,
+/// for each of the two sums.
 pub(crate) fn residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
     let row = |(i, b): (usize, &f64)| {
         let (cols, values) = csr.row(i);
@@ -294,7 +297,8 @@ pub(crate) fn residual(csr: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
     ((found / norm).sqrt(), (moved / norm).sqrt())
 }
 
-/// The graph Laplacian of a pattern, shifted by a millionth: -1 off the diagonal, positive definite where the pattern is symmetric.
+/// The graph Laplacian of a pattern, shifted by a millionth: -1 off the diagonal, and positive definite if the pattern
+/// is symmetric.
 ///
 /// # Errors
 /// A row without a diagonal entry.
@@ -303,7 +307,7 @@ pub(crate) fn laplacian(csr: &Csr<f64>) -> Result<Csr<f64>> {
     for i in 0..nrows {
         let row = row_ptr[i] as usize..row_ptr[i + 1] as usize;
         let Some(diagonal) = row.clone().find(|&k| cols[k] as usize == i) else {
-            bail!("row {i} has no diagonal entry, so its pattern has no Laplacian in the place of the values");
+            bail!("row {i} has no diagonal entry, so its pattern has no Laplacian");
         };
         let neighbours = (row.len() - 1) as f64;
         values[row].fill(-1.0);
@@ -312,7 +316,7 @@ pub(crate) fn laplacian(csr: &Csr<f64>) -> Result<Csr<f64>> {
     Ok(Csr::new(nrows, ncols, row_ptr, cols, values)?)
 }
 
-/// The preconditioner as users are given it, and the plan of its two solves.
+/// The preconditioner as users get it, and the plan of its two solves.
 fn factored<B: Place + Factorize<F>, F: Factor<Value = f64>>(
     be: &B,
     csr: &Csr<f64>,
@@ -359,7 +363,7 @@ fn attempt<'b, B: Place>(
                 let added = contest.add_format::<spandrel_formats::$Type<f64>>();
                 match added {
                     Ok(()) => {}
-                    // On other values all may converge.
+                    // With other values all may converge.
                     Err(why) if contest.entries.is_empty() && why.is::<NotConverged>() => return Err(why),
                     Err(why) => contest.left_out(stringify!($stem), "spandrel", &why, B::STEM),
                 }
@@ -426,10 +430,10 @@ pub(crate) fn run<B: Place>(be: &B, case: &str, csr: &Csr<f64>, plan: &Plan, pee
     })
 }
 
-/// sprs's product in the place of ours. It runs whether or not the solve has stopped: then nobody reads what it writes.
+/// sprs's product instead of ours. It runs even after the solve has stopped; nobody reads the result then.
 struct SprsProduct(CsMatI<f64, u32>);
 
-// SAFETY: it works on the operands alone, at once, and has no buffers of its own.
+// SAFETY: it works on its operands immediately and has no buffers of its own.
 unsafe impl Operator<f64, Cpu> for SprsProduct {
     fn shape(&self) -> (usize, usize) {
         self.0.shape()
@@ -472,7 +476,8 @@ impl Peers<Cpu> for HostPeers {
     }
 }
 
-/// On the CPU: peers are sprs's product in our solver and, for plain CG, faer's solver and the textbook's loop over sprs's product.
+/// Solves on the CPU. The peers are sprs's product in our solver and, for plain CG, faer's solver and the textbook's
+/// loop over sprs's product.
 ///
 /// # Errors
 /// A matrix that is not square; a failure on its own values and on its Laplacian's.

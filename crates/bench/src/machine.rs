@@ -1,7 +1,8 @@
-//! The machine: its name for the record, and its own bandwidth as contenders beside everybody else.
+//! The machine: its name for the record, and its own bandwidth as contenders.
 //!
-//! Bandwidth counts the bytes that the program names, as STREAM does (McCalpin 1995): copy 16 and triad 24 bytes an element of
-//! f64, plain stores. The read that a cache makes before it may write a line (write-allocate) is not counted.
+//! Bandwidth counts the bytes that the program names, as STREAM does (McCalpin 1995): copy 16 and triad 24 bytes per
+//! element of f64, plain stores. The read that a cache makes before it may write a line (write-allocate) is not
+//! counted.
 
 use std::process::{Command, Output, Stdio};
 
@@ -64,7 +65,7 @@ impl Contender for Stream {
     }
 }
 
-/// Processor model and threads in use.
+/// The processor model and the number of threads in use.
 pub fn describe(threads: usize) -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |key: &str| {
@@ -86,7 +87,7 @@ pub fn describe(threads: usize) -> String {
     )
 }
 
-/// First line of a command's output, or `"unknown"`.
+/// The first line of a command's output, or `"unknown"`.
 pub fn ask(program: &str, args: &[&str]) -> String {
     Command::new(program)
         .args(args)
@@ -98,7 +99,7 @@ pub fn ask(program: &str, args: &[&str]) -> String {
         .unwrap_or_else(|| "unknown".into())
 }
 
-/// The commit that is measured, with `+changes` where the tree differs from it; `unknown` outside a repository.
+/// The measured commit, with `+changes` if the tree differs from it; `unknown` outside a repository.
 pub fn commit() -> String {
     let git = |arguments: &[&str]| Command::new("git").args(arguments).stderr(Stdio::null()).output().ok();
     let succeeded = |output: &Output| output.status.success();

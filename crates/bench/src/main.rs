@@ -1,6 +1,7 @@
 //! `spandrel-bench`: Spandrel against its peers and against the machine's own bandwidth.
 //!
-//! Every answer is checked before it is timed; contenders are interleaved; a line of the record is a median over rounds.
+//! Every answer is checked before it is timed, contenders are interleaved, and a line of the record is a median over
+//! rounds.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ use spandrel_bench::record::{self, Header};
 use spandrel_bench::{cg, hpcg, memory, paper, plot, read, spmv};
 
 mod converting;
+mod cycling;
+mod factorizing;
+mod multiplying;
 mod on_gpu;
 mod papers;
 mod robust;
@@ -43,7 +47,7 @@ struct Common {
     output: Output,
 }
 
-/// How long it runs, and where its results go.
+/// How long it runs, and where the results go.
 #[derive(Debug, Args)]
 struct Output {
     /// Threads (default: all)
@@ -61,11 +65,11 @@ struct Output {
     /// Rounds through all contenders
     #[arg(long, default_value_t = 11)]
     rounds: usize,
-    /// Least milliseconds of one contender in one round (default: 20, on a GPU 2)
+    /// Run each contender at least this many milliseconds per round (default: 20, on a GPU 2)
     #[arg(long)]
     round_ms: Option<f64>,
-    /// After so many seconds no further round of a case begins, but three are always run (default: no limit; in the papers bdia, report, hmec and
-    /// coo 1.5)
+    /// Begin no further round of a case after this many seconds, but always run three (default: no limit; 1.5 in the
+    /// papers bdia, report, hmec and coo)
     #[arg(long)]
     case_seconds: Option<f64>,
 }
@@ -82,16 +86,16 @@ struct Device {
     /// Where it runs; peers on a GPU are cuSPARSE and cuBLAS
     #[arg(long, value_enum, default_value_t = Backend::Cpu)]
     backend: Backend,
-    /// GPU: leave out formats of more GiB (default: six tenths of what is free)
+    /// GPU: leave out formats of more GiB (default: 60 % of the free memory)
     #[arg(long, value_name = "GIB")]
     max_gib: Option<f64>,
-    /// GPU: time formats together up to so many GiB (default: three tenths of what is free)
+    /// GPU: time formats together up to this many GiB (default: 30 % of the free memory)
     #[arg(long, value_name = "GIB")]
     group_gib: Option<f64>,
-    /// The commit that was built, where there is no git
+    /// The commit that was built, if there is no git
     #[arg(long, value_name = "TEXT")]
     commit: Option<String>,
-    /// GPU: `cargo xtask ptx --hash` of the tree that was built; anything else is an error
+    /// GPU: the output of `cargo xtask ptx --hash` for the tree that was built; another hash is an error
     #[arg(long, value_name = "TEXT")]
     ptx_sha256: Option<String>,
 }
@@ -136,13 +140,13 @@ enum Command {
         /// Element types, comma separated
         #[arg(long, value_delimiter = ',', default_value = "f64")]
         types: Vec<String>,
-        /// GPU: pass over matrices of fewer entries
+        /// GPU: skip matrices with fewer entries
         #[arg(long, default_value_t = 0)]
         min_entries: usize,
-        /// GPU: every kernel of CSR and of bDIA, and BSR of blocks of 4 x 4, beside the backend's choice
+        /// GPU: also time every kernel of CSR and of bDIA, and BSR with blocks of 4 x 4
         #[arg(long)]
         force: bool,
-        /// Leave copy and triad out (for many small matrices)
+        /// Do not time copy and triad (for many small matrices)
         #[arg(long)]
         no_machine: bool,
     },
@@ -164,11 +168,12 @@ enum Command {
         /// GPU: memory of b and x, comma separated
         #[arg(long, value_enum, value_delimiter = ',', default_value = "explicit")]
         memory: Vec<Memory>,
-        /// GPU: each iteration a graph, or enqueued anew; comma separated
+        /// GPU: run each iteration as a graph, or enqueue it each time; comma separated
         #[arg(long, value_enum, value_delimiter = ',', default_value = "on")]
         graph: Vec<Graph>,
     },
-    /// HPCG's problem: CG with the multigrid cycle on the 27-point operator, its checks and its count of operations
+    /// HPCG's problem: CG with the multigrid cycle on the 27-point operator, with its checks and its count of
+    /// operations
     Hpcg {
         /// Sizes of the grid, comma separated: 64, or 64x32x32 (multiples of 8)
         #[arg(long = "size", value_delimiter = ',', default_value = "64")]
@@ -186,23 +191,19 @@ enum Command {
     },
     /// T x = b by every plan, T a triangle of the matrix or of its ILU(0) factors
     Sptrsv(triangular::Contest),
-    /// Set-up of ILU(0) and IC(0) on a GPU: the host, the device, cuSPARSE; f64
-    Factorize {
-        #[command(flatten)]
-        common: Common,
-        #[command(flatten)]
-        device: Device,
-        /// Peers, `cusparse` or `none`
-        #[arg(long, value_delimiter = ',', default_value = "cusparse")]
-        peers: Vec<String>,
-    },
-    /// Another format of a matrix that lies on a GPU in CSR: made there, or built by the host and uploaded
+    /// Set-up of ILU(0) and IC(0) on a GPU: by the host, the device, and cuSPARSE; f64
+    Factorize(factorizing::Contest),
+    /// Conversion of a CSR matrix on a GPU to another format: there, or on the host with an upload
     Convert(converting::Contest),
+    /// C = A A and A^T, pattern and values, against sprs and faer; on a GPU
+    Spgemm(multiplying::Contest),
+    /// Whole solves by CG with multigrid: set-up, solve, new values
+    Multigrid(cycling::Contest),
     /// An experiment of a paper, measured here
     #[command(subcommand)]
     Paper(Paper),
-    /// Whole solves of many matrices: iterations, status, true residual; on generated grids IC(0)-CG against faer; on a GPU IC(0)-CG and
-    /// ILU(0)-BiCGStab against the same of cuSPARSE and cuBLAS, set-up and solve
+    /// Whole solves of many matrices: iterations, status, true residual. On generated grids, IC(0)-CG against faer. On
+    /// a GPU, IC(0)-CG and ILU(0)-BiCGStab against the same from cuSPARSE and cuBLAS, set-up and solve
     Solve {
         #[command(flatten)]
         common: Common,
@@ -213,13 +214,13 @@ enum Command {
         peers: Option<Vec<String>>,
         #[command(flatten)]
         device: Device,
-        /// GPU: pass over matrices of fewer entries
+        /// GPU: skip matrices with fewer entries
         #[arg(long, default_value_t = 0)]
         min_entries: usize,
-        /// GPU: methods, comma separated (default: what fits the matrix, of a symmetric generated one both)
+        /// GPU: methods, comma separated (default: those that fit the matrix; both for a symmetric generated one)
         #[arg(long, value_enum, value_delimiter = ',')]
         methods: Vec<Krylov>,
-        /// GPU: ours also with the preconditioner in f32, and refined around solves in f32
+        /// GPU: also time ours with the preconditioner in f32, and refined around solves in f32
         #[arg(long)]
         mixed: bool,
     },
@@ -228,7 +229,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Which systems end in an answer, and after how long
+    /// Which systems end in an answer, and how long that takes
     Robust(robust::Robust),
     /// Peak memory of `spandrel solve`
     Memory {
@@ -245,7 +246,8 @@ enum Command {
 enum Paper {
     /// bDIA, CG and BiCGStab (Wang, Ren, Tian 2013), table 1, figures 8 and 9, finite elements of chosen bandwidth
     Bdia(papers::Experiment),
-    /// Storage formats and CG (Tongji University 2019): condition and size, memory and graphs, dense and sparse, reading
+    /// Storage formats and CG (Tongji University 2019): condition and size, memory and graphs, dense and sparse,
+    /// reading
     Report(papers::Experiment),
     /// HMEC (Cheng, Tian, Wu, Wang, Li 2018), table 2, figures 6 and 7: products and preconditioned solves by format
     Hmec(papers::Experiment),
@@ -276,7 +278,7 @@ impl Output {
         Effort { rounds: self.rounds.max(1), round_ms: self.round_ms.unwrap_or(usual), seconds }
     }
 
-    /// Sizes rayon's global pool, which the machine's own bandwidth, the peers and the backend share.
+    /// Sizes rayon's global pool, which the machine's bandwidth test, the peers and the backend share.
     fn pool(&self) -> Result<usize> {
         if let Some(n) = self.threads {
             rayon::ThreadPoolBuilder::new().num_threads(n).build_global().context("cannot size the thread pool")?;
@@ -368,12 +370,10 @@ fn main() -> Result<()> {
             Ok(())
         }
         Command::Sptrsv(contest) => triangular::sptrsv(&contest),
-        Command::Factorize { common, device, peers } => {
-            anyhow::ensure!(device.backend == Backend::Cuda, "factorisations are timed on a GPU: --backend cuda");
-            common.output.pool()?;
-            on_gpu::factorize(&common, &Gpu::open()?, device.provenance(), &peers)
-        }
+        Command::Factorize(contest) => factorizing::run(&contest),
         Command::Convert(contest) => converting::run(&contest),
+        Command::Spgemm(contest) => multiplying::run(&contest),
+        Command::Multigrid(contest) => cycling::run(&contest),
         Command::Paper(Paper::Sptrsv(experiment)) => triangular::experiment(&experiment),
         Command::Paper(Paper::Bdia(experiment)) => papers::run(&paper::bdia::PAPER, &experiment),
         Command::Paper(Paper::Report(experiment)) => papers::run(&paper::report::PAPER, &experiment),
@@ -454,7 +454,7 @@ fn run_spmv(common: &Common, threads: usize, device: &Device, plan: &spmv::Plan,
     let (mut lines, mut choices, mut unreadable) = (Vec::new(), Vec::new(), Vec::new());
     for case in common.cases()? {
         eprintln!("{}", case.name);
-        // A file that holds no real matrix is named in the record, not dropped.
+        // A file without a real matrix is named in the record, not dropped.
         if let Err(why) = case.load::<f64>() {
             eprintln!("  left out: {why:#}");
             unreadable.push(serde_json::json!({"op": "spmv", "case": case.name, "error": format!("{why:#}")}));
@@ -518,7 +518,7 @@ fn write_markdown(output: &Output, text: &str) -> Result<()> {
     }
 }
 
-/// The machine's own bandwidth: the median over the cases, the best where it has several ways.
+/// The machine's own bandwidth: the median over the cases, and of several ways the best.
 fn rate(lines: &[record::Line], noun: &str) -> Option<f64> {
     let mut rates: BTreeMap<Option<&str>, Vec<f64>> = BTreeMap::new();
     for l in lines.iter().filter(|l| l.contender == "machine" && l.noun == noun) {

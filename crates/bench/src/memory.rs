@@ -1,4 +1,5 @@
-//! `spandrel-bench memory`: the peak resident memory of `spandrel solve`, against the bytes of matrix, vectors and one copy.
+//! `spandrel-bench memory`: the peak resident memory of `spandrel solve`, against the bytes of matrix, vectors and one
+//! copy.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -52,8 +53,8 @@ pub fn run(program: &Path, case: &Case) -> Result<MemoryLine> {
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     let exit = loop {
-        // The mark only rises, so the last value seen before the end is the peak up to the last few milliseconds, in which
-        // memory is freed, not taken.
+        // The mark only rises, so the last value before the end is the peak. The last few milliseconds only free
+        // memory.
         if let Ok(status) = std::fs::read_to_string(&status_file) {
             let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).and_then(|l| l.split_whitespace().next());
             peak = kib.and_then(|k| k.parse::<u64>().ok()).map_or(peak, |k| peak.max(k * 1024));

@@ -20,7 +20,7 @@ fn wanted(peers: &[String]) -> Result<bool> {
     }
 }
 
-/// A peer, or the line that says why there is none.
+/// A peer, or a line that says why there is none.
 fn peer<T>(op: &str, name: &str, opened: Result<T>, errors: &mut Vec<Value>) -> Option<T> {
     opened
         .inspect_err(|why| {
@@ -30,7 +30,7 @@ fn peer<T>(op: &str, name: &str, opened: Result<T>, errors: &mut Vec<Value>) -> 
         .ok()
 }
 
-/// Writes the record with what there is: a run that is cut short keeps the cases before.
+/// Writes what is there so far, so that an interrupted run keeps its finished cases.
 fn save(output: &Output, gpu: &Gpu, provenance: &Provenance, lines: &[Line], rest: &[Value]) -> Result<()> {
     let mut all = lines.iter().map(to_value).collect::<Result<Vec<_>, _>>()?;
     all.extend_from_slice(rest);
@@ -52,7 +52,7 @@ pub(crate) fn spmv(
     peers: &[String],
     types: &[String],
 ) -> Result<()> {
-    // Wrong words, and a hash that does not fit, are told before the work.
+    // Report wrong words, and a hash that does not fit, before the work begins.
     let (wanted, mut rest) = (wanted(peers)?, Vec::new());
     gpu.header(&provenance, None)?;
     let library = if wanted { peer("spmv", "cusparse", Cusparse::open(gpu), &mut rest) } else { None };
@@ -87,7 +87,7 @@ pub(crate) fn spmv(
     print(common, &lines, &rest)
 }
 
-/// Triangular solves; `written` makes of what there is the record's objects after each case.
+/// Times triangular solves. After each case, `written` turns the results so far into objects of the record.
 pub(crate) fn sptrsv(
     output: &Output,
     device: &Device,
@@ -128,7 +128,7 @@ pub(crate) fn sptrsv(
     Ok(found)
 }
 
-/// HPCG's problem, one size and format after another.
+/// Runs HPCG's problem, one size and format after the other.
 pub(crate) fn hpcg(output: &Output, device: &Device, plans: &[hpcg::Plan]) -> Result<()> {
     let (gpu, provenance) = (Gpu::open()?, device.provenance());
     gpu.header(&provenance, None)?;
@@ -187,7 +187,7 @@ pub(crate) fn solve(
                 rest.push(error_line("solve", "case", "f64", "spandrel", &case.name, &format!("{why:#}")));
             }
         }
-        // A device that has failed fails everything after: the record shall say so once.
+        // After a device has failed, everything fails. Report it once.
         gpu.check()?;
         written(&lines, &rest, Vec::new())?;
     }
@@ -213,7 +213,7 @@ pub(crate) fn solve(
     written(&lines, &rest, means)
 }
 
-/// cuSPARSE with cuBLAS, where they are wanted and found.
+/// cuSPARSE with cuBLAS, if requested and found.
 fn libraries(
     op: &str,
     gpu: &Gpu,

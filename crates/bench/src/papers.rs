@@ -23,25 +23,25 @@ pub(crate) struct Experiment {
     output: Output,
     #[command(flatten)]
     device: Device,
-    /// Small matrices and few rounds: minutes on a laptop
+    /// Small matrices and few rounds: takes minutes on a laptop
     #[arg(long)]
     quick: bool,
-    /// Where the paper's own matrices lie, as .mtx or .mtx.gz; generated ones stand in for what is missing
+    /// The folder with the paper's own matrices, as .mtx or .mtx.gz; generated ones replace those that are missing
     #[arg(long = "matrices", value_name = "DIR")]
     matrices: Option<PathBuf>,
-    /// No case begins after so many minutes: those left over are named as missing (default: no limit)
+    /// Begin no case after this many minutes; those left over are reported as missing (default: no limit)
     #[arg(long, value_name = "M")]
     minutes: Option<f64>,
-    /// No matrix of more rows (0: no limit)
+    /// Skip matrices with more rows (0: no limit)
     #[arg(long, value_name = "N", default_value_t = 0, hide = true)]
     most_rows: usize,
 }
 
-/// Rounds of `--quick`, at most, and its milliseconds of a round on a CPU.
+/// The largest number of rounds with `--quick`, and the milliseconds of a round on a CPU.
 const QUICK_ROUNDS: usize = 3;
 const QUICK_ROUND_MS: f64 = 2.0;
-/// Seconds after which no round of a case begins, unless others are asked for: five papers have two hundred cases, and eleven rounds of most are
-/// shorter.
+/// Seconds after which no round of a case begins, unless others are requested. Five papers have two hundred cases, and
+/// eleven rounds of most are shorter.
 const CASE_SECONDS: f64 = 1.5;
 
 pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
@@ -100,7 +100,7 @@ pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
         eprintln!("  {:.1} s", began.elapsed().as_secs_f64());
         lines.extend(found.lines);
         rest.extend(found.rest);
-        // A run that is cut short keeps what it has.
+        // An interrupted run keeps its results.
         output.save(&header(&lines)?, &objects(&lines, &rest)?)?;
     }
     let found = Found { lines: &lines, rest: &rest, machine: &machine };
@@ -116,7 +116,7 @@ pub(crate) fn run(paper: &Paper, args: &Experiment) -> Result<()> {
     }
 }
 
-/// What a record holds below its header.
+/// The contents of a record below its header.
 fn objects(lines: &[Line], rest: &[Value]) -> Result<Vec<Value>> {
     let mut objects = lines.iter().map(to_value).collect::<Result<Vec<Value>, _>>()?;
     objects.extend_from_slice(rest);

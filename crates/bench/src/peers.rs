@@ -1,7 +1,8 @@
-//! The peers' SpMV: sprs, faer and nalgebra-sparse, each by its own matrix type and best published routine.
+//! The peers' SpMV: sprs, faer and nalgebra-sparse, each with its own matrix type and best published routine.
 //!
-//! sprs: `prod::mul_acc_mat_vec_csr` with u32 indices (faster than usize). faer: `LinOp::apply` of `SparseRowMat` with u32
-//! indices and `Par::rayon` (which that version ignores). nalgebra-sparse: `spmm_csr_dense` with one column (usize only).
+//! sprs: `prod::mul_acc_mat_vec_csr` with u32 indices (faster than usize). faer: `LinOp::apply` of `SparseRowMat` with
+//! u32 indices and `Par::rayon` (which that version ignores). nalgebra-sparse: `spmm_csr_dense` with one column (usize
+//! only).
 
 use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::matrix_free::LinOp;
@@ -30,7 +31,7 @@ pub struct Sprs<T: PeerReal> {
 }
 
 impl<T: PeerReal> Sprs<T> {
-    /// Takes a copy of the matrix over.
+    /// Copies the matrix.
     pub fn new(csr: &Csr<T>, x: &[T]) -> Self {
         let (m, n, ptr, idx, values) = parts(csr);
         Self {
@@ -74,7 +75,7 @@ pub struct Faer<T: PeerReal> {
 }
 
 impl<T: PeerReal> Faer<T> {
-    /// Takes a copy of the matrix over.
+    /// Copies the matrix.
     pub fn new(csr: &Csr<T>, x: &[T]) -> Self {
         let (m, n, ptr, idx, values) = parts(csr);
         let mat = SparseRowMat::new(SymbolicSparseRowMat::new_checked(m, n, ptr, None, idx), values);
@@ -120,7 +121,7 @@ pub struct Nalgebra<T: PeerReal> {
 }
 
 impl<T: PeerReal> Nalgebra<T> {
-    /// Takes a copy of the matrix over, with indices widened to usize.
+    /// Copies the matrix and widens its indices to usize.
     ///
     /// # Panics
     /// Never: a valid CSR matrix is valid there too.
@@ -156,7 +157,7 @@ impl<T: PeerReal> Contender for Nalgebra<T> {
         );
     }
     fn poison(&mut self) {
-        // Its product multiplies y by beta = 0, so that NaN would stay; a huge number shows as well that y was not written.
+        // Its product multiplies y by beta = 0, so a NaN would stay. A huge number also shows that y was not written.
         self.y.fill(<T as Real>::from_f64(1e30));
     }
     fn answer(&self) -> Option<Vec<f64>> {

@@ -1,4 +1,5 @@
-//! Charts: one SVG per case, a bar per contender, with the triad's rate as a line; and panels of grouped bars for the papers' figures.
+//! Charts: one SVG per case, with one bar per contender and the triad's rate as a line; and panels of grouped bars for
+//! the papers' figures.
 
 use std::path::Path;
 
@@ -29,25 +30,25 @@ pub fn bars(dir: &Path, lines: &[Line]) -> Result<()> {
     Ok(())
 }
 
-/// Values of one colour, one a group.
+/// Values of one colour, one per group.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// In the legend.
+    /// The name in the legend.
     pub name: String,
-    /// By group; `None` where there is none.
+    /// The values by group; `None` if there is none.
     pub values: Vec<Option<f64>>,
-    /// Written above the bars, by group.
+    /// Texts above the bars, by group.
     pub notes: Vec<String>,
 }
 
 /// Grouped bars.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// Above it.
+    /// The title.
     pub title: String,
-    /// Beside it.
+    /// The vertical axis.
     pub unit: &'static str,
-    /// Below the bars.
+    /// The names below the bars.
     pub groups: Vec<String>,
     /// The bars of each group, in order.
     pub series: Vec<Series>,
@@ -55,7 +56,7 @@ pub struct Panel {
     pub range: Option<(f64, f64, &'static str)>,
 }
 
-/// Writes panels into one SVG, two a row, all with the colours of the first.
+/// Writes panels into one SVG, two per row, all with the colours of the first.
 pub fn panels(path: &Path, panels: &[Panel]) -> Result<()> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
@@ -79,8 +80,8 @@ pub(crate) const COLOURS: [RGBColor; 12] = [
 ];
 const WIDTH: u32 = 640;
 const HEIGHT: u32 = 360;
-/// Of the strip below all panels that says which colour is what: names a line at most, the height of a line, the width of a letter at most and
-/// what a name has beside it.
+/// The strip below all panels that explains the colours: names per line, height of a line, maximum width of a letter,
+/// and the space beside a name.
 const NAMES: usize = 3;
 const STRIP: u32 = 22;
 const LETTER: usize = 8;
@@ -95,7 +96,7 @@ fn legend(panels: &[Panel]) -> Vec<(&str, RGBColor)> {
     of_series.chain(range).collect()
 }
 
-/// Names that stand on a line of such a width.
+/// The number of names that fit into a line of this width.
 fn names_a_line(names: &[(&str, RGBColor)], width: u32) -> usize {
     let longest = names.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     (width as usize / (LETTER * longest + SQUARE)).clamp(1, NAMES)
@@ -123,7 +124,8 @@ fn draw_panels(path: &Path, panels: &[Panel]) -> Result<(), Box<dyn std::error::
     Ok(())
 }
 
-/// Where a panel's axis ends. Of a range far above the bars the lower end alone is in sight, so that the bars still are.
+/// The end of a panel's axis. If a range is far above the bars, only its lower end is in sight, so that the bars stay
+/// visible.
 fn top(panel: &Panel) -> f64 {
     let bars = panel.series.iter().flat_map(|s| s.values.iter().flatten().copied()).fold(f64::MIN_POSITIVE, f64::max);
     let range = panel.range.map_or(0.0, |(low, high, _)| if high <= 4.0 * bars { high } else { 1.1 * low });
@@ -145,10 +147,10 @@ where
         .x_label_area_size(30)
         .y_label_area_size(64)
         .build_cartesian_2d(0.0..groups as f64, 0.0..top)?;
-    // Labels stand between the ticks of a continuous axis: written by hand below.
+    // Labels would stand between the ticks of a continuous axis, so they are drawn below.
     chart.configure_mesh().disable_x_mesh().x_labels(0).max_light_lines(4).y_desc(panel.unit).draw()?;
     if let Some((low, high, _)) = panel.range {
-        // Lines of the mesh show through: SHADE on white.
+        // Lines of the mesh show through, so the shade is blended with white here.
         let shade = RGBColor(200, 200, 200).mix(0.45).filled();
         chart.draw_series([Rectangle::new([(0.0, low), (groups as f64, high.min(top))], shade)])?;
     }

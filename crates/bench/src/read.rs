@@ -41,7 +41,7 @@ pub struct ReadLine {
     pub ratio_to_best_peer: Option<f64>,
 }
 
-/// Reads `path` by both readers, `rounds` times in turn, and compares the matrices.
+/// Reads `path` with both readers, `rounds` times in turn, and compares the matrices.
 pub fn run(name: &str, path: &Path, rounds: usize) -> Result<Vec<ReadLine>> {
     let bytes = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
     let ours = matrix_market::read_csr::<f64>(path)?;

@@ -1,4 +1,4 @@
-//! Records: one JSON object per line, first a header that says where, when and how; and the same as a table.
+//! Records: one JSON object per line, and the same as a table. The first object is a header: where, when and how.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,7 +15,7 @@ use crate::sptrsv::lines::Solve;
 /// First line of a record.
 #[derive(Clone, Debug, Serialize)]
 pub struct Header {
-    /// Always true: tells this line from the others.
+    /// Always true; it distinguishes this line from the others.
     pub header: bool,
     /// Day of the measurement.
     pub date: String,
@@ -31,7 +31,7 @@ pub struct Header {
     pub command: String,
     /// Copy bandwidth of the machine in this run (bytes read + written).
     pub copy_gbs: Option<f64>,
-    /// Triad bandwidth of the machine in this run (24 bytes an element).
+    /// Triad bandwidth of the machine in this run (24 bytes per element).
     pub triad_gbs: Option<f64>,
 }
 
@@ -92,12 +92,12 @@ pub struct Line {
     pub ratio_to_best_peer: Option<f64>,
     /// Milliseconds of our CSR over this.
     pub ratio_to_csr: Option<f64>,
-    /// What only some measurements have.
+    /// Fields that only some measurements have.
     #[serde(flatten)]
     pub more: More,
 }
 
-/// Fields of a line that are left out where they say nothing.
+/// Fields of a line that are left out if they say nothing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct More {
     /// Which of several kernels or ways: `"symmetric"`, `"explicit, graph"`, ...
@@ -106,8 +106,8 @@ pub struct More {
     /// Milliseconds of the best peer in the same format over ours.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_same_format: Option<f64>,
-    /// Milliseconds of the best peer that takes the matrix in CSR or COO, without conversion, over ours. The best peer of all may
-    /// take sliced ELL.
+    /// Milliseconds of the best peer that takes the matrix in CSR or COO, without conversion, over ours. The best peer
+    /// of all may take sliced ELL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_unconverted: Option<f64>,
     /// Milliseconds of the peer that takes its scalars through the host over ours.
@@ -125,19 +125,19 @@ pub struct More {
     /// Iterations of that solve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iterations: Option<usize>,
-    /// Where the values are not the case's own: what they are.
+    /// What the values are, if they are not the case's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub values: Option<&'static str>,
-    /// The matrix of a paper that this one, generated, is in the place of.
+    /// The matrix of a paper for which this generated one stands in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stands_in_for: Option<String>,
-    /// Figures of a paper that the line stands in: `"5"`, `"6 7"`.
+    /// The figures of a paper that contain the line: `"5"`, `"6 7"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figure: Option<String>,
-    /// What HPCG has beside.
+    /// The further fields of HPCG.
     #[serde(flatten)]
     pub hpcg: Option<Hpcg>,
-    /// What a triangular solve has beside.
+    /// The further fields of a triangular solve.
     #[serde(flatten)]
     pub solve: Option<Solve>,
 }
@@ -156,10 +156,10 @@ pub fn write<L: Serialize>(path: &Path, header: &Header, lines: &[L]) -> Result<
     Ok(())
 }
 
-/// The lines as a table; with `markdown` in that form.
+/// The lines as a table, in Markdown if `markdown` is set.
 pub fn table(lines: &[Line], markdown: bool) -> String {
     let mut table = Table::new();
-    // A GPU has no triad here: its own copy is the measure.
+    // A GPU has no triad here, so its own copy is the measure.
     let (bandwidth, of): (_, fn(&Line) -> Option<f64>) = if lines.iter().any(|l| l.backend == "cuda") {
         ("of copy", |l| l.of_copy)
     } else {

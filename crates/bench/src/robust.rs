@@ -1,8 +1,9 @@
-//! `spandrel-bench robust`: which systems end in an answer, and after how long, by default settings, by each method and by a peer.
+//! `spandrel-bench robust`: which systems end in an answer, and how soon, with the default settings, with each method
+//! and with a peer.
 //!
-//! b = 1. A whole solve is timed, set-up included, on the CPU. An answer is a converged solve, a backward error of the size of rounding, or the
-//! statement that the matrix is singular. Backward errors are computed here from x for every contender alike. An iteration that is named has
-//! 2000 iterations at most, so that a hopeless one ends.
+//! b = 1. A whole solve is timed, set-up included, on the CPU. An answer is a converged solve, a backward error of the
+//! size of rounding, or the statement that the matrix is singular. Backward errors are computed here from x for every
+//! contender alike. A named iterative method has at most 2000 iterations, so that a hopeless one ends.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +18,7 @@ use spandrel_bench::record::{self, Header};
 use spandrel_formats::Csr;
 use spandrel_solvers::{BackwardError, Method, Status};
 
-/// Iterations of a method that is named.
+/// The limit of iterations for a named method.
 const ITERATIONS: usize = 2000;
 
 #[derive(Debug, Args)]
@@ -27,7 +28,7 @@ pub(crate) struct Robust {
     /// Contenders, comma separated
     #[arg(long, value_delimiter = ',', default_value = "auto,direct,cg,bicgstab,gmres,faer")]
     contenders: Vec<String>,
-    /// Pass over matrices of more rows
+    /// Skip matrices with more rows
     #[arg(long, default_value_t = usize::MAX)]
     most_rows: usize,
 }
@@ -45,12 +46,12 @@ struct Line {
     answer: bool,
     /// The method that ended it.
     by: String,
-    /// What was given up before.
+    /// The attempts that were given up before.
     attempts: Vec<String>,
     iterations: usize,
     true_residual: Option<f64>,
     backward_error: Option<f64>,
-    /// Median of the rounds, and their extremes.
+    /// The median of the rounds, and the extremes.
     ms: f64,
     ms_min: f64,
     ms_max: f64,
@@ -97,7 +98,7 @@ fn ours(a: &Arc<Csr<f64>>, b: &[f64], method: Option<Method>) -> Ended {
     }
 }
 
-/// faer's own LU with its defaults, without refinement.
+/// faer's own LU with its defaults and without refinement.
 fn faer(a: &Arc<Csr<f64>>, b: &[f64]) -> Ended {
     let columns = ::faer::sparse::SparseColMat::<u32, f64>::from(&**a);
     let lu = match columns.sp_lu() {
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &Robust) -> Result<()> {
                     name => ours(&a, &b, Some(name.parse::<Method>()?)),
                 };
                 times.push(start.elapsed().as_secs_f64() * 1e3);
-                // What takes long is timed once.
+                // A long solve is timed once.
                 if times.len() >= args.common.output.rounds || times.iter().sum::<f64>() > 500.0 {
                     break ended;
                 }
@@ -181,7 +182,7 @@ fn relative_residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     norm((0..b.len()).map(|i| row(i).powi(2)).sum()) / norm(b.iter().map(|b| b * b).sum())
 }
 
-/// Answers of each contender, and the default's time beside the soonest answer of the others.
+/// The number of answers of each contender, and the time of the default beside that of the fastest other answer.
 fn summary(lines: &[Line]) {
     let mut contenders: Vec<&str> = lines.iter().map(|line| line.contender.as_str()).collect();
     contenders.sort_unstable();

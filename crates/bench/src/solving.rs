@@ -1,4 +1,5 @@
-//! `solve` on the CPU: generated grids by the contest of [`grid`], everything else by the survey of [`spandrel_bench::solve`].
+//! `solve` on the CPU: generated grids run the contest of [`grid`], and all other matrices the survey of
+//! [`spandrel_bench::solve`].
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -8,19 +9,20 @@ use spandrel_bench::solve::{self, grid, tally};
 
 use super::{Backend, Common, Device, print_lines};
 
-/// What ends a solve before its answer.
+/// The limits that end a solve before its answer.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Limits {
-    /// Stop criterion
+    /// The tolerance
     #[arg(long, default_value_t = 1e-8)]
     pub(crate) rtol: f64,
-    /// Seconds after which an iterative solve is interrupted (and says so); on a GPU also the time of a case's rounds (default: 40, on a GPU 10)
+    /// Interrupt an iterative solve after this many seconds and report it; on a GPU also the time for the rounds of a
+    /// case (default: 40, on a GPU 10)
     #[arg(long)]
     pub(crate) seconds: Option<f64>,
-    /// Entries that the factors of ILU(k) may have for each entry of the matrix
+    /// The largest number of entries in the factors of ILU(k) per entry of the matrix
     #[arg(long, default_value_t = 20, value_name = "TIMES")]
     fill: usize,
-    /// GiB that a direct factor may take
+    /// The largest direct factor in GiB
     #[arg(long, default_value_t = 4.0, value_name = "GIB")]
     factor_gib: f64,
 }

@@ -1,5 +1,5 @@
 //! `spandrel-bench spmv`: every format and peer on every case, checked, then timed interleaved with the machine's own
-//! bandwidth; and how well `choose` picked.
+//! bandwidth; and the quality of `choose`.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ pub struct Plan {
     pub formats: Vec<String>,
     /// Names of the peers, or empty for none.
     pub peers: Vec<String>,
-    /// How long.
+    /// How long to measure.
     pub effort: Effort,
     /// Whether copy and triad run among the contenders.
     pub machine: bool,
-    /// Whether COO by one thread, entry by entry, is timed beside the backend's.
+    /// Whether to time COO on one thread, entry by entry, beside the backend's.
     pub serial: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Choice {
     pub chosen: String,
     /// The format that was fastest.
     pub best: String,
-    /// Time of the chosen over the fastest.
+    /// The time of the chosen format over that of the fastest.
     pub slower: f64,
     /// Milliseconds of the best peer over the chosen format's, on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ where
     }
 }
 
-/// COO by one thread, entry by entry: what its parallel form is to be compared with.
+/// COO on one thread, entry by entry, with which its parallel form is compared.
 struct Serial<T> {
     coo: Coo<T>,
     x: Vec<T>,
@@ -133,12 +133,12 @@ impl<T: PeerReal> Contender for Serial<T> {
     }
 }
 
-/// How COO by one thread is called in the record.
+/// The name of COO on one thread in the record.
 pub const SERIAL: &str = "serial";
-/// What the record says of a matrix of f64 whose values the backend keeps in f32.
+/// The record's remark for an f64 matrix whose values the backend stores in f32.
 pub(crate) const NARROW: &str = "values in f32";
 
-/// Our SpMV of a format; of one that the backend keeps in f32 also as it keeps one that is shared, in f64.
+/// Our SpMV of a format. If the backend stores the values in f32, also as it stores them for a shared matrix, in f64.
 fn ours<'b, T: PeerReal, F: Format<Value = T>>(
     be: &'b Cpu,
     csr: &Csr<T>,
@@ -159,15 +159,15 @@ where
     Ok(contenders)
 }
 
-/// A x in f64 and how far from it an answer may lie, row by row.
+/// A x in f64, and how far an answer may be from it, row by row.
 #[derive(Debug)]
 pub(crate) struct Reference {
     rows: Vec<(f64, f64)>,
 }
 
 impl Reference {
-    /// |y - A x| <= gamma(k + 2) |A| |x| row by row (Higham 2002, section 3.5), with the reference in f64 and its own error
-    /// added, k entries in the row.
+    /// The bound |y - A x| <= gamma(k + 2) |A| |x| row by row (Higham 2002, section 3.5), for k entries in the row. The
+    /// reference is in f64, and its own error is added.
     pub(crate) fn of<T: Real>(csr: &Csr<T>, x: &[T]) -> Self {
         let row = |i: usize| {
             let (cols, values) = csr.row(i);
@@ -187,7 +187,7 @@ impl Reference {
     /// Whether `y` is A x.
     ///
     /// # Errors
-    /// The first row that is not within its bound, in words.
+    /// The first row that exceeds its bound, in words.
     pub(crate) fn check<Y: Real>(&self, y: &[Y]) -> Result<(), String> {
         if y.len() != self.rows.len() {
             return Err(format!("{} elements, expected {}", y.len(), self.rows.len()));
@@ -209,7 +209,7 @@ pub(crate) fn operand<T: Real>(len: usize) -> Vec<T> {
     (0..len).map(|j| T::from_f64(0.5 + (j as f64 * 0.618_033_988_75).fract())).collect()
 }
 
-/// Times one case and returns its lines, ours first, and the judgement of `choose` where all formats ran.
+/// Times one case and returns its lines, ours first, and the judgement of `choose` if all formats ran.
 pub fn run<T: PeerReal>(be: &Cpu, case: &Case, plan: &Plan) -> Result<(Vec<Line>, Option<Choice>)>
 where
     Cpu: Backend<T>,
@@ -248,7 +248,7 @@ where
             bail!("{}: {} of {} is wrong: {why}", case.name, c.noun(), c.name());
         }
     }
-    // Beside a matrix that a cache holds, the rate of memory says nothing.
+    // If a cache holds the matrix, the rate of memory says nothing.
     if plan.machine && csr.spmv_bytes() > Profile::reference().memory.resident {
         contenders.push(Box::new(Stream::new(false)));
         contenders.push(Box::new(Stream::new(true)));

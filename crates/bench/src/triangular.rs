@@ -1,4 +1,4 @@
-//! `sptrsv` and `paper sptrsv`: what is asked for, on either backend.
+//! The options of `sptrsv` and `paper sptrsv`, and their runs on either backend.
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
@@ -13,7 +13,7 @@ use spandrel_sptrsv::Triangle;
 
 use super::{Backend, Common, Device, Output, on_gpu, write_markdown};
 
-/// A case and how it is measured.
+/// A case and its settings.
 pub(crate) type Job = (Case, sptrsv::Contest);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -22,7 +22,7 @@ enum Side {
     Upper,
 }
 
-/// Whose triangles.
+/// The origin of the triangles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Source {
     /// The matrix's own
@@ -50,19 +50,19 @@ pub(crate) struct Contest {
     /// Triangles, comma separated
     #[arg(long, value_enum, value_delimiter = ',', default_value = "lower")]
     triangle: Vec<Side>,
-    /// Whose triangles
+    /// The origin of the triangles
     #[arg(long, value_enum, default_value_t = Source::None)]
     factor: Source,
-    /// Pass over matrices of fewer entries
+    /// Skip matrices with fewer entries
     #[arg(long, default_value_t = 0)]
     min_entries: usize,
-    /// The structured plan with some of its steps left out, too
+    /// Also time the structured plan with some of its steps left out
     #[arg(long)]
     force: bool,
-    /// Time the plan that the chooser takes, whatever --plans says, and say how good the choice was
+    /// Time the plan that the chooser takes, whatever --plans says, and report how good the choice was
     #[arg(long)]
     plan_auto: bool,
-    /// Leave the machine's own bandwidth out (for many small matrices)
+    /// Do not measure the machine's own bandwidth (for many small matrices)
     #[arg(long)]
     no_machine: bool,
 }
@@ -88,7 +88,7 @@ fn peers(device: &Device, given: Option<&Vec<String>>) -> Vec<String> {
     given.into_iter().filter(|p| p != "none").collect()
 }
 
-/// Runs the jobs where the device says and writes the record: on a GPU after each case.
+/// Runs the jobs on the requested device and writes the record; on a GPU after each case.
 fn run(
     output: &Output,
     device: &Device,

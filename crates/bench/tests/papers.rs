@@ -1,12 +1,12 @@
-//! `spandrel-bench paper NAME --quick` on tiny matrices: every case that a figure names is in the record, measured or named as missing, the
-//! figures are drawn, and the tables have their shape.
+//! `spandrel-bench paper NAME --quick` on tiny matrices: every case that a figure names is in the record, measured or
+//! named as missing; the figures are drawn, and the tables have their shape.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What an experiment writes.
+/// The output of an experiment.
 struct Written {
     objects: Vec<Value>,
     markdown: String,
@@ -72,7 +72,7 @@ fn what_is_typed_wrong_ends_the_program_before_anything_runs() {
     }
 }
 
-/// Headings, and the heads of tables.
+/// Headings, and the first rows of tables.
 fn shape(markdown: &str) -> String {
     let lines: Vec<&str> = markdown.lines().collect();
     let is_head =
@@ -188,7 +188,7 @@ fn what_is_not_begun_in_time_is_named() {
     for case in ["random:n=500,nnz_per_row=10", "powerlaw:n=500,alpha=3"] {
         assert!(written.objects.iter().filter(left).any(|o| o["case"] == case && o["figure"].is_string()), "{case}");
     }
-    // What is claimed is told all the same, with nothing to tell.
+    // The claims are printed even without results.
     assert!(written.objects.iter().any(|o| o["here"].is_null() && o["what"].is_string()));
 }
 

@@ -1,4 +1,5 @@
-//! `spandrel-bench solve` on tiny matrices: every solve has a line that says how it ended, every class a tally, a grid its contest.
+//! `spandrel-bench solve` on tiny matrices: every solve has a line that says how it ended, every class has a tally, and
+//! a grid its contest.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -17,7 +18,7 @@ fn bench(words: &str, more: &[&Path]) -> Output {
     output.expect("the program runs")
 }
 
-/// The record of a run that succeeds, without its header.
+/// The record of a successful run, without its header.
 fn record(words: &str, json: &Path, more: &[&Path]) -> Vec<Value> {
     let output = bench(&format!("solve {words} --json {}", json.display()), more);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -46,7 +47,7 @@ fn ways<'a>(lines: &'a [Value], case: &str) -> Vec<[&'a str; 3]> {
 #[test]
 fn every_class_is_solved_by_what_suits_it_and_counted() {
     let dir = tempfile::tempdir().unwrap();
-    // No M-matrix: IC(0) breaks down, its complete factors do not.
+    // Not an M-matrix: IC(0) breaks down, and complete factors do not.
     let ring: Vec<_> = (1..=4)
         .flat_map(|i| {
             let next = i % 4 + 1;
@@ -56,7 +57,7 @@ fn every_class_is_solved_by_what_suits_it_and_counted() {
         .collect();
     let spd = write(dir.path(), "spd.mtx", (4, 4), &ring);
     let indefinite = write(dir.path(), "indefinite.mtx", (2, 2), &[(1, 1, 1.0), (1, 2, 2.0), (2, 1, 2.0), (2, 2, 1.0)]);
-    // The pivot of row 2 vanishes without the fill in row 1.
+    // Without fill in row 1, the pivot of row 2 vanishes.
     let fill = [(1, 1, 1.0), (1, 3, 1.0), (2, 1, 1.0), (2, 2, 1.0), (3, 1, 1.0), (3, 2, 1.0), (3, 3, 1.0)];
     let fill = write(dir.path(), "fill.mtx", (3, 3), &fill);
     let hollow = write(dir.path(), "hollow.mtx", (2, 2), &[(1, 2, 1.0), (2, 1, 3.0)]);
@@ -90,7 +91,7 @@ fn every_class_is_solved_by_what_suits_it_and_counted() {
     assert_eq!(found[1..3], [["bicgstab", "ilu0", "zero_pivot"], ["bicgstab", "ilu1", converged]]);
     assert_eq!(found[3..], [["gmres", "ilu1", converged], ["direct", "lu", converged]]);
     assert_eq!(find("fill", "ilu0")["failed_row"], 2);
-    // No fill stands in for the diagonal entry, so one attempt says it all.
+    // Fill cannot replace the diagonal entry, so one attempt is enough.
     let found = ways(&lines, "hollow");
     assert_eq!((found[0][..2] == ["bicgstab", "none"], found.len()), (true, 3), "{found:?}");
     assert_eq!(
@@ -167,7 +168,7 @@ fn a_grid_is_solved_by_all_in_as_many_iterations() {
         assert_eq!(line.ratio_to_best_peer.is_some(), line.contender == "spandrel");
     }
     assert!(solves[0].more.kernel.as_deref() == Some("ic0 by sweep"));
-    // A, L twice by values alone, 17 vectors.
+    // A, L twice by values only, and 17 vectors.
     let l = 2 * 8 * ((csr.nnz() + csr.nrows()) / 2) as u64;
     assert_eq!(solves[0].bytes, csr.storage() + l + 17 * 8 * 729);
     assert_eq!(lines.iter().filter(|l| l.op == "cg-part").count(), 3);

@@ -1,5 +1,5 @@
-//! `spandrel-bench sptrsv` and `paper sptrsv` on tiny triangles: every contender's answer is right (a wrong one is an error in the record),
-//! every field is there.
+//! `spandrel-bench sptrsv` and `paper sptrsv` on tiny triangles: every contender's answer is right (a wrong one is an
+//! error in the record), and every field is there.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -41,7 +41,7 @@ fn every_plan_and_peer_has_a_line_with_all_fields() {
         let errors: Vec<_> = objects.iter().filter(|o| o.get("error").is_some()).collect();
         assert!(errors.is_empty(), "{errors:?}");
         let lines: Vec<_> = objects.iter().filter(|o| o["op"] == "sptrsv").collect();
-        // Cases, types, triangles; a peer comes with two storages.
+        // Cases, types and triangles. A peer has two storages.
         assert_eq!(lines.len(), 2 * 2 * 2 * (plans().len() + 4));
         for plan in plans() {
             assert_eq!(lines.iter().filter(|l| l["noun"] == plan && l["contender"] == "spandrel").count(), 8, "{plan}");

@@ -1,7 +1,9 @@
 //! Cases: matrices as data, read from `testdata/cases/*.toml`, which are part of the binary.
 //!
-//! A case has a `name`, a `why` and either explicit `triplets` with a `shape` or a `generator`. Generated numbers come from
-//! a generator of its own (splitmix64), so that a case is the same on every machine and for every version of any crate.
+//! A case has a `name`, a `why` and either explicit `triplets` with a `shape` or a `generator`. Generated numbers come
+//! from a generator in this file (splitmix64), so a case is the same on every machine and with every version of any
+//! crate.
+//!
 //! Reference: Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014.
 
 use std::collections::BTreeMap;
@@ -28,33 +30,33 @@ const FILES: [(&str, &str); 6] = [
 pub struct Case {
     /// Names trials: lower case, digits, `-` and `.`.
     pub name: String,
-    /// What breaks without it.
+    /// What would go unnoticed without this case.
     pub why: String,
     /// Rows and columns of explicit triplets.
     shape: Option<(usize, usize)>,
-    /// Explicit entries (row, column, value), in any order, no duplicates.
+    /// Explicit entries (row, column, value), in any order, without duplicates.
     triplets: Option<Vec<(usize, usize, f64)>>,
     /// A pattern by rule.
     generator: Option<Generator>,
     /// The values of a generated pattern.
     #[serde(default)]
     values: Values,
-    /// Rows that lose their entries.
+    /// Rows from which all entries are removed.
     #[serde(default)]
     empty_rows: Vec<usize>,
-    /// The formats to try; all where it is absent.
+    /// The formats to try; all if absent.
     only: Option<Vec<String>>,
-    /// Formats that hold this matrix in principle and refuse it for its size or fill. A format that is listed and accepts
-    /// it, or is not listed and refuses it, fails.
+    /// Formats that can store this matrix in principle, but refuse it for its size or fill. A trial fails if a listed
+    /// format accepts the matrix, or if another one refuses it.
     #[serde(default)]
     refused_by: Vec<String>,
-    /// Tried with few coefficients, and by the release build alone.
+    /// Tried with few coefficients, and only by the release build.
     #[serde(default)]
     pub large: bool,
-    /// Tried also with NaN and infinities in x, behind gates, recorded, and with a partial mask. The matrix is square.
+    /// Also tried with NaN and infinities in x, behind gates, recorded, and with a partial mask. The matrix is square.
     #[serde(default)]
     pub special: bool,
-    /// How solvers must end on it as A x = b.
+    /// How each solver must end on the system A x = b.
     #[serde(default)]
     pub solve: Vec<Solve>,
 }
@@ -67,15 +69,15 @@ pub struct Solve {
     pub solver: String,
     /// `identity` or `jacobi`.
     pub precond: String,
-    /// The outcome's status, or `refused` for a typed error before the first iteration.
+    /// The status of the outcome, or `refused` for an error before the first iteration.
     pub status: String,
     /// The scalar that a breakdown must name, by its symbol.
     pub quantity: Option<String>,
-    /// Limit of iterations.
+    /// The limit of iterations.
     pub max_iters: Option<usize>,
-    /// One value for every element of b; random numbers where it is absent.
+    /// One value for every element of b; random numbers if absent.
     pub rhs: Option<f64>,
-    /// The element types; both where it is absent.
+    /// The element types; both if absent.
     #[serde(rename = "type")]
     pub element: Option<String>,
 }
@@ -84,19 +86,19 @@ pub struct Solve {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Generator {
-    /// Every place of the given diagonals.
+    /// All places of the given diagonals.
     Diagonals { nrows: usize, ncols: usize, offsets: Vec<i64> },
-    /// Rows of the given lengths in turn, columns spread at random.
+    /// Rows of the given lengths in turn, with columns spread at random.
     Rows { nrows: usize, ncols: usize, lengths: Vec<usize> },
     /// Row lengths of a power law, `longest / (1 + rank)^exponent`, ranks shuffled.
     PowerLaw { n: usize, longest: usize, exponent: f64 },
-    /// Every place.
+    /// All places.
     Full { nrows: usize, ncols: usize },
     /// A full row, a full column and the diagonal.
     Arrow { nrows: usize, ncols: usize, row: usize, col: usize },
     /// A stencil (nearest neighbours, or the whole neighbourhood) on a grid, the first dimension fastest.
     Stencil { grid: Vec<usize>, corners: bool },
-    /// What the generators of `spandrel-formats` make of a specification.
+    /// What a generator of `spandrel-formats` makes from a specification.
     Spec { spec: String },
 }
 
@@ -109,12 +111,12 @@ enum Values {
     Unit,
     /// Uniform in [-1, 0).
     Negative,
-    /// Signs and magnitudes at random, magnitudes 1e-30 to 1e30 uniform in the exponent.
+    /// Random signs and magnitudes; magnitudes from 1e-30 to 1e30, uniform in the exponent.
     Wide,
-    /// As `unit`, every third entry an explicit zero, alternately +0 and -0.
+    /// As `unit`, but every third entry is an explicit zero, alternately +0 and -0.
     Zeros,
-    /// Minus one off the diagonal, the number of entries of the row on it: symmetric and positive definite for symmetric
-    /// patterns with a full diagonal.
+    /// Minus one off the diagonal, and on it the number of entries of the row. This is symmetric and positive definite
+    /// for symmetric patterns with a full diagonal.
     Laplace,
 }
 
@@ -147,7 +149,7 @@ impl Stream {
     }
 }
 
-/// `len` numbers of either sign with magnitudes in [1/2, 2): no product with them underflows or vanishes.
+/// `len` numbers of either sign with magnitudes in [1/2, 2), so that no product with them underflows or vanishes.
 pub fn numbers<T: Real>(seed: u64, len: usize) -> Vec<T> {
     let mut stream = Stream::new(seed);
     (0..len)
@@ -166,7 +168,7 @@ pub fn seed(name: &str) -> u64 {
 /// All cases of the suite.
 ///
 /// # Errors
-/// A file that does not parse, a name used twice or badly spelt, a case without a reason: named in words.
+/// An error in words: a file that does not parse, a name that is used twice or badly spelt, a case without a reason.
 pub fn all() -> Result<Vec<Case>> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -193,7 +195,7 @@ pub fn all() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Whether `format` is to be tried.
+    /// Whether to try `format`.
     pub fn wants(&self, format: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|f| f == format))
     }
@@ -203,12 +205,12 @@ impl Case {
         self.refused_by.iter().any(|f| f == format)
     }
 
-    /// Seeds everything random about the case.
+    /// The seed of everything random about the case.
     pub fn seed(&self) -> u64 {
         seed(&self.name)
     }
 
-    /// The matrix in element type `T`, with operands.
+    /// The matrix in the element type `T`, with operands.
     ///
     /// # Errors
     /// Triplets outside the shape or given twice; a specification that no generator knows.

@@ -1,12 +1,12 @@
 //! Doubled precision for the oracles: an unevaluated sum of two `f64`, about 106 bits.
 //!
 //! Invariants: |lo| <= ulp(hi)/2. Shares no code with any kernel.
-//! Order: as called; one addition errs by at most 3 * 2^-106 relative, one product by f64 by at most 2 * 2^-106, which
-//! [`SLACK`] times the number of operations covers generously.
-//! Reference: Knuth, The Art of Computer Programming, volume 2, 1998, section 4.2.2 (two_sum); Joldes, Muller, Popescu, Tight
-//! and rigorous error bounds for basic building blocks of double-word arithmetic, 2017 (algorithms 6 and 9).
+//! Order: as called. An addition errs by at most 3 * 2^-106 relative, a product with an f64 by at most 2 * 2^-106.
+//! [`SLACK`] times the number of operations covers this generously.
+//! Reference: Knuth, The Art of Computer Programming, volume 2, 1998, section 4.2.2 (two_sum); Joldes, Muller, Popescu,
+//! Tight and rigorous error bounds for basic building blocks of double-word arithmetic, 2017 (algorithms 6 and 9).
 
-/// Relative error allowed to one operation of [`Dd`]: 2^-100.
+/// The relative error allowed per operation of [`Dd`]: 2^-100.
 pub const SLACK: f64 = 1.0 / (1u128 << 100) as f64;
 
 /// A number in doubled precision.
@@ -87,7 +87,7 @@ mod tests {
         let sum = [1e16, 1.0, -1e16].into_iter().fold(Dd::default(), |acc, v| acc.plus(v.into()));
         assert_eq!(sum.value(), 1.0);
         let a = 1.0 + f64::EPSILON;
-        // a^2 = 1 + 2 eps + eps^2: the last term lies below f64's reach and inside Dd's.
+        // a^2 = 1 + 2 eps + eps^2: the last term is too small for f64 and fits into Dd.
         let rest = Dd::product(a, a).plus((-1.0 - 2.0 * f64::EPSILON).into());
         assert_eq!(rest.value(), f64::EPSILON * f64::EPSILON);
         assert_eq!(Dd::product(a, a).times(3.0).distance(3.0), 6.0 * f64::EPSILON + 3.0 * f64::EPSILON * f64::EPSILON);

@@ -1,17 +1,19 @@
-//! CG, BiCGStab and GMRES once more as plain loops over host vectors, without segments, monitors or fusion.
+//! CG, BiCGStab and GMRES as plain loops over host vectors, without segments, monitors or fusion.
 //!
-//! Order: every sum is [`tree_dot`] or [`stored`], every update one `fma` per term as the contract writes it, so that a backend whose
-//! product and triangular solves are of the stored order has the same x, bit for bit. GMRES: modified Gram-Schmidt, preconditioned from the
-//! right, the least squares problem by Givens rotations in f64.
-//! Limits: x begins as 0, b is in the range where solvers do not scale, and neither a breakdown nor a restart but that of GMRES is provided
-//! for: a system that needs one has no answer here.
-//! Reference: as the solvers'.
+//! Order: every sum is [`tree_dot`] or [`stored`], and every update one `fma` per term as the contract says. So a
+//! backend whose product and triangular solves have the stored order has the same x, bit for bit. GMRES uses modified
+//! Gram-Schmidt with the preconditioner on the right, and Givens rotations in f64.
+//!
+//! Limits: x begins as 0, b is in the range in which solvers do not scale, and there is no breakdown and no restart,
+//! except those of GMRES. Other systems have no answer here.
+//!
+//! Reference: those of the solvers.
 
 use spandrel_formats::{Csr, Real};
 
 use crate::reference::{finish, stored, tree_dot};
 
-/// x, and after how many iterations; `None` where it did not converge within the limit.
+/// x and the number of iterations; `None` if the limit came first.
 pub type Answer<T> = Option<(Vec<T>, usize)>;
 
 /// A system with its preconditioner, z = M^-1 r.
@@ -22,9 +24,9 @@ pub struct System<'a, T> {
     pub m: Option<&'a dyn Fn(&[T]) -> Vec<T>>,
     /// b.
     pub b: &'a [T],
-    /// Converged once the residual norm is at most this times that of b.
+    /// Converged if the residual norm is at most this times that of b.
     pub rtol: f64,
-    /// Limit of iterations.
+    /// The limit of iterations.
     pub limit: usize,
 }
 

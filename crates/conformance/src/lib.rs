@@ -1,20 +1,21 @@
-//! The suite that holds every backend to the contract of `spandrel-backend`.
+//! The suite that checks every backend against the contract of `spandrel-backend`.
 //!
-//! A [`Fleet`] is a backend on devices that must agree (a CPU with 1, 2 and 3 threads). [`trials::of`] makes its trials from the
-//! [`case::all`] cases, [`trials::between`] those of two backends that must agree where both declare the same order. Names:
-//! `spmv/bdia/f64/cpu/poisson2d-33x17`.
+//! A [`Fleet`] is a backend on devices that must agree, such as a CPU with 1, 2 and 3 threads. [`trials::of`] makes its
+//! trials from the [`case::all`] cases. [`trials::between`] makes those of two backends, which must agree if both
+//! declare the same order. A trial has a name such as `spmv/bdia/f64/cpu/poisson2d-33x17`.
 //!
-//! The binary runs all of it on the backends of this machine and is self-contained: cases are part of it.
+//! The binary runs everything on the backends of this machine. It contains the cases, so it needs no files.
 
 pub mod case;
 pub mod exact;
 pub mod krylov;
+mod named;
 pub mod oracle;
 pub mod plain;
 pub mod reference;
 pub mod soak;
 pub mod subject;
-// Unit tests need no backend, and compile in a fraction of the time without one.
+// Unit tests need no backend. Without one they compile much faster.
 #[cfg(not(test))]
 pub mod suite;
 pub mod trial;
@@ -27,7 +28,7 @@ pub use plain::Plain;
 pub use subject::{Complete, EveryFormat, EveryPlan, FORMATS, Fleet, PLANS};
 pub use trial::{Finding, Outcome, Record, Tally, Trial, Verdict};
 
-/// What the generators make of a specification.
+/// The matrix that a generator makes from a specification.
 fn generated(spec: &str) -> spandrel_formats::Result<spandrel_formats::Csr<f64>> {
     spandrel_formats::generate::csr(spec)
 }

@@ -1,9 +1,10 @@
 //! `spandrel-conformance`: runs the suite on the backends of this machine.
 //!
-//! Failing and skipped trials are printed with their reason; the last line is `N passed, N failed, N skipped`. Exit status: 0
-//! if nothing failed, 1 if something did or a required backend is missing, 2 for bad usage.
+//! It prints failing and skipped trials with their reason; the last line is `N passed, N failed, N skipped`. Exit
+//! status: 0 if nothing failed, 1 if something failed or a required backend is missing, 2 for bad usage.
 //!
-//! `spandrel-conformance soak` runs random systems on one backend for some time, and stops at the first contradiction, with status 1.
+//! `spandrel-conformance soak` runs random systems on one backend for some time, and stops at the first contradiction
+//! with status 1.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
@@ -18,13 +19,13 @@ use spandrel_backend_cuda::Cuda;
 use spandrel_conformance::soak::{self, Soak};
 use spandrel_conformance::suite::{self, Selection};
 
-/// Holds every backend to the contract.
+/// Checks every backend against the contract
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Try this backend alone
+    /// Try only this backend
     #[arg(long, value_name = "NAME", value_parser = suite::BACKENDS)]
     backend: Option<String>,
     /// Run only the trials whose name contains this text
@@ -33,19 +34,19 @@ struct Args {
     /// Fail if this backend cannot be tried
     #[arg(long, value_name = "NAME")]
     require: Option<Required>,
-    /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike
+    /// A folder of Matrix Market files; the CPU and a reproducible GPU must solve them alike
     #[arg(long, value_name = "DIR")]
     matrices: Option<PathBuf>,
     /// Leave out the large cases
     #[arg(long)]
     small: bool,
-    /// Run one trial in N of each operation, noun, type and backend
+    /// Of each operation, noun, type and backend, run one trial in N
     #[arg(long, value_name = "N", default_value_t = 1)]
     one_in: usize,
     /// Write one JSON record per trial
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Print the names of the trials and run none
+    /// Print the names of the trials, and run none
     #[arg(long)]
     list: bool,
 }
@@ -58,7 +59,7 @@ enum Required {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Solve random systems, each held to what it claims, until the time is over or something is contradicted
+    /// Solve random systems and check every claim, until the time is over or a claim is false
     Soak(SoakArgs),
 }
 
@@ -67,16 +68,16 @@ struct SoakArgs {
     /// The backend
     #[arg(long, default_value = "cpu")]
     backend: Required,
-    /// How long
+    /// Minutes to run
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// Seed of every case; the clock's where it is not given
+    /// The seed of all cases; by default from the clock
     #[arg(long)]
     seed: Option<u64>,
-    /// Number of the first case
+    /// The number of the first case
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// So many cases at most
+    /// The largest number of cases
     #[arg(long, default_value_t = u64::MAX)]
     cases: u64,
 }
@@ -90,7 +91,7 @@ fn main() -> ExitCode {
     match ended {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        // A reader that has seen enough (`| head`) is no failure of the suite's, and no success either.
+        // A reader that stops early (`| head`) is neither a failure of the suite nor a success.
         Err(error) if broken_pipe(&error) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -105,11 +106,12 @@ fn broken_pipe(error: &anyhow::Error) -> bool {
         .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe))
 }
 
-/// Whether nothing was contradicted.
+/// Returns true if no claim was false.
 fn soak(args: &SoakArgs) -> Result<bool> {
     // The lower digits of the clock: short enough to be typed again.
     let clock = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-    // Two that begin in one millisecond have process numbers of their own; a prime spreads those over all seeds.
+    // Two runs that begin in the same millisecond differ in their process numbers. A prime spreads those over all
+    // seeds.
     let own = 15_485_863 * u64::from(std::process::id());
     let seed = args.seed.unwrap_or_else(|| (clock() + own) % 1_000_000_000);
     let time = Duration::try_from_secs_f64(60.0 * args.minutes).context("--minutes")?;
@@ -123,7 +125,7 @@ fn soak(args: &SoakArgs) -> Result<bool> {
     Ok(kept)
 }
 
-/// Whether nothing failed and nothing required is missing.
+/// Returns true if nothing failed and nothing required is missing.
 fn run(args: &Args) -> Result<bool> {
     let selection = Selection {
         backend: args.backend.clone(),

@@ -1,20 +1,22 @@
-//! What the answer is, and how far from it rounding may lead: one oracle per operation, over triplets, in doubled precision.
+//! The exact answer of each operation, and how far rounding may lead from it. There is one oracle per operation, over
+//! triplets, in doubled precision.
 //!
-//! Bounds are derived, never tuned. With u the unit roundoff and gamma(n) = n u / (1 - n u) (Higham, Accuracy and Stability of
-//! Numerical Algorithms, 2002, lemma 3.1):
+//! Bounds are derived, never tuned. With u the unit roundoff and gamma(n) = n u / (1 - n u) (Higham, Accuracy and
+//! Stability of Numerical Algorithms, 2002, lemma 3.1):
 //!
-//! * SpMV, a row of k entries, any order of summation. Each product passes at most k roundings until it is part of acc (by
-//!   `fma`: the one that adds it and the later ones; without: its own and k - 1 additions), then one for the product with a
-//!   and one for the addition of b*y; b*y passes two. So |y - y^| <= gamma(k + 2) (|a| |A| |x| + |b| |y0|), row by row
-//!   (section 3.1). Fill zeros add exact zeros and no rounding.
+//! * SpMV, a row of k entries, any order of summation. Each product passes at most k roundings until it is part of acc
+//!   (by `fma`: the one that adds it and the later ones; without: its own and k - 1 additions), then one for the
+//!   product with a and one for the addition of b*y; b*y passes two. So |y - y^| <= gamma(k + 2) (|a| |A| |x| + |b|
+//!   |y0|), row by row (section 3.1). Fill zeros add exact zeros and no rounding.
 //! * Underflow, which the model above leaves out: a rounding to a subnormal errs by at most eta/2, eta the smallest
-//!   subnormal (section 2.8); additions never do. The k products of acc are magnified by |a|, two more roundings follow:
-//!   (|a| k + 2) eta, where eta instead of eta/2 covers the growth (1 + u)^k <= 2.
-//! * dot of n elements in the tree of L levels: a product passes at most 32 `fma` of its lane and 5 halvings on the first
-//!   level, and 32 additions and 5 halvings on each further one: gamma(37 L) |x|.|y| + n eta.
-//! * A triangular solve, a row of k entries off the diagonal d, any order of summation: k roundings of the sum, one of 1/d, one of the
-//!   product with it, all moved to the terms and to d (lemma 8.4): |b - T x^| <= gamma(k + 2) |T| |x^|. Underflow errs by eta/2 in each
-//!   rounding of the sum, and by eta/2 in x, which d magnifies: (k + 2 + |d|) eta. Where 1/d itself underflows nothing is promised.
+//!   subnormal (section 2.8); additions never do. The k products of acc are magnified by |a|, two more roundings
+//!   follow: (|a| k + 2) eta, where eta instead of eta/2 covers the growth (1 + u)^k <= 2.
+//! * dot of n elements in the tree of L levels: a product passes at most 32 `fma` of its lane and 5 halvings on the
+//!   first level, and 32 additions and 5 halvings on each further one: gamma(37 L) |x|.|y| + n eta.
+//! * A triangular solve, a row of k entries off the diagonal d, any order of summation: k roundings of the sum, one of
+//!   1/d, one of the product with it, all moved to the terms and to d (lemma 8.4): |b - T x^| <= gamma(k + 2) |T| |x^|.
+//!   Underflow errs by eta/2 in each rounding of the sum, and by eta/2 in x, which d magnifies: (k + 2 + |d|) eta.
+//!   Where 1/d itself underflows nothing is promised.
 //! * The oracle's own error, [`SLACK`] for each of its operations, and the evaluation of the bound in f64, 2^-40 of it.
 
 use std::sync::OnceLock;
@@ -40,10 +42,10 @@ pub fn smallest_subnormal<T: Real>() -> f64 {
     }
 }
 
-/// Evaluation of a bound in f64.
+/// The error of evaluating a bound in f64.
 pub const EVALUATION: f64 = 1.0 + 1.0 / (1u64 << 40) as f64;
 
-/// A x, |A| |x| and the entries per row: all of SpMV that does not depend on the coefficients.
+/// A x, |A| |x| and the entries per row: everything about SpMV that does not depend on the coefficients.
 #[derive(Debug)]
 pub struct Rows {
     sums: Vec<Dd>,
@@ -51,7 +53,7 @@ pub struct Rows {
     entries: Vec<u32>,
 }
 
-/// The worst place of a result that breaks its bound, in words.
+/// The worst place where a result exceeds its bound, in words.
 struct Worst {
     at: usize,
     error: f64,
@@ -61,7 +63,7 @@ struct Worst {
 }
 
 impl Rows {
-    /// Sums triplets into `nrows` rows, in whatever order they come.
+    /// Sums triplets into `nrows` rows, in the order in which they come.
     pub fn new<T: Real>(nrows: usize, triplets: impl Iterator<Item = (usize, usize, T)>, x: &[T]) -> Self {
         let mut rows =
             Self { sums: vec![Dd::default(); nrows], absolute: vec![Dd::default(); nrows], entries: vec![0; nrows] };
@@ -75,7 +77,7 @@ impl Rows {
         rows
     }
 
-    /// Holds y = a A x + b y0 to the bound of the module's head.
+    /// Compares y = a A x + b y0 with the bound of the module's head.
     ///
     /// # Errors
     /// The worst row, in words.
@@ -83,7 +85,7 @@ impl Rows {
         self.check_rows(a, b, y0, y, |_| true)
     }
 
-    /// [`Rows::check`] of those rows alone that the product touches.
+    /// As [`Rows::check`], only for the rows that the product touches.
     ///
     /// # Errors
     /// The worst row, in words.
@@ -103,7 +105,7 @@ impl Rows {
         let mut worst: Option<Worst> = None;
         let mut broken = 0;
         for i in (0..y.len()).filter(|&i| touched(i)) {
-            // b = 0 promises that y0 is not read, so NaN there must not reach the oracle either.
+            // b = 0 promises that y0 is not read, so a NaN there must not reach the oracle either.
             let y0 = if b == 0.0 { 0.0 } else { y0[i].as_f64() };
             let k = self.entries[i] as usize;
             let expected = self.sums[i].times(a).plus(Dd::product(b, y0));
@@ -137,10 +139,10 @@ impl Rows {
     }
 }
 
-/// Holds a dot product to the bound of the tree.
+/// Compares a dot product with the bound of the tree.
 ///
 /// # Errors
-/// Expected and found value, in words.
+/// The expected and the found value, in words.
 pub fn check_dot<T: Real>(x: &[T], y: &[T], found: T) -> Result<(), String> {
     let (mut sum, mut absolute) = (Dd::default(), Dd::default());
     for (x, y) in x.iter().zip(y) {
@@ -158,7 +160,7 @@ pub fn check_dot<T: Real>(x: &[T], y: &[T], found: T) -> Result<(), String> {
     Err(format!("expected {:e}, found {found:e}, error {error:e} exceeds gamma(37 L) |x|.|y| = {bound:e}", sum.value()))
 }
 
-/// Holds x to the bound of T x = b, row by row.
+/// Compares x with the bound of T x = b, row by row.
 ///
 /// # Errors
 /// The worst row, in words.
@@ -201,12 +203,12 @@ pub fn check_solve<T: Real>(matrix: &Triangular<T>, b: &[T], x: &[T]) -> Result<
     worst.map_or(Ok(()), |worst| Err(text(worst)))
 }
 
-/// A matrix of a case in element type `T`, with the operands of its trials and what is worth computing once.
+/// A matrix of a case in the element type `T`, with the operands of its trials and results that several trials need.
 #[derive(Debug)]
 pub struct Data<T> {
     /// Rows, columns.
     pub shape: (usize, usize),
-    /// Entries (row, column, value), sorted by row, then column: the order of the storage.
+    /// Entries (row, column, value), sorted by row, then column, which is the order of the storage.
     pub triplets: Vec<(u32, u32, T)>,
     /// The operand x.
     pub x: Vec<T>,
@@ -223,7 +225,7 @@ impl<T: Real> Data<T> {
         Self { shape, triplets, x, y, rows: OnceLock::new() }
     }
 
-    /// The transposed matrix with operands of its own.
+    /// The transposed matrix, with operands of its own.
     pub fn transposed(&self, seed: u64) -> Self {
         let mut triplets: Vec<_> = self.triplets.iter().map(|&(i, j, v)| (j, i, v)).collect();
         triplets.sort_by_key(|&(i, j, _)| (i, j));

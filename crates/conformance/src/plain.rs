@@ -1,4 +1,4 @@
-//! A backend with its fused steps taken away: what the default bodies of the contract make of its plain operations.
+//! A backend without its fused steps: the default bodies of the contract run on its plain operations.
 //!
 //! The defaults are the specification of the fused steps, so `B` and `Plain<B>` must give the same bits.
 
@@ -11,7 +11,7 @@ use spandrel_backend::{
 use spandrel_formats::{Format, Real};
 use spandrel_sptrsv::{Factor, Plan};
 
-/// `B` without overrides.
+/// `B` without its overrides.
 #[derive(Debug)]
 pub struct Plain<'d, B>(pub &'d B);
 
@@ -85,7 +85,7 @@ impl<S: Real, T: Real, B: Cast<S, T>> Cast<S, T> for Plain<'_, B> {
     }
 }
 
-// SAFETY: what is loaded is the backend's within, and operations go to it as they come.
+// SAFETY: the loaded objects are those of the inner backend, and operations reach it unchanged.
 unsafe impl<H, B: Load<H>> Load<H> for Plain<'_, B> {
     type Resident = B::Resident;
     fn load(&self, host: Arc<H>) -> Result<Self::Resident> {

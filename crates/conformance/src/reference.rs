@@ -1,7 +1,8 @@
-//! The documented orders of summation and the element-wise formulas, written once more as plain loops.
+//! The documented orders of summation and the element-wise formulas, as plain loops.
 //!
-//! Where the contract promises bits, these are the bits. Nothing here is shared with a kernel: no blocking, no threads, no
-//! vector types. Order: [`stored`] is `Order::Stored`, [`tree_dot`] is `Order::Tree`.
+//! If the contract promises bits, these are the bits. No kernel shares anything with them: no blocking, no threads, no
+//! vector types.
+//! Order: [`stored`] is `Order::Stored`, [`tree_dot`] is `Order::Tree`.
 
 use spandrel_formats::Real;
 
@@ -52,7 +53,8 @@ pub const A: [Factor; 6] = [
     Factor { host: -2.5, num: [Some(1.0), Some(0.3)], den: [Some(3.0), Some(0.7)] },
 ];
 
-/// The coefficients b: 0, 1, -0.5, a zero that only the device knows, a quotient, a numerator alone, a denominator alone.
+/// The coefficients b: 0, 1, -0.5, a zero that only the device knows, a quotient, a numerator alone, a denominator
+/// alone.
 pub const B: [Factor; 7] = [
     Factor::host(0.0),
     Factor::host(1.0),
@@ -68,7 +70,7 @@ pub fn finish<T: Real>(a: T, acc: T, b: T, y: T) -> T {
     if b == T::zero() { a * acc } else { a.mul_add(acc, b * y) }
 }
 
-/// acc from +0 through (value, x) pairs by `fma`.
+/// Sums (value, x) pairs by `fma`, from acc = +0.
 pub fn stored<T: Real>(entries: impl Iterator<Item = (T, T)>) -> T {
     let mut acc = T::zero();
     for (value, x) in entries {
@@ -87,7 +89,7 @@ pub fn tree_dot<T: Real>(x: &[T], y: &[T]) -> T {
     sums.first().copied().unwrap_or_else(T::zero)
 }
 
-/// One number for each block of 1024: 32 lanes in turn, then halves added until lane 0 has all.
+/// One number per block of 1024: 32 lanes in turn, then halves are added until lane 0 has everything.
 fn one_level<T: Real>(len: usize, add: impl Fn(usize, T) -> T) -> Vec<T> {
     let mut sums = Vec::new();
     let mut begin = 0;
@@ -119,13 +121,21 @@ pub fn tree_levels(len: usize) -> usize {
     levels
 }
 
-/// The same bits; all NaNs are equal.
+/// Whether two numbers have the same bits. All NaNs are equal.
 pub fn same<T: Real>(a: T, b: T) -> bool {
     (a.is_nan() && b.is_nan()) || (a == b && a.is_sign_negative() == b.is_sign_negative())
 }
 
-/// The first place where two results differ in bits, in words.
+/// Whether two results are the same bytes, NaN included.
+pub(crate) fn same_bytes<T: Real>(a: &[T], b: &[T]) -> bool {
+    bytemuck::cast_slice::<T, u8>(a) == bytemuck::cast_slice::<T, u8>(b)
+}
+
+/// The first place where two results differ in bits, in words. All NaNs are equal.
 pub fn difference<T: Real>(found: &[T], expected: &[T]) -> Option<String> {
+    if same_bytes(found, expected) {
+        return None;
+    }
     if found.len() != expected.len() {
         return Some(format!("{} elements, expected {}", found.len(), expected.len()));
     }

@@ -1,4 +1,4 @@
-//! What is held to the contract: a backend, on several devices that must agree.
+//! The subject of a test: a backend, on several devices that must agree.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use spandrel_formats::Real;
 
 use crate::reference::Factor;
 
-/// Everything that the contract asks of a backend for one element type, triangles and factors aside.
+/// Everything that the contract requires of a backend for one element type, except triangles and factors.
 pub trait Complete<T: Real>: EveryProduct<T> + EveryMethod<T> {}
 impl<T: Real, B: EveryProduct<T> + EveryMethod<T>> Complete<T> for B {}
 
-/// Devices of one backend that must give the same bits: the first is the subject of every trial, the others (other numbers
-/// of threads) are compared with it.
+/// Devices of one backend that must give the same bits. The first is the subject of every trial, and the others (with
+/// other numbers of threads) are compared with it.
 #[derive(Debug)]
 pub struct Fleet<B> {
     /// The backend's name in trial names.
     pub name: String,
-    /// What each device is called in findings, and the device.
+    /// The name of each device in findings, and the device.
     pub devices: Vec<(String, B)>,
 }
 
@@ -93,7 +93,7 @@ impl<T: Real, S> DeviceFactor<T, S> {
     }
 }
 
-/// One product to be formed: y <- a A x + b y. The device's y holds `y` before; poison it with NaN where it must not be read.
+/// One product y <- a A x + b y. The device's y holds `y` before; fill it with NaN if it must not be read.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a, T> {
     /// Coefficient of the product.
@@ -102,16 +102,17 @@ pub struct Call<'a, T> {
     pub x: &'a [T],
     /// Coefficient of y.
     pub b: &'a Factor,
-    /// y before.
+    /// The y before the product.
     pub y: &'a [T],
     /// The gate.
     pub gate: GateState,
 }
 
-/// A loaded matrix behind one closure, so that trials are compiled once per element type and not once per format and backend.
+/// A loaded matrix behind one closure. So trials are compiled once per element type and not once per format and
+/// backend.
 pub type Product<'b, T> = Box<dyn Fn(&Call<'_, T>) -> Result<Vec<T>> + 'b>;
 
-/// What a trial must know of a format on a backend.
+/// What a trial must know about a format on a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
     /// The format's stem.
@@ -122,7 +123,7 @@ pub struct Traits {
     pub multiplies_fill: bool,
 }
 
-/// Loads `host` and closes over it and an operation on it (`Mat::spmv` or one of its kin).
+/// Loads `host` and returns a closure over it and an operation (`Mat::spmv` or a similar one).
 ///
 /// # Errors
 /// The device's.

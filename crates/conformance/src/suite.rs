@@ -1,4 +1,4 @@
-//! The suite as a program: which backends this machine has, which trials are asked for, the run and its report.
+//! The suite as a program: the backends of this machine, the selected trials, the run and its report.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -17,36 +17,37 @@ use crate::trial::{Outcome, Record, Tally, Trial, wrong};
 use crate::trials::{self, Bits};
 use crate::watchdog::Watchdog;
 
-/// What is asked of a run.
+/// The options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// One backend alone, by name.
+    /// Only the backend with this name.
     pub backend: Option<String>,
     /// Only trials whose name contains this.
     pub filter: Option<String>,
-    /// Leave out the cases marked large and the longest vectors.
+    /// Leaves out the cases marked large and the longest vectors.
     pub small: bool,
-    /// One trial in so many of each operation, noun, type and backend, the first of each included; 0 and 1 are all.
+    /// Of each operation, noun, type and backend, only one trial in this many, always with the first; 0 and 1 mean all.
     pub one_in: usize,
-    /// A missing CUDA backend is a failure instead of a skip, whatever else is selected.
+    /// A missing CUDA backend is a failure and not a skip, whatever else is selected.
     pub require_cuda: bool,
     /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike.
     pub matrices: Option<PathBuf>,
 }
 
-/// Names that [`Selection::backend`] understands.
+/// The names that [`Selection::backend`] accepts.
 pub const BACKENDS: [&str; 3] = ["cpu", "trace", "cuda"];
 
-/// The CPU with 1, 2 and 3 threads, and with every level of vector instructions that it has: all must give the same bits.
+/// The CPU with 1, 2 and 3 threads and with every level of vector instructions that it has. All must give the same
+/// bits.
 ///
 /// # Errors
-/// Threads that the system refuses.
+/// A number of threads that the system refuses.
 pub fn cpus() -> Result<Fleet<Cpu>> {
     let mut devices = Vec::new();
     for threads in [2, 1, 3] {
         devices.push((format!("{threads} threads"), Cpu::with_threads(threads)?));
     }
-    // The widest level is that of the devices above.
+    // The devices above have the widest level.
     for level in Simd::available().filter(|&level| level != Simd::detect() || level == Simd::Portable) {
         devices.push((format!("{} code", level.name()), Cpu::with_threads(2)?.with_simd(level)));
     }
@@ -61,11 +62,11 @@ pub fn cases() -> Result<Vec<Rc<Case>>> {
     Ok(case::all()?.into_iter().map(Rc::new).collect())
 }
 
-/// All trials that the selection asks for, in the order in which they run. What this machine cannot try is there as a
-/// trial that is skipped with its reason.
+/// All selected trials, in the order in which they run. What this machine cannot try is a trial that is skipped with
+/// its reason.
 ///
 /// # Errors
-/// A backend that nobody knows; cases that do not parse.
+/// An unknown backend; cases that do not parse.
 pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
     if let Some(name) = selection.backend.as_deref()
         && !BACKENDS.contains(&name)
@@ -87,6 +88,10 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         trials::new_values::trials::<f32, _>(&fleet, &mut all);
         trials::new_values::trials::<f64, _>(&fleet, &mut all);
         trials::renewed::trials(&fleet, &mut all);
+        all.extend(trials::of_made::<f32, _>(&fleet));
+        all.extend(trials::of_made::<f64, _>(&fleet));
+        all.extend(trials::of_coarsening::<f32, _>(&fleet));
+        all.extend(trials::of_coarsening::<f64, _>(&fleet));
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -96,6 +101,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.extend(trials::grids_between(&cpu, &trace));
         all.extend(trials::steps::trials(&trace, &cases));
         all.extend(trials::steps::solves(&trace));
+        trials::spgemm::steps(&trace, &mut all);
     }
     let gpu = (wanted("cuda") || selection.require_cuda).then(Gpu::open);
     match &gpu {
@@ -114,7 +120,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
             (*place - 1).is_multiple_of(selection.one_in)
         });
     }
-    // Whatever the filter leaves: what is required and cannot be tried is a failure.
+    // What is required and cannot be tried is a failure, whatever the filter says.
     if let Some(Err(why)) = gpu
         && selection.require_cuda
     {
@@ -123,18 +129,19 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
     Ok(all)
 }
 
-/// What a trial's name says but for its case: operation, noun, type and backend.
+/// The name of a trial without its case: operation, noun, type and backend.
 pub fn kind(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(kind, _)| kind)
 }
 
-/// The trial that stands for the CUDA backend where it cannot be tried.
+/// The trial that replaces those of the CUDA backend if it cannot be tried.
 const CUDA: &str = "suite/all/all/cuda/probe";
 
-/// The first GPU, as it is and held to the orders that the CPU shares.
+/// The first GPU, as it is and restricted to the orders that the CPU shares.
 struct Gpu {
     own: Rc<Fleet<Cuda>>,
-    /// The same beside one that has kernels whose warps wait for each other run as one thread block: they must not need more.
+    /// The same with one that runs kernels whose warps wait for each other as a single thread block, because they must
+    /// not need more.
     waiting: Rc<Fleet<Cuda>>,
     reproducible: Rc<Fleet<Cuda>>,
 }
@@ -144,7 +151,7 @@ fn reproducible() -> DeviceResult<Cuda> {
 }
 
 impl Gpu {
-    /// Opens it, or says why it cannot be tried here.
+    /// Opens it, or says why this machine cannot try it.
     fn open() -> Result<Self, String> {
         let fleet = |name: &str, device: DeviceResult<Cuda>| {
             let device = device.map_err(|error| error.to_string())?;
@@ -162,8 +169,8 @@ impl Gpu {
         })
     }
 
-    /// Everything of the device as it is; of the reproducible one the formats that it multiplies in another way; both against the
-    /// CPU; what only a GPU can fail; and the real matrices.
+    /// All trials of the device as it is; of the reproducible one, the formats that it multiplies in another order;
+    /// both compared with the CPU; the trials that only a GPU can fail; and the real matrices.
     fn trials(&self, selection: &Selection, cases: &[Rc<Case>]) -> Vec<Trial> {
         let Self { own, waiting, reproducible: held } = self;
         let mut all = trials::of(own, cases, !selection.small);
@@ -193,6 +200,10 @@ impl Gpu {
         trials::new_values::trials::<f32, _>(own, &mut all);
         trials::new_values::trials::<f64, _>(own, &mut all);
         trials::renewed::trials(own, &mut all);
+        all.extend(trials::of_made::<f32, _>(own));
+        all.extend(trials::of_made::<f64, _>(own));
+        all.extend(trials::of_coarsening::<f32, _>(own));
+        all.extend(trials::of_coarsening::<f64, _>(own));
         trials::assemble::trials::<f32, _>(own, &mut all);
         trials::assemble::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));
@@ -200,19 +211,19 @@ impl Gpu {
     }
 }
 
-/// Whether a trial is one that can hang.
+/// Whether a trial can hang.
 fn can_hang(name: &str) -> bool {
     ["sptrsv/", "factorize/", "assemble/"].iter().any(|op| name.starts_with(op)) || name.contains("mg/sweep/")
 }
 
-/// Runs the trials of a selection by several threads, each on devices of its own: trials share what they form with those of their
-/// thread alone. The report is that of [`run`].
+/// Runs the selected trials on several threads, each with devices of its own. Trials share data only with those of the
+/// same thread. The report is that of [`run`].
 ///
 /// # Errors
 /// As [`select`] and [`run`].
 pub fn run_together(selection: &Selection, threads: usize, report: &mut dyn Write) -> Result<Tally> {
     let claimed = AtomicUsize::new(0);
-    // Every thread makes all trials, in one order, and runs those whose places it claims.
+    // Every thread makes all trials in the same order, and runs those whose places it claims.
     let work = || -> Result<Vec<(usize, Record)>> {
         let (mut records, watchdog) = (Vec::new(), Watchdog::new());
         let mut mine = claimed.fetch_add(1, Ordering::Relaxed);
@@ -241,7 +252,7 @@ pub fn run_together(selection: &Selection, threads: usize, report: &mut dyn Writ
     Ok(tally)
 }
 
-/// Counts a record, and reports what did not pass.
+/// Counts a record, and reports it unless it passed.
 fn tell(record: &Record, tally: &mut Tally, report: &mut dyn Write) -> Result<()> {
     tally.count(record.outcome);
     match record.outcome {
@@ -252,8 +263,9 @@ fn tell(record: &Record, tally: &mut Tally, report: &mut dyn Write) -> Result<()
     Ok(())
 }
 
-/// Runs trials, reports failures and skips to `report` and every record to `json`, one per line. A triangular solve or a factorisation that
-/// hangs ends the process with its name on stderr.
+/// Runs trials. Writes failures and skips to `report` and every record to `json`, one per line.
+///
+/// If a triangular solve or a factorisation hangs, the process ends with its name on stderr.
 ///
 /// # Errors
 /// A report that cannot be written.

@@ -1,4 +1,4 @@
-//! A trial: a name, a body, an outcome; and the run over many of them.
+//! A trial is a name with a body that ends in an outcome. This module also runs many of them.
 //!
 //! Names follow one grammar, `operation/noun/type/backend/case`, so that a failing trial names the kernel to open.
 
@@ -9,18 +9,18 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// What a trial found when it did not pass.
+/// Why a trial did not pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Finding {
-    /// The subject broke its promise: what was expected, what came, where it is worst.
+    /// The subject broke its promise: what was expected, what was found, and where the difference is largest.
     Wrong(String),
-    /// The matrix was refused, as its case announces: a promise that was kept, and nothing further to try.
+    /// The matrix was refused, as its case announces. The promise was kept, and there is nothing more to try.
     Refused,
     /// The trial does not apply, for this reason.
     Skipped(String),
 }
 
-/// What the body of a trial returns.
+/// The result of a trial's body.
 pub type Verdict = Result<(), Finding>;
 
 /// A [`Finding::Wrong`].
@@ -43,7 +43,7 @@ impl From<spandrel_formats::Error> for Finding {
     }
 }
 
-/// A named check of one promise.
+/// A named check of one promise of the contract.
 pub struct Trial {
     /// `operation/noun/type/backend/case`.
     pub name: String,
@@ -64,20 +64,20 @@ pub enum Outcome {
     Passed,
     /// It was broken.
     Failed,
-    /// It could not be looked at; never counted as passed.
+    /// It could not be checked. This never counts as passed.
     Skipped,
 }
 
-/// The record of a trial that was run: one line of the JSON file.
+/// The record of a trial that ran: one line of the JSON file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
     /// The trial's name.
     pub name: String,
     /// How it ended.
     pub outcome: Outcome,
-    /// What was expected and what came, or why it was skipped; empty where it passed.
+    /// What was expected and what was found, or why it was skipped. Empty if it passed.
     pub detail: String,
-    /// Wall time.
+    /// The wall time.
     pub seconds: f64,
 }
 
@@ -87,12 +87,12 @@ impl Trial {
         Self { name, body: Box::new(body) }
     }
 
-    /// A trial that cannot be run, and why.
+    /// A trial that cannot run, and the reason.
     pub fn skipped(name: String, why: String) -> Self {
         Self::new(name, move || Err(Finding::Skipped(why)))
     }
 
-    /// Runs the body. A panic in it is a failure like any other.
+    /// Runs the body. A panic counts as a failure.
     pub fn run(self) -> Record {
         let begin = Instant::now();
         let verdict = quietly(self.body);
@@ -108,11 +108,11 @@ impl Trial {
 }
 
 thread_local! {
-    /// The message of the panic that is being caught, while `Some` is wanted.
+    /// The message of the panic that is being caught, while this is `Some`.
     static CAUGHT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `body` with a panic turned into its message and place, printed by nobody else.
+/// Runs `body`. A panic becomes its message and place, and is not printed.
 pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> Result<R, String> {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
@@ -130,7 +130,7 @@ pub(crate) fn quietly<R>(body: impl FnOnce() -> R) -> Result<R, String> {
     result.map_err(|_| message)
 }
 
-/// The count of a run, printed as its last line.
+/// The counts of a run, printed as its last line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Trials that passed.

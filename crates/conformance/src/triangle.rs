@@ -1,9 +1,12 @@
-//! Triangles as data (`testdata/cases/triangles.toml`), the systems made of them, and ILU(0) for those of real matrices.
+//! Triangles as data (`testdata/cases/triangles.toml`), the systems made from them, and ILU(0) for those of real
+//! matrices.
 //!
-//! A case is a set of places below the diagonal; systems are made of it in four forms: lower and upper, with a stored diagonal and
-//! a unit one. Values keep solutions small, so that any number of levels can be followed: entries off the diagonal have magnitudes in
-//! [0.45, 0.9) over the longer of their row's and their column's count, diagonals in [1, 2), so that |x| <= 10 max |b| for T and T^T.
-//! The diagonal entries of a unit triangle are NaN where they are stored (lower) and absent elsewhere (upper): nothing may read them.
+//! A case is a set of places below the diagonal. It gives systems in four forms: lower and upper, with a stored
+//! diagonal and a unit one. Values keep solutions small for any number of levels, so that |x| <= 10 max |b| for T and
+//! T^T. Entries off the diagonal have magnitudes in [0.45, 0.9), divided by the longer of their row's and their
+//! column's count. Diagonal entries are in [1, 2). Those of a unit triangle are NaN if they are stored (lower) and
+//! absent otherwise (upper), because nothing may read them.
+//!
 //! Reference: Saad, Iterative methods for sparse linear systems, 2003, algorithm 10.4 (ILU(0)).
 
 use std::sync::Arc;
@@ -17,30 +20,30 @@ use crate::case::{Stream, numbers, seed};
 use crate::oracle::check_solve;
 use crate::reference::difference;
 
-/// Right-hand sides of a block.
+/// The number of right-hand sides in a block.
 pub const COLUMNS: usize = 3;
 
-/// A pattern below the diagonal, and what is tried on it.
+/// A pattern below the diagonal, and the trials for it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// Names trials.
     pub name: String,
-    /// What breaks without it.
+    /// What would go unnoticed without this case.
     pub why: String,
     pattern: Pattern,
-    /// The plans to try; all where it is absent.
+    /// The plans to try; all if absent.
     only: Option<Vec<String>>,
-    /// Tried with one lower and one upper triangle and without repetitions: for cases with many rows.
+    /// For cases with many rows: tried with one lower and one upper triangle, and without repetitions.
     #[serde(default)]
     pub light: bool,
-    /// A stencil on a grid: plans for grids must take it.
+    /// Whether it is a stencil on a grid, which plans for grids must accept.
     #[serde(default)]
     pub grid: bool,
-    /// Tried also with NaN and infinities, new values, wrong lengths, and beside another queue.
+    /// Also tried with NaN and infinities, new values, wrong lengths, and beside another queue.
     #[serde(default)]
     pub special: bool,
-    /// The plans that solve it thousands of times, plainly and recorded.
+    /// The plans that solve it thousands of times, both plain and recorded.
     #[serde(default)]
     repeated: Vec<String>,
 }
@@ -48,30 +51,30 @@ pub struct Case {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Pattern {
-    /// Nothing off the diagonal.
+    /// No entry off the diagonal.
     Diagonal { n: usize },
-    /// Each row needs the one before.
+    /// Each row needs the previous one.
     Chain { n: usize },
-    /// Everything.
+    /// Every place.
     Full { n: usize },
     /// The last row is full.
     DenseLast { n: usize },
     /// The last row and the first column are full.
     Arrow { n: usize },
-    /// So many columns in each row, or in every so manieth one, anywhere before it.
+    /// This many columns per row, or per every `every`-th row, at random places before it.
     Random {
         n: usize,
         per_row: usize,
         #[serde(default = "one")]
         only_every: usize,
     },
-    /// Rows in groups of `width`; each needs `per_row` rows of the group before.
+    /// Rows in groups of `width`; each needs `per_row` rows of the previous group.
     Levels { n: usize, width: usize, per_row: usize },
-    /// Rows in groups of `unknowns`, each of which needs all before it in its group and all of so many groups before.
+    /// Rows in groups of `unknowns`. Each needs all earlier rows of its group and all rows of several previous groups.
     Points { n: usize, unknowns: usize, others: usize },
-    /// Levels of `width` rows and of one row in turn.
+    /// Levels of `width` rows and of one row, in turn.
     Hourglass { n: usize, width: usize },
-    /// What stands below the diagonal of a generated matrix.
+    /// The part of a generated matrix below the diagonal.
     Spec { spec: String },
     /// The lower half of a stencil; every `masked`-th row loses its neighbours.
     Stencil { grid: Vec<usize>, points: usize, masked: Option<usize> },
@@ -103,12 +106,12 @@ pub fn all() -> Result<Vec<Case>> {
 }
 
 impl Case {
-    /// Whether `plan` is to be tried.
+    /// Whether to try `plan`.
     pub fn wants(&self, plan: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|p| p == plan))
     }
 
-    /// Whether `plan` is to solve it thousands of times.
+    /// Whether `plan` solves it thousands of times.
     pub fn repeats(&self, plan: &str) -> bool {
         self.repeated.iter().any(|p| p == plan)
     }
@@ -127,7 +130,7 @@ impl Case {
     /// One form of the case, with values.
     ///
     /// # Errors
-    /// A specification or stencil that nobody knows.
+    /// An unknown specification or stencil.
     pub fn problem<T: Real>(&self, triangle: Triangle, diagonal: Diagonal) -> Result<Problem<T>> {
         let (n, places) = self.places().with_context(|| self.name.clone())?;
         let mirrored = |i: usize| if triangle == Triangle::Upper { n - 1 - i } else { i };
@@ -157,8 +160,8 @@ impl Case {
         Problem::new(Triangular::new(csr, triangle, diagonal)?, seed(&self.name))
     }
 
-    /// A square matrix with these places, those that mirror them, and a diagonal that dominates rows and columns: factorisations of it
-    /// do not break down.
+    /// A square matrix with these places, their mirror images, and a diagonal that dominates rows and columns, so that
+    /// factorisations do not break down.
     ///
     /// # Errors
     /// As [`Case::problem`].
@@ -177,7 +180,7 @@ impl Case {
         sorted(n, entries)
     }
 
-    /// Number of rows, and the places below the diagonal.
+    /// The number of rows, and the places below the diagonal.
     fn places(&self) -> Result<(usize, Vec<(usize, usize)>)> {
         let mut stream = Stream::new(seed(&self.name));
         let mut places = Vec::new();
@@ -264,7 +267,7 @@ fn spread(
     }
 }
 
-/// The lower half of a stencil of so many points on a grid, the first dimension fastest.
+/// The lower half of a stencil of this many points on a grid. The first dimension is the fastest.
 fn stencil(grid: &[usize], points: usize, masked: Option<usize>, places: &mut Vec<(usize, usize)>) -> Result<usize> {
     let size = [0, 1, 2].map(|axis| grid.get(axis).copied().unwrap_or(1) as i64);
     let has = |[dx, dy, dz]: [i64; 3]| {
@@ -328,7 +331,7 @@ pub struct Problem<T> {
 }
 
 impl<T: Real> Problem<T> {
-    /// Takes a triangle over.
+    /// Takes over a triangle.
     ///
     /// # Errors
     /// None for a triangle that has been checked.
@@ -353,7 +356,7 @@ impl<T: Real> Problem<T> {
         Ok(Self { b: self.b.clone(), ..Self::new(matrix, 0)? })
     }
 
-    /// Values other than the stored ones, as small.
+    /// Values other than the stored ones, and as small.
     pub fn other_values(&self) -> Vec<T> {
         let scale = |at: usize| T::from_f64(if at.is_multiple_of(2) { 0.75 } else { -0.875 });
         self.matrix.csr().values().iter().enumerate().map(|(at, &value)| value * scale(at)).collect()
@@ -372,7 +375,7 @@ impl<T: Real> Problem<T> {
         self.matrix.nrows()
     }
 
-    /// x in the order of [`serial`], as many columns as b has.
+    /// x in the order of [`serial`], with as many columns as b.
     ///
     /// # Errors
     /// None for whole columns.
@@ -384,7 +387,7 @@ impl<T: Real> Problem<T> {
         Ok(x)
     }
 
-    /// Holds x to the bound; to the bits of `expected` where the order is the stored one.
+    /// Compares x with the bound, or with the bits of `expected` if the order is the stored one.
     ///
     /// # Errors
     /// The worst row, in words.
@@ -392,7 +395,7 @@ impl<T: Real> Problem<T> {
         if stored && let Some(detail) = difference(x, expected) {
             return Err(format!("against the stored order: {detail}"));
         }
-        // Nothing is promised where the solution leaves the range.
+        // Nothing is promised if the solution leaves the range.
         if expected.iter().any(|x| !x.is_finite()) {
             return Ok(());
         }
@@ -400,7 +403,7 @@ impl<T: Real> Problem<T> {
         b.chunks(n).zip(x.chunks(n)).try_for_each(|(b, x)| check_solve(self.rows(system), b, x))
     }
 
-    /// Rows that depend on row `start`, itself among them.
+    /// All rows that depend on row `start`, including itself.
     pub fn reached(&self, system: System, start: usize) -> Vec<bool> {
         let (matrix, n) = (self.rows(system), self.nrows());
         let mut reached = vec![false; n];
@@ -417,8 +420,10 @@ impl<T: Real> Problem<T> {
     }
 }
 
-/// The factors of ILU(0), L with a unit diagonal that is stored as U's and not read; where a pivot is zero or missing, or a factor leaves
-/// the range, the triangles of the matrix itself with sums of magnitudes on the diagonal: for a solve any triangle will do.
+/// The factors of ILU(0). L has a unit diagonal that is stored as U's and not read.
+///
+/// If a pivot is zero or missing, or a factor leaves the range, these are the triangles of the matrix itself with sums
+/// of magnitudes on the diagonal. Any triangle serves for a solve.
 ///
 /// # Errors
 /// A matrix that is not square.
@@ -467,7 +472,7 @@ fn ilu0(csr: &Csr<f64>) -> Option<Vec<f64>> {
     Some(values)
 }
 
-/// The matrix with the sum of the magnitudes of a row, and 1, on its diagonal.
+/// The matrix with 1 plus the sum of the magnitudes of the row on its diagonal.
 fn dominant(csr: &Csr<f64>) -> Result<Csr<f64>> {
     let mut entries = Vec::new();
     for i in 0..csr.nrows() {

@@ -1,12 +1,13 @@
-//! The end of what hangs: a spinning kernel that waits for ever is ended by nothing but the end of its process.
+//! Ends trials that hang. If a kernel waits forever, only the end of the process stops it.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// What takes longer hangs.
+/// A trial that takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A thread that ends the process where what is watched hangs: its name goes to stderr, the exit status is a failure's.
+/// A thread that ends the process if the watched trial hangs. The trial's name goes to stderr, and the exit status is
+/// that of a failure.
 pub(crate) struct Watchdog(Sender<Option<String>>);
 
 impl Watchdog {
@@ -19,7 +20,7 @@ impl Watchdog {
                     Some(name) => match receiver.recv_timeout(PATIENCE) {
                         Err(RecvTimeoutError::Timeout) => {
                             eprintln!("FAILED  {name}\n        not done after {} s: it hangs", PATIENCE.as_secs());
-                            // `exit` would wait for what a driver does at the end of a process.
+                            // `exit` would wait for the driver's work at the end of a process.
                             std::process::abort();
                         }
                         other => other.ok(),
@@ -35,7 +36,7 @@ impl Watchdog {
         Self(sender)
     }
 
-    /// From now on this is watched, or nothing.
+    /// Watches this trial from now on, or none.
     pub(crate) fn watch(&self, name: Option<String>) {
         let _gone = self.0.send(name);
     }

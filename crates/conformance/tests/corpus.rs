@@ -1,4 +1,4 @@
-//! The fuzz targets without a fuzzer: every input of `fuzz/corpus`, each finding among them, and small random ones.
+//! The fuzz targets without a fuzzer: every input of `fuzz/corpus`, including each finding, and small random ones.
 
 #[path = "../../../fuzz/src/lib.rs"]
 pub mod fuzz;
@@ -16,7 +16,7 @@ fn every_input_of_the_corpus_keeps_the_promises() {
         let mut count = 0;
         for entry in entries {
             let path = entry.expect("a listed file").path();
-            // What a failing test printed is shown: the last line is the input that failed.
+            // The output of a failing test is shown. Its last line is the input that failed.
             println!("{}", path.display());
             check(&std::fs::read(&path).expect("a readable file"));
             count += 1;

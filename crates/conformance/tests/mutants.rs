@@ -1,4 +1,4 @@
-//! The suite can fail: backends with one flaw each, and the trials that must notice it.
+//! Proof that the suite can fail: backends with one flaw each, and the trials that must notice it.
 
 mod broken;
 
@@ -10,12 +10,12 @@ use spandrel_conformance::{Fleet, Outcome, Record, Trial, suite, trials, triangl
 use spandrel_formats::Csr;
 use spandrel_sptrsv::Serial;
 
-/// A device for the queue beside the subject's.
+/// Opens a device for the queue beside the subject's.
 fn without() -> spandrel_backend::Result<Broken<Cpu>> {
     Ok(Broken { inner: Cpu::with_threads(1)?, flaw: Flaw::None })
 }
 
-/// Everything of CSR in f64 on three cases, and the vectors, on a backend with these flaws (one device each).
+/// All trials of CSR in f64 on three cases, and of the vectors, on a backend with these flaws (one device each).
 fn all(flaws: &[Flaw]) -> Vec<Trial> {
     let cpu = Cpu::with_threads(1).unwrap();
     let devices = flaws.iter().map(|&flaw| (format!("{flaw:?}"), Broken { inner: cpu.clone(), flaw })).collect();
@@ -24,6 +24,7 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
     out.extend(trials::of_vectors::<f32, _>(&fleet, false));
     out.extend(trials::of_casts(&fleet));
     out.extend(trials::of_sparse_vectors::<f64, _>(&fleet));
+    out.extend(trials::of_made::<f64, _>(&fleet));
     for case in suite::cases().unwrap() {
         if ["6x6", "tridiagonal-33", "poisson2d-33x17", "negative-definite", "zero-matrix"]
             .contains(&case.name.as_str())
@@ -58,7 +59,7 @@ fn run(flaws: &[Flaw], name: &str) -> Record {
     trial.unwrap_or_else(|| panic!("no trial is called {name}")).run()
 }
 
-/// Each of the trials fails with the flaw, for a reason that contains the word, and passes without it.
+/// Checks that each trial fails with the flaw, for a reason that contains the word, and passes without it.
 fn caught(flaws: &[Flaw], names: &[(&str, &str)]) {
     for (name, word) in names {
         let record = run(flaws, name);
@@ -349,6 +350,15 @@ fn factors_of_other_bits() {
         let trial = format!("factorize/{noun}/f64/broken/poisson2d-13x11");
         caught(&[Flaw::NudgesFactor], &[(&trial, "L against the host's: 1 of")]);
     }
+}
+
+#[test]
+fn products_and_transposes_of_matrices() {
+    let (product, transpose) = ("spgemm/csr/f64/broken/poisson2d-33x17", "transpose/csr/f64/broken/convdiff2d-33x17");
+    caught(&[Flaw::RoundsProducts], &[(product, "elements differ in bits")]);
+    caught(&[Flaw::KeepsOldValues], &[(product, "values 2"), (transpose, "values 0")]);
+    caught(&[Flaw::IgnoresGate], &[(product, "behind a stopped"), (transpose, "behind a stopped")]);
+    caught(&[Flaw::None, Flaw::RoundsProducts], &[(product, "RoundsProducts")]);
 }
 
 #[test]

@@ -1,15 +1,16 @@
-//! The suite in a test build, without the large cases (a matrix of two million rows and vectors of a million elements), which are left to the
-//! binary's release build. One trial in sixteen of each kind, or all with `SPANDREL_SUITE=whole`, as CI has it.
+//! The suite in a test build, without the large cases (a matrix of two million rows and vectors of a million elements),
+//! which the release build of the binary runs. One trial in sixteen of each kind, or all with `SPANDREL_SUITE=whole`,
+//! as in CI.
 
 use std::collections::HashSet;
 
 use spandrel_conformance::Outcome;
 use spandrel_conformance::suite::{self, Selection};
 
-/// Trials of a kind, of which one is run.
+/// One trial of this many of each kind is run.
 const FEWER: usize = 16;
 
-/// Whether everything is asked for.
+/// Whether to run all of them.
 fn whole() -> bool {
     std::env::var_os("SPANDREL_SUITE").is_some_and(|asked| asked == "whole")
 }
@@ -22,7 +23,7 @@ fn small() -> Selection {
 fn every_backend_of_this_machine_keeps_the_contract() {
     let gpu = spandrel_backend_cuda::probe().is_ok();
     let selection = Selection { one_in: if whole() { 1 } else { FEWER }, ..small() };
-    // Trials on a GPU exhaust its memory: one after the other.
+    // Trials on a GPU exhaust its memory, so they run one after the other.
     let threads = if gpu { 1 } else { std::thread::available_parallelism().map_or(1, usize::from).min(8) };
     let mut report = Vec::new();
     let tally = suite::run_together(&selection, threads, &mut report).unwrap();
@@ -32,7 +33,7 @@ fn every_backend_of_this_machine_keeps_the_contract() {
     if gpu {
         return;
     }
-    // A trial that begins to skip would hide what it tried: only what needs a GPU may.
+    // A trial that begins to skip would hide what it tested. Only what needs a GPU may be skipped.
     let skipped: Vec<&str> = report.lines().filter_map(|line| line.strip_prefix("skipped ")).collect();
     assert_eq!(skipped, ["suite/all/all/cuda/probe"]);
 }
@@ -130,7 +131,7 @@ fn a_short_soak_contradicts_nothing() {
     let kept = soak::run(&cpu, &soak, &mut report).unwrap();
     let report = String::from_utf8_lossy(&report);
     assert!(kept, "{report}");
-    // The same cases in the same order, and more than one way to end.
+    // The same cases in the same order, and more than one kind of end.
     for word in ["converged", "max_iterations", "refused: no grid", &format!("{cases} cases")] {
         assert!(report.contains(word), "{word}: {report}");
     }

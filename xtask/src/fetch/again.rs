@@ -1,4 +1,5 @@
-//! `cargo xtask fetch-matrices` in a build that cannot download: starts one that can. So no other chore waits for a TLS library to compile.
+//! `cargo xtask fetch-matrices` in a build that cannot download. It starts one that can, so that no other chore waits
+//! for a TLS library to compile.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-/// What the build that downloads is asked; it knows the options.
+/// The arguments for the build that downloads; it knows the options.
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
@@ -15,10 +16,10 @@ pub(crate) struct Options {
     words: Vec<OsString>,
 }
 
-/// Runs it, in the folder and with the words of this call.
+/// Runs it, in the folder and with the arguments of this call.
 ///
 /// # Errors
-/// A cargo that cannot be started.
+/// A cargo that cannot start.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

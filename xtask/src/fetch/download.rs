@@ -1,7 +1,7 @@
-//! One file over HTTP, resumed where it broke off.
+//! Downloads one file over HTTP, and resumes where it stopped.
 //!
-//! Invariants: `FILE.part` holds the first bytes of the version whose validator (ETag, else Last-Modified) stands in `FILE.part.tag`; without a
-//! validator a download begins anew. The file itself appears when it is whole.
+//! Invariants: `FILE.part` holds the first bytes of the version whose validator (ETag, else Last-Modified) is in
+//! `FILE.part.tag`. Without a validator a download starts again. The file itself appears when it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -12,10 +12,10 @@ use ureq::http::{HeaderMap, StatusCode, header};
 
 use super::error::{Error, Result};
 
-/// How often a transfer that broke off is taken up again.
+/// How often an interrupted transfer is resumed.
 const ATTEMPTS: u32 = 4;
 
-/// Brings `url` to `file`; says the bytes that were moved by this call.
+/// Downloads `url` to `file`. Returns the bytes that this call transferred.
 pub(crate) fn download(agent: &Agent, url: &str, file: &Path) -> Result<u64> {
     let part = Part { data: beside(file, ".part"), tag: beside(file, ".part.tag") };
     let mut moved = 0;
@@ -43,12 +43,12 @@ fn beside(file: &Path, ending: &str) -> PathBuf {
 /// How one transfer ended.
 enum End {
     Whole,
-    /// It broke off; what came is kept.
+    /// It was interrupted. The received bytes are kept.
     Short {
         found: u64,
         expected: u64,
     },
-    /// What is there is not the begin of what the server has.
+    /// The bytes on disk are not the beginning of the server's file.
     Stale,
 }
 
@@ -58,7 +58,7 @@ struct Part {
 }
 
 impl Part {
-    /// Bytes that are there with the validator of their version.
+    /// The bytes on disk, with the validator of their version.
     fn begin(&self) -> Option<(u64, String)> {
         let bytes = fs::metadata(&self.data).ok()?.len();
         let tag = fs::read_to_string(&self.tag).ok()?;
@@ -89,7 +89,7 @@ fn attempt(agent: &Agent, url: &str, part: &Part, moved: &mut u64) -> Result<End
     let begin = part.begin();
     let mut request = agent.get(url);
     if let Some((bytes, tag)) = &begin {
-        // A server that has another version by now sends it whole.
+        // A server that has another version now sends all of it.
         request = request.header(header::RANGE, format!("bytes={bytes}-")).header(header::IF_RANGE, tag);
     }
     let unreachable = |why: String| Error::Unreachable { url: url.to_owned(), why };
@@ -130,7 +130,7 @@ fn attempt(agent: &Agent, url: &str, part: &Part, moved: &mut u64) -> Result<End
                 found += count as u64;
                 *moved += count as u64;
             }
-            // A connection that breaks off is an error or an early end, as it happens.
+            // An interrupted connection is an error or an early end, by chance.
             Err(_) => break true,
         }
     };

@@ -1,4 +1,4 @@
-//! What can go wrong on the way from the collection to a matrix, each with what to do.
+//! The errors between the collection and a matrix, each with what to do.
 
 use std::io;
 use std::path::PathBuf;

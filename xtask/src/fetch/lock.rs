@@ -1,4 +1,4 @@
-//! The lock file: `GROUP/NAME SHA256 BYTES` a line, sorted. What was fetched once must be the same ever after.
+//! The lock file: one line `GROUP/NAME SHA256 BYTES` per matrix, sorted. Later downloads must equal the first.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Reads the file; one that is missing holds nothing.
+    /// Reads the file; empty if it is missing.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
@@ -45,7 +45,7 @@ impl Lock {
         self.sums.get(name)
     }
 
-    /// Adds a line and writes the file beside its place, then there.
+    /// Adds a line. Writes a new file beside the old one and moves it there.
     pub(crate) fn add(&mut self, name: &str, sum: Sum) -> Result<()> {
         self.sums.insert(name.to_owned(), sum);
         let mut text = String::from(

@@ -1,7 +1,9 @@
-//! `cargo xtask fetch-matrices GROUP/NAME...`: matrices of the SuiteSparse Matrix Collection into a folder that `--matrices` takes.
+//! `cargo xtask fetch-matrices GROUP/NAME...`: matrices of the SuiteSparse Matrix Collection, into a folder that
+//! `--matrices` takes.
 //!
-//! Layout: `DIR/NAME.mtx`, the matrix; `DIR/archives/GROUP/NAME.tar.gz`, where it is from, with whatever else the collection packs
-//! (right-hand sides, coordinates). A matrix whose archive is there and right is not fetched again.
+//! Layout: `DIR/NAME.mtx`, the matrix; `DIR/archives/GROUP/NAME.tar.gz`, its archive, which may also hold right-hand
+//! sides or coordinates. A matrix with a correct archive is not fetched again.
+//!
 //! Reference: Davis, Hu, The University of Florida sparse matrix collection, 2011.
 
 mod download;
@@ -32,7 +34,7 @@ pub(crate) struct Options {
     /// The folder [default: target/matrices]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
-    /// Where the checksums of the first fetch are kept [default: matrices.lock]
+    /// The file with the checksums of the first download [default: matrices.lock]
     #[arg(long, value_name = "FILE")]
     lock: Option<PathBuf>,
     /// The collection, or a mirror of it
@@ -59,7 +61,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One that gives every status back, so that each becomes an error with its own words.
+/// A client that returns every status, so that each becomes an error with its own text.
 fn agent(config: ureq::config::ConfigBuilder<ureq::typestate::AgentScope>) -> Agent {
     config.http_status_as_error(false).build().into()
 }
@@ -73,7 +75,7 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Fetches, checks and unpacks one matrix, as far as that is not done; says what it did.
+    /// Downloads, checks and unpacks one matrix, as far as necessary. Returns what it did.
     pub(crate) fn fetch(&mut self, full: &str) -> Result<String> {
         let (group, name) = split(full)?;
         let matrix = self.into.join(format!("{name}.mtx"));
@@ -99,7 +101,7 @@ impl Fetcher {
             }
             Some(_) => {}
             None => {
-                // Nothing is locked that cannot be unpacked.
+                // Only an archive that can be unpacked is locked.
                 unpack(&archive, name, &matrix)?;
                 self.lock.add(full, sum.clone())?;
                 done += ", checksum recorded";
@@ -111,7 +113,7 @@ impl Fetcher {
         Ok(format!("{done}, sha256 {}", sum.sha256))
     }
 
-    /// The full name of the archive that `NAME.mtx` is from.
+    /// The full name of the archive that contains `NAME.mtx`.
     fn owner(&self, name: &str) -> Option<String> {
         let groups = fs::read_dir(self.into.join("archives")).ok()?;
         let has = |entry: fs::DirEntry| {
@@ -122,7 +124,7 @@ impl Fetcher {
     }
 }
 
-/// Group and name, each of the characters that the collection uses: nothing that leads out of a folder.
+/// Group and name, with only the characters that the collection uses, so that nothing leads out of a folder.
 fn split(full: &str) -> Result<(&str, &str)> {
     let fits = |part: &str| {
         let known = |b: u8| b.is_ascii_alphanumeric() || b"_-+.".contains(&b);
@@ -146,7 +148,7 @@ fn sum(file: &Path) -> Result<Sum> {
     Ok(Sum { sha256, bytes })
 }
 
-/// Writes `NAME/NAME.mtx` of an archive to `matrix`; the rest stays inside. An archive that cannot be read is deleted.
+/// Writes `NAME/NAME.mtx` of an archive to `matrix`, and nothing else. An unreadable archive is deleted.
 fn unpack(archive: &Path, name: &str, matrix: &Path) -> Result<()> {
     let beside = matrix.with_extension("mtx.part");
     let unpacked = extract(archive, name, &beside);
@@ -170,7 +172,7 @@ fn extract(archive: &Path, name: &str, out: &Path) -> Result<()> {
         let is_wanted = entry.header().entry_type().is_file() && entry.path().is_ok_and(|path| path == wanted);
         if is_wanted {
             let mut file = File::create(out).map_err(Error::at(out))?;
-            // What cannot be read is the archive's fault, what cannot be written is not.
+            // A failed read is the archive's fault, a failed write is not.
             let mut buffer = vec![0; 1 << 16];
             loop {
                 let count = entry.read(&mut buffer).map_err(|error| bad(error.to_string()))?;

@@ -1,26 +1,26 @@
-//! A web server for the tests: one file, served as the test says, on a port of the loopback.
+//! A web server for the tests: it serves one file, as the test requests, on a port of the loopback interface.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-/// How one request is answered; the last is for all that follow.
+/// The answer to one request. The last one is used for all that follow.
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
-    /// The file, or the range of it that was asked for.
+    /// The file, or the requested range.
     File,
-    /// The same, and the connection breaks off after so many bytes of the body.
+    /// The same, but the connection ends after this many bytes of the body.
     Cut(usize),
-    /// The file as a whole, whatever was asked for.
+    /// The whole file, whatever was requested.
     Whole,
-    /// A range that was not asked for.
+    /// A range that was not requested.
     OtherRange,
     /// A status without a body.
     Status(u16),
 }
 
-/// What is served, and what was asked.
+/// The file, and the requests so far.
 #[derive(Debug)]
 struct State {
     body: Vec<u8>,
@@ -50,7 +50,7 @@ impl Server {
                 if state.stopped {
                     return;
                 }
-                // A client that goes away early is none of the server's errors.
+                // A client that leaves early is not an error of the server.
                 let _ = stream.and_then(|stream| state.answer(stream));
             }
         };

@@ -1,4 +1,4 @@
-//! Fetching from a server of our own that answers well, breaks off, and lies.
+//! Downloads from our own server, which answers correctly, breaks off, or lies.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use super::*;
 
 const TAG: Option<&str> = Some("\"one\"");
 
-/// A folder that goes with the test.
+/// A folder that is deleted with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -21,7 +21,7 @@ impl Folder {
         Self(path)
     }
     fn fetcher(&self, server: &Server) -> Fetcher {
-        // No proxy of the environment's: the server is on this machine.
+        // Without the environment's proxy, because the server is on this machine.
         let agent = agent(Agent::config_builder().proxy(None));
         let lock = Lock::read(&self.0.join("matrices.lock")).expect("a lock file");
         Fetcher { agent, from: server.url.clone(), into: self.0.join("matrices"), lock }
@@ -37,7 +37,7 @@ impl Drop for Folder {
     }
 }
 
-/// An archive as the collection packs it, its matrix with that text.
+/// An archive in the collection's form, with this text as its matrix.
 fn packed(name: &str, text: &str) -> Vec<u8> {
     let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     for (path, data) in [(format!("{name}/{name}_b.mtx"), "b"), (format!("{name}/{name}.mtx"), text)] {
@@ -50,7 +50,7 @@ fn packed(name: &str, text: &str) -> Vec<u8> {
     builder.into_inner().and_then(GzEncoder::finish).expect("an archive")
 }
 
-/// So many numbers that no compression makes them few.
+/// Enough numbers that no compression makes them small.
 fn long() -> String {
     (0..20_000u64).map(|k| format!("{}\n", k.wrapping_mul(6_364_136_223_846_793_005).rotate_left(17))).collect()
 }

@@ -1,4 +1,4 @@
-//! The pinned compilers: NVRTC, which turns the sources into PTX, and ptxas, which tells what the kernels need of a device.
+//! The pinned compilers: NVRTC compiles the sources to PTX, and ptxas reports what the kernels need of a device.
 
 use std::ffi::c_int;
 use std::path::{Path, PathBuf};
@@ -15,25 +15,25 @@ pub(crate) const NVRTC_FILES: [&str; 2] =
     ["nvidia/cuda_nvrtc/lib/libnvrtc.so.12", "nvidia/cuda_nvrtc/lib/libnvrtc-builtins.so.12.4"];
 pub(crate) const PTXAS_FILE: &str = "nvidia/cuda_nvcc/bin/ptxas";
 
-/// Where a system has the library. Its version is asked before it is used.
+/// Where a system has the library. Its version is checked before it is used.
 const SYSTEM: [&str; 2] = ["/usr/local/cuda-12.4/lib64/libnvrtc.so.12", "libnvrtc.so.12"];
 
-/// Version of the library, and of ptxas.
+/// The version of the library and of ptxas.
 const VERSION: (c_int, c_int) = (12, 4);
 pub(crate) const PTXAS: &str = "12.9.86";
 
 /// Why there is no compiler, or what it refuses.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Nowhere.
+    /// None was found.
     #[error("no {what} in {} nor in the system: `cargo xtask ptx --install` fetches it", .folder.display())]
     Absent { what: String, folder: PathBuf },
-    /// There and of no use.
+    /// It exists and cannot be used.
     #[error("{} cannot be used: {why}; `cargo xtask ptx --install` fetches it again", .path.display())]
     Broken { path: PathBuf, why: String },
-    /// Another one is found before ours by its name.
+    /// Another library is found first under its name.
     #[error(
-        "NVRTC {found} is found in the place of {NVRTC}: take it out of LD_LIBRARY_PATH, or put {} in front", .folder.display()
+        "NVRTC {found} is found instead of {NVRTC}: take it out of LD_LIBRARY_PATH, or put {} in front", .folder.display()
     )]
     Other { found: String, folder: PathBuf },
     /// The source does not compile.
@@ -45,12 +45,12 @@ pub(crate) enum Error {
 #[derive(Debug)]
 pub(crate) struct Compiler {
     folder: PathBuf,
-    /// Loaded as long as anything is compiled: by its name the same one is found again.
+    /// Loaded as long as anything is compiled, because a second search by its name finds the same one.
     _library: Library,
 }
 
 impl Compiler {
-    /// The library in the folder of tools, or the system's if it is of the same release.
+    /// The library in the folder of tools, or the system's if it is the same release.
     pub(crate) fn find(tools: &Path) -> Result<Self, Error> {
         let ours = tools.join(NVRTC_FILES[0]);
         let library = if ours.exists() {
@@ -66,8 +66,8 @@ impl Compiler {
             library.ok_or_else(|| Error::Absent { what: format!("NVRTC {NVRTC}"), folder: tools.to_owned() })?
         };
         let compiler = Self { folder: ours.with_file_name(""), _library: library };
-        // cudarc looks for the library by names of its own, and panics where none is found.
-        // SAFETY: opens libraries of NVIDIA's, whose initialisers have no requirement.
+        // cudarc looks for the library by its own names, and panics if it finds none.
+        // SAFETY: this opens NVIDIA's libraries, whose initialisers have no requirement.
         if !unsafe { sys::is_culib_present() } {
             return Err(compiler.other("none by name"));
         }
@@ -84,7 +84,8 @@ impl Compiler {
         Error::Other { found: found.to_owned(), folder: self.folder.clone() }
     }
 
-    /// The PTX of a source. The working directory is the workspace's folder, so that no text holds a path of this machine.
+    /// The PTX of a source. The working directory is the workspace's folder, so that no text contains a path of this
+    /// machine.
     pub(crate) fn compile(&self, output: &Output, source: &str) -> Result<String, Error> {
         let refused = |log: String| Error::Refused { path: output.source.clone(), log };
         if source.contains('\0') {
@@ -110,7 +111,7 @@ fn load(path: &Path) -> Result<Library, libloading::Error> {
     unsafe { Library::new(path) }
 }
 
-/// The version that the library says it is of.
+/// The library's own version.
 fn version(library: &Library) -> Option<(c_int, c_int)> {
     type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
     let (mut major, mut minor) = (0, 0);
@@ -122,7 +123,7 @@ fn version(library: &Library) -> Option<(c_int, c_int)> {
     (answer == 0).then_some((major, minor))
 }
 
-/// ptxas in the folder of tools, or the system's if it is of the same release.
+/// ptxas in the folder of tools, or the system's if it is the same release.
 pub(crate) fn ptxas(tools: &Path) -> Result<PathBuf, Error> {
     let ours = tools.join(PTXAS_FILE);
     let says = |program: &Path| Command::new(program).arg("--version").output();

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::compiler::{NVRTC_FILES, PTXAS, PTXAS_FILE};
 use super::source::NVRTC;
 
-/// A wheel and what is taken out of it.
+/// A wheel, and the files to take from it.
 #[derive(Debug)]
 struct Wheel {
     package: &'static str,
@@ -34,10 +34,10 @@ const WHEELS: [Wheel; 2] = [
     },
 ];
 
-/// Takes files out of a wheel: the wheel, the folder, the files. Python is there already, an unzip may not be.
+/// Takes files from a wheel: the wheel, the folder, the files. Python is installed, and an unzip may not be.
 const EXTRACT: &str = "import sys, zipfile\nwith zipfile.ZipFile(sys.argv[1]) as wheel:\n    for name in sys.argv[3:]: wheel.extract(name, sys.argv[2])";
 
-/// Why the tools are not there now.
+/// Why the tools are not installed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
@@ -48,20 +48,20 @@ pub(crate) enum Error {
     NoPython { why: std::io::Error },
     #[error("pip did not fetch {package}: {status}; what it printed above says why")]
     Pip { package: String, status: ExitStatus },
-    #[error("{package} has the SHA-256 {found} in the place of {expected}: not used; find out who serves it")]
+    #[error("{package} has the SHA-256 {found} instead of {expected}: not used; find out who serves it")]
     Sum { package: String, expected: &'static str, found: String },
     #[error("{} is no wheel with the expected files: {status}", .path.display())]
     Extract { path: PathBuf, status: ExitStatus },
 }
 
-/// Fetches, compares and unpacks.
+/// Downloads, compares and unpacks.
 pub(crate) fn install(tools: &Path) -> Result<()> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Err(Error::System.into());
     }
     let wheels = tools.join("wheels");
     for wheel in &WHEELS {
-        // Whatever an earlier try left must not be taken for this one.
+        // Remnants of an earlier attempt must not be taken for this one.
         if wheels.exists() {
             fs::remove_dir_all(&wheels).with_context(|| format!("cannot empty {}", wheels.display()))?;
         }

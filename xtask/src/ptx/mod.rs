@@ -1,6 +1,6 @@
-//! `cargo xtask ptx`: the kernels' PTX, which is committed, from their sources, by one release of one compiler.
+//! `cargo xtask ptx`: compiles the kernels to the committed PTX, with one release of one compiler.
 //!
-//! No GPU is needed and none is used. Why the PTX is committed stands in docs/adr/0015.
+//! It needs and uses no GPU. docs/adr/0015 says why the PTX is committed.
 
 mod compiler;
 mod install;
@@ -22,20 +22,20 @@ use compiler::Compiler;
 pub(crate) use source::{KERNELS, PTX, Sources, head_lines, sum};
 use source::{Output, texts};
 
-/// What is to be done; without any of it, everything is built and written.
+/// The options. Without any, everything is built and written.
 #[derive(Args, Clone, Debug, Default)]
 #[group(multiple = false)]
 pub(crate) struct Options {
-    /// Writes nothing; fails where a committed file is not what its source gives
+    /// Write nothing; fail if a committed file is not what its source gives
     #[arg(long)]
     check: bool,
-    /// Fetches the pinned NVRTC and ptxas into the folder `cuda` of cargo's target folder, with python3 and pip
+    /// Install the pinned NVRTC and ptxas into the folder `cuda` of cargo's target folder, with python3 and pip
     #[arg(long)]
     install: bool,
-    /// Prints the SHA-256 over all committed PTX, which records of measurements bear
+    /// Print the SHA-256 over all committed PTX, which records of measurements contain
     #[arg(long)]
     hash: bool,
-    /// Only writes kernels/resources.txt, from the committed PTX
+    /// Only write kernels/resources.txt, from the committed PTX
     #[arg(long)]
     resources: bool,
 }
@@ -51,7 +51,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         install::install(&tools)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // The compiler writes paths as it was given them.
+    // The compiler writes paths as they are given to it.
     std::env::set_current_dir(root).with_context(|| format!("cannot enter {}", root.display()))?;
     let sources = Sources::read(root)?;
     let outputs = sources.outputs()?;
@@ -69,13 +69,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where the pinned compilers lie.
+/// The folder of the pinned compilers.
 fn tools(root: &Path) -> Result<PathBuf> {
     let metadata = MetadataCommand::new().manifest_path(root.join("Cargo.toml")).no_deps().exec()?;
     Ok(metadata.target_directory.join("cuda").into())
 }
 
-/// All modules, head and all.
+/// All modules, with their heads.
 fn build(compiler: &Compiler, sources: &Sources, outputs: &[Output]) -> Result<Vec<(Output, String)>> {
     let texts = parallel(outputs, |output| {
         let text = compiler.compile(output, sources.text(&output.source).unwrap_or_default())?;
@@ -84,7 +84,7 @@ fn build(compiler: &Compiler, sources: &Sources, outputs: &[Output]) -> Result<V
     texts.into_iter().collect()
 }
 
-/// Those of the modules that are committed.
+/// The committed modules.
 fn committed(files: &BTreeMap<String, String>, outputs: &[Output]) -> Vec<(Output, String)> {
     let found = outputs.iter().filter_map(|output| Some((output.clone(), files.get(&output.name())?.clone())));
     found.collect()
@@ -95,7 +95,7 @@ fn write(root: &Path, tools: &Path, sources: &Sources, outputs: &[Output]) -> Re
     let before = texts(root, PTX)?;
     fs::create_dir_all(PTX).with_context(|| format!("cannot make {PTX}"))?;
     for (output, text) in &modules {
-        // A file that stays as it is keeps its time, and what embeds it stays built.
+        // An unchanged file keeps its time, so that what embeds it is not built again.
         if before.get(&output.name()) != Some(text) {
             let path = format!("{PTX}{}", output.name());
             fs::write(&path, text).with_context(|| format!("cannot write {path}"))?;
@@ -152,7 +152,7 @@ fn check(root: &Path, tools: &Path, sources: &Sources, outputs: &[Output]) -> Re
     Ok(faults)
 }
 
-/// Committed files that are not as expected, missing, or expected by nothing.
+/// Committed files that are missing, that nothing expects, or that differ from what is expected.
 fn differences(
     files: &BTreeMap<String, String>,
     expected: &[(Output, String)],
@@ -173,7 +173,7 @@ fn differences(
     faults
 }
 
-/// Committed files that nothing is compiled into.
+/// Committed files that no source compiles to.
 fn orphans<'a>(files: &BTreeMap<String, String>, outputs: impl IntoIterator<Item = &'a Output>) -> Vec<String> {
     let names: Vec<String> = outputs.into_iter().map(Output::name).collect();
     let orphans = files.keys().filter(|name| !names.contains(name));
@@ -184,7 +184,7 @@ fn orphans<'a>(files: &BTreeMap<String, String>, outputs: impl IntoIterator<Item
         .collect()
 }
 
-/// The results of `work` on each item, in order, by as many threads as there are cores.
+/// The results of `work` for each item, in order, on as many threads as there are cores.
 fn parallel<I: Sync, O: Send>(items: &[I], work: impl Fn(&I) -> O + Sync) -> Vec<O> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());

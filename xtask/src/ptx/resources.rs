@@ -1,4 +1,5 @@
-//! kernels/resources.txt: what every kernel needs of every generation of devices, as ptxas says. No GPU is needed for it.
+//! kernels/resources.txt: what every kernel needs on every generation of devices, as ptxas reports it. No GPU is
+//! needed.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,10 +15,10 @@ use super::source::Output;
 /// The file.
 pub(crate) const FILE: &str = "kernels/resources.txt";
 
-/// The generations: Turing, Ampere, Hopper, Blackwell. Each takes the newest variant that it can run, as the backend does.
+/// The generations: Turing, Ampere, Hopper, Blackwell. Each uses the newest variant that it can run, as in the backend.
 const ARCHS: [u32; 4] = [75, 80, 90, 100];
 
-/// Of one kernel on one generation: registers a thread, static shared memory, stack and spills in bytes.
+/// For one kernel on one generation: registers per thread, static shared memory, stack and spills in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Usage {
     kernel: String,
@@ -35,7 +36,7 @@ pub(crate) struct Table {
     pub(crate) spills: Vec<String>,
 }
 
-/// Runs ptxas over all modules for all generations, `(what the module is, its text)`.
+/// Runs ptxas over all modules for all generations. An item is (description of the module, its text).
 pub(crate) fn measure(ptxas: &Path, modules: &[(Output, String)]) -> Result<Table> {
     let folder = std::env::temp_dir().join(format!("spandrel-xtask-ptxas-{}", std::process::id()));
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -71,7 +72,7 @@ fn measure_in(folder: &Path, ptxas: &Path, modules: &[(Output, String)]) -> Resu
     Ok(table(rows.into_iter().map(|(_, _, arch, usage)| (arch, usage))))
 }
 
-/// Each module with the generations that take it.
+/// Each module with the generations that use it.
 fn runs<'a>(outputs: &[&'a Output]) -> Vec<(&'a Output, u32)> {
     let mut runs = Vec::new();
     for output in outputs {
@@ -104,7 +105,7 @@ fn table(rows: impl Iterator<Item = (u32, Usage)>) -> Table {
     table
 }
 
-/// What `ptxas -v` printed: an entry's own lines, then those of the functions that were not inlined into it.
+/// The output of `ptxas -v`: an entry's own lines, then those of functions that were not inlined into it.
 fn parse(said: &str) -> Result<Vec<Usage>> {
     let mut usages: Vec<Usage> = Vec::new();
     for line in said.lines() {

@@ -1,4 +1,5 @@
-//! What is compiled into what: kernels/STEM.cu into ptx/STEM.ptx and its variants, and the head that says so in each of them.
+//! Which source is compiled to which file: kernels/STEM.cu to ptx/STEM.ptx and its variants, and the head of each that
+//! says so.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,11 +15,11 @@ pub(crate) const INCLUDE: &str = "kernels/include/";
 /// The folder of the compiled text, inside the crate that embeds it.
 pub(crate) const PTX: &str = "crates/backend-cuda/ptx/";
 
-/// The compiler: its release, and what it calls itself in the text that it writes.
+/// The compiler: its release, and its name in the text that it writes.
 pub(crate) const NVRTC: &str = "12.4.127";
 
-/// Flags after the architecture. Nothing is contracted, flushed or approximated: every fused operation is written as one. Lambdas with
-/// parameters of any type are the device's only where that is the default.
+/// Flags after the architecture. Nothing is contracted, flushed or approximated; every fused operation is written as
+/// one. Generic lambdas run on the device only if that is the default.
 pub(crate) const FLAGS: [&str; 7] = [
     "--fmad=false",
     "--prec-div=true",
@@ -29,10 +30,10 @@ pub(crate) const FLAGS: [&str; 7] = [
     "--include-path=kernels/include",
 ];
 
-/// The architecture that every source is compiled for.
+/// The architecture for which every source is compiled.
 const BASE: u32 = 75;
 
-/// Architectures that a source may ask for besides, in a line `// Variants: sm_90` of its head.
+/// Further architectures that a source may request by a line `// Variants: sm_90` in its head.
 const NEWER: [u32; 1] = [90];
 
 /// The kernels' sources by their path from the root, with `/` between the parts.
@@ -60,7 +61,7 @@ impl Output {
 }
 
 impl Sources {
-    /// Of the files, those that kernels are made of.
+    /// The files from which kernels are made.
     pub(crate) fn of<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let wanted = files.into_iter().filter(|(path, _)| is_kernel(path) || is_included(path));
         Self(wanted.map(|(path, text)| (path.to_owned(), text.to_owned())).collect())
@@ -87,7 +88,7 @@ impl Sources {
     /// The files of PTX, in the order of their sources, older architectures first.
     ///
     /// # Errors
-    /// A head that asks for a variant that there is not.
+    /// A head that requests an unknown variant.
     pub(crate) fn outputs(&self) -> Result<Vec<Output>> {
         let mut outputs = Vec::new();
         for (path, text) in self.kernels() {
@@ -99,7 +100,7 @@ impl Sources {
         Ok(outputs)
     }
 
-    /// What stands before the compiler's text.
+    /// The lines before the compiler's text.
     pub(crate) fn head(&self, output: &Output) -> String {
         let kernel = self.text(&output.source).map(|text| (output.source.as_str(), text));
         let included = self.0.iter().filter(|(path, _)| is_included(path));
@@ -139,7 +140,7 @@ fn variants(path: &str, text: &str) -> Result<Vec<u32>> {
     Ok(variants)
 }
 
-/// The files of a folder with their names, sorted; none where there is no such folder.
+/// The files of a folder with their names, sorted; none if there is no such folder.
 pub(crate) fn texts(root: &Path, folder: &str) -> Result<BTreeMap<String, String>> {
     let dir = root.join(folder);
     let mut files = BTreeMap::new();

@@ -1,14 +1,16 @@
-//! Formats on a GPU: each at its best by its share of the copy's bandwidth, and what it costs to make it there or by way of the host.
+//! Two tables of formats on a GPU: the best case of each format, and the time of a conversion on the device or on the
+//! host.
 
 use std::collections::BTreeMap;
 
 use super::number::digits;
+use super::page::source;
 use super::record::{Line, Records};
 
 const CONVERSIONS: &str = "record/h200-convert.jsonl";
 const PRODUCTS: &str = "record/h200-spmv.jsonl";
 
-/// Bytes of a product from which on the second-level cache of a GPU, 50 MB, holds little of it from one product to the next.
+/// The L2 cache of a GPU (50 MB) may serve products of fewer bytes.
 const PAST_CACHE: f64 = 5e8;
 
 fn number(value: Option<f64>) -> String {
@@ -23,11 +25,12 @@ fn is_ours(line: &Line) -> bool {
     line.text("contender") == "spandrel"
 }
 
-/// Of each format the line with the largest share; CSR on the same matrix beside it.
+/// For each format the line with the largest share of the copy's bandwidth, and CSR on the same matrix.
 fn best(records: &Records) -> String {
     let mut out = String::from(
-        "\n### Formats at their best on a GPU\n\nThe matrix on which a product of each format comes nearest to the bandwidth of the device's own copy, among those of half a gigabyte and \
-         more; by the format's model of its traffic. CSR is ours on the same matrix.\n",
+        "\n## Formats at their best on a GPU\n\nFor each format, the matrix on which its product comes nearest to the bandwidth of a copy. Only products \
+         that move half a gigabyte or more count. Bytes are those of the format's model. The column `CSR ms` is our CSR on the same \
+         matrix.\n",
     );
     let lines = records.of(PRODUCTS);
     let timed = |line: &&Line| {
@@ -47,8 +50,8 @@ fn best(records: &Records) -> String {
     if best.is_empty() {
         return out + &format!("\nMissing: no such lines in {PRODUCTS}.\n");
     }
-    out += "\n| format | case | type | ms | GB/s | of copy | CSR ms | record, machine | commit |\n|---|---|---|---:|---:|---:|---:|---|---|\n";
-    for (noun, line) in best {
+    out += "\n| format | case | type | ms | GB/s | of copy | CSR ms |\n|---|---|---|---:|---:|---:|---:|\n";
+    for (noun, line) in &best {
         let beside = lines.iter().find(|other| {
             is_ours(other)
                 && other.text("noun") == "csr"
@@ -56,35 +59,34 @@ fn best(records: &Records) -> String {
                 && ["case", "type"].iter().all(|field| other.text(field) == line.text(field))
         });
         out += &format!(
-            "| {noun} | `{}` | {} | {} | {} | {} | {} | {PRODUCTS}, {} | {} |\n",
+            "| {noun} | `{}` | {} | {} | {} | {} | {} |\n",
             line.text("case"),
             line.text("type"),
             number(line.number("ms")),
             number(line.number("gbs")),
             share(line),
-            number(beside.and_then(|line| line.number("ms"))),
-            line.machine(),
-            line.header.commit
+            number(beside.and_then(|line| line.number("ms")))
         );
     }
-    out
+    out + &source(best.values().copied())
 }
 
 fn conversions(records: &Records) -> String {
     let mut out = String::from(
-        "\n### Conversions on a GPU\n\nAnother format of a matrix that lies on the GPU in CSR, made there, beside the format built by the host and uploaded; ms. The share is that of the copy's bandwidth, by \
-         the bytes that are read and written at least. CSR itself is a matrix whose arrays are used where they lie, beside its upload: the device checks them.\n",
+        "\n## Conversions on a GPU\n\nA CSR matrix in device memory becomes another format there (`device`), or the host builds the format (`host`) \
+         and uploads it (`upload`). All times are in ms. GB/s count the bytes that must be read and written. The rows of `csr` are a \
+         matrix whose arrays are used in place; the device only checks them.\n",
     );
     let lines = records.of(CONVERSIONS);
     let timed: Vec<&Line> = lines.iter().filter(|line| is_ours(line) && line.number("ms").is_some()).collect();
     if timed.is_empty() {
         return out + &format!("\nMissing: no such lines in {CONVERSIONS}.\n");
     }
-    out += "\n| case | type | format | host | upload | device | ratio | GB/s | of copy | record, machine | commit |\n\
-            |---|---|---|---:|---:|---:|---:|---:|---:|---|---|\n";
-    for line in timed {
+    out += "\n| case | type | format | host | upload | device | ratio | GB/s | of copy |\n\
+            |---|---|---|---:|---:|---:|---:|---:|---:|\n";
+    for line in &timed {
         out += &format!(
-            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {CONVERSIONS}, {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             line.text("case"),
             line.text("type"),
             line.text("noun"),
@@ -93,12 +95,10 @@ fn conversions(records: &Records) -> String {
             number(line.number("ms")),
             number(line.number("ratio_to_host")),
             number(line.number("gbs")),
-            share(line),
-            line.machine(),
-            line.header.commit
+            share(line)
         );
     }
-    out
+    out + &source(timed)
 }
 
 /// Both tables.

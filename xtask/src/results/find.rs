@@ -1,47 +1,49 @@
-//! Where a figure of ours is: a record, which of its lines, and what is taken of them.
+//! Finds our figure for a published one: a record, some of its lines, and what to take from them.
 //!
-//! For each case the line with the least time counts, of the last run in the record that has the case; a ratio of two lines is of one run.
+//! For each case the line with the least time counts, from the last run in the record that has the case. A ratio of two
+//! lines is from one run.
 
 use serde::Deserialize;
 
 use super::record::{Header, Line, Records};
 
-/// Where a figure of ours is.
+/// The place of our figure.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ours {
-    /// Files, the first that has such lines.
+    /// The files. The first one with such lines counts.
     pub(crate) record: Vec<String>,
-    /// Fields that a line must have: a text (a `*` in it stands for anything) or a list of texts.
+    /// Fields that a line must have: a text (with `*` for anything) or a list of texts.
     line: toml::Table,
-    /// With it, not a field but the ratio of times is taken: of the fastest line of these, for the same case in the same run, to ours.
+    /// If present, the ratio of times is taken instead of a field: the fastest line of these, for the same case in the
+    /// same run, over ours.
     over: Option<toml::Table>,
-    /// With `over`: one less the ratio of ours to that, a share of time saved.
+    /// With `over`: one minus the reciprocal ratio, which is a share of time saved.
     #[serde(default)]
     share: bool,
-    /// A field, or `gflops`, two operations an entry; for ratios, the field with the time (`ms` without it).
+    /// A field, or `gflops` (two operations per entry). For ratios, the field with the time (`ms` if absent).
     #[serde(default)]
     take: String,
-    /// A field of the same line that what is taken is divided by.
+    /// A field of the same line by which the value is divided.
     per: Option<String>,
-    /// Of several cases: `last`, `least`, `most`, `mean` or `geometric`; else the first.
+    /// Which of several cases: `last`, `least`, `most`, `mean` or `geometric`; else the first.
     #[serde(default)]
     pub(crate) of: String,
-    /// A field that tells lines of one case apart.
+    /// A field that distinguishes lines of one case.
     each: Option<String>,
-    /// Matrices from files alone.
+    /// Only matrices from files.
     #[serde(default)]
     files: bool,
 }
 
-/// A number of ours and the line that it is from.
+/// One of our numbers, and the line that it is from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'a> {
     pub(crate) value: f64,
     pub(crate) line: &'a Line,
 }
 
-/// Whether a text is the wanted one, in which a `*` stands for anything.
+/// Whether a text matches the wanted one, in which `*` stands for anything.
 pub(crate) fn same(found: &str, wanted: &str) -> bool {
     match wanted.split_once('*') {
         Some((begin, end)) => {
@@ -53,7 +55,7 @@ pub(crate) fn same(found: &str, wanted: &str) -> bool {
 
 fn holds(line: &Line, wanted: &toml::Table) -> bool {
     wanted.iter().all(|(field, wanted)| {
-        // A matrix is itself, or the one that is in its place.
+        // A matrix matches by its own name, or by the one that it replaces.
         let found = match line.stands_in_for() {
             Some(name) if field == "case" => name,
             _ => line.text(field),
@@ -65,7 +67,7 @@ fn holds(line: &Line, wanted: &toml::Table) -> bool {
     })
 }
 
-/// The mean of what is not below zero by its logarithms.
+/// The mean of the positive values by their logarithms.
 pub(crate) fn geometric(values: &[f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
@@ -76,12 +78,12 @@ impl Ours {
         if self.over.is_some() && !self.take.is_empty() { &self.take } else { "ms" }
     }
 
-    /// What the lines of a case are told apart by.
+    /// The fields that distinguish the lines of a case.
     fn key<'a>(&self, line: &'a Line) -> (&'a str, &'a str) {
         (line.text("case"), self.each.as_deref().map_or("", |field| line.text(field)))
     }
 
-    /// What is taken of a line by itself.
+    /// The value of a single line.
     fn field(&self, line: &Line) -> Option<f64> {
         let value = match (&self.over, self.take.as_str()) {
             (Some(_), _) => line.number(self.time())?,
@@ -91,14 +93,14 @@ impl Ours {
         Some(value / self.per.as_deref().map_or(Some(1.0), |field| line.number(field))?)
     }
 
-    /// The fastest of the lines of a case in a run that hold and have the number.
+    /// The fastest line of a case in a run that matches and has the number.
     fn fastest<'a>(&self, of_case: &[&'a Line], run: &Header, wanted: &toml::Table) -> Option<&'a Line> {
         let sound = |line: &&Line| line.header == *run && holds(line, wanted) && self.field(line).is_some();
         let ms = |line: &Line| line.number(self.time()).unwrap_or(f64::MAX);
         of_case.iter().copied().filter(sound).min_by(|a, b| ms(a).total_cmp(&ms(b)))
     }
 
-    /// The number of a case, of the last run that has all that it is made of.
+    /// The number of a case, from the last run that has everything it needs.
     fn of_case<'a>(&self, of_case: &[&'a Line]) -> Option<Found<'a>> {
         let mut runs: Vec<&Header> = Vec::new();
         for line in of_case.iter().rev() {
@@ -135,7 +137,7 @@ impl Ours {
         found.collect()
     }
 
-    /// Whether a line is of a case that is asked for by name.
+    /// Whether a line belongs to a case that is requested by name.
     pub(crate) fn names_case(&self, line: &Line) -> bool {
         let case: toml::Table =
             self.line.iter().filter(|(field, _)| *field == "case").map(|(f, c)| (f.clone(), c.clone())).collect();
@@ -148,7 +150,7 @@ impl Ours {
         of_files.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// One number of all of them, with the line that it is from, and of how many.
+    /// One number for all of them, with the line that it is from and the number of cases.
     pub(crate) fn find<'a>(&self, records: &'a Records) -> Option<(Found<'a>, Vec<Found<'a>>)> {
         let all = self.all(records);
         let first = *all.first()?;

@@ -1,14 +1,16 @@
-//! Our tables against the peers of today: products and iterations; each row the fastest of ours against the fastest of theirs.
+//! Our tables against today's peers: products and iterations. Each row has our fastest line and the fastest of theirs.
 
 use std::collections::HashMap;
 
 use super::brief::{Measure, kind};
 use super::find::geometric;
 use super::number::digits;
+use super::page::source;
 use super::record::{Header, Line, Records};
 
-/// A table: what is said above it, whose the peers are, the record, and the operation.
+/// A table, its page, its peers, and the records with its lines.
 struct Table {
+    page: &'static str,
     heading: &'static str,
     beside: &'static str,
     about: &'static str,
@@ -16,49 +18,59 @@ struct Table {
     op: &'static str,
 }
 
+/// The page of products.
+pub(crate) const PRODUCTS: &str = "docs/results/products.md";
+/// The page of iterations.
+pub(crate) const ITERATIONS: &str = "docs/results/iterations.md";
+
 const TABLES: [Table; 5] = [
     Table {
+        page: PRODUCTS,
         heading: "SpMV on a GPU",
         beside: "cuSPARSE",
-        about: "y = A x in the fastest of our formats against the fastest of cuSPARSE's, each with its preprocessing done before.",
+        about: "y = A x in our fastest format against cuSPARSE's fastest format. Preprocessing is done beforehand on both sides.",
         record: "record/h200-spmv.jsonl",
         op: "spmv",
     },
     Table {
-        heading: "CG on a GPU",
-        beside: "cuSPARSE and cuBLAS",
-        about: "An iteration of CG without a preconditioner against cuSPARSE and cuBLAS, theirs with scalars on the device or on the host and \
-                with or without a graph, whichever is faster.",
-        record: "record/h200-cg.jsonl",
-        op: "cg",
-    },
-    Table {
+        page: PRODUCTS,
         heading: "SpMV on a CPU",
         beside: "sprs, faer, nalgebra-sparse",
-        about: "The same against sprs, faer and nalgebra-sparse.",
+        about: "y = A x in our fastest format against the fastest of sprs, faer and nalgebra-sparse, which store CSR or CSC.",
         record: "record/cpu-spmv.jsonl",
         op: "spmv",
     },
     Table {
+        page: ITERATIONS,
+        heading: "CG on a GPU",
+        beside: "cuSPARSE and cuBLAS",
+        about: "One iteration of CG without a preconditioner. The peer is the same method written with cuSPARSE and cuBLAS, with scalars \
+                on the device or on the host, with or without a graph, whichever is fastest.",
+        record: "record/h200-cg.jsonl",
+        op: "cg",
+    },
+    Table {
+        page: ITERATIONS,
         heading: "CG on a CPU",
         beside: "sprs, faer",
-        about: "The same against CG with the products of sprs and faer.",
+        about: "One iteration of CG without a preconditioner, against CG with the products of sprs and faer.",
         record: "record/cpu-cg.jsonl",
         op: "cg",
     },
     Table {
-        heading: "Whole solves on a CPU",
+        page: ITERATIONS,
+        heading: "CG with IC(0) on a CPU",
         beside: "faer",
-        about: "An iteration of CG with IC(0) against faer's solver with the same factors, applied by its triangular solves; both iterate equally often.",
+        about: "One iteration of CG with IC(0), against faer's CG with the same factors. Both need the same number of iterations.",
         record: "record/cpu-solve.jsonl",
         op: "cg",
     },
 ];
 
-/// Rows of matrices from files that a table lists one by one; of more there is a summary alone.
+/// A table with more matrices from files than this shows only their summary.
 const LISTED: usize = 40;
 
-/// A case with the best of both sides.
+/// A case with the best line of both sides.
 pub(crate) struct Row<'a> {
     pub(crate) ours: &'a Line,
     pub(crate) theirs: &'a Line,
@@ -68,7 +80,7 @@ impl Row<'_> {
     pub(crate) fn ratio(&self) -> f64 {
         ms(self.theirs) / ms(self.ours)
     }
-    /// A generator's text has a colon, a matrix from a file has none.
+    /// The text of a generator has a colon, and the name of a matrix from a file has none.
     pub(crate) fn is_generated(&self) -> bool {
         self.ours.text("case").contains(':')
     }
@@ -78,7 +90,8 @@ pub(crate) fn ms(line: &Line) -> f64 {
     line.number("ms").unwrap_or(f64::INFINITY)
 }
 
-/// One row a case, type and triangle, in the order of the record: the fastest line of each side, in the last run that has both.
+/// One row per case, type and triangle, in the order of the record: the fastest line of each side, from the last run
+/// that has both.
 pub(crate) fn rows<'a>(lines: &'a [Line], op: &str) -> Vec<Row<'a>> {
     let mut order: Vec<[&str; 3]> = Vec::new();
     let mut cases: HashMap<[&str; 3], Vec<&Line>> = HashMap::new();
@@ -110,7 +123,7 @@ pub(crate) fn name(line: &Line) -> String {
     let mut words = line.text("kernel").split(',').map(str::trim);
     let mut name = line.text("noun").to_owned();
     let first = words.next().filter(|first| !first.is_empty());
-    // What a graph or its memory is does not count here, what is stored does.
+    // Graphs and memory do not count here, the stored form does.
     for word in first.into_iter().chain(words.filter(|word| *word == NARROW)) {
         name += ", ";
         name += word;
@@ -118,7 +131,7 @@ pub(crate) fn name(line: &Line) -> String {
     name
 }
 
-/// Geometric mean, least and most of the ratios.
+/// The geometric mean, the least and the largest of the ratios.
 fn summary(rows: &[&Row<'_>]) -> Option<String> {
     let ratios: Vec<f64> = rows.iter().map(|row| row.ratio()).collect();
     let least = ratios.iter().copied().min_by(f64::total_cmp)?;
@@ -126,7 +139,7 @@ fn summary(rows: &[&Row<'_>]) -> Option<String> {
     let mean = geometric(&ratios);
     let behind = ratios.iter().filter(|ratio| **ratio < 1.0).count();
     Some(format!(
-        "{} in number: geometric mean of the ratios {}, least {}, most {}; slower than the best peer in {behind}",
+        "({}): the geometric mean of the ratios is {}, the lowest {}, the highest {}; Spandrel is slower in {behind}",
         ratios.len(),
         digits(mean),
         digits(least),
@@ -135,7 +148,7 @@ fn summary(rows: &[&Row<'_>]) -> Option<String> {
 }
 
 fn table(table: &Table, records: &Records) -> String {
-    let mut out = format!("\n### {}\n\n{}\n", table.heading, table.about);
+    let mut out = format!("\n## {}\n\n{}\n", table.heading, table.about);
     let rows = rows(records.of(table.record), table.op);
     if rows.is_empty() {
         return out + &format!("\nMissing: no such lines in {}.\n", table.record);
@@ -143,15 +156,15 @@ fn table(table: &Table, records: &Records) -> String {
     let (generated, files): (Vec<&Row<'_>>, Vec<&Row<'_>>) = rows.iter().partition(|row| row.is_generated());
     for (what, rows) in [("Generated matrices", &generated), ("Matrices from files", &files)] {
         if let Some(summary) = summary(rows) {
-            out += &format!("\n{what}, {summary}.\n");
+            out += &format!("\n{what} {summary}.\n");
         }
     }
-    let listed = if files.len() > LISTED { generated } else { rows.iter().collect() };
-    out += "\n| case | type | ours | ms | GB/s | best peer | ms | ratio | record, machine | commit |\n|---|---|---|---:|---:|---|---:|---:|---|---|\n";
-    for row in listed {
+    let listed: Vec<&Row<'_>> = if files.len() > LISTED { generated } else { rows.iter().collect() };
+    out += "\n| case | type | ours | ms | GB/s | best peer | ms | ratio |\n|---|---|---|---:|---:|---|---:|---:|\n";
+    for row in &listed {
         let (ours, theirs) = (row.ours, row.theirs);
         out += &format!(
-            "| `{}` | {} | {} | {} | {} | {} {} | {} | {} | {}, {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} {} | {} | {} |\n",
             ours.text("case"),
             ours.text("type"),
             name(ours),
@@ -160,31 +173,34 @@ fn table(table: &Table, records: &Records) -> String {
             theirs.text("contender"),
             name(theirs),
             digits(ms(theirs)),
-            digits(row.ratio()),
-            table.record,
-            ours.machine(),
-            ours.header.commit
+            digits(row.ratio())
         );
     }
-    out
+    out + &source(rows.iter().map(|row| row.ours))
 }
 
-/// The ratios of each table, of generated matrices and of those from files.
+/// The ratios of each table, for generated matrices and for those from files.
 pub(crate) fn measures(records: &Records) -> Vec<Measure> {
     let of_table = |table: &Table| {
         let rows = rows(records.of(table.record), table.op);
         let ratios = |is_generated| {
             rows.iter().filter(|row| row.is_generated() == is_generated).map(Row::ratio).collect::<Vec<f64>>()
         };
-        let (heading, beside) = (table.heading, table.beside);
-        [true, false].map(|generated| Measure { heading, beside, what: kind(generated), ratios: ratios(generated) })
+        let Table { page, heading, beside, .. } = *table;
+        [true, false].map(|generated| Measure {
+            page,
+            heading,
+            beside,
+            what: kind(generated),
+            ratios: ratios(generated),
+        })
     };
     TABLES.iter().flat_map(of_table).collect()
 }
 
-/// All tables.
-pub(crate) fn section(records: &Records) -> String {
-    TABLES.iter().map(|one| table(one, records)).collect()
+/// The tables of a page.
+pub(crate) fn section(page: &str, records: &Records) -> String {
+    TABLES.iter().filter(|one| one.page == page).map(|one| table(one, records)).collect()
 }
 
 #[cfg(test)]
@@ -225,16 +241,10 @@ mod tests {
         ];
         let mut records = Records::default();
         records.add("record/h200-spmv.jsonl", &lines.join("\n")).expect("lines");
-        let said = section(&records);
-        assert!(
-            said.contains(
-                "| `d3n7:8` | f64 | dia | 2.00 | 100 | cusparse coo | 5.00 | 2.50 | record/h200-spmv.jsonl, m | c |"
-            ),
-            "{said}"
-        );
-        assert!(
-            said.contains("1 in number: geometric mean of the ratios 2.50")
-                && said.contains("Missing: no such lines in record/cpu-cg.jsonl")
-        );
+        let said = section(PRODUCTS, &records);
+        assert!(said.contains("| `d3n7:8` | f64 | dia | 2.00 | 100 | cusparse coo | 5.00 | 2.50 |"), "{said}");
+        assert!(said.contains("Source: record/h200-spmv.jsonl (m, commit c)."), "{said}");
+        assert!(said.contains("(1): the geometric mean of the ratios is 2.50") && !said.contains("CG"), "{said}");
+        assert!(section(ITERATIONS, &records).contains("Missing: no such lines in record/cpu-cg.jsonl"));
     }
 }

@@ -1,16 +1,20 @@
-//! `cargo xtask results`: `docs/results.md` and `docs/limits.md` from `record/`. No figure is typed in: ours come from the records, those of the
-//! sources from `docs/published.toml`, with their places, those that the project set itself from `docs/targets.toml`.
+//! `cargo xtask results`: the pages of results, papers and limits, and README's picture, from `record/`.
 //!
-//! `--check` fails where a page is not what the records say: a step of CI.
+//! No figure is typed in. Ours come from the records, those of papers from `docs/published.toml`, and the project's own
+//! targets from `docs/targets.toml`. `--check` fails if a page is not what the records say; it is a step of CI.
 
 mod brief;
+mod chart;
 mod conversions;
 mod find;
 mod headline;
 mod legend;
+mod multigrid;
 mod number;
+mod page;
 mod published;
 mod record;
+mod robust;
 mod solves;
 mod targets;
 mod triangles;
@@ -21,40 +25,45 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+use page::Page;
 use published::Published;
 use record::Records;
 use targets::Targets;
 
-/// What is written.
-const RESULTS: &str = "docs/results.md";
-/// The sources' own figures.
+/// The papers' own figures.
 const PUBLISHED: &str = "docs/published.toml";
-/// Where figures are bounded, and what was asked.
-const LIMITS: &str = "docs/limits.md";
+/// The project's own targets.
 const TARGETS: &str = "docs/targets.toml";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Compare docs/results.md with what the records say, and write nothing
+    /// Compare the pages with the records, and write nothing
     #[arg(long)]
     check: bool,
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for (path, made) in pages(root)? {
+    for Page { path, text } in pages(root)? {
         if !options.check {
-            fs::write(root.join(path), made).with_context(|| format!("cannot write {path}"))?;
+            fs::write(root.join(path), text).with_context(|| format!("cannot write {path}"))?;
             println!("{path} written");
             continue;
         }
         let found = fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))?;
-        match differs(&found, &made) {
+        match differs(&found, &text) {
             None => println!("{path} says what the records say"),
             Some(line) => {
                 eprintln!("{path}:{line} is not what the records say: run `cargo xtask results`");
                 code = ExitCode::FAILURE;
             }
+        }
+    }
+    let records = Records::read(&root.join("record"))?;
+    for (path, quote) in brief::quotes(&records, &read(root, brief::VERIFY)?)? {
+        if !read(root, path)?.contains(&quote) {
+            eprintln!("{path} does not say `{quote}`, as the records do: change it by hand");
+            code = ExitCode::FAILURE;
         }
     }
     Ok(code)
@@ -71,31 +80,59 @@ fn read(root: &Path, path: &str) -> Result<String> {
     fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))
 }
 
-/// The pages, each with its path.
-fn pages(root: &Path) -> Result<[(&'static str, String); 2]> {
+/// A page of tables: a title, a sentence, and the tables.
+fn tables(path: &'static str, title: &str, lead: &str, tables: &str) -> Page {
+    let note = "A ratio is the peer's time over ours: above 1, Spandrel is faster. Times are medians in ms. \
+                [Words and machines](words.md) explains the names in the tables.";
+    Page::new(path, &format!("# {title}\n\n{lead} {note}\n{tables}"))
+}
+
+/// All pages and the picture.
+fn pages(root: &Path) -> Result<Vec<Page>> {
     let published =
         Published::parse(&read(root, PUBLISHED)?).with_context(|| format!("cannot understand {PUBLISHED}"))?;
     let targets =
         Targets::parse(&read(root, TARGETS)?, root).with_context(|| format!("cannot understand {TARGETS}"))?;
     let records = Records::read(&root.join("record"))?;
-    let mut out = String::from(
-        "# Results\n\n\
-         Written by `cargo xtask results` from `record/` and `docs/published.toml`; changes by hand do not last.\n\n\
-         A ratio above 1 is in our favour throughout. Times are medians; every answer was checked before it was timed. A figure that a\n\
-         source names and no record has is called missing. What the words in the tables mean, and what a machine is called here, is told at the\n\
-         end. [Where a figure is bounded](limits.md) has the figures that the project set itself and missed, with what bounds them.\n",
-    );
-    out += &brief::section(&published, &records, &read(root, brief::VERIFY)?)?;
-    out += &published.section(&records);
-    out += "\n## Against the peers of today\n";
-    out += &headline::section(&records);
-    out += &solves::converging(&records);
-    out += &triangles::section(&records);
-    out += &conversions::section(&records);
-    out += &solves::section(&records);
-    out += &legend::section();
-    out += &records.legend();
-    Ok([(RESULTS, out), (LIMITS, targets.page(&records))])
+    Ok(vec![
+        brief::page(&records, &read(root, brief::VERIFY)?)?,
+        tables(
+            headline::PRODUCTS,
+            "Products and formats",
+            "Matrix-vector products, and the formats that they run in.",
+            &(headline::section(headline::PRODUCTS, &records) + &conversions::section(&records)),
+        ),
+        tables(
+            headline::ITERATIONS,
+            "Iterations of CG",
+            "One iteration of CG, without and with a preconditioner.",
+            &headline::section(headline::ITERATIONS, &records),
+        ),
+        tables(
+            triangles::PAGE,
+            "Triangular solves",
+            "Sparse triangular solves with one right-hand side (SpTRSV).",
+            &triangles::section(&records),
+        ),
+        tables(
+            solves::FACTORS_PAGE,
+            "Incomplete factorisations",
+            "ILU(0) and IC(0), computed where they are used.",
+            &solves::factors(&records),
+        ),
+        tables(
+            solves::PAGE,
+            "Whole solves",
+            "From a matrix and a right-hand side to x.",
+            &(solves::section(&records)
+                + &multigrid::section(&records, &published.multigrid)
+                + &robust::section(&records, &published.answered)),
+        ),
+        Page::new(legend::PAGE, &(legend::section() + &records.legend())),
+        published.page(&records),
+        targets.page(&records),
+        Page { path: chart::PICTURE, text: chart::picture(&records) },
+    ])
 }
 
 #[cfg(test)]
@@ -105,11 +142,27 @@ mod tests {
     #[test]
     fn the_committed_sources_are_understood() {
         let root = crate::root().expect("the workspace");
-        let [(_, results), (_, limits)] = pages(&root).expect("pages");
-        for source in ["bDIA", "HMEC", "SpTRSV", "COO", "report", "Whole solves on a GPU", "HPCG", "SpTRSV on a CPU"] {
-            assert!(results.contains(source), "{source}");
+        let pages = pages(&root).expect("pages");
+        let page = |path: &str| &pages.iter().find(|page| page.path == path).expect("a page").text;
+        for heading in ["Whole solves on a GPU", "SpTRSV on a CPU", "CG on a GPU", "SpMV on a CPU"] {
+            assert!(page(brief::RESULTS).contains(heading), "{heading}");
         }
-        assert!(limits.contains("| figure | asked | measured | reached |"));
+        for source in ["bDIA", "HMEC", "SpTRSV", "COO", "report"] {
+            assert!(page("docs/papers.md").contains(source), "{source}");
+        }
+        assert!(page(solves::PAGE).contains("HPCG") && page(solves::PAGE).contains("russell_sparse"));
+        assert!(page("docs/limits.md").contains("| figure | target | measured |"));
+        assert!(page(chart::PICTURE).contains("256³"));
+    }
+
+    #[test]
+    fn no_other_page_lies_among_the_generated_ones() {
+        let root = crate::root().expect("the workspace");
+        let pages = pages(&root).expect("pages");
+        for entry in fs::read_dir(root.join("docs/results")).expect("a folder") {
+            let name = entry.expect("a file").file_name().to_string_lossy().into_owned();
+            assert!(pages.iter().any(|page| page.path == format!("docs/results/{name}")), "{name}");
+        }
     }
 
     #[test]

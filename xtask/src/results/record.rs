@@ -1,4 +1,4 @@
-//! Records: lines of JSON, each with the header that it stands below.
+//! Records: lines of JSON, each with the header above it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,18 +10,18 @@ use serde_json::Value;
 /// Records that are not measurements of time.
 const LEFT_OUT: [&str; 1] = ["h200-verify.jsonl"];
 
-/// Machine, commit and date of the lines below it. Two runs of one commit are two headers.
+/// The machine, commit and date of the lines below it. Two runs of one commit are two headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) machine: String,
     pub(crate) driver: String,
     pub(crate) commit: String,
     pub(crate) date: String,
-    /// Which header of its file.
+    /// The number of the header in its file.
     run: usize,
 }
 
-/// A line that is no header.
+/// A line that is not a header.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     /// Its file, `record/h200-spmv.jsonl`.
@@ -37,7 +37,7 @@ impl Line {
     pub(crate) fn number(&self, field: &str) -> Option<f64> {
         self.fields[field].as_f64()
     }
-    /// The name of the matrix that this one is in the place of.
+    /// The name of the matrix that this one replaces.
     pub(crate) fn stands_in_for(&self) -> Option<&str> {
         self.text("stands_in_for").rsplit('/').next().filter(|name| !name.is_empty())
     }
@@ -47,7 +47,7 @@ impl Line {
     }
 }
 
-/// What a machine is called in a table: `NVIDIA H200` of `0: NVIDIA H200, 139.8 GiB, ...`.
+/// The name of a machine in a table: `NVIDIA H200` for `0: NVIDIA H200, 139.8 GiB, ...`.
 fn short(machine: &str) -> String {
     let name = machine.split_once(": ").map_or(machine, |(_, name)| name);
     name.split([',', '(']).next().unwrap_or_default().trim().to_owned()
@@ -95,7 +95,7 @@ impl Records {
         Ok(())
     }
 
-    /// The lines of a file; none where it is missing.
+    /// The lines of a file; none if it is missing.
     pub(crate) fn of(&self, file: &str) -> &[Line] {
         self.lines.get(file).map_or(&[], Vec::as_slice)
     }
@@ -107,13 +107,13 @@ impl Records {
         files
     }
 
-    /// What each machine is.
+    /// A description of each machine.
     pub(crate) fn legend(&self) -> String {
         let mut found: Vec<(String, String, String)> = Vec::new();
         for line in self.lines.values().flatten() {
             let whole = line.header.machine.split_once(": ").map_or(line.header.machine.as_str(), |(_, whole)| whole);
             let driver = &line.header.driver;
-            // Runs that needed no library name the driver alone.
+            // Runs without a library name only the driver.
             match found.iter_mut().find(|(name, known, _)| *name == line.machine() && known == whole) {
                 Some((_, _, known)) if driver.starts_with(known.as_str()) => known.clone_from(driver),
                 Some((_, _, known)) if known.starts_with(driver.as_str()) => {}
@@ -121,7 +121,7 @@ impl Records {
             }
         }
         found.sort();
-        let mut out = String::from("\n## Machines\n\n| machine | is |\n|---|---|\n");
+        let mut out = String::from("\n## Machines\n\n| machine | details |\n|---|---|\n");
         for (name, whole, driver) in found.iter().filter(|(name, ..)| !name.is_empty()) {
             let driver = if driver.is_empty() { String::new() } else { format!("; driver {driver}") };
             out += &format!("| {name} | {whole}{driver} |\n");
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((a.header.commit.as_str(), b.header.commit.as_str()), ("x", "y"));
         assert!(records.of("record/other.jsonl").is_empty());
         assert!(records.legend().contains("| NVIDIA H200 | NVIDIA H200, 139.8 GiB |"));
-        // With a library named in one run and none in another it is one machine.
+        // If one run names a library and another does not, it is still one machine.
         let driver = |driver: &str| header("z").replace("\"commit\"", &format!("\"driver\":\"{driver}\",\"commit\""));
         let text = format!("{}{{\"op\":\"a\"}}\n{}{{\"op\":\"b\"}}\n", driver("580"), driver("580, cuSPARSE 12"));
         let mut two = Records::default();

@@ -3,12 +3,18 @@
 use super::brief::{Measure, kind};
 use super::find::geometric;
 use super::number::digits;
+use super::page::source;
 use super::record::{Line, Records};
 
-const SOLVES: &str = "record/h200-solve.jsonl";
+pub(crate) const SOLVES: &str = "record/h200-solve.jsonl";
 const CPU_SOLVES: &str = "record/cpu-solve.jsonl";
 const HPCG: &str = "record/h200-hpcg.jsonl";
 const FACTORS: &str = "record/h200-factorize.jsonl";
+
+/// The page of whole solves.
+pub(crate) const PAGE: &str = "docs/results/whole-solves.md";
+/// The page of incomplete factorisations.
+pub(crate) const FACTORS_PAGE: &str = "docs/results/factorisations.md";
 
 fn number(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), digits)
@@ -23,8 +29,8 @@ fn is_solved(line: &Line) -> bool {
 }
 
 /// One case and method: our solve in f64, and all lines of the run.
-struct Solve<'a> {
-    ours: &'a Line,
+pub(crate) struct Solve<'a> {
+    pub(crate) ours: &'a Line,
     others: Vec<&'a Line>,
 }
 
@@ -32,7 +38,7 @@ impl<'a> Solve<'a> {
     fn precision(&self, precision: &str) -> Option<&'a Line> {
         self.others.iter().copied().find(|line| is_ours(line) && line.text("precision") == precision)
     }
-    /// Those of the peer that converged.
+    /// The lines of the peer that converged.
     fn peers(&self) -> impl Iterator<Item = &'a Line> + '_ {
         self.others.iter().copied().filter(|line| !is_ours(line) && is_solved(line))
     }
@@ -41,8 +47,8 @@ impl<'a> Solve<'a> {
     }
 }
 
-/// The solves of a record, each of the last run that has it.
-fn solves(lines: &[Line]) -> Vec<Solve<'_>> {
+/// The solves of a record, each from the last run that has it.
+pub(crate) fn solves(lines: &[Line]) -> Vec<Solve<'_>> {
     let key = |line: &Line| ["case", "noun", "precond"].map(|field| line.text(field).to_owned());
     let mut found: Vec<Solve<'_>> = Vec::new();
     for line in lines.iter().filter(|line| line.text("op") == "solve" && !line.text("status").is_empty()) {
@@ -59,14 +65,14 @@ fn solves(lines: &[Line]) -> Vec<Solve<'_>> {
     found
 }
 
-/// Geometric mean and least of a field of our lines, and how many have it.
+/// The geometric mean and the least value of a field of our lines, and the number of lines that have it.
 fn mean(solves: &[&Solve<'_>], field: &str) -> String {
     let with = solves.iter().filter_map(|solve| Some((solve.ours.number(field)?, solve.ours.text("case"))));
     let values: Vec<(f64, &str)> = with.collect();
     let Some((least, case)) = values.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { return "-".to_owned() };
     let ratios: Vec<f64> = values.iter().map(|(ratio, _)| *ratio).collect();
     format!(
-        "{} in geometric mean over {} solves, {} at least (`{case}`)",
+        "the geometric mean of {1} ratios is {0}, the lowest {2} (`{case}`)",
         digits(geometric(&ratios)),
         ratios.len(),
         digits(*least)
@@ -80,10 +86,12 @@ fn names(of: &[&Solve<'_>]) -> String {
 
 fn gpu(records: &Records) -> String {
     let mut out = String::from(
-        "\n### Whole solves on a GPU\n\nA x = b to a relative residual of 1e-8 with incomplete factors, by the same algorithm from cuSPARSE and cuBLAS (SpMV, SpSV, csrilu02, \
-         csric02), each in its fastest form. Set-up is the copy to the GPU, factors, analysis and conversion. \"With set-up\" is both together, against the \
-         peer's best total. Mixed has factors in f32 in an f64 iteration, refined is iterative refinement around f32 solves: both are ratios to our own \
-         solve in f64, at the same final residual in f64.\n",
+        "\n## Whole solves on a GPU\n\nA x = b to a relative residual of 1e-8, by CG with IC(0) or BiCGStab with ILU(0). The peer is the same \
+         algorithm written with cuSPARSE and cuBLAS (SpMV, SpSV, csrilu02, csric02), in its fastest form.\n\n\
+         - **set-up**: the copy to the GPU, factors, analysis and conversion.\n\
+         - **with set-up**: the ratio of set-up and solve together, against the peer's best total.\n\
+         - **mixed**, **refined**: the speed-up over our own f64 solve with an f32 preconditioner, or with iterative refinement \
+         around f32 solves. Both reach the same residual in f64.\n",
     );
     let all = solves(records.of(SOLVES));
     if all.is_empty() {
@@ -100,21 +108,21 @@ fn gpu(records: &Records) -> String {
         files.iter().filter(one_side).copied().collect()
     };
     out += &format!(
-        "\nOf {} solves of matrices from files, {} converged here within the time that a case has in the bench; solved here and not by the peer: {}; by the peer and not here: {}. \
-         The others have a pivot that is missing, are no case for the method, or take longer.\n",
+        "\nOf {} solves of matrices from files, {} converge within the bench's time limit. Only Spandrel solves: {}. Only the peer solves: {}. \
+         The others have a missing pivot, do not suit the method, or need more time.\n",
         files.len(),
         files.iter().filter(|solve| is_solved(solve.ours)).count(),
         names(&alone(true)),
         names(&alone(false))
     );
-    out += "\n| case | solver | ours | iterations | ms | set-up | peer | iterations | ms | set-up | ratio | with set-up | mixed | refined | record, machine | commit |\n\
-            |---|---|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---|---|\n";
+    out += "\n| case | solver | ours | iterations | ms | set-up | peer | iterations | ms | set-up | ratio | with set-up | mixed | refined |\n\
+            |---|---|---|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|\n";
     for solve in generated.iter().chain(&files) {
         let Some(peer) = solve.fastest_peer().filter(|_| is_solved(solve.ours)) else { continue };
         let ours = solve.ours;
         let of_f64 = |precision| number(solve.precision(precision).and_then(|line| line.number("ratio_to_f64")));
         out += &format!(
-            "| `{}` | {}, {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {SOLVES}, {} | {} |\n",
+            "| `{}` | {}, {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             ours.text("case"),
             ours.text("noun"),
             ours.text("precond"),
@@ -129,26 +137,25 @@ fn gpu(records: &Records) -> String {
             number(ours.number("ratio_to_best_peer")),
             number(ours.number("ratio_with_setup")),
             of_f64("mixed"),
-            of_f64("refined"),
-            ours.machine(),
-            ours.header.commit
+            of_f64("refined")
         );
     }
-    out
+    out + &source(all.iter().map(|solve| solve.ours))
 }
 
-/// The ratios of whole solves on a GPU, and of computing factors there.
+/// The ratios of whole solves on a GPU, and of factorisations there.
 pub(crate) fn measures(records: &Records) -> Vec<Measure> {
     let all = solves(records.of(SOLVES));
     let of = |generated, what, field: &str| {
         let of_kind = all.iter().filter(|solve| solve.ours.text("case").contains(':') == generated);
         let ratios = of_kind.filter_map(|solve| solve.ours.number(field)).collect();
-        Measure { heading: "Whole solves on a GPU", beside: "cuSPARSE and cuBLAS", what, ratios }
+        Measure { page: PAGE, heading: "Whole solves on a GPU", beside: "cuSPARSE and cuBLAS", what, ratios }
     };
     let lines = records.of(FACTORS);
     let of_factors = |generated, what| {
         let of_kind = lines.iter().filter(|line| is_ours(line) && line.text("case").contains(':') == generated);
-        // Of files only what both factor alike: with IC(0) ours tries shifts, theirs goes on from what is no pivot.
+        // For files, only systems that both factor in the same way: with IC(0) ours tries shifts, and theirs continues
+        // after a pivot that is not positive.
         let alike = of_kind.filter(|line| generated || line.text("noun") == "ilu0");
         let ratios = alike.filter_map(|line| {
             let [theirs, host] = ["cusparse", "host"].map(|contender| beside(lines, line, contender));
@@ -159,27 +166,32 @@ pub(crate) fn measures(records: &Records) -> Vec<Measure> {
                 .map_or(ours, |host| ours.min(host));
             Some(theirs?.number("numeric_ms")? / sooner)
         });
-        Measure { heading: "Incomplete factors computed on a GPU", beside: "cuSPARSE", what, ratios: ratios.collect() }
+        Measure {
+            page: FACTORS_PAGE,
+            heading: "Incomplete factors on a GPU",
+            beside: "cuSPARSE",
+            what,
+            ratios: ratios.collect(),
+        }
     };
     vec![
         of(true, kind(true), "ratio_to_best_peer"),
         of(false, kind(false), "ratio_to_best_peer"),
-        of(true, "generated matrices, with set-up", "ratio_with_setup"),
-        of(false, "matrices from files, with set-up", "ratio_with_setup"),
-        of_factors(true, "generated matrices, new values"),
-        of_factors(false, "matrices from files, ILU(0), new values, the sooner of the device and the host"),
+        of(true, "generated, set-up included", "ratio_with_setup"),
+        of(false, "from files, set-up included", "ratio_with_setup"),
+        of_factors(true, "generated, new values"),
+        of_factors(false, "from files, ILU(0), new values, on the faster of device and host"),
     ]
 }
 
-/// How many of the matrices of a class converge, by preconditioner.
+/// A table that counts the converged solves of each class of matrices.
 fn tallies(lines: &[Line]) -> String {
     let of: Vec<&Line> = lines.iter().filter(|line| line.text("op") == "solve-tally").collect();
     let Some(last) = of.last() else { return String::new() };
-    let mut out = format!(
-        "\nHow many of the matrices of `--matrices` reach 1e-8 within the time that a case has ({CPU_SOLVES}, {}, commit {}):\n\n\
-         | class | matrices | with incomplete factors | with Jacobi | by factorisation | pivots shifted in |\n|---|---:|---:|---:|---:|---:|\n",
-        last.machine(),
-        last.header.commit
+    let mut out = String::from(
+        "\n## Which real matrices converge on a CPU\n\nThe number of matrices that reach 1e-8 within 5 s, by class and by preconditioner. The last column counts the \
+         matrices whose IC(0) needed a shift.\n\n\
+         | class | matrices | incomplete factors | Jacobi | direct | shifted |\n|---|---:|---:|---:|---:|---:|\n",
     );
     for line in of.iter().filter(|line| line.header == last.header) {
         let field = |name: &str| line.fields[name].as_u64().map_or("-".to_owned(), |count| count.to_string());
@@ -193,24 +205,25 @@ fn tallies(lines: &[Line]) -> String {
             field("shifted")
         );
     }
-    out
+    out + &source([*last])
 }
 
 fn hpcg(records: &Records) -> String {
     let mut out = String::from(
-        "\n### HPCG's problem on a GPU\n\nCG with a multigrid cycle of 4 grids and symmetric Gauss-Seidel in the natural order, 27 points. GF/s by HPCG's own count of operations: of the timed \
-         iterations, and of all with set-up and optimisation as HPCG rates them. Iterations are those that reach the residual that the reference reaches, and the reference's.\n",
+        "\n## The HPCG problem on a GPU\n\nCG with a multigrid cycle on 4 grids and symmetric Gauss-Seidel in natural order, 27 points. GF/s count operations as HPCG does: \
+         for the timed iterations, and `rated`, which includes set-up as HPCG prescribes. `iterations` reach the residual of the \
+         reference code, which needs `reference` iterations.\n",
     );
     let lines = records.of(HPCG);
     let ours: Vec<&Line> = lines.iter().filter(|line| line.text("op") == "hpcg" && is_ours(line)).collect();
     if ours.is_empty() {
         return out + &format!("\nMissing: no such lines in {HPCG}.\n");
     }
-    out += "\n| case | GF/s | rated | ms an iteration | GB/s | iterations | of the reference | valid | record, machine | commit |\n\
-            |---|---:|---:|---:|---:|---:|---:|---|---|---|\n";
-    for line in ours {
+    out += "\n| case | GF/s | rated | ms per iteration | GB/s | iterations | reference | valid |\n\
+            |---|---:|---:|---:|---:|---:|---:|---|\n";
+    for line in &ours {
         out += &format!(
-            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {HPCG}, {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} |\n",
             line.text("case"),
             number(line.number("gflops")),
             number(line.number("gflops_rated")),
@@ -218,15 +231,13 @@ fn hpcg(records: &Records) -> String {
             number(line.number("gbs")),
             line.fields["iterations_needed"],
             line.fields["reference_iterations"],
-            if line.fields["valid"] == true { "yes" } else { "no" },
-            line.machine(),
-            line.header.commit
+            if line.fields["valid"] == true { "yes" } else { "no" }
         );
     }
-    out
+    out + &source(ours)
 }
 
-/// What another has for the factors of a line of ours.
+/// The value of another contender for the factors of one of our lines.
 fn beside<'a>(lines: &'a [Line], line: &Line, contender: &str) -> Option<&'a Line> {
     lines.iter().find(|other| {
         other.header == line.header
@@ -235,28 +246,29 @@ fn beside<'a>(lines: &'a [Line], line: &Line, contender: &str) -> Option<&'a Lin
     })
 }
 
-fn factors(records: &Records) -> String {
+/// The table of incomplete factorisations.
+pub(crate) fn factors(records: &Records) -> String {
     let mut out = String::from(
-        "\n### Incomplete factors computed on a GPU\n\n\"Analysis\" is what a pattern needs once, \"numeric\" what each new set of values needs; ms. Ours has the bits of the host's \
-         factorisation, which is beside it and which a solve takes where rows mostly wait for each other \
-         ([why](adr/0045-who-waits-is-factored-by-the-host.md)). Ratios are cuSPARSE's time over the device's. With IC(0) ours tries shifts where a pivot is \
-         not positive, all of which count; cuSPARSE's goes on from there.\n",
+        "\n## Incomplete factors on a GPU\n\nA pattern needs the analysis once; each new set of values needs the numeric part. All times are in ms. Factors computed on the \
+         device have the bits of the host's factors. A solve factors on the host instead if the rows mostly wait for each other \
+         (docs/adr/0045-who-waits-is-factored-by-the-host.md). Ratios are cuSPARSE's time over the device's. If a pivot of IC(0) is not \
+         positive, our time includes all tried shifts; cuSPARSE continues with the bad pivot.\n",
     );
     let lines = records.of(FACTORS);
     let ours: Vec<&Line> = lines.iter().filter(|line| is_ours(line) && line.number("numeric_ms").is_some()).collect();
     if ours.is_empty() {
         return out + &format!("\nMissing: no such lines in {FACTORS}.\n");
     }
-    out += "\n| case | factors | numeric | analysis | cuSPARSE numeric | analysis | host numeric | ratio, numeric | ratio, both | record, machine | commit |\n\
-            |---|---|---:|---:|---:|---:|---:|---:|---:|---|---|\n";
-    for line in ours {
+    out += "\n| case | factors | numeric | analysis | cuSPARSE numeric | analysis | host numeric | ratio, numeric | ratio, both |\n\
+            |---|---|---:|---:|---:|---:|---:|---:|---:|\n";
+    for &line in &ours {
         let of = |line: Option<&Line>, field: &str| line.and_then(|line| line.number(field));
         let both = |line: Option<&Line>| Some(of(line, "numeric_ms")? + of(line, "analyze_ms")?);
         let (theirs, host) = (beside(lines, line, "cusparse"), beside(lines, line, "host"));
         let ratio =
             |theirs: Option<f64>, ours: Option<f64>| number(theirs.zip(ours).map(|(theirs, ours)| theirs / ours));
         out += &format!(
-            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {FACTORS}, {} | {} |\n",
+            "| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             line.text("case"),
             line.text("noun"),
             number(of(Some(line), "numeric_ms")),
@@ -265,22 +277,15 @@ fn factors(records: &Records) -> String {
             number(of(theirs, "analyze_ms")),
             number(of(host, "numeric_ms")),
             ratio(of(theirs, "numeric_ms"), of(Some(line), "numeric_ms")),
-            ratio(both(theirs), both(Some(line))),
-            line.machine(),
-            line.header.commit
+            ratio(both(theirs), both(Some(line)))
         );
     }
-    out
+    out + &source(ours)
 }
 
-/// All tables but that of an iteration on a CPU, which is one of products and iterations.
+/// The tables of whole solves.
 pub(crate) fn section(records: &Records) -> String {
-    gpu(records) + &hpcg(records) + &factors(records)
-}
-
-/// What converges on a CPU.
-pub(crate) fn converging(records: &Records) -> String {
-    tallies(records.of(CPU_SOLVES))
+    gpu(records) + &tallies(records.of(CPU_SOLVES)) + &hpcg(records)
 }
 
 #[cfg(test)]
@@ -315,12 +320,12 @@ mod tests {
         let row = "| `d3n7:8` | cg, ic0 | k | 7 | 4.00 | 2.00 | k | 7 | 8.00 | 2.00 | 2.00 | 1.50 | 1.33 | - |";
         assert!(said.contains(row), "{said}");
         assert!(
-            said.contains("Matrices from files: 0.500 in geometric mean over 1 solves, 0.500 at least (`b15`)"),
+            said.contains("Matrices from files: the geometric mean of 1 ratios is 0.500, the lowest 0.500 (`b15`)"),
             "{said}"
         );
         assert!(
-            said.contains("Of 2 solves of matrices from files, 2 converged")
-                && said.contains("not by the peer: `ex10`;")
+            said.contains("Of 2 solves of matrices from files, 2 converge")
+                && said.contains("Only Spandrel solves: `ex10`.")
         );
         assert!(section(&Records::default()).contains("Missing: no such lines in record/h200-hpcg.jsonl"));
     }
@@ -344,6 +349,6 @@ mod tests {
         let mut records = Records::default();
         let line = "{\"op\":\"solve-tally\",\"class\":\"spd\",\"matrices\":65,\"incomplete\":64,\"jacobi\":63,\"direct\":65,\"shifted\":25}";
         records.add(CPU_SOLVES, line).expect("a line");
-        assert!(converging(&records).contains("| spd | 65 | 64 | 63 | 65 | 25 |"));
+        assert!(section(&records).contains("| spd | 65 | 64 | 63 | 65 | 25 |"));
     }
 }

@@ -1,28 +1,32 @@
-//! The tables of triangular solves: of each case the fastest plan, the plan that `auto` takes, and the best peer.
+//! The tables of triangular solves. Each row shows the fastest plan, the plan that `auto` takes, and the best peer.
 
 use super::brief::{Measure, kind};
 use super::headline::{Row, ms, name, rows};
 use super::number::digits;
+use super::page::source;
 use super::record::{Line, Records};
 
-/// What is said above, and the record.
+/// The page of the tables.
+pub(crate) const PAGE: &str = "docs/results/triangular-solves.md";
+
+/// Heading, record, and the text above the table.
 const TABLES: [(&str, &str, &str); 2] = [
     ("SpTRSV on a GPU", "record/h200-sptrsv.jsonl", ABOUT),
-    (
-        "SpTRSV on a CPU",
-        "record/cpu-sptrsv.jsonl",
-        "The same by two threads against sprs and faer, whichever is faster.",
-    ),
+    ("SpTRSV on a CPU", "record/cpu-sptrsv.jsonl", "The same with two threads, against the faster of sprs and faer."),
 ];
 
-const ABOUT: &str = "T x = b, once analysed, by our plans against cuSPARSE's SpSV. \"Fastest\" is the best of all of our plans, \"auto\" the one that users get (`AnyPlan::general`), where the record says it. MB are \
-                     those that the fastest plan moves by its layout, GB/s those over its time; effective GB/s are the bytes of the matrix in CSR \
-                     and of two vectors over the same time, the measure of the published method. \"Analysis\" is the peer's time of analysis over \
-                     ours, \"with one solve\" the same of both together, for the plan that `auto` takes, else for the fastest (a sweep by its `resident` analysis). Matrices by name are \
-                     lower factors of ILU(0). Rows of a plan that is `resident` were analysed on the GPU, from a matrix that lies there; it solves \
-                     from packed copies of the matrix's values, which the time of analysis pays for. Plans without analysis (`capellini`) have no ratio of it.";
+const ABOUT: &str = "T x = b with our plans against cuSPARSE's SpSV, both after their analysis. Matrices with a name are lower factors of \
+                     ILU(0).\n\n\
+                     - **fastest**: the best of all our plans. MB and GB/s are the bytes that this plan moves. Effective GB/s count the \
+                     bytes of the CSR matrix and two vectors instead, as the published method does.\n\
+                     - **auto**: the plan that users get, with its ratio to the best peer.\n\
+                     - **analysis**: the peer's time of analysis over ours, for the plan that `auto` takes, else for the fastest plan. \
+                     A plan without an analysis (`capellini`) has no such ratio.\n\
+                     - **with one solve**: the same for analysis and one solve together.\n\
+                     - A `resident` plan was analysed on the GPU from a matrix in device memory. It solves from packed values; the analysis \
+                     includes the packing.";
 
-/// What `auto` took for a row, with its ratio to the best peer.
+/// The plan that `auto` took for a row, with its ratio to the best peer.
 struct Chosen<'a> {
     plan: &'a str,
     ratio: Option<f64>,
@@ -43,18 +47,18 @@ fn chosen<'a>(lines: &'a [Line], row: &Row<'a>) -> Option<Chosen<'a>> {
             && line.text("noun") == plan
             && line.number("ms").is_some()
     };
-    // The choice was made from the host's matrix, as was the line without a kernel's name.
+    // The choice was made from the host's matrix, and so was the line without a kernel's name.
     let line = lines.iter().filter(is_plan).min_by_key(|line| !line.text("kernel").is_empty());
     Some(Chosen { plan, ratio: choice.number("ratio_to_best_peer"), line })
 }
 
-/// Geometric mean, least with its case, and most.
+/// The geometric mean, the least with its case, and the largest.
 fn summary(what: &str, of: &[(f64, &str)]) -> String {
     let Some((least, case)) = of.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { return String::new() };
     let values: Vec<f64> = of.iter().map(|(ratio, _)| *ratio).collect();
     let most = values.iter().copied().fold(f64::MIN, f64::max);
     format!(
-        "\n{what}, {} in number: geometric mean {}, least {} (`{case}`), most {}.\n",
+        "\n{what} ({}): the geometric mean of the ratios is {}, the lowest {} (`{case}`), the highest {}.\n",
         of.len(),
         digits(super::find::geometric(&values)),
         digits(*least),
@@ -63,7 +67,7 @@ fn summary(what: &str, of: &[(f64, &str)]) -> String {
 }
 
 fn table((heading, file, about): (&str, &str, &str), records: &Records) -> String {
-    let mut out = format!("\n### {heading}\n\n{about}\n");
+    let mut out = format!("\n## {heading}\n\n{about}\n");
     let lines = records.of(file);
     let rows = rows(lines, "sptrsv");
     if rows.is_empty() {
@@ -77,8 +81,8 @@ fn table((heading, file, about): (&str, &str, &str), records: &Records) -> Strin
         let auto = of().filter_map(|(row, chosen)| Some((chosen.as_ref()?.ratio?, row.ours.text("case"))));
         out += &summary(&format!("{what}, the plan that `auto` takes"), &auto.collect::<Vec<_>>());
     }
-    out += "\n| case | type | fastest | ms | MB | GB/s | effective GB/s | best peer | ms | ratio | auto | ratio | analysis | with one solve | record, machine | commit |\n\
-            |---|---|---|---:|---:|---:|---:|---|---:|---:|---|---:|---:|---:|---|---|\n";
+    out += "\n| case | type | fastest | ms | MB | GB/s | effective GB/s | best peer | ms | ratio | auto | ratio | analysis | with one solve |\n\
+            |---|---|---|---:|---:|---:|---:|---|---:|---:|---|---:|---:|---:|\n";
     let number = |value: Option<f64>| value.map_or("-".to_owned(), digits);
     for (row, chosen) in &with_choice {
         let (ours, theirs) = (row.ours, row.theirs);
@@ -92,7 +96,7 @@ fn table((heading, file, about): (&str, &str, &str), records: &Records) -> Strin
         let analysis = analysed.number("analyze_ms").filter(|ms| *ms > 1e-3);
         let upper = if ours.text("triangle") == "upper" { ", upper" } else { "" };
         out += &format!(
-            "| `{}`{upper} | {} | {} | {} | {} | {} | {} | {} {} | {} | {} | {} | {} | {} | {} | {file}, {} | {} |\n",
+            "| `{}`{upper} | {} | {} | {} | {} | {} | {} | {} {} | {} | {} | {} | {} | {} | {} |\n",
             ours.text("case"),
             ours.text("type"),
             name(ours),
@@ -109,15 +113,14 @@ fn table((heading, file, about): (&str, &str, &str), records: &Records) -> Strin
             number(
                 theirs.number("analyze_ms").filter(|ms| *ms > 1e-3).zip(analysis).map(|(theirs, ours)| theirs / ours)
             ),
-            number(analysed.number("ratio_with_analysis")),
-            ours.machine(),
-            ours.header.commit
+            number(analysed.number("ratio_with_analysis"))
         );
     }
-    out
+    out + &source(rows.iter().map(|row| row.ours))
 }
 
-/// The ratios of each table: of generated matrices the fastest plan's, of factors of those from files that of the plan which `auto` takes.
+/// The ratios of each table: of the fastest plan for generated matrices, and of `auto`'s plan for factors of those from
+/// files.
 pub(crate) fn measures(records: &Records) -> Vec<Measure> {
     let of_table = |(heading, file, _): (&'static str, &str, &str)| {
         let lines = records.of(file);
@@ -125,11 +128,18 @@ pub(crate) fn measures(records: &Records) -> Vec<Measure> {
         let beside = if heading.ends_with("GPU") { "cuSPARSE" } else { "sprs, faer" };
         let (generated, files): (Vec<&Row<'_>>, Vec<&Row<'_>>) = rows.iter().partition(|row| row.is_generated());
         [
-            Measure { heading, beside, what: kind(true), ratios: generated.iter().map(|row| row.ratio()).collect() },
             Measure {
+                page: PAGE,
                 heading,
                 beside,
-                what: "factors of matrices from files, the plan that `auto` takes",
+                what: kind(true),
+                ratios: generated.iter().map(|row| row.ratio()).collect(),
+            },
+            Measure {
+                page: PAGE,
+                heading,
+                beside,
+                what: "ILU(0) factors of files, plan `auto`",
                 ratios: files.iter().filter_map(|row| chosen(lines, row)?.ratio).collect(),
             },
         ]
@@ -158,7 +168,7 @@ mod tests {
             line("levelset", "spandrel", "lower", 4.0, ",\"analyze_ms\":2.0,\"ratio_with_analysis\":3.5"),
             line("syncfree", "spandrel", "lower", 2.0, ",\"analyze_ms\":1.0"),
             line("csr", "cusparse", "lower", 6.0, ",\"analyze_ms\":3.0"),
-            // The other triangle is a case of its own.
+            // The other triangle is a separate case.
             line("syncfree", "spandrel", "upper", 1.0, ""),
             line("csr", "cusparse", "upper", 5.0, ""),
             "{\"op\":\"choose\",\"case\":\"b15\",\"triangle\":\"lower\",\"type\":\"f64\",\"chosen\":\"levelset\",\"ratio_to_best_peer\":1.5}"
@@ -173,10 +183,12 @@ mod tests {
             said.contains("| `b15`, upper | f64 | syncfree | 1.00 |") && said.contains("| 5.00 | 5.00 | - | - |"),
             "{said}"
         );
-        assert!(said.contains("the plan that `auto` takes, 1 in number: geometric mean 1.50, least 1.50 (`b15`)"));
+        assert!(said.contains(
+            "the plan that `auto` takes (1): the geometric mean of the ratios is 1.50, the lowest 1.50 (`b15`)"
+        ));
         assert!(said.contains("Missing: no such lines in record/cpu-sptrsv.jsonl"));
 
-        // A sweep's analysis is the one on the GPU, as the peer's is, whichever of both was faster by a hair.
+        // The sweep's analysis is the one on the GPU, like the peer's, whichever of both was slightly faster.
         let lines = [
             line("sweep", "spandrel", "lower", 2.0, ",\"analyze_ms\":9.0,\"ratio_with_analysis\":1.1"),
             line(

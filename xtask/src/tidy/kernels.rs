@@ -1,7 +1,8 @@
-//! Kernels: what their heads say, what they are called, and that the backend names each.
+//! Kernels: the content of their heads, their names, and that the backend names each.
 //!
-//! Names are those of the compiled text, where every macro is expanded. The backend names a kernel where it declares what the kernel takes; that the
-//! declaration is right is a test of that crate (`crates/backend-cuda/src/kernel/tests.rs`).
+//! Names are those of the compiled text, in which every macro is expanded. The backend names a kernel where it declares
+//! its parameters. A test of that crate (`crates/backend-cuda/src/kernel/tests.rs`) checks that the declaration is
+//! right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use super::lexer::literals;
 use super::{Breach, Tree, stem};
 use crate::ptx::{KERNELS, PTX, head_lines};
 
-/// What the head of a kernel file says.
+/// What the head of a kernel file must say.
 const HEAD: [&str; 4] = ["Layout:", "Grid:", "Order:", "Bytes:"];
 
 /// Where kernels are declared and launched.
@@ -18,10 +19,10 @@ const BACKEND: &str = "crates/backend-cuda/src/";
 /// Types of elements, one kernel for each.
 const TYPES: [&str; 2] = ["f32", "f64"];
 
-/// Files that hold the kernels of further nouns, with these.
+/// Files that contain the kernels of further nouns, with these nouns.
 const FURTHER_NOUNS: [(&str, &str); 1] = [("vector", "scalar")];
 
-/// Heads of kernel files that leave something out.
+/// Heads of kernel files that lack something.
 pub(crate) fn heads(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
     for (path, text) in tree.with_ending(&["cu"]).filter(|(path, _)| path.starts_with(KERNELS)) {
@@ -32,15 +33,15 @@ pub(crate) fn heads(tree: &Tree) -> Vec<Breach> {
     breaches
 }
 
-/// Kernels that are called otherwise than `verb_noun_type`, lack a type, or are in one variant of a module and not in another;
-/// kernels that the backend does not name and names of kernels that there are not.
+/// Kernels with another name than `verb_noun_type`, without a type, or in only one variant of a module; kernels that
+/// the backend does not name, and names of missing kernels.
 pub(crate) fn entries(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let mut modules: BTreeMap<&str, (&str, BTreeSet<&str>)> = BTreeMap::new();
     for (path, text) in tree.with_ending(&["ptx"]).filter(|(path, _)| path.starts_with(PTX)) {
         let entries: BTreeSet<&str> = entry_names(text).collect();
         match modules.get(stem(path)) {
-            // The backend takes one variant for all kernels of the module.
+            // The backend uses one variant for all kernels of the module.
             Some((other, kernels)) => {
                 for name in entries.symmetric_difference(kernels) {
                     breaches.push(Breach::new("kernels", path, format!("`{name}` is not in both this and {other}")));
@@ -57,7 +58,7 @@ pub(crate) fn entries(tree: &Tree) -> Vec<Breach> {
                 breaches.push(Breach::new("kernels", *path, format!("`{entry}` does not end in _f32 or _f64")));
                 continue;
             };
-            // What f32 holds of f64 is nothing for f32 itself.
+            // Kernels that narrow f64 to f32 do not exist for f32.
             let alone = element == "f64" && name.contains("in_f32_");
             let other = TYPES.iter().find(|other| !entries.contains(format!("{name}_{other}").as_str()));
             if let Some(other) = other.filter(|_| !alone) {
@@ -97,12 +98,12 @@ fn entry_names(text: &str) -> impl Iterator<Item = &str> {
     entries.map(|rest| rest.split(['(', ' ']).next().unwrap_or_default())
 }
 
-/// The file's noun and the further ones that it holds.
+/// The file's own noun and the further ones.
 fn nouns(stem: &str) -> impl Iterator<Item = &str> {
     std::iter::once(stem).chain(FURTHER_NOUNS.into_iter().filter(move |(file, _)| *file == stem).map(|(_, noun)| noun))
 }
 
-/// Whether it is `verb_noun`, of one word and no other characters.
+/// Whether it is `verb_noun`, each of one word without other characters.
 fn is_of(name: &str, noun: &str) -> bool {
     name.strip_suffix(noun).and_then(|rest| rest.strip_suffix('_')).is_some_and(|verb| {
         !verb.is_empty() && verb.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
@@ -188,7 +189,7 @@ mod tests {
         let found = breaches(CSR, CSR, &NAMED.replace("spmv_csr", "spmm_csr"));
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("csr.rs:3") && found[0].contains("spmm_csr"), "{found:?}");
-        // Texts that are no names of kernels.
+        // Texts that are not names of kernels.
         assert!(
             breaches(CSR, CSR, &format!("{NAMED}const A: &str = \"values of csr\"; const B: &str = \"csr\";"))
                 .is_empty()

@@ -1,25 +1,27 @@
-//! Which crate may know which. The drawing stands in ARCHITECTURE.md.
+//! Which crate may depend on which. The drawing is in ARCHITECTURE.md.
 
 use super::{Breach, Package};
 use crate::tidy::packages::Kind;
 
-/// Each crate with those it may depend on.
-const ALLOWED: [(&str, &[&str]); 12] = [
+/// Each crate with the crates that it may depend on.
+const ALLOWED: &[(&str, &[&str])] = &[
     ("spandrel-formats", &[]),
     ("spandrel-sptrsv", &["spandrel-formats"]),
     ("spandrel-backend", &["spandrel-formats", "spandrel-sptrsv"]),
     ("spandrel-backend-cpu", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
     ("spandrel-backend-cuda", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
     ("spandrel-solvers", &["spandrel-formats", "spandrel-sptrsv", "spandrel-backend"]),
+    ("spandrel-distributed", &["spandrel-formats", "spandrel-backend", "spandrel-solvers"]),
     ("spandrel", LIBRARIES),
     ("spandrel-conformance", ALL_LIBRARIES),
     ("spandrel-bench", ALL_LIBRARIES),
     ("spandrel-cli", ALL_LIBRARIES),
     ("spandrel-guide", &["spandrel"]),
+    ("spandrel-python", &["spandrel"]),
     ("xtask", &[]),
 ];
 
-/// Everything below the rooms that users and suites enter.
+/// Everything below the crates that users and suites enter.
 const LIBRARIES: &[&str] = &[
     "spandrel-formats",
     "spandrel-sptrsv",
@@ -27,9 +29,10 @@ const LIBRARIES: &[&str] = &[
     "spandrel-backend-cpu",
     "spandrel-backend-cuda",
     "spandrel-solvers",
+    "spandrel-distributed",
 ];
 
-/// The same with the front door.
+/// The same with `spandrel`.
 const ALL_LIBRARIES: &[&str] = &[
     "spandrel",
     "spandrel-formats",
@@ -38,13 +41,18 @@ const ALL_LIBRARIES: &[&str] = &[
     "spandrel-backend-cpu",
     "spandrel-backend-cuda",
     "spandrel-solvers",
+    "spandrel-distributed",
 ];
 
-/// Exceptions for tests, `(crate, may use)`: a generic crate needs something that runs, and the GPU's README shows a solve.
-const TESTS_ONLY: &[(&str, &str)] =
-    &[("spandrel-solvers", "spandrel-backend-cpu"), ("spandrel-backend-cuda", "spandrel-solvers")];
+/// Exceptions for tests, `(crate, may use)`: a generic crate needs something that runs, and the README of the CUDA
+/// backend shows a solve.
+const TESTS_ONLY: &[(&str, &str)] = &[
+    ("spandrel-solvers", "spandrel-backend-cpu"),
+    ("spandrel-backend-cuda", "spandrel-solvers"),
+    ("spandrel-distributed", "spandrel-backend-cpu"),
+];
 
-/// Dependencies between our crates that the drawing does not have.
+/// Dependencies between our crates that the drawing lacks.
 pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
     let mut breaches = Vec::new();
     let ours = |name: &str| packages.iter().any(|p| p.name == name);
@@ -55,7 +63,7 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
         };
         for (to, kind) in package.dependencies.iter().filter(|(to, _)| ours(to)) {
             let tests_only = *kind == Kind::Test && TESTS_ONLY.contains(&(package.name.as_str(), to.as_str()));
-            // A crate may lie below the one it is tested with, never depend on itself through it in a build.
+            // A crate may be below the one that its tests use, but must never depend on itself through it in a build.
             if !allowed.contains(&to.as_str()) && !tests_only {
                 breaches.push(Breach::new("layers", &package.name, format!("may not depend on {to} ({kind:?})")));
             }
@@ -64,7 +72,7 @@ pub(crate) fn check(packages: &[Package]) -> Vec<Breach> {
     breaches
 }
 
-/// Exceptions that no manifest makes use of.
+/// Exceptions that no manifest uses.
 pub(crate) fn unused(packages: &[Package]) -> Vec<Breach> {
     let used = |name: &str, to: &str| {
         let mut edges = packages.iter().filter(|p| p.name == name).flat_map(|p| &p.dependencies);

@@ -1,15 +1,15 @@
-//! Code without its comments and literals, so that the rules judge words of the program and not of its texts.
+//! Code without its comments and literals, so that rules judge the words of the program and not those of its texts.
 
-/// The code with every comment, string and character literal replaced by blanks; lines keep their numbers. Understands Rust and,
-/// of C++, what Rust shares with it.
+/// The code with every comment, string and character literal replaced by blanks. Lines keep their numbers. Understands
+/// Rust, and the part of C++ that is alike.
 pub(crate) fn code(text: &str) -> String {
     let mut out = text.as_bytes().to_vec();
     parts(text, |range, _| blank(&mut out[range]));
-    // Whole literals and comments were blanked, and they begin and end at ASCII characters.
+    // Whole literals and comments are blank now, and they begin and end at ASCII characters.
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The comments alone, everything else replaced by blanks.
+/// Only the comments; everything else is replaced by blanks.
 pub(crate) fn comments(text: &str) -> String {
     let mut out = text.as_bytes().to_vec();
     blank(&mut out);
@@ -21,7 +21,7 @@ pub(crate) fn comments(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// String literals without escapes, each with the range of its quotes and what stands between them.
+/// String literals without escapes, each with the range of its quotes and its content.
 pub(crate) fn literals(text: &str) -> Vec<(std::ops::Range<usize>, &str)> {
     let mut found = Vec::new();
     parts(text, |range, is_comment| {
@@ -96,7 +96,7 @@ fn string_end(bytes: &[u8], at: usize) -> usize {
     bytes.len()
 }
 
-/// The end of `r"..."`, `r#"..."#`, `b"..."`, `br"..."`, `c"..."`, `b'.'`; none where the letter begins a word.
+/// The end of `r"..."`, `r#"..."#`, `b"..."`, `br"..."`, `c"..."`, `b'.'`; `None` if the letter begins a word.
 fn prefixed_end(bytes: &[u8], at: usize) -> Option<usize> {
     let letters = bytes[at..].iter().take_while(|b| b"rbc".contains(b)).count();
     let raw = bytes[at..at + letters].contains(&b'r');
@@ -115,7 +115,7 @@ fn prefixed_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// The end of a character literal; none where the quote begins a lifetime.
+/// The end of a character literal; `None` if the quote begins a lifetime.
 fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     if bytes.get(at + 1) == Some(&b'\\') {
         let rest = bytes.get(at + 3..)?;
@@ -133,9 +133,9 @@ pub(crate) struct Word<'a> {
     pub(crate) text: &'a str,
     /// Line, from 1.
     pub(crate) line: usize,
-    /// Whether it stands next to `::`, and so may name something of another crate.
+    /// Whether it is next to `::`, and so may name something of another crate.
     pub(crate) in_path: bool,
-    /// Whether `!` follows it: a macro's name.
+    /// Whether `!` follows, which makes it a macro's name.
     pub(crate) is_macro: bool,
 }
 

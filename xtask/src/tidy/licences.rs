@@ -1,7 +1,7 @@
 //! Licences of everything that is compiled in, against the list that `deny.toml` allows.
 //!
-//! Reads SPDX expressions (`OR`, `AND`, `WITH`, parentheses, and the older `/` for `OR`), so that a checkout with nothing but
-//! Rust installed can be checked; cargo-deny reads the same file.
+//! Reads SPDX expressions (`OR`, `AND`, `WITH`, parentheses, and the older `/` for `OR`), so that a checkout with
+//! nothing but Rust installed can be checked; cargo-deny reads the same file.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::Breach;
 #[derive(Debug, Default)]
 pub(crate) struct Allowed {
     everywhere: Vec<String>,
-    /// A crate with what is allowed for it alone.
+    /// A crate with the licences that are allowed only for it.
     exceptions: Vec<(String, Vec<String>)>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn check(allowed: &Allowed, packages: &[(String, Option<String>)]) ->
     breaches
 }
 
-/// Whether an expression can be met with allowed licences. `AND` binds tighter than `OR`, `WITH` tighter than both.
+/// Whether allowed licences satisfy an expression. `AND` binds tighter than `OR`, and `WITH` tighter than both.
 fn satisfied(text: &str, allowed: &dyn Fn(&str) -> bool) -> Result<bool> {
     let spaced = text.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();

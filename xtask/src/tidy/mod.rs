@@ -1,15 +1,20 @@
-//! `cargo xtask tidy`: the rules of the house, each a pure function from a [`Tree`] or a list of [`Package`]s to breaches.
+//! `cargo xtask tidy`: the repository's rules, each a pure function from a [`Tree`] or a list of [`Package`]s to
+//! breaches.
 
+mod decisions;
 mod kernels;
 mod layers;
 mod lexer;
 mod licences;
+mod links;
 mod nouns;
 mod packages;
+mod prose;
 mod ptx;
 mod readme;
 mod records;
 mod sources;
+mod wrap;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +26,7 @@ use anyhow::{Context, Result};
 
 pub(crate) use packages::Package;
 
-/// A rule that is broken, where, and how.
+/// A broken rule: which, where, and how.
 #[derive(Debug)]
 pub(crate) struct Breach {
     rule: &'static str,
@@ -41,16 +46,16 @@ impl fmt::Display for Breach {
     }
 }
 
-/// The text files of the repository that the rules speak of, by their path from its root, with `/` between the parts.
+/// The text files of the repository that have rules, by their path from its root, with `/` between the parts.
 #[derive(Debug, Default)]
 pub(crate) struct Tree(BTreeMap<String, String>);
 
 impl Tree {
-    /// Endings of the files that are read.
-    const ENDINGS: [&str; 7] = ["rs", "cu", "cuh", "ptx", "md", "toml", "jsonl"];
+    /// The endings of the files that are read.
+    const ENDINGS: [&str; 9] = ["rs", "cu", "cuh", "ptx", "md", "toml", "jsonl", "py", "pyi"];
 
-    /// The files that git tracks, or would if they were added: ignored folders are nobody's business. Without git (a source
-    /// archive) all of the workspace's own places.
+    /// The files that git tracks or would add; ignored folders do not matter. Without git (a source archive),
+    /// everything in the workspace's own folders.
     fn read(root: &Path) -> Result<Self> {
         let mut tree = Self::default();
         match listed(root) {
@@ -83,7 +88,7 @@ impl Tree {
         let outside = path.split_once('/').is_some_and(|(top, _)| !PLACES.contains(&top));
         let wanted = path == ".ci/run" || ending(path).is_some_and(|e| Self::ENDINGS.contains(&e));
         let file = root.join(path);
-        // A file that is deleted and not yet committed is listed, too.
+        // A deleted file that is not yet committed is listed too.
         if outside || !wanted || !file.is_file() {
             return Ok(());
         }
@@ -114,7 +119,7 @@ impl Tree {
 /// Folders of the root that are the workspace's own.
 const PLACES: [&str; 7] = [".ci", "crates", "docs", "fuzz", "kernels", "record", "xtask"];
 
-/// What git tracks or would track below `root`; none where git is not there or knows nothing of the folder.
+/// The files that git tracks or would track below `root`; `None` without git, or if git does not know the folder.
 fn listed(root: &Path) -> Option<Vec<String>> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
@@ -125,7 +130,7 @@ fn listed(root: &Path) -> Option<Vec<String>> {
     Some(paths.map(|path| String::from_utf8_lossy(path).into_owned()).collect())
 }
 
-/// Cargo marks the folders that it builds in, whatever their names.
+/// Cargo marks the folders that it builds in, whatever their names are.
 fn is_build_folder(dir: &Path) -> bool {
     dir.join("CACHEDIR.TAG").is_file()
 }
@@ -140,8 +145,19 @@ fn stem(path: &str) -> &str {
     name.split_once('.').map_or(name, |(stem, _)| stem)
 }
 
-pub(crate) fn run(root: &Path) -> Result<ExitCode> {
-    let tree = Tree::read(root)?;
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Wrap comments that are wider than code first
+    #[arg(long)]
+    wrap: bool,
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let mut tree = Tree::read(root)?;
+    if options.wrap {
+        wrap::run(root, &tree)?;
+        tree = Tree::read(root)?;
+    }
     let packages = packages::read(root)?;
     let mut breaches = Vec::new();
     let mut count = 0;
@@ -158,6 +174,10 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     breaches.extend(layers::check(&packages));
     breaches.extend(layers::unused(&packages));
     breaches.extend(packages::check(&packages));
+    breaches.extend(decisions::check(&tree));
+    breaches.extend(prose::check(&tree));
+    breaches.extend(prose::subjects(root));
+    breaches.extend(links::check(&tree, &|path| root.join(path).exists()));
     breaches.extend(kernels::heads(&tree));
     breaches.extend(kernels::entries(&tree));
     breaches.extend(ptx::stale(&tree));
@@ -168,7 +188,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     let allowed = licences::Allowed::parse(tree.text("deny.toml").context("no deny.toml")?)?;
     breaches.extend(licences::check(&allowed, &licences::read(root)?));
 
-    // A measurement needs a GPU, and who changes a kernel may have none.
+    // A measurement needs a GPU, which someone who changes a kernel may not have.
     let warnings = records::stale(&tree, &ptx::hash(&tree));
     for warning in &warnings {
         eprintln!("warning: {warning}");

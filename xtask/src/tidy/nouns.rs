@@ -1,4 +1,4 @@
-//! Nouns are files: the table of storage formats and of plans, by rooms, and its unexplained holes.
+//! Nouns are files: the table of storage formats and plans by folder, and its unexplained holes.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use super::{Breach, Tree, stem};
 /// A list of nouns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Registry {
-    /// The file that holds it.
+    /// The file with the list.
     pub(crate) file: &'static str,
     /// The macro that expands it.
     list: &'static str,
-    /// Where its nouns have their file on the host.
+    /// The folder of its nouns' files on the host.
     home: &'static str,
 }
 
@@ -24,12 +24,12 @@ pub(crate) const FORMATS: Registry =
 pub(crate) const PLANS: Registry =
     Registry { file: "crates/sptrsv/src/plan.rs", list: "for_each_plan", home: "crates/sptrsv/src" };
 
-/// Where each noun has a file (or a folder of its verbs) of its stem, with the file's ending.
+/// Folders in which each noun has a file (or a folder of its verbs) with its stem, and the file's ending.
 fn rooms(registry: Registry) -> [(&'static str, &'static str); 4] {
     [(registry.home, "rs"), ("crates/backend-cpu/src", "rs"), ("crates/backend-cuda/src", "rs"), ("kernels", "cu")]
 }
 
-/// Rooms, or nouns in a room, without a file, and why; `*` is every noun.
+/// Folders, or nouns in a folder, without a file, with the reason; `*` is every noun.
 const HOLES: &[Hole] =
     &[Hole { noun: "csc", room: "kernels", why: "a matrix by columns is multiplied by the kernels of CSR" }];
 
@@ -44,13 +44,13 @@ struct Hole {
 /// The stems in a registry's list.
 ///
 /// # Errors
-/// Where the list is not `(stem, Type)` throughout, or a stem is not lower-case letters and digits.
+/// A list that is not `(stem, Type)` throughout, or a stem that is not lower-case letters and digits.
 pub(crate) fn list(registry: Registry, text: &str) -> Result<Vec<String>> {
     let name = registry.list;
     let after = text.split_once(&format!("macro_rules! {name}")).with_context(|| format!("{name}! is gone"))?.1;
     let body = after.split_once("$callback! {").with_context(|| format!("{name}! expands no callback"))?.1;
     let body = body.split_once('}').with_context(|| format!("{name}! does not end"))?.0;
-    // The callback's own arguments stand in brackets ahead of the list.
+    // The callback's own arguments are in brackets before the list.
     let body = body.split_once(']').map_or(body, |(_, list)| list);
     let mut nouns: Vec<String> = Vec::new();
     for entry in body.split('(').skip(1) {
@@ -67,7 +67,7 @@ pub(crate) fn list(registry: Registry, text: &str) -> Result<Vec<String>> {
     Ok(nouns)
 }
 
-/// The files and folders of a noun's stem in a room, at any depth below it.
+/// The files and folders of a noun's stem in a folder, at any depth.
 fn homes(tree: &Tree, noun: &str, (room, ending): (&str, &str)) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (path, _) in tree.with_ending(&[ending]) {
@@ -76,7 +76,7 @@ fn homes(tree: &Tree, noun: &str, (room, ending): (&str, &str)) -> Vec<String> {
         for part in inside.split('/') {
             place = format!("{place}/{part}");
             if stem(part) == noun {
-                // What lies below a folder of the stem is part of it.
+                // Everything below a folder of the stem belongs to it.
                 if !found.contains(&place) {
                     found.push(place);
                 }
@@ -91,7 +91,7 @@ fn explained(holes: &[Hole], noun: &str, room: &str) -> Option<&'static str> {
     holes.iter().find(|hole| (hole.noun == "*" || hole.noun == noun) && hole.room == room).map(|hole| hole.why)
 }
 
-/// Noun by noun and room by room, where there is a file.
+/// The places with a file, noun by noun and folder by folder.
 pub(crate) fn table(registry: Registry, tree: &Tree, nouns: &[String]) -> String {
     let holes: Vec<Hole> = HOLES.iter().filter(|hole| nouns.iter().any(|noun| noun == hole.noun)).copied().collect();
     draw(registry, tree, nouns, &holes)
@@ -120,7 +120,8 @@ fn draw(registry: Registry, tree: &Tree, nouns: &[String], explanations: &[Hole]
     text
 }
 
-/// Nouns without a file in a room that nobody has explained, formats with several, and explanations of holes that are none.
+/// Nouns without a file in a folder and without an explanation, formats with several files, and explanations of holes
+/// that do not exist.
 pub(crate) fn holes(registry: Registry, tree: &Tree, nouns: &[String]) -> Vec<Breach> {
     judge(registry, tree, nouns, HOLES)
 }
@@ -147,7 +148,7 @@ fn judge(registry: Registry, tree: &Tree, nouns: &[String], explanations: &[Hole
     breaches
 }
 
-/// Tests and benches run over the list of nouns, so none of their files bears the stem of one.
+/// Tests and benches run over the list of nouns, so none of their files has the stem of one.
 pub(crate) fn tests_named_after_nouns(tree: &Tree, nouns: &[String]) -> Vec<Breach> {
     tree.with_ending(&["rs"])
         .filter(|(path, _)| path.split('/').any(|part| part == "tests" || part == "benches"))

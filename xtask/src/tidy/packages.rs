@@ -1,4 +1,4 @@
-//! What every crate carries: README with a tested example, keywords, categories, licence.
+//! What every crate must have: a README with a tested example, keywords, categories, a licence.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 
 use super::Breach;
 
-/// What goes into every published archive, the same as in the workspace's folder.
+/// Files that are part of every published archive, equal to those in the workspace's folder.
 const LICENCE_TEXTS: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
 /// When a dependency is needed.
@@ -26,9 +26,9 @@ pub(crate) struct Package {
     pub(crate) licence: Option<String>,
     pub(crate) description: Option<String>,
     pub(crate) rust_version: Option<String>,
-    /// Whether `[package.metadata.docs.rs]` is there.
+    /// Whether `[package.metadata.docs.rs]` exists.
     pub(crate) docs_rs: bool,
-    /// Those of [`LICENCE_TEXTS`] that lie in its folder.
+    /// Those of [`LICENCE_TEXTS`] that are in its folder.
     pub(crate) licence_texts: Vec<&'static str>,
     pub(crate) keywords: usize,
     pub(crate) categories: usize,

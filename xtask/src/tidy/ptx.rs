@@ -34,8 +34,8 @@ fn modules(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.with_ending(&["ptx"]).filter(|(path, _)| path.starts_with(PTX))
 }
 
-/// PTX that its sources have left behind, that has none, or that is missing. Needs no compiler: the head bears a sum of the
-/// sources.
+/// PTX that its sources have left behind, that has none, or that is missing. Needs no compiler: the head bears a sum of
+/// the sources.
 pub(crate) fn stale(tree: &Tree) -> Vec<Breach> {
     let sources = Sources::of(tree.with_ending(&["cu", "cuh"]));
     let outputs = match sources.outputs() {

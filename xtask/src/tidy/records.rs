@@ -22,8 +22,8 @@ pub(crate) fn missing(tree: &Tree) -> Vec<Breach> {
 /// What the conformance suite said on the GPU.
 const VERIFIED: &str = "record/h200-verify.jsonl";
 
-/// Records of the GPU that were measured with other kernels than those of this hash, and the suite's where it is missing.
-/// Warnings, not breaches.
+/// Records of the GPU that were measured with other kernels than those of this hash, and the suite's where it is
+/// missing. Warnings, not breaches.
 pub(crate) fn stale(tree: &Tree, ptx_sha256: &str) -> Vec<Breach> {
     let mut warnings = Vec::new();
     if tree.text(VERIFIED).is_none() {

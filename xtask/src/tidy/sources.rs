@@ -57,6 +57,19 @@ pub(crate) fn check(tree: &Tree) -> Vec<Breach> {
             }
         }
     }
+    for (path, text) in tree.with_ending(&["py", "pyi"]) {
+        if !text.starts_with("\"\"\"") {
+            breaches.push(Breach::new("heads", path, "does not begin with a document that says what the file holds"));
+        }
+        let lines = text.lines().count();
+        if lines > MAX_LINES {
+            let what = format!("{lines} lines, more than {MAX_LINES}: split it by verbs");
+            breaches.push(Breach::new("length", path, what));
+        }
+        if path.split('/').any(|part| EMPTY_NAMES.contains(&stem(part).trim_start_matches('_'))) {
+            breaches.push(Breach::new("file names", path, "the name says nothing: name what it holds"));
+        }
+    }
     for (long, _) in LONG {
         if tree.text(long).is_none_or(|text| text.lines().count() <= MAX_LINES) {
             breaches.push(Breach::new("length", long, "is not long (any more): drop it from the list"));
@@ -108,6 +121,14 @@ mod tests {
     fn a_long_file() {
         assert!(rules("a.rs", &"//! a\n".repeat(MAX_LINES)).is_empty());
         assert_eq!(rules("a.rs", &"//! a\n".repeat(MAX_LINES + 1)), ["length"]);
+    }
+
+    #[test]
+    fn files_of_python_have_heads_lengths_and_names_too() {
+        assert!(rules("a/_files.py", "\"\"\"Files.\"\"\"\n").is_empty());
+        assert_eq!(rules("a/_files.pyi", "import os\n"), ["heads"]);
+        assert_eq!(rules("a/files.py", &"\"\"\"a\"\"\"\n".repeat(MAX_LINES + 1)), ["length"]);
+        assert_eq!(rules("a/_utils.py", "\"\"\"a\"\"\"\n"), ["file names"]);
     }
 
     #[test]

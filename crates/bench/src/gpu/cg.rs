@@ -1,13 +1,15 @@
 //! `spandrel-bench cg --backend cuda`: one iteration of CG, ours by format and way against cuSPARSE with cuBLAS.
 //!
-//! An iteration is the difference between a solve of N and one of N / 2 iterations over N / 2: begin and end of a solve (norms, the
-//! capture, the true residual) cancel. Ours is the public solver, which looks at its monitor once, at the end: the peers never look.
-//! Bytes of an iteration: those of the product and 8 more passes over vectors (update: 3, direction and x: 5), our fused steps' model, for every
-//! contender.
-//! Where CG would converge within N iterations the values are replaced by those of the pattern's graph Laplacian, which converges
-//! slowly, and the record says so: the time of an iteration does not depend on them.
-//! Ways: `explicit` device memory, or `managed`: b and x in managed memory, written and read by the host in place, the matrix and the
-//! workspace as before; and each iteration replayed as a graph or enqueued anew.
+//! The time of an iteration is the difference between solves of N and of N / 2 iterations, divided by N / 2. So the
+//! start and end of a solve (norms, the capture, the true residual) cancel. Ours is the public solver, which looks at
+//! its monitor once, at the end; the peers never look. Bytes of an iteration, for every contender: those of the product
+//! and 8 more passes over vectors (update: 3, direction and x: 5), the model of our fused steps.
+//!
+//! If CG would converge within N iterations, the pattern's graph Laplacian, which converges slowly, replaces the
+//! values, and the record says so; the time of an iteration does not depend on them.
+//!
+//! Ways: `explicit` device memory, or `managed` memory for b and x, which the host writes and reads in place (the
+//! matrix and the workspace stay in device memory); and each iteration replayed as a graph or enqueued anew.
 
 use std::any::Any;
 use std::rc::Rc;
@@ -35,12 +37,12 @@ use crate::contender::Effort;
 use crate::krylov::laplacian;
 use crate::record::{Line, More};
 
-/// Calls in the graphs and rounds by which the peer's algorithm is picked.
+/// The number of calls per graph, and of rounds, with which the peer's algorithm is chosen.
 const TRIAL_CALLS: u32 = 20;
 const TRIAL: Effort = Effort::new(3, 1.0);
-/// Iterations after which all contenders must have come equally far: later on, what rounding does to CG tells them apart.
+/// After this many iterations all contenders must have come equally far. Later, rounding in CG makes them differ.
 const COMPARED: usize = 2 * ITERATIONS;
-/// Whole solves whose median is told.
+/// The number of whole solves whose median is reported.
 const WHOLES: usize = 3;
 
 /// What to measure.
@@ -48,13 +50,13 @@ const WHOLES: usize = 3;
 pub struct Plan {
     /// Stems of the formats, or empty for all.
     pub formats: Vec<String>,
-    /// Iterations of the longer solve; made a multiple of 20.
+    /// Iterations of the longer solve, made a multiple of 20.
     pub iterations: usize,
     /// Memory of b and x, `true` for managed.
     pub managed: Vec<bool>,
     /// Whether an iteration is replayed as a graph.
     pub recorded: Vec<bool>,
-    /// How long.
+    /// How long to measure.
     pub effort: Effort,
     /// Limits of memory.
     pub room: Room,
@@ -80,7 +82,7 @@ struct EndedEarly {
 
 /// One way to solve.
 trait Solve {
-    /// So many iterations from x = 0, enqueued at least.
+    /// Takes this many iterations from x = 0, enqueued at least.
     fn run(&mut self, iterations: usize) -> Result<()>;
     fn answer(&self) -> Result<Vec<f64>>;
     /// Milliseconds from b on the host to x on the host.
@@ -115,18 +117,18 @@ impl<'a> Managed<'a> {
         Ok(Self { gpu, pointer, len })
     }
 
-    /// As the host sees it.
+    /// The memory as the host sees it.
     fn host(&mut self) -> Result<&mut [f64]> {
         self.gpu.be.synchronize()?;
-        // SAFETY: managed memory has the same address on the host, is aligned to more than 8 bytes and holds `len` elements, and the
-        // device is idle. Every bit pattern is an f64.
+        // SAFETY: managed memory has the same address on the host, is aligned to more than 8 bytes and holds `len`
+        // elements, and the device is idle. Every bit pattern is an f64.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.pointer as *mut f64, self.len) })
     }
 }
 
 impl Drop for Managed<'_> {
     fn drop(&mut self) {
-        // A failure has nobody to tell: the process measures no more then.
+        // Nobody can be told of a failure, and the process measures nothing after it.
         let _ = self.gpu.be.synchronize();
         // SAFETY: allocated by `new`, freed once, and the device is idle.
         let _ = unsafe { result::free_sync(self.pointer) };
@@ -142,7 +144,7 @@ where
     host: Rc<Vec<f64>>,
     b: Vector<f64>,
     x: Vector<f64>,
-    // Behind the vectors over them.
+    // Dropped after the vectors that use it.
     managed: Option<[Managed<'a>; 2]>,
     cg: Cg<f64, Cuda>,
     recorded: bool,
@@ -158,8 +160,8 @@ where
         let (b, x) = match &mut memory {
             Some([b, x]) => {
                 b.host()?.copy_from_slice(host);
-                // SAFETY: n elements each of managed memory that is kept beside the vectors and used by them alone while the device
-                // is busy.
+                // SAFETY: n elements each of managed memory that is kept beside the vectors and used by them alone
+                // while the device is busy.
                 unsafe { (gpu.be.wrap_raw(b.pointer, n)?, gpu.be.wrap_raw(x.pointer, n)?) }
             }
             None => (gpu.be.upload(host)?, gpu.be.zeros(n)?),
@@ -223,7 +225,7 @@ where
     }
 }
 
-/// One case underway.
+/// The contest for one case.
 struct Contest<'a> {
     gpu: &'a Gpu,
     plan: &'a Plan,
@@ -241,7 +243,7 @@ impl Contest<'_> {
         self.errors.push(error_line("cg", noun, "f64", contender, self.case, &format!("{why:#}")));
     }
 
-    /// Bytes of an iteration whose product moves so many.
+    /// Bytes of an iteration whose product moves this many.
     fn bytes(&self, product: u64) -> u64 {
         product + 8 * 8 * self.csr.nrows() as u64
     }
@@ -268,7 +270,7 @@ impl Contest<'_> {
         Ok(())
     }
 
-    /// The ways of a matrix of ours.
+    /// The ways in which one of our matrices is used.
     fn add_ways<F: Format<Value = f64>>(&mut self, mat: &Rc<Mat<Cuda, F>>) -> Result<()>
     where
         Cuda: Spmv<F> + Backend<f64, Vector = Vector<f64>, Scalar = Scalar<f64>>,
@@ -330,8 +332,8 @@ impl Visit<f64> for Contest<'_> {
     }
 }
 
-/// The algorithms of cuSPARSE that multiply this matrix, at least one, the fastest first; `x` and `y` are addresses of its ncols and nrows elements.
-/// Those that do not run are told to `left_out`.
+/// The algorithms of cuSPARSE that multiply this matrix, at least one, the fastest first. `x` and `y` are addresses of
+/// its ncols and nrows elements. Those that do not run are added to `left_out`.
 ///
 /// # Errors
 /// None of them runs; a device that fails.
@@ -400,7 +402,7 @@ fn attempt(
             contest.left_out(stem, "spandrel", &anyhow::anyhow!("the CUDA backend has no such format"));
         }
     }
-    // Ours first: if they converge too soon, nothing else of this attempt is worth its time.
+    // Ours first: if they converge too soon, the rest of this attempt is useless.
     let mut ready = Vec::new();
     let mut first = None;
     for ours in [true, false] {

@@ -10,17 +10,17 @@ use crate::contender::{Effort, Timing};
 
 /// Calls in one graph.
 pub const CALLS: u32 = 50;
-/// A graph of longer calls has fewer of them: to launch it costs some microseconds.
+/// A graph of longer calls has fewer of them; its launch costs only a few microseconds.
 pub const GRAPH_MS: f64 = 5.0;
-/// Replays of longer graphs need no warm-up before each round: the caches hold nothing of the call before.
+/// Replays of longer graphs need no warm-up before each round, because the caches keep nothing from the previous call.
 const LONG_MS: f64 = 10.0;
-/// Most replays in one round.
+/// The largest number of replays in one round.
 const MOST_REPLAYS: f64 = 4096.0;
 
 /// Enqueues one call.
 pub type Enqueue<'a> = Box<dyn FnMut() -> Result<()> + 'a>;
 
-/// A contender in words.
+/// A contender's description.
 #[derive(Clone, Debug)]
 pub struct Label {
     /// The format or method.
@@ -29,24 +29,24 @@ pub struct Label {
     pub contender: &'static str,
     /// Which of several kernels.
     pub kernel: Option<String>,
-    /// Bytes that one call must move, by the traffic model.
+    /// The bytes that one call must move, by the traffic model.
     pub bytes: u64,
 }
 
 /// A contender, captured.
 pub struct Timed<'a> {
-    /// Who.
+    /// The description.
     pub label: Label,
-    /// `None` where the calls cannot be captured: they are then enqueued one by one.
+    /// `None` if the calls cannot be captured. They are then enqueued one by one.
     graph: Option<CudaGraph>,
     calls: u32,
-    /// Replays in a round, once known.
+    /// The number of replays in a round, once known.
     replays: Option<(u32, bool)>,
-    /// Owns, or borrows, what the graph uses.
+    /// Owns or borrows what the graph uses.
     enqueue: Enqueue<'a>,
 }
 
-/// Records `calls` calls. Every kernel must have been launched before, so that none is loaded underway.
+/// Records `calls` calls. Every kernel must have been launched before, so that none is loaded during the capture.
 pub(crate) fn capture(
     stream: &Arc<CudaStream>,
     calls: u32,
@@ -54,17 +54,17 @@ pub(crate) fn capture(
 ) -> Result<CudaGraph> {
     stream.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED).context("beginning to record")?;
     let enqueued = (0..calls).try_for_each(|_| enqueue());
-    // Ended in any case: a stream left recording would refuse everything after.
+    // End the capture in any case, because a stream that is left recording refuses everything.
     let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));
     enqueued?;
     graph.context("recording the calls")?.context("recording the calls gave no graph")
 }
 
 impl<'a> Timed<'a> {
-    /// Runs one call plainly, so that all its kernels are loaded, and captures `calls` of them.
+    /// Runs one call plain, so that all its kernels are loaded, and captures `calls` of them.
     ///
     /// # Errors
-    /// The call's own.
+    /// Those of the call.
     pub fn new(gpu: &Gpu, label: Label, calls: u32, mut enqueue: Enqueue<'a>) -> Result<Self> {
         enqueue()?;
         gpu.stream().synchronize().context("the first call")?;
@@ -72,11 +72,11 @@ impl<'a> Timed<'a> {
         Ok(Self { label, graph, calls, replays: None, enqueue })
     }
 
-    /// As [`Timed::new`] with [`CALLS`] calls, or fewer where these would last longer than [`GRAPH_MS`]. What cannot be captured is
-    /// enqueued call by call.
+    /// As [`Timed::new`] with [`CALLS`] calls, or fewer if these would last longer than [`GRAPH_MS`]. Calls that cannot
+    /// be captured are enqueued one by one.
     ///
     /// # Errors
-    /// The call's own.
+    /// Those of the call.
     pub fn fitted(gpu: &Gpu, label: Label, mut enqueue: Enqueue<'a>) -> Result<Self> {
         // The first call loads kernels.
         enqueue()?;
@@ -97,7 +97,7 @@ impl<'a> Timed<'a> {
     /// Runs all calls once and waits.
     ///
     /// # Errors
-    /// What the device says.
+    /// Those of the device.
     pub fn replay(&mut self, gpu: &Gpu) -> Result<()> {
         self.launch()?;
         gpu.stream().synchronize().context("the replayed calls")
@@ -111,7 +111,7 @@ impl<'a> Timed<'a> {
     }
 }
 
-/// Calls of `ms` each in one graph.
+/// The number of calls of `ms` each in one graph.
 fn calls_of(ms: f64) -> u32 {
     (GRAPH_MS / ms.max(1e-3)).floor().clamp(1.0, f64::from(CALLS)) as u32
 }
@@ -131,7 +131,7 @@ impl Clock {
         Ok(Self { begin: event()?, end: event()? })
     }
 
-    /// Milliseconds on the device from before `work` to behind it.
+    /// Milliseconds that `work` takes on the device.
     pub(crate) fn time(&self, gpu: &Gpu, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         self.begin.record(gpu.stream()).context("recording an event")?;
         work()?;
@@ -141,7 +141,7 @@ impl Clock {
 }
 
 impl Timed<'_> {
-    /// Milliseconds of one call over a round.
+    /// Milliseconds of one call in a round.
     fn round(&mut self, gpu: &Gpu, clock: &Clock, effort: Effort) -> Result<f64> {
         let (replays, warm) = match self.replays {
             Some(known) => known,
@@ -160,16 +160,16 @@ impl Timed<'_> {
     }
 }
 
-/// Times the contenders in turn, round after round; one timing each, in their order.
+/// Times the contenders in turn, round after round. Returns one timing each, in their order.
 ///
 /// # Errors
-/// What the device says.
+/// Those of the device.
 pub fn interleave(gpu: &Gpu, all: &mut [&mut Timed<'_>], effort: Effort) -> Result<Vec<Timing>> {
     let clock = Clock::new(gpu)?;
     let mut samples = vec![Vec::with_capacity(effort.rounds); all.len()];
     for round in effort.rounds() {
         for k in 0..all.len() {
-            // A different starting point each round: nobody always follows the same neighbour.
+            // Each round starts with another contender, so that none always follows the same one.
             let at = (k + round) % all.len();
             samples[at].push(all[at].round(gpu, &clock, effort)?);
         }
@@ -177,7 +177,7 @@ pub fn interleave(gpu: &Gpu, all: &mut [&mut Timed<'_>], effort: Effort) -> Resu
     Ok(samples.into_iter().map(median).collect())
 }
 
-/// Median, least and most.
+/// The median, the smallest and the largest.
 pub(crate) fn median(mut samples: Vec<f64>) -> Timing {
     samples.sort_by(f64::total_cmp);
     Timing { ms: samples[samples.len() / 2], min: samples[0], max: samples[samples.len() - 1] }

@@ -1,7 +1,8 @@
-//! The peer of our CG: Hestenes and Stiefel's loop over cuSPARSE's product and cuBLAS's level 1, as NVIDIA's samples write it.
+//! The peer of our CG: Hestenes and Stiefel's loop over cuSPARSE's product and cuBLAS's level 1, as in NVIDIA's
+//! samples.
 //!
-//! With host scalars each dot product comes back to the host; with device scalars kernels of one thread ([`Quotients`]) divide,
-//! and ten iterations at a time are one graph.
+//! With host scalars each dot product comes back to the host. With device scalars, kernels of one thread
+//! ([`Quotients`]) divide, and ten iterations form one graph.
 
 use std::ffi::c_int;
 use std::rc::Rc;
@@ -33,7 +34,7 @@ const ONE: u64 = 6;
 pub(crate) struct Peer<'a> {
     gpu: &'a Gpu,
     cublas: Rc<Cublas>,
-    // Dropped before the vectors that it has the addresses of.
+    // Dropped before the vectors whose addresses it has.
     graph: Option<CudaGraph>,
     product: Product<f64>,
     n: c_int,
@@ -48,7 +49,7 @@ pub(crate) struct Peer<'a> {
 }
 
 impl<'a> Peer<'a> {
-    /// Prepares everything, the graph included.
+    /// Prepares everything, including the graph.
     pub(crate) fn new(
         gpu: &'a Gpu,
         cusparse: &Rc<Cusparse>,
@@ -110,7 +111,7 @@ impl<'a> Peer<'a> {
         Ok(())
     }
 
-    /// So many iterations from x = 0.
+    /// Takes this many iterations from x = 0.
     pub(crate) fn run(&mut self, iterations: usize) -> Result<()> {
         self.begin()?;
         match &self.graph {
@@ -163,7 +164,8 @@ impl<'a> Peer<'a> {
         let (n, [x, r, p, q]) = (self.n, self.vectors());
         let dot = |a: u64, b: u64| -> Result<f64> {
             let mut value = 0.0;
-            // SAFETY: vectors of n elements in device memory that this struct keeps; the call blocks until the value is there.
+            // SAFETY: vectors of n elements in device memory that this struct keeps; the call blocks until the value is
+            // there.
             unsafe { self.cublas.dot(n, a, b, &mut value) }?;
             Ok(value)
         };

@@ -1,10 +1,11 @@
-//! `spandrel-bench convert`: what another format costs on the device, of a matrix that lies there in CSR, and by way of the host: built there and
-//! uploaded.
+//! `spandrel-bench convert`: the cost of another format for a CSR matrix on the device, made there or built by the host
+//! and uploaded.
 //!
-//! A time ends when the device is idle and is a median: of the host's work of three, or one that is long, of the device's of
-//! `TIMES`; the first of each is not counted, as it compiles kernels and makes room. Bytes are those that a conversion must move, the CSR matrix read and the
-//! made one written once; the copy is the faster of the device's own. Host, upload and device end with matrices of the same products, bit for
-//! bit. CSR itself stands for the arrays that are used where they lie: what the device does is their check, row pointers twice and columns once.
+//! A time ends when the device is idle. It is a median: of three runs of the host's work (or one long one), of `TIMES`
+//! of the device's. The first run does not count, because it compiles kernels and allocates. Bytes are those that a
+//! conversion must move: the CSR matrix read and the result written once; the copy is the faster of the device's own.
+//! Both ways end with matrices of the same products, bit for bit. The rows of CSR itself are arrays that are used in
+//! place: the device only checks them, reading row pointers twice and columns once.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::contender::Effort;
 use crate::spmv::operand;
 use crate::sptrsv::{prepared, stopwatch};
 
-/// Times on the device.
+/// The number of timings on the device.
 const TIMES: usize = 7;
 
 /// What to measure.
@@ -32,13 +33,13 @@ const TIMES: usize = 7;
 pub struct Plan {
     /// Stems of the formats, or empty for all that are made on the device.
     pub formats: Vec<String>,
-    /// How long the copy is timed.
+    /// How long to time the copy.
     pub effort: Effort,
     /// Limits of memory.
     pub room: Room,
 }
 
-/// One case underway.
+/// The measurement of one case.
 struct Contest<'a, T: Real> {
     gpu: &'a Gpu,
     plan: &'a Plan,
@@ -62,7 +63,7 @@ impl<T: Real + DeviceRepr> Contest<'_, T> {
         self.gpu.stream().synchronize().context("the device has failed")
     }
 
-    /// The median, the device idle before and after; what is made is dropped between.
+    /// The median. The device is idle before and after, and the results are dropped in between.
     fn on_device<R>(&self, mut work: impl FnMut() -> Result<R>) -> Result<f64> {
         let mut times = Vec::new();
         for turn in 0..=TIMES {
@@ -108,7 +109,7 @@ impl<T: Real + DeviceRepr> Contest<'_, T> {
         self.lines.push(error_line("convert", noun, T::NAME, "spandrel", self.case, &why));
     }
 
-    /// A format; a failure is a line.
+    /// Measures a format. A failure becomes a line.
     fn add<F: Format<Value = T>>(&mut self) -> Result<()>
     where
         Cuda: Spmv<F> + Convert<Csr<T>, F> + Backend<T, Vector = Vector<T>>,
@@ -148,7 +149,7 @@ impl<T: Real + DeviceRepr> Contest<'_, T> {
         Ok((Times { host, upload, device }, self.loaded.storage() + storage, storage))
     }
 
-    /// CSR that lies on the device, against its upload.
+    /// A CSR matrix that is used in place on the device, against its upload.
     fn wrapped(&mut self) -> Result<()> {
         let be = &self.gpu.be;
         let upload = self.on_device(|| Ok(Load::<Csr<T>>::load(be, Arc::clone(&self.csr))?))?;
@@ -164,7 +165,8 @@ impl<T: Real + DeviceRepr> Contest<'_, T> {
             col_idx: col_idx.device_ptr(stream).0,
             values: values.device_ptr(stream).0,
         };
-        // SAFETY: the slices are as long, lie on this device, outlive what is wrapped here, and are not written meanwhile.
+        // SAFETY: the slices have these lengths, are on this device, outlive the wrapper, and are not written
+        // meanwhile.
         let wrap = || Ok(unsafe { be.wrap_raw_csr::<T>(raw)? });
         let device = self.on_device(wrap)?;
         same(&self.product(&wrap()?)?, &self.product(&self.loaded)?)?;
@@ -174,7 +176,7 @@ impl<T: Real + DeviceRepr> Contest<'_, T> {
     }
 }
 
-/// What was timed as a table; with `markdown` in that form.
+/// The timings as a table, in Markdown if `markdown` is set.
 pub fn table(lines: &[Value], markdown: bool) -> String {
     let mut table = Table::new();
     table.load_style(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
@@ -209,7 +211,7 @@ fn same<T: Real>(found: &[T], wanted: &[T]) -> Result<()> {
     }
 }
 
-/// Times one case: a line for each format, one that says why for what could not be made.
+/// Times one case: a line per format, or one that says why it could not be made.
 ///
 /// # Errors
 /// A case that cannot be read; a device that fails.

@@ -1,7 +1,10 @@
-//! cuSPARSE's factorisations without fill as peers: csrilu02 and csric02 in CSR, in place, on the backend's stream, in f64.
+//! cuSPARSE's factorisations without fill as peers: csrilu02 and csric02 in CSR, in place, on the backend's stream, in
+//! f64.
 //!
-//! The library goes on using the buffer of the analysis in the numeric phase.
-//! Reference: cuSPARSE Library documentation, `cusparse<t>csrilu02()`, `cusparse<t>csric02()`, `cusparseXcsrilu02_zeroPivot()`.
+//! The library keeps using the buffer of the analysis in the numeric phase.
+//!
+//! Reference: cuSPARSE Library documentation, `cusparse<t>csrilu02()`, `cusparse<t>csric02()`,
+//! `cusparseXcsrilu02_zeroPivot()`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -87,7 +90,7 @@ struct Calls {
     pivot: Pivot,
 }
 
-/// Where a square matrix lies on the device, its values to become those of its factors.
+/// The place of a square matrix on the device. Its values become those of its factors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) n: usize,
@@ -97,7 +100,7 @@ pub(crate) struct Place {
     pub(crate) values: u64,
 }
 
-/// A factorisation of a matrix in place. What it is made of outlives it.
+/// A factorisation of a matrix in place. Its parts outlive it.
 pub(crate) struct Csr02 {
     library: Rc<Cusparse>,
     calls: Calls,
@@ -111,10 +114,11 @@ pub(crate) struct Csr02 {
 }
 
 impl Csr02 {
-    /// Descriptors and buffer; `noun` is a factorisation of ours that the library has too: [`Ilu0`], else IC(0).
+    /// Makes descriptors and buffer. `noun` is one of our factorisations that the library has too: [`Ilu0`], else
+    /// IC(0).
     ///
     /// # Errors
-    /// What the library says; a size beyond 32 bits; out of memory.
+    /// Those of the library; a size beyond 32 bits; out of memory.
     pub(crate) fn new(gpu: &Gpu, library: &Rc<Cusparse>, noun: &str, place: Place) -> Result<Self> {
         let f = Functions::load(library::open(NAME, &["nvJitLink"])?)?;
         gpu.bind()?;
@@ -154,7 +158,7 @@ impl Csr02 {
         succeeded(NAME, "creating an info", unsafe { (made.calls.create)(&mut made.info) })?;
         let [values, row_ptr, cols] = made.arrays;
         let (opened, mut bytes) = (library.opened(), 0);
-        // SAFETY: live descriptors, arrays of the lengths that are said.
+        // SAFETY: live descriptors, and arrays of these lengths.
         let status = unsafe {
             (made.calls.size)(opened, made.n, made.nnz, made.matrix, values, row_ptr, cols, made.info, &mut bytes)
         };
@@ -167,7 +171,7 @@ impl Csr02 {
     fn call(&self, gpu: &Gpu, name: &'static str, call: Call) -> Result<()> {
         let ([values, row_ptr, cols], opened) = (self.arrays, self.library.opened());
         let room = self.buffer.as_ref().map_or(0, |buffer| address(gpu, buffer)) as *mut c_void;
-        // SAFETY: live descriptors, arrays of the lengths that are said, and the buffer of the size that was asked for.
+        // SAFETY: live descriptors, arrays of these lengths, and a buffer of the requested size.
         let status =
             unsafe { call(opened, self.n, self.nnz, self.matrix, values, row_ptr, cols, self.info, BY_LEVELS, room) };
         Ok(succeeded(NAME, name, status)?)
@@ -176,23 +180,23 @@ impl Csr02 {
     /// The analysis.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn analyze(&self, gpu: &Gpu) -> Result<()> {
         self.call(gpu, "csr<factor>02_analysis", self.calls.analyze)
     }
 
-    /// The numeric phase, of what the values are: after it they are those of the factors.
+    /// The numeric phase on the present values, which it replaces by those of the factors.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn factor(&self, gpu: &Gpu) -> Result<()> {
         self.call(gpu, "csr<factor>02", self.calls.factor)
     }
 
-    /// The row that the numeric phase broke down at. Blocks.
+    /// The row at which the numeric phase broke down. Blocks.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn broken(&self) -> Result<Option<usize>> {
         let mut row = -1;
         // SAFETY: live descriptors and a live place for the row.
@@ -207,7 +211,7 @@ impl Drop for Csr02 {
     fn drop(&mut self) {
         for (descriptor, destroy) in [(self.matrix, self.destroy_matrix), (self.info, self.calls.destroy)] {
             if !descriptor.is_null() {
-                // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
+                // SAFETY: made by the library, destroyed once. Nobody can be told of a failure.
                 unsafe { destroy(descriptor) };
             }
         }

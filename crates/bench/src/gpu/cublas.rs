@@ -11,7 +11,7 @@ use super::Gpu;
 use super::library::{self, functions, succeeded};
 
 const NAME: &str = "cublas";
-/// What the library is given to work in, so that it allocates nothing while it is captured.
+/// The size of the library's workspace, so that it allocates nothing during a capture.
 const WORKSPACE: usize = 4 << 20;
 
 functions! {
@@ -28,7 +28,7 @@ functions! {
     }
 }
 
-/// Where a scalar is.
+/// The place of a scalar.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalars {
     /// On the host: a dot product blocks.
@@ -45,7 +45,7 @@ pub struct Cublas {
 }
 
 impl Cublas {
-    /// Opens it.
+    /// Opens the library.
     ///
     /// # Errors
     /// [`super::library::LibraryUnavailable`], out of memory.
@@ -58,7 +58,8 @@ impl Cublas {
         // SAFETY: a live place for the handle; the context is bound.
         succeeded(NAME, "cublasCreate", unsafe { (functions.create)(&mut opened) })?;
         let library = Self { functions, opened, _workspace: workspace };
-        // SAFETY: the handle is live, and the stream outlives it. The stream first: setting it takes the workspace away.
+        // SAFETY: the handle is live, and the stream outlives it. Set the stream first, because that removes the
+        // workspace.
         let status = unsafe { (library.functions.set_stream)(opened, gpu.stream().cu_stream()) };
         succeeded(NAME, "cublasSetStream", status)?;
         // SAFETY: the memory is kept beside the handle.
@@ -67,10 +68,10 @@ impl Cublas {
         Ok(Rc::new(library))
     }
 
-    /// From here on scalars are there.
+    /// From here on, scalars are at this place.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub fn scalars(&self, place: Scalars) -> Result<()> {
         // SAFETY: the handle is live.
         let status = unsafe { (self.functions.set_pointer_mode)(self.opened, place as c_int) };
@@ -80,8 +81,8 @@ impl Cublas {
     /// out <- x . y.
     ///
     /// # Safety
-    /// x and y are addresses of n elements in device memory, `out` of one where [`Cublas::scalars`] says, all live until the
-    /// stream has passed the call (every replay of it).
+    /// x and y are addresses of n elements in device memory, and `out` is the address of one element at the place of
+    /// [`Cublas::scalars`]. All live until the stream has passed the call and every replay of it.
     pub unsafe fn dot(&self, n: c_int, x: u64, y: u64, out: *mut f64) -> Result<()> {
         // SAFETY: the caller's promise.
         let status = unsafe { (self.functions.dot)(self.opened, n, x as *const f64, 1, y as *const f64, 1, out) };
@@ -121,7 +122,7 @@ impl Cublas {
 
 impl Drop for Cublas {
     fn drop(&mut self) {
-        // SAFETY: the handle was made by the library and is destroyed once. A failure has nobody to tell.
+        // SAFETY: the handle was made by the library and is destroyed once. Nobody can be told of a failure.
         unsafe { (self.functions.destroy)(self.opened) };
     }
 }

@@ -1,7 +1,8 @@
-//! cuSPARSE's products as peers: CSR and COO by both algorithms each, and sliced ELL, on the backend's stream.
+//! cuSPARSE's products as peers: CSR and COO with two algorithms each, and sliced ELL, on the backend's stream.
 //!
-//! Each product has a descriptor of its own, so that what `cusparseSpMV_preprocess` prepares stays active, and its buffer; both
-//! are there before anything is captured.
+//! Each product has a descriptor and a buffer of its own, so that the result of `cusparseSpMV_preprocess` stays active.
+//! Both exist before anything is captured.
+//!
 //! Reference: cuSPARSE Library documentation, "cusparseSpMV()", "cusparseCreateSlicedEll()".
 
 use std::ffi::{c_int, c_void};
@@ -95,12 +96,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether it multiplies the CSR matrix as it came, so that no other form is made.
+    /// Whether it multiplies the CSR matrix as it is, so that no other form is made.
     pub fn takes_rows(self) -> bool {
         matches!(self, Self::Csr1 | Self::Csr2)
     }
 
-    /// The algorithm's name among those of its format.
+    /// The name of the algorithm within its format.
     pub fn kernel(self) -> &'static str {
         match self {
             Self::Csr1 | Self::Coo1 | Self::Sell1 => "alg1",
@@ -116,7 +117,7 @@ pub struct Cusparse {
 }
 
 impl Cusparse {
-    /// Opens it.
+    /// Opens the library.
     ///
     /// # Errors
     /// [`LibraryUnavailable`].
@@ -127,13 +128,13 @@ impl Cusparse {
         // SAFETY: a live place for the handle; the context is bound.
         succeeded(NAME, "cusparseCreate", unsafe { (functions.create)(&mut opened) })?;
         let library = Self { functions, opened };
-        // SAFETY: the handle is live, and the stream outlives it: contenders go before the backend.
+        // SAFETY: the handle is live, and the stream outlives it, because contenders are dropped before the backend.
         let status = unsafe { (library.functions.set_stream)(opened, gpu.stream().cu_stream()) };
         succeeded(NAME, "cusparseSetStream", status)?;
         Ok(Rc::new(library))
     }
 
-    /// Its own name for itself, in calls of other files.
+    /// The handle, for calls in other files.
     pub(super) fn opened(&self) -> *mut c_void {
         self.opened
     }
@@ -141,7 +142,7 @@ impl Cusparse {
     /// Its name and version.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub fn version(&self) -> Result<String, LibraryUnavailable> {
         let mut version = 0;
         // SAFETY: the handle is live.
@@ -152,7 +153,7 @@ impl Cusparse {
 
 impl Drop for Cusparse {
     fn drop(&mut self) {
-        // SAFETY: the handle was made by the library and is destroyed once. A failure has nobody to tell.
+        // SAFETY: the handle was made by the library and is destroyed once. Nobody can be told of a failure.
         unsafe { (self.functions.destroy)(self.opened) };
     }
 }
@@ -167,7 +168,7 @@ pub struct Arrays<T> {
     padded: i64,
 }
 
-/// Rows of a slice of sliced ELL: a warp.
+/// Rows per slice of sliced ELL: a warp.
 const SLICE: usize = 32;
 
 impl<T: Real> Arrays<T> {
@@ -203,7 +204,7 @@ impl<T: Real> Arrays<T> {
         })
     }
 
-    /// Sliced ELL, rows as they come.
+    /// Sliced ELL with rows in their order.
     ///
     /// # Errors
     /// A matrix that does not fit the format; out of memory.
@@ -226,7 +227,7 @@ impl<T: Real> Arrays<T> {
         self.bytes
     }
 
-    /// Addresses of row pointers (or of what is in their place) and columns.
+    /// The addresses of row pointers (or what replaces them) and columns.
     pub(super) fn index_addresses(&self) -> [u64; 2] {
         [self.indices[0].device_pointer(), self.indices[1].device_pointer()]
     }
@@ -237,12 +238,12 @@ impl<T: Real> Arrays<T> {
     }
 }
 
-/// Where a slice is.
+/// The address of a slice.
 pub(super) fn address<E>(gpu: &Gpu, slice: &CudaSlice<E>) -> u64 {
     slice.device_ptr(gpu.stream()).0
 }
 
-/// Indices on the device, by their bits: they come there the way that values of ours do, so that set-ups compare.
+/// Uploads indices as bits. They take the same way as our values, so that set-ups can be compared.
 pub(super) type Indices = Vector<f32>;
 
 pub(super) fn upload(gpu: &Gpu, host: &[u32]) -> Result<Rc<Indices>> {
@@ -259,19 +260,20 @@ pub struct Product<T> {
     x: *mut c_void,
     y: *mut c_void,
     buffer: Option<CudaSlice<u8>>,
-    /// 1 and 0: the library reads them on the host.
+    /// 1 and 0. The library reads them on the host.
     scalars: Box<[T; 2]>,
     bytes: u64,
-    // Held for their memory alone.
+    // Kept only for its memory.
     _indices: [Rc<Indices>; 2],
     _values: Rc<Vector<T>>,
 }
 
 impl<T: Real> Product<T> {
-    /// Prepares it: descriptors, buffer, preprocessing. `x` and `y` are addresses of ncols and nrows elements that outlive it.
+    /// Prepares the product: descriptors, buffer, preprocessing. `x` and `y` are addresses of ncols and nrows elements
+    /// that outlive it.
     ///
     /// # Errors
-    /// What the library says; out of memory.
+    /// Those of the library; out of memory.
     pub fn new(
         gpu: &Gpu,
         library: &Rc<Cusparse>,
@@ -301,7 +303,8 @@ impl<T: Real> Product<T> {
         let matrix = &mut product.matrix;
         let (call, status) = match algorithm {
             Algorithm::Csr1 | Algorithm::Csr2 => {
-                // SAFETY: a live place for the descriptor, device arrays of the lengths that the shape says, which the product keeps.
+                // SAFETY: a live place for the descriptor, and device arrays of the lengths in the shape, which the
+                // product keeps.
                 let status = unsafe {
                     (f.create_csr)(
                         matrix, rows, cols, nnz, first, second, values, INDEX_32I, INDEX_32I, BASE_ZERO, kind,
@@ -329,7 +332,7 @@ impl<T: Real> Product<T> {
             }
         };
         succeeded(NAME, call, status)?;
-        // SAFETY: as above; the caller vouches for x and y.
+        // SAFETY: as above; the caller guarantees x and y.
         let status = unsafe { (f.create_vector)(&mut product.x, cols, x as *mut c_void, kind) };
         succeeded(NAME, "cusparseCreateDnVec", status)?;
         // SAFETY: as above.
@@ -385,7 +388,7 @@ impl<T: Real> Product<T> {
     ) -> Result<()> {
         let [one, zero] = self.scalars();
         let buffer = self.buffer.as_ref().map_or(0, |buffer| buffer.device_ptr(buffer.stream()).0);
-        // SAFETY: live descriptors and scalars, and the buffer of the size that was asked for.
+        // SAFETY: live descriptors and scalars, and a buffer of the requested size.
         let status = unsafe {
             function(
                 self.library.opened,
@@ -406,7 +409,7 @@ impl<T: Real> Product<T> {
     /// Enqueues y = A x.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub fn enqueue(&self) -> Result<()> {
         self.call("cusparseSpMV", self.library.functions.product)
     }
@@ -416,7 +419,7 @@ impl<T: Real> Product<T> {
         self.bytes
     }
 
-    /// Which.
+    /// The algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -429,14 +432,14 @@ impl<T> Drop for Product<T> {
             [(self.matrix, f.destroy_matrix), (self.x, f.destroy_vector), (self.y, f.destroy_vector)]
         {
             if !descriptor.is_null() {
-                // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
+                // SAFETY: made by the library, destroyed once. Nobody can be told of a failure.
                 unsafe { destroy(descriptor) };
             }
         }
     }
 }
 
-/// The forms of one matrix that cuSPARSE multiplies, each or why it is missing.
+/// The forms of one matrix that cuSPARSE multiplies, or why one is missing.
 pub(crate) struct Forms<T> {
     csr: Result<Arrays<T>>,
     coo: Result<Arrays<T>>,
@@ -453,7 +456,7 @@ impl<T: Real> Forms<T> {
         Self { csr: stored, coo, sell: Arrays::sell(gpu, csr) }
     }
 
-    /// The product by one algorithm; addresses as for [`Product::new`].
+    /// The product by one algorithm. Addresses are as for [`Product::new`].
     pub(crate) fn product(
         &self,
         gpu: &Gpu,

@@ -1,8 +1,9 @@
 //! `spandrel-bench factorize`: set-up times of ILU(0) and IC(0) by the host, by the device and by cuSPARSE, in f64.
 //!
-//! What is timed ends when the device is idle. Numeric phase: from values that are there to values that are there, the device's check of
-//! the pivots included. Analysis: the host's symbolic phase and the load with its levels; for cuSPARSE its own analysis. Medians of three,
-//! or one that is long, after a first that compiles kernels. The device's factors must have the host's bits.
+//! A time ends when the device is idle. The numeric phase goes from present values to present factors, including the
+//! device's check of the pivots. The analysis is the host's symbolic phase and the load with its levels; for cuSPARSE
+//! its own analysis. Times are medians of three runs, or one long run, after a first one that compiles kernels. The
+//! device's factors must have the host's bits.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::case::Case;
 use crate::sptrsv::prepared;
 
 const NAME: &str = "cusparse";
-/// Factorisations that are timed.
+/// The number of timed factorisations.
 const TIMES: usize = 3;
 
 /// Milliseconds of analysis and of the numeric phase.
@@ -43,7 +44,7 @@ fn peer(gpu: &Gpu, library: &Rc<Cusparse>, csr: &Csr<f64>, noun: &str) -> Result
             times.push(begin.elapsed().as_secs_f64() * 1e3);
         }
     }
-    // The first loads kernels.
+    // The first one loads kernels.
     Ok(timed.map(|times| {
         let mut rest = times[1..].to_vec();
         rest.sort_by(f64::total_cmp);
@@ -103,7 +104,7 @@ where
     Ok(())
 }
 
-/// Times one case: the lines of all contenders, and one that says why for what could not be done.
+/// Times one case: a line per contender, or one that says why it could not run.
 ///
 /// # Errors
 /// A case that cannot be read; a device that fails.

@@ -5,7 +5,7 @@ use spandrel_backend::{Backend, Load, Spmv};
 use spandrel_backend_cuda::{Cuda, Scalar, Vector};
 use spandrel_formats::{Format, Real, for_each_format};
 
-/// What is done with each format.
+/// What to do with each format.
 pub(crate) trait Visit<T: Real> {
     fn visit<F: Format<Value = T>>(&mut self) -> Result<()>
     where

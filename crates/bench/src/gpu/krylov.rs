@@ -1,7 +1,7 @@
-//! Whole solves on a GPU: ours by format, and cuSPARSE's product in our solver, by both algorithms for CSR.
+//! Whole solves on a GPU: ours by format, and cuSPARSE's product in our solver, with both algorithms for CSR.
 //!
-//! A descriptor of cuSPARSE has fixed addresses, so the operator keeps a product for each pair of vectors that it is called with. They are
-//! made when an iteration runs plainly for the first time, before it is captured.
+//! A descriptor of cuSPARSE has fixed addresses, so the operator keeps one product per pair of vectors. They are made
+//! when an iteration first runs plainly, before it is captured.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,12 +22,13 @@ struct LibraryProduct<'a> {
     arrays: Rc<Arrays<f64>>,
     algorithm: Algorithm,
     shape: (usize, usize),
-    /// By the addresses of x and y.
+    /// The products by the addresses of x and y.
     products: RefCell<BTreeMap<(u64, u64), Product<f64>>>,
 }
 
-// SAFETY: a call enqueues the product of its own operands alone, whose descriptor and buffer are made once and kept with the operator: a
-// capture that meets a new pair fails, as memory cannot be had in it. It runs whether or not the solve has stopped: then nobody reads y.
+// SAFETY: a call enqueues only the product of its own operands. Its descriptor and buffer are made once and kept with
+// the operator. A capture that meets a new pair fails, because memory cannot be allocated in it. The product runs even
+// after the solve has stopped; nobody reads y then.
 unsafe impl Operator<f64, Cuda> for LibraryProduct<'_> {
     fn shape(&self) -> (usize, usize) {
         self.shape
@@ -46,7 +47,7 @@ unsafe impl Operator<f64, Cuda> for LibraryProduct<'_> {
     }
 }
 
-/// cuSPARSE, where it was found.
+/// cuSPARSE, if it was found.
 struct Libraries<'a> {
     gpu: &'a Gpu,
     cusparse: Option<&'a Rc<Cusparse>>,
@@ -77,7 +78,7 @@ impl Peers<Cuda> for Libraries<'_> {
     }
 }
 
-/// Times one system; `library` where cuSPARSE was found.
+/// Times one system, with `library` if cuSPARSE was found.
 ///
 /// # Errors
 /// A matrix that is not square; a failure on its own values and on its Laplacian's; a device that fails.

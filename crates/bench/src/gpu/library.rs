@@ -1,15 +1,16 @@
-//! NVIDIA's libraries, opened at run time: where they are looked for, and why one cannot be used.
+//! NVIDIA's libraries, opened at run time: where to look for them, and why one cannot be used.
 //!
-//! Only the functions that are called are looked up, with signatures that CUDA 12 and 13 share, so that either's libraries do.
+//! Only functions that are called are looked up. Their signatures are common to CUDA 12 and 13, so libraries of both
+//! work.
 
 use std::ffi::CString;
 
 use libloading::Library;
 
-/// Where installers put the libraries, beside the loader's own search path.
+/// Where installers put the libraries, in addition to the loader's search path.
 const FOLDERS: [&str; 4] =
     ["", "/usr/local/cuda/lib64/", "/usr/local/cuda/targets/x86_64-linux/lib/", "/usr/lib/x86_64-linux-gnu/"];
-/// Versions in file names, newest first; the bare name is there where a toolkit is.
+/// Versions in file names, newest first. A toolkit has the bare name.
 const SUFFIXES: [&str; 3] = [".so.13", ".so.12", ".so"];
 
 /// Why a library cannot be used as a peer.
@@ -27,12 +28,12 @@ pub enum LibraryUnavailable {
         /// The stem of the file's name.
         name: &'static str,
     },
-    /// A file is there and cannot be opened.
+    /// A file exists and cannot be opened.
     #[error("lib{name} cannot be opened: {why}; reinstall the CUDA toolkit's libraries")]
     NotOpened {
         /// The stem of the file's name.
         name: &'static str,
-        /// What the loader says.
+        /// The loader's message.
         why: String,
     },
     /// A function is missing.
@@ -55,7 +56,7 @@ pub enum LibraryUnavailable {
     },
 }
 
-/// Opens a library; `companions` are those that it needs and that may lie beside it only.
+/// Opens a library. `companions` are those that it needs and that may only be beside it.
 ///
 /// # Errors
 /// [`LibraryUnavailable::NotFound`], [`LibraryUnavailable::NotOpened`].
@@ -64,15 +65,15 @@ pub fn open(name: &'static str, companions: &[&str]) -> Result<Library, LibraryU
     for folder in FOLDERS {
         for suffix in SUFFIXES {
             let path = format!("{folder}lib{name}{suffix}");
-            // The loader is asked for bare names; elsewhere what is not there need not be tried.
+            // The loader looks for bare names. Elsewhere only existing files are tried.
             if !folder.is_empty() {
                 if !std::path::Path::new(&path).exists() {
                     continue;
                 }
                 // Versions differ between libraries of one toolkit.
                 for (companion, version) in companions.iter().flat_map(|c| SUFFIXES.map(|suffix| (c, suffix))) {
-                    // SAFETY: one of NVIDIA's libraries from the same folder, whose initialisers have no precondition. If it
-                    // does not open, the library itself will say so.
+                    // SAFETY: one of NVIDIA's libraries from the same folder, whose initialisers have no precondition.
+                    // If it does not open, the library itself reports that.
                     if let Ok(library) = unsafe { Library::new(format!("{folder}lib{companion}{version}")) } {
                         std::mem::forget(library);
                     }
@@ -105,11 +106,11 @@ pub(crate) unsafe fn symbol<F: Copy>(
 ) -> Result<F, LibraryUnavailable> {
     let missing = || LibraryUnavailable::MissingSymbol { name, symbol: symbol.to_owned() };
     let text = CString::new(symbol).map_err(|_| missing())?;
-    // SAFETY: the caller vouches for the type.
+    // SAFETY: the caller guarantees the type.
     unsafe { library.get::<F>(text.as_bytes_with_nul()) }.map(|found| *found).map_err(|_| missing())
 }
 
-/// A struct of a library's functions, each `extern "C"` with a status as its result.
+/// A struct with a library's functions. Each is `extern "C"` and returns a status.
 macro_rules! functions {
     ($Table:ident of $library:literal { $($field:ident = $symbol:literal($($arg:ty),* $(,)?)),* $(,)? }) => {
         struct $Table {
@@ -118,7 +119,8 @@ macro_rules! functions {
         impl $Table {
             fn load(library: libloading::Library) -> Result<Self, $crate::gpu::library::LibraryUnavailable> {
                 let table = Self {
-                    // SAFETY: the signatures are those of the library's documentation; the library stays open for good.
+                    // SAFETY: the signatures are those of the library's documentation, and the library stays open
+                    // forever.
                     $($field: unsafe { $crate::gpu::library::symbol(&library, $library, $symbol)? },)*
                 };
                 // Closing it under a live context is not safe.

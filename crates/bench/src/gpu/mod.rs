@@ -1,7 +1,7 @@
-//! The GPU as a place to measure on: our backend, cuSPARSE and cuBLAS where their libraries are found, and the clock.
+//! Measurements on a GPU: our backend, cuSPARSE and cuBLAS if their libraries are found, and the clock.
 //!
-//! Everything runs on the backend's own stream. A contender is a number of calls captured in one graph, so that the cost of a
-//! launch weighs on nobody.
+//! Everything runs on the backend's own stream. A contender is a number of calls captured in one graph, so that the
+//! cost of a launch affects no one.
 
 use std::sync::Arc;
 
@@ -29,11 +29,12 @@ mod ours;
 pub mod plans;
 mod quotients;
 pub mod solve;
+pub mod spgemm;
 pub mod spmv;
 mod spsv;
 pub mod sptrsv;
 
-/// What the record says that this process cannot find out: the lent machine has no git and no compiler.
+/// Values for the record that this process cannot find out, because the lent machine has no git and no compiler.
 #[derive(Clone, Debug, Default)]
 pub struct Provenance {
     /// The commit that was built.
@@ -64,7 +65,7 @@ impl Gpu {
     /// The first device.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub fn open() -> Result<Self> {
         Ok(Self { be: Cuda::new()? })
     }
@@ -73,16 +74,16 @@ impl Gpu {
         self.be.stream()
     }
 
-    /// Makes the device's context that of this thread, for libraries that take whatever is there.
+    /// Makes the device's context current in this thread, for libraries that use the current one.
     pub(crate) fn bind(&self) -> Result<()> {
         self.stream().context().bind_to_thread().context("binding the device's context")
     }
 
-    /// Room by the options, or by what is free now: six tenths of it for one format, three for a group. The peers' forms of the
-    /// matrix lie beside.
+    /// The limits from the options, or from the free memory: 60 % of it for one format, 30 % for a group. The peers'
+    /// forms of the matrix need room too.
     ///
     /// # Errors
-    /// A driver that does not answer.
+    /// Those of the driver.
     pub fn room(&self, most_gib: Option<f64>, group_gib: Option<f64>) -> Result<Room> {
         let (free, _) = self.stream().context().mem_get_info().context("asking for free memory")?;
         let bytes = |gib: f64| (gib * f64::from(1u32 << 30)) as u64;
@@ -90,16 +91,16 @@ impl Gpu {
         Ok(Room { most: most_gib.map_or(free / 10 * 6, bytes), group: group_gib.map_or(free / 10 * 3, bytes) })
     }
 
-    /// Gives memory that was freed back to the device, so that libraries which allocate for themselves have it.
+    /// Returns freed memory to the device, so that libraries with their own allocation can use it.
     ///
     /// # Errors
-    /// A driver that refuses.
+    /// Those of the driver.
     pub(crate) fn release_memory(&self) -> Result<()> {
         self.bind()?;
         self.stream().synchronize().context("before memory is released")?;
         let context = self.stream().context();
         if context.has_async_alloc() {
-            // SAFETY: the context is bound; what is in use stays.
+            // SAFETY: the context is bound, and memory in use stays.
             unsafe {
                 result::device::get_default_mem_pool(context.cu_device())
                     .and_then(|pool| sys::cuMemPoolTrimTo(pool, 0).result())
@@ -112,7 +113,7 @@ impl Gpu {
     /// Whether the device still answers.
     ///
     /// # Errors
-    /// What it has failed with.
+    /// The error with which it failed.
     pub fn check(&self) -> Result<()> {
         self.stream().synchronize().context("the device has failed")
     }
@@ -120,7 +121,7 @@ impl Gpu {
     /// Bytes that are free, after [`Gpu::release_memory`].
     ///
     /// # Errors
-    /// A driver that does not answer.
+    /// Those of the driver.
     pub(crate) fn free_memory(&self) -> Result<u64> {
         self.release_memory()?;
         Ok(self.stream().context().mem_get_info().context("asking for free memory")?.0 as u64)
@@ -129,13 +130,13 @@ impl Gpu {
     /// A header for this device.
     ///
     /// # Errors
-    /// The hash given is not that of the embedded PTX: the record would speak of other kernels than those that ran.
+    /// If the given hash is not that of the embedded PTX, the record would describe other kernels than those that ran.
     pub fn header(&self, provenance: &Provenance, copy_gbs: Option<f64>) -> Result<Header> {
         let found = ptx_sha256();
         if let Some(given) = &provenance.ptx_sha256 {
             anyhow::ensure!(
                 given.trim() == found,
-                "--ptx-sha256 {given} is not the hash of the PTX in this program, {found}: build it anew, or hash its own tree"
+                "--ptx-sha256 {given} is not the hash of the PTX in this program, {found}: build it again, or hash the tree that it was built from"
             );
         }
         let here = Header::here(1);
@@ -152,7 +153,8 @@ impl Gpu {
     }
 }
 
-/// SHA-256 over the embedded PTX, as `cargo xtask ptx --hash` prints it: name and text of each file by name, a zero byte behind each.
+/// SHA-256 over the embedded PTX, as `cargo xtask ptx --hash` prints it: name and text of each file in the order of
+/// names, each followed by a zero byte.
 pub fn ptx_sha256() -> String {
     let mut hash = Sha256::new();
     for (name, text) in ptx() {

@@ -1,4 +1,4 @@
-//! What the record says about our resident matrices: the kernel that was chosen; and matrices for which another one is.
+//! The record's kernel for our resident matrices, and matrices for which another kernel is forced.
 
 use std::any::Any;
 
@@ -7,7 +7,7 @@ use spandrel_formats::{Csr, Dia, Format, Real};
 
 pub(crate) use crate::spmv::NARROW;
 
-/// The kernel that the backend chose for a resident matrix, where it has several.
+/// The kernel that the backend chose for a resident matrix, if it has several.
 pub(crate) fn kernel<T: Real>(resident: &dyn Any) -> Option<String> {
     if let Some(csr) = resident.downcast_ref::<CudaCsr<T>>() {
         return Some(format!("{:?}", csr.kernel()).to_lowercase());
@@ -21,22 +21,22 @@ pub(crate) fn kernel<T: Real>(resident: &dyn Any) -> Option<String> {
     (!said.is_empty()).then(|| said.join(", "))
 }
 
-/// What [`kernel`] says of a matrix by diagonals of which half is stored.
+/// The answer of [`kernel`] for a matrix by diagonals of which half is stored.
 pub(crate) const SYMMETRIC: &str = "symmetric";
 
-/// The matrix by diagonals with one entry of the main one moved by a rounding error: f32 does not hold it, so that the backend stores the values as those of any
-/// matrix. `None` where it has no such entry, and for one that does not fit.
+/// The matrix by diagonals with one entry of the main diagonal moved by a rounding error. f32 does not represent this
+/// entry, so the backend stores the values in f64. `None` if it has no such entry or does not fit.
 pub(crate) fn in_f64<T: Real>(csr: &Csr<T>) -> Option<Dia<T>> {
     moved(csr, |offset| offset == 0)
 }
 
-/// A symmetric matrix by diagonals with one entry moved by a rounding error, so that the backend keeps both halves: for the
-/// measurement of the kernel that other matrices get. `None` for a diagonal matrix, and one that does not fit.
+/// A symmetric matrix by diagonals with one entry moved by a rounding error, so that the backend stores both halves.
+/// This measures the kernel of other matrices. `None` for a diagonal matrix and for one that does not fit.
 pub(crate) fn both_halves<T: Real>(csr: &Csr<T>) -> Option<Dia<T>> {
     moved(csr, |offset| offset > 0)
 }
 
-/// The first entry on the diagonals that are meant, moved.
+/// Moves the first entry on the given diagonals.
 fn moved<T: Real>(csr: &Csr<T>, meant: impl Fn(i32) -> bool) -> Option<Dia<T>> {
     let (nrows, ncols, offsets, mut values) = Dia::from_csr(csr).ok()?.into_parts();
     let mut diagonals = values.chunks_exact_mut(nrows).zip(&offsets).filter(|&(_, &offset)| meant(offset));

@@ -6,12 +6,12 @@ use spandrel_backend_cuda::{Cuda, Scalar, Vector};
 use spandrel_formats::Real;
 use spandrel_sptrsv::{Plan, for_each_plan};
 
-/// What is done with each plan.
+/// What to do with each plan.
 pub trait Visit<T: Real> {
-    /// One plan.
+    /// Handles one plan.
     ///
     /// # Errors
-    /// What ends the whole visit.
+    /// An error that ends the whole visit.
     fn visit<P: Plan<Value = T>>(&mut self) -> Result<()>
     where
         Cuda: Sptrsv<P> + Backend<T, Vector = Vector<T>, Scalar = Scalar<T>>,

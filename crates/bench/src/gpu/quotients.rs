@@ -1,5 +1,5 @@
-//! The quotients of textbook iterations with scalars on the device, for peers that are made of cuSPARSE and cuBLAS: quotient.ptx, a kernel of one
-//! thread each.
+//! The quotients of textbook iterations with device scalars, for peers made of cuSPARSE and cuBLAS: quotient.ptx,
+//! kernels of one thread.
 
 use std::ffi::c_void;
 
@@ -20,7 +20,7 @@ impl Quotients {
     /// Loads them.
     ///
     /// # Errors
-    /// A driver that refuses.
+    /// Those of the driver.
     pub(crate) fn new(gpu: &Gpu) -> Result<Self> {
         let module = gpu.stream().context().load_module(Ptx::from_src(include_str!("quotient.ptx")));
         let module = module.context("loading the quotients")?;
@@ -31,8 +31,8 @@ impl Quotients {
     /// Enqueues out = num / den, negated = -out, for \[num, den, out, negated\].
     ///
     /// # Safety
-    /// Each is the address of an f64 in device memory that lives until the stream has passed the call (every replay of it); the context is
-    /// bound.
+    /// Each is the address of an f64 in device memory that lives until the stream has passed the call and every replay
+    /// of it. The context is bound.
     pub(crate) unsafe fn alpha(&self, gpu: &Gpu, places: [u64; 4]) -> Result<()> {
         // SAFETY: four addresses; the caller's promise.
         unsafe { launch(gpu, &self.alpha, &places) }
@@ -47,7 +47,8 @@ impl Quotients {
         unsafe { launch(gpu, &self.beta, &places) }
     }
 
-    /// Enqueues out = (following / rho) (alpha / omega), then rho = following, for \[following, rho, alpha, omega, out\].
+    /// Enqueues out = (following / rho) (alpha / omega), then rho = following, for \[following, rho, alpha, omega,
+    /// out\].
     ///
     /// # Safety
     /// As [`Quotients::alpha`].
@@ -58,7 +59,7 @@ impl Quotients {
 }
 
 /// # Safety
-/// The kernel takes as many addresses, for which [`Quotients::alpha`]'s promise holds.
+/// The kernel takes this many addresses, which satisfy the conditions of [`Quotients::alpha`].
 unsafe fn launch(gpu: &Gpu, function: &CudaFunction, places: &[u64]) -> Result<()> {
     let mut arguments: Vec<*mut c_void> = places.iter().map(|a| std::ptr::from_ref(a).cast_mut().cast()).collect();
     let stream = gpu.stream().cu_stream();

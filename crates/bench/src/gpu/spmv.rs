@@ -1,8 +1,8 @@
 //! `spandrel-bench spmv --backend cuda`: every format against every algorithm of cuSPARSE, and the device's own copy.
 //!
-//! A call is y = A x; a contender is [`clock::CALLS`] calls in one graph. Formats are timed in groups that fit the device, the copy and
-//! the best peers with each group again, so that every ratio is one between neighbours in time; the host holds the case's CSR and
-//! one format at a time. Copy: 1 GiB to 1 GiB, bytes read and written.
+//! A call is y = A x; a contender is [`clock::CALLS`] calls in one graph. Formats are timed in groups that fit the
+//! device, each group with the copy and the best peers again, so that a ratio compares neighbours in time. The host
+//! holds the case's CSR and one format at a time. Copy: 1 GiB to 1 GiB, bytes read and written.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -36,26 +36,26 @@ const COPIES: u32 = 4;
 pub struct Plan {
     /// Stems of the formats, or empty for all.
     pub formats: Vec<String>,
-    /// How long.
+    /// How long to measure.
     pub effort: Effort,
     /// Limits of memory.
     pub room: Room,
-    /// Matrices of fewer entries are passed over.
+    /// Matrices with fewer entries are skipped.
     pub min_entries: usize,
-    /// Whether the copy runs among the contenders.
+    /// Whether to time the copy among the contenders.
     pub machine: bool,
-    /// Kernels that are timed beside the backend's choice.
+    /// Kernels to time in addition to the backend's choice.
     pub force: Force,
 }
 
-/// Kernels beside the backend's choice, as the record calls them.
+/// Kernels in addition to the backend's choice, by their names in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Force {
     /// None.
     None,
     /// Every kernel of CSR and of bDIA, and BSR of blocks of 4 x 4.
     All,
-    /// These, which may be COO's [`SERIAL`] too: one thread takes a second for a million entries.
+    /// These. They may include COO's [`SERIAL`]: one thread takes a second for a million entries.
     Only(&'static [&'static str]),
 }
 
@@ -73,14 +73,14 @@ impl Force {
     }
 }
 
-/// What came of one case.
+/// The results of one case.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Timings.
     pub lines: Vec<Line>,
     /// What was left out or went wrong, and why.
     pub errors: Vec<Value>,
-    /// How `choose` did.
+    /// How good `choose` was.
     pub choice: Option<Choice>,
 }
 
@@ -89,7 +89,7 @@ pub fn error_line(op: &str, noun: &str, element: &str, contender: &str, case: &s
     json!({"op": op, "noun": noun, "type": element, "backend": "cuda", "contender": contender, "case": case, "error": why})
 }
 
-/// The device's own copy as contenders: the driver's, and a kernel of ours. The faster is the measure.
+/// The device's own copy as contenders: the driver's, and one of our kernels. The faster is the measure.
 ///
 /// # Errors
 /// Out of memory.
@@ -107,7 +107,7 @@ pub(crate) fn copies(gpu: &Gpu) -> Result<Vec<Timed<'_>>> {
     let by_driver = move || {
         gpu.bind()?;
         let (b, a) = (b.borrow().device_pointer(), a.device_pointer());
-        // SAFETY: both vectors have so many bytes and live as long as this closure, which the contender keeps.
+        // SAFETY: both vectors have this many bytes and live as long as this closure, which the contender keeps.
         unsafe { memcpy_dtod_async(b, a, bytes, gpu.stream().cu_stream()) }.context("copying on the device")
     };
     let by_kernel = move || Ok(gpu.be.copy(None, &from, &mut to.borrow_mut())?);
@@ -122,7 +122,7 @@ struct Operands<T> {
     y: RefCell<Vector<T>>,
 }
 
-/// One case underway.
+/// The contest for one case.
 struct Contest<'a, T: Real> {
     gpu: &'a Gpu,
     plan: &'a Plan,
@@ -134,7 +134,7 @@ struct Contest<'a, T: Real> {
     peers: Vec<Timed<'a>>,
     members: Vec<Timed<'a>>,
     storage: u64,
-    /// Whether the peers' lines are written.
+    /// Whether to write the peers' lines.
     peers_written: bool,
     /// Our formats that the backend has.
     seen: Vec<&'static str>,
@@ -152,7 +152,7 @@ impl<'a, T: Real> Contest<'a, T> {
         self.found.errors.push(line);
     }
 
-    /// Captures a contender and compares its answer, which must replace NaN.
+    /// Captures a contender and checks its answer, which must replace NaN.
     fn ready(&self, label: Label, enqueue: clock::Enqueue<'a>) -> Result<Timed<'a>> {
         let mut timed = Timed::fitted(self.gpu, label, enqueue)?;
         self.gpu.be.fill(None, T::from_f64(f64::NAN), &mut self.operands.y.borrow_mut())?;
@@ -182,7 +182,7 @@ impl<'a, T: Real> Contest<'a, T> {
         }
     }
 
-    /// Loads a format by `load`, captures and checks it; `kernel` names what was forced.
+    /// Loads a format by `load`, captures and checks it. `kernel` names a forced kernel.
     fn add<F: Format<Value = T>>(
         &mut self,
         kernel: Option<String>,
@@ -225,7 +225,7 @@ impl<'a, T: Real> Contest<'a, T> {
         Ok(())
     }
 
-    /// As [`Contest::add`] for a kernel that is forced; a failure is a line.
+    /// As [`Contest::add`] for a forced kernel. A failure becomes a line.
     fn force<F: Format<Value = T>>(
         &mut self,
         kernel: &str,
@@ -240,7 +240,7 @@ impl<'a, T: Real> Contest<'a, T> {
         }
     }
 
-    /// Kernels that the backend would not have chosen for this matrix, each a line beside its own choice.
+    /// Times kernels that the backend would not have chosen for this matrix, with a line each beside its own choice.
     fn add_forced(&mut self) {
         let found = self.found.lines.iter().map(|l| (&l.noun, &l.more.kernel));
         let by_diagonals = found.chain(self.members.iter().map(|t| (&t.label.noun, &t.label.kernel)));
@@ -345,7 +345,7 @@ impl<'a, T: Real> Contest<'a, T> {
                 },
             });
         }
-        // From here on the best of each format stands for all.
+        // From here on, the best of each format represents all.
         if !self.peers_written {
             let first = self.copies.len();
             let keep: Vec<usize> = ["csr", "coo", "sell"].iter().filter_map(|noun| best(Some(noun))).collect();
@@ -372,7 +372,7 @@ impl<T: Real> Visit<T> for Contest<'_, T> {
         if !self.wanted(F::NAME) {
             return Ok(());
         }
-        // Where the format is CSR, it is there.
+        // If the format is CSR, it is already there.
         let there = (&self.csr as &dyn Any).downcast_ref::<Arc<F>>().cloned();
         let format = there.map_or_else(|| F::from_csr(&self.csr).map(Arc::new), Ok);
         let added = format
@@ -381,7 +381,7 @@ impl<T: Real> Visit<T> for Contest<'_, T> {
         if let Err(why) = added {
             self.left_out(F::NAME, "spandrel", &why);
         }
-        // A device that has failed fails everything after: the record shall say so once.
+        // After a device has failed, everything fails. Report it once.
         self.gpu.stream().synchronize().context("the device has failed")
     }
 }
@@ -389,7 +389,7 @@ impl<T: Real> Visit<T> for Contest<'_, T> {
 /// Times one case.
 ///
 /// # Errors
-/// A matrix that cannot be read, a device that fails. What one contender does wrong is a line of the findings.
+/// A matrix that cannot be read; a device that fails. An error of a single contender becomes a line of the findings.
 pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan: &Plan) -> Result<Findings> {
     let csr: Csr<T> = case.load()?;
     if csr.nnz() < plan.min_entries {
@@ -426,7 +426,7 @@ pub fn run<T: Real>(gpu: &Gpu, library: Option<&Rc<Cusparse>>, case: &Case, plan
     let chosen = choose(&contest.csr, gpu.be.profile()).format.to_owned();
     let mut found = contest.found;
     let own = |l: &&Line| l.contender == "spandrel";
-    // Of several kernels of one format the backend's own choice came first.
+    // Of several kernels for one format, the backend's own choice came first.
     let csr_ms = found.lines.iter().filter(own).find(|l| l.noun == "csr").map(|l| l.ms);
     for line in found.lines.iter_mut().filter(|l| l.contender == "spandrel") {
         line.ratio_to_csr = csr_ms.map(|csr| csr / line.ms);

@@ -1,8 +1,9 @@
 //! cuSPARSE's triangular solve as a peer: SpSV in CSR, on the backend's stream.
 //!
-//! An analysis has a descriptor and a buffer of its own, which the library goes on using. Load: the copies of the arrays and the allocation of
-//! that buffer. Analysis: `cusparseSpSV_analysis` alone, waited for, the median of three after one that loads
-//! kernels.
+//! An analysis has its own descriptor and buffer, which the library keeps using. Load: the copies of the arrays and the
+//! allocation of that buffer. Analysis: only `cusparseSpSV_analysis` with a wait, the median of three after one that
+//! loads kernels.
+//!
 //! Reference: cuSPARSE Library documentation, "cusparseSpSV()", "cusparseSpMatSetAttribute()".
 
 use std::ffi::{c_int, c_void};
@@ -30,10 +31,11 @@ const BASE_ZERO: c_int = 0;
 const AS_IS: c_int = 0;
 const TRANSPOSED: c_int = 1;
 const DEFAULT: c_int = 0;
-/// cusparseSpMatAttribute_t: CUSPARSE_SPMAT_FILL_MODE (0 lower, 1 upper), CUSPARSE_SPMAT_DIAG_TYPE (0 non-unit, 1 unit).
+/// cusparseSpMatAttribute_t: CUSPARSE_SPMAT_FILL_MODE (0 lower, 1 upper), CUSPARSE_SPMAT_DIAG_TYPE (0 non-unit, 1
+/// unit).
 const FILL_MODE: c_int = 0;
 const DIAG_TYPE: c_int = 1;
-/// Analyses that are timed.
+/// The number of timed analyses.
 const ANALYSES: usize = 3;
 
 functions! {
@@ -63,7 +65,7 @@ fn kind<T: Real>() -> c_int {
     if T::BYTES == 4 { R_32F } else { R_64F }
 }
 
-/// A vector as the library knows it. Its elements outlive it.
+/// A vector in the library's form. Its elements outlive it.
 pub(crate) struct Dense {
     pub(super) descriptor: *mut c_void,
     destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
@@ -72,16 +74,16 @@ pub(crate) struct Dense {
 impl Dense {
     fn with<T: Real>(f: &Functions, len: usize, at: sys::CUdeviceptr) -> Result<Self> {
         let mut descriptor = null_mut();
-        // SAFETY: a live place for the descriptor; the caller vouches for the elements.
+        // SAFETY: a live place for the descriptor; the caller guarantees the elements.
         let status = unsafe { (f.create_vector)(&mut descriptor, len as i64, at as *mut c_void, kind::<T>()) };
         succeeded(NAME, "cusparseCreateDnVec", status)?;
         Ok(Self { descriptor, destroy: f.destroy_vector })
     }
 
-    /// Of `len` elements at an address.
+    /// A vector of `len` elements at an address.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn new<T: Real>(len: usize, at: sys::CUdeviceptr) -> Result<Self> {
         Self::with::<T>(&Functions::load(library::open(NAME, &["nvJitLink"])?)?, len, at)
     }
@@ -89,12 +91,12 @@ impl Dense {
 
 impl Drop for Dense {
     fn drop(&mut self) {
-        // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
+        // SAFETY: made by the library, destroyed once. Nobody can be told of a failure.
         unsafe { (self.destroy)(self.descriptor) };
     }
 }
 
-/// A triangle on the device: the arrays of a CSR matrix, whose entries on the other side of the diagonal the library passes over.
+/// A triangle on the device: the arrays of a CSR matrix. The library skips entries on the other side of the diagonal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     pub(crate) n: usize,
@@ -104,7 +106,7 @@ pub(crate) struct Stored {
     pub(crate) values: u64,
     pub(crate) triangle: Triangle,
     pub(crate) diagonal: Diagonal,
-    /// Whether T^T x = b is solved.
+    /// Whether to solve T^T x = b.
     pub(crate) transposed: bool,
 }
 
@@ -115,7 +117,7 @@ pub(crate) struct Analysis<T> {
     matrix: *mut c_void,
     descriptor: *mut c_void,
     operation: c_int,
-    /// 1: the library reads it on the host.
+    /// The value 1, which the library reads on the host.
     one: Box<T>,
     buffer: Option<CudaSlice<u8>>,
 }
@@ -124,7 +126,7 @@ impl<T: Real> Analysis<T> {
     /// Describes the triangle.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn new(gpu: &Gpu, library: &Rc<Cusparse>, of: &Stored) -> Result<Self> {
         let mut made = Self {
             library: Rc::clone(library),
@@ -138,7 +140,7 @@ impl<T: Real> Analysis<T> {
         gpu.bind()?;
         let (n, nnz, f) = (of.n as i64, of.nnz as i64, &made.functions);
         let [ptr, idx, values] = [of.row_ptr, of.cols, of.values].map(|at| at as *mut c_void);
-        // SAFETY: a live place for the descriptor; the caller vouches for the arrays.
+        // SAFETY: a live place for the descriptor; the caller guarantees the arrays.
         let status = unsafe {
             (f.create_csr)(&mut made.matrix, n, n, nnz, ptr, idx, values, INDEX_32I, INDEX_32I, BASE_ZERO, kind::<T>())
         };
@@ -154,10 +156,10 @@ impl<T: Real> Analysis<T> {
         Ok(made)
     }
 
-    /// Begins anew and makes room; says how many bytes more it took.
+    /// Starts a new analysis and makes room for it. Returns how many bytes more it took.
     ///
     /// # Errors
-    /// What the library says; out of memory.
+    /// Those of the library; out of memory.
     pub(crate) fn reserve(&mut self, gpu: &Gpu, b: &Dense, x: &Dense) -> Result<u64> {
         self.forget();
         let f = &self.functions;
@@ -180,7 +182,7 @@ impl<T: Real> Analysis<T> {
             )
         };
         succeeded(NAME, "cusparseSpSV_bufferSize", status)?;
-        // The same triangle takes the same.
+        // The same triangle needs the same size.
         if self.buffer.as_ref().is_some_and(|buffer| buffer.len() >= bytes) {
             return Ok(0);
         }
@@ -191,11 +193,11 @@ impl<T: Real> Analysis<T> {
     /// The analysis, after [`Analysis::reserve`].
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn analyze(&mut self, gpu: &Gpu, b: &Dense, x: &Dense) -> Result<()> {
         let one = std::ptr::from_ref(&*self.one).cast();
         let buffer = self.buffer.as_ref().map_or(0, |buffer| buffer.device_ptr(gpu.stream()).0);
-        // SAFETY: live descriptors and a live scalar, and the buffer of the size that was asked for.
+        // SAFETY: live descriptors and a live scalar, and a buffer of the requested size.
         let status = unsafe {
             (self.functions.analysis)(
                 self.library.opened(),
@@ -213,13 +215,13 @@ impl<T: Real> Analysis<T> {
         Ok(succeeded(NAME, "cusparseSpSV_analysis", status)?)
     }
 
-    /// Enqueues x <- T^-1 b, of any vectors of the right length.
+    /// Enqueues x <- T^-1 b for any vectors of the right length.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn enqueue(&self, b: &Dense, x: &Dense) -> Result<()> {
         let one = std::ptr::from_ref(&*self.one).cast();
-        // SAFETY: live descriptors and a live scalar, the triangle analysed, its buffer kept.
+        // SAFETY: live descriptors and a live scalar; the triangle is analysed and its buffer kept.
         let status = unsafe {
             (self.functions.solve)(
                 self.library.opened(),
@@ -240,7 +242,7 @@ impl<T: Real> Analysis<T> {
 impl<T> Analysis<T> {
     fn forget(&mut self) {
         if !self.descriptor.is_null() {
-            // SAFETY: made by the library, destroyed once. A failure has nobody to tell.
+            // SAFETY: made by the library, destroyed once. Nobody can be told of a failure.
             unsafe { (self.functions.destroy)(self.descriptor) };
             self.descriptor = null_mut();
         }
@@ -270,7 +272,7 @@ pub(crate) struct Solve<T> {
     pub(crate) bytes: u64,
     /// Bytes on the device.
     pub(crate) storage: u64,
-    // Held for their memory alone.
+    // Kept only for their memory.
     _arrays: Arrays<T>,
 }
 
@@ -278,7 +280,7 @@ impl<T: Real> Solve<T> {
     /// Loads and analyses a triangle. `b` and `x` are addresses of `nrows` elements that outlive it.
     ///
     /// # Errors
-    /// What the library says; more entries than 32-bit signed indices count; out of memory.
+    /// Those of the library; more entries than 32-bit signed indices count; out of memory.
     pub(crate) fn new(
         gpu: &Gpu,
         library: &Rc<Cusparse>,
@@ -343,7 +345,7 @@ impl<T: Real> Solve<T> {
     /// Enqueues x <- T^-1 b.
     ///
     /// # Errors
-    /// What the library says.
+    /// Those of the library.
     pub(crate) fn enqueue(&self) -> Result<()> {
         self.analysis.enqueue(&self.b, &self.x)
     }

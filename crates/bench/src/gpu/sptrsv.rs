@@ -1,10 +1,11 @@
 //! `spandrel-bench sptrsv --backend cuda`: every plan against cuSPARSE's SpSV, and the device's own copy.
 //!
-//! A call is x <- T^-1 b; a contender is up to [`clock::CALLS`] calls in one graph, fewer where these would last longer than
-//! [`clock::GRAPH_MS`]. Plans are timed in groups that fit the device, the copy and the peer with each group again.
-//! The analysis is the host's; the load ends when the device has the triangle in its own layout. The sweep is timed also as made on the
-//! device of a matrix that lies there ("resident"), as the peer's analysis is. Both are medians of three, or one where
-//! it is long, after a first load that compiles kernels.
+//! A call is x <- T^-1 b; a contender is up to [`clock::CALLS`] calls in one graph, fewer if they would last longer
+//! than [`clock::GRAPH_MS`]. Plans are timed in groups that fit the device, with the copy and the peer in each group.
+//!
+//! The analysis is the host's; the load ends when the device has the triangle in its own layout. The sweep is also
+//! timed as analysed on the device from a matrix there ("resident"), as the peer's analysis is. Both are medians of
+//! three, or one long run, after a first load that compiles kernels.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,7 +31,7 @@ use crate::sptrsv::problem::{Problem, Triangles};
 use crate::sptrsv::stages::Way;
 use crate::sptrsv::{Chosen, Contest, Findings, chosen_plan, prepared};
 
-/// Rows up to which one thread of a GPU is timed unasked.
+/// The largest number of rows for which one thread of a GPU is timed without being requested.
 const MOST_ROWS_ALONE: usize = 1 << 18;
 
 struct Operands<T> {
@@ -38,13 +39,13 @@ struct Operands<T> {
     x: RefCell<Vector<T>>,
 }
 
-/// A contender and what the record says about it.
+/// A contender, and its description in the record.
 struct Member<'a> {
     timed: Timed<'a>,
     solver: Solver,
 }
 
-/// One triangle underway.
+/// The contest for one triangle.
 struct Underway<'a, T: Real> {
     gpu: &'a Gpu,
     room: Room,
@@ -54,7 +55,7 @@ struct Underway<'a, T: Real> {
     operands: Rc<Operands<T>>,
     /// The copies, then the peer.
     standing: Vec<Member<'a>>,
-    /// Whether their lines are written.
+    /// Whether to write their lines.
     standing_written: bool,
     members: Vec<Member<'a>>,
     storage: u64,
@@ -79,7 +80,7 @@ impl<'a, T: Real> Underway<'a, T> {
         self.found.errors.push(error_line::<T>(noun, contender, &facts.case, triangle, &format!("{why:#}")));
     }
 
-    /// Captures a contender and checks its answer, which must replace NaN; the whole graph has run by then.
+    /// Captures a contender and checks its answer, which must replace NaN. The whole graph has run before that.
     fn ready(&self, mut solver: Solver, enqueue: clock::Enqueue<'a>) -> Result<Member<'a>> {
         let label = Label {
             noun: solver.noun.clone(),
@@ -159,11 +160,12 @@ impl<'a, T: Real> Underway<'a, T> {
         Ok(())
     }
 
-    /// The sweep of a matrix that is on the device: load is then its copy, analysis what the device makes the plan in.
+    /// The sweep of a matrix on the device. Load is the copy of the matrix, and analysis is the time in which the
+    /// device makes the plan.
     fn add_resident(&mut self) -> Result<()> {
         let (gpu, matrix) = (self.gpu, &self.problem.matrix);
         let csr = matrix.csr();
-        // The packed values are a little less than the matrix.
+        // The packed values take a little less than the matrix.
         if self.storage + 2 * csr.storage() > self.room.group {
             self.flush()?;
         }
@@ -232,7 +234,7 @@ impl<T: Real> Visit<T> for Underway<'_, T> {
         if !self.contest.wants(P::NAME, self.chosen.as_ref()) {
             return Ok(());
         }
-        // At a microsecond a row or so it would take longer than all others together.
+        // At about a microsecond per row it would take longer than all others together.
         if P::NAME == Serial::<T>::NAME && self.contest.plans.is_empty() && self.problem.facts.n > MOST_ROWS_ALONE {
             self.left_out(
                 P::NAME,
@@ -249,7 +251,7 @@ impl<T: Real> Visit<T> for Underway<'_, T> {
                 };
                 self.left_out(P::NAME, "spandrel", &why);
             }
-            // A device that has failed fails everything after: the record shall say so once.
+            // After a device has failed, everything fails. Report it once.
             self.gpu.stream().synchronize().context("the device has failed")?;
         }
         Ok(())
@@ -259,7 +261,7 @@ impl<T: Real> Visit<T> for Underway<'_, T> {
 /// Times one case.
 ///
 /// # Errors
-/// Words that name nothing, a device that fails. What one contender or one triangle does wrong is a line of the findings.
+/// Unknown names; a device that fails. An error of a single contender or triangle becomes a line of the findings.
 pub fn run<T: Real>(
     gpu: &Gpu,
     library: Option<&Rc<Cusparse>>,

@@ -1,12 +1,16 @@
 //! `spandrel-bench hpcg`: HPCG's problem, its checks and its count of operations, by our CG with the multigrid cycle.
 //!
-//! As HPCG does (version 3.1, one process): the reference does 50 iterations, which set the residual to reach; ours is asked how many
-//! it needs for that; sets of so many iterations are timed; the rating counts the operations of the reference's 50, whatever ours did.
-//! Unlike HPCG's, our solver ends where the residual has come down to rounding: of a small grid a set has the iterations before `FLOOR`.
-//! Checks: departure from symmetry of product and cycle; iterations with a diagonal made dominant (12 without, 2 with the cycle); no more
-//! iterations than the reference to 1e-6; the same residual in every set. The number is no HPCG result: those come from HPCG's own program and rules.
+//! As in HPCG (version 3.1, one process), the reference takes 50 iterations, which set the residual to reach. Then our
+//! number of iterations to this residual is found, and sets of that many are timed. The rating counts the operations of
+//! the reference's 50, whatever ours took. Unlike HPCG's, our solver ends when the residual has reached rounding, so on
+//! a small grid a set has only the iterations before `FLOOR`.
+//!
+//! Checks: departure from symmetry of product and cycle; iterations with a diagonal made dominant (12 without, 2 with
+//! the cycle); no more iterations than the reference to 1e-6; the same residual in every set. The number is not an HPCG
+//! result: those come from HPCG's own program and rules.
 //!
 //! Bytes of an iteration: A's storage, the cycle's by [`Multigrid::bytes`], and 13 passes over vectors of n.
+//!
 //! References: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015; its TestCG.cpp, TestSymmetry.cpp, ReportResults.cpp.
 
 mod reference;
@@ -27,46 +31,48 @@ use reference::{LEVELS, Problem};
 
 /// Iterations of a set, as the reference counts them.
 const RATED: usize = 50;
-/// ||r|| / ||b|| below which no iteration is counted: eight times the roundoff at which our solver ends.
+/// ||r|| / ||b|| below which no iteration counts: eight times the roundoff at which our solver ends.
 const FLOOR: f64 = 4.0 * f64::EPSILON;
-/// Share by which a residual may miss the reference's. Both are the same in exact arithmetic, so that roundings decide whether ours is below.
+/// The share by which a residual may miss the reference's. Both are equal in exact arithmetic, so rounding decides
+/// whether ours is below.
 const TIE: f64 = 1e-6;
-/// Cycles and products that are timed alone.
+/// The number of cycles and products that are timed separately.
 const CALLS: u32 = 20;
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// X, Y, Z.
+    /// The extents X, Y, Z.
     pub size: [usize; 3],
-    /// Format of the product, `"csr"`, `"dia"` or `"bdia"`; `None` for the one that the library chooses.
+    /// The format of the product, `"csr"`, `"dia"` or `"bdia"`; `None` for the library's choice.
     pub format: Option<String>,
-    /// Iterations of the reference, 50 in HPCG. It runs on one thread: fewer make large grids bearable.
+    /// Iterations of the reference, 50 in HPCG. It runs on one thread; fewer keep large grids bearable.
     pub reference: usize,
     /// Timed sets.
     pub sets: usize,
 }
 
-/// What a line says of HPCG beyond other lines.
+/// The fields of a line that only HPCG has.
 #[derive(Clone, Debug, Serialize)]
 pub struct Hpcg {
     /// Whether every check passed.
     pub valid: bool,
-    /// Operations of the reference's iterations for the same residual by HPCG's count over the median time of a set, in 1e9 a second.
+    /// The operations of the reference's iterations to the same residual, by HPCG's count, over the median time of a
+    /// set; in 1e9 per second.
     pub gflops: f64,
-    /// As HPCG rates: a tenth of setup and optimisation is added to each set's time.
+    /// HPCG's rating: a tenth of set-up and optimisation is added to each set's time.
     pub gflops_rated: f64,
-    /// Operations of a set of the reference.
+    /// Operations in a set of the reference.
     pub flops: f64,
-    /// Iterations of the reference that set the tolerance.
+    /// Iterations of the reference, which set the tolerance.
     pub reference_iterations: usize,
-    /// ||r|| / ||b|| that it came to.
+    /// The ||r|| / ||b|| that it reached.
     pub reference_residual: f64,
-    /// Iterations that ours needs for that, but for a millionth of it.
+    /// The iterations that ours needs for that, up to a millionth of it.
     pub iterations_needed: usize,
-    /// Iterations that each needs for 1e-6, where it gets there: reference, ours.
+    /// The iterations that each needs for 1e-6, if it gets there: reference, ours.
     pub iterations_to_1e6: (Option<usize>, Option<usize>),
-    /// ||r|| / ||b|| at the end of a set, and whether all sets have its bits.
+    /// ||r|| / ||b|| at the end of a set, and whether all sets have the same bits.
     pub scaled_residual: f64,
     /// See `scaled_residual`.
     pub same_bits: bool,
@@ -80,11 +86,11 @@ pub struct Hpcg {
     pub grids: Vec<[usize; 3]>,
     /// The plan of the finest grid's triangular solves.
     pub sweep: &'static str,
-    /// Milliseconds that generate the matrices.
+    /// Milliseconds to generate the matrices.
     pub setup_ms: f64,
-    /// Milliseconds from the matrices to what lies on the device.
+    /// Milliseconds from the matrices to the objects on the device.
     pub optimize_ms: f64,
-    /// Milliseconds of one cycle, and of one product, enqueued one after the other.
+    /// Milliseconds of one cycle and of one product, enqueued one after the other.
     pub cycle_ms: f64,
     /// See `cycle_ms`.
     pub product_ms: f64,
@@ -92,10 +98,10 @@ pub struct Hpcg {
     pub cycle_gbs: f64,
 }
 
-/// `64` or `64x32x32`.
+/// Reads `64` or `64x32x32`.
 ///
 /// # Errors
-/// Extents that four grids cannot be made of, or that HPCG's limit on their ratio refuses.
+/// Extents that do not allow four grids, or whose ratio HPCG refuses.
 pub fn size(text: &str) -> Result<[usize; 3]> {
     let parts: Vec<usize> = text.split('x').map(str::parse).collect::<Result<_, _>>()?;
     let size = match parts[..] {
@@ -116,7 +122,7 @@ pub fn size(text: &str) -> Result<[usize; 3]> {
 /// Runs one size on a backend.
 ///
 /// # Errors
-/// A format that is not offered; a backend that fails; a reference that does not converge.
+/// A format that is not available; a backend that fails; a reference that does not converge.
 pub fn run<B>(be: &B, plan: &Plan) -> Result<Line>
 where
     B: Spmv<Csr<f64>>
@@ -160,7 +166,7 @@ where
     }
 }
 
-/// The cycle on a device, the finest operator being `fine`.
+/// The cycle on a device with `fine` as the finest operator.
 fn cycle<B>(be: &B, problem: &Problem, fine: &Csr<f64>) -> Result<Multigrid<f64, B>>
 where
     B: Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + CgSteps<f64> + 'static,
@@ -169,7 +175,7 @@ where
     Ok(Multigrid::with(be, &Hierarchy::injected(operators, problem.size)?, smoother)?)
 }
 
-/// ||r|| / ||b|| of so many iterations from x = 0, and x.
+/// ||r|| / ||b|| after this many iterations from x = 0, and x.
 fn solve<B: CgSteps<f64>>(
     be: &B,
     a: &impl Operator<f64, B>,
@@ -184,7 +190,7 @@ fn solve<B: CgSteps<f64>>(
     Ok(Cg::new(be, be.len(&b))?.solve(be, a, m, &b, &mut x, &options)?.history)
 }
 
-/// The first iteration that comes to a tolerance.
+/// The first iteration that reaches a tolerance.
 fn first(history: &[f64], tolerance: f64) -> Option<usize> {
     history.iter().position(|&r| r <= tolerance)
 }
@@ -214,7 +220,7 @@ where
     let departure = departure(be, &a, &m, n)?;
     let dominant = dominant::<F, B>(be, problem)?;
 
-    // Sets: as many iterations as 50 of the reference are worth.
+    // Sets of as many iterations as 50 of the reference are worth.
     let floor = first(&found, FLOOR).unwrap_or(most);
     let iterations = (RATED * needed).div_ceil(reference).min(floor);
     let options = Options {
@@ -300,7 +306,8 @@ where
     })
 }
 
-/// HPCG's departures from symmetry: |x'Ay - y'Ax| / (2 |x|^2 52 |y|^2 eps) for x and y in [1, 2), and the same of the cycle.
+/// HPCG's departures from symmetry: |x'Ay - y'Ax| / (2 |x|^2 52 |y|^2 eps) for x and y in [1, 2), and the same for the
+/// cycle.
 fn departure<B: Backend<f64>>(
     be: &B,
     a: &impl Operator<f64, B>,
@@ -328,8 +335,9 @@ fn departure<B: Backend<f64>>(
     Ok([(xay - yax).abs() / scale, (xmy - ymx).abs() / scale])
 }
 
-/// HPCG's spectral check: with a million on the diagonal (and two to ten million in the first nine rows), b scaled alike, CG comes to 1e-12
-/// in as many iterations as the diagonal has values, about, and in one or two with the cycle, whose coarse operators stay.
+/// HPCG's spectral check: a million on the diagonal (two to ten million in the first nine rows), and b scaled alike. CG
+/// reaches 1e-12 in about as many iterations as the diagonal has different values. With the cycle, whose coarse
+/// operators stay, it takes one or two.
 fn dominant<F: Format<Value = f64>, B>(be: &B, problem: &Problem) -> Result<[Option<usize>; 2]>
 where
     B: Spmv<F> + Spmv<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Capellini<f64>> + CgSteps<f64> + 'static,
@@ -373,7 +381,7 @@ where
     Ok((cycle, product))
 }
 
-/// The lines as a few words each.
+/// The lines in a few words each.
 pub fn summary(line: &Line) -> String {
     let Some(h) = &line.more.hpcg else { return String::new() };
     let count = |k: Option<usize>| k.map_or("more".to_owned(), |k| k.to_string());

@@ -1,7 +1,9 @@
-//! HPCG's problem and its reference algorithm, small and plain: loops over CSR on one thread of the host, in natural order.
+//! HPCG's problem and its reference algorithm in a small and plain form: loops over CSR on one host thread, in natural
+//! order.
 //!
-//! This is what ours is checked against, so it shares nothing with ours but the storage of a matrix: a symmetric Gauss-Seidel step over all
-//! of A, a product for the residual, injection, CG.
+//! It checks ours, so it shares with it only the storage of a matrix: a symmetric Gauss-Seidel step over all of A, a
+//! product for the residual, injection, CG.
+//!
 //! Reference: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015.
 
 use spandrel_formats::{Csr, generate};
@@ -9,7 +11,7 @@ use spandrel_formats::{Csr, generate};
 /// Grids of HPCG's cycle.
 pub(super) const LEVELS: usize = 4;
 
-/// The matrices, finest first, each grid half the one before along every axis; b = A 1.
+/// The matrices, finest first, each with half the points of the previous grid along every axis; b = A 1.
 pub(super) struct Problem {
     pub(super) size: [usize; 3],
     pub(super) operators: Vec<Csr<f64>>,
@@ -28,9 +30,10 @@ impl Problem {
         Ok(Self { size, operators, b })
     }
 
-    /// Operations of `iterations` iterations of one solve by HPCG's count (ReportResults.cpp of version 3.1): three dot products and three
-    /// vector updates of 2 n, a product of 2 nnz; on each grid but the coarsest 4 nnz for each smoother step and 2 nnz for the residual, and
-    /// one step of 4 nnz on the coarsest; and before the iterations one of each of the first three.
+    /// The operations of `iterations` iterations of one solve by HPCG's count (ReportResults.cpp of version 3.1). An
+    /// iteration has three dot products and three vector updates of 2 n, and a product of 2 nnz. Each grid except the
+    /// coarsest adds 4 nnz per smoother step and 2 nnz for the residual; the coarsest adds one step of 4 nnz. Before
+    /// the iterations there is one of each of the first three.
     pub(super) fn flops(&self, iterations: f64) -> f64 {
         let (k, n) = (iterations, self.b.len() as f64);
         let entries: Vec<f64> = self.operators.iter().map(|a| a.nnz() as f64).collect();
@@ -76,7 +79,7 @@ impl Problem {
         step(a, r, x);
     }
 
-    /// The point of a grid where a point of the next lies.
+    /// The point of a grid at the place of a point of the next grid.
     fn finer(&self, level: usize, point: usize) -> usize {
         let [nx, ny, _] = self.size.map(|extent| extent >> level);
         let (x, y, z) = (point % (nx / 2), point / (nx / 2) % (ny / 2), point / (nx / 2) / (ny / 2));
@@ -115,7 +118,7 @@ mod tests {
     #[test]
     fn the_problem_is_hpcgs() {
         let problem = Problem::new([16, 16, 16]).unwrap();
-        // Entries of (3 k - 2)^3 for k points an axis.
+        // (3 k - 2)^3 entries for k points per axis.
         let entries: Vec<usize> = problem.operators.iter().map(|a| a.nnz()).collect();
         assert_eq!(entries, [46 * 46 * 46, 22 * 22 * 22, 10 * 10 * 10, 4 * 4 * 4]);
         assert_eq!((problem.b[0], problem.b[1 + 16 + 256]), (26.0 - 7.0, 0.0));

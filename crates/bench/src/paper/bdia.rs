@@ -1,9 +1,10 @@
-//! `spandrel-bench paper bdia`: banded matrices in every format of the paper, CG and BiCGStab by DIA and bDIA, and finite elements whose
-//! bandwidth is a choice.
+//! `spandrel-bench paper bdia`: banded matrices in every format of the paper, CG and BiCGStab in DIA and bDIA, and
+//! finite elements with a chosen bandwidth.
 //!
-//! Table 1: the highest rate of each format and its share of the machine's arithmetic. Figure 8: rate against d at n = 15600, single and
-//! double. Figure 9: time of CG and of BiCGStab against d at n = 30000. Both again at n = 2,000,000, which fills today's GPU.
-//! GFEM (section 3.3): rate, and error at a fixed number of unknowns, against d.
+//! Table 1: the highest rate of each format and its share of the machine's arithmetic. Figure 8: rate against d at n =
+//! 15600, single and double. Figure 9: time of CG and of BiCGStab against d at n = 30000. Both again at n = 2,000,000,
+//! which fills today's GPU. GFEM (section 3.3): rate, and error at a fixed number of unknowns, against d.
+//!
 //! Reference: Wang, Ren, Tian 2013, Efficient sparse matrix-vector multiplication and CG solver optimization on GPU.
 
 use serde_json::{Value, json};
@@ -23,36 +24,37 @@ pub const PAPER: Paper = Paper {
     claims,
 };
 
-/// Rows of Figure 8, of Figure 9, and what fills a GPU of today; of a CPU what no cache holds.
+/// The rows of Figure 8, of Figure 9, and of a matrix that fills today's GPU, or no cache of a CPU.
 const FIGURE_8: usize = 15_600;
 const FIGURE_9: usize = 30_000;
 const LARGE: usize = 2_000_000;
 const CPU_LARGE: usize = 300_000;
 const QUICK: usize = 100_000;
-/// Of the paper's d = 3..101.
+/// Some of the paper's d = 3..101.
 const BANDS: [usize; 13] = [3, 5, 9, 15, 21, 31, 41, 51, 61, 71, 81, 91, 101];
 const FEW_BANDS: [usize; 5] = [3, 11, 33, 65, 101];
 const LARGE_BANDS: [usize; 6] = [3, 9, 17, 33, 65, 101];
-/// As [`FEW_BANDS`], of large matrices and of solves.
+/// As [`FEW_BANDS`], for large matrices and for solves.
 const FEW_LARGE_BANDS: [usize; 3] = [3, 33, 101];
 const FORMATS: &[&str] = &["bdia", "dia", "ell", "csr", "coo", "hyb"];
-/// The paper's CSR kernels, of a thread and of a warp a row, and our DIA without the symmetric matrix's short cut.
+/// The paper's CSR kernels, with one thread and with one warp per row, and our DIA without the short cut for symmetric
+/// matrices.
 const FORCED: &[&str] = &["scalar forced", "vector(32) forced"];
-/// Unknowns of the elements whose rate and whose error are measured.
+/// The numbers of unknowns of the elements whose rate and whose error are measured.
 const ELEMENTS: usize = 15_600;
 const COARSE: [usize; 3] = [15, 31, 63];
 
-/// Series with their names in the figures; of ours by the backend's own choice.
+/// Series with their names in the figures. For ours the backend chooses the kernel.
 const SERIES: [(&str, &str); 6] =
     [("bdia", "bDIA"), ("dia", "DIA"), ("ell", "ELL"), ("csr", "CSR"), ("coo", "COO"), ("hyb", "HYB")];
-/// As above by kernels that were forced.
+/// The same with forced kernels.
 const KERNELS: [(&str, &str, &str); 3] = [
     ("csr", "scalar forced", "CSR (scalar)"),
     ("csr", "vector(32) forced", "CSR (vector)"),
     ("dia", "full", "DIA, both halves stored"),
 ];
 
-/// Table 1: 10^9 operations a second on a GTX 280, single and double.
+/// Table 1: 10^9 operations per second on a GTX 280, single and double.
 const TABLE_1: [(&str, f64, f64); 5] = [
     ("DIA", 36.8, 16.7),
     ("ELL", 25.2, 13.5),
@@ -62,9 +64,9 @@ const TABLE_1: [(&str, f64, f64); 5] = [
 ];
 /// bDIA at n = 15600, d = 101 on a GTX 285, single and double, and the shares of its peak.
 const BDIA: [f64; 2] = [60.45, 26.27];
-/// The GTX 285's arithmetic.
+/// The arithmetic rate of the GTX 285.
 const THEIR_PEAK: [f64; 2] = [1062.72, 88.6];
-/// DIA's time over bDIA's in either solver.
+/// DIA's time over bDIA's in each solver.
 const SPEED_UP: f64 = 1.5;
 
 fn intro(gpu: bool) -> String {
@@ -145,12 +147,12 @@ fn band(case: &str) -> Option<usize> {
     case.split("d=").nth(1)?.parse().ok()
 }
 
-/// Diagonals of `gfem:...,p=P`.
+/// The number of diagonals of `gfem:...,p=P`.
 fn diagonals(case: &str) -> Option<usize> {
     Some(4 * case.split("p=").nth(1)?.parse::<usize>().ok()? + 3)
 }
 
-/// Rates of all series in a figure, by what `x` makes of a case.
+/// The rates of all series in a figure, over the abscissa `x` of a case.
 fn rates(found: &Found<'_>, figure: &str, element: &str, x: fn(&str) -> Option<usize>) -> Vec<Curve> {
     let cases = found.cases(figure);
     let curve = |name: &str, of: &dyn Fn(&str) -> Option<f64>| {
@@ -264,7 +266,7 @@ fn figures(found: &Found<'_>) -> Vec<Figure> {
     vec![table_1(found), eight, nine, elements]
 }
 
-/// 10^9 operations a second of vector arithmetic, single and double, where the data sheet is known.
+/// Vector operations in 10^9 per second, single and double, if the data sheet is known.
 fn peak(machine: &str) -> Option<[f64; 2]> {
     // NVIDIA H100 and H200 Tensor Core GPU data sheets, SXM.
     ["H100", "H200"].iter().any(|name| machine.contains(name)).then_some([67_000.0, 34_000.0])

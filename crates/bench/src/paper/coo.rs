@@ -1,8 +1,11 @@
-//! `spandrel-bench paper coo`: COO by one thread against COO by all on one device, and COO against the other formats where the lengths of rows
-//! follow a power law.
+//! `spandrel-bench paper coo`: COO on one thread against COO on all threads of one device, and COO against the other
+//! formats if the lengths of rows follow a power law.
 //!
-//! Speed-up: time of either against the number of entries, and their ratio. Power law: time of every format against the exponent.
-//! Reference: COO-based sparse matrix-vector multiplication, IT168 and NVIDIA contest entry; Bell & Garland 2008, section 4.4.
+//! Speed-up: both times against the number of entries, and their ratio. Power law: time of every format against the
+//! exponent.
+//!
+//! Reference: COO-based sparse matrix-vector multiplication, IT168 and NVIDIA contest entry; Bell & Garland 2008,
+//! section 4.4.
 
 use serde_json::{Value, json};
 
@@ -25,10 +28,10 @@ pub const PAPER: Paper = Paper {
 const SPEED: &str = "speed-up";
 const POWER: &str = "power law";
 
-/// Rows of matrices with ten entries a row. One thread of a GPU takes a second for a million entries.
+/// Rows of matrices with ten entries per row. One thread of a GPU takes a second for a million entries.
 const ROWS: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const GPU_ROWS: [usize; 4] = [1_000, 5_000, 20_000, 100_000];
-/// Exponents of the lengths' density, and rows.
+/// The exponents of the density of lengths, and the number of rows.
 const EXPONENTS: [&str; 6] = ["1.8", "2", "2.2", "2.5", "3", "4"];
 const FEW_EXPONENTS: [&str; 3] = ["1.8", "2.2", "3"];
 const POWER_ROWS: usize = 1_000_000;
@@ -77,7 +80,7 @@ fn exponent(case: &str) -> Option<f64> {
     case.split("alpha=").nth(1)?.parse().ok()
 }
 
-/// Entries, and the time of one thread over that of all.
+/// The number of entries, and the time of one thread over that of all.
 fn ratios(found: &Found<'_>) -> Vec<(f64, f64)> {
     let ratio = |&(case, _, nnz): &(&str, usize, usize)| {
         let parallel = found.ours(SPEED, case, "f64", "coo")?.ms;

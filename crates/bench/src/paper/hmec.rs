@@ -1,10 +1,16 @@
-//! `spandrel-bench paper hmec`: one product, BiCGStab with ILU(0) and CG with IC(0), by format, on the paper's matrices.
+//! `spandrel-bench paper hmec`: one product, BiCGStab with ILU(0) and CG with IC(0), by format, on the paper's
+//! matrices.
 //!
-//! Table 2: time of one product by COO, CSR, ELL, HYB, HEC and HMEC(2). Figure 6: time of BiCGStab with ILU(0) by format and with a library's
-//! product. Figure 7: the same of CG with IC(0), where the matrix is symmetric, with the electromagnetic problem that the paper leaves to later.
-//! A matrix that is not in `--matrices DIR` has a generated one in its place, and the record names both. A pattern, or values on which the
-//! factorisation or the method fails, get those of the pattern's graph Laplacian (see [`crate::krylov`]).
-//! Reference: Cheng, Tian, Wu, Wang, Li 2018, Optimization of solving sparse linear system based on blocked storage format.
+//! Table 2: time of one product by COO, CSR, ELL, HYB, HEC and HMEC(2). Figure 6: time of BiCGStab with ILU(0) by
+//! format and with a library's product. Figure 7: the same for CG with IC(0), if the matrix is symmetric, with the
+//! electromagnetic problem that the paper leaves to later.
+//!
+//! A generated matrix stands in for one that is not in `--matrices DIR`, and the record names both. A pattern, or
+//! values on which the factorisation or the method fails, get those of the pattern's graph Laplacian (see
+//! [`crate::krylov`]).
+//!
+//! Reference: Cheng, Tian, Wu, Wang, Li 2018, Optimization of solving sparse linear system based on blocked storage
+//! format.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -31,30 +37,30 @@ const FORMATS: [(&str, &str); 6] =
     [("coo", "COO"), ("csr", "CSR"), ("ell", "ELL"), ("hyb", "HYB"), ("hec", "HEC"), ("hmec", "HMEC(2)")];
 const PRODUCT: &[&str] = &["coo", "csr", "ell", "hyb", "hec", "hmec"];
 const SOLVE: &[&str] = &["csr", "ell", "hyb", "hec", "hmec"];
-/// What fills a GPU of today, and the electromagnetic problem.
+/// A matrix that fills today's GPU, and the electromagnetic problem.
 const LARGE: [(&str, bool); 3] =
     [("gfem:n=1400x1400,p=1,dim=2", true), ("powerlaw:n=2000000,alpha=2.1", false), ("electrostatic:n=500000", true)];
 const ELECTROMAGNETIC: &str = "electrostatic:n=50000";
 const QUICK_ELECTROMAGNETIC: &str = "electrostatic:n=5000";
-/// Entries from which on `--quick` passes a matrix over, of products and of solves.
+/// `--quick` skips matrices with this many entries or more: for products and for solves.
 const QUICK_PRODUCT: usize = 700_000;
 const QUICK_SOLVE: usize = 100_000;
-/// Entries from which on a CPU passes solves over: one of them takes minutes by every format.
+/// A CPU skips solves with this many entries or more, because one takes minutes in every format.
 const CPU_SOLVE: usize = 5_000_000;
 
-/// Gains over CSR, as shares of its time: of one product (ct20stif), of BiCGStab (bcsstk33), of CG (sherman3).
+/// Gains over CSR as shares of its time: of one product (ct20stif), of BiCGStab (bcsstk33), of CG (sherman3).
 const GAINS: [f64; 3] = [0.3293, 0.3189, 0.1750];
-/// Of CG on sherman3 over HEC.
+/// The gain of CG on sherman3 over HEC.
 const GAIN_OVER_HEC: f64 = 0.1329;
 /// Milliseconds of BiCGStab with HMEC on bcsstk33, and of CG with HMEC on sherman3.
 const BICGSTAB: (&str, f64) = ("bcsstk33", 16.32);
 const CG: (&str, f64) = ("sherman3", 27.85);
-/// Entries below which CSR is the fastest.
+/// CSR is the fastest below this many entries.
 const CROSSOVER: f64 = 30_000.0;
 
 fn intro(_: bool) -> String {
     String::from(
-        "f64. `*`: generated in the place of a matrix that is not there. `'`: the values are those of the pattern's graph Laplacian, because \
+        "f64. `*`: a generated stand-in for a matrix that is not available. `'`: the values are those of the pattern's graph Laplacian, because \
          the file has none, or the method fails on them. Solves end at a residual of 1e-8, b = A x*; triangular solves by the plan \
          that is chosen for users. Published numbers are of a GTX 1050.",
     )
@@ -117,12 +123,12 @@ fn plan(scope: &Scope<'_>) -> Result<Plan> {
             plan.jobs.push(own(spec, "7", &solve(Method::Cg)));
         }
     }
-    // Products first: they take seconds each, solves up to a minute.
+    // Products first, because they take seconds each, and solves up to a minute.
     plan.jobs.sort_by_key(|job| job.figure != "table 2");
     Ok(plan)
 }
 
-/// A case of a figure, with the matrix of the paper that it is or stands in for.
+/// A case of a figure, with the paper's matrix that it is or replaces.
 struct Place<'a> {
     case: &'a str,
     nnz: usize,
@@ -147,7 +153,7 @@ fn places<'a>(found: &Found<'a>, figure: &str) -> Vec<Place<'a>> {
     places
 }
 
-/// A curve over the places of a figure.
+/// A curve over the cases of a figure.
 fn curve(places: &[Place<'_>], of: &dyn Fn(&Place<'_>) -> Option<f64>) -> Vec<(f64, f64)> {
     places.iter().enumerate().filter_map(|(k, place)| Some((k as f64, of(place)?))).collect()
 }
@@ -159,7 +165,7 @@ fn chart(title: &str, unit: &'static str, scale: Scale, places: &[Place<'_>], mu
     Chart { title: title.into(), x, y: Axis { name: unit, scale }, curves }
 }
 
-/// The share of CSR's time that HMEC saves, in a figure.
+/// The share of CSR's time that HMEC saves in a figure.
 fn gain(found: &Found<'_>, figure: &str, case: &str) -> Option<f64> {
     gain_over("csr", found, figure, case)
 }

@@ -1,7 +1,8 @@
-//! The papers' experiments: what each measures, where, and how what came out is told beside what was published.
+//! The papers' experiments: what each measures, where, and how its results stand beside the published ones.
 //!
-//! A [`Paper`] lists [`Job`]s; [`run::Bench`] runs one on either backend by the same contests as the other commands; figures and claims are
-//! made of the record's lines, so that a case that was left out is missing in them too, and named.
+//! A [`Paper`] lists [`Job`]s. [`run::Bench`] runs one on either backend with the contests of the other commands.
+//! Figures and claims are made from the lines of the record, so a case that was left out is missing in them too, and
+//! named.
 
 use std::path::Path;
 
@@ -23,17 +24,17 @@ pub mod suite;
 
 /// One experiment.
 pub struct Paper {
-    /// In commands, records and names of files.
+    /// The name in commands, records and file names.
     pub name: &'static str,
-    /// Above the Markdown.
+    /// The title of the Markdown.
     pub title: &'static str,
-    /// What is done otherwise than there, and why; for a CPU and for a GPU.
+    /// What differs from the paper, and why; for a CPU and for a GPU.
     pub intro: fn(gpu: bool) -> String,
-    /// What is measured.
+    /// The plan of the measurements.
     pub jobs: fn(&Scope<'_>) -> Result<Plan>,
-    /// The figures; one whose lines are missing is empty.
+    /// The figures. One whose lines are missing is empty.
     pub figures: fn(&Found<'_>) -> Vec<Figure>,
-    /// Claims in numbers; `null` where a series is missing.
+    /// The claims in numbers; `null` if a series is missing.
     pub claims: fn(&Found<'_>) -> Vec<Value>,
 }
 
@@ -42,27 +43,27 @@ pub struct Paper {
 pub struct Scope<'a> {
     /// Whether it is a GPU.
     pub gpu: bool,
-    /// Whether it shall end soon.
+    /// Whether to finish soon.
     pub quick: bool,
-    /// Where the papers' matrices lie.
+    /// The folder of the papers' matrices.
     pub matrices: Option<&'a Path>,
-    /// Where not 0, the largest number of rows: for tests.
+    /// The largest number of rows, or 0 for no limit; for tests.
     pub most_rows: usize,
 }
 
 impl Scope<'_> {
-    /// A size, as far as it is asked for.
+    /// A size within the limit.
     pub fn rows(&self, n: usize) -> usize {
         if self.most_rows > 0 { n.min(self.most_rows) } else { n }
     }
 }
 
-/// What an experiment measures, and what it says of it beforehand.
+/// The jobs of an experiment, and what it reports beforehand.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// One after the other.
+    /// The jobs, in order.
     pub jobs: Vec<Job>,
-    /// Objects of the record: matrices that are missing, what does not exist on this backend.
+    /// Objects of the record: missing matrices, and jobs that this backend does not have.
     pub notes: Vec<Value>,
 }
 
@@ -71,38 +72,38 @@ pub struct Plan {
 pub struct Job {
     /// The matrix.
     pub case: Case,
-    /// The figures that it stands in: `"8"`, `"table-2"`.
+    /// The figures that contain it: `"8"`, `"table-2"`.
     pub figure: &'static str,
-    /// What is done with it.
+    /// The work to do with it.
     pub work: Work,
-    /// The matrix of the paper that a generated one is in the place of.
+    /// The paper's matrix that this generated one replaces.
     pub stands_in_for: Option<String>,
 }
 
-/// What is done with a matrix.
+/// The work to do with a matrix.
 #[derive(Clone, Debug)]
 pub enum Work {
     /// y = A x.
     Product {
         /// Element types.
         types: &'static [&'static str],
-        /// Stems.
+        /// The stems of the formats.
         formats: &'static [&'static str],
-        /// Kernels beside the backend's choice, as the record calls them.
+        /// Forced kernels in addition to the backend's choice, by their names in the record.
         force: &'static [&'static str],
     },
     /// Whole solves.
     Solve {
-        /// By which method.
+        /// The method.
         method: Method,
         /// Whether with IC(0) or ILU(0).
         factored: bool,
-        /// Stems.
+        /// The stems of the formats.
         formats: &'static [&'static str],
-        /// Limit of iterations.
+        /// The limit of iterations.
         max_iters: usize,
     },
-    /// An iteration of CG by memory and by graph: a GPU's alone.
+    /// An iteration of CG by memory and by graph; only on a GPU.
     Ways,
     /// Reading the matrix from a file.
     Read,
@@ -110,7 +111,7 @@ pub enum Work {
     Error,
 }
 
-/// What came out.
+/// The results.
 pub struct Found<'a> {
     /// Timings.
     pub lines: &'a [Line],
@@ -125,9 +126,9 @@ pub struct Found<'a> {
 pub struct Figure {
     /// `"Figure 8"`, `"Table 1"`.
     pub name: &'static str,
-    /// Drawn, and told as tables.
+    /// Drawn, and also printed as tables.
     pub charts: Vec<Chart>,
-    /// Told only: heading and table.
+    /// Only printed: heading and table.
     pub tables: Vec<(String, String)>,
 }
 
@@ -138,18 +139,18 @@ impl Figure {
 }
 
 impl<'a> Found<'a> {
-    /// Our line of a format in a figure: by the backend's own choice of a kernel.
+    /// Our line of a format in a figure, with the kernel of the backend's choice.
     pub fn ours(&self, figure: &str, case: &str, element: &str, noun: &str) -> Option<&'a Line> {
         self.all(figure, case, element).find(|l| l.contender == "spandrel" && l.noun == noun && is_choice(l))
     }
-    /// Our line of a kernel that was forced.
+    /// Our line of a forced kernel.
     pub fn forced(&self, figure: &str, case: &str, element: &str, noun: &str, kernel: &str) -> Option<&'a Line> {
         let is = |l: &&Line| {
             l.contender == "spandrel" && l.noun == noun && l.more.kernel.as_deref() == Some(kernel) && !is_choice(l)
         };
         self.all(figure, case, element).find(is)
     }
-    /// The fastest of others' lines.
+    /// The fastest line of the peers.
     pub fn peer(&self, figure: &str, case: &str, element: &str) -> Option<&'a Line> {
         let theirs = self.all(figure, case, element).filter(|l| !["spandrel", "machine"].contains(&l.contender));
         theirs.min_by(|a, b| whole(a).total_cmp(&whole(b)))
@@ -181,7 +182,7 @@ fn is_choice(line: &Line) -> bool {
     line.more.kernel.as_deref().is_none_or(|k| !k.ends_with("forced") && !["full", "serial"].contains(&k))
 }
 
-/// 10^9 operations a second of a product: two for each entry.
+/// The rate of a product in 10^9 operations per second: two per entry.
 pub fn gigaflops(line: &Line) -> f64 {
     2.0 * line.nnz as f64 / line.ms / 1e6
 }
@@ -237,7 +238,7 @@ impl Paper {
         out + "\n## Claims\n\n" + &claims_table(&(self.claims)(found))
     }
 
-    /// Writes `DIR/NAME-figure-N.svg` for every figure that there are lines of.
+    /// Writes `DIR/NAME-figure-N.svg` for every figure that has lines.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -252,13 +253,13 @@ impl Paper {
     }
 }
 
-/// The objects that say why something is not there, as items of a list; one for all figures that say the same.
+/// The reasons why something is missing, as items of a list; one item for all figures with the same reason.
 fn items(objects: &[Value], field: &str) -> Vec<String> {
     let mut items: Vec<(String, Vec<&str>, &str)> = Vec::new();
     for object in objects {
         let Some(why) = object[field].as_str() else { continue };
         let words = ["case", "noun", "contender"].iter().filter_map(|&k| object[k].as_str());
-        // What a paper's plan leaves out is not of a format.
+        // What a paper's plan leaves out does not belong to a format.
         let words = words.take(if object["op"] == "paper" { 1 } else { 3 }).collect::<Vec<_>>().join(", ");
         let figure = object["figure"].as_str().filter(|&f| f != "all");
         match items.iter_mut().find(|item| item.0 == words && item.2 == why) {

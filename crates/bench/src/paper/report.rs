@@ -1,10 +1,16 @@
-//! `spandrel-bench paper report`: CG against condition and size, memory and graphs, dense against sparse, reading against solving.
+//! `spandrel-bench paper report`: CG against condition and size, memory and graphs, dense against sparse, reading
+//! against solving.
 //!
-//! Condition, Size: iterations, time and error of CG on random matrices of a given condition, which the report left open. Memory: an iteration
-//! and a whole solve with explicit or managed memory, as a graph or not; a GPU's alone. Dense: CG by CSR and by the dense matrix. Reading:
-//! reading a Matrix Market file beside solving with what was read.
-//! The condition is that of MATLAB's sprandsym: eigenvalues from 1 to 1 / cond, spaced geometrically, turned by Jacobi rotations.
-//! Reference: Sparse matrix storage technology and conjugate gradient method report, Tongji University, 2019; Saad 2003, section 6.11.3.
+//! Condition, Size: iterations, time and error of CG on random matrices of a given condition, which the report left
+//! open. Memory: an iteration and a whole solve with explicit or managed memory, as a graph or not; only on a GPU.
+//! Dense: CG with CSR and with the dense matrix. Reading: the time of reading a Matrix Market file and of solving with
+//! it.
+//!
+//! The condition is that of MATLAB's sprandsym: eigenvalues from 1 to 1 / cond, spaced geometrically, rotated by Jacobi
+//! rotations.
+//!
+//! Reference: Sparse matrix storage technology and conjugate gradient method report, Tongji University, 2019; Saad
+//! 2003, section 6.11.3.
 
 use serde_json::{Value, json};
 
@@ -25,20 +31,20 @@ pub const PAPER: Paper = Paper {
     claims,
 };
 
-/// Rows with the least share of entries, some twenty a row.
+/// The number of rows with the smallest share of entries, about twenty per row.
 const SIZES: [(usize, &str); 3] = [(1_000, "0.02"), (10_000, "0.002"), (100_000, "0.0002")];
 const QUICK_SIZES: [(usize, &str); 2] = [(1_000, "0.02"), (5_000, "0.004")];
 const CONDITIONS: [&str; 5] = ["10", "100", "1000", "10000", "1000000"];
 const QUICK_CONDITIONS: [&str; 4] = ["10", "100", "1000", "10000"];
-/// Of reading, of dense matrices and of memory.
+/// The numbers of rows for reading, for dense matrices and for memory.
 const MODERATE: &str = "1000";
 /// The report's largest dense matrix has about a million elements.
 const DENSE: [usize; 5] = [256, 512, 1024, 2048, 4096];
 const QUICK_DENSE: [usize; 3] = [128, 256, 1024];
 const DENSE_SHARE: &str = "0.02";
-/// Beside the random matrix: what fills a GPU of today.
+/// Beside the random matrix, one that fills today's GPU.
 const GRIDS: [&str; 2] = ["poisson3d:64", "poisson3d:160"];
-/// Of a solve, in any of the report's tests.
+/// The limit of iterations in all tests of the report.
 const MOST_ITERATIONS: usize = 160;
 
 fn intro(gpu: bool) -> String {
@@ -98,12 +104,12 @@ fn jobs(scope: &Scope<'_>) -> Vec<Job> {
     jobs
 }
 
-/// A number in a case's specification.
+/// A number in the specification of a case.
 fn number(case: &str, key: &str) -> Option<f64> {
     case.split([':', ',']).find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
 }
 
-/// Iterations after which CG's error, in the matrix's norm, has certainly fallen by the tolerance.
+/// After this many iterations CG's error, in the matrix's norm, is certainly below the tolerance.
 fn bound(condition: f64) -> f64 {
     0.5 * condition.sqrt() * (2.0 / RTOL).ln()
 }
@@ -176,7 +182,7 @@ fn size(found: &Found<'_>) -> Figure {
     Figure { name: "Size", charts: vec![chart], ..Figure::default() }
 }
 
-/// The ways of an iteration, as the record's kernels end, with their names.
+/// The ways to run an iteration: the ends of the kernels' names in the record, and their titles.
 const WAYS: [(&str, &str); 5] = [
     ("explicit, no graph", "explicit"),
     ("explicit, graph", "explicit, graph"),
@@ -230,7 +236,7 @@ fn dense(found: &Found<'_>) -> Figure {
     Figure { name: "Dense", charts: vec![chart], ..Figure::default() }
 }
 
-/// Entries and milliseconds of reading by a reader, ascending; and of the solve with what was read.
+/// Entries and milliseconds of reading by one reader, ascending, and of the solve that follows.
 fn readings(found: &Found<'_>) -> Vec<(f64, f64, f64, Option<f64>)> {
     let of = |contender: &str, case: &Value| {
         let is = |o: &&Value| o["op"] == "read" && o["contender"] == contender && o["case"] == *case;

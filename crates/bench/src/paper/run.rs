@@ -1,4 +1,4 @@
-//! Runs the papers' jobs on a CPU or a GPU, by the contests of the other commands.
+//! Runs the papers' jobs on a CPU or a GPU, with the contests of the other commands.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -21,11 +21,11 @@ use crate::krylov;
 use crate::record::Line;
 use crate::spmv::{self, SERIAL};
 
-/// Where jobs run.
+/// The device on which jobs run.
 pub enum Bench {
-    /// On all threads.
+    /// The CPU with all threads.
     Cpu(Cpu),
-    /// On the first device, beside the libraries that were found, which go before it.
+    /// The first GPU, and the libraries that were found. They are dropped before it.
     Gpu {
         /// The product and more.
         cusparse: Option<Rc<Cusparse>>,
@@ -38,18 +38,18 @@ pub enum Bench {
     },
 }
 
-/// What came of one job.
+/// The results of one job.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Timings.
     pub lines: Vec<Line>,
-    /// Other objects of the record: what was left out, and measurements of another shape.
+    /// Other objects of the record: what was left out, and measurements of other kinds.
     pub rest: Vec<Value>,
 }
 
-/// Stop criterion of whole solves.
+/// The tolerance of whole solves.
 pub const RTOL: f64 = 1e-8;
-/// Iterations of a solve whose memory and graph are told apart.
+/// The iterations of a solve for the comparison of memory and graphs.
 const ITERATIONS: usize = 200;
 
 impl Bench {
@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    /// Runs a job. What fails is an object that says why.
+    /// Runs a job. A failure becomes an object with the reason.
     pub fn run(&self, job: &Job, effort: Effort) -> Findings {
         let mut found = Findings::default();
         if let Err(why) = self.work(job, effort, &mut found) {
@@ -189,7 +189,8 @@ impl Bench {
     }
 }
 
-/// -u'' = pi^2 sin(pi x) on (0, 1), u = sin(pi x): K u = M f by the direct solver, and the largest error at a node.
+/// Solves -u'' = pi^2 sin(pi x) on (0, 1), u = sin(pi x), as K u = M f by the direct solver. Returns the largest error
+/// at a node.
 fn gfem_error(spec: &str) -> Result<Value> {
     let stiffness: Csr<f64> = generate::csr(spec)?;
     let mass: Csr<f64> = generate::csr(&format!("{spec},op=mass"))?;

@@ -1,10 +1,12 @@
 //! `spandrel-bench paper sptrsv`: lower triangles of four stencils on cubes, f64.
 //!
-//! Figure 5: effective bandwidth of every plan and peer by stencil and size. Figure 6: what the steps of the structured plan bring, D3N33.
-//! Figure 7: time with progress compressed or not, cached or not, D3N33. Figure 4: `ld.cg` against `ld.acquire` for the progress.
-//! On a CPU the steps change nothing, so Figures 4, 6 and 7 are a GPU's alone.
-//! The paper's means of ten runs are medians here. Its Figure 7 counts the clocks inside the threads that wait; here it is the time of the
-//! whole solve, whose differences are what the state costs.
+//! Figure 5: effective bandwidth of every plan and peer by stencil and size. Figure 6: the gain of each step of the
+//! structured plan, D3N33. Figure 7: time with progress compressed or not, cached or not, D3N33. Figure 4: `ld.cg`
+//! against `ld.acquire` for the progress. On a CPU the steps change nothing, so Figures 4, 6 and 7 need a GPU.
+//!
+//! The paper's means of ten runs are medians here. Its Figure 7 counts the clocks inside the waiting threads; here it
+//! is the time of the whole solve, whose differences are the cost of the state.
+//!
 //! Reference: Chen, Yang, Liu, Ma 2023, A structured SpTRSV for GPUs, J. Software 34(11), section 3.
 
 use std::path::Path;
@@ -24,9 +26,9 @@ use crate::sptrsv::{Contest, Factor};
 
 /// The paper's stencils.
 pub const STENCILS: [&str; 4] = ["d3n7", "d3n13", "d3n27", "d3n33"];
-/// The one of Figures 4, 6 and 7.
+/// The stencil of Figures 4, 6 and 7.
 const TAKEN_APART: &str = "d3n33";
-/// Plans of Figure 5 with their names there.
+/// The plans of Figure 5, with their names there.
 const SERIES: [(&str, &str); 10] = [
     ("structured", "structured (Algorithm 2)"),
     ("sweep", "sweep"),
@@ -41,10 +43,10 @@ const SERIES: [(&str, &str); 10] = [
 ];
 /// The paper's range of effective bandwidth in GB/s: Algorithm 2, all stencils and sizes, V100 of 900 GB/s.
 const PUBLISHED: (f64, f64) = (40.1, 225.2);
-/// Over cuSPARSE's csrsv2 on average, over the synchronisation-free methods at most.
+/// The gain over cuSPARSE's csrsv2 on average, and the largest over the synchronisation-free methods.
 const OVER_CUSPARSE: f64 = 2.71;
 const OVER_SYNCFREE: f64 = 15.1;
-/// Figure 6, large sizes: multi-stage over the baseline, the rest over multi-stage, both together.
+/// Figure 6, large sizes: multi-stage over the baseline, the rest over multi-stage, and both together.
 const GAINS: [f64; 3] = [0.68, 0.25, 1.15];
 
 /// Edges of the cubes.
@@ -56,7 +58,7 @@ pub fn sizes(gpu: bool, quick: bool) -> &'static [usize] {
     }
 }
 
-/// What is measured: cases with their contests. One thread of a GPU is left out.
+/// The cases with their contests. One thread of a GPU is left out.
 pub fn contests(gpu: bool, sizes: &[usize], effort: Effort) -> Vec<(Case, Contest)> {
     let plans = || {
         let nouns = SERIES.iter().map(|(noun, _)| *noun).filter(|noun| !PEERS.contains(noun));
@@ -80,7 +82,7 @@ pub fn contests(gpu: bool, sizes: &[usize], effort: Effort) -> Vec<(Case, Contes
 
 const PEERS: [&str; 3] = ["cusparse", "sprs", "faer"];
 
-/// Writes into each line the figures that it stands in.
+/// Writes into each line the figures that contain it.
 pub fn tag(lines: &mut [Line]) {
     for line in lines.iter_mut().filter(|l| l.more.solve.is_some()) {
         let own = line.contender == "spandrel";
@@ -95,11 +97,11 @@ pub fn tag(lines: &mut [Line]) {
     }
 }
 
-/// The lines of one experiment, by what they are.
+/// The lines of one experiment, by kind.
 struct Found<'a>(&'a [Line]);
 
 impl<'a> Found<'a> {
-    /// The fastest line of a series of Figure 5: a plan of ours, or a peer in its best storage.
+    /// The fastest line of a series in Figure 5: one of our plans, or a peer with its best storage.
     fn series(&self, case: &str, noun: &str) -> Option<&'a Line> {
         let own = |l: &&Line| l.contender == "spandrel" && l.noun == noun && l.more.kernel.is_none();
         let here = self.0.iter().filter(|l| l.case == case);
@@ -110,7 +112,7 @@ impl<'a> Found<'a> {
         let is = |l: &&Line| l.contender == "spandrel" && l.more.kernel.as_deref() == Some(label);
         self.0.iter().filter(|l| l.case == case).find(is)
     }
-    /// Edges of the cubes that there are lines of, ascending.
+    /// The edges of the cubes that have lines, ascending.
     fn sizes(&self, stencil: &str) -> Vec<usize> {
         let edge = |l: &Line| l.case.strip_prefix(stencil)?.strip_prefix(':')?.parse().ok();
         let mut sizes: Vec<usize> = self.0.iter().filter_map(edge).collect();
@@ -118,7 +120,7 @@ impl<'a> Found<'a> {
         sizes.dedup();
         sizes
     }
-    /// Ratios of milliseconds over all cases where both series are.
+    /// Ratios of milliseconds over all cases that both series have.
     fn ratios(&self, over: &str, ours: &str) -> Vec<f64> {
         let cases = STENCILS.iter().flat_map(|s| self.sizes(s).into_iter().map(move |size| format!("{s}:{size}")));
         cases.filter_map(|case| Some(self.series(&case, over)?.ms / self.series(&case, ours)?.ms)).collect()
@@ -144,7 +146,7 @@ fn most(values: &[f64]) -> Option<f64> {
     values.iter().copied().max_by(f64::total_cmp)
 }
 
-/// What the paper claims in numbers and what came out here, one object a claim; `null` where a series is missing.
+/// The paper's numerical claims beside the results here, one object per claim; `null` if a series is missing.
 pub fn claims(lines: &[Line]) -> Vec<Value> {
     let found = Found(lines);
     let claim = |figure: &str, what: &str, published, here| super::claim("sptrsv", figure, what, published, here);
@@ -214,7 +216,7 @@ fn cube(size: &usize) -> String {
     format!("{size}³")
 }
 
-/// The figures, numbered; one whose lines are missing is empty.
+/// The numbered figures. One whose lines are missing is empty.
 fn figures(found: &Found<'_>) -> Vec<(&'static str, Vec<Panel>)> {
     let named: Vec<_> = SERIES.iter().filter(|(noun, _)| found.has(noun)).collect();
     let performance = |stencil: &&str| {
@@ -300,7 +302,7 @@ pub fn markdown(lines: &[Line]) -> String {
     out
 }
 
-/// Writes `DIR/sptrsv-figure-N.svg` for every figure that there are lines of.
+/// Writes `DIR/sptrsv-figure-N.svg` for every figure that has lines.
 ///
 /// # Errors
 /// A folder that cannot be written.
@@ -318,7 +320,7 @@ mod tests {
     use super::*;
     use crate::record::More;
 
-    /// A line of 1 GB/s effective bandwidth a millisecond less than 100.
+    /// A line with an effective bandwidth of 1 GB/s for each millisecond below 100.
     fn line(case: &str, contender: &'static str, noun: &str, kernel: Option<&str>, ms: f64) -> Line {
         let solve = Solve {
             triangle: "lower".into(),

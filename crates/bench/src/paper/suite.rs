@@ -1,5 +1,5 @@
-//! The matrices of Cheng et al. 2018, Table 1, with sherman3, which only its section 5.3 names; their times of one product; and what stands in
-//! for a matrix that is not there: a generated one of like size, length of rows and symmetry.
+//! The matrices of Cheng et al. 2018, Table 1, and sherman3, which only its section 5.3 mentions. Each has the
+//! published times of one product and a stand-in: a generated matrix of similar size, length of rows and symmetry.
 
 use std::path::Path;
 
@@ -14,27 +14,27 @@ pub struct Named {
     pub rows: usize,
     /// Entries.
     pub nnz: usize,
-    /// Whether its pattern is symmetric, so that CG applies to it, or to its Laplacian.
+    /// Whether its pattern is symmetric, so that CG applies to it or to its Laplacian.
     pub symmetric: bool,
-    /// What is generated in its place.
+    /// The generated matrix that replaces it.
     pub stand_in: &'static str,
     /// Table 2: milliseconds of one product by COO, CSR, ELL, HYB, HEC, HMEC(2) on a GTX 1050.
     pub published: Option<[f64; 6]>,
 }
 
 impl Named {
-    /// Its name without the group.
+    /// The name without the group.
     pub fn short(&self) -> &'static str {
         self.name.split('/').next_back().unwrap_or(self.name)
     }
 
-    /// Itself among the files of a folder.
+    /// Its file in a folder.
     pub fn file(&self, folder: &Path) -> Option<Case> {
         case::folder(folder).ok()?.into_iter().find(|case| case.name == self.short())
     }
 }
 
-/// Without times.
+/// An entry without times.
 const fn row(name: &'static str, rows: usize, nnz: usize, symmetric: bool, stand_in: &'static str) -> Named {
     Named { name, rows, nnz, symmetric, stand_in, published: None }
 }
@@ -86,7 +86,7 @@ mod tests {
             Spec::parse(named.stand_in).unwrap();
             assert_eq!(SUITE.iter().filter(|other| other.short() == named.short()).count(), 1);
         }
-        // The paper's order, sherman3 between by its entries.
+        // The paper's order, with sherman3 at the place of its number of entries.
         assert!(SUITE.windows(2).all(|pair| pair[0].nnz <= pair[1].nnz));
     }
 

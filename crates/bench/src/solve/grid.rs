@@ -1,15 +1,17 @@
 //! IC(0)-CG on a grid against faer's solver with the same factors: whole solves to one tolerance, interleaved.
 //!
-//! Contenders: ours by format of the product, its triangular solves by the plan that the library chooses; faer's `conjugate_gradient` with
-//! its product from CSR or CSC, whichever is faster here, preconditioned by its own sparse triangular solves with L in CSC. A time
-//! begins with x = 0 and b in place and ends with x; `ms` is that over the iterations, `whole_ms` the whole. Beside them product and
-//! preconditioner by themselves; what an iteration takes beyond them is its vector steps.
+//! Contenders: ours by format of the product, with the plan of the triangular solves that the library chooses; faer's
+//! `conjugate_gradient` with its product from CSR or CSC, whichever is faster here, and its own sparse triangular
+//! solves with L in CSC. A time begins with x = 0 and b in place and ends with x. `ms` is that per iteration,
+//! `whole_ms` the whole. Product and preconditioner are also timed by themselves; the rest of an iteration is its
+//! vector steps.
 //!
-//! Bytes of an iteration, for every contender: A's storage, L's values twice, and 17 passes over vectors of n (A p: 2, update: 6, L z = r: 2,
-//! L^T z = z: 2, r'z: 2, direction: 3). Indices of L are counted where the plan reads them. So GB/s compare times, and a contender that moves more
-//! shows less.
-//! An answer is right where its residual, summed anew here, is within the tolerance up to what rounding can do to that sum; faer stops by the
-//! residual of its recurrence alone, which may be half of the true one.
+//! Bytes of an iteration, for every contender: A's storage, L's values twice, and 17 passes over vectors of n (A p: 2,
+//! update: 6, L z = r: 2, L^T z = z: 2, r'z: 2, direction: 3). Indices of L count if the plan reads them. So GB/s
+//! compare times, and a contender that moves more shows a lower rate.
+//!
+//! An answer is right if its residual, recomputed here, is within the tolerance up to the rounding of that sum. faer
+//! stops by the residual of its recurrence, which may be half of the true one.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -39,14 +41,14 @@ use crate::krylov::residual;
 use crate::machine::Stream;
 use crate::record::{Line, More};
 
-/// What to measure.
+/// The parameters of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Stop criterion.
+    /// The tolerance.
     pub rtol: f64,
     /// Whether faer takes part.
     pub faer: bool,
-    /// How long.
+    /// How long to measure.
     pub effort: Effort,
 }
 
@@ -59,13 +61,13 @@ struct Shared<'b> {
     m: Boxed,
     b: Vector,
     n: u64,
-    /// Bytes of two triangular solves by values, and by indices where the plan reads them; no vectors.
+    /// The bytes of two triangular solves: values, and indices if the plan reads them; no vectors.
     factors: u64,
     rtol: f64,
 }
 
 impl Shared<'_> {
-    /// Bytes of an iteration with a product from so much storage.
+    /// The bytes of an iteration with a product from this much storage.
     fn iteration(&self, storage: u64) -> u64 {
         storage + self.factors + 17 * 8 * self.n
     }
@@ -104,7 +106,7 @@ where
         be.fill(None, 0.0, &mut self.x).expect("fill does not fail on the CPU");
         let options = Options { rtol: Some(*rtol), history: false, ..Options::default() };
         let outcome = self.cg.solve(*be, &*self.mat, m, b, &mut self.x, &options).expect("sizes match");
-        // Whether it converged is seen by the residual of the answer.
+        // The residual of the answer shows whether it converged.
         self.iterations.set(outcome.iterations.max(1) as u64);
     }
     fn poison(&mut self) {
@@ -115,7 +117,7 @@ where
     }
 }
 
-/// A part of our iteration, by itself.
+/// A part of our iteration by itself.
 struct PartOf<'b> {
     noun: String,
     kernel: &'static str,
@@ -191,7 +193,7 @@ impl<A: LinOp<f64>> Faer<A> {
         let (b, x) = (faer::Mat::from_fn(n, 1, |i, _| b[i]), faer::Mat::zeros(n, 1));
         Self { noun, mat, lower: Rc::clone(lower), b, x, stack, bytes, rtol, iterations: 1 }
     }
-    /// Seconds of three products.
+    /// The time of three products in seconds.
     fn products(&mut self) -> f64 {
         let stack = MemStack::new(&mut self.stack);
         let start = Instant::now();
@@ -231,7 +233,7 @@ impl<A: LinOp<f64>> Contender for Faer<A> {
             Par::rayon(0),
             MemStack::new(&mut self.stack),
         );
-        // What an error leaves is seen by the residual of the answer.
+        // The residual of the answer shows the effect of an error.
         self.iterations = info.map_or(1, |info| info.iter_count.max(1) as u64);
     }
     fn poison(&mut self) {
@@ -242,7 +244,7 @@ impl<A: LinOp<f64>> Contender for Faer<A> {
     }
 }
 
-/// faer with the storage that its product is faster from: of a symmetric matrix the arrays are the same.
+/// faer with the storage for which its product is faster. For a symmetric matrix both have the same arrays.
 fn faer_solver(csr: &Csr<f64>, lower: Csr<f64>, shared: &Shared<'_>, b: &[f64]) -> Result<Box<dyn Contender>> {
     let (n, bytes) = (csr.nrows(), shared.iteration(csr.storage()));
     let columns = Csc::from_csr(&lower)?;
@@ -260,7 +262,7 @@ fn faer_solver(csr: &Csr<f64>, lower: Csr<f64>, shared: &Shared<'_>, b: &[f64]) 
     Ok(if by_rows.products() <= by_columns.products() { Box::new(by_rows) } else { Box::new(by_columns) })
 }
 
-/// Whether a case belongs here: a generated one with a grid, which IC(0)-CG solves.
+/// Whether a case belongs here: it is generated, has a grid, and IC(0)-CG solves it.
 ///
 /// # Errors
 /// A specification that cannot be generated.
@@ -301,7 +303,7 @@ where
     Ok(())
 }
 
-/// The preconditioner with its dot.
+/// The preconditioner with its dot product.
 fn preconditioner<'b>(shared: &Rc<Shared<'b>>) -> Result<PartOf<'b>> {
     let (be, own) = (shared.be, Rc::clone(shared));
     let (mut z, mut rz) = (be.zeros(shared.n as usize)?, be.scalar(0.0)?);
@@ -313,7 +315,7 @@ fn preconditioner<'b>(shared: &Rc<Shared<'b>>) -> Result<PartOf<'b>> {
     })
 }
 
-/// Times one system: `csr` is what [`load`] gave for the case.
+/// Times one system. `csr` is the result of [`load`] for the case.
 ///
 /// # Errors
 /// A factorisation that breaks down; a wrong answer.

@@ -15,9 +15,9 @@ use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk};
 
 use super::{Class, Limits, SolveLine};
 
-/// Steps of a cycle of GMRES.
+/// Steps in a cycle of GMRES.
 const RESTART: usize = 100;
-/// The most fill of ILU(k).
+/// The largest level of fill of ILU(k).
 const MAX_LEVEL: usize = 2;
 
 type Boxed = Box<dyn Preconditioner<f64, Cpu>>;
@@ -39,7 +39,7 @@ impl Method {
     }
 }
 
-/// A preconditioner in words, or why there is none.
+/// The name of a preconditioner, or the reason why there is none.
 struct Made {
     word: String,
     precond: Result<Boxed>,
@@ -73,7 +73,7 @@ fn since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
 }
 
-/// A x = b with all that its solves share.
+/// A x = b, with everything that its solves share.
 pub(super) struct System<'a> {
     be: &'a Cpu,
     csr: &'a Arc<Csr<f64>>,
@@ -83,7 +83,7 @@ pub(super) struct System<'a> {
 }
 
 impl<'a> System<'a> {
-    /// Of a square matrix; `blank` is a line that knows it.
+    /// The system of a square matrix. `blank` is a line with its description.
     pub(super) fn new(
         be: &'a Cpu,
         csr: &'a Arc<Csr<f64>>,
@@ -94,7 +94,8 @@ impl<'a> System<'a> {
         Self { be, csr, b, limits, blank }
     }
 
-    /// Every solve that the module's head names but the direct one; `plain` is the preconditioner without factors.
+    /// Runs all solves that the module's head names, except the direct one. `plain` is the preconditioner without
+    /// factors.
     pub(super) fn solve(&self, plain: Precond) -> Vec<SolveLine> {
         let (be, csr) = (self.be, self.csr);
         let plain = match plain {
@@ -114,17 +115,18 @@ impl<'a> System<'a> {
         lines
     }
 
-    /// BiCGStab with ILU(0), and where that fails BiCGStab and GMRES with more and more fill until each has converged.
+    /// Runs BiCGStab with ILU(0). If that fails, BiCGStab and GMRES run with more and more fill until each has
+    /// converged.
     fn climb(&self) -> Vec<SolveLine> {
         let mut lines = Vec::new();
         let mut left = vec![Method::BiCgStab, Method::Gmres];
         for level in 0..=MAX_LEVEL {
             let made = Made::factored(format!("ilu{level}"), || self.ilu(level));
             if let Err(why) = &made.precond {
-                // One line, whatever would have been solved with it.
+                // One line for all solves that would have used it.
                 lines.push(self.by(left[0], &made));
                 if matches!(why, Error::Triangle(spandrel_sptrsv::Error::MissingPivot { .. })) {
-                    // No fill stands in for a diagonal entry that is not stored.
+                    // Fill cannot replace a diagonal entry that is not stored.
                     break;
                 }
                 continue;
@@ -158,7 +160,7 @@ impl<'a> System<'a> {
         }
     }
 
-    /// One solve, or why there is none.
+    /// One solve, or the reason why there is none.
     fn by(&self, method: Method, made: &Made) -> SolveLine {
         let mut line = SolveLine {
             noun: method.as_str(),

@@ -2,16 +2,17 @@
 //!
 //! b = A times a vector without structure, so that singular matrices have consistent systems too. A matrix is solved
 //!
-//! - if it is symmetric with a positive diagonal, by CG with Jacobi and with IC(0), shifted where a pivot fails;
-//! - if it is square, by BiCGStab with Jacobi, or with nothing where the diagonal has a zero;
-//! - if it is square and not positive definite, by BiCGStab with ILU(0), and where that fails by BiCGStab and GMRES with ILU(k), k rising to 2
-//!   until each has converged;
+//! - if it is symmetric with a positive diagonal, by CG with Jacobi and with IC(0), shifted if a pivot fails;
+//! - if it is square, by BiCGStab with Jacobi, or with nothing if the diagonal has a zero;
+//! - if it is square and not positive definite, by BiCGStab with ILU(0), and if that fails by BiCGStab and GMRES with
+//!   ILU(k), k rising to 2 until each has converged;
 //! - always by the direct solver, which also says whether it is positive definite.
 //!
-//! Every way is named here and calls its method directly, because the record compares them; `spandrel::Solver` would take one of them.
+//! Every way is named here and calls its method directly, because the record compares them. `spandrel::Solver` would
+//! take only one of them.
 //!
-//! Limits: 20 n iterations, seconds for each iterative solve, entries of ILU(k), bytes of the direct factor; a line says which one ended it. The
-//! true residual of the record is recomputed here, by a loop of its own.
+//! Limits: 20 n iterations, seconds per iterative solve, entries of ILU(k), bytes of the direct factor. A line says
+//! which limit ended it. The true residual in the record is recomputed here by a separate loop.
 
 pub mod grid;
 mod iterate;
@@ -33,32 +34,32 @@ use spandrel_solvers::{Direct, DirectOptions, Error, Method, Outcome, Status};
 use self::iterate::System;
 use crate::case::Case;
 
-/// What ends a solve before its answer.
+/// The limits that end a solve before its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Stop criterion.
+    /// The tolerance.
     pub rtol: f64,
     /// Seconds after which an iterative solve is interrupted.
     pub seconds: f64,
-    /// Entries of the factors of ILU(k) for each entry of the matrix.
+    /// The largest number of entries in the factors of ILU(k) per entry of the matrix.
     pub fill: usize,
-    /// Bytes that a direct factor may take.
+    /// The largest number of bytes of a direct factor.
     pub memory: u64,
 }
 
-/// What a matrix is, as far as methods go.
+/// The kind of a matrix, as far as methods depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Symmetric, its diagonal positive, and LL^T met no pivot that is not (or would not fit, and nobody knows).
+    /// Symmetric with a positive diagonal, and all pivots of LL^T are positive (or it would not fit, and nobody knows).
     Spd,
-    /// Symmetric otherwise.
+    /// Otherwise symmetric.
     Symmetric,
-    /// Square otherwise.
+    /// Otherwise square.
     Nonsymmetric,
     /// Not square.
     Rectangular,
-    /// Could not be read.
+    /// The file could not be read.
     Unread,
 }
 
@@ -91,7 +92,7 @@ pub struct SolveLine {
     pub contender: &'static str,
     /// The matrix.
     pub case: String,
-    /// What it is.
+    /// The kind of the matrix.
     pub class: Class,
     /// Rows.
     pub n: usize,
@@ -101,17 +102,17 @@ pub struct SolveLine {
     pub nnz: usize,
     /// `"none"`, `"jacobi"`, `"ic0"`, `"ilu0"`, `"ilu1"`, `"ilu2"`; for direct solves the factorisation.
     pub precond: String,
-    /// The word of the outcome, or of the error that has one, or `"error"`.
+    /// The word of the outcome, or of an error that has one, else `"error"`.
     pub status: String,
-    /// The error's text, or which limit interrupted it.
+    /// The text of the error, or the limit that interrupted it.
     pub error: Option<String>,
     /// Iterations.
     pub iterations: usize,
-    /// Stop criterion.
+    /// The tolerance.
     pub rtol: f64,
-    /// As the outcome says.
+    /// The residual that the outcome reports.
     pub true_residual: Option<f64>,
-    /// ||b - A x|| / ||b|| recomputed here from the x that came back.
+    /// ||b - A x|| / ||b||, recomputed here from the returned x.
     pub recomputed_residual: Option<f64>,
     /// Whether the matrix is symmetric with a positive diagonal.
     pub cg_applies: bool,
@@ -126,16 +127,16 @@ pub struct SolveLine {
     /// Entries of the incomplete factors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor_nnz: Option<usize>,
-    /// alpha, where IC(0) is that of A + alpha diag(A).
+    /// The alpha, if IC(0) is that of A + alpha diag(A).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shift: Option<f64>,
-    /// The row at which a factorisation gave up.
+    /// The row at which a factorisation stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_row: Option<usize>,
 }
 
 impl SolveLine {
-    /// Whether it has the answer.
+    /// Whether it has an answer.
     pub fn converged(&self) -> bool {
         self.status == Status::Converged.as_str()
     }
@@ -210,7 +211,7 @@ fn finite(v: f64) -> Option<f64> {
     v.is_finite().then_some(v)
 }
 
-/// Solves all cases, one on each of `threads` threads, the largest files first; lines in the order of the cases.
+/// Solves all cases on `threads` threads, one per thread, the largest files first. Lines are in the order of the cases.
 ///
 /// # Errors
 /// That of a thread's backend.
@@ -219,7 +220,7 @@ pub fn all(cases: &[Case], limits: &Limits, threads: usize) -> Result<Vec<SolveL
     let mut order: Vec<usize> = (0..cases.len()).collect();
     order.sort_by_key(|&k| Reverse(cases[k].path.as_ref().map_or(0, size)));
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(cases.len())));
-    // Threads of their own: rayon's would take up another case in the midst of one, and its time would be theirs.
+    // Separate threads, because rayon's would start another case inside one and count its time.
     std::thread::scope(|scope| {
         for _ in 0..threads.clamp(1, cases.len().max(1)) {
             scope.spawn(|| {
@@ -237,7 +238,7 @@ pub fn all(cases: &[Case], limits: &Limits, threads: usize) -> Result<Vec<SolveL
     Ok(lines?.concat())
 }
 
-/// Solves one case in every way that applies; an unreadable file is a line too, as is whatever the numbers do.
+/// Solves one case in every way that applies. An unreadable file is a line too, and so is every numerical failure.
 pub fn run(be: &Cpu, case: &Case, limits: &Limits) -> Vec<SolveLine> {
     let csr = match case.load::<f64>() {
         Ok(csr) => Arc::new(csr),
@@ -268,10 +269,10 @@ pub fn run(be: &Cpu, case: &Case, limits: &Limits) -> Vec<SolveLine> {
     lines
 }
 
-/// The direct solve, and whether the matrix passes for positive definite.
+/// The direct solve, and whether the matrix counts as positive definite.
 fn direct(csr: &Arc<Csr<f64>>, b: &[f64], limits: &Limits, blank: &SolveLine) -> (SolveLine, bool) {
     let mut line = SolveLine { noun: "direct", ..blank.clone() };
-    // The cores work on other cases.
+    // The other cores work on other cases.
     let options = DirectOptions {
         rtol: Some(limits.rtol),
         memory_limit: limits.memory,

@@ -1,4 +1,4 @@
-//! How many matrices of a class converge: with incomplete factors, with Jacobi, by the direct solver.
+//! The number of matrices of a class that converge with incomplete factors, with Jacobi, and by the direct solver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::{Class, SolveLine};
 
-/// The real matrices of benchmark-russell as it lists them. The README of russell_sparse 5.1.0 says of 33 of its matrices that its BiCGStab
-/// with its multigrid reaches a relative error of 1e-6 on 12, its GMRES on 7, its CG on 1, and does not say which.
+/// The real matrices of benchmark-russell, in its list. The README of russell_sparse 5.1.0 reports on 33 of its
+/// matrices: its BiCGStab with its multigrid reaches a relative error of 1e-6 on 12, its GMRES on 7, its CG on 1. It
+/// does not say on which.
 const RUSSELL: [&str; 32] = [
     "bwm2000",
     "rdb5000",
@@ -43,24 +44,24 @@ const RUSSELL: [&str; 32] = [
     "pres-cylin-3d-tet10-fine",
 ];
 
-/// Of the matrices of benchmark-russell those that are here, a line of the record.
+/// A line of the record about the matrices of benchmark-russell that are here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Russell {
     /// `"solve-russell"`.
     pub op: &'static str,
-    /// How many there are.
+    /// The number of its matrices.
     pub listed: usize,
-    /// How many of them were solved here.
+    /// The number that were solved here.
     pub here: usize,
-    /// How many of these converge by any iterative method.
+    /// The number that converge with any iterative method.
     pub iterative: usize,
-    /// By the direct solver.
+    /// The number that the direct solver solves.
     pub direct: usize,
-    /// What is published of 33 of them: by BiCGStab, GMRES and CG.
+    /// The published numbers, of 33: by BiCGStab, GMRES and CG.
     pub published: [usize; 3],
 }
 
-/// The matrices that russell_sparse is measured on, as far as they are among the lines.
+/// The matrices of benchmark-russell among the lines.
 pub fn russell(lines: &[SolveLine]) -> Russell {
     let count = |holds: &dyn Fn(&SolveLine) -> bool| {
         RUSSELL.iter().filter(|&&name| lines.iter().any(|l| l.case == name && holds(l))).count()
@@ -80,36 +81,37 @@ pub fn russell(lines: &[SolveLine]) -> Russell {
 pub struct Tally {
     /// `"solve-tally"`.
     pub op: &'static str,
-    /// Whose.
+    /// The class.
     pub class: &'static str,
-    /// Matrices of the class.
+    /// The number of matrices in the class.
     pub matrices: usize,
-    /// Those that converge with Jacobi, or with nothing where the diagonal has a zero: by CG in the class `"spd"`, else by BiCGStab.
+    /// The number that converge with Jacobi, or without a preconditioner if the diagonal has a zero: by CG in the class
+    /// `"spd"`, else by BiCGStab.
     pub jacobi: usize,
-    /// Those that converge with any incomplete factors.
+    /// The number that converge with any incomplete factors.
     pub incomplete: usize,
-    /// Those that either of the two does.
+    /// The number that converge with either.
     pub iterative: usize,
-    /// Those that the direct solver does.
+    /// The number that the direct solver solves.
     pub direct: usize,
-    /// By method and preconditioner, of how many it was tried on.
+    /// By method and preconditioner, with the number of matrices on which it was tried.
     pub by: BTreeMap<String, Count>,
-    /// Those that IC(0) is shifted for.
+    /// The matrices for which IC(0) is shifted.
     pub shifted: usize,
-    /// Those that no incomplete factors do, and how the last attempt ended.
+    /// The matrices that converge with no incomplete factors, and how the last attempt ended.
     pub failed: BTreeMap<String, String>,
 }
 
-/// How many of how many.
+/// A number out of a total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Converged.
+    /// How many converged.
     pub converged: usize,
-    /// Tried on.
+    /// On how many it was tried.
     pub of: usize,
 }
 
-/// One tally for each class of square matrices.
+/// One tally per class of square matrices.
 pub fn tallies(lines: &[SolveLine]) -> Vec<Tally> {
     let classes = [Class::Spd, Class::Symmetric, Class::Nonsymmetric];
     classes

@@ -18,7 +18,7 @@ use crate::case::Case;
 use crate::contender::{Contender, interleave};
 use crate::machine::Stream;
 
-/// A plan of ours.
+/// One of our plans.
 struct Ours<'b, T: Real, P: Plan<Value = T>>
 where
     Cpu: Sptrsv<P> + Backend<T>,
@@ -56,7 +56,7 @@ where
     }
 }
 
-/// One triangle underway.
+/// The contest for one triangle.
 struct Underway<'a, T: Real> {
     be: &'a Cpu,
     problem: &'a Problem<T>,
@@ -75,7 +75,7 @@ impl<'a, T: Real> Underway<'a, T> {
         }));
     }
 
-    /// Takes a contender in once its answer, which must replace NaN, is right.
+    /// Adds a contender once its answer, which must replace NaN, is right.
     fn add(&mut self, mut contender: Box<dyn Contender + 'a>, kernel: Option<String>, prepared: (f64, f64)) {
         let (noun, name) = (contender.noun(), contender.name());
         contender.poison();
@@ -113,10 +113,10 @@ fn error_line(case: &Case, element: &str, triangle: Option<String>, why: &anyhow
     })
 }
 
-/// Times one case; a matrix that cannot be solved with is a line of errors.
+/// Times one case. A matrix that cannot be solved with becomes a line of errors.
 ///
 /// # Errors
-/// Words that name nothing.
+/// Unknown names.
 pub fn run<T: SolveReal>(be: &Cpu, case: &Case, contest: &Contest) -> Result<Findings>
 where
     Cpu: Backend<T>,
@@ -177,7 +177,7 @@ where
             }
         }
     }
-    // Beside a triangle that a cache holds, the rate of memory says nothing.
+    // If a cache holds the triangle, the rate of memory says nothing.
     if contest.machine && problem.facts.effective_bytes > Profile::reference().memory.resident {
         for triad in [false, true] {
             let stream = Stream::new(triad);

@@ -9,20 +9,20 @@ use super::{Choice, Chosen};
 use crate::contender::Timing;
 use crate::record::{Line, More};
 
-/// What a line says about a triangular solve beyond other lines.
+/// The fields of a line that only triangular solves have.
 #[derive(Clone, Debug, Serialize)]
 pub struct Solve {
     /// `"lower"`, `"upper"`.
     pub triangle: String,
     /// `"unit"`, `"non-unit"`.
     pub diagonal: &'static str,
-    /// Whose triangle: `"none"` for the matrix's own, `"ilu0"`.
+    /// The origin of the triangle: `"none"` for the matrix itself, `"ilu0"`.
     pub factor: &'static str,
     /// Dependency levels of the triangle.
     pub levels: usize,
     /// Milliseconds of the analysis.
     pub analyze_ms: f64,
-    /// Milliseconds that bring the triangle to where it is solved.
+    /// Milliseconds to bring the triangle to the place of the solve.
     pub load_ms: f64,
     /// Bytes of the triangle in CSR and of two vectors, per millisecond: the papers' effective bandwidth.
     pub effective_gbs: f64,
@@ -33,14 +33,14 @@ pub struct Solve {
     pub timed_by: &'static str,
 }
 
-/// A contender apart from how it is called.
+/// A contender without its call.
 #[derive(Clone, Debug)]
 pub(crate) struct Solver {
     pub(crate) noun: String,
     pub(crate) contender: &'static str,
     pub(crate) kernel: Option<String>,
     pub(crate) bytes: u64,
-    /// Milliseconds of analysis and load; `None` for what solves nothing.
+    /// Milliseconds of analysis and load; `None` if it solves nothing.
     pub(crate) prepared: Option<(f64, f64)>,
     pub(crate) timed_by: &'static str,
 }
@@ -54,7 +54,7 @@ impl Solver {
     }
 }
 
-/// One line each, in their order.
+/// One line per contender, in their order.
 pub(crate) fn lines(facts: &Facts, backend: &'static str, solvers: &[Solver], timings: &[Timing]) -> Vec<Line> {
     let gbs = |k: usize| solvers[k].bytes as f64 / timings[k].ms / 1e6;
     let rate = |noun: &str| {
@@ -103,7 +103,7 @@ pub(crate) fn lines(facts: &Facts, backend: &'static str, solvers: &[Solver], ti
     solvers.iter().enumerate().map(line).collect()
 }
 
-/// How the choice did among `lines`, all of one triangle.
+/// How good the choice was among `lines`, all of one triangle.
 pub(crate) fn judge(facts: &Facts, backend: &'static str, chosen: &Chosen, lines: &[Line]) -> Option<Choice> {
     let own = || lines.iter().filter(|l| l.contender == "spandrel" && l.more.kernel.is_none());
     let best = own().min_by(|a, b| a.ms.total_cmp(&b.ms))?;
@@ -126,7 +126,7 @@ pub(crate) fn judge(facts: &Facts, backend: &'static str, chosen: &Chosen, lines
     })
 }
 
-/// The lines as a table; with `markdown` in that form.
+/// The lines as a table, in Markdown if `markdown` is set.
 pub fn table(lines: &[Line], markdown: bool) -> String {
     let mut table = Table::new();
     table.load_style(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
@@ -214,7 +214,7 @@ mod tests {
         let lines = lines(&facts(), "cpu", &solvers, &timings);
         let ours = lines[0].more.solve.as_ref().unwrap();
         assert_eq!((lines[0].gbs, ours.effective_gbs, lines[0].of_copy), (1.0, 2.0, Some(0.5)));
-        // Without analysis b is the best peer, with it a.
+        // Without the analysis b is the best peer, with it a.
         assert_eq!((lines[0].ratio_to_best_peer, ours.ratio_with_analysis), (Some(2.0), Some(8.0 / 3.0)));
         assert!(lines[1].ratio_to_best_peer.is_none() && lines[3].more.solve.is_none());
         let text = serde_json::to_string(&lines[0]).unwrap();

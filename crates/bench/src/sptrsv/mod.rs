@@ -1,8 +1,9 @@
-//! `spandrel-bench sptrsv`: every plan and peer on the triangles of every case, its analysis timed, its answer checked, then all solves
-//! timed interleaved; and what the chooser takes.
+//! `spandrel-bench sptrsv`: every plan and peer on the triangles of every case. The analysis is timed and the answer
+//! checked, then all solves are timed interleaved. The chooser's plan is noted.
 //!
-//! Ratios are a peer's milliseconds over ours. The one with analysis counts one analysis and one solve on either side; what brings the
-//! triangle to where it is solved (copies, a device's own layout) is `load_ms`, told beside it for either side and counted for none.
+//! Ratios are a peer's milliseconds over ours. The ratio with analysis counts one analysis and one solve on both sides.
+//! `load_ms` is the time to bring the triangle to the place of the solve (copies, a device's own layout). It is noted
+//! for both sides and counted for neither.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,30 +35,30 @@ pub struct Contest {
     pub peers: Vec<String>,
     /// Which triangles.
     pub triangles: Vec<Triangle>,
-    /// Whose.
+    /// The origin of the triangles.
     pub factor: Factor,
-    /// The grid, where it is known: the structured plan then reads nothing.
+    /// The grid, if it is known. The structured plan then reads nothing.
     pub grid: Option<[usize; 3]>,
-    /// Variants of the structured plan beside its default.
+    /// Variants of the structured plan in addition to its default.
     pub staged: Vec<Staged>,
-    /// Whether the plan that the chooser takes is timed and judged.
+    /// Whether to time and judge the plan that the chooser takes.
     pub auto: bool,
-    /// How long.
+    /// How long to measure.
     pub effort: Effort,
     /// Whether the machine's own bandwidth runs among the contenders.
     pub machine: bool,
-    /// Matrices of fewer entries are passed over.
+    /// Matrices with fewer entries are skipped.
     pub min_entries: usize,
 }
 
 impl Contest {
-    /// Whether a plan is timed; `chosen` is what the chooser took.
+    /// Whether to time a plan; `chosen` is the chooser's.
     pub(crate) fn wants(&self, stem: &str, chosen: Option<&Chosen>) -> bool {
         self.plans.is_empty() || self.plans.iter().any(|p| p == stem) || chosen.is_some_and(|c| c.plan == stem)
     }
 }
 
-/// What the chooser took.
+/// The plan that the chooser takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) plan: &'static str,
@@ -70,7 +71,7 @@ pub(crate) fn chosen_plan<T: Real>(matrix: &Arc<Triangular<T>>, profile: &Profil
     Chosen { plan, why }
 }
 
-/// Solves that an analysis is expected to serve: those of a preconditioned iteration.
+/// The number of solves that an analysis should serve: those of a preconditioned iteration.
 const MANY: usize = 100;
 
 /// How good a choice was.
@@ -101,25 +102,25 @@ pub struct Choice {
     pub why: String,
     /// The plan that was fastest.
     pub best: String,
-    /// Time of the chosen over the fastest.
+    /// The time of the chosen plan over that of the fastest.
     pub slower: f64,
     /// Milliseconds of the best peer over the chosen plan's.
     pub ratio_to_best_peer: Option<f64>,
 }
 
-/// What came of one case.
+/// The results of one case.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Timings.
     pub lines: Vec<crate::record::Line>,
-    /// What was left out or went wrong, and why.
+    /// What was left out or went wrong, with the reason.
     pub errors: Vec<serde_json::Value>,
-    /// How the chooser did.
+    /// How good the choices were.
     pub choices: Vec<Choice>,
 }
 
 impl Findings {
-    /// Takes over what came of another case.
+    /// Takes over the results of another case.
     pub fn add(&mut self, more: Findings) {
         self.lines.extend(more.lines);
         self.errors.extend(more.errors);
@@ -147,11 +148,11 @@ pub(crate) fn stopwatch<R>(work: impl FnOnce() -> R) -> (R, f64) {
     (result, start.elapsed().as_secs_f64() * 1e3)
 }
 
-/// Milliseconds from which on one timing of a preparation is enough.
+/// If one timing of a preparation takes this many milliseconds or more, it is enough.
 pub(crate) const LONG_MS: f64 = 300.0;
 
-/// The result of `work` and the median of three timings of it, or of one long one. What came before is dropped first: preparations
-/// may be large.
+/// The result of `work` and the median of three timings, or of a single long one. The previous result is dropped first,
+/// because preparations may be large.
 ///
 /// # Errors
 /// The work's own.

@@ -1,9 +1,10 @@
-//! The peers' triangular solves on the CPU: sprs and faer, each from the storage it has a routine for.
+//! The peers' triangular solves on the CPU: sprs and faer, each from a storage that it has a routine for.
 //!
-//! sprs: `lsolve_csr_dense_rhs`, `usolve_csr_dense_rhs` and their CSC relatives, u32 indices. faer: `solve_lower_triangular_in_place` and its
-//! relatives on CSC; CSR is the CSC of the transpose, solved by the `_transpose_` routines. All solve in place, so a call begins by copying b. A
-//! unit diagonal is given to them as stored ones: sprs divides by it, faer expects its place.
-//! CSR is taken as it is; what CSC costs to make is its load.
+//! sprs: `lsolve_csr_dense_rhs`, `usolve_csr_dense_rhs` and their CSC relatives, u32 indices. faer:
+//! `solve_lower_triangular_in_place` and its relatives on CSC; CSR is the CSC of the transpose, solved by the
+//! `_transpose_` routines. All solve in place, so a call begins by copying b. A unit diagonal is given to them as
+//! stored ones, because sprs divides by it and faer expects its place. CSR is taken as it is; the cost of making CSC is
+//! its load.
 
 use std::sync::Arc;
 
@@ -44,10 +45,10 @@ macro_rules! solve_real {
 }
 solve_real!(f32, f64);
 
-/// A triangle as the peers take it: every diagonal entry stored, in CSR and CSC.
+/// A triangle in the peers' form: with every diagonal entry stored, in CSR and CSC.
 pub(crate) struct Stored<T> {
     matrix: Arc<Triangular<T>>,
-    /// With ones on the diagonal, where it is not stored.
+    /// With ones on the diagonal if it is not stored.
     ones: Option<Csr<T>>,
     csc: Csc<T>,
     csc_ms: f64,
@@ -99,10 +100,10 @@ pub(crate) struct Peer<'a, T> {
 }
 
 impl<'a, T: SolveReal> Peer<'a, T> {
-    /// Those of one name, one a storage.
+    /// The peers of one name, one per storage.
     ///
     /// # Errors
-    /// A name that is not known.
+    /// An unknown name.
     pub(crate) fn all(name: &str, stored: &'a Stored<T>) -> Result<Vec<Self>> {
         let (n, triangle) = (stored.matrix.nrows(), stored.matrix.triangle());
         let (csr, csc) = (stored.csr(), &stored.csc);

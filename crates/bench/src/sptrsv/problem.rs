@@ -1,8 +1,10 @@
-//! A triangular system: a triangle of a case's matrix or of its ILU(0) factors, a right-hand side, and whether an answer solves it.
+//! A triangular system: a triangle of a case's matrix or of its ILU(0) factors, a right-hand side, and the check of an
+//! answer.
 //!
-//! b = T x for an x in [0.5, 1.5), rounded. An answer is right where |b - T x| <= gamma(k + 2) |T| |x| row by row, k terms off the diagonal
-//! (Higham 2002, theorem 8.5, whatever the order); the residual is formed to twice the precision of f64 (Ogita, Rump & Oishi 2005, Dot2),
-//! so that its own rounding does not count. Products that underflow add at most the smallest number each.
+//! b = T x for an x in [0.5, 1.5), rounded. An answer is right if |b - T x| <= gamma(k + 2) |T| |x| row by row, k terms
+//! off the diagonal (Higham 2002, theorem 8.5, for any order). The residual is formed to twice the precision of f64
+//! (Ogita, Rump & Oishi 2005, Dot2), so that its own rounding does not count. Each product that underflows adds at most
+//! the smallest number.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use spandrel_sptrsv::{Diagonal, Factor as _, Ilu0, Levels, Triangle, Triangular,
 use crate::case::Case;
 use crate::spmv::operand;
 
-/// Whose triangle.
+/// The origin of a triangle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Factor {
     /// The matrix's own.
@@ -24,7 +26,7 @@ pub enum Factor {
 }
 
 impl Factor {
-    /// As on the command line.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Factor::None => "none",
@@ -33,7 +35,7 @@ impl Factor {
     }
 }
 
-/// What the record says about a system, whoever solves it.
+/// The record's description of a system.
 #[derive(Clone, Debug)]
 pub struct Facts {
     /// The matrix.
@@ -46,9 +48,9 @@ pub struct Facts {
     pub nnz: usize,
     /// Which triangle.
     pub triangle: Triangle,
-    /// What stands on its diagonal.
+    /// Whether the diagonal is stored or all ones.
     pub diagonal: Diagonal,
-    /// Whose triangle.
+    /// The origin of the triangle.
     pub factor: Factor,
     /// Dependency levels.
     pub levels: usize,
@@ -59,7 +61,7 @@ pub struct Facts {
 /// A system.
 #[derive(Debug)]
 pub struct Problem<T> {
-    /// In words and numbers.
+    /// The description.
     pub facts: Facts,
     /// T.
     pub matrix: Arc<Triangular<T>>,
@@ -75,7 +77,7 @@ pub(crate) struct Triangles<T> {
 }
 
 impl<T: Real> Triangles<T> {
-    /// Those of `csr`, or of its factors.
+    /// The triangles of `csr`, or of its factors.
     ///
     /// # Errors
     /// A matrix that is not square, a pivot that fails.
@@ -94,7 +96,7 @@ impl<T: Real> Triangles<T> {
         Ok(Self { lower: Some(lower), upper, factor })
     }
 
-    /// One of them as a system of its own; each once.
+    /// One of the triangles as a separate system. Each can be taken once.
     ///
     /// # Errors
     /// A singular triangle, with its row; a solution that is not finite.
@@ -114,7 +116,7 @@ impl<T: Real> Problem<T> {
     /// A triangle with a right-hand side.
     ///
     /// # Errors
-    /// A solution that is not finite: no residual would say anything.
+    /// A solution that is not finite, because then no residual would say anything.
     pub(crate) fn new(case: &str, matrix: Triangular<T>, factor: Factor) -> Result<Self> {
         let (n, nnz) = (matrix.nrows(), matrix.csr().nnz());
         let truth: Vec<T> = operand(n);
@@ -153,7 +155,7 @@ impl<T: Real> Problem<T> {
     /// Whether `x` solves T x = b.
     ///
     /// # Errors
-    /// The first row that is not within its bound, in words.
+    /// The first row that exceeds its bound, in words.
     pub(crate) fn check<X: Real>(&self, x: &[X]) -> Result<(), String> {
         let n = self.facts.n;
         if x.len() != n {
@@ -196,7 +198,7 @@ fn stored_diagonal<T: Real>(matrix: &Triangular<T>, i: usize) -> T {
     }
 }
 
-/// A sum and what its rounding lost.
+/// A sum, and what its rounding lost.
 struct Twice(f64, f64);
 
 impl Twice {

@@ -1,9 +1,10 @@
-//! Variants of the structured plan with some of its paper's steps left out: Figures 4, 6 and 7.
+//! Variants of the structured plan without some of its paper's steps: Figures 4, 6 and 7.
 //!
-//! What is read into them: the baseline has the division into lines and queues alone (section 2.1); `multistage` adds entries of several
-//! rows dealt to consecutive lanes, with `prefetch` also the registers that fetch ahead, which the paper counts among it; `all` adds one
-//! progress word a line instead of one flag a row, `ld.acquire` and predicates. "Not cached" is `ld.cg`, which Figure 4 sets against
-//! `ld.acquire`.
+//! Our reading of the steps: the baseline has only the division into lines and queues (section 2.1). `multistage` deals
+//! the entries of several rows to consecutive lanes; with `prefetch` it also has the prefetching registers, which the
+//! paper counts as part of it. `all` adds one progress word per line instead of one flag per row, `ld.acquire` and
+//! predicates. "Not cached" is `ld.cg`, which Figure 4 compares with `ld.acquire`.
+//!
 //! Reference: Chen, Yang, Liu, Ma 2023, structured SpTRSV, sections 2.2 to 2.4 and 3.3 to 3.4.
 
 use std::any::Any;
@@ -24,7 +25,7 @@ pub struct Staged {
     pub stages: Stages,
 }
 
-/// Those of Figure 6, and what Figures 4 and 7 need beside them: the sets that a GPU has kernels for.
+/// The variants of Figure 6, and those that Figures 4 and 7 need in addition: the sets for which a GPU has kernels.
 pub const VARIANTS: [Staged; 7] = [
     Staged { label: "baseline", stages: Stages::NONE },
     Staged { label: "multistage", stages: Stages { multistage: true, ..Stages::NONE } },
@@ -35,7 +36,7 @@ pub const VARIANTS: [Staged; 7] = [
     Staged { label: "uncompressed, ld.cg", stages: Stages { compressed: false, acquire: false, ..Stages::ALL } },
 ];
 
-/// How a plan is made.
+/// How to make a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Way {
     variant: Option<Staged>,
@@ -43,7 +44,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    /// Those of plan `P`: its own analysis, and for the structured plan the variants.
+    /// The variants of plan `P`: its own analysis, and those of the structured plan.
     pub(crate) fn of<P: Plan>(contest: &Contest) -> Vec<Self> {
         if P::NAME != Structured::<P::Value>::NAME {
             return vec![Self::default()];
@@ -60,7 +61,7 @@ impl Way {
     /// The plan.
     ///
     /// # Errors
-    /// The analysis's.
+    /// Those of the analysis.
     pub(crate) fn analyze<P: Plan>(self, matrix: &Arc<Triangular<P::Value>>, profile: &Profile) -> Result<P> {
         if self == Self::default() {
             return Ok(P::analyze_for(Arc::clone(matrix), Systems::Plain, profile)?);

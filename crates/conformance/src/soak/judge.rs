@@ -1,13 +1,17 @@
-//! Whether what a solve claims is true, by bounds that are derived.
+//! Checks whether the claims of a solve are true, by derived bounds.
 //!
-//! Residual: b - A x is formed in doubled precision (r). The solver's own differs from it by at most e_i =
-//! gamma(k+2) (|A||x| + |b|)_i + (k+2) eta in row i of k entries, and its norm by a factor of 1 +- g, g = 2 gamma(37 L + 4) for the tree of L levels, the root and the
-//! quotient (see [`crate::oracle`]). So | ||r|| - true_residual ||b|| | <= (||e|| + g ||r||) (1 + g), and a converged solve has
-//! ||r|| <= (max(rtol ||b||, atol) + ||e||) (1 + g) / (1 - g).
-//! Error: with X near A^-1 (faer's, column by column) and delta = ||I - A X|| < 1, ||A^-1|| <= ||X|| / (1 - delta) in the maximum norm
-//! (Higham 2002, section 14.1), and x differs from the direct solution y by at most ||A^-1|| (||b - A x|| + ||b - A y||).
-//! Definiteness: where A is symmetric positive definite, the computed p'Ap is off by at most gamma(n + k + 37 L) ||A|| ||p||^2, so that it is
-//! positive for every p while ||A^-1|| ||A|| gamma(n + k + 37 L) < 1.
+//! Residual: r = b - A x is formed in doubled precision. In row i of k entries, the solver's own residual differs from
+//! it by at most e_i = gamma(k+2) (|A||x| + |b|)_i + (k+2) eta. Its norm differs by a factor of 1 +- g, with g = 2
+//! gamma(4 + 37 L) for the tree of L levels, the root and the quotient (see [`crate::oracle`]). So | ||r|| -
+//! true_residual ||b|| | <= (||e|| + g ||r||) (1 + g), and a converged solve has ||r|| <= (max(rtol ||b||, atol) +
+//! ||e||) (1 + g) / (1 - g).
+//!
+//! Error: faer computes X near A^-1, column by column. If delta = ||I - A X|| < 1, then ||A^-1|| <= ||X|| / (1 - delta)
+//! in the maximum norm (Higham 2002, section 14.1). So x differs from the direct solution y by at most ||A^-1|| (||b -
+//! A x|| + ||b - A y||).
+//!
+//! Definiteness: if A is symmetric positive definite, the computed p'Ap has an error of at most gamma(n + k + 37 L)
+//! ||A|| ||p||^2, so it is positive for every p as long as ||A^-1|| ||A|| gamma(n + k + 37 L) < 1.
 
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::direct::Method;
@@ -17,9 +21,9 @@ use crate::exact::{Dd, SLACK};
 use crate::oracle::{EVALUATION, gamma, smallest_subnormal};
 use crate::reference::tree_levels;
 
-/// Unknowns up to which the inverse is formed.
+/// The largest number of unknowns for which the inverse is computed.
 const INVERTED: usize = 200;
-/// delta that still says something.
+/// The largest delta for which the bound is useful.
 const NEAR: f64 = 0.5;
 
 /// b - A x in doubled precision, with (|A||x| + |b|) and the entries of each row.
@@ -56,27 +60,28 @@ fn largest(v: impl Iterator<Item = f64>) -> f64 {
     v.fold(0.0, f64::max)
 }
 
-/// What the direct solver says of a system.
+/// The direct solver's answer for a system.
 pub(super) struct Reference {
     /// Its x.
     x: Vec<f64>,
-    /// A bound of ||A^-1||, maximum norm; none where A is too large, or too near a singular matrix for one.
+    /// A bound of ||A^-1|| in the maximum norm; `None` if A is too large or too nearly singular for one.
     inverse: Option<f64>,
     /// ||A||, maximum norm.
     norm: f64,
-    /// Symmetric positive definite, by a Cholesky factorisation whose errors are far below the smallest eigenvalue.
+    /// Whether A is symmetric positive definite, by a Cholesky factorisation whose errors are far below the smallest
+    /// eigenvalue.
     definite: bool,
 }
 
 impl Reference {
-    /// None where the direct solver refuses the matrix.
+    /// `None` if the direct solver refuses the matrix.
     pub(super) fn new<T: Real>(a: &Csr<T>, b: &[T]) -> Option<Self> {
         let n = a.nrows();
         let wide = a.map(|v| v.as_f64());
         let direct = Direct::new(wide.clone(), &DirectOptions { parallel: false, ..DirectOptions::default() }).ok()?;
         let mut x = vec![0.0; n];
         let wide_b: Vec<f64> = b.iter().map(|b| b.as_f64()).collect();
-        // Its error is bounded by its own residual, whatever the outcome says.
+        // Its error is bounded by its own residual, whatever the outcome claims.
         let _ = direct.solve(&wide_b, &mut x).ok()?;
         let norm = largest((0..n).map(|i| wide.row(i).1.iter().map(|v| v.abs()).sum()));
         let inverse = if n <= INVERTED { inverse(&wide, &direct) } else { None };
@@ -106,7 +111,7 @@ fn inverse(a: &Csr<f64>, direct: &Direct<f64>) -> Option<f64> {
     (delta < NEAR && norm.is_finite()).then(|| norm / (1.0 - delta))
 }
 
-/// Holds a solve to what it claims.
+/// Checks what a solve claims.
 ///
 /// # Errors
 /// The contradiction, in words.
@@ -164,7 +169,7 @@ pub(super) fn judge<T: Real>(
         }
     }
     let claimed = outcome.true_residual * of_b;
-    // Where b = 0 it is 0 by definition; a residual beyond the range of the type has no number.
+    // If b = 0 it is 0 by definition. A residual beyond the range of the type has no number.
     let rounding = (error + g * found) * (1.0 + g) * EVALUATION;
     if of_b > 0.0 && found < 1e15 && exceeds((claimed - found).abs(), rounding) {
         return Err(format!("||b - A x|| is claimed to be {claimed:e} and is {found:e}, rounding {error:e}"));
@@ -233,7 +238,7 @@ mod tests {
         with(&|s| s.outcome.status = Status::Interrupted).refused("nobody interrupts");
         with(&|s| s.outcome.iterations = 701).refused("the limit is 700");
         with(&|s| s.outcome.iterations = 5).refused("in the history of 5 iterations");
-        // Another system's answer, which its own status does not claim to be one.
+        // The x of another system, with a status that does not claim it to be an answer.
         let other = with(&|s| (s.x[3], s.outcome.status) = (2.0, Status::MaxIterations));
         other.refused("claimed");
     }

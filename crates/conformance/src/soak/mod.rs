@@ -1,8 +1,9 @@
-//! A soak: random systems, formats, preconditioners and solvers on one device, each held to what it claims, until the time is over or
-//! something is contradicted.
+//! A soak: random systems, formats, preconditioners and solvers on one device. Every claim is checked, until the time
+//! is over or a claim is false.
 //!
-//! A case ends in a status whose residual and distance from faer's direct solution are within derived bounds (see `judge.rs`), or in a typed
-//! refusal; nothing else is let pass. It depends on the seed and its own number alone, so that what is found can be had again.
+//! A case ends in a status whose residual and distance from faer's direct solution are within derived bounds (see
+//! `judge.rs`), or in a typed refusal; nothing else passes. A case depends only on the seed and its number, so a
+//! finding can be reproduced.
 
 mod judge;
 mod solve;
@@ -20,28 +21,29 @@ pub use solve::{Soaked, Subject};
 use crate::case::Stream;
 use crate::watchdog::Watchdog;
 
-/// How often a line says how far it is.
+/// The time between two lines of progress.
 const REPORT: Duration = Duration::from_secs(60);
 
-/// What is asked of a soak.
+/// The options of a soak.
 #[derive(Clone, Copy, Debug)]
 pub struct Soak {
-    /// Of every case.
+    /// The seed of all cases.
     pub seed: u64,
     /// The number of the first case.
     pub from: u64,
-    /// So many cases at most.
+    /// The largest number of cases.
     pub cases: u64,
-    /// No case is begun after this.
+    /// No case begins after this time.
     pub time: Duration,
 }
 
-/// The stream of one case.
+/// The stream of random numbers of one case.
 fn stream(seed: u64, number: u64) -> Stream {
     Stream::new(Stream::new(seed).bits() ^ Stream::new(!number).bits())
 }
 
-/// Runs cases on a device; whether nothing was contradicted. A case that hangs ends the process with its number on stderr.
+/// Runs cases on a device; whether nothing was contradicted. A case that hangs ends the process with its number on
+/// stderr.
 ///
 /// # Errors
 /// A report that cannot be written.

@@ -3,28 +3,29 @@
 use spandrel_backend::{Backend, Mat, MixedPrecision, Operator, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Format, Real};
 use spandrel_solvers::{
-    BiCgStab, BlockJacobi, Cg, DeviceFactored, Error, Factorable, Factored, Gmres, GmresOptions, Hierarchy, Identity,
-    Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Options, Outcome, Placement,
+    BlockJacobi, DeviceFactored, Error, Factorable, Factored, GmresOptions, Hierarchy, Identity, Isai, Jacobi,
+    JacobiSweeps, Method, Mixed, Multigrid, Options, Outcome, Placement,
 };
 use spandrel_sptrsv::{Capellini, Factor, Ic0, Ilu0, Iluk, Levelset, Plan, Serial, Ssor, Sweep};
 
 use super::judge::{Reference, judge};
 use super::system::System;
 use crate::case::Stream;
+use crate::named::Workspace;
 use crate::reference::difference;
 use crate::subject::{EveryFactor, EveryFormat, EveryMethod, EveryPlan, FORMATS, PLANS};
 
-/// What a soak asks of a backend for one element type.
+/// What a soak needs of a backend for one element type.
 pub trait Soaked<T: Real>: EveryFormat<T> + EveryPlan<T> + EveryFactor<T> + EveryMethod<T> + 'static {}
 impl<T: Real, B: EveryFormat<T> + EveryPlan<T> + EveryFactor<T> + EveryMethod<T> + 'static> Soaked<T> for B {}
 
-/// What a soak asks of a backend.
+/// What a soak needs of a backend.
 pub trait Subject: Soaked<f32> + Soaked<f64> + MixedPrecision {}
 impl<B: Soaked<f32> + Soaked<f64> + MixedPrecision> Subject for B {}
 
 type Boxed<T, B> = Box<dyn Preconditioner<T, B>>;
 
-/// An element type, with the preconditioner that only the wider one has.
+/// An element type, and the preconditioner that only the wider one has.
 pub(super) trait Element: Factorable {
     fn mixed<B: Subject>(be: &B, csr: &Csr<Self>) -> Option<spandrel_solvers::Result<Boxed<Self, B>>>;
 }
@@ -39,7 +40,7 @@ impl Element for f32 {
     }
 }
 
-/// A matrix in whatever format, so that solvers are compiled once per element type and not once per format.
+/// A matrix in any format, so that solvers are compiled once per element type and not once per format.
 type Stored<T, B> = Box<dyn Operator<T, B>>;
 
 macro_rules! in_format {
@@ -133,7 +134,7 @@ fn precond<T: Element, B: Subject + Soaked<T>>(s: &mut Stream, be: &B, csr: &Csr
     (what.to_owned(), made)
 }
 
-/// The word for a refusal that a user may meet with any matrix.
+/// The word for a refusal that any user may meet.
 ///
 /// # Errors
 /// Any other error, in words.
@@ -162,7 +163,7 @@ struct Case<'a, T, B> {
     csr: &'a Csr<T>,
     b: Vec<T>,
     x0: Vec<T>,
-    solver: &'static str,
+    method: Method,
     gmres: GmresOptions,
 }
 
@@ -175,11 +176,7 @@ impl<T: Element, B: Subject + Soaked<T>> Case<'_, T, B> {
     ) -> spandrel_solvers::Result<(Outcome, Vec<T>)> {
         let (be, n) = (self.be, self.csr.nrows());
         let (b, mut x) = (Backend::<T>::upload(be, &self.b)?, Backend::<T>::upload(be, &self.x0)?);
-        let outcome = match self.solver {
-            "cg" => Cg::<T, B>::new(be, n)?.solve(be, a, m, &b, &mut x, options)?,
-            "bicgstab" => BiCgStab::<T, B>::with(be, n, self.gmres.placement)?.solve(be, a, m, &b, &mut x, options)?,
-            _ => Gmres::<T, B>::with(be, n, &self.gmres)?.solve(be, a, m, &b, &mut x, options)?,
-        };
+        let outcome = Workspace::<T, B>::new(be, n, self.method, &self.gmres)?.solve(be, a, m, &b, &mut x, options)?;
         Ok((outcome, Backend::<T>::download(be, &x)?))
     }
 }
@@ -198,7 +195,7 @@ fn options<T: Real>(s: &mut Stream) -> Options {
     }
 }
 
-/// What came of a case: the word that is counted.
+/// The result of a case: the word to count.
 ///
 /// # Errors
 /// A contradiction, in words.
@@ -211,12 +208,13 @@ fn of_type<T: Element, B: Subject + Soaked<T>>(
     let csr = &system.a.map(T::from_f64);
     let narrow = |v: &[f64]| v.iter().map(|&v| T::from_f64(v)).collect::<Vec<T>>();
     let format = s.of(FORMATS);
-    let solver = s.of(&["cg", "bicgstab", "gmres"]);
+    let iterations: Vec<&Method> = Method::ALL.iter().filter(|method| **method != Method::Direct).collect();
+    let method = *s.of(&iterations);
     let placement = [Placement::Right, Placement::Left, Placement::Flexible][s.below(3)];
     let gmres = GmresOptions { restart: s.between(1, 40), placement };
     let options = options::<T>(s);
-    *what += &format!("; {} in {format} by {solver}", T::NAME);
-    if solver != "cg" {
+    *what += &format!("; {} in {format} by {method}", T::NAME);
+    if method != Method::Cg {
         *what += &format!("({}, {placement:?})", gmres.restart);
     }
     let (name, made) = precond::<T, B>(s, be, csr);
@@ -229,13 +227,13 @@ fn of_type<T: Element, B: Subject + Soaked<T>>(
         Ok(made) => made,
         Err(error) => return refusal(error),
     };
-    let case = Case { be, csr, b: narrow(&system.b), x0: narrow(&system.x0), solver, gmres };
+    let case = Case { be, csr, b: narrow(&system.b), x0: narrow(&system.x0), method, gmres };
     let (outcome, x) = match case.solve(&a, &m, &options) {
         Ok(solved) => solved,
         Err(error) => return refusal(error),
     };
     let reference = Reference::new(csr, &case.b);
-    judge(csr, &case.b, &x, &options, &outcome, reference.as_ref(), system.tame, solver)
+    judge(csr, &case.b, &x, &options, &outcome, reference.as_ref(), system.tame, method.as_str())
         .map_err(|why| format!("{why} ({outcome:?})"))?;
     if repeats && order != Order::Unordered {
         let again = Options { check_every: s.between(1, 40), recorded: !options.recorded, ..options };
@@ -251,7 +249,7 @@ fn of_type<T: Element, B: Subject + Soaked<T>>(
     Ok(outcome.status.to_string())
 }
 
-/// Runs the case of a stream; `what` takes its description as far as it got.
+/// Runs the case of a stream. `what` gets its description as far as it has been decided.
 ///
 /// # Errors
 /// A contradiction, in words.

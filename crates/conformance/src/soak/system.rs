@@ -1,4 +1,5 @@
-//! Systems at random: every generator with random parameters, and patterns that no generator makes; right-hand sides and first guesses.
+//! Random systems: every generator with random parameters, and patterns that no generator makes; right-hand sides and
+//! first guesses.
 
 use spandrel_formats::{Csr, Ordinal, Permutation, Triplets, generate};
 
@@ -11,7 +12,7 @@ pub(super) struct System {
     pub(super) a: Csr<f64>,
     pub(super) b: Vec<f64>,
     pub(super) x0: Vec<f64>,
-    /// No number of it is near the ends of either element type's range, none is an infinity or NaN.
+    /// No number is near the ends of either element type's range, and none is an infinity or NaN.
     pub(super) tame: bool,
 }
 
@@ -53,7 +54,7 @@ fn spec(s: &mut Stream) -> String {
     }
 }
 
-/// Anything: symmetric or not, dominant or not, with zeros on the diagonal or rows without entries.
+/// Any matrix: symmetric or not, dominant or not, with zeros on the diagonal or rows without entries.
 fn wild(s: &mut Stream) -> spandrel_formats::Result<(String, Csr<f64>)> {
     let n = if s.one_in(40) { 0 } else { s.between(1, 90) };
     let (longest, symmetric, sign) = (s.below(8), s.one_in(2), if s.one_in(6) { -1.0 } else { 1.0 });
@@ -109,7 +110,7 @@ impl System {
             what += ", shuffled";
         }
         if s.one_in(8) && n > 0 {
-            // Rows, or rows and columns alike, so that symmetry stays.
+            // Scale only rows, or rows and columns alike, so that symmetry stays.
             let (reach, both) = (s.of(&[&4, &16, &60, &400]), s.one_in(2));
             let powers: Vec<i32> = (0..n).map(|_| s.below(2 * reach + 1) as i32 - *reach as i32).collect();
             let rows: Vec<usize> = (0..n).flat_map(|i| std::iter::repeat_n(i, a.row_nnz(i))).collect();

@@ -1,5 +1,5 @@
-//! Trials of the analysis of a resident matrix: what is made of a triangle of it solves with the bits of what the host analyses and loads, and
-//! is refused for the same row.
+//! Trials of the analysis of a resident matrix. A plan made from its triangle has the bits of one that the host
+//! analyses and loads, and is refused for the same row.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// A lower stencil by its name: how far it reaches, in how many dimensions, and which sums and maxima of |d| belong to it.
+/// The name of a lower stencil: how far it reaches, in how many dimensions, and which sums and maxima of |d| belong to
+/// it.
 pub(super) struct Stencil {
     pub(super) name: &'static str,
     reach: i32,
@@ -35,7 +36,7 @@ pub(super) const STENCILS: [Stencil; 10] = [
     Stencil { name: "d1n7", reach: 3, dims: 1, inside: |_, _| true },
 ];
 
-/// Grids of three dimensions, of two, of one: odd sizes, lines shorter and longer than a warp, axes of one point.
+/// Grids of three, two and one dimensions: odd sizes, lines shorter and longer than a warp, axes of one point.
 const SOLID: [[usize; 3]; 6] = [[13, 7, 9], [33, 17, 5], [70, 5, 4], [2, 3, 4], [1, 9, 7], [150, 40, 3]];
 const FLAT: [[usize; 3]; 5] = [[3, 200, 1], [65, 97, 1], [300, 33, 1], [7, 5, 1], [1, 300, 1]];
 const LINES: [[usize; 3]; 4] = [[1, 1, 1], [6, 1, 1], [33, 1, 1], [1000, 1, 1]];
@@ -64,7 +65,7 @@ impl Stencil {
 /// Entries of a matrix, row by row.
 pub(super) type Rows<T> = Vec<Vec<(u32, T)>>;
 
-/// A matrix on a grid: all of it or one triangle; from each row one in `lacking` of its neighbours missing (0: none).
+/// A matrix on a grid, whole or one triangle. Each row lacks one in `lacking` of its neighbours (0: none).
 pub(super) fn rows<T: Real>(
     size: [usize; 3],
     lower: &[[i32; 3]],
@@ -84,7 +85,7 @@ pub(super) fn rows<T: Real>(
             let to = [0, 1, 2].map(|axis| at[axis] as i64 + i64::from(o[axis]));
             if (0..3).all(|axis| (0..size[axis] as i64).contains(&to[axis])) {
                 count += 1;
-                // Solutions stay bounded, of T and of T^T.
+                // Solutions of T and of T^T stay bounded.
                 let off = 0.9 / lower.len() as f64;
                 let value = if *o == [0; 3] { 1.0 + stream.unit() } else { off * (0.5 + 0.5 * stream.unit()) };
                 if *o == [0; 3] || lacking == 0 || count % lacking != 0 {
@@ -107,7 +108,7 @@ pub(super) fn csr<T: Real>(rows: &Rows<T>) -> Result<Csr<T>, Finding> {
     Ok(Csr::new(rows.len(), rows.len(), row_ptr, cols, values)?)
 }
 
-/// All of the resident analysis on one backend.
+/// All trials of the analysis of a resident matrix on one backend.
 pub(crate) fn trials<T: Real, D>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>)
 where
     D: Analyze<Csr<T>, Sweep<T>> + Sptrsv<Sweep<T>> + 'static,
@@ -130,7 +131,7 @@ where
     }
 }
 
-/// Whole matrices and triangles, rows that lack neighbours, both diagonals, the grid known or not.
+/// Whole matrices and triangles, rows that lack neighbours, both diagonals, with the grid known or not.
 fn on_grid<T: Real, D>(be: &D, stencil: &Stencil, size: [usize; 3], name: &str) -> Verdict
 where
     D: Analyze<Csr<T>, Sweep<T>> + Sptrsv<Sweep<T>>,
@@ -144,7 +145,7 @@ where
                 for diagonal in [Diagonal::NonUnit, Diagonal::Unit] {
                     for grid in [None, Some((size, &lower[..]))] {
                         let what = format!("{side:?} {lacking} {triangle} {diagonal:?} known: {}", grid.is_some());
-                        // A device may lay out a plan of one system otherwise than one of both.
+                        // A device may store a plan for one system in another layout than one for both.
                         for systems in [Systems::Plain, Systems::Both] {
                             let wanted = Part { triangle, diagonal, systems, grid };
                             match same::<T, D>(be, &host, &matrix, &wanted) {
@@ -160,8 +161,8 @@ where
     Ok(())
 }
 
-/// A grid of more pieces than a device packs at once; the same with one entry far on that is lacking, zero or elsewhere, where most of it is packed by
-/// the time that this is seen.
+/// A grid of more pieces than a device packs at once. Then the same with one late entry that is missing, zero or
+/// elsewhere; most of the grid is packed before this shows.
 fn large<T: Real, D>(be: &D, stencil: &Stencil, name: &str) -> Verdict
 where
     D: Analyze<Csr<T>, Sweep<T>> + Sptrsv<Sweep<T>>,
@@ -173,7 +174,7 @@ where
         let wanted = Part { grid: Some((size, &lower)), ..Part::new(triangle, Diagonal::NonUnit, Systems::Plain) };
         let host = csr(&good)?;
         same::<T, D>(be, &host, &Mat::load(be, host.clone())?, &wanted)?;
-        // Past the points that are packed first, whichever end that is.
+        // Behind the points that are packed first, from either end.
         for row in [n / 2 + 17, n - n / 9, n / 9] {
             let diagonal = good[row].iter().position(|&(col, _)| col as usize == row).unwrap_or(0);
             let mut fewer = good.clone();
@@ -190,7 +191,7 @@ where
                 Err(Refusal::Triangle(Error::ZeroDiagonal { row: found })) if found == row => {}
                 other => return Err(wrong(format!("{triangle}, zero on the diagonal of row {row}: {other:?}"))),
             }
-            // As many entries as before, one of them in another column.
+            // As many entries as before, but one of them in another column.
             let col = if triangle == Triangle::Lower { row - size[0] / 2 } else { row + size[0] / 2 };
             let mut elsewhere = good.clone();
             elsewhere[row].remove(if diagonal == 0 { good[row].len() - 1 } else { 0 });
@@ -205,7 +206,7 @@ where
     Ok(())
 }
 
-/// The resident analysis against the host's.
+/// Compares the resident analysis with the host's.
 fn same<T: Real, D>(be: &D, host: &Csr<T>, matrix: &Mat<D, Csr<T>>, wanted: &Part<'_>) -> Verdict
 where
     D: Analyze<Csr<T>, Sweep<T>> + Sptrsv<Sweep<T>>,
@@ -238,7 +239,7 @@ where
     Ok(())
 }
 
-/// One entry or another wrong: the row is named, and a lacking neighbour is none.
+/// With one wrong entry the row is named. A missing neighbour is not an error.
 fn refused<T: Real, D>(be: &D, stencil: &Stencil, name: &str) -> Verdict
 where
     D: Analyze<Csr<T>, Sweep<T>> + Sptrsv<Sweep<T>>,
@@ -282,7 +283,7 @@ where
                     }
                 }
             }
-            // Far from the diagonal, across the end of a line, and the other side, which is of no account.
+            // Far from the diagonal, across the end of a line, and on the other side, which does not matter.
             for col in [0, n / 3, row.saturating_sub(size[0] / 2 + 1), (row + size[0] / 2 + 1).min(n - 1), n - 1] {
                 let at = good[row].partition_point(|&(c, _)| (c as usize) < col);
                 if good[row].get(at).is_some_and(|&(c, _)| c as usize == col) {

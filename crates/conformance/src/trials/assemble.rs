@@ -1,5 +1,5 @@
-//! Trials of preconditioners that are set up on a device from a resident matrix: the factors, the solves and the errors of the host's way,
-//! bit for bit, also after new values; what a device has no way for it leaves to the host.
+//! Trials of preconditioners that are set up on a device from a resident matrix: factors, solves and errors equal the
+//! host's, bit for bit, also after new values. If a device has no way, the host does it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// A grid of several tiles and blocks of any schedule, and odd.
+/// An odd grid of several tiles and blocks of any schedule.
 const LARGE: [usize; 3] = [61, 45, 38];
 
 /// What the trials need of a backend.
 pub(crate) trait Assembles<T: Real>: Assemble<Ilu0<T>> + Assemble<Ic0<T>> + Sptrsv<Sweep<T>> {}
 impl<T: Real, D: Assemble<Ilu0<T>> + Assemble<Ic0<T>> + Sptrsv<Sweep<T>>> Assembles<T> for D {}
 
-/// All of them on one backend.
+/// All trials of one backend.
 pub(crate) fn trials<T: Real, D: Assembles<T> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     of_noun::<T, Ilu0<T>, D>(fleet, out);
     of_noun::<T, Ic0<T>, D>(fleet, out);
@@ -55,7 +55,7 @@ fn applied<T: Real, D: Backend<T>>(be: &D, m: &dyn Preconditioner<T, D>, r: &Vec
     Ok(be.download(&z)?)
 }
 
-/// A device's factors against the host's.
+/// Compares a device's factors with the host's.
 fn factors<T: Real, D: Backend<T>>(be: &D, made: &dyn Assembled<T, D>, host: &Factors<T>, when: &str) -> Verdict {
     if made.shift().to_bits() != host.shift.to_bits() {
         return Err(wrong(format!("{when}, shift: expected {:e}, found {:e}", host.shift, made.shift())));
@@ -68,15 +68,15 @@ fn factors<T: Real, D: Backend<T>>(be: &D, made: &dyn Assembled<T, D>, host: &Fa
     Ok(())
 }
 
-/// What a device makes of a matrix.
+/// The result of a device's set-up.
 enum Made<T: Real, D: Backend<T>> {
     Factors(Box<dyn Assembled<T, D>>),
-    /// No whole grid, by its account.
+    /// The device found no whole grid.
     LeftToTheHost,
     Refused(String),
 }
 
-/// A stencil's matrix whose factors exist: with a positive diagonal.
+/// The matrix of a stencil whose factors exist: with a positive diagonal.
 fn sound<T: Real>(size: [usize; 3], stencil: &Stencil, name: &str) -> Rows<T> {
     let mut all = rows::<T>(size, &stencil.lower(), None, 0, name);
     for (row, entries) in all.iter_mut().enumerate() {
@@ -85,7 +85,7 @@ fn sound<T: Real>(size: [usize; 3], stencil: &Stencil, name: &str) -> Rows<T> {
     all
 }
 
-/// The whole set-up against the host's: the same factors or the same words.
+/// Compares the whole set-up with the host's: the same factors or the same words.
 fn compare<T: Real, F: Factor<Value = T>, D: Assemble<F>>(
     be: &D,
     a: &Csr<T>,
@@ -110,7 +110,7 @@ fn compare<T: Real, F: Factor<Value = T>, D: Assemble<F>>(
     }
 }
 
-/// First values, others, refused ones, the first again: factors and solves.
+/// First values, others, refused ones, and the first again: factors and solves.
 fn on_grid<T: Real, F: Factor<Value = T>, D>(be: &D, stencil: &Stencil, size: [usize; 3], name: &str) -> Verdict
 where
     D: Assemble<F> + Sptrsv<Sweep<T>> + 'static,
@@ -162,7 +162,7 @@ where
     }
 }
 
-/// One entry or another wrong: the host's words, or left to it.
+/// With one wrong entry, a device has the host's words or leaves the matrix to the host.
 fn refused<T: Real, F: Factor<Value = T>, D>(be: &D, stencil: &Stencil, name: &str) -> Verdict
 where
     D: Assemble<F> + 'static,

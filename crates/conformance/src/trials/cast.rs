@@ -11,8 +11,8 @@ use crate::reference::{A, Factor, difference};
 use crate::subject::{DeviceFactor, Fleet, GateState, gate};
 use crate::trial::{Trial, Verdict, wrong};
 
-/// Numbers of either sign over 100 decades about 10^`middle`, in f32 over 36 about its fourteenth part, all of them normal there; among
-/// them, where `wild`, what is special: zeros, ties and limits of f32, infinities and NaN.
+/// Numbers of either sign over 100 decades around 10^`middle`; in f32 over 36, around about a fourteenth of it, all of
+/// them normal there. With `wild` some are special: zeros, ties and limits of f32, infinities and NaN.
 fn mixture<T: Real>(len: usize, middle: f64, wild: bool) -> Vec<T> {
     let mut stream = Stream::new(len as u64 + 17);
     let mut x: Vec<f64> = numbers::<f64>(len as u64, len);
@@ -43,7 +43,7 @@ fn mixture<T: Real>(len: usize, middle: f64, wild: bool) -> Vec<T> {
     x.into_iter().map(T::from_f64).collect()
 }
 
-/// What an operation holds before, behind a gate that lets nothing through.
+/// The value before an operation whose gate lets nothing through.
 const SENTINEL: f64 = 42.0;
 
 /// y and the binade.
@@ -61,7 +61,8 @@ fn run<S: Real, T: Real, D: Cast<S, T>>(be: &D, state: GateState, a: &Factor, x:
     Ok((Backend::<T>::download(be, &y)?, Backend::<f64>::download_scalar(be, &binade)?))
 }
 
-/// By plain loops: the largest power of two among -1022 to 1022 that is at most the largest magnitude, or the smallest.
+/// The largest power of two from -1022 to 1022 that is at most the largest magnitude, by plain loops; or the smallest
+/// power.
 fn expected<S: Real, T: Real>(a: &Factor, x: &[S]) -> Left<T> {
     let factor: f64 = a.value();
     let y = x.iter().map(|x| T::from_f64(factor * x.as_f64())).collect();
@@ -88,7 +89,7 @@ fn compare<T: Real>(what: &str, found: &Left<T>, wanted: &Left<T>) -> Verdict {
 
 fn values<S: Real, T: Real, D: Cast<S, T>>(fleet: &Fleet<D>, x: &[S]) -> Verdict {
     let be = fleet.first();
-    // A coefficient that takes part of a scale, as the reciprocal of a binade.
+    // A coefficient that contains part of a scale, such as the reciprocal of a binade.
     let scale = Factor { host: 1.0, num: [None, Some(3.0)], den: [Some(2f64.powi(-90)), None] };
     for a in A.iter().chain([&scale]) {
         let left = run::<S, T, D>(be, GateState::None, a, x)?;
@@ -116,7 +117,7 @@ fn one<S: Real, T: Real, D: Cast<S, T> + 'static>(fleet: &Rc<Fleet<D>>, out: &mu
     }
 }
 
-/// The trials of one backend, in both directions; the type of a name is that which is read.
+/// The trials of one backend in both directions. The type in a name is the one that is read.
 pub(crate) fn trials<D: MixedPrecision + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     one::<f64, f32, D>(fleet, out);
     one::<f32, f64, D>(fleet, out);

@@ -1,8 +1,8 @@
-//! Trials of the fused steps that check, work and observe in one operation: bits and the monitor's report against plain loops, against the
-//! contract's default bodies, on every device, in every state of the monitor that a step can meet or bring about.
+//! Trials of the fused steps that check, work and observe in one operation. Their bits and the monitor's report are
+//! compared with plain loops and with the contract's default bodies, on every device and in every state of the monitor.
 //!
-//! A run is three stages: the step; the step once more, which behind a stop must change nothing; and the step with sound scalars
-//! after a resume, which finds whatever a refused step has left half done.
+//! A run has three stages: the step; the step again, which must change nothing after a stop; and the step with valid
+//! scalars after a resume, which finds what a refused step has left half done.
 
 use std::rc::Rc;
 
@@ -18,10 +18,10 @@ use crate::trial::{Trial, Verdict, wrong};
 /// A step on vectors 0 to 5 and scalars 0 to 5.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fused {
-    /// p, q, x, r are v0, v1, v2, v3; rz, pq, rr are s0, s1, s2. With the direction behind it, after which x has to have taken its step: z
-    /// is v4, next rz s4, not checked.
+    /// p, q, x, r are v0, v1, v2, v3; rz, pq, rr are s0, s1, s2. The direction follows, after which x must have taken
+    /// its step: z is v4, the next rz is s4, not checked.
     CgStep,
-    /// z, p, x are v0, v2, v3; rz, next rz, pq are s0, s1, s3. Checked or not. No step before: x stays.
+    /// z, p, x are v0, v2, v3; rz, next rz, pq are s0, s1, s3. Checked or not. No step comes before, so x stays.
     CgDirection(bool),
     /// v, r are v0, v3; rho, rv, ss are s0, s1, s2.
     BicgstabFirst,
@@ -54,7 +54,7 @@ impl Fused {
         }
     }
 
-    /// What its case is called besides the situation.
+    /// The part of the case's name beside the situation.
     fn variant(self) -> &'static str {
         match self {
             CgDirection(false) => "-unchecked",
@@ -63,7 +63,7 @@ impl Fused {
         }
     }
 
-    /// Scalars that it checks before its work: which, their name, whether they must be positive.
+    /// The scalars that it checks before its work: which, their name, whether they must be positive.
     fn checks(self) -> &'static [(usize, &'static str, bool)] {
         match self {
             CgStep => &[(1, "curvature", true)],
@@ -79,17 +79,17 @@ impl Fused {
     }
 }
 
-/// What a vector is made into before the step.
+/// How a vector is changed before the step.
 #[derive(Clone, Copy, Debug)]
 enum Spoilt {
     Nothing,
     /// NaN at the end of r.
     ResidualNan,
-    /// Squares of r beyond the element type.
+    /// r so large that its squares leave the range.
     ResidualHuge,
-    /// The shadow is zero: so is the next rho.
+    /// A zero shadow, so that the next rho is zero too.
     ShadowZero,
-    /// NaN at the begin of the shadow.
+    /// NaN at the start of the shadow.
     ShadowNan,
 }
 
@@ -98,12 +98,12 @@ enum Spoilt {
 struct Situation {
     name: String,
     watch: Watch,
-    /// The monitor has stopped before.
+    /// The monitor has stopped already.
     stopped: bool,
-    /// Scalars instead of the sound ones.
+    /// Scalars that replace the valid ones.
     scalars: Vec<(usize, f64)>,
     spoilt: Spoilt,
-    /// Tried with the long vectors too.
+    /// Also tried with the long vectors.
     long: bool,
 }
 
@@ -151,7 +151,7 @@ fn situations(step: Fused) -> Vec<Situation> {
             Situation { watch: Watch { divergence: 1e-30, ..quiet.clone() }, ..situation("diverged") },
             Situation { spoilt: Spoilt::ResidualNan, ..situation("residual-nan") },
             Situation { spoilt: Spoilt::ResidualHuge, ..situation("residual-infinite") },
-            // The check comes first: what would converge is not looked at.
+            // The check comes first, so a residual that would converge is not looked at.
             Situation {
                 watch: threshold.clone(),
                 scalars: vec![(step.checks()[0].0, 0.0)],
@@ -171,7 +171,7 @@ fn situations(step: Fused) -> Vec<Situation> {
     all
 }
 
-/// Everything that a step may change, and what it may not.
+/// Everything that a step may change, and everything that it must not.
 #[derive(Clone, Debug)]
 struct Stage<T> {
     vectors: [Vec<T>; 6],
@@ -179,7 +179,7 @@ struct Stage<T> {
     report: Report,
 }
 
-/// The vectors and scalars that a situation begins with.
+/// The vectors and scalars at the start of a situation.
 fn begin<T: Real>(step: Fused, situation: &Situation, len: usize) -> ([Vec<T>; 6], [T; 6]) {
     let mut vectors = [0u64, 1, 2, 3, 4, 5].map(|k| numbers::<T>(k * 1_000_003 + len as u64, len));
     let mut scalars = SOUND.map(T::from_f64);
@@ -265,7 +265,7 @@ fn run<T: Real, D: EveryMethod<T>>(be: &D, step: Fused, situation: &Situation, l
     Ok(stages)
 }
 
-/// The monitor's rules, once more in plain words.
+/// The monitor's rules, written again in plain code.
 struct Rules {
     watch: Watch,
     report: Report,
@@ -276,7 +276,7 @@ impl Rules {
         self.report.stop.is_none()
     }
 
-    /// Whether work behind the check runs.
+    /// Whether the work after the check runs.
     fn require<T: Real>(&mut self, value: T, positive: bool, what: Quantity) -> bool {
         if self.runs() {
             self.report.stop = if !value.is_finite() {

@@ -1,5 +1,5 @@
-//! Trials of conversions on the device: what is made of a resident CSR matrix is what would have been loaded, or refused with the same
-//! words.
+//! Trials of conversions on the device: the result for a resident CSR matrix equals the loaded one, or is refused with
+//! the same words.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// Whether two residents of one matrix are held alike, as far as products do not show.
+/// Whether two residents of one matrix are stored alike, as far as products do not show it.
 type Alike<R> = fn(&R, &R) -> bool;
 
 /// The conversions of a GPU: every case of the suite, and matrices that its kernels must tell apart.
@@ -86,7 +86,7 @@ fn of_built<F, D>(
     }));
 }
 
-/// The conversion against the host's, twice: nothing that the first leaves behind is in the way of the second.
+/// Compares the conversion with the host's, twice, so that what the first leaves behind cannot disturb the second.
 fn converted<F, D>(
     be: &D,
     csr: Csr<F::Value>,
@@ -130,7 +130,7 @@ where
     Ok(())
 }
 
-/// A x twice, the second time fused with its sums, and these.
+/// A x twice, the second time fused with its sums, and the sums.
 pub(super) fn products<F: Format, D: Spmv<F>>(
     be: &D,
     mat: &Mat<D, F>,
@@ -166,7 +166,7 @@ fn csr<T: Real>(built: &Built) -> spandrel_formats::Result<Csr<T>> {
 
 type Build = fn() -> spandrel_formats::Result<Built>;
 
-/// Symmetric diagonals -3, -1, 0, 1, 3 of 1100 rows, which nearly every variant differs from in one place.
+/// Symmetric diagonals -3, -1, 0, 1, 3 of 1100 rows. Nearly every variant differs from them in one place.
 fn banded(change: impl Fn(usize, usize, f64) -> Option<f64>) -> spandrel_formats::Result<Built> {
     let n = 1100usize;
     let mut entries = Vec::new();
@@ -181,7 +181,7 @@ fn banded(change: impl Fn(usize, usize, f64) -> Option<f64>) -> spandrel_formats
     Ok(Built { shape: (n, n), entries })
 }
 
-/// Rows longer than those that a lane walks alone, on a matrix that every format takes.
+/// Rows too long for a single lane, on a matrix that every format accepts.
 fn full(symmetric: bool) -> spandrel_formats::Result<Built> {
     let n = 601;
     let value = |i: usize, j: usize| ((i * j + i + j) % 13) as f64 - if symmetric || i < 500 { 6.0 } else { 5.0 };
@@ -220,7 +220,7 @@ const BUILT: [(&str, Build); 14] = [
         Ok(Built { shape: (csr.nrows(), csr.ncols()), entries: (0..csr.nrows()).flat_map(row).collect() })
     }),
     ("few-long-rows", || {
-        // 40 rows of 3000 among 3000 of one: slices and rows of which few lanes have most.
+        // 40 rows of 3000 entries among 3000 of one, so that few lanes have most of the work in slices and rows.
         let row = |i: usize| {
             (0..3000usize)
                 .filter(move |&j| i.is_multiple_of(75) || j == i)

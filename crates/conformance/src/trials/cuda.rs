@@ -1,7 +1,8 @@
-//! Trials that only a GPU can fail: memory that runs out, several queues and threads, drops while work is queued, buffers of somebody
-//! else, a history longer than the device holds.
+//! Trials that only a GPU can fail: out of memory, several queues and threads, drops while work is queued, foreign
+//! buffers, a history longer than the device stores.
 //!
-//! Each takes the fleet's device for the proof that the others took no harm, and opens devices of its own for what it destroys.
+//! Each trial uses the fleet's device to show that other devices are unharmed, and opens devices of its own for what it
+//! destroys.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +26,7 @@ impl From<DriverError> for Finding {
     }
 }
 
-/// The trials of a GPU. `open` opens the device of the fleet once more, as a queue of its own.
+/// The trials of a GPU. `open` opens the fleet's device again as a queue of its own.
 pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &mut Vec<Trial>) {
     let mut push = |what: &str, body: fn(&Cuda, fn() -> Result<Cuda>) -> Verdict| {
         let (operation, case) = what.split_once('/').unwrap_or((what, "all"));
@@ -33,7 +34,7 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
         let name = format!("{operation}/device/f64/{}/{case}", fleet.name);
         out.push(Trial::new(name, move || {
             body(fleet.first(), open)?;
-            // Whatever was tried, the device goes on.
+            // Whatever was tried, the device continues.
             healthy(fleet.first()).map_err(|finding| match finding {
                 Finding::Wrong(text) => Finding::Wrong(format!("afterwards: {text}")),
                 other => other,
@@ -60,8 +61,9 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
     push("monitor/70000-unseen-observations", |be, _| unseen(be));
 }
 
-/// Arrays that go through page-locked memory: one after the other without a wait, of all lengths around its pieces and the size from which they do,
-/// from two queues, over what was there, and the arrays of a matrix together.
+/// Arrays that go through page-locked memory, one after the other without a wait. Their lengths are around its pieces
+/// and around the size from which it is used. They come from two queues, over older data, and as the arrays of a matrix
+/// together.
 fn large_uploads(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     let numbers = |len: usize, from: usize| (0..len).map(|i| (i + from) as f64).collect::<Vec<_>>();
     let other = open()?;
@@ -110,7 +112,7 @@ fn healthy(be: &Cuda) -> Verdict {
     same("an update", &be.download(&dy)?, &wanted)
 }
 
-/// 2^45 bytes are refused as such, and nothing else is.
+/// 2^45 bytes are refused for lack of memory, and nothing else is refused.
 fn exhausted(be: &Cuda) -> Verdict {
     let refused = |what: &str, result: Option<Error>| match result {
         Some(Error::OutOfMemory { bytes, .. }) if bytes >= 1 << 45 => Ok(()),
@@ -135,8 +137,8 @@ fn no_such_device() -> Verdict {
     Ok(())
 }
 
-/// Text that is not PTX, PTX of a version that no driver knows, and PTX without the kernel are refused where kernels are loaded, as an error of
-/// the device that names what was loaded; none harms what is loaded.
+/// Text that is not PTX, PTX of a version that no driver knows, and PTX without the kernel are refused when kernels are
+/// loaded. The error names what was loaded, and nothing that is loaded already is harmed.
 fn refused_ptx(be: &Cuda) -> Verdict {
     let empty = ".version 7.0\n.target sm_75\n.address_size 64\n";
     for text in ["this is no PTX", ".version 99.9\n.target sm_75\n.address_size 64\n", empty] {
@@ -149,7 +151,7 @@ fn refused_ptx(be: &Cuda) -> Verdict {
     Ok(())
 }
 
-/// y <- A x, x'y, y'y; x <- (x'y / y'y) y + x / 4: every kind of operand, and a result that each run before has a part in.
+/// y <- A x, x'y, y'y; x <- (x'y / y'y) y + x / 4. This uses every kind of operand, and each run changes the result.
 struct Relax<B: Spmv<Csr<f64>>> {
     a: Mat<B, Csr<f64>>,
     x: B::Vector,
@@ -167,7 +169,7 @@ impl<B: Spmv<Csr<f64>>> Relax<B> {
     }
 }
 
-// SAFETY: one fixed sequence on buffers that the step owns, and replaces none of.
+// SAFETY: one fixed sequence on buffers that the step owns and never replaces.
 unsafe impl<B: Spmv<Csr<f64>>> Step<B> for Relax<B> {
     fn enqueue(&mut self, be: &B) -> Result<()> {
         let Self { a, x, y, sums: [xy, yy], monitor } = self;
@@ -179,7 +181,7 @@ unsafe impl<B: Spmv<Csr<f64>>> Step<B> for Relax<B> {
 
 const ROUNDS: usize = 60;
 
-/// x after so many rounds on one device alone.
+/// x after this many rounds on a single device.
 fn alone(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Vec<f64>> {
     let mut step = Recorded::new(be, Relax::new(be, host)?, true);
     for _ in 0..ROUNDS {
@@ -188,7 +190,7 @@ fn alone(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Vec<f64>> {
     be.download(&step.step().x)
 }
 
-/// Two queues in one thread, in turn, with the fleet's own in between.
+/// Two queues in one thread take turns, with the fleet's own in between.
 fn interleaved(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     let host = poisson()?;
     let wanted = alone(be, &host)?;
@@ -209,7 +211,7 @@ fn interleaved(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     Ok(())
 }
 
-/// Two backends in one program, their steps in turn, on matrices that share one host object: the bits of each are those of the other.
+/// Two backends in one program take turns on matrices that share one host object. Both have the same bits.
 fn beside_the_cpu(_: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     let host = poisson()?;
     let (cpu, gpu) = (Cpu::new(), open()?.with_reproducible(true));
@@ -222,8 +224,8 @@ fn beside_the_cpu(_: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     same("x of the GPU beside the CPU", &gpu.download(&there.step().x)?, &cpu.download(&here.step().x)?)
 }
 
-/// Small kernels that read what the one before, or the one before that, wrote, among copies and fills that are none of ours: what kernels that
-/// are launched while the one ahead still runs must wait for.
+/// Small kernels that read what one of the two previous ones wrote, among copies and fills by others. It shows what a
+/// kernel must wait for if it starts while the previous one still runs.
 struct Among(Rc<RefCell<Operands>>);
 
 struct Operands {
@@ -233,10 +235,11 @@ struct Operands {
     one: Scalar<f64>,
 }
 
-/// Times that its sequence is repeated in a step.
+/// How often a step repeats its sequence.
 const IN_A_STEP: usize = 8;
 
-// SAFETY: one fixed sequence on buffers that the step holds; the trial, which shares them, writes into them between runs and replaces none.
+// SAFETY: one fixed sequence on buffers that the step holds. The trial shares them, writes into them between runs and
+// replaces none.
 unsafe impl Step<Cuda> for Among {
     fn enqueue(&mut self, be: &Cuda) -> Result<()> {
         let Operands { x, y, z, one } = &mut *self.0.borrow_mut();
@@ -244,7 +247,7 @@ unsafe impl Step<Cuda> for Among {
         let (from, to, bytes, queue) = (y.device_pointer(), z.device_pointer(), 8 * y.len(), be.stream().cu_stream());
         for _ in 0..IN_A_STEP {
             be.axpby(None, Coeff::host(0.7), x, Coeff::host(0.3), y)?;
-            // Ends long before the one ahead of it, and does not touch what the one behind it reads.
+            // Ends long before the previous one, and does not touch what the next one reads.
             be.assign(None, Coeff::host(1.0), one)?;
             // SAFETY: as many elements each, of vectors that live as long as the step.
             unsafe { result::memcpy_dtod_async(to, from, bytes, queue) }.map_err(refused)?;
@@ -260,7 +263,7 @@ unsafe impl Step<Cuda> for Among {
     }
 }
 
-/// The same by plain loops: x, y, z.
+/// x, y, z by plain loops.
 fn among_plain([x, y, z]: &mut [Vec<f64>; 3]) {
     let axpby =
         |a: f64, x: &[f64], b: f64, y: &mut [f64]| y.iter_mut().zip(x).for_each(|(y, &x)| *y = a.mul_add(x, b * *y));
@@ -275,7 +278,7 @@ fn among_plain([x, y, z]: &mut [Vec<f64>; 3]) {
     }
 }
 
-/// One graph replayed with a new input each time, and the same step plainly.
+/// Replays one graph with a new input each time, and runs the same step plainly.
 fn among_copies(be: &Cuda) -> Verdict {
     for (len, runs) in [(1, 1000), (15_600, 1000), (300_001, 100)] {
         let prepare = || -> Result<_> {
@@ -322,7 +325,7 @@ fn solved(be: &Cuda, host: &Arc<Csr<f64>>) -> std::result::Result<Vec<f64>, Find
     if outcome.status.is_converged() { Ok(be.download(&x)?) } else { Err(wrong(format!("{outcome:?}"))) }
 }
 
-/// Two threads, each with a device of its own, opened and closed again and again, while this one works too.
+/// Two threads open and close devices of their own again and again, while this one works too.
 fn threads(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     let host = poisson()?;
     let wanted = solved(be, &host)?;
@@ -348,7 +351,7 @@ fn threads(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
         }
         verdict
     })?;
-    // A device may go to another thread, with what was queued on it.
+    // A device may move to another thread, with the work that was queued on it.
     let moved = open()?;
     let mut x = moved.upload(&[1.0f64; 3000])?;
     for _ in 0..10 {
@@ -370,24 +373,25 @@ fn permutation(mut number: usize, len: usize) -> Vec<usize> {
     order
 }
 
-/// What a queue works on, each to be dropped by itself: the matrix, the vectors, the monitor, the graph.
+/// What a queue works on. Each part is dropped by itself: the matrix, the vectors, the monitor, the graph.
 type Parts = [Option<Box<dyn std::any::Any>>; 4];
 
-/// Runs of a graph, queued, and what they work on.
+/// Queued runs of a graph, and what they work on.
 fn queued(be: &Cuda, host: &Arc<Csr<f64>>) -> Result<Parts> {
     let mut step = Relax::new(be, host)?;
     step.enqueue(be)?;
     let graph = be.capture(&mut step)?;
     for _ in 0..50 {
-        // SAFETY: captured on this device from this step, whose buffers are alive; freeing them later is what is tried.
+        // SAFETY: captured on this device from this step, whose buffers are alive. The trial is about freeing them
+        // later.
         unsafe { be.replay(&graph, &mut step)? };
     }
     let Relax { a, x, y, sums, monitor } = step;
     Ok([Some(Box::new(a)), Some(Box::new((x, y, sums))), Some(Box::new(monitor)), Some(Box::new(graph))])
 }
 
-/// Matrix, vectors, monitor and graph go in every order while work on them is queued; the device goes before, between and after
-/// them. Memory that is given back too early is taken at once, and written to.
+/// Matrix, vectors, monitor and graph are dropped in every order while work on them is queued, and the device before,
+/// between and after them. Memory that is given back too early would be allocated at once and overwritten.
 fn dropped(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     let host = poisson()?;
     let wanted = alone(be, &host)?;
@@ -424,7 +428,7 @@ fn dropped(be: &Cuda, open: fn() -> Result<Cuda>) -> Verdict {
     same("x after all drops", &alone(be, &host)?, &wanted)
 }
 
-/// A slice of another stream is dropped while it is still read, and its memory given to somebody else.
+/// A slice of another stream is dropped while it is still read, and its memory goes to another owner.
 fn wrapped_and_dropped(be: &Cuda) -> Verdict {
     const LEN: usize = 1 << 22;
     let other = be.stream().context().new_stream()?;
@@ -470,12 +474,12 @@ fn wrapped<T: Real + DeviceRepr>(be: &Cuda) -> Verdict {
     Ok(())
 }
 
-/// The middle of somebody else's memory: the rest stays as it was, and the owner frees it.
+/// A view of the middle of another owner's memory: the rest stays as it was, and the owner frees it.
 fn raw(be: &Cuda) -> Verdict {
     let host = numbers::<f64>(7, 4000);
     let owner = be.upload(&host)?;
     let (from, len) = (1001, 2000);
-    // SAFETY: elements 1001 to 3000 of 4000, which `owner` keeps longer than the view lives and is not used meanwhile.
+    // SAFETY: elements 1001 to 3000 of 4000. `owner` outlives the view and does not use them meanwhile.
     let mut view = unsafe { be.wrap_raw::<f64>(owner.device_pointer() + 8 * from as u64, len)? };
     same("a view", &be.download(&view)?, &host[from..from + len])?;
     be.fill(None, -1.0, &mut view)?;
@@ -488,7 +492,7 @@ fn raw(be: &Cuda) -> Verdict {
 /// Squares whose roots are exact.
 const SQUARES: [f64; 7] = [4.0, 9.0, 0.25, 16.0, 1.0, 6.25, 81.0];
 
-/// Observes so many norms in turn, with a look after every `look`.
+/// Observes `count` norms in turn, with a look after every `look`.
 fn observe(be: &Cuda, monitor: &mut Monitor, count: usize, look: usize) -> Verdict {
     let mut scalars = Vec::new();
     for square in SQUARES {
@@ -507,7 +511,8 @@ fn observe(be: &Cuda, monitor: &mut Monitor, count: usize, look: usize) -> Verdi
     Ok(())
 }
 
-/// More norms than the device holds, with looks in between that are neither at its capacity nor at the squares' period.
+/// More norms than the device stores, with looks in between that fall neither on its capacity nor on the squares'
+/// period.
 fn history(be: &Cuda) -> Verdict {
     let mut monitor = be.monitor(&Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: 1 << 20 })?;
     const COUNT: usize = 80_000;
@@ -528,7 +533,7 @@ fn history(be: &Cuda) -> Verdict {
     Ok(())
 }
 
-/// Norms that were overwritten before anybody looked are missed aloud, and only until the monitor is armed anew.
+/// If norms were overwritten before a look, the next look is an error, but only until the monitor is armed again.
 fn unseen(be: &Cuda) -> Verdict {
     let watch = Watch { threshold: 0.0, divergence: f64::INFINITY, max_iters: 1 << 20 };
     let mut monitor = be.monitor(&watch)?;

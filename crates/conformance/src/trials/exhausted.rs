@@ -1,5 +1,5 @@
-//! Trials of a device whose memory is full: whatever is asked for then fails as a lack of memory, half done or not begun, and what it had
-//! taken by then is given back.
+//! Trials of a device with full memory: every request fails as a lack of memory, whether half done or not begun, and
+//! returns what it had allocated.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use spandrel_sptrsv::{Diagonal, Ilu0, Levelset, Serial, Sweep, Systems, Triangle
 use crate::case::numbers;
 use crate::trial::{Finding, Verdict, wrong};
 
-/// Doubles of the blocks that fill the device, each size until there is no room for one more.
+/// Sizes in f64 elements of the blocks that fill the device. Each is used until no more of it fits.
 const BLOCKS: [usize; 5] = [1 << 28, 1 << 24, 1 << 20, 1 << 17, 1 << 14];
 
-/// Everything that there is, in blocks, the smallest last.
+/// All of the memory, in blocks, the smallest last.
 fn filled(be: &Cuda) -> std::result::Result<Vec<Vector<f64>>, Finding> {
     let mut taken = Vec::new();
     for len in BLOCKS {
@@ -34,7 +34,7 @@ fn filled(be: &Cuda) -> std::result::Result<Vec<Vector<f64>>, Finding> {
 /// x <- y z, element by element.
 struct Products([Vector<f64>; 3]);
 
-// SAFETY: one operation on vectors that the step owns, and does not replace.
+// SAFETY: one operation on vectors that the step owns and does not replace.
 unsafe impl Step<Cuda> for Products {
     fn enqueue(&mut self, be: &Cuda) -> Result<()> {
         let Self([one, two, x]) = self;
@@ -42,7 +42,7 @@ unsafe impl Step<Cuda> for Products {
     }
 }
 
-/// A request, and what it is called.
+/// A request, and its name.
 type Request<'a> = (&'static str, Box<dyn Fn(&Cuda) -> std::result::Result<(), Error> + 'a>);
 
 fn typed(error: spandrel_solvers::Error) -> Error {
@@ -52,8 +52,8 @@ fn typed(error: spandrel_solvers::Error) -> Error {
     }
 }
 
-/// Loads, conversions, factorisations, plans, workspaces and a recording, with no room at all, then with a little more each time until they
-/// succeed: each ends in success or in a lack of memory, and the device goes on.
+/// Loads, conversions, factorisations, plans, workspaces and a recording: first with no free memory, then with a little
+/// more each time until they succeed. Each attempt ends in success or in a lack of memory, and the device continues.
 pub(super) fn filled_up(be: &Cuda) -> Verdict {
     let host: Arc<Csr<f64>> = Arc::new(generate::csr("d3n7:48x48x48")?);
     let large: Arc<Csr<f64>> = Arc::new(generate::csr("d3n7:88x88x88")?);
@@ -68,6 +68,8 @@ pub(super) fn filled_up(be: &Cuda) -> Verdict {
         ("convert/ell", Box::new(|be| loaded.convert::<Ell<f64>>(be).map(drop))),
         ("convert/sell", Box::new(|be| loaded.convert::<Sell<f64>>(be).map(drop))),
         ("convert/dia", Box::new(|be| loaded.convert::<Dia<f64>>(be).map(drop))),
+        ("make/spgemm", Box::new(|be| loaded.spgemm(be, &loaded).map(drop))),
+        ("make/transpose", Box::new(|be| loaded.transpose(be).map(drop))),
         ("load/sweep", Box::new(|be| tri::<Sweep<f64>>(be, &triangle))),
         ("load/levelset", Box::new(|be| tri::<Levelset<f64>>(be, &triangle))),
         (
@@ -92,7 +94,7 @@ pub(super) fn filled_up(be: &Cuda) -> Verdict {
             }),
         ),
     ];
-    // Kernels are loaded before: a driver that has no room for one says so in words of its own.
+    // Kernels are loaded first. A driver without room for one reports it in its own words.
     for (what, request) in &requests {
         request(be).map_err(|error| wrong(format!("{what}, with room: {error}")))?;
     }
@@ -123,7 +125,7 @@ fn squeezed(be: &Cuda, what: &str, request: &dyn Fn(&Cuda) -> std::result::Resul
             }
         }
         be.synchronize()?;
-        // The smallest last: small steps first, then as large as what is left.
+        // The smallest last: first in small steps, then as large as the rest allows.
         for _ in 0..1 + refused / 8 {
             let Some(block) = taken.pop() else { return Err(wrong(format!("{what} fails with all memory free"))) };
             room += 8 * block.len();
@@ -135,12 +137,12 @@ fn squeezed(be: &Cuda, what: &str, request: &dyn Fn(&Cuda) -> std::result::Resul
     Ok(())
 }
 
-/// Gives what the pool keeps back to the driver, for those who allocate otherwise.
+/// Returns the pool's memory to the driver, for code that allocates in another way.
 fn trim(be: &Cuda) -> Verdict {
     be.synchronize()?;
     be.stream().context().bind_to_thread()?;
     let mut pool = std::ptr::null_mut();
-    // SAFETY: the context is bound; the pool is the device's own, which lives as long as the device.
+    // SAFETY: the context is bound. The pool belongs to the device and lives as long.
     unsafe {
         sys::cuDeviceGetDefaultMemPool(&mut pool, be.stream().context().cu_device()).result()?;
         sys::cuMemPoolTrimTo(pool, 0).result()?;

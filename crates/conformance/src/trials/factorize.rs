@@ -1,5 +1,5 @@
-//! Trials of incomplete factorisations on a device: the factors and the errors of the host, bit for bit, on the patterns of all triangles
-//! (with what mirrors them above the diagonal) and, where a folder is given, on real matrices.
+//! Trials of incomplete factorisations on a device: factors and errors equal the host's, bit for bit, on the patterns
+//! of all triangles (with their mirror images above the diagonal), and on real matrices if a folder is given.
 
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use spandrel_sptrsv::{Factor, Factors, Pattern, Serial};
 
 use super::reproducible::files;
 use crate::case::numbers;
-use crate::reference::difference;
+use crate::reference::{difference, same_bytes};
 use crate::subject::{EveryFactor, Fleet};
 use crate::trial::{Finding, Trial, Verdict, wrong};
 use crate::triangle::Case;
 
-/// Factorisations one after the other of a case that is repeated.
+/// Factorisations one after the other, for a case that is repeated.
 const REPEATS: usize = 100;
 
 /// The host's factorisation, each matrix factored once for all devices and repetitions.
@@ -27,13 +27,13 @@ struct OnHost<F: Factor> {
     made: RefCell<Vec<(Vec<F::Value>, Rc<HostFactors<F>>)>>,
 }
 
-/// What the host makes of a matrix.
+/// The result of the host's factorisation.
 type HostFactors<F> = Result<Factors<<F as Factor>::Value>, spandrel_sptrsv::Error>;
 
 impl<F: Factor> OnHost<F> {
     fn factors(&self, values: &[F::Value]) -> Rc<HostFactors<F>> {
         let mut made = self.made.borrow_mut();
-        if let Some((_, factors)) = made.iter().find(|(of, _)| difference(of, values).is_none()) {
+        if let Some((_, factors)) = made.iter().find(|(of, _)| same_bytes(of, values)) {
             return factors.clone();
         }
         let factors = Rc::new(self.factor.numeric(values));
@@ -76,7 +76,7 @@ impl<'b, D: Factorize<F>, F: Factor> OnDevice<'b, D, F> {
         })
     }
 
-    /// Compares them, or what they break down at, with the host's.
+    /// Compares them with the host's, or the row where they break down.
     fn compare(&mut self, values: &[F::Value], when: &str) -> Verdict {
         match (self.made(values)?, &*self.host.factors(values)) {
             (Ok(made), Ok(host)) => {
@@ -101,7 +101,7 @@ impl<'b, D: Factorize<F>, F: Factor> OnDevice<'b, D, F> {
     }
 }
 
-/// A case's matrix in one element type, formed by the first of its trials.
+/// The matrix of a case in one element type, made by the first of its trials.
 struct Shared<T> {
     case: Rc<Case>,
     matrix: OnceCell<Csr<T>>,
@@ -117,7 +117,7 @@ impl<T: Real> Shared<T> {
     }
 }
 
-/// Other values in the same places, as dominant.
+/// Other values at the same places, equally dominant.
 pub(super) fn others<T: Real>(a: &Csr<T>) -> Vec<T> {
     let scale = |at: usize| T::from_f64(1.0 + 0.0625 * (at % 5) as f64);
     let mut values = a.values().to_vec();
@@ -145,7 +145,7 @@ fn each<T: Real, F: Factor<Value = T>, D: Factorize<F>>(
     Ok(())
 }
 
-/// First values, others, the first again.
+/// First values, others, and the first again.
 fn values<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, a: &Csr<T>) -> Verdict {
     each::<T, F, D>(fleet, a, |subject| {
         subject.compare(a.values(), "first values")?;
@@ -163,7 +163,7 @@ fn repeated<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, a:
     })
 }
 
-/// What a factorisation breaks down at, in the first, a middle and the last row, and in two rows at once; sound values go on as before.
+/// Breakdowns in the first, a middle and the last row, and in two rows at once. Valid values work as before afterwards.
 fn breakdowns<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, a: &Csr<T>) -> Verdict {
     let n = a.nrows();
     let spoilt = |rows: &[usize], change: &dyn Fn(bool, T) -> T| {
@@ -192,7 +192,7 @@ fn breakdowns<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, 
             tried("infinities", &|diagonal, v| if diagonal { v } else { T::infinity() })?;
             tried("large entries", &|diagonal, v| if diagonal { v } else { v * T::from_f64(1e3) })?;
         }
-        // One kind of error in an earlier row than the other: the first row decides, or for IC(0) what no shift mends.
+        // Two kinds of error in different rows: the first row decides, or for IC(0) the error that no shift cures.
         let mut two = spoilt(&[n / 3], &on_diagonal(T::from_f64(1e-30)));
         let last = a.row_ptr()[n] as usize - 1;
         two[last] = T::nan();
@@ -201,7 +201,7 @@ fn breakdowns<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, 
     })
 }
 
-/// Vectors of other lengths are refused, and change nothing.
+/// Vectors of other lengths are refused and change nothing.
 fn lengths<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, a: &Csr<T>) -> Verdict {
     each::<T, F, D>(fleet, a, |subject| {
         let lens = [0, 1, 2].map(|at| subject.be.len(&subject.vectors[at]));
@@ -231,7 +231,8 @@ fn lengths<T: Real, F: Factor<Value = T>, D: Factorize<F>>(fleet: &Fleet<D>, a: 
     })
 }
 
-/// The preconditioner with the device's factors has the bits of that with the host's, also after new values and after refused ones.
+/// The preconditioner with the device's factors has the bits of that with the host's, also after new values and after
+/// refused ones.
 fn preconditions<T: Real, F: Factor<Value = T>, D: Factorize<F> + Sptrsv<Serial<T>>>(
     fleet: &Fleet<D>,
     a: &Csr<T>,
@@ -272,7 +273,7 @@ fn of_noun<T: Real, F: Factor<Value = T>, D: Factorize<F> + Sptrsv<Serial<T>> + 
     out: &mut Vec<Trial>,
 ) {
     let case = &shared.case;
-    // Fill on large patterns takes the host longer than everything else.
+    // On large patterns, fill takes the host longer than everything else.
     if case.light && matches!(F::NAME, "iluk" | "ilut") {
         return;
     }
@@ -307,7 +308,7 @@ pub(crate) fn trials<T: Real, D: EveryFactor<T> + Sptrsv<Serial<T>> + 'static>(
     each_noun!([T D fleet shared out] (ssor, Ssor));
 }
 
-/// A matrix of a file, read by the first of its trials.
+/// The matrix of a file, read by the first of its trials.
 struct File {
     stem: String,
     path: PathBuf,
@@ -317,7 +318,7 @@ struct File {
 impl File {
     fn matrix(&self) -> Result<&Csr<f64>, Finding> {
         let read = || {
-            // Whether a file can be read is a trial of its own.
+            // Whether a file can be read is a separate trial.
             let csr =
                 matrix_market::read_csr::<f64>(&self.path).map_err(|error| Finding::Skipped(error.to_string()))?;
             if csr.nrows() != csr.ncols() {

@@ -1,4 +1,4 @@
-//! Trials of numbers that go wrong: a NaN or an overflow ends the solve as `not_finite`, at the iteration in which it comes.
+//! Trials of invalid numbers: a NaN or an overflow ends the solve as `not_finite`, in the iteration in which it occurs.
 
 use std::rc::Rc;
 
@@ -16,12 +16,12 @@ enum Fault {
     InfinityInX0,
     NanInX0,
     NanInA,
-    /// An entry of A so large that the product leaves the range, out of reach of the first iterations.
+    /// An entry of A so large that the product overflows, too far away for the first iterations.
     Overflow,
 }
 
-/// (name, fault, iterations counted by CG, BiCGStab and GMRES when it shows; the largest number where it does not: what GMRES makes of that
-/// row is one direction, orthogonal to which it solves)
+/// (name, fault, number of iterations after which CG, BiCGStab and GMRES show it). The largest number means never:
+/// GMRES makes one direction of that row and solves in the rest.
 const FAULTS: [(&str, Fault, [usize; 3]); 5] = [
     ("nan-in-b", Fault::NanInB, [0, 0, 0]),
     ("infinity-in-x0", Fault::InfinityInX0, [0, 0, 0]),
@@ -32,7 +32,8 @@ const FAULTS: [(&str, Fault, [usize; 3]); 5] = [
 
 const N: usize = 40;
 
-/// Tridiagonal with 2 and -1. [`Fault::Overflow`]: the search reaches row 3 by an entry of 1000 and meets the largest number there.
+/// Tridiagonal with 2 and -1. With [`Fault::Overflow`] the search reaches row 3 by an entry of 1000 and meets the
+/// largest number there.
 fn matrix<T: Real>(fault: Fault) -> Result<Csr<T>, Finding> {
     let mut triplets = Triplets::new(N, N)?;
     for i in 0..N {
@@ -82,7 +83,7 @@ fn check<T: Real, D: Spmv<Csr<T>> + EveryMethod<T>>(be: &D, solver: usize, fault
             return Err(wrong(format!("recorded or not, or looked at more often: {:?} and {outcome:?}", outcomes[0])));
         }
     }
-    // The device has taken no harm.
+    // The device is unharmed.
     let sound = be.upload(&[T::one(); N])?;
     let mut sum = be.scalar(T::zero())?;
     be.dot(None, &sound, &sound, &mut sum)?;

@@ -16,7 +16,7 @@ use crate::reference::{A, B as COEFFS, Factor, difference, tree_dot};
 use crate::subject::{Call, Fleet, GateState, Traits, gate, product};
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// A case in one element type, shared by its trials: the operands and sums are formed by the first of them.
+/// A case in one element type, shared by its trials. The first of them makes the operands and sums.
 pub(crate) struct Shared<T> {
     case: Rc<Case>,
     data: std::cell::OnceCell<Rc<Data<T>>>,
@@ -39,7 +39,7 @@ impl<T: Real> Shared<T> {
         Ok(self.data.get_or_init(|| data).clone())
     }
 
-    /// The matrix in a format. A refusal that the case does not announce, or an announced one that does not come, is wrong.
+    /// The matrix in a format. An unannounced refusal is a failure, and so is an announced one that does not come.
     pub(crate) fn stored<F: Format<Value = T>>(&self) -> std::result::Result<Arc<F>, Finding> {
         let csr = self.data()?.csr()?;
         match (F::from_csr(&csr), self.case.refused_by(F::NAME)) {
@@ -181,7 +181,7 @@ fn x_like<T: Real>(len: usize) -> Vec<T> {
     numbers(seed("before"), len)
 }
 
-/// y, w . y and y . y as a fused product leaves them.
+/// y, w . y and y . y after a fused product.
 fn run_fused<F: Format, D: Spmv<F>>(
     be: &D,
     mat: &D::Resident,
@@ -202,7 +202,8 @@ fn run_fused<F: Format, D: Spmv<F>>(
     Ok(vec![be.download(&y)?, vec![be.download_scalar(&wy)?], vec![be.download_scalar(&yy)?]])
 }
 
-/// The fused product against the contract's default body, the documented trees, itself on other devices, and a gate.
+/// Compares the fused product with the contract's default body, with the documented trees, with other devices, and
+/// behind a gate.
 fn fused<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) -> Verdict {
     let (host, data) = (shared.stored::<F>()?, shared.data()?);
     let (nrows, ncols) = data.shape;
@@ -210,7 +211,7 @@ fn fused<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) -> 
     let mat = be.load(host.clone())?;
     let square = nrows == ncols;
     let nan = <F::Value as num_traits::Float>::nan();
-    // A large case is for the levels of the tree, which do not depend on what is asked for.
+    // A large case is for the levels of the tree, which do not depend on the requested sums.
     let uses = [(Some(&data.y[..]), true), (Some(&data.y[..]), false), (None, true)];
     for (w, squared) in uses.into_iter().take(if shared.case.large { 1 } else { 3 }) {
         if w.is_none() && !square {
@@ -261,15 +262,15 @@ struct Buffers<D: Backend<T>, T: Real> {
     yy: D::Scalar,
 }
 
-/// A step with a product, both reductions, device coefficients and a state that it carries on.
+/// A step with a product, both reductions, device coefficients and a state that each run continues.
 struct Chain<'m, F: Format, D: Spmv<F>> {
     mat: &'m Mat<D, F>,
     monitor: D::Monitor,
     buffers: Rc<RefCell<Buffers<D, F::Value>>>,
 }
 
-// SAFETY: one fixed sequence on the buffers that the step owns or, as the matrix, borrows; the trial, which shares them,
-// writes into them between runs and never replaces one.
+// SAFETY: one fixed sequence on buffers that the step owns, or borrows like the matrix. The trial shares them, writes
+// into them between runs and never replaces one.
 unsafe impl<F: Format, D: Spmv<F>> Step<D> for Chain<'_, F, D> {
     fn enqueue(&mut self, be: &D) -> Result<()> {
         use spandrel_backend::Operator;
@@ -281,10 +282,10 @@ unsafe impl<F: Format, D: Spmv<F>> Step<D> for Chain<'_, F, D> {
     }
 }
 
-/// How often a graph is replayed: enough for an epoch or ticket that is not advanced to be used up.
+/// The number of replays of a graph, enough to use up an epoch or ticket that is not advanced.
 const REPLAYS: usize = 1000;
 
-/// One graph replayed with a new input each time, against the same step run plainly.
+/// Replays one graph with a new input each time, and compares with plain runs of the step.
 fn recorded<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) -> Verdict {
     let data = shared.data()?;
     let (nrows, ncols) = data.shape;
@@ -327,7 +328,8 @@ fn recorded<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) 
         }
         let y = be.download(&found.y)?;
         let (one, zero) = (Factor::host(1.0), Factor::host(0.0));
-        // The sums in doubled precision cost more than the run: for orders that have no bits to compare, and the ends of the others.
+        // Sums in doubled precision take longer than the run. They are for orders that have no bits to compare, and at
+        // the end for the others.
         if Spmv::<F>::order(be) != Order::Stored || replay < 3 || replay + 1 == REPLAYS {
             let triplets = data.triplets.iter().map(|&(i, j, v)| (i as usize, j as usize, v));
             let rows = Rows::new(nrows, triplets, &x);
@@ -382,7 +384,7 @@ pub(crate) fn masked<T: Real, D: Spmv<Bsrx<T>> + 'static>(
     }));
 }
 
-/// Whether two backends must agree in every bit of a product: where both declare one order that the other can share.
+/// Whether two backends must agree in every bit of a product: if both declare the same shareable order.
 pub(crate) fn agree<F, D, E>(left: &Fleet<D>, right: &Fleet<E>) -> std::result::Result<(), String>
 where
     F: Format,
@@ -396,8 +398,8 @@ where
     Err(format!("the orders differ or are nobody else's: {here:?} on {} and {there:?} on {}", left.name, right.name))
 }
 
-/// What the orders of two backends make of the comparison of a format: nothing to say where they agree, else one trial that is
-/// skipped with the orders or, where the same bits are demanded, fails.
+/// What the orders of two backends mean for the comparison of a format: nothing if they agree. Otherwise one trial is
+/// skipped with the orders, or fails if the same bits are required.
 pub(crate) fn orders<F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, bits: Bits, out: &mut Vec<Trial>)
 where
     F: Format,

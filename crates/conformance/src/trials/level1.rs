@@ -1,8 +1,8 @@
-//! Trials of the vector operations and the fused steps: bits against plain loops, on every device, behind gates, and fused
-//! against the contract's own default bodies.
+//! Trials of the vector operations and the fused steps: bits against plain loops on every device, behind gates, and
+//! fused against the contract's default bodies.
 //!
-//! One enumeration of the operations serves all of them: what an operation does on a device ([`run`]), and what it must
-//! give ([`expected`]).
+//! One enumeration of the operations serves all of them: [`run`] executes an operation on a device, and [`expected`] is
+//! its result.
 
 use std::rc::Rc;
 
@@ -39,7 +39,7 @@ pub(crate) enum Operation {
     CgUpdate(Factor),
     /// v, r are v0, v3.
     BicgstabHalf(Factor),
-    /// p, t, x, r, s, shadow are v0, v1, v2, v3, v4, v5; without s where the flag is false.
+    /// p, t, x, r, s, shadow are v0, v1, v2, v3, v4, v5; without s if the flag is false.
     BicgstabUpdate(Factor, Factor, bool),
     /// d, z, r are v0, v2, v3.
     HadamardDot,
@@ -65,7 +65,7 @@ impl Operation {
         }
     }
 
-    /// Which vectors it writes, and how many scalars.
+    /// The vectors that it writes, and the number of scalars.
     fn outputs(self) -> (&'static [usize], usize) {
         match self {
             Fill | Copy | Axpby(..) => (&[1], 0),
@@ -108,20 +108,20 @@ impl Operation {
     }
 }
 
-/// Vectors and first values of scalars: six vectors of one length.
+/// Vectors and initial scalars: six vectors of one length.
 #[derive(Debug)]
 pub(crate) struct Operands<T> {
     vectors: [Vec<T>; 6],
 }
 
-/// What scalars hold before an operation overwrites them behind a gate that lets nothing through.
+/// The value of scalars before an operation whose gate lets nothing through.
 const SENTINEL: f64 = 42.0;
 
 impl<T: Real> Operands<T> {
     fn new(len: usize, wide: bool) -> Self {
         let mut vectors = [0u64, 1, 2, 3, 4, 5].map(|k| numbers(k * 1_000_003 + len as u64, len));
         if wide {
-            // Exponents of +-15 keep squares and their sums inside f32.
+            // Exponents up to +-15 keep squares and their sums in the range of f32.
             let mut stream = Stream::new(len as u64);
             let mut widen = |v: &mut T| *v *= T::from_f64(10f64.powf(30.0 * stream.unit() - 15.0));
             vectors.iter_mut().for_each(|vector| vector.iter_mut().for_each(&mut widen));
@@ -130,11 +130,11 @@ impl<T: Real> Operands<T> {
     }
 }
 
-/// What an operation leaves: the vectors that it writes, then the scalars.
+/// The results of an operation: the vectors that it writes, then the scalars.
 type Left<T> = Vec<Vec<T>>;
 
-/// Runs an operation on a device. Outputs are poisoned with NaN wherever nothing may read them and the gate is not there to
-/// protect them.
+/// Runs an operation on a device. Outputs are filled with NaN if nothing may read them and the gate does not protect
+/// them.
 pub(crate) fn run<T: Real, D: EveryMethod<T>>(
     be: &D,
     operation: Operation,
@@ -206,7 +206,7 @@ pub(crate) fn run<T: Real, D: EveryMethod<T>>(
     Ok(left)
 }
 
-/// What an operation must leave, by plain loops.
+/// The expected results of an operation, by plain loops.
 fn expected<T: Real>(operation: Operation, operands: &Operands<T>) -> Left<T> {
     let [v0, v1, v2, v3, v4, v5] = &operands.vectors;
     let axpby =
@@ -250,7 +250,7 @@ fn expected<T: Real>(operation: Operation, operands: &Operands<T>) -> Left<T> {
     }
 }
 
-/// The first difference between what two runs left, in words.
+/// The first difference between the results of two runs, in words.
 fn differing<T: Real>(operation: Operation, what: &str, found: &Left<T>, wanted: &Left<T>) -> Verdict {
     for (number, (found, wanted)) in found.iter().zip(wanted).enumerate() {
         if let Some(detail) = difference(found, wanted) {
@@ -280,7 +280,7 @@ fn values<T: Real, D: EveryMethod<T>>(fleet: &Fleet<D>, uses: &[Operation], oper
     Ok(())
 }
 
-/// A stopped gate leaves every output alone, a running one changes nothing.
+/// A stopped gate leaves every output alone, and a running one changes nothing.
 fn gated<T: Real, D: EveryMethod<T>>(be: &D, uses: &[Operation], operands: &Operands<T>) -> Verdict {
     for &operation in uses {
         let (written, scalars) = operation.outputs();
@@ -302,7 +302,8 @@ fn by_name() -> Vec<(&'static str, Rc<Vec<Operation>>)> {
     names.into_iter().map(|name| (name, Rc::new(uses(name)))).collect()
 }
 
-/// Lengths around lanes, blocks and levels of the tree, and one that several threads share. The last needs three levels.
+/// Lengths around lanes, blocks and levels of the tree, and one that several threads share. The last needs three
+/// levels.
 pub(crate) const LENGTHS: [usize; 12] = [0, 1, 31, 32, 33, 1023, 1024, 1025, 2049, 33_333, 70_001, (1 << 20) + 1];
 
 /// The trials of one backend and element type.
@@ -310,7 +311,7 @@ pub(crate) fn trials<T: Real, D: EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>,
     for (name, uses) in by_name() {
         let label = |case: &str| format!("{name}/vector/{}/{}/{case}", T::NAME, fleet.name);
         for len in LENGTHS {
-            // The longest is for the sums; a few uses of each operation are enough there.
+            // The longest is for the sums; a few uses of each operation are enough.
             let few = len > 100_000;
             if few && !large {
                 continue;
@@ -344,7 +345,7 @@ pub(crate) fn trials<T: Real, D: EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>,
     }));
 }
 
-/// Scalars of one row are each their own for an operation, and come together in order, whichever are asked for.
+/// Scalars of one row are independent for operations, and are fetched together in order, whichever are requested.
 fn rows_of_scalars<T: Real, D: EveryMethod<T>>(be: &D) -> Verdict {
     let mut row = be.scalars(70, T::nan())?;
     let ones = be.upload(&[T::one(); 5])?;
@@ -358,7 +359,7 @@ fn rows_of_scalars<T: Real, D: EveryMethod<T>>(be: &D) -> Verdict {
             return Err(wrong(format!("scalars {from} to {to} of a row: {detail}")));
         }
     }
-    // Two rows, out of order, and one that is alone.
+    // Two rows, out of order, and a single scalar.
     let mut mixed = be.scalars(2, T::from_f64(-1.0))?;
     mixed.push(be.scalar(T::from_f64(7.0))?);
     mixed.extend(row.drain(40..42));
@@ -371,7 +372,7 @@ fn rows_of_scalars<T: Real, D: EveryMethod<T>>(be: &D) -> Verdict {
     }
 }
 
-/// NaN and infinity anywhere reach the dot product and the norm.
+/// NaN and infinity at any place reach the dot product and the norm.
 fn not_finite<T: Real, D: EveryMethod<T>>(be: &D) -> Verdict {
     for at in [0, 31, 1023, 1024, 2049] {
         for value in [T::nan(), T::infinity()] {

@@ -1,7 +1,7 @@
 //! All trials of a backend, and of a pair of backends.
 //!
-//! Order: matrices first, one case after another, so that a case's operands and sums are dropped before the next one's are
-//! formed.
+//! Order: one matrix after the other, so that the operands and sums of a case are dropped before the next case makes
+//! its own.
 
 #[cfg(not(test))]
 pub(crate) mod analyze;
@@ -9,6 +9,7 @@ pub(crate) mod analyze;
 pub(crate) mod assemble;
 pub(crate) mod cast;
 pub(crate) mod checked;
+pub(crate) mod coarsen;
 #[cfg(not(test))]
 pub(crate) mod convert;
 #[cfg(not(test))]
@@ -19,6 +20,7 @@ pub(crate) mod factorize;
 pub(crate) mod faults;
 pub(crate) mod formats;
 pub(crate) mod level1;
+pub(crate) mod made;
 pub(crate) mod monitor;
 pub(crate) mod multigrid;
 #[cfg(not(test))]
@@ -40,6 +42,7 @@ pub mod reproducible;
 pub(crate) mod runs;
 pub(crate) mod solve;
 pub(crate) mod sparse;
+pub mod spgemm;
 pub(crate) mod sptrsv;
 pub(crate) mod sptrsv_factors;
 pub(crate) mod sptrsv_refused;
@@ -48,6 +51,7 @@ pub(crate) mod sptrsv_ways;
 #[cfg(not(test))]
 pub(crate) mod sptrsv_wraps;
 pub mod steps;
+pub(crate) mod transpose;
 pub mod unknowns;
 #[cfg(not(test))]
 pub(crate) mod wrapped;
@@ -55,8 +59,12 @@ pub(crate) mod wrapped;
 use std::path::Path;
 use std::rc::Rc;
 
-use spandrel_backend::{EveryMethod, MixedPrecision, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
+use spandrel_backend::{
+    Download, EveryMethod, MixedPrecision, Result, SparseVector, Spgemm, Spmm, Spmv, SpmvTransposed, Sptrsv, Transpose,
+    UpdateValues,
+};
 use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Ell, Format, Real, Sell};
+use spandrel_solvers::AmgBackend;
 use spandrel_sptrsv::{Plan, Serial, Sweep};
 
 use crate::case::Case;
@@ -65,7 +73,7 @@ use crate::trial::{Trial, wrong};
 use crate::triangle;
 use formats::Shared;
 
-/// The products of one format: for backends that have not all of them.
+/// The products of one format. Separate, because not every backend has all of them.
 pub fn of_format<F: Format, D: Spmv<F> + EveryMethod<F::Value> + 'static>(
     fleet: &Rc<Fleet<D>>,
     case: &Rc<Case>,
@@ -114,10 +122,10 @@ pub fn of_sparse_vectors<T: Real, D: SparseVector<T> + 'static>(fleet: &Rc<Fleet
     out
 }
 
-/// Every trial of one backend. With `large` false the cases marked large and the longest vectors are left out.
+/// Every trial of one backend. If `large` is false, the cases marked large and the longest vectors are left out.
 pub fn of<D>(fleet: &Rc<Fleet<D>>, cases: &[Rc<Case>], large: bool) -> Vec<Trial>
 where
-    D: Complete<f32> + Complete<f64> + MixedPrecision + 'static,
+    D: Complete<f32> + Complete<f64> + AmgBackend<f64> + MixedPrecision + 'static,
 {
     let mut out = Vec::new();
     for case in cases.iter().filter(|case| large || !case.large) {
@@ -144,7 +152,7 @@ pub fn of_casts<D: MixedPrecision + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
     out
 }
 
-/// Numbers that go wrong in a solve.
+/// Invalid numbers during a solve.
 pub fn of_faults<T: Real, D: Spmv<Csr<T>> + EveryMethod<T> + 'static>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
     let mut out = Vec::new();
     faults::trials::<T, D>(fleet, &mut out);
@@ -159,7 +167,7 @@ pub fn of_solvers<D: pairs::Solves<f32> + pairs::Solves<f64>>(fleet: &Rc<Fleet<D
     out
 }
 
-/// Grids of several unknowns a point, from the recognition to the solution.
+/// Grids of several unknowns per point, from the recognition to the solution.
 pub fn of_unknowns<D: unknowns::Grids<f32> + unknowns::Grids<f64>>(fleet: &Rc<Fleet<D>>) -> Vec<Trial> {
     let mut out = Vec::new();
     unknowns::trials::<f32, D>(fleet, &mut out);
@@ -196,7 +204,7 @@ macro_rules! each_differing {
     };
 }
 
-/// The formats that two devices of one backend multiply in different orders, by stem.
+/// The formats, by stem, that two devices of one backend multiply in different orders.
 pub fn differing<D>(left: &Fleet<D>, right: &Fleet<D>) -> Vec<&'static str>
 where
     D: Complete<f32> + Complete<f64>,
@@ -241,6 +249,29 @@ fn matrices<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<C
     }
 }
 
+/// Products and transposes of matrices as matrices, of one element type.
+pub fn of_made<T, D>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
+where
+    T: Real,
+    D: Spgemm<Csr<T>> + Transpose<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Spmv<Csr<T>> + 'static,
+{
+    let mut out = Vec::new();
+    spgemm::trials::<T, D>(fleet, &mut out);
+    transpose::trials::<T, D>(fleet, &mut out);
+    out
+}
+
+/// Algebraic coarsening, of one element type.
+pub fn of_coarsening<T, D>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
+where
+    T: Real,
+    D: AmgBackend<T> + Spgemm<Csr<T>> + Transpose<Csr<T>> + UpdateValues<Csr<T>> + 'static,
+{
+    let mut out = Vec::new();
+    coarsen::trials::<T, D>(fleet, &mut out);
+    out
+}
+
 /// The triangular solve of one plan.
 pub fn of_plan<P, D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, case: &Rc<triangle::Case>) -> Vec<Trial>
 where
@@ -269,8 +300,8 @@ macro_rules! each_factor {
     };
 }
 
-/// The triangular solve of every plan: all triangles and, of a folder of Matrix Market files, the ILU(0) factors. `open` opens a device
-/// for another queue beside the fleet's.
+/// The triangular solve of every plan: on all triangles and, if a folder of Matrix Market files is given, on the ILU(0)
+/// factors. `open` opens a device for another queue beside the fleet's.
 pub fn of_plans<D>(fleet: &Rc<Fleet<D>>, open: fn() -> Result<D>, folder: Option<&Path>) -> Vec<Trial>
 where
     D: EveryPlan<f32>
@@ -311,11 +342,11 @@ where
     out
 }
 
-/// What the numbers of solves do where they wrap.
+/// The numbers of solves at the point where they wrap.
 #[cfg(not(test))]
 pub(crate) fn of_wraps(fleet: &Rc<Fleet<spandrel_backend_cuda::Cuda>>) -> Vec<Trial> {
     let mut out = Vec::new();
-    // Cases that cannot be read are reported by the plans' own trials.
+    // The plans' own trials report cases that cannot be read.
     let cases: Vec<_> = triangle::all().unwrap_or_default().into_iter().map(Rc::new).collect();
     sptrsv_wraps::trials::<f32>(fleet, &cases, &mut out);
     sptrsv_wraps::trials::<f64>(fleet, &cases, &mut out);
@@ -338,7 +369,8 @@ fn factors<D: EveryPlan<f64> + 'static>(
     spandrel_sptrsv::for_each_plan!(each_factor, fleet, file, out);
 }
 
-/// Every incomplete factorisation: on the patterns of all triangles and, of a folder of Matrix Market files, on real matrices.
+/// Every incomplete factorisation: on the patterns of all triangles and, if a folder of Matrix Market files is given,
+/// on real matrices.
 pub fn of_factors<D>(fleet: &Rc<Fleet<D>>, folder: Option<&Path>) -> Vec<Trial>
 where
     D: EveryFactor<f32> + EveryFactor<f64> + Sptrsv<Serial<f32>> + Sptrsv<Serial<f64>> + 'static,
@@ -370,20 +402,20 @@ where
     factorize::trials::<T, D>(fleet, case, out);
 }
 
-/// What two backends owe each other in formats for which they declare different orders.
+/// What must hold in formats for which two backends declare different orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bits {
-    /// Nothing: one trial for each such format is skipped with the orders.
+    /// Nothing: one trial per such format is skipped with the orders.
     WhereDeclared,
-    /// One order: a trial for each such format fails.
+    /// One order: a trial per such format fails.
     Demanded,
 }
 
 /// Every comparison of two backends.
 pub fn between<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, cases: &[Rc<Case>], bits: Bits) -> Vec<Trial>
 where
-    D: Complete<f32> + Complete<f64> + MixedPrecision + 'static,
-    E: Complete<f32> + Complete<f64> + MixedPrecision + 'static,
+    D: Complete<f32> + Complete<f64> + AmgBackend<f64> + MixedPrecision + 'static,
+    E: Complete<f32> + Complete<f64> + AmgBackend<f64> + MixedPrecision + 'static,
 {
     let mut out = Vec::new();
     orders::<f32, D, E>(left, right, bits, &mut out);

@@ -1,4 +1,4 @@
-//! Trials of the monitor: scripts of observations and requirements, and what must be reported after them.
+//! Trials of the monitor: scripts of observations and requirements, and the report that must result.
 
 use std::rc::Rc;
 
@@ -13,22 +13,22 @@ use crate::trial::{Trial, Verdict, wrong};
 enum Line {
     /// The square of the norm, at the end of an iteration.
     Full(f64),
-    /// The same in the middle of one.
+    /// The same in the middle of an iteration.
     Half(f64),
     /// `require_positive`.
     Positive(f64, Quantity),
     /// `require_nonzero`.
     Nonzero(f64, Quantity),
-    /// The host sets it running again.
+    /// The host resumes it.
     Resume,
-    /// The host begins anew with the same limits.
+    /// The host arms it again with the same limits.
     Rearm,
-    /// An operation behind the gate must (true) or must not run now.
+    /// An operation behind the gate must run now (true) or must not (false).
     Runs(bool),
 }
 use Line::*;
 
-/// A script and its end.
+/// A script and the expected report.
 struct Script {
     name: &'static str,
     watch: Watch,

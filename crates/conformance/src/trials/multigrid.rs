@@ -1,28 +1,30 @@
-//! Trials of the multigrid cycle: it is the textbook's within a bound, symmetric, CG with it gives the same bits recorded or plain and on
-//! every device of shared orders, and iterations hardly grow with the grid.
+//! Trials of the multigrid cycle. It equals the textbook's within a bound and is symmetric. CG with it gives the same
+//! bits recorded or not and on every device with the same orders. Iterations hardly grow with the grid.
 //!
-//! The bound is a running one (Higham 2002, section 3.3): beside each number of the cycle, evaluated in f64, goes what it can differ by from
-//! the exact one. A sum of k terms adds gamma(k + c) of the sum of its terms' largest magnitudes, c for the roundings that formed its
-//! coefficients; what the operands can differ by is carried on, times |coefficient|. The textbook's cycle (two sweeps over the whole of A, a
-//! residual, a correction) carries its own; both stand for the same exact cycle, so that the sum of the two bounds what is found from
-//! what is expected.
+//! The bound is a running one (Higham 2002, section 3.3): each number of the cycle, evaluated in f64, carries its
+//! possible distance from the exact one. A sum of k terms adds gamma(k + c) times the sum of the largest magnitudes of
+//! its terms, with c for the roundings of its coefficients. The errors of the operands are carried on, times
+//! |coefficient|. The textbook's cycle (two sweeps over all of A, a residual, a correction) carries its own error. Both
+//! approximate the same exact cycle, so the sum of the two bounds their difference.
 
 use std::borrow::Cow;
 use std::rc::Rc;
 
 use spandrel_backend::{EveryMethod, Mat, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real, product};
-use spandrel_solvers::{BiCgStab, Cg, Gmres, Hierarchy, Multigrid, Options, Outcome};
+use spandrel_solvers::{GmresOptions, Hierarchy, Multigrid, Options, Outcome};
 use spandrel_sptrsv::Sweep;
 
 use crate::case::{numbers, seed};
 use crate::exact::Dd;
+use crate::named::Workspace;
 use crate::oracle::EVALUATION;
 use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// Grids whose operators are exact in either type, so that the exact cycle is symmetric; and how many levels, given or recognised.
+/// Grids whose operators are exact in either type, so that the exact cycle is symmetric; the number of levels; and
+/// whether the operators are given or recognised.
 const CASES: [(&str, Grids); 8] = [
     ("d3n7:8", Grids::Recognised),
     ("d3n27:9x8x7", Grids::Recognised),
@@ -54,7 +56,7 @@ impl From<spandrel_solvers::Error> for Finding {
 fn on<T: Real>(spec: &str, grids: Grids, body: impl FnOnce(&Hierarchy<'_, T>) -> Verdict) -> Verdict {
     let a = spandrel_formats::generate::csr::<T>(spec)?;
     let hierarchy = match grids {
-        // f32 holds the operators of three grids exactly.
+        // f32 represents the operators of three grids exactly.
         Grids::Recognised => Hierarchy::galerkin(&a, Some(3))?,
         Grids::Given => {
             let coarse = ["d3n27:4x8x4", "d3n27:2x4x2"].map(spandrel_formats::generate::csr::<T>);
@@ -91,7 +93,7 @@ where
     }
 }
 
-/// Two backends: the same bits where both sum in the stored order.
+/// Two backends: the same bits if both sum in the stored order.
 pub(crate) fn pair<T: Real, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, out: &mut Vec<Trial>)
 where
     D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
@@ -124,14 +126,14 @@ fn name<T: Real>(operation: &str, backend: &str, spec: &str) -> String {
     format!("{operation}/sweep/{}/{backend}/{}", T::NAME, spec.replace([':', ',', '='], "-"))
 }
 
-/// M^-1 r in poisoned memory.
+/// M^-1 r, in memory that was filled with NaN.
 fn applied<T: Real, D: Spmv<Csr<T>>>(be: &D, m: &Multigrid<T, D>, r: &[T]) -> Result<Vec<T>, Finding> {
     let (r, mut z) = (be.upload(r)?, be.upload(&vec![T::nan(); r.len()])?);
     m.apply(be, None, &r, &mut z)?;
     Ok(be.download(&z)?)
 }
 
-/// Against the textbook; x . M^-1 y against y . M^-1 x; other devices.
+/// Compares z with the textbook, x . M^-1 y with y . M^-1 x, and other devices.
 fn check<T: Real, D>(fleet: &Fleet<D>, hierarchy: &Hierarchy<'_, T>, seed: u64) -> Verdict
 where
     D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
@@ -202,11 +204,8 @@ where
     let m = Multigrid::new::<Sweep<T>>(be, hierarchy)?;
     let a = Mat::<D, Csr<T>>::load(be, csr.clone())?;
     let (b, mut x) = (be.upload(&numbers(97, csr.nrows()))?, be.zeros(csr.nrows())?);
-    let outcome = match method {
-        "cg" => Cg::new(be, csr.nrows())?.solve(be, &a, &m, &b, &mut x, options)?,
-        "bicgstab" => BiCgStab::new(be, csr.nrows())?.solve(be, &a, &m, &b, &mut x, options)?,
-        _ => Gmres::new(be, csr.nrows())?.solve(be, &a, &m, &b, &mut x, options)?,
-    };
+    let restart = GmresOptions::default().restart;
+    let outcome = Workspace::by_name(be, csr.nrows(), method, restart)?.solve(be, &a, &m, &b, &mut x, options)?;
     Ok((be.download(&x)?, outcome))
 }
 
@@ -219,7 +218,7 @@ fn same<T: Real>(what: &str, found: &(Vec<T>, Outcome), wanted: &(Vec<T>, Outcom
     if found == wanted { Ok(()) } else { Err(wrong(format!("outcome, {what}: expected {wanted}, found {found}"))) }
 }
 
-/// A whole iteration as one graph, and enqueued anew; fused steps and their defaults; again; on other devices.
+/// A whole iteration as one graph and enqueued each time; fused steps and their defaults; repeated; on other devices.
 fn repeated<T: Real, D>(fleet: &Fleet<D>, hierarchy: &Hierarchy<'_, T>) -> Verdict
 where
     D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
@@ -246,7 +245,7 @@ where
     Ok(())
 }
 
-/// Twice the extents, at most a quarter and one more iterations.
+/// With twice the extents, at most a quarter more iterations and one.
 fn sizes<T: Real, D>(fleet: &Fleet<D>, small: &str, large: &str) -> Verdict
 where
     D: Spmv<Csr<T>> + Sptrsv<Sweep<T>> + EveryMethod<T> + 'static,
@@ -264,7 +263,7 @@ where
     }
 }
 
-/// Numbers, and what each can differ by from the exact one.
+/// Numbers, and how far each can be from the exact one.
 #[derive(Clone)]
 struct Near {
     value: Vec<f64>,
@@ -298,11 +297,11 @@ fn gamma(u: f64, n: usize) -> f64 {
     nu / (1.0 - nu)
 }
 
-/// A matrix with the magnitudes that its entries were summed from.
+/// A matrix with the sums of the magnitudes from which its entries were summed.
 struct Summed {
     csr: Csr<f64>,
     magnitudes: Csr<f64>,
-    /// Roundings of an entry.
+    /// The roundings of an entry.
     roundings: usize,
 }
 
@@ -313,7 +312,7 @@ impl Summed {
     fn product(left: &Csr<f64>, right: &Csr<f64>) -> Result<Self, Finding> {
         let terms = (0..left.nrows()).map(|i| left.row_nnz(i)).max().unwrap_or(0);
         let magnitudes = product(&left.map(f64::abs), &right.map(f64::abs))?;
-        // Product, sum, and the division behind.
+        // Product, sum, and the division after them.
         Ok(Self { csr: product(left, right)?, magnitudes, roundings: terms + 2 })
     }
     fn divided(mut self, by: &[f64]) -> Self {
@@ -326,7 +325,7 @@ impl Summed {
         self
     }
 
-    /// Row i of y - A x or y + A x: columns in `but` left out.
+    /// Row i of y - A x or y + A x, without the columns in `but`.
     fn row(&self, i: usize, sign: f64, x: &Near, y: (f64, f64), but: Option<usize>, u: f64) -> (f64, f64) {
         let ((cols, values), (_, magnitudes)) = (self.csr.row(i), self.magnitudes.row(i));
         let (mut value, mut error, mut size) = (y.0, y.1, y.0.abs() + y.1);
@@ -348,8 +347,8 @@ impl Summed {
         Near { value, error }
     }
 
-    /// x <- (r - sum over the other columns) / diagonal, row by row in place: a sweep, and a triangular solve with the ones of a
-    /// unit diagonal where only columns that were passed have entries.
+    /// x <- (r - sum over the other columns) / diagonal, row by row in place: a sweep, and a triangular solve with the
+    /// ones of a unit diagonal where only columns that were passed have entries.
     fn sweep(&self, r: &Near, x: &mut Near, diagonal: Option<&[f64]>, backwards: bool, u: f64) {
         let n = self.csr.nrows();
         for k in 0..n {
@@ -417,10 +416,10 @@ impl Level {
     }
 }
 
-/// The cycle as the solvers do it.
+/// The cycle as the solvers run it.
 fn cycle(levels: &[Level], r: &Near, u: f64) -> Near {
     let d = &levels[0].diagonal;
-    // 1 / d and the product with it.
+    // 1 / d, and the product with it.
     let scaled = |i: usize| (r.value[i] / d[i], (r.error[i] + gamma(u, 2) * r.largest(i)) / d[i].abs());
     let (value, error) = (0..d.len()).map(scaled).unzip();
     scaled_cycle(levels, Near { value, error }, u)
@@ -445,7 +444,7 @@ fn scaled_cycle(levels: &[Level], s: Near, u: f64) -> Near {
     solve(upper, &s.plus(1.0, &t, u), true)
 }
 
-/// The cycle as it is written down: sweeps over all of A, residual, restriction, correction.
+/// The cycle as textbooks write it: sweeps over all of A, residual, restriction, correction.
 fn textbook(levels: &[Level], r: &Near) -> Near {
     let u = f64::UNIT_ROUNDOFF;
     let Level { a, diagonal, down, .. } = &levels[0];

@@ -1,5 +1,5 @@
-//! Trials of matrices that are narrowed on a device: products and factors with the bits of what the host narrows, in every scale; what holds
-//! an entry that is not finite is left to the host.
+//! Trials of matrices that are narrowed on a device: products and factors have the bits of the host's narrowing, in
+//! every scale. The host narrows matrices with entries that are not finite.
 
 use std::rc::Rc;
 
@@ -15,8 +15,8 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Trial, Verdict, wrong};
 
-/// Powers of two that matrices are scaled by: one of them brings the largest entry of most into 1 up to 2, which is as the device tells
-/// entries that are not finite.
+/// Powers of two by which matrices are scaled. For most matrices one of them brings the largest entry between 1 and 2;
+/// that is the range in which the device notices entries that are not finite.
 const SCALES: [i32; 6] = [0, -1, -2, -3, 700, -700];
 
 /// What the trials need of a backend.
@@ -53,7 +53,7 @@ pub(crate) fn trials<D: Narrows + 'static>(
     }
 }
 
-/// The host's matrix, the device's with its exponent; nothing where the device has no way.
+/// The host's matrix and the device's with its exponent; `None` if the device cannot narrow.
 fn both<D: Narrow>(be: &D, csr: &Csr<f64>) -> Result<Option<(Narrowed, Mat<D, Csr<f32>>)>, crate::trial::Finding> {
     let wide = Mat::<D, Csr<f64>>::load(be, csr.clone())?;
     let Some((made, exponent)) = wide.narrow(be)? else { return Ok(None) };
@@ -81,7 +81,7 @@ fn narrowed<D: Narrow + Spmv<Csr<f32>>>(be: &D, csr: &Csr<f64>) -> Verdict {
     }
 }
 
-/// An entry that is not finite, wherever it stands: the host's.
+/// An entry that is not finite, at any place, must be left to the host.
 fn spoilt<D: Narrow>(be: &D, csr: &Csr<f64>) -> Verdict {
     let nnz = csr.nnz();
     for at in [0, nnz / 2, nnz.saturating_sub(1)].into_iter().filter(|&at| at < nnz) {
@@ -96,7 +96,7 @@ fn spoilt<D: Narrow>(be: &D, csr: &Csr<f64>) -> Verdict {
     Ok(())
 }
 
-/// Factors made of the narrowed matrix where it lies, against the host's of its own.
+/// Compares factors of the narrowed matrix on the device with the host's factors of its own.
 fn factors<F: Factor<Value = f32>, D: Narrow + Assemble<F>>(be: &D, csr: &Csr<f64>) -> Verdict {
     let Some((host, made)) = both(be, csr)? else { return Err(wrong("finite entries are left to the host")) };
     let Some(made) = Assemble::<F>::assemble(be, made.resident())? else {

@@ -1,5 +1,5 @@
-//! Trials of a GPU: a large matrix by diagonals whose values f32 holds is kept in f32 there, loaded or converted, and its products have the bits of
-//! the CPU's; one value that f32 does not hold, wherever it stands, keeps all of them as they are.
+//! Trials of a GPU: a large matrix by diagonals whose values f32 represents exactly is stored in f32, loaded or
+//! converted, and its products have the CPU's bits. A single value that f32 cannot represent keeps all of them in f64.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::case::numbers;
 use crate::reference::difference;
 use crate::trial::{Finding, Verdict, wrong};
 
-/// Values that f32 holds, zeros of both signs and subnormals among them.
+/// Values that f32 represents exactly, with zeros of both signs and subnormals.
 const HELD: [f64; 8] =
     [-1.0, 26.0, 0.1f32 as f64, -0.0, 1.5e-42f32 as f64, -3.4e38f32 as f64, 0.0, f32::MIN_POSITIVE as f64];
-/// And some that it does not.
+/// Values that include some that f32 cannot represent.
 const NOT_HELD: [f64; 4] = [0.1, 1e300, 1e-46, f64::NAN];
 
-/// Entries on whole diagonals, the value at (i, j) with its place in the order of rows.
+/// Entries on whole diagonals. A value follows from (i, j) and its place in the order of rows.
 fn diagonals<T: Real>(
     (nrows, ncols): (usize, usize),
     offsets: &[i64],
@@ -36,7 +36,7 @@ fn diagonals<T: Real>(
     Ok(Csr::new(nrows, ncols, row_ptr, cols, values)?)
 }
 
-/// Two columns at once.
+/// A product with two columns.
 fn columns<T: Real, D: Spmm<Dia<T>>>(be: &D, a: &Mat<D, Dia<T>>, x: &[T]) -> std::result::Result<Vec<T>, Finding> {
     let twice = [x, &x.iter().rev().copied().collect::<Vec<_>>()].concat();
     let (x, mut y) = (be.upload(&twice)?, be.upload(&vec![T::nan(); 2 * a.nrows()])?);
@@ -44,7 +44,7 @@ fn columns<T: Real, D: Spmm<Dia<T>>>(be: &D, a: &Mat<D, Dia<T>>, x: &[T]) -> std
     Ok(be.download(&y)?)
 }
 
-/// Loaded and converted: kept as expected, products with the CPU's bits.
+/// Loaded and converted matrices are stored as expected, and their products have the CPU's bits.
 fn held<T: Real>(be: &Cuda, what: &str, csr: Csr<T>, narrow: bool) -> Verdict {
     let cpu = Cpu::new();
     let (x, w) = (numbers(31, csr.ncols()), numbers(32, csr.nrows()));
@@ -93,7 +93,7 @@ pub(super) fn diagonals_in_f32(be: &Cuda) -> Verdict {
             held::<f64>(be, &format!("{what}, {value:e} at {at}"), diagonals(shape, offsets, but_one)?, false)?;
         }
         if shape.0 == shape.1 {
-            // Both halves alike, so that one is stored, in f64.
+            // Both halves are equal, so only one is stored, in f64.
             let value = |i: usize, j: usize, place| if i == n / 2 && j == i { 0.1 } else { exact(i, j, place) };
             held::<f64>(
                 be,

@@ -1,5 +1,5 @@
-//! Trials of new values on a resident matrix: products, plain and recorded before, and whole solves have the bits of a matrix loaded with them;
-//! refused ones change nothing.
+//! Trials of new values on a resident matrix: products, plain and recorded before, and whole solves have the bits of a
+//! newly loaded matrix; refused values change nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// Rows that a GPU has kernels of their own for: of an entry, short ones, long ones, few of them, of very different lengths; the last for many
-/// entries alone.
+/// Kinds of rows for which a GPU has different kernels: of one entry, short, long, few, of very different lengths. The
+/// last is only for the number of its entries.
 const SPECS: [&str; 6] = [
     "banded:n=5000,d=1",
     "poisson2d:67x41",
@@ -58,7 +58,8 @@ struct Product<'a, T: Real, D: Spmv<Csr<T>>> {
     y: D::Vector,
 }
 
-// SAFETY: one operation on buffers that live as long as the step; an update of the matrix leaves their addresses as they are.
+// SAFETY: one operation on buffers that live as long as the step; an update of the matrix leaves their addresses as
+// they are.
 unsafe impl<T: Real, D: Spmv<Csr<T>>> Step<D> for Product<'_, T, D> {
     fn enqueue(&mut self, be: &D) -> Result<()> {
         self.a.borrow().spmv(be, None, Coeff::one(), self.x, Coeff::zero(), &mut self.y)
@@ -100,10 +101,10 @@ where
     let transposed = SpmvTransposed::<Csr<T>>::transposed_order(be) != Order::Unordered;
     let mut a = Mat::<D, Csr<T>>::load(be, csr.clone())?;
     let x = be.upload(&numbers::<T>(5, a.ncols()))?;
-    // Behind the first product are the plans that it makes.
+    // The first product makes the plans, so the graph follows it.
     product(be, &a, &x)?;
     for round in 0..4u64 {
-        // Scaled row by row, and no two rounds alike; the last has the first values again.
+        // Scaled row by row, differently in each round. The last round has the first values again.
         let factors = numbers::<T>(round, nnz);
         let mut fresh = csr.clone();
         if round < 3 {
@@ -137,7 +138,7 @@ where
     if !ordered {
         return Ok(());
     }
-    // A graph goes on with the new values.
+    // A graph continues with the new values.
     let (y, a) = (be.upload(&vec![T::nan(); a.nrows()])?, RefCell::new(a));
     let mut step = Recorded::new(be, Product { a: &a, x: &x, y }, true);
     for round in 4..9u64 {

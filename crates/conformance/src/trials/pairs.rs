@@ -1,24 +1,22 @@
-//! Trials of every method with every preconditioner: converged, with the iterations and the bits of the plain loops of [`crate::krylov`] where
-//! all orders are stored; recorded or plain, for any `check_every`, on every device of the fleet, for several right-hand sides; and what must
-//! end in another way, each with its word.
+//! Trials of every method with every preconditioner. A solve converges; with stored orders it has the iterations and
+//! bits of the plain loops of [`crate::krylov`]. The bits are the same recorded or not, for any `check_every`, on every
+//! device of the fleet, and for several right-hand sides. Pairs that must end otherwise have their status.
 
 use std::rc::Rc;
 
 use spandrel_backend::{EveryMethod, Mat, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real, Triplets};
-use spandrel_solvers::{
-    BiCgStab, Cg, Factored, Gmres, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Placement, Status,
-};
+use spandrel_solvers::{Factored, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Status};
 use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Iluk, Ilut, Levelset, Ssor, Triangle, Triangular, serial};
 
 use crate::case::numbers;
-use crate::krylov::{Answer, System};
+use crate::named::{Workspace, by_plain_loops};
 use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 const SOLVERS: [&str; 3] = ["cg", "bicgstab", "gmres"];
-/// Methods with a preconditioner in other places; on the last system alone.
+/// Methods with the preconditioner in other places; only on the last system.
 const PLACED: [&str; 3] = ["bicgstab-left", "gmres-left", "gmres-flexible"];
 const PRECONDS: [&str; 7] = ["none", "jacobi", "ssor", "ilu0", "iluk", "ilut", "ic0"];
 /// (name, specification, symmetric positive definite)
@@ -27,7 +25,7 @@ const SYSTEMS: [(&str, &str, bool); 3] = [
     ("poisson2d-41x37", "poisson2d:41x37", true),
     ("convdiff3d-9x8x7", "convdiff3d:9x8x7,peclet=10", false),
 ];
-/// Short, so that cycles are replayed.
+/// Short cycles, so that they are replayed.
 const RESTART: usize = 7;
 pub(super) const LIMIT: usize = 3000;
 
@@ -35,7 +33,7 @@ pub(super) const LIMIT: usize = 3000;
 pub trait Solves<T: Real>: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + EveryMethod<T> + 'static {}
 impl<T: Real, B: Spmv<Csr<T>> + Sptrsv<Levelset<T>> + EveryMethod<T> + 'static> Solves<T> for B {}
 
-/// A solver's refusal where a solve was expected.
+/// A solver's refusal of a solve that should run.
 pub(super) fn refused(error: spandrel_solvers::Error) -> Finding {
     match error {
         spandrel_solvers::Error::Backend(error) => error.into(),
@@ -78,8 +76,13 @@ pub(super) fn precond<T: Real, D: Solves<T>>(
         "ilu0" => factored::<T, D, Ilu0<T>>(be, csr),
         "iluk" => factored::<T, D, Iluk<T>>(be, csr),
         "ilut" => factored::<T, D, Ilut<T>>(be, csr),
-        _ => factored::<T, D, Ic0<T>>(be, csr),
+        "ic0" => factored::<T, D, Ic0<T>>(be, csr),
+        other => Err(unknown(other)),
     }
+}
+
+fn unknown(precond: &str) -> spandrel_solvers::Error {
+    spandrel_solvers::Error::Unsupported { why: format!("the preconditioner {precond:?} of a trial is unknown") }
 }
 
 /// A function of vectors.
@@ -111,11 +114,12 @@ pub(super) fn on_the_host<T: Real>(csr: &Csr<T>, name: &str) -> Result<Option<On
         "ilu0" => Some(factored::<T, Ilu0<T>>(csr)?),
         "iluk" => Some(factored::<T, Iluk<T>>(csr)?),
         "ilut" => Some(factored::<T, Ilut<T>>(csr)?),
-        _ => Some(factored::<T, Ic0<T>>(csr)?),
+        "ic0" => Some(factored::<T, Ic0<T>>(csr)?),
+        other => return Err(wrong(unknown(other))),
     })
 }
 
-/// x and how each solve ended, for each b in turn by one workspace.
+/// x and how each solve ended, for each b in turn with one workspace.
 fn solve<T: Real, D: Solves<T>>(
     be: &D,
     csr: &Csr<T>,
@@ -129,23 +133,9 @@ fn solve<T: Real, D: Solves<T>>(
     let n = csr.nrows();
     let b = b.iter().map(|b| be.upload(b)).collect::<Result<Vec<_>, _>>()?;
     let mut x = b.iter().map(|_| be.upload(x0)).collect::<Result<Vec<_>, _>>()?;
-    let outcomes = match solver {
-        "cg" => Cg::new(be, n).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None)),
-        "bicgstab" => BiCgStab::new(be, n).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None)),
-        "bicgstab-left" => {
-            BiCgStab::with(be, n, Placement::Left).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None))
-        }
-        _ => {
-            let placement = match solver {
-                "gmres-left" => Placement::Left,
-                "gmres-flexible" => Placement::Flexible,
-                _ => Placement::Right,
-            };
-            let shape = GmresOptions { restart: RESTART, placement };
-            Gmres::with(be, n, &shape).and_then(|mut s| s.solve_many(be, &a, m, &b, &mut x, options, None))
-        }
-    }
-    .map_err(refused)?;
+    let outcomes = Workspace::by_name(be, n, solver, RESTART)
+        .and_then(|mut workspace| workspace.solve_many(be, &a, m, &b, &mut x, options))
+        .map_err(refused)?;
     x.iter().zip(outcomes).map(|(x, outcome)| Ok((be.download(x)?, outcome))).collect()
 }
 
@@ -180,16 +170,11 @@ fn check<T: Real, D: Solves<T>>(fleet: &Fleet<D>, solver: &str, name: &str, spec
             return Err(wrong(format!("expected convergence, found {outcome:?}")));
         }
     }
-    // The plain loops have the preconditioner to the right.
+    // The plain loops have the preconditioner on the right.
     if stored && Spmv::<Csr<T>>::order(be) == Order::Stored && !PLACED.contains(&solver) {
         let host = on_the_host(&csr, name)?;
         for (b, (x, outcome)) in b.iter().zip(&found) {
-            let system = System { a: &csr, m: host.as_deref(), b, rtol: first.rtol_for::<T>(), limit: LIMIT };
-            let answer: Answer<T> = match solver {
-                "cg" => system.cg(),
-                "bicgstab" => system.bicgstab(),
-                _ => system.gmres(RESTART),
-            };
+            let answer = by_plain_loops(&csr, host.as_deref(), b, solver, (RESTART, &first)).map_err(refused)?;
             let Some((wanted, iterations)) = answer else { return Err(wrong("the plain loops do not converge")) };
             if outcome.iterations != iterations {
                 return Err(wrong(format!("expected {iterations} iterations, found {outcome:?}")));
@@ -206,7 +191,7 @@ fn check<T: Real, D: Solves<T>>(fleet: &Fleet<D>, solver: &str, name: &str, spec
         let (m, _) = precond::<T, D>(be, &csr, name).map_err(refused)?;
         let again = solve(be, &csr, solver, &m, &b, &zeros, options)?;
         again.iter().zip(&found).try_for_each(|(again, found)| same(what, again, found))?;
-        // The second alone, in a workspace of its own.
+        // The second one alone, in its own workspace.
         let alone = solve(be, &csr, solver, &m, &b[1..], &zeros, options)?;
         same(&format!("{what}, alone"), &alone[0], &found[1])
     };
@@ -216,7 +201,7 @@ fn check<T: Real, D: Solves<T>>(fleet: &Fleet<D>, solver: &str, name: &str, spec
     fleet.devices[1..].iter().try_for_each(|(label, other)| each(label, other, &first))
 }
 
-/// Whether the method can be asked to take this preconditioner for this system.
+/// Whether the method can take this preconditioner for this system.
 fn fits(solver: &str, name: &str, symmetric: bool) -> bool {
     symmetric || (solver != "cg" && name != "ic0")
 }
@@ -226,7 +211,7 @@ fn solvers(symmetric: bool) -> impl Iterator<Item = &'static str> {
     SOLVERS.into_iter().chain(PLACED.into_iter().filter(move |_| !symmetric))
 }
 
-/// Every method with every preconditioner on one backend, and what ends in another way.
+/// Every method with every preconditioner on one backend, and the pairs that end in another way.
 pub(crate) fn trials<T: Real, D: Solves<T>>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     for (case, spec, symmetric) in SYSTEMS {
         for solver in solvers(symmetric) {
@@ -249,7 +234,7 @@ pub(crate) fn trials<T: Real, D: Solves<T>>(fleet: &Rc<Fleet<D>>, out: &mut Vec<
     }
 }
 
-/// Two backends: the same bits wherever both have the stored order.
+/// Two backends: the same bits if both have the stored order.
 pub(crate) fn between<T: Real, D: Solves<T>, E: Solves<T>>(
     left: &Rc<Fleet<D>>,
     right: &Rc<Fleet<E>>,
@@ -284,7 +269,7 @@ pub(crate) fn between<T: Real, D: Solves<T>, E: Solves<T>>(
 #[derive(Debug)]
 struct Ending {
     name: &'static str,
-    /// Or all.
+    /// Or all methods.
     solver: &'static str,
     precond: &'static str,
     n: usize,
@@ -293,9 +278,9 @@ struct Ending {
     x0: &'static [f64],
     restarts: usize,
     status: Status,
-    /// The scalar that must be named.
+    /// The scalar that the outcome must name.
     symbol: Option<&'static str>,
-    /// The most iterations.
+    /// The largest number of iterations.
     most: usize,
 }
 
@@ -524,8 +509,8 @@ fn end<T: Real, D: Solves<T>>(be: &D, solver: &str, ending: &Ending) -> Verdict 
     Ok(())
 }
 
-/// A cycle of n unknowns, each coupled to its neighbours: the constants are the null space, and what is left of a right-hand side with a mean
-/// is that mean.
+/// A cycle of n unknowns, each coupled to its neighbours. The constants are the null space, and the mean of a
+/// right-hand side is the part that no x reaches.
 fn neumann<T: Real, D: Solves<T>>(be: &D, solver: &str) -> Verdict {
     let n = 24;
     let mut triplets = Triplets::new(n, n)?;
@@ -543,13 +528,11 @@ fn neumann<T: Real, D: Solves<T>>(be: &D, solver: &str) -> Verdict {
         let b: Vec<T> = (0..n).map(|i| T::from_f64(mean + if i % 4 < 2 { 1.0 } else { -1.0 })).collect();
         let (b, mut x) = (be.upload(&b)?, be.upload(&numbers(5, n))?);
         let outcome = null
-            .solve(be, &a, &m, &b, &mut x, &options, |m, b, x, options| match solver {
-                "cg" => Cg::new(be, n)?.solve(be, &a, m, b, x, options),
-                "bicgstab" => BiCgStab::new(be, n)?.solve(be, &a, m, b, x, options),
-                _ => Gmres::new(be, n)?.solve(be, &a, m, b, x, options),
+            .solve(be, &a, &m, &b, &mut x, &options, |m, b, x, options| {
+                Workspace::by_name(be, n, solver, GmresOptions::default().restart)?.solve(be, &a, m, b, x, options)
             })
             .map_err(refused)?;
-        // ||b||^2 = n (mean^2 + 1), and n mean^2 of it is out of reach.
+        // ||b||^2 = n (mean^2 + 1), of which n mean^2 is out of reach.
         let beyond = (mean * mean / (mean * mean + 1.0)).sqrt();
         let close = (outcome.true_residual - beyond).abs() <= 2.0 * options.rtol_for::<T>();
         if outcome.status != status || !close {

@@ -1,5 +1,4 @@
-//! Trials that small systems are solved by one kernel, and that others are not: that the bits of a solve are right does not tell which path
-//! it took.
+//! Trials that one kernel solves small systems, and only those. Correct bits do not show how a solve ran.
 
 use std::rc::Rc;
 
@@ -14,10 +13,11 @@ use crate::case::numbers;
 use crate::subject::Fleet;
 use crate::trial::{Trial, Verdict, wrong};
 
-/// Iterations asked for at once.
+/// The number of iterations requested at once.
 const ITERATIONS: usize = 3;
 
-/// Rows that fit: those of the published comparison. More than the device runs threads for at once do not.
+/// Numbers of rows that fit, those of the published comparison. A number of rows above that of the device's threads
+/// does not fit.
 const FITS: usize = 30_000;
 
 /// The trials of one element type.
@@ -27,7 +27,7 @@ pub(crate) fn trials<T: Real>(fleet: &Rc<Fleet<Cuda>>, out: &mut Vec<Trial>) {
     push::<Sell<T>>(fleet, true, out);
     push::<Dia<T>>(fleet, true, out);
     push::<Bdia<T>>(fleet, true, out);
-    // Without such a kernel.
+    // This device has no such kernel.
     push::<Hyb<T>>(fleet, false, out);
 }
 
@@ -47,7 +47,7 @@ where
     }
 }
 
-/// Asks for iterations at once, and looks whether they were done, or nothing was.
+/// Requests iterations at once, and checks that all of them ran, or none.
 fn persists<F: Format>(be: &Cuda, n: usize, wanted: bool) -> Verdict
 where
     Cuda: Spmv<F>,

@@ -1,5 +1,5 @@
-//! Trials of preconditioners that are products, and of mixed precision: the same bits recorded or plain and on every device, gates, solves with
-//! them that converge; two backends with one order give one answer.
+//! Trials of preconditioners that are products, and of mixed precision: the same bits recorded or not and on every
+//! device, gates, converging solves; two backends with the same order give the same answer.
 
 use std::rc::Rc;
 
@@ -7,23 +7,32 @@ use spandrel_backend::{Backend, EveryMethod, Mat, MixedPrecision, Order, Precond
 use spandrel_formats::{Bsr, Csr};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
-    BiCgStab, BlockJacobi, Cg, Chebyshev, Gmres, GmresOptions, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options,
-    Outcome, Placement, Refine,
+    Amg, AmgBackend, AmgOptions, BlockJacobi, Cg, Chebyshev, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options,
+    Outcome, Refine,
 };
 use spandrel_sptrsv::{Ic0, Ilu0};
 
 use crate::case::numbers;
+use crate::named::Workspace;
 use crate::reference::difference;
 use crate::subject::{Fleet, GateState, gate};
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// What the trials need of a backend.
 pub(crate) trait Products:
-    MixedPrecision + Spmv<Csr<f64>> + Spmv<Csr<f32>> + Spmv<Bsr<f64>> + Spmv<Bsr<f32>> + EveryMethod<f64> + EveryMethod<f32>
+    MixedPrecision
+    + AmgBackend<f64>
+    + Spmv<Csr<f64>>
+    + Spmv<Csr<f32>>
+    + Spmv<Bsr<f64>>
+    + Spmv<Bsr<f32>>
+    + EveryMethod<f64>
+    + EveryMethod<f32>
 {
 }
 impl<
     B: MixedPrecision
+        + AmgBackend<f64>
         + Spmv<Csr<f64>>
         + Spmv<Csr<f32>>
         + Spmv<Bsr<f64>>
@@ -36,14 +45,15 @@ impl<
 
 /// The methods, with each placement of a preconditioner.
 const METHODS: [&str; 6] = ["cg", "bicgstab", "bicgstab-left", "gmres", "gmres-left", "gmres-flexible"];
-/// Short, so that cycles are replayed.
+/// Short cycles, so that they are replayed.
 const RESTART: usize = 20;
 
 type Wide<D> = <D as Backend<f64>>::Vector;
 type Boxed<D> = Box<dyn Preconditioner<f64, D>>;
 
-/// The preconditioners, and the format whose order is theirs.
-const NOUNS: [(&str, &str); 9] = [
+/// The preconditioners, and the format whose order they have.
+const NOUNS: [(&str, &str); 10] = [
+    ("amg", "csr"),
     ("block_jacobi-4", "bsr"),
     ("block_jacobi-7", "bsr"),
     ("chebyshev", "csr"),
@@ -57,6 +67,7 @@ const NOUNS: [(&str, &str); 9] = [
 
 fn make<D: Products + 'static>(be: &D, noun: &str, a: &Csr<f64>) -> spandrel_solvers::Result<Boxed<D>> {
     Ok(match noun {
+        "amg" => Box::new(Amg::new(be, a, &AmgOptions { coarsest: 8, ..AmgOptions::default() })?),
         "block_jacobi-4" => Box::new(BlockJacobi::<f64, D>::new(be, a, 4)?),
         "block_jacobi-7" => Box::new(BlockJacobi::<f64, D>::new(be, a, 7)?),
         "chebyshev" => Box::new(Chebyshev::new(be, a.clone(), 4)?),
@@ -65,11 +76,15 @@ fn make<D: Products + 'static>(be: &D, noun: &str, a: &Csr<f64>) -> spandrel_sol
         "isai-ic0" => Box::new(Isai::<D, Ic0<f64>>::new(be, a)?),
         "isai-ilu0" => Box::new(Isai::<D, Ilu0<f64>>::new(be, a)?),
         "mixed-jacobi" => Box::new(Mixed::of(be, a, Jacobi::<f32, D>::new)?),
-        _ => Box::new(Mixed::of(be, a, |be, a| BlockJacobi::<f32, D>::new(be, a, 4))?),
+        "mixed-block_jacobi" => Box::new(Mixed::of(be, a, |be, a| BlockJacobi::<f32, D>::new(be, a, 4))?),
+        other => {
+            let why = format!("the preconditioner {other:?} of a trial is unknown");
+            return Err(spandrel_solvers::Error::Unsupported { why });
+        }
     })
 }
 
-/// Whether each run has the bits of every other.
+/// Whether each run has the same bits as every other.
 fn repeats<D: Products>(be: &D, format: &str) -> bool {
     format != "csr" || Spmv::<Csr<f64>>::order(be) != Order::Unordered
 }
@@ -114,18 +129,8 @@ fn solved<D: Products + 'static>(
     let (m, n) = (make(be, noun, a).map_err(wrong)?, a.nrows());
     let device = Mat::<D, Csr<f64>>::load(be, a.clone())?;
     let (b, mut x) = (Backend::<f64>::upload(be, &numbers(5, n))?, Backend::<f64>::zeros(be, n)?);
-    let gmres = |placement| Gmres::with(be, n, &GmresOptions { restart: RESTART, placement }).map_err(wrong);
-    let outcome = match method {
-        "cg" => Cg::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options),
-        "bicgstab" => BiCgStab::new(be, n).map_err(wrong)?.solve(be, &device, &m, &b, &mut x, options),
-        "bicgstab-left" => {
-            let mut left = BiCgStab::with(be, n, Placement::Left).map_err(wrong)?;
-            left.solve(be, &device, &m, &b, &mut x, options)
-        }
-        "gmres" => gmres(Placement::Right)?.solve(be, &device, &m, &b, &mut x, options),
-        "gmres-left" => gmres(Placement::Left)?.solve(be, &device, &m, &b, &mut x, options),
-        _ => gmres(Placement::Flexible)?.solve(be, &device, &m, &b, &mut x, options),
-    };
+    let workspace = Workspace::by_name(be, n, method, RESTART);
+    let outcome = workspace.and_then(|mut workspace| workspace.solve(be, &device, &m, &b, &mut x, options));
     Ok((outcome.map_err(wrong)?, Backend::<f64>::download(be, &x)?))
 }
 
@@ -171,7 +176,7 @@ fn check<D: Products + 'static>(fleet: &Fleet<D>, noun: &str, format: &str, spec
             let m = make(other, noun, &a).map_err(wrong)?;
             same(label, &applied(other, &m, GateState::None, &r)?, &z)?;
         }
-        // The graph goes on to read what r holds by then.
+        // The graph continues with the present contents of r.
         let zeros = || Backend::<f64>::zeros(be, n);
         let step = Application::<D> { m: &m, r: Backend::<f64>::upload(be, &r)?, z: zeros()? };
         let mut recorded = Recorded::new(be, step, true);
@@ -198,12 +203,12 @@ fn solves<D: Products + 'static>(fleet: &Fleet<D>, noun: &str, method: &str, for
     Ok(())
 }
 
-/// The method that a preconditioner is tried with everywhere.
+/// The method with which a preconditioner is tried everywhere.
 fn usual(noun: &str) -> &'static str {
     if noun.ends_with("ilu0") { "bicgstab" } else { "cg" }
 }
 
-/// The others: a product of two unlike factors is no preconditioner of CG's.
+/// The other methods. A product of two different factors is no preconditioner for CG.
 fn others(noun: &str) -> impl Iterator<Item = &'static str> {
     let usual = usual(noun);
     METHODS.into_iter().filter(move |&method| method != usual && (method != "cg" || usual == "cg"))
@@ -224,7 +229,7 @@ fn refinement<D: Products>(fleet: &Fleet<D>, spec: &str) -> Verdict {
     Ok(())
 }
 
-/// A stencil whose rows no block size divides, and one with longer rows.
+/// A stencil with a number of rows that no block size divides, and one with longer rows.
 const SPECS: [&str; 2] = ["poisson2d:33x17", "d3n27:9x8x7"];
 
 /// The trials of one backend.
@@ -250,7 +255,7 @@ pub(crate) fn trials<D: Products + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<
     }
 }
 
-/// Two backends: the same bits of z, of x and of the outcome where they declare the same orders.
+/// Two backends: the same bits of z, of x and of the outcome if they declare the same orders.
 pub(crate) fn pair<D: Products + 'static, E: Products + 'static>(
     left: &Rc<Fleet<D>>,
     right: &Rc<Fleet<E>>,

@@ -1,5 +1,5 @@
-//! Trials of y <- a A x + b y: the bound, the declared order, runs and threads that agree, NaN where nothing may look, the
-//! gate. Written over closures, for SpMV, its transpose and one column of SpMM alike.
+//! Trials of y <- a A x + b y: the bound, the declared order, agreement of runs and threads, NaN in operands that must
+//! not be read, the gate. They are written over closures, for SpMV, its transpose and one column of SpMM.
 
 use spandrel_backend::Order;
 use spandrel_formats::Real;
@@ -12,7 +12,7 @@ use crate::trial::{Finding, Verdict, wrong};
 /// The loaded matrix on each device of the fleet, the subject first.
 pub(crate) type Products<'b, T> = Vec<(String, Product<'b, T>)>;
 
-/// y before the call: y0, or NaN where b is 0.
+/// y before the call: y0, or NaN if b is 0.
 fn before<T: Real>(data: &Data<T>, b: &Factor) -> Vec<T> {
     if b.value::<T>() == T::zero() { vec![T::nan(); data.y.len()] } else { data.y.clone() }
 }
@@ -33,7 +33,7 @@ fn text(factor: &Factor) -> String {
     text
 }
 
-/// Coefficient pairs: all of them, or for a large case a few in which each kind occurs.
+/// Coefficient pairs: all of them, or a few with each kind for a large case.
 fn coefficients(few: bool) -> Vec<(&'static Factor, &'static Factor)> {
     if few {
         vec![(&A[0], &B[0]), (&A[5], &B[4])]
@@ -57,7 +57,8 @@ pub(crate) fn values<T: Real>(data: &Data<T>, traits: &Traits, products: &Produc
         if traits.order == Order::Unordered {
             continue;
         }
-        // Repetition and threads do not depend on the coefficients: two pairs are enough, one without y and one with it.
+        // Repetition and threads do not depend on the coefficients, so two pairs are enough: one without y and one with
+        // it.
         if number < 2 {
             for run in 2..=3 {
                 differing(&subject(&call)?, &y).map_err(context(&format!("run {run} against run 1"), a, b))?;
@@ -74,8 +75,8 @@ fn differing<T: Real>(found: &[T], expected: &[T]) -> Result<(), String> {
     difference(found, expected).map_or(Ok(()), Err)
 }
 
-/// NaN and infinities in x appear in the rows that have an entry there. Formats that skip padding show them nowhere else;
-/// a format that multiplies fill may turn further rows into NaN, and no further row into anything else.
+/// NaN and infinities in x must appear in the rows that have an entry there. Formats that skip padding show them in no
+/// other row. A format that multiplies fill may turn further rows into NaN, but into nothing else.
 pub(crate) fn special<T: Real>(data: &Data<T>, traits: &Traits, products: &Products<'_, T>) -> Verdict {
     let n = data.shape.1;
     let mut x = data.x.clone();
@@ -116,7 +117,7 @@ pub(crate) fn special<T: Real>(data: &Data<T>, traits: &Traits, products: &Produ
     Ok(())
 }
 
-/// A stopped gate leaves y alone, a running one changes nothing about the result.
+/// A stopped gate leaves y alone, and a running one does not change the result.
 pub(crate) fn gated<T: Real>(data: &Data<T>, traits: &Traits, products: &Products<'_, T>) -> Verdict {
     let (_, subject) = &products[0];
     for (a, b) in [(&A[3], &B[2]), (&A[0], &B[0])] {

@@ -1,5 +1,5 @@
-//! Trials of new values for preconditioners: those that took them have the bits of those made anew, also in a graph that was recorded
-//! before; refused ones change nothing.
+//! Trials of new values for preconditioners: the result has the bits of a new preconditioner, also in a graph that was
+//! recorded before; refused values change nothing.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ impl<B> Renews for B where
 {
 }
 
-/// Whether what was recorded with a preconditioner goes on with its new values.
+/// Whether what was recorded with a preconditioner continues with its new values.
 #[derive(Clone, Copy, PartialEq)]
 enum Graphs {
     Stay,
@@ -46,7 +46,7 @@ const NOUNS: [&str; 11] = [
     "mg",
 ];
 
-/// Grids whose extents are no powers of two, with few and with many points in a stencil.
+/// Grids whose extents are not powers of two, with few and with many points in a stencil.
 const SPECS: [&str; 2] = ["poisson2d:33x17", "d3n27:9x8x7"];
 
 /// The trials of one backend.
@@ -98,7 +98,7 @@ fn of_noun<D: Renews>(be: &D, noun: &str, a: &Csr<f64>) -> Verdict {
                 m.update(be, a, |ilu, be, narrow| ilu.update(be, narrow.values()))
             };
             check(be, a, Stay, make, update)?;
-            // The same by values that are on the device.
+            // The same with values on the device.
             check(be, a, Stay, make, |m, be, a| {
                 let values = Backend::<f64>::upload(be, a.values())?;
                 m.update_from(be, &values, |ilu, be, narrow| ilu.update(be, &Backend::<f32>::download(be, narrow)?))
@@ -122,8 +122,8 @@ struct Application<'a, D: Renews, M> {
     z: <D as Backend<f64>>::Vector,
 }
 
-// SAFETY: one operation on buffers that live as long as the step; what it is used with leaves its addresses as they are when it takes new
-// values, which is on trial.
+// SAFETY: one operation on buffers that live as long as the step. The preconditioner must keep its addresses when it
+// takes new values, which is what the trial checks.
 unsafe impl<D: Renews, M: Preconditioner<f64, D>> Step<D> for Application<'_, D, M> {
     fn enqueue(&mut self, be: &D) -> Result<()> {
         self.m.borrow().apply(be, None, self.r, &mut self.z)
@@ -134,7 +134,7 @@ fn same(what: &str, found: &[f64], wanted: &[f64]) -> Verdict {
     difference(found, wanted).map_or(Ok(()), |detail| Err(wrong(format!("{what}: {detail}"))))
 }
 
-/// Other values on the pattern, in another scale; symmetric where the first are.
+/// Other values on the pattern, at another scale; symmetric if the first are.
 fn others(a: &Csr<f64>, round: u32) -> Csr<f64> {
     let mut next = a.clone();
     let weight = |i: usize| 1.0 + ((i as u32 * (round + 3)) % 8) as f64 / 32.0;
@@ -164,7 +164,7 @@ fn check<D: Renews, M: Preconditioner<f64, D>>(
     };
     let mut m = make(be, a).map_err(wrong)?;
     let mut before = applied(&m)?;
-    // Entries that are not finite, and another matrix: refused.
+    // Entries that are not finite, and another matrix, are refused.
     let spoiled = a.map(|v| v * f64::INFINITY);
     let other = crate::generated("poisson2d:16x33")?;
     for round in 0..3 {
@@ -190,7 +190,7 @@ fn check<D: Renews, M: Preconditioner<f64, D>>(
     if graphs == Graphs::End || !ordered {
         return Ok(());
     }
-    // Run plainly, captured and replayed, each with values of its own.
+    // Run plain, captured and replayed, each with other values.
     let (m, z) = (RefCell::new(m), Backend::<f64>::zeros(be, n)?);
     let mut recorded = Recorded::new(be, Application::<D, M> { m: &m, r: &r, z }, true);
     for round in 3..8 {

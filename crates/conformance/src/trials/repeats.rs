@@ -1,14 +1,15 @@
-//! Trials of repetition: 20 runs of an operation on the same operands give the same bits, in any order that a backend declares besides
+//! Trials of repetition: 20 runs of an operation on the same operands give the same bits, in any declared order except
 //! `Unordered`.
 
 use std::rc::Rc;
 
 use spandrel_backend::{Coeff, EveryMethod, Load, Mat, Operator, Order, Result, Spmv};
 use spandrel_formats::{Csr, Format, Real};
-use spandrel_solvers::{BiCgStab, Cg, Jacobi, Options};
+use spandrel_solvers::{GmresOptions, Jacobi, Options};
 
 use super::formats::Shared;
 use crate::case::{Case, numbers};
+use crate::named::Workspace;
 use crate::reference::difference;
 use crate::subject::{Complete, Fleet};
 use crate::trial::{Finding, Trial, Verdict, wrong};
@@ -18,7 +19,7 @@ const RUNS: usize = 20;
 /// Rows of equal and of very different lengths, large enough for many blocks.
 const CASES: [&str; 2] = ["poisson2d-129x97", "power-law-20000"];
 
-/// Runs it again and again.
+/// Runs an operation [`RUNS`] times and compares each result with the first.
 fn repeated<T: Real>(mut run: impl FnMut() -> std::result::Result<Vec<T>, Finding>) -> Verdict {
     let first = run()?;
     for number in 2..=RUNS {
@@ -121,15 +122,12 @@ fn solves<T: Real, D: Spmv<Csr<T>> + EveryMethod<T>>(be: &D, shared: &Shared<T>,
     let a = Mat::<D, Csr<T>>::load(be, host)?;
     let b = be.upload(&data.x)?;
     let options = Options { rtol: Some(1e-6), max_iters: Some(60), ..Options::default() };
-    // One workspace for all: what a solve leaves behind must not matter to the next.
-    let (mut cg, mut bicgstab) = (Cg::new(be, n).map_err(wrong)?, BiCgStab::new(be, n).map_err(wrong)?);
+    // One workspace for all: what a solve leaves behind must not affect the next.
+    let mut workspace = Workspace::by_name(be, n, solver, GmresOptions::default().restart).map_err(wrong)?;
     let mut outcomes = Vec::new();
     repeated(|| {
         let mut x = be.zeros(n)?;
-        let outcome = match solver {
-            "cg" => cg.solve(be, &a, &m, &b, &mut x, &options),
-            _ => bicgstab.solve(be, &a, &m, &b, &mut x, &options),
-        };
+        let outcome = workspace.solve(be, &a, &m, &b, &mut x, &options);
         outcomes.push(format!("{:?}", outcome.map_err(wrong)?));
         Ok(be.download(&x)?)
     })?;

@@ -1,5 +1,5 @@
-//! The trial of real matrices: whatever a reproducible [`DeviceSolver`](spandrel::DeviceSolver) chooses, two backends give x with the same
-//! bits, the same choices and the same outcome.
+//! The trial of real matrices: with a reproducible [`DeviceSolver`](spandrel::DeviceSolver), two backends make the same
+//! choices and return x with the same bits and the same outcome.
 //!
 //! A matrix that is not square is solved on the host; here its product is compared.
 
@@ -17,10 +17,10 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// What a solve is given at most: the bits are equal after any number of iterations or after none.
+/// The limit of iterations of a solve. The bits are equal after any number of iterations.
 const ITERATIONS: usize = 200;
 
-/// One trial for each Matrix Market file of a folder; one that is skipped where there is no folder.
+/// One trial per Matrix Market file of a folder, or a skipped one without a folder.
 pub fn trials<D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, folder: Option<&Path>) -> Vec<Trial>
 where
     D: SolverBackend<f64>,
@@ -62,7 +62,7 @@ pub(super) fn files(folder: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-/// FNV-1a over the bits, all NaNs alike.
+/// FNV-1a over the bits. All NaNs are equal.
 fn hash<T: Real>(x: &[T]) -> u64 {
     x.iter().fold(0xcbf2_9ce4_8422_2325, |hash, x| {
         let bits = if x.is_nan() { f64::NAN.to_bits() } else { x.as_f64().to_bits() };
@@ -95,7 +95,7 @@ fn check<D: SolverBackend<f64>, E: SolverBackend<f64>>(left: &Fleet<D>, right: &
     Ok(())
 }
 
-/// What a reproducible solver answers, or A b for a matrix that is not square.
+/// The answer of a reproducible solver, or A b for a matrix that is not square.
 fn answer<B: SolverBackend<f64>>(be: &B, csr: &Arc<Csr<f64>>) -> Result<Answer, Finding> {
     let b = numbers(97, if csr.nrows() == csr.ncols() { csr.nrows() } else { csr.ncols() });
     if csr.nrows() != csr.ncols() {

@@ -1,4 +1,5 @@
-//! Trials of a GPU: the rows of large matrices, which travel as runs where they repeat the ones before them, lie there as on the host, bit for bit.
+//! Trials of a GPU: rows of large matrices that repeat are sent as runs. In device memory they must be the same as on
+//! the host, bit for bit.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::case::numbers;
 use crate::reference::difference;
 use crate::trial::{Finding, Verdict, wrong};
 
-/// Rows by their periods: the gaps between the columns of each row of one, and how often it comes.
+/// Rows given by their periods: the gaps between the columns of each row, and how often the period is repeated.
 #[derive(Default)]
 struct Rows {
     ptr: Vec<u32>,
@@ -37,7 +38,7 @@ impl Rows {
         self
     }
 
-    /// Rows of random lengths below `most` with random gaps, none like the one before.
+    /// Rows of random lengths below `most` with random gaps, each different from the previous one.
     fn random(mut self, rows: usize, most: u32, next: &mut dyn FnMut(u32) -> u32) -> Self {
         for _ in 0..rows {
             let row = (0..next(most)).map(|_| 1 + next(1000)).collect();
@@ -53,7 +54,7 @@ impl Rows {
     }
 }
 
-/// Numbers below a bound.
+/// Random numbers below a bound.
 fn numbers_below() -> impl FnMut(u32) -> u32 {
     let mut state = 1u64;
     move |bound| {
@@ -62,7 +63,7 @@ fn numbers_below() -> impl FnMut(u32) -> u32 {
     }
 }
 
-/// Memory that a load is likely to be given holds no array of a load before.
+/// Overwrites the memory that a load is likely to get, so that no array of an earlier load is left there.
 fn poison(be: &Cuda, bytes: usize) -> Verdict {
     drop(be.upload(&vec![f64::NAN; bytes / 8 + 1])?);
     Ok(be.synchronize()?)
@@ -82,8 +83,9 @@ fn lies_there<T: Real>(be: &Cuda, what: &str, host: &Arc<Csr<T>>) -> Verdict {
     Ok(())
 }
 
-/// Stencils, bands, unknowns, what does not repeat at all, and mixtures: rows without entries, lines of one row, rows longer than a piece, runs
-/// that pass from piece to piece, ends in the midst of a period, sizes around the one from which runs are looked for.
+/// Stencils, bands, unknowns, arrays that do not repeat, and mixtures: rows without entries, lines of one row, rows
+/// longer than a piece, runs that pass from piece to piece, and ends inside a period. The sizes are around the one from
+/// which runs are searched for.
 pub(super) fn arrays(be: &Cuda) -> Verdict {
     for spec in [
         "d3n7:120x81x90",
@@ -130,7 +132,7 @@ pub(super) fn arrays(be: &Cuda) -> Verdict {
     Ok(())
 }
 
-/// The other matrices whose rows come to the device so: blocks and triangles. Their results are the CPU's.
+/// The other matrices whose rows reach the device in this way: blocks and triangles. Their results must be the CPU's.
 pub(super) fn blocks_and_triangles(be: &Cuda) -> Verdict {
     let cpu = Cpu::new();
     let period = vec![vec![1; 8]; 2];

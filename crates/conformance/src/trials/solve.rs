@@ -1,5 +1,5 @@
-//! Trials of the solvers: the same bits recorded or plain, fused or not, for any number of threads and any `check_every`; a true
-//! residual that is true; breakdowns with their names.
+//! Trials of the solvers: the same bits recorded or not, fused or not, for any number of threads and any `check_every`;
+//! a correct true residual; breakdowns with their names.
 
 use std::rc::Rc;
 
@@ -42,7 +42,7 @@ impl From<spandrel_backend::Error> for Refusal {
     }
 }
 
-/// What a refusal means where a solve was expected.
+/// The finding for a refusal of a solve that should run.
 impl From<Refusal> for Finding {
     fn from(refusal: Refusal) -> Self {
         match refusal {
@@ -52,7 +52,7 @@ impl From<Refusal> for Finding {
     }
 }
 
-/// A system and what is asked of it.
+/// A system, and what is expected of it.
 struct Problem<'a, T: Real, F> {
     csr: &'a Csr<T>,
     stored: &'a std::sync::Arc<F>,
@@ -78,7 +78,7 @@ impl<T: Real, F: Format<Value = T>> Problem<'_, T, F> {
     }
 }
 
-/// The tolerance asked for: reachable in the element type.
+/// The requested tolerance, which the element type can reach.
 fn rtol<T: Real>() -> f64 {
     if T::BYTES == 4 { 1e-4 } else { 1e-10 }
 }
@@ -105,7 +105,7 @@ fn same<T: Real>(what: &str, found: &Solved<T>, wanted: &Solved<T>) -> Verdict {
     Ok(())
 }
 
-/// `cg-jacobi/csr/f64/cpu/case`, with what the solve has of its own behind it.
+/// `cg-jacobi/csr/f64/cpu/case`, followed by what is special about the solve.
 fn name<T: Real, F: Format>(solve: &Solve, backend: &str, case: &str) -> String {
     let limit = solve.max_iters.map(|limit| format!("-{limit}-iterations")).unwrap_or_default();
     let rhs = solve.rhs.map(|rhs| format!("-b-{rhs:e}").to_lowercase()).unwrap_or_default();
@@ -166,7 +166,7 @@ where
     same("default against fused steps", &problem.on(&Plain(be), &first)?, &solved)
 }
 
-/// The word, and the scalar that broke down.
+/// Checks the status, and the scalar of a breakdown.
 fn ending(outcome: &Outcome, solve: &Solve) -> Verdict {
     let symbol = outcome.breakdown.map(|(quantity, _)| quantity.symbol());
     if outcome.status.as_str() != solve.status {
@@ -183,12 +183,13 @@ fn ending(outcome: &Outcome, solve: &Solve) -> Verdict {
     Ok(())
 }
 
-/// The reported true residual against b - A x in doubled precision.
+/// Compares the reported true residual with b - A x in doubled precision.
 ///
-/// The reported one is formed by residual r^ and norm: |r^ - r| <= gamma(k + 2) (|A| |x| + |b|) + (k + 2) eta row by row, eta the
-/// smallest subnormal for each rounding that may underflow, so its norm errs by at most the norm of that; norms are formed in range
-/// (the solvers scale), the norms of r^ and b err by half of gamma(37 L), the roots and the quotient by three more
-/// roundings, which one gamma(37 L + 4) for each of the two covers.
+/// The reported one is computed from a residual r^ and a norm. Row by row, |r^ - r| is at most
+/// gamma(k + 2) (|A| |x| + |b|) + (k + 2) eta, with eta the smallest subnormal for each rounding that may underflow.
+/// So its norm errs by at most the norm of that bound. Norms are computed in range, because the solvers scale. The
+/// norms of r^ and b err by half of gamma(37 L), the roots and the quotient by three more roundings; one
+/// gamma(37 L + 4) for each of the two covers this.
 fn honest<T: Real>(data: &Data<T>, b: &[T], solved: &Solved<T>) -> Verdict {
     let found = solved.outcome.true_residual;
     if !solved.x.iter().chain(b).all(|v| v.is_finite()) {
@@ -231,7 +232,7 @@ fn honest<T: Real>(data: &Data<T>, b: &[T], solved: &Solved<T>) -> Verdict {
     Ok(())
 }
 
-/// Two backends on one system: the same bits wherever both declare the same order.
+/// Two backends on one system: the same bits if both declare the same order.
 pub(crate) fn pair<T, F, D, E>(left: &Rc<Fleet<D>>, right: &Rc<Fleet<E>>, shared: &Rc<Shared<T>>, out: &mut Vec<Trial>)
 where
     T: Real,

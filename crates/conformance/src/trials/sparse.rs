@@ -11,7 +11,7 @@ use crate::reference::{A, Factor, difference, tree_dot};
 use crate::subject::{DeviceFactor, Fleet, GateState, gate};
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// (name, length, every how many elements one is stored; 0 for none)
+/// (name, length, distance between stored elements; 0 for none)
 const SHAPES: [(&str, usize, usize); 8] = [
     ("empty", 0, 0),
     ("nothing-stored", 100, 0),
@@ -29,7 +29,7 @@ struct Example<T> {
     y: Vec<T>,
 }
 
-/// The last element of each run of `every` at the latest, at a place by chance before.
+/// One stored element per run of `every`: at a random place, and in the last run at its end.
 fn example<T: Real>(len: usize, every: usize) -> Example<T> {
     let mut stream = Stream::new(len as u64);
     let count = len.checked_div(every).unwrap_or(0);
@@ -38,7 +38,7 @@ fn example<T: Real>(len: usize, every: usize) -> Example<T> {
     Example { values: numbers(len as u64 + 1, indices.len()), y: numbers(len as u64 + 2, len), indices }
 }
 
-/// The four operations after one another: y of axpy, s . y, gathered values, scattered y.
+/// The four operations in sequence: y of axpy, s . y, gathered values, scattered y.
 fn run<T: Real, D: SparseVector<T>>(be: &D, state: GateState, a: &Factor, e: &Example<T>) -> Result<[Vec<T>; 4]> {
     let host = SparseVec::new(e.y.len(), e.indices.clone(), e.values.clone())?;
     let mut s = be.load(Arc::new(host))?;

@@ -1,7 +1,9 @@
-//! Trials of the triangular solve, every plan: the bound, the declared order, both systems, in place, several right-hand sides, gates,
-//! new values, numbers that are not finite. What is solved again and again is in `sptrsv_repeats`, what is refused in `sptrsv_refused`.
+//! Trials of the triangular solve with every plan: the bound, the declared order, both systems, in place, several
+//! right-hand sides, gates, new values, numbers that are not finite. `sptrsv_repeats` has the repeated solves, and
+//! `sptrsv_refused` the refusals.
 //!
-//! Written over [`Solves`], so that a trial is compiled once per element type and not once per plan and backend.
+//! They are written over [`Solves`], so that a trial is compiled once per element type and not once per plan and
+//! backend.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -25,28 +27,28 @@ pub(crate) const SYSTEMS: [System; 2] = [System::Plain, System::Transposed];
 pub(crate) struct Ask<'a, T> {
     pub(crate) system: System,
     pub(crate) b: &'a [T],
-    /// b stands in x.
+    /// Whether x holds b at the start.
     pub(crate) in_place: bool,
-    /// What x holds before where b does not: NaN where it is absent.
+    /// The old contents of x if it does not hold b; NaN if absent.
     pub(crate) before: Option<&'a [T]>,
     pub(crate) gate: GateState,
 }
 
 impl<'a, T> Ask<'a, T> {
-    /// x of its own, no gate.
+    /// A solve with a separate x and no gate.
     pub(crate) fn new(system: System, b: &'a [T]) -> Self {
         Self { system, b, in_place: false, before: None, gate: GateState::None }
     }
 }
 
-/// What the replays of a graph are given and asked: see [`Solves::replay`].
+/// The inputs and questions for the replays of a graph: see [`Solves::replay`].
 pub(crate) struct Replays<'a, T> {
     pub(crate) count: usize,
-    /// Right-hand side of a run.
+    /// The right-hand side of a run.
     pub(crate) input: &'a dyn Fn(usize) -> Vec<T>,
     /// Whether the gate is closed in a run.
     pub(crate) closed: &'a dyn Fn(usize) -> bool,
-    /// Values that the plan is updated to before a run.
+    /// New values of the plan before a run.
     pub(crate) update: &'a dyn Fn(usize) -> Option<Vec<T>>,
     /// Looks at x after a run.
     pub(crate) look: &'a mut dyn FnMut(usize, &[T]) -> Verdict,
@@ -55,14 +57,15 @@ pub(crate) struct Replays<'a, T> {
 /// A plan on a device.
 pub(crate) trait Solves<T> {
     fn order(&self, system: System) -> Order;
-    /// x of as many columns as b has.
+    /// x, with as many columns as b.
     fn solve(&self, ask: &Ask<'_, T>) -> Result<Vec<T>>;
     fn update(&self, values: &[T]) -> Result<()>;
-    /// The same from a vector on the device.
+    /// The same with a vector on the device.
     fn update_from(&self, values: &[T]) -> Result<()>;
-    /// One graph, replayed: x <- T^-1 b from its own b, or in place from a copy of it.
+    /// Replays one graph: x <- T^-1 b from a separate b, or in place from a copy of it.
     fn replay(&self, system: System, in_place: bool, replays: Replays<'_, T>) -> Verdict;
-    /// Solves with vectors of these lengths, sizes checked (`true`) or left to the backend: what it is refused with, and x after.
+    /// Solves with vectors of these lengths. The sizes are checked by the wrapper (`true`) or by the backend. Returns
+    /// the refusal, and x afterwards.
     fn mismatched(&self, checked: bool, ask: &Ask<'_, T>, k: usize, x: &[T]) -> (Result<()>, Result<Vec<T>>);
 }
 
@@ -176,7 +179,7 @@ impl<B: Sptrsv<P>, P: Plan> Solves<P::Value> for OnDevice<'_, B, P> {
     }
 }
 
-/// One solve, as a step: b, x and the gate's monitor are shared with the trial.
+/// One solve as a step. It shares b, x and the gate's monitor with the trial.
 struct Once<'t, B: Sptrsv<P>, P: Plan> {
     tri: &'t RefCell<Tri<B, P>>,
     system: System,
@@ -184,8 +187,8 @@ struct Once<'t, B: Sptrsv<P>, P: Plan> {
     buffers: Rc<RefCell<(B::Vector, B::Vector, <B as Device>::Monitor)>>,
 }
 
-// SAFETY: one fixed sequence on buffers that live as long as the step; the trial writes into them between runs and replaces none, and an
-// update of the plan leaves addresses as they are.
+// SAFETY: one fixed sequence on buffers that live as long as the step. The trial writes into them between runs and
+// replaces none, and an update of the plan keeps the addresses.
 unsafe impl<B: Sptrsv<P>, P: Plan> Step<B> for Once<'_, B, P> {
     fn enqueue(&mut self, be: &B) -> Result<()> {
         let (b, x, monitor) = &mut *self.buffers.borrow_mut();
@@ -202,7 +205,7 @@ unsafe impl<B: Sptrsv<P>, P: Plan> Step<B> for Once<'_, B, P> {
 /// A plan loaded on every device of a fleet, the subject first.
 pub(crate) type Subjects<'b, T> = Vec<(String, Box<dyn Solves<T> + 'b>)>;
 
-/// Plans that solve on grids alone.
+/// Plans that solve only on grids.
 const FOR_GRIDS: [&str; 2] = ["sweep", "structured"];
 
 /// Whether a plan multiplies the zeros of absent neighbours.
@@ -210,12 +213,12 @@ pub(crate) fn multiplies_fill(plan: &str) -> bool {
     FOR_GRIDS.contains(&plan)
 }
 
-/// Whether any row needs another.
+/// Whether any row needs another one.
 fn has_dependencies<T: Real>(matrix: &Triangular<T>) -> bool {
     (0..matrix.nrows()).any(|i| !matrix.off_diagonal(i).0.is_empty())
 }
 
-/// Analyses a triangle. A plan may refuse what is no grid, and rows that are not whole; nothing else.
+/// Analyses a triangle. A plan may refuse a triangle that is not a grid and rows that are not whole, but nothing else.
 pub(crate) fn analyze<P: Plan>(problem: &Problem<P::Value>, systems: Systems) -> std::result::Result<P, Finding> {
     let refusable = FOR_GRIDS.contains(&P::NAME) && problem.grid() != Some(true);
     match P::analyze(problem.matrix.clone(), systems) {
@@ -232,7 +235,7 @@ pub(crate) fn analyze<P: Plan>(problem: &Problem<P::Value>, systems: Systems) ->
     }
 }
 
-/// One device alone.
+/// A single device.
 pub(crate) fn on<'b, P, D: Sptrsv<P>>(be: &'b D, plan: P) -> Result<Box<dyn Solves<P::Value> + 'b>>
 where
     D::Resident: 'b,
@@ -258,17 +261,17 @@ where
     Ok(subjects)
 }
 
-/// A case in one element type, shared by its trials: what is tried is formed by the first of them, and dropped with the last.
+/// A case in one element type, shared by its trials. The first trial makes the data, and the last drops it.
 pub(crate) struct Shared<T> {
     case: Rc<Case>,
     problems: OnceCell<Vec<Checked<T>>>,
 }
 
-/// A problem with its solutions of both systems, held to the bound once.
+/// A problem with its solutions of both systems, compared with the bound once.
 pub(crate) struct Checked<T> {
     pub(crate) name: String,
     pub(crate) problem: Problem<T>,
-    /// x of all columns, for each of [`SYSTEMS`].
+    /// x of all columns, for each system of [`SYSTEMS`].
     pub(crate) x: [Vec<T>; 2],
 }
 
@@ -345,7 +348,7 @@ pub(crate) fn trials<P: Plan, D: Sptrsv<P> + 'static>(
     }
 }
 
-/// A body on every form of a case.
+/// Runs a body on every form of a case.
 pub(crate) fn each<P: Plan, D: Sptrsv<P>>(
     fleet: &Fleet<D>,
     shared: &Shared<P::Value>,
@@ -358,7 +361,7 @@ pub(crate) fn each<P: Plan, D: Sptrsv<P>>(
             Finding::Wrong(text) => Finding::Wrong(format!("{}: {text}", checked.name)),
             other => other,
         };
-        // A plan may take one form and refuse another.
+        // A plan may accept one form and refuse another.
         match load::<P, D>(fleet, devices, &checked.problem).and_then(|subjects| body(&subjects, checked)) {
             Err(Finding::Refused) => verdict = Err(Finding::Refused),
             other => other.map_err(named)?,
@@ -384,7 +387,7 @@ pub(crate) fn values<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>, 
         let (b, column) = (&problem.b[..n], &expected[..n]);
         let stored = order == Order::Stored;
         let sound = |what: &str, b: &[T], expected: &[T], x: &[T]| {
-            // Bits of a reference that keeps the bound keep it too.
+            // The bits of a reference within the bound are within the bound too.
             if stored && difference(x, expected).is_none() {
                 return Ok(());
             }
@@ -426,7 +429,7 @@ pub(crate) fn values<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>, 
     Ok(())
 }
 
-/// A stopped gate leaves x alone and the plan's state as it was; a running one changes nothing about the result.
+/// A stopped gate leaves x and the plan's state alone, and a running one does not change the result.
 pub(crate) fn gated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -> Verdict {
     let (_, subject) = &subjects[0];
     let problem = &checked.problem;
@@ -434,7 +437,7 @@ pub(crate) fn gated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -
     let before: Vec<T> = crate::case::numbers(77, problem.b.len());
     for (system, expected) in SYSTEMS.into_iter().zip(&checked.x) {
         let stored = subject.order(system) == Order::Stored;
-        // Before the first solve of a resident and after some; several columns once.
+        // Before the first solve of a resident and after several; several columns only once.
         for (round, len) in [(0, n), (1, problem.b.len()), (2, n)] {
             let (b, before, expected) = (&problem.b[..len], &before[..len], &expected[..len]);
             let stopped = Ask { gate: GateState::Stopped, before: Some(before), ..Ask::new(system, b) };
@@ -454,7 +457,7 @@ pub(crate) fn gated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -
     Ok(())
 }
 
-/// New values on the same pattern, more than once; refused ones change nothing.
+/// New values on the same pattern, more than once. Refused values change nothing.
 pub(crate) fn updated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -> Verdict {
     let n = checked.problem.nrows();
     let values = checked.problem.other_values();
@@ -486,8 +489,8 @@ pub(crate) fn updated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>)
     Ok(())
 }
 
-/// NaN and infinities in b: the solve ends, rows that do not depend on them keep their bits (or turn into NaN where fill is multiplied),
-/// and the next solve knows nothing of it.
+/// NaN and infinities in b: the solve ends. Rows that do not depend on them keep their bits, or become NaN if fill is
+/// multiplied. The next solve is not affected.
 pub(crate) fn special<T: Real>(plan: &str, subject: &dyn Solves<T>, checked: &Checked<T>) -> Verdict {
     let (problem, n) = (&checked.problem, checked.problem.nrows());
     for (system, clean) in SYSTEMS.into_iter().zip(&checked.x) {

@@ -1,4 +1,4 @@
-//! Trials of the triangular solve on the ILU(0) factors of real matrices, where a folder of them is given.
+//! Trials of the triangular solve on the ILU(0) factors of real matrices, if a folder of them is given.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 use crate::triangle::{Problem, factors};
 
-/// A plan that solves one row after the other is given no more rows: it takes a GPU a microsecond and more for each.
+/// The largest number of rows for a plan that solves row after row. A GPU takes at least a microsecond for each.
 const SERIAL_ROWS: usize = 5000;
 
-/// A file with the factors of its matrix: read by the first of its trials, dropped with the last.
+/// A file and the factors of its matrix. The first of its trials reads them, and the last drops them.
 pub(crate) struct Factors {
     stem: String,
     path: PathBuf,
@@ -37,7 +37,7 @@ impl Factors {
     }
 
     fn factorise(&self) -> Result<Vec<Checked<f64>>, Finding> {
-        // Whether a file can be read is a trial of its own.
+        // Whether a file can be read is a separate trial.
         let csr = matrix_market::read_csr::<f64>(&self.path).map_err(|error| Finding::Skipped(error.to_string()))?;
         if csr.nrows() != csr.ncols() {
             return Err(Finding::Skipped(format!("{} x {}: it has no triangular factors", csr.nrows(), csr.ncols())));

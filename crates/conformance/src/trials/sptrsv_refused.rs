@@ -1,5 +1,5 @@
-//! Trials of what a triangular solve is refused with: triangles that are none, grids that are none, values, lengths, a system that was
-//! not analysed. Each refusal is typed and names the row; what was there before stays.
+//! Trials of refused triangular solves: matrices that are not triangles or not grids, values, lengths, a system that
+//! was not analysed. Each refusal is a typed error that names the row, and everything else stays as it was.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 use crate::triangle::Problem;
 
-/// Values that are refused: too few, too many, a zero on the diagonal.
+/// Refused values: too few, too many, a zero on the diagonal.
 pub(crate) fn values<T: Real>(subject: &dyn Solves<T>, problem: &Problem<T>) -> Verdict {
     let nnz = problem.matrix.csr().values().len();
     for len in [0, nnz - 1, nnz + 1] {
@@ -40,7 +40,8 @@ pub(crate) fn values<T: Real>(subject: &dyn Solves<T>, problem: &Problem<T>) -> 
     Ok(())
 }
 
-/// Vectors too short and too long, by the wrapper and by the backend itself; x stays as it was, and the next solve is right.
+/// Vectors that are too short or too long, refused by the wrapper and by the backend itself. x stays as it was, and the
+/// next solve is right.
 pub(crate) fn lengths<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -> Verdict {
     let (_, subject) = &subjects[0];
     let n = checked.problem.nrows();
@@ -48,7 +49,7 @@ pub(crate) fn lengths<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>)
         for checks in [true, false] {
             for (k, b, x) in [(1, n + 1, n), (1, n, n - 1), (1, 0, n), (2, 2 * n, n), (3, 3 * n - 1, 3 * n)] {
                 for in_place in [false, true] {
-                    // In place the wrapper takes one column, and x alone can be wrong.
+                    // In place, the wrapper takes one column, and only x can be wrong.
                     if in_place && (x == n * k || (checks && k > 1)) {
                         continue;
                     }
@@ -70,7 +71,7 @@ pub(crate) fn lengths<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>)
     super::sptrsv::values(subjects, checked, true)
 }
 
-/// T^T of a plan that was analysed for T alone is refused; T is solved.
+/// T^T is refused by a plan that was analysed only for T, and T is solved.
 pub(crate) fn not_analyzed<P: Plan, D: Sptrsv<P>>(fleet: &Fleet<D>, shared: &Shared<P::Value>) -> Verdict {
     for checked in shared.problems()? {
         let n = checked.problem.nrows();
@@ -102,7 +103,7 @@ pub(crate) fn not_analyzed<P: Plan, D: Sptrsv<P>>(fleet: &Fleet<D>, shared: &Sha
     Ok(())
 }
 
-/// The trials of refusals before anything is on a device.
+/// The trials of refusals that need no device.
 pub(crate) fn trials<T: Real, D: Sptrsv<Sweep<T>> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     out.push(Trial::new(label::<Sweep<T>, D>(fleet, "refused-grids"), grids::<T>));
     let name = format!("sptrsv/triangle/{}/{}/refused-triangles", T::NAME, fleet.name);
@@ -149,13 +150,14 @@ fn triangles<T: Real>() -> Verdict {
     refused("below", result, |e| matches!(e, Error::NotTriangular { row: 1, col: 0, .. }), "row 1")?;
     let wide = Triangular::new(matrix::<T>(2, 3, &[(0, 0, 1.0)])?, Lower, Unit);
     refused("2 x 3", wide, |e| matches!(e, Error::NotSquare { nrows: 2, ncols: 3 }), "2 x 3")?;
-    // A unit diagonal reads neither a zero nor an absence.
+    // A unit diagonal is not read, so a zero or missing entry there does not matter.
     make(&with(2, (1, 1, 0.0)), Lower, Unit)?.map_err(wrong)?;
     make(&with(4, (2, 0, 1.0)), Lower, Unit)?.map_err(wrong)?;
     Ok(())
 }
 
-/// What [`Sweep::on_grid`] refuses: another number of points, a stencil that is not lower, an entry outside; and what is no grid.
+/// What [`Sweep::on_grid`] refuses: another number of points, a stencil that is not lower, an entry outside the
+/// stencil; and matrices that are not grids.
 fn grids<T: Real>() -> Verdict {
     let entries = |extra: Option<(usize, usize, f64)>, mirrored: bool| {
         let mut entries: Vec<_> = (0..12).map(|i| (i, i, 2.0)).collect();
@@ -187,7 +189,7 @@ fn grids<T: Real>() -> Verdict {
             let result = plan(None, [4, 3, 1], &[star[0], star[1], offset])?;
             refused("an upper stencil", result, |e| matches!(e, Error::NotAGrid { plan: "sweep", .. }), "not lower")?;
         }
-        // The entry joins the end of a line with the beginning of the next, or lies two lines back.
+        // The entry connects the end of a line with the start of the next, or lies two lines back.
         for (row, col) in [(4, 3), (9, 1)] {
             let result = plan(Some((row, col, 1.0)), [4, 3, 1], &star)?;
             let (row, col) = if mirrored { (11 - row, 11 - col) } else { (row, col) };
@@ -203,5 +205,10 @@ fn grids<T: Real>() -> Verdict {
     let csr = matrix::<T>(90, 90, &scattered)?;
     let none = Arc::new(Triangular::new(csr, Triangle::Lower, Diagonal::NonUnit).map_err(wrong)?);
     let result = Sweep::analyze(none, Systems::Plain);
-    refused("no grid", result, |e| matches!(e, Error::NotAGrid { plan: "sweep", .. }), "sweep solves on grids")
+    refused(
+        "no grid",
+        result,
+        |e| matches!(e, Error::NotAGrid { plan: "sweep", .. }),
+        "sweep needs a triangle on a grid",
+    )
 }

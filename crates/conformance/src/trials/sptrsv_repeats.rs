@@ -1,5 +1,5 @@
-//! Trials of solving again and again: flags, tickets and epochs of a resident go on from solve to solve, also inside one graph, also
-//! beside another queue.
+//! Trials of repeated solves: flags, tickets and epochs of a resident continue from solve to solve, inside one graph
+//! and beside another queue.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,21 +14,21 @@ use crate::case::numbers;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// Solves on one resident, and replays of one graph: enough for an epoch or ticket that is not advanced to be used up.
+/// Solves on one resident, and replays of one graph: enough to use up an epoch or ticket that is not advanced.
 const RUNS: usize = 1000;
-/// Runs of a system, form or place that is not the first: what differs there is not how often it can be done.
+/// Runs of any other system, form or place. They need not be repeated as often.
 const FEWER: usize = 100;
 /// Solves of each of the two systems beside another queue.
 const BESIDE: usize = RUNS / 2;
-/// Different right-hand sides among them.
+/// How many right-hand sides are different.
 const INPUTS: usize = 7;
 
-/// Whether a form is that of which most runs are made.
+/// Whether most runs use this form.
 pub(crate) fn is_first<T: Real>(checked: &Checked<T>) -> bool {
     (checked.problem.matrix.triangle(), checked.problem.matrix.diagonal()) == (Triangle::Lower, Diagonal::NonUnit)
 }
 
-/// Right-hand sides with their solutions by system.
+/// Right-hand sides, with their solutions by system.
 struct Inputs<T> {
     b: Vec<Vec<T>>,
     x: [Vec<Vec<T>>; 2],
@@ -46,13 +46,13 @@ impl<T: Real> Inputs<T> {
     }
 }
 
-/// One resident, a new right-hand side each time, systems and places in turn.
+/// One resident with a new right-hand side each time; systems and places alternate.
 pub(crate) fn repeated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -> Verdict {
     let (_, subject) = &subjects[0];
     let inputs = Inputs::of(checked)?;
     let mut first: [Vec<Option<Vec<T>>>; 2] = [vec![None; INPUTS], vec![None; INPUTS]];
     for run in 0..if is_first(checked) { RUNS } else { FEWER } {
-        // Mostly the same system twice, so that what one leaves behind meets its like and the other.
+        // Mostly the same system twice, so that a solve follows both its own kind and the other.
         let (input, which) = (run % INPUTS, run / 2 % 2);
         let (system, b) = (SYSTEMS[which], &inputs.b[input]);
         let x = subject.solve(&Ask { in_place: run % 3 == 2, ..Ask::new(system, b) })?;
@@ -69,14 +69,14 @@ pub(crate) fn repeated<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>
     Ok(())
 }
 
-/// One graph, a new right-hand side each time; the gate closed now and then; new values under way.
+/// One graph with a new right-hand side each time; the gate is closed now and then, and new values come in between.
 pub(crate) fn recorded<T: Real>(subjects: &Subjects<'_, T>, checked: &Checked<T>) -> Verdict {
     recorded_times(subjects, checked, &|system, in_place| {
         if is_first(checked) && system == System::Plain && !in_place { RUNS } else { FEWER }
     })
 }
 
-/// The same with so many runs of a system, in place or not.
+/// The same with this many runs of a system, in place or not.
 pub(crate) fn recorded_times<T: Real>(
     subjects: &Subjects<'_, T>,
     checked: &Checked<T>,
@@ -86,7 +86,7 @@ pub(crate) fn recorded_times<T: Real>(
     let values = checked.problem.other_values();
     let other = Checked::new("other values".into(), checked.problem.with_values(&values).map_err(wrong)?)?;
     let (before, after) = (Inputs::of(checked)?, Inputs::of(&other)?);
-    // The gate is open in the run that is not recorded and in the one that is; then closed once, and twice in a row.
+    // The gate is open in the first run and in the recorded one, then closed once, and later twice in a row.
     let closed = |run: usize| run > 2 && (run % 11 == 5 || run % 11 == 9 || run % 11 == 10);
     for (which, system) in SYSTEMS.into_iter().enumerate() {
         for in_place in [false, true] {
@@ -127,7 +127,7 @@ pub(crate) fn recorded_times<T: Real>(
     Ok(())
 }
 
-/// Solves beside another queue of the same processor that is full of long products.
+/// Solves while another queue of the same processor is full of long products.
 pub(crate) fn beside<P, D>(
     fleet: &Rc<Fleet<D>>,
     open: fn() -> Result<D>,
@@ -177,7 +177,7 @@ pub(crate) fn beside<P, D>(
     }));
 }
 
-/// y <- A x on a device of its own, until told to end; a few are queued at any time.
+/// Computes y <- A x on its own device until told to stop. A few products are always queued.
 fn products<D: Spmv<Csr<f64>>>(open: fn() -> Result<D>, ready: &AtomicBool, done: &AtomicBool) -> Verdict {
     let be = open()?;
     let host = crate::generated("poisson2d9:400x300")?;

@@ -1,5 +1,6 @@
-//! Trials of what no plan takes by itself: the structured plan with each set of stages that a GPU has a kernel for, and the
-//! synchronization-free one by rows, with each number of lanes a row. A kernel that only a way of its own reaches is tried here.
+//! Trials of variants that no plan takes by itself: the structured plan with each set of stages that has a kernel, and
+//! the synchronization-free plan by rows with each number of lanes per row. They test the kernels that only such a
+//! variant reaches.
 
 use std::rc::Rc;
 
@@ -13,7 +14,7 @@ use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 use crate::triangle;
 
-/// Sets of stages, by what their kernels are called after.
+/// Sets of stages, with the names of their kernels.
 const STAGES: [(&str, Stages); 7] = [
     ("all", Stages::ALL),
     ("baseline", Stages::NONE),
@@ -24,10 +25,10 @@ const STAGES: [(&str, Stages); 7] = [
     ("flags-uncached", Stages { compressed: false, acquire: false, ..Stages::ALL }),
 ];
 
-/// Grids with lines shorter and longer than a warp, and with rows of more entries than lanes that a stage gives them.
+/// Grids with lines shorter and longer than a warp, and with rows of more entries than a stage has lanes for.
 const GRIDS: [&str; 3] = ["d3n27-13x9x7", "d3n7-67x3x5", "d3n33-11x9x9"];
 
-/// Triangles, and the lanes that a row of them gets where lanes sum it.
+/// Triangles, and the number of lanes per row if lanes sum it.
 const ROWS: [(&str, u32); 5] = [
     ("random-1-of-137", 2),
     ("random-3-of-1027", 4),
@@ -38,10 +39,10 @@ const ROWS: [(&str, u32); 5] = [
 
 /// Replays of one graph, of each system.
 const REPLAYS: usize = 100;
-/// Those in place, which differ in nothing that counts.
+/// Replays in place, which differ in nothing important.
 const FEWER: usize = 12;
 
-/// How a plan is made of a problem.
+/// How a plan is made for a problem.
 type Make<P> = Box<dyn Fn(P) -> P>;
 
 /// The trials of one element type.
@@ -99,7 +100,7 @@ fn tried<P: Plan>(subjects: &Subjects<'_, P::Value>, checked: &Checked<P::Value>
     let (_, subject) = &subjects[0];
     match (subject.order(System::Plain), lanes) {
         (Order::LaneTree(found), Some(wanted)) if found != wanted => {
-            return Err(wrong(format!("expected {wanted} lanes a row, found {found}")));
+            return Err(wrong(format!("expected {wanted} lanes per row, found {found}")));
         }
         _ => {}
     }

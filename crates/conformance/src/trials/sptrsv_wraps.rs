@@ -1,5 +1,5 @@
-//! Trials of the numbers of solves, which grow modulo 2^32 and are never cleared: residents that have only a few solves left before theirs
-//! begin anew.
+//! Trials of the numbers of solves. They grow modulo 2^32 and are never cleared; these residents have numbers that are
+//! about to wrap.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 use crate::triangle;
 
-/// A grid with planes and lines of several points, which every plan takes.
+/// A grid with several points per plane and per line, which every plan accepts.
 const CASE: &str = "d3n27-13x9x7";
-/// Numbers of solves from which on numbers wrap in the middle of the trial: of solves, and of what grows by the points of a line (13) or the lines
-/// of a queue each solve.
+/// Numbers of solves with which numbers wrap in the middle of the trial: those of solves, and those that grow in each
+/// solve by the points of a line (13) or by the lines of a queue.
 const STARTS: [u32; 4] = [u32::MAX - 3, u32::MAX / 13 - 2, u32::MAX / 26 - 2, i32::MAX as u32 - 2];
 const SOLVES: usize = 6;
 
@@ -80,7 +80,7 @@ where
     tri.resident().pretend(start)?;
     let nan = vec![num_traits::Float::nan(); n];
     for solve in 0..SOLVES {
-        // A new right-hand side each: what an earlier solve left behind would show.
+        // A new right-hand side each time, so that what an earlier solve left behind shows.
         let b: Vec<P::Value> = crate::case::numbers(solve as u64, n);
         let which = solve / 2 % 2;
         let (system, on_device) = (SYSTEMS[which], be.upload(&b)?);

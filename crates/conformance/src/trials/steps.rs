@@ -1,5 +1,5 @@
-//! Trials of what a solve asks of its device, by the log of the trace backend: it waits once in `check_every` iterations, and a
-//! workspace that has solved once allocates no vector again.
+//! Trials of a solve's calls to its device, by the log of the trace backend. It waits once per `check_every`
+//! iterations, and a workspace that has solved once allocates no vector again.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,15 +7,16 @@ use std::time::Duration;
 use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, EveryMethod, Mat, Spmv, Sptrsv, Trace, Tri};
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::{BiCgStab, Cg, Jacobi, Options, Outcome};
+use spandrel_solvers::{GmresOptions, Jacobi, Options, Outcome};
 use spandrel_sptrsv::{Diagonal, Plan, System, Systems, Triangle, Triangular};
 
 use super::formats::Shared;
 use crate::case::{Case, numbers};
+use crate::named::Workspace;
 use crate::subject::{EveryPlan, Fleet};
 use crate::trial::{Trial, Verdict, wrong};
 
-/// The trials of a traced backend on the cases that have solves which converge.
+/// The trials of a traced backend on the cases that have a converging solve.
 pub fn trials<B: Spmv<Csr<f64>> + EveryMethod<f64> + 'static>(
     fleet: &Rc<Fleet<Trace<B>>>,
     cases: &[Rc<Case>],
@@ -40,11 +41,8 @@ fn check<B: Spmv<Csr<f64>> + EveryMethod<f64>>(be: &Trace<B>, shared: &Shared<f6
     let mut x = be.zeros(n)?;
     let options = Options { rtol: Some(1e-8), check_every: 8, check_after: Duration::MAX, ..Options::default() };
     let m = Jacobi::new(be, &csr).map_err(wrong)?;
-    let (mut cg, mut bicgstab) = (Cg::new(be, n).map_err(wrong)?, BiCgStab::new(be, n).map_err(wrong)?);
-    let mut again = |x: &mut _| match solver {
-        "cg" => cg.solve(be, &a, &m, &b, x, &options),
-        _ => bicgstab.solve(be, &a, &m, &b, x, &options),
-    };
+    let mut workspace = Workspace::by_name(be, n, solver, GmresOptions::default().restart).map_err(wrong)?;
+    let mut again = |x: &mut _| workspace.solve(be, &a, &m, &b, x, &options);
     let first = again(&mut x).map_err(wrong)?;
     be.fill(None, 0.0, &mut x)?;
     be.take();
@@ -55,10 +53,11 @@ fn check<B: Spmv<Csr<f64>> + EveryMethod<f64>>(be: &Trace<B>, shared: &Shared<f6
     frugal(&be.take(), &second, options.check_every)
 }
 
-/// Looks and allocations of a repeated solve: scalars at most, and neither a monitor nor a matrix (whose bytes a log may not know).
+/// Looks and allocations of a repeated solve. It may allocate scalars, but no monitor and no matrix (a log may not know
+/// its bytes).
 fn frugal(log: &[Event], outcome: &Outcome, check_every: usize) -> Verdict {
     let looks = log.iter().filter(|event| matches!(event, Event::Wait("report_latest"))).count();
-    // One look after every `check_every` iterations of a segment, and one where it ends.
+    // One look after every `check_every` iterations of a segment, and one at its end.
     let wanted = outcome.iterations / check_every + 1 + outcome.restarts;
     if looks == 0 || looks > wanted {
         return Err(wrong(format!("{looks} looks in {} iterations, expected at most {wanted}", outcome.iterations)));
@@ -81,14 +80,14 @@ macro_rules! each_plan {
     };
 }
 
-/// The trials of what the log says of a triangular solve, every plan.
+/// The trials of a triangular solve's log, for every plan.
 pub fn solves<B: EveryPlan<f64> + 'static>(fleet: &Rc<Fleet<Trace<B>>>) -> Vec<Trial> {
     let mut out = Vec::new();
     spandrel_sptrsv::for_each_plan!(each_plan, fleet, out);
     out
 }
 
-/// One launch of the plan's bytes for each solve, nothing allocated or waited for.
+/// One launch with the plan's bytes per solve; nothing is allocated or waited for.
 fn solve<P: Plan<Value = f64> + spandrel_backend::trace::Stored, B: Sptrsv<P>>(be: &Trace<B>) -> Verdict {
     let parts = spandrel_sptrsv::split(&crate::generated("poisson2d:7x5")?).map_err(wrong)?;
     let triangle = Triangular::new(parts.lower, Triangle::Lower, Diagonal::NonUnit).map_err(wrong)?;

@@ -1,7 +1,9 @@
-//! Trials of grids with several unknowns a point, from the recognition to the solution: the factors' solves by the sweep have the bits of the serial
-//! ones, the product by diagonals those of the rows, CG and BiCGStab with both those of the plain loops; recorded or plain, on every device.
+//! Trials of grids with several unknowns per point, from recognition to solution. The sweep's solves have the bits of
+//! the serial ones, and the product by diagonals has those of the rows. CG and BiCGStab with both have the bits of the
+//! plain loops, recorded or not, on every device.
 //!
-//! Where a device has no schedule for a lattice, level sets take the sweep's place, as in a program: the rest is tried all the same.
+//! If a device has no schedule for a lattice, level sets replace the sweep, as in a program, and everything else is
+//! tested in the same way.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,18 +11,18 @@ use std::sync::Arc;
 use spandrel_backend::{Coeff, EveryMethod, Mat, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Dia, Format, Grid, Profile, Real};
 use spandrel_solvers::factored::{Plans, SharedTriangles};
-use spandrel_solvers::{BiCgStab, Cg, Error, Factored, Options, Outcome};
+use spandrel_solvers::{Error, Factored, GmresOptions, Options, Outcome};
 use spandrel_sptrsv::sweep::STENCILS;
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Levelset, Plan, Ssor, Sweep};
 
-use super::pairs::{Boxed, LIMIT, converted, on_the_host, options, refused, same};
+use super::pairs::{Boxed, converted, on_the_host, options, refused, same};
 use crate::case::numbers;
-use crate::krylov::System;
+use crate::named::{Workspace, by_plain_loops};
 use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// (specification, unknowns a point, solver, preconditioner)
+/// (specification, unknowns per point, solver, preconditioner)
 const CASES: [(&str, usize, &str, &str); 10] = [
     ("system2d:13x12,b=2", 2, "cg", "ic0"),
     ("system2d:12x9,b=3,coupling=full,peclet=4", 3, "bicgstab", "ilu0"),
@@ -44,7 +46,8 @@ impl<T: Real, B: Spmv<Csr<T>> + Spmv<Dia<T>> + Sptrsv<Sweep<T>> + Sptrsv<Levelse
 {
 }
 
-/// M^-1 by the sweep, or by level sets where the device has no schedule for it, and whether its bits are those of the plain loops.
+/// M^-1 by the sweep, or by level sets if the device has no schedule for it, and whether its bits are those of the
+/// plain loops.
 fn precond<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<(Boxed<T, D>, bool), Finding> {
     fn factored<T: Real, D: Grids<T>, F: Factor<Value = T>>(
         be: &D,
@@ -70,7 +73,7 @@ fn precond<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<(Bo
     }
 }
 
-/// M^-1 by the sweep as it is planned for a GPU, where unknowns may be an axis; `None` where it has no kernels for that.
+/// M^-1 by the sweep as planned for a GPU, where unknowns may be an axis; `None` if it has no kernels for that.
 fn for_a_gpu<T: Real, D: Grids<T>>(be: &D, csr: &Csr<T>, name: &str) -> Result<Option<Boxed<T, D>>, Finding> {
     fn planned<T: Real, D: Grids<T>, F: Factor<Value = T>>(
         be: &D,
@@ -105,10 +108,8 @@ fn solve<T: Real, D: Grids<T>>(
     options: &Options,
 ) -> Result<(Vec<T>, Outcome), Finding> {
     let (b, mut x) = (be.upload(b)?, be.zeros(b.len())?);
-    let outcome = match solver {
-        "cg" => Cg::new(be, be.len(&b)).and_then(|mut s| s.solve(be, a, m, &b, &mut x, options)),
-        _ => BiCgStab::new(be, be.len(&b)).and_then(|mut s| s.solve(be, a, m, &b, &mut x, options)),
-    };
+    let workspace = Workspace::by_name(be, be.len(&b), solver, GmresOptions::default().restart);
+    let outcome = workspace.and_then(|mut workspace| workspace.solve(be, a, m, &b, &mut x, options));
     Ok((be.download(&x)?, outcome.map_err(refused)?))
 }
 
@@ -125,7 +126,7 @@ fn check<T: Real, D: Grids<T>>(fleet: &Fleet<D>, spec: &str, unknowns: usize, so
     let csr = converted::<T>(&crate::generated(spec)?)?;
     let grid = Grid::detect(&csr).map_err(|why| wrong(format!("{spec} is no grid: {why}")))?;
     if (grid.unknowns, grid.exact) != (unknowns, true) {
-        return Err(wrong(format!("expected {unknowns} unknowns a point, found {grid}")));
+        return Err(wrong(format!("expected {unknowns} unknowns per point, found {grid}")));
     }
     let (n, host) = (csr.nrows(), on_the_host(&csr, name)?);
     let (r, first) = (numbers::<T>(31, n), options::<T>());
@@ -176,8 +177,8 @@ fn check<T: Real, D: Grids<T>>(fleet: &Fleet<D>, spec: &str, unknowns: usize, so
             same(label, &solved, found)?;
             continue;
         }
-        let system = System { a: &csr, m: host.as_deref(), b: &r, rtol: first.rtol_for::<T>(), limit: LIMIT };
-        let answer = if solver == "cg" { system.cg() } else { system.bicgstab() };
+        let restart = GmresOptions::default().restart;
+        let answer = by_plain_loops(&csr, host.as_deref(), &r, solver, (restart, &first)).map_err(refused)?;
         let Some((wanted, iterations)) = answer else { return Err(wrong("the plain loops do not converge")) };
         if solved.1.iterations != iterations {
             return Err(wrong(format!("expected {iterations} iterations, found {:?}", solved.1)));
@@ -195,7 +196,7 @@ pub(crate) fn trials<T: Real, D: Grids<T>>(fleet: &Rc<Fleet<D>>, out: &mut Vec<T
     for (spec, unknowns, solver, name) in CASES {
         let fleet = fleet.clone();
         let case = spec.replace([':', ',', '='], "-");
-        // By the sweep's name, so that a solve that hangs is noticed.
+        // Under the sweep's name, so that a solve that hangs is noticed.
         let label = format!("sptrsv/sweep/{}/{}/{solver}-{name}-{case}", T::NAME, fleet.name);
         out.push(Trial::new(label, move || check::<T, D>(&fleet, spec, unknowns, solver, name)));
     }

@@ -1,5 +1,6 @@
-//! Trials of CSR matrices that lie on the GPU already: products, conversions, factors and solves with the bits of a loaded one, and nothing
-//! read past the arrays' ends; what is no matrix is refused with its row and the host's words; the owner's memory stays.
+//! Trials of CSR matrices that are on the GPU already. Products, conversions, factors and solves have the bits of a
+//! loaded matrix, and nothing behind the ends of the arrays is read. An invalid matrix is refused with its row and the
+//! host's words, and the owner's memory stays as it was.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// Rows that the GPU has kernels of their own for: of an entry, short ones, of eights, long ones, few of them, of very different lengths; the
-/// last for many entries alone.
+/// Kinds of rows for which the GPU has different kernels: of one entry, short, multiples of eight, long, few, of very
+/// different lengths. The last is only for the number of its entries.
 const SPECS: [&str; 8] = [
     "banded:n=5000,d=1",
     "poisson2d:167x141",
@@ -31,7 +32,7 @@ const SPECS: [&str; 8] = [
     "powerlaw:n=400000",
 ];
 
-/// All of them.
+/// All trials of wrapped matrices.
 pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, cases: &[Rc<Case>], out: &mut Vec<Trial>) {
     of_type::<f32>(fleet, cases, out);
     of_type::<f64>(fleet, cases, out);
@@ -64,7 +65,7 @@ fn of_type<T: Real + DeviceRepr>(fleet: &Rc<Fleet<Cuda>>, cases: &[Rc<Case>], ou
         let fleet = fleet.clone();
         out.push(Trial::new(name, move || {
             let csr = converted::<T>(&crate::generated(spec)?)?;
-            // The last entries are four, or fewer.
+            // The last four entries, or fewer.
             (0..4).try_for_each(|fewer| as_loaded(fleet.first(), &without_last(&csr, fewer)?))
         }));
     }
@@ -77,7 +78,7 @@ fn without_last<T: Real>(csr: &Csr<T>, fewer: usize) -> spandrel_formats::Result
     Csr::new(csr.nrows(), csr.ncols(), row_ptr, csr.col_idx()[..nnz].to_vec(), csr.values()[..nnz].to_vec())
 }
 
-/// Somebody else's arrays, with what no kernel may make use of behind their ends.
+/// Another owner's arrays, followed by contents that no kernel may use.
 struct Owned<T> {
     stream: Arc<CudaStream>,
     shape: (usize, usize, usize),
@@ -86,7 +87,7 @@ struct Owned<T> {
     values: CudaSlice<T>,
 }
 
-/// Elements behind the ends.
+/// The number of elements behind the ends.
 const BEHIND: usize = 37;
 
 fn followed<E: Copy>(of: &[E], by: E) -> Vec<E> {
@@ -131,11 +132,12 @@ impl<T: Real + DeviceRepr> Owned<T> {
     }
 
     fn wrap(&self, be: &Cuda) -> spandrel_backend::Result<Mat<Cuda, Csr<T>>> {
-        // SAFETY: the slices are as long, were written before and outlive the matrix in every trial; nobody else uses them.
+        // SAFETY: the slices have these lengths, were written before, and outlive the matrix in every trial. Nobody
+        // else uses them.
         unsafe { be.wrap_raw_csr(self.raw()) }
     }
 
-    /// Whether the memory is what was written at first, but for the values.
+    /// Whether the memory is as written at first, except for the values.
     fn intact(&self, csr: &Csr<T>, values: &[T]) -> Verdict {
         let same = self.stream.clone_dtoh(&self.row_ptr)? == followed(csr.row_ptr(), u32::MAX)
             && self.stream.clone_dtoh(&self.col_idx)? == followed(csr.col_idx(), u32::MAX);
@@ -149,7 +151,7 @@ impl<T: Real + DeviceRepr> Owned<T> {
     }
 }
 
-/// A refusal where none is due is no reason to skip.
+/// A refusal that should not happen is no reason to skip.
 fn sound<R>(made: spandrel_backend::Result<R>) -> Result<R, Finding> {
     made.map_err(|error| wrong(format!("a sound matrix is refused: {error}")))
 }
@@ -158,7 +160,7 @@ fn same<T: Real>(what: &str, found: &[T], wanted: &[T]) -> Verdict {
     difference(found, wanted).map_or(Ok(()), |detail| Err(wrong(format!("{what}: {detail}"))))
 }
 
-/// Products of all kinds, each over NaN.
+/// Products of all kinds, each written over NaN.
 fn all_products<T: Real>(be: &Cuda, mat: &Mat<Cuda, Csr<T>>) -> Result<Vec<T>, Finding> {
     const COLUMNS: usize = 3;
     let (nrows, ncols) = (mat.nrows(), mat.ncols());
@@ -173,7 +175,7 @@ fn all_products<T: Real>(be: &Cuda, mat: &Mat<Cuda, Csr<T>>) -> Result<Vec<T>, F
     Ok(all)
 }
 
-/// Borrowed and taken over, against loaded.
+/// Borrowed and taken over, compared with loaded.
 fn as_loaded<T: Real + DeviceRepr>(be: &Cuda, csr: &Csr<T>) -> Verdict {
     let loaded = Mat::<Cuda, Csr<T>>::load(be, csr.clone())?;
     let wanted = all_products(be, &loaded)?;
@@ -213,17 +215,17 @@ fn as_loaded<T: Real + DeviceRepr>(be: &Cuda, csr: &Csr<T>) -> Verdict {
     compare("taken over", &sound(be.wrap_csr(csr.nrows(), csr.ncols(), row_ptr, col_idx, values))?)
 }
 
-/// x of a few iterations of CG, whatever comes of them: small ones in one persistent kernel.
+/// x after a few iterations of CG, however they end. Small systems run in one persistent kernel.
 fn iterated<T: Real>(be: &Cuda, mat: &Mat<Cuda, Csr<T>>) -> Result<Vec<T>, Finding> {
     let n = mat.nrows();
     let (b, mut x) = (be.upload(&numbers::<T>(24, n))?, be.zeros(n)?);
     let options = Options { max_iters: Some(7), ..Options::default() };
-    // How it ends is the matrix's business; x is what is compared.
+    // How the solve ends depends on the matrix. Only x is compared.
     let _ = Cg::new(be, n).and_then(|mut cg| cg.solve(be, mat, &Identity, &b, &mut x, &options)).map_err(wrong)?;
     Ok(be.download(&x)?)
 }
 
-/// The same from either, or refused with the same words.
+/// The same from both, or refused with the same words.
 fn as_converted<F>(be: &Cuda, loaded: &Mat<Cuda, Csr<F::Value>>, wrapped: &Mat<Cuda, Csr<F::Value>>) -> Verdict
 where
     F: Format,
@@ -245,7 +247,7 @@ where
     }
 }
 
-/// IC(0) made of a wrapped matrix, and CG with it.
+/// IC(0) of a wrapped matrix, and CG with it.
 fn factored(be: &Cuda, spec: &str) -> Verdict {
     let csr = converted::<f64>(&crate::generated(spec)?)?;
     let owner = Owned::of(be, &csr)?;
@@ -269,7 +271,7 @@ fn factored(be: &Cuda, spec: &str) -> Verdict {
     owner.intact(&csr, csr.values())
 }
 
-/// Values from the host, from a vector, and written by the owner where they lie.
+/// Values from the host, from a vector, and written by the owner in place.
 fn new_values(be: &Cuda) -> Verdict {
     let csr = converted::<f64>(&crate::generated("poisson2d:67x41")?)?;
     let owner = Owned::of(be, &csr)?;
@@ -288,14 +290,14 @@ fn new_values(be: &Cuda) -> Verdict {
     check(&mat, &first, "values from the host")?;
     mat.update_values_from(be, &be.upload(&second)?)?;
     check(&mat, &second, "values from a vector")?;
-    // SAFETY: as long as the matrix has values, which the owner keeps; both are used on one queue.
+    // SAFETY: as long as the matrix has values, and the owner keeps them. Both are used on one queue.
     let mut own = unsafe { be.wrap_raw::<f64>(owner.raw().values, csr.nnz())? };
     be.write(&third, &mut own)?;
     mat.update_values_from(be, &own)?;
     check(&mat, &third, "values written in place")
 }
 
-/// A narrowed matrix lives on when the owner has other plans for the memory.
+/// A narrowed matrix stays valid when the owner reuses the memory.
 fn narrowed(be: &Cuda) -> Verdict {
     let csr = converted::<f64>(&crate::generated("poisson2d:67x41")?)?;
     let mut owner = Owned::of(be, &csr)?;
@@ -321,7 +323,7 @@ fn unaligned(be: &Cuda) -> Verdict {
         ("columns", RawCsr { nnz, col_idx: raw.col_idx + 4, ..raw }),
         ("values", RawCsr { nnz, values: raw.values + 8, ..raw }),
     ] {
-        // SAFETY: inside the owner's memory, aligned to their types; it is refused before it is read.
+        // SAFETY: inside the owner's memory and aligned to their types. It is refused before it is read.
         match unsafe { be.wrap_raw_csr::<f64>(raw) } {
             Err(Error::Unsupported { noun: "csr", why, .. }) if why.starts_with(which) => {}
             other => return Err(wrong(format!("{which} that are not aligned: found {other:?}"))),
@@ -330,7 +332,7 @@ fn unaligned(be: &Cuda) -> Verdict {
     owner.intact(&csr, csr.values())
 }
 
-/// Slices whose lengths contradict each other, and numbers beyond stored indices.
+/// Slices whose lengths contradict each other, and numbers beyond the range of stored indices.
 fn lengths(be: &Cuda) -> Verdict {
     let slices = |rows: usize, cols: usize, values: usize| -> Result<_, Finding> {
         let stream = be.stream().context().new_stream()?;
@@ -379,9 +381,9 @@ fn lengths(be: &Cuda) -> Verdict {
 /// Row pointers, columns.
 type Pattern = (Vec<u32>, Vec<u32>);
 
-/// One thing or another wrong: the host's words, the first row that has it, and a device that goes on.
+/// One error of each kind: the host's words, the first row that has it, and a device that continues.
 fn refused<T: Real + DeviceRepr>(be: &Cuda) -> Verdict {
-    // 3001 rows of 5, and one of 2000, longer than those that a lane checks alone, in the midst.
+    // 3001 rows of 5 entries, with one of 2000 among them, which is too long for a single lane to check.
     let (n, long) = (3002usize, 1500usize);
     let mut row_ptr = vec![0u32];
     let mut col_idx = Vec::new();
@@ -452,7 +454,7 @@ fn refused<T: Real + DeviceRepr>(be: &Cuda) -> Verdict {
         Err(Error::Format(Refusal::InRow { error, .. })) if matches!(*error, Refusal::Pointer { at: 0, .. }) => {}
         other => return Err(wrong(format!("no row and a pointer of 3: found {other:?}"))),
     }
-    // The device has taken no harm.
+    // The device is unharmed.
     let good = Csr::new(n, n, good.0, good.1, values)?;
     as_loaded(be, &good)
 }

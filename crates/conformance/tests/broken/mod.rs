@@ -1,6 +1,7 @@
 //! A backend with one flaw.
 
 mod casts;
+mod made;
 mod products;
 mod solves;
 mod steps;
@@ -87,6 +88,10 @@ pub(crate) enum Flaw {
     ScalesByFirst,
     /// The first value of L is one unit in the last place too large.
     NudgesFactor,
+    /// A product of matrices rounds every product before it is added.
+    RoundsProducts,
+    /// The numeric phase of a product or transpose of matrices runs once.
+    KeepsOldValues,
 }
 
 /// A backend with that flaw.
@@ -104,8 +109,8 @@ struct Inner<'s, B, S> {
     device: &'s Broken<B>,
 }
 
-// SAFETY: the operations and buffers are those of the step inside, which keeps the same contract; a flaw depends on nothing
-// that changes from call to call.
+// SAFETY: the operations and buffers are those of the step inside, which keeps the same contract; a flaw depends on
+// nothing that changes from call to call.
 unsafe impl<B: Device, S: Step<Broken<B>>> Step<B> for Inner<'_, B, S> {
     fn enqueue(&mut self, _: &B) -> Result<()> {
         self.step.enqueue(self.device)

@@ -1,4 +1,4 @@
-//! What the record says of whole solves, as lines and as a table, and their geometric means.
+//! The results of whole solves as lines of the record and as a table, and their geometric means.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -30,24 +30,25 @@ pub struct Line {
     pub nnz: usize,
     /// `"ic0"`, `"ilu0"`.
     pub precond: &'static str,
-    /// How products and triangular solves are done.
+    /// How products and triangular solves run.
     pub kernel: String,
-    /// alpha, where A + alpha diag(A) was factored; else 0.
+    /// The alpha if A + alpha diag(A) was factored; else 0.
     pub shift: f64,
-    /// The word of the outcome; `"error"` with the reason beside; `"wrong_answer"` for one that claims what the residual denies.
+    /// The word of the outcome; `"error"` with a reason; `"wrong_answer"` if the residual contradicts the outcome.
     pub status: String,
     /// The reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Iterations.
     pub iterations: usize,
-    /// Stop criterion.
+    /// The tolerance.
     pub rtol: f64,
-    /// ||b - A x|| / ||b|| as the contender says.
+    /// ||b - A x|| / ||b|| as the contender reports it.
     pub true_residual: Option<f64>,
-    /// The same summed anew on the host.
+    /// The same, summed again on the host.
     pub recomputed_residual: Option<f64>,
-    /// Median milliseconds of a solve from x = 0 on the device to an outcome that the host knows; of one that did not converge, its own.
+    /// Median milliseconds of a solve from x = 0 on the device to an outcome that the host knows. If it did not
+    /// converge, its own time.
     pub ms: Option<f64>,
     /// Fastest round.
     pub ms_min: Option<f64>,
@@ -55,20 +56,21 @@ pub struct Line {
     pub ms_max: Option<f64>,
     /// Rounds.
     pub rounds: usize,
-    /// Milliseconds from the CSR matrix on the host to what solves, copies included.
+    /// Milliseconds from the CSR matrix on the host to everything that a solve needs, including copies.
     pub setup_ms: Option<f64>,
     /// Its parts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub setup: Option<Value>,
-    /// Of `setup_ms`, milliseconds of bringing the three arrays of the CSR matrix onto the device.
+    /// The part of `setup_ms` that brings the three arrays of the CSR matrix onto the device.
     pub transfer_ms: Option<f64>,
-    /// Milliseconds from the CSR matrix on the device, where the contender can begin there.
+    /// Milliseconds from the CSR matrix on the device, if the contender can begin there.
     pub setup_resident_ms: Option<f64>,
-    /// Whether the iterations are within 2 %, or one, of those of the peer's fastest solve.
+    /// Whether the number of iterations is within 2 %, or one, of the peer's fastest solve.
     pub same_iterations: Option<bool>,
-    /// Milliseconds of the peer's fastest solve over ours, both answers right.
+    /// Milliseconds of the peer's fastest solve over ours, if both answers are right.
     pub ratio_to_best_peer: Option<f64>,
-    /// Milliseconds of its least set-up and solve over ours: of one run of the peer, its own form of the product counted where it has one.
+    /// Milliseconds of its shortest set-up and solve over ours: of one run of the peer, including its own form of the
+    /// product if it has one.
     pub ratio_with_setup: Option<f64>,
     /// Milliseconds of our solve in f64 over this one.
     pub ratio_to_f64: Option<f64>,
@@ -90,19 +92,19 @@ impl Line {
     }
 }
 
-/// The milliseconds of a set-up as they stand in a line.
+/// The milliseconds of a set-up in a line.
 pub(super) fn parts(setup: &Setup) -> Value {
     let rounded = |ms: f64| (ms * 1e6).round() / 1e6;
     Value::Object(setup.parts.iter().map(|(part, ms)| (format!("{part}_ms"), json!(rounded(*ms)))).collect())
 }
 
-/// The least of some milliseconds, where there are any.
+/// The least of some milliseconds, if there are any.
 fn least(of: impl Iterator<Item = f64>) -> Option<f64> {
     of.min_by(f64::total_cmp)
 }
 
-/// Fills in the ratios of the lines of one case and method. The peer may be there several times: solves are compared with its fastest solve, whole
-/// times with its least whole time, so that each is what one of its ways takes.
+/// Fills in the ratios of the lines of one case and method. The peer may appear several times. Solves are compared with
+/// its fastest solve and whole times with its shortest whole time, so each time belongs to one of its ways.
 pub(super) fn compare(lines: &mut [Line]) {
     let peers = || lines.iter().filter(|l| !l.ours() && l.is_right());
     let peer_ms = least(peers().filter_map(|l| l.ms));
@@ -127,7 +129,8 @@ fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| (sum / f64::from(count)).exp())
 }
 
-/// Geometric means of the ratios by method and precision, over the cases in which both sides are right, and how many these are of all.
+/// Geometric means of the ratios by method and precision over the cases in which both sides are right, with the number
+/// of these cases and of all.
 pub fn means(lines: &[Line]) -> Vec<Value> {
     let mut out = Vec::new();
     for noun in ["cg", "bicgstab", "all"] {
@@ -151,7 +154,7 @@ pub fn means(lines: &[Line]) -> Vec<Value> {
     out
 }
 
-/// The lines as a table; with `markdown` in that form.
+/// The lines as a table, in Markdown if `markdown` is set.
 pub fn table(lines: &[Line], markdown: bool) -> String {
     let mut table = Table::new();
     table.load_style(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
@@ -237,7 +240,7 @@ pub(super) mod tests {
         lines.push(line("spandrel", "mixed", 130, 1.0));
         compare(&mut lines);
         assert_eq!((lines[0].ratio_to_best_peer, lines[0].ratio_with_setup), (Some(4.0), Some(1.5)));
-        // A way of the peer that solves more slowly and is sooner ready.
+        // A way of the peer with a slower solve and a shorter set-up.
         lines.push(Line { setup_ms: Some(2.0), ..line("cusparse+cublas", "f64", 120, 9.0) });
         compare(&mut lines);
         assert_eq!((lines[0].ratio_to_best_peer, lines[0].same_iterations), (Some(4.0), Some(true)));

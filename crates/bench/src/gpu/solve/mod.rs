@@ -1,17 +1,20 @@
-//! `spandrel-bench solve --backend cuda`: whole preconditioned solves, CG with IC(0) and BiCGStab with ILU(0), ours against the same algorithm of
-//! cuSPARSE and cuBLAS.
+//! `spandrel-bench solve --backend cuda`: whole preconditioned solves, CG with IC(0) and BiCGStab with ILU(0), ours
+//! against the same algorithm made of cuSPARSE and cuBLAS.
 //!
-//! Set-up: from the CSR matrix on the host to what solves, copies included: the product's form, symbolic phase, factors, analysis and
-//! packing, of one copy of the matrix. Which format, algorithm of SpMV and form of the triangles are fastest is found out before, at nobody's
-//! cost; the peer comes with its fastest product of all and with its fastest of the CSR rows, for which nothing is converted, and a ratio is to
-//! the better of the two in what it compares (see [`lines`]). A solve begins with x = 0 and b on the device and ends when
-//! the host knows the outcome and the true residual; its graphs are ours to capture within it, the peer's are there. Both look every 16
-//! iterations; the peer is told how many it needs.
-//! b = A x* with an x* without structure. An answer is right where the outcome says converged and the residual, summed anew on the
-//! host, is within the tolerance up to what rounding can do to that sum.
-//! Both factor A + alpha diag(A) where IC(0) of A breaks down, with the alpha that ours finds.
-//! Rounds go through all contenders in turn until there are as many as asked for or the time of the case is up. What fails is a line with its
-//! status.
+//! Set-up begins with the CSR matrix on the host and ends when a solve can begin. It includes one copy of the matrix,
+//! the product's form, symbolic phase, factors, analysis and packing. The fastest format, algorithm of SpMV and form of
+//! the triangles are found before that, and this time is not counted. The peer takes part with its fastest product of
+//! all and with its fastest product of CSR, which needs no conversion. A ratio compares with the better of the two (see
+//! [`lines`]).
+//!
+//! A solve begins with x = 0 and b on the device and ends when the host knows the outcome and the true residual. Our
+//! graphs are captured within it; the peer's exist already. Both look every 16 iterations, and the peer is told how
+//! many it needs. b = A x* with an x* without structure. An answer is right if the outcome is converged and the
+//! residual, recomputed on the host, is within the tolerance up to the rounding of that sum. If IC(0) of A breaks down,
+//! both factor A + alpha diag(A) with the alpha that ours finds.
+//!
+//! All contenders run in turn until the requested rounds are done or the time of the case is up. A failure is a line
+//! with its status.
 
 pub mod lines;
 mod ours;
@@ -45,33 +48,33 @@ use crate::contender::Effort;
 use crate::krylov::{Method, residual};
 use crate::sptrsv::{LONG_MS, prepared, stopwatch};
 
-/// Bytes on the device for each entry: with all contenders of f64 side by side, and of both precisions.
+/// Bytes on the device per entry: with all contenders of f64 side by side, and of both precisions.
 const BYTES_PLAIN: u64 = 160;
 const BYTES_MIXED: u64 = 200;
-/// Vectors beside.
+/// The number of further vectors.
 const VECTORS: u64 = 40;
-/// Points along an axis of the grid that kernels are loaded with.
+/// Points along an axis of the grid with which kernels are loaded.
 const WARM: usize = 32;
 
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Methods; empty for those that fit the matrix: of a generated one that is symmetric both, of a file CG where it is symmetric with a positive
-    /// diagonal, else BiCGStab.
+    /// The methods; empty for those that fit the matrix. These are both for a generated symmetric matrix. For a file it
+    /// is CG if the matrix is symmetric with a positive diagonal, else BiCGStab.
     pub methods: Vec<Method>,
-    /// Whether ours are also timed with the preconditioner in f32, and refined around solves in f32.
+    /// Whether to time ours also with the preconditioner in f32, and refined around solves in f32.
     pub mixed: bool,
-    /// Stop criterion.
+    /// The tolerance.
     pub rtol: f64,
-    /// Seconds after which a solve is interrupted, and after which no further round of a case begins.
+    /// Seconds after which a solve is interrupted and no further round of a case begins.
     pub seconds: f64,
     /// Rounds.
     pub effort: Effort,
-    /// Matrices of fewer entries are passed over.
+    /// Matrices with fewer entries are skipped.
     pub min_entries: usize,
 }
 
-/// How far a solve may go.
+/// The limits of a solve.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     rtol: f64,
@@ -89,7 +92,7 @@ struct Ended {
 
 /// One way to solve.
 trait Contender {
-    /// From x = 0; ends when the host knows how.
+    /// Solves from x = 0; returns when the host knows the outcome.
     fn solve(&mut self) -> Result<Ended>;
     fn answer(&self) -> Result<Vec<f64>>;
 }
@@ -123,8 +126,8 @@ impl Setup {
     }
 }
 
-/// The result of a set-up and the median of three of them by their sums, or the second of one that is long: the first one maps the device's
-/// memory. What came before is dropped first.
+/// The result of a set-up and the median of three by their sums, or the second of a long one, because the first maps
+/// the device's memory. The previous result is dropped first.
 fn set_up<R>(mut make: impl FnMut() -> Result<(R, Setup)>) -> Result<(R, Setup)> {
     let mut all: Vec<Setup> = Vec::new();
     loop {
@@ -141,21 +144,21 @@ fn set_up<R>(mut make: impl FnMut() -> Result<(R, Setup)>) -> Result<(R, Setup)>
     }
 }
 
-/// A contender underway: its line, and itself where it solved.
+/// A contender in the contest: its line, and itself if it solved.
 struct Entry<'a> {
     line: Line,
     contender: Option<Box<dyn Contender + 'a>>,
     samples: Vec<f64>,
 }
 
-/// A matrix underway.
+/// The contest for a matrix.
 struct Underway<'a> {
     gpu: &'a Gpu,
     libraries: Option<&'a Libraries>,
     plan: &'a Plan,
     case: &'a str,
     csr: Arc<Csr<f64>>,
-    /// Format of the product.
+    /// The format of the product.
     stem: &'static str,
     host: Vec<f64>,
     b: Rc<Vector<f64>>,
@@ -164,7 +167,7 @@ struct Underway<'a> {
     algorithms: Vec<Algorithm>,
 }
 
-/// What is narrowed, and made of it.
+/// The narrowed matrix, and what is made of it.
 struct Narrow {
     made: Made<f32>,
     a: Stored<f32>,
@@ -172,7 +175,7 @@ struct Narrow {
     setup: Setup,
 }
 
-/// The word for what went wrong.
+/// The word for an error.
 fn status(why: &Error) -> String {
     let status = match why.downcast_ref::<spandrel_solvers::Error>() {
         Some(error) => error.status(),
@@ -295,7 +298,7 @@ impl<'a> Underway<'a> {
         Entry { line, contender, samples: Vec::new() }
     }
 
-    /// Ours in f64, and in mixed precision where that is asked for. The shift that the factorisation took.
+    /// Adds ours in f64, and in mixed precision if requested. Returns the shift of the factorisation.
     fn add_ours(&self, method: Method, entries: &mut Vec<Entry<'a>>) -> f64 {
         let (gpu, csr, line) = (self.gpu, &self.csr, |precision| self.line(method, "spandrel", precision));
         let mut shift = 0.0;
@@ -354,7 +357,7 @@ impl<'a> Underway<'a> {
         entries.push(self.judged(line("refined"), &all, boxed(refined)));
     }
 
-    /// All contenders of one method.
+    /// Runs all contenders of one method.
     fn contest(&mut self, method: Method) -> Result<Vec<Line>> {
         let mut entries = Vec::new();
         let shift = self.add_ours(method, &mut entries);
@@ -389,7 +392,7 @@ impl<'a> Underway<'a> {
         Ok(lines)
     }
 
-    /// Milliseconds of a solve, each of which must do as the first did.
+    /// Milliseconds of a solve. Each must end as the first did.
     fn sample(&self, contender: &mut dyn Contender, line: &Line) -> Result<f64> {
         let (mut sum, mut count) = (0.0, 0);
         while count == 0 || sum < self.plan.effort.round_ms {
@@ -434,7 +437,7 @@ fn small(case: &Case) -> Option<Case> {
     Some(Case::parse(&format!("{stencil}:{WARM}")))
 }
 
-/// Times one case: a line for each contender of each method. None for a matrix that is passed over.
+/// Times one case: a line for each contender of each method. Returns none for a matrix that is skipped.
 ///
 /// # Errors
 /// A matrix that cannot be read or is not square; too little memory; a device that fails.
@@ -451,7 +454,7 @@ pub fn run(gpu: &Gpu, libraries: Option<&Libraries>, case: &Case, plan: &Plan) -
     ensure!(needed <= free, "about {:.1} GiB are needed, {:.1} GiB are free", gib(needed), gib(free));
     let methods = methods(plan, case, &csr);
     let stem = choose(&csr, gpu.be.profile()).format;
-    // Kernels are loaded when they are first asked for.
+    // Kernels are loaded at their first use.
     let warm = small(case).unwrap_or_else(|| case.clone());
     let few = Plan { effort: Effort::new(1, 0.0), ..plan.clone() };
     let first = if warm.name == case.name { Arc::clone(&csr) } else { Arc::new(warm.load()?) };

@@ -1,5 +1,5 @@
-//! Our side: the public solvers with factors that the device computes, the product in the format that the library chooses; in f64, with the
-//! preconditioner in f32, and refined around solves in f32.
+//! Our side: the public solvers with factors from the device and the product in the format that the library chooses.
+//! They run in f64, with the preconditioner in f32, and refined around solves in f32.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -21,13 +21,13 @@ use crate::gpu::Gpu;
 use crate::krylov::Method;
 use crate::sptrsv::stopwatch;
 
-/// A matrix in whichever format.
+/// A matrix in any format.
 pub(super) type Stored<T> = Box<dyn Operator<T, Cuda>>;
 
 /// The rows of a matrix on the device.
 pub(super) type Rows<T> = Mat<Cuda, Csr<T>>;
 
-/// The rows of the matrix of the host.
+/// Loads the rows of the host's matrix.
 ///
 /// # Errors
 /// Out of memory.
@@ -37,7 +37,8 @@ pub(super) fn transferred<T: Real>(gpu: &Gpu, csr: &Arc<Csr<T>>) -> Result<Rows<
     Ok(rows)
 }
 
-/// The matrix in a format: made on the device of its rows where the backend converts, else of what `host` gives.
+/// The matrix in a format. It is made on the device from its rows if the backend converts, else from the result of
+/// `host`.
 ///
 /// # Errors
 /// A matrix that does not fit the format; out of memory.
@@ -73,14 +74,14 @@ pub(super) fn operator<'a, T: Real>(
     Ok(made)
 }
 
-/// A preconditioner, and what there is to say of it.
+/// A preconditioner and its description.
 pub(super) struct Made<T: Real> {
     pub(super) m: Shared<T>,
     pub(super) plan: &'static str,
     pub(super) shift: f64,
 }
 
-/// A preconditioner of several solvers.
+/// A preconditioner that several solvers share.
 pub(super) struct Shared<T: Real>(Rc<dyn Preconditioner<T, Cuda>>);
 
 impl<T: Real> Clone for Shared<T> {
@@ -89,7 +90,7 @@ impl<T: Real> Clone for Shared<T> {
     }
 }
 
-// SAFETY: every operation is that of what is shared, which is never replaced.
+// SAFETY: every operation is that of the shared preconditioner, which is never replaced.
 unsafe impl<T: Real> Preconditioner<T, Cuda> for Shared<T> {
     fn len(&self) -> Option<usize> {
         self.0.len()
@@ -99,7 +100,7 @@ unsafe impl<T: Real> Preconditioner<T, Cuda> for Shared<T> {
     }
 }
 
-/// IC(0) for CG, ILU(0) for BiCGStab, as the library makes them on a GPU of a matrix that lies there.
+/// IC(0) for CG or ILU(0) for BiCGStab, as the library makes them from a matrix on a GPU.
 ///
 /// # Errors
 /// Those of the factorisation; a device that fails.
@@ -119,10 +120,11 @@ fn preconditioner<'a, T: Real>(
     Ok(Made { m: Shared(Rc::from(precond)), plan, shift })
 }
 
-/// What solves: the preconditioner, then the product's form, both of one copy of the matrix; says how long each part took.
+/// Everything that a solve needs: the preconditioner, then the product's form, both from one copy of the matrix. Also
+/// returns how long each part took.
 ///
 /// # Errors
-/// As the parts.
+/// Those of the parts.
 pub(super) fn ready(
     gpu: &Gpu,
     method: Method,
@@ -152,7 +154,8 @@ fn of_rows<'a, T: Real>(
     Ok((made, a?))
 }
 
-/// As [`ready`] in f32, with the exponent of what is narrowed. The rows in f64 are those of the product, whose copy is not counted again.
+/// As [`ready`] in f32, with the exponent of the narrowed matrix. The rows in f64 are those of the product, whose copy
+/// is not counted again.
 ///
 /// # Errors
 /// As [`ready`].
@@ -215,16 +218,16 @@ impl<T: Real> Solver<T> {
     }
 }
 
-/// What it iterates with.
+/// The method with its workspace.
 #[allow(clippy::large_enum_variant)] // as above
 enum Way {
-    /// In f64 throughout, or with a preconditioner that is in f32 within.
+    /// All in f64, or with a preconditioner in f32.
     Direct { solver: Solver<f64>, m: Box<dyn Preconditioner<f64, Cuda>> },
     /// Corrections in f32.
     Refined { refine: Refine<Cuda>, solver: Solver<f32>, a: Stored<f32>, m: Shared<f32>, exponent: i32 },
 }
 
-/// One of ours in a workspace of its own.
+/// One of our solvers with its own workspace.
 pub(super) struct Ours<'a> {
     gpu: &'a Gpu,
     way: Way,
@@ -239,7 +242,7 @@ impl<'a> Ours<'a> {
         Ok(Self { gpu, way, a: Rc::clone(a), b: Rc::clone(b), x: gpu.be.zeros(b.len())?, limits })
     }
 
-    /// In f64.
+    /// A solver in f64.
     ///
     /// # Errors
     /// Out of memory.
@@ -255,7 +258,7 @@ impl<'a> Ours<'a> {
         Self::with(gpu, a, b, limits, way)
     }
 
-    /// In f64 with a preconditioner of the narrowed matrix.
+    /// A solver in f64 with a preconditioner of the narrowed matrix.
     ///
     /// # Errors
     /// Out of memory.
@@ -271,7 +274,7 @@ impl<'a> Ours<'a> {
         Self::with(gpu, a, b, limits, Way::Direct { solver: Solver::new(gpu, method, b.len())?, m })
     }
 
-    /// Refined around solves with the narrowed matrix.
+    /// A solver that is refined around solves with the narrowed matrix.
     ///
     /// # Errors
     /// Out of memory.

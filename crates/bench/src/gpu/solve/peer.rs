@@ -1,9 +1,12 @@
-//! Preconditioned CG and BiCGStab as cuSPARSE and cuBLAS have them: csric02 or csrilu02, SpSV for both triangles, the fastest algorithm of
-//! SpMV with its preprocessing, cuBLAS's level 1 with scalars on the device and kernels of one thread for their quotients.
+//! Preconditioned CG and BiCGStab from cuSPARSE and cuBLAS: csric02 or csrilu02, SpSV for both triangles, the fastest
+//! algorithm of SpMV with its preprocessing, cuBLAS's level 1 with device scalars, and kernels of one thread for
+//! quotients.
 //!
-//! A first solve looks at every residual and finds how many iterations the tolerance takes, up to the true residual; timed solves do so many,
-//! 16 of them one graph, look after each 16 as ours do, and end with the true residual. The graphs are captured beforehand, where ours are part
-//! of the solve. Vectors are there before the set-up begins.
+//! A first solve looks at every residual and finds how many iterations the tolerance needs, including the true
+//! residual. Timed solves take that many iterations, with 16 in one graph, look after every 16 as ours do, and end with
+//! the true residual. Their graphs are captured beforehand, while ours are captured during the solve. Vectors exist
+//! before the set-up begins.
+//!
 //! Reference: NVIDIA, CUDALibrarySamples, cuSPARSE/cg and cuSPARSE/bicgstab; van der Vorst 1992.
 
 use std::ffi::c_int;
@@ -30,16 +33,16 @@ use crate::gpu::quotients::Quotients;
 use crate::gpu::spsv::{Analysis, Dense};
 use crate::krylov::Method;
 
-/// Iterations between looks, as the solvers' `check_every` is unless it is asked for otherwise.
+/// Iterations between looks: the default of the solvers' `check_every`.
 const LOOK: usize = 16;
-/// Iterations beyond the tolerance of the recurrence in which the true residual must come to it.
+/// The true residual must reach the tolerance within this many iterations after the recurrence has.
 const BEYOND: usize = 50;
-/// As the solvers' default.
+/// The solvers' default.
 const DIVERGENCE: f64 = 1e8;
-/// Applications by which ways are compared.
+/// The number of applications with which ways are compared.
 const APPLICATIONS: u32 = 5;
 
-/// Places in the vector of device scalars, and what they begin with.
+/// Places in the vector of device scalars, with their initial values.
 const RHO: usize = 0;
 const CURVATURE: usize = 1;
 const ALPHA: usize = 2;
@@ -56,7 +59,7 @@ const NEG_ONE: usize = 12;
 const TRUTH: usize = 13;
 const BEGUN: [f64; 14] = [1.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, -1.0, 1.0, 1.0, 1.0, 1.0, -1.0, 1.0];
 
-/// A pivot that the library cannot go on with.
+/// A pivot with which the library cannot continue.
 #[derive(Debug, thiserror::Error)]
 #[error("{noun}: the pivot of row {row} is zero, or not positive")]
 pub(super) struct Broken {
@@ -64,16 +67,16 @@ pub(super) struct Broken {
     row: usize,
 }
 
-/// What a peer is made from.
+/// The input of a peer.
 pub(super) struct Given<'a, 'c> {
     pub(super) gpu: &'a Gpu,
     pub(super) libraries: &'a Libraries,
     pub(super) method: Method,
     pub(super) csr: &'c Csr<f64>,
-    /// What is factored in the place of A's values: those of A + alpha diag(A).
+    /// The values to factor instead of A's: those of A + alpha diag(A).
     pub(super) shifted: Option<Vector<f64>>,
     pub(super) algorithm: Algorithm,
-    /// Of both triangles, where they are taken out of the matrix.
+    /// The patterns of both triangles, if they are taken out of the matrix.
     pub(super) parts: Option<Parts>,
     pub(super) b: Rc<Vector<f64>>,
 }
@@ -85,7 +88,7 @@ struct Vectors {
     p: Vector<f64>,
     v: Vector<f64>,
     t: Vector<f64>,
-    /// Between the two solves; also where the true residual is formed.
+    /// The vector between the two solves, also used for the true residual.
     y: Vector<f64>,
     /// M^-1 p (in CG M^-1 r), M^-1 s.
     hat: Vector<f64>,
@@ -112,7 +115,7 @@ impl Vectors {
     }
 }
 
-/// M^-1: both triangles, and the vectors as the library knows them.
+/// M^-1: both triangles, and the vectors in the library's form.
 struct Preconditioner {
     lower: Analysis<f64>,
     upper: Analysis<f64>,
@@ -121,13 +124,13 @@ struct Preconditioner {
     y: Dense,
     hat: Dense,
     s_hat: Option<Dense>,
-    // Held for their memory alone, behind what has their addresses.
+    // Kept only for their memory; dropped after whatever has their addresses.
     _triangles: Triangles,
     _factors: Vector<f64>,
     _arrays: Rc<Arrays<f64>>,
 }
 
-/// The peer in a workspace of its own.
+/// The peer with its own workspace.
 pub(super) struct Peer<'a> {
     gpu: &'a Gpu,
     libraries: Libraries,
@@ -143,7 +146,7 @@ pub(super) struct Peer<'a> {
     n: c_int,
     b_norm: f64,
     limits: Limits,
-    /// What the tolerance takes, once known.
+    /// The number of iterations that the tolerance needs, once known.
     iterations: Option<usize>,
 }
 
@@ -155,11 +158,12 @@ fn milliseconds(gpu: &Gpu, since: &mut Instant) -> Result<f64> {
 }
 
 impl<'a> Peer<'a> {
-    /// Sets everything up from the matrix on the host, and says how long each part took: copies of the matrix's arrays; the product; the factors;
-    /// the analysis of the solves. What a solve needs beside is made after that, and the graphs.
+    /// Sets everything up from the matrix on the host, and returns how long each part took: copies of the matrix's
+    /// arrays, the product, the factors, the analysis of the solves. The other parts of a solve, and the graphs, are
+    /// made after that.
     ///
     /// # Errors
-    /// [`Broken`]; what a library says; out of memory.
+    /// [`Broken`]; those of a library; out of memory.
     pub(super) fn new(given: &Given<'a, '_>, limits: Limits) -> Result<(Self, Setup)> {
         let &Given { gpu, libraries, method, csr, algorithm, .. } = given;
         let (n, nnz, cusparse) = (csr.nrows(), csr.nnz(), &libraries.cusparse);
@@ -250,7 +254,7 @@ impl<'a> Peer<'a> {
         Ok((peer, setup))
     }
 
-    /// ||b||, and the graphs, where the library lets itself be captured.
+    /// Computes ||b||, and captures the graphs if the library allows it.
     fn prepare(&mut self) -> Result<()> {
         self.begin()?;
         let (n, b, to) = (self.n, self.b.device_pointer(), self.scalar(TRUTH));
@@ -266,7 +270,7 @@ impl<'a> Peer<'a> {
         Ok(())
     }
 
-    /// Whether its iterations are graphs.
+    /// Whether its iterations run as graphs.
     pub(super) fn is_captured(&self) -> bool {
         self.graphs.is_some()
     }
@@ -288,7 +292,7 @@ impl<'a> Peer<'a> {
         Ok(self.gpu.be.download(&self.vectors.scalars)?)
     }
 
-    /// x = 0, r = b; p = 0 and scalars by which the first direction is M^-1 r, or r.
+    /// x = 0, r = b; p = 0 and scalars for which the first direction is M^-1 r, or r.
     fn begin(&mut self) -> Result<()> {
         let be = &self.gpu.be;
         self.gpu.bind()?;
@@ -382,7 +386,7 @@ impl<'a> Peer<'a> {
         unsafe { cublas.dot(n, r, r, at(RR) as *mut f64) }                                  // r'r
     }
 
-    /// So many iterations.
+    /// Takes this many iterations.
     fn iterate(&self, count: usize) -> Result<()> {
         let Some([many, one]) = &self.graphs else {
             return (0..count).try_for_each(|_| self.enqueue());
@@ -463,7 +467,7 @@ impl Contender for Peer<'_> {
             let more = left.min(LOOK);
             self.iterate(more)?;
             left -= more;
-            // The look.
+            // Looks at the residual.
             self.scalars()?;
         }
         let true_residual = self.truth()?;

@@ -1,4 +1,4 @@
-//! The library's side of a contest: the products and the form of the triangles that it comes with.
+//! The library's side of a contest: its products and its form of the triangles.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::gpu::cg::{Libraries, algorithms_by_speed};
 use crate::gpu::cusparse::{Algorithm, Forms};
 use crate::krylov::Method;
 
-/// Of algorithms by speed, the fastest, and the fastest that needs no other form of the matrix than its rows.
+/// Of algorithms sorted by speed, the fastest, and the fastest that needs only the matrix's rows.
 fn taken(ranked: &[Algorithm]) -> Vec<Algorithm> {
     let of_rows = ranked.iter().find(|algorithm| algorithm.takes_rows());
     let mut taken: Vec<Algorithm> = ranked.first().into_iter().chain(of_rows).copied().collect();
@@ -23,7 +23,7 @@ fn taken(ranked: &[Algorithm]) -> Vec<Algorithm> {
 }
 
 impl<'a> Underway<'a> {
-    /// The peer by each of its products, with whichever form of its triangles is faster.
+    /// The peer with each of its products and the faster form of its triangles.
     pub(super) fn add_peers(&mut self, method: Method, shift: f64, entries: &mut Vec<Entry<'a>>) {
         let Some(libraries) = self.libraries else { return };
         let line = Line { shift, ..self.line(method, "cusparse+cublas", "f64") };
@@ -48,7 +48,7 @@ impl<'a> Underway<'a> {
         }
     }
 
-    /// The algorithms of the product, looked for once a matrix.
+    /// The algorithms of the product, determined once per matrix.
     fn products(&mut self, libraries: &Libraries) -> Result<Vec<Algorithm>> {
         if self.algorithms.is_empty() {
             let (gpu, csr) = (self.gpu, &self.csr);

@@ -1,8 +1,8 @@
-//! The triangles of factors that cuSPARSE computed in place, as SpSV takes them: by their attributes out of the whole matrix, as NVIDIA's samples do,
-//! or taken out of it, so that a solve reads no other entry. The peer has whichever solves faster.
+//! The triangles of factors that cuSPARSE computed in place, for SpSV: selected by attributes from the whole matrix, as
+//! in NVIDIA's samples, or extracted, so that a solve reads no other entry. The peer uses whichever solves faster.
 //!
-//! Taken out: the patterns and each entry's place in the matrix come from the host, unpaid for; the values by `cusparseGather`; L^T as a triangle
-//! of its own by `cusparseCsr2cscEx2`.
+//! For extraction, the patterns and each entry's place come from the host, free of charge; the values by
+//! `cusparseGather`; L^T as a separate triangle by `cusparseCsr2cscEx2`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -47,12 +47,12 @@ functions! {
     }
 }
 
-/// How the triangles lie.
+/// The form of the triangles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// In the whole matrix; the second one of IC(0) is solved transposed.
+    /// In the whole matrix. The second one of IC(0) is solved transposed.
     Whole,
-    /// Taken out of it.
+    /// Extracted from it.
     Split,
 }
 
@@ -67,7 +67,7 @@ impl Way {
     }
 }
 
-/// One triangle's pattern on the device, with each entry's place in the matrix.
+/// The pattern of one triangle on the device, with each entry's place in the matrix.
 struct Part {
     nnz: usize,
     row_ptr: Rc<Indices>,
@@ -76,7 +76,7 @@ struct Part {
 }
 
 impl Part {
-    /// Rows of a pattern are stretches of the matrix's, the first from `begin`.
+    /// The rows of a pattern are parts of the matrix's, and the first begins at `begin`.
     fn new(gpu: &Gpu, pattern: &Pattern, begin: impl Fn(usize) -> u32) -> Result<Self> {
         let mut places = Vec::with_capacity(pattern.nnz());
         for i in 0..pattern.nrows() {
@@ -99,7 +99,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// On the host, then on the device.
+    /// Makes them on the host, then uploads them.
     ///
     /// # Errors
     /// A matrix without a diagonal entry; out of memory.
@@ -122,19 +122,20 @@ impl Parts {
     }
 }
 
-/// Both triangles, and what they lie in.
+/// Both triangles, and the arrays that hold them.
 pub(super) struct Triangles {
     pub(super) lower: Stored,
     pub(super) upper: Stored,
-    // Held for their memory alone.
+    // Kept only for their memory.
     _values: Vec<Vector<f64>>,
     _indices: Vec<Rc<Indices>>,
 }
 
-/// Of the factors of a method that lie at `values` in the pattern of an n x n matrix with so many entries.
+/// The triangles of a method's factors, whose values are at `values` in the pattern of an n x n matrix with this many
+/// entries.
 ///
 /// # Errors
-/// What the library says; out of memory.
+/// Those of the library; out of memory.
 pub(super) fn triangles(
     gpu: &Gpu,
     library: &Rc<Cusparse>,
@@ -210,13 +211,13 @@ fn gather(
     let from = Dense::new::<f64>(nnz, values)?;
     let mut sparse = null_mut();
     let (places, to) = (part.places.device_pointer() as *mut c_void, made.device_pointer() as *mut c_void);
-    // SAFETY: a live place for the descriptor, arrays of so many elements, each place one of the matrix's.
+    // SAFETY: a live place for the descriptor and arrays of these lengths; each place is one of the matrix's.
     let status =
         unsafe { (f.create_sparse)(&mut sparse, nnz as i64, part.nnz as i64, places, to, INDEX_32I, BASE_ZERO, R_64F) };
     succeeded(NAME, "cusparseCreateSpVec", status)?;
     // SAFETY: live descriptors.
     let status = unsafe { (f.gather)(library.opened(), from.descriptor, sparse) };
-    // SAFETY: made by the library, destroyed once; the work that was enqueued has the addresses.
+    // SAFETY: made by the library, destroyed once. The enqueued work has the addresses.
     unsafe { (f.destroy_sparse)(sparse) };
     succeeded(NAME, "cusparseGather", status)?;
     Ok(made)
@@ -238,7 +239,7 @@ fn transposed(
     let [to_values, to_ptr, to_cols] =
         [made.device_pointer(), row_ptr.device_pointer(), cols.device_pointer()].map(|at| at as *mut c_void);
     let mut bytes = 0;
-    // SAFETY: arrays of the lengths that are said.
+    // SAFETY: arrays of these lengths.
     let status = unsafe {
         (f.transpose_size)(
             opened,
@@ -261,7 +262,7 @@ fn transposed(
     succeeded(NAME, "cusparseCsr2cscEx2_bufferSize", status)?;
     let buffer = gpu.stream().alloc_zeros::<u8>(bytes.max(16)).context("cuSPARSE's buffer")?;
     let buffer = address(gpu, &buffer) as *mut c_void;
-    // SAFETY: as above, and the buffer of the size that was asked for, which is freed in the stream's order.
+    // SAFETY: as above, and a buffer of the requested size, which is freed in the stream's order.
     let status = unsafe {
         (f.transpose)(
             opened,

@@ -1,0 +1,62 @@
+//! `spandrel-bench multigrid`.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+use spandrel_backend_cpu::Cpu;
+use spandrel_bench::gpu::Gpu;
+use spandrel_bench::multigrid::{self, Contender, Given};
+use spandrel_bench::record::Header;
+
+use super::{Backend, Common, Device};
+
+#[derive(Debug, Args)]
+pub(crate) struct Contest {
+    #[command(flatten)]
+    common: Common,
+    /// Preconditioners: amg, amg=OPTIONS, mixed-amg, mg; may be repeated
+    #[arg(long = "precond", default_value = "amg")]
+    preconds: Vec<String>,
+    /// Rows and columns in a pseudo-random order
+    #[arg(long)]
+    shuffled: bool,
+    /// Rigid body modes as the near-null space (elasticity3d:N)
+    #[arg(long)]
+    rigid_body_modes: bool,
+    /// Stop criterion
+    #[arg(long, default_value_t = 1e-8)]
+    rtol: f64,
+    #[command(flatten)]
+    device: Device,
+}
+
+pub(crate) fn run(contest: &Contest) -> Result<()> {
+    let Contest { common, preconds, shuffled, rigid_body_modes, rtol, device } = contest;
+    let threads = common.output.pool()?;
+    let (provenance, rounds) = (device.provenance(), common.output.rounds);
+    let contenders = preconds.iter().map(|name| Contender::parse(name)).collect::<Result<Vec<_>>>()?;
+    let given = Given { shuffled: *shuffled, rigid: *rigid_body_modes };
+    let gpu = if device.backend == Backend::Cuda { Some(Gpu::open()?) } else { None };
+    let header = match &gpu {
+        Some(gpu) => gpu.header(&provenance, None)?,
+        None => Header { commit: provenance.commit.unwrap_or(Header::here(threads).commit), ..Header::here(threads) },
+    };
+    let mut lines: Vec<Value> = Vec::new();
+    for case in common.cases()? {
+        for contender in &contenders {
+            let found = match &gpu {
+                Some(gpu) => multigrid::run(&gpu.be, &case, given, contender, rounds, *rtol),
+                None => multigrid::run(&Cpu::new(), &case, given, contender, rounds, *rtol),
+            };
+            match found {
+                Ok(line) => {
+                    println!("{}", multigrid::summary(&line));
+                    lines.push(line);
+                }
+                Err(why) => println!("{}: left out: {why:#}", case.name),
+            }
+            common.output.save(&header, &lines)?;
+        }
+    }
+    Ok(())
+}

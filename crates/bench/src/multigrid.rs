@@ -1,0 +1,254 @@
+//! `spandrel-bench multigrid`: whole solves by CG with a multigrid preconditioner, set-up and iterations apart.
+//!
+//! The matrix lies on the device. Each round sets up, solves from x = 0 and takes over new values on the same pattern
+//! (the same numbers again). The first round, which also loads kernels and touches memory, is reported as `first_ms`;
+//! of the others the one with the least sum counts, as peers report it, and the medians stand beside it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use spandrel::any::Complete;
+use spandrel::multigrid::Geometric;
+use spandrel::solvers::phase::unobserved;
+use spandrel::solvers::{Amg, Cg, Hierarchy, Mixed, Multigrid, Options, Outcome, Precond};
+use spandrel_backend::{Backend, Mat, MixedPrecision, Narrow};
+use spandrel_formats::amg::rigid_body_modes;
+use spandrel_formats::{Csr, Ordinal, Permutation};
+
+use crate::case::Case;
+use crate::contender::LEAST_ROUNDS;
+
+/// What is made of a case before it is timed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Given {
+    /// Rows and columns in a pseudo-random order.
+    pub shuffled: bool,
+    /// Rigid body modes as the near-null space of a generated elasticity problem.
+    pub rigid: bool,
+}
+
+/// A backend that all contenders run on.
+pub trait Runs: Complete<f64> + Complete<f32> + Narrow + MixedPrecision {}
+impl<B: Complete<f64> + Complete<f32> + Narrow + MixedPrecision> Runs for B {}
+
+type Wide<B> = Mat<B, Csr<f64>>;
+type Vector<B> = <B as Backend<f64>>::Vector;
+
+/// A preconditioner that is set up.
+struct Made<B: Runs> {
+    m: Held<B>,
+    /// Of algebraic multigrid.
+    complexity: Option<f64>,
+    levels: usize,
+    /// Bytes of the matrices, where they are told.
+    storage: Option<u64>,
+}
+
+enum Held<B: Runs> {
+    Amg(Amg<f64, B>),
+    MixedAmg(Mixed<B, Amg<f32, B>>),
+    Geometric(Multigrid<f64, B>),
+}
+
+impl<B: Runs> Held<B> {
+    fn solve(
+        &self,
+        be: &B,
+        cg: &mut Cg<f64, B>,
+        a: &Wide<B>,
+        b: &Vector<B>,
+        x: &mut Vector<B>,
+        options: &Options,
+    ) -> spandrel::solvers::Result<Outcome> {
+        match self {
+            Held::Amg(m) => cg.solve(be, a, m, b, x, options),
+            Held::MixedAmg(m) => cg.solve(be, a, m, b, x, options),
+            Held::Geometric(m) => cg.solve(be, a, m, b, x, options),
+        }
+    }
+}
+
+/// A contender by name: `amg`, `amg=OPTIONS`, `mg`, and `mixed-amg`, whose hierarchy is in f32.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    name: String,
+    mixed: bool,
+    precond: Precond,
+}
+
+impl Contender {
+    /// From a word of the command line.
+    ///
+    /// # Errors
+    /// Another name.
+    pub fn parse(name: &str) -> Result<Self> {
+        let (mixed, plain) = name.strip_prefix("mixed-").map_or((false, name), |plain| (true, plain));
+        let precond: Precond = plain.parse().with_context(|| format!("the contender {name}"))?;
+        match precond {
+            Precond::Amg(_) => {}
+            Precond::Mg(_) if !mixed => {}
+            _ => bail!("{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, mg"),
+        }
+        Ok(Self { name: name.to_owned(), mixed, precond })
+    }
+}
+
+/// Numbers below n in a pseudo-random order that is always the same.
+fn order(n: usize) -> Result<Permutation> {
+    // A hash of the number, by splitmix64's finalizer.
+    let hash = |i: u64| {
+        let mut z = i.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let mut order: Vec<Ordinal> = (0..n as Ordinal).collect();
+    order.sort_by_key(|&i| (hash(u64::from(i)), i));
+    Ok(Permutation::new(order)?)
+}
+
+/// The modes of the generated elasticity problem on a cube.
+fn modes(case: &Case, n: usize) -> Result<Vec<f64>> {
+    let side = (n as f64 / 3.0).cbrt().round() as usize;
+    let is_cube = case.name.starts_with("elasticity3d:") && 3 * side.pow(3) == n;
+    ensure!(is_cube, "{}: rigid body modes are known of elasticity3d:N", case.name);
+    let points = (0..side.pow(3)).flat_map(|p| [p % side, p / side % side, p / side / side]).map(|x| x as f64);
+    Ok(rigid_body_modes(&points.collect::<Vec<_>>(), 3)?)
+}
+
+fn make<B: Runs>(
+    be: &B,
+    host: &Arc<Csr<f64>>,
+    a: &Wide<B>,
+    contender: &Contender,
+    near_null: Option<&[f64]>,
+) -> Result<Made<B>> {
+    let quiet = &mut unobserved;
+    Ok(match contender.precond {
+        Precond::Amg(options) if contender.mixed => {
+            let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
+            let near_null: Option<Vec<f32>> = near_null.map(|v| v.iter().map(|&v| v as f32).collect());
+            let amg = Amg::<f32, B>::of(be, &narrow, &options, near_null.as_deref(), quiet)?;
+            let (complexity, levels, storage) =
+                (Some(amg.operator_complexity()), amg.levels().len(), Some(amg.storage()));
+            Made { m: Held::MixedAmg(Mixed::new(be, amg, a.nrows(), exponent)?), complexity, levels, storage }
+        }
+        Precond::Amg(options) => {
+            let amg = Amg::<f64, B>::of(be, a, &options, near_null, quiet)?;
+            let (complexity, levels, storage) =
+                (Some(amg.operator_complexity()), amg.levels().len(), Some(amg.storage()));
+            Made { m: Held::Amg(amg), complexity, levels, storage }
+        }
+        Precond::Mg(grids) => {
+            let hierarchy = Hierarchy::galerkin(host, grids)?;
+            let m = Geometric::<f64>::multigrid(be, &hierarchy)?;
+            Made { levels: m.sizes().len(), m: Held::Geometric(m), complexity: None, storage: None }
+        }
+        _ => bail!("{} is no multigrid", contender.name),
+    })
+}
+
+/// New values: the same numbers again.
+fn renew<B: Runs>(be: &B, made: &mut Made<B>, host: &Arc<Csr<f64>>, a: &Wide<B>) -> Result<()> {
+    match &mut made.m {
+        Held::Amg(m) => m.update_from(be, a)?,
+        Held::MixedAmg(m) => m.update(be, host, |m, be, narrow| m.update(be, narrow))?,
+        Held::Geometric(m) => m.update(be, host)?,
+    }
+    Ok(())
+}
+
+/// Milliseconds of one round.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    setup: f64,
+    solve: f64,
+    update: f64,
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// Times one contender on one case.
+///
+/// # Errors
+/// A matrix that cannot be read, a set-up that fails, a device that fails.
+pub fn run<B: Runs>(
+    be: &B,
+    case: &Case,
+    given: Given,
+    contender: &Contender,
+    rounds: usize,
+    rtol: f64,
+) -> Result<Value> {
+    let mut host: Csr<f64> = case.load()?;
+    let n = host.nrows();
+    let near_null = if given.rigid { Some(modes(case, n)?) } else { None };
+    if given.shuffled {
+        ensure!(near_null.is_none(), "{}: modes of shuffled rows are not made", case.name);
+        host = order(n)?.permute_symmetric(&host)?;
+    }
+    let host = Arc::new(host);
+    let a = Wide::<B>::load(be, &host)?;
+    let b = be.upload(&vec![1.0; n])?;
+    let mut cg = Cg::<f64, B>::new(be, n)?;
+    let options = Options { rtol: Some(rtol), ..Options::default() };
+    let (mut timed, mut last): (Vec<Round>, Option<(Outcome, Option<f64>, usize, Option<u64>)>) = (Vec::new(), None);
+    let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
+    for _ in 0..=rounds.max(LEAST_ROUNDS) {
+        let mut x = Backend::<f64>::zeros(be, n)?;
+        be.synchronize()?;
+        let start = Instant::now();
+        let mut made = make(be, &host, &a, contender, near_null.as_deref())?;
+        be.synchronize()?;
+        let setup = since(start);
+        let start = Instant::now();
+        let outcome = made.m.solve(be, &mut cg, &a, &b, &mut x, &options)?;
+        let solve = since(start);
+        let start = Instant::now();
+        renew(be, &mut made, &host, &a)?;
+        be.synchronize()?;
+        timed.push(Round { setup, solve, update: since(start) });
+        last = Some((outcome, made.complexity, made.levels, made.storage));
+    }
+    let (outcome, complexity, levels, storage) = last.context("a round has run")?;
+    let first = timed.remove(0);
+    let best = timed.iter().copied().min_by(|a, b| (a.setup + a.solve).total_cmp(&(b.setup + b.solve)));
+    let best = best.context("a round has run")?;
+    let of = |f: fn(&Round) -> f64| median(timed.iter().map(f).collect());
+    let shuffled = if given.shuffled { "shuffled " } else { "" };
+    let modes = if given.rigid { ", rigid body modes" } else { "" };
+    Ok(json!({
+        "op": "multigrid", "type": "f64", "backend": B::NAME, "contender": "spandrel",
+        "case": format!("{shuffled}{}{modes}", case.name), "precond": contender.name, "n": n, "nnz": host.nnz(),
+        "setup_ms": best.setup, "solve_ms": best.solve, "sum_ms": best.setup + best.solve,
+        "setup_median_ms": of(|r| r.setup), "solve_median_ms": of(|r| r.solve), "update_ms": of(|r| r.update),
+        "first_ms": first.setup + first.solve, "iterations": outcome.iterations, "status": outcome.status.to_string(),
+        "true_residual": outcome.true_residual, "operator_complexity": complexity, "levels": levels,
+        "bytes_per_unknown": storage.map(|bytes| bytes as f64 / n.max(1) as f64),
+    }))
+}
+
+/// One line for people.
+pub fn summary(line: &Value) -> String {
+    let (text, number) =
+        (|key: &str| line[key].as_str().unwrap_or_default(), |key: &str| line[key].as_f64().unwrap_or(f64::NAN));
+    format!(
+        "{} {}: {} in {} iterations, set-up {:.1} + solve {:.1} = {:.1} ms (first {:.0}), new values {:.1} ms, complexity {:.2}, {:.0} B an unknown",
+        text("case"),
+        text("precond"),
+        text("status"),
+        line["iterations"],
+        number("setup_ms"),
+        number("solve_ms"),
+        number("sum_ms"),
+        number("first_ms"),
+        number("update_ms"),
+        number("operator_complexity"),
+        number("bytes_per_unknown"),
+    )
+}

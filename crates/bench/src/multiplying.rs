@@ -1,0 +1,43 @@
+//! `spandrel-bench spgemm`.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+use spandrel_bench::gpu::{self, Gpu};
+use spandrel_bench::record::Header;
+use spandrel_bench::spgemm;
+
+use super::{Backend, Common, Device};
+
+#[derive(Debug, Args)]
+pub(crate) struct Contest {
+    #[command(flatten)]
+    common: Common,
+    /// Peers on the CPU, comma separated; `none` for none
+    #[arg(long, value_delimiter = ',', default_value = "sprs,faer")]
+    peers: Vec<String>,
+    #[command(flatten)]
+    device: Device,
+}
+
+pub(crate) fn run(contest: &Contest) -> Result<()> {
+    let Contest { common, peers, device } = contest;
+    let threads = common.output.pool()?;
+    let (provenance, rounds) = (device.provenance(), common.output.rounds);
+    let gpu = if device.backend == Backend::Cuda { Some(Gpu::open()?) } else { None };
+    let header = match &gpu {
+        Some(gpu) => gpu.header(&provenance, None)?,
+        None => Header { commit: provenance.commit.unwrap_or(Header::here(threads).commit), ..Header::here(threads) },
+    };
+    let mut lines: Vec<Value> = Vec::new();
+    for case in common.cases()? {
+        let found = match &gpu {
+            Some(gpu) => gpu::spgemm::run(gpu, &case, rounds)?,
+            None => spgemm::run(&case, peers, rounds)?,
+        };
+        found.iter().for_each(|line| println!("{}", spgemm::summary(line)));
+        lines.extend(found);
+        common.output.save(&header, &lines)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Time to solution by CG with multigrid on a GPU, beside the figures of another program.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::number::digits;
+use super::page::source;
+use super::record::{Line, Records};
+
+const FILE: &str = "record/h200-multigrid.jsonl";
+
+/// What another program takes for a case: an entry `multigrid` of docs/published.toml.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Peer {
+    /// As in the record, without the order of its rows and the near-null space.
+    case: String,
+    program: String,
+    setup_ms: f64,
+    solve_ms: f64,
+    /// The configuration, and how it was measured.
+    how: String,
+}
+
+/// The table.
+pub(crate) fn section(records: &Records, peers: &[Peer]) -> String {
+    let mut out = String::from(
+        "\n## Multigrid on a GPU: set-up and solve\n\nA x = 1 to a relative residual of 1e-8 by CG, with a matrix that lies on the device in CSR. Times are \
+         in milliseconds: the best of several rounds, and for new values on the same pattern the median. The first call also loads the kernels. \
+         *B* are the bytes of all matrices per unknown. The peer's figures were measured apart, on a card of the same kind.\n",
+    );
+    // A later run replaces an earlier one.
+    let mut found: BTreeMap<(usize, &str, &str), &Line> = BTreeMap::new();
+    for line in records.of(FILE).iter().filter(|line| line.text("op") == "multigrid") {
+        let n = line.number("n").unwrap_or_default() as usize;
+        found.insert((n, line.text("case"), line.text("precond")), line);
+    }
+    if found.is_empty() {
+        return out + &format!("\nMissing: no such lines in {FILE}.\n");
+    }
+    out += "\n| problem | unknowns | preconditioner | iterations | set-up | solve | sum | new values | first call | complexity | B | peer: set-up + solve |\n\
+            |---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
+    for ((n, case, precond), line) in &found {
+        let plain = case.trim_start_matches("shuffled ").split(',').next().unwrap_or_default();
+        let number = |key: &str| line.number(key).map_or("-".to_owned(), digits);
+        let beside: Vec<String> = peers
+            .iter()
+            .filter(|peer| peer.case == plain || peer.case == *case)
+            .map(|peer| {
+                format!("{} {} + {} ({})", peer.program, digits(peer.setup_ms), digits(peer.solve_ms), peer.how)
+            })
+            .collect();
+        let beside = if beside.is_empty() { "-".to_owned() } else { beside.join("; ") };
+        out += &format!(
+            "| {case} | {n} | `{precond}` | {} | {} | {} | {} | {} | {} | {} | {} | {beside} |\n",
+            line.number("iterations").unwrap_or_default(),
+            number("setup_ms"),
+            number("solve_ms"),
+            number("sum_ms"),
+            number("update_ms"),
+            number("first_ms"),
+            number("operator_complexity"),
+            line.number("bytes_per_unknown").map_or("-".to_owned(), |bytes| format!("{bytes:.0}")),
+        );
+    }
+    out + &source(found.values().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_line_counts_and_a_peer_stands_beside_its_case() {
+        let line = |case: &str, setup: f64| {
+            format!(
+                "{{\"op\":\"multigrid\",\"case\":\"{case}\",\"precond\":\"amg\",\"n\":8,\"iterations\":19,\"setup_ms\":{setup:?},\"solve_ms\":2.0,\"sum_ms\":7.0,\"update_ms\":1.0,\"first_ms\":9.0,\"operator_complexity\":1.5,\"bytes_per_unknown\":221.7}}"
+            )
+        };
+        let header = "{\"header\":true,\"machine\":\"M\",\"commit\":\"c\"}".to_owned();
+        let lines = [header, line("a:2", 99.0), line("a:2", 5.0), line("shuffled a:2", 6.0), line("b:2", 7.0)];
+        let mut records = Records::default();
+        records.add(FILE, &lines.join("\n")).expect("lines");
+        let peer = Peer { case: "a:2".into(), program: "P".into(), setup_ms: 3.0, solve_ms: 4.0, how: "h".into() };
+        let said = section(&records, &[peer]);
+        let row = "| `amg` | 19 | 5.00 | 2.00 | 7.00 | 1.00 | 9.00 | 1.50 | 222 | P 3.00 + 4.00 (h) |";
+        assert!(said.contains(&format!("| a:2 | 8 {row}")), "{said}");
+        assert!(said.contains("| shuffled a:2 | 8 | `amg` | 19 | 6.00 |"), "{said}");
+        assert!(
+            said.contains("| b:2 | 8 | `amg` | 19 | 7.00 | 2.00 | 7.00 | 1.00 | 9.00 | 1.50 | 222 | - |"),
+            "{said}"
+        );
+        assert!(section(&Records::default(), &[]).contains("Missing: no such lines in record/h200-multigrid.jsonl"));
+    }
+}
