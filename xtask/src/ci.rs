@@ -1,7 +1,8 @@
 //! `cargo xtask test` and `cargo xtask ci`: the steps that guard the repository, the fastest first.
 //!
 //! There is one list. `ci` runs all of it, over the whole workspace. `test` runs the steps that are marked for it, over
-//! the packages that have changed since they last passed. The steps are data, so that `tidy` can compare README with
+//! the packages that have changed since they last passed, and over the conformance suite if it depends on one of them.
+//! The steps are data, so that `tidy` can compare README with
 //! them. Two profiles (dev and release) and one set of features serve all of them, so every dependency is compiled at
 //! most twice and checked once.
 
@@ -28,6 +29,9 @@ const ALL_FEATURES: &str = "xtask/fetch";
 /// The packages of `test`. The benches and the guide need crates that nothing else needs, and take as long to compile
 /// as several others together.
 const QUICK: &str = "--workspace --exclude spandrel-bench --exclude spandrel-guide";
+
+/// The package whose tests stand for those of every package that depends on a changed one.
+const SUITE: &str = "spandrel-conformance";
 
 /// The packages of `ci`.
 const WHOLE: &str = "--workspace";
@@ -132,9 +136,13 @@ pub(crate) struct TestOptions {
     /// Test every package, changed or not
     #[arg(long)]
     all: bool,
+    /// Also test every package that depends on a changed one
+    #[arg(long)]
+    dependents: bool,
 }
 
-/// The steps that test, for the packages that have changed since they last passed. Stops at the first failure.
+/// The steps that test, for the packages that have changed since they last passed, and the conformance suite if it
+/// depends on one of them. Stops at the first failure.
 ///
 /// # Errors
 /// As [`ci`]; no git.
@@ -142,23 +150,52 @@ pub(crate) fn test(root: &Path, options: &TestOptions) -> Result<ExitCode> {
     let steps = || STEPS.iter().filter(|step| step.quick);
     let lines: Vec<_> = steps().filter_map(Step::command).collect();
     let mut now = stamps::now(root, &format!("{QUICK} {FEATURES} {}", lines.join(" ")))?;
-    let passed = if options.all { stamps::Stamps::new() } else { stamps::passed(root)? };
+    let mut passed = if options.all { stamps::Stamps::new() } else { stamps::passed(root)? };
     let is_tested = |name: &str| !QUICK.split_whitespace().any(|word| word == name);
     now.retain(|name, _| is_tested(name));
-    let changed: BTreeSet<&str> =
-        now.iter().filter(|(name, stamp)| passed.get(*name) != Some(stamp)).map(|(name, _)| name.as_str()).collect();
-    println!("{} of {} packages have changed since their tests passed; --all tests all", changed.len(), now.len());
-    if changed.is_empty() {
+    let tested = chosen(&now, &passed, options.dependents);
+    println!("{} of {} packages are to be tested; --all tests all", tested.len(), now.len());
+    let left: Vec<&str> = now
+        .iter()
+        .filter(|(name, stamp)| !tested.contains(name.as_str()) && stamp.affected_since(passed.get(*name)))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    if !left.is_empty() {
+        println!("compiled but not tested, because only what they depend on has changed: {}", left.join(", "));
+        println!("--dependents tests them too, and so does cargo xtask ci");
+    }
+    if tested.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
     let run = |line: &str, shell: &Shell| -> Result<bool> {
-        if line.contains(" --doc ") { command(shell, line, &[]) } else { run::tests(shell, line, &changed) }
+        if line.contains(" --doc ") {
+            // The doc tests of these packages alone, with the features of all.
+            let others = now.keys().filter(|name| !tested.contains(name.as_str()));
+            let excluded: String = others.map(|name| format!(" --exclude {name}")).collect();
+            command(shell, &format!("{line}{excluded}"), &[])
+        } else {
+            run::tests(shell, line, &tested)
+        }
     };
     let code = take(root, steps(), (QUICK, FEATURES), &[], &run)?;
     if code == ExitCode::SUCCESS {
-        stamps::keep(root, &now)?;
+        passed.extend(now.iter().filter(|(name, _)| tested.contains(name.as_str())).map(|(n, s)| (n.clone(), s.clone())));
+        stamps::keep(root, &passed)?;
     }
     Ok(code)
+}
+
+/// The packages that are to be tested: those that have changed, the suite if anything that it depends on has, and with
+/// `dependents` everything that depends on a changed one.
+fn chosen<'a>(now: &'a stamps::Stamps, passed: &stamps::Stamps, dependents: bool) -> BTreeSet<&'a str> {
+    now.iter()
+        .filter(|(name, stamp)| {
+            let then = passed.get(*name);
+            let counts_all = dependents || *name == SUITE;
+            stamp.changed_since(then) || counts_all && stamp.affected_since(then)
+        })
+        .map(|(name, _)| name.as_str())
+        .collect()
 }
 
 /// Runs a command line and returns whether it succeeded.

@@ -1,15 +1,16 @@
 //! Which packages have changed since their tests last passed.
 //!
-//! A package's stamp is a hash of everything in this repository that its tests can read: its own folder, the folders of
-//! the workspace's packages that it depends on (tests included), and all files that belong to no package (documents,
-//! records, kernels, the lock file). Files that git ignores do not count. The compiler and the command line are part of
-//! it. Stamps are in the target folder, so `cargo clean` removes them.
+//! A package has two hashes. `own` is of its own folder and of all files that belong to no package (documents, records,
+//! kernels, the lock file). `all` is of everything in this repository that its tests can read: it adds the folders of
+//! the workspace's packages that the package depends on (tests included). Files that git ignores do not count. The
+//! compiler and the command line are part of both. Stamps are in the target folder, so `cargo clean` removes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use xshell::{Shell, cmd};
 
@@ -22,8 +23,26 @@ struct Package {
     needs: Vec<String>,
 }
 
+/// The hashes of a package. See the module's head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stamp {
+    own: String,
+    all: String,
+}
+
+impl Stamp {
+    /// Whether the package itself has changed since.
+    pub(crate) fn changed_since(&self, then: Option<&Self>) -> bool {
+        then.is_none_or(|then| then.own != self.own)
+    }
+    /// Whether the package, or one that it depends on, has changed since.
+    pub(crate) fn affected_since(&self, then: Option<&Self>) -> bool {
+        then.is_none_or(|then| then.all != self.all)
+    }
+}
+
 /// Stamps of packages by name.
-pub(crate) type Stamps = BTreeMap<String, String>;
+pub(crate) type Stamps = BTreeMap<String, Stamp>;
 
 /// The stamps of all packages for the present files. `salt` is everything else that affects the outcome of the tests.
 ///
@@ -64,7 +83,7 @@ fn is_in(file: &str, folder: &str) -> bool {
 }
 
 /// The stamp of one package.
-fn stamp(name: &str, packages: &BTreeMap<String, Package>, hashes: &BTreeMap<&str, String>, salt: &str) -> String {
+fn stamp(name: &str, packages: &BTreeMap<String, Package>, hashes: &BTreeMap<&str, String>, salt: &str) -> Stamp {
     let mut needed = BTreeSet::new();
     let mut open = vec![name];
     while let Some(next) = open.pop() {
@@ -73,13 +92,16 @@ fn stamp(name: &str, packages: &BTreeMap<String, Package>, hashes: &BTreeMap<&st
         }
     }
     needed.insert("");
-    let mut all = Sha256::new();
-    all.update(salt.as_bytes());
-    for package in needed {
-        all.update(hashes.get(package).map_or("", String::as_str));
-        all.update([0]);
-    }
-    format!("{:x}", all.finalize())
+    let hash = |packages: &mut dyn Iterator<Item = &str>| {
+        let mut hash = Sha256::new();
+        hash.update(salt.as_bytes());
+        for package in packages {
+            hash.update(hashes.get(package).map_or("", String::as_str));
+            hash.update([0]);
+        }
+        format!("{:x}", hash.finalize())
+    };
+    Stamp { own: hash(&mut ["", name].into_iter()), all: hash(&mut needed.into_iter()) }
 }
 
 fn packages(root: &Path) -> Result<BTreeMap<String, Package>> {
@@ -138,17 +160,25 @@ mod tests {
             ("high".to_string(), package("crates/high", &["mid"])),
             ("apart".to_string(), package("crates/apart", &[])),
         ]);
-        let all = |changed: &str| -> Vec<String> {
+        let all = |changed: &str| -> Vec<Stamp> {
             let hashes = ["", "low", "mid", "high", "apart"]
                 .map(|name| (name, if name == changed { "new".to_string() } else { name.to_string() }));
             ["low", "mid", "high", "apart"].map(|name| stamp(name, &packages, &hashes.clone().into(), "")).into()
         };
         let before = all("nothing");
-        let changed = |what: &str| -> Vec<bool> { all(what).iter().zip(&before).map(|(a, b)| a != b).collect() };
-        assert_eq!(changed("low"), [true, true, true, false]);
-        assert_eq!(changed("high"), [false, true, true, false]);
-        assert_eq!(changed("apart"), [false, false, false, true]);
+        let since = |what: &str, has: fn(&Stamp, Option<&Stamp>) -> bool| -> Vec<bool> {
+            all(what).iter().zip(&before).map(|(now, then)| has(now, Some(then))).collect()
+        };
+        let affected = |what: &str| since(what, Stamp::affected_since);
+        assert_eq!(affected("low"), [true, true, true, false]);
+        assert_eq!(affected("high"), [false, true, true, false]);
+        assert_eq!(affected("apart"), [false, false, false, true]);
+        assert_eq!(affected(""), [true; 4]);
+        let changed = |what: &str| since(what, Stamp::changed_since);
+        assert_eq!(changed("low"), [true, false, false, false]);
+        assert_eq!(changed("mid"), [false, true, false, false]);
         assert_eq!(changed(""), [true; 4]);
+        assert!(before[0].changed_since(None) && before[0].affected_since(None));
     }
 
     #[test]

@@ -68,6 +68,13 @@ impl Effort {
     }
 }
 
+/// The median; `None` of no samples.
+pub(crate) fn median(samples: &[f64]) -> Option<f64> {
+    let mut samples = samples.to_vec();
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() / 2).copied()
+}
+
 /// Times the contenders, interleaved, and returns one timing each, in their order.
 pub fn interleave(contenders: &mut [Box<dyn Contender + '_>], effort: Effort) -> Vec<Timing> {
     let mut samples = vec![Vec::with_capacity(effort.rounds + 1); contenders.len()];

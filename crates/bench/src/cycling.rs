@@ -4,11 +4,9 @@ use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 use spandrel_backend_cpu::Cpu;
-use spandrel_bench::gpu::Gpu;
 use spandrel_bench::multigrid::{self, Contender, Given};
-use spandrel_bench::record::Header;
 
-use super::{Backend, Common, Device};
+use super::{Common, Device};
 
 #[derive(Debug, Args)]
 pub(crate) struct Contest {
@@ -33,14 +31,10 @@ pub(crate) struct Contest {
 pub(crate) fn run(contest: &Contest) -> Result<()> {
     let Contest { common, preconds, shuffled, rigid_body_modes, rtol, device } = contest;
     let threads = common.output.pool()?;
-    let (provenance, rounds) = (device.provenance(), common.output.rounds);
+    let rounds = common.output.rounds;
     let contenders = preconds.iter().map(|name| Contender::parse(name)).collect::<Result<Vec<_>>>()?;
     let given = Given { shuffled: *shuffled, rigid: *rigid_body_modes };
-    let gpu = if device.backend == Backend::Cuda { Some(Gpu::open()?) } else { None };
-    let header = match &gpu {
-        Some(gpu) => gpu.header(&provenance, None)?,
-        None => Header { commit: provenance.commit.unwrap_or(Header::here(threads).commit), ..Header::here(threads) },
-    };
+    let (gpu, header) = device.open(threads)?;
     let mut lines: Vec<Value> = Vec::new();
     for case in common.cases()? {
         for contender in &contenders {

@@ -18,7 +18,7 @@ use spandrel_formats::amg::rigid_body_modes;
 use spandrel_formats::{Csr, Ordinal, Permutation};
 
 use crate::case::Case;
-use crate::contender::LEAST_ROUNDS;
+use crate::contender::{LEAST_ROUNDS, median};
 
 /// What is made of a case before it is timed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -168,11 +168,6 @@ struct Round {
     update: f64,
 }
 
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
-}
-
 /// Times one contender on one case.
 ///
 /// # Errors
@@ -219,7 +214,7 @@ pub fn run<B: Runs>(
     let first = timed.remove(0);
     let best = timed.iter().copied().min_by(|a, b| (a.setup + a.solve).total_cmp(&(b.setup + b.solve)));
     let best = best.context("a round has run")?;
-    let of = |f: fn(&Round) -> f64| median(timed.iter().map(f).collect());
+    let of = |f: fn(&Round) -> f64| median(&timed.iter().map(f).collect::<Vec<_>>());
     let shuffled = if given.shuffled { "shuffled " } else { "" };
     let modes = if given.rigid { ", rigid body modes" } else { "" };
     Ok(json!({

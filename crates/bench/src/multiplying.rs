@@ -3,11 +3,10 @@
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
-use spandrel_bench::gpu::{self, Gpu};
-use spandrel_bench::record::Header;
+use spandrel_bench::gpu;
 use spandrel_bench::spgemm;
 
-use super::{Backend, Common, Device};
+use super::{Common, Device};
 
 #[derive(Debug, Args)]
 pub(crate) struct Contest {
@@ -23,12 +22,8 @@ pub(crate) struct Contest {
 pub(crate) fn run(contest: &Contest) -> Result<()> {
     let Contest { common, peers, device } = contest;
     let threads = common.output.pool()?;
-    let (provenance, rounds) = (device.provenance(), common.output.rounds);
-    let gpu = if device.backend == Backend::Cuda { Some(Gpu::open()?) } else { None };
-    let header = match &gpu {
-        Some(gpu) => gpu.header(&provenance, None)?,
-        None => Header { commit: provenance.commit.unwrap_or(Header::here(threads).commit), ..Header::here(threads) },
-    };
+    let rounds = common.output.rounds;
+    let (gpu, header) = device.open(threads)?;
     let mut lines: Vec<Value> = Vec::new();
     for case in common.cases()? {
         let found = match &gpu {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use spandrel_formats::{Csr, SpgemmPlan, Traffic, TransposePlan};
 
 use crate::case::Case;
-use crate::contender::LEAST_ROUNDS;
+use crate::contender::{LEAST_ROUNDS, median};
 
 /// The times of one contender: milliseconds of its phases, round by round.
 #[derive(Debug, Default)]
@@ -42,12 +42,6 @@ impl Phases {
         self.numeric.push(numeric);
         self.whole.push(symbolic + numeric);
     }
-}
-
-fn median(samples: &[f64]) -> Option<f64> {
-    let mut samples = samples.to_vec();
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied()
 }
 
 /// What is known about a product apart from its times.

@@ -1,0 +1,212 @@
+"""PyAMG and hypre's BoomerAMG beside `spandrel-bench multigrid`: CG with multigrid on the same matrices, b = 1, x0 = 0.
+
+    python -m venv VENV && VENV/bin/pip install numpy scipy pyamg
+    VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 fem2d.mtx --json record/cpu-multigrid.jsonl
+    mpirun -n 2 VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 --contenders hypre
+
+It appends a header and lines in the form of `spandrel-bench multigrid` to the file. Cases are poisson2d:N, poisson3d:N and Matrix Market files.
+hypre is opened at run time (libHYPRE.so, of Debian's package libhypre-dev, with Open MPI); without it, this is said. Each of its processes has a block of
+rows. PyAMG has one thread. Of the rounds, the one with the least sum of set-up and solve counts, as for ours.
+"""
+
+import argparse
+import ctypes
+import ctypes.util
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+sys.path.insert(0, str(Path(__file__).parent))
+from robust import header
+
+RTOL = 1e-8
+MOST = 1000
+
+
+def read(case):
+    kind, _, size = case.partition(":")
+    if kind in ("poisson2d", "poisson3d"):
+        n, axes = int(size), 2 if kind == "poisson2d" else 3
+        line = sp.diags([-np.ones(n - 1), 2 * np.ones(n), -np.ones(n - 1)], [-1, 0, 1])
+        a = sp.csr_matrix((n**axes, n**axes))
+        for axis in range(axes):
+            factors = [sp.identity(n)] * axes
+            factors[axis] = line
+            product = factors[0]
+            for factor in factors[1:]:
+                product = sp.kron(product, factor)
+            a = a + product
+        return sp.csr_matrix(a)
+    return sp.csr_matrix(scipy.io.mmread(case))
+
+
+def by_pyamg(make):
+    def run(a, b):
+        begun = time.perf_counter()
+        levels = make(a)
+        made = time.perf_counter()
+        residuals = []
+        x = levels.solve(b, tol=RTOL, maxiter=MOST, accel="cg", residuals=residuals)
+        return begun, made, time.perf_counter(), x, len(residuals) - 1, levels.operator_complexity()
+
+    return run
+
+
+def smoothed_aggregation(a):
+    import pyamg
+
+    return pyamg.smoothed_aggregation_solver(a)
+
+
+def ruge_stuben(a):
+    import pyamg
+
+    return pyamg.ruge_stuben_solver(a)
+
+
+class Hypre:
+    """BoomerAMG with PCG, through IJ matrices; settings as hypre's manual names them for 2-D and 3-D diffusion on CPUs."""
+
+    PARCSR, PMIS, EXTENDED_I, SYMMETRIC_SWEEP = 5555, 10, 6, 6
+
+    def __init__(self):
+        mpi, hypre = ctypes.util.find_library("mpi"), ctypes.util.find_library("HYPRE")
+        if not mpi or not hypre:
+            raise OSError(f"there is no {'libHYPRE' if mpi else 'libmpi'} on this machine")
+        # Everything that hypre needs has to be visible to it.
+        self.mpi = ctypes.CDLL(mpi, mode=ctypes.RTLD_GLOBAL)
+        self.h = ctypes.CDLL(hypre, mode=ctypes.RTLD_GLOBAL)
+        self.mpi.MPI_Init(None, None)
+        self.comm = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(self.mpi, "ompi_mpi_comm_world")))
+        self.double = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(self.mpi, "ompi_mpi_double")))
+        rank, size = ctypes.c_int(), ctypes.c_int()
+        self.mpi.MPI_Comm_rank(self.comm, ctypes.byref(rank))
+        self.mpi.MPI_Comm_size(self.comm, ctypes.byref(size))
+        self.rank, self.size = rank.value, size.value
+        getattr(self.h, "HYPRE_Initialize", getattr(self.h, "HYPRE_Init", None))()
+
+    def vector(self, low, high, values):
+        ij, own = ctypes.c_void_p(), ctypes.c_void_p()
+        self.h.HYPRE_IJVectorCreate(self.comm, low, high - 1, ctypes.byref(ij))
+        self.h.HYPRE_IJVectorSetObjectType(ij, self.PARCSR)
+        self.h.HYPRE_IJVectorInitialize(ij)
+        at = np.arange(low, high, dtype=np.int32)
+        self.h.HYPRE_IJVectorSetValues(ij, high - low, pointer(at), pointer(values))
+        self.h.HYPRE_IJVectorAssemble(ij)
+        self.h.HYPRE_IJVectorGetObject(ij, ctypes.byref(own))
+        return ij, own, at
+
+    def __call__(self, a, b):
+        n = a.shape[0]
+        low, high = self.rank * n // self.size, (self.rank + 1) * n // self.size
+        mine = a[low:high]
+        ij, own = ctypes.c_void_p(), ctypes.c_void_p()
+        self.h.HYPRE_IJMatrixCreate(self.comm, low, high - 1, low, high - 1, ctypes.byref(ij))
+        self.h.HYPRE_IJMatrixSetObjectType(ij, self.PARCSR)
+        self.h.HYPRE_IJMatrixInitialize(ij)
+        rows, counts = np.arange(low, high, dtype=np.int32), np.diff(mine.indptr).astype(np.int32)
+        columns, values = mine.indices.astype(np.int32), mine.data.astype(np.float64)
+        self.h.HYPRE_IJMatrixSetValues(ij, high - low, pointer(counts), pointer(rows), pointer(columns), pointer(values))
+        self.h.HYPRE_IJMatrixAssemble(ij)
+        self.h.HYPRE_IJMatrixGetObject(ij, ctypes.byref(own))
+        b_ij, b_own, _ = self.vector(low, high, np.ascontiguousarray(b[low:high]))
+        x_ij, x_own, at = self.vector(low, high, np.zeros(high - low))
+        self.mpi.MPI_Barrier(self.comm)
+        begun = time.perf_counter()
+        amg, pcg = ctypes.c_void_p(), ctypes.c_void_p()
+        h = self.h
+        h.HYPRE_BoomerAMGCreate(ctypes.byref(amg))
+        h.HYPRE_BoomerAMGSetMaxIter(amg, 1)
+        h.HYPRE_BoomerAMGSetTol(amg, ctypes.c_double(0.0))
+        h.HYPRE_BoomerAMGSetStrongThreshold(amg, ctypes.c_double(0.5))
+        h.HYPRE_BoomerAMGSetCoarsenType(amg, self.PMIS)
+        h.HYPRE_BoomerAMGSetInterpType(amg, self.EXTENDED_I)
+        h.HYPRE_BoomerAMGSetPMaxElmts(amg, 4)
+        h.HYPRE_BoomerAMGSetAggNumLevels(amg, 1)
+        h.HYPRE_BoomerAMGSetRelaxType(amg, self.SYMMETRIC_SWEEP)
+        h.HYPRE_ParCSRPCGCreate(self.comm, ctypes.byref(pcg))
+        h.HYPRE_PCGSetTol(pcg, ctypes.c_double(RTOL))
+        h.HYPRE_PCGSetMaxIter(pcg, MOST)
+        h.HYPRE_PCGSetTwoNorm(pcg, 1)
+        solve, setup = ctypes.cast(h.HYPRE_BoomerAMGSolve, ctypes.c_void_p), ctypes.cast(h.HYPRE_BoomerAMGSetup, ctypes.c_void_p)
+        h.HYPRE_PCGSetPrecond(pcg, solve, setup, amg)
+        h.HYPRE_ParCSRPCGSetup(pcg, own, b_own, x_own)
+        self.mpi.MPI_Barrier(self.comm)
+        made = time.perf_counter()
+        h.HYPRE_ParCSRPCGSolve(pcg, own, b_own, x_own)
+        self.mpi.MPI_Barrier(self.comm)
+        ended = time.perf_counter()
+        count = ctypes.c_int()
+        h.HYPRE_PCGGetNumIterations(pcg, ctypes.byref(count))
+        part = np.zeros(high - low)
+        h.HYPRE_IJVectorGetValues(x_ij, high - low, pointer(at), pointer(part))
+        x = self.gathered(part, n)
+        h.HYPRE_ParCSRPCGDestroy(pcg)
+        h.HYPRE_BoomerAMGDestroy(amg)
+        h.HYPRE_IJMatrixDestroy(ij)
+        for vector in (b_ij, x_ij):
+            h.HYPRE_IJVectorDestroy(vector)
+        return begun, made, ended, x, count.value, None
+
+    def gathered(self, part, n):
+        """All parts, on every process."""
+        counts = np.array([(r + 1) * n // self.size - r * n // self.size for r in range(self.size)], dtype=np.int32)
+        starts = np.array([r * n // self.size for r in range(self.size)], dtype=np.int32)
+        x = np.zeros(n)
+        self.mpi.MPI_Allgatherv(
+            pointer(part), len(part), self.double, pointer(x), pointer(counts), pointer(starts), self.double, self.comm
+        )
+        return x
+
+
+def pointer(array):
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="+", help="poisson2d:N, poisson3d:N or .mtx files")
+    parser.add_argument("--contenders", default="pyamg-sa,pyamg-rs", help="of pyamg-sa, pyamg-rs, hypre")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="file to append to")
+    args = parser.parse_args()
+    ways = {}
+    for name in args.contenders.split(","):
+        try:
+            ways[name] = {"pyamg-sa": by_pyamg(smoothed_aggregation), "pyamg-rs": by_pyamg(ruge_stuben)}.get(name) or Hypre()
+        except OSError as error:
+            print(f"{name}: left out: {error}")
+    speaks = all(getattr(way, "rank", 0) == 0 for way in ways.values())
+    lines = []
+    for case in args.cases:
+        a = read(case)
+        a.sort_indices()
+        b = np.ones(a.shape[0])
+        for name, way in ways.items():
+            rounds = []
+            for _ in range(args.rounds + 1):
+                begun, made, ended, x, iterations, complexity = way(a, b)
+                rounds.append((1e3 * (made - begun), 1e3 * (ended - made)))
+            residual = float(np.linalg.norm(b - a @ x) / np.linalg.norm(b))
+            setup, solve = min(rounds[1:], key=sum)
+            found = {"op": "multigrid", "type": "f64", "backend": "cpu", "contender": name, "case": Path(case).name.removesuffix(".mtx")}
+            found |= {"precond": name, "n": a.shape[0], "nnz": a.nnz, "setup_ms": setup, "solve_ms": solve, "sum_ms": setup + solve}
+            found |= {"update_ms": None, "first_ms": sum(rounds[0]), "iterations": iterations, "operator_complexity": complexity}
+            found |= {"status": "converged" if residual <= 1.01 * RTOL else "missed", "true_residual": residual}
+            found |= {"processes": getattr(way, "size", 1)}
+            if speaks:
+                print(f"{found['case']} {name}: {iterations} iterations, set-up {setup:.0f} + solve {solve:.0f} ms, residual {residual:.1e}", flush=True)
+            lines.append(found)
+    if args.json and speaks:
+        with args.json.open("a") as file:
+            for entry in [header(" ".join(["python", *sys.argv])), *lines]:
+                file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+
+
+if __name__ == "__main__":
+    main()
