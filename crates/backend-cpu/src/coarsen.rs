@@ -11,7 +11,7 @@ use spandrel_formats::{Csr, Ordinal, Real, product};
 use crate::spgemm::typed;
 use crate::{Cpu, CpuCsr, Vector};
 
-/// Strong couplings and the aggregates made of them.
+/// Strong couplings and the aggregates made from them.
 #[derive(Clone, Debug)]
 pub struct CpuAggregates {
     graph: Strength,
@@ -87,7 +87,7 @@ impl<T: Real> Coarsen<Csr<T>> for Cpu {
 
     fn add_to_diagonal(&self, a: &mut CpuCsr<T>, d: &Vector<T>) -> Result<()> {
         expect_len("add_to_diagonal", "d", d.len(), a.host().nrows())?;
-        // Nothing is written, and no shared matrix copied, where nothing is added.
+        // Write nothing where nothing is added: a write would copy a matrix that is shared.
         let added = d.as_slice().iter().enumerate().filter(|(_, by)| !by.is_zero());
         for (row, &by) in added {
             let begin = a.host().row_ptr()[row] as usize;

@@ -22,7 +22,7 @@ pub(crate) fn sizes<T: Real>(m: &Csr<T>) -> (usize, usize, usize) {
     (m.nrows(), m.ncols(), m.nnz())
 }
 
-/// An error of the host's code as one of this device.
+/// Turns an error of the host's code into one of this device.
 pub(crate) fn typed(error: HostError) -> Error {
     match error {
         HostError::OutOfMemory { what, bytes } => Error::OutOfMemory { device: "cpu", what, bytes },

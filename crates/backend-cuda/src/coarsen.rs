@@ -110,7 +110,7 @@ const LANES: usize = 8;
 /// Rounds between two looks at whether all roots are found.
 const ROUNDS: u32 = 4;
 
-/// Strong couplings and the aggregates made of them.
+/// Strong couplings and the aggregates made from them.
 #[derive(Debug)]
 pub struct CudaAggregates {
     /// Where the neighbours of each node begin.
@@ -123,12 +123,12 @@ pub struct CudaAggregates {
     unknowns: usize,
 }
 
-/// A thread for each of these.
+/// One thread for each of `count` items.
 fn each(count: usize) -> Grid {
     Grid::of(count.div_ceil(THREADS), THREADS as u32)
 }
 
-/// Several lanes for each of these.
+/// [`LANES`] lanes for each of `count` items.
 fn lanes(count: usize) -> Grid {
     Grid::of(count.div_ceil(THREADS / LANES), THREADS as u32)
 }
@@ -196,14 +196,14 @@ impl Cuda {
         };
         let mut first = 0;
         loop {
-            // Each round decides at least about the node with the smallest priority of all.
+            // Each round decides at least the node with the smallest priority of all.
             let left = Buffer::<u32>::zeros(stream, ROUNDS as usize, "nodes that are left")?;
             for round in 0..ROUNDS {
                 let look = LookCoarsen { graph, neighbours, nodes, state: at, near };
                 let left = left.address(round as usize);
                 let decide = DecideCoarsen { graph, neighbours, nodes, round: first + round, state: at, near, left };
                 // SAFETY: look_coarsen(graph, neighbours, nodes, state, near) and decide_coarsen, which says in `left`
-                // whether any is undecided; a state per node.
+                // whether any node is undecided; a state per node.
                 unsafe {
                     self.launch::<T, _>(LookCoarsen::ENTRY, each(count), &look)?;
                     self.launch::<T, _>(DecideCoarsen::ENTRY, each(count), &decide)?;
@@ -218,7 +218,8 @@ impl Cuda {
         }
     }
 
-    /// T, its transpose's row pointers with the place in T of each of their entries.
+    /// The tentative prolongation T, the near-null-space vectors of the coarser matrix, and a mark for each dropped
+    /// unknown. Blocks.
     fn tentative<T: Real>(
         &self,
         aggregates: &CudaAggregates,
@@ -268,7 +269,7 @@ impl Cuda {
         Ok((t, coarse, dropped))
     }
 
-    /// F.
+    /// The filter F. Blocks.
     fn filter<T: Real>(&self, a: &CudaCsr<T>, aggregates: &CudaAggregates) -> Result<CudaCsr<T>> {
         let (stream, n) = (self.stream(), a.nrows());
         let (graph, neighbours) = (aggregates.graph.pointer(), aggregates.neighbours.pointer());

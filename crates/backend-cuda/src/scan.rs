@@ -21,7 +21,7 @@ kernels! {
     in SCAN { ENTRY: "spread_scan" }
 }
 
-/// Counts of a thread block (`SCAN_CHUNK` of kernels/scan.cu).
+/// Counts per thread block (`SCAN_CHUNK` of kernels/scan.cu).
 const CHUNK: usize = 4096;
 
 impl Cuda {

@@ -1,7 +1,7 @@
 //! The transpose of a matrix on the GPU: its pattern once, then values as often as requested.
 //!
 //! Layout: the position in A of each entry of A^T. Order: none, values are moved. Cost: see kernels/transpose.cu; the
-//! pattern waits three times. Kernels: kernels/transpose.cu, and kernels/coo.cu for the row of each entry.
+//! host waits three times for the pattern. Kernels: kernels/transpose.cu, and kernels/coo.cu for the row of each entry.
 
 use spandrel_backend::transpose::expect;
 use spandrel_backend::{Converted, Gate, Result, Transpose};
@@ -38,8 +38,8 @@ kernels! {
     in TRANSPOSE { ENTRY: "move_transpose" }
 }
 
-/// Columns of a thread block that sorts, one per warp, and the number of entries from which a column is not sorted
-/// there (`SORTED` of kernels/transpose.cu).
+/// Columns per thread block that sorts, one per warp, and the most entries of a column that a warp sorts (`SORTED` of
+/// kernels/transpose.cu).
 const COLUMNS: usize = 8;
 const SORTED: usize = 512;
 const BITMAP_THREADS: u32 = 512;
@@ -79,9 +79,9 @@ impl Cuda {
         unsafe { self.launch::<T, _>(PlaceTranspose::ENTRY, grid, &place)? };
         let rows_of = Buffer::<Ordinal>::uninit(stream, nnz, "rows of entries")?;
         let expand = RowsFromCsrCoo { row_ptr: a_ptr, nrows: nrows as u32, rows: rows_of.pointer() };
-        // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows a thread block of 8 warps.
+        // SAFETY: rows_from_csr_coo(row_ptr, nrows, rows), 256 rows per thread block of 8 warps.
         unsafe { self.launch::<T, _>(RowsFromCsrCoo::ENTRY, Grid::of(nrows.div_ceil(256), 256), &expand)? };
-        // A longer column has more than this many entries, which limits how many there are.
+        // Each listed column has more than `SORTED` entries, which limits how many there are.
         let list = Buffer::<u32>::uninit(stream, nnz / SORTED, "long columns")?;
         let listed = Buffer::<u32>::zeros(stream, 1, "the number of long columns")?;
         let (ptr, rows_of, positions_at, rows) =
@@ -123,7 +123,7 @@ impl Cuda {
         Ok((MadeArrays { shape, row_ptr, col_idx, values }, CudaTranspose { sizes: [sizes(a), shape], positions }))
     }
 
-    /// A^T for further set-up: its product with a vector has no kernel of its own. Blocks.
+    /// A^T for further set-up, without a kernel chosen for its products with vectors. Blocks.
     pub(crate) fn bare_transpose<T: Real>(&self, a: &CudaCsr<T>) -> Result<CudaCsr<T>> {
         let (arrays, plan) = self.transposed_arrays(a)?;
         let mut t = self.bare_csr(arrays)?;

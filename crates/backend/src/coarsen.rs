@@ -1,5 +1,5 @@
-//! What algebraic coarsening takes of a device beside products: aggregates of strongly coupled rows, the prolongation
-//! from them, and diagonal scaling.
+//! What algebraic coarsening needs from a device besides products: aggregates of strongly coupled rows, the
+//! prolongation from them, and diagonal scaling.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use crate::{Mat, Result};
 
 /// Sets up coarser versions of matrices that are on the device.
 ///
-/// Every result has the bits of [`spandrel_formats::amg`] on every device and for any number of threads: decisions
-/// depend on numbers of nodes alone where weights are equal, and every sum has a stated order. All methods block, may
-/// allocate, and must not be recorded.
+/// Every result has the bits of [`spandrel_formats::amg`] on every device and for any number of threads: ties between
+/// equal weights go to the lower number of a node, and every sum has a stated order. All methods block, may allocate,
+/// and must not be recorded.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not coarsen matrices in the format `{F}`",
     note = "CSR is coarsened; convert other formats to CSR first"
 )]
 pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
-    /// The strong couplings of a matrix, and the aggregates made of them. Threads may share it.
+    /// The strong couplings of a matrix, and the aggregates made from them. Threads may share it.
     type Aggregates: Send + Sync + 'static;
 
     /// Finds the strong couplings of a square matrix with `unknowns` rows per node, as
@@ -50,7 +50,7 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
     ) -> Result<Prolongation<Converted<Self::Resident>, Self::Vector>>;
 
     /// Makes P^T and the coarser matrix P^T (A P), with the bits of [`crate::Transpose`] and two of [`crate::Spgemm`].
-    /// Both serve further set-up; a product with a vector is better formed with what [`Coarsen::scaled`] makes of them.
+    /// Both are for further set-up. For fast products with vectors, use what [`Coarsen::scaled`] makes from them.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless A is square and P has as many rows; as [`crate::Spgemm::spgemm_symbolic`].
@@ -79,8 +79,8 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
         right: Option<&Self::Vector>,
     ) -> Result<Converted<Self::Resident>>;
 
-    /// Writes the values of one matrix to another with the same pattern, of which only the number of entries is
-    /// checked. Addresses stay the same.
+    /// Writes the values of one matrix to another with the same pattern. Only the number of entries is checked.
+    /// Addresses stay the same.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] for another number of entries.
@@ -100,7 +100,7 @@ pub struct Prolongation<P, V> {
     pub p: P,
     /// The near-null-space vectors of the coarser matrix, column by column.
     pub near_null: V,
-    /// 1 for each coarse unknown whose column of P is zero, because its vector depends on those before it on the
+    /// 1 for each coarse unknown whose column of P is zero, because its vector depends linearly on earlier ones on the
     /// aggregate; 0 for all others.
     pub dropped: V,
 }

@@ -9,8 +9,8 @@ use crate::{Load, Mat, Result};
 /// For a matrix that was made on the device ([`crate::Spgemm`], [`crate::Transpose`]) and is needed on the host, such
 /// as the smallest of a hierarchy.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not bring matrices in the format `{F}` to the host",
-    note = "CSR is brought; of another format keep the host's matrix"
+    message = "`{Self}` does not copy matrices in the format `{F}` to the host",
+    note = "CSR is copied; for another format, keep the host's matrix"
 )]
 pub trait Download<F: Format>: Load<F> {
     /// Returns the matrix with the values that it has now. Blocks; must not be recorded.

@@ -60,7 +60,7 @@ impl<B: Transpose<F>, F: Format> fmt::Debug for MatTranspose<B, F> {
 }
 
 impl<F: Format, B: Transpose<F>> Mat<B, F> {
-    /// Returns the transpose of this matrix, and the plan that moves other values there. Blocks; must not be recorded.
+    /// Returns the transpose of this matrix, and the plan that moves new values there. Blocks; must not be recorded.
     ///
     /// # Errors
     /// As [`Transpose::transpose_symbolic`].

@@ -85,7 +85,8 @@ impl<T: Real, J: Column> Assembly<T, J> {
     }
 }
 
-/// The entries of messages as rows, by a stable counting sort; rows that do not ascend are then sorted, stably.
+/// The entries of messages as rows, by a stable counting sort; rows whose columns do not ascend are then sorted,
+/// stably.
 fn sorted<T: Real, J: Column>(
     from: &[Vec<u8>],
     first: u64,

@@ -1,7 +1,7 @@
 //! Block Jacobi over the ranks: each rank preconditions its own block by itself, without a message.
 //!
-//! This is another preconditioner for every number of ranks. It depends on the partition, and so do the iterations and
-//! the bits of x. More ranks mean smaller blocks and usually more iterations.
+//! The preconditioner depends on the partition, and so do the iterations and the bits of x. More ranks mean smaller
+//! blocks and usually more iterations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::rows::{Column, Rows};
 /// M^-1 as the block diagonal of the M^-1 of each rank. See the [module](self).
 pub struct Blockwise<B, M> {
     layout: Arc<Layout<B>>,
-    /// None of a rank without rows.
+    /// `None` on a rank without rows.
     block: Option<M>,
 }
 
@@ -29,8 +29,8 @@ impl<B, M> fmt::Debug for Blockwise<B, M> {
 }
 
 impl<B, M> Blockwise<B, M> {
-    /// Makes the preconditioner of each rank's block by `make`, which gets the device of the rank by itself and the
-    /// block: the rank's rows, with the columns that are its own. A rank without rows makes none. Waits for the other
+    /// Makes the preconditioner of each rank's block with `make`. It gets the rank's own device, without the other
+    /// ranks, and the block: the rank's rows with its own columns. A rank without rows makes none. Waits for the other
     /// ranks.
     ///
     /// # Errors

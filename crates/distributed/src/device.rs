@@ -47,24 +47,24 @@ impl<B: Device, C: Communicator> fmt::Debug for Distributed<B, C> {
 impl<B: Join, C: Communicator> Distributed<B, C> {
     /// Joins a device to those of the other ranks.
     ///
-    /// Nothing is known yet of how vectors lie on the ranks: [`Distributed::lay_out`] says it, and so does the first
+    /// It does not know yet how vectors lie on the ranks. [`Distributed::lay_out`] tells it, and so does the first
     /// [`crate::DistributedMat`].
     pub fn new(device: B, communicator: C) -> Self {
         Self { device, team: Arc::new(Team::new(communicator)), layouts: Mutex::default() }
     }
 
     /// Says how vectors of `partition.len()` elements lie on the ranks. The first layout is that of
-    /// [`Backend::upload`]. A layout that is known already is returned. Waits for the other ranks, which must say the
-    /// same.
+    /// [`Backend::upload`]. A layout that is already known is returned. Waits for the other ranks, which must give the
+    /// same partition.
     ///
     /// # Errors
-    /// [`Error::Rank`] if another rank says something else; [`Error::Unsupported`] for a partition for another number
-    /// of ranks, or if another partition of as many rows is in use.
+    /// [`Error::Rank`] if another rank gives another partition; [`Error::Unsupported`] for a partition of another
+    /// number of ranks, or if another partition of the same number of rows is in use.
     pub fn lay_out(&self, partition: Partition) -> Result<Arc<Layout<B>>> {
         let ends: Vec<u64> = (0..partition.size()).map(|rank| partition.rows(rank).end).collect();
         let all = self.team.numbers(&[ends.len() as u64, digest(&ends)])?;
         if let Some(rank) = all.iter().position(|other| *other != all[self.rank()]) {
-            let why = "splits the rows otherwise than this rank; give every rank the same partition".to_owned();
+            let why = "splits the rows differently from this rank; give every rank the same partition".to_owned();
             return Err(self.team.fail(Error::Rank { rank, why }));
         }
         self.known_or_new(partition)
@@ -83,7 +83,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
                 op: "a layout",
                 noun: "a partition",
                 why: format!(
-                    "vectors of {} elements lie otherwise already; use one partition for both",
+                    "vectors of {} elements already have another partition; use one partition for both",
                     partition.len()
                 ),
             }),
@@ -181,7 +181,7 @@ impl<B, C: Communicator> Distributed<B, C> {
         self.team.size()
     }
 
-    /// The device of this rank by itself. Its dot products are those of the rows of this rank.
+    /// This rank's own device, without the other ranks. Its dot products are those of the rows of this rank.
     pub fn device(&self) -> &B {
         &self.device
     }
@@ -191,10 +191,11 @@ impl<B, C: Communicator> Distributed<B, C> {
         self.team.traffic(call)
     }
 
-    /// What every rank says, in the order of the ranks: as many numbers from each. Waits for the other ranks.
+    /// Gives every rank the numbers of all ranks, in the order of the ranks. Every rank must give equally many. Waits
+    /// for the other ranks.
     ///
     /// # Errors
-    /// [`Error::Rank`], also if another rank gives another number of numbers.
+    /// [`Error::Rank`], also if another rank gives more or fewer numbers.
     pub fn everywhere(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
         self.team.numbers(mine)
     }
@@ -330,7 +331,7 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
         let part = self.told(layout.device().zeros(layout.own()))?;
         Ok(Vector { part, layout })
     }
-    /// `host` has the rows of this rank, in the layout that was said first.
+    /// `host` has the rows of this rank, in the first layout.
     fn upload(&self, host: &[T]) -> Result<Self::Vector> {
         self.upload_as(&self.first_layout()?, host)
     }

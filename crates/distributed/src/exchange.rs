@@ -17,7 +17,7 @@ use crate::team::{Call, Team};
 /// The messages of one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
-    /// Own entries that are needed here: their place among the packed entries, and their numbers among the rank's
+    /// Own entries that are needed here: where they begin among the packed entries, and their numbers among the rank's
     /// entries.
     own_to: usize,
     own_from: Vec<Ordinal>,
@@ -86,8 +86,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// The way back: own entries of `y` are set to the packed ones, then those of the other ranks are added, in the
-    /// order of the ranks. Own entries that are not needed here are left as they are.
+    /// The way back: sets own entries of `y` to the packed ones, then adds those of the other ranks, in the order of
+    /// the ranks. Own entries that are not needed here stay as they are.
     pub(crate) fn scatter_add<T: Real, C: Communicator>(
         &self,
         team: &Team<C>,

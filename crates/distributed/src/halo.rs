@@ -4,8 +4,8 @@
 //! ascending order of the whole matrix: ghosts below, own columns, ghosts above. So its rows are summed as in the whole
 //! matrix. The x that it is multiplied with is packed in the same way (`exchange.rs`).
 //!
-//! Cost of a product: one message to each rank that needs entries, one from each that has some; boundary rows read
-//! their entries once more where the own block keeps them.
+//! Cost of a product: one message to each rank that needs entries, and one from each that has some. If the own block
+//! keeps boundary rows, their entries are read twice.
 
 use std::fmt;
 use std::ops::Range;
@@ -123,8 +123,8 @@ impl<T: Real, B: Spmv<Csr<T>> + HostMemory<T> + Join> Halo<T, B> {
         self.matrix.storage()
     }
 
-    /// Computes a A x + b y in the boundary rows, then calls `within`, which does the same in all rows of the own block
-    /// and may write anything to the boundary rows of y, and puts the boundary rows in place.
+    /// Computes a A x + b y in the boundary rows, calls `within`, and then puts the boundary rows into y. `within` does
+    /// the same in all rows of the own block, and may write anything to the boundary rows of y.
     pub(crate) fn product<C: Communicator>(
         &self,
         be: &B,

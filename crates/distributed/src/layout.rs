@@ -70,7 +70,7 @@ struct Sums<C> {
     room: Mutex<Room>,
 }
 
-/// What a sum works in, kept for the next. Numbers of either type.
+/// Work space of a sum, kept for the next one. It holds numbers of either type.
 #[derive(Default)]
 struct Room {
     all: Vec<f64>,
@@ -102,7 +102,7 @@ impl<C: Communicator> Sums<C> {
         let Room { all, own, nodes } = &mut *room.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, mine) = (elements::<T>(all, count * tree.len()), tree.part(team.rank()));
         let (own, nodes) = (elements::<T>(own, mine.len()), elements::<T>(nodes, tree.nodes()));
-        // The values of one node for all of the sums stand together.
+        // The values of one node are neighbours for all of the sums.
         for i in 0..count {
             tree.climb(&mut blocks[i * blocks_each..(i + 1) * blocks_each], own);
             own.iter().enumerate().for_each(|(at, &value)| all[(mine.start + at) * count + i] = value);

@@ -1,5 +1,5 @@
 //! Spandrel's solvers on several ranks, which are threads of one process or processes. The result has the same bits for
-//! any number of ranks.
+//! any number of ranks, unless the preconditioner depends on it ([`blockwise`], [`schwarz`]).
 //!
 //! Each rank has a contiguous range of rows of the matrix and of every vector ([`Partition`]). [`Distributed`] joins
 //! the device of a rank to those of the others and is a backend, so [`Cg`](spandrel_solvers::Cg),

@@ -14,8 +14,8 @@ use crate::halo::{Boundary, Halo};
 use crate::layout::Layout;
 use crate::rows::{Column, Rows};
 
-/// The own block keeps the entries of boundary rows, which are overwritten, unless they are more than one in so many of
-/// the rank's entries. Kept, they leave a stencil a stencil; dropped, they save memory.
+/// The own block keeps the entries of boundary rows, whose results are overwritten, unless they are more than one in
+/// this many of the rank's entries. Keeping them leaves a stencil intact; dropping them saves memory.
 const KEPT: usize = 8;
 
 /// A device that a rank of a distributed solve can run on: one in host memory whose sums can be joined.
@@ -29,7 +29,7 @@ pub struct DistributedMat<B: Load<F> + Load<Csr<F::Value>> + Backend<F::Value>, 
     rows: Arc<Layout<B>>,
     columns: Arc<Layout<B>>,
     own: Mat<B, F>,
-    /// None of one rank alone.
+    /// `None` if there is only one rank.
     halo: Option<Halo<F::Value, B>>,
     nnz: usize,
     total_nnz: u64,
@@ -46,8 +46,8 @@ impl<B: Load<F> + Load<Csr<F::Value>> + Backend<F::Value>, F: Format> fmt::Debug
 }
 
 impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
-    /// Makes a square matrix of the rows of each rank. The ranks have all rows together, in the order of the ranks; see
-    /// [`crate::Partition`] for where a rank may end. Waits for the other ranks.
+    /// Makes a square matrix from the rows of each rank. Together the ranks have all rows, in the order of the ranks;
+    /// see [`crate::Partition`] for where a rank may end. Waits for the other ranks.
     ///
     /// # Errors
     /// On every rank: [`Error::Unsupported`] if the rows of the ranks do not follow each other, or the matrix is not
@@ -64,7 +64,7 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
         Self::between(be, rows, Arc::clone(&layout), layout)
     }
 
-    /// As [`DistributedMat::from_rows`], for a matrix whose columns are those of vectors of another layout.
+    /// As [`DistributedMat::from_rows`], for a matrix that is multiplied with vectors of another layout.
     ///
     /// # Errors
     /// As there; [`Error::Shape`] unless `columns` has the columns of the matrix.

@@ -1,10 +1,10 @@
 //! Ranks as processes that mpirun has started.
 //!
-//! Nothing here blocks inside MPI: messages are sent and received without waiting, and looked after until they are done
-//! or the time limit is over. So a rank that dies or hangs cannot hang the others.
+//! Between the start and the end of MPI, no call waits inside it: messages are sent and received by nonblocking calls,
+//! which are polled until they are done or the time limit is over. So a rank that dies or hangs cannot hang the others.
 //!
-//! A message longer than [`CHUNK`] is sent in pieces, whose tag says whether another follows. Failures and departures
-//! go through a communicator of their own, so that they can be seen while a rank waits for data.
+//! A message longer than [`CHUNK`] is sent in pieces, and the tag of each says whether another follows. Failures and
+//! departures go through a communicator of their own, so that they can be seen while a rank waits for data.
 //!
 //! MPI ends a process only together with all others. So a rank that leaves waits until every other rank has left, and
 //! if one does not, it ends all processes by `MPI_Abort`.
@@ -23,7 +23,7 @@ use spandrel_backend::{Error, Result};
 use crate::communicator::{Communicator, TIME_LIMIT};
 use crate::threads::{left, silent};
 
-/// Bytes of one piece of a message: MPI counts in `int`.
+/// The most bytes of one piece of a message: MPI counts in `int`.
 const CHUNK: usize = 1 << 30;
 /// Tags of data: the last piece of a message, and a piece that another follows.
 const LAST: c_int = 1;
@@ -31,19 +31,19 @@ const MORE: c_int = 2;
 /// Tags of news: a rank has failed, or has left.
 const FAILED: c_int = 3;
 const LEFT: c_int = 4;
-/// Looks for a message between two looks for news.
+/// A waiting rank looks for news once in this many looks for a message.
 const LOOKS: u32 = 64;
-/// Looks until a waiting rank sleeps between two of them.
+/// After this many looks a waiting rank sleeps between two of them.
 const AWAKE: u32 = 100_000;
 const NAP: Duration = Duration::from_micros(50);
 /// How long data that a rank sent before it left may still be on its way.
 const GRACE: Duration = Duration::from_millis(200);
 /// How long a rank that leaves waits for the others once the work has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of a reason that others are told at most.
+/// The most bytes of a reason that others are told.
 const REASON: usize = 4000;
 
-/// One rank among processes that mpirun has started. There is one value in a process, for all of its life.
+/// One rank among processes that mpirun has started. A process can make one value, once.
 pub struct Mpi {
     rank: usize,
     size: usize,
@@ -60,16 +60,16 @@ impl fmt::Debug for Mpi {
     }
 }
 
-/// What MPI works on, and what is known of the other ranks.
+/// Messages that MPI still sends, and what is known about the other ranks.
 struct State {
     data: ffi::MPI_Comm,
     news: ffi::MPI_Comm,
     sending: Vec<Sending>,
     /// Buffers to be used again.
     spare: Vec<Vec<u8>>,
-    /// Since when a rank has left.
+    /// When each rank has left.
     left: Vec<Option<Instant>>,
-    /// The first failure: whose it was, and why.
+    /// The first failure: which rank, and why.
     failure: Option<(usize, String)>,
 }
 
@@ -197,7 +197,7 @@ impl Mpi {
             looks = looks.saturating_add(1);
             pause(looks);
         }
-        // What the others have not received by now they never will.
+        // What the others have not received by now, they never will.
         std::mem::forget(std::mem::take(&mut state.sending));
     }
 
@@ -264,7 +264,7 @@ impl State {
         Ok(Some(Arrived { message, source, tag: status.MPI_TAG, len }))
     }
 
-    /// Appends a piece that has arrived. `wait` looks after the request until it is done.
+    /// Appends a piece that has arrived. `wait` polls the request until it is done.
     fn take(
         &mut self,
         mut piece: Arrived,
@@ -320,7 +320,7 @@ impl State {
         }
     }
 
-    /// Takes what other ranks tell.
+    /// Receives the news of other ranks.
     fn hear(&mut self) -> Result<()> {
         while let Some(news) = Self::arrived(self.news, None)? {
             let (source, tag) = (news.source, news.tag);
@@ -360,7 +360,7 @@ fn finish(from: usize, request: &mut ffi::MPI_Request, began: Instant) -> Result
     Ok(())
 }
 
-/// Whether MPI is done with a request; it is then no request any more.
+/// Whether MPI is done with a request, which is then null.
 fn is_done(request: &mut ffi::MPI_Request) -> Result<bool> {
     let mut done = 0;
     // SAFETY: the request came from MPI, which sets it to null once it is done. Null requests are done. Its status is
@@ -369,7 +369,7 @@ fn is_done(request: &mut ffi::MPI_Request) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// Between two looks: at once, then after others had the processor, then after a nap.
+/// Waits between two looks: first not at all, then until other threads had the processor, then for a nap.
 fn pause(looks: u32) {
     match looks {
         0..LOOKS => std::hint::spin_loop(),
@@ -449,7 +449,7 @@ impl Drop for Mpi {
 /// it held a lock in shared memory.
 struct Pulse {
     began: Instant,
-    /// Milliseconds from the beginning to the start of the operation in progress, and 1; 0 if there is none.
+    /// Milliseconds from the beginning to the start of the operation in progress, plus 1; 0 if there is none.
     since: AtomicU64,
 }
 
@@ -457,18 +457,18 @@ struct Pulse {
 struct Busy<'p>(&'p Pulse);
 
 impl Pulse {
-    /// An operation takes at most `limit`, by its own clock.
+    /// Starts a thread that watches operations. An operation ends by itself after `limit`.
     fn start(limit: Duration) -> Arc<Self> {
         let pulse = Arc::new(Self { began: Instant::now(), since: AtomicU64::new(0) });
         let (watched, longest) = (Arc::downgrade(&pulse), limit + PATIENCE);
-        // Without a thread to spare the calls go unwatched.
+        // If no thread can be started, nobody watches the calls.
         let _ = std::thread::Builder::new().name("mpi-pulse".to_owned()).spawn(move || {
             while let Some(pulse) = watched.upgrade() {
                 let since = pulse.since.load(Ordering::Relaxed);
                 if since > 0 && pulse.now().saturating_sub(since) > longest.as_millis() as u64 {
                     let seconds = longest.as_secs_f64();
                     eprintln!("error: MPI has not returned from a call within {seconds} s: a rank has died or hangs");
-                    // SAFETY: it ends the process, and calls nothing of MPI's on the way, which might wait too.
+                    // SAFETY: it ends the process without a call of MPI's, which might wait too.
                     unsafe { libc::_exit(1) };
                 }
                 drop(pulse);
@@ -494,21 +494,21 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// Ends the process unless it is dropped in time: for the calls of MPI that wait for all ranks, and for ever if one has
+/// Ends the process unless it is dropped in time: for calls of MPI that wait for all ranks, and wait forever if one has
 /// died.
 struct Watchdog {
-    /// Dropped to call it off.
+    /// Dropping it stops the watchdog.
     _off: mpsc::Sender<()>,
 }
 
 impl Watchdog {
     fn start(limit: Duration, what: &'static str) -> Self {
         let (off, called_off) = mpsc::channel();
-        // Without a thread to spare the call goes unwatched.
+        // If no thread can be started, nobody watches the call.
         let _ = std::thread::Builder::new().name("mpi-watchdog".to_owned()).spawn(move || {
             if called_off.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("error: {what} within {} s: a rank has died or hangs", limit.as_secs_f64());
-                // SAFETY: it ends the process, and calls nothing of MPI's on the way, which might wait too.
+                // SAFETY: it ends the process without a call of MPI's, which might wait too.
                 unsafe { libc::_exit(1) };
             }
         });

@@ -11,7 +11,8 @@ use spandrel_backend::{Error, Result};
 
 /// Rows of a block of the dot product's tree.
 pub const BLOCK: u64 = 1024;
-/// Load of the largest rank that ends at multiples of `BLOCK * BLOCK` may cost, over that at multiples of [`BLOCK`].
+/// Ranks end at multiples of `BLOCK * BLOCK` if the largest load is at most this factor larger than with multiples of
+/// [`BLOCK`].
 const WORTH: f64 = 1.02;
 
 /// Contiguous ranges of rows, one per rank, in the order of the ranks. A range may be empty.

@@ -1,7 +1,6 @@
 //! Preconditioners whose bits do not depend on the number of ranks: the diagonal, and a Chebyshev polynomial in it.
 //!
-//! They are those of [`spandrel_solvers`], made of the rows of each rank. A rank where something is wrong is named by
-//! all of them.
+//! They are those of [`spandrel_solvers`], made from the rows of each rank. If one rank fails, all ranks name it.
 
 use spandrel_backend::{Device, Operator};
 use spandrel_formats::Real;
@@ -22,7 +21,7 @@ fn globally(first: u64, error: Error) -> Error {
     }
 }
 
-/// Makes Jacobi of the diagonals of all ranks. Waits for the other ranks.
+/// Makes Jacobi from the diagonals of all ranks. Waits for the other ranks.
 ///
 /// # Errors
 /// [`Error::Diagonal`] on the rank of a row whose diagonal entry cannot be inverted, which the other ranks name;
@@ -34,8 +33,8 @@ pub fn jacobi<T: Real, B: Local<T>, C: Communicator, J: Column>(
     be.together(Jacobi::from_diagonal(be, rows.diagonal()).map_err(|error| globally(rows.first(), error)))
 }
 
-/// Makes a Chebyshev polynomial in D^-1 A of the rows of all ranks; `a` is the matrix that has these rows. The bound on
-/// the spectrum is the largest row sum of all ranks. Waits for the other ranks.
+/// Makes a Chebyshev polynomial in D^-1 A from the rows of all ranks; `a` is the matrix that has these rows. The bound
+/// on the spectrum is the largest row sum of all ranks. Waits for the other ranks.
 ///
 /// # Errors
 /// As [`Chebyshev::new`], on every rank.
@@ -50,7 +49,7 @@ pub fn chebyshev<T: Real, A: Operator<T, Distributed<B, C>>, B: Local<T>, C: Com
         (cols.binary_search_by(|&column| column.into().cmp(&row)).ok(), cols, values)
     }));
     let (inverse, bound) = be.together(scaled.map_err(|error| globally(rows.first(), error)))?;
-    // Numbers that are not negative are ordered as their bits are.
+    // The bits of numbers that are not negative are ordered as the numbers are.
     let bound = f64::from_bits(be.agree(bound.to_bits())?);
     Chebyshev::over(be, a, &inverse, bound, degree)
 }

@@ -1,9 +1,9 @@
 //! The rows of a rank from a file or a generator, without the whole matrix on any rank.
 //!
-//! A Matrix Market file is cut by bytes: each rank parses its part and sends the entries to their owners. Which rank
-//! owns which rows is decided between, by the number of entries in each block of 1024 rows. The parts arrive in the
-//! order of the file, so that duplicates are summed as by the reader of one process. An array file is small and is read
-//! whole by every rank.
+//! A Matrix Market file is cut by bytes: each rank parses its part and sends the entries to their owners. Between the
+//! two steps, the number of entries in each block of 1024 rows decides which rank owns which rows. The parts arrive in
+//! the order of the file, so duplicates are summed in the same order as in one process. An array file is small and is
+//! read whole by every rank.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::device::Distributed;
 use crate::partition::{BLOCK, Partition};
 use crate::rows::{Rows, rows_of};
 
-/// A row costs as much as so many entries: its elements of the vectors.
+/// The cost of a row's elements of the vectors, in entries.
 const ROW: u64 = 8;
 
 /// The partition of rows whose number of entries before a row is known.
@@ -105,7 +105,7 @@ fn one_half<T: Real, B: Join, C: Communicator>(be: &Distributed<B, C>, part: &Pa
         (number(0) as Ordinal, number(1) as Ordinal, number(2))
     });
     let found = part.conflict(above);
-    // The first in the file is the largest distance from the end.
+    // The first one has the largest distance from the end of the file.
     let first = u64::MAX - team.largest(found.map_or(0, |(_, _, at)| u64::MAX - at))?;
     be.together(match found {
         Some(conflict) if conflict.2 == first => Err(part.both_halves(conflict).into()),

@@ -6,7 +6,7 @@
 //! preconditioner, and either keeps the entries of z in own rows ([`Overlap::Restricted`]) or sends the others to their
 //! owners, who add them in the order of the ranks ([`Overlap::Added`]).
 //!
-//! As [`crate::Blockwise`], which it is without layers, this is another preconditioner for every number of ranks.
+//! Without layers this is [`crate::Blockwise`]. Like that, it depends on the number of ranks.
 //!
 //! Reference: Cai & Sarkis 1999, A restricted additive Schwarz preconditioner for general sparse linear systems.
 
@@ -29,7 +29,8 @@ use crate::rows::{Column, Rows};
 pub enum Overlap {
     /// They are added. The preconditioner is symmetric if those of the ranks are, as CG needs it.
     Added,
-    /// Only the owner's counts. One exchange less, and usually fewer iterations of BiCGStab or GMRES; not symmetric.
+    /// Only the owner's result counts. This takes one exchange less, and usually fewer iterations of BiCGStab or GMRES,
+    /// but is not symmetric.
     Restricted,
 }
 
@@ -38,7 +39,7 @@ pub struct Schwarz<T: Real, B: Backend<T>, M> {
     layout: Arc<Layout<B>>,
     exchange: Exchange,
     overlap: Overlap,
-    /// None of a rank without rows.
+    /// `None` on a rank without rows.
     block: Option<M>,
     work: Mutex<Work<B::Vector>>,
 }
@@ -118,8 +119,9 @@ impl<T: Real> Gathered<T> {
 }
 
 impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
-    /// Makes the preconditioner of each rank by `make`, which gets the device of the rank by itself and the matrix of
-    /// its rows and `layers` layers of neighbours. A rank without rows makes none. Waits for the other ranks.
+    /// Makes the preconditioner of each rank with `make`. It gets the rank's own device, without the other ranks, and
+    /// the matrix of its rows and `layers` layers of neighbours. A rank without rows makes none. Waits for the other
+    /// ranks.
     ///
     /// # Errors
     /// Those of `make`, on the rank where it fails; the other ranks name that rank. [`spandrel_backend::Error::Rank`].
@@ -185,7 +187,7 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
         Ok((needed, gathered))
     }
 
-    /// Rows that this rank has beside its own.
+    /// Rows that this rank has besides its own.
     pub fn extra_rows(&self) -> usize {
         self.exchange.ghosts()
     }

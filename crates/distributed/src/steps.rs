@@ -1,7 +1,7 @@
 //! The fused steps of CG and BiCGStab: those of the device, on the rows of this rank.
 //!
-//! A step of the device forms its dot products by the joined device, so that they are those of the whole vectors. Steps
-//! on whole matrices are used only by one rank alone.
+//! A step runs on the joined device, so its dot products are those of the whole vectors. Steps that need the whole
+//! matrix are used only if there is one rank.
 
 use std::any::Any;
 

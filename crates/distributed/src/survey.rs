@@ -1,4 +1,4 @@
-//! What a choice of method and preconditioner asks of a matrix whose rows lie on the ranks.
+//! What the choice of method and preconditioner must know about a matrix whose rows lie on the ranks.
 
 use spandrel_backend::{Join, Result};
 use spandrel_formats::Real;
@@ -22,8 +22,8 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Looks at the rows of all ranks. Sends each entry whose mirror image another rank has, unless the matrix is known
-    /// not to be symmetric before. Waits for the other ranks.
+    /// Looks at the rows of all ranks. Sends each entry whose mirror image another rank has, unless the matrix is
+    /// already known not to be symmetric. Waits for the other ranks.
     ///
     /// # Errors
     /// [`spandrel_backend::Error::Rank`].

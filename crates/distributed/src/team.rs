@@ -151,7 +151,7 @@ impl<C: Communicator> Team<C> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 
-    /// The largest of what all ranks say.
+    /// The largest number that a rank gives.
     pub(crate) fn largest(&self, mine: u64) -> Result<u64> {
         if self.size() == 1 {
             return Ok(mine);
@@ -162,7 +162,7 @@ impl<C: Communicator> Team<C> {
         Ok(numbers(&all).into_iter().max().unwrap_or(mine))
     }
 
-    /// What every rank says, in the order of the ranks: as many numbers from each.
+    /// The numbers of all ranks, in the order of the ranks. Every rank must give equally many.
     pub(crate) fn numbers(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
         let width = 8 * mine.len();
         let mut all = vec![0u8; width * self.size()];
@@ -178,7 +178,7 @@ impl<C: Communicator> Team<C> {
         let turn = self.begin(Call::Setup)?;
         let (me, size) = (self.rank(), self.size());
         debug_assert_eq!(to.len(), size);
-        // Each rank begins with its neighbour, so that no rank is sent to by all at once.
+        // Each rank begins with its neighbour, so that not all ranks send to one at the same time.
         for step in 1..size {
             let other = (me + step) % size;
             let bytes = std::mem::take(&mut to[other]);
@@ -272,7 +272,7 @@ impl<C: Communicator> Turn<'_, C> {
     fn checked<'m>(&self, from: usize, len: Option<usize>, message: &'m [u8]) -> Result<&'m [u8]> {
         let refused = |why: String| Err(Error::Rank { rank: from, why });
         let Some((head, body)) = message.split_first_chunk::<HEADER>() else {
-            return refused(format!("sent a message of {} bytes, which is none of ours", message.len()));
+            return refused(format!("sent {} bytes that are no message of a solve", message.len()));
         };
         let mine = header(self.call, self.number, len.unwrap_or(body.len()));
         if *head == mine && body.len() == len.unwrap_or(body.len()) {

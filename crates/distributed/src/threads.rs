@@ -17,12 +17,12 @@ use spandrel_backend::{Error, Result};
 use crate::communicator::{Communicator, TIME_LIMIT};
 
 /// How long a receiver looks at its inbox before it sleeps. A message between two ranks that run at the same time takes
-/// about a microsecond, and to wake a sleeping thread takes some fifty.
+/// about a microsecond, and waking a sleeping thread takes about fifty.
 const LOOKING: Duration = Duration::from_micros(50);
-/// How long the others wait for the reason, once a rank has dropped its communicator: it returns, fails or panics
-/// within that time, as a rule.
+/// How long the others wait for the reason once a rank has dropped its communicator. The rank usually returns, fails or
+/// panics within that time.
 const GRACE: Duration = Duration::from_millis(200);
-/// Looks without giving the processor to another thread.
+/// Spins between two looks, before the processor is given to another thread.
 const SPINS: usize = 64;
 /// Stack of a rank's thread, as that of a program's main thread on Linux.
 const STACK: usize = 8 << 20;
@@ -33,7 +33,7 @@ pub struct Threads {
     shared: Arc<Shared>,
 }
 
-/// How a rank ended that has no result.
+/// How a rank ended without a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure<E> {
     /// It returned this error.
@@ -315,7 +315,7 @@ impl Communicator for Threads {
             let Some(rest) = self.shared.limit.checked_sub(began.elapsed()) else {
                 return Err(silent(from, self.shared.limit));
             };
-            // Nobody calls when a grace period is over.
+            // Nobody wakes this thread when a grace period is over.
             let nap = if self.shared.gone.load(Ordering::Acquire) > 0 { rest.min(GRACE / 4) } else { rest };
             queues = inbox.arrived.wait_timeout(queues, nap).unwrap_or_else(PoisonError::into_inner).0;
         }

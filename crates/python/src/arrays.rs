@@ -11,12 +11,11 @@ pub(crate) trait Number: Element + numpy::Element {}
 impl Number for f32 {}
 impl Number for f64 {}
 
-/// The elements of a one-dimensional contiguous array of this type, which the Python files make of whatever the caller
-/// gives.
+/// The elements of a one-dimensional contiguous array of this type, which the Python files make from whatever the
+/// caller gives.
 ///
-/// The slice borrows from the reference to the array, which keeps the memory. Python can write to it meanwhile, once
-/// the interpreter's lock is released: other numbers are then read, which are numbers too. NumPy reads its operands in
-/// the same way.
+/// The slice borrows from the reference to the array, which keeps the memory. While the interpreter's lock is released,
+/// Python may write to it; other numbers are then read, but still numbers. NumPy reads its operands in the same way.
 ///
 /// # Errors
 /// `TypeError` for anything else.

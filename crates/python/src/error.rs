@@ -11,8 +11,8 @@ pyo3::import_exception!(spandrel_sparse._errors, SpandrelError);
 pyo3::import_exception!(spandrel_sparse._errors, DeviceError);
 pyo3::import_exception!(spandrel_sparse._errors, SolveInterrupted);
 
-/// An error of the library as the exception that Python's users expect: `ValueError` for what the caller gave,
-/// `MemoryError`, `OSError`, else `SpandrelError`.
+/// An error of the library as the exception that Python's users expect: `ValueError` for wrong input, `MemoryError`,
+/// `OSError`, else `SpandrelError`.
 pub(crate) fn raised(error: Error) -> PyErr {
     match error {
         Error::Backend(error) => of_backend(error),

@@ -1,5 +1,5 @@
-//! Processes that were forked. Threads do not survive a fork, so that a pool of the parent would be waited for without
-//! end.
+//! Processes that were forked. A fork does not copy the threads of the parent's pool, so the child would wait for them
+//! forever.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ static USED: AtomicBool = AtomicBool::new(false);
 /// Whether the pool belongs to the process that this one was forked from.
 static LOST: AtomicBool = AtomicBool::new(false);
 
-/// Told in a forked process before anything else runs there.
+/// Called in a forked process before anything else runs there.
 #[pyfunction]
 pub(crate) fn forked() {
     LOST.store(USED.load(Ordering::Relaxed), Ordering::Relaxed);

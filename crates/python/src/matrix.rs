@@ -2,7 +2,8 @@
 //!
 //! Values are read in place. Row pointers and columns are copied, narrowed to 32 bits and checked: kernels index by
 //! them without a check, so no later write of Python's may reach them. That costs 4 bytes per entry and a pass that the
-//! check makes anyway. Rows that are not sorted, or that list a column twice, are what SciPy means by them: the sum.
+//! check makes anyway. Rows that are not sorted, or that list a column twice, mean what they mean in SciPy: repeated
+//! entries are summed.
 
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ macro_rules! on {
 }
 pub(crate) use on;
 
-/// The rows as they were given, where the matrix has them in another order.
+/// The rows as they were given, if the matrix has them in another order.
 struct Unsorted {
     row_ptr: Vec<u32>,
     col_idx: Vec<u32>,
@@ -96,7 +97,7 @@ fn ascends(row_ptr: &[u32], col_idx: &[u32]) -> bool {
     }
 }
 
-/// What Python gives of a pattern, in 32 bits.
+/// A pattern from Python, in 32 bits.
 fn pattern<I: Index>(
     (nrows, ncols): (usize, usize),
     indptr: &[I],
@@ -218,7 +219,7 @@ impl Matrix {
         }
     }
 
-    /// Whether the values are those of the array that was given, in its order and its memory.
+    /// Whether the values are still in the given array's order and memory.
     #[getter]
     fn is_shared(&self) -> bool {
         self.unsorted.is_none()

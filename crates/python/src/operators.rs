@@ -1,7 +1,7 @@
-//! The Krylov methods with operators and preconditioners that are Python functions: on the CPU, as such a function
-//! takes NumPy's arrays.
+//! The Krylov methods with operators and preconditioners that are Python functions. They run on the CPU, because such a
+//! function takes NumPy's arrays.
 //!
-//! A function that raises fills its result with NaN, which stops the method at the next look with the x of the step
+//! If a function raises, its result is filled with NaN. That stops the method at the next look, with the x of the step
 //! before.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -29,7 +29,7 @@ pub(crate) struct Goal {
 
 impl Goal {
     pub(crate) fn options(&self, kind: Kind) -> Options {
-        // A Python function takes longer than a look.
+        // Look at every iteration: a Python function takes longer than that.
         let check_every = if kind.is_each() { 1 } else { Options::default().check_every };
         let max_iters = Some(self.max_iterations);
         Options { rtol: Some(self.rtol), atol: self.atol, max_iters, check_every, ..Options::default() }
@@ -114,7 +114,7 @@ where
     Ok((cpu.download(&x)?, outcome))
 }
 
-/// Solves A x = b from x0 by a method. A is a matrix or a function, M^-1 a function or nothing. Gives x and the
+/// Solves A x = b from x0 by a method. A is a matrix or a function; M^-1 is a function or `None`. Returns x and the
 /// outcome.
 #[pyfunction]
 #[pyo3(signature = (method, a, psolve, b, x0, goal, kind, callback=None))]

@@ -1,4 +1,4 @@
-//! Plans and outcomes as tuples and dictionaries, of which the Python files make their classes.
+//! Plans and outcomes as tuples and dictionaries, from which the Python files make their classes.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

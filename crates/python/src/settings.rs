@@ -1,4 +1,4 @@
-//! Settings by name, as the Python files pass them: each is written as on the command line.
+//! Settings by name, as the Python files pass them. Values are written as on the command line.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -7,10 +7,10 @@ use spandrel::solver::{Settings, or_auto};
 
 use crate::error::of_name;
 
-/// The settings of a dictionary. What it lacks, or has as `None`, is left to the library.
+/// The settings of a dictionary. A setting that is missing or `None` is left to the library.
 ///
 /// # Errors
-/// `ValueError` for a name that a list does not have; `TypeError` for a setting that there is not.
+/// `ValueError` for an unknown name; `TypeError` for an unknown setting.
 pub(crate) fn read(given: &Bound<'_, PyDict>) -> PyResult<Settings> {
     let mut settings = Settings::default();
     for (name, value) in given {

@@ -24,7 +24,7 @@ pub(crate) enum Either {
     F64(Library<f64>),
 }
 
-/// A type that solvers come in.
+/// An element type of solvers.
 pub(crate) trait Typed: Number {
     /// The solver in its type.
     fn wrap(solver: Library<Self>) -> Either;
@@ -98,8 +98,7 @@ fn built<T: Typed>(settings: Settings, watch: &Watch, csr: Arc<Csr<T>>) -> Resul
 }
 
 impl Solver {
-    /// Runs one solve: with the callback, from beginning to end of its turn. What Python raised in it is raised, with
-    /// what was `reached`.
+    /// Runs one solve in one turn, with the callback. Raises what Python raised during it, with what was `reached`.
     fn watched<'py, T: Typed, S: Send>(
         &self,
         py: Python<'py>,
@@ -253,7 +252,8 @@ fn of_solutions<'py, T: Number>(
 
 #[pymethods]
 impl Solver {
-    /// `kind` is what callbacks are given; `may_stop` whether one that raises `StopIteration` ends a solve quietly.
+    /// `kind` says what callbacks are given. With `may_stop`, a callback that raises `StopIteration` ends a solve
+    /// without an error.
     #[new]
     fn new(matrix: &Bound<'_, Matrix>, settings: &Bound<'_, PyDict>, kind: &str, may_stop: bool) -> PyResult<Self> {
         fork::check()?;
@@ -286,7 +286,7 @@ impl Solver {
         by_type!(self.one(py, b, x0, callback, false))
     }
 
-    /// x, and everything that there is to say of it.
+    /// x, and everything that is known about the solve.
     #[pyo3(signature = (b, x0=None, callback=None))]
     fn solution<'py>(
         &self,
@@ -309,7 +309,7 @@ impl Solver {
         by_type!(self.many(py, b, callback))
     }
 
-    /// Solves into x, from the x that it holds; both lie on the solver's GPU.
+    /// Solves into x, from the values that it holds. b and x lie on the solver's GPU.
     #[pyo3(signature = (b, x, callback=None))]
     fn solve_on_device<'py>(
         &self,
@@ -326,7 +326,7 @@ impl Solver {
         by_type!(self.apply(py, r))
     }
 
-    /// New values of the matrix, in the order of the array that it was made of.
+    /// New values of the matrix, in the order of the array that it was made from.
     fn update(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         by_type!(self.renew(py, values))
     }

@@ -1,7 +1,7 @@
-//! One caller at a time: what a solver is locked by.
+//! The lock of a solver: one caller at a time.
 //!
-//! A caller that waits lets Python's other threads run and hears Ctrl-C. A call from within the solver's own work (a
-//! callback) would wait for itself and is refused.
+//! While a caller waits, Python's other threads run, and Ctrl-C is noticed. A call from a callback of the same solver
+//! would wait for itself, so it is refused.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};

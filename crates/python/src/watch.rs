@@ -1,7 +1,7 @@
 //! What a running solve tells Python: callbacks, and whether Ctrl-C was pressed.
 //!
-//! The library calls from the thread that solves, with the interpreter's lock released. Signals are looked at every 50
-//! ms at most, since the lock may have to be waited for. Python raises them on its main thread alone; elsewhere the
+//! The library calls from the thread that solves, with the interpreter's lock released. It looks at signals at most
+//! every 50 ms, because it may have to wait for the lock. Python raises signals only on its main thread; elsewhere the
 //! look finds nothing.
 
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use spandrel::{Outcome, Result};
 use crate::arrays::{self, Number};
 use crate::error::{SolveInterrupted, raised};
 
-/// Between two looks at signals.
+/// The least time between two looks at signals.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// What a callback is given, and when.
@@ -56,7 +56,7 @@ struct Callback {
     function: Py<PyAny>,
     /// Iterations and restarts that it has been told of.
     told: (usize, usize),
-    /// Whether `StopIteration` ends the solve quietly.
+    /// Whether `StopIteration` ends the solve without an error.
     may_stop: bool,
 }
 
@@ -68,7 +68,7 @@ struct State {
     stopped: bool,
 }
 
-/// Shared between a solver, which tells, and the call that is under way.
+/// Shared between a solver, which reports, and the call that is running.
 #[derive(Clone)]
 pub(crate) struct Watch(Arc<Mutex<State>>);
 
@@ -219,8 +219,8 @@ impl Watch {
     }
 }
 
-/// What a solve raises that Python broke off: `KeyboardInterrupt` as `SolveInterrupted` with what was reached, anything
-/// else as it is.
+/// The exception of a solve that Python ended: `SolveInterrupted` with what was reached instead of `KeyboardInterrupt`,
+/// and any other as it is.
 pub(crate) fn broken_off(py: Python<'_>, error: PyErr, reached: Option<Bound<'_, PyAny>>) -> PyErr {
     if !error.is_instance_of::<PyKeyboardInterrupt>(py) || error.is_instance_of::<SolveInterrupted>(py) {
         return error;

@@ -1,4 +1,4 @@
-//! CSR matrices that kernels made on the GPU: their way to the host, and values that operations write.
+//! CSR matrices that kernels made on the GPU, their download to the host, and operations that write values.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,25 +21,26 @@ pub(crate) struct MadeArrays<T> {
     pub(crate) values: Buffer<T>,
 }
 
-/// A matrix as the contract wants one that an operation made.
+/// Describes a matrix that an operation made, as the contract requires.
 pub(crate) fn converted<T: Real>(resident: CudaCsr<T>) -> Converted<CudaCsr<T>> {
     let (storage, spmv_bytes) = Csr::<T>::traffic_of(resident.nrows, resident.ncols, resident.nnz);
     Converted { nnz: resident.nnz, resident, storage, spmv_bytes }
 }
 
 impl Cuda {
-    /// A matrix of these arrays, which are right: the operation that made them vouches for it. Blocks.
+    /// A matrix of these arrays. They are not checked: the operation that made them guarantees that they are valid.
+    /// Blocks.
     pub(crate) fn made_csr<T: Real>(&self, arrays: MadeArrays<T>) -> Result<Converted<CudaCsr<T>>> {
         let MadeArrays { shape, row_ptr, col_idx, values } = arrays;
         self.with_kernel(shape, Arc::new(row_ptr), Arc::new(col_idx), values).map(converted)
     }
 
-    /// The same for further set-up: products with vectors are formed by a thread per row, whatever the rows.
+    /// The same for further set-up: one thread per row forms products with vectors, however long the rows are.
     pub(crate) fn bare_csr<T: Real>(&self, arrays: MadeArrays<T>) -> Result<CudaCsr<T>> {
         let MadeArrays { shape, row_ptr, col_idx, values } = arrays;
         let (row_ptr, col_idx) = (Arc::new(row_ptr), Arc::new(col_idx));
         let arrays = Arrays { row_ptr, col_idx, values, reach: None, stats: RowStats::new() };
-        // No kernel that is asked for by name reads the rows but those with classes.
+        // Of the kernels that can be named, only those with classes or pieces read the rows. `Scalar` does not.
         self.make_csr(shape, || Ok(Cow::Borrowed(&[])), arrays, Some(CsrKernel::Scalar))
     }
 
@@ -57,8 +58,8 @@ impl Cuda {
         self.make_csr(shape, rows, Arrays { row_ptr, col_idx, values, reach, stats }, None)
     }
 
-    /// A matrix of short rows, as a prolongation is, with a kernel that needs no classes of rows: the host would make
-    /// them, which takes longer than a set-up on the device. Blocks.
+    /// A matrix of short rows, such as a prolongation, with a kernel that needs no classes of rows. The host would make
+    /// these, which takes longer than a set-up on the device. Blocks.
     pub(crate) fn short_rows_csr<T: Real>(&self, arrays: MadeArrays<T>) -> Result<Converted<CudaCsr<T>>> {
         let MadeArrays { shape, row_ptr, col_idx, values } = arrays;
         let (stats, reach) = self.row_facts::<T>(shape, &row_ptr, &col_idx)?;
@@ -69,15 +70,15 @@ impl Cuda {
         self.make_csr(shape, rows, Arrays { row_ptr, col_idx, values, reach, stats }, kernel).map(converted)
     }
 
-    /// A matrix with these values on the pattern of another, whatever its kernel is. Blocks.
+    /// A matrix with these values on the pattern of another. Its kernel is chosen anew. Blocks.
     pub(crate) fn on_pattern<T: Real>(&self, of: &CudaCsr<T>, values: Buffer<T>) -> Result<CudaCsr<T>> {
         let row_ptr = self.shared(&of.row_ptr, "a matrix's row pointers")?;
         let col_idx = self.shared(&of.col_idx, "a matrix's columns")?;
         self.with_kernel((of.nrows, of.ncols, of.nnz), row_ptr, col_idx, values)
     }
 
-    /// A matrix with these values on the pattern of another, which both keep. Blocks where the kernel of its products
-    /// goes by the rows.
+    /// A matrix with these values on the pattern of another, which both keep. Blocks if the kernel of its products
+    /// needs the row pointers on the host.
     pub(super) fn sharing_pattern<T: Real, S: Real>(&self, of: &CudaCsr<S>, values: Buffer<T>) -> Result<CudaCsr<T>> {
         let arrays = Arrays {
             row_ptr: self.shared(&of.row_ptr, "a matrix's row pointers")?,

@@ -9,24 +9,25 @@ use crate::Cuda;
 use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
 
-/// Entries of a row of C whose sums a warp holds (`SLICE` of kernels/spgemm.cu). Longer rows come in slices.
+/// The most entries of a row of C whose sums a warp holds (`SLICE` of kernels/spgemm.cu). Longer rows are cut into
+/// slices.
 pub(super) const SLICE: u32 = 512;
-/// Lengths up to which a row belongs to each class but the last (`class_of` there).
+/// The longest row of each class except the last (`class_of` there).
 const LIMITS: [u32; 3] = [32, 128, SLICE];
-/// Rows of a class per row of shorter ones, from which on all of them are taken by the kernel of the longest: a launch
-/// over all rows for a few takes longer than they do with more room than they need.
+/// If a class has more than this many rows per row of the shorter classes, its kernel takes those rows too. A launch
+/// over all rows for only a few takes longer than giving these few more room than they need.
 const FEW: u64 = 16;
-/// Products per entry of A, which are the length of a row of B, up to which 8 and 16 lanes share a row.
+/// The most products per entry of A, that is, the mean length of the rows of B, for which 8 and 16 lanes share a row.
 const SHORT_FOR_8: f64 = 10.0;
 const SHORT_FOR_16: f64 = 20.0;
-/// Shared memory of a thread block, at most: what every device has without asking.
+/// The most shared memory of a thread block: what every device grants without a request.
 const SHARED: usize = 48 << 10;
 
-/// Places of what is found (kernels/spgemm.cu).
+/// Indices into the array `found` (kernels/spgemm.cu).
 const OF_CLASSES: usize = 5;
 const LONGEST_OF_CLASSES: usize = OF_CLASSES + LIMITS.len() + 1;
 const SLICES: usize = LONGEST_OF_CLASSES + LIMITS.len() + 1;
-/// Their number.
+/// The length of that array.
 pub(super) const FOUND: usize = SLICES + 1;
 
 /// Rows of C of more than `above` and up to `upto` entries, and how many lanes share one.
@@ -37,17 +38,18 @@ pub(super) struct Class {
     pub(super) lanes: u32,
 }
 
-/// Places of a hash table for so many columns, as a power of two: at most two thirds are taken.
+/// The base-2 logarithm of the places in a hash table for this many columns: at most two thirds are taken.
 pub(super) fn slots_log(columns: u32) -> u32 {
     (columns + columns.div_ceil(2)).max(16).next_power_of_two().ilog2()
 }
 
-/// Bytes of a row with so many entries: a sum and a column per place of the table, and a place of two bytes per entry.
+/// Bytes for a row with this many entries: a sum and a column per place of the table, and a place of two bytes per
+/// entry.
 pub(super) fn room<T: Real>(columns: u32) -> usize {
     ((1usize << slots_log(columns)) * (T::BYTES + 4) + 2 * columns as usize).next_multiple_of(16)
 }
 
-/// Threads of a thread block whose rooms fit.
+/// The most threads of a thread block for which the rows' bytes fit into shared memory.
 pub(super) fn threads(room: usize, lanes: u32) -> usize {
     let fits = |threads: &usize| room * threads / lanes as usize <= SHARED;
     [256, 128, 64].into_iter().find(fits).unwrap_or(32)

@@ -1,9 +1,10 @@
-//! The product of matrices on the GPU: the pattern of C once, then values for as many times as are asked for.
+//! The product of matrices on the GPU: the pattern of C once, then values as often as requested.
 //!
-//! Layout: of the plan, which rows of C each kernel takes, and the slices of long ones; the pattern is that of the
-//! matrices. Order: stored.
-//! Cost: pattern: the columns of A and of the rows of B that it needs three times, those of C written once, four waits.
-//! Values: A, the rows of B, row pointers and columns of C once, values of C written once. Kernels: kernels/spgemm.cu.
+//! Layout: a plan says which rows of C each kernel takes, and lists the slices of long rows. The pattern is read from
+//! the matrices. Order: stored.
+//! Cost of the pattern: the columns of A, and those of the rows of B that it needs, are read three times, those of C
+//! are written once, and the host waits four times. Cost of the values: A, the rows of B, and row pointers and columns
+//! of C are read once, values of C are written once. Kernels: kernels/spgemm.cu.
 
 mod classes;
 mod pattern;
@@ -97,7 +98,7 @@ impl Cuda {
         Ok((arrays, CudaSpgemm { sizes: [sizes(a), sizes(b), shape], classes, slices }))
     }
 
-    /// C = A B for further set-up: its product with a vector has no kernel of its own. Blocks.
+    /// C = A B for further set-up, without a kernel chosen for its products with vectors. Blocks.
     pub(crate) fn bare_product<T: Real>(&self, a: &CudaCsr<T>, b: &CudaCsr<T>) -> Result<CudaCsr<T>> {
         let (arrays, plan) = self.product_arrays(a, b)?;
         let mut c = self.bare_csr(arrays)?;

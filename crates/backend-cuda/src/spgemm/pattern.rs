@@ -11,19 +11,19 @@ use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
 use crate::{Cuda, CudaCsr};
 
-/// Threads of a thread block, and of one with a bitmap (`SPGEMM_THREADS` and `BITMAP_THREADS` of the kernels).
+/// Threads per thread block, and per one with a bitmap (`SPGEMM_THREADS` and `BITMAP_THREADS` of the kernels).
 const THREADS: usize = 256;
 const BITMAP_THREADS: u32 = 512;
-/// Thread blocks a multiprocessor of the count of products: two for each that it holds.
+/// Thread blocks per multiprocessor for the count of products: twice as many as it holds at a time.
 const BOUND_BLOCKS: usize = 16;
-/// Lanes of a row of few products.
+/// Lanes per row of few products.
 const SHORT_LANES: usize = 8;
 /// Words of a set that fits in shared memory (`WORDS_MOST` of kernels/spgemm.cu).
 const WORDS_MOST: u64 = 384;
 /// Bytes of all bitmaps, unless one alone is larger.
 const BITMAP_BYTES: usize = 64 << 20;
 
-/// Places of what is found (kernels/spgemm.cu).
+/// Indices into the array `found` (kernels/spgemm.cu).
 const PRODUCTS: usize = 0;
 const MOST_PRODUCTS: usize = 1;
 const SHORT_ROWS: usize = 2;
@@ -36,7 +36,7 @@ pub(super) struct Made {
     pub(super) products: u64,
 }
 
-/// Words of a bitmap of so many elements, and thread blocks that have one each.
+/// Words of a bitmap of this many elements, and the number of thread blocks that have one each.
 pub(crate) fn bitmaps(cuda: &Cuda, elements: usize) -> (usize, usize) {
     let words = elements.div_ceil(32);
     (words, (BITMAP_BYTES / (4 * words.max(1))).clamp(1, 2 * cuda.multiprocessors()))
@@ -52,12 +52,12 @@ struct Pass<'a> {
     rows: [u64; 2],
     /// Lanes for a row of B in rows of more products.
     narrow: u32,
-    /// Rows that are bitmaps, and these, where there may be any.
+    /// If there may be rows that need bitmaps: their list, the bitmaps, the words of each, and thread blocks.
     large: Option<(Buffer<u32>, Buffer<u32>, usize, usize)>,
 }
 
 impl Cuda {
-    /// Blocks.
+    /// Finds the pattern of C = A B. Blocks.
     pub(super) fn product_pattern<T: Real>(&self, a: &CudaCsr<T>, b: &CudaCsr<T>) -> Result<Made> {
         let (nrows, stream) = (a.nrows(), self.stream());
         let ((a_ptr, a_cols, _), (b_ptr, b_cols, _)) = (a.arrays(), b.arrays());
@@ -116,7 +116,8 @@ impl Cuda {
         Ok(Made { row_ptr, col_idx, products })
     }
 
-    /// Counts the columns of each row to `rows`, or writes them to `cols` from there on. Does not block.
+    /// Writes the number of columns of each row to `rows`, or, with `cols`, the columns to where `rows` says. Does not
+    /// block.
     fn product_pass<T: Real>(
         &self,
         pass: &Pass<'_>,

@@ -1,8 +1,9 @@
-//! The roots of aggregates: a maximal set of nodes of which no two are within two steps of each other.
+//! The roots of aggregates: a maximal set of nodes, no two of which are within two steps of each other.
 //!
 //! Every undecided node draws a priority, a hash of its number and of the round. A node whose priority is the smallest
 //! within two steps becomes a root, and a node within two steps of a root is out. A round makes two passes over the
-//! nodes that still matter, so every number of threads finds the same set.
+//! nodes that still matter. A pass writes only the node's own value, and reads only what earlier passes wrote, so any
+//! number of threads finds the same set.
 //! Cost: some 6 to 10 rounds, each over fewer nodes than the one before.
 //! Reference: Kelley, Rajamanickam 2022, algorithm 1; Bell, Dalton, Olson 2012, section 4.
 
@@ -56,7 +57,8 @@ pub fn roots(graph: &Strength) -> Vec<Ordinal> {
     (0..nodes as Ordinal).into_par_iter().filter(|&node| at(&state, node) == ROOT).collect()
 }
 
-/// A priority between the two states that no other node has in this round: a hash above, the number below.
+/// A priority between the two states that no other node has in this round: a hash in the upper bits, the number in the
+/// lower.
 fn priority(node: Ordinal, round: u64) -> u64 {
     // The finalizer of splitmix64 (Steele, Lea, Flood 2014).
     let mut z = ((u64::from(node) << 16) ^ round).wrapping_add(0x9e37_79b9_7f4a_7c15);

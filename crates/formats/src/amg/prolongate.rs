@@ -6,9 +6,9 @@
 //! the coarse vectors is the near-null space again.
 //!
 //! [`smoothed`] returns P = (I - omega E^-1 A_f) T. A_f is A without the weak couplings, whose entries are added to the
-//! diagonal block of their node, so that A_f maps constants as A does. E is the diagonal of A_f, but at least the sum
-//! of the magnitudes beside it: then no eigenvalue of E^-1 A_f exceeds 2 in magnitude (Gershgorin), and omega = 2/3 is
-//! Vanek's 4/3 over that bound without an estimate of eigenvalues.
+//! diagonal block of their node, so that A_f maps constants as A does. E is the diagonal of A_f, or the sum of the
+//! off-diagonal magnitudes of the row if that is larger. So no eigenvalue of E^-1 A_f exceeds 2 in magnitude
+//! (Gershgorin). Vanek's 4/3, divided by that bound, gives omega = 2/3, and no eigenvalue need be estimated.
 //!
 //! Cost: T reads the vectors once; P reads the entries of A three times.
 
@@ -36,7 +36,7 @@ impl<T: Real> Tentative<T> {
     /// Cuts near-null-space vectors into aggregates. `near_null` holds `vectors` columns one after the other, each with
     /// one element per row of the matrix; nodes have `unknowns` rows.
     ///
-    /// A column that depends on those before it on an aggregate is dropped there; the coarse unknown then has no entry
+    /// A column that depends linearly on earlier ones on an aggregate is dropped there: its coarse unknown has no entry
     /// in T.
     ///
     /// # Errors
@@ -104,7 +104,7 @@ impl<T: Real> Tentative<T> {
     }
 }
 
-/// Orthonormal columns in place of the given ones, and the triangle of factors (row by row) that leads back. A
+/// Returns orthonormal columns, and the triangle of factors (row by row) that gives the original columns again. A
 /// dependent column becomes zero.
 fn gram_schmidt<T: Real>(mut columns: Vec<Vec<T>>) -> (Vec<Vec<T>>, Vec<T>) {
     let k = columns.len();
@@ -215,12 +215,12 @@ pub fn smoothed<T: Real>(
     )
 }
 
-/// What a row of F is made of beside the strong entries of A.
+/// What a row of F is made of, besides the strong entries of A.
 struct Filter<T> {
     row: usize,
     /// -omega over the row's entry of E; 0 if that is 0.
     scale: T,
-    /// Per unknown of the row's node: the entry of A and the weak ones of that unknown. With one unknown the sum alone.
+    /// Per unknown of the row's node: the entry of A there plus the row's weak entries of the same unknown.
     inner: [T; MOST_UNKNOWNS],
     unknowns: usize,
 }

@@ -1,8 +1,8 @@
 //! Which nodes are strongly coupled: the graph that aggregates are made of.
 //!
 //! The weight of two nodes is the largest magnitude in the block of entries between them. It is strong if w_ij^2 >=
-//! theta^2 m_i m_j, where m_i is the largest weight of node i. Both ends have a say, so a soft node is not aggregated
-//! with a stiff one across a jump of the coefficients.
+//! theta^2 m_i m_j, where m_i is the largest weight of node i. Both nodes count, so a soft node is not aggregated with
+//! a stiff one across a jump of the coefficients.
 //!
 //! Layout: as CSR without the diagonal, one row per node, neighbours ascending.
 //! Cost: three passes over the entries; 4 bytes per coupling and per node.
@@ -121,7 +121,7 @@ impl Strength {
     }
 
     /// The nodes that a node is strongly coupled to, ascending, each with the weight between the two in `a`, the matrix
-    /// that the graph was made of.
+    /// that the graph was made from.
     pub(super) fn weighted<'a, T: Real>(
         &'a self,
         a: &'a Csr<T>,

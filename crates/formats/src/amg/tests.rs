@@ -47,7 +47,7 @@ fn roots_are_apart_and_nothing_is_far_from_one() {
     }
 }
 
-/// How often the way from a node leads back to it in two steps.
+/// How many walks of two steps lead from a node back to it.
 fn repeated(graph: &Strength, node: usize) -> usize {
     within_two(graph, node).iter().skip(1).filter(|&&other| other == node).count()
 }

@@ -31,8 +31,8 @@ use crate::{Csr, Error, Real, Result};
 
 /// What the numeric phase of a product needs: the shapes, and the rows of each task.
 ///
-/// A plan holds no pattern. That of A, B and C are read from the matrices themselves, which must be those of the
-/// symbolic phase or have the same patterns.
+/// A plan holds no pattern. It reads those of A, B and C from the matrices themselves, which must have the patterns of
+/// the symbolic phase.
 ///
 /// ```
 /// use spandrel_formats::{SpgemmPlan, generate};
@@ -65,18 +65,17 @@ pub struct SpgemmPlan {
 enum Way {
     /// By column, in one accumulator per column of B.
     Near,
-    /// The same; rows of B are asked for ahead of their use.
+    /// The same; rows of B are prefetched.
     Scattered,
     /// By a search among the columns of the row of C.
     Search,
 }
 
-/// Columns of B per multiplication from which on [`Way::Search`] is taken. Accumulators would then be mostly untouched
-/// memory, up to 16 GiB per thread.
+/// [`Way::Search`] is taken if B has more than this many columns per multiplication. Accumulators would then be mostly
+/// untouched memory, up to 16 GiB per thread.
 const WIDE: u64 = 16;
 
-/// Returns A B. For the product of other values on the same patterns see [`SpgemmPlan`]; `&a * &b` is the same and
-/// panics instead.
+/// Returns A B. For new values on the same patterns see [`SpgemmPlan`]. `&a * &b` is the same, but panics on an error.
 ///
 /// ```
 /// use spandrel_formats::{generate, product};
@@ -103,8 +102,8 @@ impl<T: Real> Mul<&Csr<T>> for &Csr<T> {
     /// Returns A B: see [`product`].
     ///
     /// # Panics
-    /// If A has not as many columns as B has rows, the product has too many entries or the memory cannot be allocated;
-    /// [`product`] returns these as errors.
+    /// If A does not have as many columns as B has rows, the product has too many entries, or its memory cannot be
+    /// allocated. [`product`] returns these as errors.
     fn mul(self, b: &Csr<T>) -> Csr<T> {
         product(self, b).unwrap_or_else(|error| panic!("{error}"))
     }
@@ -177,9 +176,9 @@ impl SpgemmPlan {
         });
         let values = zeroed(nnz, "values")?;
         let plan = Self { shape: [n, a.ncols(), b.ncols()], nnz: [a.nnz(), b.nnz(), nnz], tasks, multiplications, way };
-        // SAFETY: the pointers are the running sums of the lengths of rows; the columns are those of B, below its
-        // number of them, and a set gives them in ascending order; shape and number of entries were checked, those of A
-        // and B by their own constructors.
+        // SAFETY: the pointers are the running sums of the lengths of rows; the columns come from B, so they are below
+        // its number of columns, and a set gives them in ascending order. The number of entries was checked above, and
+        // the shapes by the constructors of A and B.
         let c = unsafe { Csr::new_unchecked(n, b.ncols(), row_ptr, col_idx, values) };
         Ok((plan, c))
     }

@@ -6,7 +6,7 @@ use super::Way;
 use crate::index::{Offset, Ordinal};
 use crate::{Csr, Real};
 
-/// Entries of A by which the rows of B are asked for ahead of their use.
+/// Rows of B are prefetched this many entries of A before their use.
 const AHEAD: usize = 8;
 
 /// The pattern of some rows of C: where each begins and where the last ends, and the columns of all rows.
@@ -16,8 +16,8 @@ pub(super) struct Pattern<'a> {
     pub(super) col_idx: &'a [Ordinal],
 }
 
-/// The values of these rows of C. `sums` is +0 before and after. Compiled a second time for processors with FMA, which
-/// is many times as fast and gives the same bits.
+/// Computes the values of these rows of C. `sums` is +0 before and after. It is compiled a second time for processors
+/// with FMA, where it is many times as fast and gives the same bits.
 pub(super) fn values_of<T: Real>(
     way: Way,
     a: &Csr<T>,
@@ -63,7 +63,7 @@ pub(super) fn values_of<T: Real>(
     body(way, a, b, rows, pattern, sums, out);
 }
 
-/// As [`Way::Near`], or as [`Way::Scattered`] (ASK).
+/// [`Way::Near`], or [`Way::Scattered`] if ASK.
 #[inline(always)]
 fn accumulate<T: Real, const ASK: bool>(
     a: &Csr<T>,
@@ -95,7 +95,7 @@ fn accumulate<T: Real, const ASK: bool>(
     }
 }
 
-/// As [`Way::Search`].
+/// [`Way::Search`].
 #[inline(always)]
 fn search<T: Real>(a: &Csr<T>, b: &Csr<T>, rows: Range<usize>, pattern: Pattern<'_>, out: &mut [T]) {
     let first = pattern.row_ptr[0] as usize;
@@ -115,8 +115,8 @@ fn search<T: Real>(a: &Csr<T>, b: &Csr<T>, rows: Range<usize>, pattern: Pattern<
     }
 }
 
-/// Asks for the row of B that an entry of A needs [`AHEAD`] entries later, and for the pointers of one that is as far
-/// ahead of that.
+/// Prefetches the row of B that A needs [`AHEAD`] entries after this one, and the row pointers for the entry twice as
+/// far ahead.
 #[inline(always)]
 pub(super) fn ask<T: Real, const VALUES: bool>(a: &Csr<T>, b: &Csr<T>, entry: usize) {
     let (cols, begins) = (a.col_idx(), b.row_ptr());

@@ -8,10 +8,10 @@ use crate::padding::zeroed;
 use crate::team::{Rooms, Team};
 use crate::{Csr, Error, Real, Result};
 
-/// Rows at a multiple of which the work is cut into tasks.
+/// Tasks begin at multiples of this many rows.
 const GRANULE: usize = 16;
-/// Multiplications and rows of a task, at least. Starting a task on another thread costs some microseconds; this much
-/// work takes about 50.
+/// The least work of a task: its multiplications plus its rows. Starting a task on another thread costs some
+/// microseconds; this much work takes about 50.
 const TASK_WORK: u64 = 1 << 15;
 /// Tasks per thread, so that other threads take over the tasks of one that is held up.
 const TASKS_PER_THREAD: usize = 8;
@@ -21,7 +21,7 @@ const TASKS_PER_THREAD: usize = 8;
 pub(super) fn cut<T: Real>(team: &impl Team, a: &Csr<T>, b: &Csr<T>) -> Result<(Vec<usize>, u64)> {
     let (n, lengths) = (a.nrows(), b.row_ptr());
     let granules = n.div_ceil(GRANULE);
-    // Ends of the granules, first within the chunk of one task.
+    // Running sums of the granules' work, at first only within the chunk of one task.
     let mut ends: Vec<u64> = zeroed(granules, "the work of rows")?;
     let chunk = granules.div_ceil(TASKS_PER_THREAD * team.threads()).max(256);
     let chunks = Rooms::new(ends.chunks_mut(chunk).collect());
@@ -42,7 +42,7 @@ pub(super) fn cut<T: Real>(team: &impl Team, a: &Csr<T>, b: &Csr<T>) -> Result<(
         chunk.iter_mut().for_each(|end| *end += before);
         before = chunk[chunk.len() - 1];
     }
-    // A row counts as one multiplication, so that many empty rows are shared among threads as well.
+    // A row counts as one multiplication, so that many empty rows are also divided among threads.
     let work = |granules: usize| granules.checked_sub(1).map_or(0, |last| ends[last] + (granules * GRANULE) as u64);
     let total = work(granules);
     let tasks = (total / TASK_WORK).clamp(1, (TASKS_PER_THREAD * team.threads()) as u64) as usize;
@@ -67,11 +67,11 @@ pub(super) fn cut<T: Real>(team: &impl Team, a: &Csr<T>, b: &Csr<T>) -> Result<(
 
 /// Rows at which [`is_scattered`] looks.
 const SAMPLED: usize = 512;
-/// Distance up to which rows of B count as neighbours there: some lines of cache, as the hardware fetches them ahead.
+/// Distance up to which rows of B count as neighbours there: a few cache lines, which the hardware prefetches.
 const NEAR: Ordinal = 8;
 
-/// Returns true if a row of A mostly needs rows of B that are not near those of the row above, so that they have to be
-/// asked for ahead.
+/// Returns true if a row of A mostly needs rows of B that are not near those of the row above. Those should be
+/// prefetched.
 pub(super) fn is_scattered<T: Real>(a: &Csr<T>) -> bool {
     let step = (a.nrows() / SAMPLED).max(1);
     let (mut near, mut seen) = (0, 0);
@@ -94,8 +94,8 @@ pub(super) struct ColumnSet {
 
 /// Columns of a word.
 const WORD: Ordinal = u64::BITS;
-/// Words of a set from which on they are found by looking at all between the first and the last, if these are not many
-/// more.
+/// From this many words on, a set is drained by a scan from its first word to its last instead of a sort, if they lie
+/// close enough.
 const MANY: usize = 64;
 
 impl ColumnSet {
@@ -150,7 +150,7 @@ impl ColumnSet {
     }
 }
 
-/// The columns of these rows of C, and in `ends` where each row ends among them.
+/// Returns the columns of these rows of C, and writes to `ends` where each row ends among them.
 pub(super) fn columns<T: Real, const ASK: bool>(
     a: &Csr<T>,
     b: &Csr<T>,
@@ -171,7 +171,7 @@ pub(super) fn columns<T: Real, const ASK: bool>(
         let bytes = ((found.len() + most) * size_of::<Ordinal>()) as u64;
         found.try_reserve(most).map_err(|_| Error::OutOfMemory { what: "columns", bytes })?;
         set.drain(&mut found);
-        // Too many saturate, because their sum is refused later.
+        // A number that is too large saturates: the sum is refused later.
         *end = found.len().min(Offset::MAX as usize) as Offset;
     }
     Ok(found)
@@ -186,7 +186,7 @@ mod tests {
     fn columns_of_a_set_ascend() {
         let mut set = ColumnSet::new(100_000).unwrap();
         let few: Vec<Ordinal> = (0..40).map(|k| k * k * 7 % 9973).collect();
-        // So many neighbours that all words between the first and the last are looked at.
+        // Enough neighbours for a scan of all words between the first and the last.
         let many: Vec<Ordinal> = (1000..20_000).filter(|k| k % 37 == 5).chain([3, 64, 127]).collect();
         for cols in [few, many, vec![0], vec![99_999, 63, 64, 0], vec![]] {
             let mut wanted = cols.clone();

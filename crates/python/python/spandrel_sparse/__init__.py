@@ -8,9 +8,9 @@
 >>> sol.converged
 True
 
-`solve` and `Solver` choose everything that is not named. `cg`, `bicgstab` and `gmres` have the arguments and results of
-their namesakes in `scipy.sparse.linalg`. `read_mtx`, `write_mtx`, `generate` and `spy` make, keep and show matrices, and
-`devices` lists what there is to run on.
+`solve` and `Solver` choose everything that you do not name. `cg`, `bicgstab` and `gmres` have the arguments and results of
+their namesakes in `scipy.sparse.linalg`. `read_mtx`, `write_mtx`, `generate` and `spy` read, write, make and show matrices,
+and `devices` lists the devices.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What callers give, as the arrays that the native module takes."""
+"""Turns what callers give into the arrays that the native module takes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_on_gpu(array: Any) -> bool:
 
 
 def is_matrix_on_gpu(matrix: Any) -> bool:
-    """Whether a matrix in CSR has its arrays on a GPU, as those of cupyx.scipy.sparse."""
+    """Whether a matrix in CSR has its arrays on a GPU, as in cupyx.scipy.sparse."""
     return hasattr(matrix, "indptr") and not isinstance(matrix.indptr, (list, tuple)) and is_on_gpu(matrix.indptr)
 
 
@@ -114,7 +114,7 @@ def ordered(indices: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def csr_array(shape: tuple[int, int], parts: tuple[Any, Any, Any]) -> Any:
-    """SciPy's matrix of arrays that are in order."""
+    """SciPy's matrix from arrays that are sorted and have no duplicates."""
     from scipy import sparse
 
     indptr, indices, data = parts

@@ -1,4 +1,4 @@
-"""What there is to run on."""
+"""The devices that solves can run on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Device:
     Attributes
     ----------
     name : str
-        What the argument `device` of `Solver`, `solve`, `cg`, ... calls it: ``"cpu"``, ``"cuda:0"``.
+        Its name in the argument `device` of `Solver`, `solve`, `cg`, ...: ``"cpu"``, ``"cuda:0"``.
     description : str
         The model, in words.
     memory : int or None
@@ -22,7 +22,7 @@ class Device:
     usable : bool
         Whether solves can run there.
     why : str or None
-        Why not.
+        Why solves cannot run there, if so.
     """
 
     name: str

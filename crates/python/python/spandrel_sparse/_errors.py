@@ -1,4 +1,4 @@
-"""Exceptions and the warning of this package. What the caller got wrong is a `ValueError` or `TypeError`."""
+"""Exceptions and the warning of this package. Wrong input is a `ValueError` or `TypeError`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NotConverged(SpandrelError):
     Attributes
     ----------
     solution : Solution
-        What was reached.
+        What the solve reached.
     """
 
     solution: Solution
@@ -55,7 +55,7 @@ class SolveInterrupted(KeyboardInterrupt):
     Attributes
     ----------
     x : ndarray or None
-        The x that was reached. A solve from there goes on. None if no iteration had begun.
+        The x that was reached. A solve that begins there continues. None if no iteration had begun.
     solution : Solution or None
         The same with its outcome, if a `Solver` or `solve` was interrupted.
     """
@@ -71,4 +71,4 @@ class SolveInterrupted(KeyboardInterrupt):
 
 
 class NotConvergedWarning(UserWarning):
-    """A solve whose result is an array alone did not converge. The text says how it ended and what to do."""
+    """A solve that returns only an array did not converge. The text says how it ended and what to do."""

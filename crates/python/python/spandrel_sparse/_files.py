@@ -41,7 +41,7 @@ def read_mtx(source: _Source, *, dtype: npt.DTypeLike = "float64") -> Any:
     """Read a Matrix Market file, in parallel.
 
     Symmetric files are expanded to the full matrix, and entries at the same place are summed. Gzip is recognised by the file's
-    first bytes. What the file does wrong is a `ValueError` with line and column; what is unusual is a warning.
+    first bytes. An error in the file is a `ValueError` with line and column; something unusual is a warning.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def generators() -> list[Generator]:
 
 
 def generate(spec: str, *, dtype: npt.DTypeLike = "float64") -> Any:
-    """Make a matrix of a generator. The same text makes the same matrix on every machine.
+    """Make a matrix with a generator. The same text makes the same matrix on every machine.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def generate(spec: str, *, dtype: npt.DTypeLike = "float64") -> Any:
 
 
 class Spy:
-    """A picture of the places of a matrix's entries. A notebook shows it; `save` writes it as PNG.
+    """A picture of where a matrix has entries. A notebook shows it; `save` writes it as PNG.
 
     Attributes
     ----------

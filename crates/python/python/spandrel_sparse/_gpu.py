@@ -9,7 +9,7 @@ from . import _core
 
 
 def describe(array: Any) -> _core.DeviceArray:
-    """Where an array lies. DLPack is asked first: with it the array's library says what is to be waited for."""
+    """Where an array lies. DLPack is tried first, because with it the array's library says what to wait for."""
     if hasattr(array, "__dlpack__"):
         return _core.DeviceArray.from_dlpack(array)
     return _core.DeviceArray.from_interface(array)
@@ -27,11 +27,11 @@ def start(b: Any, x0: Any) -> Any:
     zeros = namespace(b).zeros_like(b)
     # A sum is a new array in every library, and the caller's x0 stays as it is.
     made = zeros if x0 is None else zeros + x0
-    # JAX makes arrays behind the caller's back. Nobody else has this one, so it may be written once it is there.
+    # JAX makes arrays asynchronously. Nobody else has this one, so it may be written once it is there.
     wait = getattr(made, "block_until_ready", None)
     return made if wait is None else wait()
 
 
 def to_host(matrix: Any) -> Any:
-    """A matrix of cupyx.scipy.sparse as one of scipy.sparse: what a preconditioner is made of."""
+    """A matrix of cupyx.scipy.sparse as one of scipy.sparse, from which a preconditioner is made."""
     return matrix.get() if hasattr(matrix, "get") else matrix

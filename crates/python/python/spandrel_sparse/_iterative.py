@@ -39,12 +39,12 @@ def cg(
     x0 : ndarray, optional
         Where to begin; ``"Mb"`` stands for ``M @ b``. It is not written to.
     rtol, atol : float
-        The goal ``norm(b - A @ x) <= max(rtol * norm(b), atol)``, which is checked with the residual recomputed from x.
+        The goal ``norm(b - A @ x) <= max(rtol * norm(b), atol)``. It is checked with the residual recomputed from x.
     maxiter : int, optional
         The limit of iterations. Default 10 per row.
     M : str, sparse matrix, ndarray or LinearOperator, optional
-        The inverse of a preconditioner, as in SciPy; or the name of one that is made here, such as ``"jacobi"``, ``"ic0"``, ``"mg"``
-        (see `Solver`).
+        An approximation of the inverse of A, as in SciPy; or the name of a preconditioner to make, such as ``"jacobi"``, ``"ic0"``,
+        ``"mg"`` (see `Solver`).
     callback : callable, optional
         Called as ``callback(xk)`` after each iteration.
     device : {"auto", "cpu", "cuda", "cuda:N"}
@@ -120,8 +120,8 @@ def gmres(
 ) -> tuple[Any, int]:
     """Solve A x = b by generalised minimal residuals. The counterpart of `scipy.sparse.linalg.gmres`.
 
-    It preconditions from the right, SciPy from the left. So the residual that it minimises, and tells callbacks, is that of the
-    system as given.
+    It preconditions from the right, while SciPy does so from the left. So it minimises the residual of the given system, which is
+    also what callbacks get.
 
     Parameters
     ----------
@@ -130,9 +130,9 @@ def gmres(
     restart : int, optional
         Steps of a cycle. Default 20, at most n.
     maxiter : int, optional
-        The limit of cycles; of steps with the callback type ``"legacy"``. Default 10 per row.
+        The limit of cycles, or of steps with a callback of type ``"legacy"``. Default 10 per row.
     callback : callable, optional
-        Called as its type says.
+        Called as `callback_type` says.
     callback_type : {"x", "pr_norm", "legacy"}, optional
         ``"x"``: with the current x, after each cycle. ``"pr_norm"``: with the relative residual norm, after each step. ``"legacy"``, the
         default: the same, and `maxiter` counts steps.
@@ -142,7 +142,7 @@ def gmres(
     x : ndarray
         The solution, or the last x.
     info : int
-        0 if it converged, else `maxiter`, or the number of iterations if it stopped before.
+        0 if it converged, else `maxiter`, or the number of iterations if it stopped earlier.
 
     Examples
     --------
@@ -174,7 +174,7 @@ def gmres(
 class _Call:
     """One call of one of these functions."""
 
-    # Of GMRES only.
+    # Only for GMRES.
     restart = 20
     counts_steps = False
 
@@ -323,7 +323,7 @@ class _Call:
 
 
 def _is_operator(A: Any) -> bool:
-    """Whether a matrix is known by its products alone."""
+    """Whether a matrix is known only by its products."""
     return hasattr(A, "matvec") and not hasattr(A, "tocsr")
 
 

@@ -1,4 +1,4 @@
-"""Linear operators of SciPy's. This file is read when one is asked for, as SciPy takes a while to load."""
+"""A linear operator for SciPy. This file is imported only when one is needed, because SciPy takes a while to load."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Outcome:
     true_residual : float
         ``norm(b - A @ x) / norm(b)``, recomputed from x.
     target : float
-        What `true_residual` had to come down to.
+        The goal of `true_residual`.
     restarts : int
         How often the residual was recomputed and the direction restarted; for GMRES every cycle after the first.
     history : ndarray
@@ -40,11 +40,11 @@ class Outcome:
     breakdown : tuple of str and int, or None
         The scalar that stopped the method, and in which iteration.
     note : str or None
-        What else there is to know.
+        Anything else to know.
     backward_error : tuple of float, or None
-        The normwise and componentwise backward error of x, where it was computed.
+        The normwise and componentwise backward error of x, if they were computed.
     condition : float or None
-        An estimate of the condition number, where one was made.
+        An estimate of the condition number, if one was made.
     """
 
     status: str
@@ -62,7 +62,7 @@ class Outcome:
 
     @property
     def converged(self) -> bool:
-        """Whether x is the answer that was asked for."""
+        """Whether the solve converged."""
         return self.status == "converged"
 
     def __str__(self) -> str:
@@ -180,12 +180,12 @@ class Plan:
 class Solution:
     """The answer of a solve: x, and how the solve ended.
 
-    NumPy takes it as its x: ``np.asarray(solution)``. In a notebook it shows a table and the convergence curve.
+    ``np.asarray(solution)`` is its x. In a notebook it shows a table and the convergence curve.
 
     Attributes
     ----------
     x : ndarray
-        The answer, with a column for each right-hand side if there are several. For b on a GPU an array of the same library.
+        The answer, with a column for each right-hand side if there are several. For b on a GPU, an array of the same library.
     outcomes : list of Outcome
         How the solve of each right-hand side ended. An interrupted one is the last.
     method, preconditioner : str
@@ -193,7 +193,7 @@ class Solution:
     attempts : list of Attempt
         What was tried before and given up.
     note : str or None
-        What else there is to say: what took over from what, how a factorisation went.
+        Anything else to know: what took over from what, how a factorisation went.
     times : Times or None
         Seconds of this solve, for one right-hand side on the host.
     plan : Plan
@@ -211,12 +211,12 @@ class Solution:
 
     @property
     def outcome(self) -> Outcome:
-        """How the solve ended; of several right-hand sides the first that did not converge, or the last. There is none of no columns."""
+        """How the solve ended. With several columns: the first that did not converge, else the last. `IndexError` without columns."""
         return next((outcome for outcome in self.outcomes if not outcome.converged), self.outcomes[-1])
 
     @property
     def converged(self) -> bool:
-        """Whether x is the answer that was asked for, in every column."""
+        """Whether every column of x converged."""
         return all(outcome.converged for outcome in self.outcomes)
 
     @property
@@ -235,7 +235,7 @@ class Solution:
         return self.outcome.history
 
     def raise_if_not_converged(self) -> Solution:
-        """This solution, if it converged; else raise `NotConverged`, which has it.
+        """Return this solution if it converged; otherwise raise `NotConverged`, which holds it.
 
         Examples
         --------

@@ -45,8 +45,8 @@ class Settings(TypedDict, total=False):
 class Solver:
     """Solves A x = b for one matrix and any number of right-hand sides.
 
-    What is not named is chosen by the matrix and the device; `plan` says what and why. If a choice fails, another takes over. With
-    everything left to the library a solve ends in an answer or in the reason why there is none.
+    Whatever you do not name is chosen from the matrix and the device; `plan` says what was chosen, and why. If a choice fails, another takes
+    over. If you name nothing, a solve ends in an answer or in the reason why there is none.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Solver:
     scale : {"auto", "none", "equilibrate", "match"}
         How rows and columns are scaled for an iteration.
     null_space : {"none", "constant"}
-        What is known of the null space.
+        What is known about the null space.
     least_squares : bool
         Whether the x with the least ``norm(b - A @ x)`` is wanted, for a matrix of any shape and rank.
     rtol : float, optional
@@ -85,13 +85,13 @@ class Solver:
     check_every : int, optional
         Iterations between two looks of the host, at which callbacks are called. Default 16. It changes no bit of x.
     memory_limit : int, optional
-        Bytes that the factors of a complete factorisation may take. Default 16 GiB if it is asked for by name, else half of the free memory.
+        Bytes that the factors of a complete factorisation may take. Default 16 GiB with ``method="direct"``, else half of the free memory.
     reproducible : bool
-        Only kernels whose results have the same bits on every device.
+        Use only kernels whose results have the same bits on every device.
     fallback : {"auto", "none"}
         Whether another choice takes over if one fails.
     updatable : bool
-        Whether new values will come. Without, the memory of A is let go where it can be.
+        Whether `update` will be called. If not, the memory of A is released where possible.
     dtype : {"float32", "float64"}, optional
         The type to solve in. Default: that of A.
 
@@ -166,7 +166,7 @@ class Solver:
             "updatable": updatable,
         }
         self._native = _core.Solver(matrix, settings, "residual", True)
-        # Values by themselves are in the order of CSR, and of no other format.
+        # Values without a matrix are taken in the order of CSR only.
         self._takes_values = getattr(A, "format", None) == "csr"
         self._shape, self._nnz, self._dtype = matrix.shape, matrix.nnz, matrix.dtype
 
@@ -177,7 +177,7 @@ class Solver:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type that is solved in."""
+        """The type of the solve."""
         import numpy as np
 
         return np.dtype(self._dtype)
@@ -201,17 +201,17 @@ class Solver:
         ----------
         b : array_like
             One right-hand side, or a column for each of several: then X has as many columns. An array on a GPU (CuPy, PyTorch, JAX, or
-            anything with ``__cuda_array_interface__`` or DLPack) is used where it lies, by a solver that runs there.
+            anything with ``__cuda_array_interface__`` or DLPack) is used in place by a solver that runs on that GPU.
         x0 : array_like, optional
             Where to begin. Default zero.
         callback : callable, optional
-            Called as ``callback(residual)`` with the relative residual at each look (`check_every`). It ends the solve with the x reached
-            by raising `StopIteration`.
+            Called as ``callback(residual)`` with the relative residual at each look (`check_every`). If it raises `StopIteration`, the solve
+            ends with the x reached.
 
         Returns
         -------
         ndarray
-            x. For b on a GPU an array of the same library, on the same GPU.
+            x. For b on a GPU, an array of the same library on the same GPU.
         """
         if _arrays.is_on_gpu(b):
             solution = self._solve_on_gpu(b, x0, callback)
@@ -228,13 +228,13 @@ class Solver:
                 except SolveInterrupted as interrupted:
                     self._told(interrupted)
                     raise
-        # Whoever asked for the end knows of it.
+        # Whoever asked for the end knows about it.
         if status not in ("converged", "interrupted"):
             warnings.warn(text or status, NotConvergedWarning, stacklevel=2)
         return x
 
     def solution(self, b: Any, x0: Any = None, *, callback: _Callback | None = None) -> Solution:
-        """Solve A x = b and return x with how the solve ended. The parameters are those of `solve`; there is no warning.
+        """Solve A x = b and return x together with how the solve ended. The parameters are those of `solve`; there is no warning.
 
         Examples
         --------
@@ -261,7 +261,7 @@ class Solver:
         Parameters
         ----------
         values : ndarray or sparse matrix
-            The new ``A.data`` of the matrix in CSR that the solver was made of, or a matrix in any format with the same pattern.
+            The new ``A.data`` of the matrix in CSR that the solver was made from, or a matrix in any format with the same pattern.
         """
         if hasattr(values, "tocsr"):
             self._native.update_from(_arrays.matrix(values, self._dtype))
@@ -276,7 +276,7 @@ class Solver:
         self._native.update(_arrays.contiguous(found, self.dtype))
 
     def aspreconditioner(self) -> Any:
-        """The preconditioner M^-1 as a `scipy.sparse.linalg.LinearOperator`, for the argument `M` of SciPy's solvers and of ours.
+        """The preconditioner M^-1 as a `scipy.sparse.linalg.LinearOperator`, for the argument `M` of SciPy's solvers and of those here.
 
         With a complete factorisation it solves A z = r.
 
@@ -358,7 +358,7 @@ class Solver:
 
 
 def _sentence(solution: Solution) -> str | None:
-    """How a solve ended that did not converge."""
+    """How a solve ended, if it did not converge."""
     return None if solution.converged else solution.outcome.text
 
 
@@ -371,7 +371,7 @@ def solve(
     updatable: bool = False,
     **settings: Unpack[Settings],
 ) -> Solution:
-    """Solve A x = b with everything chosen that is not named.
+    """Solve A x = b, and choose everything that is not named.
 
     Parameters
     ----------
@@ -382,15 +382,15 @@ def solve(
     x0 : array_like, optional
         Where to begin. Default zero.
     callback : callable, optional
-        Called as ``callback(residual)`` with the relative residual at each look. It ends the solve by raising `StopIteration`.
+        Called as ``callback(residual)`` with the relative residual at each look. If it raises `StopIteration`, the solve ends.
     **settings
-        Those of `Solver`: ``method``, ``preconditioner``, ``device``, ``rtol``, ``maxiter``, ...
+        Settings of `Solver`: ``method``, ``preconditioner``, ``device``, ``rtol``, ``maxiter``, ...
 
     Returns
     -------
     Solution
-        ``x``, ``converged``, ``outcome``, ``history``, ``plan``. Not converging is no exception; `Solution.raise_if_not_converged`
-        makes it one.
+        ``x``, ``converged``, ``outcome``, ``history``, ``plan``. Not converging raises no exception, unless you call
+        `Solution.raise_if_not_converged`.
 
     Examples
     --------

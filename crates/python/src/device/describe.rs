@@ -1,4 +1,4 @@
-//! Where an array of another library's lies: read of `__cuda_array_interface__` or of a DLPack capsule. Nothing here
+//! Where an array of another library lies, read from `__cuda_array_interface__` or a DLPack capsule. Nothing here
 //! touches a GPU.
 //!
 //! References: the CUDA Array Interface, version 3 (Numba's documentation); DLPack 1.0 (dmlc/dlpack, dlpack.h).
@@ -51,9 +51,9 @@ pub(crate) struct DeviceArray {
     pub(crate) len: usize,
     pub(crate) element: Element,
     pub(crate) writable: bool,
-    /// What has to be waited for.
+    /// The stream to wait for.
     pub(crate) stream: u64,
-    /// The GPU's number, where the array tells.
+    /// The GPU's number, if the array tells it.
     pub(crate) ordinal: Option<usize>,
 }
 
@@ -93,7 +93,7 @@ fn refused(why: impl Into<String>) -> PyErr {
     PyValueError::new_err(why.into())
 }
 
-/// The number of elements of an array with this shape, which has one dimension, or a second of one column.
+/// The number of elements of an array with this shape: one dimension, or two of which the second is 1.
 ///
 /// # Errors
 /// `ValueError` for other shapes, and for strides that leave gaps.
@@ -112,7 +112,7 @@ fn length(shape: &[i64], strides: Option<&[i64]>, step: i64) -> PyResult<usize> 
 }
 
 /// # Errors
-/// `TypeError` for what no kernel takes.
+/// `TypeError` for elements that no kernel takes.
 fn element(code: u8, bits: u64) -> PyResult<Element> {
     match (code, bits) {
         (b'f', 32) => Ok(Element::F32),
@@ -143,7 +143,7 @@ impl DeviceArray {
 }
 
 /// # Errors
-/// What a capsule holds that is no vector on a GPU.
+/// `ValueError` or `TypeError` if the capsule does not hold a vector on a GPU.
 ///
 /// # Safety
 /// `tensor` is what a capsule of DLPack holds: shape and strides have `ndim` elements, or strides is null.
@@ -274,7 +274,7 @@ impl DeviceArray {
         self.stream
     }
 
-    /// The GPU's number, or `None` where the array does not tell.
+    /// The GPU's number, or `None` if the array does not tell it.
     #[getter]
     fn ordinal(&self) -> Option<usize> {
         self.ordinal

@@ -1,8 +1,8 @@
 //! Devices, and arrays that lie on a GPU: described by `__cuda_array_interface__` or by DLPack, used in place.
 //!
-//! Order of work: a call waits until the array's owner has written it (the stream that the array names, for DLPack and
-//! for arrays that name none the default stream). It returns once its own work is done, so any stream of the caller's
-//! sees the result.
+//! Order of work: a call waits until the array's owner has written it. It waits for the stream that the array names, or
+//! for the default stream with DLPack and if the array names none. It returns once its own work is done, so any stream
+//! of the caller's sees the result.
 
 mod describe;
 #[cfg(feature = "cuda")]
@@ -18,7 +18,7 @@ pub(crate) use solve::{iterate_on_device, solve_on};
 
 use crate::error::of_backend;
 
-/// What there is to run on, a dictionary each; and why there is no GPU, if there is none.
+/// The devices, one dictionary each, and why there is no GPU, if there is none.
 ///
 /// # Errors
 /// A CPU that cannot be opened.

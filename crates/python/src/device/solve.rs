@@ -159,8 +159,8 @@ fn iterated<T: Number>(
     outcome
 }
 
-/// Solves A x = b without a preconditioner where matrix and vectors lie, from the x given. Nothing of them goes through
-/// the host.
+/// Solves A x = b from the given x, without a preconditioner, on the GPU where matrix and vectors lie. They do not go
+/// through the host.
 #[pyfunction]
 #[pyo3(signature = (method, shape, indptr, indices, data, b, x, goal, kind, callback=None))]
 #[allow(clippy::needless_pass_by_value)] // what Python hands over

@@ -1,30 +1,28 @@
 //! The inverse of the coarsest operator, made once on the host in f64.
 //!
-//! A = L D L^T without pivoting, in a fixed order, so that the bits depend on nothing but A: threads share only the
-//! columns of the inverse. A pivot that
-//! is rounding of its diagonal entry belongs to a null vector (a pure Neumann problem has one): it is left out, and the
-//! inverse is one on the rest.
+//! A = L D L^T is factored without pivoting and in a fixed order. Only the columns of the inverse are divided among
+//! threads, so the bits depend only on A. A pivot that is zero up to rounding belongs to a null vector, as in a pure
+//! Neumann problem. It is left out, and the result inverts A on the rest.
 //! Cost: n^3 operations for the factors and the inverse; n is a few hundred.
 
 use rayon::prelude::*;
 
-/// A factorisation that met a pivot that is negative beyond rounding: the matrix is not positive semidefinite. The row,
-/// from 0.
+/// A pivot was negative by more than rounding, so the matrix is not positive semidefinite. Holds the row, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Indefinite(pub(super) usize);
 
-/// The inverse of a symmetric positive semidefinite matrix of n rows, given and returned row by row. Reads the lower
-/// triangle.
+/// The inverse of a symmetric positive semidefinite matrix of n rows, given and returned row by row. Reads only the
+/// lower triangle.
 pub(super) fn inverse(n: usize, a: &[f64]) -> Result<Vec<f64>, Indefinite> {
-    // The lower triangle becomes L, column by column; every inner loop runs along rows, so that it is done several
-    // elements at a time.
+    // The lower triangle becomes L, column by column; every inner loop runs along a row, so that the compiler can
+    // vectorise it.
     let mut l = a.to_vec();
     let mut columns = vec![0.0; n * n];
     let mut pivots = vec![0.0; n];
     for i in 0..n {
         let pivot = l[i * n + i];
-        // Each of the i subtractions errs by at most a roundoff of the diagonal entry, which bounds the terms of a
-        // semidefinite matrix.
+        // Each of the i subtractions errs by at most a roundoff of the diagonal entry, because no term of a
+        // semidefinite matrix is larger.
         let noise = (i + 2) as f64 * 4.0 * f64::EPSILON * a[i * n + i].abs();
         if pivot.is_nan() || pivot < -noise {
             return Err(Indefinite(i));

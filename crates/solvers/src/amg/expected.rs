@@ -1,14 +1,14 @@
 //! Estimates whether CG with algebraic multigrid finishes before CG with IC(0), set-up included.
 //!
-//! There is an estimate only for symmetric matrices that look like a scalar elliptic problem. In a sample of rows, the
-//! positive entries beside the diagonal must be a small share of the row, and the diagonal must outweigh the rest of
-//! nearly every row. Systems of equations and plates fail the second test.
+//! There is an estimate only for symmetric matrices that look like a scalar elliptic problem. On average over a sample
+//! of rows, positive off-diagonal entries must be a small share of the row, and the off-diagonal magnitudes must not
+//! exceed the diagonal by much. Systems of equations and plates fail the second test.
 //!
-//! Iterations with IC(0) grow with the number of rows that lie between the middle of the matrix's graph and its rim. A
-//! search from a few rows on, breadth first, tells in how many steps k some thousand rows are reached, and how fast
-//! that grows: as k^d in d dimensions. Extrapolated to all rows this is the radius, and [`PER_STEP`] iterations per
-//! step are what meshes of triangles and tetrahedra take; a surplus of the diagonal bounds them from above as in
-//! [`crate::multigrid::Expected`], which is to be asked first about grids.
+//! Iterations with IC(0) grow with the radius of the matrix's graph: the number of steps from its middle to its rim.
+//! Breadth-first searches from a few rows count the steps k that reach some thousand rows. In d dimensions the number
+//! of rows grows as k^d, so the radius of the whole graph can be extrapolated. Meshes of triangles and tetrahedra take
+//! about [`PER_STEP`] iterations per step. A surplus of the diagonal bounds the iterations from above, as in
+//! [`crate::multigrid::Expected`]. Ask that one first about a grid.
 //!
 //! Times follow from the device's [`Profile`]: bytes over its rate, plus a cost per level and per call.
 
@@ -19,28 +19,27 @@ use super::AmgOptions;
 /// Rows that are looked at, and rows from which the graph is searched.
 const SAMPLE: usize = 1 << 14;
 const SEEDS: usize = 5;
-/// Rows of a search at which its steps are read off.
+/// A search notes its steps when it has reached this many rows.
 const NEAR: usize = 256;
 const FAR: usize = 4096;
 /// Iterations with IC(0) per step of the radius: 1.6 to 3 on sound meshes, 4 to 6 with jumping coefficients
 /// (record/cpu-amg.txt).
 const PER_STEP: f64 = 3.0;
-/// What a triangular solve takes where its rows lie scattered, in times of moving its bytes by one unit.
+/// Time of a triangular solve with scattered rows, over the time in which one unit moves its bytes.
 const SCATTERED: f64 = 2.5;
-/// Iterations that CG's bound for diagonal scaling has for one with IC(0), as in [`crate::multigrid::Expected`].
+/// Iterations in CG's bound for diagonal scaling per iteration with IC(0), as in [`crate::multigrid::Expected`].
 const GAIN: f64 = 8.0;
-/// Iterations with the cycle.
+/// Iterations with the V-cycle.
 const CYCLES: f64 = 18.0;
 /// Entries of all operators per entry of the matrix, and of prolongations and restrictions.
 const COMPLEXITY: f64 = 1.4;
 const BETWEEN: f64 = 1.2;
-/// Grids of a hierarchy, about, and calls of a cycle on each.
+/// A typical number of grids, and the calls of a cycle on each.
 const GRIDS: f64 = 5.0;
 const CALLS: f64 = 18.0;
-/// Rows from which on the coarse grids are worth their set-up.
+/// The fewest rows for which coarse grids may be worth their set-up.
 const FEWEST: usize = 20_000;
-/// Most of a row's magnitudes beside the diagonal that may be positive, on average, and most that they may outweigh the
-/// diagonal by.
+/// Limits on averages over rows: the positive share of the off-diagonal magnitudes, and their sum over the diagonal.
 const POSITIVE: f64 = 0.2;
 const HEAVY: f64 = 1.2;
 
@@ -76,13 +75,13 @@ impl AmgExpected {
         let byte = memory.nanoseconds_per_byte / memory.units.max(1) as f64;
         let product = (4.0 + element) * nnz;
         let common = product + 13.0 * element * n;
-        // Triangles of a general pattern seldom gain from more than one unit; their levels lie between those of a band
-        // and of a plane.
+        // Triangles of a general pattern seldom gain from more than one unit. Their number of levels lies between that
+        // of a band and that of a plane.
         let triangles = SCATTERED * product * memory.nanoseconds_per_byte + 8.0 * n.sqrt() * iteration.level;
         let ic0 = iterations * (common * byte + triangles + 8.0 * iteration.call) + (host.entry + host.term) * nnz;
         let smoothing = 2.0 * options.degree as f64 * COMPLEXITY;
         let cycle = (smoothing + BETWEEN) * product + COMPLEXITY * (10.0 + 12.0 * options.degree as f64) * element * n;
-        // A device that is not the host's memory gets the matrix; the rest is made there.
+        // A device with its own memory receives the matrix, and makes everything else there.
         let setup = iteration.coarsening + iteration.coarsening_shared / memory.units.max(1) as f64;
         let amg = CYCLES * ((common + cycle) * byte + GRIDS * CALLS * iteration.call)
             + setup * nnz
@@ -91,14 +90,14 @@ impl AmgExpected {
         Some(Self { iterations, ic0: ic0 * 1e-6, amg: amg * 1e-6 })
     }
 
-    /// Returns true if algebraic multigrid is expected to be done first.
+    /// Returns true if algebraic multigrid should finish first.
     pub fn pays(&self) -> bool {
         self.amg < self.ic0
     }
 }
 
-/// The least surplus of the diagonal over the magnitudes beside it, as a share of the diagonal and at least 0, in a
-/// sample of rows; `None` if the matrix does not look like a scalar elliptic problem.
+/// The smallest surplus of the diagonal over the off-diagonal magnitudes in a sample of rows, as a share of the
+/// diagonal. It is at least 0. `None` if the matrix does not look like a scalar elliptic problem.
 fn surplus<T: Real>(a: &Csr<T>) -> Option<f64> {
     let stride = a.nrows().div_ceil(SAMPLE);
     let (mut surplus, mut positive, mut weight, mut rows) = (1.0f64, 0.0, 0.0, 0.0);
@@ -124,8 +123,8 @@ fn surplus<T: Real>(a: &Csr<T>) -> Option<f64> {
     (positive <= POSITIVE * rows && weight <= HEAVY * rows).then_some(surplus)
 }
 
-/// In how many steps all rows would be reached from this one, as the first thousands are; `None` if fewer are
-/// connected.
+/// Extrapolates in how many steps all rows would be reached from this one, from the steps that reach the first few
+/// thousand. `None` if fewer rows are connected, or if the graph has no sense of distance.
 fn radius<T: Real>(a: &Csr<T>, seed: usize) -> Option<f64> {
     let mut seen = std::collections::HashSet::from([seed]);
     let mut rim = vec![seed];
@@ -145,7 +144,7 @@ fn radius<T: Real>(a: &Csr<T>, seed: usize) -> Option<f64> {
     }
     let (first, few) = near?;
     let reached = seen.len() as f64;
-    // All at once: no sense of distance, as in a graph of a network.
+    // Both numbers of rows were reached in the same step, as in the graph of a network: there is no sense of distance.
     let growth = f64::ln(steps / first);
     if growth <= 0.0 {
         return None;
@@ -179,7 +178,7 @@ mod tests {
     fn large_meshes_pay_and_other_matrices_do_not() {
         assert!(expected("electrostatic:n=60000").expect("large").pays());
         assert_eq!(expected("electrostatic:n=10000"), None);
-        // What a first set-up takes on a GPU is no gain on a small mesh.
+        // On a small mesh the gain is less than the time of a first set-up on a GPU.
         let mut far = Profile::reference();
         (far.memory.units, far.memory.nanoseconds_per_byte) = (1, far.memory.nanoseconds_per_byte / 100.0);
         (far.iteration.coarsening, far.iteration.coarsening_shared, far.iteration.first) = (2.0, 0.0, 6e7);
@@ -187,7 +186,7 @@ mod tests {
         assert!(!AmgExpected::of(&a, &AmgOptions::default(), &far).expect("a mesh").pays());
         // Two or three equations per point.
         assert_eq!(expected("elasticity3d:20"), None);
-        // Not one neighbourhood: everything is reached at once.
+        // Without neighbourhoods: a search reaches everything at once.
         assert_eq!(expected("randspd:n=30000,density=1e-3,cond=100"), None);
     }
 

@@ -12,7 +12,7 @@ use super::{Down, Grid};
 use crate::phase::{Phase, SetupWatcher};
 use crate::{Error, Result};
 
-/// Fewer rows per row of the next grid than this, and coarsening has stalled.
+/// Coarsening has stalled if a grid has fewer rows than this per row of the next grid.
 const LEAST_RATIO: f64 = 1.25;
 
 /// A backend on which algebraic multigrid is set up and runs.
@@ -36,11 +36,12 @@ pub(super) struct Hierarchy<T: Real, B: AmgBackend<T>> {
     pub(super) inv_diag: B::Vector,
     pub(super) grids: Vec<Grid<T, B>>,
     pub(super) levels: Vec<AmgLevel>,
-    /// D_c^-1 times the inverse of the coarsest operator, if that was made.
+    /// The inverse of the coarsest operator times its diagonal D_c, if it was made: right-hand sides there are divided
+    /// by D_c.
     pub(super) coarsest: Option<Mat<B, Csr<T>>>,
 }
 
-/// A coarser operator with what leads to it.
+/// A coarser operator, and what leads to it and back.
 struct Coarser<T: Real, B: AmgBackend<T>> {
     a: Mat<B, Csr<T>>,
     p: Mat<B, Csr<T>>,
@@ -49,7 +50,7 @@ struct Coarser<T: Real, B: AmgBackend<T>> {
 }
 
 impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
-    /// Makes the grids of a symmetric positive definite matrix, which is the caller's word for it.
+    /// Makes the grids of a matrix that the caller knows to be symmetric positive definite.
     ///
     /// # Errors
     /// Those of [`super::Amg::watched`].
@@ -107,7 +108,7 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
         Ok(Self { inv_diag, grids, levels, coarsest })
     }
 
-    /// Makes the grids of other values on the pattern and with the aggregates of these.
+    /// Makes the grids again for new values on the same pattern, with the aggregates of `held`.
     ///
     /// # Errors
     /// Those of [`super::Amg::update`].
@@ -145,7 +146,7 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
     }
 }
 
-/// The matrices of other values: per grid D^-1 A, and the restriction with the prolongation.
+/// The matrices of new values: D^-1 A for each grid, and its restriction with its prolongation.
 pub(super) struct Renewed<T: Real, B: AmgBackend<T>> {
     pub(super) inv_diag: B::Vector,
     #[allow(clippy::type_complexity)] // as the sentence above says
@@ -159,7 +160,7 @@ impl<T: Real, B: AmgBackend<T>> Coarser<T, B> {
     fn of(be: &B, a: &Mat<B, Csr<T>>, aggregates: &MatAggregates<B, Csr<T>>, near_null: &B::Vector) -> Result<Self> {
         let Prolongation { p, near_null, dropped } = a.prolongation(be, aggregates, near_null)?;
         let (transposed, mut coarse) = a.galerkin(be, &p)?;
-        // Nothing interpolates from such an unknown: it is solved for by itself, and its right-hand side is zero.
+        // Nothing interpolates from a dropped unknown. It gets an equation of its own, whose right-hand side is zero.
         coarse.add_to_diagonal(be, &dropped)?;
         Ok(Self { a: coarse, p, transposed, near_null })
     }
@@ -206,7 +207,7 @@ pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
     Ok(be.upload(given)?)
 }
 
-/// The diagonal of an operator and the bound on its spectrum; an operator that is unfit is refused.
+/// The diagonal of an operator and the bound on its spectrum. Refuses an operator that is unfit.
 fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, level: usize) -> Result<Scaling<B::Vector>> {
     let scaling = a.scaling(be)?;
     match scaling.unfit {
@@ -215,7 +216,7 @@ fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, level: usize) -> R
     }
 }
 
-/// Says why a row is unfit. An error of a coarse operator speaks of the matrix that it came of.
+/// Says why a row is unfit. An error about a coarse operator says that the given matrix is not positive definite.
 fn unfit<T: Real>(a: &Csr<T>, row: usize, grid: usize) -> Error {
     if let Some(error) = not_finite(a, row) {
         return error;
@@ -235,7 +236,7 @@ pub(super) fn not_finite<T: Real>(a: &Csr<T>, row: usize) -> Option<Error> {
     Some(Error::NotFinite { row, column: cols[k] as usize, found })
 }
 
-/// D_c^-1 times the inverse of the coarsest operator, if that is not too large for one.
+/// The inverse of the coarsest operator times its diagonal D_c; `None` if the operator is too large.
 fn invert<T: Real, B: AmgBackend<T>>(
     be: &B,
     level: usize,

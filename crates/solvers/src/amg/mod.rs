@@ -45,7 +45,7 @@ use crate::phase::{SetupWatcher, unobserved};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// Steps of the smoother that stands in for the inverse of a coarsest grid that is too large for one.
+/// Degree of the smoother that replaces the inverse if the coarsest grid is too large for one.
 const STAND_IN: usize = polynomial::DEGREES;
 
 /// The V-cycle as M^-1. See the module's head.
@@ -54,11 +54,12 @@ pub struct Amg<T: Real, B: AmgBackend<T>> {
     inv_diag: B::Vector,
     grids: Vec<Grid<T, B>>,
     degree: usize,
-    /// D_c^-1 times the inverse of the coarsest operator, if that was made.
+    /// The inverse of the coarsest operator times its diagonal D_c, if it was made: right-hand sides there are divided
+    /// by D_c.
     coarsest: Option<Mat<B, Csr<T>>>,
     work: Pool<Vec<Work<B::Vector>>>,
     levels: Vec<AmgLevel>,
-    /// The near-null-space vectors of the finest grid, for new values; none stands for constants.
+    /// The near-null-space vectors of the finest grid, for new values. `None` stands for the constant of each unknown.
     near_null: Option<Vec<T>>,
     unknowns: usize,
 }
@@ -66,10 +67,10 @@ pub struct Amg<T: Real, B: AmgBackend<T>> {
 /// A grid on the device.
 struct Grid<T: Real, B: AmgBackend<T>> {
     n: usize,
-    /// D^-1 A; none on a coarsest grid that is solved with its inverse.
+    /// D^-1 A; `None` on a coarsest grid that is solved with its inverse.
     a: Option<Mat<B, Csr<T>>>,
     bound: f64,
-    /// None on the coarsest grid.
+    /// `None` on the coarsest grid.
     down: Option<Down<T, B>>,
 }
 
@@ -88,7 +89,7 @@ struct Down<T: Real, B: AmgBackend<T>> {
 struct Work<V> {
     /// The right-hand side, divided by the diagonal.
     s: V,
-    /// What is left of it, and the step of the smoother. None on a coarsest grid that is solved with its inverse.
+    /// The residual, and the step of the smoother. `None` on a coarsest grid that is solved with its inverse.
     smoother: Option<(V, V)>,
     /// The next grid's x.
     coarse: Option<V>,
@@ -149,9 +150,9 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         Self::with(be, a, options, None)
     }
 
-    /// As [`Amg::new`], with near-null-space vectors: what the matrix maps to nearly nothing, column by column, each
-    /// with one element per row, at most 6 of them. [`spandrel_formats::amg::rigid_body_modes`] makes those of
-    /// elasticity. `None` stands for the constant of each unknown.
+    /// As [`Amg::new`], with near-null-space vectors, which the matrix maps nearly to zero: at most 6 columns of one
+    /// element per row. [`spandrel_formats::amg::rigid_body_modes`] makes those of elasticity. `None` stands for the
+    /// constant of each unknown.
     ///
     /// # Errors
     /// As [`Amg::new`]; [`Error::Size`] for vectors of another length; [`Error::NullVector`] for one that is not
@@ -159,7 +160,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     pub fn with(be: &B, a: impl IntoArc<Csr<T>>, options: &AmgOptions, near_null: Option<&[T]>) -> Result<Self> {
         let a = a.into_arc();
         if a.nrows() == a.ncols() && !a.is_symmetric_to_rounding() {
-            // An infinite entry or NaN is symmetric to none.
+            // An infinite entry or NaN also fails the test of symmetry. Name it instead.
             if let Some(error) = (0..a.nrows()).find_map(|row| hierarchy::not_finite(&a, row)) {
                 return Err(error);
             }
@@ -204,7 +205,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     pub fn storage(&self) -> u64 {
         self.matrices().map(Mat::storage).sum()
     }
-    /// Compulsory bytes of one cycle: each product by its model, vectors between them once read and once written.
+    /// Compulsory bytes of one cycle: each product by its model, and the vectors between products, each read and
+    /// written once.
     pub fn bytes(&self) -> u64 {
         let vector = |n: usize| (T::BYTES * n) as u64;
         let grid = |grid: &Grid<T, B>| {
@@ -227,7 +229,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         between.flat_map(|down| [&down.restrict, &down.prolong]).chain(operators).chain(&self.coarsest)
     }
 
-    /// x <- what the cycle makes of s of the first of these grids; the vectors are theirs.
+    /// x <- one cycle applied to s of the first of these grids. `work` has the vectors of each.
     #[rustfmt::skip] // the right margin holds the formulas
     fn cycle(
         &self,
@@ -246,7 +248,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         };
         let mut smoother = Smoother { be, gate, a, s: &here.s, left, step };
         let (Some(down), Some(coarse), [next, ..]) = (&grid.down, &mut here.coarse, &mut *below) else {
-            // Coarsening stalled on a grid that is too large for an inverse: smoothing is all there is.
+            // Coarsening stalled on a grid that is too large for an inverse, so it is only smoothed.
             return smoother.smooth(steps(STAND_IN, grid.bound), Start::Zero, x);
         };
         smoother.smooth(steps(self.degree, grid.bound), Start::Zero, x)?;

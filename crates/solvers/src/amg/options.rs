@@ -1,4 +1,4 @@
-//! What a user may say about algebraic multigrid, with the defaults.
+//! The options of algebraic multigrid, and their defaults.
 
 use crate::{Error, Result};
 
@@ -14,8 +14,8 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgOptions {
-    /// Couplings are strong from this share of the largest of their nodes on (theta of
-    /// [`spandrel_formats::amg::Strength`]): 0 to 1. It is halved from grid to grid. Default 0.25.
+    /// The share of the largest couplings of both nodes from which a coupling is strong (theta of
+    /// [`spandrel_formats::amg::Strength`]): 0 to 1. It is halved on each coarser grid. Default 0.25.
     pub strength: f64,
     /// Degree of the Chebyshev smoother, that is, products per smoothing: 1 to 4. Default 2.
     pub degree: usize,
@@ -23,7 +23,7 @@ pub struct AmgOptions {
     pub unknowns: usize,
     /// A grid of at most this many rows is the coarsest and is solved with its inverse. Default 300.
     pub coarsest: usize,
-    /// At most so many grids. Default 25.
+    /// The largest number of grids. Default 25.
     pub levels: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for AmgOptions {
     }
 }
 
-/// Most rows of the coarsest grid: its inverse is dense.
+/// The most rows that a coarsest grid may have for an inverse, which is dense.
 pub(super) const MOST_COARSEST: usize = 2000;
 
 impl AmgOptions {
@@ -44,7 +44,7 @@ impl AmgOptions {
     pub fn check(&self) -> Result<()> {
         let wrong = |name, value, range| Err(Error::Parameter { name, value, range });
         if !(0.0..=1.0).contains(&self.strength) {
-            return wrong("strength", self.strength, "amg takes couplings from a share of 0 to 1 of the largest on");
+            return wrong("strength", self.strength, "amg takes a share of the largest coupling, from 0 to 1");
         }
         if !(1..=super::polynomial::DEGREES).contains(&self.degree) {
             return wrong("degree", self.degree as f64, "amg smooths with a polynomial of degree 1 to 4");

@@ -1,4 +1,4 @@
-//! The Chebyshev smoother of the fourth kind with optimal weights: its coefficients.
+//! Coefficients of the fourth-kind Chebyshev smoother with optimal weights.
 //!
 //! With s the residual of D^-1 A x = D^-1 b and rho a bound on the eigenvalues of D^-1 A, step k = 1, 2, ... is
 //! ```text
@@ -22,7 +22,7 @@ const WEIGHTS: [&[f64]; DEGREES] = [
 /// The coefficients of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Step {
-    /// Of the z before; 0 in the first step.
+    /// Of the previous z; 0 in the first step.
     pub(super) kept: f64,
     /// Of the residual.
     pub(super) taken: f64,

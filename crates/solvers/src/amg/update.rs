@@ -8,14 +8,14 @@ use super::hierarchy::{AmgBackend, Hierarchy, vectors};
 use crate::{Error, Result};
 
 impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
-    /// Takes over new values on the pattern of the old. Strong couplings and aggregates stay those of the first values;
-    /// prolongations, operators and the coarsest inverse are made anew, and no address changes. Values that couple much
-    /// more or less strongly than the first ones did may need more iterations than a cycle made anew. Blocks; must not
-    /// be recorded, and steps that were recorded before have the old bounds.
+    /// Takes new values on the same pattern. Strong couplings and aggregates stay those of the first values;
+    /// prolongations, operators and the inverse of the coarsest are computed again. No address changes. If rows couple
+    /// much more or less strongly than at first, this cycle may need more iterations than a new one. Blocks; must not
+    /// be recorded. Steps that were recorded before keep the old bounds.
     ///
     /// # Errors
-    /// As [`Amg::new`], and [`Error::Pattern`] for another number of entries, [`Error::Size`] for another size. After
-    /// an error of the matrix everything is as before.
+    /// As [`Amg::new`], and [`Error::Pattern`] for another number of entries, [`Error::Size`] for another size. If the
+    /// matrix is refused, nothing has changed.
     pub fn update(&mut self, be: &B, a: impl IntoArc<Csr<T>>) -> Result<()> {
         let a = a.into_arc();
         self.fits(a.nrows(), a.ncols(), a.nnz())?;

@@ -1,4 +1,4 @@
-//! The preconditioners of a solve on ranks that are made of the rows of one rank each.
+//! Preconditioners of a solve on ranks that are made from the rows of one rank each.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub(super) fn blocks<T: Element, C: Communicator>(
     }
 }
 
-/// Makes a preconditioner of one rank's rows by its name.
+/// Makes the named preconditioner from one rank's rows.
 fn make_within<T: Element>(be: &Cpu, block: Csr<T>, precond: Precond) -> Result<Within<T>>
 where
     Cpu: Incomplete<T> + Geometric<T>,
@@ -109,7 +109,7 @@ where
     }
 }
 
-/// The refusal of a preconditioner that no rank can have by itself.
+/// The refusal of a preconditioner that a rank cannot have by itself.
 pub(super) fn not_within(precond: Precond) -> Error {
     unsupported(format!("a rank cannot have {precond} by itself; take e.g. blockwise=ic0 or blockwise=ilu0"))
 }

@@ -1,8 +1,8 @@
 //! Solves on several ranks, which are threads of one process or processes: the policy, and the solve of one rank.
 //!
 //! Each rank has a range of rows of the matrix ([`spandrel_distributed`]). [`Planned::new`] looks at the rows of all
-//! ranks and chooses method and preconditioner; [`Planned::solve`] solves. Without a choice of the caller, x has the
-//! same bits for any number of ranks.
+//! ranks and chooses method and preconditioner; [`Planned::solve`] solves. Unless the caller asks for a preconditioner
+//! that depends on the number of ranks, x has the same bits for any number.
 //!
 //! ```
 //! use spandrel::distributed::{Distributed, Threads, generate_rows};
@@ -63,13 +63,13 @@ pub struct Share {
     /// Bytes of the matrix.
     pub matrix_bytes: u64,
     /// Messages sent by products and dot products of the iteration. How often ranks look at the progress depends on the
-    /// clock, so that is not counted.
+    /// clock, so those messages are not counted.
     pub messages: u64,
     /// Bytes of these messages.
     pub sent_bytes: u64,
 }
 
-/// The end of a solve on several ranks, as one of them has it.
+/// The result of a solve on several ranks, as one rank has it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Solution<T> {
@@ -77,7 +77,7 @@ pub struct Solution<T> {
     pub x: Option<Vec<T>>,
     /// How it ended; the same on every rank.
     pub outcome: Outcome,
-    /// The choices and their reasons; the same on every rank but for the device.
+    /// The choices and their reasons; the same on every rank, except for the device.
     pub plan: Plan,
     /// What each rank holds and sends, in the order of the ranks.
     pub shares: Vec<Share>,
@@ -100,8 +100,8 @@ impl<T: Element> std::fmt::Debug for Planned<T> {
 }
 
 impl<T: Element> Planned<T> {
-    /// Looks at the rows of all ranks and chooses. `preconditioner` is that of the settings, or one that only ranks
-    /// have; `None` leaves it to the policy, unless the settings name one. Waits for the other ranks.
+    /// Looks at the rows of all ranks and chooses. `preconditioner` replaces that of the settings, and may be one that
+    /// only ranks have. With `None`, the policy chooses unless the settings name one. Waits for the other ranks.
     ///
     /// # Errors
     /// On every rank: [`crate::Error::Unsupported`] for settings that need the whole matrix in one place, or that

@@ -38,14 +38,14 @@ pub(super) fn no_direct() -> Error {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RankPrecond {
-    /// That of one device: the same for any number of ranks.
+    /// The preconditioner of one device, with the same bits for any number of ranks.
     Same(Precond),
-    /// `blockwise=NAME`: each rank its own rows and columns. Depends on the number of ranks.
+    /// `blockwise=NAME`: each rank applies NAME to its own rows and columns. Depends on the number of ranks.
     Blockwise(Precond),
-    /// `schwarz=NAME,overlap=K`: each rank its own rows and K layers of their neighbours. Depends on the number of
-    /// ranks.
+    /// `schwarz=NAME,overlap=K`: each rank applies NAME to its own rows and K layers of their neighbours. Depends on
+    /// the number of ranks.
     Schwarz {
-        /// What each rank has.
+        /// What each rank applies.
         within: Precond,
         /// Layers of neighbouring rows.
         overlap: usize,
@@ -64,7 +64,7 @@ impl RankPrecond {
         }
     }
 
-    /// What each rank has by itself.
+    /// What each rank applies by itself.
     fn within(self) -> Option<Precond> {
         match self {
             Self::Same(_) => None,
@@ -153,7 +153,7 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// Refuses settings that no solve on ranks can have, before anything is looked at.
+/// Refuses settings that no solve on ranks can have, before it looks at the matrix.
 ///
 /// # Errors
 /// [`Error::Unsupported`], [`Error::NotReproducible`].
@@ -300,7 +300,7 @@ impl Plan {
     }
 }
 
-/// Refuses what only a symmetric matrix can have.
+/// Refuses preconditioners that need a symmetric matrix.
 fn refuse_unsymmetric(precond: RankPrecond) -> Result<()> {
     match precond {
         RankPrecond::Same(chebyshev @ Precond::Chebyshev(_)) => Err(unsupported(format!(

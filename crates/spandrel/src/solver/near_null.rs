@@ -1,4 +1,4 @@
-//! The near-null space that a caller knows, from its words to vectors in the numbering of the solve.
+//! The near-null space that a caller knows: from the settings to vectors in the numbering of the solve.
 
 use std::sync::Arc;
 
