@@ -168,18 +168,13 @@ pub(crate) fn test(root: &Path, options: &TestOptions) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let run = |line: &str, shell: &Shell| -> Result<bool> {
-        if line.contains(" --doc ") {
-            // The doc tests of these packages alone, with the features of all.
-            let others = now.keys().filter(|name| !tested.contains(name.as_str()));
-            let excluded: String = others.map(|name| format!(" --exclude {name}")).collect();
-            command(shell, &format!("{line}{excluded}"), &[])
-        } else {
-            run::tests(shell, line, &tested)
-        }
+        // Doc tests of all packages take seconds. Those of some would compile what all need again, with other features.
+        if line.contains(" --doc ") { command(shell, line, &[]) } else { run::tests(shell, line, &tested) }
     };
     let code = take(root, steps(), (QUICK, FEATURES), &[], &run)?;
     if code == ExitCode::SUCCESS {
-        passed.extend(now.iter().filter(|(name, _)| tested.contains(name.as_str())).map(|(n, s)| (n.clone(), s.clone())));
+        passed
+            .extend(now.iter().filter(|(name, _)| tested.contains(name.as_str())).map(|(n, s)| (n.clone(), s.clone())));
         stamps::keep(root, &passed)?;
     }
     Ok(code)

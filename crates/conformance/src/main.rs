@@ -43,12 +43,31 @@ struct Args {
     /// Of each operation, noun, type and backend, run one trial in N
     #[arg(long, value_name = "N", default_value_t = 1)]
     one_in: usize,
+    /// Run part K of N, e.g. 2/3: every Nth trial, so that all parts take about as long
+    #[arg(long, value_name = "K/N", value_parser = part, default_value = "1/1")]
+    part: Part,
     /// Write one JSON record per trial
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print the names of the trials, and run none
     #[arg(long)]
     list: bool,
+}
+
+/// Part `which` of `of`, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    which: usize,
+    of: usize,
+}
+
+/// Reads a [`Part`].
+fn part(text: &str) -> Result<Part, String> {
+    let numbers = text.split_once('/').and_then(|(which, of)| Some((which.parse().ok()?, of.parse().ok()?)));
+    match numbers {
+        Some((which, of)) if (1..=of).contains(&which) => Ok(Part { which, of }),
+        _ => Err("give K/N with K from 1 to N, e.g. 2/3".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -135,7 +154,8 @@ fn run(args: &Args) -> Result<bool> {
         require_cuda: args.require == Some(Required::Cuda),
         matrices: args.matrices.clone(),
     };
-    let trials = suite::select(&selection)?;
+    let Part { which, of } = args.part;
+    let trials: Vec<_> = suite::select(&selection)?.into_iter().skip(which - 1).step_by(of).collect();
     let mut stdout = std::io::stdout().lock();
     if args.list {
         for trial in &trials {
@@ -154,4 +174,17 @@ fn run(args: &Args) -> Result<bool> {
     writeln!(stdout, "{tally}")?;
     stdout.flush()?;
     Ok(tally.failed == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_count_from_one() {
+        assert_eq!(part("2/3"), Ok(Part { which: 2, of: 3 }));
+        for wrong in ["0/3", "4/3", "2", "a/b", "1/0", "-1/2"] {
+            assert!(part(wrong).is_err(), "{wrong}");
+        }
+    }
 }

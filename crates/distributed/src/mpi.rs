@@ -128,9 +128,9 @@ impl Mpi {
     /// # Errors
     /// As [`Mpi::world`].
     pub fn world_within(limit: Duration) -> Result<Self> {
+        // It watches until the last call here that waits for the other ranks.
         let watchdog = Watchdog::start(limit, "MPI has not started");
         let started = mpi::initialize_with_threading(Threading::Serialized);
-        drop(watchdog);
         let (universe, threading) = started.ok_or_else(|| {
             failed("MPI is started already; make one `Mpi` in a process, before anything else starts it".to_owned())
         })?;
@@ -144,6 +144,7 @@ impl Mpi {
             // SAFETY: MPI is started, and the new handle is written to memory of its type.
             checked(unsafe { ffi::MPI_Comm_dup(ffi::RSMPI_COMM_WORLD, comm.as_mut_ptr()) })?;
         }
+        drop(watchdog);
         // SAFETY: both handles were written above.
         let [data, news] = comms.map(|comm| unsafe { comm.assume_init() });
         for comm in [data, news] {

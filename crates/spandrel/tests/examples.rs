@@ -2,7 +2,7 @@
 
 #![cfg(feature = "cpu")]
 #![allow(dead_code)] // their `main`
-#![allow(clippy::duplicate_mod)] // two of them draw
+#![allow(clippy::duplicate_mod)] // three of them draw
 
 use spandrel::any::Choice;
 use spandrel::formats::matrix_market;
@@ -11,6 +11,8 @@ use spandrel::{Cpu, Csr, Solution, Triplets, formats};
 
 #[path = "../examples/convection_diffusion.rs"]
 mod convection_diffusion;
+#[path = "../examples/elasticity.rs"]
+mod elasticity;
 #[path = "../examples/from_file.rs"]
 mod from_file;
 #[path = "../examples/heat.rs"]
@@ -63,10 +65,11 @@ fn the_gallery_shows_what_the_examples_draw() {
     let pictures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
     let folder = std::env::temp_dir().join(format!("spandrel-gallery-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
-    let (heat, whirl) = (folder.join("heat.png"), folder.join("whirl.png"));
+    let [heat, whirl, elasticity] = ["heat.png", "whirl.png", "elasticity.png"].map(|name| folder.join(name));
     heat::draw(Choice::Cpu, &heat).expect("a picture");
     convection_diffusion::draw(Choice::Cpu, &whirl).expect("a picture");
-    for drawn in [heat, whirl] {
+    elasticity::draw(Choice::Cpu, &elasticity).expect("a picture");
+    for drawn in [heat, whirl, elasticity] {
         let shown = pictures.join(drawn.file_name().expect("a name"));
         if write {
             std::fs::copy(&drawn, &shown).expect("the picture can be written");
@@ -75,6 +78,36 @@ fn the_gallery_shows_what_the_examples_draw() {
         assert!(same, "{} is not what its example draws; SPANDREL_GUIDE=write writes it", shown.display());
     }
     std::fs::remove_dir_all(&folder).expect("own folder");
+}
+
+/// Without a hole and with Poisson's ratio 0 the strain is 1 everywhere, so u = (x, 0), which bilinear elements hold.
+#[test]
+fn a_plate_without_a_hole_is_stretched_evenly() {
+    let plate = elasticity::Plate { n: 12, ratio: 0.0, hole: 0.0 };
+    let (a, load, coordinates) = plate.assemble(&plate.numbers()).expect("a matrix");
+    let u: Vec<f64> = coordinates.chunks_exact(2).flat_map(|at| [at[0], 0.0]).collect();
+    for (row, b) in load.iter().enumerate() {
+        let (cols, values) = a.row(row);
+        let terms: Vec<f64> = cols.iter().zip(values).map(|(&j, v)| v * u[j as usize]).collect();
+        // An entry has up to 4 cells of 4 points of Gauss of 3 terms, and a row 18 entries.
+        let size =
+            terms.iter().map(|t| t.abs()).sum::<f64>() + values.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+        let off = (terms.iter().sum::<f64>() - b).abs();
+        assert!(off <= (48.0 + 18.0) * f64::EPSILON * size, "row {row}: {off:e}");
+    }
+}
+
+/// Kirsch: beside a small hole in a large plate the stress is three times the pull.
+#[test]
+fn stress_gathers_beside_a_hole() {
+    let plate = elasticity::Plate { n: 40, ratio: 0.3, hole: 0.1 };
+    let bent = plate.bend(Choice::Cpu).expect("a solve");
+    let most = bent.stress.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).expect("cells");
+    let (x, y) = (most.0 % 40, most.0 / 40);
+    assert!((2.2..3.6).contains(most.1), "{most:?}");
+    // Above or below the hole, not before or behind it.
+    assert!((17..23).contains(&x) && !(17..23).contains(&y), "{x} {y}");
+    assert!(bent.solution.outcome.iterations < 40, "{:?}", bent.solution.outcome);
 }
 
 /// No point of a flow without sources is hotter than the hottest wall, or colder than the coldest.

@@ -6,8 +6,10 @@ use std::rc::Rc;
 
 use spandrel_backend::{EveryMethod, Mat, Order, Preconditioner, Spmv, Sptrsv};
 use spandrel_formats::{Csr, Real, Triplets};
-use spandrel_solvers::{Factored, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Status};
-use spandrel_sptrsv::{Diagonal, Factor, Ic0, Ilu0, Iluk, Ilut, Levelset, Ssor, Triangle, Triangular, serial};
+use spandrel_solvers::{Factored, GmresOptions, Identity, Jacobi, NullSpace, Options, Outcome, Permuted, Status};
+use spandrel_sptrsv::{
+    Diagonal, Factor, Ic0, Ilu0, Iluk, Ilut, IlutOptions, Levelset, Ssor, Triangle, Triangles, Triangular, serial,
+};
 
 use crate::case::numbers;
 use crate::named::{Workspace, by_plain_loops};
@@ -18,7 +20,7 @@ use crate::trial::{Finding, Trial, Verdict, wrong};
 const SOLVERS: [&str; 3] = ["cg", "bicgstab", "gmres"];
 /// Methods with the preconditioner in other places; only on the last system.
 const PLACED: [&str; 3] = ["bicgstab-left", "gmres-left", "gmres-flexible"];
-const PRECONDS: [&str; 7] = ["none", "jacobi", "ssor", "ilu0", "iluk", "ilut", "ic0"];
+const PRECONDS: [&str; 8] = ["none", "jacobi", "ssor", "ilu0", "iluk", "ilut", "ilutp", "ic0"];
 /// (name, specification, symmetric positive definite)
 const SYSTEMS: [(&str, &str, bool); 3] = [
     ("d3n7-6x5x4", "d3n7:6x5x4", true),
@@ -76,6 +78,13 @@ pub(super) fn precond<T: Real, D: Solves<T>>(
         "ilu0" => factored::<T, D, Ilu0<T>>(be, csr),
         "iluk" => factored::<T, D, Iluk<T>>(be, csr),
         "ilut" => factored::<T, D, Ilut<T>>(be, csr),
+        "ilutp" => {
+            let (columns, symbolic) = Ilut::pivoted(csr, IlutOptions::default())?;
+            let exchanged = columns.permute_columns(csr)?;
+            let within = Factored::<D, Levelset<T>, Ilut<T>>::with(be, symbolic, exchanged.values())?;
+            let stored = within.is_stored_order(be);
+            Ok((Box::new(Permuted::new(be, columns, within)?), stored))
+        }
         "ic0" => factored::<T, D, Ic0<T>>(be, csr),
         other => Err(unknown(other)),
     }
@@ -91,7 +100,9 @@ pub(super) type OnHost<T> = Box<dyn Fn(&[T]) -> Vec<T>>;
 /// M^-1 on the host.
 pub(super) fn on_the_host<T: Real>(csr: &Csr<T>, name: &str) -> Result<Option<OnHost<T>>, Finding> {
     fn factored<T: Real, F: Factor<Value = T>>(csr: &Csr<T>) -> Result<OnHost<T>, Finding> {
-        let made = F::symbolic(csr).and_then(|f| f.triangles(f.numeric(csr.values())?)).map_err(wrong)?;
+        solved(F::symbolic(csr).and_then(|f| f.triangles(f.numeric(csr.values())?)).map_err(wrong)?)
+    }
+    fn solved<T: Real>(made: Triangles<T>) -> Result<OnHost<T>, Finding> {
         let upper = match made.upper {
             Some(upper) => upper,
             None => Triangular::new(made.lower.csr().transpose(), Triangle::Upper, Diagonal::NonUnit).map_err(wrong)?,
@@ -114,6 +125,17 @@ pub(super) fn on_the_host<T: Real>(csr: &Csr<T>, name: &str) -> Result<Option<On
         "ilu0" => Some(factored::<T, Ilu0<T>>(csr)?),
         "iluk" => Some(factored::<T, Iluk<T>>(csr)?),
         "ilut" => Some(factored::<T, Ilut<T>>(csr)?),
+        "ilutp" => {
+            let (columns, symbolic) = Ilut::pivoted(csr, IlutOptions::default()).map_err(wrong)?;
+            let exchanged = columns.permute_columns(csr)?;
+            let made = symbolic.numeric(exchanged.values()).and_then(|f| symbolic.triangles(f)).map_err(wrong)?;
+            let within = solved(made)?;
+            Some(Box::new(move |r| {
+                let (y, mut z) = (within(r), vec![T::zero(); r.len()]);
+                columns.perm().iter().zip(y).for_each(|(&column, y)| z[column as usize] = y);
+                z
+            }))
+        }
         "ic0" => Some(factored::<T, Ic0<T>>(csr)?),
         other => return Err(wrong(unknown(other))),
     })
@@ -203,7 +225,7 @@ fn check<T: Real, D: Solves<T>>(fleet: &Fleet<D>, solver: &str, name: &str, spec
 
 /// Whether the method can take this preconditioner for this system.
 fn fits(solver: &str, name: &str, symmetric: bool) -> bool {
-    symmetric || (solver != "cg" && name != "ic0")
+    if symmetric { name != "ilutp" } else { solver != "cg" && name != "ic0" }
 }
 
 /// The methods for a system.

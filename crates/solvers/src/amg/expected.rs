@@ -22,8 +22,7 @@ const SEEDS: usize = 5;
 /// A search notes its steps when it has reached this many rows.
 const NEAR: usize = 256;
 const FAR: usize = 4096;
-/// Iterations with IC(0) per step of the radius: 1.6 to 3 on sound meshes, 4 to 6 with jumping coefficients
-/// (record/cpu-amg.txt).
+/// Iterations with IC(0) per step of the radius: 1.2 on boxes, 4 to 6 on `electrostatic` (record/cpu-amg.txt).
 const PER_STEP: f64 = 3.0;
 /// Time of a triangular solve with scattered rows, over the time in which one unit moves its bytes.
 const SCATTERED: f64 = 2.5;
