@@ -2,7 +2,7 @@
 
     python -m venv VENV && VENV/bin/pip install numpy scipy pyamg
     VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 fem2d.mtx --json record/cpu-multigrid.jsonl
-    mpirun -n 2 VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 --contenders hypre
+    mpirun -n 2 VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 --contenders hypre-0.25,hypre-0.5,hypre-0.5-aggressive
 
 It appends a header and lines in the form of `spandrel-bench multigrid` to the file. Cases are poisson2d:N, poisson3d:N and Matrix Market files.
 hypre is opened at run time (libHYPRE.so, of Debian's package libhypre-dev, with Open MPI); without it, this is said. Each of its processes has a block of
@@ -10,6 +10,7 @@ rows. PyAMG has one thread. Of the rounds, the one with the least sum of set-up 
 """
 
 import argparse
+import atexit
 import ctypes
 import ctypes.util
 import json
@@ -70,25 +71,37 @@ def ruge_stuben(a):
 
 
 class Hypre:
-    """BoomerAMG with PCG, through IJ matrices; settings as hypre's manual names them for 2-D and 3-D diffusion on CPUs."""
+    """BoomerAMG with PCG, through IJ matrices: HMIS, extended+i interpolation of at most 4 entries, a symmetric sweep.
 
-    PARCSR, PMIS, EXTENDED_I, SYMMETRIC_SWEEP = 5555, 10, 6, 6
+    `threshold` is that of strong couplings, and `aggressive` the number of grids that are coarsened aggressively.
+    """
 
-    def __init__(self):
+    PARCSR, HMIS, EXTENDED_I, SYMMETRIC_SWEEP = 5555, 10, 6, 6
+    opened = None
+
+    def __init__(self, threshold, aggressive):
+        self.threshold, self.aggressive = threshold, aggressive
+        if Hypre.opened is None:
+            Hypre.opened = self.open()
+        self.mpi, self.h, self.comm, self.double, self.rank, self.size = Hypre.opened
+
+    @staticmethod
+    def open():
         mpi, hypre = ctypes.util.find_library("mpi"), ctypes.util.find_library("HYPRE")
         if not mpi or not hypre:
             raise OSError(f"there is no {'libHYPRE' if mpi else 'libmpi'} on this machine")
         # Everything that hypre needs has to be visible to it.
-        self.mpi = ctypes.CDLL(mpi, mode=ctypes.RTLD_GLOBAL)
-        self.h = ctypes.CDLL(hypre, mode=ctypes.RTLD_GLOBAL)
-        self.mpi.MPI_Init(None, None)
-        self.comm = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(self.mpi, "ompi_mpi_comm_world")))
-        self.double = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(self.mpi, "ompi_mpi_double")))
+        mpi = ctypes.CDLL(mpi, mode=ctypes.RTLD_GLOBAL)
+        hypre = ctypes.CDLL(hypre, mode=ctypes.RTLD_GLOBAL)
+        mpi.MPI_Init(None, None)
+        comm = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, "ompi_mpi_comm_world")))
+        double = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, "ompi_mpi_double")))
         rank, size = ctypes.c_int(), ctypes.c_int()
-        self.mpi.MPI_Comm_rank(self.comm, ctypes.byref(rank))
-        self.mpi.MPI_Comm_size(self.comm, ctypes.byref(size))
-        self.rank, self.size = rank.value, size.value
-        getattr(self.h, "HYPRE_Initialize", getattr(self.h, "HYPRE_Init", None))()
+        mpi.MPI_Comm_rank(comm, ctypes.byref(rank))
+        mpi.MPI_Comm_size(comm, ctypes.byref(size))
+        getattr(hypre, "HYPRE_Initialize", getattr(hypre, "HYPRE_Init", None))()
+        atexit.register(mpi.MPI_Finalize)
+        return mpi, hypre, comm, double, rank.value, size.value
 
     def vector(self, low, high, values):
         ij, own = ctypes.c_void_p(), ctypes.c_void_p()
@@ -123,11 +136,11 @@ class Hypre:
         h.HYPRE_BoomerAMGCreate(ctypes.byref(amg))
         h.HYPRE_BoomerAMGSetMaxIter(amg, 1)
         h.HYPRE_BoomerAMGSetTol(amg, ctypes.c_double(0.0))
-        h.HYPRE_BoomerAMGSetStrongThreshold(amg, ctypes.c_double(0.5))
-        h.HYPRE_BoomerAMGSetCoarsenType(amg, self.PMIS)
+        h.HYPRE_BoomerAMGSetStrongThreshold(amg, ctypes.c_double(self.threshold))
+        h.HYPRE_BoomerAMGSetCoarsenType(amg, self.HMIS)
         h.HYPRE_BoomerAMGSetInterpType(amg, self.EXTENDED_I)
         h.HYPRE_BoomerAMGSetPMaxElmts(amg, 4)
-        h.HYPRE_BoomerAMGSetAggNumLevels(amg, 1)
+        h.HYPRE_BoomerAMGSetAggNumLevels(amg, self.aggressive)
         h.HYPRE_BoomerAMGSetRelaxType(amg, self.SYMMETRIC_SWEEP)
         h.HYPRE_ParCSRPCGCreate(self.comm, ctypes.byref(pcg))
         h.HYPRE_PCGSetTol(pcg, ctypes.c_double(RTOL))
@@ -168,17 +181,26 @@ def pointer(array):
     return ctypes.c_void_p(array.ctypes.data)
 
 
+CONTENDERS = {
+    "pyamg-sa": lambda: by_pyamg(smoothed_aggregation),
+    "pyamg-rs": lambda: by_pyamg(ruge_stuben),
+    "hypre-0.25": lambda: Hypre(0.25, 0),
+    "hypre-0.5": lambda: Hypre(0.5, 0),
+    "hypre-0.5-aggressive": lambda: Hypre(0.5, 1),
+}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="+", help="poisson2d:N, poisson3d:N or .mtx files")
-    parser.add_argument("--contenders", default="pyamg-sa,pyamg-rs", help="of pyamg-sa, pyamg-rs, hypre")
+    parser.add_argument("--contenders", default="pyamg-sa,pyamg-rs", help=f"of {', '.join(CONTENDERS)}")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="file to append to")
     args = parser.parse_args()
     ways = {}
     for name in args.contenders.split(","):
         try:
-            ways[name] = {"pyamg-sa": by_pyamg(smoothed_aggregation), "pyamg-rs": by_pyamg(ruge_stuben)}.get(name) or Hypre()
+            ways[name] = CONTENDERS[name]()
         except OSError as error:
             print(f"{name}: left out: {error}")
     speaks = all(getattr(way, "rank", 0) == 0 for way in ways.values())
