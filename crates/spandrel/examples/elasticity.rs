@@ -128,7 +128,7 @@ impl Plate {
     pub(crate) fn bend(&self, device: Choice) -> Result<Bent> {
         let numbers = self.numbers();
         let (a, load, coordinates) = self.assemble(&numbers)?;
-        let solver = Solver::builder().device(device).coordinates(coordinates, 2).rtol(1e-10).build(a)?;
+        let mut solver = Solver::builder().device(device).coordinates(coordinates, 2).rtol(1e-10).build(a)?;
         let solution = solver.solve(&load)?.require_converged()?;
         let (side, x) = (self.n + 1, &solution.x);
         let mut stress = vec![0.0; self.n * self.n];
