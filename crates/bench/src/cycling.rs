@@ -6,7 +6,7 @@ use serde_json::Value;
 use spandrel_backend_cpu::Cpu;
 use spandrel_bench::multigrid::{self, Contender, Given};
 
-use super::{Common, Device};
+use super::{Common, Device, on_gpu};
 
 #[derive(Debug, Args)]
 pub(crate) struct Contest {
@@ -34,7 +34,7 @@ pub(crate) fn run(contest: &Contest) -> Result<()> {
     let rounds = common.output.rounds;
     let contenders = preconds.iter().map(|name| Contender::parse(name)).collect::<Result<Vec<_>>>()?;
     let given = Given { shuffled: *shuffled, rigid: *rigid_body_modes };
-    let (gpu, header) = device.open(threads)?;
+    let (gpu, header) = on_gpu::open(device, threads)?;
     let mut lines: Vec<Value> = Vec::new();
     for case in common.cases()? {
         for contender in &contenders {

@@ -532,18 +532,6 @@ fn rate(lines: &[record::Line], noun: &str) -> Option<f64> {
 }
 
 impl Device {
-    /// The GPU, if it runs there, and the header of a record.
-    fn open(&self, threads: usize) -> Result<(Option<Gpu>, Header)> {
-        match self.backend {
-            Backend::Cpu => Ok((None, self.header(threads, &[]))),
-            Backend::Cuda => {
-                let gpu = Gpu::open()?;
-                let header = gpu.header(&self.provenance(), None)?;
-                Ok((Some(gpu), header))
-            }
-        }
-    }
-
     fn provenance(&self) -> Provenance {
         Provenance { commit: self.commit.clone(), ptx_sha256: self.ptx_sha256.clone(), libraries: Vec::new() }
     }

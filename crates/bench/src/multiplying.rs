@@ -6,7 +6,7 @@ use serde_json::Value;
 use spandrel_bench::gpu;
 use spandrel_bench::spgemm;
 
-use super::{Common, Device};
+use super::{Common, Device, on_gpu};
 
 #[derive(Debug, Args)]
 pub(crate) struct Contest {
@@ -23,7 +23,7 @@ pub(crate) fn run(contest: &Contest) -> Result<()> {
     let Contest { common, peers, device } = contest;
     let threads = common.output.pool()?;
     let rounds = common.output.rounds;
-    let (gpu, header) = device.open(threads)?;
+    let (gpu, header) = on_gpu::open(device, threads)?;
     let mut lines: Vec<Value> = Vec::new();
     for case in common.cases()? {
         let found = match &gpu {

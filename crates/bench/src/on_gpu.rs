@@ -6,11 +6,11 @@ use spandrel_bench::gpu::cublas::Cublas;
 use spandrel_bench::gpu::cusparse::Cusparse;
 use spandrel_bench::gpu::spmv::{Findings, error_line};
 use spandrel_bench::gpu::{self, Gpu, Provenance};
-use spandrel_bench::record::Line;
+use spandrel_bench::record::{Header, Line};
 use spandrel_bench::{hpcg, sptrsv};
 
 use super::triangular::Job;
-use super::{Common, Device, Output, print_choices, print_lines, rate, write_markdown};
+use super::{Backend, Common, Device, Output, print_choices, print_lines, rate, write_markdown};
 
 /// Whether cuSPARSE is among the peers.
 fn wanted(peers: &[String]) -> Result<bool> {
@@ -28,6 +28,18 @@ fn peer<T>(op: &str, name: &str, opened: Result<T>, errors: &mut Vec<Value>) -> 
             errors.push(error_line(op, "library", "f64", name, "all", &format!("{why:#}")));
         })
         .ok()
+}
+
+/// The GPU, if the command runs there, and the header of its record.
+pub(crate) fn open(device: &Device, threads: usize) -> Result<(Option<Gpu>, Header)> {
+    match device.backend {
+        Backend::Cpu => Ok((None, device.header(threads, &[]))),
+        Backend::Cuda => {
+            let gpu = Gpu::open()?;
+            let header = gpu.header(&device.provenance(), None)?;
+            Ok((Some(gpu), header))
+        }
+    }
 }
 
 /// Writes what is there so far, so that an interrupted run keeps its finished cases.
