@@ -2,8 +2,8 @@
 
     python crates/python/benches/compare.py [FIGURE ...] [--threads 2] [--repeat 5]
 
-Figures: `call` (what a call takes beyond the solve), `import`, `read` (beside scipy.io.mmread), `pyamg`, `spilu`. Peers come from PyPI: `pip install
-pyamg`. Times are the least of several repetitions; an idle machine is needed.
+Figures: `call` (what a call takes beyond the solve), `import`, `read` (beside scipy.io.mmread), `pyamg`, `spilu`, and if it is named `cupy` (iterations on
+arrays of CuPy; needs a GPU). Peers come from PyPI: `pip install pyamg`. Times are the least of several repetitions; an idle machine is needed.
 """
 
 from __future__ import annotations
@@ -156,12 +156,39 @@ def spilu(repeat: int) -> None:
         tell("spilu", peer=name, ours=ours, theirs=seconds, ratio=seconds / ours, info=info, residual=reached, target=10, version=scipy.__version__)
 
 
-FIGURES = {"call": call, "import": import_time, "read": read, "pyamg": pyamg, "spilu": spilu}
+def cupy(repeat: int) -> None:
+    """An iteration of `cg` on arrays of CuPy beside one of `cupyx.scipy.sparse.linalg.cg`: the longer of two runs less the shorter."""
+    import cupy as xp
+    from cupyx.scipy.sparse import csr_matrix
+    from cupyx.scipy.sparse.linalg import cg
+
+    import spandrel_sparse as sl
+
+    few, many = 50, 250
+    for case in ["poisson3d:96", "poisson3d:128"]:
+        host = sl.generate(case)
+        A, b = csr_matrix(host), xp.random.default_rng(1).standard_normal(host.shape[0])
+
+        def per_iteration(run: Callable[[int], Any]) -> float:
+            def synchronized(iterations: int) -> None:
+                run(iterations)
+                xp.cuda.Device().synchronize()
+
+            synchronized(few)
+            shorter, longer = (best(repeat, lambda count=count: synchronized(count))[0] for count in [few, many])
+            return (longer - shorter) / (many - few)
+
+        ours = per_iteration(lambda count: sl.cg(A, b, rtol=0.0, maxiter=count))
+        theirs = per_iteration(lambda count: cg(A, b, tol=0.0, maxiter=count))
+        tell("cupy", case=case, ours=ours, theirs=theirs, ratio=theirs / ours, target=3, version=xp.__version__)
+
+
+FIGURES = {"call": call, "import": import_time, "read": read, "pyamg": pyamg, "spilu": spilu, "cupy": cupy}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("figures", nargs="*", choices=[*FIGURES, []], default=list(FIGURES))
+    parser.add_argument("figures", nargs="*", choices=[*FIGURES, []], default=[name for name in FIGURES if name != "cupy"])
     parser.add_argument("--threads", default="2")
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
